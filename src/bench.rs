@@ -1,8 +1,17 @@
 //! The benchmarks, compiled together with the modules of the program: benchmarks measure internal functions, which the
 //! library does not export.
 
-#![allow(dead_code, unreachable_pub, unused_imports, reason = "benchmarks use a part of the modules")]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a report on stdout is what a benchmark is for")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "benchmarks use a part of the modules"
+)]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a report on stdout is what a benchmark is for"
+)]
 
 #[path = "../tests/benches/main.rs"]
 mod bars;

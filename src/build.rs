@@ -10,7 +10,11 @@ fn main() {
     let is = |name, value| env::var_os(name).is_some_and(|actual| actual == value);
     let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
     let is_static = features.split(',').any(|feature| feature == "crt-static");
-    if is("PROFILE", "debug") && is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu") && !is_static {
+    if is("PROFILE", "debug")
+        && is("CARGO_CFG_TARGET_OS", "linux")
+        && is("CARGO_CFG_TARGET_ENV", "gnu")
+        && !is_static
+    {
         println!("cargo::rustc-link-arg=-no-pie");
     }
 }

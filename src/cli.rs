@@ -67,7 +67,9 @@ use self::{
     args::{Cli, CliCommand, EventVocabulary, RunsCommand, Ui},
     exit::{CliError, Exit},
 };
-use crate::{agent::scripted, diagnostic::Diagnostic as _, engine::descriptors, group_guard, ingest};
+use crate::{
+    agent::scripted, diagnostic::Diagnostic as _, engine::descriptors, group_guard, ingest,
+};
 
 /// The hidden subcommand that plays the model in the demo and the tests.
 const SCRIPTED_AGENT: &str = "scripted-agent";
@@ -109,14 +111,31 @@ fn parse_and_run() -> Exit {
                 exit::print_error(&failure);
                 return failure.exit;
             }
-            return if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+            return if error.use_stderr() {
+                Exit::Usage
+            } else {
+                Exit::Ok
+            };
         }
     };
     let ready = signals::ignore_sigxfsz().and_then(|()| debug::install(cli.global.debug));
-    let ready = ready.and_then(|()| if cli.global.is_engine { engine_process::begin() } else { Ok(()) });
+    let ready = ready.and_then(|()| {
+        if cli.global.is_engine {
+            engine_process::begin()
+        } else {
+            Ok(())
+        }
+    });
     let ran = ready.and_then(|()| {
         let (version, pid) = (env!("CARGO_PKG_VERSION"), std::process::id());
-        tracing::info!(version, os = std::env::consts::OS, arch = std::env::consts::ARCH, pid, command, "started");
+        tracing::info!(
+            version,
+            os = std::env::consts::OS,
+            arch = std::env::consts::ARCH,
+            pid,
+            command,
+            "started"
+        );
         run(&cli)
     });
     let exit = match ran {
@@ -134,9 +153,12 @@ fn parse_and_run() -> Exit {
 fn run(cli: &Cli) -> Result<Exit, CliError> {
     let global = &cli.global;
     if global.events == EventVocabulary::Agent && global.ui != Ui::Json && !global.is_engine {
-        return Err(CliError::usage("--events agent needs --ui json").with_help("add --ui json, or leave it out"));
+        return Err(CliError::usage("--events agent needs --ui json")
+            .with_help("add --ui json, or leave it out"));
     }
-    let Some(command) = &cli.command else { return home::home(global, run) };
+    let Some(command) = &cli.command else {
+        return home::home(global, run);
+    };
     match command {
         CliCommand::Plan(select) => plan::plan(global, select),
         CliCommand::Init(args) => init::init(global, args),
@@ -171,6 +193,8 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
             RunsCommand::Prune(args) => prune::prune(global, args),
             RunsCommand::Reindex => runs::reindex(global),
         },
-        CliCommand::Config { command: args::ConfigCommand::Show } => config_show::show(global),
+        CliCommand::Config {
+            command: args::ConfigCommand::Show,
+        } => config_show::show(global),
     }
 }

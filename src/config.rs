@@ -21,8 +21,8 @@ use serde::de::DeserializeOwned;
 
 pub(crate) use self::{
     schema::{
-        DisconnectAction, MismatchPolicy, NotifyMode, ProgressMode, ToolFailures, TurnLimitAction, UnreadAction,
-        UnsourcedAction, WorkChecks,
+        DisconnectAction, MismatchPolicy, NotifyMode, ProgressMode, ToolFailures, TurnLimitAction,
+        UnreadAction, UnsourcedAction, WorkChecks,
     },
     value::SettingValue,
 };
@@ -213,7 +213,10 @@ pub(crate) struct IngestSettings {
 impl IngestSettings {
     /// The checks of what an agent did.
     pub(crate) fn checks(&self) -> WorkChecks {
-        WorkChecks { unsourced: *self.unsourced, unread: *self.unread }
+        WorkChecks {
+            unsourced: *self.unsourced,
+            unread: *self.unread,
+        }
     }
 }
 
@@ -301,7 +304,9 @@ impl Diagnostic for ConfigError {
     fn help(&self) -> Option<String> {
         Some(match self {
             Self::InvalidValue { .. } => return None,
-            Self::Syntax { .. } => "correct the line, or move the file away to use the defaults".into(),
+            Self::Syntax { .. } => {
+                "correct the line, or move the file away to use the defaults".into()
+            }
             Self::Unreadable { .. } => "check the path and its permissions".into(),
             Self::TooLarge { .. } => "check the path".into(),
         })
@@ -326,25 +331,47 @@ impl Default for ConfigLayers {
 impl ConfigLayers {
     /// Starts with the defaults.
     pub(crate) fn new() -> Self {
-        let setting = |key: &SettingKey| Setting { value: key.default_value(), origin: SettingOrigin::Default };
+        let setting = |key: &SettingKey| Setting {
+            value: key.default_value(),
+            origin: SettingOrigin::Default,
+        };
         let merged = KEYS.iter().map(|key| (key.name, setting(key))).collect();
-        Self { merged, keys: BTreeMap::new(), warnings: Vec::new(), suppressed_warnings: 0 }
+        Self {
+            merged,
+            keys: BTreeMap::new(),
+            warnings: Vec::new(),
+            suppressed_warnings: 0,
+        }
     }
 
     /// Adds the user's file. A missing file is ignored, unless `asked_for` is true because the user named it.
     pub(crate) fn user_file(mut self, path: &Path, asked_for: bool) -> Result<Self, ConfigError> {
-        let Some(text) = file::read(path, asked_for)? else { return Ok(self) };
+        let Some(text) = file::read(path, asked_for)? else {
+            return Ok(self);
+        };
         let content = file::parse(path, &text)?;
         for warning in content.warnings {
             self.warn(|| warning);
         }
         for entry in content.entries {
-            let origin = SettingOrigin::User { path: path.to_owned(), line: entry.line };
+            let origin = SettingOrigin::User {
+                path: path.to_owned(),
+                line: entry.line,
+            };
             self.set(&entry.key, entry.value, origin)?;
         }
         for (action, entry) in content.chords {
-            let origin = SettingOrigin::User { path: path.to_owned(), line: entry.line };
-            self.keys.insert(action, Setting { value: entry.chords, origin });
+            let origin = SettingOrigin::User {
+                path: path.to_owned(),
+                line: entry.line,
+            };
+            self.keys.insert(
+                action,
+                Setting {
+                    value: entry.chords,
+                    origin,
+                },
+            );
         }
         Ok(self)
     }
@@ -353,10 +380,14 @@ impl ConfigLayers {
     pub(crate) fn environment(mut self, vars: &EnvVars) -> Result<Self, ConfigError> {
         for key in KEYS {
             let name = key.variable();
-            let Some(text) = vars.get(&name).filter(|text| !text.is_empty()) else { continue };
+            let Some(text) = vars.get(&name).filter(|text| !text.is_empty()) else {
+                continue;
+            };
             let origin = SettingOrigin::Environment { name };
-            let value =
-                text.to_str().and_then(|text| key.kind.parse(text)).ok_or_else(|| ConfigError::InvalidValue {
+            let value = text
+                .to_str()
+                .and_then(|text| key.kind.parse(text))
+                .ok_or_else(|| ConfigError::InvalidValue {
                     place: origin.location(),
                     key: key.name.to_owned(),
                     expected: key.kind.expected(),
@@ -368,37 +399,73 @@ impl ConfigLayers {
     }
 
     /// Adds a flag of the command line.
-    pub(crate) fn flag(mut self, flag: &str, key: &str, value: SettingValue) -> Result<Self, ConfigError> {
-        self.set(key, value, SettingOrigin::Flag { name: flag.to_owned() })?;
+    pub(crate) fn flag(
+        mut self,
+        flag: &str,
+        key: &str,
+        value: SettingValue,
+    ) -> Result<Self, ConfigError> {
+        self.set(
+            key,
+            value,
+            SettingOrigin::Flag {
+                name: flag.to_owned(),
+            },
+        )?;
         Ok(self)
     }
 
     pub(crate) fn finish(mut self) -> Config {
-        let temperature = self.merged.get("agent.temperature").filter(|setting| setting.value != SettingValue::Unset);
+        let temperature = self
+            .merged
+            .get("agent.temperature")
+            .filter(|setting| setting.value != SettingValue::Unset);
         if let Some(origin) = temperature.map(|setting| setting.origin.clone()) {
-            self.warn(|| format!("agent.temperature ({origin}) is not supported by Claude Code and has no effect"));
+            self.warn(|| {
+                format!(
+                    "agent.temperature ({origin}) is not supported by Claude Code and has no effect"
+                )
+            });
         }
         if self.suppressed_warnings > 0 {
-            self.warnings.push(format!("{} more warnings about settings", self.suppressed_warnings).into());
+            self.warnings
+                .push(format!("{} more warnings about settings", self.suppressed_warnings).into());
         }
         Config::from_merged(self.merged, self.keys, self.warnings)
     }
 
-    fn set(&mut self, name: &str, value: SettingValue, origin: SettingOrigin) -> Result<(), ConfigError> {
+    fn set(
+        &mut self,
+        name: &str,
+        value: SettingValue,
+        origin: SettingOrigin,
+    ) -> Result<(), ConfigError> {
         let Some(key) = schema::find(name) else {
             self.warn(|| {
-                let hint = schema::suggest_key(name).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-                format!("{}: unknown key {} is ignored{hint}", origin.location(), value::escape_excerpt(name))
+                let hint = schema::suggest_key(name)
+                    .map(|near| format!("; did you mean {near}?"))
+                    .unwrap_or_default();
+                format!(
+                    "{}: unknown key {} is ignored{hint}",
+                    origin.location(),
+                    value::escape_excerpt(name)
+                )
             });
             return Ok(());
         };
-        let value = key.kind.validate(value).map_err(|found| ConfigError::InvalidValue {
-            place: origin.location(),
-            key: key.name.to_owned(),
-            expected: key.kind.expected(),
-            found,
-        })?;
-        let weaker = self.merged.get(key.name).is_none_or(|known| known.origin.rank() <= origin.rank());
+        let value = key
+            .kind
+            .validate(value)
+            .map_err(|found| ConfigError::InvalidValue {
+                place: origin.location(),
+                key: key.name.to_owned(),
+                expected: key.kind.expected(),
+                found,
+            })?;
+        let weaker = self
+            .merged
+            .get(key.name)
+            .is_none_or(|known| known.origin.rank() <= origin.rank());
         if weaker {
             self.merged.insert(key.name, Setting { value, origin });
         }
@@ -432,15 +499,27 @@ impl Config {
             })
         };
         let chord = |(action, setting): (&String, &Setting<Vec<String>>)| {
-            let chords = SettingValue::List(setting.value.clone()).to_toml().unwrap_or_default();
-            format!("keys.{} = {chords}  # {}", value::toml_key(action), setting.origin)
+            let chords = SettingValue::List(setting.value.clone())
+                .to_toml()
+                .unwrap_or_default();
+            format!(
+                "keys.{} = {chords}  # {}",
+                value::toml_key(action),
+                setting.origin
+            )
         };
-        KEYS.iter().filter_map(line).chain(self.keys.iter().map(chord)).collect()
+        KEYS.iter()
+            .filter_map(line)
+            .chain(self.keys.iter().map(chord))
+            .collect()
     }
 
     /// Chords by action, for a keymap.
     pub(crate) fn chords(&self) -> BTreeMap<String, Vec<String>> {
-        self.keys.iter().map(|(action, setting)| (action.clone(), setting.value.clone())).collect()
+        self.keys
+            .iter()
+            .map(|(action, setting)| (action.clone(), setting.value.clone()))
+            .collect()
     }
 
     fn from_merged(
@@ -453,10 +532,17 @@ impl Config {
             name: &str,
         ) -> Setting<T> {
             let setting = merged.get(name);
-            let json = setting.zip(schema::find(name)).map(|(setting, key)| key.kind.to_json(&setting.value));
+            let json = setting
+                .zip(schema::find(name))
+                .map(|(setting, key)| key.kind.to_json(&setting.value));
             // A test reads every key, so the fallback is never used.
-            let value = json.and_then(|json| serde_json::from_value(json).ok()).unwrap_or_default();
-            Setting { value, origin: setting.map_or(SettingOrigin::Default, |setting| setting.origin.clone()) }
+            let value = json
+                .and_then(|json| serde_json::from_value(json).ok())
+                .unwrap_or_default();
+            Setting {
+                value,
+                origin: setting.map_or(SettingOrigin::Default, |setting| setting.origin.clone()),
+            }
         }
         Self {
             claude: ClaudeSettings {
@@ -497,8 +583,13 @@ impl Config {
                 unsourced: get(&merged, "ingest.unsourced"),
                 unread: get(&merged, "ingest.unread"),
             },
-            notify: NotifySettings { url: get(&merged, "notify.url") },
-            otel: OtelSettings { endpoint: get(&merged, "otel.endpoint"), content: get(&merged, "otel.content") },
+            notify: NotifySettings {
+                url: get(&merged, "notify.url"),
+            },
+            otel: OtelSettings {
+                endpoint: get(&merged, "otel.endpoint"),
+                content: get(&merged, "otel.content"),
+            },
             policy: PolicySettings {
                 allow: get(&merged, "policy.allow"),
                 hold: get(&merged, "policy.hold"),

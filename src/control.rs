@@ -28,7 +28,11 @@ pub(crate) enum RunCommand {
     Retry {
         unit: UnitKey,
         /// Changes to the plan; `None` repeats the inputs of the last attempt.
-        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict_amendment")]
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "strict_amendment"
+        )]
         amendment: Option<Amendment>,
     },
     /// Start new attempts at all failed units; if there are none, at the units that have not run; if there are none
@@ -38,7 +42,11 @@ pub(crate) enum RunCommand {
     RetryUnits {
         units: Vec<UnitKey>,
         /// Changes to the plan, the same for each unit; `None` repeats the inputs of their last attempts.
-        #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict_amendment")]
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "strict_amendment"
+        )]
         amendment: Option<Amendment>,
     },
     /// Stop the attempt at a unit. A second request while it still runs kills it.
@@ -165,21 +173,32 @@ impl RunLimit {
     fn problem(&self) -> Option<String> {
         let is_valid = match self {
             Self::Concurrency(slots) => CONCURRENCY_RANGE.contains(slots),
-            Self::RunBudget(budget) => budget.is_none_or(|budget| budget.is_finite() && budget > 0.0),
+            Self::RunBudget(budget) => {
+                budget.is_none_or(|budget| budget.is_finite() && budget > 0.0)
+            }
             Self::Turns(turns) => (1..=MAX_TURNS).contains(turns),
             Self::Retries(retries) => *retries <= MAX_RETRIES,
             Self::ToolFailures(_) => true,
             Self::SilenceTimeout(limit) => limit.is_none_or(|limit| limit >= MIN_SILENCE),
         };
         let expected = match self {
-            Self::Concurrency(_) => format!("{} to {}", CONCURRENCY_RANGE.start(), CONCURRENCY_RANGE.end()),
+            Self::Concurrency(_) => format!(
+                "{} to {}",
+                CONCURRENCY_RANGE.start(),
+                CONCURRENCY_RANGE.end()
+            ),
             Self::RunBudget(_) => "an amount above 0".to_owned(),
             Self::Turns(_) => format!("1 to {MAX_TURNS}"),
             Self::Retries(_) => format!("0 to {MAX_RETRIES}"),
             Self::ToolFailures(_) => "strict or recoverable".to_owned(),
             Self::SilenceTimeout(_) => "1 s or more".to_owned(),
         };
-        (!is_valid).then(|| format!("invalid {}; expected {expected}", self.name().replace('_', " ")))
+        (!is_valid).then(|| {
+            format!(
+                "invalid {}; expected {expected}",
+                self.name().replace('_', " ")
+            )
+        })
     }
 }
 
@@ -193,12 +212,18 @@ pub(crate) const MAX_MODEL_CHARS: usize = 120;
 pub(crate) const MAX_TURNS: u32 = 10_000;
 
 /// On a tape, unknown keys of a newer version are ignored; in a command, they are mistakes.
-fn strict_amendment<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Amendment>, D::Error> {
+fn strict_amendment<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> Result<Option<Amendment>, D::Error> {
     const KEYS: [&str; 4] = ["feedback", "model", "step_budget", "resume"];
-    let Some(fields) = Option::<Map<String, Value>>::deserialize(from)? else { return Ok(None) };
+    let Some(fields) = Option::<Map<String, Value>>::deserialize(from)? else {
+        return Ok(None);
+    };
     match fields.keys().find(|key| !KEYS.contains(&key.as_str())) {
         Some(unknown) => Err(serde::de::Error::unknown_field(unknown, &KEYS)),
-        None => serde_json::from_value(Value::Object(fields)).map(Some).map_err(serde::de::Error::custom),
+        None => serde_json::from_value(Value::Object(fields))
+            .map(Some)
+            .map_err(serde::de::Error::custom),
     }
 }
 
@@ -206,8 +231,19 @@ impl RunCommand {
     /// What is wrong with the values of the command, whatever the state of the run is.
     pub(crate) fn problem(&self) -> Option<String> {
         let problem = match self {
-            Self::Retry { amendment: Some(Amendment { feedback, model, step_budget, .. }), .. } => {
-                let is_long = feedback.as_ref().is_some_and(|text| text.chars().count() > MAX_FEEDBACK_CHARS);
+            Self::Retry {
+                amendment:
+                    Some(Amendment {
+                        feedback,
+                        model,
+                        step_budget,
+                        ..
+                    }),
+                ..
+            } => {
+                let is_long = feedback
+                    .as_ref()
+                    .is_some_and(|text| text.chars().count() > MAX_FEEDBACK_CHARS);
                 let is_name = |model: &String| {
                     !model.is_empty()
                         && model.chars().count() <= MAX_MODEL_CHARS
@@ -228,20 +264,38 @@ impl RunCommand {
             Self::Say { text, .. } if text.chars().count() > MAX_FEEDBACK_CHARS => {
                 format!("message too long; the limit is {MAX_FEEDBACK_CHARS} characters")
             }
-            Self::Leash { calls: 0, .. } => "invalid number of calls; expected 1 or more".to_owned(),
-            Self::Review { decisions } if decisions.is_empty() => "no decision; name at least one change".to_owned(),
+            Self::Leash { calls: 0, .. } => {
+                "invalid number of calls; expected 1 or more".to_owned()
+            }
+            Self::Review { decisions } if decisions.is_empty() => {
+                "no decision; name at least one change".to_owned()
+            }
             Self::Review { decisions } => return decisions.iter().find_map(ReviewOrder::problem),
-            Self::FinishReview { branch: Some(branch), .. } if branch.trim().is_empty() => "no branch name".to_owned(),
-            Self::FinishReview { branch: Some(branch), .. } if branch.len() > MAX_BRANCH_BYTES => {
+            Self::FinishReview {
+                branch: Some(branch),
+                ..
+            } if branch.trim().is_empty() => "no branch name".to_owned(),
+            Self::FinishReview {
+                branch: Some(branch),
+                ..
+            } if branch.len() > MAX_BRANCH_BYTES => {
                 format!("branch name too long; the limit is {MAX_BRANCH_BYTES} bytes")
             }
-            Self::RunUntil { conditions, .. } if conditions.is_empty() => "no condition; name at least one".to_owned(),
-            Self::RunUntil { conditions, .. }
-                if conditions.iter().any(|it| matches!(it, BreakCondition::Silence(_))) =>
-            {
-                "a tool call cannot wait for a silence; expected failure, tool, path or cost".to_owned()
+            Self::RunUntil { conditions, .. } if conditions.is_empty() => {
+                "no condition; name at least one".to_owned()
             }
-            Self::Decide { decision: UserDecision::Deny(reason), .. } if reason.trim().is_empty() => {
+            Self::RunUntil { conditions, .. }
+                if conditions
+                    .iter()
+                    .any(|it| matches!(it, BreakCondition::Silence(_))) =>
+            {
+                "a tool call cannot wait for a silence; expected failure, tool, path or cost"
+                    .to_owned()
+            }
+            Self::Decide {
+                decision: UserDecision::Deny(reason),
+                ..
+            } if reason.trim().is_empty() => {
                 "no reason; the model receives it instead of a result".to_owned()
             }
             _ => return None,
@@ -283,12 +337,21 @@ impl RunCommand {
     pub(crate) fn needs_units(&self) -> bool {
         match self {
             Self::Hold { .. } | Self::Release { .. } | Self::RunUntil { .. } => true,
-            Self::Leash { .. } | Self::Accept { .. } | Self::Say { .. } | Self::Decide { .. } => true,
+            Self::Leash { .. } | Self::Accept { .. } | Self::Say { .. } | Self::Decide { .. } => {
+                true
+            }
             Self::Pause | Self::Resume | Self::Set { .. } => true,
             Self::Review { .. } | Self::UndoReview { .. } | Self::FinishReview { .. } => true,
-            Self::Retry { .. } | Self::RetryUnsuccessful | Self::RetryUnits { .. } | Self::Stop { .. } => false,
+            Self::Retry { .. }
+            | Self::RetryUnsuccessful
+            | Self::RetryUnits { .. }
+            | Self::Stop { .. } => false,
             Self::DrainWorker { .. } | Self::StopWorker { .. } => true,
-            Self::Drain | Self::LiftLimit | Self::AdjustConcurrency { .. } | Self::StopAll | Self::KillAll => false,
+            Self::Drain
+            | Self::LiftLimit
+            | Self::AdjustConcurrency { .. }
+            | Self::StopAll
+            | Self::KillAll => false,
         }
     }
 
@@ -413,8 +476,12 @@ impl TryFrom<RequestFields> for ClientRequest {
     type Error = String;
 
     fn try_from(fields: RequestFields) -> Result<Self, String> {
-        let too_long = |text: &Option<String>, limit| text.as_ref().is_some_and(|text| text.chars().count() > limit);
-        if too_long(&fields.client, MAX_CLIENT_CHARS) || too_long(&fields.reason, MAX_REASON_CHARS) {
+        let too_long = |text: &Option<String>, limit| {
+            text.as_ref()
+                .is_some_and(|text| text.chars().count() > limit)
+        };
+        if too_long(&fields.client, MAX_CLIENT_CHARS) || too_long(&fields.reason, MAX_REASON_CHARS)
+        {
             return Err(format!(
                 "client or reason too long; the limits are {MAX_CLIENT_CHARS} and {MAX_REASON_CHARS} characters"
             ));
@@ -425,19 +492,40 @@ impl TryFrom<RequestFields> for ClientRequest {
             (None, None, Some(_)) => RequestBody::Detach,
             _ => return Err("expected exactly one of command, attach and detach".to_owned()),
         };
-        let origin = CommandOrigin { client: fields.client, reason: fields.reason };
-        Ok(Self { id: fields.id, body, origin })
+        let origin = CommandOrigin {
+            client: fields.client,
+            reason: fields.reason,
+        };
+        Ok(Self {
+            id: fields.id,
+            body,
+            origin,
+        })
     }
 }
 
 impl From<ClientRequest> for RequestFields {
     fn from(ClientRequest { id, body, origin }: ClientRequest) -> Self {
-        let fields =
-            Self { version: CONTROL_VERSION, id, client: origin.client, reason: origin.reason, ..Self::default() };
+        let fields = Self {
+            version: CONTROL_VERSION,
+            id,
+            client: origin.client,
+            reason: origin.reason,
+            ..Self::default()
+        };
         match body {
-            RequestBody::Command(command) => Self { command: Some(command), ..fields },
-            RequestBody::Attach(attach) => Self { attach: Some(attach), ..fields },
-            RequestBody::Detach => Self { detach: Some(DetachRequest {}), ..fields },
+            RequestBody::Command(command) => Self {
+                command: Some(command),
+                ..fields
+            },
+            RequestBody::Attach(attach) => Self {
+                attach: Some(attach),
+                ..fields
+            },
+            RequestBody::Detach => Self {
+                detach: Some(DetachRequest {}),
+                ..fields
+            },
         }
     }
 }
@@ -545,15 +633,28 @@ pub(crate) fn parse_request(line: &str) -> Result<ClientRequest, EngineReply> {
         version: u32,
         id: Option<u64>,
     }
-    let invalid = |id, message| EngineReply { version: CONTROL_VERSION, id, reply: CommandReply::Invalid { message } };
+    let invalid = |id, message| EngineReply {
+        version: CONTROL_VERSION,
+        id,
+        reply: CommandReply::Invalid { message },
+    };
     let head: RequestHead = serde_json::from_str(line).map_err(|error| {
-        invalid(None, format!("invalid request: {error}; expected a JSON object with version, id and command"))
+        invalid(
+            None,
+            format!(
+                "invalid request: {error}; expected a JSON object with version, id and command"
+            ),
+        )
     })?;
     if head.version != CONTROL_VERSION {
-        let message = format!("unsupported protocol version {}; supported: {CONTROL_VERSION}", head.version);
+        let message = format!(
+            "unsupported protocol version {}; supported: {CONTROL_VERSION}",
+            head.version
+        );
         return Err(invalid(head.id, message));
     }
-    serde_json::from_str(line).map_err(|error| invalid(head.id, format!("invalid request: {error}")))
+    serde_json::from_str(line)
+        .map_err(|error| invalid(head.id, format!("invalid request: {error}")))
 }
 
 #[cfg(test)]
@@ -573,10 +674,18 @@ mod tests {
     fn orders() -> Vec<ReviewOrder> {
         let order = |hunk: Option<&str>, verdict| {
             let hunk = hunk.map(str::to_owned);
-            ReviewOrder { path: "a.md".into(), hunk, verdict, reason: None }
+            ReviewOrder {
+                path: "a.md".into(),
+                hunk,
+                verdict,
+                reason: None,
+            }
         };
         vec![
-            ReviewOrder { reason: Some("stale".into()), ..order(None, ReviewVerdict::Reject) },
+            ReviewOrder {
+                reason: Some("stale".into()),
+                ..order(None, ReviewVerdict::Reject)
+            },
             order(None, ReviewVerdict::Accept),
             order(Some("0123456789"), ReviewVerdict::Reject),
             order(None, ReviewVerdict::SendBack("shorter".into())),
@@ -588,9 +697,16 @@ mod tests {
     /// The JSON form of every command.
     fn commands() -> Vec<(RunCommand, Value)> {
         let call = || Some("toolu_1".into());
-        let decide = |decision| RunCommand::Decide { unit: unit(), call: call(), decision };
+        let decide = |decision| RunCommand::Decide {
+            unit: unit(),
+            call: call(),
+            decision,
+        };
         let input = Map::from_iter([("path".to_owned(), json!("a.md"))]);
-        let amendment = Amendment { feedback: Some("shorter".into()), ..Amendment::default() };
+        let amendment = Amendment {
+            feedback: Some("shorter".into()),
+            ..Amendment::default()
+        };
         let conditions = vec![
             BreakCondition::Failure,
             BreakCondition::Tool(NamePattern::new("wiki_*").unwrap()),
@@ -599,27 +715,63 @@ mod tests {
             BreakCondition::Silence(Millis(30_000)),
         ];
         vec![
-            (RunCommand::Retry { unit: unit(), amendment: None }, json!({"command": "retry", "unit": "dbt-all"})),
             (
-                RunCommand::Retry { unit: unit(), amendment: Some(amendment) },
+                RunCommand::Retry {
+                    unit: unit(),
+                    amendment: None,
+                },
+                json!({"command": "retry", "unit": "dbt-all"}),
+            ),
+            (
+                RunCommand::Retry {
+                    unit: unit(),
+                    amendment: Some(amendment),
+                },
                 json!({"command": "retry", "unit": "dbt-all", "amendment": {"feedback": "shorter"}}),
             ),
-            (RunCommand::RetryUnsuccessful, json!({"command": "retry_unsuccessful"})),
             (
-                RunCommand::RetryUnits { units: vec![unit()], amendment: None },
+                RunCommand::RetryUnsuccessful,
+                json!({"command": "retry_unsuccessful"}),
+            ),
+            (
+                RunCommand::RetryUnits {
+                    units: vec![unit()],
+                    amendment: None,
+                },
                 json!({"command": "retry_units", "units": ["dbt-all"]}),
             ),
-            (RunCommand::Stop { unit: unit() }, json!({"command": "stop", "unit": "dbt-all"})),
+            (
+                RunCommand::Stop { unit: unit() },
+                json!({"command": "stop", "unit": "dbt-all"}),
+            ),
             (RunCommand::Drain, json!({"command": "drain"})),
             (RunCommand::LiftLimit, json!({"command": "lift_limit"})),
-            (RunCommand::AdjustConcurrency { by: -1 }, json!({"command": "adjust_concurrency", "by": -1})),
+            (
+                RunCommand::AdjustConcurrency { by: -1 },
+                json!({"command": "adjust_concurrency", "by": -1}),
+            ),
             (RunCommand::Pause, json!({"command": "pause"})),
             (RunCommand::Resume, json!({"command": "resume"})),
-            (set(RunLimit::Concurrency(4)), json!({"command": "set", "limit": {"concurrency": 4}})),
-            (set(RunLimit::RunBudget(Some(2.5))), json!({"command": "set", "limit": {"run_budget": 2.5}})),
-            (set(RunLimit::RunBudget(None)), json!({"command": "set", "limit": {"run_budget": null}})),
-            (set(RunLimit::Turns(40)), json!({"command": "set", "limit": {"turns": 40}})),
-            (set(RunLimit::Retries(0)), json!({"command": "set", "limit": {"retries": 0}})),
+            (
+                set(RunLimit::Concurrency(4)),
+                json!({"command": "set", "limit": {"concurrency": 4}}),
+            ),
+            (
+                set(RunLimit::RunBudget(Some(2.5))),
+                json!({"command": "set", "limit": {"run_budget": 2.5}}),
+            ),
+            (
+                set(RunLimit::RunBudget(None)),
+                json!({"command": "set", "limit": {"run_budget": null}}),
+            ),
+            (
+                set(RunLimit::Turns(40)),
+                json!({"command": "set", "limit": {"turns": 40}}),
+            ),
+            (
+                set(RunLimit::Retries(0)),
+                json!({"command": "set", "limit": {"retries": 0}}),
+            ),
             (
                 set(RunLimit::ToolFailures(ToolFailures::Recoverable)),
                 json!({"command": "set", "limit": {"tool_failures": "recoverable"}}),
@@ -630,10 +782,20 @@ mod tests {
             ),
             (RunCommand::StopAll, json!({"command": "stop_all"})),
             (RunCommand::KillAll, json!({"command": "kill_all"})),
-            (RunCommand::Hold { unit: unit() }, json!({"command": "hold", "unit": "dbt-all"})),
-            (RunCommand::Release { unit: unit() }, json!({"command": "release", "unit": "dbt-all"})),
             (
-                RunCommand::RunUntil { unit: unit(), call: call(), conditions },
+                RunCommand::Hold { unit: unit() },
+                json!({"command": "hold", "unit": "dbt-all"}),
+            ),
+            (
+                RunCommand::Release { unit: unit() },
+                json!({"command": "release", "unit": "dbt-all"}),
+            ),
+            (
+                RunCommand::RunUntil {
+                    unit: unit(),
+                    call: call(),
+                    conditions,
+                },
                 json!({"command": "run_until", "unit": "dbt-all", "call": "toolu_1", "conditions": [
                     {"condition": "failure"},
                     {"condition": "tool", "value": "wiki_*"},
@@ -642,9 +804,14 @@ mod tests {
                     {"condition": "silence", "value": 30_000},
                 ]}),
             ),
-            (RunCommand::Accept { unit: unit() }, json!({"command": "accept", "unit": "dbt-all"})),
             (
-                RunCommand::Review { decisions: orders() },
+                RunCommand::Accept { unit: unit() },
+                json!({"command": "accept", "unit": "dbt-all"}),
+            ),
+            (
+                RunCommand::Review {
+                    decisions: orders(),
+                },
                 json!({"command": "review", "decisions": [
                     {"path": "a.md", "verdict": "reject", "reason": "stale"},
                     {"path": "a.md", "verdict": "accept"},
@@ -654,20 +821,47 @@ mod tests {
                     {"path": "a.md", "verdict": "reopen"},
                 ]}),
             ),
-            (RunCommand::UndoReview { known: None }, json!({"command": "undo_review"})),
-            (RunCommand::UndoReview { known: Some(2) }, json!({"command": "undo_review", "known": 2})),
-            (RunCommand::FinishReview { branch: None, leave_blocked: false }, json!({"command": "finish_review"})),
             (
-                RunCommand::FinishReview { branch: None, leave_blocked: true },
+                RunCommand::UndoReview { known: None },
+                json!({"command": "undo_review"}),
+            ),
+            (
+                RunCommand::UndoReview { known: Some(2) },
+                json!({"command": "undo_review", "known": 2}),
+            ),
+            (
+                RunCommand::FinishReview {
+                    branch: None,
+                    leave_blocked: false,
+                },
+                json!({"command": "finish_review"}),
+            ),
+            (
+                RunCommand::FinishReview {
+                    branch: None,
+                    leave_blocked: true,
+                },
                 json!({"command": "finish_review", "leave_blocked": true}),
             ),
             (
-                RunCommand::FinishReview { branch: Some("ingest/docs".into()), leave_blocked: false },
+                RunCommand::FinishReview {
+                    branch: Some("ingest/docs".into()),
+                    leave_blocked: false,
+                },
                 json!({"command": "finish_review", "branch": "ingest/docs"}),
             ),
-            (RunCommand::Leash { unit: unit(), calls: 5 }, json!({"command": "leash", "unit": "dbt-all", "calls": 5})),
             (
-                RunCommand::Say { unit: unit(), text: "use euros".into() },
+                RunCommand::Leash {
+                    unit: unit(),
+                    calls: 5,
+                },
+                json!({"command": "leash", "unit": "dbt-all", "calls": 5}),
+            ),
+            (
+                RunCommand::Say {
+                    unit: unit(),
+                    text: "use euros".into(),
+                },
                 json!({"command": "say", "unit": "dbt-all", "text": "use euros"}),
             ),
             (
@@ -707,31 +901,70 @@ mod tests {
             json!([1]),
         ];
         for json in unusable {
-            assert!(serde_json::from_value::<RunCommand>(json.clone()).is_err(), "{json}");
+            assert!(
+                serde_json::from_value::<RunCommand>(json.clone()).is_err(),
+                "{json}"
+            );
         }
     }
 
     #[test]
     fn commands_with_unusable_values_have_a_problem() {
-        let retry = |amendment| RunCommand::Retry { unit: unit(), amendment: Some(amendment) };
-        let turns = |turns| retry(Amendment { step_budget: Some(turns), ..Amendment::default() });
-        let model = |model: &str| retry(Amendment { model: Some(model.into()), ..Amendment::default() });
-        let deny =
-            |why: &str| RunCommand::Decide { unit: unit(), call: None, decision: UserDecision::Deny(why.into()) };
-        let until = |conditions| RunCommand::RunUntil { unit: unit(), call: None, conditions };
+        let retry = |amendment| RunCommand::Retry {
+            unit: unit(),
+            amendment: Some(amendment),
+        };
+        let turns = |turns| {
+            retry(Amendment {
+                step_budget: Some(turns),
+                ..Amendment::default()
+            })
+        };
+        let model = |model: &str| {
+            retry(Amendment {
+                model: Some(model.into()),
+                ..Amendment::default()
+            })
+        };
+        let deny = |why: &str| RunCommand::Decide {
+            unit: unit(),
+            call: None,
+            decision: UserDecision::Deny(why.into()),
+        };
+        let until = |conditions| RunCommand::RunUntil {
+            unit: unit(),
+            call: None,
+            conditions,
+        };
         let feedback = "x".repeat(MAX_FEEDBACK_CHARS + 1);
         let review = |hunk: Option<&str>, verdict| {
-            let order = ReviewOrder { path: "a.md".into(), hunk: hunk.map(str::to_owned), verdict, reason: None };
-            RunCommand::Review { decisions: vec![order] }
+            let order = ReviewOrder {
+                path: "a.md".into(),
+                hunk: hunk.map(str::to_owned),
+                verdict,
+                reason: None,
+            };
+            RunCommand::Review {
+                decisions: vec![order],
+            }
         };
         for bad in [
             turns(0),
             turns(MAX_TURNS + 1),
             model(""),
             model("a b"),
-            retry(Amendment { feedback: Some(feedback), ..Amendment::default() }),
-            RunCommand::Leash { unit: unit(), calls: 0 },
-            RunCommand::Say { unit: unit(), text: " ".into() },
+            retry(Amendment {
+                feedback: Some(feedback),
+                ..Amendment::default()
+            }),
+            RunCommand::Leash {
+                unit: unit(),
+                calls: 0,
+            },
+            RunCommand::Say {
+                unit: unit(),
+                text: " ".into(),
+            },
             set(RunLimit::Concurrency(0)),
             set(RunLimit::Concurrency(65)),
             set(RunLimit::RunBudget(Some(0.0))),
@@ -740,13 +973,21 @@ mod tests {
             set(RunLimit::SilenceTimeout(Some(Millis(999)))),
             deny(" "),
             until(Vec::new()),
-            until(vec![BreakCondition::Failure, BreakCondition::Silence(Millis(1))]),
+            until(vec![
+                BreakCondition::Failure,
+                BreakCondition::Silence(Millis(1)),
+            ]),
             review(None, ReviewVerdict::SendBack(" ".into())),
-            review(None, ReviewVerdict::SendBack("x".repeat(MAX_FEEDBACK_CHARS + 1))),
+            review(
+                None,
+                ReviewVerdict::SendBack("x".repeat(MAX_FEEDBACK_CHARS + 1)),
+            ),
             review(None, ReviewVerdict::Edit("x".repeat(1 << 20))),
             review(None, ReviewVerdict::Edit("\0".into())),
             review(Some("0123456789"), ReviewVerdict::Edit("a".into())),
-            RunCommand::Review { decisions: Vec::new() },
+            RunCommand::Review {
+                decisions: Vec::new(),
+            },
         ] {
             assert!(bad.problem().is_some(), "{bad:?}");
         }
@@ -759,7 +1000,9 @@ mod tests {
             model("opus"),
             deny("no"),
             until(vec![BreakCondition::Failure]),
-            RunCommand::Review { decisions: orders() },
+            RunCommand::Review {
+                decisions: orders(),
+            },
         ] {
             assert_eq!(good.problem(), None, "{good:?}");
         }
@@ -769,18 +1012,37 @@ mod tests {
     fn unusable_requests_get_a_reply_that_names_what_is_supported() {
         let message = |line: &str| {
             let reply = parse_request(line).unwrap_err();
-            let CommandReply::Invalid { message } = reply.reply else { panic!("{reply:?}") };
+            let CommandReply::Invalid { message } = reply.reply else {
+                panic!("{reply:?}")
+            };
             (reply.id, message)
         };
         assert_eq!(message("nonsense").0, None);
         let (id, text) = message(r#"{"version":2,"id":7,"command":{"command":"new"}}"#);
-        assert_eq!((id, text.as_str()), (Some(7), "unsupported protocol version 2; supported: 1"));
+        assert_eq!(
+            (id, text.as_str()),
+            (Some(7), "unsupported protocol version 2; supported: 1")
+        );
         let (id, text) = message(r#"{"version":1,"id":8,"command":{"command":"reboot"}}"#);
-        assert!(id == Some(8) && text.contains("`reboot`") && text.contains("`kill_all`"), "{text}");
-        assert!(message(r#"{"version":1,"id":9,"command":{"command":"drain"},"sudo":true}"#).1.contains("sudo"));
+        assert!(
+            id == Some(8) && text.contains("`reboot`") && text.contains("`kill_all`"),
+            "{text}"
+        );
+        assert!(
+            message(r#"{"version":1,"id":9,"command":{"command":"drain"},"sudo":true}"#)
+                .1
+                .contains("sudo")
+        );
         assert!(message(r#"{"version":1,"id":9}"#).1.contains("exactly one"));
-        assert!(message(r#"{"version":1,"id":9,"command":{"command":"drain"},"detach":{}}"#).1.contains("exactly one"));
-        let long = format!(r#"{{"version":1,"id":9,"detach":{{}},"client":"{}"}}"#, "x".repeat(61));
+        assert!(
+            message(r#"{"version":1,"id":9,"command":{"command":"drain"},"detach":{}}"#)
+                .1
+                .contains("exactly one")
+        );
+        let long = format!(
+            r#"{{"version":1,"id":9,"detach":{{}},"client":"{}"}}"#,
+            "x".repeat(61)
+        );
         assert!(message(&long).1.contains("too long"));
     }
 
@@ -795,13 +1057,22 @@ mod tests {
         if std::env::var_os("INGESTDECK_WRITE_FORMATS").is_some() {
             std::fs::write(path, &text).unwrap();
         }
-        assert_eq!(std::fs::read_to_string(path).unwrap(), text, "INGESTDECK_WRITE_FORMATS=1 updates the file");
+        assert_eq!(
+            std::fs::read_to_string(path).unwrap(),
+            text,
+            "INGESTDECK_WRITE_FORMATS=1 updates the file"
+        );
     }
 
     #[test]
     fn requests_have_a_stable_json_form() {
-        let origin = CommandOrigin { client: Some("ctl".into()), reason: Some("too slow".into()) };
-        let attach = AttachRequest { on_disconnect: DisconnectAction::Stop };
+        let origin = CommandOrigin {
+            client: Some("ctl".into()),
+            reason: Some("too slow".into()),
+        };
+        let attach = AttachRequest {
+            on_disconnect: DisconnectAction::Stop,
+        };
         for (body, origin, json) in [
             (
                 RequestBody::Command(RunCommand::Drain),
@@ -813,9 +1084,17 @@ mod tests {
                 CommandOrigin::default(),
                 json!({"version": 1, "id": 4, "attach": {"on_disconnect": "stop"}}),
             ),
-            (RequestBody::Detach, CommandOrigin::default(), json!({"version": 1, "id": 4, "detach": {}})),
+            (
+                RequestBody::Detach,
+                CommandOrigin::default(),
+                json!({"version": 1, "id": 4, "detach": {}}),
+            ),
         ] {
-            let request = ClientRequest { id: 4, body, origin };
+            let request = ClientRequest {
+                id: 4,
+                body,
+                origin,
+            };
             assert_eq!(serde_json::to_value(&request).unwrap(), json);
             assert_eq!(parse_request(&json.to_string()).unwrap(), request);
         }
@@ -823,17 +1102,35 @@ mod tests {
 
     #[test]
     fn replies_have_a_stable_json_form() {
-        let refused = CommandReply::Refused { reason: RefusalReason::CallNotWaiting { unit: unit() } };
-        let json = json!({"reply": "refused", "reason": {"kind": "call_not_waiting", "unit": "dbt-all"}});
+        let refused = CommandReply::Refused {
+            reason: RefusalReason::CallNotWaiting { unit: unit() },
+        };
+        let json =
+            json!({"reply": "refused", "reason": {"kind": "call_not_waiting", "unit": "dbt-all"}});
         assert_eq!(serde_json::to_value(&refused).unwrap(), json);
-        assert_eq!(serde_json::to_value(CommandReply::Accepted).unwrap(), json!({"reply": "accepted"}));
-        let reply = EngineReply { version: 1, id: Some(3), reply: refused };
+        assert_eq!(
+            serde_json::to_value(CommandReply::Accepted).unwrap(),
+            json!({"reply": "accepted"})
+        );
+        let reply = EngineReply {
+            version: 1,
+            id: Some(3),
+            reply: refused,
+        };
         let json = json!({"version": 1, "id": 3, "reply": "refused", "reason": {"kind": "call_not_waiting", "unit": "dbt-all"}});
         assert_eq!(serde_json::to_value(&reply).unwrap(), json);
-        assert_eq!(serde_json::from_value::<EngineLine>(json).unwrap(), EngineLine::Reply(reply));
-        let event = EngineEvent::RecordingFailed { message: "disk full".into() };
+        assert_eq!(
+            serde_json::from_value::<EngineLine>(json).unwrap(),
+            EngineLine::Reply(reply)
+        );
+        let event = EngineEvent::RecordingFailed {
+            message: "disk full".into(),
+        };
         let json = json!({"event": "recording_failed", "message": "disk full"});
         assert_eq!(serde_json::to_value(&event).unwrap(), json);
-        assert_eq!(serde_json::from_value::<EngineLine>(json).unwrap(), EngineLine::Event(event));
+        assert_eq!(
+            serde_json::from_value::<EngineLine>(json).unwrap(),
+            EngineLine::Event(event)
+        );
     }
 }

@@ -30,21 +30,33 @@ pub(crate) struct Problem {
 
 impl Problem {
     pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), help: None }
+        Self {
+            message: message.into(),
+            help: None,
+        }
     }
 
     /// The problem that `error` reports.
     pub(crate) fn from_error(error: &impl Diagnostic) -> Self {
-        Self { message: error.to_string(), help: error.help() }
+        Self {
+            message: error.to_string(),
+            help: error.help(),
+        }
     }
 
     pub(crate) fn with_help(self, help: impl Into<String>) -> Self {
-        Self { help: Some(help.into()), ..self }
+        Self {
+            help: Some(help.into()),
+            ..self
+        }
     }
 
     /// Puts the beginning of a sentence in front of the message.
     pub(crate) fn prefixed(self, beginning: impl fmt::Display) -> Self {
-        Self { message: format!("{beginning}{}", self.message), ..self }
+        Self {
+            message: format!("{beginning}{}", self.message),
+            ..self
+        }
     }
 }
 
@@ -99,9 +111,14 @@ mod tests {
 
     #[test]
     fn one_line_appends_the_help() {
-        assert_eq!(Missing.to_line(), "cannot read `a`: no such file; create it");
+        assert_eq!(
+            Missing.to_line(),
+            "cannot read `a`: no such file; create it"
+        );
         assert_eq!(io::Error::other("closed").to_line(), "closed");
-        let problem = Problem::new("is a link").with_help("delete it").prefixed("`a` ");
+        let problem = Problem::new("is a link")
+            .with_help("delete it")
+            .prefixed("`a` ");
         assert_eq!(
             (problem.to_string().as_str(), problem.to_line().as_str()),
             ("`a` is a link", "`a` is a link; delete it")

@@ -39,7 +39,9 @@ use crate::{agent::private_dir, diagnostic::Problem, group_guard};
 pub(crate) type WarningSink<'a> = &'a dyn Fn(&Problem);
 
 fn warn_all(warn: WarningSink<'_>, sentences: &[String]) {
-    sentences.iter().for_each(|sentence| warn(&Problem::new(sentence)));
+    sentences
+        .iter()
+        .for_each(|sentence| warn(&Problem::new(sentence)));
 }
 
 /// Prepares a process that runs attempts for another one: its agents end with it, and what killed ones left is removed.

@@ -46,8 +46,13 @@ pub(crate) fn start(exe: &Path) -> io::Result<()> {
     let mut guard = guard();
     if guard.is_none() {
         let mut command = Command::new(exe);
-        clear_environment(&mut command).arg(GROUP_GUARD).current_dir("/");
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        clear_environment(&mut command)
+            .arg(GROUP_GUARD)
+            .current_dir("/");
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         // Ctrl-C is sent to the foreground group, and the guard must end last.
         *guard = command.process_group(0).spawn()?.stdin;
     }
@@ -74,9 +79,16 @@ pub(crate) fn set_parent_death_signal(command: &mut Command, signal: Signal) {
         let before_exec = move || {
             nix::sys::prctl::set_pdeathsig(signal)?;
             // The parent may have died before the signal was armed.
-            if nix::unistd::getppid() == parent { Ok(()) } else { Err(io::ErrorKind::NotConnected.into()) }
+            if nix::unistd::getppid() == parent {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::NotConnected.into())
+            }
         };
-        #[expect(unsafe_code, reason = "only prctl and getppid run between fork and exec; both are async-signal-safe")]
+        #[expect(
+            unsafe_code,
+            reason = "only prctl and getppid run between fork and exec; both are async-signal-safe"
+        )]
         // SAFETY: as above; the closure neither allocates nor takes a lock.
         unsafe {
             command.pre_exec(before_exec);
@@ -157,12 +169,16 @@ struct RemainingProcesses {
 impl RemainingProcesses {
     fn read(from: impl BufRead) -> Self {
         let mut remaining = Self::default();
-        from.lines().map_while(Result::ok).for_each(|line| remaining.apply(&line));
+        from.lines()
+            .map_while(Result::ok)
+            .for_each(|line| remaining.apply(&line));
         remaining
     }
 
     fn apply(&mut self, line: &str) {
-        let Some((kind, rest)) = line.split_at_checked(1) else { return };
+        let Some((kind, rest)) = line.split_at_checked(1) else {
+            return;
+        };
         let (id, mark) = rest.split_once(' ').unwrap_or((rest, ""));
         // Ids 0 and 1 would signal the own group or all processes.
         let leader = id.parse().ok().filter(|id| *id > 1).map(Pid::from_raw);
@@ -174,7 +190,10 @@ impl RemainingProcesses {
                 self.announced.remove(rest);
             }
             ("+", Some(leader)) => {
-                self.groups.insert(leader, WatchedGroup::Agent(AgentProcesses::new(leader, mark.to_owned())));
+                self.groups.insert(
+                    leader,
+                    WatchedGroup::Agent(AgentProcesses::new(leader, mark.to_owned())),
+                );
             }
             ("~", Some(leader)) => {
                 self.groups.insert(leader, WatchedGroup::Command);
@@ -195,7 +214,10 @@ mod tests {
     #[test]
     fn helper_environment_is_not_empty() {
         let mut command = Command::new("cat");
-        let mut helper = clear_environment(&mut command).stdin(Stdio::piped()).spawn().unwrap();
+        let mut helper = clear_environment(&mut command)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut scanner = process_table::ProcScanner::new();
         let pid = Pid::from_raw(i32::try_from(helper.id()).unwrap());
         let started = scanner.start_time(pid);

@@ -14,7 +14,11 @@ pub(crate) struct GuidePage {
 impl GuidePage {
     /// The title: the first heading.
     pub(crate) fn title(&self) -> &'static str {
-        self.text.lines().next().unwrap_or_default().trim_start_matches("# ")
+        self.text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("# ")
     }
 }
 

@@ -60,7 +60,9 @@ pub(crate) mod workspace;
 pub(crate) mod workspace_check;
 pub(crate) mod worktree;
 
-pub(crate) use database::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory, ktx_history};
+pub(crate) use database::{
+    DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory, ktx_history,
+};
 pub(crate) use database::{SQL_WORKER, SqlWorkers, run_sql_worker};
 pub(crate) use local_record::{is_run_marked, mark_run};
 pub(crate) use plan::{UnitSelection, plan};

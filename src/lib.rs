@@ -34,7 +34,10 @@
 //! * Lines of `claude` are written to the tape before they are interpreted ([`run::entry_source::Recorder`]).
 //! * The tape contains received data and our own decisions, never interpretations of the data.
 
-#![allow(rustdoc::private_intra_doc_links, reason = "the documentation is for developers and includes private items")]
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "the documentation is for developers and includes private items"
+)]
 mod actions;
 mod agent;
 mod cli;

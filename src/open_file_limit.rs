@@ -28,7 +28,10 @@ fn set_in(command: &mut Command, limit: Option<(rlim_t, rlim_t)>) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
         Ok::<_, io::Error>(())
     };
-    #[expect(unsafe_code, reason = "only setrlimit runs between fork and exec, which is a plain system call")]
+    #[expect(
+        unsafe_code,
+        reason = "only setrlimit runs between fork and exec, which is a plain system call"
+    )]
     // SAFETY: as above; the closure neither allocates nor takes a lock.
     unsafe {
         command.pre_exec(before_exec);
@@ -47,6 +50,9 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -S -n"]);
         set_in(&mut command, Some((77, hard)));
-        assert_eq!(String::from_utf8_lossy(&command.output().unwrap().stdout).trim(), "77");
+        assert_eq!(
+            String::from_utf8_lossy(&command.output().unwrap().stdout).trim(),
+            "77"
+        );
     }
 }

@@ -62,25 +62,35 @@ fn skipped_in(path: &OsStr) -> Option<String> {
 
 /// The sentence of [`skipped_entries`] as the end of another sentence.
 pub(crate) fn skipped_note() -> String {
-    skipped_entries().map(|sentence| format!(" ({sentence})")).unwrap_or_default()
+    skipped_entries()
+        .map(|sentence| format!(" ({sentence})"))
+        .unwrap_or_default()
 }
 
 /// Absolute path of the program `name`; `None` if no entry of the [`search_path`] contains it.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
-    env::split_paths(&search_path()).map(|directory| directory.join(name)).find(|candidate| is_program(candidate))
+    env::split_paths(&search_path())
+        .map(|directory| directory.join(name))
+        .find(|candidate| is_program(candidate))
 }
 
 /// `claude` where its installers put it below the home directory: a shell without a login does not have these directories
 /// on its `PATH`.
 pub(crate) fn find_installed_claude() -> Option<PathBuf> {
-    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute())?;
-    [".local/bin/claude", ".claude/local/claude"].map(|path| home.join(path)).into_iter().find(|path| is_program(path))
+    let home = std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .filter(|home| home.is_absolute())?;
+    [".local/bin/claude", ".claude/local/claude"]
+        .map(|path| home.join(path))
+        .into_iter()
+        .find(|path| is_program(path))
 }
 
 /// True if `path` is an executable file.
 pub(crate) fn is_program(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
-    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    path.metadata()
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]
@@ -98,7 +108,11 @@ mod tests {
             (".", DEFAULT_PATH),
         ];
         for (path, expected) in cases {
-            assert_eq!(absolute_entries(OsStr::new(path)), OsStr::new(expected), "{path}");
+            assert_eq!(
+                absolute_entries(OsStr::new(path)),
+                OsStr::new(expected),
+                "{path}"
+            );
         }
     }
 
@@ -106,7 +120,8 @@ mod tests {
     fn skipped_entries_are_named_with_the_remedy() {
         assert_eq!(skipped_in(OsStr::new("/usr/bin:/bin")), None);
         let sentence = skipped_in(OsStr::new(":.:/bin:./node_modules/.bin::a\x1b:b")).unwrap();
-        let named = "an empty one, `.`, `./node_modules/.bin` and 2 more; write them as absolute paths";
+        let named =
+            "an empty one, `.`, `./node_modules/.bin` and 2 more; write them as absolute paths";
         assert!(sentence.ends_with(named), "{sentence}");
     }
 

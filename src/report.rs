@@ -21,7 +21,8 @@ use clap::ValueEnum;
 pub(crate) use self::diff::{MAX_NAME_WIDTH, render_json, render_text};
 use self::redact::Redactor;
 use crate::run::{
-    EntrySource, EntrySourceError, PollStatus, RunReport, Timeline, coverage::PriorFileResults, report::ReportBuilder,
+    EntrySource, EntrySourceError, PollStatus, RunReport, Timeline, coverage::PriorFileResults,
+    report::ReportBuilder,
 };
 
 /// Bytes that are folded at a time.
@@ -59,14 +60,20 @@ pub(crate) fn render_masked(
 }
 
 /// Renders the report in a format; `mask` returns a text without its secrets.
-fn render(report: &RunReport, format: ReportFormat, traced: bool, mask: &mut dyn FnMut(&str) -> String) -> String {
+fn render(
+    report: &RunReport,
+    format: ReportFormat,
+    traced: bool,
+    mask: &mut dyn FnMut(&str) -> String,
+) -> String {
     match format {
         ReportFormat::Md => escape::finish(&markdown::render(report), mask),
         ReportFormat::Junit => escape::finish(&junit::render(report), mask),
         ReportFormat::Html => escape::finish(&html::render(report), mask),
-        ReportFormat::Json => {
-            snapshot::snapshots(report, traced).iter().map(|snapshot| format!("{snapshot}\n")).collect()
-        }
+        ReportFormat::Json => snapshot::snapshots(report, traced)
+            .iter()
+            .map(|snapshot| format!("{snapshot}\n"))
+            .collect(),
     }
 }
 

@@ -99,7 +99,12 @@ impl ScopedDir {
 
     /// Opens the directory `name`, which must not be a link.
     fn child(&self, name: &str) -> io::Result<Self> {
-        match openat(&self.0, name, OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty()) {
+        match openat(
+            &self.0,
+            name,
+            OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        ) {
             Ok(fd) => Ok(Self(fd)),
             // Linux reports a link as ENOTDIR, other systems as ELOOP.
             Err(nix::Error::ENOTDIR | nix::Error::ELOOP) => Err(self.not_a_directory(name)),
@@ -112,7 +117,10 @@ impl ScopedDir {
             Ok(Some(FileKind::Symlink)) => "is a symbolic link; replace it with a real directory",
             _ => "is not a directory; move it out of the way",
         };
-        io::Error::new(io::ErrorKind::NotADirectory, format!("`{}` {what}", name.escape_debug()))
+        io::Error::new(
+            io::ErrorKind::NotADirectory,
+            format!("`{}` {what}", name.escape_debug()),
+        )
     }
 
     /// Opens the directory `name`, and creates it with `mode` if it is missing.
@@ -156,7 +164,8 @@ impl ScopedDir {
 
     /// True if `relative` is a regular file that is reached without links.
     pub(crate) fn is_file(&self, relative: &str) -> bool {
-        self.kind(relative).is_ok_and(|kind| kind == Some(FileKind::File))
+        self.kind(relative)
+            .is_ok_and(|kind| kind == Some(FileKind::File))
     }
 
     /// The kind of `relative`; `None` if it does not exist.
@@ -178,7 +187,12 @@ impl ScopedDir {
 
     /// Names and kinds of the entries of this directory, in no particular order.
     pub(crate) fn entries(&self) -> io::Result<Vec<(OsString, FileKind)>> {
-        let mut listing = Dir::openat(&self.0, ".", OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+        let mut listing = Dir::openat(
+            &self.0,
+            ".",
+            OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )?;
         let mut entries = Vec::new();
         for entry in listing.iter() {
             let entry = entry?;
@@ -215,7 +229,10 @@ impl ScopedDir {
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
         file.take(limit + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > limit {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it grew above {limit} bytes")));
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("it grew above {limit} bytes"),
+            ));
         }
         Ok(bytes)
     }
@@ -251,7 +268,9 @@ impl ScopedDir {
         for part in parents.split('/').filter(|part| !part.is_empty()) {
             validate_relative_path(part)?;
             dir = match dir.child(part) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return dir.check_writable(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return dir.check_writable();
+                }
                 child => child?,
             };
         }
@@ -264,7 +283,12 @@ impl ScopedDir {
     /// Checks whether entries can be created in this directory itself. For the superuser, only a read-only file system
     /// is an error.
     fn check_writable(&self) -> io::Result<()> {
-        Ok(faccessat(&self.0, ".", AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS)?)
+        Ok(faccessat(
+            &self.0,
+            ".",
+            AccessFlags::W_OK | AccessFlags::X_OK,
+            AtFlags::AT_EACCESS,
+        )?)
     }
 
     /// Locks the file `relative`, created as by [`open_or_create`](Self::open_or_create). Waits until no other process
@@ -298,7 +322,13 @@ impl ScopedDir {
     /// are created with access for the owner only.
     pub(crate) fn append_to(&self, relative: &str) -> io::Result<File> {
         let (dir, name) = self.parent_of(relative, Some(PRIVATE_MODE))?;
-        Ok(dir.open_regular(name, OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT, 0o600)?.0)
+        Ok(dir
+            .open_regular(
+                name,
+                OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_CREAT,
+                0o600,
+            )?
+            .0)
     }
 
     fn open_regular(&self, name: &str, flags: OFlag, mode: u32) -> io::Result<(File, u64)> {
@@ -307,18 +337,31 @@ impl ScopedDir {
         let file = match openat(&self.0, name, flags, Mode::from_bits_truncate(mode as _)) {
             Ok(fd) => File::from(fd),
             Err(nix::Error::ELOOP) => {
-                return Err(not_regular("it is a symbolic link; replace it with the file itself"));
+                return Err(not_regular(
+                    "it is a symbolic link; replace it with the file itself",
+                ));
             }
             Err(error) => return Err(error.into()),
         };
         let meta = file.metadata()?;
-        if meta.is_file() { Ok((file, meta.len())) } else { Err(not_regular("it is not a regular file")) }
+        if meta.is_file() {
+            Ok((file, meta.len()))
+        } else {
+            Err(not_regular("it is not a regular file"))
+        }
     }
 
     /// Creates the file `name` in this directory itself; it must not exist. The file is not synced to disk.
     pub(crate) fn create_entry(&self, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        File::from(openat(&self.0, name, flags, Mode::from_bits_truncate(mode as _))?).write_all(bytes)
+        let flags =
+            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        File::from(openat(
+            &self.0,
+            name,
+            flags,
+            Mode::from_bits_truncate(mode as _),
+        )?)
+        .write_all(bytes)
     }
 
     /// As [`read`](Self::read), but returns `None` if the file does not exist.
@@ -328,15 +371,28 @@ impl ScopedDir {
 
     /// Replaces `relative` by `bytes` atomically: readers see the old file or the new one. Missing directories are
     /// created with mode `directories`, the file with `mode` (the umask applies).
-    pub(crate) fn write(&self, relative: &str, bytes: &[u8], directories: u32, mode: u32) -> io::Result<()> {
+    pub(crate) fn write(
+        &self,
+        relative: &str,
+        bytes: &[u8],
+        directories: u32,
+        mode: u32,
+    ) -> io::Result<()> {
         let dir = self.replace(relative, bytes, (directories, mode), File::sync_all)?;
         // A power failure may undo the rename on file systems that do not order it after the data.
         dir.sync()
     }
 
     /// As [`write`](Self::write), for a file that may be lost in a power failure.
-    pub(crate) fn write_unsynced(&self, relative: &str, bytes: &[u8], directories: u32, mode: u32) -> io::Result<()> {
-        self.replace(relative, bytes, (directories, mode), |_| Ok(())).map(drop)
+    pub(crate) fn write_unsynced(
+        &self,
+        relative: &str,
+        bytes: &[u8],
+        directories: u32,
+        mode: u32,
+    ) -> io::Result<()> {
+        self.replace(relative, bytes, (directories, mode), |_| Ok(()))
+            .map(drop)
     }
 
     /// Replaces `relative` by a new file, after `sync` of its content. Returns the directory of the file.
@@ -362,10 +418,16 @@ impl ScopedDir {
 
     /// A new file in this directory itself, under a name that neither a crashed writer nor a clone can have used.
     fn create_temp_file(&self, mode: u32) -> io::Result<(String, File)> {
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let flags =
+            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         loop {
             let name = format!("{TEMP_PREFIX}{}", Uuid::new_v4().simple());
-            match openat(&self.0, name.as_str(), flags, Mode::from_bits_truncate(mode as _)) {
+            match openat(
+                &self.0,
+                name.as_str(),
+                flags,
+                Mode::from_bits_truncate(mode as _),
+            ) {
                 Ok(fd) => return Ok((name, File::from(fd))),
                 Err(Errno::EEXIST) => {}
                 Err(error) => return Err(error.into()),
@@ -374,7 +436,13 @@ impl ScopedDir {
     }
 
     /// Moves the file `from` of this directory to `to` below `target`, and replaces an existing file.
-    pub(crate) fn rename(&self, from: &str, target: &Self, to: &str, directories: u32) -> io::Result<()> {
+    pub(crate) fn rename(
+        &self,
+        from: &str,
+        target: &Self,
+        to: &str,
+        directories: u32,
+    ) -> io::Result<()> {
         let (source, from) = self.parent_of(from, None)?;
         let (target, to) = target.parent_of(to, Some(directories))?;
         renameat(&source.0, from, &target.0, to)?;
@@ -383,7 +451,11 @@ impl ScopedDir {
 
     /// Removes the file `relative`. Returns true if it existed.
     pub(crate) fn remove(&self, relative: &str) -> io::Result<bool> {
-        Ok(self.unlink(relative)?.map(|dir| dir.sync()).transpose()?.is_some())
+        Ok(self
+            .unlink(relative)?
+            .map(|dir| dir.sync())
+            .transpose()?
+            .is_some())
     }
 
     /// As [`remove`](Self::remove), for a file whose return after a power failure has no effect.
@@ -393,7 +465,9 @@ impl ScopedDir {
 
     /// Removes the file `relative`. Returns its directory if it existed.
     fn unlink(&self, relative: &str) -> io::Result<Option<Self>> {
-        let Some((dir, name)) = none_if_missing(self.parent_of(relative, None))? else { return Ok(None) };
+        let Some((dir, name)) = none_if_missing(self.parent_of(relative, None))? else {
+            return Ok(None);
+        };
         match unlinkat(&dir.0, name, UnlinkatFlags::NoRemoveDir) {
             Ok(()) => Ok(Some(dir)),
             Err(nix::Error::ENOENT) => Ok(None),
@@ -404,7 +478,9 @@ impl ScopedDir {
     /// Removes `relative`, with its contents if it is a directory. A link is removed, never followed. Returns true if
     /// it existed.
     pub(crate) fn remove_dir_all(&self, relative: &str) -> io::Result<bool> {
-        let Some((dir, name)) = none_if_missing(self.parent_of(relative, None))? else { return Ok(false) };
+        let Some((dir, name)) = none_if_missing(self.parent_of(relative, None))? else {
+            return Ok(false);
+        };
         let was_there = dir.remove_tree(OsStr::new(name), MAX_REMOVAL_DEPTH)?;
         if was_there {
             dir.sync()?;
@@ -422,7 +498,9 @@ impl ScopedDir {
             }
         }
         let Some(depth) = depth.checked_sub(1) else {
-            return Err(io::Error::other(format!("it is nested deeper than {MAX_REMOVAL_DEPTH} directories")));
+            return Err(io::Error::other(format!(
+                "it is nested deeper than {MAX_REMOVAL_DEPTH} directories"
+            )));
         };
         let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let inner = Self(openat(&self.0, name, flags, Mode::empty())?);
@@ -443,7 +521,11 @@ impl ScopedDir {
     fn ignored_dir(&self, relative: &str) -> io::Result<Self> {
         let dir = self.dir(relative, Some(PRIVATE_MODE))?;
         let is_current = |found: &Vec<u8>| found == GITIGNORE_ALL;
-        if !dir.read(".gitignore", GITIGNORE_ALL.len() as u64).as_ref().is_ok_and(is_current) {
+        if !dir
+            .read(".gitignore", GITIGNORE_ALL.len() as u64)
+            .as_ref()
+            .is_ok_and(is_current)
+        {
             dir.write(".gitignore", GITIGNORE_ALL, PRIVATE_MODE, 0o644)?;
         }
         Ok(dir)
@@ -485,7 +567,10 @@ fn none_if_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 /// An error if `file`, which was opened as `name`, has another name.
 fn refuse_hard_link(file: &File, name: &str) -> io::Result<()> {
     if file.metadata()?.nlink() > 1 {
-        let why = format!("`{}` has another name, by a hard link; delete it", name.escape_debug());
+        let why = format!(
+            "`{}` has another name, by a hard link; delete it",
+            name.escape_debug()
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     Ok(())
@@ -498,18 +583,32 @@ fn not_regular(why: &str) -> io::Error {
 /// Creates `path`, which is below the directory `root`, and its missing parents, with access for the owner only.
 /// Existing directories are not changed; a link among them is an error.
 pub(crate) fn create_private_dir(root: &Path, path: &Path) -> io::Result<()> {
-    let stray =
-        || io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not below {}", path.display(), root.display()));
-    let relative = path.strip_prefix(root).ok().and_then(Path::to_str).ok_or_else(stray)?;
+    let stray = || {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{} is not below {}", path.display(), root.display()),
+        )
+    };
+    let relative = path
+        .strip_prefix(root)
+        .ok()
+        .and_then(Path::to_str)
+        .ok_or_else(stray)?;
     validate_relative_path(relative)?;
-    ScopedDir::open(root)?.dir(relative, Some(PRIVATE_MODE)).map(drop)
+    ScopedDir::open(root)?
+        .dir(relative, Some(PRIVATE_MODE))
+        .map(drop)
 }
 
 /// As [`create_private_dir`], but also keeps the contents out of git: transcripts, traces and raw files contain
 /// secrets, and a cloned project must not be able to have them committed.
 pub(crate) fn create_ignored_dir(root: &Path, path: &Path) -> io::Result<()> {
     create_private_dir(root, path)?;
-    let relative = path.strip_prefix(root).ok().and_then(Path::to_str).unwrap_or_default();
+    let relative = path
+        .strip_prefix(root)
+        .ok()
+        .and_then(Path::to_str)
+        .unwrap_or_default();
     ScopedDir::open(root)?.ignored_dir(relative).map(drop)
 }
 
@@ -522,7 +621,9 @@ pub(crate) fn state_dir(root: &Path) -> io::Result<ScopedDir> {
 /// The remedy for an `error` of writing a file, if one is known.
 pub(crate) fn remedy(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Some("make the directory writable"),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            Some("make the directory writable")
+        }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some("free some disk space"),
         _ if is_out_of_files(error) => Some("raise `ulimit -n`"),
         _ => None,
@@ -534,7 +635,9 @@ pub(crate) fn is_out_of_files(error: &(dyn std::error::Error + 'static)) -> bool
     let mut next = Some(error);
     while let Some(error) = next {
         let cause = error.downcast_ref::<io::Error>();
-        if let Some(Errno::EMFILE | Errno::ENFILE) = cause.and_then(io::Error::raw_os_error).map(Errno::from_raw) {
+        if let Some(Errno::EMFILE | Errno::ENFILE) =
+            cause.and_then(io::Error::raw_os_error).map(Errno::from_raw)
+        {
             return true;
         }
         // The source of an error that wraps another one is the source of the wrapped error.
@@ -571,11 +674,18 @@ mod tests {
     fn write_round_trips_and_leaves_no_temp_file() {
         let dir = tempfile::tempdir().unwrap();
         let folder = ScopedDir::open(dir.path()).unwrap();
-        folder.write("a/b/c.md", b"one", PRIVATE_MODE, 0o600).unwrap();
-        folder.write("a/b/c.md", b"two", PRIVATE_MODE, 0o600).unwrap();
+        folder
+            .write("a/b/c.md", b"one", PRIVATE_MODE, 0o600)
+            .unwrap();
+        folder
+            .write("a/b/c.md", b"two", PRIVATE_MODE, 0o600)
+            .unwrap();
         assert_eq!(folder.read("a/b/c.md", 10).unwrap(), b"two");
         assert_eq!(fs::read_dir(dir.path().join("a/b")).unwrap().count(), 1);
-        assert_eq!(folder.read("a/b/c.md", 2).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(
+            folder.read("a/b/c.md", 2).unwrap_err().kind(),
+            io::ErrorKind::FileTooLarge
+        );
         assert!(folder.remove("a/b/c.md").unwrap());
         assert!(!folder.remove("a/b/c.md").unwrap());
         assert!(!folder.remove("no/such").unwrap());
@@ -587,13 +697,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = ScopedDir::open(dir.path()).unwrap();
         for number in 0..10_000 {
-            fs::write(dir.path().join(format!("{TEMP_PREFIX}{}-{number}", std::process::id())), "").unwrap();
+            fs::write(
+                dir.path()
+                    .join(format!("{TEMP_PREFIX}{}-{number}", std::process::id())),
+                "",
+            )
+            .unwrap();
         }
         folder.write("a.md", b"one", PRIVATE_MODE, 0o600).unwrap();
         assert_eq!(folder.read("a.md", 10).unwrap(), b"one");
         let (first, _) = folder.create_temp_file(0o600).unwrap();
         let (second, _) = folder.create_temp_file(0o600).unwrap();
-        assert!(first != second && first.len() == TEMP_PREFIX.len() + 32, "{first} {second}");
+        assert!(
+            first != second && first.len() == TEMP_PREFIX.len() + 32,
+            "{first} {second}"
+        );
     }
 
     #[test]
@@ -652,7 +770,13 @@ mod tests {
             assert!(scoped.open_or_create(name).is_err(), "{name}");
             assert!(scoped.create_new(name).is_err(), "{name}");
         }
-        assert!(scoped.dir("link", None).unwrap_err().to_string().contains("is a symbolic link"));
+        assert!(
+            scoped
+                .dir("link", None)
+                .unwrap_err()
+                .to_string()
+                .contains("is a symbolic link")
+        );
     }
 
     #[test]
@@ -673,7 +797,9 @@ mod tests {
         fs::remove_file(&ignore).unwrap();
         symlink(outside.path().join("target"), &ignore).unwrap();
         state_dir(dir.path()).unwrap();
-        assert!(!ignore.is_symlink() && fs::read(outside.path().join("target")).unwrap().is_empty());
+        assert!(
+            !ignore.is_symlink() && fs::read(outside.path().join("target")).unwrap().is_empty()
+        );
     }
 
     #[test]
@@ -682,16 +808,27 @@ mod tests {
         #[error("outer")]
         struct Outer(#[source] io::Error);
         let system = |errno: Errno| io::Error::from_raw_os_error(errno as i32);
-        assert!(is_out_of_files(&system(Errno::EMFILE)) && is_out_of_files(&Outer(system(Errno::ENFILE))));
-        assert!(is_out_of_files(&io::Error::other(Outer(system(Errno::EMFILE)))));
-        assert!(!is_out_of_files(&Outer(system(Errno::EACCES))) && !is_out_of_files(&io::Error::other("EMFILE")));
+        assert!(
+            is_out_of_files(&system(Errno::EMFILE))
+                && is_out_of_files(&Outer(system(Errno::ENFILE)))
+        );
+        assert!(is_out_of_files(&io::Error::other(Outer(system(
+            Errno::EMFILE
+        )))));
+        assert!(
+            !is_out_of_files(&Outer(system(Errno::EACCES)))
+                && !is_out_of_files(&io::Error::other("EMFILE"))
+        );
     }
 
     #[test]
     fn named_pipe_does_not_block_the_reader() {
         let dir = tempfile::tempdir().unwrap();
         nix::unistd::mkfifo(&dir.path().join("pipe"), Mode::S_IRWXU).unwrap();
-        let error = ScopedDir::open(dir.path()).unwrap().read("pipe", 10).unwrap_err();
+        let error = ScopedDir::open(dir.path())
+            .unwrap()
+            .read("pipe", 10)
+            .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 

@@ -8,10 +8,13 @@ mod line_edits;
 mod untrusted;
 
 pub(crate) use self::{
-    figures::{clock, count, dollars, dollars_of_sum, latency, list_some, pluralize, seconds, size},
+    figures::{
+        clock, count, dollars, dollars_of_sum, latency, list_some, pluralize, seconds, size,
+    },
     line_edits::{LineChange, line_changes, lines},
     untrusted::{
-        classified_chars, column_count, fit, fit_middle, graphemes, is_hidden, is_plain, is_simple_piece,
-        is_simple_text, one_row, printable, printable_pieces, width, width_up_to, wrap, wrap_at_most,
+        classified_chars, column_count, fit, fit_middle, graphemes, is_hidden, is_plain,
+        is_simple_piece, is_simple_text, one_row, printable, printable_pieces, width, width_up_to,
+        wrap, wrap_at_most,
     },
 };

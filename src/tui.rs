@@ -55,7 +55,8 @@ pub(crate) use home_choice::HomeChoice;
 pub(crate) use key_table::{ChordList, KeyOverrides, KeymapError};
 pub(crate) use keymap::Keymap;
 pub(crate) use model::{
-    ArgumentsCheck, Bookmarks, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, TableSettings,
+    ArgumentsCheck, Bookmarks, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession,
+    TableSettings,
 };
 pub(crate) use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
 pub(crate) use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
@@ -97,8 +98,15 @@ pub(crate) struct EngineChannel {
 
 impl LiveHandle {
     /// Connects to a run of another process, without commands.
-    pub(crate) fn watching(changed: watch::Receiver<u64>, broken: oneshot::Receiver<String>) -> Self {
-        Self { engine: None, changed, failed: Some(broken) }
+    pub(crate) fn watching(
+        changed: watch::Receiver<u64>,
+        broken: oneshot::Receiver<String>,
+    ) -> Self {
+        Self {
+            engine: None,
+            changed,
+            failed: Some(broken),
+        }
     }
 }
 
@@ -190,7 +198,11 @@ impl Diagnostic for TuiError {
 }
 
 /// Shows `timeline` on the terminal until the screen closes.
-pub(crate) async fn run(timeline: Timeline, live: Option<LiveHandle>, options: Options) -> Result<TuiExit, TuiError> {
+pub(crate) async fn run(
+    timeline: Timeline,
+    live: Option<LiveHandle>,
+    options: Options,
+) -> Result<TuiExit, TuiError> {
     let mut host = terminal::Terminal::enter(options.terminal.clone())?;
     run_event_loop(timeline, live, options, &mut host).await
 }
@@ -215,13 +227,20 @@ pub(crate) async fn run_event_loop<W: ScreenHost>(
     let mut sources = LiveEvents::default();
     let access = match live {
         None => RunAccess::Replay,
-        Some(LiveHandle { engine, changed, failed }) => {
+        Some(LiveHandle {
+            engine,
+            changed,
+            failed,
+        }) => {
             (sources.changed, sources.failed) = (Some(changed), failed);
             match engine {
                 None => RunAccess::Watch,
                 Some(engine) => {
                     sources.outcomes = Some(engine.outcomes);
-                    RunAccess::Control { commands: engine.commands, leave_action: engine.leave_action }
+                    RunAccess::Control {
+                        commands: engine.commands,
+                        leave_action: engine.leave_action,
+                    }
                 }
             }
         }
@@ -250,7 +269,11 @@ async fn handle_events<W: ScreenHost>(
     until: Option<ExitCondition>,
     host: &mut W,
 ) -> Result<ExitReason, TuiError> {
-    let LiveEvents { mut changed, failed: mut broken, mut outcomes } = live;
+    let LiveEvents {
+        mut changed,
+        failed: mut broken,
+        mut outcomes,
+    } = live;
     loop {
         app.tick(host.clock());
         if app.is_due() {
@@ -269,7 +292,10 @@ async fn handle_events<W: ScreenHost>(
         }
         let busy = app.is_busy();
         // Work has priority over timers: a timer that is already due would always win.
-        let wait = app.next_wakeup().filter(|_| !busy).map(|at| at.saturating_sub(host.clock().now));
+        let wait = app
+            .next_wakeup()
+            .filter(|_| !busy)
+            .map(|at| at.saturating_sub(host.clock().now));
         let event = tokio::select! {
             biased;
             input = host.input() => LoopEvent::Input(input),
@@ -325,7 +351,9 @@ async fn recording_failure(broken: &mut Option<oneshot::Receiver<String>>) -> Op
 }
 
 /// Returns the answer to the oldest command without one, or `None` if the engine is gone.
-async fn answered_command(outcomes: &mut Option<mpsc::UnboundedReceiver<CommandOutcome>>) -> Option<CommandOutcome> {
+async fn answered_command(
+    outcomes: &mut Option<mpsc::UnboundedReceiver<CommandOutcome>>,
+) -> Option<CommandOutcome> {
     match outcomes {
         Some(outcomes) => outcomes.recv().await,
         None => None,
@@ -378,10 +406,12 @@ async fn handle_input<W: ScreenHost>(
             app.redraw();
             return Ok(None);
         }
-        HostInput::Signal(signal) if signal == terminal::INTERRUPT => ScreenMessage::Key(KeyPress {
-            code: crossterm::event::KeyCode::Char('c'),
-            modifiers: crossterm::event::KeyModifiers::CONTROL,
-        }),
+        HostInput::Signal(signal) if signal == terminal::INTERRUPT => {
+            ScreenMessage::Key(KeyPress {
+                code: crossterm::event::KeyCode::Char('c'),
+                modifiers: crossterm::event::KeyModifiers::CONTROL,
+            })
+        }
         HostInput::Signal(signal) => return Ok(Some(ExitReason::Signal(signal))),
         HostInput::Closed => return Ok(Some(ExitReason::Closed)),
         HostInput::Ignored => return Ok(None),
@@ -399,7 +429,10 @@ async fn handle_input<W: ScreenHost>(
                 app.tick(host.clock());
                 app.redraw();
                 match end {
-                    Ok(ToolExit { signal: Some(HostInput::Signal(signal)), .. }) => {
+                    Ok(ToolExit {
+                        signal: Some(HostInput::Signal(signal)),
+                        ..
+                    }) => {
                         return Ok(Some(ExitReason::Signal(signal)));
                     }
                     Ok(ToolExit { edited, .. }) => {

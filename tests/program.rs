@@ -5,7 +5,13 @@ use std::process::Command;
 
 #[test]
 fn program_prints_its_version() {
-    let output = Command::new(env!("CARGO_BIN_EXE_ingestdeck")).arg("--version").output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_ingestdeck"))
+        .arg("--version")
+        .output()
+        .unwrap();
     assert!(output.status.success());
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("ingestdeck {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        format!("ingestdeck {}\n", env!("CARGO_PKG_VERSION"))
+    );
 }

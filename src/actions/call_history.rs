@@ -42,8 +42,21 @@ impl OngoingCall {
     /// Creates a call without arguments.
     pub(super) fn new(kind: ActionKind, name: &str, title: &str) -> Self {
         let name: Arc<str> = name.into();
-        let title = if *name == *title { Arc::clone(&name) } else { title.into() };
-        Self { kind, name, title, file_change: None, input: None, message_id: None, parent_tool_use_id: None, order: 0 }
+        let title = if *name == *title {
+            Arc::clone(&name)
+        } else {
+            title.into()
+        };
+        Self {
+            kind,
+            name,
+            title,
+            file_change: None,
+            input: None,
+            message_id: None,
+            parent_tool_use_id: None,
+            order: 0,
+        }
     }
 }
 
@@ -69,7 +82,9 @@ impl CallHistory {
     pub(super) fn open(&mut self, id: &str, mut call: OngoingCall, input: Option<&str>) {
         self.opened_count += 1;
         call.order = self.opened_count;
-        let room = MAX_OPEN_INPUT_BYTES.saturating_sub(self.input_bytes).min(MAX_INPUT_BYTES);
+        let room = MAX_OPEN_INPUT_BYTES
+            .saturating_sub(self.input_bytes)
+            .min(MAX_INPUT_BYTES);
         call.input = input.filter(|input| input.len() <= room).map(Arc::from);
         self.input_bytes += input_len(&call);
         if let Some(earlier) = self.open.insert(id.into(), call) {
@@ -86,7 +101,9 @@ impl CallHistory {
         let call = self.open.remove(id)?;
         self.input_bytes -= input_len(&call);
         self.unsealed.push(id, &call);
-        if self.unsealed.rows.len() >= SEGMENT_ROWS || self.unsealed.text.len() >= SEGMENT_TEXT_BYTES {
+        if self.unsealed.rows.len() >= SEGMENT_ROWS
+            || self.unsealed.text.len() >= SEGMENT_TEXT_BYTES
+        {
             let mut segment = std::mem::take(&mut self.unsealed);
             segment.rows.sort_unstable_by_key(|row| row.id_hash);
             self.sealed.push(Arc::new(segment));
@@ -96,10 +113,19 @@ impl CallHistory {
 
     pub(super) fn finished(&self, id: &str) -> Option<FinishedCall<'_>> {
         let id = hash_id(id);
-        let fresh = self.unsealed.rows.iter().rev().find(|row| row.id_hash == id).map(|row| self.unsealed.row(row));
+        let fresh = self
+            .unsealed
+            .rows
+            .iter()
+            .rev()
+            .find(|row| row.id_hash == id)
+            .map(|row| self.unsealed.row(row));
         fresh.or_else(|| {
             self.sealed.iter().rev().find_map(|segment| {
-                let at = segment.rows.binary_search_by_key(&id, |row| row.id_hash).ok()?;
+                let at = segment
+                    .rows
+                    .binary_search_by_key(&id, |row| row.id_hash)
+                    .ok()?;
                 Some(segment.row(&segment.rows[at]))
             })
         })
@@ -139,9 +165,19 @@ struct FinishedCallRow {
 
 impl FinishedCalls {
     fn push(&mut self, id: &str, call: &OngoingCall) {
-        let title = if call.name == call.title { "" } else { &call.title };
-        let sizes = (u32::try_from(self.text.len()), u32::try_from(call.name.len()), u32::try_from(title.len()));
-        let (Ok(start), Ok(name), Ok(title_length)) = sizes else { return };
+        let title = if call.name == call.title {
+            ""
+        } else {
+            &call.title
+        };
+        let sizes = (
+            u32::try_from(self.text.len()),
+            u32::try_from(call.name.len()),
+            u32::try_from(title.len()),
+        );
+        let (Ok(start), Ok(name), Ok(title_length)) = sizes else {
+            return;
+        };
         self.text.push_str(&call.name);
         self.text.push_str(title);
         self.rows.push(FinishedCallRow {
@@ -157,8 +193,16 @@ impl FinishedCalls {
         let start = row.start as usize;
         let middle = start + row.name_len as usize;
         let name = &self.text[start..middle];
-        let title = if row.title_len == 0 { name } else { &self.text[middle..middle + row.title_len as usize] };
-        FinishedCall { kind: row.kind, name, title }
+        let title = if row.title_len == 0 {
+            name
+        } else {
+            &self.text[middle..middle + row.title_len as usize]
+        };
+        FinishedCall {
+            kind: row.kind,
+            name,
+            title,
+        }
     }
 }
 

@@ -15,27 +15,49 @@ pub(super) struct CallTitle<'a> {
 }
 
 pub(super) fn call_title<'a>(name: &Cow<'a, str>, input: Option<RawJson<'a>>) -> CallTitle<'a> {
-    let plain = |kind| CallTitle { kind, title: name.clone(), change: None };
+    let plain = |kind| CallTitle {
+        kind,
+        title: name.clone(),
+        change: None,
+    };
     let titled = |kind, keys: [&str; 1]| match first_text_argument(input, keys) {
-        Some(title) => CallTitle { kind, title, change: None },
+        Some(title) => CallTitle {
+            kind,
+            title,
+            change: None,
+        },
         None => plain(kind),
     };
     match &**name {
         "Bash" | "Shell" | "KillShell" => titled(ActionKind::Command, ["command"]),
         "Write" | "Edit" | "MultiEdit" | "NotebookEdit" => match path_argument(input) {
             Some(title) => {
-                let adds = input.and_then(|input| input.get("create")).is_some_and(|create| create.0 == "true");
+                let adds = input
+                    .and_then(|input| input.get("create"))
+                    .is_some_and(|create| create.0 == "true");
                 let change = Some(if adds { "add" } else { "update" });
-                CallTitle { kind: ActionKind::FileChange, title, change }
+                CallTitle {
+                    kind: ActionKind::FileChange,
+                    title,
+                    change,
+                }
             }
             None => plain(ActionKind::FileChange),
         },
         "Read" => match path_argument(input) {
-            Some(path) => CallTitle { kind: ActionKind::Tool, title: Cow::Owned(format!("Read {path}")), change: None },
+            Some(path) => CallTitle {
+                kind: ActionKind::Tool,
+                title: Cow::Owned(format!("Read {path}")),
+                change: None,
+            },
             None => plain(ActionKind::Tool),
         },
         "WebSearch" => titled(ActionKind::WebSearch, ["query"]),
-        "" => CallTitle { kind: ActionKind::Tool, title: Cow::Borrowed("tool"), change: None },
+        "" => CallTitle {
+            kind: ActionKind::Tool,
+            title: Cow::Borrowed("tool"),
+            change: None,
+        },
         _ => plain(ActionKind::Tool),
     }
 }
@@ -51,5 +73,9 @@ pub(super) fn first_text_argument<'a, const N: usize>(
     keys: [&str; N],
 ) -> Option<Cow<'a, str>> {
     let values = input?.pick(keys);
-    values.into_iter().flatten().filter_map(RawJson::as_str).find(|text| !text.is_empty())
+    values
+        .into_iter()
+        .flatten()
+        .filter_map(RawJson::as_str)
+        .find(|text| !text.is_empty())
 }

@@ -43,7 +43,11 @@ impl CompletionResult {
     /// Converts a result line. `text` is the answer if the result has none.
     pub(super) fn from_result(result: &ResultLine<'_>, text: &str) -> Self {
         let ok = !result.failed();
-        let answer = result.result.as_deref().filter(|answer| !answer.is_empty()).unwrap_or(text);
+        let answer = result
+            .result
+            .as_deref()
+            .filter(|answer| !answer.is_empty())
+            .unwrap_or(text);
         Self {
             ok,
             answer: answer.to_owned(),
@@ -54,7 +58,12 @@ impl CompletionResult {
 
     /// A failure that is not reported by a result.
     pub(super) fn failure(error: String, text: &str) -> Self {
-        Self { ok: false, answer: text.to_owned(), error: Some(error), usage: None }
+        Self {
+            ok: false,
+            answer: text.to_owned(),
+            error: Some(error),
+            usage: None,
+        }
     }
 
     /// Interprets the end of a stream without a result.
@@ -63,7 +72,12 @@ impl CompletionResult {
             (false, _) => "claude finished but no session_id was captured",
             (true, SessionFileState::NotASessionFile) => "claude finished without a result event",
             (true, SessionFileState::Stopped) => {
-                return Self { ok: true, answer: text.to_owned(), error: None, usage: None };
+                return Self {
+                    ok: true,
+                    answer: text.to_owned(),
+                    error: None,
+                    usage: None,
+                };
             }
             (true, SessionFileState::Failed) if !text.is_empty() => text,
             (true, SessionFileState::InProgress | SessionFileState::Failed) => {
@@ -77,7 +91,11 @@ impl CompletionResult {
 impl SessionFileState {
     /// The state after a message of a session file.
     pub(super) fn after_message(chat: &ChatLine<'_>, of_model: bool) -> Self {
-        match (of_model, chat.error.is_some() || chat.aborted, chat.stop_reason.as_deref()) {
+        match (
+            of_model,
+            chat.error.is_some() || chat.aborted,
+            chat.stop_reason.as_deref(),
+        ) {
             (true, true, _) => Self::Failed,
             (true, false, Some("end_turn" | "stop_sequence")) => Self::Stopped,
             _ => Self::InProgress,
@@ -93,7 +111,11 @@ impl StreamEnd {
             (None, Some(code)) if code != 0 => format!("rc={code}"),
             (None, _) => return None,
         };
-        let stderr = self.stderr.as_deref().map(str::trim).filter(|stderr| !stderr.is_empty());
+        let stderr = self
+            .stderr
+            .as_deref()
+            .map(str::trim)
+            .filter(|stderr| !stderr.is_empty());
         Some(match stderr {
             Some(stderr) => format!("claude failed ({how}). {stderr}"),
             None => format!("claude failed ({how})."),
@@ -103,10 +125,17 @@ impl StreamEnd {
 
 /// The reason of a failed result: its error, its errors, its text, or else its subtype.
 pub(crate) fn error_text(result: &ResultLine<'_>) -> String {
-    let text = |text: &Option<Cow<'_, str>>| text.as_deref().filter(|text| !text.is_empty()).map(str::to_owned);
+    let text = |text: &Option<Cow<'_, str>>| {
+        text.as_deref()
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+    };
     let errors = || (!result.errors.is_empty()).then(|| result.errors.join("; "));
-    text(&result.error).or_else(errors).or_else(|| text(&result.result)).unwrap_or_else(|| match &result.subtype {
-        Some(subtype) => format!("claude run failed ({subtype})"),
-        None => "claude run failed".to_owned(),
-    })
+    text(&result.error)
+        .or_else(errors)
+        .or_else(|| text(&result.result))
+        .unwrap_or_else(|| match &result.subtype {
+            Some(subtype) => format!("claude run failed ({subtype})"),
+            None => "claude run failed".to_owned(),
+        })
 }

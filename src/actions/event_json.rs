@@ -6,8 +6,8 @@
 use std::io::Write;
 
 use super::event::{
-    ActionDetail, ActionEvent, ActionKind, ActionPhase, AgentEvent, CompletedEvent, ENGINE, JsonText, ResultDetail,
-    StartedEvent, ToolDetail,
+    ActionDetail, ActionEvent, ActionKind, ActionPhase, AgentEvent, CompletedEvent, ENGINE,
+    JsonText, ResultDetail, StartedEvent, ToolDetail,
 };
 use crate::decode::{
     LazyText, RawJson,
@@ -70,11 +70,18 @@ impl ActionDetail<'_> {
         match self {
             Self::Empty => {}
             Self::Tool(tool) => tool.write_fields(to),
-            Self::Thinking { text, parent_tool_use_id } => {
+            Self::Thinking {
+                text,
+                parent_tool_use_id,
+            } => {
                 to.prose("text", text);
                 to.optional_text("parent_tool_use_id", parent_tool_use_id.as_deref());
             }
-            Self::Denial { tool_name, tool_use_id, tool_input } => {
+            Self::Denial {
+                tool_name,
+                tool_use_id,
+                tool_input,
+            } => {
                 to.optional_text("tool_name", tool_name.as_deref());
                 to.optional_text("tool_use_id", tool_use_id.as_deref());
                 to.optional_raw("tool_input", tool_input.as_ref().map(JsonText::raw));
@@ -177,7 +184,8 @@ fn write_object(out: &mut Vec<u8>, fields: impl FnOnce(&mut FieldWriter<'_>)) {
 impl FieldWriter<'_> {
     #[inline]
     fn key(&mut self, key: &'static str) {
-        self.out.extend_from_slice(if self.first { b"\"" } else { b",\"" });
+        self.out
+            .extend_from_slice(if self.first { b"\"" } else { b",\"" });
         self.first = false;
         self.out.extend_from_slice(key.as_bytes());
         self.out.extend_from_slice(b"\":");
@@ -211,12 +219,14 @@ impl FieldWriter<'_> {
 
     fn boolean(&mut self, key: &'static str, value: bool) {
         self.key(key);
-        self.out.extend_from_slice(if value { b"true" } else { b"false" });
+        self.out
+            .extend_from_slice(if value { b"true" } else { b"false" });
     }
 
     fn count(&mut self, key: &'static str, value: usize) {
         self.key(key);
-        self.out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+        self.out
+            .extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
     }
 
     fn number(&mut self, key: &'static str, value: f64) {
@@ -252,7 +262,11 @@ fn write_text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let is_special = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
     // Most texts are short. Checking all of their bytes is faster than stopping early.
-    if bytes.len() < BLOCK && !bytes.iter().fold(false, |any, byte| any | is_special(*byte)) {
+    if bytes.len() < BLOCK
+        && !bytes
+            .iter()
+            .fold(false, |any, byte| any | is_special(*byte))
+    {
         out.extend_from_slice(bytes);
         out.push(b'"');
         return;

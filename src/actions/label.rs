@@ -51,13 +51,19 @@ pub(crate) fn action_label(action: &AgentAction<'_>) -> ActionLabel {
     match &action.detail {
         ActionDetail::Tool(tool) => match tool.tool_name.as_deref() {
             Some(name) => call_label(name, tool.tool_input.as_ref().map(JsonText::raw), None),
-            None => ActionLabel { kind: action.kind, text: fold_whitespace(&action.title) },
+            None => ActionLabel {
+                kind: action.kind,
+                text: fold_whitespace(&action.title),
+            },
         },
         ActionDetail::Empty
         | ActionDetail::Thinking { .. }
         | ActionDetail::Prompt(_)
         | ActionDetail::Denial { .. }
-        | ActionDetail::MalformedLine(_) => ActionLabel { kind: action.kind, text: fold_whitespace(&action.title) },
+        | ActionDetail::MalformedLine(_) => ActionLabel {
+            kind: action.kind,
+            text: fold_whitespace(&action.title),
+        },
     }
 }
 
@@ -73,22 +79,32 @@ pub(crate) fn call_label(name: &str, input: Option<RawJson<'_>>, cwd: Option<&st
     };
     let path = || call_title::path_argument(input).map(relative);
     let (kind, text) = match name.to_ascii_lowercase().as_str() {
-        "bash" | "shell" | "killshell" => {
-            (ActionKind::Command, text(["command"]).map(|command| strip_cwd(&command, cwd)))
-        }
+        "bash" | "shell" | "killshell" => (
+            ActionKind::Command,
+            text(["command"]).map(|command| strip_cwd(&command, cwd)),
+        ),
         "edit" | "write" | "multiedit" | "notebookedit" => (ActionKind::FileChange, path()),
         "read" => (ActionKind::Tool, Some(verb_with_argument("read", path()))),
         "ls" => (ActionKind::Tool, Some(verb_with_argument("ls", path()))),
-        "glob" => (ActionKind::Tool, Some(verb_with_argument("glob", text(["pattern"]).map(Cow::into_owned)))),
-        searches @ ("grep" | "find") => {
-            (ActionKind::Tool, text(["pattern"]).map(|pattern| format!("{searches}: {pattern}")))
-        }
-        "websearch" | "web_search" => {
-            (ActionKind::WebSearch, Some(text(["query"]).map_or("search".into(), Cow::into_owned)))
-        }
-        "webfetch" | "web_fetch" => {
-            (ActionKind::WebSearch, Some(text(["url"]).map_or("fetch".into(), Cow::into_owned)))
-        }
+        "glob" => (
+            ActionKind::Tool,
+            Some(verb_with_argument(
+                "glob",
+                text(["pattern"]).map(Cow::into_owned),
+            )),
+        ),
+        searches @ ("grep" | "find") => (
+            ActionKind::Tool,
+            text(["pattern"]).map(|pattern| format!("{searches}: {pattern}")),
+        ),
+        "websearch" | "web_search" => (
+            ActionKind::WebSearch,
+            Some(text(["query"]).map_or("search".into(), Cow::into_owned)),
+        ),
+        "webfetch" | "web_fetch" => (
+            ActionKind::WebSearch,
+            Some(text(["url"]).map_or("fetch".into(), Cow::into_owned)),
+        ),
         "todowrite" => (ActionKind::Note, Some("update todos".into())),
         "todoread" => (ActionKind::Note, Some("read todos".into())),
         "askuserquestion" => (ActionKind::Note, Some("ask user".into())),
@@ -96,14 +112,22 @@ pub(crate) fn call_label(name: &str, input: Option<RawJson<'_>>, cwd: Option<&st
             ActionKind::Subagent,
             call_title::first_text_argument(input, ["description", "prompt"]).map(Cow::into_owned),
         ),
-        _ => (ActionKind::Tool, Some(label_with_argument(short_name(name), input))),
+        _ => (
+            ActionKind::Tool,
+            Some(label_with_argument(short_name(name), input)),
+        ),
     };
-    ActionLabel { kind, text: fold_whitespace(&text.unwrap_or_else(|| name.to_owned())) }
+    ActionLabel {
+        kind,
+        text: fold_whitespace(&text.unwrap_or_else(|| name.to_owned())),
+    }
 }
 
 /// `mcp__ktx__read_raw_file` → `read_raw_file`; other names are unchanged.
 pub(crate) fn short_name(name: &str) -> &str {
-    let server_and_tool = name.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
+    let server_and_tool = name
+        .strip_prefix("mcp__")
+        .and_then(|rest| rest.split_once("__"));
     match server_and_tool {
         Some((_, tool)) if !tool.is_empty() => tool,
         _ => name,
@@ -112,9 +136,15 @@ pub(crate) fn short_name(name: &str) -> &str {
 
 /// Summarizes a result: the number of lines if it is small, the size if it is large, the number of images, or `empty`.
 pub(crate) fn result_summary(content: Option<RawJson<'_>>) -> String {
-    let Some(content) = content else { return "empty".into() };
+    let Some(content) = content else {
+        return "empty".into();
+    };
     let text = content_text(content);
-    let images = content.items().iter().filter(|part| is_image(**part)).count();
+    let images = content
+        .items()
+        .iter()
+        .filter(|part| is_image(**part))
+        .count();
     match (images, text.len(), text.lines().count()) {
         (1, ..) => "1 image".into(),
         (2.., ..) => format!("{images} images"),
@@ -130,18 +160,24 @@ fn is_image(part: RawJson<'_>) -> bool {
 }
 
 fn label_with_argument(name: &str, input: Option<RawJson<'_>>) -> String {
-    let found = input.map(|input| input.pick(IDENTIFYING_ARGUMENTS)).unwrap_or_default();
-    let argument = IDENTIFYING_ARGUMENTS.iter().zip(found).find_map(|(key, value)| {
-        let value = value?;
-        match value.as_str() {
-            Some(text) if text.trim().is_empty() => None,
-            Some(text) if *key == "query" => Some(format!("\"{text}\"")),
-            Some(text) => Some(text.into_owned()),
-            None => {
-                value.0.starts_with(|first: char| first == '-' || first.is_ascii_digit()).then(|| value.0.to_owned())
+    let found = input
+        .map(|input| input.pick(IDENTIFYING_ARGUMENTS))
+        .unwrap_or_default();
+    let argument = IDENTIFYING_ARGUMENTS
+        .iter()
+        .zip(found)
+        .find_map(|(key, value)| {
+            let value = value?;
+            match value.as_str() {
+                Some(text) if text.trim().is_empty() => None,
+                Some(text) if *key == "query" => Some(format!("\"{text}\"")),
+                Some(text) => Some(text.into_owned()),
+                None => value
+                    .0
+                    .starts_with(|first: char| first == '-' || first.is_ascii_digit())
+                    .then(|| value.0.to_owned()),
             }
-        }
-    });
+        });
     match argument {
         Some(argument) => format!("{name} {argument}"),
         None => name.to_owned(),
@@ -157,7 +193,10 @@ fn verb_with_argument(verb: &str, argument: Option<String>) -> String {
 
 /// Removes the working directory from the paths in a command.
 fn strip_cwd(command: &str, cwd: Option<&str>) -> String {
-    match cwd.map(|cwd| cwd.trim_end_matches('/')).filter(|cwd| !cwd.is_empty()) {
+    match cwd
+        .map(|cwd| cwd.trim_end_matches('/'))
+        .filter(|cwd| !cwd.is_empty())
+    {
         Some(cwd) => command.replace(&format!("{cwd}/"), ""),
         None => command.to_owned(),
     }
@@ -177,7 +216,9 @@ fn fold_whitespace(text: &str) -> String {
 /// the verdict contains the reason.
 pub(crate) fn readable_error(text: &str) -> &str {
     match text.strip_prefix("[ede_diagnostic]") {
-        Some(inside) if inside.contains("last_content_type=none") => "the API answered without content",
+        Some(inside) if inside.contains("last_content_type=none") => {
+            "the API answered without content"
+        }
         Some(_) => "cut short before it was done",
         None => text,
     }
@@ -186,13 +227,17 @@ pub(crate) fn readable_error(text: &str) -> &str {
 /// The error of a tool without the tags and the hook name that the agent adds.
 pub(crate) fn tool_error_reason(text: &str) -> Cow<'_, str> {
     let text = text.trim();
-    let refused = text.strip_prefix("PreToolUse:").and_then(|rest| rest.split_once(" hook error: "));
+    let refused = text
+        .strip_prefix("PreToolUse:")
+        .and_then(|rest| rest.split_once(" hook error: "));
     if let Some((tool, reason)) = refused
         && !tool.contains(char::is_whitespace)
     {
         return Cow::Owned(format!("denied: {reason}"));
     }
-    let refused = text.strip_prefix("Permission to use ").and_then(|rest| rest.split_once(" has been denied"));
+    let refused = text
+        .strip_prefix("Permission to use ")
+        .and_then(|rest| rest.split_once(" has been denied"));
     if let Some((tool, reason)) = refused
         && !tool.contains(char::is_whitespace)
     {
@@ -207,5 +252,7 @@ pub(crate) fn tool_error_reason(text: &str) -> Cow<'_, str> {
 /// The error of a tool without the tags that the agent adds.
 pub(crate) fn strip_error_tags(text: &str) -> &str {
     let inside = text.strip_prefix("<tool_use_error>");
-    inside.map_or(text, |rest| rest.strip_suffix("</tool_use_error>").unwrap_or(rest))
+    inside.map_or(text, |rest| {
+        rest.strip_suffix("</tool_use_error>").unwrap_or(rest)
+    })
 }

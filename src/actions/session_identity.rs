@@ -28,7 +28,11 @@ pub(crate) struct SessionIdentity {
 impl SessionIdentity {
     /// The attempt must continue `session`. If `tolerant`, another session only causes a warning and replaces it.
     pub(crate) fn resuming(session: &str, tolerant: bool) -> Self {
-        Self { expected: Some(session.into()), tolerant, ..Self::default() }
+        Self {
+            expected: Some(session.into()),
+            tolerant,
+            ..Self::default()
+        }
     }
 
     /// The session that answered, once it is known. A new session keeps its first id.
@@ -48,14 +52,18 @@ impl SessionIdentity {
 
     /// True for a line of a session that must not answer.
     pub(crate) fn is_mismatch(&self, line: &AgentLine<'_>) -> bool {
-        !self.tolerant && self.mismatching_id(line).is_some() && !self.is_unknown_session_result(line)
+        !self.tolerant
+            && self.mismatching_id(line).is_some()
+            && !self.is_unknown_session_result(line)
     }
 
     /// Processes the next line.
     pub(crate) fn push(&mut self, line: &AgentLine<'_>) -> SessionCheck {
         let sighting = match self.mismatching_id(line) {
             None => SessionCheck::Unchanged,
-            Some(_) if !self.tolerant && self.is_unknown_session_result(line) => return SessionCheck::UnknownSession,
+            Some(_) if !self.tolerant && self.is_unknown_session_result(line) => {
+                return SessionCheck::UnknownSession;
+            }
             Some(_) if self.mismatch.is_some() => return SessionCheck::Unchanged,
             Some((id, expected)) => {
                 let sentence = format!("claude emitted session id {id} but expected {expected}");

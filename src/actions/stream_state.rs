@@ -16,7 +16,10 @@ pub(crate) struct StreamState {
 
 impl StreamState {
     pub(crate) fn new(turns: TurnTracker) -> Self {
-        Self { turns, ..Self::default() }
+        Self {
+            turns,
+            ..Self::default()
+        }
     }
 
     /// Adds a line and returns its role.
@@ -29,7 +32,11 @@ impl StreamState {
             });
             if let Some(text) = texts.next_back() {
                 let is_nested = line.parent_tool_use_id.is_some();
-                let last = if is_nested { &mut self.nested_text } else { &mut self.main_text };
+                let last = if is_nested {
+                    &mut self.nested_text
+                } else {
+                    &mut self.main_text
+                };
                 Arc::make_mut(last).assign(text);
             }
         }
@@ -42,6 +49,10 @@ impl StreamState {
 
     /// Last text of the model, of the main loop if there is any; empty before the first.
     pub(crate) fn last_text(&self) -> Cow<'_, str> {
-        if self.main_text.is_empty() { self.nested_text.text() } else { self.main_text.text() }
+        if self.main_text.is_empty() {
+            self.nested_text.text()
+        } else {
+            self.main_text.text()
+        }
     }
 }

@@ -12,8 +12,8 @@ use super::{
     call_title,
     completion::{CompletionResult, SessionFileState, StreamEnd},
     event::{
-        ActionDetail, ActionEvent, ActionKind, ActionPhase, AgentAction, AgentEvent, CompletedEvent, JsonText,
-        ResultDetail, StartedEvent, StartedMeta, ToolDetail,
+        ActionDetail, ActionEvent, ActionKind, ActionPhase, AgentAction, AgentEvent,
+        CompletedEvent, JsonText, ResultDetail, StartedEvent, StartedMeta, ToolDetail,
     },
     session_identity::{SessionCheck, SessionIdentity},
     stream_state::StreamState,
@@ -112,17 +112,34 @@ impl EventTranslator {
                 self.chat(line, chat, false, emit);
             }
             LineBody::StreamEvent(_) => self.emit_started(None, emit),
-            LineBody::ToolProgress { tool_use_id, elapsed_seconds } => {
-                self.emit_progress(tool_use_id.clone(), *elapsed_seconds, emit)
-            }
-            LineBody::System(SystemLine::PermissionDenied { tool_name, tool_use_id, .. }) => {
-                let input = self.calls.get(tool_use_id).and_then(|call| call.input.clone()).map(JsonText::Shared);
+            LineBody::ToolProgress {
+                tool_use_id,
+                elapsed_seconds,
+            } => self.emit_progress(tool_use_id.clone(), *elapsed_seconds, emit),
+            LineBody::System(SystemLine::PermissionDenied {
+                tool_name,
+                tool_use_id,
+                ..
+            }) => {
+                let input = self
+                    .calls
+                    .get(tool_use_id)
+                    .and_then(|call| call.input.clone())
+                    .map(JsonText::Shared);
                 let [tool_name, tool_use_id] =
                     [tool_name, tool_use_id].map(|text| Some(text).filter(|text| !text.is_empty()));
-                self.emit_denial(tool_name.cloned(), tool_use_id.cloned(), input, self.reported_denials.len(), emit);
+                self.emit_denial(
+                    tool_name.cloned(),
+                    tool_use_id.cloned(),
+                    input,
+                    self.reported_denials.len(),
+                    emit,
+                );
             }
             LineBody::Result(result) => self.result(result, stream, emit),
-            LineBody::SessionFile(SessionFileLine::QueuedText(author, text)) => self.prompt(*author, text, emit),
+            LineBody::SessionFile(SessionFileLine::QueuedText(author, text)) => {
+                self.prompt(*author, text, emit)
+            }
             LineBody::Malformed => self.emit_malformed(bytes, emit),
             LineBody::System(_)
             | LineBody::RateLimit(_)
@@ -160,12 +177,19 @@ impl EventTranslator {
 
     /// Determines the session of a line. Returns false if the line must not be translated, because its session ends the
     /// run.
-    fn identify(&mut self, line: &AgentLine<'_>, stream: &StreamState, emit: EmitEvent<'_>) -> bool {
+    fn identify(
+        &mut self,
+        line: &AgentLine<'_>,
+        stream: &StreamState,
+        emit: EmitEvent<'_>,
+    ) -> bool {
         let outcome = match (self.identity.push(line), &line.body) {
             (SessionCheck::UnknownSession, LineBody::Result(result)) => {
                 CompletionResult::from_result(result, &stream.last_text())
             }
-            (SessionCheck::Mismatch(text), _) => CompletionResult::failure(text, &stream.last_text()),
+            (SessionCheck::Mismatch(text), _) => {
+                CompletionResult::failure(text, &stream.last_text())
+            }
             (SessionCheck::Tolerated(text), _) => {
                 self.emit_warning(text, ActionDetail::Empty, emit);
                 return true;
@@ -194,7 +218,11 @@ impl EventTranslator {
         };
         self.started = true;
         let title = init.model.clone().unwrap_or_else(|| self.fallback_title());
-        emit(AgentEvent::Started(StartedEvent { resume: session.into(), title, meta: Some(Box::new(meta)) }));
+        emit(AgentEvent::Started(StartedEvent {
+            resume: session.into(),
+            title,
+            meta: Some(Box::new(meta)),
+        }));
     }
 
     /// Emits `started` without an `init`, once the session is known.
@@ -202,11 +230,17 @@ impl EventTranslator {
         if self.started {
             return;
         }
-        let Some(session) = self.identity.observed() else { return };
+        let Some(session) = self.identity.observed() else {
+            return;
+        };
         self.started = true;
         let model = model.filter(|model| *model != SYNTHETIC_MODEL).cloned();
         let title = model.unwrap_or_else(|| self.fallback_title());
-        emit(AgentEvent::Started(StartedEvent { resume: session.into(), title, meta: None }));
+        emit(AgentEvent::Started(StartedEvent {
+            resume: session.into(),
+            title,
+            meta: None,
+        }));
         self.emit_waiting_prompts(emit);
     }
 
@@ -214,14 +248,26 @@ impl EventTranslator {
         self.model.as_deref().unwrap_or(super::event::ENGINE).into()
     }
 
-    fn chat(&mut self, line: &AgentLine<'_>, chat: &ChatLine<'_>, of_model: bool, emit: EmitEvent<'_>) {
+    fn chat(
+        &mut self,
+        line: &AgentLine<'_>,
+        chat: &ChatLine<'_>,
+        of_model: bool,
+        emit: EmitEvent<'_>,
+    ) {
         let parent = line.parent_tool_use_id.as_ref();
         for block in &chat.blocks {
             match block {
                 MessageBlock::Thinking(text) if of_model => self.emit_thought(text, parent, emit),
-                MessageBlock::ToolUse(call) => self.call(call, chat.message_id.as_ref(), parent, emit),
-                MessageBlock::ToolResult(result) => self.call_result(result, chat.message_id.as_ref(), parent, emit),
-                MessageBlock::Text(text) if line.is_session_file && !of_model && !chat.synthetic => {
+                MessageBlock::ToolUse(call) => {
+                    self.call(call, chat.message_id.as_ref(), parent, emit)
+                }
+                MessageBlock::ToolResult(result) => {
+                    self.call_result(result, chat.message_id.as_ref(), parent, emit)
+                }
+                MessageBlock::Text(text)
+                    if line.is_session_file && !of_model && !chat.synthetic =>
+                {
                     self.prompt(chat.author, text, emit);
                 }
                 MessageBlock::Text(_)
@@ -235,16 +281,31 @@ impl EventTranslator {
         }
     }
 
-    fn emit_thought(&mut self, text: &LazyText<'_>, parent: Option<&Cow<'_, str>>, emit: EmitEvent<'_>) {
-        let Some(title) = thought_title(text) else { return };
+    fn emit_thought(
+        &mut self,
+        text: &LazyText<'_>,
+        parent: Option<&Cow<'_, str>>,
+        emit: EmitEvent<'_>,
+    ) {
+        let Some(title) = thought_title(text) else {
+            return;
+        };
         self.thought_count += 1;
         let action = AgentAction {
             id: Cow::Owned(format!("claude.thinking.{}", self.thought_count)),
             kind: ActionKind::Note,
             title: Cow::Owned(title),
-            detail: ActionDetail::Thinking { text: text.borrowed(), parent_tool_use_id: parent.cloned() },
+            detail: ActionDetail::Thinking {
+                text: text.borrowed(),
+                parent_tool_use_id: parent.cloned(),
+            },
         };
-        emit(action_event(action, ActionPhase::Completed, Some(true), None));
+        emit(action_event(
+            action,
+            ActionPhase::Completed,
+            Some(true),
+            None,
+        ));
     }
 
     fn call(
@@ -269,8 +330,12 @@ impl EventTranslator {
             changes: titled.change.map(|change| (titled.title.clone(), change)),
             ..ToolDetail::default()
         };
-        let action =
-            AgentAction { id, kind: titled.kind, title: titled.title, detail: ActionDetail::Tool(Box::new(detail)) };
+        let action = AgentAction {
+            id,
+            kind: titled.kind,
+            title: titled.title,
+            detail: ActionDetail::Tool(Box::new(detail)),
+        };
         emit(action_event(action, ActionPhase::Started, None, None));
     }
 
@@ -297,17 +362,34 @@ impl EventTranslator {
             Some(call) => (call.kind, Cow::Borrowed(&*call.title), call_detail(call)),
             None => match self.calls.finished(&result.tool_use_id) {
                 Some(past) => {
-                    let detail = ToolDetail { tool_name: Some(past.name.into()), ..ToolDetail::default() };
+                    let detail = ToolDetail {
+                        tool_name: Some(past.name.into()),
+                        ..ToolDetail::default()
+                    };
                     (past.kind, past.title.into(), detail)
                 }
-                None => (ActionKind::Tool, Cow::Borrowed("tool result"), ToolDetail::default()),
+                None => (
+                    ActionKind::Tool,
+                    Cow::Borrowed("tool result"),
+                    ToolDetail::default(),
+                ),
             },
         };
         detail.message_id = message_id.cloned().or(detail.message_id);
         detail.parent_tool_use_id = parent.cloned().or(detail.parent_tool_use_id);
         detail.result = Some(found);
-        let action = AgentAction { id, kind, title, detail: ActionDetail::Tool(Box::new(detail)) };
-        emit(action_event(action, ActionPhase::Completed, Some(!is_error), None));
+        let action = AgentAction {
+            id,
+            kind,
+            title,
+            detail: ActionDetail::Tool(Box::new(detail)),
+        };
+        emit(action_event(
+            action,
+            ActionPhase::Completed,
+            Some(!is_error),
+            None,
+        ));
     }
 
     /// Returns the id of a call, or a generated one for a call without an id.
@@ -320,8 +402,13 @@ impl EventTranslator {
     }
 
     fn emit_progress(&self, id: Cow<'_, str>, elapsed_seconds: f64, emit: EmitEvent<'_>) {
-        let Some(call) = self.calls.get(&id) else { return };
-        let detail = ToolDetail { elapsed_seconds: Some(elapsed_seconds), ..call_detail(call) };
+        let Some(call) = self.calls.get(&id) else {
+            return;
+        };
+        let detail = ToolDetail {
+            elapsed_seconds: Some(elapsed_seconds),
+            ..call_detail(call)
+        };
         let action = AgentAction {
             id,
             kind: call.kind,
@@ -329,7 +416,12 @@ impl EventTranslator {
             detail: ActionDetail::Tool(Box::new(detail)),
         };
         let message = Cow::Owned(format!("running for {elapsed_seconds} s"));
-        emit(action_event(action, ActionPhase::Updated, None, Some(message)));
+        emit(action_event(
+            action,
+            ActionPhase::Updated,
+            None,
+            Some(message),
+        ));
     }
 
     /// Emits a warning about a denial, unless its call already reported it. `index` numbers denials without a call id.
@@ -344,7 +436,10 @@ impl EventTranslator {
         let denied = Arc::make_mut(&mut self.reported_denials);
         let key = match &tool_use_id {
             Some(id) => id.to_string(),
-            None => (index..).map(|n| n.to_string()).find(|n| !denied.contains(n.as_str())).unwrap_or_default(),
+            None => (index..)
+                .map(|n| n.to_string())
+                .find(|n| !denied.contains(n.as_str()))
+                .unwrap_or_default(),
         };
         if !denied.insert(key.as_str().into()) {
             return;
@@ -356,9 +451,18 @@ impl EventTranslator {
                 Some(name) => Cow::Owned(format!("permission denied: {name}")),
                 None => Cow::Borrowed("permission denied"),
             },
-            detail: ActionDetail::Denial { tool_name, tool_use_id, tool_input },
+            detail: ActionDetail::Denial {
+                tool_name,
+                tool_use_id,
+                tool_input,
+            },
         };
-        emit(action_event(action, ActionPhase::Completed, Some(false), None));
+        emit(action_event(
+            action,
+            ActionPhase::Completed,
+            Some(false),
+            None,
+        ));
     }
 
     fn emit_malformed(&mut self, bytes: &[u8], emit: EmitEvent<'_>) {
@@ -382,14 +486,29 @@ impl EventTranslator {
             title: Cow::Owned(text.clone()),
             detail,
         };
-        emit(action_event(action, ActionPhase::Completed, Some(false), Some(Cow::Owned(text))));
+        emit(action_event(
+            action,
+            ActionPhase::Completed,
+            Some(false),
+            Some(Cow::Owned(text)),
+        ));
     }
 
     fn result(&mut self, result: &ResultLine<'_>, stream: &StreamState, emit: EmitEvent<'_>) {
         self.emit_started(None, emit);
         for (index, denial) in result.denials.iter().enumerate() {
-            let PermissionDenial { tool_name, tool_use_id, tool_input } = denial;
-            self.emit_denial(tool_name.clone(), tool_use_id.clone(), tool_input.map(JsonText::Line), index, emit);
+            let PermissionDenial {
+                tool_name,
+                tool_use_id,
+                tool_input,
+            } = denial;
+            self.emit_denial(
+                tool_name.clone(),
+                tool_use_id.clone(),
+                tool_input.map(JsonText::Line),
+                index,
+                emit,
+            );
         }
         let outcome = CompletionResult::from_result(result, &stream.last_text());
         if stream.turns().is_closed() {
@@ -408,7 +527,12 @@ impl EventTranslator {
                 detail: ActionDetail::Tool(Box::new(call_detail(&call))),
             };
             let message = Cow::Borrowed("no result before the run ended");
-            emit(action_event(action, ActionPhase::Completed, Some(false), Some(message)));
+            emit(action_event(
+                action,
+                ActionPhase::Completed,
+                Some(false),
+                Some(message),
+            ));
         }
         self.is_complete = true;
         emit(AgentEvent::Completed(Box::new(CompletedEvent {
@@ -427,12 +551,22 @@ fn thought_title(thought: &LazyText<'_>) -> Option<String> {
     let (start, whole) = thought.prefix(2 * MAX_THOUGHT_TITLE_CHARS);
     let title = |text: &str| {
         let first = text.lines().map(str::trim).find(|line| !line.is_empty())?;
-        Some(first.chars().take(MAX_THOUGHT_TITLE_CHARS).collect::<String>())
+        Some(
+            first
+                .chars()
+                .take(MAX_THOUGHT_TITLE_CHARS)
+                .collect::<String>(),
+        )
     };
     let found = title(&start);
-    let is_sure =
-        |found: &String| found.chars().count() == MAX_THOUGHT_TITLE_CHARS || start.trim_start().contains('\n');
-    if whole || found.as_ref().is_some_and(is_sure) { found } else { title(&thought.text()) }
+    let is_sure = |found: &String| {
+        found.chars().count() == MAX_THOUGHT_TITLE_CHARS || start.trim_start().contains('\n')
+    };
+    if whole || found.as_ref().is_some_and(is_sure) {
+        found
+    } else {
+        title(&thought.text())
+    }
 }
 
 /// Returns the detail of a call from its stored parts.
@@ -442,7 +576,9 @@ fn call_detail(call: &OngoingCall) -> ToolDetail<'_> {
         tool_input: call.input.clone().map(JsonText::Shared),
         message_id: call.message_id.as_deref().map(Cow::Borrowed),
         parent_tool_use_id: call.parent_tool_use_id.as_deref().map(Cow::Borrowed),
-        changes: call.file_change.map(|change| (Cow::Borrowed(&*call.title), change)),
+        changes: call
+            .file_change
+            .map(|change| (Cow::Borrowed(&*call.title), change)),
         ..ToolDetail::default()
     }
 }
@@ -453,12 +589,19 @@ fn action_event<'a>(
     ok: Option<bool>,
     message: Option<Cow<'a, str>>,
 ) -> AgentEvent<'a> {
-    AgentEvent::Action(Box::new(ActionEvent { action, phase, ok, message }))
+    AgentEvent::Action(Box::new(ActionEvent {
+        action,
+        phase,
+        ok,
+        message,
+    }))
 }
 
 /// Converts the first `longest` bytes to text, without a partial character at the end.
 fn truncate_lossy(bytes: &[u8], longest: usize) -> Cow<'_, str> {
-    let Some(start) = bytes.get(..longest) else { return String::from_utf8_lossy(bytes) };
+    let Some(start) = bytes.get(..longest) else {
+        return String::from_utf8_lossy(bytes);
+    };
     let torn = match std::str::from_utf8(start) {
         Err(error) if error.error_len().is_none() => longest - error.valid_up_to(),
         _ => 0,

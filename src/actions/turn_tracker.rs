@@ -39,7 +39,10 @@ pub(crate) struct TurnTracker {
 impl TurnTracker {
     /// The turns of a process that receives exactly one prompt.
     pub(crate) fn for_one_prompt() -> Self {
-        Self { one_prompt: true, ..Self::default() }
+        Self {
+            one_prompt: true,
+            ..Self::default()
+        }
     }
 
     /// Processes the next line.
@@ -61,7 +64,12 @@ impl TurnTracker {
                 self.is_closed = self.one_prompt && self.is_settled();
                 LineRole::Result
             }
-            LineBody::System(SystemLine::Task { subtype, task_id, backgrounded, .. }) => {
+            LineBody::System(SystemLine::Task {
+                subtype,
+                task_id,
+                backgrounded,
+                ..
+            }) => {
                 self.record_task(subtype, task_id.as_deref(), *backgrounded);
                 LineRole::InTurn
             }

@@ -211,18 +211,34 @@ impl AttemptRunner {
     pub(super) fn with_tools(self, tools: Arc<dyn Toolset>, gate: Arc<dyn ApprovalGate>) -> Self {
         let server = ToolServer::start(Arc::clone(&tools));
         let (approvals, approval_handles) = Default::default();
-        Self { tools: Some(UnitTools { tools, server, gate, approvals, approval_handles }), ..self }
+        Self {
+            tools: Some(UnitTools {
+                tools,
+                server,
+                gate,
+                approvals,
+                approval_handles,
+            }),
+            ..self
+        }
     }
 
     /// Ends the attempt at time limits, which may change while it runs.
     pub(super) fn with_timeouts(self, mut limits: watch::Receiver<AttemptTimeouts>) -> Self {
         let initial = *limits.borrow_and_update();
-        Self { deadlines: Deadlines::new(initial, Instant::now()), time_limits: Some(limits), ..self }
+        Self {
+            deadlines: Deadlines::new(initial, Instant::now()),
+            time_limits: Some(limits),
+            ..self
+        }
     }
 
     /// Locks the session under the id that the agent reports.
     pub(super) fn with_session_lock(self, locking: SessionLocking) -> Self {
-        Self { session_lock: Some(locking), ..self }
+        Self {
+            session_lock: Some(locking),
+            ..self
+        }
     }
 
     /// Handles the output of the process until it has ended, and returns the machine with its facts.
@@ -234,20 +250,27 @@ impl AttemptRunner {
         mut commands: mpsc::Receiver<AttemptCommand>,
         ready: oneshot::Sender<()>,
     ) -> AttemptMachine {
-        let (Some(stdout), Some(stderr)) = (self.child.stdout.take(), self.child.stderr.take()) else {
-            self.machine.fail_start("the process has no pipes".to_owned());
+        let (Some(stdout), Some(stderr)) = (self.child.stdout.take(), self.child.stderr.take())
+        else {
+            self.machine
+                .fail_start("the process has no pipes".to_owned());
             return self.machine;
         };
         let stdout = match PausablePipe::from_stdout(stdout) {
             Ok(pipe) => pipe,
             Err(error) => {
-                self.machine.fail_start(format!("cannot read its output: {error}"));
+                self.machine
+                    .fail_start(format!("cannot read its output: {error}"));
                 return self.machine;
             }
         };
         let mut stdout = LineReader::with_limit(stdout, self.limits.line);
         let mut stderr = LineReader::with_limit(stderr, self.limits.stderr_line);
-        let stdin = self.child.stdin.take().map(|stdin| ControlFrameQueue::start(stdin, self.limits.unread_stdin));
+        let stdin = self
+            .child
+            .stdin
+            .take()
+            .map(|stdin| ControlFrameQueue::start(stdin, self.limits.unread_stdin));
         let (to_child, writer) = stdin.unzip();
         (self.frame_queue, self.ready) = (to_child, Some(ready));
         let (mut commanded, mut served, mut running, mut speaking) = (true, true, true, true);
@@ -269,7 +292,10 @@ impl AttemptRunner {
                 Some(limits) = changed_time_limits(&mut self.time_limits) => AttemptEvent::TimeLimitsChanged(limits),
             };
             coalescer = coalescer.cancel_pause();
-            if matches!(event, AttemptEvent::StdoutReady(_) | AttemptEvent::StderrReady(_)) {
+            if matches!(
+                event,
+                AttemptEvent::StdoutReady(_) | AttemptEvent::StderrReady(_)
+            ) {
                 self.deadlines.record_output(Instant::now());
             }
             let effects = match event {
@@ -280,7 +306,11 @@ impl AttemptRunner {
                         stdout.source().pause();
                     }
                     speaking = !stdout.is_finished();
-                    if speaking { Vec::new() } else { self.machine.handle_stdout_closed() }
+                    if speaking {
+                        Vec::new()
+                    } else {
+                        self.machine.handle_stdout_closed()
+                    }
                 }
                 AttemptEvent::StderrReady(filled) => {
                     log_read_error(filled, "stderr");
@@ -328,7 +358,8 @@ impl AttemptRunner {
                 }
             };
             self.apply_effects(effects);
-            self.deadlines.update(Instant::now(), self.machine.waits_for());
+            self.deadlines
+                .update(Instant::now(), self.machine.waits_for());
         }
         drop(writer);
         commands.close();
@@ -371,13 +402,18 @@ impl AttemptRunner {
 
     fn handle_stderr(&mut self, batch: LineBatch<'_>) -> Vec<AttemptEffect> {
         let mut lines: Vec<Cow<'_, str>> = batch.lines().map(String::from_utf8_lossy).collect();
-        lines.iter().for_each(|line| self.machine.handle_stderr_line(line));
+        lines
+            .iter()
+            .for_each(|line| self.machine.handle_stderr_line(line));
         let had_dropped = self.stderr.has_dropped();
         lines.retain(|line| self.stderr.admits(line.len()));
         let recorded = self.tape.record(lines.into_iter().map(EntryBody::Stderr));
         let dropped = self.stderr.limit_reached_note(had_dropped);
         let recorded = recorded.and_then(|()| dropped.map_or(Ok(()), |note| self.tape.note(&note)));
-        recorded.map_or_else(|error| self.machine.handle_record_error(error.to_string()), |()| Vec::new())
+        recorded.map_or_else(
+            |error| self.machine.handle_record_error(error.to_string()),
+            |()| Vec::new(),
+        )
     }
 
     fn apply_effects(&mut self, effects: Vec<AttemptEffect>) {
@@ -400,9 +436,14 @@ impl AttemptRunner {
             }
             AttemptEffect::CloseStdin => self.frame_queue = None,
             AttemptEffect::ForwardToServer(message) => {
-                let sent = self.tools.as_ref().map(|tools| tools.server.send_message(message));
+                let sent = self
+                    .tools
+                    .as_ref()
+                    .map(|tools| tools.server.send_message(message));
                 if let Some(Err(Some(answer))) = sent {
-                    let effects = self.machine.handle_server_event(Some(ServerEvent::Message(answer)));
+                    let effects = self
+                        .machine
+                        .handle_server_event(Some(ServerEvent::Message(answer)));
                     self.apply_effects(effects);
                 }
             }
@@ -412,13 +453,17 @@ impl AttemptRunner {
                 }
             }
             AttemptEffect::CancelApproval(request_id) => {
-                let held = self.tools.as_mut().and_then(|tools| tools.approval_handles.remove(&request_id));
+                let held = self
+                    .tools
+                    .as_mut()
+                    .and_then(|tools| tools.approval_handles.remove(&request_id));
                 held.iter().for_each(AbortHandle::abort);
             }
             AttemptEffect::LockSession(session) => {
                 if let Some(locking) = &mut self.session_lock {
                     let locks = locking.locks.clone();
-                    locking.pending = Some(Box::pin(async move { locks.lock(&session, |_| ()).await }));
+                    locking.pending =
+                        Some(Box::pin(async move { locks.lock(&session, |_| ()).await }));
                 }
             }
             AttemptEffect::SignalGroup(signal) => self.child.signal(signal),
@@ -427,7 +472,10 @@ impl AttemptRunner {
                 let _ = self.ready.take().map(|ready| ready.send(()));
             }
             AttemptEffect::AskToolsBeforeStop(request_id) => {
-                let question = self.tools.as_ref().and_then(|tools| tools.tools.question_before_stop());
+                let question = self
+                    .tools
+                    .as_ref()
+                    .and_then(|tools| tools.tools.question_before_stop());
                 let effects = self.machine.handle_stop_question(&request_id, question);
                 self.apply_effects(effects);
             }
@@ -440,9 +488,12 @@ impl AttemptRunner {
     }
 
     fn write_frame(&mut self, frame: ControlFrame) -> Result<(), RecordError> {
-        let Some(to_child) = &self.frame_queue else { return Ok(()) };
+        let Some(to_child) = &self.frame_queue else {
+            return Ok(());
+        };
         if to_child.has_capacity_for(&frame) {
-            self.tape.record(std::iter::once(EntryBody::Stdin(&frame.0)))?;
+            self.tape
+                .record(std::iter::once(EntryBody::Stdin(&frame.0)))?;
             to_child.send(frame);
         } else {
             let effects = self.machine.handle_unread_input(self.limits.unread_stdin);
@@ -453,7 +504,15 @@ impl AttemptRunner {
 
     /// Ends the tool server: tools must not write after the end of the attempt.
     async fn shut_down(self) -> AttemptMachine {
-        let Self { mut tape, child, mut machine, tools, timeouts, stderr, .. } = self;
+        let Self {
+            mut tape,
+            child,
+            mut machine,
+            tools,
+            timeouts,
+            stderr,
+            ..
+        } = self;
         drop(child);
         let mut record = |note: &Note| {
             if let Err(error) = tape.note(note) {
@@ -465,8 +524,13 @@ impl AttemptRunner {
         if let Some(UnitTools { tools, server, .. }) = tools {
             tools.stop();
             if !server.drain(timeouts.pipe_drain).await {
-                let text = "a tool call was still running when the attempt ended, and was abandoned".to_owned();
-                record(&Note::Message { level: Severity::Warning, text });
+                let text =
+                    "a tool call was still running when the attempt ended, and was abandoned"
+                        .to_owned();
+                record(&Note::Message {
+                    level: Severity::Warning,
+                    text,
+                });
             }
         }
         machine
@@ -478,14 +542,20 @@ impl UnitTools {
         let (handle, registration) = AbortHandle::new_pair();
         self.approval_handles.insert(request_id.clone(), handle);
         let gate = Arc::clone(&self.gate);
-        let decided: BoxFuture<'static, _> = Box::pin(async move { (request_id, gate.decide(call).await) });
+        let decided: BoxFuture<'static, _> =
+            Box::pin(async move { (request_id, gate.decide(call).await) });
         self.approvals.push(Abortable::new(decided, registration));
     }
 }
 
 /// The next event of the tool server, unless it has ended, or the next decision. Cancel-safe.
 async fn next_tool_event(tools: &mut Option<UnitTools>, is_serving: bool) -> AttemptEvent {
-    let Some(UnitTools { server, approvals, .. }) = tools else { return std::future::pending().await };
+    let Some(UnitTools {
+        server, approvals, ..
+    }) = tools
+    else {
+        return std::future::pending().await;
+    };
     tokio::select! {
         event = server.next_event(), if is_serving => AttemptEvent::Server(event),
         Some(decided) = approvals.next() => AttemptEvent::Decided(decided),
@@ -496,9 +566,14 @@ async fn next_tool_event(tools: &mut Option<UnitTools>, is_serving: bool) -> Att
 /// Waits for the lock of the running session. Cancel-safe.
 async fn next_lock(locking: &mut Option<SessionLocking>) -> Result<SessionLock, SessionLockError> {
     match locking {
-        Some(SessionLocking { pending: Some(pending), .. }) => {
+        Some(SessionLocking {
+            pending: Some(pending),
+            ..
+        }) => {
             let locked = pending.await;
-            locking.iter_mut().for_each(|locking| locking.pending = None);
+            locking
+                .iter_mut()
+                .for_each(|locking| locking.pending = None);
             locked
         }
         _ => std::future::pending().await,
@@ -516,7 +591,9 @@ async fn wait_for_timer<A>(alarm: Option<(Instant, A)>) -> A {
 }
 
 /// The next time limits; `None` if they no longer change.
-async fn changed_time_limits(limits: &mut Option<watch::Receiver<AttemptTimeouts>>) -> Option<AttemptTimeouts> {
+async fn changed_time_limits(
+    limits: &mut Option<watch::Receiver<AttemptTimeouts>>,
+) -> Option<AttemptTimeouts> {
     let receiver = limits.as_mut()?;
     if receiver.changed().await.is_err() {
         *limits = None;

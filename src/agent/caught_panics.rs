@@ -52,7 +52,10 @@ mod tests {
             assert!(is_panic_caught());
             with_caught_panics(|| ());
             assert!(is_panic_caught(), "the outer work is still guarded");
-            assert!(!std::thread::spawn(is_panic_caught).join().unwrap(), "another thread is not part of it");
+            assert!(
+                !std::thread::spawn(is_panic_caught).join().unwrap(),
+                "another thread is not part of it"
+            );
         });
         assert!(!is_panic_caught());
         assert!(catch_unwind(|| with_caught_panics(|| panic!("on purpose"))).is_err());
@@ -62,6 +65,11 @@ mod tests {
     #[tokio::test]
     async fn panic_in_blocking_thread_is_returned_as_error() {
         assert!(spawn_blocking_caught(is_panic_caught).await.unwrap());
-        assert!(spawn_blocking_caught(|| panic!("on purpose")).await.unwrap_err().is_panic());
+        assert!(
+            spawn_blocking_caught(|| panic!("on purpose"))
+                .await
+                .unwrap_err()
+                .is_panic()
+        );
     }
 }

@@ -29,7 +29,10 @@ pub(crate) struct ClaudeCode {
 impl ClaudeCode {
     /// A program of `release`, if that is known.
     pub(crate) fn new(exe: PathBuf, release: Option<ClaudeVersion>) -> Self {
-        Self { exe, has_restricted_mode: release.is_some_and(|release| release >= FIRST_TESTED_RESTRICTED) }
+        Self {
+            exe,
+            has_restricted_mode: release.is_some_and(|release| release >= FIRST_TESTED_RESTRICTED),
+        }
     }
 }
 
@@ -39,7 +42,10 @@ impl Agent for ClaudeCode {
     }
 
     fn program(&self, _unit: &UnitKey, _attempt: u32) -> AgentProgram {
-        AgentProgram { exe: self.exe.clone(), prefix: Vec::new() }
+        AgentProgram {
+            exe: self.exe.clone(),
+            prefix: Vec::new(),
+        }
     }
 
     fn unit_args(&self, args: &UnitArgs<'_>) -> Vec<OsString> {
@@ -74,7 +80,10 @@ mod tests {
             assert_eq!(argv[0], "-p");
             argv.iter().any(|word| word == "--restricted")
         };
-        assert!(is_restricted(Some(FIRST_TESTED_RESTRICTED)) && is_restricted(Some(ClaudeVersion(2, 1, 332))));
+        assert!(
+            is_restricted(Some(FIRST_TESTED_RESTRICTED))
+                && is_restricted(Some(ClaudeVersion(2, 1, 332)))
+        );
         assert!(!is_restricted(Some(ClaudeVersion(2, 1, 329))) && !is_restricted(None));
     }
 }

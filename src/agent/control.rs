@@ -37,7 +37,11 @@ impl From<Value> for ControlFrame {
 /// The message that starts the work. The agent would run a text that begins with a slash as a command and not send it
 /// to the model; a leading newline prevents that.
 pub(crate) fn prompt_frame(prompt: &str) -> ControlFrame {
-    let content = if prompt.starts_with('/') { Cow::Owned(format!("\n{prompt}")) } else { Cow::Borrowed(prompt) };
+    let content = if prompt.starts_with('/') {
+        Cow::Owned(format!("\n{prompt}"))
+    } else {
+        Cow::Borrowed(prompt)
+    };
     user_message_frame(&content)
 }
 
@@ -70,8 +74,12 @@ pub(crate) enum ControlRequest {
 impl ControlRequest {
     fn to_json(self) -> Value {
         match self {
-            Self::Initialize { tools, asks_to_stop } => {
-                let hook = |id: &str| json!([{"hookCallbackIds": [id], "timeout": HOOK_TIMEOUT_SECONDS}]);
+            Self::Initialize {
+                tools,
+                asks_to_stop,
+            } => {
+                let hook =
+                    |id: &str| json!([{"hookCallbackIds": [id], "timeout": HOOK_TIMEOUT_SECONDS}]);
                 let servers: &[&str] = if tools { &[mcp::SERVER_NAME] } else { &[] };
                 let mut hooks = json!({
                     "PreToolUse": hook(PRE_TOOL_USE),
@@ -193,7 +201,10 @@ struct ControlReply {
 impl ControlProtocol {
     /// Passes requests for permission to a person.
     pub(crate) fn with_permission_requests() -> Self {
-        Self { answers_permissions: true, ..Self::default() }
+        Self {
+            answers_permissions: true,
+            ..Self::default()
+        }
     }
 
     pub(crate) fn start_request(&mut self, ask: ControlRequest) -> ControlFrame {
@@ -215,7 +226,12 @@ impl ControlProtocol {
     }
 
     /// Handles a frame of the agent. `kind` is its type, `body` its `request` or `response`.
-    pub(crate) fn handle_frame(&mut self, kind: &str, request_id: &str, body: Value) -> Vec<ControlEffect> {
+    pub(crate) fn handle_frame(
+        &mut self,
+        kind: &str,
+        request_id: &str,
+        body: Value,
+    ) -> Vec<ControlEffect> {
         match kind {
             "control_request" => self.handle_request(request_id, body),
             "control_response" => self.handle_reply(body).into_iter().collect(),
@@ -239,19 +255,29 @@ impl ControlProtocol {
     pub(crate) fn handle_server_exit(&mut self) -> Vec<ControlFrame> {
         let open = std::mem::take(&mut self.pending_tool_calls);
         let ids = open.into_values().flatten();
-        ids.map(|request_id| error_frame(&request_id, "the tool server has ended")).collect()
+        ids.map(|request_id| error_frame(&request_id, "the tool server has ended"))
+            .collect()
     }
 
     /// Answers a held call. Returns `None` if the agent no longer waits.
-    pub(crate) fn resolve_approval(&mut self, request_id: &str, decision: ApprovalDecision) -> Option<ControlFrame> {
-        let at = self.pending_approvals.iter().position(|held| held.request_id == request_id)?;
+    pub(crate) fn resolve_approval(
+        &mut self,
+        request_id: &str,
+        decision: ApprovalDecision,
+    ) -> Option<ControlFrame> {
+        let at = self
+            .pending_approvals
+            .iter()
+            .position(|held| held.request_id == request_id)?;
         let pending = self.pending_approvals.swap_remove(at);
         if let Some(input) = pending.permission {
             let answer = match decision {
                 ApprovalDecision::Pass | ApprovalDecision::Allow => {
                     json!({"behavior": "allow", "updatedInput": input})
                 }
-                ApprovalDecision::AllowEdited(edited) => json!({"behavior": "allow", "updatedInput": edited}),
+                ApprovalDecision::AllowEdited(edited) => {
+                    json!({"behavior": "allow", "updatedInput": edited})
+                }
                 ApprovalDecision::Deny(reason) | ApprovalDecision::DenyByPolicy(reason) => {
                     json!({"behavior": "deny", "message": reason})
                 }
@@ -260,7 +286,9 @@ impl ControlProtocol {
         }
         let output = match decision {
             ApprovalDecision::Pass => return Some(success_frame(request_id, json!({}))),
-            ApprovalDecision::Allow => json!({"hookEventName": "PreToolUse", "permissionDecision": "allow"}),
+            ApprovalDecision::Allow => {
+                json!({"hookEventName": "PreToolUse", "permissionDecision": "allow"})
+            }
             ApprovalDecision::AllowEdited(input) => json!({
                 "hookEventName": "PreToolUse",
                 "permissionDecision": "allow",
@@ -272,7 +300,10 @@ impl ControlProtocol {
                 "permissionDecisionReason": reason,
             }),
         };
-        Some(success_frame(request_id, json!({"hookSpecificOutput": output})))
+        Some(success_frame(
+            request_id,
+            json!({"hookSpecificOutput": output}),
+        ))
     }
 
     /// True once the agent was asked to continue instead of ending its turn.
@@ -283,7 +314,10 @@ impl ControlProtocol {
     /// Lets the agent end its turn, or makes it continue with `question`.
     pub(crate) fn answer_stop(&mut self, request_id: &str, question: Option<&str>) -> ControlFrame {
         self.has_asked |= question.is_some();
-        let answer = question.map_or_else(|| json!({}), |text| json!({"decision": "block", "reason": text}));
+        let answer = question.map_or_else(
+            || json!({}),
+            |text| json!({"decision": "block", "reason": text}),
+        );
         success_frame(request_id, answer)
     }
 
@@ -298,23 +332,42 @@ impl ControlProtocol {
                 request_id,
                 json!({"behavior": "deny", "message": "only the tools of this work unit may be used"}),
             ),
-            other => {
-                error_frame(request_id, &format!("ingestdeck does not support {}", other.unwrap_or("this request")))
-            }
+            other => error_frame(
+                request_id,
+                &format!(
+                    "ingestdeck does not support {}",
+                    other.unwrap_or("this request")
+                ),
+            ),
         };
         vec![ControlEffect::Write(effect)]
     }
 
     fn handle_tool_message(&mut self, request_id: &str, mut body: Value) -> Vec<ControlEffect> {
         if body.get("server_name").and_then(Value::as_str) != Some(mcp::SERVER_NAME) {
-            return vec![ControlEffect::Write(error_frame(request_id, "there is no such tool server"))];
+            return vec![ControlEffect::Write(error_frame(
+                request_id,
+                "there is no such tool server",
+            ))];
         }
         let message = body.get_mut("message").map(Value::take).unwrap_or_default();
         if let Some(id) = message.get("id") {
-            if self.pending_tool_calls.values().map(Vec::len).sum::<usize>() >= MAX_OPEN_REQUESTS {
-                return vec![ControlEffect::Write(error_frame(request_id, TOO_MANY_REQUESTS_MESSAGE))];
+            if self
+                .pending_tool_calls
+                .values()
+                .map(Vec::len)
+                .sum::<usize>()
+                >= MAX_OPEN_REQUESTS
+            {
+                return vec![ControlEffect::Write(error_frame(
+                    request_id,
+                    TOO_MANY_REQUESTS_MESSAGE,
+                ))];
             }
-            self.pending_tool_calls.entry(id.to_string()).or_default().push(request_id.to_owned());
+            self.pending_tool_calls
+                .entry(id.to_string())
+                .or_default()
+                .push(request_id.to_owned());
             return vec![ControlEffect::ForwardToServer(message)];
         }
         // A notification has no reply, but its frame needs one.
@@ -327,18 +380,34 @@ impl ControlProtocol {
 
     /// The tool server does not reply to a cancelled call, so we do.
     fn answer_cancelled_call(&mut self, message: &Value) -> Vec<ControlEffect> {
-        let cancelled = message.get("method").and_then(Value::as_str) == Some("notifications/cancelled");
-        let id = message.pointer("/params/requestId").filter(|_| cancelled).map(Value::to_string);
-        let waiting = id.and_then(|id| self.pending_tool_calls.remove(&id)).unwrap_or_default();
+        let cancelled =
+            message.get("method").and_then(Value::as_str) == Some("notifications/cancelled");
+        let id = message
+            .pointer("/params/requestId")
+            .filter(|_| cancelled)
+            .map(Value::to_string);
+        let waiting = id
+            .and_then(|id| self.pending_tool_calls.remove(&id))
+            .unwrap_or_default();
         waiting
             .iter()
-            .map(|request_id| ControlEffect::Write(error_frame(request_id, "the call was cancelled")))
+            .map(|request_id| {
+                ControlEffect::Write(error_frame(request_id, "the call was cancelled"))
+            })
             .collect()
     }
 
     fn handle_hook(&mut self, request_id: &str, body: &mut Value) -> Vec<ControlEffect> {
-        let callback = body.get("callback_id").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let callback = body
+            .get("callback_id")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        let text = |pointer: &str| {
+            body.pointer(pointer)
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
         let tool_id = text("/input/tool_name").unwrap_or_default();
         let tool = bare_name(&tool_id).to_owned();
         let tool_use_id = text("/input/tool_use_id").or_else(|| text("/tool_use_id"));
@@ -346,25 +415,53 @@ impl ControlProtocol {
         match callback.as_str() {
             PRE_TOOL_USE => {
                 let permission_mode = text("/input/permission_mode");
-                let input = body.pointer_mut("/input/tool_input").map(Value::take).unwrap_or_default();
-                let call = ApprovalRequest { tool, tool_use_id, input, earlier_failures: 0, asks_permission: false };
+                let input = body
+                    .pointer_mut("/input/tool_input")
+                    .map(Value::take)
+                    .unwrap_or_default();
+                let call = ApprovalRequest {
+                    tool,
+                    tool_use_id,
+                    input,
+                    earlier_failures: 0,
+                    asks_permission: false,
+                };
                 vec![self.request_approval(request_id, tool_id, permission_mode, call)]
             }
             POST_TOOL_USE_FAILURE => {
                 let message = text("/input/error").unwrap_or_default();
-                vec![should_continue, ControlEffect::ToolFailed { tool, tool_use_id, message }]
+                vec![
+                    should_continue,
+                    ControlEffect::ToolFailed {
+                        tool,
+                        tool_use_id,
+                        message,
+                    },
+                ]
             }
-            STOP => vec![ControlEffect::StopRequested { request_id: request_id.to_owned() }],
+            STOP => vec![ControlEffect::StopRequested {
+                request_id: request_id.to_owned(),
+            }],
             _ => vec![should_continue],
         }
     }
 
-    fn handle_permission_request(&mut self, request_id: &str, body: &mut Value) -> Vec<ControlEffect> {
+    fn handle_permission_request(
+        &mut self,
+        request_id: &str,
+        body: &mut Value,
+    ) -> Vec<ControlEffect> {
         let text = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
         let (tool_id, tool_use_id) = (text("tool_name").unwrap_or_default(), text("tool_use_id"));
         let input = body.get_mut("input").map(Value::take).unwrap_or_default();
         let tool = bare_name(&tool_id).to_owned();
-        let call = ApprovalRequest { tool, tool_use_id, input, earlier_failures: 0, asks_permission: true };
+        let call = ApprovalRequest {
+            tool,
+            tool_use_id,
+            input,
+            earlier_failures: 0,
+            asks_permission: true,
+        };
         vec![self.request_approval(request_id, tool_id, None, call)]
     }
 
@@ -376,14 +473,22 @@ impl ControlProtocol {
         call: ApprovalRequest,
     ) -> ControlEffect {
         let permission = call.asks_permission.then(|| call.input.clone());
-        self.pending_approvals.push(PendingDecision { request_id: request_id.to_owned(), permission });
+        self.pending_approvals.push(PendingDecision {
+            request_id: request_id.to_owned(),
+            permission,
+        });
         if self.pending_approvals.len() > MAX_OPEN_REQUESTS
             && let refusal = ApprovalDecision::DenyByPolicy(TOO_MANY_REQUESTS_MESSAGE.to_owned())
             && let Some(frame) = self.resolve_approval(request_id, refusal)
         {
             return ControlEffect::Write(frame);
         }
-        ControlEffect::ApprovalNeeded { request_id: request_id.to_owned(), tool_id, permission_mode, call }
+        ControlEffect::ApprovalNeeded {
+            request_id: request_id.to_owned(),
+            tool_id,
+            permission_mode,
+            call,
+        }
     }
 
     fn handle_reply(&mut self, body: Value) -> Option<ControlEffect> {
@@ -394,7 +499,14 @@ impl ControlProtocol {
             Value::String(text) => text,
             other => other.to_string(),
         };
-        Some(ControlEffect::ReplyReceived(ask, if failed { Err(error) } else { Ok(reply.response) }))
+        Some(ControlEffect::ReplyReceived(
+            ask,
+            if failed {
+                Err(error)
+            } else {
+                Ok(reply.response)
+            },
+        ))
     }
 
     fn cancel_approval(&mut self, request_id: &str) -> Option<ControlEffect> {
@@ -402,7 +514,10 @@ impl ControlProtocol {
             waiting.retain(|other| other != request_id);
             !waiting.is_empty()
         });
-        let at = self.pending_approvals.iter().position(|held| held.request_id == request_id)?;
+        let at = self
+            .pending_approvals
+            .iter()
+            .position(|held| held.request_id == request_id)?;
         self.pending_approvals.swap_remove(at);
         Some(ControlEffect::ApprovalCancelled(request_id.to_owned()))
     }
@@ -432,7 +547,9 @@ mod tests {
             ControlEffect::Write(frame) => Some(frame),
             _ => None,
         });
-        frames.map(|frame| json_of(frame)["response"].clone()).collect()
+        frames
+            .map(|frame| json_of(frame)["response"].clone())
+            .collect()
     }
 
     fn request(control: &mut ControlProtocol, id: &str, request: Value) -> Vec<ControlEffect> {
@@ -451,7 +568,10 @@ mod tests {
     #[test]
     fn initialize_frame_matches_protocol() {
         let mut control = ControlProtocol::default();
-        let frame = control.start_request(ControlRequest::Initialize { tools: true, asks_to_stop: true });
+        let frame = control.start_request(ControlRequest::Initialize {
+            tools: true,
+            asks_to_stop: true,
+        });
         let hook = |id: &str| json!([{"hookCallbackIds": [id], "timeout": 86_400}]);
         assert_eq!(
             json_of(&frame),
@@ -467,20 +587,28 @@ mod tests {
                 "systemPromptSnapshot": false,
             }})
         );
-        let without = json_of(&control.start_request(ControlRequest::Initialize { tools: false, asks_to_stop: false }));
+        let without = json_of(&control.start_request(ControlRequest::Initialize {
+            tools: false,
+            asks_to_stop: false,
+        }));
         assert_eq!(without["request"]["sdkMcpServers"], json!([]));
     }
 
     #[test]
     fn requests_over_the_limit_are_refused() {
         let mut control = ControlProtocol::default();
-        let call = |id: usize| mcp_message(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call"}));
+        let call =
+            |id: usize| mcp_message(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call"}));
         for id in 0..MAX_OPEN_REQUESTS {
             assert!(matches!(
                 request(&mut control, &format!("c{id}"), call(id))[..],
                 [ControlEffect::ForwardToServer(_)]
             ));
-            let held = request(&mut control, &format!("h{id}"), pre_tool_use("mcp__ktx__a", &json!({})));
+            let held = request(
+                &mut control,
+                &format!("h{id}"),
+                pre_tool_use("mcp__ktx__a", &json!({})),
+            );
             assert!(matches!(held[..], [ControlEffect::ApprovalNeeded { .. }]));
         }
         let refused = request(&mut control, "c", call(MAX_OPEN_REQUESTS));
@@ -490,8 +618,13 @@ mod tests {
             written(&refused)[0]["response"]["hookSpecificOutput"]["permissionDecisionReason"],
             TOO_MANY_REQUESTS_MESSAGE
         );
-        control.handle_server_message(json!({"jsonrpc": "2.0", "id": 0, "result": {}})).unwrap();
-        assert!(matches!(request(&mut control, "c", call(MAX_OPEN_REQUESTS))[..], [ControlEffect::ForwardToServer(_)]));
+        control
+            .handle_server_message(json!({"jsonrpc": "2.0", "id": 0, "result": {}}))
+            .unwrap();
+        assert!(matches!(
+            request(&mut control, "c", call(MAX_OPEN_REQUESTS))[..],
+            [ControlEffect::ForwardToServer(_)]
+        ));
     }
 
     #[test]
@@ -499,10 +632,14 @@ mod tests {
         let mut control = ControlProtocol::default();
         control.start_request(ControlRequest::Settings);
         control.start_request(ControlRequest::Interrupt);
-        let answer = json!({"subtype": "success", "request_id": "deck-1", "response": {"sources": []}});
+        let answer =
+            json!({"subtype": "success", "request_id": "deck-1", "response": {"sources": []}});
         assert_eq!(
             control.handle_frame("control_response", "", answer.clone()),
-            [ControlEffect::ReplyReceived(ControlRequest::Settings, Ok(json!({"sources": []})))]
+            [ControlEffect::ReplyReceived(
+                ControlRequest::Settings,
+                Ok(json!({"sources": []}))
+            )]
         );
         assert!(
             !control.is_request_pending(ControlRequest::Settings)
@@ -513,7 +650,10 @@ mod tests {
         let bare = json!({"subtype": "success", "request_id": "deck-2"});
         assert_eq!(
             control.handle_frame("control_response", "", bare),
-            [ControlEffect::ReplyReceived(ControlRequest::Interrupt, Ok(Value::Null))]
+            [ControlEffect::ReplyReceived(
+                ControlRequest::Interrupt,
+                Ok(Value::Null)
+            )]
         );
     }
 
@@ -524,15 +664,22 @@ mod tests {
         let refusal = json!({"subtype": "error", "request_id": "deck-1", "error": "unsupported"});
         assert_eq!(
             control.handle_frame("control_response", "", refusal),
-            [ControlEffect::ReplyReceived(ControlRequest::Settings, Err("unsupported".into()))]
+            [ControlEffect::ReplyReceived(
+                ControlRequest::Settings,
+                Err("unsupported".into())
+            )]
         );
     }
 
     #[test]
     fn tool_call_is_forwarded_and_its_reply_returned() {
         let mut control = ControlProtocol::default();
-        let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo"}});
-        assert_eq!(request(&mut control, "r1", mcp_message(&call)), [ControlEffect::ForwardToServer(call)]);
+        let call =
+            json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "echo"}});
+        assert_eq!(
+            request(&mut control, "r1", mcp_message(&call)),
+            [ControlEffect::ForwardToServer(call)]
+        );
         let message = json!({"jsonrpc": "2.0", "id": 2, "result": {}});
         let frame = control.handle_server_message(message.clone()).unwrap();
         assert_eq!(
@@ -546,9 +693,15 @@ mod tests {
     fn ids_of_different_types_are_different_calls() {
         let mut control = ControlProtocol::default();
         for (request_id, id) in [("number", json!(1)), ("text", json!("1"))] {
-            request(&mut control, request_id, mcp_message(&json!({"id": id, "method": "ping"})));
+            request(
+                &mut control,
+                request_id,
+                mcp_message(&json!({"id": id, "method": "ping"})),
+            );
         }
-        let frame = control.handle_server_message(json!({"id": "1", "result": {}})).unwrap();
+        let frame = control
+            .handle_server_message(json!({"id": "1", "result": {}}))
+            .unwrap();
         assert_eq!(json_of(&frame)["response"]["request_id"], "text");
     }
 
@@ -569,18 +722,29 @@ mod tests {
     #[test]
     fn cancelled_call_gets_an_error_reply() {
         let mut control = ControlProtocol::default();
-        request(&mut control, "call", mcp_message(&json!({"id": 5, "method": "tools/call"})));
+        request(
+            &mut control,
+            "call",
+            mcp_message(&json!({"id": 5, "method": "tools/call"})),
+        );
         let cancel = json!({"method": "notifications/cancelled", "params": {"requestId": 5}});
         let answers = written(&request(&mut control, "cancel", mcp_message(&cancel)));
         assert_eq!(answers[1]["request_id"], "call");
         assert_eq!(answers[1]["subtype"], "error");
-        assert_eq!(control.handle_server_message(json!({"id": 5, "result": {}})), None);
+        assert_eq!(
+            control.handle_server_message(json!({"id": 5, "result": {}})),
+            None
+        );
     }
 
     #[test]
     fn server_exit_fails_all_pending_calls() {
         let mut control = ControlProtocol::default();
-        request(&mut control, "a", mcp_message(&json!({"id": 5, "method": "tools/call"})));
+        request(
+            &mut control,
+            "a",
+            mcp_message(&json!({"id": 5, "method": "tools/call"})),
+        );
         assert_eq!(control.handle_server_exit().len(), 1);
         assert_eq!(control.handle_server_exit(), []);
     }
@@ -589,7 +753,11 @@ mod tests {
     fn held_call_is_answered_after_its_decision() {
         let mut control = ControlProtocol::default();
         let input = json!({"path": "a"});
-        let effects = request(&mut control, "r1", pre_tool_use("mcp__ktx__wiki_read", &input));
+        let effects = request(
+            &mut control,
+            "r1",
+            pre_tool_use("mcp__ktx__wiki_read", &input),
+        );
         let call = ApprovalRequest {
             tool: "wiki_read".into(),
             tool_use_id: Some("t1".into()),
@@ -597,18 +765,37 @@ mod tests {
             earlier_failures: 0,
             asks_permission: false,
         };
-        let (request_id, tool_id, permission_mode) = ("r1".into(), "mcp__ktx__wiki_read".into(), None);
-        assert_eq!(effects, [ControlEffect::ApprovalNeeded { request_id, tool_id, permission_mode, call }]);
-        let frame = control.resolve_approval("r1", ApprovalDecision::Pass).unwrap();
+        let (request_id, tool_id, permission_mode) =
+            ("r1".into(), "mcp__ktx__wiki_read".into(), None);
+        assert_eq!(
+            effects,
+            [ControlEffect::ApprovalNeeded {
+                request_id,
+                tool_id,
+                permission_mode,
+                call
+            }]
+        );
+        let frame = control
+            .resolve_approval("r1", ApprovalDecision::Pass)
+            .unwrap();
         assert_eq!(json_of(&frame)["response"]["response"], json!({}));
-        assert_eq!(control.resolve_approval("r1", ApprovalDecision::Allow), None, "decided twice");
+        assert_eq!(
+            control.resolve_approval("r1", ApprovalDecision::Allow),
+            None,
+            "decided twice"
+        );
     }
 
     #[test]
     fn decisions_are_written_as_hook_output() {
         let mut control = ControlProtocol::default();
         let mut output = |decision| {
-            request(&mut control, "r", pre_tool_use("mcp__ktx__wiki_read", &json!({})));
+            request(
+                &mut control,
+                "r",
+                pre_tool_use("mcp__ktx__wiki_read", &json!({})),
+            );
             json_of(&control.resolve_approval("r", decision).unwrap())["response"]["response"]["hookSpecificOutput"]
                 .clone()
         };
@@ -627,37 +814,66 @@ mod tests {
     #[test]
     fn permission_request_is_answered_with_a_behavior() {
         let mut control = ControlProtocol::with_permission_requests();
-        let body =
-            json!({"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t1", "input": {"command": "ls"}});
+        let body = json!({"subtype": "can_use_tool", "tool_name": "Bash", "tool_use_id": "t1", "input": {"command": "ls"}});
         let mut answer = |decision| {
             let effects = request(&mut control, "r", body.clone());
-            let [ControlEffect::ApprovalNeeded { call, .. }] = effects.as_slice() else { panic!("{effects:?}") };
-            assert!(call.asks_permission && call.tool == "Bash" && call.input == json!({"command": "ls"}));
-            json_of(&control.resolve_approval("r", decision).unwrap())["response"]["response"].clone()
+            let [ControlEffect::ApprovalNeeded { call, .. }] = effects.as_slice() else {
+                panic!("{effects:?}")
+            };
+            assert!(
+                call.asks_permission
+                    && call.tool == "Bash"
+                    && call.input == json!({"command": "ls"})
+            );
+            json_of(&control.resolve_approval("r", decision).unwrap())["response"]["response"]
+                .clone()
         };
-        assert_eq!(answer(ApprovalDecision::Allow), json!({"behavior": "allow", "updatedInput": {"command": "ls"}}));
+        assert_eq!(
+            answer(ApprovalDecision::Allow),
+            json!({"behavior": "allow", "updatedInput": {"command": "ls"}})
+        );
         let edited = json!({"command": "pwd"});
         assert_eq!(
             answer(ApprovalDecision::AllowEdited(edited.clone())),
             json!({"behavior": "allow", "updatedInput": edited})
         );
-        assert_eq!(answer(ApprovalDecision::Deny("no".into())), json!({"behavior": "deny", "message": "no"}));
+        assert_eq!(
+            answer(ApprovalDecision::Deny("no".into())),
+            json!({"behavior": "deny", "message": "no"})
+        );
         let effects = request(&mut ControlProtocol::default(), "r", body);
-        assert_eq!(written(&effects)[0]["response"]["behavior"], "deny", "without a person");
+        assert_eq!(
+            written(&effects)[0]["response"]["behavior"],
+            "deny",
+            "without a person"
+        );
     }
 
     #[test]
     fn cancelled_request_gets_no_reply() {
         let mut control = ControlProtocol::default();
         request(&mut control, "hold", pre_tool_use("Bash", &json!({})));
-        request(&mut control, "call", mcp_message(&json!({"id": 1, "method": "tools/call"})));
+        request(
+            &mut control,
+            "call",
+            mcp_message(&json!({"id": 1, "method": "tools/call"})),
+        );
         assert_eq!(
             control.handle_frame("control_cancel_request", "hold", Value::Null),
             [ControlEffect::ApprovalCancelled("hold".into())]
         );
-        assert_eq!(control.handle_frame("control_cancel_request", "call", Value::Null), []);
-        assert_eq!(control.resolve_approval("hold", ApprovalDecision::Allow), None);
-        assert_eq!(control.handle_server_message(json!({"id": 1, "result": {}})), None);
+        assert_eq!(
+            control.handle_frame("control_cancel_request", "call", Value::Null),
+            []
+        );
+        assert_eq!(
+            control.resolve_approval("hold", ApprovalDecision::Allow),
+            None
+        );
+        assert_eq!(
+            control.handle_server_message(json!({"id": 1, "result": {}})),
+            None
+        );
     }
 
     #[test]
@@ -680,8 +896,11 @@ mod tests {
     #[test]
     fn unknown_requests_are_answered() {
         let mut control = ControlProtocol::default();
-        let permission =
-            request(&mut control, "r0", json!({"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}));
+        let permission = request(
+            &mut control,
+            "r0",
+            json!({"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}),
+        );
         assert_eq!(written(&permission)[0]["response"]["behavior"], "deny");
         for odd in [
             json!({"subtype": "elicitation"}),
@@ -694,10 +913,17 @@ mod tests {
             let effects = request(&mut control, "r1", odd.clone());
             assert_eq!(written(&effects)[0]["subtype"], "error", "{odd}");
         }
-        let unknown_hook = request(&mut control, "r2", json!({"subtype": "hook_callback", "callback_id": "x"}));
+        let unknown_hook = request(
+            &mut control,
+            "r2",
+            json!({"subtype": "hook_callback", "callback_id": "x"}),
+        );
         assert_eq!(written(&unknown_hook)[0]["response"], json!({}));
         assert_eq!(control.handle_frame("keep_alive", "", Value::Null), []);
-        assert_eq!(control.handle_frame("control_response", "", json!("odd")), []);
+        assert_eq!(
+            control.handle_frame("control_response", "", json!("odd")),
+            []
+        );
     }
 
     #[test]
@@ -712,13 +938,24 @@ mod tests {
             json!({"subtype": "hook_callback", "callback_id": POST_TOOL_USE_FAILURE, "input": {"tool_name": "t", "error": "e"}}),
             json!({"subtype": "success", "request_id": "deck-1", "response": {}}),
         ];
-        let corpus: Vec<Vec<u8>> = bodies.iter().map(|body| body.to_string().into_bytes()).collect();
+        let corpus: Vec<Vec<u8>> = bodies
+            .iter()
+            .map(|body| body.to_string().into_bytes())
+            .collect();
         crate::it::support::fuzz::fuzz("control frames", &corpus, |bytes| {
-            let Ok(body) = serde_json::from_slice::<Value>(bytes) else { return };
+            let Ok(body) = serde_json::from_slice::<Value>(bytes) else {
+                return;
+            };
             let mut control = ControlProtocol::default();
-            control.start_request(ControlRequest::Initialize { tools: true, asks_to_stop: false });
+            control.start_request(ControlRequest::Initialize {
+                tools: true,
+                asks_to_stop: false,
+            });
             let effects = request(&mut control, "r1", body.clone());
-            assert!(!effects.is_empty(), "an agent would wait for ever for an answer to {body}");
+            assert!(
+                !effects.is_empty(),
+                "an agent would wait for ever for an answer to {body}"
+            );
             for kind in ["control_response", "control_cancel_request", "unknown"] {
                 let _ = control.handle_frame(kind, "r1", body.clone());
             }

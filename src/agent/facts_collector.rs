@@ -67,12 +67,14 @@ impl AttemptFactsCollector {
 
     /// True if no further request to the model is allowed.
     pub(crate) fn is_at_turn_limit(&self) -> bool {
-        self.max_turns.is_some_and(|limit| self.reducer.turn_count() >= limit)
+        self.max_turns
+            .is_some_and(|limit| self.reducer.turn_count() >= limit)
     }
 
     /// True if the limit allows this number of further requests to the model.
     pub(crate) fn has_turns_left(&self, turns: u32) -> bool {
-        self.max_turns.is_none_or(|limit| self.reducer.turn_count().saturating_add(turns) <= limit)
+        self.max_turns
+            .is_none_or(|limit| self.reducer.turn_count().saturating_add(turns) <= limit)
     }
 
     /// True once the last turn has its result.
@@ -87,10 +89,23 @@ impl AttemptFactsCollector {
 
     pub(crate) fn into_facts(mut self) -> AttemptFacts {
         let tally = &self.facts.work.tally;
-        let ids = tally.calls().iter().chain(tally.refusals()).filter_map(|call| call.tool_use_id.as_deref());
-        let inputs = ids.filter_map(|id| Some((id.to_owned(), parse_input(self.pending_inputs.remove(id)?)))).collect();
-        let work = WorkFacts { failed_inputs: inputs, ..self.facts.work };
-        AttemptFacts { reported: self.reducer.reported_facts(), work, ..self.facts }
+        let ids = tally
+            .calls()
+            .iter()
+            .chain(tally.refusals())
+            .filter_map(|call| call.tool_use_id.as_deref());
+        let inputs = ids
+            .filter_map(|id| Some((id.to_owned(), parse_input(self.pending_inputs.remove(id)?))))
+            .collect();
+        let work = WorkFacts {
+            failed_inputs: inputs,
+            ..self.facts.work
+        };
+        AttemptFacts {
+            reported: self.reducer.reported_facts(),
+            work,
+            ..self.facts
+        }
     }
 
     /// Marks the attempt as ended by us: calls that fail from now on were interrupted.
@@ -104,14 +119,20 @@ impl AttemptFactsCollector {
         let was_aborted = tool_use_id.map_or(calls.is_interrupted(), |id| calls.was_aborted(id));
         if !was_aborted {
             self.reducer.record_failure(tool_use_id);
-            self.facts.work.tally.record_failure(tool, tool_use_id, message);
+            self.facts
+                .work
+                .tally
+                .record_failure(tool, tool_use_id, message);
         }
     }
 
     /// Records that a person refused a call.
     pub(crate) fn record_refusal(&mut self, tool: &str, tool_use_id: Option<&str>, reason: &str) {
         self.reducer.record_refusal(tool_use_id);
-        self.facts.work.tally.record_refusal(tool, tool_use_id, reason);
+        self.facts
+            .work
+            .tally
+            .record_refusal(tool, tool_use_id, reason);
     }
 
     /// Records that a rule denied a call. The agent reports it as failed.
@@ -130,7 +151,10 @@ impl AttemptFactsCollector {
         if failure.is_some() {
             self.reducer.record_failure(tool_use_id);
         }
-        self.facts.work.tally.record_tool_reply(tool, tool_use_id, effect, failure)
+        self.facts
+            .work
+            .tally
+            .record_tool_reply(tool, tool_use_id, effect, failure)
     }
 
     /// Handles a line of stdout. Lines after the last result do not belong to the attempt. Returns the warning that the
@@ -140,21 +164,34 @@ impl AttemptFactsCollector {
         let ReducedLine { role, calls } = self.reducer.push(line);
         if let (LineRole::InTurn, LineBody::Assistant(chat)) = (role, &line.body) {
             for block in &chat.blocks {
-                let MessageBlock::ToolUse(call) = block else { continue };
-                self.tool_names.insert(call.id.to_string(), call.name.to_string());
+                let MessageBlock::ToolUse(call) = block else {
+                    continue;
+                };
+                self.tool_names
+                    .insert(call.id.to_string(), call.name.to_string());
                 if let Some(input) = call.input {
-                    self.pending_inputs.insert(call.id.to_string(), truncate_json(input.0).to_owned());
+                    self.pending_inputs
+                        .insert(call.id.to_string(), truncate_json(input.0).to_owned());
                 }
             }
         }
         for change in calls {
             match change {
-                CallChange::Ended { result, tool, end, .. } => {
+                CallChange::Ended {
+                    result, tool, end, ..
+                } => {
                     let id = result.tool_use_id.as_ref();
-                    let tool = tool.as_deref().or_else(|| self.tool_names.get(id).map(String::as_str)).unwrap_or("?");
+                    let tool = tool
+                        .as_deref()
+                        .or_else(|| self.tool_names.get(id).map(String::as_str))
+                        .unwrap_or("?");
                     match end {
                         CallOutcome::Failed | CallOutcome::Denied => {
-                            self.facts.work.tally.record_failure(tool, Some(id), strip_error_tags(&result.text()));
+                            self.facts.work.tally.record_failure(
+                                tool,
+                                Some(id),
+                                strip_error_tags(&result.text()),
+                            );
                         }
                         CallOutcome::Ok | CallOutcome::Declined => {
                             self.pending_inputs.remove(id);
@@ -163,17 +200,28 @@ impl AttemptFactsCollector {
                         CallOutcome::Aborted => {}
                     }
                 }
-                CallChange::Denied { id, tool, message, .. } => {
-                    let known = id.and_then(|id| self.tool_names.get(id)).map(String::as_str);
+                CallChange::Denied {
+                    id, tool, message, ..
+                } => {
+                    let known = id
+                        .and_then(|id| self.tool_names.get(id))
+                        .map(String::as_str);
                     let tool = tool.as_deref().or(known).unwrap_or("?");
-                    self.facts.work.tally.record_failure(tool, id, message.unwrap_or("permission denied"));
+                    self.facts.work.tally.record_failure(
+                        tool,
+                        id,
+                        message.unwrap_or("permission denied"),
+                    );
                 }
                 CallChange::Cut { .. } => {}
             }
         }
         let turn = Some(self.reducer.turn_count()).filter(|turn| *turn > earlier)?;
         let text = limits::turn_limit_warning(turn, self.max_turns?)?;
-        Some(Note::Message { level: Severity::Warning, text })
+        Some(Note::Message {
+            level: Severity::Warning,
+            text,
+        })
     }
 
     pub(crate) fn push_stderr_line(&mut self, line: &str) {
@@ -190,7 +238,10 @@ fn truncate_json(json: &str) -> &str {
     if json.len() <= MAX_INPUT_BYTES {
         return json;
     }
-    let end = (0..=MAX_INPUT_BYTES).rev().find(|at| json.is_char_boundary(*at)).unwrap_or(0);
+    let end = (0..=MAX_INPUT_BYTES)
+        .rev()
+        .find(|at| json.is_char_boundary(*at))
+        .unwrap_or(0);
     json.get(..end).unwrap_or_default()
 }
 
@@ -211,12 +262,28 @@ mod tests {
     };
 
     fn call(id: &'static str, name: &'static str) -> LineBody<'static> {
-        let block = MessageBlock::ToolUse(ToolUse { id: id.into(), name: name.into(), input: None });
-        LineBody::Assistant(ChatLine { blocks: MessageBlocks::One([block]), ..ChatLine::default() })
+        let block = MessageBlock::ToolUse(ToolUse {
+            id: id.into(),
+            name: name.into(),
+            input: None,
+        });
+        LineBody::Assistant(ChatLine {
+            blocks: MessageBlocks::One([block]),
+            ..ChatLine::default()
+        })
     }
 
-    fn result(id: &'static str, content: &'static str, is_error: bool, refused: bool) -> LineBody<'static> {
-        let block = ToolResult { tool_use_id: id.into(), content: Some(RawJson(content)), is_error: Some(is_error) };
+    fn result(
+        id: &'static str,
+        content: &'static str,
+        is_error: bool,
+        refused: bool,
+    ) -> LineBody<'static> {
+        let block = ToolResult {
+            tool_use_id: id.into(),
+            content: Some(RawJson(content)),
+            is_error: Some(is_error),
+        };
         let refused = if refused { vec![id.into()] } else { Vec::new() };
         LineBody::User(ChatLine {
             blocks: MessageBlocks::One([MessageBlock::ToolResult(block)]),
@@ -226,7 +293,10 @@ mod tests {
     }
 
     fn take(stats: &mut AttemptFactsCollector, body: LineBody<'_>) {
-        stats.push_line(&AgentLine { body, ..crate::decode::decode_line(b"") });
+        stats.push_line(&AgentLine {
+            body,
+            ..crate::decode::decode_line(b"")
+        });
     }
 
     fn failures(stats: &AttemptFactsCollector) -> Vec<(&str, &str, bool)> {
@@ -236,7 +306,13 @@ mod tests {
             .tally
             .calls()
             .iter()
-            .map(|call| (call.tool.as_str(), call.message.as_str(), call.recovery > FailureRecovery::None))
+            .map(|call| {
+                (
+                    call.tool.as_str(),
+                    call.message.as_str(),
+                    call.recovery > FailureRecovery::None,
+                )
+            })
             .collect()
     }
 
@@ -249,14 +325,23 @@ mod tests {
             call("b", "mcp__ktx__wiki_write"),
             result("b", r#"[{"type":"text","text":"written"}]"#, false, false),
             call("c", "Bash"),
-            result("c", r#"[{"type":"text","text":"one"},{"type":"text","text":"two"}]"#, false, true),
+            result(
+                "c",
+                r#"[{"type":"text","text":"one"},{"type":"text","text":"two"}]"#,
+                false,
+                true,
+            ),
             result("never announced", "null", true, false),
         ] {
             take(&mut stats, line);
         }
         assert_eq!(
             failures(&stats),
-            [("wiki_write", "no such page", true), ("Bash", "one\ntwo", false), ("?", "null", false)]
+            [
+                ("wiki_write", "no such page", true),
+                ("Bash", "one\ntwo", false),
+                ("?", "null", false)
+            ]
         );
     }
 
@@ -265,14 +350,25 @@ mod tests {
         let mut stats = AttemptFactsCollector::new(AttemptFacts::default());
         let long = format!(r#"{{"content":"{}"}}"#, "é".repeat(MAX_INPUT_BYTES));
         let announced = |id: &'static str, name: &'static str, input| {
-            let block =
-                MessageBlock::ToolUse(ToolUse { id: id.into(), name: name.into(), input: Some(RawJson(input)) });
-            LineBody::Assistant(ChatLine { blocks: MessageBlocks::One([block]), ..ChatLine::default() })
+            let block = MessageBlock::ToolUse(ToolUse {
+                id: id.into(),
+                name: name.into(),
+                input: Some(RawJson(input)),
+            });
+            LineBody::Assistant(ChatLine {
+                blocks: MessageBlocks::One([block]),
+                ..ChatLine::default()
+            })
         };
         let broken = r#"{"__unparsedToolInput":{"raw":"{\"path\": ","len":9}}"#;
         for line in [
             announced("a", "Bash", r#"{"command":"ls"}"#),
-            result("a", r#""<tool_use_error>No such tool available: Bash</tool_use_error>""#, true, false),
+            result(
+                "a",
+                r#""<tool_use_error>No such tool available: Bash</tool_use_error>""#,
+                true,
+                false,
+            ),
             announced("b", "mcp__ktx__read_raw_span", broken),
             result("b", r#""not JSON""#, true, false),
             announced("c", "mcp__ktx__wiki_read", r#"{"key":"a"}"#),
@@ -280,14 +376,36 @@ mod tests {
         ] {
             take(&mut stats, line);
         }
-        take(&mut stats, announced("d", "mcp__ktx__wiki_write", Box::leak(long.into_boxed_str())));
-        stats.facts.work.tally.record_refusal("wiki_write", Some("d"), "not this page");
+        take(
+            &mut stats,
+            announced(
+                "d",
+                "mcp__ktx__wiki_write",
+                Box::leak(long.into_boxed_str()),
+            ),
+        );
+        stats
+            .facts
+            .work
+            .tally
+            .record_refusal("wiki_write", Some("d"), "not this page");
         let facts = stats.into_facts();
-        assert_eq!(facts.work.tally.calls()[0].message, "No such tool available: Bash");
+        assert_eq!(
+            facts.work.tally.calls()[0].message,
+            "No such tool available: Bash"
+        );
         let inputs: Vec<_> = facts.work.failed_inputs.into_iter().collect();
-        assert_eq!(inputs[0], ("a".into(), serde_json::json!({"command": "ls"})));
-        assert_eq!(inputs[1], ("b".into(), serde_json::from_str(broken).unwrap()));
-        assert!(matches!(&inputs[2], (id, Value::String(text)) if id == "d" && text.len() <= MAX_INPUT_BYTES));
+        assert_eq!(
+            inputs[0],
+            ("a".into(), serde_json::json!({"command": "ls"}))
+        );
+        assert_eq!(
+            inputs[1],
+            ("b".into(), serde_json::from_str(broken).unwrap())
+        );
+        assert!(
+            matches!(&inputs[2], (id, Value::String(text)) if id == "d" && text.len() <= MAX_INPUT_BYTES)
+        );
         assert_eq!(inputs.len(), 3);
     }
 
@@ -304,20 +422,36 @@ mod tests {
             }),
         );
         take(&mut stats, result("a", r#""not allowed""#, true, true));
-        let denial =
-            PermissionDenial { tool_name: Some("Bash".into()), tool_use_id: Some("a".into()), tool_input: None };
-        take(&mut stats, LineBody::Result(Box::new(ResultLine { denials: vec![denial], ..ResultLine::default() })));
+        let denial = PermissionDenial {
+            tool_name: Some("Bash".into()),
+            tool_use_id: Some("a".into()),
+            tool_input: None,
+        };
+        take(
+            &mut stats,
+            LineBody::Result(Box::new(ResultLine {
+                denials: vec![denial],
+                ..ResultLine::default()
+            })),
+        );
         assert_eq!(failures(&stats), [("Bash", "not allowed", false)]);
     }
 
     #[test]
     fn interrupted_call_is_not_counted_as_failure() {
         let mut stats = AttemptFactsCollector::new(AttemptFacts::default());
-        for line in [call("a", "Bash"), result("a", r#""no""#, true, true), call("b", "mcp__ktx__wiki_read")] {
+        for line in [
+            call("a", "Bash"),
+            result("a", r#""no""#, true, true),
+            call("b", "mcp__ktx__wiki_read"),
+        ] {
             take(&mut stats, line);
         }
         stats.mark_interrupted();
-        take(&mut stats, result("b", r#""The user doesn't want to proceed""#, true, true));
+        take(
+            &mut stats,
+            result("b", r#""The user doesn't want to proceed""#, true, true),
+        );
         stats.record_failure("mcp__ktx__wiki_read", Some("c"), "interrupted");
         let denied = |id: &'static str| PermissionDenial {
             tool_name: Some("wiki_read".into()),
@@ -325,7 +459,13 @@ mod tests {
             tool_input: None,
         };
         let denials = vec![denied("b"), denied("c")];
-        take(&mut stats, LineBody::Result(Box::new(ResultLine { denials, ..ResultLine::default() })));
+        take(
+            &mut stats,
+            LineBody::Result(Box::new(ResultLine {
+                denials,
+                ..ResultLine::default()
+            })),
+        );
         assert_eq!(failures(&stats), [("Bash", "no", false)]);
     }
 
@@ -337,6 +477,13 @@ mod tests {
         }
         assert_eq!(stats.facts.process.stderr_tail.len(), STDERR_TAIL_LINES);
         assert!(stats.facts.process.stderr_tail[0].starts_with("30 "));
-        assert!(stats.facts.process.stderr_tail.iter().all(|line| line.chars().count() == STDERR_TAIL_LINE_CHARS));
+        assert!(
+            stats
+                .facts
+                .process
+                .stderr_tail
+                .iter()
+                .all(|line| line.chars().count() == STDERR_TAIL_LINE_CHARS)
+        );
     }
 }

@@ -91,15 +91,25 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         let from = self.consumed;
         if self.in_pieces || (self.complete_end <= from && self.has_piece()) {
             let end = self.take_piece();
-            return LineBatch { bytes: &self.buffer[from..end], is_piece: true };
+            return LineBatch {
+                bytes: &self.buffer[from..end],
+                is_piece: true,
+            };
         }
         self.consumed = self.complete_end.max(from);
-        LineBatch { bytes: &self.buffer[from..self.consumed], is_piece: false }
+        LineBatch {
+            bytes: &self.buffer[from..self.consumed],
+            is_piece: false,
+        }
     }
 
     /// True if a piece of an incomplete line has to be returned.
     fn has_piece(&self) -> bool {
-        let limit = if self.in_pieces { self.piece_size() } else { self.max_line };
+        let limit = if self.in_pieces {
+            self.piece_size()
+        } else {
+            self.max_line
+        };
         self.buffer.len() - self.consumed > limit
     }
 
@@ -173,7 +183,11 @@ fn complete_chars_len(bytes: &[u8]) -> usize {
             0xF0..=0xF7 => 4,
             _ => 1,
         };
-        return if at > 0 && at + width > bytes.len() { at } else { bytes.len() };
+        return if at > 0 && at + width > bytes.len() {
+            at
+        } else {
+            bytes.len()
+        };
     }
     bytes.len()
 }
@@ -198,7 +212,8 @@ impl<'a> LineBatch<'a> {
 
     /// The lines as entry bodies for the tape.
     pub(crate) fn bodies(self) -> impl Iterator<Item = EntryBody<'a>> {
-        self.lines().map(move |line| stdout_body(line, !self.is_piece && decode::is_json(line)))
+        self.lines()
+            .map(move |line| stdout_body(line, !self.is_piece && decode::is_json(line)))
     }
 
     /// The lines, in order.
@@ -237,12 +252,20 @@ mod tests {
 
     impl ChunkedReader {
         fn new(chunks: Vec<Vec<u8>>) -> Self {
-            Self { chunks: chunks.into_iter(), rest: Vec::new(), pause: true }
+            Self {
+                chunks: chunks.into_iter(),
+                rest: Vec::new(),
+                pause: true,
+            }
         }
     }
 
     impl AsyncRead for ChunkedReader {
-        fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            out: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
             self.pause = !self.pause;
             if !self.pause {
                 cx.waker().wake_by_ref();
@@ -262,7 +285,9 @@ mod tests {
 
     /// All lines; each wait is cancelled once before it completes.
     fn lines_of(chunks: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let mut reader = LineReader::with_limit(ChunkedReader::new(chunks), MAX_LINE_BYTES);
             let mut lines = Vec::new();
@@ -278,7 +303,10 @@ mod tests {
     }
 
     fn expected(text: &[u8]) -> Vec<Vec<u8>> {
-        let mut lines: Vec<Vec<u8>> = text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+        let mut lines: Vec<Vec<u8>> = text
+            .split(|byte| *byte == b'\n')
+            .map(<[u8]>::to_vec)
+            .collect();
         if lines.last().is_some_and(Vec::is_empty) {
             lines.pop();
         }
@@ -287,32 +315,49 @@ mod tests {
 
     #[test]
     fn a_last_line_needs_no_newline() {
-        assert_eq!(lines_of(vec![b"one\ntw".to_vec(), b"o".to_vec()]), [b"one".to_vec(), b"two".to_vec()]);
+        assert_eq!(
+            lines_of(vec![b"one\ntw".to_vec(), b"o".to_vec()]),
+            [b"one".to_vec(), b"two".to_vec()]
+        );
         assert_eq!(lines_of(vec![]), Vec::<Vec<u8>>::new());
-        assert_eq!(lines_of(vec![b"\n\n".to_vec()]), [b"".to_vec(), b"".to_vec()]);
+        assert_eq!(
+            lines_of(vec![b"\n\n".to_vec()]),
+            [b"".to_vec(), b"".to_vec()]
+        );
     }
 
     #[test]
     fn ten_megabyte_line_is_read_whole_and_its_memory_freed() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         let mut text = vec![b'x'; 10 * 1024 * 1024];
         text.extend_from_slice(b"\nshort\n");
         runtime.block_on(async {
             let mut reader = LineReader::with_limit(&text[..], MAX_LINE_BYTES);
             reader.fill().await.unwrap();
-            assert_eq!(reader.take_lines().lines().next().map(<[u8]>::len), Some(10 * 1024 * 1024));
+            assert_eq!(
+                reader.take_lines().lines().next().map(<[u8]>::len),
+                Some(10 * 1024 * 1024)
+            );
             reader.fill().await.unwrap();
             while !reader.is_finished() {
                 reader.fill().await.unwrap();
                 reader.take_lines();
             }
-            assert!(reader.buffer.capacity() <= MAX_RETAINED_BUFFER, "{}", reader.buffer.capacity());
+            assert!(
+                reader.buffer.capacity() <= MAX_RETAINED_BUFFER,
+                "{}",
+                reader.buffer.capacity()
+            );
         });
     }
 
     /// Bytes of every batch, whether it was a piece, and the maximum buffer size.
     fn batches(text: &[u8], longest: usize) -> (Vec<(Vec<u8>, bool)>, usize) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let mut reader = LineReader::with_limit(text, longest);
             let (mut batches, mut most) = (Vec::new(), 0);
@@ -338,12 +383,25 @@ mod tests {
         assert!(
             pieces
                 .clone()
-                .all(|(piece, _)| piece.len() <= LIMIT / PIECES_PER_LINE && std::str::from_utf8(piece).is_ok())
+                .all(|(piece, _)| piece.len() <= LIMIT / PIECES_PER_LINE
+                    && std::str::from_utf8(piece).is_ok())
         );
-        assert_eq!(pieces.map(|(piece, _)| piece.len()).sum::<usize>(), long.len() + LIMIT * 3);
-        let second = batches.iter().position(|(line, _)| line == b"second").unwrap();
+        assert_eq!(
+            pieces.map(|(piece, _)| piece.len()).sum::<usize>(),
+            long.len() + LIMIT * 3
+        );
+        let second = batches
+            .iter()
+            .position(|(line, _)| line == b"second")
+            .unwrap();
         assert!(!batches[second].1);
-        assert_eq!(batches[1..second].iter().flat_map(|(piece, _)| piece.clone()).collect::<Vec<_>>(), long.as_bytes());
+        assert_eq!(
+            batches[1..second]
+                .iter()
+                .flat_map(|(piece, _)| piece.clone())
+                .collect::<Vec<_>>(),
+            long.as_bytes()
+        );
     }
 
     #[test]
@@ -354,7 +412,11 @@ mod tests {
             assert_eq!(complete_chars_len(cut), 1, "{text}");
         }
         assert_eq!(complete_chars_len(&[0xFF, 0x80, 0x80, 0x80]), 4);
-        assert_eq!(complete_chars_len(&[0xE2, 0x82]), 2, "there is always something to take");
+        assert_eq!(
+            complete_chars_len(&[0xE2, 0x82]),
+            2,
+            "there is always something to take"
+        );
     }
 
     proptest! {

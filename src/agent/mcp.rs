@@ -10,9 +10,9 @@ use std::{borrow::Cow, collections::BTreeSet, convert::Infallible, sync::Arc, ti
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ClientJsonRpcMessage, ContentBlock, Implementation,
-        ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig, ServerJsonRpcMessage,
-        Tool, ToolAnnotations,
+        CallToolRequestParams, CallToolResponse, CallToolResult, ClientJsonRpcMessage,
+        ContentBlock, Implementation, ListToolsResult, MetaObject, PaginatedRequestParams,
+        ServerCapabilities, ServerConfig, ServerJsonRpcMessage, Tool, ToolAnnotations,
     },
     service::{RequestContext, ServerInitializeError},
     transport::{IntoTransport, Transport},
@@ -39,7 +39,10 @@ const MAX_INLINE_RESULT_CHARS: u32 = 500_000;
 
 /// Full ids of the tools, as the agent and the model use them.
 pub(crate) fn tool_ids(specs: &[ToolSpec]) -> Vec<String> {
-    specs.iter().map(|spec| format!("{MCP_TOOL_PREFIX}{}", spec.name)).collect()
+    specs
+        .iter()
+        .map(|spec| format!("{MCP_TOOL_PREFIX}{}", spec.name))
+        .collect()
 }
 
 /// A tool that cannot be offered.
@@ -61,7 +64,9 @@ pub(crate) fn validate_tools(specs: &[ToolSpec]) -> Result<(), InvalidTool> {
     let mut seen = BTreeSet::new();
     for spec in specs {
         let name = spec.name;
-        let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+        let plain = name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
         if !plain || name.is_empty() || MCP_TOOL_PREFIX.len() + name.len() > 64 {
             return Err(InvalidTool::InvalidName(name.to_owned()));
         }
@@ -109,8 +114,13 @@ impl ToolServer {
         let (incoming, inbox) = mpsc::unbounded_channel();
         let (outbox, outgoing) = mpsc::unbounded_channel();
         let (busy, calls) = mpsc::channel(1);
-        let handler =
-            ToolServerHandler { tools, observer: Some(CallObserver { events: outbox.clone(), in_flight: busy }) };
+        let handler = ToolServerHandler {
+            tools,
+            observer: Some(CallObserver {
+                events: outbox.clone(),
+                in_flight: busy,
+            }),
+        };
         let task = tokio::spawn(async move {
             match rmcp::serve_server(handler, ChannelTransport { inbox, outbox }).await {
                 Ok(running) => match running.waiting().await {
@@ -120,7 +130,12 @@ impl ToolServer {
                 Err(error) => tracing::warn!(%error, "tool server was not opened properly"),
             }
         });
-        Self { incoming, outgoing, in_flight: calls, task }
+        Self {
+            incoming,
+            outgoing,
+            in_flight: calls,
+            task,
+        }
     }
 
     /// Passes a message of the agent to the server. For an invalid message, the error has the reply to send, if it
@@ -128,11 +143,19 @@ impl ToolServer {
     pub(crate) fn send_message(&self, message: Value) -> Result<(), Option<Value>> {
         let id = message.get("id").cloned();
         let refusal = |code: i32, why: String| {
-            id.map(|id| json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}}))
+            id.map(
+                |id| json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}}),
+            )
         };
         match serde_json::from_value(message) {
-            Ok(message) => self.incoming.send(message).map_err(|_| refusal(-32603, "the tool server has ended".into())),
-            Err(error) => Err(refusal(-32600, format!("not a request that this server understands: {error}"))),
+            Ok(message) => self
+                .incoming
+                .send(message)
+                .map_err(|_| refusal(-32603, "the tool server has ended".into())),
+            Err(error) => Err(refusal(
+                -32600,
+                format!("not a request that this server understands: {error}"),
+            )),
         }
     }
 
@@ -144,7 +167,12 @@ impl ToolServer {
     /// Waits until no call is running, for at most `timeout`. Returns false if one still is: it cannot be stopped,
     /// only abandoned.
     pub(crate) async fn drain(self, timeout: Duration) -> bool {
-        let Self { incoming, in_flight: mut calls, outgoing: _outgoing, task } = self;
+        let Self {
+            incoming,
+            in_flight: mut calls,
+            outgoing: _outgoing,
+            task,
+        } = self;
         drop(incoming);
         task.abort();
         tokio::time::timeout(timeout, calls.recv()).await.is_ok()
@@ -159,7 +187,10 @@ struct ChannelTransport {
 impl Transport<RoleServer> for ChannelTransport {
     type Error = serde_json::Error;
 
-    fn send(&mut self, item: ServerJsonRpcMessage) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+    fn send(
+        &mut self,
+        item: ServerJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let sent = serde_json::to_value(item).map(|message| {
             // The receiver is gone: the attempt is over.
             let _ = self.outbox.send(ServerEvent::Message(message));
@@ -189,13 +220,25 @@ where
     T: IntoTransport<RoleServer, E, A>,
     E: std::error::Error + Send + Sync + 'static,
 {
-    let running = match rmcp::serve_server(ToolServerHandler { tools, observer: None }, transport).await {
+    let running = match rmcp::serve_server(
+        ToolServerHandler {
+            tools,
+            observer: None,
+        },
+        transport,
+    )
+    .await
+    {
         Ok(running) => running,
         // The client disconnected before it sent anything.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(ServeError(error.to_string())),
     };
-    running.waiting().await.map(drop).map_err(|error| ServeError(error.to_string()))
+    running
+        .waiting()
+        .await
+        .map(drop)
+        .map_err(|error| ServeError(error.to_string()))
 }
 
 #[derive(Debug)]
@@ -214,7 +257,8 @@ struct CallObserver {
 impl ServerHandler for ToolServerHandler {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().build();
-        ServerConfig::new(capabilities).with_server_info(Implementation::new(SERVER_NAME, env!("CARGO_PKG_VERSION")))
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new(SERVER_NAME, env!("CARGO_PKG_VERSION")))
     }
 
     async fn list_tools(
@@ -222,7 +266,9 @@ impl ServerHandler for ToolServerHandler {
         _page: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.tools.specs().into_iter().map(to_mcp_tool).collect()))
+        Ok(ListToolsResult::with_all_items(
+            self.tools.specs().into_iter().map(to_mcp_tool).collect(),
+        ))
     }
 
     async fn call_tool(
@@ -231,14 +277,22 @@ impl ServerHandler for ToolServerHandler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let meta = request.meta.as_ref().unwrap_or(&context.meta);
-        let tool_use_id = meta.0.0.get(TOOL_USE_ID_META_KEY).and_then(Value::as_str).map(str::to_owned);
+        let tool_use_id = meta
+            .0
+            .0
+            .get(TOOL_USE_ID_META_KEY)
+            .and_then(Value::as_str)
+            .map(str::to_owned);
         let call = ToolCall {
             name: request.name.into_owned(),
             arguments: Value::Object(request.arguments.unwrap_or_default()),
             tool_use_id,
         };
         let (tool, tool_use_id) = (call.name.clone(), call.tool_use_id.clone());
-        let (tools, busy) = (Arc::clone(&self.tools), self.observer.as_ref().map(|watch| watch.in_flight.clone()));
+        let (tools, busy) = (
+            Arc::clone(&self.tools),
+            self.observer.as_ref().map(|watch| watch.in_flight.clone()),
+        );
         let (reply, effect) = caught_panics::spawn_blocking_caught(move || {
             let reply = tools.call(&call);
             drop(busy);
@@ -247,27 +301,48 @@ impl ServerHandler for ToolServerHandler {
         })
         .await
         .unwrap_or_else(|_| {
-            let text = format!("{tool} broke down; this is a defect of ingestdeck, not of the call");
+            let text =
+                format!("{tool} broke down; this is a defect of ingestdeck, not of the call");
             (ToolReply::error(text), CallEffect::ToolCrashed)
         });
         let reply_text = |is_meant: bool| is_meant.then(|| reply.markdown.clone());
-        let (failure, declined) = (reply_text(reply.is_error), reply_text(reply.declined && !reply.is_error));
+        let (failure, declined) = (
+            reply_text(reply.is_error),
+            reply_text(reply.declined && !reply.is_error),
+        );
         if let Some(watch) = &self.observer {
             // The receiver is gone: the attempt is over.
-            let _ = watch.events.send(ServerEvent::CallFinished { tool, tool_use_id, effect, failure, declined });
+            let _ = watch.events.send(ServerEvent::CallFinished {
+                tool,
+                tool_use_id,
+                effect,
+                failure,
+                declined,
+            });
         }
         let content = vec![ContentBlock::text(reply.markdown)];
-        let result = if reply.is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
+        let result = if reply.is_error {
+            CallToolResult::error(content)
+        } else {
+            CallToolResult::success(content)
+        };
         Ok(result.into())
     }
 }
 
 fn to_mcp_tool(spec: ToolSpec) -> Tool {
     let mut meta = MetaObject::new();
-    meta.0.insert("anthropic/maxResultSizeChars".to_owned(), MAX_INLINE_RESULT_CHARS.into());
-    Tool::new_with_raw(spec.name, Some(Cow::Owned(spec.description)), spec.input_schema)
-        .with_annotations(ToolAnnotations::new().read_only(spec.read_only))
-        .with_meta(meta)
+    meta.0.insert(
+        "anthropic/maxResultSizeChars".to_owned(),
+        MAX_INLINE_RESULT_CHARS.into(),
+    );
+    Tool::new_with_raw(
+        spec.name,
+        Some(Cow::Owned(spec.description)),
+        spec.input_schema,
+    )
+    .with_annotations(ToolAnnotations::new().read_only(spec.read_only))
+    .with_meta(meta)
 }
 
 #[cfg(test)]

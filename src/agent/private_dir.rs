@@ -57,8 +57,14 @@ impl PrivateDir {
         let scoped = ScopedDir::open(dir.path())?;
         let marker = scoped.create_new(UNLOCKED_MARKER_FILE)?;
         marker.try_lock().map_err(io::Error::from)?;
-        std::fs::rename(dir.path().join(UNLOCKED_MARKER_FILE), dir.path().join(MARKER_FILE))?;
-        Ok(Self { dir, _marker: marker })
+        std::fs::rename(
+            dir.path().join(UNLOCKED_MARKER_FILE),
+            dir.path().join(MARKER_FILE),
+        )?;
+        Ok(Self {
+            dir,
+            _marker: marker,
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -72,10 +78,13 @@ pub(crate) fn remove_abandoned_dirs() -> usize {
 }
 
 fn remove_abandoned_dirs_in(parent: &Path) -> usize {
-    let Ok(scoped) = ScopedDir::open(parent) else { return 0 };
+    let Ok(scoped) = ScopedDir::open(parent) else {
+        return 0;
+    };
     let entries = scoped.entries().unwrap_or_default().into_iter();
-    let names =
-        entries.filter(|(_, kind)| *kind == FileKind::Directory).filter_map(|(name, _)| name.into_string().ok());
+    let names = entries
+        .filter(|(_, kind)| *kind == FileKind::Directory)
+        .filter_map(|(name, _)| name.into_string().ok());
     let ours = names.filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)));
     let swept = ours.filter(|name| match remove_if_abandoned(&scoped, parent, name) {
         Ok(is_removed) => is_removed,
@@ -92,7 +101,8 @@ fn remove_if_abandoned(scoped: &ScopedDir, parent: &Path, name: &str) -> io::Res
     let us = nix::unistd::geteuid().as_raw();
     // The marker is opened through the opened directory, so it cannot be replaced between the two checks.
     let (marker, _) = scoped.dir(name, None)?.open_entry(MARKER_FILE)?;
-    let is_ours = marker.metadata()?.uid() == us && std::fs::symlink_metadata(parent.join(name))?.uid() == us;
+    let is_ours =
+        marker.metadata()?.uid() == us && std::fs::symlink_metadata(parent.join(name))?.uid() == us;
     Ok(is_ours && marker.try_lock().is_ok() && scoped.remove_dir_all(name)?)
 }
 
@@ -106,7 +116,10 @@ mod tests {
     fn private_dir_is_for_the_owner_alone() {
         let parent = tempfile::tempdir().unwrap();
         let dir = PrivateDir::new_in(parent.path(), ATTEMPT_PREFIX).unwrap();
-        assert_eq!(fs::metadata(dir.path()).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            fs::metadata(dir.path()).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
         drop(dir);
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
     }
@@ -116,7 +129,12 @@ mod tests {
         let (parent, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let live = PrivateDir::new_in(parent.path(), ATTEMPT_PREFIX).unwrap();
         // Left behind by a process that was killed.
-        for name in ["deck-dead", "ingestdeck-demo-dead", "ingestdeck-bench-dead", "other-dead"] {
+        for name in [
+            "deck-dead",
+            "ingestdeck-demo-dead",
+            "ingestdeck-bench-dead",
+            "other-dead",
+        ] {
             fs::create_dir_all(parent.path().join(name).join("deep")).unwrap();
             fs::write(parent.path().join(name).join(MARKER_FILE), "").unwrap();
         }
@@ -125,16 +143,34 @@ mod tests {
         symlink(outside.path(), parent.path().join("deck-dead/link")).unwrap();
         fs::create_dir(parent.path().join("deck-unmarked")).unwrap();
         fs::create_dir(parent.path().join("deck-marked-by-a-link")).unwrap();
-        symlink(outside.path().join(MARKER_FILE), parent.path().join("deck-marked-by-a-link").join(MARKER_FILE))
-            .unwrap();
+        symlink(
+            outside.path().join(MARKER_FILE),
+            parent
+                .path()
+                .join("deck-marked-by-a-link")
+                .join(MARKER_FILE),
+        )
+        .unwrap();
         assert_eq!(remove_abandoned_dirs_in(parent.path()), 3);
         let mut left: Vec<String> = fs::read_dir(parent.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| live.path().file_name().is_none_or(|live| live != name.as_str()))
+            .filter(|name| {
+                live.path()
+                    .file_name()
+                    .is_none_or(|live| live != name.as_str())
+            })
             .collect();
         left.sort();
-        assert_eq!(left, ["deck-link", "deck-marked-by-a-link", "deck-unmarked", "other-dead"]);
+        assert_eq!(
+            left,
+            [
+                "deck-link",
+                "deck-marked-by-a-link",
+                "deck-unmarked",
+                "other-dead"
+            ]
+        );
         assert!(live.path().is_dir() && outside.path().join(MARKER_FILE).is_file());
     }
 }

@@ -188,7 +188,10 @@ impl Child {
                 let status = self.process.wait().await;
                 let ended = status.map_or_else(
                     |_| ProcessExit::default(),
-                    |status| ProcessExit { code: status.code(), signal: status.signal() },
+                    |status| ProcessExit {
+                        code: status.code(),
+                        signal: status.signal(),
+                    },
                 );
                 self.cleanup = self.guard.begin_end();
                 *self.exit.insert(ended)
@@ -226,9 +229,17 @@ impl Child {
 /// long as the program starts all children.
 pub(crate) async fn spawn(order: SpawnRequest) -> io::Result<Child> {
     let (reply, answer) = oneshot::channel();
-    let job = SpawnJob { request: order, runtime: Handle::current(), reply };
-    spawner_queue()?.send(job).map_err(|_| io::Error::other("the thread that starts processes is gone"))?;
-    answer.await.map_err(|_| io::Error::other("the thread that starts processes did not answer"))?
+    let job = SpawnJob {
+        request: order,
+        runtime: Handle::current(),
+        reply,
+    };
+    spawner_queue()?
+        .send(job)
+        .map_err(|_| io::Error::other("the thread that starts processes is gone"))?;
+    answer
+        .await
+        .map_err(|_| io::Error::other("the thread that starts processes did not answer"))?
 }
 
 /// Ends all remaining children and waits for them, for up to three seconds. Safe to call at any time, from any thread,
@@ -249,16 +260,25 @@ fn spawner_queue() -> io::Result<mpsc::Sender<SpawnJob>> {
         return Ok(jobs.clone());
     }
     let (jobs, orders) = mpsc::channel::<SpawnJob>();
-    std::thread::Builder::new().name("spawner".into()).spawn(move || {
-        for SpawnJob { request: order, runtime, reply } in orders {
-            // This panics while the runtime shuts down; the thread must survive, or its children die.
-            let started = AssertUnwindSafe(|| with_caught_panics(|| spawn_in_runtime(order, &runtime)));
-            let started = catch_unwind(started);
-            let started = started.unwrap_or_else(|_| Err(io::Error::other("the runtime is shutting down")));
-            // If the caller no longer waits, the child is returned and dropped, which kills it.
-            drop(reply.send(started));
-        }
-    })?;
+    std::thread::Builder::new()
+        .name("spawner".into())
+        .spawn(move || {
+            for SpawnJob {
+                request: order,
+                runtime,
+                reply,
+            } in orders
+            {
+                // This panics while the runtime shuts down; the thread must survive, or its children die.
+                let started =
+                    AssertUnwindSafe(|| with_caught_panics(|| spawn_in_runtime(order, &runtime)));
+                let started = catch_unwind(started);
+                let started = started
+                    .unwrap_or_else(|_| Err(io::Error::other("the runtime is shutting down")));
+                // If the caller no longer waits, the child is returned and dropped, which kills it.
+                drop(reply.send(started));
+            }
+        })?;
     // Two first callers may race; the loser's thread ends when its sender is dropped, before it starts anything.
     Ok(SPAWNER.get_or_init(|| jobs).clone())
 }
@@ -274,18 +294,39 @@ fn spawn_in_runtime(order: SpawnRequest, runtime: &Handle) -> io::Result<Child> 
         .env_clear()
         .envs(order.env.into_iter().map(absolute_path_var))
         .env(AGENT_MARK_VAR, &mark)
-        .stdin(if order.stdin { Stdio::piped() } else { Stdio::null() })
+        .stdin(if order.stdin {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
     configure_command(&mut command);
     let mut process = command.spawn()?;
-    let pid = process.id().ok_or_else(|| io::Error::other("the process ended while it was started"))?;
-    let leader = i32::try_from(pid).map(Pid::from_raw).map_err(io::Error::other)?;
+    let pid = process
+        .id()
+        .ok_or_else(|| io::Error::other("the process ended while it was started"))?;
+    let leader = i32::try_from(pid)
+        .map(Pid::from_raw)
+        .map_err(io::Error::other)?;
     let agent = AgentGuard::register(leader, mark);
     tracing::debug!(pid, exe = %order.exe.display(), args = %argv, "started");
-    let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
-    Ok(Child { process, guard: agent, pid, exit: None, cleanup: None, stdin, stdout, stderr })
+    let (stdin, stdout, stderr) = (
+        process.stdin.take(),
+        process.stdout.take(),
+        process.stderr.take(),
+    );
+    Ok(Child {
+        process,
+        guard: agent,
+        pid,
+        exit: None,
+        cleanup: None,
+        stdin,
+        stdout,
+        stderr,
+    })
 }
 
 /// Formats arguments for a log: flags unchanged, values only of flags without user text.
@@ -303,10 +344,16 @@ fn redact_args(args: &[OsString]) -> String {
             words.push("-- …".to_owned());
             break;
         }
-        let flag = if arg.starts_with('-') { Some(arg.split('=').next().unwrap_or_default()) } else { None };
+        let flag = if arg.starts_with('-') {
+            Some(arg.split('=').next().unwrap_or_default())
+        } else {
+            None
+        };
         words.push(match flag {
             None if is_plain => arg.escape_debug().to_string(),
-            Some(flag) if LOGGED_VALUE_FLAGS.contains(&flag) || flag == arg => arg.escape_debug().to_string(),
+            Some(flag) if LOGGED_VALUE_FLAGS.contains(&flag) || flag == arg => {
+                arg.escape_debug().to_string()
+            }
             Some(flag) => format!("{}=…", flag.escape_debug()),
             None => "…".to_owned(),
         });
@@ -318,7 +365,11 @@ fn redact_args(args: &[OsString]) -> String {
 
 /// Removes entries from `PATH` that are relative to the current directory. Other variables are unchanged.
 fn absolute_path_var((name, value): (OsString, OsString)) -> (OsString, OsString) {
-    let value = if name == "PATH" { program_path::absolute_entries(&value) } else { value };
+    let value = if name == "PATH" {
+        program_path::absolute_entries(&value)
+    } else {
+        value
+    };
     (name, value)
 }
 
@@ -327,7 +378,11 @@ fn configure_command(command: &mut Command) {
     let command = command.as_std_mut();
     open_file_limit::restore_limit_in(command);
     // The guard ends processes that ignore SIGTERM.
-    let signal = if group_guard::is_running() { Signal::SIGTERM } else { Signal::SIGKILL };
+    let signal = if group_guard::is_running() {
+        Signal::SIGTERM
+    } else {
+        Signal::SIGKILL
+    };
     group_guard::set_parent_death_signal(command, signal);
 }
 
@@ -340,12 +395,25 @@ mod tests {
 
     #[test]
     fn logged_arguments_contain_no_user_text() {
-        let logged = |args: &[&str]| redact_args(&args.iter().map(OsString::from).collect::<Vec<_>>());
+        let logged =
+            |args: &[&str]| redact_args(&args.iter().map(OsString::from).collect::<Vec<_>>());
         assert_eq!(logged(&["--version"]), "--version");
         assert_eq!(logged(&["auth", "status"]), "auth …");
-        let session =
-            ["-p", "--model", "opus", "--system-prompt", "-- secret", "--resume=ab", "--agents={}", "--", "hello"];
-        assert_eq!(logged(&session), "-p --model opus --system-prompt … --resume=ab --agents=… -- …");
+        let session = [
+            "-p",
+            "--model",
+            "opus",
+            "--system-prompt",
+            "-- secret",
+            "--resume=ab",
+            "--agents={}",
+            "--",
+            "hello",
+        ];
+        assert_eq!(
+            logged(&session),
+            "-p --model opus --system-prompt … --resume=ab --agents=… -- …"
+        );
     }
 
     const SHORT_TIMEOUTS: ProcessTimeouts = ProcessTimeouts {
@@ -367,8 +435,7 @@ mod tests {
     }
 
     /// A shell that ignores every mild signal, with a child that does the same; prints the child's process id.
-    const IGNORES_SIGNALS_SCRIPT: &str =
-        "trap '' INT TERM; sh -c 'trap \"\" INT TERM; echo $$; while :; do sleep 1; done' & wait; wait";
+    const IGNORES_SIGNALS_SCRIPT: &str = "trap '' INT TERM; sh -c 'trap \"\" INT TERM; echo $$; while :; do sleep 1; done' & wait; wait";
 
     async fn first_line(child: &mut Child) -> String {
         let mut lines = LineReader::with_limit(child.stdout.take().unwrap(), MAX_LINE_BYTES);
@@ -398,18 +465,36 @@ mod tests {
         let mut child = spawn(shell(IGNORES_SIGNALS_SCRIPT)).await.unwrap();
         let grandchild = first_line(&mut child).await;
         assert!(is_alive(&grandchild));
-        let ended = child.escalate_from(EscalationStep::Interrupt, SHORT_TIMEOUTS).await.unwrap();
-        assert_eq!(ended, ProcessExit { code: None, signal: Some(9) });
+        let ended = child
+            .escalate_from(EscalationStep::Interrupt, SHORT_TIMEOUTS)
+            .await
+            .unwrap();
+        assert_eq!(
+            ended,
+            ProcessExit {
+                code: None,
+                signal: Some(9)
+            }
+        );
         assert!(wait_until_dead(&grandchild));
     }
 
     #[tokio::test]
     async fn child_that_exits_on_sigterm_is_not_killed() {
-        let mut child = spawn(shell("trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done")).await.unwrap();
+        let mut child = spawn(shell(
+            "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done",
+        ))
+        .await
+        .unwrap();
         first_line(&mut child).await;
         assert_eq!(
-            child.escalate_from(EscalationStep::Terminate, ProcessTimeouts::default()).await,
-            Some(ProcessExit { code: Some(7), signal: None })
+            child
+                .escalate_from(EscalationStep::Terminate, ProcessTimeouts::default())
+                .await,
+            Some(ProcessExit {
+                code: Some(7),
+                signal: None
+            })
         );
     }
 
@@ -424,9 +509,11 @@ mod tests {
 
     #[tokio::test]
     async fn orphans_of_a_dead_child_are_killed() {
-        let mut child = spawn(shell("sh -c 'trap \"\" HUP; echo $$; while :; do sleep 1; done' & read line; exit 3"))
-            .await
-            .unwrap();
+        let mut child = spawn(shell(
+            "sh -c 'trap \"\" HUP; echo $$; while :; do sleep 1; done' & read line; exit 3",
+        ))
+        .await
+        .unwrap();
         let grandchild = first_line(&mut child).await;
         drop(child.stdin.take());
         assert_eq!(child.wait().await.code, Some(3));
@@ -437,18 +524,32 @@ mod tests {
     async fn child_outlives_the_thread_that_spawned_it() {
         let (asked, answer) = oneshot::channel();
         let runtime = Handle::current();
-        std::thread::spawn(move || drop(asked.send(runtime.block_on(spawn(shell("read line; echo $line"))))))
-            .join()
-            .unwrap();
+        std::thread::spawn(move || {
+            drop(asked.send(runtime.block_on(spawn(shell("read line; echo $line")))))
+        })
+        .join()
+        .unwrap();
         let mut child = answer.await.unwrap().unwrap();
         use tokio::io::AsyncWriteExt as _;
-        child.stdin.take().unwrap().write_all(b"still here\n").await.unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(b"still here\n")
+            .await
+            .unwrap();
         assert_eq!(first_line(&mut child).await, "still here");
     }
 
     #[tokio::test]
     async fn spawning_a_missing_program_fails() {
-        let order = SpawnRequest { exe: crate::it::support::missing("claude").into(), ..shell("") };
-        assert_eq!(spawn(order).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+        let order = SpawnRequest {
+            exe: crate::it::support::missing("claude").into(),
+            ..shell("")
+        };
+        assert_eq!(
+            spawn(order).await.unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
     }
 }

@@ -51,11 +51,18 @@ impl Agent for ScriptedClaude {
     }
 
     fn program(&self, unit: &UnitKey, attempt: u32) -> AgentProgram {
-        let mut prefix = vec!["scripted-agent".into(), "--script".into(), self.script.clone().into()];
+        let mut prefix = vec![
+            "scripted-agent".into(),
+            "--script".into(),
+            self.script.clone().into(),
+        ];
         prefix.extend(["--attempt".into(), attempt.to_string().into()]);
         prefix.extend(["--unit".into(), unit.as_str().into()]);
         prefix.extend(["--speed".into(), self.speed.to_string().into(), "--".into()]);
-        AgentProgram { exe: self.exe.clone(), prefix }
+        AgentProgram {
+            exe: self.exe.clone(),
+            prefix,
+        }
     }
 }
 
@@ -70,7 +77,10 @@ pub(crate) enum AgentSignal {
 
 /// The subcommand: parses `words` (the arguments after its name) and plays on the process's own streams.
 pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => return print_error(&format!("scripted-agent: cannot start: {error}")),
     };
@@ -88,7 +98,9 @@ async fn play_on_process_streams(args: ScriptedAgentArgs) -> ExitCode {
     let run = match args.request {
         ScriptedCommand::Version => return print_line(VERSION),
         ScriptedCommand::AuthStatus => {
-            return print_line(r#"{"loggedIn":true,"authMethod":"scripted","apiProvider":"scripted"}"#);
+            return print_line(
+                r#"{"loggedIn":true,"authMethod":"scripted","apiProvider":"scripted"}"#,
+            );
         }
         ScriptedCommand::Run(run) => *run,
     };
@@ -101,12 +113,29 @@ async fn play_on_process_streams(args: ScriptedAgentArgs) -> ExitCode {
         Ok(script) => script,
         Err(error) => return print_error(&format!("scripted-agent: {file}: {error}")),
     };
-    let part = ScriptedAgentOptions { attempt: args.attempt, unit: args.unit, speed: args.speed, run };
+    let part = ScriptedAgentOptions {
+        attempt: args.attempt,
+        unit: args.unit,
+        speed: args.speed,
+        run,
+    };
     let code = match signals() {
         Ok(signals) => {
-            play_script(script, part, tokio::io::stdin(), tokio::io::stdout(), tokio::io::stderr(), signals).await
+            play_script(
+                script,
+                part,
+                tokio::io::stdin(),
+                tokio::io::stdout(),
+                tokio::io::stderr(),
+                signals,
+            )
+            .await
         }
-        Err(error) => return print_error(&format!("scripted-agent: cannot listen to signals: {error}")),
+        Err(error) => {
+            return print_error(&format!(
+                "scripted-agent: cannot listen to signals: {error}"
+            ));
+        }
     };
     ExitCode::from(code)
 }
@@ -132,12 +161,22 @@ pub(crate) async fn play_script(
     stderr: impl AsyncWrite + Send + Unpin + 'static,
     mut signals: mpsc::Receiver<AgentSignal>,
 ) -> u8 {
-    let ScriptedAgentOptions { attempt, unit, speed, run } = casting;
+    let ScriptedAgentOptions {
+        attempt,
+        unit,
+        speed,
+        run,
+    } = casting;
     let lines = Arc::new(OutputLines::new(stdout, stderr));
     let turn_control = Arc::new(TurnControl::default());
     // Unbounded, so that queued prompts never block the reply that a running call waits for.
     let (sender, prompts) = mpsc::unbounded_channel();
-    let host = run.stream_input.then(|| Arc::new(HostConnection::new(Arc::clone(&lines), Arc::clone(&turn_control))));
+    let host = run.stream_input.then(|| {
+        Arc::new(HostConnection::new(
+            Arc::clone(&lines),
+            Arc::clone(&turn_control),
+        ))
+    });
     // Dropped with this function, and the reader with it; otherwise its half of the streams would stay open.
     let mut reader = JoinSet::new();
     if let Some(host) = host.clone() {
@@ -204,7 +243,10 @@ fn print_line(line: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-#[expect(clippy::print_stderr, reason = "stderr is where the real program complains")]
+#[expect(
+    clippy::print_stderr,
+    reason = "stderr is where the real program complains"
+)]
 fn print_error(line: &str) -> ExitCode {
     eprintln!("{line}");
     ExitCode::FAILURE

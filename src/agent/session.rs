@@ -10,8 +10,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{
     Agent,
     attempt::{
-        ApprovalGate, AttemptCommand, AttemptContext, AttemptRunner, SessionLocking, machine::AttemptMachine,
-        recorder::AttemptRecorder, session_monitor::SessionMonitor, time_limits::AttemptTimeouts,
+        ApprovalGate, AttemptCommand, AttemptContext, AttemptRunner, SessionLocking,
+        machine::AttemptMachine, recorder::AttemptRecorder, session_monitor::SessionMonitor,
+        time_limits::AttemptTimeouts,
     },
     claude::command_line::argv_to_strings,
     facts_collector::AttemptFactsCollector,
@@ -25,7 +26,9 @@ use crate::{
     diagnostic::Diagnostic,
     tape::{
         Note, UnitKey,
-        note::{AttemptOutcome, AttemptStarted, Severity, StopMode, StopReason, Verdict, VerdictCause},
+        note::{
+            AttemptOutcome, AttemptStarted, Severity, StopMode, StopReason, Verdict, VerdictCause,
+        },
     },
     units::{
         Toolset,
@@ -99,16 +102,24 @@ impl SessionEnd {
                 stop: StopReason::Error,
                 cause: VerdictCause::LoopError,
                 reason: reason.clone(),
-                remedy: Some("set session_mismatch = \"warn\" in [claude] to continue with the new session".into()),
+                remedy: Some(
+                    "set session_mismatch = \"warn\" in [claude] to continue with the new session"
+                        .into(),
+                ),
             };
         }
         let verdict = agent.classify(unit, &self.facts, FailureRule::default());
-        Verdict { remedy: session_remedy(&verdict.cause, verdict.remedy), ..verdict }
+        Verdict {
+            remedy: session_remedy(&verdict.cause, verdict.remedy),
+            ..verdict
+        }
     }
 
     /// The session that can be continued; `None` if Claude Code does not know it.
     pub(crate) fn resumable(&self) -> Option<&str> {
-        self.session.as_deref().filter(|_| !self.facts.is_unknown_session())
+        self.session
+            .as_deref()
+            .filter(|_| !self.facts.is_unknown_session())
     }
 
     /// How an automatic retry may proceed: the effects of tools on the working directory remain.
@@ -130,7 +141,14 @@ pub(crate) async fn run_session(
     commands: mpsc::Receiver<AttemptCommand>,
     ready: oneshot::Sender<()>,
 ) -> SessionEnd {
-    run_session_with_env(std::env::vars_os().collect(), ProcessTimeouts::default(), launch, commands, ready).await
+    run_session_with_env(
+        std::env::vars_os().collect(),
+        ProcessTimeouts::default(),
+        launch,
+        commands,
+        ready,
+    )
+    .await
 }
 
 /// Like [`run_session`], with the given environment and timeouts.
@@ -142,7 +160,12 @@ pub(crate) async fn run_session_with_env(
     ready: oneshot::Sender<()>,
 ) -> SessionEnd {
     let (mut prompt, mut named) = resume::split_prompt(&launch.prompt);
-    if launch.context.amendment.as_ref().is_some_and(|amendment| amendment.message.is_some()) {
+    if launch
+        .context
+        .amendment
+        .as_ref()
+        .is_some_and(|amendment| amendment.message.is_some())
+    {
         // A message may quote such a line, and a model may have written it.
         (prompt, named) = (launch.prompt.clone(), None);
     }
@@ -200,12 +223,18 @@ pub(crate) async fn run_session_with_env(
         }
         Ok((child, delivery)) => {
             let is_resumed = resumed.is_some();
-            let monitor = SessionMonitor::new(resumed, launch.mismatch, launch.args.permission_mode());
-            let mut stats = AttemptFactsCollector::new(end.facts).with_turn_limit(launch.args.max_turns);
+            let monitor =
+                SessionMonitor::new(resumed, launch.mismatch, launch.args.permission_mode());
+            let mut stats =
+                AttemptFactsCollector::new(end.facts).with_turn_limit(launch.args.max_turns);
             if is_resumed {
                 stats.resume_session(launch.context.paid_usd);
             }
-            let locking = SessionLocking { locks: launch.locks, held: lock, pending: None };
+            let locking = SessionLocking {
+                locks: launch.locks,
+                held: lock,
+                pending: None,
+            };
             let runner = |machine| {
                 AttemptRunner::new(&launch.context, tape, child, machine, timeouts)
                     .with_session_lock(locking)
@@ -213,24 +242,43 @@ pub(crate) async fn run_session_with_env(
             };
             let runner = if let Some(Conversation { gate, tools, .. }) = launch.conversation {
                 let ids = mcp::tool_ids(&tools.specs());
-                runner(AttemptMachine::for_conversation(stats, monitor, prompt, ids, timeouts)).with_tools(tools, gate)
+                runner(AttemptMachine::for_conversation(
+                    stats, monitor, prompt, ids, timeouts,
+                ))
+                .with_tools(tools, gate)
             } else {
-                let to_stdin = if delivery == PromptDelivery::Stdin { prompt } else { String::new() };
-                runner(AttemptMachine::for_session(stats, monitor, to_stdin, timeouts))
+                let to_stdin = if delivery == PromptDelivery::Stdin {
+                    prompt
+                } else {
+                    String::new()
+                };
+                runner(AttemptMachine::for_session(
+                    stats, monitor, to_stdin, timeouts,
+                ))
             };
             let mut machine = runner.run(&launch.context, commands, ready).await;
             end.undelivered = machine.take_undelivered();
             let monitor = machine.session();
-            end.continuation = monitor.map(|monitor| monitor.work().continuation_prompt(&task)).unwrap_or_default();
+            end.continuation = monitor
+                .map(|monitor| monitor.work().continuation_prompt(&task))
+                .unwrap_or_default();
             end.session = monitor.and_then(SessionMonitor::session).map(str::to_owned);
-            end.mismatch = monitor.and_then(SessionMonitor::mismatch).map(str::to_owned);
+            end.mismatch = monitor
+                .and_then(SessionMonitor::mismatch)
+                .map(str::to_owned);
             end.tools_ran = monitor.is_some_and(SessionMonitor::tools_ran);
             let breach = monitor.and_then(SessionMonitor::breach).map(str::to_owned);
             let facts = machine.into_facts();
             let isolation = breach.map_or(facts.isolation, IsolationStatus::Breached);
             // Failed calls do not fail a plain session; they only count for units.
-            end.facts =
-                AttemptFacts { isolation, work: WorkFacts { tally: FailureTally::default(), ..facts.work }, ..facts };
+            end.facts = AttemptFacts {
+                isolation,
+                work: WorkFacts {
+                    tally: FailureTally::default(),
+                    ..facts.work
+                },
+                ..facts
+            };
         }
     }
     end
@@ -258,7 +306,10 @@ async fn acquire_lock(
         let by = holder.map_or_else(String::new, |pid| format!(" by process {pid}"));
         let text = format!("session {session} is in use{by}; waiting for it");
         // An error of the tape is detected at the next note.
-        let _ = tape.note(&Note::Message { level: Severity::Info, text });
+        let _ = tape.note(&Note::Message {
+            level: Severity::Info,
+            text,
+        });
     };
     locks.lock(session, report_wait).await
 }
@@ -270,16 +321,32 @@ async fn start_process(
     prompt: &str,
     started: &mut AttemptStarted,
 ) -> Result<(Child, PromptDelivery), StartError> {
-    let unsent = |error: InvalidPrompt| StartError { fault: AgentStartFault::Other, message: error.to_line() };
+    let unsent = |error: InvalidPrompt| StartError {
+        fault: AgentStartFault::Other,
+        message: error.to_line(),
+    };
     let mut delivery = launch_args::choose_delivery(prompt).map_err(unsent)?;
-    if let Some(Conversation { asks_permission, .. }) = &launch.conversation {
-        delivery = PromptDelivery::Conversation { asks_permission: *asks_permission };
+    if let Some(Conversation {
+        asks_permission, ..
+    }) = &launch.conversation
+    {
+        delivery = PromptDelivery::Conversation {
+            asks_permission: *asks_permission,
+        };
     }
-    let AttemptContext { agent, unit, attempt, cwd, .. } = &launch.context;
+    let AttemptContext {
+        agent,
+        unit,
+        attempt,
+        cwd,
+        ..
+    } = &launch.context;
     let program = agent.program(unit, *attempt);
     let args = program.with_args(launch_args::session_argv(&launch.args, prompt, delivery));
     let exe = &program.exe;
-    started.argv = argv_to_strings(std::iter::once(exe.as_os_str()).chain(args.iter().map(OsString::as_os_str)));
+    started.argv = argv_to_strings(
+        std::iter::once(exe.as_os_str()).chain(args.iter().map(OsString::as_os_str)),
+    );
     let mut environment = launch_args::session_environment(environment, launch.use_api_billing);
     if launch.args.offered_tools.is_some() {
         environment.disable_tool_search();
@@ -290,7 +357,13 @@ async fn start_process(
     started.env_stripped = environment.stripped;
     started.env_passed = environment.passed;
     let stdin = delivery != PromptDelivery::Argument;
-    let order = SpawnRequest { exe: exe.clone(), args, cwd: cwd.clone(), env: environment.vars, stdin };
+    let order = SpawnRequest {
+        exe: exe.clone(),
+        args,
+        cwd: cwd.clone(),
+        env: environment.vars,
+        stdin,
+    };
     let spawned = process::spawn(order).await;
     let child = spawned.map_err(|error| StartError::from_io_error(exe, cwd, &error))?;
     started.pid = Some(child.pid());

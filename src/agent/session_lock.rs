@@ -75,17 +75,26 @@ pub(crate) enum TryLockOutcome {
 impl SessionLocks {
     /// Stores locks in the user's directory `dir`, which is created when needed.
     pub(crate) fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { base_dir: dir.into(), subdir: String::new() }
+        Self {
+            base_dir: dir.into(),
+            subdir: String::new(),
+        }
     }
 
     /// Stores locks among the program's files in the project `root`.
     pub(crate) fn in_project(root: impl Into<PathBuf>) -> Self {
-        Self { base_dir: root.into(), subdir: format!("{STATE_DIR}/locks") }
+        Self {
+            base_dir: root.into(),
+            subdir: format!("{STATE_DIR}/locks"),
+        }
     }
 
     fn open_dir(&self) -> io::Result<ScopedDir> {
         if self.subdir.is_empty() {
-            fs::DirBuilder::new().recursive(true).mode(PRIVATE_MODE).create(&self.base_dir)?;
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(PRIVATE_MODE)
+                .create(&self.base_dir)?;
         }
         ScopedDir::open(&self.base_dir)?.dir(&self.subdir, Some(PRIVATE_MODE))
     }
@@ -93,9 +102,15 @@ impl SessionLocks {
     /// Acquires the lock if it is free.
     pub(crate) fn try_lock(&self, session: &str) -> Result<TryLockOutcome, SessionLockError> {
         let place = self.base_dir.join(&self.subdir);
-        let dir = self.open_dir().map_err(|cause| SessionLockError { path: place.clone(), cause })?;
+        let dir = self.open_dir().map_err(|cause| SessionLockError {
+            path: place.clone(),
+            cause,
+        })?;
         let name = lock_file_name(session);
-        let failed = |cause| SessionLockError { path: place.join(&name), cause };
+        let failed = |cause| SessionLockError {
+            path: place.join(&name),
+            cause,
+        };
         loop {
             let mut file = dir.open_or_create(&name).map_err(failed)?;
             match file.try_lock() {
@@ -105,9 +120,15 @@ impl SessionLocks {
                 Ok(()) => {
                     // For the message of a process that waits; the lock is valid without it.
                     let _ = write_pid(&mut file);
-                    return Ok(TryLockOutcome::Acquired(SessionLock { dir, name, _file: file }));
+                    return Ok(TryLockOutcome::Acquired(SessionLock {
+                        dir,
+                        name,
+                        _file: file,
+                    }));
                 }
-                Err(TryLockError::WouldBlock) => return Ok(TryLockOutcome::HeldByOther(read_holder_pid(&dir, &name))),
+                Err(TryLockError::WouldBlock) => {
+                    return Ok(TryLockOutcome::HeldByOther(read_holder_pid(&dir, &name)));
+                }
                 Err(TryLockError::Error(cause)) => return Err(failed(cause)),
             }
         }
@@ -137,7 +158,10 @@ impl SessionLocks {
 fn is_same_file(file: &File, dir: &ScopedDir, name: &str) -> bool {
     let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
     let ours = file.metadata().map(identity);
-    let there = dir.open_entry(name).and_then(|(there, _)| there.metadata()).map(identity);
+    let there = dir
+        .open_entry(name)
+        .and_then(|(there, _)| there.metadata())
+        .map(identity);
     ours.is_ok_and(|ours| there.is_ok_and(|there| ours == there))
 }
 
@@ -158,10 +182,20 @@ fn lock_file_name(session: &str) -> String {
     let readable: String = session
         .chars()
         .take(MAX_READABLE_CHARS)
-        .map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '-' {
+                c
+            } else {
+                '_'
+            }
+        })
         .collect();
     let hash = Sha256::digest(format!("claude:{session}"));
-    let hash: String = hash.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = hash
+        .iter()
+        .take(12)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("claude-{readable}-{hash}.lock")
 }
 
@@ -217,8 +251,14 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..500 {
-                        let TryLockOutcome::Acquired(lock) = locks.try_lock("a").unwrap() else { continue };
-                        assert_eq!(holders.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two have it");
+                        let TryLockOutcome::Acquired(lock) = locks.try_lock("a").unwrap() else {
+                            continue;
+                        };
+                        assert_eq!(
+                            holders.fetch_add(1, std::sync::atomic::Ordering::SeqCst),
+                            0,
+                            "two have it"
+                        );
                         std::thread::yield_now();
                         holders.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
                         drop(lock);
@@ -235,7 +275,12 @@ mod tests {
         let (notify, notified) = tokio::sync::oneshot::channel();
         let waiting = tokio::spawn({
             let locks = locks.clone();
-            async move { locks.lock("a", |holder| notify.send(holder).unwrap()).await.is_ok() }
+            async move {
+                locks
+                    .lock("a", |holder| notify.send(holder).unwrap())
+                    .await
+                    .is_ok()
+            }
         });
         assert_eq!(notified.await, Ok(Some(std::process::id())));
         drop(first);
@@ -256,11 +301,22 @@ mod tests {
             .spawn()
             .unwrap();
         let mut word = [0; 6];
-        child.stdout.as_mut().unwrap().read_exact(&mut word).unwrap();
-        assert!(matches!(locks.try_lock("a").unwrap(), TryLockOutcome::HeldByOther(_)));
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut word)
+            .unwrap();
+        assert!(matches!(
+            locks.try_lock("a").unwrap(),
+            TryLockOutcome::HeldByOther(_)
+        ));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(matches!(locks.try_lock("a").unwrap(), TryLockOutcome::Acquired(_)));
+        assert!(matches!(
+            locks.try_lock("a").unwrap(),
+            TryLockOutcome::Acquired(_)
+        ));
     }
 
     #[test]
@@ -269,11 +325,20 @@ mod tests {
         let _held = ours(&locks, "../../etc/passwd");
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&locks.base_dir), 0o700);
-        assert_eq!(mode(&locks.base_dir.join(lock_file_name("../../etc/passwd"))), 0o600);
+        assert_eq!(
+            mode(&locks.base_dir.join(lock_file_name("../../etc/passwd"))),
+            0o600
+        );
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = SessionLocks::new(&file).try_lock("a").unwrap_err().to_string();
-        assert!(error.starts_with("cannot lock a session: ") && error.contains("file"), "{error}");
+        let error = SessionLocks::new(&file)
+            .try_lock("a")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("cannot lock a session: ") && error.contains("file"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -283,7 +348,11 @@ mod tests {
         drop(ours(&locks, "a"));
         let dir = root.path().join(STATE_DIR).join("locks");
         symlink(outside.path().join("target"), dir.join(lock_file_name("a"))).unwrap();
-        nix::unistd::mkfifo(&dir.join(lock_file_name("b")), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        nix::unistd::mkfifo(
+            &dir.join(lock_file_name("b")),
+            nix::sys::stat::Mode::S_IRWXU,
+        )
+        .unwrap();
         for session in ["a", "b"] {
             assert!(locks.try_lock(session).is_err(), "{session}");
         }

@@ -25,17 +25,26 @@ impl StartError {
         let (fault, sentence) = if is_out_of_files(error) {
             (AgentStartFault::OpenFiles, format!("{name}: {error}"))
         } else if !cwd.is_dir() {
-            (AgentStartFault::Other, format!("the working directory {} does not exist", cwd.display()))
+            (
+                AgentStartFault::Other,
+                format!("the working directory {} does not exist", cwd.display()),
+            )
         } else if error.kind() == io::ErrorKind::NotFound {
             missing_file_error(exe)
         } else if error.kind() == io::ErrorKind::ArgumentListTooLong {
-            (AgentStartFault::Other, format!("the environment is too large to start {name}"))
+            (
+                AgentStartFault::Other,
+                format!("the environment is too large to start {name}"),
+            )
         } else if is_incomplete_executable(error) {
             (missing, format!("{name} cannot be executed: {error}"))
         } else {
             (AgentStartFault::Other, format!("{name}: {error}"))
         };
-        Self { fault, message: sentence }
+        Self {
+            fault,
+            message: sentence,
+        }
     }
 }
 
@@ -48,17 +57,30 @@ fn is_incomplete_executable(error: &io::Error) -> bool {
 fn missing_file_error(exe: &Path) -> (AgentStartFault, String) {
     let name = exe.display();
     if !exe.is_file() {
-        return (AgentStartFault::ProgramMissing, format!("there is no program {name}"));
+        return (
+            AgentStartFault::ProgramMissing,
+            format!("there is no program {name}"),
+        );
     }
     let interpreter = shebang_interpreter(exe).unwrap_or_else(|| "program loader".to_owned());
-    (AgentStartFault::InterpreterMissing, format!("{name} needs {interpreter}, which is not installed"))
+    (
+        AgentStartFault::InterpreterMissing,
+        format!("{name} needs {interpreter}, which is not installed"),
+    )
 }
 
 /// The interpreter that a script names.
 fn shebang_interpreter(exe: &Path) -> Option<String> {
     let mut head = Vec::new();
-    File::open(exe).ok()?.take(MAX_SHEBANG_BYTES).read_to_end(&mut head).ok()?;
-    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    File::open(exe)
+        .ok()?
+        .take(MAX_SHEBANG_BYTES)
+        .read_to_end(&mut head)
+        .ok()?;
+    let line = head
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
     let line = String::from_utf8_lossy(line);
     Some(line.split_whitespace().next()?.to_owned())
 }
@@ -72,8 +94,13 @@ mod tests {
 
     async fn start_error_of(exe: PathBuf) -> StartError {
         let cwd = std::env::temp_dir();
-        let order =
-            SpawnRequest { exe: exe.clone(), args: Vec::new(), cwd: cwd.clone(), env: Vec::new(), stdin: false };
+        let order = SpawnRequest {
+            exe: exe.clone(),
+            args: Vec::new(),
+            cwd: cwd.clone(),
+            env: Vec::new(),
+            stdin: false,
+        };
         StartError::from_io_error(&exe, &cwd, &process::spawn(order).await.unwrap_err())
     }
 
@@ -87,9 +114,18 @@ mod tests {
     #[tokio::test]
     async fn missing_interpreter_is_named() {
         let directory = tempfile::tempdir().unwrap();
-        let why = start_error_of(program(directory.path(), "#! /opt/no/such/node --flag\n1\n", 0o755)).await;
+        let why = start_error_of(program(
+            directory.path(),
+            "#! /opt/no/such/node --flag\n1\n",
+            0o755,
+        ))
+        .await;
         assert_eq!(why.fault, AgentStartFault::InterpreterMissing);
-        assert!(why.message.ends_with("claude needs /opt/no/such/node, which is not installed"), "{why:?}");
+        assert!(
+            why.message
+                .ends_with("claude needs /opt/no/such/node, which is not installed"),
+            "{why:?}"
+        );
     }
 
     #[tokio::test]
@@ -105,8 +141,11 @@ mod tests {
 
     #[test]
     fn missing_directory_is_not_a_missing_program() {
-        let why =
-            StartError::from_io_error(Path::new("/bin/sh"), Path::new("/no/such"), &io::ErrorKind::NotFound.into());
+        let why = StartError::from_io_error(
+            Path::new("/bin/sh"),
+            Path::new("/no/such"),
+            &io::ErrorKind::NotFound.into(),
+        );
         assert_eq!(why.message, "the working directory /no/such does not exist");
         assert_eq!(why.fault, AgentStartFault::Other);
     }

@@ -79,7 +79,14 @@ pub(crate) async fn run_unit(
     commands: mpsc::Receiver<AttemptCommand>,
     ready: oneshot::Sender<()>,
 ) -> AttemptFacts {
-    run_unit_with_env(std::env::vars_os().collect(), ProcessTimeouts::default(), launch, commands, ready).await
+    run_unit_with_env(
+        std::env::vars_os().collect(),
+        ProcessTimeouts::default(),
+        launch,
+        commands,
+        ready,
+    )
+    .await
 }
 
 /// Like [`run_unit`], with the given environment and timeouts.
@@ -109,14 +116,19 @@ pub(crate) async fn run_unit_with_env(
         return facts;
     }
     match begun {
-        Ok(StartedProcess { child, tool_ids, private_dir }) => {
+        Ok(StartedProcess {
+            child,
+            tool_ids,
+            private_dir,
+        }) => {
             let task = UnitTask {
                 proof: launch.context.agent.isolation_proof(tool_ids),
                 prompt: launch.prompt.clone(),
                 max_turns: launch.step_budget,
-                resume: launch
-                    .resume()
-                    .map(|id| ContinuedSession { id: id.to_owned(), paid_usd: launch.context.paid_usd }),
+                resume: launch.resume().map(|id| ContinuedSession {
+                    id: id.to_owned(),
+                    paid_usd: launch.context.paid_usd,
+                }),
             };
             let machine = AttemptMachine::for_unit(facts, task, timeouts);
             let runner = AttemptRunner::new(&launch.context, tape, child, machine, timeouts)
@@ -152,12 +164,22 @@ enum AttemptStartError {
 
 impl AttemptStartError {
     fn other(why: impl ToString) -> Self {
-        Self::Start(StartError { fault: AgentStartFault::Other, message: why.to_string() })
+        Self::Start(StartError {
+            fault: AgentStartFault::Other,
+            message: why.to_string(),
+        })
     }
 
     fn from_io_error(error: &io::Error, why: String) -> Self {
-        let fault = if is_out_of_files(error) { AgentStartFault::OpenFiles } else { AgentStartFault::Other };
-        Self::Start(StartError { fault, message: why })
+        let fault = if is_out_of_files(error) {
+            AgentStartFault::OpenFiles
+        } else {
+            AgentStartFault::Other
+        };
+        Self::Start(StartError {
+            fault,
+            message: why,
+        })
     }
 }
 
@@ -183,10 +205,19 @@ async fn start_process(
     })?;
     let system_prompt = private.path().join("system.md");
     write_private(&system_prompt, &launch.system_prompt).map_err(|error| {
-        AttemptStartError::from_io_error(&error, format!("cannot write {}: {error}", system_prompt.display()))
+        AttemptStartError::from_io_error(
+            &error,
+            format!("cannot write {}: {error}", system_prompt.display()),
+        )
     })?;
 
-    let AttemptContext { agent, unit, attempt, cwd, .. } = &launch.context;
+    let AttemptContext {
+        agent,
+        unit,
+        attempt,
+        cwd,
+        ..
+    } = &launch.context;
     let program = agent.program(unit, *attempt);
     let args = program.with_args(agent.unit_args(&UnitArgs {
         tool_ids: &tool_ids,
@@ -195,25 +226,45 @@ async fn start_process(
         max_turns: launch.step_budget,
         max_budget_usd: launch.options.max_budget_usd,
         partial_messages: launch.options.partial_messages,
-        session: launch.resume().map_or(SessionChoice::New(&launch.new_session), SessionChoice::Resume),
+        session: launch.resume().map_or(
+            SessionChoice::New(&launch.new_session),
+            SessionChoice::Resume,
+        ),
     }));
-    let words = std::iter::once(program.exe.as_os_str()).chain(args.iter().map(OsString::as_os_str));
+    let words =
+        std::iter::once(program.exe.as_os_str()).chain(args.iter().map(OsString::as_os_str));
     started.argv = command_line::argv_to_strings(words);
-    let mut environment = agent_env::unit_environment(environment, &launch.options.pass_env, private.path());
+    let mut environment =
+        agent_env::unit_environment(environment, &launch.options.pass_env, private.path());
     environment.set_traceparent(launch.context.traceparent.as_deref());
     started.env_inherited = environment.inherited();
     started.env_set = environment.set;
     started.env_stripped = environment.stripped;
     started.env_passed = environment.passed;
 
-    let order = SpawnRequest { exe: program.exe.clone(), args, cwd: cwd.clone(), env: environment.vars, stdin: true };
-    let not_started = |error| AttemptStartError::Start(StartError::from_io_error(&program.exe, cwd, &error));
+    let order = SpawnRequest {
+        exe: program.exe.clone(),
+        args,
+        cwd: cwd.clone(),
+        env: environment.vars,
+        stdin: true,
+    };
+    let not_started =
+        |error| AttemptStartError::Start(StartError::from_io_error(&program.exe, cwd, &error));
     let child = process::spawn(order).await.map_err(not_started)?;
     started.pid = Some(child.pid());
-    Ok(StartedProcess { child, tool_ids, private_dir: private })
+    Ok(StartedProcess {
+        child,
+        tool_ids,
+        private_dir: private,
+    })
 }
 
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
     file.write_all(text.as_bytes())
 }

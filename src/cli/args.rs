@@ -14,7 +14,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use self::artifacts::ArtifactsArgs;
 pub(crate) use self::attempt::AttemptArgs;
 pub(crate) use self::bench::BenchArgs;
-pub(crate) use self::index::{AuditArgs, AuditDecision, CostGrouping, CostsArgs, PeriodArgs, QueryArgs, TableFormat};
+pub(crate) use self::index::{
+    AuditArgs, AuditDecision, CostGrouping, CostsArgs, PeriodArgs, QueryArgs, TableFormat,
+};
 pub(crate) use self::review::ReviewArgs;
 pub(crate) use self::worker::{DoctorArgs, NatsArgs, WorkerArgs};
 use crate::{engine::worker::ssh::SshWorker, guide::PAGES, report::ReportFormat};
@@ -27,7 +29,12 @@ pub(crate) const ENGINE_FLAG: &str = "--run-as-engine";
 
 /// Watch, replay and step through ingest work units that run in your own Claude Code session
 #[derive(Debug, Parser)]
-#[command(name = "ingestdeck", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(
+    name = "ingestdeck",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
 pub(crate) struct Cli {
     /// Settings of every command.
     #[command(flatten)]
@@ -82,10 +89,18 @@ pub(crate) struct GlobalArgs {
 impl GlobalArgs {
     /// The options that an engine of another command of this project needs, as arguments.
     pub(crate) fn option_words(&self) -> Vec<OsString> {
-        let options =
-            [("--project-dir", &self.project_dir), ("--claude-bin", &self.claude_bin), ("--config", &self.config)];
-        let given = options.into_iter().filter_map(|(option, path)| Some([option.into(), path.clone()?.into()]));
-        given.flatten().chain(self.debug.then(|| "--debug".into())).collect()
+        let options = [
+            ("--project-dir", &self.project_dir),
+            ("--claude-bin", &self.claude_bin),
+            ("--config", &self.config),
+        ];
+        let given = options
+            .into_iter()
+            .filter_map(|(option, path)| Some([option.into(), path.clone()?.into()]));
+        given
+            .flatten()
+            .chain(self.debug.then(|| "--debug".into()))
+            .collect()
     }
 }
 
@@ -213,8 +228,15 @@ pub(crate) struct HelpArgs {
 
 /// The pages of the guide, one per line.
 pub(super) fn help_topics() -> String {
-    let width = PAGES.iter().map(|page| page.topic.len()).max().unwrap_or_default();
-    let topics: Vec<String> = PAGES.iter().map(|page| format!("  {:width$}  {}", page.topic, page.title())).collect();
+    let width = PAGES
+        .iter()
+        .map(|page| page.topic.len())
+        .max()
+        .unwrap_or_default();
+    let topics: Vec<String> = PAGES
+        .iter()
+        .map(|page| format!("  {:width$}  {}", page.topic, page.title()))
+        .collect();
     format!("Topics:\n{}", topics.join("\n"))
 }
 
@@ -584,7 +606,9 @@ pub(crate) struct ReplayArgs {
 impl ReplayArgs {
     /// The number of entries after which the screen starts paused.
     pub(crate) fn paused_after(&self) -> Option<u64> {
-        self.entry.map(|entry| entry.saturating_add(1)).or(self.paused.then_some(0))
+        self.entry
+            .map(|entry| entry.saturating_add(1))
+            .or(self.paused.then_some(0))
     }
 }
 
@@ -787,7 +811,8 @@ pub(crate) struct PruneArgs {
 
 /// Parses an age. The library explains its own syntax, so its message is replaced.
 fn parse_age(text: &str) -> Result<jiff::Span, &'static str> {
-    text.parse().map_err(|_| "expected an age such as 30d, 12h or \"2 weeks\"")
+    text.parse()
+        .map_err(|_| "expected an age such as 30d, 12h or \"2 weeks\"")
 }
 
 /// `config`.
@@ -811,6 +836,8 @@ mod tests {
     #[test]
     fn a_prompt_may_look_like_flags() {
         let cli = Cli::try_parse_from(["ingestdeck", "session", "--", "--model", "opus"]).unwrap();
-        assert!(matches!(cli.command, Some(CliCommand::Session(session)) if session.prompt == ["--model", "opus"]));
+        assert!(
+            matches!(cli.command, Some(CliCommand::Session(session)) if session.prompt == ["--model", "opus"])
+        );
     }
 }

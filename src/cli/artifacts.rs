@@ -45,22 +45,39 @@ const MAX_FLAGS: usize = 50;
 /// # Errors
 /// If a pattern is invalid, or the run does not exist or cannot be read.
 pub(super) fn artifacts(global: &GlobalArgs, args: &ArtifactsArgs) -> Result<Exit, CliError> {
-    let (unit, path) = (pattern(args.unit.as_deref())?, pattern(args.path.as_deref())?);
+    let (unit, path) = (
+        pattern(args.unit.as_deref())?,
+        pattern(args.path.as_deref())?,
+    );
     let mut report = report::gather_report(global, &args.run)?;
     let is_wanted = |artifact: &RunArtifact| {
-        let of_unit = |unit: &NamePattern| artifact.writers.iter().any(|writer| unit.matches(&writer.unit));
-        unit.as_ref().is_none_or(of_unit) && path.as_ref().is_none_or(|path| path.matches(&artifact.path))
+        let of_unit = |unit: &NamePattern| {
+            artifact
+                .writers
+                .iter()
+                .any(|writer| unit.matches(&writer.unit))
+        };
+        unit.as_ref().is_none_or(of_unit)
+            && path
+                .as_ref()
+                .is_none_or(|path| path.matches(&artifact.path))
     };
     report.artifacts.list.retain(is_wanted);
     if global.ui == Ui::Json {
         return print_json(global, args, &report);
     }
-    if args.coverage { print_coverage(global, &report) } else { print_table(global, args, &report) }
+    if args.coverage {
+        print_coverage(global, &report)
+    } else {
+        print_table(global, args, &report)
+    }
 }
 
 fn pattern(text: Option<&str>) -> Result<Option<NamePattern>, CliError> {
-    let parse =
-        |text: &str| NamePattern::new(text).map_err(|why| CliError::usage(format!("invalid pattern `{text}`: {why}")));
+    let parse = |text: &str| {
+        NamePattern::new(text)
+            .map_err(|why| CliError::usage(format!("invalid pattern `{text}`: {why}")))
+    };
     text.map(parse).transpose()
 }
 
@@ -80,13 +97,21 @@ struct PatchFile {
 
 impl PatchReader {
     fn new(global: &GlobalArgs) -> Self {
-        let project = project::resolve_directory(global).ok().and_then(|project| ScopedDir::open(&project).ok());
-        Self { project, read: HashMap::new(), budget: MAX_PATCH_BYTES }
+        let project = project::resolve_directory(global)
+            .ok()
+            .and_then(|project| ScopedDir::open(&project).ok());
+        Self {
+            project,
+            read: HashMap::new(),
+            budget: MAX_PATCH_BYTES,
+        }
     }
 
     /// The hunks of a writer's change of `path`, or why they are not available.
     fn hunks(&mut self, writer: &ArtifactWriter, path: &str) -> Result<&str, String> {
-        let Some(file) = &writer.patch else { return Err(format!("{} has no patch", attempt_name(writer))) };
+        let Some(file) = &writer.patch else {
+            return Err(format!("{} has no patch", attempt_name(writer)));
+        };
         if !self.read.contains_key(file) {
             let patch = self.read_patch(file);
             self.read.insert(file.clone(), patch);
@@ -102,15 +127,21 @@ impl PatchReader {
 
     /// Reads a patch. Its path comes from a tape, so it must be in the directory of patches.
     fn read_patch(&mut self, file: &str) -> io::Result<PatchFile> {
-        let is_patch = file.strip_prefix(PATCHES_DIR).is_some_and(|rest| rest.starts_with('/'));
+        let is_patch = file
+            .strip_prefix(PATCHES_DIR)
+            .is_some_and(|rest| rest.starts_with('/'));
         if !is_patch {
             return Err(io::Error::other(format!("it is not in {PATCHES_DIR}")));
         }
         let project = self.project.as_ref();
-        let project = project.ok_or_else(|| io::Error::other("the project directory cannot be opened"))?;
+        let project =
+            project.ok_or_else(|| io::Error::other("the project directory cannot be opened"))?;
         let text = String::from_utf8_lossy(&project.read(file, self.budget)?).into_owned();
         self.budget = self.budget.saturating_sub(text.len() as u64);
-        let sections = patch_sections(&text).into_iter().map(|(path, section)| (path.to_owned(), section)).collect();
+        let sections = patch_sections(&text)
+            .into_iter()
+            .map(|(path, section)| (path.to_owned(), section))
+            .collect();
         Ok(PatchFile { text, sections })
     }
 }
@@ -123,18 +154,26 @@ fn attempt_name(writer: &ArtifactWriter) -> String {
     }
 }
 
-fn print_json(global: &GlobalArgs, args: &ArtifactsArgs, report: &RunReport) -> Result<Exit, CliError> {
+fn print_json(
+    global: &GlobalArgs,
+    args: &ArtifactsArgs,
+    report: &RunReport,
+) -> Result<Exit, CliError> {
     let mut patches = PatchReader::new(global);
     let mut redactor = Redactor::for_process(project::resolve_directory(global).ok().as_deref());
     let mut out = output::stdout_for(Ui::Json);
     // Each object is masked separately, so that a block of secret lines cannot hide the next object.
     let mut push = |value: Value| {
         let line = format!("{}\n", redactor.text(&value.to_string()));
-        out.write_all(line.as_bytes()).map_err(|error| playback_output::stdout_failed(&error))
+        out.write_all(line.as_bytes())
+            .map_err(|error| playback_output::stdout_failed(&error))
     };
     if args.coverage {
         for source in &report.artifacts.coverage {
-            source.files.iter().try_for_each(|file| push(raw_file_json(source, file)))?;
+            source
+                .files
+                .iter()
+                .try_for_each(|file| push(raw_file_json(source, file)))?;
         }
     } else {
         for artifact in &report.artifacts.list {
@@ -150,11 +189,15 @@ fn print_json(global: &GlobalArgs, args: &ArtifactsArgs, report: &RunReport) -> 
             push(value)?;
         }
     }
-    out.flush().map(|()| Exit::Ok).map_err(|error| playback_output::stdout_failed(&error))
+    out.flush()
+        .map(|()| Exit::Ok)
+        .map_err(|error| playback_output::stdout_failed(&error))
 }
 
 fn artifact_json(artifact: &RunArtifact) -> Value {
-    let lines = |lines: Option<LineCounts>| lines.map(|lines| json!({"added": lines.added, "removed": lines.removed}));
+    let lines = |lines: Option<LineCounts>| {
+        lines.map(|lines| json!({"added": lines.added, "removed": lines.removed}))
+    };
     let writer = |writer: &ArtifactWriter| {
         json!({
             "unit": writer.unit, "attempt": writer.attempt, "state": writer.state.label(), "reason": writer.reason,
@@ -188,31 +231,63 @@ fn raw_file_json(source: &SourceCoverage, file: &CoveredFile) -> Value {
 fn some(names: impl ExactSizeIterator<Item = String>) -> String {
     let more = names.len().saturating_sub(MAX_NAMED);
     let named: Vec<String> = names.take(MAX_NAMED).collect();
-    if more > 0 { format!("{} +{more}", named.join(", ")) } else { named.join(", ") }
+    if more > 0 {
+        format!("{} +{more}", named.join(", "))
+    } else {
+        named.join(", ")
+    }
 }
 
-fn print_table(global: &GlobalArgs, args: &ArtifactsArgs, report: &RunReport) -> Result<Exit, CliError> {
+fn print_table(
+    global: &GlobalArgs,
+    args: &ArtifactsArgs,
+    report: &RunReport,
+) -> Result<Exit, CliError> {
     let directory = project::resolve_directory(global).ok();
-    let columns = ["change", "path", "state", "lines", "calls", "unsourced", "units", "raw files"].map(str::to_owned);
+    let columns = [
+        "change",
+        "path",
+        "state",
+        "lines",
+        "calls",
+        "unsourced",
+        "units",
+        "raw files",
+    ]
+    .map(str::to_owned);
     let redactor = Redactor::for_process(directory.as_deref());
     let mut table = TableWriter::new(TableFormat::Text, columns.to_vec(), None, redactor);
     for artifact in &report.artifacts.list {
-        let lines = artifact.lines().map(|lines| format!("+{} -{}", lines.added, lines.removed));
+        let lines = artifact
+            .lines()
+            .map(|lines| format!("+{} -{}", lines.added, lines.removed));
         let unsourced = artifact.unsourced().count();
         let cells = [
-            artifact.change.map_or("?", ArtifactChange::as_str).to_owned(),
+            artifact
+                .change
+                .map_or("?", ArtifactChange::as_str)
+                .to_owned(),
             artifact.path.clone(),
             artifact.state.label().to_owned(),
             lines.unwrap_or_else(|| "?".into()),
-            artifact.calls().map_or_else(|| "?".into(), |calls| calls.to_string()),
-            if unsourced > 0 { format!("▲ {unsourced}") } else { String::new() },
+            artifact
+                .calls()
+                .map_or_else(|| "?".into(), |calls| calls.to_string()),
+            if unsourced > 0 {
+                format!("▲ {unsourced}")
+            } else {
+                String::new()
+            },
             some(artifact.writers.iter().map(attempt_name)),
             some(artifact.raw_files.iter().map(|file| file.path.clone())),
         ];
         table.push(cells.map(Value::from).to_vec());
     }
     let mut redactor = Redactor::for_process(directory.as_deref());
-    let mut note: String = notes(report).iter().map(|line| redactor.text(line).into_owned()).collect();
+    let mut note: String = notes(report)
+        .iter()
+        .map(|line| redactor.text(line).into_owned())
+        .collect();
     if args.diff {
         push_diffs(global, report, &mut redactor, &mut note);
     }
@@ -235,11 +310,23 @@ fn notes(report: &RunReport) -> Vec<String> {
             texts.push(format!("▲ {shared}\n"));
         }
     }
-    let findings: Vec<String> = list.iter().flat_map(RunArtifact::unsourced).map(|flag| flag.finding()).collect();
-    texts.extend(findings.iter().take(MAX_FLAGS).map(|finding| format!("▲ {finding}\n")));
+    let findings: Vec<String> = list
+        .iter()
+        .flat_map(RunArtifact::unsourced)
+        .map(|flag| flag.finding())
+        .collect();
+    texts.extend(
+        findings
+            .iter()
+            .take(MAX_FLAGS)
+            .map(|finding| format!("▲ {finding}\n")),
+    );
     let more = findings.len().saturating_sub(MAX_FLAGS);
     if more > 0 {
-        texts.push(format!("▲ {} more; `--ui json` lists all\n", pluralize(more, "unsourced identifier")));
+        texts.push(format!(
+            "▲ {} more; `--ui json` lists all\n",
+            pluralize(more, "unsourced identifier")
+        ));
     }
     texts
 }
@@ -249,7 +336,12 @@ fn push_diffs(global: &GlobalArgs, report: &RunReport, redactor: &mut Redactor, 
     let mut patches = PatchReader::new(global);
     for artifact in &report.artifacts.list {
         for writer in artifact.effective_writers() {
-            let head = format!("\n{} ({}, {})\n", artifact.path, attempt_name(writer), writer.state.label());
+            let head = format!(
+                "\n{} ({}, {})\n",
+                artifact.path,
+                attempt_name(writer),
+                writer.state.label()
+            );
             text.push_str(&redactor.text(&head));
             match patches.hunks(writer, &artifact.path) {
                 Ok(hunks) => text.push_str(&redactor.text(hunks)),
@@ -260,7 +352,9 @@ fn push_diffs(global: &GlobalArgs, report: &RunReport, redactor: &mut Redactor, 
 }
 
 fn print_coverage(global: &GlobalArgs, report: &RunReport) -> Result<Exit, CliError> {
-    let columns = ["source", "raw file", "change", "state", "artifacts"].map(str::to_owned).to_vec();
+    let columns = ["source", "raw file", "change", "state", "artifacts"]
+        .map(str::to_owned)
+        .to_vec();
     let directory = project::resolve_directory(global).ok();
     let redactor = Redactor::for_process(directory.as_deref());
     let mut table = TableWriter::new(TableFormat::Text, columns, None, redactor);

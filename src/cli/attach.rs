@@ -29,7 +29,8 @@ use crate::{
     control::{AttachRequest, DisconnectAction, RunCommand},
     engine::{
         control_socket::{
-            AttachedClient, AttachmentEnd, ControlClient, ControlClientError, EngineReports, LeaveMode, LeaveSignal,
+            AttachedClient, AttachmentEnd, ControlClient, ControlClientError, EngineReports,
+            LeaveMode, LeaveSignal,
         },
         launch::runtime,
         recorded_tapes,
@@ -78,14 +79,26 @@ pub(crate) fn attach(global: &GlobalArgs, args: &AttachArgs) -> Result<Exit, Cli
 ///
 /// # Errors
 /// If it is not active, or its engine accepts no clients.
-pub(super) fn attach_to(global: &GlobalArgs, run: RecordedRun, until: Option<MeasuredStep>) -> Result<Exit, CliError> {
+pub(super) fn attach_to(
+    global: &GlobalArgs,
+    run: RecordedRun,
+    until: Option<MeasuredStep>,
+) -> Result<Exit, CliError> {
     let runs = runs::resolve_store(global)?;
     if runs.status(&run)? != RunStatus::Running {
-        return Err(CliError::not_found(format!("run {} is not active", run.id.short()))
-            .with_help(format!("open its record with `ingestdeck replay {}`", run.id.short())));
+        return Err(
+            CliError::not_found(format!("run {} is not active", run.id.short())).with_help(
+                format!(
+                    "open its record with `ingestdeck replay {}`",
+                    run.id.short()
+                ),
+            ),
+        );
     }
     let (source, finish) = recorded_tapes::follow(&runs, &run)?;
-    let location = TapeLocation::InProject { flag: global.project_dir.clone() };
+    let location = TapeLocation::InProject {
+        flag: global.project_dir.clone(),
+    };
     let config = settings::load(global)?;
     let action = *config.ui.on_disconnect;
     let client = ScreenClient {
@@ -117,27 +130,54 @@ pub(crate) fn start_on_screen(
     let action = always.unwrap_or(*config.ui.on_disconnect);
     let engine = match engine_process::start(global, texts)? {
         EngineStart::Launched(engine) => *engine,
-        EngineStart::Ended(exit) => return Ok(RunResult { exit, summary: RunSummary::default() }),
+        EngineStart::Ended(exit) => {
+            return Ok(RunResult {
+                exit,
+                summary: RunSummary::default(),
+            });
+        }
     };
-    let LaunchRecord { run, tape, notices, .. } = engine.record.clone();
-    let run = RunId::parse(&run).ok_or_else(|| CliError::failed("the engine of the run sent no run id"))?;
+    let LaunchRecord {
+        run, tape, notices, ..
+    } = engine.record.clone();
+    let run = RunId::parse(&run)
+        .ok_or_else(|| CliError::failed("the engine of the run sent no run id"))?;
     let followed = FileSource::follow(&tape)?;
-    ScreenClient { global, config: &config, run, tape, location, action, notices, until: None }
-        .show(followed, Some(engine))
+    ScreenClient {
+        global,
+        config: &config,
+        run,
+        tape,
+        location,
+        action,
+        notices,
+        until: None,
+    }
+    .show(followed, Some(engine))
 }
 
 /// Starts the run of this command in an engine with its `texts`, and prints where it is.
 ///
 /// # Errors
 /// If the run cannot be started.
-pub(crate) fn start_detached(global: &GlobalArgs, texts: Option<&TextInputs>) -> Result<Exit, CliError> {
+pub(crate) fn start_detached(
+    global: &GlobalArgs,
+    texts: Option<&TextInputs>,
+) -> Result<Exit, CliError> {
     use std::io::Write as _;
     let mut engine = match engine_process::start(global, texts)? {
         EngineStart::Launched(engine) => *engine,
         EngineStart::Ended(exit) => return Ok(exit),
     };
     engine.confirm();
-    let LaunchRecord { run, pid, socket, tape, log, notices } = &engine.record;
+    let LaunchRecord {
+        run,
+        pid,
+        socket,
+        tape,
+        log,
+        notices,
+    } = &engine.record;
     let mut out = output::stdout_for(global.ui);
     let written = match global.ui {
         Ui::None => Ok(()),
@@ -148,9 +188,15 @@ pub(crate) fn start_detached(global: &GlobalArgs, texts: Option<&TextInputs>) ->
             writeln!(out, "{record}")
         }
         Ui::Auto | Ui::Tui | Ui::Lines => {
-            notices.iter().for_each(|notice| playback_output::print_stderr(&format!("ingestdeck: {notice}")));
+            notices
+                .iter()
+                .for_each(|notice| playback_output::print_stderr(&format!("ingestdeck: {notice}")));
             let short = RunId::parse(run).map_or_else(|| run.clone(), |run| run.short());
-            writeln!(out, "{}", commands::background_run(global.project_dir.as_deref(), &short, *pid))
+            writeln!(
+                out,
+                "{}",
+                commands::background_run(global.project_dir.as_deref(), &short, *pid)
+            )
         }
     };
     written.map_err(|error| playback_output::stdout_failed(&error))?;
@@ -201,12 +247,18 @@ impl ScreenClient<'_> {
         let options = settings::screen_options(self.global, self.config)?;
         let project = project::resolve_directory(self.global).ok();
         let project = project.filter(|_| matches!(self.location, TapeLocation::InProject { .. }));
-        let mut options = tui::Options { project, startup_messages: self.notices.clone(), ..options };
+        let mut options = tui::Options {
+            project,
+            startup_messages: self.notices.clone(),
+            ..options
+        };
         options.exit_when = self.until.map(screen::exit_condition);
         bookmarks::attach_to_tape(&mut options, self.run, &self.tape);
         let connection = EngineConnection {
             run: self.run,
-            request: AttachRequest { on_disconnect: self.action },
+            request: AttachRequest {
+                on_disconnect: self.action,
+            },
             store: RunStore::new(project_of(&self.tape)),
         };
         let client = connection.open().await.map_err(ctl::connection_error)?;
@@ -217,8 +269,9 @@ impl ScreenClient<'_> {
         let timeline = Timeline::new(Box::new(playback_output::for_ui(source, Ui::Tui)));
         // In a separate task: waking the waiting thread for each frame costs more.
         let shown = tokio::spawn(table_memory::run(timeline, Some(live), options)).await;
-        let left =
-            shown.map_err(CliError::internal).and_then(|left| left.map_err(|error| screen::terminal_error(&error)));
+        let left = shown
+            .map_err(CliError::internal)
+            .and_then(|left| left.map_err(|error| screen::terminal_error(&error)));
         match left {
             Ok(left) => self.leave(left, exchange, engine).await,
             Err(error) => {
@@ -239,8 +292,15 @@ impl ScreenClient<'_> {
         exchange: EngineExchange,
         engine: Option<EngineProcess>,
     ) -> Result<RunResult, CliError> {
-        let EngineExchange { commands, leave, mut task } = exchange;
-        let ended = |exit| RunResult { exit, summary: RunSummary::default() };
+        let EngineExchange {
+            commands,
+            leave,
+            mut task,
+        } = exchange;
+        let ended = |exit| RunResult {
+            exit,
+            summary: RunSummary::default(),
+        };
         match left.reason {
             ExitReason::Signal(_) | ExitReason::Closed => {
                 task.abort();
@@ -261,8 +321,15 @@ impl ScreenClient<'_> {
         }
         let state = left.timeline.latest_state();
         let has_work = state.publication.open_review().is_some()
-            || state.units.iter().any(|unit| unit.status.is_in_flight() || unit.status == UnitStatus::Queued);
-        let shutdown = if has_work { ShutdownState::stopping() } else { ShutdownState::default() };
+            || state
+                .units
+                .iter()
+                .any(|unit| unit.status.is_in_flight() || unit.status == UnitStatus::Queued);
+        let shutdown = if has_work {
+            ShutdownState::stopping()
+        } else {
+            ShutdownState::default()
+        };
         let signals = SignalListener::listen()?;
         report_stopping(&left);
         let stop = commands.clone();
@@ -274,7 +341,9 @@ impl ScreenClient<'_> {
             drop(stop);
             let _ = leave.send(LeaveMode::AwaitEnd);
             let end = (&mut task).await;
-            if let (Ok(AttachmentEnd::Closed | AttachmentEnd::Aborted(_)), Some(mut engine)) = (&end, engine) {
+            if let (Ok(AttachmentEnd::Closed | AttachmentEnd::Aborted(_)), Some(mut engine)) =
+                (&end, engine)
+            {
                 // Its locks and temporary files are gone when it has ended.
                 let _ = task::spawn_blocking(move || engine.wait()).await;
             }
@@ -283,7 +352,9 @@ impl ScreenClient<'_> {
         let order = async |command| drop(commands.send(command).await);
         let (end, signal) = signals.wait_for(shutdown, ending, order).await?;
         let end = end.map_err(CliError::internal)?;
-        if matches!(end, AttachmentEnd::Detached { .. }) && left.timeline.latest_state().ended.is_none() {
+        if matches!(end, AttachmentEnd::Detached { .. })
+            && left.timeline.latest_state().ended.is_none()
+        {
             // Other screens keep the run open.
             self.report_detached();
             return Ok(ended(if has_work { Exit::UnitFailed } else { Exit::Ok }));
@@ -293,10 +364,25 @@ impl ScreenClient<'_> {
         if let AttachmentEnd::Aborted(reason) = end {
             return Err(CliError::failed(reason));
         }
-        let is_scripted = timeline.source().info().header.as_ref().is_some_and(|header| header.scripted);
-        print_next_steps(&self.location, is_scripted, &summary, &self.tape, &self.run.short());
-        let exit = |again| screen::exit_after(&reason, summary.exit_after_interrupt(interrupted || again));
-        Ok(RunResult { exit: signals::exit_for_signal(signal, exit), summary })
+        let is_scripted = timeline
+            .source()
+            .info()
+            .header
+            .as_ref()
+            .is_some_and(|header| header.scripted);
+        print_next_steps(
+            &self.location,
+            is_scripted,
+            &summary,
+            &self.tape,
+            &self.run.short(),
+        );
+        let exit =
+            |again| screen::exit_after(&reason, summary.exit_after_interrupt(interrupted || again));
+        Ok(RunResult {
+            exit: signals::exit_for_signal(signal, exit),
+            summary,
+        })
     }
 
     fn report_detached(&self) {
@@ -353,8 +439,12 @@ fn start_exchange(
     let (leave, left) = oneshot::channel();
     let mut left = LeaveSignal::new(left);
     let leave_action = Some(connection.request.on_disconnect);
-    let mut reports =
-        EngineReports { grown, outcomes: answer, failed: Some(report_failure), unanswered: VecDeque::new() };
+    let mut reports = EngineReports {
+        grown,
+        outcomes: answer,
+        failed: Some(report_failure),
+        unanswered: VecDeque::new(),
+    };
     let task = tokio::spawn(async move {
         let end = loop {
             match client.run(&mut received, &mut left, &mut reports).await {
@@ -376,6 +466,21 @@ fn start_exchange(
         }
         end
     });
-    let engine = EngineChannel { commands: commands.clone(), outcomes, leave_action };
-    (EngineExchange { commands, leave, task }, LiveHandle { engine: Some(engine), changed, failed: Some(failed) })
+    let engine = EngineChannel {
+        commands: commands.clone(),
+        outcomes,
+        leave_action,
+    };
+    (
+        EngineExchange {
+            commands,
+            leave,
+            task,
+        },
+        LiveHandle {
+            engine: Some(engine),
+            changed,
+            failed: Some(failed),
+        },
+    )
 }

@@ -27,7 +27,17 @@ use crate::{
 };
 
 /// Columns of the table for people.
-const TEXT_COLUMNS: [&str; 9] = ["time", "run", "unit", "tool", "status", "took", "size", "decision", "arguments"];
+const TEXT_COLUMNS: [&str; 9] = [
+    "time",
+    "run",
+    "unit",
+    "tool",
+    "status",
+    "took",
+    "size",
+    "decision",
+    "arguments",
+];
 /// Characters of a shortened text.
 const SHORT_CHARS: usize = 160;
 
@@ -40,7 +50,12 @@ pub(super) fn audit(global: &GlobalArgs, args: &AuditArgs) -> Result<Exit, CliEr
     let store = &runs::resolve_store(global)?;
     let format = TableFormat::resolve(args.format, global);
     let filter = AuditFilter {
-        run: args.run.as_deref().map(|run| store.resolve(run)).transpose()?.map(|found| found.id),
+        run: args
+            .run
+            .as_deref()
+            .map(|run| store.resolve(run))
+            .transpose()?
+            .map(|found| found.id),
         unit: args.unit.clone(),
         tool: args.tool.clone(),
         decision: args.decision.map(super::args::AuditDecision::as_str),
@@ -60,7 +75,9 @@ pub(super) fn audit(global: &GlobalArgs, args: &AuditArgs) -> Result<Exit, CliEr
     let redactor = Redactor::for_process(project::resolve_directory(global).ok().as_deref());
     let mut table = TableWriter::new(format, columns, Some(1), redactor);
     let Some(db) = open_index(store)? else {
-        return table.finish("no runs yet; `ingestdeck run` records one\n").map(|()| Exit::Ok);
+        return table
+            .finish("no runs yet; `ingestdeck run` records one\n")
+            .map(|()| Exit::Ok);
     };
     let mut payloads = PayloadReader::new(store, args.results);
     if args.full || args.results {
@@ -76,11 +93,19 @@ pub(super) fn audit(global: &GlobalArgs, args: &AuditArgs) -> Result<Exit, CliEr
         // What is shortened may cut a secret, so that its beginning is not recognized.
         call.values = table.masked(call.values);
         count += 1;
-        let row = if format == TableFormat::Text { call.to_text(args) } else { call.into_row(args) };
+        let row = if format == TableFormat::Text {
+            call.to_text(args)
+        } else {
+            call.into_row(args)
+        };
         read.is_ok() && table.push(row)
     })?;
     read?;
-    let note = if count == 0 { "no call matches\n".to_owned() } else { format!("{}\n", pluralize(count, "call")) };
+    let note = if count == 0 {
+        "no call matches\n".to_owned()
+    } else {
+        format!("{}\n", pluralize(count, "call"))
+    };
     table.finish(&note)?;
     Ok(Exit::Ok)
 }
@@ -107,7 +132,8 @@ impl AuditedCall {
     fn get(&self, column: &str) -> &Value {
         const NULL: Value = Value::Null;
         let at = AUDIT_COLUMNS.iter().position(|name| *name == column);
-        at.and_then(|at| self.values.get(at)).unwrap_or(const { &NULL })
+        at.and_then(|at| self.values.get(at))
+            .unwrap_or(const { &NULL })
     }
 
     fn text(&self, column: &str) -> &str {
@@ -127,7 +153,12 @@ impl AuditedCall {
 
     /// The row for programs.
     fn into_row(mut self, args: &AuditArgs) -> Vec<Value> {
-        self.set("at", self.at().map(|at| format!("{at:.3}").into()).unwrap_or_default());
+        self.set(
+            "at",
+            self.at()
+                .map(|at| format!("{at:.3}").into())
+                .unwrap_or_default(),
+        );
         if !args.full {
             for column in ["input", "error", "decision_reason"] {
                 if let Some(text) = self.get(column).as_str() {
@@ -136,13 +167,19 @@ impl AuditedCall {
             }
         }
         let columns = self.values.into_iter().zip(AUDIT_COLUMNS);
-        columns.filter(|(_, name)| args.results || *name != "output").map(|(value, _)| value).collect()
+        columns
+            .filter(|(_, name)| args.results || *name != "output")
+            .map(|(value, _)| value)
+            .collect()
     }
 
     /// The row for people.
     fn to_text(&self, args: &AuditArgs) -> Vec<Value> {
         let run = self.text("run");
-        let duration = self.get("duration_ms").as_u64().map(|took| text::latency(Millis(took)));
+        let duration = self
+            .get("duration_ms")
+            .as_u64()
+            .map(|took| text::latency(Millis(took)));
         let size = self.get("output_bytes").as_u64().map(text::size);
         let decision = match (self.text("decision"), self.text("decided_by")) {
             ("allowed", "rule") => "allowed".to_owned(),
@@ -152,17 +189,34 @@ impl AuditedCall {
         let mut details = vec![self.text("input").to_owned()];
         let reason = ("reason: ", self.text("decision_reason"));
         let error = ("error: ", self.text("error"));
-        let output = ("result: ", if args.results { self.text("output") } else { "" });
-        for (label, text) in [reason, error, output].into_iter().filter(|(_, text)| !text.is_empty()) {
+        let output = (
+            "result: ",
+            if args.results {
+                self.text("output")
+            } else {
+                ""
+            },
+        );
+        for (label, text) in [reason, error, output]
+            .into_iter()
+            .filter(|(_, text)| !text.is_empty())
+        {
             details.push(format!("{label}{text}"));
         }
         if !args.full {
             let is_result = |detail: &String| args.results && detail.starts_with("result: ");
-            details.iter_mut().filter(|detail| !is_result(detail)).for_each(|detail| *detail = shortened(detail));
+            details
+                .iter_mut()
+                .filter(|detail| !is_result(detail))
+                .for_each(|detail| *detail = shortened(detail));
         }
         let cells = [
-            self.at().map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string()).unwrap_or_default(),
-            run.get(run.len().saturating_sub(6)..).unwrap_or(run).to_owned(),
+            self.at()
+                .map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string())
+                .unwrap_or_default(),
+            run.get(run.len().saturating_sub(6)..)
+                .unwrap_or(run)
+                .to_owned(),
             format!("{} #{}", self.text("unit"), self.get("attempt")),
             bare_name(self.text("tool")).to_owned(),
             self.text("status").to_owned(),

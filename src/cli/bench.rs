@@ -71,7 +71,8 @@ enum BenchEnd {
 pub(super) fn bench(global: &GlobalArgs, args: &BenchArgs) -> Result<Exit, CliError> {
     let plan = BenchPlan::new(args)?;
     let project = project::open(global)?;
-    let snapshot = ProjectSnapshot::open(&project.root).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    let snapshot = ProjectSnapshot::open(&project.root)
+        .map_err(|error| CliError::from_error(Exit::Usage, &error))?;
     let rules = policy::read_project_file(&project.root)?;
     warn_about_changes(&snapshot, rules.is_some());
     let claude = launch::find_claude(global)?;
@@ -91,7 +92,12 @@ pub(super) fn bench(global: &GlobalArgs, args: &BenchArgs) -> Result<Exit, CliEr
     let planned = plan_units(global, args, &base)?;
     let concurrency = planned.concurrency;
     let planned = planned.run;
-    let units: Vec<String> = planned.planned.units.iter().map(|unit| unit.planned.unit.to_string()).collect();
+    let units: Vec<String> = planned
+        .planned
+        .units
+        .iter()
+        .map(|unit| unit.planned.unit.to_string())
+        .collect();
     let rounds = plan.cells.len() * args.repeat as usize;
     let efforts = prior_efforts(&project);
     let forecast = plan::forecast_rounds(&efforts, concurrency, &planned.planned.units, rounds);
@@ -101,13 +107,27 @@ pub(super) fn bench(global: &GlobalArgs, args: &BenchArgs) -> Result<Exit, CliEr
     if let Err(error) = output.plan(&result, &forecast, plan.max_cost, plan.baseline.as_ref()) {
         return finish_bench(&plan, &dir, result, &mut output, Err(error), None);
     }
-    plan.baseline.iter().filter_map(|it| it.units_warning(&result.units)).for_each(|it| exit::print_warning(&it));
+    plan.baseline
+        .iter()
+        .filter_map(|it| it.units_warning(&result.units))
+        .for_each(|it| exit::print_warning(&it));
     let slots = result.units.len().min(concurrency as usize);
-    let runner = CellRunner { global, args, snapshot, rules, claude: &claude, dir: &dir };
+    let runner = CellRunner {
+        global,
+        args,
+        snapshot,
+        rules,
+        claude: &claude,
+        dir: &dir,
+    };
     let control = ChildControl::default();
     let waited = runtime.block_on(async {
         let running = run_cells(&plan, &runner, slots, &control, &mut result, &mut output);
-        signals.wait_for(ShutdownState::default(), running, async |command| control.handle(command).await).await
+        signals
+            .wait_for(ShutdownState::default(), running, async |command| {
+                control.handle(command).await
+            })
+            .await
     });
     let (ended, signal) = match waited {
         Ok((ended, signal)) => (ended, signal),
@@ -120,23 +140,37 @@ impl BenchPlan {
     /// Validates everything that does not need the project.
     fn new(args: &BenchArgs) -> Result<Self, CliError> {
         let gate = |text: &String| {
-            GateRule::parse(text).map_err(|expected| CliError::usage(format!("invalid --gate `{text}`: {expected}")))
+            GateRule::parse(text)
+                .map_err(|expected| CliError::usage(format!("invalid --gate `{text}`: {expected}")))
         };
         let gates = args.gate.iter().map(gate).collect::<Result<Vec<_>, _>>()?;
-        if let Some(cost) = args.max_cost.filter(|cost| !(cost.is_finite() && *cost > 0.0)) {
-            return Err(CliError::usage(format!("invalid --max-cost `{cost}`; expected a number above 0")));
+        if let Some(cost) = args
+            .max_cost
+            .filter(|cost| !(cost.is_finite() && *cost > 0.0))
+        {
+            return Err(CliError::usage(format!(
+                "invalid --max-cost `{cost}`; expected a number above 0"
+            )));
         }
         if args.model.iter().any(|model| model.trim().is_empty()) {
-            return Err(CliError::usage("--model names no model").with_help("give one, as in `--model sonnet`"));
+            return Err(CliError::usage("--model names no model")
+                .with_help("give one, as in `--model sonnet`"));
         }
         let prompts = match args.prompt.as_slice() {
             [] => vec![None],
-            files => files.iter().map(|file| read_prompt(file).map(Some)).collect::<Result<_, _>>()?,
+            files => files
+                .iter()
+                .map(|file| read_prompt(file).map(Some))
+                .collect::<Result<_, _>>()?,
         };
-        let paths: Vec<_> =
-            args.prompt.iter().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone())).collect();
+        let paths: Vec<_> = args
+            .prompt
+            .iter()
+            .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()))
+            .collect();
         let twice = repeated(&args.model).map(|model| format!("--model {model}"));
-        let twice = twice.or_else(|| repeated(&paths).map(|file| format!("--prompt {}", file.display())));
+        let twice =
+            twice.or_else(|| repeated(&paths).map(|file| format!("--prompt {}", file.display())));
         if let Some(twice) = twice {
             return Err(CliError::usage(format!("{twice} is given twice"))
                 .with_help("name each model and prompt once; --repeat sets the number of runs"));
@@ -151,13 +185,30 @@ impl BenchPlan {
             prompt_index: index,
         };
         let of_model = |model| (0..prompts.len()).map(move |index| (model, index));
-        let cells: Vec<Cell> = models.iter().flat_map(of_model).map(|(model, index)| cell(model, index)).collect();
+        let cells: Vec<Cell> = models
+            .iter()
+            .flat_map(of_model)
+            .map(|(model, index)| cell(model, index))
+            .collect();
         let mut gates = vec![gates; cells.len()];
-        let baseline = args.gate_against.as_ref().map(|file| EarlierBench::read(file, &cells)).transpose()?;
+        let baseline = args
+            .gate_against
+            .as_ref()
+            .map(|file| EarlierBench::read(file, &cells))
+            .transpose()?;
         if let Some(before) = &baseline {
-            gates.iter_mut().zip(&before.rules).for_each(|(of_cell, rules)| of_cell.extend_from_slice(rules));
+            gates
+                .iter_mut()
+                .zip(&before.rules)
+                .for_each(|(of_cell, rules)| of_cell.extend_from_slice(rules));
         }
-        Ok(Self { cells, prompts, gates, baseline, max_cost: args.max_cost })
+        Ok(Self {
+            cells,
+            prompts,
+            gates,
+            baseline,
+            max_cost: args.max_cost,
+        })
     }
 }
 
@@ -172,13 +223,20 @@ fn read_prompt(file: &Path) -> Result<PromptFile, CliError> {
     let failed = |cause: &dyn std::fmt::Display| {
         CliError::usage(format!("cannot read the prompt {name}"))
             .with_cause(cause)
-            .with_help(format!("name a text file of at most {}", text::size(instructions::MAX_FILE_BYTES)))
+            .with_help(format!(
+                "name a text file of at most {}",
+                text::size(instructions::MAX_FILE_BYTES)
+            ))
     };
-    let text = read_named_file(file, instructions::MAX_FILE_BYTES).map_err(|error| failed(&error))?;
+    let text =
+        read_named_file(file, instructions::MAX_FILE_BYTES).map_err(|error| failed(&error))?;
     match std::str::from_utf8(&text) {
         Err(_) => Err(failed(&"it is not UTF-8 text")),
         Ok(text) if text.trim().is_empty() => Err(failed(&"it is empty")),
-        Ok(_) => Ok(PromptFile { name: name.clone(), text }),
+        Ok(_) => Ok(PromptFile {
+            name: name.clone(),
+            text,
+        }),
     }
 }
 
@@ -196,7 +254,9 @@ fn read_named_file(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// A bench measures the commit, which may differ from what the user sees.
 fn warn_about_changes(snapshot: &ProjectSnapshot, has_rules: bool) {
     const MAX_NAMED: usize = 3;
-    let Ok(mut files) = snapshot.uncommitted_files() else { return };
+    let Ok(mut files) = snapshot.uncommitted_files() else {
+        return;
+    };
     if has_rules {
         // Every clone gets them.
         files.remove(policy::PROJECT_FILE);
@@ -204,17 +264,27 @@ fn warn_about_changes(snapshot: &ProjectSnapshot, has_rules: bool) {
     if files.is_empty() {
         return;
     }
-    let names: Vec<_> = files.iter().take(MAX_NAMED).map(|file| text::printable(file, 60).into_owned()).collect();
+    let names: Vec<_> = files
+        .iter()
+        .take(MAX_NAMED)
+        .map(|file| text::printable(file, 60).into_owned())
+        .collect();
     let more = if files.len() > MAX_NAMED { ", …" } else { "" };
     let count = pluralize(files.len(), "file");
-    let problem =
-        Problem::new(format!("{count} not committed, so the bench does not include them: {}{more}", names.join(", ")));
+    let problem = Problem::new(format!(
+        "{count} not committed, so the bench does not include them: {}{more}",
+        names.join(", ")
+    ));
     exit::print_warning(&problem.with_help("commit them to include them"));
 }
 
 /// The selection of each run.
 fn selection(args: &BenchArgs) -> SelectArgs {
-    SelectArgs { only: args.units.clone(), full: true, ..SelectArgs::default() }
+    SelectArgs {
+        only: args.units.clone(),
+        full: true,
+        ..SelectArgs::default()
+    }
 }
 
 /// What a run of the bench does.
@@ -225,17 +295,28 @@ struct PlannedUnits {
 }
 
 /// The units of the commit.
-fn plan_units(global: &GlobalArgs, args: &BenchArgs, clone: &CloneDir) -> Result<PlannedUnits, CliError> {
-    let of_clone = GlobalArgs { project_dir: Some(clone.path().to_path_buf()), ..global.clone() };
+fn plan_units(
+    global: &GlobalArgs,
+    args: &BenchArgs,
+    clone: &CloneDir,
+) -> Result<PlannedUnits, CliError> {
+    let of_clone = GlobalArgs {
+        project_dir: Some(clone.path().to_path_buf()),
+        ..global.clone()
+    };
     let paths = settings::allowed_paths(global)?;
     let project = project::read(clone.path())?.with_allowed_paths(paths.allowed, &paths.file);
     let run = project::plan_run(&of_clone, &project, &selection(args), None)?;
     if run.planned.units.is_empty() {
         return Err(plan::unusable_plan_error(&run).unwrap_or_else(|| {
-            CliError::not_found("the commit at HEAD has no units").with_help("commit the files of the sources")
+            CliError::not_found("the commit at HEAD has no units")
+                .with_help("commit the files of the sources")
         }));
     }
-    Ok(PlannedUnits { run, concurrency: project.settings.work_units.max_concurrency })
+    Ok(PlannedUnits {
+        run,
+        concurrency: project.settings.work_units.max_concurrency,
+    })
 }
 
 /// Efforts of units in the runs of the project; none without a usable index.
@@ -245,7 +326,9 @@ fn prior_efforts(project: &Project) -> Vec<crate::store::db::UnitEffort> {
         return Vec::new();
     }
     let index = recorded_tapes::open_updated_index(&store).ok();
-    index.and_then(|(db, _)| db.prior_efforts().ok()).unwrap_or_default()
+    index
+        .and_then(|(db, _)| db.prior_efforts().ok())
+        .unwrap_or_default()
 }
 
 /// Runs every cell once, then again until all repeats are done. At most `slots` units of a run are active.
@@ -264,7 +347,9 @@ async fn run_cells(
                 (None, _) => None,
                 (Some(limit), Some(spent)) if spent < limit => Some(limit - spent),
                 (Some(_), Some(_)) => {
-                    exit::print_warning(&Problem::new("the cost limit is reached, so no further run starts"));
+                    exit::print_warning(&Problem::new(
+                        "the cost limit is reached, so no further run starts",
+                    ));
                     return Ok(BenchEnd::Limit);
                 }
                 (Some(_), None) => {
@@ -275,11 +360,16 @@ async fn run_cells(
             };
             let budget = left.map(|run| BenchRunBudget::new(run, slots));
             let prompt = plan.prompts[cell.prompt_index].as_ref();
-            let Some(ended) = runner.run((index, repeat), cell, prompt, budget, control).await? else {
+            let Some(ended) = runner
+                .run((index, repeat), cell, prompt, budget, control)
+                .await?
+            else {
                 return Ok(BenchEnd::Interrupted);
             };
             if let Some(finished) = ended.finished {
-                spent = spent.zip(finished.run.quality.value(QualityFigure::Cost)).map(|(sum, cost)| sum + cost);
+                spent = spent
+                    .zip(finished.run.quality.value(QualityFigure::Cost))
+                    .map(|(sum, cost)| sum + cost);
                 result.runs.push(finished);
                 // A reader of the output that is gone must not lose the run.
                 runner.dir.write_result(result)?;
@@ -318,7 +408,9 @@ fn finish_bench(
     result.error = ended.as_ref().err().map(|error| error.to_line());
     result.gates = check_gates(plan, &result);
     dir.write_result(&result)?;
-    let printed = output.scores(&result).and_then(|()| output.end(&result, dir));
+    let printed = output
+        .scores(&result)
+        .and_then(|()| output.end(&result, dir));
     // The first error is the cause.
     let end = ended?;
     printed?;
@@ -334,10 +426,18 @@ fn finish_bench(
 /// Fails if a cell has no complete run, so no score.
 fn check_runs(result: &BenchResult) -> Result<(), CliError> {
     let is_empty = |index: &usize| !result.runs_of(*index).any(|run| run.is_complete);
-    let Some(index) = (0..result.cells.len()).find(is_empty) else { return Ok(()) };
+    let Some(index) = (0..result.cells.len()).find(is_empty) else {
+        return Ok(());
+    };
     let name = result.cells[index].name();
-    Err(CliError::new(Exit::UnitFailed, format!("cell {} ({name}) has no complete run, so no score", index + 1))
-        .with_help("see the reasons above and the reports of its tapes"))
+    Err(CliError::new(
+        Exit::UnitFailed,
+        format!(
+            "cell {} ({name}) has no complete run, so no score",
+            index + 1
+        ),
+    )
+    .with_help("see the reasons above and the reports of its tapes"))
 }
 
 /// Checks every cell against every rule.
@@ -348,7 +448,12 @@ fn check_gates(plan: &BenchPlan, result: &BenchResult) -> Vec<GateOutcome> {
         for rule in rules {
             let checked = rule.check(&score);
             let (rule, is_met, found) = (rule.text.clone(), checked.is_met, checked.found);
-            outcomes.push(GateOutcome { rule, cell, is_met, found });
+            outcomes.push(GateOutcome {
+                rule,
+                cell,
+                is_met,
+                found,
+            });
         }
     }
     outcomes

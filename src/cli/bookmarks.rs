@@ -27,11 +27,18 @@ pub(crate) fn attach_to_tape(options: &mut tui::Options, run: RunId, tape: &Path
 }
 
 /// Loads the bookmarks of what the user named: a run of the project, or a file. Input without a name has none.
-pub(crate) fn attach_to_record(options: &mut tui::Options, global: &GlobalArgs, what: &str, info: &SourceInfo) {
+pub(crate) fn attach_to_record(
+    options: &mut tui::Options,
+    global: &GlobalArgs,
+    what: &str,
+    info: &SourceInfo,
+) {
     if let Ok(Some((store, found))) = runs::find_recorded(global, what, info) {
         return attach_to_run(options, &store, found.id);
     }
-    let path = fs::canonicalize(what).ok().filter(|path| what != "-" && path.is_file());
+    let path = fs::canonicalize(what)
+        .ok()
+        .filter(|path| what != "-" && path.is_file());
     if let (Some(path), Some(state)) = (path, UserDirs::from_environment().state) {
         attach(options, BookmarkFile::of_path(&state, &path));
     }
@@ -40,13 +47,21 @@ pub(crate) fn attach_to_record(options: &mut tui::Options, global: &GlobalArgs, 
 fn attach(options: &mut tui::Options, file: BookmarkFile) {
     match file.load() {
         Ok((list, invalid)) => {
-            options.bookmarks = tui::Bookmarks { list, store: Some(Arc::new(file)), has_reported_loss: false };
+            options.bookmarks = tui::Bookmarks {
+                list,
+                store: Some(Arc::new(file)),
+                has_reported_loss: false,
+            };
             if invalid > 0 {
                 let lines = pluralize(invalid, "line");
-                options.startup_messages.push(format!("skipped {lines} of the bookmarks that cannot be read"));
+                options.startup_messages.push(format!(
+                    "skipped {lines} of the bookmarks that cannot be read"
+                ));
             }
         }
         // Without the store, nothing overwrites what could not be read.
-        Err(error) => options.startup_messages.push(format!("cannot read the bookmarks: {error}")),
+        Err(error) => options
+            .startup_messages
+            .push(format!("cannot read the bookmarks: {error}")),
     }
 }

@@ -46,24 +46,57 @@ const SMALLEST_DIFFERENCE: f64 = 0.000_05;
 pub(super) fn costs(global: &GlobalArgs, args: &CostsArgs) -> Result<Exit, CliError> {
     let (since_ms, until_ms) = args.period.resolve()?;
     let store = &runs::resolve_store(global)?;
-    let run = args.run.as_deref().map(|run| store.resolve(run)).transpose()?.map(|found| found.id);
+    let run = args
+        .run
+        .as_deref()
+        .map(|run| store.resolve(run))
+        .transpose()?
+        .map(|found| found.id);
     let format = TableFormat::resolve(args.format, global);
-    let mut sums = CostSums { by: args.by, groups: BTreeMap::new(), total: CostSum::default(), scripted: 0 };
+    let mut sums = CostSums {
+        by: args.by,
+        groups: BTreeMap::new(),
+        total: CostSum::default(),
+        scripted: 0,
+    };
     let db = audit::open_index(store)?;
     if let Some(db) = &db {
-        db.attempt_costs(CostFilter { run, since_ms, until_ms }, &mut |attempt| sums.add(&attempt))?;
+        db.attempt_costs(
+            CostFilter {
+                run,
+                since_ms,
+                until_ms,
+            },
+            &mut |attempt| sums.add(&attempt),
+        )?;
     }
     let redactor = Redactor::for_process(project::resolve_directory(global).ok().as_deref());
     let is_text = format == TableFormat::Text;
-    let columns = if is_text { sums.text_columns() } else { COLUMNS.map(str::to_owned).to_vec() };
+    let columns = if is_text {
+        sums.text_columns()
+    } else {
+        COLUMNS.map(str::to_owned).to_vec()
+    };
     let mut table = TableWriter::new(format, columns, Some(1), redactor);
     for (key, sum) in &sums.groups {
-        table.push(if is_text { sums.text_row(key, sum) } else { sums.row(Some(key), sum) });
+        table.push(if is_text {
+            sums.text_row(key, sum)
+        } else {
+            sums.row(Some(key), sum)
+        });
     }
     if sums.total.attempts > 0 {
-        table.push(if is_text { sums.text_row("total", &sums.total) } else { sums.row(None, &sums.total) });
+        table.push(if is_text {
+            sums.text_row("total", &sums.total)
+        } else {
+            sums.row(None, &sums.total)
+        });
     }
-    let note = if db.is_none() { "no runs yet; `ingestdeck run` records one\n".to_owned() } else { sums.note() };
+    let note = if db.is_none() {
+        "no runs yet; `ingestdeck run` records one\n".to_owned()
+    } else {
+        sums.note()
+    };
     table.finish(&note)?;
     Ok(Exit::Ok)
 }
@@ -120,7 +153,9 @@ impl CostSum {
 /// Sum of the costs in `modelUsage`; `None` if one is unknown.
 fn model_sum(attempt: &AttemptCostRow) -> Option<f64> {
     let costs: Option<Vec<f64>> = attempt.models.iter().map(|model| model.cost_usd).collect();
-    costs.filter(|costs| !costs.is_empty()).map(|costs| costs.iter().sum())
+    costs
+        .filter(|costs| !costs.is_empty())
+        .map(|costs| costs.iter().sum())
 }
 
 fn difference(attempt: &AttemptCostRow) -> Option<f64> {
@@ -178,7 +213,12 @@ impl CostSums {
         let usd = |cost: Option<f64>| cost.map(round_cost);
         // The cost of a result cannot be divided among models.
         let whole = |cost: Option<f64>| usd(cost.filter(|_| !sum.is_divided));
-        let TokenCounts { input, output, cache_read, cache_write } = sum.tokens;
+        let TokenCounts {
+            input,
+            output,
+            cache_read,
+            cache_write,
+        } = sum.tokens;
         vec![
             json!(by),
             json!(key),
@@ -197,7 +237,9 @@ impl CostSums {
     /// True if the results and their models disagree. Attempts without one of the costs are not compared.
     fn has_difference(&self) -> bool {
         let is_visible = |sum: &CostSum| {
-            sum.difference.is_some_and(|difference| !sum.is_divided && difference.abs() >= SMALLEST_DIFFERENCE)
+            sum.difference.is_some_and(|difference| {
+                !sum.is_divided && difference.abs() >= SMALLEST_DIFFERENCE
+            })
         };
         is_visible(&self.total) || self.groups.values().any(is_visible)
     }
@@ -210,21 +252,38 @@ impl CostSums {
             CostGrouping::Unit => "unit",
             CostGrouping::Run => "run",
         };
-        let columns = [key, "attempts", "input", "output", "cache read", "cache write", "cost"];
-        let more = ["by models", "difference"].into_iter().filter(|_| self.has_difference());
+        let columns = [
+            key,
+            "attempts",
+            "input",
+            "output",
+            "cache read",
+            "cache write",
+            "cost",
+        ];
+        let more = ["by models", "difference"]
+            .into_iter()
+            .filter(|_| self.has_difference());
         columns.into_iter().chain(more).map(str::to_owned).collect()
     }
 
     fn text_row(&self, key: &str, sum: &CostSum) -> Vec<Value> {
         let at_least = |cost: Option<f64>| dollars_of_sum(cost, sum.unknown > 0);
-        let TokenCounts { input, output, cache_read, cache_write } = sum.tokens;
+        let TokenCounts {
+            input,
+            output,
+            cache_read,
+            cache_write,
+        } = sum.tokens;
         let mut row = vec![json!(key), json!(sum.attempts.to_string())];
         row.extend([input, output, cache_read, cache_write].map(|tokens| json!(count(tokens))));
         row.push(json!(at_least(sum.cost)));
         if self.has_difference() {
             let difference = sum.difference.filter(|_| !sum.is_divided);
             row.push(json!(dollars_of_sum(sum.model_usage, sum.is_usage_partial)));
-            row.push(json!(difference.map_or_else(|| "$?".to_owned(), signed_dollars)));
+            row.push(json!(
+                difference.map_or_else(|| "$?".to_owned(), signed_dollars)
+            ));
         }
         row
     }
@@ -248,7 +307,10 @@ impl CostSums {
         };
         if self.total.unknown > 0 {
             let unknown = usize::try_from(self.total.unknown).unwrap_or(usize::MAX);
-            note.push_str(&format!("the cost of {} is unknown\n", pluralize(unknown, "attempt")));
+            note.push_str(&format!(
+                "the cost of {} is unknown\n",
+                pluralize(unknown, "attempt")
+            ));
         }
         if self.scripted > 0 {
             note.push_str(&format!(

@@ -17,7 +17,8 @@ use super::{
 use crate::{
     config::value::parse_duration,
     control::{
-        BreakCondition, CommandOrigin, CommandReply, NamePattern, RunCommand, RunLimit, ToolFailures, UserDecision,
+        BreakCondition, CommandOrigin, CommandReply, NamePattern, RunCommand, RunLimit,
+        ToolFailures, UserDecision,
     },
     engine::{
         control_socket::{ControlClient, ControlClientError},
@@ -49,7 +50,10 @@ const MAX_TEXT_WIDTH: usize = 160;
 /// If the run does not exist or is not active, or if its engine refuses the command.
 pub(crate) fn ctl(global: &GlobalArgs, args: &CtlArgs) -> Result<Exit, CliError> {
     let ui = if args.json { Ui::Json } else { global.ui };
-    let global = &GlobalArgs { ui, ..global.clone() };
+    let global = &GlobalArgs {
+        ui,
+        ..global.clone()
+    };
     let runs = runs::resolve_store(global)?;
     let run = match &args.run {
         Some(name) => runs.resolve(name)?,
@@ -63,12 +67,18 @@ pub(crate) fn ctl(global: &GlobalArgs, args: &CtlArgs) -> Result<Exit, CliError>
         CtlVerb::Units { content } => {
             let timeline = read_run(&runs, &run)?;
             let units = timeline.view().state.units.iter();
-            print_rows(global, units.map(|unit| (unit_json(unit, *content), unit_line(unit, *content))))
+            print_rows(
+                global,
+                units.map(|unit| (unit_json(unit, *content), unit_line(unit, *content))),
+            )
         }
         CtlVerb::Approvals => {
             let timeline = read_run(&runs, &run)?;
             let calls = held_calls(&timeline.view().state);
-            print_rows(global, calls.map(|(unit, call)| (call_json(unit, call), call_line(unit, call))))
+            print_rows(
+                global,
+                calls.map(|(unit, call)| (call_json(unit, call), call_line(unit, call))),
+            )
         }
         CtlVerb::Workers => {
             let timeline = read_run(&runs, &run)?;
@@ -78,11 +88,16 @@ pub(crate) fn ctl(global: &GlobalArgs, args: &CtlArgs) -> Result<Exit, CliError>
                 global,
                 workers.map(|(name, worker)| {
                     let running = running_on(state, name);
-                    (worker_json(name, worker, &running), worker_line(name, worker, &running))
+                    (
+                        worker_json(name, worker, &running),
+                        worker_line(name, worker, &running),
+                    )
                 }),
             )
         }
-        CtlVerb::Events { follow, content } => ctl_events::print_events(&runs, &run, *follow, *content),
+        CtlVerb::Events { follow, content } => {
+            ctl_events::print_events(&runs, &run, *follow, *content)
+        }
         verb => {
             let command = to_command(verb, args.reason.as_deref(), || read_run(&runs, &run))?;
             send(global, &run, command, args.reason.as_deref())
@@ -100,12 +115,17 @@ pub(super) fn find_active_run(runs: &RunStore, how: &str) -> Result<RecordedRun,
     }
     match active.len() {
         1 => Ok(active.remove(0)),
-        0 => Err(CliError::not_found("no run is active in this project")
-            .with_help(format!("name a run with {how}, or start one with `ingestdeck run`"))),
+        0 => Err(
+            CliError::not_found("no run is active in this project").with_help(format!(
+                "name a run with {how}, or start one with `ingestdeck run`"
+            )),
+        ),
         _ => {
             let ids: Vec<String> = active.iter().map(|run| run.id.short()).collect();
-            Err(CliError::usage(format!("several runs are active: {}", ids.join(", ")))
-                .with_help(format!("name one with {how}")))
+            Err(
+                CliError::usage(format!("several runs are active: {}", ids.join(", ")))
+                    .with_help(format!("name one with {how}")),
+            )
         }
     }
 }
@@ -126,7 +146,10 @@ fn read_run(runs: &RunStore, run: &RecordedRun) -> Result<Timeline, CliError> {
 }
 
 fn held_calls(state: &RunState) -> impl Iterator<Item = (&UnitKey, &HeldCallState)> {
-    let units = state.units.iter().filter_map(|unit| unit.latest().map(|attempt| (&unit.key, &attempt.held_calls)));
+    let units = state.units.iter().filter_map(|unit| {
+        unit.latest()
+            .map(|attempt| (&unit.key, &attempt.held_calls))
+    });
     units.flat_map(|(unit, calls)| calls.iter().map(move |call| (unit, call)))
 }
 
@@ -141,35 +164,65 @@ fn to_command(
             Some(call) => Some(call.into()),
             None => oldest_call(read()?.view().state.units.iter(), unit)?,
         };
-        Ok(RunCommand::Decide { unit: unit.into(), call, decision })
+        Ok(RunCommand::Decide {
+            unit: unit.into(),
+            call,
+            decision,
+        })
     };
     Ok(match verb {
-        CtlVerb::Retry { unit, feedback, model, turns } => {
+        CtlVerb::Retry {
+            unit,
+            feedback,
+            model,
+            turns,
+        } => {
             let amendment = Amendment {
                 feedback: feedback.clone(),
                 model: model.clone(),
                 step_budget: *turns,
                 ..Amendment::default()
             };
-            RunCommand::Retry { unit: unit.as_str().into(), amendment: Some(amendment).filter(|it| !it.is_empty()) }
+            RunCommand::Retry {
+                unit: unit.as_str().into(),
+                amendment: Some(amendment).filter(|it| !it.is_empty()),
+            }
         }
         CtlVerb::RetryFailed => RunCommand::RetryUnsuccessful,
-        CtlVerb::Stop { unit } => RunCommand::Stop { unit: unit.as_str().into() },
+        CtlVerb::Stop { unit } => RunCommand::Stop {
+            unit: unit.as_str().into(),
+        },
         CtlVerb::StopAll { kill: false } => RunCommand::StopAll,
         CtlVerb::StopAll { kill: true } => RunCommand::KillAll,
         CtlVerb::Drain => RunCommand::Drain,
-        CtlVerb::DrainWorker { worker } => RunCommand::DrainWorker { worker: worker.clone() },
-        CtlVerb::StopWorker { worker } => RunCommand::StopWorker { worker: worker.clone() },
+        CtlVerb::DrainWorker { worker } => RunCommand::DrainWorker {
+            worker: worker.clone(),
+        },
+        CtlVerb::StopWorker { worker } => RunCommand::StopWorker {
+            worker: worker.clone(),
+        },
         CtlVerb::LiftLimit => RunCommand::LiftLimit,
         CtlVerb::Pause => RunCommand::Pause,
         CtlVerb::Resume => RunCommand::Resume,
         CtlVerb::Set { limit, value } => limit_command(*limit, value)?,
-        CtlVerb::Hold { unit } => RunCommand::Hold { unit: unit.as_str().into() },
-        CtlVerb::RunUntil { unit, failure, tool, path, cost } => {
+        CtlVerb::Hold { unit } => RunCommand::Hold {
+            unit: unit.as_str().into(),
+        },
+        CtlVerb::RunUntil {
+            unit,
+            failure,
+            tool,
+            path,
+            cost,
+        } => {
             let pattern = |text: &String| {
-                NamePattern::new(text).map_err(|why| CliError::usage(format!("invalid pattern `{text}`: {why}")))
+                NamePattern::new(text)
+                    .map_err(|why| CliError::usage(format!("invalid pattern `{text}`: {why}")))
             };
-            let mut conditions: Vec<BreakCondition> = failure.then_some(BreakCondition::Failure).into_iter().collect();
+            let mut conditions: Vec<BreakCondition> = failure
+                .then_some(BreakCondition::Failure)
+                .into_iter()
+                .collect();
             for tool in tool {
                 conditions.push(BreakCondition::Tool(pattern(tool)?));
             }
@@ -177,25 +230,43 @@ fn to_command(
                 conditions.push(BreakCondition::Path(pattern(path)?));
             }
             if let Some(cost) = cost.filter(|cost| !(cost.is_finite() && *cost > 0.0)) {
-                return Err(CliError::usage(format!("invalid --cost `{cost}`; expected an amount above 0")));
+                return Err(CliError::usage(format!(
+                    "invalid --cost `{cost}`; expected an amount above 0"
+                )));
             }
             conditions.extend(cost.map(BreakCondition::Cost));
-            RunCommand::RunUntil { unit: unit.as_str().into(), call: None, conditions }
+            RunCommand::RunUntil {
+                unit: unit.as_str().into(),
+                call: None,
+                conditions,
+            }
         }
-        CtlVerb::Say { unit, text } => RunCommand::Say { unit: unit.as_str().into(), text: text.clone() },
-        CtlVerb::Accept { unit } => RunCommand::Accept { unit: unit.as_str().into() },
-        CtlVerb::Leash { unit, calls } => RunCommand::Leash { unit: unit.as_str().into(), calls: *calls },
-        CtlVerb::Release { unit } => RunCommand::Release { unit: unit.as_str().into() },
+        CtlVerb::Say { unit, text } => RunCommand::Say {
+            unit: unit.as_str().into(),
+            text: text.clone(),
+        },
+        CtlVerb::Accept { unit } => RunCommand::Accept {
+            unit: unit.as_str().into(),
+        },
+        CtlVerb::Leash { unit, calls } => RunCommand::Leash {
+            unit: unit.as_str().into(),
+            calls: *calls,
+        },
+        CtlVerb::Release { unit } => RunCommand::Release {
+            unit: unit.as_str().into(),
+        },
         CtlVerb::Allow { unit, call } => decide(unit, call.as_deref(), UserDecision::Allow)?,
         CtlVerb::Deny { unit, call } => {
             let reason = reason.ok_or_else(|| {
-                CliError::usage("a denial needs a reason").with_help("add --reason TEXT, which the model receives")
+                CliError::usage("a denial needs a reason")
+                    .with_help("add --reason TEXT, which the model receives")
             })?;
             decide(unit, call.as_deref(), UserDecision::Deny(reason.to_owned()))?
         }
         CtlVerb::Edit { unit, input, call } => {
-            let input: Map<String, Value> = serde_json::from_str(input)
-                .map_err(|error| CliError::usage(format!("invalid --input: {error}; expected a JSON object")))?;
+            let input: Map<String, Value> = serde_json::from_str(input).map_err(|error| {
+                CliError::usage(format!("invalid --input: {error}; expected a JSON object"))
+            })?;
             decide(unit, call.as_deref(), UserDecision::Edit(input))?
         }
         CtlVerb::Status { .. }
@@ -210,19 +281,28 @@ fn to_command(
 
 /// The command that changes a limit to a value as the user wrote it.
 fn limit_command(limit: LimitName, value: &str) -> Result<RunCommand, CliError> {
-    let invalid = |expected: &str| CliError::usage(format!("invalid value `{value}`; expected {expected}"));
+    let invalid =
+        |expected: &str| CliError::usage(format!("invalid value `{value}`; expected {expected}"));
     let whole = || value.parse::<u32>().map_err(|_| invalid("a whole number"));
     let limit = match limit {
         LimitName::Concurrency if value.starts_with(['+', '-']) => {
-            let by = value.parse().map_err(|_| invalid("a number, or a change such as +1 or -2"))?;
+            let by = value
+                .parse()
+                .map_err(|_| invalid("a number, or a change such as +1 or -2"))?;
             return Ok(RunCommand::AdjustConcurrency { by });
         }
         LimitName::Concurrency => RunLimit::Concurrency(whole()?),
         LimitName::RunBudget if value == NO_LIMIT => RunLimit::RunBudget(None),
         LimitName::RunBudget => {
             // JSON has no form for other amounts, and null means that there is no limit.
-            let amount = value.trim_start_matches('$').parse().ok().filter(|amount: &f64| amount.is_finite());
-            RunLimit::RunBudget(Some(amount.ok_or_else(|| invalid("an amount in USD, or none"))?))
+            let amount = value
+                .trim_start_matches('$')
+                .parse()
+                .ok()
+                .filter(|amount: &f64| amount.is_finite());
+            RunLimit::RunBudget(Some(
+                amount.ok_or_else(|| invalid("an amount in USD, or none"))?,
+            ))
         }
         LimitName::Turns => RunLimit::Turns(whole()?),
         LimitName::Retries => RunLimit::Retries(whole()?),
@@ -233,8 +313,11 @@ fn limit_command(limit: LimitName, value: &str) -> Result<RunCommand, CliError> 
         },
         LimitName::SilenceTimeout if value == NO_LIMIT => RunLimit::SilenceTimeout(None),
         LimitName::SilenceTimeout => {
-            let limit = parse_duration(value).and_then(|limit| u64::try_from(limit.as_millis()).ok());
-            RunLimit::SilenceTimeout(Some(Millis(limit.ok_or_else(|| invalid("a duration such as 5m, or none"))?)))
+            let limit =
+                parse_duration(value).and_then(|limit| u64::try_from(limit.as_millis()).ok());
+            RunLimit::SilenceTimeout(Some(Millis(
+                limit.ok_or_else(|| invalid("a duration such as 5m, or none"))?,
+            )))
         }
     };
     Ok(RunCommand::Set { limit })
@@ -246,58 +329,97 @@ fn oldest_call<'a>(
     unit: &str,
 ) -> Result<Option<std::sync::Arc<str>>, CliError> {
     let found = units.find(|known| known.key.as_str() == unit);
-    let found = found.ok_or_else(|| CliError::not_found(format!("the run has no unit `{unit}`")))?;
+    let found =
+        found.ok_or_else(|| CliError::not_found(format!("the run has no unit `{unit}`")))?;
     let call = found.oldest_held_call();
     call.map(|call| call.tool_use_id.clone()).ok_or_else(|| {
-        CliError::not_found(format!("{unit}: no call waits for approval"))
-            .with_help(format!("hold the unit first with `ingestdeck ctl hold {unit}`"))
+        CliError::not_found(format!("{unit}: no call waits for approval")).with_help(format!(
+            "hold the unit first with `ingestdeck ctl hold {unit}`"
+        ))
     })
 }
 
 /// The error of a connection to an engine, with its exit code.
 pub(super) fn connection_error(error: ControlClientError) -> CliError {
-    let exit = if matches!(error, ControlClientError::Connect { .. }) { Exit::NotFound } else { Exit::Internal };
+    let exit = if matches!(error, ControlClientError::Connect { .. }) {
+        Exit::NotFound
+    } else {
+        Exit::Internal
+    };
     CliError::from_error(exit, &error)
 }
 
-fn send(global: &GlobalArgs, run: &RecordedRun, command: RunCommand, reason: Option<&str>) -> Result<Exit, CliError> {
-    let origin = CommandOrigin { client: Some("ctl".to_owned()), reason: reason.map(str::to_owned) };
-    let reply = runtime(1)?.block_on(async { ControlClient::connect(run.id, origin).await?.execute(command).await });
+fn send(
+    global: &GlobalArgs,
+    run: &RecordedRun,
+    command: RunCommand,
+    reason: Option<&str>,
+) -> Result<Exit, CliError> {
+    let origin = CommandOrigin {
+        client: Some("ctl".to_owned()),
+        reason: reason.map(str::to_owned),
+    };
+    let reply = runtime(1)?.block_on(async {
+        ControlClient::connect(run.id, origin)
+            .await?
+            .execute(command)
+            .await
+    });
     let reply = reply.map_err(connection_error)?;
     if global.ui == Ui::Json {
         print_rows(global, [(json!(reply), String::new())].into_iter())?;
     }
     match reply {
-        CommandReply::Accepted | CommandReply::Attached { .. } | CommandReply::Detached { .. } => Ok(Exit::Ok),
+        CommandReply::Accepted | CommandReply::Attached { .. } | CommandReply::Detached { .. } => {
+            Ok(Exit::Ok)
+        }
         CommandReply::Refused { reason } => Err(CliError::not_found(reason.to_string())),
         CommandReply::Invalid { message } => {
-            Err(CliError::failed(message).with_help("use the same version of ingestdeck as the run"))
+            Err(CliError::failed(message)
+                .with_help("use the same version of ingestdeck as the run"))
         }
     }
 }
 
-fn print_status(global: &GlobalArgs, timeline: &Timeline, is_active: bool, content: bool) -> Result<Exit, CliError> {
+fn print_status(
+    global: &GlobalArgs,
+    timeline: &Timeline,
+    is_active: bool,
+    content: bool,
+) -> Result<Exit, CliError> {
     let state = &timeline.view().state;
     let is_open = is_active && state.ended.is_none();
     let mut summary = RunSummary::from_state(state);
     summary.open_until = is_open.then(|| playback_output::run_time(timeline).unwrap_or_default());
-    let waiting: Vec<Value> = held_calls(state).map(|(unit, call)| call_json(unit, call)).collect();
+    let waiting: Vec<Value> = held_calls(state)
+        .map(|(unit, call)| call_json(unit, call))
+        .collect();
     let mut json = summary.to_json();
     json["approvals"] = waiting.into();
     json["paused"] = (is_open && state.limits.is_paused).into();
     let wait = state.workers.wait.filter(|_| is_open);
-    json["waiting_for_workers"] =
-        wait.map_or(Value::Null, |wait| json!({"since": wait.since.0, "until": wait.until.0}));
+    json["waiting_for_workers"] = wait.map_or(
+        Value::Null,
+        |wait| json!({"since": wait.since.0, "until": wait.until.0}),
+    );
     if let Some(review) = state.publication.open_review() {
         json["review"] = json!({"files": review.files.len(), "open": review.counts().open});
     }
     let mut lines = summary.to_text(timeline.source().info(), state);
     if !content {
         remove_content(&mut json);
-        lines = lines.lines().take(COUNT_LINES).map(|line| format!("{line}\n")).collect();
+        lines = lines
+            .lines()
+            .take(COUNT_LINES)
+            .map(|line| format!("{line}\n"))
+            .collect();
     }
     if let Some(review) = state.publication.open_review() {
-        lines.push_str(&format!("{}: {} open\n", review.request, review.counts().open));
+        lines.push_str(&format!(
+            "{}: {} open\n",
+            review.request,
+            review.counts().open
+        ));
     }
     if let Some(wait) = wait {
         let info = timeline.source().info();
@@ -305,16 +427,28 @@ fn print_status(global: &GlobalArgs, timeline: &Timeline, is_active: bool, conte
         let since = began.and_then(|began| wall_clock(began, wait.since, &TimeZone::system()));
         let since = since.unwrap_or_else(|| wait.since.to_string());
         let ends = wait.until.since(wait.since);
-        lines.push_str(&format!("waiting for workers since {since}; the run ends after {ends} without any\n"));
+        lines.push_str(&format!(
+            "waiting for workers since {since}; the run ends after {ends} without any\n"
+        ));
     }
-    held_calls(state).for_each(|(unit, call)| lines.push_str(&format!("{}\n", call_line(unit, call))));
+    held_calls(state)
+        .for_each(|(unit, call)| lines.push_str(&format!("{}\n", call_line(unit, call))));
     print_rows(global, [(json, lines.trim_end().to_owned())].into_iter())
 }
 
 /// Removes what agents may have written from a summary: a model that monitors the run could take it for instructions.
 fn remove_content(summary: &mut Value) {
-    for (list, text) in [("failed", "reason"), ("budget", "reason"), ("flagged", "text")] {
-        for entry in summary[list].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+    for (list, text) in [
+        ("failed", "reason"),
+        ("budget", "reason"),
+        ("flagged", "text"),
+    ] {
+        for entry in summary[list]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_object_mut)
+        {
             entry.remove(text);
         }
     }
@@ -341,10 +475,21 @@ fn unit_line(unit: &UnitState, content: bool) -> String {
     if let Some(attempt) = latest.filter(|attempt| attempt.number > 1) {
         line.push_str(&format!("  attempt {}", attempt.number));
     }
-    let verdict = latest.and_then(|attempt| attempt.verdict.as_ref()).filter(|_| !unit.status.is_in_flight());
-    let reason = verdict.map(|verdict| if content { verdict.reason.as_str() } else { verdict.cause.label() });
+    let verdict = latest
+        .and_then(|attempt| attempt.verdict.as_ref())
+        .filter(|_| !unit.status.is_in_flight());
+    let reason = verdict.map(|verdict| {
+        if content {
+            verdict.reason.as_str()
+        } else {
+            verdict.cause.label()
+        }
+    });
     if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
-        line.push_str(&format!("  {}", text::printable(reason, output::max_width(MAX_TEXT_WIDTH))));
+        line.push_str(&format!(
+            "  {}",
+            text::printable(reason, output::max_width(MAX_TEXT_WIDTH))
+        ));
     }
     line
 }
@@ -355,7 +500,12 @@ fn running_on<'a>(state: &'a RunState, worker: &str) -> Vec<&'a UnitKey> {
         let attempt = unit.latest().filter(|_| unit.status.is_in_flight());
         attempt.and_then(|attempt| state.workers.name(attempt.setup.worker?)) == Some(worker)
     };
-    state.units.iter().filter(is_there).map(|unit| &unit.key).collect()
+    state
+        .units
+        .iter()
+        .filter(is_there)
+        .map(|unit| &unit.key)
+        .collect()
 }
 
 fn worker_json(name: &str, worker: &WorkerState, running: &[&UnitKey]) -> Value {
@@ -369,10 +519,17 @@ fn worker_line(name: &str, worker: &WorkerState, running: &[&UnitKey]) -> String
     let name = text::printable(name, output::max_width(MAX_TEXT_WIDTH));
     let account = text::printable(&worker.account, output::max_width(MAX_TEXT_WIDTH));
     let draining = if worker.is_draining { "draining, " } else { "" };
-    let mut line = format!("{name}: {draining}{} of {} in use, account {account}", running.len(), worker.slots);
+    let mut line = format!(
+        "{name}: {draining}{} of {} in use, account {account}",
+        running.len(),
+        worker.slots
+    );
     if !running.is_empty() {
         let units: Vec<&str> = running.iter().map(|unit| unit.as_str()).collect();
-        line.push_str(&format!(": {}", text::printable(&text::list_some(&units), output::max_width(MAX_TEXT_WIDTH))));
+        line.push_str(&format!(
+            ": {}",
+            text::printable(&text::list_some(&units), output::max_width(MAX_TEXT_WIDTH))
+        ));
     }
     line
 }
@@ -387,12 +544,22 @@ fn call_line(unit: &UnitKey, call: &HeldCallState) -> String {
         text::printable(unit, output::max_width(MAX_TEXT_WIDTH)),
         text::printable(&call.tool, output::max_width(MAX_TEXT_WIDTH)),
     );
-    let id =
-        call.tool_use_id.as_deref().map(|id| format!("  {}", text::printable(id, output::max_width(MAX_TEXT_WIDTH))));
-    format!("‖ {unit}: {tool} waits for approval{}", id.unwrap_or_default())
+    let id = call.tool_use_id.as_deref().map(|id| {
+        format!(
+            "  {}",
+            text::printable(id, output::max_width(MAX_TEXT_WIDTH))
+        )
+    });
+    format!(
+        "‖ {unit}: {tool} waits for approval{}",
+        id.unwrap_or_default()
+    )
 }
 
-pub(super) fn print_rows(global: &GlobalArgs, rows: impl Iterator<Item = (Value, String)>) -> Result<Exit, CliError> {
+pub(super) fn print_rows(
+    global: &GlobalArgs,
+    rows: impl Iterator<Item = (Value, String)>,
+) -> Result<Exit, CliError> {
     let mut out = output::stdout_for(global.ui);
     for (json, line) in rows {
         let printed = match global.ui {
@@ -413,10 +580,18 @@ mod tests {
     fn only_finite_amounts_are_budgets() {
         for (value, expected) in [("5", Some(5.0)), ("$0.5", Some(0.5)), ("none", None)] {
             let command = limit_command(LimitName::RunBudget, value).unwrap();
-            assert_eq!(command, RunCommand::Set { limit: RunLimit::RunBudget(expected) });
+            assert_eq!(
+                command,
+                RunCommand::Set {
+                    limit: RunLimit::RunBudget(expected)
+                }
+            );
         }
         for value in ["NaN", "inf", "-inf", "1e400", "", "five"] {
-            assert!(limit_command(LimitName::RunBudget, value).is_err(), "{value}");
+            assert!(
+                limit_command(LimitName::RunBudget, value).is_err(),
+                "{value}"
+            );
         }
     }
 }

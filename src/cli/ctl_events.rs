@@ -61,7 +61,12 @@ const METADATA: &[&str] = &[
 ///
 /// # Errors
 /// If the tape cannot be read or stdout cannot be written.
-pub(super) fn print_events(runs: &RunStore, run: &RecordedRun, follow: bool, content: bool) -> Result<Exit, CliError> {
+pub(super) fn print_events(
+    runs: &RunStore,
+    run: &RecordedRun,
+    follow: bool,
+    content: bool,
+) -> Result<Exit, CliError> {
     let (source, finish) = recorded_tapes::follow(runs, run)?;
     let mut timeline = Timeline::new_forward_only(Box::new(source));
     let writer = WatchedRun::new(runs.clone(), run.clone());
@@ -89,7 +94,8 @@ pub(super) fn print_events(runs: &RunStore, run: &RecordedRun, follow: bool, con
     }
     let state = &timeline.view().state;
     let summary = RunSummary::from_state(state).with_open_end(is_active);
-    out.finish(state, &summary).map_err(|error| playback_output::stdout_failed(&error))?;
+    out.finish(state, &summary)
+        .map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 
@@ -103,7 +109,11 @@ struct MetadataFilter<W> {
 
 impl<W: Write> MetadataFilter<W> {
     fn new(out: W, content: bool) -> Self {
-        Self { out, content, line: Vec::new() }
+        Self {
+            out,
+            content,
+            line: Vec::new(),
+        }
     }
 }
 
@@ -144,9 +154,17 @@ fn without_content(line: &[u8]) -> io::Result<Value> {
 
 /// Id, kind and tool of an action: its title may be a command or a sentence.
 fn action_metadata(action: &Map<String, Value>) -> Map<String, Value> {
-    let tool = action.get("detail").and_then(|detail| detail.get("tool_name")).map(|tool| ("tool", tool));
-    let named = ["id", "kind"].into_iter().filter_map(|key| Some((key, action.get(key)?)));
-    named.chain(tool).map(|(key, value)| (key.to_owned(), value.clone())).collect()
+    let tool = action
+        .get("detail")
+        .and_then(|detail| detail.get("tool_name"))
+        .map(|tool| ("tool", tool));
+    let named = ["id", "kind"]
+        .into_iter()
+        .filter_map(|key| Some((key, action.get(key)?)));
+    named
+        .chain(tool)
+        .map(|(key, value)| (key.to_owned(), value.clone()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -161,8 +179,14 @@ mod tests {
         let mut filter = MetadataFilter::new(Vec::new(), false);
         writeln!(filter, "{line}").unwrap();
         let text = String::from_utf8(filter.out).unwrap();
-        assert!(!text.contains('\u{9b}') && !text.contains('\u{202e}'), "{text:?}");
-        assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["unit"], "a\u{9b}\u{202e}");
+        assert!(
+            !text.contains('\u{9b}') && !text.contains('\u{202e}'),
+            "{text:?}"
+        );
+        assert_eq!(
+            serde_json::from_str::<Value>(&text).unwrap()["unit"],
+            "a\u{9b}\u{202e}"
+        );
     }
 
     #[test]
@@ -182,6 +206,9 @@ mod tests {
         assert_eq!(filtered(true), line);
         let event = json!({"type": "action", "phase": "completed", "ok": false,
             "action": {"id": "t1", "kind": "command", "tool": "Bash"}});
-        assert_eq!(filtered(false), json!({"v": 1, "unit": "a", "event": event}));
+        assert_eq!(
+            filtered(false),
+            json!({"v": 1, "unit": "a", "event": event})
+        );
     }
 }

@@ -45,7 +45,11 @@ pub(crate) fn install(debug: bool) -> Result<(), CliError> {
         // A panic message may quote untrusted data.
         output::print_stderr(&panics.panic_report(panic).to_string());
     }));
-    if debug { start_log(Path::new(LOG_FILE)) } else { Ok(()) }
+    if debug {
+        start_log(Path::new(LOG_FILE))
+    } else {
+        Ok(())
+    }
 }
 
 /// Starts the log: versions, git calls, started agents, verdicts and warnings. Secrets of known kinds are masked. Only
@@ -56,12 +60,19 @@ fn start_log(path: &Path) -> Result<(), CliError> {
         CliError::usage(format!("cannot write `{path}`: {error}"))
             .with_help("remove it, leave out --debug, or change to another directory")
     })?;
-    let filter = EnvFilter::try_from_env("INGESTDECK_LOG").unwrap_or_else(|_| EnvFilter::new("ingestdeck=debug"));
+    let filter = EnvFilter::try_from_env("INGESTDECK_LOG")
+        .unwrap_or_else(|_| EnvFilter::new("ingestdeck=debug"));
     let project = std::env::current_dir().ok();
-    let masked = MaskingWriter { file, mask: Redactor::for_process(project.as_deref()) };
+    let masked = MaskingWriter {
+        file,
+        mask: Redactor::for_process(project.as_deref()),
+    };
     // Only the first subscriber of a process takes effect.
-    let _ =
-        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(Mutex::new(masked)).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(Mutex::new(masked))
+        .try_init();
     Ok(())
 }
 
@@ -89,7 +100,12 @@ impl<W: io::Write> io::Write for MaskingWriter<W> {
 fn open_private(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let mut options = OpenOptions::new();
-    let opened = options.create(true).append(true).mode(0o600).custom_flags(flags.bits()).open(path);
+    let opened = options
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .custom_flags(flags.bits())
+        .open(path);
     let file = opened.map_err(|error| match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ELOOP | Errno::EMLINK) => io::Error::other("it is a symbolic link"),
         Some(Errno::ENXIO) => io::Error::other("it is not a regular file"),
@@ -128,11 +144,17 @@ mod tests {
 
     #[test]
     fn debug_log_masks_secrets() {
-        let mut writer = MaskingWriter { file: Vec::new(), mask: Redactor::for_process(None) };
+        let mut writer = MaskingWriter {
+            file: Vec::new(),
+            mask: Redactor::for_process(None),
+        };
         let token = format!("ghp_{}", "aB3dE5gH7jK9mN1pQ3sT5vW7xY9zA1cD3eF5");
         io::Write::write_all(&mut writer, format!("message=\"{token}\"\n").as_bytes()).unwrap();
         let text = String::from_utf8(writer.file).unwrap();
-        assert!(text.starts_with("message=") && text.ends_with('\n') && !text.contains(&token[8..]), "{text}");
+        assert!(
+            text.starts_with("message=") && text.ends_with('\n') && !text.contains(&token[8..]),
+            "{text}"
+        );
     }
 
     #[test]

@@ -32,8 +32,14 @@ use crate::{
 };
 
 const FILES: &[(&str, &str)] = &[
-    ("ktx.yaml", include_str!("../../assets/demo/project/ktx.yaml")),
-    ("sources/dbt/dbt_project.yml", include_str!("../../assets/demo/project/sources/dbt/dbt_project.yml")),
+    (
+        "ktx.yaml",
+        include_str!("../../assets/demo/project/ktx.yaml"),
+    ),
+    (
+        "sources/dbt/dbt_project.yml",
+        include_str!("../../assets/demo/project/sources/dbt/dbt_project.yml"),
+    ),
     (
         "sources/dbt/models/marts/fct_revenue_daily.sql",
         include_str!("../../assets/demo/project/sources/dbt/models/marts/fct_revenue_daily.sql"),
@@ -70,7 +76,10 @@ const FILES: &[(&str, &str)] = &[
         "sources/handbook/revenue-and-refunds.md",
         include_str!("../../assets/demo/project/sources/handbook/revenue-and-refunds.md"),
     ),
-    ("sources/handbook/roast-batches.md", include_str!("../../assets/demo/project/sources/handbook/roast-batches.md")),
+    (
+        "sources/handbook/roast-batches.md",
+        include_str!("../../assets/demo/project/sources/handbook/roast-batches.md"),
+    ),
     (
         "sources/handbook/subscription-terms.md",
         include_str!("../../assets/demo/project/sources/handbook/subscription-terms.md"),
@@ -79,7 +88,10 @@ const FILES: &[(&str, &str)] = &[
         "sources/handbook/wholesale-accounts.md",
         include_str!("../../assets/demo/project/sources/handbook/wholesale-accounts.md"),
     ),
-    ("wiki/global/lantern-glossary.md", include_str!("../../assets/demo/project/wiki/global/lantern-glossary.md")),
+    (
+        "wiki/global/lantern-glossary.md",
+        include_str!("../../assets/demo/project/wiki/global/lantern-glossary.md"),
+    ),
 ];
 
 /// The script of the agent.
@@ -94,16 +106,26 @@ const EXPECTED_FAILURES: &[&str] = &["docs-bean-contracts"];
 /// If the project cannot be written or the run cannot be recorded.
 pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliError> {
     if !(args.speed.is_finite() && args.speed > 0.0) {
-        return Err(CliError::usage(format!("invalid --speed `{}`; expected a number above 0, such as 2", args.speed)));
+        return Err(CliError::usage(format!(
+            "invalid --speed `{}`; expected a number above 0, such as 2",
+            args.speed
+        )));
     }
     if attach::is_on_screen(global) {
         let location = record_location(args);
-        return Ok(demo_exit(&attach::start_on_screen(global, None, location, Some(DisconnectAction::Stop))?));
+        return Ok(demo_exit(&attach::start_on_screen(
+            global,
+            None,
+            location,
+            Some(DisconnectAction::Stop),
+        )?));
     }
     let config = settings::load(global)?;
     let temporary = match &args.keep {
         Some(_) => None,
-        None => Some(PrivateDir::new(private_dir::DEMO_PREFIX).map_err(|error| write_failure(&error))?),
+        None => {
+            Some(PrivateDir::new(private_dir::DEMO_PREFIX).map_err(|error| write_failure(&error))?)
+        }
     };
     let root = match (&args.keep, &temporary) {
         (Some(keep), _) => prepare_keep_dir(keep)?,
@@ -114,8 +136,11 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
     write(&root).map_err(|error| write_failure(&error))?;
     let script = root.join(".ktx/ingestdeck/demo-script.toml");
     write_file(&script, SCRIPT).map_err(|error| write_failure(&error))?;
-    let exe = std::env::current_exe()
-        .map_err(|error| CliError::failed(format!("cannot determine the path of this program: {error}")))?;
+    let exe = std::env::current_exe().map_err(|error| {
+        CliError::failed(format!(
+            "cannot determine the path of this program: {error}"
+        ))
+    })?;
     let project = project::read(&root).map_err(CliError::internal)?;
     let planned = plan::plan(&project, &UnitSelection::default())?;
     let terms = AttemptOptions {
@@ -123,14 +148,22 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         step_budget: project.settings.work_units.step_budget,
         run_budget_usd: None,
         silence_after: *config.ingest.silence_after,
-        agent: AgentOptions { partial_messages: true, ..AgentOptions::default() },
+        agent: AgentOptions {
+            partial_messages: true,
+            ..AgentOptions::default()
+        },
         rule: FailureRule::Strict,
         checks: config.ingest.checks(),
     };
     let slots = project.settings.work_units.max_concurrency;
-    let agent = Arc::new(ScriptedClaude { exe, script, speed: args.speed });
+    let agent = Arc::new(ScriptedClaude {
+        exe,
+        script,
+        speed: args.speed,
+    });
     // The `--keep` directory may be inside any repository.
-    let prepared = PreparedProject::with_private_repository(&project, &planned, &exit::print_warning)?;
+    let prepared =
+        PreparedProject::with_private_repository(&project, &planned, &exit::print_warning)?;
     let order = Launch {
         project,
         planned,
@@ -148,13 +181,22 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         reconcile: None,
         review: args.review.then(ReviewOptions::default),
     };
-    let outcome = launch::launch(global, &config, order, record_location(args), Vec::new(), None)?;
+    let outcome = launch::launch(
+        global,
+        &config,
+        order,
+        record_location(args),
+        Vec::new(),
+        None,
+    )?;
     Ok(demo_exit(&outcome))
 }
 
 fn record_location(args: &DemoArgs) -> TapeLocation {
     match &args.keep {
-        Some(keep) => TapeLocation::InProject { flag: Some(keep.clone()) },
+        Some(keep) => TapeLocation::InProject {
+            flag: Some(keep.clone()),
+        },
         None => TapeLocation::Temporary,
     }
 }
@@ -162,7 +204,11 @@ fn record_location(args: &DemoArgs) -> TapeLocation {
 /// The exit code of the demo. A signal is the user's request and keeps its code. Units that fail on purpose do not
 /// count as failures; stopped units do.
 fn demo_exit(outcome: &RunResult) -> Exit {
-    let as_scripted = outcome.summary.unfinished.iter().all(|unit| EXPECTED_FAILURES.contains(&unit.as_str()));
+    let as_scripted = outcome
+        .summary
+        .unfinished
+        .iter()
+        .all(|unit| EXPECTED_FAILURES.contains(&unit.as_str()));
     match outcome.exit {
         Exit::UnitFailed if as_scripted => Exit::Ok,
         exit => exit,
@@ -176,15 +222,16 @@ fn prepare_keep_dir(keep: &Path) -> Result<PathBuf, CliError> {
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     };
     if !is_free {
-        return Err(
-            CliError::usage(format!("{} is not empty", keep.display())).with_help("name a new directory for the demo")
-        );
+        return Err(CliError::usage(format!("{} is not empty", keep.display()))
+            .with_help("name a new directory for the demo"));
     }
     std::path::absolute(keep).map_err(|error| write_failure(&error))
 }
 
 fn write(root: &Path) -> io::Result<()> {
-    FILES.iter().try_for_each(|(path, text)| write_file(&root.join(path), text))
+    FILES
+        .iter()
+        .try_for_each(|(path, text)| write_file(&root.join(path), text))
 }
 
 fn write_file(path: &Path, text: &str) -> io::Result<()> {
@@ -195,7 +242,9 @@ fn write_file(path: &Path, text: &str) -> io::Result<()> {
 }
 
 fn write_failure(error: &io::Error) -> CliError {
-    CliError::failed("cannot write the demo project").with_cause(error).with_help("name another directory with --keep")
+    CliError::failed("cannot write the demo project")
+        .with_cause(error)
+        .with_help("name another directory with --keep")
 }
 
 #[cfg(test)]
@@ -212,7 +261,10 @@ mod tests {
             demo_exit(&RunResult { exit, summary })
         };
         assert_eq!(ended(Exit::UnitFailed, EXPECTED_FAILURES), Exit::Ok);
-        assert_eq!(ended(Exit::UnitFailed, &["docs-bean-contracts", "dbt-all"]), Exit::UnitFailed);
+        assert_eq!(
+            ended(Exit::UnitFailed, &["docs-bean-contracts", "dbt-all"]),
+            Exit::UnitFailed
+        );
         assert_eq!(ended(Exit::Signal(2), EXPECTED_FAILURES), Exit::Signal(2));
     }
 
@@ -224,7 +276,13 @@ mod tests {
                 if path.is_dir() {
                     collect(&path, root, found);
                 } else {
-                    found.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned());
+                    found.push(
+                        path.strip_prefix(root)
+                            .unwrap()
+                            .to_str()
+                            .unwrap()
+                            .to_owned(),
+                    );
                 }
             }
         }
@@ -232,6 +290,12 @@ mod tests {
         let mut found = Vec::new();
         collect(&root, &root, &mut found);
         found.sort();
-        assert_eq!(found, FILES.iter().map(|(path, _)| (*path).to_owned()).collect::<Vec<_>>());
+        assert_eq!(
+            found,
+            FILES
+                .iter()
+                .map(|(path, _)| (*path).to_owned())
+                .collect::<Vec<_>>()
+        );
     }
 }

@@ -28,9 +28,13 @@ pub(crate) fn diff(global: &GlobalArgs, args: &DiffArgs) -> Result<Exit, CliErro
     let text = match global.ui {
         Ui::Json => render_json(&before, &after, &diff),
         Ui::None => String::new(),
-        Ui::Auto | Ui::Tui | Ui::Lines => {
-            render_text(&before, &after, &diff, args.all, output::max_width(MAX_NAME_WIDTH))
-        }
+        Ui::Auto | Ui::Tui | Ui::Lines => render_text(
+            &before,
+            &after,
+            &diff,
+            args.all,
+            output::max_width(MAX_NAME_WIDTH),
+        ),
     };
     let mut out = output::stdout_for(global.ui);
     out.write_all(text.as_bytes())
@@ -40,15 +44,22 @@ pub(crate) fn diff(global: &GlobalArgs, args: &DiffArgs) -> Result<Exit, CliErro
 }
 
 /// Returns an error if both sides are the newest run because the user named only one.
-fn same_run_failure(global: &GlobalArgs, before: &RunReport, after: &RunReport) -> Result<Option<CliError>, CliError> {
+fn same_run_failure(
+    global: &GlobalArgs,
+    before: &RunReport,
+    after: &RunReport,
+) -> Result<Option<CliError>, CliError> {
     let run = |report: &RunReport| report.origin.header.as_ref().map(|header| header.run);
-    let Some(run) = run(after).filter(|after| run(before) == Some(*after)) else { return Ok(None) };
+    let Some(run) = run(after).filter(|after| run(before) == Some(*after)) else {
+        return Ok(None);
+    };
     let run = run.short();
     Ok(Some(match runs::resolve_store(global)?.list()?.len() {
-        1 => CliError::not_found(format!("there is only one run, {run}, and no other run to compare it with"))
-            .with_help("name a file as the second"),
-        _ => {
-            CliError::usage(format!("run {run} is the newest one")).with_help("name an earlier run to compare it with")
-        }
+        1 => CliError::not_found(format!(
+            "there is only one run, {run}, and no other run to compare it with"
+        ))
+        .with_help("name a file as the second"),
+        _ => CliError::usage(format!("run {run} is the newest one"))
+            .with_help("name an earlier run to compare it with"),
     }))
 }

@@ -20,7 +20,9 @@ use crate::{
         AgentProgram,
         claude::{
             agent_env::{self, AgentEnvironment},
-            availability::{self, AvailabilityReport, ClaudeInvocation, Installation, LoginStatus, ProbeResult},
+            availability::{
+                self, AvailabilityReport, ClaudeInvocation, Installation, LoginStatus, ProbeResult,
+            },
             managed_settings,
             version::{self, ClaudeVersion},
         },
@@ -67,15 +69,27 @@ struct DoctorFinding {
 
 impl DoctorFinding {
     fn ok(check: DoctorCheck, text: impl Into<String>) -> Self {
-        Self { check, result: CheckResult::Ok, text: text.into() }
+        Self {
+            check,
+            result: CheckResult::Ok,
+            text: text.into(),
+        }
     }
 
     fn note(check: DoctorCheck, text: impl Into<String>) -> Self {
-        Self { check, result: CheckResult::Note, text: text.into() }
+        Self {
+            check,
+            result: CheckResult::Note,
+            text: text.into(),
+        }
     }
 
     fn fail(check: DoctorCheck, text: impl Into<String>) -> Self {
-        Self { check, result: CheckResult::Fail, text: text.into() }
+        Self {
+            check,
+            result: CheckResult::Fail,
+            text: text.into(),
+        }
     }
 
     fn write(&self, json: bool, out: &mut impl io::Write) -> io::Result<()> {
@@ -86,7 +100,13 @@ impl DoctorFinding {
                 #[serde(flatten)]
                 finding: &'a DoctorFinding,
             }
-            serde_json::to_writer(&mut *out, &DoctorFindingLine { v: 1, finding: self })?;
+            serde_json::to_writer(
+                &mut *out,
+                &DoctorFindingLine {
+                    v: 1,
+                    finding: self,
+                },
+            )?;
             return writeln!(out);
         }
         let mark = match self.result {
@@ -110,14 +130,31 @@ pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, Cli
     let pass = config.claude.pass_env.value.clone();
     let environment = environment(&pass);
     findings.extend(environment_findings(&environment));
-    findings.extend(program_path::skipped_entries().map(|text| DoctorFinding::note(DoctorCheck::Environment, text)));
+    findings.extend(
+        program_path::skipped_entries()
+            .map(|text| DoctorFinding::note(DoctorCheck::Environment, text)),
+    );
     match launch::find_claude(global) {
         Err(failure) => findings.push(DoctorFinding::fail(DoctorCheck::Program, failure.to_line())),
         Ok(exe) => {
-            findings.push(DoctorFinding::ok(DoctorCheck::Program, format!("claude is {}", exe.display())));
-            let asked = claude_invocation(AgentProgram { exe, prefix: Vec::new() }, environment)?;
+            findings.push(DoctorFinding::ok(
+                DoctorCheck::Program,
+                format!("claude is {}", exe.display()),
+            ));
+            let asked = claude_invocation(
+                AgentProgram {
+                    exe,
+                    prefix: Vec::new(),
+                },
+                environment,
+            )?;
             let runtime = runtime(1)?;
-            runtime.block_on(check_claude(&asked, args.probe, model.as_deref(), &mut findings));
+            runtime.block_on(check_claude(
+                &asked,
+                args.probe,
+                model.as_deref(),
+                &mut findings,
+            ));
         }
     }
     args.nats.warning().iter().for_each(exit::print_warning);
@@ -127,10 +164,14 @@ pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, Cli
     let ui = playback_output::resolve_ui(global.ui);
     let mut out = output::stdout_for(ui);
     if ui != Ui::None {
-        let written = findings.iter().try_for_each(|finding| finding.write(ui == Ui::Json, &mut out));
+        let written = findings
+            .iter()
+            .try_for_each(|finding| finding.write(ui == Ui::Json, &mut out));
         written.map_err(|error| playback_output::stdout_failed(&error))?;
     }
-    let failed = findings.iter().any(|finding| finding.result == CheckResult::Fail);
+    let failed = findings
+        .iter()
+        .any(|finding| finding.result == CheckResult::Fail);
     Ok(if failed { Exit::Setup } else { Exit::Ok })
 }
 
@@ -138,12 +179,21 @@ pub(crate) fn doctor(global: &GlobalArgs, args: &DoctorArgs) -> Result<Exit, Cli
 async fn check_workers(args: &DoctorArgs, findings: &mut Vec<DoctorFinding>) {
     for worker in &args.worker {
         findings.push(match worker.probe().await {
-            Ok(WorkerJoin { agent_release, slots, account, .. }) => {
+            Ok(WorkerJoin {
+                agent_release,
+                slots,
+                account,
+                ..
+            }) => {
                 let slots = pluralize(slots as usize, "slot");
-                let text = format!("worker {worker}: {slots}, claude {agent_release}, account {account}");
+                let text =
+                    format!("worker {worker}: {slots}, claude {agent_release}, account {account}");
                 DoctorFinding::ok(DoctorCheck::Worker, text)
             }
-            Err(problem) => DoctorFinding::fail(DoctorCheck::Worker, format!("worker {worker}: {}", problem.to_line())),
+            Err(problem) => DoctorFinding::fail(
+                DoctorCheck::Worker,
+                format!("worker {worker}: {}", problem.to_line()),
+            ),
         });
     }
     if let Some(server) = args.nats.server() {
@@ -174,20 +224,30 @@ pub(crate) fn preflight(
     model: Option<&str>,
 ) -> Result<AvailabilityReport, CliError> {
     let setup = |problem: Problem| CliError::from_error(Exit::Setup, &problem);
-    let asked = claude_invocation(AgentProgram { exe: exe.to_owned(), prefix: Vec::new() }, environment(pass))?;
+    let asked = claude_invocation(
+        AgentProgram {
+            exe: exe.to_owned(),
+            prefix: Vec::new(),
+        },
+        environment(pass),
+    )?;
     let runtime = runtime(1)?;
     let report = runtime.block_on(availability::check_availability(&asked));
     accept_release(&asked, &report.installation)?;
     if matches!(report.installation, Installation::Version(_))
-        && let Some(problem) =
-            managed_settings::managed_settings_problem(Path::new(managed_settings::MANAGED_SETTINGS_DIR))
+        && let Some(problem) = managed_settings::managed_settings_problem(Path::new(
+            managed_settings::MANAGED_SETTINGS_DIR,
+        ))
     {
         return Err(setup(problem));
     }
     if let Some(problem) = report.login.problem() {
         return Err(setup(problem));
     }
-    if probe && let ProbeResult::Unusable { cause, problem } = runtime.block_on(availability::probe(&asked, model)) {
+    if probe
+        && let ProbeResult::Unusable { cause, problem } =
+            runtime.block_on(availability::probe(&asked, model))
+    {
         return Err(CliError::from_error(Exit::from_cause(&cause), &problem));
     }
     Ok(report)
@@ -198,8 +258,17 @@ pub(crate) fn preflight(
 ///
 /// # Errors
 /// If it is not met, with the remedy.
-pub(crate) fn check_release(exe: &Path, environment: AgentEnvironment) -> Result<Option<ClaudeVersion>, CliError> {
-    let asked = claude_invocation(AgentProgram { exe: exe.to_owned(), prefix: Vec::new() }, environment)?;
+pub(crate) fn check_release(
+    exe: &Path,
+    environment: AgentEnvironment,
+) -> Result<Option<ClaudeVersion>, CliError> {
+    let asked = claude_invocation(
+        AgentProgram {
+            exe: exe.to_owned(),
+            prefix: Vec::new(),
+        },
+        environment,
+    )?;
     let installed = runtime(1)?.block_on(availability::check_installation(&asked));
     accept_release(&asked, &installed)?;
     Ok(match installed {
@@ -211,15 +280,19 @@ pub(crate) fn check_release(exe: &Path, environment: AgentEnvironment) -> Result
 fn accept_release(asked: &ClaudeInvocation, installed: &Installation) -> Result<(), CliError> {
     let setup = |problem: &Problem| Err(CliError::from_error(Exit::Setup, problem));
     match installed {
-        Installation::Version(version) => match (version.support(), version.support().problem(*version)) {
-            (version::ReleaseSupport::Unsupported, Some(problem)) => return setup(&problem),
-            // Only `doctor` mentions a release that is newer than the tested ones.
-            (version::ReleaseSupport::Untested, _) => {}
-            (_, problem) => problem.iter().for_each(exit::print_warning),
-        },
+        Installation::Version(version) => {
+            match (version.support(), version.support().problem(*version)) {
+                (version::ReleaseSupport::Unsupported, Some(problem)) => return setup(&problem),
+                // Only `doctor` mentions a release that is newer than the tested ones.
+                (version::ReleaseSupport::Untested, _) => {}
+                (_, problem) => problem.iter().for_each(exit::print_warning),
+            }
+        }
         Installation::Scripted => {}
         Installation::NotStarted(problem) => return setup(problem),
-        Installation::UnknownVersion(version_text) => return setup(&unrecognized_version(asked, version_text)),
+        Installation::UnknownVersion(version_text) => {
+            return setup(&unrecognized_version(asked, version_text));
+        }
     }
     Ok(())
 }
@@ -229,15 +302,27 @@ fn environment(pass: &[String]) -> AgentEnvironment {
     agent_env::unit_environment(std::env::vars_os(), pass, &std::env::temp_dir())
 }
 
-fn claude_invocation(program: AgentProgram, environment: AgentEnvironment) -> Result<ClaudeInvocation, CliError> {
+fn claude_invocation(
+    program: AgentProgram,
+    environment: AgentEnvironment,
+) -> Result<ClaudeInvocation, CliError> {
     let cwd = std::env::current_dir().map_err(CliError::internal)?;
-    Ok(ClaudeInvocation { program, cwd, env: environment.vars })
+    Ok(ClaudeInvocation {
+        program,
+        cwd,
+        env: environment.vars,
+    })
 }
 
 /// Lists names only: values may be secrets.
 fn environment_findings(environment: &AgentEnvironment) -> Vec<DoctorFinding> {
-    let list =
-        |names: &[String]| names.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
+    let list = |names: &[String]| {
+        names
+            .iter()
+            .map(|name| name.escape_debug().to_string())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let passed = match &environment.passed[..] {
         [] => String::new(),
         passed => format!("; by claude.pass_env {}", list(passed)),
@@ -251,58 +336,95 @@ fn environment_findings(environment: &AgentEnvironment) -> Vec<DoctorFinding> {
     let mut findings = vec![DoctorFinding::ok(DoctorCheck::Environment, gets)];
     if !environment.stripped.is_empty() {
         let withheld = list(&environment.stripped);
-        let text = format!("withheld from agents of units: {withheld}; name what they need in claude.pass_env");
+        let text = format!(
+            "withheld from agents of units: {withheld}; name what they need in claude.pass_env"
+        );
         findings.push(DoctorFinding::note(DoctorCheck::Environment, text));
     }
     findings
 }
 
-async fn check_claude(asked: &ClaudeInvocation, probe: bool, model: Option<&str>, findings: &mut Vec<DoctorFinding>) {
+async fn check_claude(
+    asked: &ClaudeInvocation,
+    probe: bool,
+    model: Option<&str>,
+    findings: &mut Vec<DoctorFinding>,
+) {
     let report = availability::check_availability(asked).await;
     match &report.installation {
         Installation::Version(version) => {
             let standing = version.support();
-            let text = standing
-                .problem(*version)
-                .map_or_else(|| format!("Claude Code {version} is a tested release"), |problem| problem.to_line());
+            let text = standing.problem(*version).map_or_else(
+                || format!("Claude Code {version} is a tested release"),
+                |problem| problem.to_line(),
+            );
             let refused = standing == version::ReleaseSupport::Unsupported;
-            let finding = if refused { DoctorFinding::fail } else { DoctorFinding::ok };
+            let finding = if refused {
+                DoctorFinding::fail
+            } else {
+                DoctorFinding::ok
+            };
             findings.push(finding(DoctorCheck::Release, text));
-            let managed = managed_settings::managed_settings_problem(Path::new(managed_settings::MANAGED_SETTINGS_DIR));
-            findings.extend(managed.map(|problem| DoctorFinding::fail(DoctorCheck::Environment, problem.to_line())));
+            let managed = managed_settings::managed_settings_problem(Path::new(
+                managed_settings::MANAGED_SETTINGS_DIR,
+            ));
+            findings.extend(
+                managed.map(|problem| {
+                    DoctorFinding::fail(DoctorCheck::Environment, problem.to_line())
+                }),
+            );
         }
-        Installation::Scripted => {
-            findings.push(DoctorFinding::note(DoctorCheck::Release, "claude is played by a script"))
-        }
+        Installation::Scripted => findings.push(DoctorFinding::note(
+            DoctorCheck::Release,
+            "claude is played by a script",
+        )),
         Installation::NotStarted(problem) => {
             findings.push(DoctorFinding::fail(DoctorCheck::Release, problem.to_line()))
         }
-        Installation::UnknownVersion(version_text) => findings
-            .push(DoctorFinding::fail(DoctorCheck::Release, unrecognized_version(asked, version_text).to_line())),
+        Installation::UnknownVersion(version_text) => findings.push(DoctorFinding::fail(
+            DoctorCheck::Release,
+            unrecognized_version(asked, version_text).to_line(),
+        )),
     }
     match &report.login {
         LoginStatus::LoggedIn { method, detail, .. } => {
-            let detail = detail.as_deref().map(|detail| format!(" ({detail})")).unwrap_or_default();
-            let text = format!("logged in by {method}{detail}; only --probe checks whether it still works");
+            let detail = detail
+                .as_deref()
+                .map(|detail| format!(" ({detail})"))
+                .unwrap_or_default();
+            let text = format!(
+                "logged in by {method}{detail}; only --probe checks whether it still works"
+            );
             findings.push(DoctorFinding::ok(DoctorCheck::Login, text));
         }
-        login => {
-            findings.extend(login.problem().map(|problem| DoctorFinding::fail(DoctorCheck::Login, problem.to_line())))
-        }
+        login => findings.extend(
+            login
+                .problem()
+                .map(|problem| DoctorFinding::fail(DoctorCheck::Login, problem.to_line())),
+        ),
     }
     if probe {
         findings.push(match availability::probe(asked, model).await {
-            ProbeResult::Usable => DoctorFinding::ok(DoctorCheck::Request, "a one-turn request was answered"),
-            ProbeResult::Unusable { problem, .. } => DoctorFinding::fail(DoctorCheck::Request, problem.to_line()),
+            ProbeResult::Usable => {
+                DoctorFinding::ok(DoctorCheck::Request, "a one-turn request was answered")
+            }
+            ProbeResult::Unusable { problem, .. } => {
+                DoctorFinding::fail(DoctorCheck::Request, problem.to_line())
+            }
         });
     }
 }
 
 /// The error for a program that is not Claude Code.
 fn unrecognized_version(asked: &ClaudeInvocation, output: &str) -> Problem {
-    let (exe, output) = (asked.program.exe.display(), if output.is_empty() { "nothing" } else { output });
-    Problem::new(format!("{exe} --version printed no release of Claude Code: {output}"))
-        .with_help("name another program with --claude-bin")
+    let (exe, output) = (
+        asked.program.exe.display(),
+        if output.is_empty() { "nothing" } else { output },
+    );
+    Problem::new(format!(
+        "{exe} --version printed no release of Claude Code: {output}"
+    ))
+    .with_help("name another program with --claude-bin")
 }
 
 fn check_git() -> DoctorFinding {

@@ -76,15 +76,23 @@ pub(crate) struct EngineProcess {
 ///
 /// # Errors
 /// If it cannot be started, or breaks off.
-pub(crate) fn start(global: &GlobalArgs, texts: Option<&TextInputs>) -> Result<EngineStart, CliError> {
-    let failed =
-        |error: &dyn std::fmt::Display| CliError::failed("cannot start the engine of the run").with_cause(error);
+pub(crate) fn start(
+    global: &GlobalArgs,
+    texts: Option<&TextInputs>,
+) -> Result<EngineStart, CliError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        CliError::failed("cannot start the engine of the run").with_cause(error)
+    };
     let exe = std::env::current_exe().map_err(|error| failed(&error))?;
     let mut command = Command::new(exe);
     command.arg(ENGINE_FLAG).args(&global.words);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| failed(&error))?;
-    let (Some(mut stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    let (Some(mut stdin), Some(stdout), Some(stderr)) =
+        (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
         return Err(failed(&"it has no pipes"));
     };
@@ -97,27 +105,41 @@ pub(crate) fn start(global: &GlobalArgs, texts: Option<&TextInputs>) -> Result<E
     // An engine that has ended cannot read; it has printed why.
     let _ = writeln!(stdin, "{input}");
     let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line).map_err(|error| failed(&error))?;
+    BufReader::new(stdout)
+        .read_line(&mut line)
+        .map_err(|error| failed(&error))?;
     // Child processes of the engine may still hold its stderr.
     let _ = is_forwarded.recv_timeout(MESSAGES_TIMEOUT);
     if line.is_empty() {
         drop(stdin);
         let status = child.wait().map_err(|error| failed(&error))?;
-        return exit_of(status).map(EngineStart::Ended).ok_or_else(|| failed(&format!("it ended with {status}")));
+        return exit_of(status)
+            .map(EngineStart::Ended)
+            .ok_or_else(|| failed(&format!("it ended with {status}")));
     }
     let record = serde_json::from_str(&line).map_err(|error| failed(&error))?;
-    Ok(EngineStart::Launched(Box::new(EngineProcess { record, child, stdin: Some(stdin) })))
+    Ok(EngineStart::Launched(Box::new(EngineProcess {
+        record,
+        child,
+        stdin: Some(stdin),
+    })))
 }
 
 fn exit_of(status: ExitStatus) -> Option<Exit> {
-    status.code().and_then(|code| u8::try_from(code).ok()).and_then(Exit::from_code)
+    status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .and_then(Exit::from_code)
 }
 
 /// Copies the messages of the engine to stderr, line by line.
 fn forward_messages(from: impl io::Read) {
     let mut lines = BufReader::new(from);
     let mut line = Vec::new();
-    while lines.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+    while lines
+        .read_until(b'\n', &mut line)
+        .is_ok_and(|length| length > 0)
+    {
         output::print_stderr(String::from_utf8_lossy(&line).trim_end_matches('\n'));
         line.clear();
     }
@@ -175,14 +197,20 @@ pub(crate) fn begin() -> Result<(), CliError> {
     std::thread::spawn(move || {
         let mut stdin = io::stdin().lock();
         let mut line = String::new();
-        let is_input_read = io::Read::by_ref(&mut stdin).take(MAX_TEXTS_BYTES).read_line(&mut line).is_ok();
+        let is_input_read = io::Read::by_ref(&mut stdin)
+            .take(MAX_TEXTS_BYTES)
+            .read_line(&mut line)
+            .is_ok();
         if let (true, Ok(texts)) = (is_input_read, serde_json::from_str(&line)) {
             // Only commands with texts receive them.
             let _ = send_texts.send(texts);
         }
         drop(send_texts);
         let mut received = Vec::new();
-        let is_read = stdin.take(MAX_CONFIRMATION_BYTES).read_to_end(&mut received).is_ok();
+        let is_read = stdin
+            .take(MAX_CONFIRMATION_BYTES)
+            .read_to_end(&mut received)
+            .is_ok();
         let is_confirmed = is_read && received == CONFIRMATION;
         if !is_confirmed && !IS_RECORDED.load(Ordering::SeqCst) {
             std::process::exit(Exit::Signal(SIGINT).code().into());
@@ -203,15 +231,24 @@ pub(crate) fn begin_run() {
 ///
 /// # Errors
 /// If clients cannot connect, or the log cannot be created.
-pub(crate) fn hand_over(run: &LiveRun, notices: &[String]) -> Result<impl Future<Output = bool> + use<>, CliError> {
+pub(crate) fn hand_over(
+    run: &LiveRun,
+    notices: &[String],
+) -> Result<impl Future<Output = bool> + use<>, CliError> {
     let failed = |error: &dyn std::fmt::Display| {
-        CliError::failed("cannot start the engine of the run").with_cause(error).with_help("use --ui lines")
+        CliError::failed("cannot start the engine of the run")
+            .with_cause(error)
+            .with_help("use --ui lines")
     };
     let socket = run.socket.as_ref().map_err(|error| {
-        failed(error).with_help("set XDG_RUNTIME_DIR to a short path of a private directory, or use --ui lines")
+        failed(error).with_help(
+            "set XDG_RUNTIME_DIR to a short path of a private directory, or use --ui lines",
+        )
     })?;
     let dir = run.tape.parent().unwrap_or(Path::new("/"));
-    let log = ScopedDir::open(dir).and_then(|dir| dir.create_new(LOG_FILE)).map_err(|error| failed(&error))?;
+    let log = ScopedDir::open(dir)
+        .and_then(|dir| dir.create_new(LOG_FILE))
+        .map_err(|error| failed(&error))?;
     let record = LaunchRecord {
         run: run.id.to_string(),
         pid: std::process::id(),
@@ -221,7 +258,11 @@ pub(crate) fn hand_over(run: &LiveRun, notices: &[String]) -> Result<impl Future
         notices: notices.to_vec(),
     };
     let line = serde_json::to_string(&record).map_err(|error| failed(&error))?;
-    let null = File::options().read(true).write(true).open("/dev/null").map_err(|error| failed(&error))?;
+    let null = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+        .map_err(|error| failed(&error))?;
     let redirect = || -> io::Result<()> {
         unistd::dup2_stderr(&log)?;
         let mut stdout = output::raw_stdout();
@@ -231,7 +272,10 @@ pub(crate) fn hand_over(run: &LiveRun, notices: &[String]) -> Result<impl Future
         Ok(())
     };
     redirect().map_err(|error| failed(&error))?;
-    let confirmed = CONFIRMED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let confirmed = CONFIRMED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
     Ok(async move {
         match confirmed {
             Some(confirmed) => confirmed.await.unwrap_or(false),

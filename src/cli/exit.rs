@@ -6,7 +6,8 @@ use super::output;
 use crate::{
     diagnostic::{Diagnostic, Problem},
     engine::{
-        launch::LaunchError, prepare::ProjectPreparationError, recorded_tapes::OpenTapeError, resume::ResumeError,
+        launch::LaunchError, prepare::ProjectPreparationError, recorded_tapes::OpenTapeError,
+        resume::ResumeError,
     },
     ingest::{lock::ProjectLockError, plan::PlanError, project::ProjectError},
     replay::OpenError,
@@ -48,7 +49,9 @@ impl Exit {
     /// The exit for a `cause` that prevents any use of Claude Code.
     pub fn from_cause(cause: &VerdictCause) -> Self {
         match cause {
-            VerdictCause::UsageLimit { .. } | VerdictCause::RateLimited | VerdictCause::Transient => Self::Limit,
+            VerdictCause::UsageLimit { .. }
+            | VerdictCause::RateLimited
+            | VerdictCause::Transient => Self::Limit,
             VerdictCause::Model => Self::Usage,
             _ => Self::Setup,
         }
@@ -67,8 +70,14 @@ impl Exit {
             Self::ReviewOpen,
             Self::GateFailed,
         ];
-        let signal = code.checked_sub(128).filter(|number| *number > 0).map(Self::Signal);
-        known.into_iter().find(|exit| exit.code() == code).or(signal)
+        let signal = code
+            .checked_sub(128)
+            .filter(|number| *number > 0)
+            .map(Self::Signal);
+        known
+            .into_iter()
+            .find(|exit| exit.code() == code)
+            .or(signal)
     }
 
     pub fn code(self) -> u8 {
@@ -107,7 +116,13 @@ pub(crate) struct CliError {
 
 impl CliError {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), causes: Vec::new(), location: None, help: None }
+        Self {
+            exit,
+            message: message.into(),
+            causes: Vec::new(),
+            location: None,
+            help: None,
+        }
     }
 
     /// Invalid usage or configuration.
@@ -132,18 +147,25 @@ impl CliError {
 
     /// An error of another layer, with its help.
     pub(crate) fn from_error(exit: Exit, error: &impl Diagnostic) -> Self {
-        Self { help: error.help(), ..Self::new(exit, error.to_string()) }
+        Self {
+            help: error.help(),
+            ..Self::new(exit, error.to_string())
+        }
     }
 
     /// Puts `message` in front; the previous message becomes its cause.
     pub(crate) fn context(mut self, message: impl Into<String>) -> Self {
-        self.causes.insert(0, std::mem::replace(&mut self.message, message.into()));
+        self.causes
+            .insert(0, std::mem::replace(&mut self.message, message.into()));
         self
     }
 
     /// Puts the beginning of a sentence in front of the message.
     pub(crate) fn prefixed(self, beginning: &str) -> Self {
-        Self { message: format!("{beginning}{}", self.message), ..self }
+        Self {
+            message: format!("{beginning}{}", self.message),
+            ..self
+        }
     }
 
     /// Adds the cause of the last cause, or of the message.
@@ -153,20 +175,30 @@ impl CliError {
     }
 
     pub(crate) fn with_location(self, location: impl fmt::Display) -> Self {
-        Self { location: Some(location.to_string()), ..self }
+        Self {
+            location: Some(location.to_string()),
+            ..self
+        }
     }
 
     /// How to fix it, as an imperative clause without a full stop.
     pub(crate) fn with_help(self, help: impl Into<String>) -> Self {
-        Self { help: Some(help.into()), ..self }
+        Self {
+            help: Some(help.into()),
+            ..self
+        }
     }
 }
 
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        self.causes.iter().try_for_each(|cause| write!(f, ": {cause}"))?;
-        self.location.iter().try_for_each(|location| write!(f, " ({location})"))
+        self.causes
+            .iter()
+            .try_for_each(|cause| write!(f, ": {cause}"))?;
+        self.location
+            .iter()
+            .try_for_each(|location| write!(f, " ({location})"))
     }
 }
 
@@ -237,7 +269,11 @@ impl ExitError for OpenTapeError {
 
 impl ExitError for PlanError {
     fn exit(&self) -> Exit {
-        if self.is_not_found() { Exit::NotFound } else { Exit::Usage }
+        if self.is_not_found() {
+            Exit::NotFound
+        } else {
+            Exit::Usage
+        }
     }
 }
 
@@ -255,9 +291,10 @@ impl ExitError for ResumeError {
             Self::Plan(error) => error.exit(),
             Self::Tape(error) => error.exit(),
             Self::NoRun | Self::NoUnitsLeft(_) | Self::FailedUnitsGone { .. } => Exit::NotFound,
-            Self::Running { .. } | Self::NotResumable(_) | Self::Continued { .. } | Self::RunAsConnection(_) => {
-                Exit::Usage
-            }
+            Self::Running { .. }
+            | Self::NotResumable(_)
+            | Self::Continued { .. }
+            | Self::RunAsConnection(_) => Exit::Usage,
         }
     }
 }
@@ -287,7 +324,11 @@ pub(crate) fn print_warning(warning: &impl Diagnostic) {
 
 /// Prints each warning to stderr.
 pub(crate) fn print_warnings<T: Clone + Into<Problem>>(warnings: &[T]) {
-    warnings.iter().cloned().map(T::into).for_each(|warning| print_warning(&warning));
+    warnings
+        .iter()
+        .cloned()
+        .map(T::into)
+        .for_each(|warning| print_warning(&warning));
 }
 
 /// The text of every error and warning on stderr.
@@ -302,9 +343,16 @@ mod tests {
 
     #[test]
     fn error_shows_causes_location_and_help() {
-        let error = CliError::usage("no such file").context("cannot read `a`").with_cause("it was moved");
-        assert_eq!(render("error", &error), "error: cannot read `a`: no such file: it was moved");
-        let error = error.with_location("config.toml line 2").with_help("name another file");
+        let error = CliError::usage("no such file")
+            .context("cannot read `a`")
+            .with_cause("it was moved");
+        assert_eq!(
+            render("error", &error),
+            "error: cannot read `a`: no such file: it was moved"
+        );
+        let error = error
+            .with_location("config.toml line 2")
+            .with_help("name another file");
         assert_eq!(
             render("error", &error),
             "error: cannot read `a`: no such file: it was moved (config.toml line 2)\nhelp: name another file"

@@ -44,13 +44,17 @@ pub(crate) fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, Cli
         None if args.endpoint.is_some() => {
             let endpoint = args.endpoint.as_deref().unwrap_or_default();
             let count = otel::send(global, args, endpoint, &mut redactor)?;
-            playback_output::print_stderr(&format!("ingestdeck: {} sent", pluralize(count, "span")));
+            playback_output::print_stderr(&format!(
+                "ingestdeck: {} sent",
+                pluralize(count, "span")
+            ));
         }
         Some(path) => {
             // Fail before the output file is changed.
             runs::resolve_tape(global, &args.run)?;
             let failed = |error: io::Error| cannot_write(path, &error);
-            let mut out = BufWriter::new(out_file::create(path, project.as_deref()).map_err(failed)?);
+            let mut out =
+                BufWriter::new(out_file::create(path, project.as_deref()).map_err(failed)?);
             write(global, args, &mut redactor, &mut out, &failed)?;
             out.flush().map_err(failed)?;
         }
@@ -61,7 +65,10 @@ pub(crate) fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, Cli
             out.flush().map_err(failed)?;
         }
     }
-    let (values, were) = (pluralize(redactor.masked, "value"), if redactor.masked == 1 { "was" } else { "were" });
+    let (values, were) = (
+        pluralize(redactor.masked, "value"),
+        if redactor.masked == 1 { "was" } else { "were" },
+    );
     playback_output::print_stderr(&format!(
         "ingestdeck: {values} of known kinds {were} masked; other secrets may remain, so review it before you share it"
     ));
@@ -70,7 +77,8 @@ pub(crate) fn export(global: &GlobalArgs, args: &ExportArgs) -> Result<Exit, Cli
 
 /// The error for a file of `--out` that cannot be written.
 pub(super) fn cannot_write(path: &Path, error: &io::Error) -> CliError {
-    CliError::failed(format!("cannot write {}: {error}", path.display())).with_help("name another file with --out")
+    CliError::failed(format!("cannot write {}: {error}", path.display()))
+        .with_help("name another file with --out")
 }
 
 fn write(
@@ -84,7 +92,9 @@ fn write(
         ExportFormat::Tape => {
             // Not byte for byte: a terminal that shows the file later would interpret characters of an agent.
             for_each_redacted_line(global, &args.run, redactor, &mut |line| {
-                out.write_all(&output::escape_hidden(line)).and_then(|()| out.write_all(b"\n")).map_err(failed)
+                out.write_all(&output::escape_hidden(line))
+                    .and_then(|()| out.write_all(b"\n"))
+                    .map_err(failed)
             })
         }
         ExportFormat::Trace => {
@@ -93,7 +103,9 @@ fn write(
             for_each_redacted_line(global, &args.run, redactor, &mut |line| {
                 let mut traced = Vec::new();
                 match (&mut trace, Header::parse(line), TapeEntry::parse(line)) {
-                    (None, Ok(header), _) => trace = Some(TraceWriter::new(header, TraceLevel::Trace)),
+                    (None, Ok(header), _) => {
+                        trace = Some(TraceWriter::new(header, TraceLevel::Trace))
+                    }
                     (Some(trace), _, Ok(entry)) => trace.write_entry(&entry, &mut traced),
                     _ => {}
                 }
@@ -103,7 +115,8 @@ fn write(
         ExportFormat::Otlp => {
             for request in otel::requests(global, args, redactor)? {
                 let line = format!("{request}\n");
-                out.write_all(&output::escape_json(line.as_bytes())).map_err(failed)?;
+                out.write_all(&output::escape_json(line.as_bytes()))
+                    .map_err(failed)?;
             }
             Ok(())
         }
@@ -111,7 +124,8 @@ fn write(
             let (source, live) = replay::open_record(global, &args.run)?;
             for replay in export::memory_flows(source, live)? {
                 let line = format!("{}\n", redactor.text(&replay.to_string()));
-                out.write_all(&output::escape_json(line.as_bytes())).map_err(failed)?;
+                out.write_all(&output::escape_json(line.as_bytes()))
+                    .map_err(failed)?;
             }
             Ok(())
         }
@@ -126,7 +140,9 @@ fn for_each_redacted_line(
     take: &mut dyn FnMut(&[u8]) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     let (found, tape) = runs::resolve_tape(global, run)?;
-    let failed = |error: io::Error| CliError::failed(format!("cannot read {}: {error}", found.tape.display()));
+    let failed = |error: io::Error| {
+        CliError::failed(format!("cannot read {}: {error}", found.tape.display()))
+    };
     // A growing tape is read up to its current end: both passes must see the same lines.
     let length = tape.metadata().map_err(failed)?.len();
     let open = || {

@@ -35,20 +35,27 @@ pub(super) fn help(args: &HelpArgs) -> Result<Exit, CliError> {
         command = find_subcommand(command, word).ok_or_else(|| unknown_topic(&args.words))?;
     }
     let help = command.render_long_help().to_string();
-    let topics = if args.words.is_empty() { format!("\n{}\n", help_topics()) } else { String::new() };
+    let topics = if args.words.is_empty() {
+        format!("\n{}\n", help_topics())
+    } else {
+        String::new()
+    };
     write_stdout(&format!("{help}{topics}"))
 }
 
 fn find_subcommand<'a>(command: &'a mut Command, name: &str) -> Option<&'a mut Command> {
-    command.find_subcommand_mut(name).filter(|found| !found.is_hide_set())
+    command
+        .find_subcommand_mut(name)
+        .filter(|found| !found.is_hide_set())
 }
 
 fn unknown_topic(words: &[String]) -> CliError {
     let topics: Vec<&str> = PAGES.iter().map(|page| page.topic).collect();
     let word = words.join(" ").escape_debug().to_string();
     let topics = topics.join(", ");
-    CliError::not_found(format!("no command or topic `{word}`"))
-        .with_help(format!("list the commands with `ingestdeck help`; the topics are {topics}"))
+    CliError::not_found(format!("no command or topic `{word}`")).with_help(format!(
+        "list the commands with `ingestdeck help`; the topics are {topics}"
+    ))
 }
 
 fn show_page(text: &str) -> Result<Exit, CliError> {
@@ -58,19 +65,28 @@ fn show_page(text: &str) -> Result<Exit, CliError> {
     let words = ToolPrograms::from_env(|name| std::env::var(name).ok())
         .pager_words()
         .map_err(|problem| CliError::from_error(Exit::Usage, &problem))?;
-    let Some((program, arguments)) = words.split_first() else { return write_stdout(text) };
+    let Some((program, arguments)) = words.split_first() else {
+        return write_stdout(text);
+    };
     let mut pager = Process::new(program);
-    pager.args(arguments).env("PATH", program_path::search_path()).stdin(Stdio::piped());
+    pager
+        .args(arguments)
+        .env("PATH", program_path::search_path())
+        .stdin(Stdio::piped());
     if std::env::var_os("LESS").is_none() {
         // Short pages stay on the terminal after the pager ends.
         pager.env("LESS", "FRX");
     }
-    let Ok(mut child) = pager.spawn() else { return write_stdout(text) };
+    let Ok(mut child) = pager.spawn() else {
+        return write_stdout(text);
+    };
     if let Some(mut stdin) = child.stdin.take() {
         // The user may quit the pager before it has read everything.
         let _ = stdin.write_all(text.as_bytes());
     }
-    child.wait().map_err(|error| CliError::failed(format!("cannot wait for `{program}`: {error}")))?;
+    child
+        .wait()
+        .map_err(|error| CliError::failed(format!("cannot wait for `{program}`: {error}")))?;
     Ok(Exit::Ok)
 }
 

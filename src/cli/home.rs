@@ -24,7 +24,9 @@ use crate::{
     },
     store::{RunStatus, RunStore, db::IndexedRun},
     text::{self, commands::shell_quote, dollars, dollars_of_sum, pluralize},
-    tui::{self, ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession},
+    tui::{
+        self, ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession,
+    },
 };
 
 /// Maximum number of runs and sessions in the list.
@@ -40,7 +42,10 @@ pub(crate) fn is_available(global: &GlobalArgs) -> bool {
 ///
 /// # Errors
 /// If the terminal cannot be used, or a chosen command fails.
-pub(crate) fn home(global: &GlobalArgs, run: fn(&Cli) -> Result<Exit, CliError>) -> Result<Exit, CliError> {
+pub(crate) fn home(
+    global: &GlobalArgs,
+    run: fn(&Cli) -> Result<Exit, CliError>,
+) -> Result<Exit, CliError> {
     browse(global, &|| collect(global), run)
 }
 
@@ -65,10 +70,19 @@ fn browse(
     loop {
         let (content, problems) = collect()?;
         messages.extend(problems);
-        let shown = HomeContent { selected, ..content };
+        let shown = HomeContent {
+            selected,
+            ..content
+        };
         let reason = show(global, shown.clone(), std::mem::take(&mut messages))?;
-        let ExitReason::Chosen(choice) = reason else { return Ok(screen::exit_after(&reason, Exit::Ok)) };
-        selected = shown.lines.iter().position(|line| is_chosen(line, &choice)).unwrap_or_default();
+        let ExitReason::Chosen(choice) = reason else {
+            return Ok(screen::exit_after(&reason, Exit::Ok));
+        };
+        selected = shown
+            .lines
+            .iter()
+            .position(|line| is_chosen(line, &choice))
+            .unwrap_or_default();
         match choice {
             // A record that cannot be shown does not end the program.
             HomeChoice::Replay(_) | HomeChoice::Watch(_) | HomeChoice::Session(_) => {
@@ -83,9 +97,14 @@ fn browse(
             HomeChoice::Resume(_) | HomeChoice::Start | HomeChoice::RunUnits { .. }
                 if runs::find_active(global)?.is_some() =>
             {
-                messages.push("a run of this project is active now; open it, or stop it first".to_owned());
+                messages.push(
+                    "a run of this project is active now; open it, or stop it first".to_owned(),
+                );
             }
-            HomeChoice::Diff(..) | HomeChoice::Resume(_) | HomeChoice::Start | HomeChoice::RunUnits { .. } => {
+            HomeChoice::Diff(..)
+            | HomeChoice::Resume(_)
+            | HomeChoice::Start
+            | HomeChoice::RunUnits { .. } => {
                 return run(&parse(global, &choice)?);
             }
         }
@@ -102,9 +121,18 @@ pub(super) fn start_chosen(
     run: fn(&Cli) -> Result<Exit, CliError>,
 ) -> Result<Exit, CliError> {
     // The feedback was typed for this run.
-    let command: Vec<String> = run_units_args(choice).iter().map(|word| shell_quote(word)).collect();
+    let command: Vec<String> = run_units_args(choice)
+        .iter()
+        .map(|word| shell_quote(word))
+        .collect();
     let keep = |failure: CliError| {
-        if matches!(choice, HomeChoice::RunUnits { feedback: Some(_), .. }) && !matches!(failure.exit, Exit::Signal(_))
+        if matches!(
+            choice,
+            HomeChoice::RunUnits {
+                feedback: Some(_),
+                ..
+            }
+        ) && !matches!(failure.exit, Exit::Signal(_))
         {
             playback_output::print_stderr(&format!(
                 "ingestdeck: the run was not started; try again with: ingestdeck {}",
@@ -124,15 +152,38 @@ pub(super) fn start_chosen(
 
 /// The arguments of the command that runs the chosen units; empty for another choice. A value may begin with a hyphen.
 fn run_units_args(choice: &HomeChoice) -> Vec<String> {
-    let HomeChoice::RunUnits { units, feedback, model, step_budget, review, branch } = choice else {
+    let HomeChoice::RunUnits {
+        units,
+        feedback,
+        model,
+        step_budget,
+        review,
+        branch,
+    } = choice
+    else {
         return Vec::new();
     };
     let turns = step_budget.map(|turns| turns.to_string());
-    let options = [("feedback", feedback), ("model", model), ("step-budget", &turns), ("branch", branch)];
-    let only = units.iter().map(|unit| format!("--only={}", globset::escape(unit)));
-    let given = options.iter().filter_map(|(option, value)| Some(format!("--{option}={}", value.as_ref()?)));
+    let options = [
+        ("feedback", feedback),
+        ("model", model),
+        ("step-budget", &turns),
+        ("branch", branch),
+    ];
+    let only = units
+        .iter()
+        .map(|unit| format!("--only={}", globset::escape(unit)));
+    let given = options
+        .iter()
+        .filter_map(|(option, value)| Some(format!("--{option}={}", value.as_ref()?)));
     let flags = review.then(|| "--review".to_owned());
-    ["run", "--full"].into_iter().map(str::to_owned).chain(only).chain(given).chain(flags).collect()
+    ["run", "--full"]
+        .into_iter()
+        .map(str::to_owned)
+        .chain(only)
+        .chain(given)
+        .chain(flags)
+        .collect()
 }
 
 /// The arguments of the command that does what was chosen, with the options of this call.
@@ -156,9 +207,24 @@ fn parse(global: &GlobalArgs, choice: &HomeChoice) -> Result<Cli, CliError> {
     let parsed = Cli::try_parse_from(std::iter::once("ingestdeck").chain(words.iter().copied()));
     let parsed = parsed.map_err(|error| CliError::usage(error.to_string()))?;
     // The text of a diff is the same with and without a screen.
-    let ui = if matches!(choice, HomeChoice::Diff(..)) { Ui::Auto } else { global.ui };
-    let words = global.option_words().into_iter().chain(words.iter().map(Into::into)).collect();
-    Ok(Cli { global: GlobalArgs { ui, words, ..global.clone() }, ..parsed })
+    let ui = if matches!(choice, HomeChoice::Diff(..)) {
+        Ui::Auto
+    } else {
+        global.ui
+    };
+    let words = global
+        .option_words()
+        .into_iter()
+        .chain(words.iter().map(Into::into))
+        .collect();
+    Ok(Cli {
+        global: GlobalArgs {
+            ui,
+            words,
+            ..global.clone()
+        },
+        ..parsed
+    })
 }
 
 fn is_chosen(line: &HomeLine, choice: &HomeChoice) -> bool {
@@ -169,7 +235,11 @@ fn is_chosen(line: &HomeLine, choice: &HomeChoice) -> bool {
     }
 }
 
-fn show(global: &GlobalArgs, content: HomeContent, messages: Vec<String>) -> Result<ExitReason, CliError> {
+fn show(
+    global: &GlobalArgs,
+    content: HomeContent,
+    messages: Vec<String>,
+) -> Result<ExitReason, CliError> {
     let config = settings::load(global)?;
     let mut options = settings::screen_options(global, &config)?;
     options.startup_messages = messages;
@@ -180,7 +250,8 @@ fn show(global: &GlobalArgs, content: HomeContent, messages: Vec<String>) -> Res
     let left = runtime.block_on(tui::run(timeline, None, options));
     // The reader of a closed terminal may block forever.
     runtime.shutdown_background();
-    left.map(|left| left.reason).map_err(|error| screen::terminal_error(&error))
+    left.map(|left| left.reason)
+        .map_err(|error| screen::terminal_error(&error))
 }
 
 /// What the home screen lists, and what could not be read.
@@ -189,7 +260,9 @@ fn collect(global: &GlobalArgs) -> Result<(HomeContent, Vec<String>), CliError> 
     let directory = directory.canonicalize().unwrap_or(directory);
     let store = runs::resolve_store(global)?;
     let is_project = directory.join("ktx.yaml").is_file();
-    let name = directory.file_name().map_or_else(|| "/".into(), |name| name.to_string_lossy());
+    let name = directory
+        .file_name()
+        .map_or_else(|| "/".into(), |name| name.to_string_lossy());
     let mut content = HomeContent {
         name: text::printable(&name, 60).into_owned(),
         path: text::printable(&directory.to_string_lossy(), 300).into_owned(),
@@ -199,7 +272,9 @@ fn collect(global: &GlobalArgs) -> Result<(HomeContent, Vec<String>), CliError> 
     let now = Timestamp::now();
     let mut problems = Vec::new();
     let listed = list_runs(&store, now, &mut problems)?;
-    let (active, ended): (Vec<_>, Vec<_>) = listed.iter().partition(|run| run.state == HomeRunState::Active);
+    let (active, ended): (Vec<_>, Vec<_>) = listed
+        .iter()
+        .partition(|run| run.state == HomeRunState::Active);
     let mut add = |heading: &str, lines: Vec<HomeLine>| {
         if !content.lines.is_empty() {
             content.lines.push(HomeLine::Text(String::new()));
@@ -207,14 +282,20 @@ fn collect(global: &GlobalArgs) -> Result<(HomeContent, Vec<String>), CliError> 
         content.lines.push(HomeLine::Heading(heading.to_owned()));
         content.lines.extend(lines);
     };
-    let lines = |runs: &[&HomeRun]| runs.iter().map(|run| HomeLine::Run((*run).clone())).collect::<Vec<_>>();
+    let lines = |runs: &[&HomeRun]| {
+        runs.iter()
+            .map(|run| HomeLine::Run((*run).clone()))
+            .collect::<Vec<_>>()
+    };
     if !active.is_empty() {
         add("active", lines(&active));
     }
     let mut rest = lines(&ended[..ended.len().min(MAX_RUNS)]);
     let unlisted_runs = ended.len().saturating_sub(MAX_RUNS);
     if unlisted_runs > 0 {
-        rest.push(HomeLine::Text(format!("{unlisted_runs} more: ingestdeck runs list")));
+        rest.push(HomeLine::Text(format!(
+            "{unlisted_runs} more: ingestdeck runs list"
+        )));
     }
     if rest.is_empty() {
         let help: &[&str] = match (is_project, active.is_empty()) {
@@ -238,7 +319,11 @@ fn collect(global: &GlobalArgs) -> Result<(HomeContent, Vec<String>), CliError> 
 }
 
 /// The runs of the store, newest first.
-fn list_runs(store: &RunStore, now: Timestamp, problems: &mut Vec<String>) -> Result<Vec<HomeRun>, CliError> {
+fn list_runs(
+    store: &RunStore,
+    now: Timestamp,
+    problems: &mut Vec<String>,
+) -> Result<Vec<HomeRun>, CliError> {
     let found = store.list()?;
     if found.is_empty() {
         return Ok(Vec::new());
@@ -246,7 +331,10 @@ fn list_runs(store: &RunStore, now: Timestamp, problems: &mut Vec<String>) -> Re
     let (indexed, continued) = match recorded_tapes::open_updated_index(store) {
         Ok((db, unreadable)) => {
             problems.extend(unreadable);
-            (db.list().unwrap_or_default(), ContinuedRuns::from_index(&db, store.project()).unwrap_or_default())
+            (
+                db.list().unwrap_or_default(),
+                ContinuedRuns::from_index(&db, store.project()).unwrap_or_default(),
+            )
         }
         Err(error) => {
             problems.push(error.to_string());
@@ -258,7 +346,8 @@ fn list_runs(store: &RunStore, now: Timestamp, problems: &mut Vec<String>) -> Re
         match store.status(run) {
             Ok(status) => {
                 let known = indexed.iter().find(|known| known.id == run.id);
-                let started = SystemTime::UNIX_EPOCH + Duration::from_millis(run.id.started_at_ms());
+                let started =
+                    SystemTime::UNIX_EPOCH + Duration::from_millis(run.id.started_at_ms());
                 listed.push(HomeRun {
                     id: run.id.to_string(),
                     short: run.id.short(),
@@ -277,7 +366,8 @@ fn list_runs(store: &RunStore, now: Timestamp, problems: &mut Vec<String>) -> Re
 fn home_run(status: RunStatus, known: Option<&IndexedRun>, is_reviewed: bool) -> HomeRun {
     let outcome = known.and_then(|known| known.outcome.as_deref());
     let outcome = if is_reviewed { Some(REVIEWED) } else { outcome };
-    let is_done = |known: &IndexedRun| (is_reviewed || outcome == Some("done")) && known.failed == 0;
+    let is_done =
+        |known: &IndexedRun| (is_reviewed || outcome == Some("done")) && known.failed == 0;
     let state = match status {
         RunStatus::Running => HomeRunState::Active,
         RunStatus::Interrupted => HomeRunState::Interrupted,
@@ -289,11 +379,25 @@ fn home_run(status: RunStatus, known: Option<&IndexedRun>, is_reviewed: bool) ->
             Some(_) => HomeRunState::Incomplete,
         },
     };
-    let word = outcome.filter(|_| status == RunStatus::Finished).unwrap_or(status.as_str());
+    let word = outcome
+        .filter(|_| status == RunStatus::Finished)
+        .unwrap_or(status.as_str());
     let units = known.map(|known| {
-        let parts = [(known.failed, "failed"), (known.budget, "out of budget"), (known.reused, "reused")];
-        let parts = parts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!(", {count} {word}"));
-        format!("{}/{} done{}", known.succeeded, known.units, parts.collect::<String>())
+        let parts = [
+            (known.failed, "failed"),
+            (known.budget, "out of budget"),
+            (known.reused, "reused"),
+        ];
+        let parts = parts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!(", {count} {word}"));
+        format!(
+            "{}/{} done{}",
+            known.succeeded,
+            known.units,
+            parts.collect::<String>()
+        )
     });
     HomeRun {
         id: String::new(),
@@ -302,7 +406,10 @@ fn home_run(status: RunStatus, known: Option<&IndexedRun>, is_reviewed: bool) ->
         outcome: text::printable(column_text(word), 11).into_owned(),
         age: String::new(),
         units: units.unwrap_or_else(|| "?".to_owned()),
-        cost: dollars_of_sum(known.and_then(|known| known.cost_usd), known.is_some_and(|known| known.is_cost_partial)),
+        cost: dollars_of_sum(
+            known.and_then(|known| known.cost_usd),
+            known.is_some_and(|known| known.is_cost_partial),
+        ),
         is_scripted: known.is_some_and(|known| known.scripted),
     }
 }
@@ -310,13 +417,29 @@ fn home_run(status: RunStatus, known: Option<&IndexedRun>, is_reviewed: bool) ->
 /// The newest sessions of Claude Code in this directory.
 fn sessions(directory: &Path, now: Timestamp) -> Vec<HomeLine> {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".claude"));
-    let Some(claude) = std::env::var_os("CLAUDE_CONFIG_DIR").map(PathBuf::from).or(home) else { return Vec::new() };
+    let Some(claude) = std::env::var_os("CLAUDE_CONFIG_DIR")
+        .map(PathBuf::from)
+        .or(home)
+    else {
+        return Vec::new();
+    };
     let found = recent_sessions(&claude, directory, MAX_SESSIONS);
-    let folder = found.files.first().and_then(|file| file.path.parent()).map(Path::to_owned);
-    let mut lines: Vec<_> = found.files.iter().map(|file| HomeLine::Session(home_session(file, now))).collect();
+    let folder = found
+        .files
+        .first()
+        .and_then(|file| file.path.parent())
+        .map(Path::to_owned);
+    let mut lines: Vec<_> = found
+        .files
+        .iter()
+        .map(|file| HomeLine::Session(home_session(file, now)))
+        .collect();
     if let (Some(folder), 1..) = (folder, found.omitted) {
         let folder = text::printable(&folder.to_string_lossy(), 300).into_owned();
-        lines.push(HomeLine::Text(format!("{} more: ingestdeck replay {folder}", found.omitted)));
+        lines.push(HomeLine::Text(format!(
+            "{} more: ingestdeck replay {folder}",
+            found.omitted
+        )));
     }
     lines
 }
@@ -324,7 +447,11 @@ fn sessions(directory: &Path, now: Timestamp) -> Vec<HomeLine> {
 fn home_session(file: &SessionFile, now: Timestamp) -> HomeSession {
     HomeSession {
         title: session_files::title(file, 200),
-        age: if file.is_running { "running".to_owned() } else { age(now, file.modified) },
+        age: if file.is_running {
+            "running".to_owned()
+        } else {
+            age(now, file.modified)
+        },
         size: text::size(file.bytes),
         cost: dollars(file.cost_usd),
         is_running: file.is_running,
@@ -336,12 +463,22 @@ fn home_session(file: &SessionFile, now: Timestamp) -> HomeSession {
 fn collect_sessions(folder: &Path) -> Result<(HomeContent, Vec<String>), CliError> {
     let list = session_files::list_directory(folder)?;
     let path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-    let name = path.file_name().map_or_else(|| "/".into(), |name| name.to_string_lossy());
+    let name = path
+        .file_name()
+        .map_or_else(|| "/".into(), |name| name.to_string_lossy());
     let now = Timestamp::now();
-    let mut lines = vec![HomeLine::Heading("Claude Code sessions, newest first".to_owned())];
-    lines.extend(list.files.iter().map(|file| HomeLine::Session(home_session(file, now))));
+    let mut lines = vec![HomeLine::Heading(
+        "Claude Code sessions, newest first".to_owned(),
+    )];
+    lines.extend(
+        list.files
+            .iter()
+            .map(|file| HomeLine::Session(home_session(file, now))),
+    );
     if list.omitted > 0 {
-        lines.push(HomeLine::Text(pluralize(list.omitted, "older session") + " left out"));
+        lines.push(HomeLine::Text(
+            pluralize(list.omitted, "older session") + " left out",
+        ));
     }
     let content = HomeContent {
         name: text::printable(&name, 60).into_owned(),
@@ -354,7 +491,10 @@ fn collect_sessions(folder: &Path) -> Result<(HomeContent, Vec<String>), CliErro
 
 /// Time since `then` in its largest unit; a moment in the future counts as now.
 fn age(now: Timestamp, then: SystemTime) -> String {
-    let since = SystemTime::from(now).duration_since(then).unwrap_or_default().as_secs();
+    let since = SystemTime::from(now)
+        .duration_since(then)
+        .unwrap_or_default()
+        .as_secs();
     match since {
         0..60 => "just now".to_owned(),
         60..3600 => format!("{}m ago", since / 60),
@@ -417,18 +557,35 @@ mod tests {
             review: true,
             branch: Some("ingest/docs".to_owned()),
         };
-        let Some(CliCommand::Run(args)) = parse(&global, &choice).unwrap().command else { panic!() };
-        let patterns = args.select.only.iter().map(|only| globset::Glob::new(only).unwrap().compile_matcher());
-        let matched: Vec<bool> = patterns.zip(["docs-[a]*", "-odd"]).map(|(glob, unit)| glob.is_match(unit)).collect();
+        let Some(CliCommand::Run(args)) = parse(&global, &choice).unwrap().command else {
+            panic!()
+        };
+        let patterns = args
+            .select
+            .only
+            .iter()
+            .map(|only| globset::Glob::new(only).unwrap().compile_matcher());
+        let matched: Vec<bool> = patterns
+            .zip(["docs-[a]*", "-odd"])
+            .map(|(glob, unit)| glob.is_match(unit))
+            .collect();
         assert_eq!(matched, [true, true]);
         assert_eq!(args.feedback.as_deref(), Some("- do not use 'lists'"));
-        assert_eq!((args.attempt.model.as_deref(), args.attempt.step_budget), (Some("opus"), Some(60)));
-        assert_eq!((args.review, args.branch.as_deref(), args.select.full), (true, Some("ingest/docs"), true));
+        assert_eq!(
+            (args.attempt.model.as_deref(), args.attempt.step_budget),
+            (Some("opus"), Some(60))
+        );
+        assert_eq!(
+            (args.review, args.branch.as_deref(), args.select.full),
+            (true, Some("ingest/docs"), true)
+        );
     }
 
     #[test]
     fn choices_are_commands_with_the_given_options() {
-        let global = Cli::try_parse_from(["ingestdeck", "--ascii", "--ui", "tui", "demo"]).unwrap().global;
+        let global = Cli::try_parse_from(["ingestdeck", "--ascii", "--ui", "tui", "demo"])
+            .unwrap()
+            .global;
         let choices = [
             HomeChoice::Replay("0198".to_owned()),
             HomeChoice::Watch("0198".to_owned()),
@@ -441,12 +598,18 @@ mod tests {
             assert!(cli.global.ascii && cli.global.ui == Ui::Tui, "{choice:?}");
             let is_right = match (&cli.command, choice) {
                 (Some(CliCommand::Replay(args)), HomeChoice::Replay(run)) => args.what == *run,
-                (Some(CliCommand::Replay(args)), HomeChoice::Session(path)) => Path::new(&args.what) == path,
-                (Some(CliCommand::Attach(args)), HomeChoice::Watch(run)) => args.run.as_ref() == Some(run),
+                (Some(CliCommand::Replay(args)), HomeChoice::Session(path)) => {
+                    Path::new(&args.what) == path
+                }
+                (Some(CliCommand::Attach(args)), HomeChoice::Watch(run)) => {
+                    args.run.as_ref() == Some(run)
+                }
                 (Some(CliCommand::Run(args)), HomeChoice::Resume(run)) => {
                     args.select.resume.resume_run.as_deref() == Some(run)
                 }
-                (Some(CliCommand::Run(args)), HomeChoice::Start) => args.select.resume.resume_run.is_none(),
+                (Some(CliCommand::Run(args)), HomeChoice::Start) => {
+                    args.select.resume.resume_run.is_none()
+                }
                 _ => false,
             };
             assert!(is_right, "{choice:?}");
@@ -458,8 +621,17 @@ mod tests {
     #[test]
     fn age_is_given_in_its_largest_unit() {
         let now = Timestamp::from_second(1_000_000).unwrap();
-        let ages = [0, 59, 60, 3599, 3600, 90_000, -5]
-            .map(|ago: i64| age(now, SystemTime::UNIX_EPOCH + Duration::from_secs((1_000_000 - ago).unsigned_abs())));
-        assert_eq!(ages, ["just now", "just now", "1m ago", "59m ago", "1h ago", "1d ago", "just now"]);
+        let ages = [0, 59, 60, 3599, 3600, 90_000, -5].map(|ago: i64| {
+            age(
+                now,
+                SystemTime::UNIX_EPOCH + Duration::from_secs((1_000_000 - ago).unsigned_abs()),
+            )
+        });
+        assert_eq!(
+            ages,
+            [
+                "just now", "just now", "1m ago", "59m ago", "1h ago", "1d ago", "just now"
+            ]
+        );
     }
 }

@@ -40,7 +40,8 @@ pub(crate) fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliErro
         return Err(exists(&file));
     }
     let tree = SourceTree::walk(&root, &|_| true).map_err(|error| {
-        CliError::usage(format!("cannot read {}: {error}", root.display())).with_help("name another directory")
+        CliError::usage(format!("cannot read {}: {error}", root.display()))
+            .with_help("name another directory")
     })?;
     let proposals = init::propose_connections(&tree);
     if proposals.is_empty() {
@@ -55,10 +56,16 @@ pub(crate) fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliErro
     }
     if args.probe {
         let config = settings::load(global)?;
-        doctor::preflight(&launch::find_claude(global)?, &config.claude.pass_env, true, None)?;
+        doctor::preflight(
+            &launch::find_claude(global)?,
+            &config.claude.pass_env,
+            true,
+            None,
+        )?;
     }
     write(&file, &init::render_ktx_yaml(&proposals))?;
-    print_proposals(&root, &file, &proposals).map_err(|error| playback_output::stdout_failed(&error))?;
+    print_proposals(&root, &file, &proposals)
+        .map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 
@@ -76,19 +83,37 @@ fn exists(file: &Path) -> CliError {
 fn write(file: &Path, text: &str) -> Result<(), CliError> {
     // Another process may have created the file meanwhile; it must not be overwritten.
     let made = OpenOptions::new().write(true).create_new(true).open(file);
-    made.and_then(|mut made| made.write_all(text.as_bytes())).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => exists(file),
-        _ => CliError::failed(format!("cannot write {}: {error}", file.display())),
-    })
+    made.and_then(|mut made| made.write_all(text.as_bytes()))
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => exists(file),
+            _ => CliError::failed(format!("cannot write {}: {error}", file.display())),
+        })
 }
 
 fn print_proposals(root: &Path, file: &Path, proposals: &[ProposedConnection]) -> io::Result<()> {
     let mut out = output::stdout();
     writeln!(out, "wrote {}", file.display())?;
-    let widest = proposals.iter().map(|proposal| proposal.id.len()).max().unwrap_or(0);
-    let drivers = proposals.iter().map(|proposal| proposal.driver.len()).max().unwrap_or(0);
-    for ProposedConnection { id, driver, location: place } in proposals {
-        writeln!(out, "  {id:widest$}  {driver:drivers$}  {}", text::printable(place, 100))?;
+    let widest = proposals
+        .iter()
+        .map(|proposal| proposal.id.len())
+        .max()
+        .unwrap_or(0);
+    let drivers = proposals
+        .iter()
+        .map(|proposal| proposal.driver.len())
+        .max()
+        .unwrap_or(0);
+    for ProposedConnection {
+        id,
+        driver,
+        location: place,
+    } in proposals
+    {
+        writeln!(
+            out,
+            "  {id:widest$}  {driver:drivers$}  {}",
+            text::printable(place, 100)
+        )?;
     }
     let planned = Project::open(root).ok().and_then(|project| {
         exit::print_warnings(&project.warnings);
@@ -97,7 +122,11 @@ fn print_proposals(root: &Path, file: &Path, proposals: &[ProposedConnection]) -
     if let Some(planned) = planned {
         let count = planned.units.len();
         let them = if count == 1 { "it" } else { "them" };
-        writeln!(out, "{}; `ingestdeck plan` lists {them}, `ingestdeck run` runs {them}", pluralize(count, "unit"))?;
+        writeln!(
+            out,
+            "{}; `ingestdeck plan` lists {them}, `ingestdeck run` runs {them}",
+            pluralize(count, "unit")
+        )?;
     }
     if is_without_warehouse(proposals) {
         writeln!(

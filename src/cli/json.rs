@@ -34,17 +34,40 @@ pub(crate) struct JsonWriter<W> {
 impl<W: Write> JsonWriter<W> {
     /// A writer for one source.
     pub(crate) fn new(out: W, origin: &SourceInfo, vocabulary: EventVocabulary) -> Self {
-        let run = origin.header.as_ref().map_or_else(|| "null".into(), |header| format!("\"{}\"", header.run));
+        let run = origin
+            .header
+            .as_ref()
+            .map_or_else(|| "null".into(), |header| format!("\"{}\"", header.run));
         let buffer = Vec::with_capacity(BUFFER_BYTES * 2);
-        let translator = (vocabulary == EventVocabulary::Agent).then(|| AgentEventTranslator::new(origin));
+        let translator =
+            (vocabulary == EventVocabulary::Agent).then(|| AgentEventTranslator::new(origin));
         let (run, attempt_stamp, seq, result) = (run.into_bytes(), Default::default(), 0, Ok(()));
-        Self { out, buffer, run, attempt_stamp, seq, translator, result }
+        Self {
+            out,
+            buffer,
+            run,
+            attempt_stamp,
+            seq,
+            translator,
+            result,
+        }
     }
 
     /// Writes the events of one entry.
     pub(crate) fn write_event(&mut self, emitted: &SinkEvent<'_>) {
-        if let Some(events) = self.translator.as_mut().and_then(|translator| translator.translate(emitted)) {
-            for TranslatedEvent { at, unit, attempt, json, tool_use_id } in events {
+        if let Some(events) = self
+            .translator
+            .as_mut()
+            .and_then(|translator| translator.translate(emitted))
+        {
+            for TranslatedEvent {
+                at,
+                unit,
+                attempt,
+                json,
+                tool_use_id,
+            } in events
+            {
                 self.stamp(at, Some((unit, attempt)));
                 self.value(&json);
                 if let Some(id) = tool_use_id {
@@ -57,7 +80,14 @@ impl<W: Write> JsonWriter<W> {
         }
         match emitted {
             SinkEvent::Line { .. } | SinkEvent::Note { .. } => return,
-            SinkEvent::Agent { at, unit, attempt, event, outcome_detail, .. } => {
+            SinkEvent::Agent {
+                at,
+                unit,
+                attempt,
+                event,
+                outcome_detail,
+                ..
+            } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 event.write_json(&mut self.buffer);
                 if let (Some(outcome_detail), AgentEvent::Action(_)) = (outcome_detail, event) {
@@ -65,7 +95,14 @@ impl<W: Write> JsonWriter<W> {
                     self.buffer.extend_from_slice(beside.as_bytes());
                 }
             }
-            SinkEvent::Unit { at, unit, attempt, status, reason, .. } => {
+            SinkEvent::Unit {
+                at,
+                unit,
+                attempt,
+                status,
+                reason,
+                ..
+            } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 let mut event = json!({"type": "unit", "state": status.as_str()});
                 if let Some(reason) = reason {
@@ -73,9 +110,17 @@ impl<W: Write> JsonWriter<W> {
                 }
                 self.value(&event);
             }
-            SinkEvent::Patch { at, unit, attempt, result, reason, shared } => {
+            SinkEvent::Patch {
+                at,
+                unit,
+                attempt,
+                result,
+                reason,
+                shared,
+            } => {
                 self.stamp(*at, Some((unit, *attempt)));
-                let mut event = json!({"type": "unit", "state": result.label(), "integration": result});
+                let mut event =
+                    json!({"type": "unit", "state": result.label(), "integration": result});
                 if let Some(reason) = reason {
                     event["reason"] = Value::from(*reason);
                 }
@@ -84,7 +129,13 @@ impl<W: Write> JsonWriter<W> {
                 }
                 self.value(&event);
             }
-            SinkEvent::Message { at, unit, attempt, level, text } => {
+            SinkEvent::Message {
+                at,
+                unit,
+                attempt,
+                level,
+                text,
+            } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 self.value(&json!({"type": "message", "level": level, "text": text}));
             }
@@ -106,7 +157,10 @@ impl<W: Write> JsonWriter<W> {
     /// Passes all buffered bytes to the system.
     pub(crate) fn flush(&mut self) {
         if self.result.is_ok() && !self.buffer.is_empty() {
-            self.result = self.out.write_all(&output::escape_json(&self.buffer)).and_then(|()| self.out.flush());
+            self.result = self
+                .out
+                .write_all(&output::escape_json(&self.buffer))
+                .and_then(|()| self.out.flush());
         }
         self.buffer.clear();
     }
@@ -128,9 +182,11 @@ impl<W: Write> JsonWriter<W> {
     fn stamp(&mut self, at: Millis, attempt_stamp: Option<(&str, u32)>) {
         let mut number = itoa::Buffer::new();
         self.buffer.extend_from_slice(b"{\"v\":1,\"seq\":");
-        self.buffer.extend_from_slice(number.format(self.seq).as_bytes());
+        self.buffer
+            .extend_from_slice(number.format(self.seq).as_bytes());
         self.buffer.extend_from_slice(b",\"at\":");
-        self.buffer.extend_from_slice(number.format(at.0).as_bytes());
+        self.buffer
+            .extend_from_slice(number.format(at.0).as_bytes());
         self.buffer.extend_from_slice(b",\"run\":");
         self.buffer.extend_from_slice(&self.run);
         if let Some((unit, attempt)) = attempt_stamp {
@@ -167,7 +223,9 @@ fn change_json(change: &RunEvent<'_>) -> Value {
         RunEvent::Paused { until, limit } => {
             json!({"type": "run", "state": "paused", "until": until.map(|until| until.0), "limit": limit})
         }
-        RunEvent::Integrating(units) => json!({"type": "run", "state": "integrating", "units": units}),
+        RunEvent::Integrating(units) => {
+            json!({"type": "run", "state": "integrating", "units": units})
+        }
         RunEvent::ReviewRequested(review) => json!({
             "type": "run", "state": "waiting_approval", "open": review.counts().open,
             "paths": review.request.files.iter().map(|file| &file.path).collect::<Vec<_>>(),
@@ -176,12 +234,16 @@ fn change_json(change: &RunEvent<'_>) -> Value {
             "type": "run", "state": "saved", "commit": saved.commit, "branch": saved.branch, "subject": saved.subject,
             "paths": saved.paths,
         }),
-        RunEvent::SaveFailed(reason) => json!({"type": "run", "state": "not saved", "reason": reason}),
+        RunEvent::SaveFailed(reason) => {
+            json!({"type": "run", "state": "not saved", "reason": reason})
+        }
         RunEvent::WorkersAwaited { until } => {
             json!({"type": "run", "state": "waiting_for_workers", "until": until.0})
         }
         RunEvent::Resumed => json!({"type": "run", "state": "resumed"}),
-        RunEvent::Message { level, text } => json!({"type": "run", "state": "remark", "level": level, "text": text}),
+        RunEvent::Message { level, text } => {
+            json!({"type": "run", "state": "remark", "level": level, "text": text})
+        }
         RunEvent::Ended(ended) => json!({
             "type": "run", "state": "ended", "outcome": ended.outcome, "succeeded": ended.succeeded,
             "budget": ended.budget, "failed": ended.failed, "stopped": ended.stopped, "not_run": ended.not_run,

@@ -87,14 +87,19 @@ pub(crate) fn launch(
 ) -> Result<RunResult, CliError> {
     let mut client = LiveClient::new(global, config, record_location, false)?;
     client.scripted = launch.agent.is_scripted();
-    client.screen.iter_mut().for_each(|options| options.startup_messages.clone_from(&notices));
+    client
+        .screen
+        .iter_mut()
+        .for_each(|options| options.startup_messages.clone_from(&notices));
     client.notices = notices;
     client.rules = rules;
     client.repository = Some(launch.prepared.repository.clone());
     if global.is_engine {
         engine_process::begin_run();
     }
-    launch::launch(launch, client.is_interactive(), async |run| client.attend(run).await)?
+    launch::launch(launch, client.is_interactive(), async |run| {
+        client.attend(run).await
+    })?
 }
 
 impl<'a> LiveClient<'a> {
@@ -107,10 +112,18 @@ impl<'a> LiveClient<'a> {
         is_session: bool,
     ) -> Result<Self, CliError> {
         let ui = playback_output::resolve_ui(global.ui);
-        let screen = (ui == Ui::Tui).then(|| settings::screen_options(global, config)).transpose()?;
+        let screen = (ui == Ui::Tui)
+            .then(|| settings::screen_options(global, config))
+            .transpose()?;
         let is_in_project = matches!(record_location, TapeLocation::InProject { .. });
-        let project = project::resolve_directory(global).ok().filter(|_| is_in_project);
-        let screen = screen.map(|options| tui::Options { is_session, project, ..options });
+        let project = project::resolve_directory(global)
+            .ok()
+            .filter(|_| is_in_project);
+        let screen = screen.map(|options| tui::Options {
+            is_session,
+            project,
+            ..options
+        });
         Ok(Self {
             global,
             ui,
@@ -147,18 +160,31 @@ impl<'a> LiveClient<'a> {
         self.write_pull_request(&tape);
         let outcome = outcome.map_err(|failure| self.with_record_hint(failure, &tape))?;
         if matches!(self.ui, Ui::Tui | Ui::Lines) {
-            print_next_steps(&self.record_location, self.scripted, &outcome.summary, &tape, &id);
-        } else if outcome.exit == Exit::Limit && matches!(self.record_location, TapeLocation::InProject { .. }) {
+            print_next_steps(
+                &self.record_location,
+                self.scripted,
+                &outcome.summary,
+                &tape,
+                &id,
+            );
+        } else if outcome.exit == Exit::Limit
+            && matches!(self.record_location, TapeLocation::InProject { .. })
+        {
             // These formats do not show the text, so print it to stderr.
             let command = commands::resume_command(self.global.project_dir.as_deref(), &id);
-            playback_output::print_stderr(&format!("ingestdeck: stopped by a limit; `{command}` resumes the run"));
+            playback_output::print_stderr(&format!(
+                "ingestdeck: stopped by a limit; `{command}` resumes the run"
+            ));
         }
         Ok(outcome)
     }
 
     /// Writes the text of a pull request next to the tape, if the run commits to a branch for one.
     fn write_pull_request(&self, tape: &Path) {
-        let has_branch = self.repository.as_ref().is_some_and(|repository| repository.target_branch().is_some());
+        let has_branch = self
+            .repository
+            .as_ref()
+            .is_some_and(|repository| repository.target_branch().is_some());
         if has_branch && let Err(error) = pull_request::write_body(self.global, tape) {
             exit::print_warning(&error);
         }
@@ -167,7 +193,15 @@ impl<'a> LiveClient<'a> {
     /// Runs for clients in other processes. The tape contains the result.
     async fn run_as_engine(&self, run: LiveRun) -> Result<RunResult, CliError> {
         let confirmed = engine_process::hand_over(&run, &self.notices)?;
-        let LiveRun { tape, finish, drive, controller, attached, clients, .. } = run;
+        let LiveRun {
+            tape,
+            finish,
+            drive,
+            controller,
+            attached,
+            clients,
+            ..
+        } = run;
         let signals = SignalListener::listen()?;
         let driving = tokio::spawn(async move {
             let ended = drive.await;
@@ -177,7 +211,10 @@ impl<'a> LiveClient<'a> {
         let ending = async {
             if !confirmed.await {
                 let reason = "the client that started the run is gone".to_owned();
-                let origin = CommandOrigin { client: Some("engine".to_owned()), reason: Some(reason) };
+                let origin = CommandOrigin {
+                    client: Some("engine".to_owned()),
+                    reason: Some(reason),
+                };
                 // A run that is over refuses commands.
                 controller.execute(RunCommand::StopAll, origin).await;
             }
@@ -189,15 +226,30 @@ impl<'a> LiveClient<'a> {
             clients.release();
             controller.execute(command, signal_origin()).await;
         };
-        let (ended, signal) = signals.wait_for(self.shutdown_state(), ending, order).await?;
-        ended.map_err(CliError::internal)?.map_err(CliError::internal)?;
+        let (ended, signal) = signals
+            .wait_for(self.shutdown_state(), ending, order)
+            .await?;
+        ended
+            .map_err(CliError::internal)?
+            .map_err(CliError::internal)?;
         engine_process::remove_empty_log(&tape);
-        Ok(RunResult { exit: signal.unwrap_or(Exit::Ok), summary: RunSummary::default() })
+        Ok(RunResult {
+            exit: signal.unwrap_or(Exit::Ok),
+            summary: RunSummary::default(),
+        })
     }
 
     /// Shows the run in lines, as JSON or not at all.
     async fn run_plain(&self, run: LiveRun) -> Result<RunResult, CliError> {
-        let LiveRun { source, changed, finish, drive, controller, tape, .. } = run;
+        let LiveRun {
+            source,
+            changed,
+            finish,
+            drive,
+            controller,
+            tape,
+            ..
+        } = run;
         let mut timeline = Timeline::new(Box::new(playback_output::for_ui(source, self.ui)));
         let signals = SignalListener::listen()?;
         let (complete, is_complete) = oneshot::channel();
@@ -219,14 +271,17 @@ impl<'a> LiveClient<'a> {
                 };
                 let decided = decided.await;
                 if decided.is_err() {
-                    controller.execute(RunCommand::StopAll, signal_origin()).await;
+                    controller
+                        .execute(RunCommand::StopAll, signal_origin())
+                        .await;
                 }
                 decided
             })
         });
         // In a separate task: waking the waiting thread for each line costs more.
         let showing = tokio::spawn(async move {
-            let shown = playback_output::follow(&mut timeline, &mut sink, changed, is_complete).await;
+            let shown =
+                playback_output::follow(&mut timeline, &mut sink, changed, is_complete).await;
             (timeline, sink, shown)
         });
         // The run continues without a reader, because its record matters.
@@ -239,7 +294,9 @@ impl<'a> LiveClient<'a> {
         };
         // A run that is over refuses commands.
         let order = async |command| drop(controller.execute(command, signal_origin()).await);
-        let ((shown, ended, decided), signal) = signals.wait_for(self.shutdown_state(), ending, order).await?;
+        let ((shown, ended, decided), signal) = signals
+            .wait_for(self.shutdown_state(), ending, order)
+            .await?;
         let (mut timeline, sink, shown) = shown.map_err(CliError::internal)?;
         let ended = ended.map_err(CliError::internal)?;
         timeline.seek(u64::MAX).map_err(CliError::internal)?;
@@ -250,20 +307,29 @@ impl<'a> LiveClient<'a> {
         ended.map_err(CliError::internal)?;
         decided?;
         Ok(RunResult {
-            exit: signals::exit_for_signal(signal, |interrupted| summary.exit_after_interrupt(interrupted)),
+            exit: signals::exit_for_signal(signal, |interrupted| {
+                summary.exit_after_interrupt(interrupted)
+            }),
             summary,
         })
     }
 
     fn shutdown_state(&self) -> ShutdownState {
-        if self.is_session { ShutdownState::without_drain() } else { ShutdownState::default() }
+        if self.is_session {
+            ShutdownState::without_drain()
+        } else {
+            ShutdownState::default()
+        }
     }
 
     /// Adds to an error of the output that the run continued and where it is recorded.
     fn with_record_hint(&self, failure: CliError, tape: &Path) -> CliError {
         match (failure.exit, &self.record_location) {
             (Exit::Signal(SIGPIPE), TapeLocation::InProject { .. } | TapeLocation::PathOnly) => {
-                failure.with_help(format!("open the record of the run, which continued: {}", tape.display()))
+                failure.with_help(format!(
+                    "open the record of the run, which continued: {}",
+                    tape.display()
+                ))
             }
             _ => failure,
         }
@@ -272,7 +338,10 @@ impl<'a> LiveClient<'a> {
 
 /// The sender of commands that signals to this process request.
 fn signal_origin() -> CommandOrigin {
-    CommandOrigin { client: Some("signal".to_owned()), reason: None }
+    CommandOrigin {
+        client: Some("signal".to_owned()),
+        reason: None,
+    }
 }
 
 /// Prints advice after a run. The exit code must not depend on whether it can be printed.
@@ -286,16 +355,29 @@ pub(super) fn print_next_steps(
     let next = match location {
         TapeLocation::Temporary => NextSteps::Temporary,
         TapeLocation::PathOnly => NextSteps::Replay(tape),
-        TapeLocation::InProject { flag } => {
-            NextSteps::Project { tape, flag: flag.as_deref(), run, retry: !is_scripted }
-        }
+        TapeLocation::InProject { flag } => NextSteps::Project {
+            tape,
+            flag: flag.as_deref(),
+            run,
+            retry: !is_scripted,
+        },
     };
     let _ = output::stdout().write_linked(&summary.next_steps(next), tape);
 }
 
 /// Runs the schedule and the screen concurrently. Leaving the screen ends the run.
 async fn run_on_screen(mut options: tui::Options, run: LiveRun) -> Result<RunResult, CliError> {
-    let LiveRun { id, store, source, changed, finish, drive, controller, attached, .. } = run;
+    let LiveRun {
+        id,
+        store,
+        source,
+        changed,
+        finish,
+        drive,
+        controller,
+        attached,
+        ..
+    } = run;
     bookmarks::attach_to_run(&mut options, &store, id);
     let timeline = Timeline::new(Box::new(playback_output::for_ui(source, Ui::Tui)));
     let (tell, broken) = oneshot::channel();
@@ -309,11 +391,20 @@ async fn run_on_screen(mut options: tui::Options, run: LiveRun) -> Result<RunRes
         (ended, finish)
     });
     // In a separate task: waking the waiting thread for each frame costs more.
-    let shown = tokio::spawn(screen::show_live(options, timeline, controller.clone(), changed, broken)).await;
+    let shown = tokio::spawn(screen::show_live(
+        options,
+        timeline,
+        controller.clone(),
+        changed,
+        broken,
+    ))
+    .await;
     let left = shown.map_err(CliError::internal).flatten();
     // If the screen failed, agents must not continue without the user noticing.
     let (last, shutdown) = match &left {
-        Ok(left) if left.reason == tui::ExitReason::Quit => (RunCommand::StopAll, ShutdownState::stopping()),
+        Ok(left) if left.reason == tui::ExitReason::Quit => {
+            (RunCommand::StopAll, ShutdownState::stopping())
+        }
         _ => (RunCommand::KillAll, ShutdownState::killing()),
     };
     // The screen handled signals until now; from here on, this listener does.
@@ -333,8 +424,16 @@ async fn run_on_screen(mut options: tui::Options, run: LiveRun) -> Result<RunRes
     let left = left?;
     let (summary, _) = screen::print_summary(left.timeline)?;
     ended.map_err(CliError::internal)?;
-    let exit = |again| screen::exit_after(&left.reason, summary.exit_after_interrupt(left.interrupted || again));
-    Ok(RunResult { exit: signals::exit_for_signal(signal, exit), summary })
+    let exit = |again| {
+        screen::exit_after(
+            &left.reason,
+            summary.exit_after_interrupt(left.interrupted || again),
+        )
+    };
+    Ok(RunResult {
+        exit: signals::exit_for_signal(signal, exit),
+        summary,
+    })
 }
 
 /// Shows the user who quit the screen while units run what the program waits for.
@@ -342,7 +441,10 @@ pub(super) fn report_stopping(left: &tui::TuiExit) {
     let units = left.timeline.latest_state().units.iter();
     let running = units.filter(|unit| unit.status.is_in_flight()).count();
     if running > 0 && left.reason == tui::ExitReason::Quit {
-        playback_output::print_stderr(&format!("stopping {}; Ctrl-C kills running units", pluralize(running, "unit")));
+        playback_output::print_stderr(&format!(
+            "stopping {}; Ctrl-C kills running units",
+            pluralize(running, "unit")
+        ));
     }
 }
 
@@ -352,6 +454,12 @@ pub(super) fn report_stopping(left: &tui::TuiExit) {
 /// If there is no such program.
 pub(crate) fn find_claude(global: &GlobalArgs) -> Result<PathBuf, CliError> {
     // A bare name would be searched in the PATH, and a relative path would be resolved in the agent's directory.
-    let given = global.claude_bin.as_ref().map(std::path::absolute).transpose().map_err(CliError::internal)?;
-    launch::find_claude(given.as_deref()).map_err(|problem| CliError::from_error(Exit::Setup, &problem))
+    let given = global
+        .claude_bin
+        .as_ref()
+        .map(std::path::absolute)
+        .transpose()
+        .map_err(CliError::internal)?;
+    launch::find_claude(given.as_deref())
+        .map_err(|problem| CliError::from_error(Exit::Setup, &problem))
 }

@@ -46,17 +46,31 @@ pub(crate) struct LineClock {
 
 impl LineFormat {
     /// For a terminal of unknown width, whose lines should not wrap often.
-    pub(crate) const TERMINAL: Self = Self { color: false, label_width: 40, text_width: 160, clock: None };
+    pub(crate) const TERMINAL: Self = Self {
+        color: false,
+        label_width: 40,
+        text_width: 160,
+        clock: None,
+    };
     /// For a pipe or a file. Keys are complete; texts are bounded, since a model writes them.
-    pub(crate) const PIPE: Self = Self { label_width: usize::MAX, text_width: 1_000, ..Self::TERMINAL };
+    pub(crate) const PIPE: Self = Self {
+        label_width: usize::MAX,
+        text_width: 1_000,
+        ..Self::TERMINAL
+    };
 }
 
 impl LineClock {
     /// RFC 3339 in UTC, or `-`.
     fn text(self, at: Millis) -> String {
         let passed = SignedDuration::from_millis(i64::try_from(at.0).unwrap_or(i64::MAX));
-        let time = self.started_at.and_then(|start| start.checked_add(passed).ok());
-        time.map_or_else(|| "-".to_owned(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+        let time = self
+            .started_at
+            .and_then(|start| start.checked_add(passed).ok());
+        time.map_or_else(
+            || "-".to_owned(),
+            |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        )
     }
 }
 
@@ -98,7 +112,11 @@ impl Progress {
     fn suffix(&self, status: UnitStatus) -> String {
         let (ended, all) = (self.ended.len(), self.planned.max(self.ended.len()));
         let is_shown = status.is_finished() && status != UnitStatus::NotStarted && self.planned > 1;
-        if is_shown { format!(" [{ended}/{all}]") } else { String::new() }
+        if is_shown {
+            format!(" [{ended}/{all}]")
+        } else {
+            String::new()
+        }
     }
 }
 
@@ -118,10 +136,22 @@ impl<W: Write> LinesWriter<W> {
     /// Writes the events of one entry.
     pub(crate) fn write_event(&mut self, emitted: &SinkEvent<'_>) {
         match emitted {
-            SinkEvent::Agent { at, unit, attempt, event, outcome_detail, .. } => {
-                self.event(*at, unit, *attempt, event, *outcome_detail)
-            }
-            SinkEvent::Unit { at, unit, attempt, status, reason, cause } => {
+            SinkEvent::Agent {
+                at,
+                unit,
+                attempt,
+                event,
+                outcome_detail,
+                ..
+            } => self.event(*at, unit, *attempt, event, *outcome_detail),
+            SinkEvent::Unit {
+                at,
+                unit,
+                attempt,
+                status,
+                reason,
+                cause,
+            } => {
                 self.progress.update(unit, *status);
                 if matches!(status, UnitStatus::Queued | UnitStatus::NotStarted) && *attempt == 0 {
                     return;
@@ -129,7 +159,9 @@ impl<W: Write> LinesWriter<W> {
                 let mut text = format!("{}{}", status.as_str(), self.progress.suffix(*status));
                 // The reason of a success adds only its details to its status.
                 let detail = match *status {
-                    UnitStatus::Succeeded => reason.and_then(|reason| Some(reason.split_once("; ")?.1)),
+                    UnitStatus::Succeeded => {
+                        reason.and_then(|reason| Some(reason.split_once("; ")?.1))
+                    }
                     _ => cause.or(*reason),
                 };
                 if let Some(reason) = detail {
@@ -137,10 +169,24 @@ impl<W: Write> LinesWriter<W> {
                 }
                 self.line(*at, &attempt_label(unit, *attempt), status.glyph(), &text);
             }
-            SinkEvent::Patch { at, unit, attempt, result, reason, shared } => {
+            SinkEvent::Patch {
+                at,
+                unit,
+                attempt,
+                result,
+                reason,
+                shared,
+            } => {
                 let glyph = if result.keeps_success() { '✓' } else { '✗' };
-                let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-                self.line(*at, &attempt_label(unit, *attempt), glyph, &format!("{}{reason}", result.label()));
+                let reason = reason
+                    .map(|reason| format!(": {reason}"))
+                    .unwrap_or_default();
+                self.line(
+                    *at,
+                    &attempt_label(unit, *attempt),
+                    glyph,
+                    &format!("{}{reason}", result.label()),
+                );
                 for shared in *shared {
                     self.line(
                         *at,
@@ -150,15 +196,34 @@ impl<W: Write> LinesWriter<W> {
                     );
                 }
             }
-            SinkEvent::Message { at, unit, attempt, level, text } => {
-                self.line(*at, &attempt_label(unit, *attempt), message_glyph(*level), text);
+            SinkEvent::Message {
+                at,
+                unit,
+                attempt,
+                level,
+                text,
+            } => {
+                self.line(
+                    *at,
+                    &attempt_label(unit, *attempt),
+                    message_glyph(*level),
+                    text,
+                );
             }
             SinkEvent::Run { at, change } => self.write_run_change(*at, change),
             SinkEvent::Note {
                 attempt: Some((unit, attempt)),
-                note: Note::CallDecided { tool_use_id: Some(id), input: Some(input), .. },
+                note:
+                    Note::CallDecided {
+                        tool_use_id: Some(id),
+                        input: Some(input),
+                        ..
+                    },
                 ..
-            } => drop(self.edited.insert(((*unit).to_owned(), *attempt, id.clone()), input.to_string())),
+            } => drop(self.edited.insert(
+                ((*unit).to_owned(), *attempt, id.clone()),
+                input.to_string(),
+            )),
             SinkEvent::Line { .. } | SinkEvent::Note { .. } => {}
         }
     }
@@ -170,7 +235,9 @@ impl<W: Write> LinesWriter<W> {
 
     /// Writes `text` and flushes.
     pub(crate) fn finish(mut self, text: &str) -> io::Result<()> {
-        self.result.and_then(|()| self.out.write_all(text.as_bytes())).and_then(|()| self.out.flush())
+        self.result
+            .and_then(|()| self.out.write_all(text.as_bytes()))
+            .and_then(|()| self.out.flush())
     }
 
     /// Passes everything to the system.
@@ -202,14 +269,25 @@ impl<W: Write> LinesWriter<W> {
                 let (glyph, text) = if completed.ok {
                     ('✓', completed.answer.as_ref())
                 } else {
-                    ('✗', completed.error.as_deref().map_or("failed", label::readable_error))
+                    (
+                        '✗',
+                        completed
+                            .error
+                            .as_deref()
+                            .map_or("failed", label::readable_error),
+                    )
                 };
                 let glyph = match outcome_detail {
                     Some(OutcomeDetail::BudgetExhausted) => '◆',
                     Some(OutcomeDetail::Aborted) => '■',
                     Some(OutcomeDetail::Declined) | None => glyph,
                 };
-                self.line(at, &attempt_label(unit, attempt), glyph, &format!("completed: {text}"));
+                self.line(
+                    at,
+                    &attempt_label(unit, attempt),
+                    glyph,
+                    &format!("completed: {text}"),
+                );
             }
         }
     }
@@ -243,13 +321,19 @@ impl<W: Write> LinesWriter<W> {
                     _ => None,
                 };
                 let mut text = match name.zip(edited.as_deref()) {
-                    Some((name, input)) => format!("{} (edited)", label::call_label(name, Some(RawJson(input)), None)),
+                    Some((name, input)) => format!(
+                        "{} (edited)",
+                        label::call_label(name, Some(RawJson(input)), None)
+                    ),
                     None => label::action_label(&event.action).to_string(),
                 };
                 if let Some(took) = took {
                     let _ = write!(text, "  {:.1}s", seconds(took));
                 }
-                let message = event.message.as_deref().filter(|message| *message != event.action.title);
+                let message = event
+                    .message
+                    .as_deref()
+                    .filter(|message| *message != event.action.title);
                 let detail_text = match outcome_detail {
                     Some(OutcomeDetail::Aborted) => None,
                     Some(OutcomeDetail::Declined) => tool_result_text(event),
@@ -262,7 +346,11 @@ impl<W: Write> LinesWriter<W> {
                 }
                 if let Some(detail_text) = detail_text {
                     let colon = if outcome_detail.is_some() { ": " } else { "  " };
-                    let _ = write!(text, "{colon}{}", detail_text.strip_prefix("Error: ").unwrap_or(&detail_text));
+                    let _ = write!(
+                        text,
+                        "{colon}{}",
+                        detail_text.strip_prefix("Error: ").unwrap_or(&detail_text)
+                    );
                 }
                 self.line(at, &attempt_label(unit, attempt), glyph, &text);
             }
@@ -273,33 +361,61 @@ impl<W: Write> LinesWriter<W> {
         let (glyph, text) = match change {
             RunEvent::Planned(planned) => {
                 self.progress.planned = planned.units.len();
-                let widest = planned.units.iter().map(|unit| text::width(&attempt_label(&unit.unit, 1))).max();
-                self.label_width = widest.unwrap_or_default().clamp(MIN_LABEL_WIDTH, self.format.label_width);
+                let widest = planned
+                    .units
+                    .iter()
+                    .map(|unit| text::width(&attempt_label(&unit.unit, 1)))
+                    .max();
+                self.label_width = widest
+                    .unwrap_or_default()
+                    .clamp(MIN_LABEL_WIDTH, self.format.label_width);
                 for skipped in &planned.skipped {
                     self.line(at, "run", '▲', &skipped.why);
                 }
-                let scripted = if planned.scripted { ", scripted agent" } else { "" };
+                let scripted = if planned.scripted {
+                    ", scripted agent"
+                } else {
+                    ""
+                };
                 let units = pluralize(planned.units.len(), "unit");
                 let continues = planned.continues.as_ref();
-                let continues = continues.map(|before| format!(", continues run {}", before.run.short()));
+                let continues =
+                    continues.map(|before| format!(", continues run {}", before.run.short()));
                 let continues = continues.unwrap_or_default();
-                ('●', format!("{units} planned, concurrency {}{scripted}{continues}", planned.concurrency))
+                (
+                    '●',
+                    format!(
+                        "{units} planned, concurrency {}{scripted}{continues}",
+                        planned.concurrency
+                    ),
+                )
             }
             RunEvent::Paused { until, limit } => {
-                let wait = until.map(|until| format!(" for {}", until.since(at))).unwrap_or_default();
+                let wait = until
+                    .map(|until| format!(" for {}", until.since(at)))
+                    .unwrap_or_default();
                 ('▲', format!("paused{wait}: {limit}"))
             }
-            RunEvent::Integrating(0) => ('●', "no patches to integrate before the reconcile step".to_owned()),
-            RunEvent::Integrating(units) => ('●', format!("integrating {}", pluralize(*units, "unit"))),
+            RunEvent::Integrating(0) => (
+                '●',
+                "no patches to integrate before the reconcile step".to_owned(),
+            ),
+            RunEvent::Integrating(units) => {
+                ('●', format!("integrating {}", pluralize(*units, "unit")))
+            }
             RunEvent::ReviewRequested(review) => ('‖', review.request.to_string()),
             RunEvent::Saved(saved) => match saved.short_commit() {
                 Some(commit) => ('●', format!("saved as commit {commit}: {}", saved.subject)),
                 None => ('●', "nothing to save".into()),
             },
             RunEvent::SaveFailed(reason) => ('✗', format!("not saved: {reason}")),
-            RunEvent::WorkersAwaited { until } => {
-                ('▲', format!("waiting for workers, at most {}: no unit can run", until.since(at)))
-            }
+            RunEvent::WorkersAwaited { until } => (
+                '▲',
+                format!(
+                    "waiting for workers, at most {}: no unit can run",
+                    until.since(at)
+                ),
+            ),
             RunEvent::Resumed => ('●', "the wait is over".into()),
             RunEvent::Message { level, text } => (message_glyph(*level), (*text).to_owned()),
             RunEvent::Ended(ended) => ('●', format!("run ended: {}", ended.outcome)),
@@ -315,7 +431,11 @@ impl<W: Write> LinesWriter<W> {
         let text = single_line(text, self.format.text_width);
         let label = text::fit_middle(label, self.format.label_width, "…");
         let pad = self.label_width.saturating_sub(text::width(&label));
-        let clock = self.format.clock.map(|clock| clock.text(at) + " ").unwrap_or_default();
+        let clock = self
+            .format
+            .clock
+            .map(|clock| clock.text(at) + " ")
+            .unwrap_or_default();
         let color = match glyph {
             '✓' => AnsiColor::Green,
             '✗' => AnsiColor::Red,
@@ -324,23 +444,39 @@ impl<W: Write> LinesWriter<W> {
         };
         let out = &mut self.out;
         self.result = write!(out, "{clock}{seconds:>7.1}s  {label}{:pad$} ", "")
-            .and_then(|()| out.paint(self.format.color.then_some(color), glyph.encode_utf8(&mut [0; 4])))
+            .and_then(|()| {
+                out.paint(
+                    self.format.color.then_some(color),
+                    glyph.encode_utf8(&mut [0; 4]),
+                )
+            })
             .and_then(|()| writeln!(out, " {text}"));
     }
 }
 
 fn message_glyph(level: Severity) -> char {
-    if level >= Severity::Warning { '▲' } else { '·' }
+    if level >= Severity::Warning {
+        '▲'
+    } else {
+        '·'
+    }
 }
 
 /// Session ids are shortened to eight characters; other keys are shown completely.
 fn attempt_label(unit: &str, attempt: u32) -> String {
     let is_uuid = unit.len() == 36 && uuid::Uuid::try_parse(unit).is_ok();
-    let name = if is_uuid { unit.get(..8).unwrap_or(unit) } else { unit };
+    let name = if is_uuid {
+        unit.get(..8).unwrap_or(unit)
+    } else {
+        unit
+    };
     format!("{name}#{attempt}")
 }
 
-#[expect(clippy::cast_precision_loss, reason = "milliseconds of a run fit a double many times over")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "milliseconds of a run fit a double many times over"
+)]
 fn seconds(millis: Millis) -> f64 {
     millis.0 as f64 / 1000.0
 }

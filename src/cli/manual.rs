@@ -41,14 +41,26 @@ pub(crate) fn man(args: &ManArgs) -> Result<Exit, CliError> {
 }
 
 fn pages(root: Command, directory: &Path) -> Result<(), CliError> {
-    let failed = |path: &Path, error: &io::Error| CliError::failed(format!("cannot write {}: {error}", path.display()));
+    let failed = |path: &Path, error: &io::Error| {
+        CliError::failed(format!("cannot write {}: {error}", path.display()))
+    };
     fs::create_dir_all(directory).map_err(|error| failed(directory, &error))?;
     let mut waiting = vec![root];
     while let Some(command) = waiting.pop() {
-        waiting.extend(command.get_subcommands().filter(|sub| is_shown(sub)).cloned());
-        let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+        waiting.extend(
+            command
+                .get_subcommands()
+                .filter(|sub| is_shown(sub))
+                .cloned(),
+        );
+        let name = command
+            .get_display_name()
+            .unwrap_or(command.get_name())
+            .to_owned();
         let path = directory.join(format!("{name}.1"));
-        page(command).and_then(|text| fs::write(&path, text)).map_err(|error| failed(&path, &error))?;
+        page(command)
+            .and_then(|text| fs::write(&path, text))
+            .map_err(|error| failed(&path, &error))?;
     }
     Ok(())
 }
@@ -59,7 +71,9 @@ fn is_shown(command: &Command) -> bool {
 
 fn page(command: Command) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    Man::new(command).source(concat!("ingestdeck ", env!("CARGO_PKG_VERSION"))).render(&mut text)?;
+    Man::new(command)
+        .source(concat!("ingestdeck ", env!("CARGO_PKG_VERSION")))
+        .render(&mut text)?;
     Ok(text)
 }
 

@@ -22,17 +22,33 @@ impl ModelChoice {
             (None, None) => (None, "Claude Code's own choice".to_owned()),
             (None, Some((named, model))) => {
                 let key = format!("llm.models.{}", named.as_str());
-                let line = project.settings.key_lines.get(&key).map(|line| format!(" line {line}")).unwrap_or_default();
+                let line = project
+                    .settings
+                    .key_lines
+                    .get(&key)
+                    .map(|line| format!(" line {line}"))
+                    .unwrap_or_default();
                 (Some(model), format!("{key}, {PROJECT_FILE}{line}"))
             }
         };
-        let instructions = project.instructions.overrides.iter().map(ToString::to_string).collect();
-        Self { model: model.map(str::to_owned), origin, instructions }
+        let instructions = project
+            .instructions
+            .overrides
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        Self {
+            model: model.map(str::to_owned),
+            origin,
+            instructions,
+        }
     }
 
     /// The sentence about the model, then the project's instructions.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> + '_ {
-        [self.summary()].into_iter().chain(self.instructions.iter().cloned())
+        [self.summary()]
+            .into_iter()
+            .chain(self.instructions.iter().cloned())
     }
 
     /// For example `model opus (--model)`.
@@ -58,9 +74,16 @@ mod tests {
         };
         assert_eq!(say("", None), "no model is set (Claude Code's own choice)");
         let text = "llm:\n  models:\n    default: haiku\n";
-        assert_eq!(say(text, None), "model haiku (llm.models.default, ktx.yaml line 3)");
-        let text = "llm:\n  models:\n    default: haiku\n    candidateExtraction: claude-sonnet-4-6\n";
-        assert_eq!(say(text, None), "model claude-sonnet-4-6 (llm.models.candidateExtraction, ktx.yaml line 4)");
+        assert_eq!(
+            say(text, None),
+            "model haiku (llm.models.default, ktx.yaml line 3)"
+        );
+        let text =
+            "llm:\n  models:\n    default: haiku\n    candidateExtraction: claude-sonnet-4-6\n";
+        assert_eq!(
+            say(text, None),
+            "model claude-sonnet-4-6 (llm.models.candidateExtraction, ktx.yaml line 4)"
+        );
         assert_eq!(say(text, Some("opus")), "model opus (--model)");
     }
 }

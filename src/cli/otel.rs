@@ -28,19 +28,34 @@ const TRACES_PATH: &str = "/v1/traces";
 /// # Errors
 /// If the address of the collector is not one of HTTP.
 pub(super) fn trace_options(config: &Config) -> Result<TraceOptions, CliError> {
-    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-    let parent = std::env::var("TRACEPARENT").ok().filter(|value| !value.is_empty());
-    let is_off = std::env::var("OTEL_SDK_DISABLED").is_ok_and(|value| value.eq_ignore_ascii_case("true"))
+    let set = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .filter(|value| !value.trim().is_empty())
+    };
+    let parent = std::env::var("TRACEPARENT")
+        .ok()
+        .filter(|value| !value.is_empty());
+    let is_off = std::env::var("OTEL_SDK_DISABLED")
+        .is_ok_and(|value| value.eq_ignore_ascii_case("true"))
         || std::env::var("OTEL_TRACES_EXPORTER").is_ok_and(|value| value == "none");
-    let setting =
-        config.otel.endpoint.value.as_ref().map(|url| (traces_url(url), config.otel.endpoint.origin.to_string()));
-    let is_first =
-        matches!(config.otel.endpoint.origin, SettingOrigin::Environment { .. } | SettingOrigin::Flag { .. });
+    let setting = config
+        .otel
+        .endpoint
+        .value
+        .as_ref()
+        .map(|url| (traces_url(url), config.otel.endpoint.origin.to_string()));
+    let is_first = matches!(
+        config.otel.endpoint.origin,
+        SettingOrigin::Environment { .. } | SettingOrigin::Flag { .. }
+    );
     let standard = || {
         let exact = set("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
         let exact = exact.map(|url| (url, "$OTEL_EXPORTER_OTLP_TRACES_ENDPOINT".to_owned()));
         let base = || set("OTEL_EXPORTER_OTLP_ENDPOINT");
-        exact.or_else(|| base().map(|url| (traces_url(&url), "$OTEL_EXPORTER_OTLP_ENDPOINT".to_owned())))
+        exact.or_else(|| {
+            base().map(|url| (traces_url(&url), "$OTEL_EXPORTER_OTLP_ENDPOINT".to_owned()))
+        })
     };
     let (endpoint, is_standard) = match setting {
         _ if is_off => (None, false),
@@ -50,48 +65,81 @@ pub(super) fn trace_options(config: &Config) -> Result<TraceOptions, CliError> {
             None => (setting, false),
         },
     };
-    let Some((url, origin)) = endpoint else { return Ok(TraceOptions { target: None, parent }) };
+    let Some((url, origin)) = endpoint else {
+        return Ok(TraceOptions {
+            target: None,
+            parent,
+        });
+    };
     // These variables may be set for other programs.
     if is_standard {
-        let protocol = set("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").or_else(|| set("OTEL_EXPORTER_OTLP_PROTOCOL"));
+        let protocol = set("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
+            .or_else(|| set("OTEL_EXPORTER_OTLP_PROTOCOL"));
         let cause = match protocol.as_deref() {
             Some("grpc") => Some("the protocol `grpc` is not supported".to_owned()),
-            _ => (!is_http(&url)).then(|| format!("expected http:// or https:// instead of `{url}`")),
+            _ => {
+                (!is_http(&url)).then(|| format!("expected http:// or https:// instead of `{url}`"))
+            }
         };
         if let Some(cause) = cause {
-            let warning = Problem::new(format!("no spans are exported to the collector of `{origin}`: {cause}"));
+            let warning = Problem::new(format!(
+                "no spans are exported to the collector of `{origin}`: {cause}"
+            ));
             exit::print_warning(&warning);
-            return Ok(TraceOptions { target: None, parent });
+            return Ok(TraceOptions {
+                target: None,
+                parent,
+            });
         }
     }
     let target = target(url, *config.otel.content).map_err(|error| error.with_location(origin))?;
-    Ok(TraceOptions { target: Some(target), parent })
+    Ok(TraceOptions {
+        target: Some(target),
+        parent,
+    })
 }
 
 /// A collector at `url`, with the headers and the name of the service from the environment.
 fn target(url: String, has_content: bool) -> Result<SpanTarget, CliError> {
     if !is_http(&url) {
-        return Err(CliError::usage(format!("invalid address of a collector `{url}`; expected http:// or https://")));
+        return Err(CliError::usage(format!(
+            "invalid address of a collector `{url}`; expected http:// or https://"
+        )));
     }
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let mut headers = Vec::new();
     // The first variable that is set takes precedence.
-    let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
-    let set = names.map(|name| (name, variable(name))).into_iter().find(|(_, value)| !value.trim().is_empty());
+    let names = [
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+        "OTEL_EXPORTER_OTLP_HEADERS",
+    ];
+    let set = names
+        .map(|name| (name, variable(name)))
+        .into_iter()
+        .find(|(_, value)| !value.trim().is_empty());
     let (name, value) = set.unwrap_or_default();
     for pair in value.split(',').filter(|pair| !pair.trim().is_empty()) {
         match parse_header(pair) {
             Some(header) => headers.push(header),
             // The value may be a secret.
-            None => exit::print_warning(&Problem::new(format!("a header in ${name} is ignored: expected name=value"))),
+            None => exit::print_warning(&Problem::new(format!(
+                "a header in ${name} is ignored: expected name=value"
+            ))),
         }
     }
     let service = Some(variable("OTEL_SERVICE_NAME")).filter(|name| !name.is_empty());
-    Ok(SpanTarget { url, headers, service: service.unwrap_or_else(|| "ingestdeck".to_owned()), has_content })
+    Ok(SpanTarget {
+        url,
+        headers,
+        service: service.unwrap_or_else(|| "ingestdeck".to_owned()),
+        has_content,
+    })
 }
 
 fn is_http(url: &str) -> bool {
-    ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme))
+    ["http://", "https://"]
+        .iter()
+        .any(|scheme| url.starts_with(scheme))
 }
 
 fn traces_url(base: &str) -> String {
@@ -119,7 +167,10 @@ fn parse_header(pair: &str) -> Option<(String, String)> {
         }
     }
     let value = String::from_utf8(bytes).ok()?;
-    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    let is_name = !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     (is_name && !value.chars().any(char::is_control)).then(|| (name.to_owned(), value))
 }
 
@@ -153,26 +204,42 @@ pub(super) fn requests(
     redactor: &mut Redactor,
 ) -> Result<Vec<Value>, CliError> {
     let spans = spans(global, args, redactor)?;
-    Ok(span_exporter::batches(&spans).map(|batch| otlp::export_request("ingestdeck", batch)).collect())
+    Ok(span_exporter::batches(&spans)
+        .map(|batch| otlp::export_request("ingestdeck", batch))
+        .collect())
 }
 
-fn spans(global: &GlobalArgs, args: &ExportArgs, redactor: &mut Redactor) -> Result<Vec<Value>, CliError> {
+fn spans(
+    global: &GlobalArgs,
+    args: &ExportArgs,
+    redactor: &mut Redactor,
+) -> Result<Vec<Value>, CliError> {
     let (source, is_live) = replay::open_record(global, &args.run)?;
     let Some(header) = source.info().header.clone() else {
-        return Err(CliError::usage(format!("`{}` is not a tape, so it has no spans", source.info().name))
-            .with_help("name a recorded run"));
+        return Err(CliError::usage(format!(
+            "`{}` is not a tape, so it has no spans",
+            source.info().name
+        ))
+        .with_help("name a recorded run"));
     };
     let (mut spans, mut result) = (Vec::new(), Ok(()));
-    fold_spans(Box::new(source), SpanBuilder::new(header, args.content), is_live, &mut |span| {
-        // Text of agents may contain secrets.
-        match serde_json::from_str(&redactor.text(&span.to_string())) {
-            Ok(mut masked) => {
-                otlp::shorten_texts(&mut masked);
-                spans.push(masked);
+    fold_spans(
+        Box::new(source),
+        SpanBuilder::new(header, args.content),
+        is_live,
+        &mut |span| {
+            // Text of agents may contain secrets.
+            match serde_json::from_str(&redactor.text(&span.to_string())) {
+                Ok(mut masked) => {
+                    otlp::shorten_texts(&mut masked);
+                    spans.push(masked);
+                }
+                Err(error) => {
+                    result = Err(CliError::failed(format!("cannot mask a span: {error}")))
+                }
             }
-            Err(error) => result = Err(CliError::failed(format!("cannot mask a span: {error}"))),
-        }
-    })?;
+        },
+    )?;
     result.map(|()| spans)
 }
 
@@ -199,7 +266,8 @@ fn fold_spans(
 
 /// The error of an option that another format does not have.
 pub(super) fn needs_otlp(option: &str) -> CliError {
-    CliError::usage(format!("{option} needs --format otlp")).with_help("add --format otlp, or leave it out")
+    CliError::usage(format!("{option} needs --format otlp"))
+        .with_help("add --format otlp, or leave it out")
 }
 
 #[cfg(test)]
@@ -210,7 +278,10 @@ mod tests {
     fn headers_are_decoded_or_refused() {
         for (pair, expected) in [
             ("api-key=secret", Some(("api-key", "secret"))),
-            (" Authorization = Basic%20dXNlcg== ", Some(("Authorization", "Basic dXNlcg=="))),
+            (
+                " Authorization = Basic%20dXNlcg== ",
+                Some(("Authorization", "Basic dXNlcg==")),
+            ),
             ("x=", Some(("x", ""))),
             ("x", None),
             ("=y", None),
@@ -221,13 +292,24 @@ mod tests {
             ("a b=c", None),
         ] {
             let parsed = parse_header(pair);
-            assert_eq!(parsed.as_ref().map(|(name, value)| (name.as_str(), value.as_str())), expected, "{pair}");
+            assert_eq!(
+                parsed
+                    .as_ref()
+                    .map(|(name, value)| (name.as_str(), value.as_str())),
+                expected,
+                "{pair}"
+            );
         }
     }
 
     #[test]
     fn path_of_traces_is_added_once() {
-        for base in ["http://h:4318", "http://h:4318/", "http://h:4318/v1/traces", "http://h:4318/v1/traces/"] {
+        for base in [
+            "http://h:4318",
+            "http://h:4318/",
+            "http://h:4318/v1/traces",
+            "http://h:4318/v1/traces/",
+        ] {
             assert_eq!(traces_url(base), "http://h:4318/v1/traces");
         }
         assert!(target("file:///etc/passwd".into(), false).is_err());

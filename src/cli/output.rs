@@ -59,12 +59,17 @@ pub(crate) struct EscapingWriter<W> {
 
 impl<W: Write> EscapingWriter<W> {
     pub(crate) fn text(out: W) -> Self {
-        Self { out, kind: EscapeMode::Text }
+        Self {
+            out,
+            kind: EscapeMode::Text,
+        }
     }
 
     /// Writes `text` in a colour, if there is one.
     pub(crate) fn paint(&mut self, color: Option<AnsiColor>, text: &str) -> io::Result<()> {
-        let Some(color) = color else { return self.write_all(text.as_bytes()) };
+        let Some(color) = color else {
+            return self.write_all(text.as_bytes());
+        };
         self.out.write_all(color.sequence().as_bytes())?;
         self.write_all(text.as_bytes())?;
         self.out.write_all(b"\x1b[0m")
@@ -72,14 +77,17 @@ impl<W: Write> EscapingWriter<W> {
 
     /// Writes `text` with a link at every mention of `path`, if stdout is a terminal that supports links.
     pub(crate) fn write_linked(&mut self, text: &str, path: &Path) -> io::Result<()> {
-        self.out.write_all(hyperlink::with_hyperlinks(&escape_text(text), path).as_bytes())
+        self.out
+            .write_all(hyperlink::with_hyperlinks(&escape_text(text), path).as_bytes())
     }
 }
 
 impl<W: Write> Write for EscapingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.kind {
-            EscapeMode::Text => self.out.write_all(escape_text(&String::from_utf8_lossy(bytes)).as_bytes())?,
+            EscapeMode::Text => self
+                .out
+                .write_all(escape_text(&String::from_utf8_lossy(bytes)).as_bytes())?,
             EscapeMode::Json => self.out.write_all(&escape_json(bytes))?,
         }
         Ok(bytes.len())
@@ -96,8 +104,15 @@ pub(crate) fn stdout() -> EscapingWriter<StdoutLock<'static>> {
 
 /// Stdout in the format of `ui`: JSON or text.
 pub(crate) fn stdout_for(ui: Ui) -> EscapingWriter<StdoutLock<'static>> {
-    let kind = if ui == Ui::Json { EscapeMode::Json } else { EscapeMode::Text };
-    EscapingWriter { out: io::stdout().lock(), kind }
+    let kind = if ui == Ui::Json {
+        EscapeMode::Json
+    } else {
+        EscapeMode::Text
+    };
+    EscapingWriter {
+        out: io::stdout().lock(),
+        kind,
+    }
 }
 
 /// Stdout without escaping, for exports, completions, and writers that escape their output themselves.
@@ -115,12 +130,18 @@ const MAX_PIPED_WIDTH: usize = 4_000;
 
 /// The maximum width of a text on stdout, in columns. A pipe or a file has complete keys and paths.
 pub(crate) fn max_width(on_terminal: usize) -> usize {
-    if is_terminal() { on_terminal } else { MAX_PIPED_WIDTH }
+    if is_terminal() {
+        on_terminal
+    } else {
+        MAX_PIPED_WIDTH
+    }
 }
 
 /// Number of columns of the terminal on stdout; `None` if it is not a terminal, or does not report its size.
 pub(crate) fn columns() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok().filter(|_| is_terminal())?;
+    let size = rustix::termios::tcgetwinsize(io::stdout())
+        .ok()
+        .filter(|_| is_terminal())?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
@@ -139,7 +160,12 @@ pub(crate) fn print_stderr(text: &str) {
 /// one of these needs escaping, the output has no styles, so that all of it can be escaped.
 pub(crate) fn parse_arguments() -> Result<ArgMatches, clap::Error> {
     let command = Cli::command();
-    let parsed = if has_hidden_arguments() { command.styles(Styles::plain()) } else { command }.try_get_matches();
+    let parsed = if has_hidden_arguments() {
+        command.styles(Styles::plain())
+    } else {
+        command
+    }
+    .try_get_matches();
     parsed.map_err(without_hidden_suggestions)
 }
 
@@ -150,14 +176,22 @@ fn without_hidden_suggestions(mut error: clap::Error) -> clap::Error {
     let (mut flags, mut commands) = (HashSet::new(), HashSet::new());
     let mut pending = vec![&root];
     while let Some(command) = pending.pop() {
-        let hidden = command.get_arguments().filter(|arg| arg.is_hide_set()).filter_map(clap::Arg::get_long);
+        let hidden = command
+            .get_arguments()
+            .filter(|arg| arg.is_hide_set())
+            .filter_map(clap::Arg::get_long);
         flags.extend(hidden.map(|long| format!("--{long}")));
         commands.extend(command.is_hide_set().then(|| command.get_name().to_owned()));
         pending.extend(command.get_subcommands());
     }
-    for (kind, hidden) in [(ContextKind::SuggestedArg, &flags), (ContextKind::SuggestedSubcommand, &commands)] {
+    for (kind, hidden) in [
+        (ContextKind::SuggestedArg, &flags),
+        (ContextKind::SuggestedSubcommand, &commands),
+    ] {
         let shown = match error.remove(kind) {
-            Some(ContextValue::String(name)) => (!hidden.contains(&name)).then_some(ContextValue::String(name)),
+            Some(ContextValue::String(name)) => {
+                (!hidden.contains(&name)).then_some(ContextValue::String(name))
+            }
             Some(ContextValue::Strings(mut names)) => {
                 names.retain(|name| !hidden.contains(name));
                 (!names.is_empty()).then_some(ContextValue::Strings(names))
@@ -192,7 +226,9 @@ pub(crate) fn print_usage(error: &clap::Error) -> io::Result<()> {
         (true, false) => stdout().write_all(shown.as_bytes()),
     };
     match printed.and_then(|()| io::stdout().flush()) {
-        Err(failure) if failure.kind() != io::ErrorKind::BrokenPipe && !error.use_stderr() => Err(failure),
+        Err(failure) if failure.kind() != io::ErrorKind::BrokenPipe && !error.use_stderr() => {
+            Err(failure)
+        }
         _ => Ok(()),
     }
 }
@@ -205,7 +241,9 @@ fn has_hidden_arguments() -> bool {
 
 /// Returns `text` with its newlines and without other control characters.
 fn escape_text(text: &str) -> Cow<'_, str> {
-    let Some((first, rest)) = text.split_once('\n') else { return text::printable(text, usize::MAX) };
+    let Some((first, rest)) = text.split_once('\n') else {
+        return text::printable(text, usize::MAX);
+    };
     let mut escaped = text::printable(first, usize::MAX).into_owned();
     for line in rest.split('\n') {
         escaped.push('\n');
@@ -250,8 +288,9 @@ fn replace_surrogates(json: &[u8]) -> Cow<'_, [u8]> {
 fn utf16(json: &[u8]) -> Option<u16> {
     let digits = json.strip_prefix(br"\u")?.get(..4)?;
     // The integer parser accepts a sign, which is not a hex digit.
-    let digits =
-        std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    let digits = std::str::from_utf8(digits)
+        .ok()
+        .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     u16::from_str_radix(digits, 16).ok()
 }
 
@@ -293,7 +332,10 @@ fn first_char(bytes: &[u8]) -> Option<char> {
         ..0xf0 => 3,
         _ => 4,
     };
-    std::str::from_utf8(bytes.get(..length)?).ok()?.chars().next()
+    std::str::from_utf8(bytes.get(..length)?)
+        .ok()?
+        .chars()
+        .next()
 }
 
 /// True for control characters and for first bytes of characters that [`text::is_hidden`] may report. Has no branches,
@@ -307,7 +349,9 @@ fn is_suspect(byte: u8) -> bool {
 /// False only for a block without suspects; the block must have no newlines. Cheaper than [`is_suspect`] for each byte.
 fn may_have_suspects(block: &[u8]) -> bool {
     // Control characters wrap around to the upper end.
-    let highest = block.iter().fold(0, |highest: u8, byte| highest.max(byte.wrapping_sub(b' ')));
+    let highest = block
+        .iter()
+        .fold(0, |highest: u8, byte| highest.max(byte.wrapping_sub(b' ')));
     highest >= 0xcd - b' ' || memchr::memchr2(0x7f, 0xc2, block).is_some()
 }
 
@@ -319,8 +363,15 @@ fn first_suspect(bytes: &[u8]) -> Option<usize> {
         let block = &bytes[from..bytes.len().min(from + size)];
         let newline = memchr::memchr(b'\n', block);
         let block = &block[..newline.unwrap_or(block.len())];
-        if may_have_suspects(block) && block.iter().fold(false, |found, byte| found | is_suspect(*byte)) {
-            return block.iter().position(|byte| is_suspect(*byte)).map(|at| from + at);
+        if may_have_suspects(block)
+            && block
+                .iter()
+                .fold(false, |found, byte| found | is_suspect(*byte))
+        {
+            return block
+                .iter()
+                .position(|byte| is_suspect(*byte))
+                .map(|at| from + at);
         }
         from += block.len() + usize::from(newline.is_some());
         size = (size * 2).min(LARGEST_BLOCK);
@@ -345,7 +396,10 @@ mod tests {
 
     #[test]
     fn text_keeps_newlines_and_shows_escapes() {
-        assert_eq!(written("a\u{1b}]52;c;UFdO\u{7}\nb\u{202e}\n"), "a\\e]52;c;UFdO\\u{7}\nb\\u{202e}\n");
+        assert_eq!(
+            written("a\u{1b}]52;c;UFdO\u{7}\nb\u{202e}\n"),
+            "a\\e]52;c;UFdO\\u{7}\nb\\u{202e}\n"
+        );
         assert_eq!(written("one\r\ntwo\u{9b}2J"), "one\\r\ntwo\\u{9b}2J");
         assert!(matches!(escape_text("plain"), Cow::Borrowed("plain")));
     }
@@ -363,9 +417,15 @@ mod tests {
     fn hidden_characters_of_json_become_its_escapes() {
         let json = "{\"a\":\"\u{9b}é\u{e0041}\u{7f}\",\t\"b\":1}\r\n";
         let expected = "{\"a\":\"\\u009bé\\udb40\\udc41\\u007f\", \"b\":1} \n";
-        assert_eq!(String::from_utf8_lossy(&escape_json(json.as_bytes())), expected);
+        assert_eq!(
+            String::from_utf8_lossy(&escape_json(json.as_bytes())),
+            expected
+        );
         for plain in ["{\"a\":1}\n", "\"é – “日本” 🦀 \u{fffd}\""] {
-            assert!(matches!(escape_json(plain.as_bytes()), Cow::Borrowed(_)), "{plain}");
+            assert!(
+                matches!(escape_json(plain.as_bytes()), Cow::Borrowed(_)),
+                "{plain}"
+            );
         }
     }
 
@@ -373,7 +433,10 @@ mod tests {
     fn surrogates_without_partner_are_replaced() {
         for (json, expected) in [
             (r#"{"a":"\ud800"}"#, r#"{"a":"\ufffd"}"#),
-            (r#""\uDC00\uD800x\ud83d\ude00""#, r#""\ufffd\ufffdx\ud83d\ude00""#),
+            (
+                r#""\uDC00\uD800x\ud83d\ude00""#,
+                r#""\ufffd\ufffdx\ud83d\ude00""#,
+            ),
             (r#""\ud83d\ud83d\ude00""#, r#""\ufffd\ud83d\ude00""#),
             (r#""\\ud800 \\\ud800""#, r#""\\ud800 \\\ufffd""#),
             (r#""\u00e9\ud7ff\ue000""#, r#""\u00e9\ud7ff\ue000""#),
@@ -387,9 +450,15 @@ mod tests {
     #[test]
     fn every_hidden_character_begins_with_a_suspect() {
         for char in (char::MIN..=char::MAX).filter(|char| text::is_hidden(*char) && *char != '\n') {
-            assert!(is_suspect(char.encode_utf8(&mut [0; 4]).as_bytes()[0]), "{char:?}");
+            assert!(
+                is_suspect(char.encode_utf8(&mut [0; 4]).as_bytes()[0]),
+                "{char:?}"
+            );
         }
-        assert!((0..=u8::MAX).all(|byte| byte == b'\n' || may_have_suspects(&[byte]) || !is_suspect(byte)));
+        assert!(
+            (0..=u8::MAX)
+                .all(|byte| byte == b'\n' || may_have_suspects(&[byte]) || !is_suspect(byte))
+        );
     }
 
     proptest! {

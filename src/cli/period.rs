@@ -12,12 +12,20 @@ impl PeriodArgs {
     pub(super) fn resolve(&self) -> Result<(Option<i64>, Option<i64>), CliError> {
         let now = Timestamp::now();
         let moment = |flag: &str, given: &Option<String>| {
-            let parse = |given: &String| parse_moment(given, now).ok_or_else(|| invalid(flag, given));
+            let parse =
+                |given: &String| parse_moment(given, now).ok_or_else(|| invalid(flag, given));
             given.as_ref().map(parse).transpose()
         };
-        let (since, until) = (moment("--since", &self.since)?, moment("--until", &self.until)?);
-        if since.zip(until).is_some_and(|(since, until)| since >= until) {
-            return Err(CliError::usage("--until is not later than --since").with_help("exchange the two times"));
+        let (since, until) = (
+            moment("--since", &self.since)?,
+            moment("--until", &self.until)?,
+        );
+        if since
+            .zip(until)
+            .is_some_and(|(since, until)| since >= until)
+        {
+            return Err(CliError::usage("--until is not later than --since")
+                .with_help("exchange the two times"));
         }
         Ok((since, until))
     }
@@ -31,17 +39,26 @@ fn invalid(flag: &str, given: &str) -> CliError {
 /// Times without a zone are in UTC, as everywhere on tapes.
 fn parse_moment(given: &str, now: Timestamp) -> Option<i64> {
     let given = given.trim();
-    let in_utc = |date: civil::DateTime| date.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
+    let in_utc = |date: civil::DateTime| {
+        date.to_zoned(TimeZone::UTC)
+            .ok()
+            .map(|zoned| zoned.timestamp())
+    };
     let ago = || {
         let span: Span = given.parse().ok()?;
-        (!span.is_negative()).then(|| now.to_zoned(TimeZone::UTC).checked_sub(span).ok()).flatten()
+        (!span.is_negative())
+            .then(|| now.to_zoned(TimeZone::UTC).checked_sub(span).ok())
+            .flatten()
     };
     let moment = given
         .parse::<Timestamp>()
         .ok()
         .or_else(|| given.parse::<civil::DateTime>().ok().and_then(in_utc))
         .or_else(|| {
-            given.parse::<civil::Date>().ok().and_then(|date| in_utc(date.to_datetime(civil::Time::midnight())))
+            given
+                .parse::<civil::Date>()
+                .ok()
+                .and_then(|date| in_utc(date.to_datetime(civil::Time::midnight())))
         })
         .or_else(|| ago().map(|zoned| zoned.timestamp()))?;
     Some(moment.as_millisecond())
@@ -54,8 +71,9 @@ mod tests {
     #[test]
     fn moments_are_dates_times_or_ago() {
         let now: Timestamp = "2026-02-01T00:00:00Z".parse().unwrap();
-        let shown =
-            |given: &str| parse_moment(given, now).map(|at| Timestamp::from_millisecond(at).unwrap().to_string());
+        let shown = |given: &str| {
+            parse_moment(given, now).map(|at| Timestamp::from_millisecond(at).unwrap().to_string())
+        };
         for (given, expected) in [
             ("2026-01-31", "2026-01-31T00:00:00Z"),
             ("2026-01-31T12:00Z", "2026-01-31T12:00:00Z"),
@@ -67,17 +85,34 @@ mod tests {
         ] {
             assert_eq!(shown(given).as_deref(), Some(expected), "{given}");
         }
-        for given in ["", "yesterday", "-7d", "2026-13-01", "99999999y", "2026-02-30", "\u{1b}[2J"] {
+        for given in [
+            "",
+            "yesterday",
+            "-7d",
+            "2026-13-01",
+            "99999999y",
+            "2026-02-30",
+            "\u{1b}[2J",
+        ] {
             assert_eq!(shown(given), None, "{given}");
         }
     }
 
     #[test]
     fn reversed_period_is_refused() {
-        let period = |since: &str, until: &str| PeriodArgs { since: Some(since.into()), until: Some(until.into()) };
+        let period = |since: &str, until: &str| PeriodArgs {
+            since: Some(since.into()),
+            until: Some(until.into()),
+        };
         assert!(period("2026-01-02", "2026-01-01").resolve().is_err());
         assert!(period("2026-01-01", "2026-01-01").resolve().is_err());
         assert!(period("2026-01-01", "2026-01-02").resolve().is_ok());
-        assert!(period("x", "2026-01-02").resolve().unwrap_err().to_string().contains("invalid --since `x`"));
+        assert!(
+            period("x", "2026-01-02")
+                .resolve()
+                .unwrap_err()
+                .to_string()
+                .contains("invalid --since `x`")
+        );
     }
 }

@@ -49,7 +49,11 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     let choice = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None);
     let taken = project::plan_run(global, &project, select, choice.model.as_deref())?;
     let is_json = global.ui == Ui::Json;
-    exit::print_warnings(&if is_json { taken.planned.warnings.clone() } else { taken.planned.folded_warnings() });
+    exit::print_warnings(&if is_json {
+        taken.planned.warnings.clone()
+    } else {
+        taken.planned.folded_warnings()
+    });
     let turns = project.settings.work_units.step_budget;
     if taken.units_to_run().next().is_some() {
         exit::print_warnings(&turn_warnings(&taken, turns));
@@ -61,9 +65,16 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     if let Err(error) = policy::check_project_rules(&project.root) {
         exit::print_warning(&Problem::new(error.to_line()));
     }
-    project::blocking_files_problems(&project).iter().for_each(exit::print_warning);
-    runs::active_run_problem(global).iter().for_each(exit::print_warning);
-    taken.unsaved_run.iter().for_each(|left| exit::print_warning(&left.problem(global.project_dir.as_deref())));
+    project::blocking_files_problems(&project)
+        .iter()
+        .for_each(exit::print_warning);
+    runs::active_run_problem(global)
+        .iter()
+        .for_each(exit::print_warning);
+    taken
+        .unsaved_run
+        .iter()
+        .for_each(|left| exit::print_warning(&left.problem(global.project_dir.as_deref())));
     let repository_text = prepare::describe_repository(&project, Some(&taken.planned));
     if let Err(error) = &repository_text {
         exit::print_warning(error);
@@ -91,15 +102,21 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     let printed = match global.ui {
         Ui::Json => write_json(&taken, &choice, &outlook, turns),
         Ui::None => Ok(()),
-        Ui::Auto | Ui::Tui | Ui::Lines => {
-            write_table(&taken, &choice, &outlook, &after, repository_text.ok().as_deref())
-        }
+        Ui::Auto | Ui::Tui | Ui::Lines => write_table(
+            &taken,
+            &choice,
+            &outlook,
+            &after,
+            repository_text.ok().as_deref(),
+        ),
     };
     printed.map_err(|error| playback_output::stdout_failed(&error))?;
     match unusable {
         Some(failure) => Err(failure),
         None => {
-            connection_faults(&taken.planned).into_iter().for_each(exit::print_warning);
+            connection_faults(&taken.planned)
+                .into_iter()
+                .for_each(exit::print_warning);
             Ok(Exit::Ok)
         }
     }
@@ -111,8 +128,15 @@ pub(crate) fn empty_plan_message(taken: &RunPlan) -> String {
     if let Some(nothing) = &taken.empty_reason {
         return nothing.clone();
     }
-    if let Some(continues) = taken.continues.as_ref().filter(|_| !planned.units.is_empty()) {
-        let (units, run) = (pluralize(planned.units.len(), "unit"), continues.run.short());
+    if let Some(continues) = taken
+        .continues
+        .as_ref()
+        .filter(|_| !planned.units.is_empty())
+    {
+        let (units, run) = (
+            pluralize(planned.units.len(), "unit"),
+            continues.run.short(),
+        );
         return format!("all {units} of run {run} are reused: there is nothing to run");
     }
     match unchanged_message(planned) {
@@ -124,7 +148,11 @@ pub(crate) fn empty_plan_message(taken: &RunPlan) -> String {
 /// An error for a plan that is empty because a connection has a fault, or because no connection has units.
 pub(crate) fn unusable_plan_error(taken: &RunPlan) -> Option<CliError> {
     let planned = &taken.planned;
-    let whys = if has_no_sources(planned) { skipped_reasons(planned, |_| true) } else { connection_faults(planned) };
+    let whys = if has_no_sources(planned) {
+        skipped_reasons(planned, |_| true)
+    } else {
+        connection_faults(planned)
+    };
     let is_empty = planned.units.is_empty() && taken.continues.is_none() && !whys.is_empty();
     is_empty.then(|| match whys.as_slice() {
         [why] => CliError::from_error(Exit::Usage, *why).context("nothing is planned"),
@@ -141,7 +169,10 @@ fn connection_faults(planned: &IngestPlan) -> Vec<&Problem> {
     skipped_reasons(planned, |skipped| skipped.fault)
 }
 
-fn skipped_reasons(planned: &IngestPlan, is_reported: impl Fn(&UnplannedConnection) -> bool) -> Vec<&Problem> {
+fn skipped_reasons(
+    planned: &IngestPlan,
+    is_reported: impl Fn(&UnplannedConnection) -> bool,
+) -> Vec<&Problem> {
     planned
         .skipped
         .iter()
@@ -158,10 +189,19 @@ fn has_no_sources(planned: &IngestPlan) -> bool {
 
 /// The sentence about unchanged units, if there are any.
 fn unchanged_message(planned: &IngestPlan) -> Option<String> {
-    match planned.sources.iter().map(|source| source.unchanged.count).sum() {
+    match planned
+        .sources
+        .iter()
+        .map(|source| source.unchanged.count)
+        .sum()
+    {
         0 => None,
-        1 => Some("its one unit is unchanged since it last succeeded; --full plans it anyway".into()),
-        count => Some(format!("all {count} units are unchanged since they last succeeded; --full plans them anyway")),
+        1 => {
+            Some("its one unit is unchanged since it last succeeded; --full plans it anyway".into())
+        }
+        count => Some(format!(
+            "all {count} units are unchanged since they last succeeded; --full plans them anyway"
+        )),
     }
 }
 
@@ -173,15 +213,25 @@ struct PlanForecast {
 }
 
 /// Forecasts `rounds` times the units of `units` for people, from earlier units of the same adapters.
-pub(super) fn forecast_rounds(efforts: &[UnitEffort], slots: u32, units: &[WorkUnit], rounds: usize) -> String {
+pub(super) fn forecast_rounds(
+    efforts: &[UnitEffort],
+    slots: u32,
+    units: &[WorkUnit],
+    rounds: usize,
+) -> String {
     let slots = usize::try_from(slots).unwrap_or(usize::MAX);
-    let forecast = PlanForecast::new(efforts, slots).for_units(std::iter::repeat_n(units, rounds).flatten());
+    let forecast =
+        PlanForecast::new(efforts, slots).for_units(std::iter::repeat_n(units, rounds).flatten());
     format!("{}{}", forecast_text(&forecast), unknown_reason(&forecast))
 }
 
 impl PlanForecast {
     fn new(efforts: &[UnitEffort], slots: usize) -> Self {
-        let mut outlook = Self { adapters: Vec::new(), finished: Vec::new(), concurrency: slots };
+        let mut outlook = Self {
+            adapters: Vec::new(),
+            finished: Vec::new(),
+            concurrency: slots,
+        };
         for effort in efforts {
             let kind = outlook.adapter_index(&effort.adapter).unwrap_or_else(|| {
                 outlook.adapters.push(effort.adapter.clone());
@@ -189,7 +239,10 @@ impl PlanForecast {
                 outlook.adapters.len() - 1
             });
             if let Some(finished) = outlook.finished.get_mut(kind) {
-                finished.push(FinishedUnit { cost: effort.cost_usd, active_time: effort.worked });
+                finished.push(FinishedUnit {
+                    cost: effort.cost_usd,
+                    active_time: effort.worked,
+                });
             }
         }
         outlook
@@ -201,7 +254,12 @@ impl PlanForecast {
 
     /// An adapter without finished units has no history to estimate from.
     fn remaining(&self, unit: &WorkUnit) -> RemainingUnit {
-        RemainingUnit { kind: self.adapter_index(&unit.planned.adapter).unwrap_or(usize::MAX), running: None }
+        RemainingUnit {
+            kind: self
+                .adapter_index(&unit.planned.adapter)
+                .unwrap_or(usize::MAX),
+            running: None,
+        }
     }
 
     /// The forecast of reused units: zero.
@@ -209,7 +267,10 @@ impl PlanForecast {
         let nothing = Millis(0);
         Forecast {
             cost: Some(QuantileEstimate { p50: 0.0, p90: 0.0 }),
-            time: Some(QuantileEstimate { p50: nothing, p90: nothing }),
+            time: Some(QuantileEstimate {
+                p50: nothing,
+                p90: nothing,
+            }),
             ..Forecast::default()
         }
     }
@@ -254,16 +315,27 @@ fn turn_warning(unit: &WorkUnit, turns: u32) -> Option<String> {
 
 /// Warnings for the first units that might need more turns than allowed, and the number of the others.
 fn turn_warnings(taken: &RunPlan, turns: u32) -> Vec<String> {
-    let mut warnings: Vec<String> = taken.units_to_run().filter_map(|unit| turn_warning(unit, turns)).collect();
+    let mut warnings: Vec<String> = taken
+        .units_to_run()
+        .filter_map(|unit| turn_warning(unit, turns))
+        .collect();
     let more = warnings.len().saturating_sub(MAX_NAMED);
     warnings.truncate(MAX_NAMED);
     if more > 0 {
-        warnings.push(format!("the same holds for {}", pluralize(more, "more unit")));
+        warnings.push(format!(
+            "the same holds for {}",
+            pluralize(more, "more unit")
+        ));
     }
     warnings
 }
 
-fn write_json(taken: &RunPlan, choice: &ModelChoice, outlook: &PlanForecast, turns: u32) -> io::Result<()> {
+fn write_json(
+    taken: &RunPlan,
+    choice: &ModelChoice,
+    outlook: &PlanForecast,
+    turns: u32,
+) -> io::Result<()> {
     let mut out = output::stdout_for(Ui::Json);
     let planned = &taken.planned;
     let reused: HashSet<&UnitKey> = taken.reused_units().collect();
@@ -271,27 +343,44 @@ fn write_json(taken: &RunPlan, choice: &ModelChoice, outlook: &PlanForecast, tur
     for work_unit in &planned.units {
         let unit = &work_unit.planned;
         let is_reused = reused.contains(&unit.unit);
-        let forecast = forecasts.iter().find(|(adapter, _)| *adapter == unit.adapter).map(|(_, forecast)| *forecast);
-        let forecast = if is_reused { Some(PlanForecast::for_reused()) } else { forecast };
+        let forecast = forecasts
+            .iter()
+            .find(|(adapter, _)| *adapter == unit.adapter)
+            .map(|(_, forecast)| *forecast);
+        let forecast = if is_reused {
+            Some(PlanForecast::for_reused())
+        } else {
+            forecast
+        };
         let mut object = json!({
             "unit": unit.unit, "connection": unit.connection, "adapter": unit.adapter, "rawFiles": unit.raw_files,
             "dependencyPaths": unit.dependency_paths, "why": unit.why, "model": choice.model, "bytes": unit.bytes,
             "forecast": forecast.as_ref().map(forecast_json),
         });
-        let source = planned.sources.iter().find(|source| source.connection == unit.connection);
+        let source = planned
+            .sources
+            .iter()
+            .find(|source| source.connection == unit.connection);
         if let Some(outside) = source.and_then(|source| source.external_dir.as_ref()) {
             object["outsideProject"] = json!(outside.to_string_lossy());
         }
         if let Some(key) = &unit.ktx_key {
             object["unitKey"] = json!(key);
         }
-        for (key, paths) in [("changedFiles", &work_unit.changes.own), ("refersTo", &work_unit.changes.referred)] {
+        for (key, paths) in [
+            ("changedFiles", &work_unit.changes.own),
+            ("refersTo", &work_unit.changes.referred),
+        ] {
             if !paths.is_empty() && !is_reused {
                 object[key] = json!(paths);
             }
         }
         if !work_unit.changes.unread.is_empty() && !is_reused {
-            let unread = work_unit.changes.unread.iter().map(|file| json!({"path": file.path, "part": file.part}));
+            let unread = work_unit
+                .changes
+                .unread
+                .iter()
+                .map(|file| json!({"path": file.path, "part": file.part}));
             object["unread"] = unread.collect();
         }
         if is_reused {
@@ -306,7 +395,11 @@ fn write_json(taken: &RunPlan, choice: &ModelChoice, outlook: &PlanForecast, tur
         writeln!(out, "{object}")?;
     }
     for due in planned.pending_projections(|unit| reused.contains(unit)) {
-        let names: Vec<&str> = due.sources.iter().map(|source| source.name.as_str()).collect();
+        let names: Vec<&str> = due
+            .sources
+            .iter()
+            .map(|source| source.name.as_str())
+            .collect();
         let object = json!({
             "connection": due.connection, "adapter": due.adapter, "projected": names,
             "leftOut": due.skipped,
@@ -314,16 +407,26 @@ fn write_json(taken: &RunPlan, choice: &ModelChoice, outlook: &PlanForecast, tur
         });
         writeln!(out, "{object}")?;
     }
-    for source in planned.sources.iter().filter(|source| !source.unread.is_empty()) {
-        let unread =
-            source.unread.iter().map(|(unit, file)| json!({"unit": unit, "path": file.path, "part": file.part}));
+    for source in planned
+        .sources
+        .iter()
+        .filter(|source| !source.unread.is_empty())
+    {
+        let unread = source
+            .unread
+            .iter()
+            .map(|(unit, file)| json!({"unit": unit, "path": file.path, "part": file.part}));
         let object = json!({
             "connection": source.connection, "adapter": source.adapter, "unread": unread.collect::<Vec<_>>(),
             "why": "left unread by units that succeeded",
         });
         writeln!(out, "{object}")?;
     }
-    for source in planned.sources.iter().filter(|source| !source.diff.deleted.is_empty()) {
+    for source in planned
+        .sources
+        .iter()
+        .filter(|source| !source.diff.deleted.is_empty())
+    {
         let object = json!({
             "connection": source.connection, "adapter": source.adapter, "evicted": source.diff.deleted,
             "why": "gone from the source",
@@ -364,7 +467,9 @@ fn write_table(
     let reused: HashSet<&UnitKey> = taken.reused_units().collect();
     let forecasts = outlook.by_adapter(&planned.units);
     let forecast_of = |unit: &PlannedUnit| {
-        let forecast = forecasts.iter().find(|(adapter, _)| *adapter == unit.adapter);
+        let forecast = forecasts
+            .iter()
+            .find(|(adapter, _)| *adapter == unit.adapter);
         match forecast {
             _ if reused.contains(&unit.unit) => "reused".into(),
             Some((_, forecast)) => forecast_text(forecast),
@@ -387,8 +492,10 @@ fn write_table(
         let bytes = unit.bytes.map_or_else(|| "?".into(), text::size);
         let forecast = forecast_of(unit);
         let why = text::printable(&unit.why, widths.why);
-        let limits =
-            unit.sl_disallowed.as_ref().map(|reason| format!(" (no sources: {})", text::printable(reason, 60)));
+        let limits = unit
+            .sl_disallowed
+            .as_ref()
+            .map(|reason| format!(" (no sources: {})", text::printable(reason, 60)));
         writeln!(
             out,
             "{key}{:pad$}  {files:>3} file{plural} {bytes:>9}  {forecast:<width$}  {why}{}",
@@ -398,8 +505,15 @@ fn write_table(
         )?;
     }
     // If a prior run leaves nothing to do, the sources were compared with the state before that run.
-    for source in planned.sources.iter().filter(|_| taken.empty_reason.is_none()) {
-        let units = planned.units.iter().filter(|unit| unit.planned.connection == source.connection);
+    for source in planned
+        .sources
+        .iter()
+        .filter(|_| taken.empty_reason.is_none())
+    {
+        let units = planned
+            .units
+            .iter()
+            .filter(|unit| unit.planned.connection == source.connection);
         write_source(&mut out, source, &changed_units(units))?;
     }
     for due in planned.pending_projections(|unit| reused.contains(unit)) {
@@ -414,7 +528,12 @@ fn write_table(
         }
         if taken.units_to_run().next().is_some() {
             let forecast = outlook.for_units(taken.units_to_run());
-            writeln!(out, "forecast: {}{}", forecast_text(&forecast), unknown_reason(&forecast))?;
+            writeln!(
+                out,
+                "forecast: {}{}",
+                forecast_text(&forecast),
+                unknown_reason(&forecast)
+            )?;
         }
     } else if after.is_reconcile_only {
         unchanged_message(planned).map_or(Ok(()), |why| writeln!(out, "{why}"))?;
@@ -422,12 +541,28 @@ fn write_table(
         writeln!(out, "{nothing}")?;
     }
     if let Some(repository_text) = repository_text.filter(|_| !planned.units.is_empty()) {
-        writeln!(out, "{}", text::printable(repository_text, output::max_width(200)))?;
+        writeln!(
+            out,
+            "{}",
+            text::printable(repository_text, output::max_width(200))
+        )?;
     }
     let count = reused.len();
-    let reused = if count > 0 { format!(", {count} of them reused") } else { String::new() };
-    let pass = if after.is_reconcile_only { ", and the reconcile step" } else { "" };
-    writeln!(out, "{} planned{reused}{pass}", pluralize(planned.units.len(), "unit"))?;
+    let reused = if count > 0 {
+        format!(", {count} of them reused")
+    } else {
+        String::new()
+    };
+    let pass = if after.is_reconcile_only {
+        ", and the reconcile step"
+    } else {
+        ""
+    };
+    writeln!(
+        out,
+        "{} planned{reused}{pass}",
+        pluralize(planned.units.len(), "unit")
+    )?;
     for why in &after.skipped {
         writeln!(out, "{}", text::printable(why, output::max_width(400)))?;
     }
@@ -448,8 +583,19 @@ pub(crate) fn outside_project_message(source: &SourcePlan) -> Option<String> {
 fn changed_units<'a>(units: impl Iterator<Item = &'a WorkUnit>) -> String {
     let (mut changed, mut repeated, mut referring, mut around, mut unread) = (0, 0, 0, 0, 0);
     for changes in units.map(|unit| &unit.changes) {
-        let UnitChanges { own, referred, around: others, unread: left, .. } = changes;
-        match (own.is_empty(), referred.is_empty(), others.is_empty(), left.is_empty()) {
+        let UnitChanges {
+            own,
+            referred,
+            around: others,
+            unread: left,
+            ..
+        } = changes;
+        match (
+            own.is_empty(),
+            referred.is_empty(),
+            others.is_empty(),
+            left.is_empty(),
+        ) {
             (false, _, _, _) if changes.is_repeated => repeated += 1,
             (false, _, _, _) => changed += 1,
             (true, false, _, _) => referring += 1,
@@ -458,16 +604,27 @@ fn changed_units<'a>(units: impl Iterator<Item = &'a WorkUnit>) -> String {
             (true, true, true, true) => {}
         }
     }
-    let verb = |count: usize, one: &'static str, more: &'static str| if count == 1 { one } else { more };
+    let verb =
+        |count: usize, one: &'static str, more: &'static str| if count == 1 { one } else { more };
     let parts = [
         (changed, "changed".to_owned()),
         (repeated, format!("{} again", verb(repeated, "runs", "run"))),
-        (referring, format!("{} to a change", verb(referring, "refers", "refer"))),
-        (around, format!("{} around a change", verb(around, "is", "are"))),
+        (
+            referring,
+            format!("{} to a change", verb(referring, "refers", "refer")),
+        ),
+        (
+            around,
+            format!("{} around a change", verb(around, "is", "are")),
+        ),
         (unread, "left files unread".to_owned()),
     ];
-    let parts = parts.iter().filter(|(count, _)| *count > 0 && repeated + referring + around + unread > 0);
-    parts.map(|(count, what)| format!(", {} {what}", pluralize(*count, "unit"))).collect()
+    let parts = parts
+        .iter()
+        .filter(|(count, _)| *count > 0 && repeated + referring + around + unread > 0);
+    parts
+        .map(|(count, what)| format!(", {} {what}", pluralize(*count, "unit")))
+        .collect()
 }
 
 fn write_source(out: &mut impl io::Write, source: &SourcePlan, changed: &str) -> io::Result<()> {
@@ -475,19 +632,33 @@ fn write_source(out: &mut impl io::Write, source: &SourcePlan, changed: &str) ->
         0 => String::new(),
         count => format!(", {} unchanged", pluralize(count, "unit")),
     };
-    writeln!(out, "{} {}{changed}{unchanged}", source.connection, source.diff.shown)?;
+    writeln!(
+        out,
+        "{} {}{changed}{unchanged}",
+        source.connection, source.diff.shown
+    )?;
     if let Some(place) = outside_project_message(source) {
         writeln!(out, "  {place}")?;
     }
-    if let Some(unread) = unread_message(source.unread.iter().map(|(_, file)| file), "plan --unread") {
+    if let Some(unread) =
+        unread_message(source.unread.iter().map(|(_, file)| file), "plan --unread")
+    {
         writeln!(out, "  {unread}")?;
     }
     let gone = &source.diff.deleted;
     for path in gone.iter().take(MAX_NAMED) {
-        let names: Vec<String> =
-            source.eviction_candidates.get(path).into_iter().flatten().map(EvictionCandidate::name).collect();
-        let artifacts_by_deleted_file =
-            if names.is_empty() { String::new() } else { format!(" (it supports {})", names.join(", ")) };
+        let names: Vec<String> = source
+            .eviction_candidates
+            .get(path)
+            .into_iter()
+            .flatten()
+            .map(EvictionCandidate::name)
+            .collect();
+        let artifacts_by_deleted_file = if names.is_empty() {
+            String::new()
+        } else {
+            format!(" (it supports {})", names.join(", "))
+        };
         writeln!(
             out,
             "  gone: {}{}",
@@ -502,16 +673,29 @@ fn write_source(out: &mut impl io::Write, source: &SourcePlan, changed: &str) ->
 }
 
 /// The sentence about files that units left unread, if there are any. `command` plans them.
-fn unread_message<'a>(unread: impl Iterator<Item = &'a UnreadFile> + Clone, command: &str) -> Option<String> {
-    let were = match unread.clone().map(|file| &file.path).collect::<HashSet<_>>().len() {
+fn unread_message<'a>(
+    unread: impl Iterator<Item = &'a UnreadFile> + Clone,
+    command: &str,
+) -> Option<String> {
+    let were = match unread
+        .clone()
+        .map(|file| &file.path)
+        .collect::<HashSet<_>>()
+        .len()
+    {
         0 => return None,
         1 => "1 file was".to_owned(),
         count => format!("{count} files were"),
     };
     // Units that share a file may have read different parts of it.
-    let named: BTreeSet<String> = unread.map(|file| format!("{}{}", file.path, file.part_note())).collect();
+    let named: BTreeSet<String> = unread
+        .map(|file| format!("{}{}", file.path, file.part_note()))
+        .collect();
     let named = text::list_some(&named.into_iter().collect::<Vec<_>>());
-    Some(format!("{were} left unread ({command}): {}", text::printable(&named, output::max_width(400))))
+    Some(format!(
+        "{were} left unread ({command}): {}",
+        text::printable(&named, output::max_width(400))
+    ))
 }
 
 /// The sentences about files of each connection that units left unread.
@@ -524,9 +708,18 @@ pub(crate) fn unread_messages(planned: &IngestPlan) -> impl Iterator<Item = Stri
 
 /// Writes the sources that are generated before the units run.
 fn write_projection(out: &mut impl io::Write, due: &PendingProjection) -> io::Result<()> {
-    let named: Vec<&str> = due.sources.iter().take(MAX_NAMED).map(|source| source.name.as_str()).collect();
+    let named: Vec<&str> = due
+        .sources
+        .iter()
+        .take(MAX_NAMED)
+        .map(|source| source.name.as_str())
+        .collect();
     let more = due.sources.len().saturating_sub(MAX_NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
     let (count, named) = (
         pluralize(due.sources.len(), "source"),
         text::printable(&named.join(", "), output::max_width(400)).into_owned(),
@@ -537,7 +730,11 @@ fn write_projection(out: &mut impl io::Write, due: &PendingProjection) -> io::Re
         due.connection
     )?;
     for why in due.skipped.iter().take(MAX_NAMED) {
-        writeln!(out, "  left to the units: {}", text::printable(why, output::max_width(200)))?;
+        writeln!(
+            out,
+            "  left to the units: {}",
+            text::printable(why, output::max_width(200))
+        )?;
     }
     match due.skipped.len().saturating_sub(MAX_NAMED) {
         0 => Ok(()),
@@ -548,24 +745,55 @@ fn write_projection(out: &mut impl io::Write, due: &PendingProjection) -> io::Re
 /// The end of a sentence about a forecast that has no estimate.
 fn unknown_reason(forecast: &Forecast) -> &'static str {
     let is_unknown = forecast.cost.is_none() && forecast.time.is_none();
-    if is_unknown { ", until three units of each kind have finished" } else { "" }
+    if is_unknown {
+        ", until three units of each kind have finished"
+    } else {
+        ""
+    }
 }
 
 /// For example `$0.10–$0.30, 40s–2m 05s`: the median and the 90th percentile, or one of them if both look alike. A trailing `+?` means that some units
 /// have no estimate.
 fn forecast_text(forecast: &Forecast) -> String {
     let more = |whole| if whole { "" } else { " +?" };
-    let range = |low: String, high: String| if low == high { low } else { format!("{low}–{high}") };
-    let cost = forecast.cost.map(|QuantileEstimate { p50: likely, p90: high }| {
-        let more = more(forecast.covers_all_costs());
-        format!("{}{more}", range(dollars(Some(likely)), dollars(Some(high))))
-    });
-    let time = forecast.time.map(|QuantileEstimate { p50: likely, p90: high }: QuantileEstimate<Millis>| {
-        format!("{}{}", range(likely.to_string(), high.to_string()), more(forecast.covers_all_times()))
-    });
+    let range = |low: String, high: String| {
+        if low == high {
+            low
+        } else {
+            format!("{low}–{high}")
+        }
+    };
+    let cost = forecast.cost.map(
+        |QuantileEstimate {
+             p50: likely,
+             p90: high,
+         }| {
+            let more = more(forecast.covers_all_costs());
+            format!(
+                "{}{more}",
+                range(dollars(Some(likely)), dollars(Some(high)))
+            )
+        },
+    );
+    let time = forecast.time.map(
+        |QuantileEstimate {
+             p50: likely,
+             p90: high,
+         }: QuantileEstimate<Millis>| {
+            format!(
+                "{}{}",
+                range(likely.to_string(), high.to_string()),
+                more(forecast.covers_all_times())
+            )
+        },
+    );
     match (cost, time) {
         (None, None) => "?".into(),
-        (cost, time) => format!("{}, {}", cost.unwrap_or_else(|| "$?".into()), time.unwrap_or_else(|| "?".into())),
+        (cost, time) => format!(
+            "{}, {}",
+            cost.unwrap_or_else(|| "$?".into()),
+            time.unwrap_or_else(|| "?".into())
+        ),
     }
 }
 
@@ -577,11 +805,20 @@ mod tests {
     fn range_with_equal_ends_is_one_value() {
         let forecast = |p50, p90, times: [u64; 2]| Forecast {
             cost: Some(QuantileEstimate { p50, p90 }),
-            time: Some(QuantileEstimate { p50: Millis(times[0]), p90: Millis(times[1]) }),
+            time: Some(QuantileEstimate {
+                p50: Millis(times[0]),
+                p90: Millis(times[1]),
+            }),
             ..Forecast::default()
         };
-        assert_eq!(forecast_text(&forecast(0.06, 0.06, [200, 400])), "$0.06, 0s");
-        assert_eq!(forecast_text(&forecast(0.06, 0.16, [4_000, 9_000])), "$0.06–$0.16, 4s–9s");
+        assert_eq!(
+            forecast_text(&forecast(0.06, 0.06, [200, 400])),
+            "$0.06, 0s"
+        );
+        assert_eq!(
+            forecast_text(&forecast(0.06, 0.16, [4_000, 9_000])),
+            "$0.06–$0.16, 4s–9s"
+        );
         assert_eq!(forecast_text(&Forecast::default()), "?");
     }
 }

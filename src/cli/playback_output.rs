@@ -58,7 +58,10 @@ pub(crate) struct BlockingWriter {
 
 impl BlockingWriter {
     fn new() -> Self {
-        Self { out: output::raw_stdout(), is_unflushed: false }
+        Self {
+            out: output::raw_stdout(),
+            is_unflushed: false,
+        }
     }
 }
 
@@ -87,7 +90,11 @@ pub(crate) fn resolve_ui(ui: Ui) -> Ui {
 
 /// Configures a source for `ui`: only JSON output needs the complete lines.
 pub(crate) fn for_ui(source: FileSource, ui: Ui) -> FileSource {
-    if ui == Ui::Json { source } else { source.with_shortened_lines() }
+    if ui == Ui::Json {
+        source
+    } else {
+        source.with_shortened_lines()
+    }
 }
 
 /// True for a terminal that supports only plain lines.
@@ -111,13 +118,30 @@ impl EventSink {
     /// The sink for `ui`, which must not be the screen.
     pub(crate) fn new(ui: Ui, global: &GlobalArgs, origin: &SourceInfo) -> Self {
         match ui {
-            Ui::Json => Self::Json(JsonWriter::new(BlockingWriter::new(), origin, global.events)),
+            Ui::Json => Self::Json(JsonWriter::new(
+                BlockingWriter::new(),
+                origin,
+                global.events,
+            )),
             Ui::None => Self::None,
             Ui::Lines | Ui::Auto | Ui::Tui => {
-                let form = if output::is_terminal() { LineFormat::TERMINAL } else { LineFormat::PIPE };
-                let clock = global.timestamps.then_some(LineClock { started_at: origin.started_at });
-                let format = LineFormat { color: uses_color(global.color), clock, ..form };
-                Self::Lines(LinesWriter::new(BufWriter::new(BlockingWriter::new()), format))
+                let form = if output::is_terminal() {
+                    LineFormat::TERMINAL
+                } else {
+                    LineFormat::PIPE
+                };
+                let clock = global.timestamps.then_some(LineClock {
+                    started_at: origin.started_at,
+                });
+                let format = LineFormat {
+                    color: uses_color(global.color),
+                    clock,
+                    ..form
+                };
+                Self::Lines(LinesWriter::new(
+                    BufWriter::new(BlockingWriter::new()),
+                    format,
+                ))
             }
         }
     }
@@ -153,7 +177,12 @@ impl EventSink {
     ///
     /// # Errors
     /// If stdout was closed by its reader, or cannot be written.
-    pub(crate) fn finish(self, origin: &SourceInfo, state: &RunState, is_active: bool) -> Result<(), CliError> {
+    pub(crate) fn finish(
+        self,
+        origin: &SourceInfo,
+        state: &RunState,
+        is_active: bool,
+    ) -> Result<(), CliError> {
         let summary = RunSummary::from_state(state).with_open_end(is_active);
         let result = match self {
             Self::Lines(lines) => lines.finish(&summary.to_text(origin, state)),
@@ -167,10 +196,16 @@ impl EventSink {
 /// The error for a failed write to stdout.
 pub(crate) fn stdout_failed(error: &io::Error) -> CliError {
     if error.kind() == io::ErrorKind::BrokenPipe {
-        CliError::new(Exit::Signal(SIGPIPE), "stdout was closed by its reader, so the rest was not printed")
+        CliError::new(
+            Exit::Signal(SIGPIPE),
+            "stdout was closed by its reader, so the rest was not printed",
+        )
     } else if error.raw_os_error() == Some(Errno::EIO as i32) {
         // SIGHUP is on its way.
-        CliError::new(Exit::Signal(SIGHUP), "the terminal was closed, so the rest was not printed")
+        CliError::new(
+            Exit::Signal(SIGHUP),
+            "the terminal was closed, so the rest was not printed",
+        )
     } else {
         CliError::failed("cannot write to stdout")
             .with_cause(error)
@@ -182,8 +217,15 @@ pub(crate) fn stdout_failed(error: &io::Error) -> CliError {
 ///
 /// # Errors
 /// If the source cannot be read.
-pub(crate) fn play(timeline: &mut Timeline, sink: &mut EventSink, speed: Option<f64>) -> Result<(), CliError> {
-    let mut clock = speed.map(|speed| PlaybackClock { began: Instant::now(), speed });
+pub(crate) fn play(
+    timeline: &mut Timeline,
+    sink: &mut EventSink,
+    speed: Option<f64>,
+) -> Result<(), CliError> {
+    let mut clock = speed.map(|speed| PlaybackClock {
+        began: Instant::now(),
+        speed,
+    });
     loop {
         let progress = match &mut clock {
             None => timeline.advance(SLICE, &mut |emitted| sink.write_event(&emitted)),
@@ -301,9 +343,13 @@ struct PlaybackClock {
 }
 
 impl PlaybackClock {
-    #[expect(clippy::cast_precision_loss, reason = "milliseconds of a run fit a double many times over")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "milliseconds of a run fit a double many times over"
+    )]
     fn wait_for(&mut self, at: Millis) {
-        let due = Duration::try_from_secs_f64(at.0 as f64 / 1000.0 / self.speed).unwrap_or_default();
+        let due =
+            Duration::try_from_secs_f64(at.0 as f64 / 1000.0 / self.speed).unwrap_or_default();
         std::thread::sleep(due.saturating_sub(self.began.elapsed()));
     }
 }

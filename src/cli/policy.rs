@@ -20,7 +20,9 @@ pub(super) const PROJECT_FILE: &str = "ingestdeck.toml";
 /// # Errors
 /// If a rule is invalid, or the project's file cannot be read: without its rules, nothing may run.
 pub(crate) fn call_policy(config: &Config, directory: &Path) -> Result<CallPolicy, CliError> {
-    let of_user = |setting: &Setting<Vec<String>>, key: &str| parse_rules(&setting.value, key, &setting.origin);
+    let of_user = |setting: &Setting<Vec<String>>, key: &str| {
+        parse_rules(&setting.value, key, &setting.origin)
+    };
     let mut policy = CallPolicy {
         deny: of_user(&config.policy.deny, "deny")?,
         hold: of_user(&config.policy.hold, "hold")?,
@@ -40,10 +42,14 @@ pub(super) fn check_project_rules(directory: &Path) -> Result<(), CliError> {
 }
 
 fn add_project_rules(directory: &Path, policy: &mut CallPolicy) -> Result<(), CliError> {
-    let Some(bytes) = read_project_file(directory)? else { return Ok(()) };
-    let text = String::from_utf8(bytes).map_err(|_| CliError::usage(format!("{PROJECT_FILE} is not UTF-8 text")))?;
+    let Some(bytes) = read_project_file(directory)? else {
+        return Ok(());
+    };
+    let text = String::from_utf8(bytes)
+        .map_err(|_| CliError::usage(format!("{PROJECT_FILE} is not UTF-8 text")))?;
     let place = Path::new(PROJECT_FILE);
-    let content = file::parse(place, &text).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    let content =
+        file::parse(place, &text).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
     for entry in content.entries {
         let rules = match entry.key.as_str() {
             "policy.deny" => &mut policy.deny,
@@ -57,19 +63,31 @@ fn add_project_rules(directory: &Path, policy: &mut CallPolicy) -> Result<(), Cl
             }
         };
         let SettingValue::List(texts) = &entry.value else {
-            let message = format!("{PROJECT_FILE}:{}: {} must be a list of texts", entry.line, entry.key);
+            let message = format!(
+                "{PROJECT_FILE}:{}: {} must be a list of texts",
+                entry.line, entry.key
+            );
             return Err(CliError::usage(message));
         };
         let key = entry.key.trim_start_matches("policy.");
         if texts.len() > MAX_PROJECT_RULES {
-            let message = format!("{PROJECT_FILE}:{}: more than {MAX_PROJECT_RULES} rules", entry.line);
+            let message = format!(
+                "{PROJECT_FILE}:{}: more than {MAX_PROJECT_RULES} rules",
+                entry.line
+            );
             return Err(CliError::usage(message));
         }
-        rules.extend(parse_rules(texts, key, &format!("{PROJECT_FILE}:{}", entry.line))?);
+        rules.extend(parse_rules(
+            texts,
+            key,
+            &format!("{PROJECT_FILE}:{}", entry.line),
+        )?);
     }
     if let Some(warning) = content.warnings.first() {
         // A misspelled section would silently drop its rules.
-        return Err(CliError::usage(crate::diagnostic::Diagnostic::to_line(warning)));
+        return Err(CliError::usage(crate::diagnostic::Diagnostic::to_line(
+            warning,
+        )));
     }
     Ok(())
 }
@@ -79,7 +97,8 @@ fn add_project_rules(directory: &Path, policy: &mut CallPolicy) -> Result<(), Cl
 /// # Errors
 /// If it cannot be read.
 pub(super) fn read_project_file(directory: &Path) -> Result<Option<Vec<u8>>, CliError> {
-    let read = ScopedDir::open(directory).and_then(|dir| dir.read_if_exists(PROJECT_FILE, file::MAX_BYTES));
+    let read = ScopedDir::open(directory)
+        .and_then(|dir| dir.read_if_exists(PROJECT_FILE, file::MAX_BYTES));
     read.map_err(|error| {
         CliError::usage(format!("cannot read {PROJECT_FILE} of the project"))
             .with_cause(error)
@@ -87,7 +106,11 @@ pub(super) fn read_project_file(directory: &Path) -> Result<Option<Vec<u8>>, Cli
     })
 }
 
-fn parse_rules(texts: &[String], key: &str, place: &impl std::fmt::Display) -> Result<Vec<PolicyRule>, CliError> {
+fn parse_rules(
+    texts: &[String],
+    key: &str,
+    place: &impl std::fmt::Display,
+) -> Result<Vec<PolicyRule>, CliError> {
     let parse = |text: &String| {
         text.parse().map_err(|error| {
             CliError::usage(format!("{place}: invalid rule in policy.{key}: {error}"))
@@ -106,7 +129,10 @@ mod tests {
 
     fn policy_of(user: &[&str], project: Option<&str>) -> Result<CallPolicy, String> {
         let rules = SettingValue::List(user.iter().copied().map(str::to_owned).collect());
-        let config = ConfigLayers::new().flag("--test", "policy.hold", rules).unwrap().finish();
+        let config = ConfigLayers::new()
+            .flag("--test", "policy.hold", rules)
+            .unwrap()
+            .finish();
         let dir = tempfile::tempdir().unwrap();
         if let Some(text) = project {
             fs::write(dir.path().join(PROJECT_FILE), text).unwrap();
@@ -116,9 +142,13 @@ mod tests {
 
     #[test]
     fn project_adds_denials_and_holds() {
-        let policy = policy_of(&["bash"], Some("[policy]\ndeny = [\"write_* path:/etc/**\"]\nhold = [\"grep\"]\n"));
+        let policy = policy_of(
+            &["bash"],
+            Some("[policy]\ndeny = [\"write_* path:/etc/**\"]\nhold = [\"grep\"]\n"),
+        );
         let policy = policy.unwrap();
-        let texts = |rules: &[PolicyRule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let texts =
+            |rules: &[PolicyRule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(texts(&policy.deny), ["write_* path:/etc/**"]);
         assert_eq!(texts(&policy.hold), ["bash", "grep"]);
         assert_eq!(policy_of(&[], None), Ok(CallPolicy::default()));
@@ -127,17 +157,33 @@ mod tests {
     #[test]
     fn project_file_that_is_not_understood_stops_the_run() {
         for (text, part) in [
-            ("[policy]\nallow = [\"bash\"]\n", "policy.allow cannot be set by a project"),
-            ("[claude]\ndangerously_skip_permissions = true\n", "cannot be set by a project"),
-            ("[policy]\ndeny = \"bash\"\n", "policy.deny must be a list of texts"),
-            ("[policy]\ndeny = [\"bash arg:(\"]\n", "invalid rule in policy.deny"),
+            (
+                "[policy]\nallow = [\"bash\"]\n",
+                "policy.allow cannot be set by a project",
+            ),
+            (
+                "[claude]\ndangerously_skip_permissions = true\n",
+                "cannot be set by a project",
+            ),
+            (
+                "[policy]\ndeny = \"bash\"\n",
+                "policy.deny must be a list of texts",
+            ),
+            (
+                "[policy]\ndeny = [\"bash arg:(\"]\n",
+                "invalid rule in policy.deny",
+            ),
             ("[polcy]\ndeny = [\"bash\"]\n", "unknown section"),
             ("[policy\n", "not valid TOML"),
         ] {
             let error = policy_of(&[], Some(text)).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
-        assert!(policy_of(&["bash --all"], None).unwrap_err().contains("unknown term `--all`"));
+        assert!(
+            policy_of(&["bash --all"], None)
+                .unwrap_err()
+                .contains("unknown term `--all`")
+        );
     }
 
     #[test]

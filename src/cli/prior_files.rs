@@ -17,28 +17,46 @@ use crate::{
 pub(super) fn prior_results(global: &GlobalArgs, origin: &SourceInfo) -> Option<PriorFileResults> {
     let run = origin.header.as_ref()?.run;
     let store = runs::resolve_store(global).ok()?;
-    store.list().ok()?.iter().find(|recorded| recorded.id == run)?;
+    store
+        .list()
+        .ok()?
+        .iter()
+        .find(|recorded| recorded.id == run)?;
     let read = || {
         let (db, _) = recorded_tapes::open_updated_index(&store).ok()?;
-        Some((db.file_records(Some(run)).ok()?, db.prior_artifacts(Some(run)).ok()?))
+        Some((
+            db.file_records(Some(run)).ok()?,
+            db.prior_artifacts(Some(run)).ok()?,
+        ))
     };
     let Some((files, artifacts)) = read() else {
-        playback_output::print_stderr("warning: the index cannot be read, so prior runs are not considered");
+        playback_output::print_stderr(
+            "warning: the index cannot be read, so prior runs are not considered",
+        );
         return None;
     };
     let mut results: PriorFileResults = files
         .into_iter()
         .map(|((connection, adapter, path), file)| {
-            let result = PriorFileResult { sha256: processed_sha256(&file).cloned(), artifacts: Vec::new() };
+            let result = PriorFileResult {
+                sha256: processed_sha256(&file).cloned(),
+                artifacts: Vec::new(),
+            };
             ((RawFileName { connection, path }, adapter), result)
         })
         .collect();
     for ((connection, path), history) in artifacts {
-        let existing = history.into_iter().filter(|artifact| artifact.row.change != ArtifactChange::Removed.as_str());
+        let existing = history
+            .into_iter()
+            .filter(|artifact| artifact.row.change != ArtifactChange::Removed.as_str());
         let paths = existing.map(|artifact| {
             let row = artifact.row;
             let is_wiki = row.target == ArtifactTarget::Wiki.as_str();
-            let target = if is_wiki { ArtifactTarget::Wiki } else { ArtifactTarget::SemanticLayer };
+            let target = if is_wiki {
+                ArtifactTarget::Wiki
+            } else {
+                ArtifactTarget::SemanticLayer
+            };
             artifact_path(target, Some(&row.target_connection), &row.key)
         });
         let paths: Vec<String> = paths.collect();

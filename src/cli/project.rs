@@ -29,7 +29,11 @@ pub(crate) fn resolve_directory(global: &GlobalArgs) -> Result<PathBuf, CliError
             .with_help("change to an existing directory")
     })?;
     let env = std::env::var_os("KTX_PROJECT_DIR");
-    let inputs = ProjectLookup { flag: global.project_dir.as_deref(), env: env.as_deref(), cwd: &cwd };
+    let inputs = ProjectLookup {
+        flag: global.project_dir.as_deref(),
+        env: env.as_deref(),
+        cwd: &cwd,
+    };
     Ok(project::find_project_dir(inputs)?)
 }
 
@@ -79,9 +83,22 @@ pub(crate) fn find(global: &GlobalArgs) -> Result<Option<Project>, CliError> {
 
 /// The selection of the flags.
 pub(crate) fn selection(select: &SelectArgs) -> UnitSelection {
-    let SelectArgs { connections, only, full, neighbours, unread, .. } = select;
+    let SelectArgs {
+        connections,
+        only,
+        full,
+        neighbours,
+        unread,
+        ..
+    } = select;
     let (connections, only) = (connections.clone(), only.clone());
-    UnitSelection { connections, only, full: *full, neighbours: *neighbours, unread: *unread }
+    UnitSelection {
+        connections,
+        only,
+        full: *full,
+        neighbours: *neighbours,
+        unread: *unread,
+    }
 }
 
 /// Plans the run that the flags select, and prints warnings about it.
@@ -95,14 +112,22 @@ pub(crate) fn plan_run(
     model: Option<&str>,
 ) -> Result<RunPlan, CliError> {
     let ResumeArgs { resume_run, failed } = &select.resume;
-    let resumed = resume_run.as_deref().map(|run| (ContinueMode::Unfinished, run));
+    let resumed = resume_run
+        .as_deref()
+        .map(|run| (ContinueMode::Unfinished, run));
     let failed = failed.as_deref().map(|run| (ContinueMode::Failed, run));
-    let request = PlanRequest { selection: selection(select), continued: resumed.or(failed), model };
-    resume::plan_run(project, request, &exit::print_warning).map_err(|error| match (&error, &global.project_dir) {
-        (ResumeError::NoRun, Some(_)) => {
-            CliError::from(error).with_help("start one with `ingestdeck run --project-dir DIR`")
+    let request = PlanRequest {
+        selection: selection(select),
+        continued: resumed.or(failed),
+        model,
+    };
+    resume::plan_run(project, request, &exit::print_warning).map_err(|error| {
+        match (&error, &global.project_dir) {
+            (ResumeError::NoRun, Some(_)) => {
+                CliError::from(error).with_help("start one with `ingestdeck run --project-dir DIR`")
+            }
+            _ => error.into(),
         }
-        _ => error.into(),
     })
 }
 
@@ -110,8 +135,10 @@ pub(crate) fn plan_run(
 pub(crate) fn blocking_files_problems(project: &Project) -> Vec<Problem> {
     // A wiki or semantic layer that cannot be listed is an error when it is read.
     let connections = project.target_ids(None);
-    let stale = workspace_check::blocking_references(&project.root, &connections).unwrap_or_default();
-    let unloadable = workspace_check::unloadable_sources(&project.root, &connections).unwrap_or_default();
+    let stale =
+        workspace_check::blocking_references(&project.root, &connections).unwrap_or_default();
+    let unloadable =
+        workspace_check::unloadable_sources(&project.root, &connections).unwrap_or_default();
     let stale = list_first(&stale).map(|named| {
         Problem::new(format!(
             "wiki pages have broken references ({named}): runs here do not change them, but KTX refuses its \
@@ -132,7 +159,12 @@ pub(crate) fn blocking_files_problems(project: &Project) -> Vec<Problem> {
 /// The first texts in one line; `None` without any.
 fn list_first(texts: &[String]) -> Option<String> {
     const NAMED: usize = 5;
-    let named = texts.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let named = texts
+        .iter()
+        .take(NAMED)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join("; ");
     match texts.len().saturating_sub(NAMED) {
         _ if texts.is_empty() => None,
         0 => Some(named),

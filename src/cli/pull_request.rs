@@ -27,10 +27,20 @@ pub(super) fn write_body(global: &GlobalArgs, tape: &Path) -> Result<(), CliErro
     }
     let project = project::resolve_directory(global).ok();
     let (text, _) = report::render_masked(&report, ReportFormat::Md, false, project.as_deref());
-    let failed =
-        |error| CliError::failed(format!("cannot write {}: {error}", tape.with_file_name(PULL_REQUEST_FILE).display()));
+    let failed = |error| {
+        CliError::failed(format!(
+            "cannot write {}: {error}",
+            tape.with_file_name(PULL_REQUEST_FILE).display()
+        ))
+    };
     let dir = ScopedDir::open(tape.parent().unwrap_or(Path::new("."))).map_err(failed)?;
-    dir.write(PULL_REQUEST_FILE, shorten(&text, MAX_BYTES).as_bytes(), PRIVATE_MODE, 0o600).map_err(failed)
+    dir.write(
+        PULL_REQUEST_FILE,
+        shorten(&text, MAX_BYTES).as_bytes(),
+        PRIVATE_MODE,
+        0o600,
+    )
+    .map_err(failed)
 }
 
 /// The lines of `text` that fit into `most` bytes, and a remark if some do not.

@@ -35,21 +35,35 @@ pub(super) fn query(global: &GlobalArgs, args: &QueryArgs) -> Result<Exit, CliEr
     let format = TableFormat::resolve(args.format, global);
     let Some(db) = audit::open_index(store)? else {
         return Err(
-            CliError::not_found("no run is recorded in this project yet").with_help("start one with `ingestdeck run`")
+            CliError::not_found("no run is recorded in this project yet")
+                .with_help("start one with `ingestdeck run`"),
         );
     };
     let project = project::resolve_directory(global).ok();
-    let limits = QueryLimits { rows: args.limit, time: TIME };
+    let limits = QueryLimits {
+        rows: args.limit,
+        time: TIME,
+    };
     let table = RefCell::new(None);
     let begin = &mut |columns| {
         let redactor = Redactor::for_process(project.as_deref());
         table.replace(Some(TableWriter::new(format, columns, None, redactor)));
     };
-    let take = &mut |row| table.borrow_mut().as_mut().is_some_and(|table| table.push(row));
+    let take = &mut |row| {
+        table
+            .borrow_mut()
+            .as_mut()
+            .is_some_and(|table| table.push(row))
+    };
     let more = db.query(&args.sql, limits, begin, take)?;
-    table.into_inner().map_or(Ok(()), |table| table.finish(""))?;
+    table
+        .into_inner()
+        .map_or(Ok(()), |table| table.finish(""))?;
     if more {
-        output::print_stderr(&format!("ingestdeck: only the first {} rows are shown; --limit shows more", args.limit));
+        output::print_stderr(&format!(
+            "ingestdeck: only the first {} rows are shown; --limit shows more",
+            args.limit
+        ));
     }
     Ok(Exit::Ok)
 }

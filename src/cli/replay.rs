@@ -30,7 +30,8 @@ pub(crate) fn replay(
     let ui = playback_output::resolve_ui(global.ui);
     if ui != Ui::Tui && args.paused_after().is_some() {
         let option = if args.paused { "--paused" } else { "--entry" };
-        return Err(CliError::usage(format!("{option} needs the screen")).with_help("add --ui tui, or leave it out"));
+        return Err(CliError::usage(format!("{option} needs the screen"))
+            .with_help("add --ui tui, or leave it out"));
     }
     if args.what != "-" && Path::new(&args.what).is_dir() {
         return replay_directory(global, ui, args, run);
@@ -45,8 +46,8 @@ pub(crate) fn replay(
         });
     }
     let source = playback_output::for_ui(open(global, &args.what)?, ui);
-    let is_active =
-        runs::find_running(global, &args.what, &source)?.is_some() || is_running_session(&args.what, &source);
+    let is_active = runs::find_running(global, &args.what, &source)?.is_some()
+        || is_running_session(&args.what, &source);
     if ui == Ui::Tui {
         let timeline = Timeline::new(Box::new(source)).with_open_end(is_active);
         return match super::screen::show_record(global, args, speed, timeline)? {
@@ -70,8 +71,11 @@ fn replay_directory(
     run: fn(&Cli) -> Result<Exit, CliError>,
 ) -> Result<Exit, CliError> {
     if args.paused_after().is_some() || args.speed.is_some() || args.until.is_some() {
-        return Err(CliError::usage(format!("{} is a directory, and these options need one record", args.what))
-            .with_help("name one of its session files, or leave the options out"));
+        return Err(CliError::usage(format!(
+            "{} is a directory, and these options need one record",
+            args.what
+        ))
+        .with_help("name one of its session files, or leave the options out"));
     }
     let directory = Path::new(&args.what);
     if ui == Ui::Tui {
@@ -83,20 +87,32 @@ fn replay_directory(
 
 /// True for a session file whose process runs: the end of the file is not the end of the session.
 fn is_running_session(what: &str, source: &FileSource) -> bool {
-    source.is_session_file() && SessionProcess::of_file(Path::new(what)).is_some_and(|process| process.is_alive())
+    source.is_session_file()
+        && SessionProcess::of_file(Path::new(what)).is_some_and(|process| process.is_alive())
 }
 
 /// Parses a speed: a number above 0, or `max`, which is infinity.
 fn parse_speed(text: &str) -> Result<f64, CliError> {
     match text.trim_start_matches(['x', '×']) {
         "max" => Ok(f64::INFINITY),
-        number => number.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0).ok_or_else(|| {
-            CliError::usage(format!("invalid --speed `{text}`; expected a number above 0, such as 4, or max"))
-        }),
+        number => number
+            .parse()
+            .ok()
+            .filter(|speed: &f64| speed.is_finite() && *speed > 0.0)
+            .ok_or_else(|| {
+                CliError::usage(format!(
+                    "invalid --speed `{text}`; expected a number above 0, such as 4, or max"
+                ))
+            }),
     }
 }
 
-fn replay_plain(global: &GlobalArgs, ui: Ui, mut timeline: Timeline, speed: Option<f64>) -> Result<Exit, CliError> {
+fn replay_plain(
+    global: &GlobalArgs,
+    ui: Ui,
+    mut timeline: Timeline,
+    speed: Option<f64>,
+) -> Result<Exit, CliError> {
     let origin = timeline.source().info().clone();
     let mut sink = EventSink::new(ui, global, &origin);
     playback_output::play(&mut timeline, &mut sink, speed)?;
@@ -111,7 +127,12 @@ fn replay_plain(global: &GlobalArgs, ui: Ui, mut timeline: Timeline, speed: Opti
 /// If it does not exist or cannot be replayed.
 pub(crate) fn open(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> {
     let source = open_source(global, what)?;
-    source.info().header.iter().filter_map(Header::agent_problem).for_each(|problem| exit::print_warning(&problem));
+    source
+        .info()
+        .header
+        .iter()
+        .filter_map(Header::agent_problem)
+        .for_each(|problem| exit::print_warning(&problem));
     Ok(source)
 }
 
@@ -126,7 +147,9 @@ fn open_source(global: &GlobalArgs, what: &str) -> Result<FileSource, CliError> 
     }
     let (found, tape) = runs::resolve_tape(global, what).map_err(|failure| match failure.exit {
         // The name may be meant as a file, so the error mentions files too.
-        Exit::NotFound if what != "latest" => failure.prefixed(&format!("there is no file {what}, and ")),
+        Exit::NotFound if what != "latest" => {
+            failure.prefixed(&format!("there is no file {what}, and "))
+        }
         _ => failure,
     })?;
     Ok(FileSource::from_file(&found.tape, tape)?)
@@ -153,7 +176,10 @@ mod tests {
 
     #[test]
     fn speed_is_a_positive_number_or_max() {
-        assert_eq!(["0.25", "×4", "x4"].map(|text| parse_speed(text).unwrap()), [0.25, 4.0, 4.0]);
+        assert_eq!(
+            ["0.25", "×4", "x4"].map(|text| parse_speed(text).unwrap()),
+            [0.25, 4.0, 4.0]
+        );
         assert_eq!(parse_speed("max").unwrap(), f64::INFINITY);
         for no in ["", "0", "-1", "NaN", "inf", "fast"] {
             assert!(parse_speed(no).is_err(), "{no}");

@@ -27,7 +27,11 @@ pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, Cli
     if let Some(connection) = &args.connection {
         gathered = filter_connection(gathered, connection)?;
     }
-    let format = args.format.unwrap_or(if global.ui == Ui::Json { ReportFormat::Json } else { ReportFormat::Md });
+    let format = args.format.unwrap_or(if global.ui == Ui::Json {
+        ReportFormat::Json
+    } else {
+        ReportFormat::Md
+    });
     let traced = gathered.job().is_some_and(|job| {
         let project = project::resolve_directory(global).ok();
         let project = project.and_then(|project| ScopedDir::open(&project).ok());
@@ -43,11 +47,16 @@ pub(crate) fn report(global: &GlobalArgs, args: &ReportArgs) -> Result<Exit, Cli
     }
     match out_file::target_path(args.out.as_deref()) {
         Some(path) => {
-            let written = out_file::create(path, project.as_deref()).and_then(|mut out| out.write_all(text.as_bytes()));
+            let written = out_file::create(path, project.as_deref())
+                .and_then(|mut out| out.write_all(text.as_bytes()));
             written.map_err(|error| export::cannot_write(path, &error))?;
         }
         None => {
-            let kind = if format == ReportFormat::Json { Ui::Json } else { Ui::Lines };
+            let kind = if format == ReportFormat::Json {
+                Ui::Json
+            } else {
+                Ui::Lines
+            };
             let mut out = output::stdout_for(kind);
             let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             written.map_err(|error| playback_output::stdout_failed(&error))?;
@@ -77,7 +86,11 @@ pub(crate) fn gather_report(global: &GlobalArgs, what: &str) -> Result<RunReport
 /// The part of the report about one connection.
 fn filter_connection(report: RunReport, connection: &str) -> Result<RunReport, CliError> {
     report.into_connection(connection).map_err(|known| {
-        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let known = if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
+        };
         CliError::not_found(format!("the run has no connection {connection:?}"))
             .with_help(format!("name one of its connections: {known}"))
     })

@@ -55,9 +55,9 @@ pub(crate) fn review(global: &GlobalArgs, args: &ReviewArgs) -> Result<Exit, Cli
     let (run, state) = find_reviewable_run(&runs, &continued, args.run.as_deref())?;
     let waiting = state.publication.unsaved_review().map(|review| {
         let settled = continued.settled_units(run.id);
-        review
-            .clone()
-            .without_files(|file| !file.units.is_empty() && file.units.iter().all(|unit| settled.contains(unit)))
+        review.clone().without_files(|file| {
+            !file.units.is_empty() && file.units.iter().all(|unit| settled.contains(unit))
+        })
     });
     let of_commits = match waiting {
         Some(_) => None,
@@ -69,14 +69,24 @@ pub(crate) fn review(global: &GlobalArgs, args: &ReviewArgs) -> Result<Exit, Cli
         rules.commands(&state, review, true)?;
         let kept = rules.kept_count(&state, review);
         if kept > 0 {
-            let text = format!("{} with another decision: left as decided", text::pluralize(kept, "file"));
-            exit::print_warning(&Problem::new(text).with_help("name a file to `--accept` to replace its decision"));
+            let text = format!(
+                "{} with another decision: left as decided",
+                text::pluralize(kept, "file")
+            );
+            exit::print_warning(
+                &Problem::new(text).with_help("name a file to `--accept` to replace its decision"),
+            );
         }
     }
     // Changes in a commit wait for nothing.
-    let exit = if of_commits.is_some() { Exit::Ok } else { Exit::ReviewOpen };
+    let exit = if of_commits.is_some() {
+        Exit::Ok
+    } else {
+        Exit::ReviewOpen
+    };
     let is_active = runs.status(&run)? == RunStatus::Running;
-    let is_screen = rules.is_empty() && !args.list && (global.is_engine || attach::is_on_screen(global));
+    let is_screen =
+        rules.is_empty() && !args.list && (global.is_engine || attach::is_on_screen(global));
     match (is_active, is_screen) {
         (true, true) if args.branch.is_some() => {
             Err(CliError::usage("--branch without decisions, and the run is active").with_help(format!(
@@ -130,11 +140,15 @@ fn find_reviewable_run(
         if !has_review && !is_active {
             continue;
         }
-        let Ok(state) = current_state(runs, &run) else { continue };
+        let Ok(state) = current_state(runs, &run) else {
+            continue;
+        };
         match no_review_reason(&run, &state, is_active, &continued.settled_units(run.id)) {
             None if has_review => return Ok((run, state)),
             Some(reason) if has_review => return Err(reason),
-            Some(reason) if is_active => before_active = Some((continued.continued_run(run.id), reason)),
+            Some(reason) if is_active => {
+                before_active = Some((continued.continued_run(run.id), reason))
+            }
             None | Some(_) => {}
         }
     }
@@ -154,29 +168,43 @@ fn no_review_reason(
 ) -> Option<CliError> {
     let (id, publication) = (run.id.short(), &state.publication);
     let missing = || CliError::not_found(format!("run {id} has no changes that wait for a review"));
-    let finished = publication.unsaved_review().filter(|review| review.is_finished);
-    let sent_back = finished.map(|review| review.units_sent_back(|_| false)).unwrap_or_default();
+    let finished = publication
+        .unsaved_review()
+        .filter(|review| review.is_finished);
+    let sent_back = finished
+        .map(|review| review.units_sent_back(|_| false))
+        .unwrap_or_default();
     let is_left = |unit: &UnitState| {
-        matches!(unit.status, UnitStatus::Interrupted | UnitStatus::NotStarted | UnitStatus::Queued)
-            && sent_back.iter().any(|(sent, _)| *sent == unit.key)
+        matches!(
+            unit.status,
+            UnitStatus::Interrupted | UnitStatus::NotStarted | UnitStatus::Queued
+        ) && sent_back.iter().any(|(sent, _)| *sent == unit.key)
             && !settled.contains(&unit.key)
     };
     match (publication.open_review(), publication.unsaved_review()) {
         (Some(_), _) => None,
-        (None, Some(_)) if is_active => {
-            Some(missing().with_help(format!("its units work again; follow it with `ingestdeck attach {id}`")))
-        }
+        (None, Some(_)) if is_active => Some(missing().with_help(format!(
+            "its units work again; follow it with `ingestdeck attach {id}`"
+        ))),
         (None, Some(_)) if state.units.iter().any(is_left) => Some(
-            CliError::not_found(format!("run {id} ended while units made changes again that were sent back"))
-                .with_help(format!("`ingestdeck run --resume-run {id}` runs them and keeps the decisions")),
+            CliError::not_found(format!(
+                "run {id} ended while units made changes again that were sent back"
+            ))
+            .with_help(format!(
+                "`ingestdeck run --resume-run {id}` runs them and keeps the decisions"
+            )),
         ),
         (None, Some(_)) => None,
         (None, None) if is_active => Some(missing().with_help(match publication.saved {
-            Some(_) => "they are in a commit, which can be reviewed when the run has ended".to_owned(),
+            Some(_) => {
+                "they are in a commit, which can be reviewed when the run has ended".to_owned()
+            }
             None => format!("its units are not done; follow it with `ingestdeck attach {id}`"),
         })),
         (None, None) if resume::committed_run(run.id, state).is_some() => None,
-        (None, None) => Some(missing().with_help("start a run that waits with `ingestdeck run --review`")),
+        (None, None) => {
+            Some(missing().with_help("start a run that waits with `ingestdeck run --review`"))
+        }
     }
 }
 
@@ -191,33 +219,56 @@ fn refuse_second_review(
     let id = run.id.short();
     if let Some(by) = continued.reviewed_by(run.id) {
         let resume = match continued.has_left_out(run.id) {
-            true => format!("; `ingestdeck run --resume-run {id}` takes what it left out, if the plan contains it"),
+            true => format!(
+                "; `ingestdeck run --resume-run {id}` takes what it left out, if the plan contains it"
+            ),
             false => String::new(),
         };
-        return Err(CliError::not_found(format!("the review of run {id} was finished by run {}", by.short()))
-            .with_help(format!("show what it changed with `ingestdeck artifacts {}`{resume}", by.short())));
+        return Err(CliError::not_found(format!(
+            "the review of run {id} was finished by run {}",
+            by.short()
+        ))
+        .with_help(format!(
+            "show what it changed with `ingestdeck artifacts {}`{resume}",
+            by.short()
+        )));
     }
     let refused = |message: String, later: RunId| {
-        Err(CliError::usage(message).with_help(format!("continue with `ingestdeck review {}`", later.short())))
+        Err(CliError::usage(message).with_help(format!(
+            "continue with `ingestdeck review {}`",
+            later.short()
+        )))
     };
     if state.publication.unsaved_review().is_some() {
         return match continued.open_successor(run.id) {
             Some(later) => refused(
-                format!("run {} continues run {id} and waits for decisions about its changes", later.short()),
+                format!(
+                    "run {} continues run {id} and waits for decisions about its changes",
+                    later.short()
+                ),
                 later,
             ),
             None => Ok(()),
         };
     }
-    for later in runs.list()?.into_iter().take_while(|later| later.id != run.id) {
-        if !continued.has_open_review(later.id) || !ingest::is_run_marked(runs.project(), later.id) {
+    for later in runs
+        .list()?
+        .into_iter()
+        .take_while(|later| later.id != run.id)
+    {
+        if !continued.has_open_review(later.id) || !ingest::is_run_marked(runs.project(), later.id)
+        {
             continue;
         }
         // An unreadable record is reported when it is opened.
-        let Ok(state) = current_state(runs, &later) else { continue };
+        let Ok(state) = current_state(runs, &later) else {
+            continue;
+        };
         if state.publication.committed_run == Some(run.id) {
             let name = later.id.short();
-            let message = format!("the commits of run {id} are reviewed by run {name}, which waits for decisions");
+            let message = format!(
+                "the commits of run {id} are reviewed by run {name}, which waits for decisions"
+            );
             return refused(message, later.id);
         }
     }
@@ -225,29 +276,46 @@ fn refuse_second_review(
 }
 
 /// The review of what the commits of a run changed, without any decision.
-fn committed_review(runs: &RunStore, run: &RecordedRun, state: &RunState) -> Result<ReviewState, CliError> {
+fn committed_review(
+    runs: &RunStore,
+    run: &RecordedRun,
+    state: &RunState,
+) -> Result<ReviewState, CliError> {
     let id = run.id.short();
     let project = runs.project();
-    let of = resume::committed_run(run.id, state).filter(|_| ingest::is_run_marked(project, run.id));
-    let repository =
-        Repository::find_for_reading(project).map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    let of =
+        resume::committed_run(run.id, state).filter(|_| ingest::is_run_marked(project, run.id));
+    let repository = Repository::find_for_reading(project)
+        .map_err(|error| CliError::from_error(Exit::Usage, &error))?;
     let refused = |reason: &str| {
-        CliError::not_found(format!("the commits of run {id} cannot be reviewed: {reason}"))
-            .with_help(format!("show what the run changed with `ingestdeck artifacts {id}`"))
+        CliError::not_found(format!(
+            "the commits of run {id} cannot be reviewed: {reason}"
+        ))
+        .with_help(format!(
+            "show what the run changed with `ingestdeck artifacts {id}`"
+        ))
     };
     let of = of.ok_or_else(|| refused("this installation did not record it"))?;
     let repository = repository.ok_or_else(|| refused("the repository with them is gone"))?;
     let branch = state.publication.target_branch.as_deref();
-    let (request, left_out) = repository.committed_review(&of, branch).map_err(CliError::internal)?;
+    let (request, left_out) = repository
+        .committed_review(&of, branch)
+        .map_err(CliError::internal)?;
     let messages = committed_changes::left_out_messages(&left_out);
     if request.files.is_empty() {
-        let error = CliError::not_found(format!("the commits of run {id} have no changes left to review"));
+        let error = CliError::not_found(format!(
+            "the commits of run {id} have no changes left to review"
+        ));
         return Err(messages
             .into_iter()
             .fold(error, CliError::with_cause)
-            .with_help(format!("show what the run changed with `ingestdeck artifacts {id}`")));
+            .with_help(format!(
+                "show what the run changed with `ingestdeck artifacts {id}`"
+            )));
     }
-    messages.into_iter().for_each(|message| exit::print_warning(&Problem::new(message)));
+    messages
+        .into_iter()
+        .for_each(|message| exit::print_warning(&Problem::new(message)));
     Ok(ReviewState::new(request.into(), None))
 }
 
@@ -261,10 +329,16 @@ fn print_changes(
     review: Option<&ReviewState>,
     exit: Exit,
 ) -> Result<Exit, CliError> {
-    let Some(review) = review else { return Ok(Exit::Ok) };
+    let Some(review) = review else {
+        return Ok(Exit::Ok);
+    };
     let diff = args.diff;
-    let rows =
-        review.by_path().map(|(file, review)| (change_json(file, review, diff), change_text(file, review, diff)));
+    let rows = review.by_path().map(|(file, review)| {
+        (
+            change_json(file, review, diff),
+            change_text(file, review, diff),
+        )
+    });
     let summary = (counts_json(review), counts_text(review));
     ctl::print_rows(global, rows.chain([summary]))?;
     Ok(exit)
@@ -292,7 +366,9 @@ fn change_json(file: &ReviewedFile, review: &FileReview, diff: bool) -> Value {
 }
 
 fn change_text(file: &ReviewedFile, review: &FileReview, diff: bool) -> String {
-    let decision = review.decision().map_or("partly decided", ReviewDecision::as_str);
+    let decision = review
+        .decision()
+        .map_or("partly decided", ReviewDecision::as_str);
     let path = text::printable(&file.path, output::max_width(MAX_PATH_WIDTH));
     let units = file
         .units
@@ -306,7 +382,10 @@ fn change_text(file: &ReviewedFile, review: &FileReview, diff: bool) -> String {
             line.push_str("\n    the text of the reviewer, which replaces the file:");
         }
         for row in review.edited.as_deref().unwrap_or(&file.diff).lines() {
-            line.push_str(&format!("\n    {}", text::printable(row, output::max_width(MAX_PATH_WIDTH))));
+            line.push_str(&format!(
+                "\n    {}",
+                text::printable(row, output::max_width(MAX_PATH_WIDTH))
+            ));
         }
     }
     line
@@ -322,9 +401,21 @@ fn counts_json(review: &ReviewState) -> Value {
 
 fn counts_text(review: &ReviewState) -> String {
     let counts = review.counts();
-    let mut parts = vec![format!("{} open", counts.open), format!("{} accepted", counts.accepted)];
-    let others = [(counts.rejected, "rejected"), (counts.edited, "edited"), (counts.sent_back, "sent back")];
-    parts.extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")));
+    let mut parts = vec![
+        format!("{} open", counts.open),
+        format!("{} accepted", counts.accepted),
+    ];
+    let others = [
+        (counts.rejected, "rejected"),
+        (counts.edited, "edited"),
+        (counts.sent_back, "sent back"),
+    ];
+    parts.extend(
+        others
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{count} {word}")),
+    );
     parts.join(", ")
 }
 
@@ -336,26 +427,51 @@ fn decide_active(
     state: &RunState,
     rules: &ReviewRules,
 ) -> Result<Exit, CliError> {
-    let Some(review) = state.publication.open_review() else { return Ok(Exit::Ok) };
+    let Some(review) = state.publication.open_review() else {
+        return Ok(Exit::Ok);
+    };
     let commands = rules.commands(state, review, true)?;
-    let origin = CommandOrigin { client: Some("review".to_owned()), reason: None };
+    let origin = CommandOrigin {
+        client: Some("review".to_owned()),
+        reason: None,
+    };
     runtime(1)?.block_on(async {
-        let mut client = ControlClient::connect(run.id, origin).await.map_err(ctl::connection_error)?;
+        let mut client = ControlClient::connect(run.id, origin)
+            .await
+            .map_err(ctl::connection_error)?;
         for command in commands {
-            accepted(client.execute(command).await.map_err(ctl::connection_error)?)?;
+            accepted(
+                client
+                    .execute(command)
+                    .await
+                    .map_err(ctl::connection_error)?,
+            )?;
         }
         Ok::<_, CliError>(())
     })?;
     let runs = runs::resolve_store(global)?;
     let after = settled_state(&runs, run)?;
     match after.publication.open_review() {
-        Some(review) if after.publication.save_error.is_none() && after.publication.blocked.is_empty() => {
-            let (open, id) = (text::pluralize(review.counts().open, "change"), run.id.short());
-            let next = format!("`ingestdeck review {id} --accept '*'` accepts them and ends the review");
+        Some(review)
+            if after.publication.save_error.is_none() && after.publication.blocked.is_empty() =>
+        {
+            let (open, id) = (
+                text::pluralize(review.counts().open, "change"),
+                run.id.short(),
+            );
+            let next =
+                format!("`ingestdeck review {id} --accept '*'` accepts them and ends the review");
             if review.counts().open > 0 {
-                exit::print_warning(&Problem::new(format!("{open} without a decision")).with_help(next));
+                exit::print_warning(
+                    &Problem::new(format!("{open} without a decision")).with_help(next),
+                );
             }
-            print_changes(global, args, after.publication.unsaved_review(), Exit::ReviewOpen)
+            print_changes(
+                global,
+                args,
+                after.publication.unsaved_review(),
+                Exit::ReviewOpen,
+            )
         }
         _ => print_result(global, state, &after),
     }
@@ -367,7 +483,10 @@ fn settled_state(runs: &RunStore, run: &RecordedRun) -> Result<RunState, CliErro
         let is_active = runs.status(run)? == RunStatus::Running;
         let state = current_state(runs, run)?;
         let publication = &state.publication;
-        let works = state.units.iter().any(|unit| unit.status.is_in_flight() || unit.status == UnitStatus::Queued);
+        let works = state
+            .units
+            .iter()
+            .any(|unit| unit.status.is_in_flight() || unit.status == UnitStatus::Queued);
         let is_settled = publication.open_review().is_some()
             || publication.unsaved_review().is_none()
             || publication.save_error.is_some()
@@ -381,35 +500,78 @@ fn settled_state(runs: &RunStore, run: &RecordedRun) -> Result<RunState, CliErro
 }
 
 /// Prints what the end of a review led to; `before` is the state of the run when it was decided.
-fn print_result(global: &GlobalArgs, before: &RunState, state: &RunState) -> Result<Exit, CliError> {
+fn print_result(
+    global: &GlobalArgs,
+    before: &RunState,
+    state: &RunState,
+) -> Result<Exit, CliError> {
     let publication = &state.publication;
-    let commit = |state: &RunState| state.publication.saved.as_ref().and_then(|saved| saved.commit.clone());
+    let commit = |state: &RunState| {
+        state
+            .publication
+            .saved
+            .as_ref()
+            .and_then(|saved| saved.commit.clone())
+    };
     let saved = commit(state).filter(|new| commit(before).as_ref() != Some(new));
-    let of_saved = publication.saved.as_ref().and_then(|saved| saved.branch.as_deref());
-    let branch = publication.target_branch.as_deref().filter(|branch| saved.is_some() && of_saved == Some(*branch));
-    let on_branch =
-        branch.map(|branch| format!(" on branch {}", text::printable(branch, output::max_width(MAX_PATH_WIDTH))));
+    let of_saved = publication
+        .saved
+        .as_ref()
+        .and_then(|saved| saved.branch.as_deref());
+    let branch = publication
+        .target_branch
+        .as_deref()
+        .filter(|branch| saved.is_some() && of_saved == Some(*branch));
+    let on_branch = branch.map(|branch| {
+        format!(
+            " on branch {}",
+            text::printable(branch, output::max_width(MAX_PATH_WIDTH))
+        )
+    });
     let unsaved = publication.unsaved_review();
     let again: Vec<UnitKey> = match (unsaved, &publication.save_error) {
-        (Some(review), None) => review.units_sent_back(|_| false).into_iter().map(|(unit, _)| unit).collect(),
+        (Some(review), None) => review
+            .units_sent_back(|_| false)
+            .into_iter()
+            .map(|(unit, _)| unit)
+            .collect(),
         _ => Vec::new(),
     };
-    let left: Vec<&str> = publication.blocked.iter().map(|left| left.path.as_str()).collect();
-    let skip = (saved.is_none() && publication.save_error.is_some() && publication.count_without_blocked() > 0)
+    let left: Vec<&str> = publication
+        .blocked
+        .iter()
+        .map(|left| left.path.as_str())
+        .collect();
+    let skip = (saved.is_none()
+        && publication.save_error.is_some()
+        && publication.count_without_blocked() > 0)
         .then_some("or commit the other files with --skip-blocked");
     let text = match (&saved, publication.save_error.as_deref()) {
         (Some(commit), _) => {
-            let without = if left.is_empty() { String::new() } else { format!(" without {}", text::list_some(&left)) };
+            let without = if left.is_empty() {
+                String::new()
+            } else {
+                format!(" without {}", text::list_some(&left))
+            };
             let commit = commit.get(..8).unwrap_or(commit);
             let without = text::printable(&without, output::max_width(MAX_REASON_WIDTH));
-            format!("saved as commit {commit}{}{without}", on_branch.unwrap_or_default())
+            format!(
+                "saved as commit {commit}{}{without}",
+                on_branch.unwrap_or_default()
+            )
         }
         (None, Some(error)) => {
             let error = text::printable(error, output::max_width(MAX_REASON_WIDTH));
-            format!("not saved: {error}{}", skip.map(|skip| format!("; {skip}")).unwrap_or_default())
+            format!(
+                "not saved: {error}{}",
+                skip.map(|skip| format!("; {skip}")).unwrap_or_default()
+            )
         }
         (None, None) if unsaved.is_none() => "nothing to commit".to_owned(),
-        (None, None) => format!("{} sent back; the run continues", text::pluralize(again.len(), "unit")),
+        (None, None) => format!(
+            "{} sent back; the run continues",
+            text::pluralize(again.len(), "unit")
+        ),
     };
     let mut json = finished_json(publication, saved.as_deref(), branch, &again);
     if let Some(skip) = skip {
@@ -435,15 +597,23 @@ pub(crate) fn finished_json(
         "type": "review_finished", "commit": commit, "branch": branch, "not_saved": publication.save_error,
         "sent_back": sent_back,
     });
-    if let (Some(review), true) = (&publication.review, commit.is_some() && !publication.blocked.is_empty()) {
+    if let (Some(review), true) = (
+        &publication.review,
+        commit.is_some() && !publication.blocked.is_empty(),
+    ) {
         let bound = review.units_bound_to(&publication.blocked);
-        let left_out = review.request.files.iter().filter(|file| is_bound(file, &bound)).map(|file| {
-            let mut json = json!({"path": file.path, "units": file.units});
-            if let Some(reason) = publication.blocked_reason(&file.path) {
-                json["reason"] = reason.into();
-            }
-            json
-        });
+        let left_out = review
+            .request
+            .files
+            .iter()
+            .filter(|file| is_bound(file, &bound))
+            .map(|file| {
+                let mut json = json!({"path": file.path, "units": file.units});
+                if let Some(reason) = publication.blocked_reason(&file.path) {
+                    json["reason"] = reason.into();
+                }
+                json
+            });
         json["left_out"] = left_out.collect();
     }
     json
@@ -458,13 +628,21 @@ fn resume_review(
 ) -> Result<Exit, CliError> {
     let overrides = RunOverrides {
         reconcile: false,
-        review: Some(ReviewOptions { is_decided: rules.is_some(), ..ReviewOptions::default() }),
+        review: Some(ReviewOptions {
+            is_decided: rules.is_some(),
+            ..ReviewOptions::default()
+        }),
         reviewed_run: Some(run.id.to_string()),
         rules: rules.map(Arc::new),
         branch,
         ..RunOverrides::default()
     };
-    start_run(global, &SelectArgs::default(), &AttemptArgs::default(), overrides)
+    start_run(
+        global,
+        &SelectArgs::default(),
+        &AttemptArgs::default(),
+        overrides,
+    )
 }
 
 #[cfg(test)]
@@ -482,7 +660,11 @@ mod tests {
             before: None,
             omitted: None,
         };
-        let request = ReviewRequested { base: "c0ffee".into(), files: vec![file], ..ReviewRequested::default() };
+        let request = ReviewRequested {
+            base: "c0ffee".into(),
+            files: vec![file],
+            ..ReviewRequested::default()
+        };
         let mut review = ReviewState::new(request.into(), None);
         let [first, second] = [0, 1].map(|hunk: usize| review.files[0].hunks[hunk].id.to_string());
         review.decide(&ReviewDecided {
@@ -508,6 +690,9 @@ mod tests {
         });
         assert_eq!(counts_json(&review), counts);
         // Scripts keep ids, so they must not change.
-        assert_eq!((first.as_str(), second.as_str()), ("eefeda0204c56970", "93eb09a6ce3467f2"));
+        assert_eq!(
+            (first.as_str(), second.as_str()),
+            ("eefeda0204c56970", "93eb09a6ce3467f2")
+        );
     }
 }

@@ -46,18 +46,28 @@ struct NamedPattern {
 }
 
 fn parse_pattern(text: &str) -> Result<NamedPattern, CliError> {
-    let invalid = |why| CliError::usage(format!("invalid pattern `{}`: {why}", text.escape_debug()));
-    Ok(NamedPattern { text: text.to_owned(), pattern: ChangePattern::parse(text).map_err(invalid)? })
+    let invalid =
+        |why| CliError::usage(format!("invalid pattern `{}`: {why}", text.escape_debug()));
+    Ok(NamedPattern {
+        text: text.to_owned(),
+        pattern: ChangePattern::parse(text).map_err(invalid)?,
+    })
 }
 
 impl ReviewRules {
     /// # Errors
     /// If a pattern is invalid, or if changes are sent back without feedback.
     pub(super) fn new(args: &ReviewArgs) -> Result<Self, CliError> {
-        let parse = |patterns: &[String]| patterns.iter().map(|pattern| parse_pattern(pattern)).collect();
+        let parse = |patterns: &[String]| {
+            patterns
+                .iter()
+                .map(|pattern| parse_pattern(pattern))
+                .collect()
+        };
         let feedback = args.feedback.clone().unwrap_or_default();
         if !args.send_back.is_empty() && feedback.trim().is_empty() {
-            return Err(CliError::usage("--send-back without feedback").with_help("add --feedback TEXT for the agent"));
+            return Err(CliError::usage("--send-back without feedback")
+                .with_help("add --feedback TEXT for the agent"));
         }
         let [accept, reject, send_back]: [Result<Vec<_>, CliError>; 3] =
             [&args.accept, &args.reject, &args.send_back].map(|patterns| parse(patterns));
@@ -85,11 +95,21 @@ impl ReviewRules {
     /// A rejection or an order that is about nothing may be a mistake, and the other changes would be committed.
     fn check_patterns(&self, state: &RunState, review: &ReviewState) -> Result<(), CliError> {
         let flags = [("reject", &self.reject), ("send-back", &self.send_back)];
-        for (flag, named) in flags.into_iter().flat_map(|(flag, patterns)| patterns.iter().map(move |it| (flag, it))) {
+        for (flag, named) in flags
+            .into_iter()
+            .flat_map(|(flag, patterns)| patterns.iter().map(move |it| (flag, it)))
+        {
             let mut files = review.by_path();
-            if !files.any(|(file, _)| named.pattern.matches(file, |unit| state.connection_of(unit))) {
-                return Err(CliError::not_found(format!("no change matches --{flag} `{}`", named.text.escape_debug()))
-                    .with_help("list the changes with `ingestdeck review --list`"));
+            if !files.any(|(file, _)| {
+                named
+                    .pattern
+                    .matches(file, |unit| state.connection_of(unit))
+            }) {
+                return Err(CliError::not_found(format!(
+                    "no change matches --{flag} `{}`",
+                    named.text.escape_debug()
+                ))
+                .with_help("list the changes with `ingestdeck review --list`"));
             }
         }
         Ok(())
@@ -98,11 +118,16 @@ impl ReviewRules {
     /// Number of files with a decision that only patterns of acceptance match, so that they keep it.
     pub(super) fn kept_count(&self, state: &RunState, review: &ReviewState) -> usize {
         let is_match = |file: &ReviewedFile, patterns: &[NamedPattern]| {
-            patterns.iter().any(|named| named.pattern.matches(file, |unit| state.connection_of(unit)))
+            patterns.iter().any(|named| {
+                named
+                    .pattern
+                    .matches(file, |unit| state.connection_of(unit))
+            })
         };
         let is_kept = |(file, decided): &(&ReviewedFile, &FileReview)| {
             let is_other = decided.decision() != Some(ReviewDecision::Accepted);
-            let is_replaced = is_match(file, &self.reject) || is_match(file, &self.send_back) || self.names(file);
+            let is_replaced =
+                is_match(file, &self.reject) || is_match(file, &self.send_back) || self.names(file);
             !decided.is_open() && is_other && !is_replaced && is_match(file, &self.accept)
         };
         review.by_path().filter(is_kept).count()
@@ -133,13 +158,19 @@ impl ReviewRules {
         let (mut decisions, mut is_matched) = (Vec::new(), false);
         for (file, decision) in review.by_path() {
             let matches = |patterns: &[NamedPattern]| {
-                patterns.iter().any(|named| named.pattern.matches(file, |unit| state.connection_of(unit)))
+                patterns.iter().any(|named| {
+                    named
+                        .pattern
+                        .matches(file, |unit| state.connection_of(unit))
+                })
             };
             let is_open = decision.is_open();
             let verdict = match () {
                 () if !is_first && !is_open => continue,
                 () if matches(&self.reject) => ReviewVerdict::Reject,
-                () if is_first && matches(&self.send_back) => ReviewVerdict::SendBack(self.feedback.clone()),
+                () if is_first && matches(&self.send_back) => {
+                    ReviewVerdict::SendBack(self.feedback.clone())
+                }
                 () if matches(&self.accept) && !self.names(file) => {
                     is_matched = true;
                     for order in decision.open_orders(&file.path) {
@@ -151,8 +182,16 @@ impl ReviewRules {
                 () if matches(&self.accept) => ReviewVerdict::Accept,
                 () => continue,
             };
-            let reason = self.reason.clone().filter(|_| verdict == ReviewVerdict::Reject);
-            let order = ReviewOrder { path: file.path.clone(), hunk: None, verdict, reason };
+            let reason = self
+                .reason
+                .clone()
+                .filter(|_| verdict == ReviewVerdict::Reject);
+            let order = ReviewOrder {
+                path: file.path.clone(),
+                hunk: None,
+                verdict,
+                reason,
+            };
             decided.decide(&order.clone().into_decision());
             decisions.push(order);
         }
@@ -163,7 +202,10 @@ impl ReviewRules {
         let counts = decided.counts();
         let is_complete = counts.open == 0 && (is_first || counts.sent_back == 0);
         let orders = ReviewOrder::into_commands(decisions).into_iter();
-        let finish = || RunCommand::FinishReview { branch: self.branch.clone(), leave_blocked: self.skip_blocked };
+        let finish = || RunCommand::FinishReview {
+            branch: self.branch.clone(),
+            leave_blocked: self.skip_blocked,
+        };
         Ok(orders.chain(is_complete.then(finish)).collect())
     }
 }
@@ -172,7 +214,9 @@ impl ReviewRules {
 /// If the command had no effect.
 pub(super) fn accepted(reply: CommandReply) -> Result<(), CliError> {
     match reply {
-        CommandReply::Accepted | CommandReply::Attached { .. } | CommandReply::Detached { .. } => Ok(()),
+        CommandReply::Accepted | CommandReply::Attached { .. } | CommandReply::Detached { .. } => {
+            Ok(())
+        }
         CommandReply::Refused { reason } => Err(CliError::not_found(reason.to_string())),
         CommandReply::Invalid { message } => Err(CliError::failed(message)),
     }
@@ -190,7 +234,10 @@ pub(super) async fn decide_by_rules(
     rules: &ReviewRules,
 ) -> Result<(), CliError> {
     let mut timeline = Timeline::new_forward_only(Box::new(source));
-    let origin = || CommandOrigin { client: Some("review".to_owned()), reason: None };
+    let origin = || CommandOrigin {
+        client: Some("review".to_owned()),
+        reason: None,
+    };
     let mut is_first = true;
     loop {
         match timeline.advance(SLICE, &mut |_| {})? {
@@ -202,7 +249,8 @@ pub(super) async fn decide_by_rules(
         if state.ended.is_some() {
             return Ok(());
         }
-        let is_refused = !is_first && (state.publication.save_error.is_some() || !state.publication.blocked.is_empty());
+        let is_refused = !is_first
+            && (state.publication.save_error.is_some() || !state.publication.blocked.is_empty());
         if is_refused {
             // The same decisions would fail in the same way.
             controller.execute(RunCommand::Drain, origin()).await;
@@ -211,7 +259,9 @@ pub(super) async fn decide_by_rules(
         if let Some(review) = state.publication.open_review() {
             let decided = async {
                 let commands = rules.commands(state, review, is_first)?;
-                let is_finished = commands.iter().any(|command| matches!(command, RunCommand::FinishReview { .. }));
+                let is_finished = commands
+                    .iter()
+                    .any(|command| matches!(command, RunCommand::FinishReview { .. }));
                 for command in commands {
                     accepted(controller.execute(command, origin()).await)?;
                 }

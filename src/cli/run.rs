@@ -53,12 +53,17 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError>
         return attach::start_detached(global, texts.as_ref());
     }
     if attach::is_on_screen(global) {
-        let location = TapeLocation::InProject { flag: global.project_dir.clone() };
+        let location = TapeLocation::InProject {
+            flag: global.project_dir.clone(),
+        };
         return Ok(attach::start_on_screen(global, texts.as_ref(), location, None)?.exit);
     }
     let want = RunOverrides {
         concurrency: args.concurrency,
-        workers: WorkerSources { ssh: args.worker.clone(), nats: args.nats.server() },
+        workers: WorkerSources {
+            ssh: args.worker.clone(),
+            nats: args.nats.server(),
+        },
         held: Vec::new(),
         reconcile: !args.no_reconcile,
         texts,
@@ -105,18 +110,41 @@ pub(crate) fn start_run(
     args: &AttemptArgs,
     overrides: RunOverrides,
 ) -> Result<Exit, CliError> {
-    let RunOverrides { concurrency, workers, held, reconcile, texts, review, reviewed_run, rules, branch, feedback } =
-        overrides;
+    let RunOverrides {
+        concurrency,
+        workers,
+        held,
+        reconcile,
+        texts,
+        review,
+        reviewed_run,
+        rules,
+        branch,
+        feedback,
+    } = overrides;
     let config = settings::load(global)?;
     let project = project::open(global)?;
-    project.check_backend().map_err(|error| CliError::from_error(Exit::Usage, &error))?;
-    if args.model.as_ref().is_some_and(|model| model.trim().is_empty()) {
-        return Err(CliError::usage("--model names no model").with_help("give one, as in `--model sonnet`"));
+    project
+        .check_backend()
+        .map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    if args
+        .model
+        .as_ref()
+        .is_some_and(|model| model.trim().is_empty())
+    {
+        return Err(
+            CliError::usage("--model names no model").with_help("give one, as in `--model sonnet`")
+        );
     }
     let notifications = settings::notification_targets(&config)?;
     let trace = otel::trace_options(&config)?;
     let policy = policy::call_policy(&config, &project.root)?;
-    let model = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, args.model.as_deref()).model;
+    let model = ModelChoice::resolve(
+        &project,
+        ModelRole::CandidateExtraction,
+        args.model.as_deref(),
+    )
+    .model;
     let has_texts = texts.is_some();
     let taken = match (texts, &reviewed_run) {
         (Some(texts), _) => resume::plan_new_texts(&project, &project::selection(select), texts)?,
@@ -167,22 +195,32 @@ pub(crate) fn start_run(
     // One text after the other, so that each can build on what the earlier ones became.
     // With workers, this machine may run nothing.
     let concurrency = if workers.is_empty() {
-        positive("--concurrency", concurrency)
-            .map_err(|error| error.with_help("to run units on workers only, name them with --worker or --nats"))?
+        positive("--concurrency", concurrency).map_err(|error| {
+            error.with_help("to run units on workers only, name them with --worker or --nats")
+        })?
     } else {
         concurrency
     };
-    let slots = concurrency.unwrap_or(if is_of_texts { 1 } else { project.settings.work_units.max_concurrency });
+    let slots = concurrency.unwrap_or(if is_of_texts {
+        1
+    } else {
+        project.settings.work_units.max_concurrency
+    });
     let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile && !is_of_texts);
-    pass.messages(&taken).iter().for_each(|sentence| playback_output::print_stderr(&format!("ingestdeck: {sentence}")));
+    pass.messages(&taken)
+        .iter()
+        .for_each(|sentence| playback_output::print_stderr(&format!("ingestdeck: {sentence}")));
     let is_done = taken.is_done() && !pass.justifies_a_run(&taken, select.is_everything());
     let pass = pass.options(&taken);
     let pass = pass.map(|pass| ReconcileOptions {
         model: ModelChoice::resolve(&project, ModelRole::Reconcile, args.model.as_deref()).model,
         ..pass
     });
-    let unsaved: Vec<Problem> =
-        taken.unsaved_run.iter().map(|left| left.problem(global.project_dir.as_deref())).collect();
+    let unsaved: Vec<Problem> = taken
+        .unsaved_run
+        .iter()
+        .map(|left| left.problem(global.project_dir.as_deref()))
+        .collect();
     unsaved.iter().for_each(exit::print_warning);
     let notices: Vec<String> = unsaved.iter().map(Diagnostic::to_line).collect();
     if is_done {
@@ -192,7 +230,11 @@ pub(crate) fn start_run(
         if in_lines {
             exit::print_warnings(&left_out);
         }
-        taken.planned.skipped.iter().for_each(|skipped| exit::print_warning(&skipped.problem));
+        taken
+            .planned
+            .skipped
+            .iter()
+            .for_each(|skipped| exit::print_warning(&skipped.problem));
         for sentence in plan::unread_messages(&taken.planned) {
             playback_output::print_stderr(&format!("ingestdeck: {sentence}"));
         }
@@ -201,15 +243,44 @@ pub(crate) fn start_run(
     }
     // A run that continues a review never commits without one.
     let is_wanted = *config.ingest.review || taken.review.is_some() || taken.is_reviewed;
-    let review = review.or_else(|| is_wanted.then(ReviewOptions::default)).filter(|_| !is_of_texts);
-    let RunPlan { planned, continues, review: prior, branch: prior_branch, projected, committed, .. } = taken;
-    let idle_timeout = config.ingest.review_idle_timeout.or(Some(REVIEW_IDLE_TIMEOUT));
-    let review = review.map(|review| ReviewOptions { prior, idle_timeout, ..review });
-    let is_held = |unit: &&PlannedUnit| held.iter().any(|name| *name == unit.unit || name == unit.ktx_key());
-    let held = planned.units.iter().map(|unit| &unit.planned).filter(is_held).map(|unit| unit.unit.clone()).collect();
+    let review = review
+        .or_else(|| is_wanted.then(ReviewOptions::default))
+        .filter(|_| !is_of_texts);
+    let RunPlan {
+        planned,
+        continues,
+        review: prior,
+        branch: prior_branch,
+        projected,
+        committed,
+        ..
+    } = taken;
+    let idle_timeout = config
+        .ingest
+        .review_idle_timeout
+        .or(Some(REVIEW_IDLE_TIMEOUT));
+    let review = review.map(|review| ReviewOptions {
+        prior,
+        idle_timeout,
+        ..review
+    });
+    let is_held = |unit: &&PlannedUnit| {
+        held.iter()
+            .any(|name| *name == unit.unit || name == unit.ktx_key())
+    };
+    let held = planned
+        .units
+        .iter()
+        .map(|unit| &unit.planned)
+        .filter(is_held)
+        .map(|unit| unit.unit.clone())
+        .collect();
     for source in &planned.sources {
         if let Some(place) = plan::outside_project_message(source) {
-            playback_output::print_stderr(&format!("ingestdeck: connection {}: {place}", source.connection));
+            playback_output::print_stderr(&format!(
+                "ingestdeck: connection {}: {place}",
+                source.connection
+            ));
         }
     }
     if let Some(server) = &workers.nats {
@@ -220,13 +291,20 @@ pub(crate) fn start_run(
     let branch = target_branch(branch, prior_branch)?;
     // A review shows which files are in the way, and the others can be committed.
     let allow_dirty = reviewed_run.is_some();
-    let prepared = PreparedProject::new(&project, &planned, branch.as_ref(), allow_dirty, &exit::print_warning)?;
+    let prepared = PreparedProject::new(
+        &project,
+        &planned,
+        branch.as_ref(),
+        allow_dirty,
+        &exit::print_warning,
+    )?;
     let (mut account, mut is_local_usable) = (None, slots > 0);
     let (claude, release) = match &reviewed_run {
         // Only a change that is sent back needs it. A reviewer on a screen may send none back.
-        Some(_) if !rules.as_ref().is_some_and(|rules| rules.sends_back()) => {
-            (launch::find_claude(global).unwrap_or_else(|_| "claude".into()), None)
-        }
+        Some(_) if !rules.as_ref().is_some_and(|rules| rules.sends_back()) => (
+            launch::find_claude(global).unwrap_or_else(|_| "claude".into()),
+            None,
+        ),
         // Units may run here later, if this machine is fit for them.
         _ if slots == 0 => match launch::find_claude(global) {
             Err(_) => ("claude".into(), None),
@@ -241,7 +319,12 @@ pub(crate) fn start_run(
         _ => {
             let claude = launch::find_claude(global)?;
             let is_probed = args.probe || *config.ingest.probe;
-            let found = doctor::preflight(&claude, &terms.agent.pass_env, is_probed, terms.model.as_deref())?;
+            let found = doctor::preflight(
+                &claude,
+                &terms.agent.pass_env,
+                is_probed,
+                terms.model.as_deref(),
+            )?;
             account = found.account();
             (claude, found.version())
         }
@@ -250,11 +333,17 @@ pub(crate) fn start_run(
         playback_output::print_stderr(&format!("ingestdeck: {}", prepare::NO_REPOSITORY));
     }
     let agent = Arc::new(ClaudeCode::new(claude, release));
-    let record_location = TapeLocation::InProject { flag: global.project_dir.clone() };
+    let record_location = TapeLocation::InProject {
+        flag: global.project_dir.clone(),
+    };
     let order = Launch {
         project,
         planned,
-        prior: PriorWork { continues, projected, committed },
+        prior: PriorWork {
+            continues,
+            projected,
+            committed,
+        },
         agent,
         terms,
         places: RunPlaces {
@@ -265,7 +354,10 @@ pub(crate) fn start_run(
             account,
         },
         retry: retry_policy(&config),
-        held: HeldCalls { units: held, policy },
+        held: HeldCalls {
+            units: held,
+            policy,
+        },
         feedback,
         notifications,
         trace,
@@ -278,12 +370,21 @@ pub(crate) fn start_run(
 }
 
 /// The branch for the commits: the named one, or that of the continued run.
-fn target_branch(named: Option<String>, prior: Option<TargetBranch>) -> Result<Option<TargetBranch>, CliError> {
+fn target_branch(
+    named: Option<String>,
+    prior: Option<TargetBranch>,
+) -> Result<Option<TargetBranch>, CliError> {
     match (named, prior) {
-        (Some(name), Some(TargetBranch { name: known, commit: Some(_) })) if name != known => {
-            Err(CliError::usage(format!("the run has commits on branch `{known}` already"))
-                .with_help("leave out --branch, or start over with `ingestdeck run --full`"))
-        }
+        (
+            Some(name),
+            Some(TargetBranch {
+                name: known,
+                commit: Some(_),
+            }),
+        ) if name != known => Err(CliError::usage(format!(
+            "the run has commits on branch `{known}` already"
+        ))
+        .with_help("leave out --branch, or start over with `ingestdeck run --full`")),
         (Some(name), prior) => {
             let commit = prior.and_then(|prior| prior.commit.filter(|_| prior.name == name));
             Ok(Some(TargetBranch { name, commit }))
@@ -295,26 +396,29 @@ fn target_branch(named: Option<String>, prior: Option<TargetBranch>) -> Result<O
 /// Checks the feedback for the first attempts.
 fn feedback(text: Option<&str>) -> Result<Option<String>, CliError> {
     match text.map(str::trim) {
-        Some("") => Err(CliError::usage("--feedback is empty").with_help("leave it out, or describe the change")),
-        Some(text) if text.chars().count() > MAX_FEEDBACK_CHARS => {
-            Err(CliError::usage(format!("--feedback is too long; the limit is {MAX_FEEDBACK_CHARS} characters")))
-        }
+        Some("") => Err(CliError::usage("--feedback is empty")
+            .with_help("leave it out, or describe the change")),
+        Some(text) if text.chars().count() > MAX_FEEDBACK_CHARS => Err(CliError::usage(format!(
+            "--feedback is too long; the limit is {MAX_FEEDBACK_CHARS} characters"
+        ))),
         text => Ok(text.map(str::to_owned)),
     }
 }
 
 fn budget(flag: &str, value: Option<f64>) -> Result<Option<f64>, CliError> {
     match value {
-        Some(budget) if !(budget.is_finite() && budget > 0.0) => {
-            Err(CliError::usage(format!("invalid {flag} `{budget}`; expected a number above 0")))
-        }
+        Some(budget) if !(budget.is_finite() && budget > 0.0) => Err(CliError::usage(format!(
+            "invalid {flag} `{budget}`; expected a number above 0"
+        ))),
         value => Ok(value),
     }
 }
 
 fn positive(flag: &str, value: Option<u32>) -> Result<Option<u32>, CliError> {
     match value {
-        Some(0) => Err(CliError::usage(format!("invalid {flag} `0`; expected 1 or more"))),
+        Some(0) => Err(CliError::usage(format!(
+            "invalid {flag} `0`; expected 1 or more"
+        ))),
         value => Ok(value),
     }
 }
@@ -341,10 +445,14 @@ mod tests {
 
     #[test]
     fn time_limits_without_flags_are_the_defaults() {
-        let limits = time_limits(&AttemptArgs::default(), &Config::default()).effective(false, false);
+        let limits =
+            time_limits(&AttemptArgs::default(), &Config::default()).effective(false, false);
         assert_eq!(limits.silence, Some(UNATTENDED_SILENCE));
         assert_eq!(UNATTENDED_SILENCE, Duration::from_secs(600));
-        assert_eq!((limits.total, limits.approval), (Some(UNATTENDED_ATTEMPT), Some(UNATTENDED_WAIT)));
+        assert_eq!(
+            (limits.total, limits.approval),
+            (Some(UNATTENDED_ATTEMPT), Some(UNATTENDED_WAIT))
+        );
     }
 
     #[test]
@@ -353,8 +461,14 @@ mod tests {
         config.ingest.silence_timeout.value = TimeLimitSetting::Unlimited;
         config.ingest.unit_timeout.value = TimeLimitSetting::Unlimited;
         let after = TimeLimitSetting::After(Duration::from_secs(20));
-        let args = AttemptArgs { silence_timeout: Some(after), ..AttemptArgs::default() };
+        let args = AttemptArgs {
+            silence_timeout: Some(after),
+            ..AttemptArgs::default()
+        };
         let limits = time_limits(&args, &config).effective(true, false);
-        assert_eq!((limits.silence, limits.total), (Some(Duration::from_secs(20)), None));
+        assert_eq!(
+            (limits.silence, limits.total),
+            (Some(Duration::from_secs(20)), None)
+        );
     }
 }

@@ -45,12 +45,17 @@ pub(crate) fn resolve_store(global: &GlobalArgs) -> Result<RunStore, CliError> {
             .with_help("name your project's directory with --project-dir"));
     }
     let here = RunStore::new(&directory);
-    if global.project_dir.is_some() || directory.join("ktx.yaml").is_file() || here.root().is_dir() {
+    if global.project_dir.is_some() || directory.join("ktx.yaml").is_file() || here.root().is_dir()
+    {
         return Ok(here);
     }
-    UserDirs::from_environment().state.map(|state| RunStore::new(&state)).ok_or_else(|| {
-        CliError::usage("there is no directory for records").with_help("set HOME, or change to a project")
-    })
+    UserDirs::from_environment()
+        .state
+        .map(|state| RunStore::new(&state))
+        .ok_or_else(|| {
+            CliError::usage("there is no directory for records")
+                .with_help("set HOME, or change to a project")
+        })
 }
 
 /// The run that `what` names, with its tape open for reading. The tape is opened without following links, even if its
@@ -58,7 +63,10 @@ pub(crate) fn resolve_store(global: &GlobalArgs) -> Result<RunStore, CliError> {
 ///
 /// # Errors
 /// If no run matches, several match, or the tape cannot be opened.
-pub(crate) fn resolve_tape(global: &GlobalArgs, what: &str) -> Result<(RecordedRun, File), CliError> {
+pub(crate) fn resolve_tape(
+    global: &GlobalArgs,
+    what: &str,
+) -> Result<(RecordedRun, File), CliError> {
     let runs = resolve_store(global)?;
     let found = runs.resolve(what)?;
     let tape = recorded_tapes::open_file(&runs, &found)?;
@@ -71,7 +79,10 @@ pub(crate) fn resolve_tape(global: &GlobalArgs, what: &str) -> Result<(RecordedR
 /// If the runs cannot be read.
 pub(super) fn find_active(global: &GlobalArgs) -> Result<Option<RecordedRun>, CliError> {
     let store = resolve_store(global)?;
-    Ok(store.list()?.into_iter().find(|run| store.is_alive(run.id).unwrap_or(false)))
+    Ok(store
+        .list()?
+        .into_iter()
+        .find(|run| store.is_alive(run.id).unwrap_or(false)))
 }
 
 /// Names the active run of the project, with the commands that show and stop it.
@@ -90,7 +101,9 @@ pub(crate) fn find_running(
     what: &str,
     source: &FileSource,
 ) -> Result<Option<RecordedRun>, CliError> {
-    let Some((runs, found)) = find_recorded(global, what, source.info())? else { return Ok(None) };
+    let Some((runs, found)) = find_recorded(global, what, source.info())? else {
+        return Ok(None);
+    };
     let is_running = runs.status(&found)? == RunStatus::Running;
     Ok(is_running.then_some(found))
 }
@@ -105,10 +118,16 @@ pub(crate) fn find_recorded(
     what: &str,
     info: &SourceInfo,
 ) -> Result<Option<(RunStore, RecordedRun)>, CliError> {
-    let Some(run) = info.header.as_ref().map(|header| header.run) else { return Ok(None) };
-    let Ok(runs) = resolve_store(global) else { return Ok(None) };
+    let Some(run) = info.header.as_ref().map(|header| header.run) else {
+        return Ok(None);
+    };
+    let Ok(runs) = resolve_store(global) else {
+        return Ok(None);
+    };
     let found = runs.list()?.into_iter().find(|found| found.id == run);
-    let is_named = |found: &RecordedRun| same_file(&found.tape, what) || what != "-" && !what.contains(['/', '.']);
+    let is_named = |found: &RecordedRun| {
+        same_file(&found.tape, what) || what != "-" && !what.contains(['/', '.'])
+    };
     Ok(found.filter(is_named).map(|found| (runs, found)))
 }
 
@@ -127,13 +146,25 @@ pub(super) fn list(global: &GlobalArgs) -> Result<Exit, CliError> {
     let runs = &resolve_store(global)?;
     let found = runs.list()?;
     if found.is_empty() {
-        return if global.ui == Ui::Json { Ok(Exit::Ok) } else { print_no_runs().map(|()| Exit::Ok) };
+        return if global.ui == Ui::Json {
+            Ok(Exit::Ok)
+        } else {
+            print_no_runs().map(|()| Exit::Ok)
+        };
     }
     recorded_tapes::try_update_index(runs);
     let db = runs.open_database().ok();
-    let listed = db.as_ref().and_then(|db| db.list().ok()).unwrap_or_default();
-    let idle = db.as_ref().and_then(|db| db.nothing_written_counts().ok()).unwrap_or_default();
-    let continued = db.and_then(|db| ContinuedRuns::from_index(&db, runs.project()).ok()).unwrap_or_default();
+    let listed = db
+        .as_ref()
+        .and_then(|db| db.list().ok())
+        .unwrap_or_default();
+    let idle = db
+        .as_ref()
+        .and_then(|db| db.nothing_written_counts().ok())
+        .unwrap_or_default();
+    let continued = db
+        .and_then(|db| ContinuedRuns::from_index(&db, runs.project()).ok())
+        .unwrap_or_default();
     let mut out = output::stdout_for(global.ui);
     let mut rows = Vec::new();
     for run in &found {
@@ -147,29 +178,51 @@ pub(super) fn list(global: &GlobalArgs) -> Result<Exit, CliError> {
                     "cost_partial": run.is_cost_partial, "reviewed_by": reviewed_by,
                     "nothing_written": idle.get(&run.id).copied().unwrap_or_default()})
             });
-            writeln!(out, "{}", json!({"run": run.id, "state": standing.as_str(), "index": known}))
-                .map_err(|error| playback_output::stdout_failed(&error))?;
+            writeln!(
+                out,
+                "{}",
+                json!({"run": run.id, "state": standing.as_str(), "index": known})
+            )
+            .map_err(|error| playback_output::stdout_failed(&error))?;
         } else {
             let waits = standing == RunStatus::Running && continued.has_open_review(run.id);
             let idle = idle.get(&run.id).copied().unwrap_or_default();
-            rows.push(run_cells(run, standing, known.map(|known| (known, idle)), (reviewed_by.is_some(), waits)));
+            rows.push(run_cells(
+                run,
+                standing,
+                known.map(|known| (known, idle)),
+                (reviewed_by.is_some(), waits),
+            ));
         }
     }
-    write_rows(&mut out, &rows, output::columns()).map_err(|error| playback_output::stdout_failed(&error))?;
+    write_rows(&mut out, &rows, output::columns())
+        .map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 
 pub(super) fn print_no_runs() -> Result<(), CliError> {
-    writeln!(output::stdout(), "no runs yet; `ingestdeck run` records one")
-        .map_err(|error| playback_output::stdout_failed(&error))
+    writeln!(
+        output::stdout(),
+        "no runs yet; `ingestdeck run` records one"
+    )
+    .map_err(|error| playback_output::stdout_failed(&error))
 }
 
 /// The cells of a row: run, outcome, start, cost and counts.
 type RunCells = [String; 5];
 
 /// Writes rows with aligned columns. They are cut at the width of the terminal.
-fn write_rows(out: &mut impl io::Write, rows: &[RunCells], columns: Option<usize>) -> io::Result<()> {
-    let width = |cell: usize| rows.iter().map(|row| text::width(&row[cell])).max().unwrap_or(0);
+fn write_rows(
+    out: &mut impl io::Write,
+    rows: &[RunCells],
+    columns: Option<usize>,
+) -> io::Result<()> {
+    let width = |cell: usize| {
+        rows.iter()
+            .map(|row| text::width(&row[cell]))
+            .max()
+            .unwrap_or(0)
+    };
     let widths = [0, 1, 2, 3].map(width);
     for row in rows {
         let mut line = String::new();
@@ -178,7 +231,11 @@ fn write_rows(out: &mut impl io::Write, rows: &[RunCells], columns: Option<usize
             line.push_str(&format!("{cell}{:pad$}  ", ""));
         }
         line.push_str(&row[4]);
-        writeln!(out, "{}", text::printable(line.trim_end(), columns.unwrap_or(usize::MAX)))?;
+        writeln!(
+            out,
+            "{}",
+            text::printable(line.trim_end(), columns.unwrap_or(usize::MAX))
+        )?;
     }
     Ok(())
 }
@@ -190,7 +247,9 @@ fn run_cells(
     (is_reviewed, waits): (bool, bool),
 ) -> RunCells {
     // The outcome of a finished run is more specific than its status.
-    let outcome = known.and_then(|(known, _)| known.outcome.as_deref()).filter(|_| standing == RunStatus::Finished);
+    let outcome = known
+        .and_then(|(known, _)| known.outcome.as_deref())
+        .filter(|_| standing == RunStatus::Finished);
     let word = match () {
         () if is_reviewed => REVIEWED,
         () if waits => RunOutcome::WaitingApproval.as_str(),
@@ -198,9 +257,14 @@ fn run_cells(
     };
     let word = text::printable(outcome::column_text(word), 11).into_owned();
     let id = run.id.short().to_string();
-    let Some((known, idle)) = known else { return [id, word, String::new(), String::new(), String::new()] };
+    let Some((known, idle)) = known else {
+        return [id, word, String::new(), String::new(), String::new()];
+    };
     // In UTC, to the minute.
-    let started = known.started_at.get(..16).map(|at| format!("{}Z", at.replace('T', " ")));
+    let started = known
+        .started_at
+        .get(..16)
+        .map(|at| format!("{}Z", at.replace('T', " ")));
     let started = text::printable(started.as_deref().unwrap_or("?"), 17).into_owned();
     let scripted = if known.scripted { ", scripted" } else { "" };
     let idle = match idle {
@@ -214,11 +278,19 @@ fn run_cells(
         (known.reused, "reused", ""),
     ];
     let counts = counts.iter().filter(|(count, ..)| *count > 0);
-    let counts: Vec<String> = counts.map(|(count, word, more)| format!("{count} {word}{more}")).collect();
+    let counts: Vec<String> = counts
+        .map(|(count, word, more)| format!("{count} {word}{more}"))
+        .collect();
     let units = pluralize(usize::try_from(known.units).unwrap_or(usize::MAX), "unit");
     let colon = if counts.is_empty() { "" } else { ": " };
     let cost = dollars_of_sum(known.cost_usd, known.is_cost_partial);
-    [id, word, started, cost, format!("{units}{colon}{}{scripted}", counts.join(", "))]
+    [
+        id,
+        word,
+        started,
+        cost,
+        format!("{units}{colon}{}{scripted}", counts.join(", ")),
+    ]
 }
 
 /// `runs show`.
@@ -240,7 +312,10 @@ pub(super) fn show(global: &GlobalArgs, what: &str) -> Result<Exit, CliError> {
     let state = &timeline.view().state;
     let summary = RunSummary::from_state(state).with_open_end(standing == RunStatus::Running);
     let continued = ContinuedRuns::read(runs)?;
-    let (reviewed_by, settled) = (continued.reviewed_by(found.id), continued.settled_units(found.id));
+    let (reviewed_by, settled) = (
+        continued.reviewed_by(found.id),
+        continued.settled_units(found.id),
+    );
     let mut out = output::stdout_for(global.ui);
     let printed = if global.ui == Ui::Json {
         let mut event = summary.to_json();
@@ -249,12 +324,21 @@ pub(super) fn show(global: &GlobalArgs, what: &str) -> Result<Exit, CliError> {
         event["tape"] = json!(found.tape);
         event["reviewed_by"] = json!(reviewed_by);
         if !state.inputs.projected.is_empty() {
-            event["projected"] = state.inputs.projected.iter().map(|projected| json!(**projected)).collect();
+            event["projected"] = state
+                .inputs
+                .projected
+                .iter()
+                .map(|projected| json!(**projected))
+                .collect();
         }
         writeln!(out, "{event}")
     } else {
         (|| {
-            let summary = if reviewed_by.is_some() { summary.with_settled_review() } else { summary };
+            let summary = if reviewed_by.is_some() {
+                summary.with_settled_review()
+            } else {
+                summary
+            };
             writeln!(out, "run {}  {}", found.id, standing.as_str())?;
             let widest = state
                 .units
@@ -269,32 +353,60 @@ pub(super) fn show(global: &GlobalArgs, what: &str) -> Result<Exit, CliError> {
                     out,
                     "  {:<11} {}",
                     "projected",
-                    text::printable(&projected.to_string(), output::max_width(MAX_DECISION_WIDTH))
+                    text::printable(
+                        &projected.to_string(),
+                        output::max_width(MAX_DECISION_WIDTH)
+                    )
                 )?;
             }
             if let Some(by) = reviewed_by {
-                writeln!(out, "its changes waited for a review, which run {} finished", by.short())?;
+                writeln!(
+                    out,
+                    "its changes waited for a review, which run {} finished",
+                    by.short()
+                )?;
             }
             for unit in &state.units {
                 let key = output::name(&unit.key, MAX_KEY_WIDTH);
                 let pad = widest.saturating_sub(text::width(&key));
                 let attempts = pluralize(unit.attempts.len(), "attempt");
                 // Results of an active run are not unsaved yet.
-                let is_unsaved =
-                    standing != RunStatus::Running && state.is_unsaved(unit) && !settled.contains(&unit.key);
+                let is_unsaved = standing != RunStatus::Running
+                    && state.is_unsaved(unit)
+                    && !settled.contains(&unit.key);
                 let saved = if is_unsaved { ", not saved" } else { "" };
-                writeln!(out, "  {:<11} {key}{:pad$}  {attempts}{saved}", unit.status.as_str(), "")?;
-                for decision in state.work(unit).map(recorded_decisions::recorded_decisions).unwrap_or_default() {
+                writeln!(
+                    out,
+                    "  {:<11} {key}{:pad$}  {attempts}{saved}",
+                    unit.status.as_str(),
+                    ""
+                )?;
+                for decision in state
+                    .work(unit)
+                    .map(recorded_decisions::recorded_decisions)
+                    .unwrap_or_default()
+                {
                     let line = format!("{}: {decision}", decision.kind.label());
-                    writeln!(out, "    {}", text::printable(&line, output::max_width(MAX_DECISION_WIDTH)))?;
+                    writeln!(
+                        out,
+                        "    {}",
+                        text::printable(&line, output::max_width(MAX_DECISION_WIDTH))
+                    )?;
                 }
             }
-            let is_scripted = timeline.source().info().header.as_ref().is_some_and(|header| header.scripted);
+            let is_scripted = timeline
+                .source()
+                .info()
+                .header
+                .as_ref()
+                .is_some_and(|header| header.scripted);
             let next = NextSteps::Project {
                 tape: &found.tape,
                 flag: global.project_dir.as_deref(),
                 run: &found.id.short().to_string(),
-                retry: !is_scripted && standing != RunStatus::Running && resume::not_resumable_reason(state).is_none(),
+                retry: !is_scripted
+                    && standing != RunStatus::Running
+                    && resume::not_resumable_reason(state).is_none(),
             };
             out.write_linked(&summary.next_steps(next), &found.tape)
         })()
@@ -316,8 +428,12 @@ pub(super) fn reindex(global: &GlobalArgs) -> Result<Exit, CliError> {
     let mut db = runs.recreate_database()?;
     let done = recorded_tapes::refresh(runs, &mut db)?;
     exit::print_warnings(&recorded_tapes::unreadable_messages(&done));
-    writeln!(output::stdout(), "indexed {}", pluralize(done.indexed, "run"))
-        .map_err(|error| playback_output::stdout_failed(&error))?;
+    writeln!(
+        output::stdout(),
+        "indexed {}",
+        pluralize(done.indexed, "run")
+    )
+    .map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 
@@ -329,8 +445,20 @@ mod tests {
     fn columns_of_runs_are_aligned_and_cut_at_the_terminal() {
         let row = |cells: [&str; 5]| cells.map(str::to_owned);
         let rows = [
-            row(["4753af", "partial", "2026-11-22 10:00Z", "$0.87 +?", "9 units: 2 failed, 6 budget, 1 succeeded"]),
-            row(["526efd", "done", "2026-11-22 10:00Z", "$12.01", "40 units: 40 reused"]),
+            row([
+                "4753af",
+                "partial",
+                "2026-11-22 10:00Z",
+                "$0.87 +?",
+                "9 units: 2 failed, 6 budget, 1 succeeded",
+            ]),
+            row([
+                "526efd",
+                "done",
+                "2026-11-22 10:00Z",
+                "$12.01",
+                "40 units: 40 reused",
+            ]),
             row(["99aabb", "interrupted", "", "", ""]),
         ];
         let shown = |columns| {
@@ -345,6 +473,10 @@ mod tests {
 ";
         assert_eq!(shown(None), complete);
         let narrow = shown(Some(80));
-        assert!(narrow.lines().all(|line| text::width(line) <= 80) && narrow.contains("9 units: 2 failed"), "{narrow}");
+        assert!(
+            narrow.lines().all(|line| text::width(line) <= 80)
+                && narrow.contains("9 units: 2 failed"),
+            "{narrow}"
+        );
     }
 }

@@ -101,7 +101,10 @@ fn project_of(global: &GlobalArgs, timeline: &Timeline) -> Option<PathBuf> {
 
 /// The sender of the commands of a screen.
 pub(super) fn origin() -> CommandOrigin {
-    CommandOrigin { client: Some("screen".to_owned()), reason: None }
+    CommandOrigin {
+        client: Some("screen".to_owned()),
+        reason: None,
+    }
 }
 
 /// Shows a live run. Returns how the user left the screen, and the timeline for a summary.
@@ -127,10 +130,22 @@ pub(crate) async fn show_live(
             let _ = answer.send(outcome);
         }
     });
-    let engine = Some(EngineChannel { commands, outcomes, leave_action: None });
-    let left = table_memory::run(timeline, Some(LiveHandle { engine, changed, failed: Some(broken) }), options)
-        .await
-        .map_err(|error| terminal_error(&error));
+    let engine = Some(EngineChannel {
+        commands,
+        outcomes,
+        leave_action: None,
+    });
+    let left = table_memory::run(
+        timeline,
+        Some(LiveHandle {
+            engine,
+            changed,
+            failed: Some(broken),
+        }),
+        options,
+    )
+    .await
+    .map_err(|error| terminal_error(&error));
     // The screen's sender is gone, so this carries out its last command before returning.
     let _ = executing.await;
     left
@@ -139,7 +154,10 @@ pub(crate) async fn show_live(
 /// The exit code after the screen: a signal's, or that of the run.
 pub(crate) fn exit_after(how: &ExitReason, run: Exit) -> Exit {
     match how {
-        ExitReason::Quit | ExitReason::Detached | ExitReason::Chosen(_) | ExitReason::ConditionMet => run,
+        ExitReason::Quit
+        | ExitReason::Detached
+        | ExitReason::Chosen(_)
+        | ExitReason::ConditionMet => run,
         ExitReason::Signal(number) => Exit::Signal(u8::try_from(*number).unwrap_or(0)),
         // A closed terminal counts as a hang-up.
         ExitReason::Closed => Exit::Signal(SIGHUP),
@@ -151,7 +169,14 @@ pub(crate) fn terminal_error(error: &tui::TuiError) -> CliError {
     let tui::TuiError::Terminal(cause) = error;
     let is_gone = || matches!(termios::tcgetattr(std::io::stdin()), Err(Errno::EIO));
     let gone = cause.raw_os_error() == Some(Errno::EIO as i32) || is_gone();
-    CliError::from_error(if gone { Exit::Signal(SIGHUP) } else { Exit::Internal }, error)
+    CliError::from_error(
+        if gone {
+            Exit::Signal(SIGHUP)
+        } else {
+            Exit::Internal
+        },
+        error,
+    )
 }
 
 /// Prints a summary of the entries that were read so far. Reads nothing more, because the record may be large.
@@ -179,7 +204,8 @@ pub(crate) fn print_summary(mut timeline: Timeline) -> Result<(RunSummary, Timel
     use std::io::Write as _;
     timeline.seek(u64::MAX)?;
     let state = &timeline.view().state;
-    let summary = RunSummary::from_state(state).with_open_end(timeline.is_open_ended() || !timeline.is_fully_read());
+    let summary = RunSummary::from_state(state)
+        .with_open_end(timeline.is_open_ended() || !timeline.is_fully_read());
     let text = summary.to_text(timeline.source().info(), state);
     // A closed terminal cannot show the summary; the exit reason already reports that.
     let _ = output::stdout().write_all(text.as_bytes());

@@ -65,13 +65,23 @@ pub(crate) fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<E
         let timeline = Timeline::new(Box::new(replay::open(global, &args.what)?));
         // Read the whole record without keys first, so that the keys apply to the complete run.
         let mut reading = OffscreenHost::new(size, VecDeque::new(), false);
-        let read = tui::Options { exit_when: Some(tui::ExitCondition::End), ..options.clone() };
-        let left = tui::run_event_loop(timeline, None, read, &mut reading).await.map_err(CliError::internal)?;
+        let read = tui::Options {
+            exit_when: Some(tui::ExitCondition::End),
+            ..options.clone()
+        };
+        let left = tui::run_event_loop(timeline, None, read, &mut reading)
+            .await
+            .map_err(CliError::internal)?;
         let mut picture = OffscreenHost::new(size, keys, true);
-        let left = tui::run_event_loop(left.timeline, None, options, &mut picture).await.map_err(CliError::internal)?;
+        let left = tui::run_event_loop(left.timeline, None, options, &mut picture)
+            .await
+            .map_err(CliError::internal)?;
         match left.reason {
             ExitReason::Closed | ExitReason::Quit => Ok(picture.buffer),
-            ExitReason::ConditionMet | ExitReason::Detached | ExitReason::Chosen(_) | ExitReason::Signal(_) => {
+            ExitReason::ConditionMet
+            | ExitReason::Detached
+            | ExitReason::Chosen(_)
+            | ExitReason::Signal(_) => {
                 Err(CliError::failed("the screen ended before it was drawn"))
             }
         }
@@ -84,8 +94,14 @@ pub(crate) fn screenshot(global: &GlobalArgs, args: &ScreenshotArgs) -> Result<E
 }
 
 fn size(text: &str) -> Result<(u16, u16), CliError> {
-    let side = |text: &str| text.parse().ok().filter(|side| (1..=MAX_SIDE).contains(side));
-    let parsed = text.split_once('x').and_then(|(width, height)| Some((side(width)?, side(height)?)));
+    let side = |text: &str| {
+        text.parse()
+            .ok()
+            .filter(|side| (1..=MAX_SIDE).contains(side))
+    };
+    let parsed = text
+        .split_once('x')
+        .and_then(|(width, height)| Some((side(width)?, side(height)?)));
     parsed.ok_or_else(|| {
         let expected = format!("columns and rows up to {MAX_SIDE}, such as 120x36");
         CliError::usage(format!("invalid --size `{text}`; expected {expected}"))
@@ -96,9 +112,9 @@ fn keys(text: &str) -> Result<VecDeque<KeyPress>, CliError> {
     if text.is_empty() {
         return Ok(VecDeque::new());
     }
-    tui::key::parse(text)
-        .map(Into::into)
-        .map_err(|error| CliError::from_error(Exit::Usage, &error).context(format!("--keys {text}")))
+    tui::key::parse(text).map(Into::into).map_err(|error| {
+        CliError::from_error(Exit::Usage, &error).context(format!("--keys {text}"))
+    })
 }
 
 /// An offscreen host: keys come from a list, and frames are kept in memory.
@@ -112,13 +128,21 @@ struct OffscreenHost {
 impl OffscreenHost {
     fn new((width, height): (u16, u16), keys: VecDeque<KeyPress>, ends: bool) -> Self {
         let buffer = Buffer::empty(Rect::new(0, 0, width, height));
-        Self { buffer, keys, started: Instant::now(), quits_when_idle: ends }
+        Self {
+            buffer,
+            keys,
+            started: Instant::now(),
+            quits_when_idle: ends,
+        }
     }
 }
 
 impl ScreenHost for OffscreenHost {
     fn clock(&self) -> ClockReading {
-        ClockReading { now: self.started.elapsed(), wall: Timestamp::UNIX_EPOCH }
+        ClockReading {
+            now: self.started.elapsed(),
+            wall: Timestamp::UNIX_EPOCH,
+        }
     }
 
     async fn input(&mut self) -> HostInput {
@@ -170,7 +194,10 @@ impl ScreenHost for OffscreenHost {
 
 fn svg(buffer: &Buffer) -> String {
     let Rect { width, height, .. } = buffer.area;
-    let (wide, tall) = (f32::from(width) * CELL_SIZE.0 + 2.0 * MARGIN, f32::from(height) * CELL_SIZE.1 + 2.0 * MARGIN);
+    let (wide, tall) = (
+        f32::from(width) * CELL_SIZE.0 + 2.0 * MARGIN,
+        f32::from(height) * CELL_SIZE.1 + 2.0 * MARGIN,
+    );
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{wide}\" height=\"{tall}\" viewBox=\"0 0 {wide} {tall}\">\n\
          <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#16181d\"/>\n\
@@ -198,25 +225,51 @@ fn has_same_style(a: &Cell, b: &Cell) -> bool {
     a.fg == b.fg && a.bg == b.bg && a.modifier == b.modifier
 }
 
-fn write_text_run(out: &mut String, cell: &Cell, text: &str, (column, row): (u16, u16), length: u16) {
+fn write_text_run(
+    out: &mut String,
+    cell: &Cell,
+    text: &str,
+    (column, row): (u16, u16),
+    length: u16,
+) {
     let (mut front, mut back) = (color(cell.fg, "#d7dae0"), color(cell.bg, "none"));
     if cell.modifier.contains(Modifier::REVERSED) {
-        let ground = if back == "none" { "#16181d".into() } else { back };
+        let ground = if back == "none" {
+            "#16181d".into()
+        } else {
+            back
+        };
         back = std::mem::replace(&mut front, ground);
     }
-    let (x, y) = (f32::from(column) * CELL_SIZE.0 + MARGIN, f32::from(row) * CELL_SIZE.1 + MARGIN);
+    let (x, y) = (
+        f32::from(column) * CELL_SIZE.0 + MARGIN,
+        f32::from(row) * CELL_SIZE.1 + MARGIN,
+    );
     let wide = f32::from(length) * CELL_SIZE.0;
     if back != "none" {
         let tall = CELL_SIZE.1;
-        let _ =
-            writeln!(out, "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{tall}\" fill=\"{back}\"/>");
+        let _ = writeln!(
+            out,
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{tall}\" fill=\"{back}\"/>"
+        );
     }
     if text.trim().is_empty() {
         return;
     }
-    let weight = if cell.modifier.contains(Modifier::BOLD) { " font-weight=\"bold\"" } else { "" };
-    let faint = if cell.modifier.contains(Modifier::DIM) { " opacity=\"0.6\"" } else { "" };
-    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let weight = if cell.modifier.contains(Modifier::BOLD) {
+        " font-weight=\"bold\""
+    } else {
+        ""
+    };
+    let faint = if cell.modifier.contains(Modifier::DIM) {
+        " opacity=\"0.6\""
+    } else {
+        ""
+    };
+    let text = text
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
     let base = y + 13.0;
     let _ = writeln!(
         out,
@@ -248,7 +301,12 @@ fn color(color: Color, unset: &str) -> String {
         Color::Indexed(index @ 16..=231) => {
             let level = |step: u8| if step == 0 { 0 } else { 55 + 40 * step };
             let index = index - 16;
-            format!("#{:02x}{:02x}{:02x}", level(index / 36), level(index / 6 % 6), level(index % 6))
+            format!(
+                "#{:02x}{:02x}{:02x}",
+                level(index / 36),
+                level(index / 6 % 6),
+                level(index % 6)
+            )
         }
         Color::Indexed(index @ 232..) => {
             let grey = 8 + 10 * (index - 232);
@@ -265,7 +323,14 @@ mod tests {
     #[test]
     fn text_is_escaped_and_styled() {
         let mut buffer = Buffer::empty(Rect::new(0, 0, 6, 1));
-        buffer.set_string(0, 0, "<a&b>", ratatui::style::Style::new().fg(Color::Rgb(1, 2, 3)).bg(Color::Indexed(16)));
+        buffer.set_string(
+            0,
+            0,
+            "<a&b>",
+            ratatui::style::Style::new()
+                .fg(Color::Rgb(1, 2, 3))
+                .bg(Color::Indexed(16)),
+        );
         let svg = svg(&buffer);
         assert!(svg.contains("fill=\"#010203\""), "{svg}");
         assert!(svg.contains("&lt;a&amp;b&gt;"), "{svg}");

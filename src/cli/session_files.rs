@@ -27,7 +27,8 @@ const MAX_TITLE_WIDTH: usize = 100;
 pub(super) fn list_directory(directory: &Path) -> Result<claude_sessions::SessionList, CliError> {
     let name = directory.display().to_string();
     let found = claude_sessions::sessions_in(directory, MAX_LISTED);
-    let found = found.map_err(|error| CliError::failed(format!("cannot read {name}")).with_cause(&error))?;
+    let found = found
+        .map_err(|error| CliError::failed(format!("cannot read {name}")).with_cause(&error))?;
     found.ok_or_else(|| OpenError::Directory { name }.into())
 }
 
@@ -48,18 +49,29 @@ pub(super) fn print_list(global: &GlobalArgs, ui: Ui, directory: &Path) -> Resul
     }
     if list.omitted > 0 {
         let omitted = pluralize(list.omitted, "older session");
-        playback_output::print_stderr(&format!("ingestdeck: {omitted} of {} left out", directory.display()));
+        playback_output::print_stderr(&format!(
+            "ingestdeck: {omitted} of {} left out",
+            directory.display()
+        ));
     }
     Ok(Exit::Ok)
 }
 
 fn modified_at(file: &SessionFile) -> Option<Timestamp> {
-    let seconds = file.modified.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
+    let seconds = file
+        .modified
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .ok()?
+        .as_secs();
     Timestamp::from_second(i64::try_from(seconds).ok()?).ok()
 }
 
 fn session_id(file: &SessionFile) -> String {
-    file.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    file.path
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 fn to_json(file: &SessionFile) -> serde_json::Value {

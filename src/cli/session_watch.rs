@@ -42,9 +42,15 @@ impl RunningSession {
     pub(super) fn open(what: &str) -> Result<Option<Self>, CliError> {
         let path = Path::new(what);
         let process = SessionProcess::of_file(path).filter(SessionProcess::is_alive);
-        let Some(process) = process.filter(|_| what != "-") else { return Ok(None) };
+        let Some(process) = process.filter(|_| what != "-") else {
+            return Ok(None);
+        };
         let followed = FileSource::follow_session(path)?;
-        Ok(followed.map(|(source, follower)| Self { source, follower, process }))
+        Ok(followed.map(|(source, follower)| Self {
+            source,
+            follower,
+            process,
+        }))
     }
 }
 
@@ -58,7 +64,11 @@ pub(super) fn show(
     session: RunningSession,
     options: impl FnOnce(&mut tui::Options),
 ) -> Result<Exit, CliError> {
-    let RunningSession { source, follower, process } = session;
+    let RunningSession {
+        source,
+        follower,
+        process,
+    } = session;
     let timeline = Timeline::new(Box::new(playback_output::for_ui(source, Ui::Tui)));
     let ((grown, changed), (gone, broken)) = (watch::channel(0), oneshot::channel::<String>());
     let polling = async move {
@@ -81,15 +91,30 @@ pub(super) fn show(
             }
         }
     };
-    screen::show_session(global, what, timeline, LiveHandle::watching(changed, broken), polling, options)
+    screen::show_session(
+        global,
+        what,
+        timeline,
+        LiveHandle::watching(changed, broken),
+        polling,
+        options,
+    )
 }
 
 /// Prints a running session until its process ends.
 ///
 /// # Errors
 /// If the session cannot be read or the output cannot be written.
-pub(super) fn print(global: &GlobalArgs, ui: Ui, session: RunningSession) -> Result<Exit, CliError> {
-    let RunningSession { source, follower, process } = session;
+pub(super) fn print(
+    global: &GlobalArgs,
+    ui: Ui,
+    session: RunningSession,
+) -> Result<Exit, CliError> {
+    let RunningSession {
+        source,
+        follower,
+        process,
+    } = session;
     let mut timeline = Timeline::new_forward_only(Box::new(playback_output::for_ui(source, ui)));
     let origin = timeline.source().info().clone();
     let mut sink = EventSink::new(ui, global, &origin);

@@ -8,7 +8,8 @@ use std::{
 
 use crate::{
     config::{
-        Config, ConfigLayers, EnvVars, NotifyMode, ProgressMode, Setting, SettingOrigin, SettingValue, paths::UserDirs,
+        Config, ConfigLayers, EnvVars, NotifyMode, ProgressMode, Setting, SettingOrigin,
+        SettingValue, paths::UserDirs,
     },
     diagnostic::{Diagnostic, Problem},
     engine::notifier::NotificationTargets,
@@ -63,55 +64,92 @@ pub(crate) struct AllowedPaths {
 pub(crate) fn allowed_paths(global: &GlobalArgs) -> Result<AllowedPaths, CliError> {
     let setting = load_layers(global)?.finish().ingest.allow_paths;
     let home = std::env::var("HOME").ok();
-    let allowed: Vec<PathBuf> =
-        setting.iter().map(|path| resolve_user_path(path, &setting.origin, home.clone())).collect();
-    let warnings = allowed.iter().filter_map(|path| ineffective_reason(path)).map(|why| {
-        Problem::new(format!("{why}, so ingest.allow_paths allows nothing there"))
-            .with_help(format!("correct or remove it ({})", setting.origin))
-    });
+    let allowed: Vec<PathBuf> = setting
+        .iter()
+        .map(|path| resolve_user_path(path, &setting.origin, home.clone()))
+        .collect();
+    let warnings = allowed
+        .iter()
+        .filter_map(|path| ineffective_reason(path))
+        .map(|why| {
+            Problem::new(format!("{why}, so ingest.allow_paths allows nothing there"))
+                .with_help(format!("correct or remove it ({})", setting.origin))
+        });
     let file = settings_file(global, &UserDirs::from_environment());
-    let file = file.map(|file| with_tilde(&file, home.as_deref())).unwrap_or_default();
-    Ok(AllowedPaths { warnings: warnings.collect(), allowed, file })
+    let file = file
+        .map(|file| with_tilde(&file, home.as_deref()))
+        .unwrap_or_default();
+    Ok(AllowedPaths {
+        warnings: warnings.collect(),
+        allowed,
+        file,
+    })
 }
 
 fn ineffective_reason(path: &Path) -> Option<String> {
     let what = match path.symlink_metadata() {
         _ if !path.is_absolute() => "is not an absolute path",
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
             "does not exist"
         }
         _ => return None,
     };
-    Some(format!("`{}` {what}", path.display().to_string().escape_debug()))
+    Some(format!(
+        "`{}` {what}",
+        path.display().to_string().escape_debug()
+    ))
 }
 
 /// The path of the user's settings file, whether or not it exists.
 fn settings_file(global: &GlobalArgs, dirs: &UserDirs) -> Option<PathBuf> {
-    let given = global.config.as_ref().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()));
+    let given = global
+        .config
+        .as_ref()
+        .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()));
     given.or_else(|| dirs.config_file())
 }
 
 /// Returns `path` with `~` for the home directory.
 fn with_tilde(path: &Path, home: Option<&str>) -> String {
-    let below = home.filter(|home| home.len() > 1).and_then(|home| path.strip_prefix(home).ok());
-    below.map_or_else(|| path.display().to_string(), |below| format!("~/{}", below.display()))
+    let below = home
+        .filter(|home| home.len() > 1)
+        .and_then(|home| path.strip_prefix(home).ok());
+    below.map_or_else(
+        || path.display().to_string(),
+        |below| format!("~/{}", below.display()),
+    )
 }
 
 fn load_layers(global: &GlobalArgs) -> Result<ConfigLayers, CliError> {
     let wrong = |error: crate::config::ConfigError| CliError::from_error(Exit::Usage, &error);
-    let vars: EnvVars =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect();
-    let file = global.config.clone().or_else(|| UserDirs::from_vars(&vars).config_file());
+    let vars: EnvVars = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .collect();
+    let file = global
+        .config
+        .clone()
+        .or_else(|| UserDirs::from_vars(&vars).config_file());
     let mut layers = ConfigLayers::new();
     if let Some(file) = file {
-        layers = layers.user_file(&file, global.config.is_some()).map_err(wrong)?;
+        layers = layers
+            .user_file(&file, global.config.is_some())
+            .map_err(wrong)?;
     }
     layers = layers.environment(&vars).map_err(wrong)?;
     if global.ascii {
-        layers = layers.flag("--ascii", "ui.ascii", SettingValue::Bool(true)).map_err(wrong)?;
+        layers = layers
+            .flag("--ascii", "ui.ascii", SettingValue::Bool(true))
+            .map_err(wrong)?;
     }
     if global.no_mouse {
-        layers = layers.flag("--no-mouse", "ui.mouse", SettingValue::Bool(false)).map_err(wrong)?;
+        layers = layers
+            .flag("--no-mouse", "ui.mouse", SettingValue::Bool(false))
+            .map_err(wrong)?;
     }
     Ok(layers)
 }
@@ -121,14 +159,19 @@ fn load_layers(global: &GlobalArgs) -> Result<ConfigLayers, CliError> {
 /// # Errors
 /// If the address of the webhook is not one of HTTP.
 pub(crate) fn notification_targets(config: &Config) -> Result<NotificationTargets, CliError> {
-    let is_http = |url: &String| ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
+    let is_http = |url: &String| {
+        ["http://", "https://"]
+            .iter()
+            .any(|scheme| url.starts_with(scheme))
+    };
     if let Some(url) = config.notify.url.as_ref().filter(|url| !is_http(url)) {
         return Err(CliError::usage(format!(
             "invalid notify.url `{url}`; expected an address that begins with https://"
         ))
         .with_location(&config.notify.url.origin));
     }
-    let command = (*config.ui.notify == NotifyMode::Command).then(|| config.ui.notify_command.value.clone());
+    let command =
+        (*config.ui.notify == NotifyMode::Command).then(|| config.ui.notify_command.value.clone());
     Ok(NotificationTargets {
         command: command.unwrap_or_default(),
         url: config.notify.url.value.clone(),
@@ -140,17 +183,28 @@ pub(crate) fn notification_targets(config: &Config) -> Result<NotificationTarget
 ///
 /// # Errors
 /// If the theme does not exist or a key binding is invalid.
-pub(crate) fn screen_options(global: &GlobalArgs, config: &Config) -> Result<tui::Options, CliError> {
+pub(crate) fn screen_options(
+    global: &GlobalArgs,
+    config: &Config,
+) -> Result<tui::Options, CliError> {
     screen_options_in(global, config, local_zone())
 }
 
 /// The time zone of the user. Reading its file avoids a search through the whole time zone database.
 fn local_zone() -> TimeZone {
-    let file = std::env::var_os("TZ").is_none().then(|| std::fs::read("/etc/localtime").ok()).flatten();
-    file.and_then(|data| TimeZone::tzif("Local", &data).ok()).unwrap_or_else(TimeZone::system)
+    let file = std::env::var_os("TZ")
+        .is_none()
+        .then(|| std::fs::read("/etc/localtime").ok())
+        .flatten();
+    file.and_then(|data| TimeZone::tzif("Local", &data).ok())
+        .unwrap_or_else(TimeZone::system)
 }
 
-fn screen_options_in(global: &GlobalArgs, config: &Config, zone: TimeZone) -> Result<tui::Options, CliError> {
+fn screen_options_in(
+    global: &GlobalArgs,
+    config: &Config,
+    zone: TimeZone,
+) -> Result<tui::Options, CliError> {
     let variable = |name: &str| std::env::var(name).ok();
     let choice = match global.color {
         Color::Auto => tui::ColorChoice::Auto,
@@ -159,8 +213,11 @@ fn screen_options_in(global: &GlobalArgs, config: &Config, zone: TimeZone) -> Re
     };
     let ascii = *config.ui.ascii || tui::theme::wants_ascii(variable);
     let theme = theme(&config.ui.theme, choice.resolve(variable), ascii, variable)?;
-    let overrides: tui::KeyOverrides =
-        config.chords().into_iter().map(|(action, chords)| (action, tui::ChordList::Many(chords))).collect();
+    let overrides: tui::KeyOverrides = config
+        .chords()
+        .into_iter()
+        .map(|(action, chords)| (action, tui::ChordList::Many(chords)))
+        .collect();
     let keymap = tui::Keymap::new(&overrides).map_err(|errors| {
         match errors.as_slice() {
             [error] => match key_locations(config, error) {
@@ -169,7 +226,10 @@ fn screen_options_in(global: &GlobalArgs, config: &Config, zone: TimeZone) -> Re
             },
             // Each problem has its own remedy.
             errors => {
-                let lines: Vec<String> = errors.iter().map(|error| with_location(config, error)).collect();
+                let lines: Vec<String> = errors
+                    .iter()
+                    .map(|error| with_location(config, error))
+                    .collect();
                 CliError::usage(lines.join("; "))
             }
         }
@@ -195,7 +255,10 @@ fn screen_options_in(global: &GlobalArgs, config: &Config, zone: TimeZone) -> Re
 
 /// The places of the settings that an error about keys refers to; `None` if there are none.
 fn key_locations(config: &Config, error: &tui::KeymapError) -> Option<String> {
-    let places = error.actions().into_iter().filter_map(|action| config.keys.get(action));
+    let places = error
+        .actions()
+        .into_iter()
+        .filter_map(|action| config.keys.get(action));
     let places: Vec<String> = places.map(|setting| setting.origin.to_string()).collect();
     (!places.is_empty()).then(|| places.join(", "))
 }
@@ -223,11 +286,18 @@ fn theme(
         return tui::Theme::new(name, color, ascii).map_err(wrong);
     }
     let path = resolve_user_path(name, &set.origin, variable("HOME"));
-    let unreadable =
-        |cause: String| located(CliError::usage(format!("cannot read the theme {}: {cause}", path.display())));
+    let unreadable = |cause: String| {
+        located(CliError::usage(format!(
+            "cannot read the theme {}: {cause}",
+            path.display()
+        )))
+    };
     let file = std::fs::File::open(&path).map_err(|error| unreadable(error.to_string()))?;
     let mut text = String::new();
-    let read = file.take(THEME_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(error.to_string()))?;
+    let read = file
+        .take(THEME_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| unreadable(error.to_string()))?;
     if read as u64 > THEME_BYTES {
         return Err(unreadable(format!("it is larger than {THEME_BYTES} bytes")));
     }
@@ -238,12 +308,17 @@ fn theme(
 fn resolve_user_path(name: &str, origin: &SettingOrigin, home: Option<String>) -> PathBuf {
     match (name.strip_prefix("~/"), home, origin) {
         (Some(rest), Some(home), _) => Path::new(&home).join(rest),
-        (_, _, SettingOrigin::User { path, .. }) => path.parent().unwrap_or(Path::new("")).join(name),
+        (_, _, SettingOrigin::User { path, .. }) => {
+            path.parent().unwrap_or(Path::new("")).join(name)
+        }
         _ => PathBuf::from(name),
     }
 }
 
-fn terminal_options(config: &Config, variable: impl Fn(&str) -> Option<String>) -> Result<tui::TtyOptions, CliError> {
+fn terminal_options(
+    config: &Config,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<tui::TtyOptions, CliError> {
     let ui = &config.ui;
     let notify = match *ui.notify {
         NotifyMode::Off => tui::NotifyMethod::Off,
@@ -252,8 +327,10 @@ fn terminal_options(config: &Config, variable: impl Fn(&str) -> Option<String>) 
         NotifyMode::Osc777 => tui::NotifyMethod::Osc777,
         NotifyMode::Command if ui.notify_command.is_empty() => {
             let place = &ui.notify.origin;
-            return Err(CliError::usage(format!("ui.notify is \"command\" ({place}), but no command is set"))
-                .with_help("name a program in ui.notify_command"));
+            return Err(CliError::usage(format!(
+                "ui.notify is \"command\" ({place}), but no command is set"
+            ))
+            .with_help("name a program in ui.notify_command"));
         }
         NotifyMode::Command => tui::NotifyMethod::Command(ui.notify_command.value.clone()),
     };
@@ -263,7 +340,13 @@ fn terminal_options(config: &Config, variable: impl Fn(&str) -> Option<String>) 
         ProgressMode::Never => false,
     };
     let tmux = variable("TMUX").is_some_and(|value| !value.is_empty());
-    Ok(tui::TtyOptions { mouse: *ui.mouse, notify, progress, tmux, programs: tui::ToolPrograms::from_env(variable) })
+    Ok(tui::TtyOptions {
+        mouse: *ui.mouse,
+        notify,
+        progress,
+        tmux,
+        programs: tui::ToolPrograms::from_env(variable),
+    })
 }
 
 /// `auto` follows the background that some terminals report as `foreground;background` colour numbers.

@@ -22,7 +22,9 @@ const ACCEPTANCE_LIMIT: Duration = Duration::from_secs(1);
 pub(crate) fn ignore_sigxfsz() -> Result<(), CliError> {
     // Writers see the error, so the flag is never read. Child processes get the default handler back.
     let registered = signal_hook::flag::register(Unix::SIGXFSZ as i32, Arc::default());
-    registered.map(drop).map_err(|error| CliError::failed(format!("cannot handle signals: {error}")))
+    registered
+        .map(drop)
+        .map_err(|error| CliError::failed(format!("cannot handle signals: {error}")))
 }
 
 /// The signals that end a program by default. While a listener exists, they do not.
@@ -79,7 +81,9 @@ impl SignalListener {
                 SignalAction::Send(input, words) => {
                     let mut ordered = pin!(order(input));
                     // A reader can rely on the request having been accepted, unless that takes long.
-                    let is_accepted = tokio::time::timeout(ACCEPTANCE_LIMIT, &mut ordered).await.is_ok();
+                    let is_accepted = tokio::time::timeout(ACCEPTANCE_LIMIT, &mut ordered)
+                        .await
+                        .is_ok();
                     playback_output::print_stderr(words);
                     if !is_accepted {
                         tokio::select! {
@@ -129,17 +133,26 @@ enum SignalAction {
 impl ShutdownState {
     /// Skips the drain stage: a session has no queued units, so a drain would have no effect.
     pub(crate) fn without_drain() -> Self {
-        Self { level: ShutdownLevel::Draining, exit: None }
+        Self {
+            level: ShutdownLevel::Draining,
+            exit: None,
+        }
     }
 
     /// The run was asked to stop and may take its time.
     pub(crate) fn stopping() -> Self {
-        Self { level: ShutdownLevel::Stopping, exit: None }
+        Self {
+            level: ShutdownLevel::Stopping,
+            exit: None,
+        }
     }
 
     /// The run was killed.
     pub(crate) fn killing() -> Self {
-        Self { level: ShutdownLevel::Killing, exit: None }
+        Self {
+            level: ShutdownLevel::Killing,
+            exit: None,
+        }
     }
 
     fn on_signal(&mut self, signal: u8) -> SignalAction {
@@ -158,22 +171,29 @@ impl ShutdownState {
         match self.level {
             // A closing terminal or a shutdown sends SIGHUP in addition to other signals, so it does not count as
             // impatience.
-            ShutdownLevel::Killing if before == ShutdownLevel::Killing && signal == SIGHUP => SignalAction::Ignore,
+            ShutdownLevel::Killing if before == ShutdownLevel::Killing && signal == SIGHUP => {
+                SignalAction::Ignore
+            }
             ShutdownLevel::Killing if before == ShutdownLevel::Killing => SignalAction::ExitNow,
             ShutdownLevel::Killing => SignalAction::Send(RunCommand::KillAll, KILLING),
-            ShutdownLevel::Stopping => {
-                SignalAction::Send(RunCommand::StopAll, "stopping running units; Ctrl-C again kills them")
-            }
-            ShutdownLevel::Running | ShutdownLevel::Draining => {
-                SignalAction::Send(RunCommand::Drain, "draining: nothing new starts; Ctrl-C again stops running units")
-            }
+            ShutdownLevel::Stopping => SignalAction::Send(
+                RunCommand::StopAll,
+                "stopping running units; Ctrl-C again kills them",
+            ),
+            ShutdownLevel::Running | ShutdownLevel::Draining => SignalAction::Send(
+                RunCommand::Drain,
+                "draining: nothing new starts; Ctrl-C again stops running units",
+            ),
         }
     }
 }
 
 /// The exit code of a run during which a signal required `signal`, if one did. An interrupt changes the exit code only
 /// if it cut something short.
-pub(crate) fn exit_for_signal(signal: Option<Exit>, interrupted: impl FnOnce(bool) -> Exit) -> Exit {
+pub(crate) fn exit_for_signal(
+    signal: Option<Exit>,
+    interrupted: impl FnOnce(bool) -> Exit,
+) -> Exit {
     match signal {
         Some(Exit::Signal(SIGINT)) => interrupted(true),
         Some(exit) => exit,
@@ -188,7 +208,10 @@ mod tests {
     const SIGQUIT: u8 = Unix::SIGQUIT as u8;
     const SIGTERM: u8 = Unix::SIGTERM as u8;
 
-    fn answers(mut shutdown: ShutdownState, signals: &[u8]) -> (Vec<Option<RunCommand>>, Option<Exit>) {
+    fn answers(
+        mut shutdown: ShutdownState,
+        signals: &[u8],
+    ) -> (Vec<Option<RunCommand>>, Option<Exit>) {
         let mut said = Vec::new();
         for signal in signals {
             match shutdown.on_signal(*signal) {
@@ -202,9 +225,20 @@ mod tests {
 
     #[test]
     fn repeated_sigint_drains_stops_kills_then_exits() {
-        let all = [Some(RunCommand::Drain), Some(RunCommand::StopAll), Some(RunCommand::KillAll), None];
-        assert_eq!(answers(ShutdownState::default(), &[SIGINT; 4]), (all.to_vec(), Some(Exit::Signal(SIGINT))));
-        assert_eq!(answers(ShutdownState::without_drain(), &[SIGINT; 2]).0, all[1..3]);
+        let all = [
+            Some(RunCommand::Drain),
+            Some(RunCommand::StopAll),
+            Some(RunCommand::KillAll),
+            None,
+        ];
+        assert_eq!(
+            answers(ShutdownState::default(), &[SIGINT; 4]),
+            (all.to_vec(), Some(Exit::Signal(SIGINT)))
+        );
+        assert_eq!(
+            answers(ShutdownState::without_drain(), &[SIGINT; 2]).0,
+            all[1..3]
+        );
         assert_eq!(answers(ShutdownState::stopping(), &[SIGINT; 2]).0, all[2..]);
         assert_eq!(answers(ShutdownState::killing(), &[SIGINT]).0, all[3..]);
         assert_eq!(answers(ShutdownState::default(), &[]), (vec![], None));
@@ -215,17 +249,29 @@ mod tests {
         for signal in [SIGTERM, SIGHUP, SIGQUIT] {
             for before in [&[][..], &[SIGINT], &[SIGINT; 2]] {
                 let (said, exit) = answers(ShutdownState::default(), &[before, &[signal]].concat());
-                assert_eq!((said.last(), exit), (Some(&Some(RunCommand::KillAll)), Some(Exit::Signal(signal))));
+                assert_eq!(
+                    (said.last(), exit),
+                    (Some(&Some(RunCommand::KillAll)), Some(Exit::Signal(signal)))
+                );
             }
         }
-        assert_eq!(answers(ShutdownState::default(), &[SIGTERM, SIGINT]).1, Some(Exit::Signal(SIGTERM)));
-        assert_eq!(answers(ShutdownState::default(), &[SIGTERM, SIGTERM]).0, [Some(RunCommand::KillAll), None]);
+        assert_eq!(
+            answers(ShutdownState::default(), &[SIGTERM, SIGINT]).1,
+            Some(Exit::Signal(SIGTERM))
+        );
+        assert_eq!(
+            answers(ShutdownState::default(), &[SIGTERM, SIGTERM]).0,
+            [Some(RunCommand::KillAll), None]
+        );
     }
 
     #[test]
     fn second_sighup_is_ignored() {
         for signals in [[SIGHUP, SIGHUP], [SIGTERM, SIGHUP]] {
-            assert_eq!(answers(ShutdownState::default(), &signals).0, [Some(RunCommand::KillAll)]);
+            assert_eq!(
+                answers(ShutdownState::default(), &signals).0,
+                [Some(RunCommand::KillAll)]
+            );
         }
     }
 }

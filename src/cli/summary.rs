@@ -26,7 +26,9 @@ use crate::{
     },
     text::{
         self,
-        commands::{project_dir_flag, pull_request_commands, resume_command, review_command, shell_quote},
+        commands::{
+            project_dir_flag, pull_request_commands, resume_command, review_command, shell_quote,
+        },
         pluralize,
     },
 };
@@ -118,10 +120,25 @@ struct FileUseSummary {
 impl FileUseSummary {
     fn from_state(state: &RunState) -> Self {
         let mut summary = Self::default();
-        for unit in state.units.iter().filter(|unit| unit.status == UnitStatus::Succeeded) {
-            let Some(work) = unit.latest().and_then(|attempt| attempt.delivery.output.as_deref()) else { continue };
-            summary.nothing_written.extend(work.nothing_written.then(|| unit.key.to_string()));
-            summary.unread.extend(work.unread.iter().map(|file| (unit.key.to_string(), file.clone())));
+        for unit in state
+            .units
+            .iter()
+            .filter(|unit| unit.status == UnitStatus::Succeeded)
+        {
+            let Some(work) = unit
+                .latest()
+                .and_then(|attempt| attempt.delivery.output.as_deref())
+            else {
+                continue;
+            };
+            summary
+                .nothing_written
+                .extend(work.nothing_written.then(|| unit.key.to_string()));
+            summary.unread.extend(
+                work.unread
+                    .iter()
+                    .map(|file| (unit.key.to_string(), file.clone())),
+            );
         }
         summary
     }
@@ -155,18 +172,24 @@ impl PublicationSummary {
         let saved = state.publication.saved.as_ref();
         Self {
             commits: saved_commits(&state.inputs, &state.publication),
-            last_commit: saved.and_then(|saved| saved.short_commit()).map(str::to_owned),
+            last_commit: saved
+                .and_then(|saved| saved.short_commit())
+                .map(str::to_owned),
             save_error: state.publication.save_error.as_deref().map(str::to_owned),
             blocked: Arc::clone(&state.publication.blocked),
             can_skip_blocked: state.publication.count_without_blocked() > 0,
             is_review_blocked: state.publication.is_review_blocked(),
             pull_request: saved
                 .filter(|saved| {
-                    saved.commit.is_some() && saved.branch.as_deref() == state.publication.target_branch.as_deref()
+                    saved.commit.is_some()
+                        && saved.branch.as_deref() == state.publication.target_branch.as_deref()
                 })
                 .zip(state.publication.target_branch.as_deref())
                 .map(|(saved, branch)| (branch.to_owned(), saved.subject.clone())),
-            shared: shared_files::find_shared_files(state).into_iter().filter(|file| file.was_merged).collect(),
+            shared: shared_files::find_shared_files(state)
+                .into_iter()
+                .filter(|file| file.was_merged)
+                .collect(),
             flagged: recorded_decisions::flagged_conflicts(state),
         }
     }
@@ -187,14 +210,23 @@ impl RunSummary {
             counts,
             effort: EffortSummary {
                 cost_usd: run_cost(state),
-                is_cost_partial: state.units.iter().any(|unit| UnitSpending::new(unit, state.last_entry_at).partial),
-                turns: attempts().map(|attempt| u64::from(attempt.counts.turns)).sum(),
-                calls: attempts().map(|attempt| u64::from(attempt.counts.calls)).sum(),
+                is_cost_partial: state
+                    .units
+                    .iter()
+                    .any(|unit| UnitSpending::new(unit, state.last_entry_at).partial),
+                turns: attempts()
+                    .map(|attempt| u64::from(attempt.counts.turns))
+                    .sum(),
+                calls: attempts()
+                    .map(|attempt| u64::from(attempt.counts.calls))
+                    .sum(),
             },
             failed: units_with_status(state, UnitStatus::Failed),
             budget: units_with_status(state, UnitStatus::BudgetExhausted),
             use_of_files: FileUseSummary::from_state(state),
-            sessions: attempts().filter_map(|attempt| attempt.setup.session.as_deref().map(str::to_owned)).collect(),
+            sessions: attempts()
+                .filter_map(|attempt| attempt.setup.session.as_deref().map(str::to_owned))
+                .collect(),
             unfinished: state
                 .units
                 .iter()
@@ -219,7 +251,10 @@ impl RunSummary {
     /// The totals of a record that may still grow, if it `is_active`.
     #[must_use]
     pub(crate) fn with_open_end(self, is_active: bool) -> Self {
-        Self { open_until: is_active.then_some(Millis(0)), ..self }
+        Self {
+            open_until: is_active.then_some(Millis(0)),
+            ..self
+        }
     }
 
     /// The exit of a session: turns or a budget that were spent without an answer are a limit.
@@ -229,15 +264,30 @@ impl RunSummary {
     }
 
     fn count(&self, status: UnitStatus) -> usize {
-        self.counts.iter().find(|(known, _)| *known == status).map_or(0, |(_, count)| *count)
+        self.counts
+            .iter()
+            .find(|(known, _)| *known == status)
+            .map_or(0, |(_, count)| *count)
     }
 
     /// The exit code of a finished run after the user `interrupted` it, or did not. An interrupt that cut nothing short
     /// does not change the exit code.
     pub(crate) fn exit_after_interrupt(&self, interrupted: bool) -> Exit {
-        let over = [UnitStatus::Succeeded, UnitStatus::BudgetExhausted, UnitStatus::Failed, UnitStatus::Reused];
-        let cut_short = self.counts.iter().any(|(status, count)| *count > 0 && !over.contains(status));
-        if interrupted && cut_short { Exit::Signal(SIGINT) } else { self.exit() }
+        let over = [
+            UnitStatus::Succeeded,
+            UnitStatus::BudgetExhausted,
+            UnitStatus::Failed,
+            UnitStatus::Reused,
+        ];
+        let cut_short = self
+            .counts
+            .iter()
+            .any(|(status, count)| *count > 0 && !over.contains(status));
+        if interrupted && cut_short {
+            Exit::Signal(SIGINT)
+        } else {
+            self.exit()
+        }
     }
 
     /// True if the run ended with changes that wait for a review.
@@ -258,12 +308,16 @@ impl RunSummary {
 
     /// True if units have no result, apart from changes that are in no commit.
     fn has_unfinished_units(&self) -> bool {
-        self.counts.iter().any(|(status, count)| *count > 0 && has_no_result(*status))
+        self.counts
+            .iter()
+            .any(|(status, count)| *count > 0 && has_no_result(*status))
     }
 
     /// The exit code of a finished run.
     pub(crate) fn exit(&self) -> Exit {
-        if self.waits_for_review() && (self.publication.save_error.is_none() || self.publication.is_review_blocked) {
+        if self.waits_for_review()
+            && (self.publication.save_error.is_none() || self.publication.is_review_blocked)
+        {
             Exit::ReviewOpen
         } else if self.outcome.as_deref() == Some("limit") {
             Exit::Limit
@@ -283,8 +337,11 @@ impl RunSummary {
 
     /// The event that ends a JSON stream.
     pub(crate) fn to_json(&self) -> Value {
-        let units: serde_json::Map<String, Value> =
-            self.counts.iter().map(|(status, count)| (status.as_str().to_owned(), Value::from(*count))).collect();
+        let units: serde_json::Map<String, Value> = self
+            .counts
+            .iter()
+            .map(|(status, count)| (status.as_str().to_owned(), Value::from(*count)))
+            .collect();
         let [malformed, unknown, unknown_notes, torn] = self.lost;
         let running = self.open_until.map(|_| RunOutcome::Running.as_str());
         let outcome = self.outcome.as_deref().or(running);
@@ -311,7 +368,13 @@ impl RunSummary {
         let mut text = String::new();
         let name = origin.header.as_ref().map_or_else(
             || origin.title.clone().unwrap_or_else(|| origin.name.clone()),
-            |header| format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
+            |header| {
+                format!(
+                    "{} · run {}",
+                    header.project.as_deref().unwrap_or("ingest"),
+                    header.run.short()
+                )
+            },
         );
         let name = text::printable(&name, output::max_width(MAX_SENTENCE_WIDTH));
         if state.entries == 0 {
@@ -323,41 +386,83 @@ impl RunSummary {
             idle => format!(" ({idle} read, nothing written)"),
         };
         let count = |(status, count): &(UnitStatus, usize)| {
-            let idle = if *status == UnitStatus::Succeeded { idle.as_str() } else { "" };
+            let idle = if *status == UnitStatus::Succeeded {
+                idle.as_str()
+            } else {
+                ""
+            };
             format!("{count} {}{idle}", status.as_str())
         };
         let counts: Vec<String> = self.counts.iter().map(count).collect();
         let outcome = self.outcome_label(state);
         let units = pluralize(state.units.len(), "unit");
         let colon = if counts.is_empty() { "" } else { ": " };
-        let duration = state.duration_text(self.open_until.unwrap_or_default().max(state.last_entry_at));
-        let _ = writeln!(text, "{name} · {outcome} after {} · {units}{colon}{}", duration, counts.join(", "));
+        let duration =
+            state.duration_text(self.open_until.unwrap_or_default().max(state.last_entry_at));
+        let _ = writeln!(
+            text,
+            "{name} · {outcome} after {} · {units}{colon}{}",
+            duration,
+            counts.join(", ")
+        );
         let cost = text::dollars_of_sum(self.effort.cost_usd, self.effort.is_cost_partial);
-        let scripted = if state.units.iter().any(|unit| unit.attempts.iter().any(|attempt| attempt.setup.is_scripted)) {
+        let scripted = if state.units.iter().any(|unit| {
+            unit.attempts
+                .iter()
+                .any(|attempt| attempt.setup.is_scripted)
+        }) {
             " (scripted agent: invented numbers)"
         } else {
             ""
         };
-        let calls = pluralize(usize::try_from(self.effort.calls).unwrap_or(usize::MAX), "tool call");
-        let turns = pluralize(usize::try_from(self.effort.turns).unwrap_or(usize::MAX), "turn");
+        let calls = pluralize(
+            usize::try_from(self.effort.calls).unwrap_or(usize::MAX),
+            "tool call",
+        );
+        let turns = pluralize(
+            usize::try_from(self.effort.turns).unwrap_or(usize::MAX),
+            "turn",
+        );
         let _ = writeln!(text, "{calls} · {turns} · {cost}{scripted}");
         let (earlier, newest) = newest_commits(&self.publication.commits);
-        for line in earlier.into_iter().chain(newest.iter().map(ToString::to_string)) {
-            let _ = writeln!(text, "{}", text::printable(&line, output::max_width(MAX_SENTENCE_WIDTH)));
+        for line in earlier
+            .into_iter()
+            .chain(newest.iter().map(ToString::to_string))
+        {
+            let _ = writeln!(
+                text,
+                "{}",
+                text::printable(&line, output::max_width(MAX_SENTENCE_WIDTH))
+            );
         }
         if let Some(why) = &self.publication.save_error {
             let _ = writeln!(
                 text,
                 "  ✗ {}",
-                text::printable(&format!("not saved: {why}"), output::max_width(MAX_SENTENCE_WIDTH))
+                text::printable(
+                    &format!("not saved: {why}"),
+                    output::max_width(MAX_SENTENCE_WIDTH)
+                )
             );
             if state.units.iter().any(|unit| state.work(unit).is_some()) {
-                let _ = writeln!(text, "    the patches of the units are kept in .ktx/ingest-patches/");
+                let _ = writeln!(
+                    text,
+                    "    the patches of the units are kept in .ktx/ingest-patches/"
+                );
             }
         }
-        for left in self.publication.blocked.iter().filter(|_| self.publication.save_error.is_none()) {
+        for left in self
+            .publication
+            .blocked
+            .iter()
+            .filter(|_| self.publication.save_error.is_none())
+        {
             let line = format!("left out of the commit: {} {}", left.path, left.reason);
-            let _ = writeln!(text, "  ▲ {}", text::printable(&line, output::max_width(MAX_SENTENCE_WIDTH)));
+            let _ = writeln!(
+                text,
+                "  ▲ {}",
+                text::printable(&line, output::max_width(MAX_SENTENCE_WIDTH))
+            );
         }
         for group in failure_groups(state) {
             write_failure_group(&mut text, state, &group);
@@ -365,18 +470,26 @@ impl RunSummary {
         let unread = &self.use_of_files.unread;
         if !unread.is_empty() {
             let named = unread.iter().take(MAX_UNREAD_FILES);
-            let named: Vec<String> =
-                named.map(|(unit, file)| format!("{}{} ({unit})", file.path, file.part_note())).collect();
+            let named: Vec<String> = named
+                .map(|(unit, file)| format!("{}{} ({unit})", file.path, file.part_note()))
+                .collect();
             let more = match unread.len().saturating_sub(MAX_UNREAD_FILES) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
             let count = pluralize(unread.len(), "raw file");
-            let line = format!("{count} left unread (plan --unread): {}{more}", named.join(", "));
+            let line = format!(
+                "{count} left unread (plan --unread): {}{more}",
+                named.join(", ")
+            );
             let _ = writeln!(text, "  ▲ {}", text::printable(&line, MAX_SENTENCE_WIDTH));
         }
         for file in self.publication.shared.iter().take(MAX_SHARED_FILES) {
-            let _ = writeln!(text, "  ▲ {}", text::printable(&file.to_string(), output::max_width(MAX_SENTENCE_WIDTH)));
+            let _ = writeln!(
+                text,
+                "  ▲ {}",
+                text::printable(&file.to_string(), output::max_width(MAX_SENTENCE_WIDTH))
+            );
         }
         if self.publication.shared.len() > MAX_SHARED_FILES {
             let _ = writeln!(
@@ -386,7 +499,11 @@ impl RunSummary {
             );
         }
         if let Some(sentence) = recorded_decisions::conflicts_summary(&self.publication.flagged) {
-            let _ = writeln!(text, "  ▲ {}", text::printable(&sentence, output::max_width(MAX_SENTENCE_WIDTH)));
+            let _ = writeln!(
+                text,
+                "  ▲ {}",
+                text::printable(&sentence, output::max_width(MAX_SENTENCE_WIDTH))
+            );
         }
         if self.lost.iter().any(|lost| *lost > 0) {
             let [malformed, unknown, notes, torn] = self.lost;
@@ -438,10 +555,14 @@ impl RunSummary {
 
     /// How the run ended; for a record without an end, whether it is running or was interrupted.
     fn outcome_label(&self, state: &RunState) -> &str {
-        let is_active = |unit: &UnitState| unit.status.is_in_flight() || unit.status == UnitStatus::Waiting;
+        let is_active =
+            |unit: &UnitState| unit.status.is_in_flight() || unit.status == UnitStatus::Waiting;
         match (
             &self.outcome,
-            RunOutcome::from_state(state, self.open_until.is_some() || state.units.iter().any(is_active)),
+            RunOutcome::from_state(
+                state,
+                self.open_until.is_some() || state.units.iter().any(is_active),
+            ),
         ) {
             (Some(outcome), _) => outcome,
             (None, RunOutcome::Running) if state.limits.is_paused => "paused",
@@ -454,8 +575,14 @@ impl RunSummary {
 
 /// The cause that kept every unit of `state` from running, if its run ended for that reason.
 fn blocking_cause(state: &RunState) -> Option<VerdictCause> {
-    state.ended.as_ref().filter(|ended| ended.outcome == "unusable")?;
-    let causes = state.units.iter().filter_map(|unit| Some(&unit.latest()?.verdict.as_ref()?.cause));
+    state
+        .ended
+        .as_ref()
+        .filter(|ended| ended.outcome == "unusable")?;
+    let causes = state
+        .units
+        .iter()
+        .filter_map(|unit| Some(&unit.latest()?.verdict.as_ref()?.cause));
     let is_in_the_way = |cause: &&VerdictCause| {
         matches!(
             cause,
@@ -478,42 +605,84 @@ fn has_no_result(status: UnitStatus) -> bool {
 
 /// The reconcile step, if saved patches wait for it although it never ran.
 fn pending_reconcile_step(state: &RunState) -> Option<String> {
-    let is_shown = state.units.iter().any(|unit| unit.key.as_str() == RECONCILE_KEY && has_no_result(unit.status));
-    (state.ended.is_some() && !is_shown && !state.publication.unreconciled.is_empty()).then(|| RECONCILE_KEY.to_owned())
+    let is_shown = state
+        .units
+        .iter()
+        .any(|unit| unit.key.as_str() == RECONCILE_KEY && has_no_result(unit.status));
+    (state.ended.is_some() && !is_shown && !state.publication.unreconciled.is_empty())
+        .then(|| RECONCILE_KEY.to_owned())
 }
 
 /// Writes the units that failed or ran out of turns for the same reason, with the reason and the remedy.
 fn write_failure_group(text: &mut String, state: &RunState, group: &FailureGroup) {
     let ended = |unit: &&UnitState| {
-        matches!(unit.status, UnitStatus::Failed | UnitStatus::BudgetExhausted | UnitStatus::NotStarted)
+        matches!(
+            unit.status,
+            UnitStatus::Failed | UnitStatus::BudgetExhausted | UnitStatus::NotStarted
+        )
     };
-    let units: Vec<&UnitState> = group.units.iter().filter_map(|unit| state.units.get(*unit)).filter(ended).collect();
+    let units: Vec<&UnitState> = group
+        .units
+        .iter()
+        .filter_map(|unit| state.units.get(*unit))
+        .filter(ended)
+        .collect();
     // A refused start is a fault of the run, not of its units.
-    let is_refused = units.first().is_some_and(|unit| unit.status == UnitStatus::NotStarted);
+    let is_refused = units
+        .first()
+        .is_some_and(|unit| unit.status == UnitStatus::NotStarted);
     let (glyph, sentence) = match units.as_slice() {
         [] => return,
         _ if is_refused => (UnitStatus::Failed.glyph(), group.example.clone()),
-        [unit] => (unit.status.glyph(), format!("{}: {}", unit.key, group.example)),
-        [unit, ..] => (unit.status.glyph(), format!("{}: {}", pluralize(units.len(), "unit"), group.reason)),
+        [unit] => (
+            unit.status.glyph(),
+            format!("{}: {}", unit.key, group.example),
+        ),
+        [unit, ..] => (
+            unit.status.glyph(),
+            format!("{}: {}", pluralize(units.len(), "unit"), group.reason),
+        ),
     };
-    let _ = writeln!(text, "  {glyph} {}", text::printable(&sentence, output::max_width(MAX_SENTENCE_WIDTH)));
+    let _ = writeln!(
+        text,
+        "  {glyph} {}",
+        text::printable(&sentence, output::max_width(MAX_SENTENCE_WIDTH))
+    );
     if units.len() > 1 && !is_refused {
-        let mut names: Vec<&str> = units.iter().take(MAX_GROUP_UNITS).map(|unit| &*unit.key).collect();
+        let mut names: Vec<&str> = units
+            .iter()
+            .take(MAX_GROUP_UNITS)
+            .map(|unit| &*unit.key)
+            .collect();
         let more = units.len().saturating_sub(names.len());
         let more_text = format!("{more} more");
         names.extend((more > 0).then_some(more_text.as_str()));
-        let _ = writeln!(text, "    {}", text::printable(&names.join(", "), output::max_width(MAX_SENTENCE_WIDTH)));
+        let _ = writeln!(
+            text,
+            "    {}",
+            text::printable(&names.join(", "), output::max_width(MAX_SENTENCE_WIDTH))
+        );
     }
-    let remedy = if is_limit_over(state, &units) { Some(RESET_REMEDY) } else { group.remedy.as_deref() };
+    let remedy = if is_limit_over(state, &units) {
+        Some(RESET_REMEDY)
+    } else {
+        group.remedy.as_deref()
+    };
     if let Some(remedy) = remedy {
-        let _ = writeln!(text, "    {}", text::printable(remedy, output::max_width(MAX_SENTENCE_WIDTH)));
+        let _ = writeln!(
+            text,
+            "    {}",
+            text::printable(remedy, output::max_width(MAX_SENTENCE_WIDTH))
+        );
     }
 }
 
 /// True if the usage limits that ended `units` have been reset since, so that waiting for it does not help.
 fn is_limit_over(state: &RunState, units: &[&UnitState]) -> bool {
     let is_over = |unit: &&UnitState| match state.verdict(unit).map(|verdict| &verdict.cause) {
-        Some(VerdictCause::UsageLimit { resets_at: Some(at) }) => *at <= Timestamp::now().as_second(),
+        Some(VerdictCause::UsageLimit {
+            resets_at: Some(at),
+        }) => *at <= Timestamp::now().as_second(),
         _ => false,
     };
     units.iter().all(is_over)
@@ -521,7 +690,12 @@ fn is_limit_over(state: &RunState, units: &[&UnitState]) -> bool {
 
 /// The summaries of all units with a status.
 fn units_with_status(state: &RunState, status: UnitStatus) -> Vec<UnitSummary> {
-    state.units.iter().filter(|unit| unit.status == status).map(|unit| UnitSummary::from_unit(state, unit)).collect()
+    state
+        .units
+        .iter()
+        .filter(|unit| unit.status == status)
+        .map(|unit| UnitSummary::from_unit(state, unit))
+        .collect()
 }
 
 impl UnitSummary {
@@ -548,7 +722,13 @@ mod tests {
 
     #[test]
     fn blocking_cause_has_its_own_exit_code() {
-        let ended = |cause| RunSummary { blocking_cause: Some(cause), ..left(&["a"]) }.exit();
+        let ended = |cause| {
+            RunSummary {
+                blocking_cause: Some(cause),
+                ..left(&["a"])
+            }
+            .exit()
+        };
         assert_eq!(ended(VerdictCause::Auth), Exit::Setup);
         assert_eq!(ended(VerdictCause::Credit), Exit::Setup);
         assert_eq!(ended(VerdictCause::Network), Exit::Setup);
@@ -557,16 +737,25 @@ mod tests {
     }
 
     fn project(flag: Option<&Path>, retry: bool) -> NextSteps<'_> {
-        NextSteps::Project { tape: Path::new("/p/tape.jsonl"), flag, run: "a1b2c3", retry }
+        NextSteps::Project {
+            tape: Path::new("/p/tape.jsonl"),
+            flag,
+            run: "a1b2c3",
+            retry,
+        }
     }
 
     fn left(units: &[&str]) -> RunSummary {
-        RunSummary { unfinished: units.iter().map(|unit| (*unit).to_owned()).collect(), ..RunSummary::default() }
+        RunSummary {
+            unfinished: units.iter().map(|unit| (*unit).to_owned()).collect(),
+            ..RunSummary::default()
+        }
     }
 
     #[test]
     fn next_steps_are_valid_shell_commands() {
-        let steps = left(&["docs-a", "docs-b"]).next_steps(project(Some(Path::new("/my project")), true));
+        let steps =
+            left(&["docs-a", "docs-b"]).next_steps(project(Some(Path::new("/my project")), true));
         let expected = "recorded in /p/tape.jsonl
   ingestdeck replay a1b2c3 --project-dir '/my project'
   ingestdeck run --project-dir '/my project' --resume-run a1b2c3
@@ -583,11 +772,26 @@ mod tests {
 
     #[test]
     fn review_command_is_offered_only_for_runs_that_continue() {
-        let waiting = RunSummary { outcome: Some("waiting_approval".to_owned()), ..left(&[]) };
-        assert!(waiting.next_steps(project(None, true)).contains("ingestdeck review a1b2c3"));
+        let waiting = RunSummary {
+            outcome: Some("waiting_approval".to_owned()),
+            ..left(&[])
+        };
+        assert!(
+            waiting
+                .next_steps(project(None, true))
+                .contains("ingestdeck review a1b2c3")
+        );
         assert!(!waiting.next_steps(project(None, false)).contains("review"));
-        let scripted = RunSummary { is_scripted: true, ..waiting }.next_steps(project(None, false));
-        assert!(!scripted.contains("ingestdeck review") && scripted.contains("ingestdeck demo --review"), "{scripted}");
+        let scripted = RunSummary {
+            is_scripted: true,
+            ..waiting
+        }
+        .next_steps(project(None, false));
+        assert!(
+            !scripted.contains("ingestdeck review")
+                && scripted.contains("ingestdeck demo --review"),
+            "{scripted}"
+        );
     }
 
     #[test]
@@ -600,18 +804,37 @@ mod tests {
                 reason: "usage limit".into(),
                 remedy: Some("wait for the reset".into()),
             };
-            let attempts = vec![AttemptState { verdict: Some(verdict), ..AttemptState::default() }];
+            let attempts = vec![AttemptState {
+                verdict: Some(verdict),
+                ..AttemptState::default()
+            }];
             let status = UnitStatus::Failed;
             let (key, hold_mode) = ("docs-a".into(), Default::default());
-            let unit = UnitState { key, planned: None, status, attempts, retry_at: None, hold_mode };
-            let state = RunState { units: vec![unit], ..RunState::default() };
+            let unit = UnitState {
+                key,
+                planned: None,
+                status,
+                attempts,
+                retry_at: None,
+                hold_mode,
+            };
+            let state = RunState {
+                units: vec![unit],
+                ..RunState::default()
+            };
             let mut text = String::new();
             write_failure_group(&mut text, &state, &failure_groups(&state)[0]);
             text
         };
-        assert!(ended(Some(1_000)).contains(RESET_REMEDY) && !ended(Some(1_000)).contains("wait for"));
+        assert!(
+            ended(Some(1_000)).contains(RESET_REMEDY) && !ended(Some(1_000)).contains("wait for")
+        );
         for open in [None, Some(i64::MAX)] {
-            assert!(ended(open).contains("wait for the reset"), "{}", ended(open));
+            assert!(
+                ended(open).contains("wait for the reset"),
+                "{}",
+                ended(open)
+            );
         }
     }
 
@@ -623,10 +846,25 @@ mod tests {
 
     #[test]
     fn interrupt_sets_the_exit_code_only_if_units_were_cut_short() {
-        let ended = |status| RunSummary { counts: vec![(UnitStatus::Failed, 1), (status, 1)], ..left(&["a", "b"]) };
-        assert_eq!(ended(UnitStatus::Stopped).exit_after_interrupt(true), Exit::Signal(SIGINT));
-        assert_eq!(ended(UnitStatus::Queued).exit_after_interrupt(true), Exit::Signal(SIGINT));
-        assert_eq!(ended(UnitStatus::Stopped).exit_after_interrupt(false), Exit::UnitFailed);
-        assert_eq!(ended(UnitStatus::Succeeded).exit_after_interrupt(true), Exit::UnitFailed);
+        let ended = |status| RunSummary {
+            counts: vec![(UnitStatus::Failed, 1), (status, 1)],
+            ..left(&["a", "b"])
+        };
+        assert_eq!(
+            ended(UnitStatus::Stopped).exit_after_interrupt(true),
+            Exit::Signal(SIGINT)
+        );
+        assert_eq!(
+            ended(UnitStatus::Queued).exit_after_interrupt(true),
+            Exit::Signal(SIGINT)
+        );
+        assert_eq!(
+            ended(UnitStatus::Stopped).exit_after_interrupt(false),
+            Exit::UnitFailed
+        );
+        assert_eq!(
+            ended(UnitStatus::Succeeded).exit_after_interrupt(true),
+            Exit::UnitFailed
+        );
     }
 }

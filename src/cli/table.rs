@@ -40,17 +40,46 @@ pub(super) struct TableWriter {
 impl TableFormat {
     /// The requested format, or the one that fits `--ui`.
     pub(super) fn resolve(requested: Option<Self>, global: &GlobalArgs) -> Self {
-        requested.unwrap_or(if global.ui == Ui::Json { Self::Json } else { Self::Text })
+        requested.unwrap_or(if global.ui == Ui::Json {
+            Self::Json
+        } else {
+            Self::Text
+        })
     }
 }
 
 impl TableWriter {
-    pub(super) fn new(format: TableFormat, columns: Vec<String>, version: Option<u64>, redactor: Redactor) -> Self {
-        let out = output::stdout_for(if format == TableFormat::Json { Ui::Json } else { Ui::Lines });
-        let (measured, layout, max_width, result) = (Vec::new(), None, output::max_width(MAX_WIDTH), Ok(()));
-        let mut table = Self { out, format, columns, version, redactor, measured, layout, max_width, result };
+    pub(super) fn new(
+        format: TableFormat,
+        columns: Vec<String>,
+        version: Option<u64>,
+        redactor: Redactor,
+    ) -> Self {
+        let out = output::stdout_for(if format == TableFormat::Json {
+            Ui::Json
+        } else {
+            Ui::Lines
+        });
+        let (measured, layout, max_width, result) =
+            (Vec::new(), None, output::max_width(MAX_WIDTH), Ok(()));
+        let mut table = Self {
+            out,
+            format,
+            columns,
+            version,
+            redactor,
+            measured,
+            layout,
+            max_width,
+            result,
+        };
         if format == TableFormat::Csv {
-            let header = csv_record(table.columns.iter().map(|name| Cow::Borrowed(name.as_str())));
+            let header = csv_record(
+                table
+                    .columns
+                    .iter()
+                    .map(|name| Cow::Borrowed(name.as_str())),
+            );
             table.write(header.as_bytes());
         }
         table
@@ -62,8 +91,10 @@ impl TableWriter {
         match self.format {
             TableFormat::Json => {
                 let version = self.version.map(|version| ("v".to_owned(), version.into()));
-                let object: Map<String, Value> =
-                    version.into_iter().chain(self.columns.iter().cloned().zip(row)).collect();
+                let object: Map<String, Value> = version
+                    .into_iter()
+                    .chain(self.columns.iter().cloned().zip(row))
+                    .collect();
                 self.write(format!("{}\n", Value::Object(object)).as_bytes());
             }
             TableFormat::Csv => self.write(csv_record(row.iter().map(csv_field)).as_bytes()),
@@ -83,7 +114,9 @@ impl TableWriter {
             self.write_measured();
             self.write(note.as_bytes());
         }
-        self.result.and_then(|()| self.out.flush()).map_err(|error| playback_output::stdout_failed(&error))
+        self.result
+            .and_then(|()| self.out.flush())
+            .map_err(|error| playback_output::stdout_failed(&error))
     }
 
     /// The values without secrets. A caller that shortens texts masks them before.
@@ -106,7 +139,8 @@ impl TableWriter {
                 layout
             }
         };
-        rows.iter().for_each(|row| self.write(text_line(row, &layout, self.max_width).as_bytes()));
+        rows.iter()
+            .for_each(|row| self.write(text_line(row, &layout, self.max_width).as_bytes()));
         self.layout = Some(layout);
     }
 
@@ -120,13 +154,20 @@ impl TableWriter {
 fn measure(columns: &[String], rows: &[Vec<String>], max_width: usize) -> Vec<(usize, bool)> {
     let is_figure = |cell: &String| {
         let cell = cell.trim_start_matches(['$', '-', '≥', ' ']);
-        let is_number = cell.starts_with(|first: char| first.is_ascii_digit()) && !cell.contains(['-', ':']);
+        let is_number =
+            cell.starts_with(|first: char| first.is_ascii_digit()) && !cell.contains(['-', ':']);
         cell.is_empty() || cell == "?" || is_number
     };
     let measure_column = |(index, name): (usize, &String)| {
         let cells = || rows.iter().filter_map(|row| row.get(index));
-        let widest = cells().map(|cell| text::width(cell)).max().unwrap_or_default();
-        (widest.max(text::width(name)).min(max_width), cells().all(is_figure))
+        let widest = cells()
+            .map(|cell| text::width(cell))
+            .max()
+            .unwrap_or_default();
+        (
+            widest.max(text::width(name)).min(max_width),
+            cells().all(is_figure),
+        )
     };
     columns.iter().enumerate().map(measure_column).collect()
 }
@@ -167,7 +208,9 @@ fn display(value: &Value) -> String {
 fn csv_field(value: &Value) -> Cow<'_, str> {
     match value {
         Value::Null => "".into(),
-        Value::String(text) if text.starts_with(['=', '+', '-', '@', '\t', '\r']) => format!("'{text}").into(),
+        Value::String(text) if text.starts_with(['=', '+', '-', '@', '\t', '\r']) => {
+            format!("'{text}").into()
+        }
         Value::String(text) => text.as_str().into(),
         other => other.to_string().into(),
     }
@@ -176,7 +219,8 @@ fn csv_field(value: &Value) -> Cow<'_, str> {
 /// A record of CSV as RFC 4180 describes it, with a line feed at its end.
 fn csv_record<'a>(fields: impl Iterator<Item = Cow<'a, str>>) -> String {
     let quoted = fields.map(|field| {
-        if field.contains([',', '"', '\n', '\r']) || field.starts_with(' ') || field.ends_with(' ') {
+        if field.contains([',', '"', '\n', '\r']) || field.starts_with(' ') || field.ends_with(' ')
+        {
             format!("\"{}\"", field.replace('"', "\"\"")).into()
         } else {
             field
@@ -193,33 +237,52 @@ mod tests {
 
     #[test]
     fn csv_fields_are_quoted_and_never_formulas() {
-        let row = [json!("a,b"), json!("a \"x\""), json!("=1+1"), json!(null), json!(-1.5), json!("two\nlines")];
+        let row = [
+            json!("a,b"),
+            json!("a \"x\""),
+            json!("=1+1"),
+            json!(null),
+            json!(-1.5),
+            json!("two\nlines"),
+        ];
         let expected = "\"a,b\",\"a \"\"x\"\"\",'=1+1,,-1.5,\"two\nlines\"\n";
         assert_eq!(csv_record(row.iter().map(csv_field)), expected);
     }
 
     #[test]
     fn figures_are_aligned_to_the_right() {
-        let rows = [["a", "$1.00", "x"], ["long", "$?", "yy"]].map(|row| row.map(str::to_owned).to_vec());
+        let rows =
+            [["a", "$1.00", "x"], ["long", "$?", "yy"]].map(|row| row.map(str::to_owned).to_vec());
         let columns = ["name", "cost", "last"].map(str::to_owned);
         let layout = measure(&columns, &rows, MAX_WIDTH);
-        assert_eq!(text_line(&columns, &layout, MAX_WIDTH), "name   cost  last\n");
+        assert_eq!(
+            text_line(&columns, &layout, MAX_WIDTH),
+            "name   cost  last\n"
+        );
         assert_eq!(text_line(&rows[1], &layout, MAX_WIDTH), "long     $?  yy\n");
         let wide = ["w".repeat(100), String::new(), "z".repeat(100)];
         let layout = measure(&columns, &[wide.to_vec()], MAX_WIDTH);
-        assert_eq!(text::width(&text_line(&wide, &layout, MAX_WIDTH)), MAX_WIDTH + 2 + 4 + 2 + 100 + 2);
+        assert_eq!(
+            text::width(&text_line(&wide, &layout, MAX_WIDTH)),
+            MAX_WIDTH + 2 + 4 + 2 + 100 + 2
+        );
     }
 
     #[test]
     fn only_a_terminal_cuts_names_and_keeps_their_ends() {
-        let rows = ["one", "two"].map(|end| vec![format!("{}-{end}", "a".repeat(90)), "x".to_owned()]);
+        let rows =
+            ["one", "two"].map(|end| vec![format!("{}-{end}", "a".repeat(90)), "x".to_owned()]);
         let columns = ["unit", "last"].map(str::to_owned);
         let lines = |max_width| {
             let layout = measure(&columns, &rows, max_width);
-            rows.each_ref().map(|row| text_line(row, &layout, max_width))
+            rows.each_ref()
+                .map(|row| text_line(row, &layout, max_width))
         };
         let [one, two] = lines(MAX_WIDTH);
-        assert!(one.contains("…") && one != two && text::width(&one) == MAX_WIDTH + 2 + 1 + 2, "{one}");
+        assert!(
+            one.contains("…") && one != two && text::width(&one) == MAX_WIDTH + 2 + 1 + 2,
+            "{one}"
+        );
         let [one, _] = lines(usize::MAX);
         assert_eq!(one, format!("{}-one  x\n", "a".repeat(90)));
     }

@@ -27,7 +27,11 @@ impl TextArgs {
 ///
 /// # Errors
 /// If a text cannot be used, or the texts do not go together with the selection.
-pub(super) fn read(global: &GlobalArgs, args: &TextArgs, select: &SelectArgs) -> Result<Option<TextInputs>, CliError> {
+pub(super) fn read(
+    global: &GlobalArgs,
+    args: &TextArgs,
+    select: &SelectArgs,
+) -> Result<Option<TextInputs>, CliError> {
     if args.is_empty() {
         return Ok(None);
     }
@@ -35,7 +39,13 @@ pub(super) fn read(global: &GlobalArgs, args: &TextArgs, select: &SelectArgs) ->
         return engine_process::take_texts().map(Some);
     }
     check_selection(select)?;
-    if args.file.iter().filter(|file| file.as_os_str() == STDIN).count() > 1 {
+    if args
+        .file
+        .iter()
+        .filter(|file| file.as_os_str() == STDIN)
+        .count()
+        > 1
+    {
         return Err(CliError::usage("stdin is named twice").with_help("give `--file -` once"));
     }
     let project = project::resolve_directory(global)?;
@@ -43,7 +53,9 @@ pub(super) fn read(global: &GlobalArgs, args: &TextArgs, select: &SelectArgs) ->
     let files = args.file.iter().map(|file| read_file(file, &project));
     let texts: Result<Vec<TextInput>, Problem> = texts.chain(files).collect();
     let inputs = texts.and_then(TextInputs::collect);
-    inputs.map(Some).map_err(|problem| CliError::from_error(Exit::Usage, &problem))
+    inputs
+        .map(Some)
+        .map_err(|problem| CliError::from_error(Exit::Usage, &problem))
 }
 
 fn read_file(file: &Path, project: &Path) -> Result<TextInput, Problem> {
@@ -52,7 +64,8 @@ fn read_file(file: &Path, project: &Path) -> Result<TextInput, Problem> {
     }
     let stdin = io::stdin();
     if stdin.is_terminal() {
-        return Err(Problem::new("cannot read stdin: it is a terminal").with_help("pipe a text, or use --text"));
+        return Err(Problem::new("cannot read stdin: it is a terminal")
+            .with_help("pipe a text, or use --text"));
     }
     TextInput::read_stdin(stdin.lock())
 }
@@ -71,12 +84,17 @@ fn check_selection(select: &SelectArgs) -> Result<(), CliError> {
             "--full" | "--neighbours" | "--unread" => "leave it out: every text runs",
             _ => "leave out --text and --file: the run has recorded its texts",
         };
-        return Err(CliError::usage(format!("{option} selects recorded or planned units, not texts")).with_help(help));
+        return Err(CliError::usage(format!(
+            "{option} selects recorded or planned units, not texts"
+        ))
+        .with_help(help));
     }
     if select.connections.len() > 1 {
         let names = select.connections.join(", ");
-        return Err(CliError::usage(format!("texts belong to one connection, but there are several: {names}"))
-            .with_help("name the connection whose sources the texts define, or none"));
+        return Err(CliError::usage(format!(
+            "texts belong to one connection, but there are several: {names}"
+        ))
+        .with_help("name the connection whose sources the texts define, or none"));
     }
     Ok(())
 }

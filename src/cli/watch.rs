@@ -38,7 +38,8 @@ pub(super) const TAPE_POLL_INTERVAL: Duration = Duration::from_millis(150);
 const LIVENESS_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The message about a record without an end whose writer is gone.
-pub(super) const WRITER_GONE: &str = "writer gone: the process of this run has ended, and its record breaks off here";
+pub(super) const WRITER_GONE: &str =
+    "writer gone: the process of this run has ended, and its record breaks off here";
 
 /// Follows a run until it ends.
 ///
@@ -70,7 +71,13 @@ pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliEr
     let source = playback_output::for_ui(source, ui);
     match ui {
         Ui::Tui => watch_on_screen(global, &writer, Timeline::new(Box::new(source)), finish),
-        ui => watch_plain(global, ui, &writer, Timeline::new_forward_only(Box::new(source)), &finish),
+        ui => watch_plain(
+            global,
+            ui,
+            &writer,
+            Timeline::new_forward_only(Box::new(source)),
+            &finish,
+        ),
     }
 }
 
@@ -78,9 +85,13 @@ pub(crate) fn watch(global: &GlobalArgs, args: &WatchArgs) -> Result<Exit, CliEr
 fn watch_session(global: &GlobalArgs, path: &Path, what: &str) -> Result<Exit, CliError> {
     let Some(session) = RunningSession::open(what)? else {
         let shown = path.display();
-        let why = "it is not a session file of a running Claude Code process, or is too large to follow";
-        return Err(CliError::usage(format!("cannot watch {shown}: {why}"))
-            .with_help(format!("`ingestdeck replay {shown}` shows what it contains")));
+        let why =
+            "it is not a session file of a running Claude Code process, or is too large to follow";
+        return Err(
+            CliError::usage(format!("cannot watch {shown}: {why}")).with_help(format!(
+                "`ingestdeck replay {shown}` shows what it contains"
+            )),
+        );
     };
     match playback_output::resolve_ui(global.ui) {
         Ui::Tui => session_watch::show(global, what, session, |_| {}),
@@ -106,11 +117,18 @@ impl WatchedRun {
     }
 
     fn was_interrupted(&self) -> bool {
-        self.runs.status(&self.found).is_ok_and(|standing| standing == RunStatus::Interrupted)
+        self.runs
+            .status(&self.found)
+            .is_ok_and(|standing| standing == RunStatus::Interrupted)
     }
 
     /// Wakes `grown` whenever the tape has grown. Returns once the writer is gone.
-    async fn poll_tape(self, finish: FollowHandle, grown: watch::Sender<u64>, gone: oneshot::Sender<String>) {
+    async fn poll_tape(
+        self,
+        finish: FollowHandle,
+        grown: watch::Sender<u64>,
+        gone: oneshot::Sender<String>,
+    ) {
         let mut asked = Instant::now();
         loop {
             tokio::time::sleep(TAPE_POLL_INTERVAL).await;
@@ -145,7 +163,12 @@ fn watch_on_screen(
     let left = runtime.block_on(async {
         let ((grown, changed), (gone, broken)) = (watch::channel(0), oneshot::channel());
         tokio::spawn(writer.clone().poll_tape(finish, grown, gone));
-        table_memory::run(timeline, Some(LiveHandle::watching(changed, broken)), options).await
+        table_memory::run(
+            timeline,
+            Some(LiveHandle::watching(changed, broken)),
+            options,
+        )
+        .await
     });
     // The reader of a closed terminal may block forever.
     runtime.shutdown_background();
@@ -153,7 +176,10 @@ fn watch_on_screen(
     let (summary, timeline) = screen::print_summary(left.timeline)?;
     // Leaving an active run prints nothing about it.
     let is_active = timeline.view().state.ended.is_none() && writer.is_alive();
-    Ok(screen::exit_after(&left.reason, if is_active { Exit::Ok } else { summary.exit() }))
+    Ok(screen::exit_after(
+        &left.reason,
+        if is_active { Exit::Ok } else { summary.exit() },
+    ))
 }
 
 fn watch_plain(
@@ -187,7 +213,10 @@ fn watch_plain(
     let summary = RunSummary::from_state(state);
     sink.finish(&origin, state, false)?;
     if state.ended.is_none() {
-        playback_output::print_stderr(&format!("ingestdeck: run {}: {WRITER_GONE}", writer.found.id.short()));
+        playback_output::print_stderr(&format!(
+            "ingestdeck: run {}: {WRITER_GONE}",
+            writer.found.id.short()
+        ));
     }
     if ui == Ui::Lines {
         print_next_steps(global, writer, state, &summary);
@@ -196,7 +225,12 @@ fn watch_plain(
 }
 
 /// Prints advice. The exit code must not depend on whether it can be printed.
-fn print_next_steps(global: &GlobalArgs, writer: &WatchedRun, state: &RunState, summary: &RunSummary) {
+fn print_next_steps(
+    global: &GlobalArgs,
+    writer: &WatchedRun,
+    state: &RunState,
+    summary: &RunSummary,
+) {
     let next = NextSteps::Project {
         tape: &writer.found.tape,
         flag: global.project_dir.as_deref(),

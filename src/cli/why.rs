@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     engine::provenance::{
-        self, FileCommit, FileProvenance, LineGroup, LineOrigin, NamedAttempt, ProvenanceError, RecordedWriter,
-        RunLineOrigin, WritingCall,
+        self, FileCommit, FileProvenance, LineGroup, LineOrigin, NamedAttempt, ProvenanceError,
+        RecordedWriter, RunLineOrigin, WritingCall,
     },
     report::redact::Redactor,
     run::provenance::{ProvenanceCall, ReadAccess},
@@ -35,7 +35,10 @@ impl ExitError for ProvenanceError {
     fn exit(&self) -> Exit {
         match self {
             Self::FileNotFound { .. } | Self::NoSuchLine { .. } => Exit::NotFound,
-            Self::NotAFile { .. } | Self::FileTooLarge { .. } | Self::Binary { .. } | Self::NoRepository => Exit::Usage,
+            Self::NotAFile { .. }
+            | Self::FileTooLarge { .. }
+            | Self::Binary { .. }
+            | Self::NoRepository => Exit::Usage,
             Self::Repository(_) => Exit::Usage,
             Self::Git(_) | Self::Io { .. } => Exit::Internal,
         }
@@ -55,7 +58,10 @@ pub(super) fn why(global: &GlobalArgs, args: &WhyArgs) -> Result<Exit, CliError>
     let mut redactor = Redactor::for_process(Some(&root));
     let mut mask = |text: &str| redactor.text(text).into_owned();
     let mut out = output::stdout_for(global.ui);
-    let mut print = |text: &str| out.write_all(text.as_bytes()).map_err(|error| playback_output::stdout_failed(&error));
+    let mut print = |text: &str| {
+        out.write_all(text.as_bytes())
+            .map_err(|error| playback_output::stdout_failed(&error))
+    };
     for group in &file.groups {
         match global.ui {
             Ui::Json => print(&format!("{}\n", to_json(global, &file, group, &mut mask)))?,
@@ -64,27 +70,40 @@ pub(super) fn why(global: &GlobalArgs, args: &WhyArgs) -> Result<Exit, CliError>
         }
     }
     if file.groups.is_empty() && !matches!(global.ui, Ui::Json | Ui::None) {
-        print(&format!("{} is empty\n", printable(&file.path, MAX_TEXT_WIDTH)))?;
+        print(&format!(
+            "{} is empty\n",
+            printable(&file.path, MAX_TEXT_WIDTH)
+        ))?;
     }
-    out.flush().map_err(|error| playback_output::stdout_failed(&error))?;
+    out.flush()
+        .map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
 
 /// The path of the file in the project, and its lines: `FILE`, `FILE:LINE` or `FILE:LINE-LINE`. A file whose name ends in
 /// such a suffix is meant as a whole.
-fn resolve_place(global: &GlobalArgs, root: &Path, place: &str) -> Result<(String, Option<(usize, usize)>), CliError> {
+fn resolve_place(
+    global: &GlobalArgs,
+    root: &Path,
+    place: &str,
+) -> Result<(String, Option<(usize, usize)>), CliError> {
     let is_file = |path: &str| root.join(path).is_file();
     if let Some(whole) = project_path(global, root, place).filter(|path| is_file(path)) {
         return Ok((whole, None));
     }
     let (file, lines) = match place.rsplit_once(':') {
-        Some((file, lines)) if lines.starts_with(|first: char| first.is_ascii_digit()) => (file, Some(lines)),
+        Some((file, lines)) if lines.starts_with(|first: char| first.is_ascii_digit()) => {
+            (file, Some(lines))
+        }
         _ => (place, None),
     };
     let lines = lines.map(parse_lines).transpose()?;
     let path = project_path(global, root, file).ok_or_else(|| {
-        CliError::usage(format!("`{file}` is not in the project `{}`", root.display()))
-            .with_help("name a file of the project, or another project with --project-dir")
+        CliError::usage(format!(
+            "`{file}` is not in the project `{}`",
+            root.display()
+        ))
+        .with_help("name a file of the project, or another project with --project-dir")
     })?;
     Ok((path, lines))
 }
@@ -102,10 +121,18 @@ fn parse_lines(text: &str) -> Result<(usize, usize), CliError> {
 
 /// The path of `file` in the project: relative to the current directory, or else to the project.
 fn project_path(global: &GlobalArgs, root: &Path, file: &str) -> Option<String> {
-    let below_cwd = std::env::current_dir().ok().map(|cwd| normalized(&cwd.canonicalize().unwrap_or(cwd).join(file)));
+    let below_cwd = std::env::current_dir()
+        .ok()
+        .map(|cwd| normalized(&cwd.canonicalize().unwrap_or(cwd).join(file)));
     let below_root = normalized(&root.join(file));
-    let candidates = [below_cwd.filter(|_| global.project_dir.is_none() || !below_root.exists()), Some(below_root)];
-    let mut inside = candidates.iter().flatten().filter_map(|path| path.strip_prefix(root).ok());
+    let candidates = [
+        below_cwd.filter(|_| global.project_dir.is_none() || !below_root.exists()),
+        Some(below_root),
+    ];
+    let mut inside = candidates
+        .iter()
+        .flatten()
+        .filter_map(|path| path.strip_prefix(root).ok());
     let existing = inside.clone().find(|path| root.join(path).exists());
     let path = existing.or_else(|| inside.next())?.to_str()?;
     (!path.is_empty()).then(|| path.to_owned())
@@ -126,7 +153,10 @@ fn normalized(path: &Path) -> PathBuf {
 
 fn replay_command(global: &GlobalArgs, attempt: &NamedAttempt, call: &WritingCall) -> String {
     let flag = project_dir_flag(global.project_dir.as_deref());
-    format!("ingestdeck replay {}{flag} --entry {}", attempt.run, call.call.entry)
+    format!(
+        "ingestdeck replay {}{flag} --entry {}",
+        attempt.run, call.call.entry
+    )
 }
 
 type Mask<'a> = &'a mut dyn FnMut(&str) -> String;
@@ -139,7 +169,8 @@ fn to_json(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
     let writer = run.map(|run| &run.writer);
     let (attempt, call) = match writer {
         Some(RecordedWriter::Attempt { attempt, call }) => (Some(attempt), call.as_deref()),
-        Some(RecordedWriter::OneOf { .. } | RecordedWriter::Reviewer | RecordedWriter::Run) | None => (None, None),
+        Some(RecordedWriter::OneOf { .. } | RecordedWriter::Reviewer | RecordedWriter::Run)
+        | None => (None, None),
     };
     let candidates = match writer {
         Some(RecordedWriter::OneOf { attempts, .. }) => attempts.as_slice(),
@@ -179,7 +210,12 @@ fn to_json(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
 }
 
 fn call_json(written: &WritingCall, mask: Mask<'_>) -> Value {
-    let WritingCall { call, at, reads, more_reads } = written;
+    let WritingCall {
+        call,
+        at,
+        reads,
+        more_reads,
+    } = written;
     let mut read_json = |read: &ProvenanceCall| {
         let access = read.read.as_ref()?;
         Some(json!({
@@ -218,7 +254,10 @@ fn missing_of(origin: &LineOrigin) -> impl Iterator<Item = &str> {
         LineOrigin::Run(run) => run.missing.as_slice(),
         LineOrigin::Uncommitted { .. } | LineOrigin::Commit(_) => &[],
     };
-    of_record.iter().map(String::as_str).chain(commit_of(origin).and_then(FileCommit::missing))
+    of_record
+        .iter()
+        .map(String::as_str)
+        .chain(commit_of(origin).and_then(FileCommit::missing))
 }
 
 /// The rows about a group of lines, each with a label.
@@ -243,15 +282,31 @@ fn shown(text: &str) -> String {
 }
 
 fn time(at: Option<Timestamp>) -> String {
-    at.map_or_else(|| "at an unknown time".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string())
+    at.map_or_else(
+        || "at an unknown time".to_owned(),
+        |at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+    )
 }
 
-fn to_text(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: Mask<'_>) -> String {
-    let lines = if group.first == group.last { String::new() } else { format!("-{}", group.last) };
+fn to_text(
+    global: &GlobalArgs,
+    file: &FileProvenance,
+    group: &LineGroup,
+    mask: Mask<'_>,
+) -> String {
+    let lines = if group.first == group.last {
+        String::new()
+    } else {
+        format!("-{}", group.last)
+    };
     let mut rows = AnswerRows(format!("{}:{}{lines}\n", shown(&file.path), group.first));
     match &group.origin {
-        LineOrigin::Uncommitted { has_commit: true } => rows.push("changed", "after the last commit, not by a run"),
-        LineOrigin::Uncommitted { has_commit: false } => rows.push("changed", "the file is not in the last commit"),
+        LineOrigin::Uncommitted { has_commit: true } => {
+            rows.push("changed", "after the last commit, not by a run")
+        }
+        LineOrigin::Uncommitted { has_commit: false } => {
+            rows.push("changed", "the file is not in the last commit")
+        }
         LineOrigin::Commit(commit) => {
             rows.push("commit", &commit_text(commit, mask));
             rows.push("", "no run made this commit");
@@ -260,7 +315,11 @@ fn to_text(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
         LineOrigin::Run(run) => {
             push_run(run, &mut rows, mask);
             rows.push_all("missing", missing_of(&group.origin).map(shown));
-            if let RecordedWriter::Attempt { attempt, call: Some(call) } = &run.writer {
+            if let RecordedWriter::Attempt {
+                attempt,
+                call: Some(call),
+            } = &run.writer
+            {
                 rows.push("replay", &replay_command(global, attempt, call));
             }
         }
@@ -272,13 +331,26 @@ fn commit_text(commit: &FileCommit, mask: Mask<'_>) -> String {
     let id = commit.id.as_str();
     let id = id.get(..COMMIT_DIGITS).unwrap_or(id);
     let (author, subject) = (mask(&commit.record.author), mask(&commit.record.subject));
-    format!("{id}  {}, {}: {}", shown(&author), time(commit.record.at), shown(&subject))
+    format!(
+        "{id}  {}, {}: {}",
+        shown(&author),
+        time(commit.record.at),
+        shown(&subject)
+    )
 }
 
 fn push_run(origin: &RunLineOrigin, rows: &mut AnswerRows, mask: Mask<'_>) {
     let attempt_text = |attempt: &NamedAttempt| {
-        let of_run = if attempt.run == origin.run { String::new() } else { format!(" of run {}", attempt.run) };
-        format!("{}, attempt {}{of_run}", shown(&attempt.unit), attempt.attempt)
+        let of_run = if attempt.run == origin.run {
+            String::new()
+        } else {
+            format!(" of run {}", attempt.run)
+        };
+        format!(
+            "{}, attempt {}{of_run}",
+            shown(&attempt.unit),
+            attempt.attempt
+        )
     };
     match &origin.writer {
         RecordedWriter::Attempt { attempt, call } => {
@@ -305,19 +377,43 @@ fn push_run(origin: &RunLineOrigin, rows: &mut AnswerRows, mask: Mask<'_>) {
             "no attempt wrote it: the run merged, repaired, projected or copied it, or the commit was amended",
         ),
     }
-    if let RecordedWriter::Attempt { call: Some(written), .. } = &origin.writer {
-        let WritingCall { call, reads, more_reads, .. } = written.as_ref();
+    if let RecordedWriter::Attempt {
+        call: Some(written),
+        ..
+    } = &origin.writer
+    {
+        let WritingCall {
+            call,
+            reads,
+            more_reads,
+            ..
+        } = written.as_ref();
         rows.push_all("based on", call.raw_paths.iter().map(|path| shown(path)));
-        let more = (*more_reads > 0).then(|| format!("and {} before", pluralize(*more_reads, "more read")));
-        let reads = reads.iter().filter_map(|read| read.read.as_ref()).map(|read| read_text(read, mask));
+        let more = (*more_reads > 0)
+            .then(|| format!("and {} before", pluralize(*more_reads, "more read")));
+        let reads = reads
+            .iter()
+            .filter_map(|read| read.read.as_ref())
+            .map(|read| read_text(read, mask));
         rows.push_all("had read", reads.chain(more).collect::<Vec<_>>());
     }
     let decided = |decided: &ReviewDecided| {
-        let part = if decided.hunk.is_some() { "a part was " } else { "" };
-        let feedback = decided.feedback.as_deref().map(|text| format!(": {}", shown(&mask(text)))).unwrap_or_default();
+        let part = if decided.hunk.is_some() {
+            "a part was "
+        } else {
+            ""
+        };
+        let feedback = decided
+            .feedback
+            .as_deref()
+            .map(|text| format!(": {}", shown(&mask(text))))
+            .unwrap_or_default();
         format!("{part}{}{feedback}", decided.decision.as_str())
     };
-    rows.push_all("review", origin.review.iter().map(decided).collect::<Vec<_>>());
+    rows.push_all(
+        "review",
+        origin.review.iter().map(decided).collect::<Vec<_>>(),
+    );
     rows.push("run", &origin.run.to_string());
     rows.push("commit", &commit_text(&origin.commit, mask));
 }
@@ -328,5 +424,9 @@ fn read_text(read: &ReadAccess, mask: Mask<'_>) -> String {
         Some((first, Some(last))) => format!(", lines {first}-{last}"),
         Some((first, None)) => format!(", from line {first}"),
     };
-    format!("{} {}{lines}", read.kind.label(), shown(&mask(&read.target)))
+    format!(
+        "{} {}{lines}",
+        read.kind.label(),
+        shown(&mask(&read.target))
+    )
 }

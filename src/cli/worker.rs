@@ -40,7 +40,9 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
     let config = settings::load(global)?;
     let claude = launch::find_claude(global)?;
     let found = doctor::preflight(&claude, &config.claude.pass_env, false, None)?;
-    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    let host = nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok());
     let host = host.unwrap_or_else(|| "worker".to_owned());
     let account = args.account.clone().or_else(|| found.account());
     let join = WorkerJoin {
@@ -55,7 +57,10 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
     };
     let locks = UserDirs::from_environment().locks();
     let locks = locks.ok_or_else(|| {
-        CliError::from_error(Exit::Setup, &Problem::new("there is no directory for locks").with_help("set HOME"))
+        CliError::from_error(
+            Exit::Setup,
+            &Problem::new("there is no directory for locks").with_help("set HOME"),
+        )
     })?;
     let allowed = settings::allowed_paths(global)?;
     allowed.warnings.iter().for_each(exit::print_warning);
@@ -88,7 +93,9 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
         ServiceEnd::Done => Ok(Exit::Ok),
         ServiceEnd::Refused(reason) => Err(CliError::new(Exit::Setup, reason)),
         ServiceEnd::EngineLost(reason) => {
-            playback_output::print_stderr(&format!("ingestdeck: the engine was lost: {reason}; agents were stopped"));
+            playback_output::print_stderr(&format!(
+                "ingestdeck: the engine was lost: {reason}; agents were stopped"
+            ));
             Ok(Exit::Internal)
         }
         ServiceEnd::Failed(reason) => Err(CliError::new(Exit::Internal, reason)),
@@ -101,8 +108,14 @@ async fn serve_nats(setup: &WorkerSetup, server: &NatsServer) -> Result<(), CliE
     let client = server.connect().await.map_err(setup_failed)?;
     let leave = leave_on_signals()?;
     let tell = |text: &str| playback_output::print_stderr(&format!("ingestdeck: {text}"));
-    tell(&format!("waiting for runs at {}, with {}", server.address, pluralize(setup.join.slots as usize, "slot")));
-    nats::serve_runs(setup, &client, leave, &tell).await.map_err(setup_failed)
+    tell(&format!(
+        "waiting for runs at {}, with {}",
+        server.address,
+        pluralize(setup.join.slots as usize, "slot")
+    ));
+    nats::serve_runs(setup, &client, leave, &tell)
+        .await
+        .map_err(setup_failed)
 }
 
 async fn serve_stdio(setup: WorkerSetup) -> Result<ServiceEnd, CliError> {
@@ -112,7 +125,10 @@ async fn serve_stdio(setup: WorkerSetup) -> Result<ServiceEnd, CliError> {
 /// The first signal lets running attempts finish, the second one ends them.
 fn leave_on_signals() -> Result<watch::Receiver<LeaveRequest>, CliError> {
     let listen = |kind| signal(kind).map_err(CliError::internal);
-    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (
+        listen(SignalKind::terminate())?,
+        listen(SignalKind::interrupt())?,
+    );
     let mut hangup = listen(SignalKind::hangup())?;
     let (requests, leave) = watch::channel(LeaveRequest::Stay);
     tokio::spawn(async move {
@@ -124,7 +140,9 @@ fn leave_on_signals() -> Result<watch::Receiver<LeaveRequest>, CliError> {
             }
             requests.send_replace(request);
             if request == LeaveRequest::Finish {
-                playback_output::print_stderr("ingestdeck: running attempts may finish; another signal ends them");
+                playback_output::print_stderr(
+                    "ingestdeck: running attempts may finish; another signal ends them",
+                );
             }
         }
         // The receivers must not take the end of this task for a request.

@@ -52,18 +52,27 @@ pub(crate) struct ActionChords {
 
 /// Reads the text of a file. Returns `None` if it does not exist, unless `asked_for` is true because the user named it.
 pub(crate) fn read(path: &Path, asked_for: bool) -> Result<Option<String>, ConfigError> {
-    let unreadable = |cause: String| ConfigError::Unreadable { path: path.to_owned(), cause };
+    let unreadable = |cause: String| ConfigError::Unreadable {
+        path: path.to_owned(),
+        cause,
+    };
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound && !asked_for => return Ok(None),
         Err(error) => return Err(unreadable(error.to_string())),
     };
     let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(|error| unreadable(error.to_string()))?;
+    file.take(MAX_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| unreadable(error.to_string()))?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(ConfigError::TooLarge { path: path.to_owned() });
+        return Err(ConfigError::TooLarge {
+            path: path.to_owned(),
+        });
     }
-    String::from_utf8(bytes).map(Some).map_err(|_| unreadable("it is not UTF-8 text".to_owned()))
+    String::from_utf8(bytes)
+        .map(Some)
+        .map_err(|_| unreadable("it is not UTF-8 text".to_owned()))
 }
 
 /// Flattens a file. `path` is used in messages only.
@@ -81,14 +90,24 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<SettingsFileContent, Conf
         let section = name.get_ref().as_ref();
         let line = line_of(name.span().start);
         if !schema::is_section(section) {
-            let hint = schema::suggest_section(section).map(|near| format!("; did you mean [{near}]?"));
+            let hint =
+                schema::suggest_section(section).map(|near| format!("; did you mean [{near}]?"));
             let hint = hint.unwrap_or_default();
-            let text = format!("{}: unknown section {} is ignored{hint}", place(line), escape_excerpt(section));
+            let text = format!(
+                "{}: unknown section {} is ignored{hint}",
+                place(line),
+                escape_excerpt(section)
+            );
             content.warnings.push(text.into());
             continue;
         }
         let DeValue::Table(table) = value.get_ref() else {
-            return Err(invalid_value(place(line), section, "a section", value.get_ref()));
+            return Err(invalid_value(
+                place(line),
+                section,
+                "a section",
+                value.get_ref(),
+            ));
         };
         for (name, value) in by_position(table) {
             let line = line_of(name.span().start);
@@ -96,12 +115,23 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<SettingsFileContent, Conf
             if section == CHORDS_SECTION {
                 let chords = chords(value.get_ref()).ok_or_else(|| {
                     let key = format!("{CHORDS_SECTION}.{}", escape_excerpt(name));
-                    invalid_value(place(line), &key, "a key in quotes or a list of them", value.get_ref())
+                    invalid_value(
+                        place(line),
+                        &key,
+                        "a key in quotes or a list of them",
+                        value.get_ref(),
+                    )
                 })?;
-                content.chords.push((name.to_owned(), ActionChords { chords, line }));
+                content
+                    .chords
+                    .push((name.to_owned(), ActionChords { chords, line }));
             } else {
                 let value = flatten(value.get_ref());
-                content.entries.push(FileSetting { key: format!("{section}.{name}"), value, line });
+                content.entries.push(FileSetting {
+                    key: format!("{section}.{name}"),
+                    value,
+                    line,
+                });
             }
         }
     }
@@ -111,7 +141,10 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<SettingsFileContent, Conf
 /// Entries of a table in the order of the file.
 fn by_position<'a, 'i>(
     table: &'a DeTable<'i>,
-) -> Vec<(&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>)> {
+) -> Vec<(
+    &'a Spanned<std::borrow::Cow<'i, str>>,
+    &'a Spanned<DeValue<'i>>,
+)> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(name, _)| name.span().start);
     entries
@@ -126,7 +159,12 @@ fn invalid_value(place: String, key: &str, expected: &str, found: &DeValue<'_>) 
         DeValue::Boolean(_) => "a switch",
         DeValue::Datetime(_) => "a date",
     };
-    ConfigError::InvalidValue { place, key: key.to_owned(), expected: expected.to_owned(), found: found.to_owned() }
+    ConfigError::InvalidValue {
+        place,
+        key: key.to_owned(),
+        expected: expected.to_owned(),
+        found: found.to_owned(),
+    }
 }
 
 fn chords(value: &DeValue<'_>) -> Option<Vec<String>> {
@@ -138,19 +176,29 @@ fn chords(value: &DeValue<'_>) -> Option<Vec<String>> {
 }
 
 fn texts(value: &DeValue<'_>) -> Option<Vec<String>> {
-    value.as_array()?.iter().map(|item| item.get_ref().as_str().map(str::to_owned)).collect()
+    value
+        .as_array()?
+        .iter()
+        .map(|item| item.get_ref().as_str().map(str::to_owned))
+        .collect()
 }
 
 fn flatten(value: &DeValue<'_>) -> SettingValue {
     match value {
         DeValue::String(text) => SettingValue::Text(text.to_string()),
         DeValue::Boolean(value) => SettingValue::Bool(*value),
-        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-            .map_or(SettingValue::Other("a number beyond 64 bits"), SettingValue::Integer),
-        DeValue::Float(number) => {
-            number.as_str().parse().map_or(SettingValue::Other("not a number"), SettingValue::Float)
-        }
-        DeValue::Array(_) => texts(value).map_or(SettingValue::Other("a list of other things"), SettingValue::List),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).map_or(
+            SettingValue::Other("a number beyond 64 bits"),
+            SettingValue::Integer,
+        ),
+        DeValue::Float(number) => number
+            .as_str()
+            .parse()
+            .map_or(SettingValue::Other("not a number"), SettingValue::Float),
+        DeValue::Array(_) => texts(value).map_or(
+            SettingValue::Other("a list of other things"),
+            SettingValue::List,
+        ),
         DeValue::Datetime(_) => SettingValue::Other("a date"),
         DeValue::Table(_) => SettingValue::Other("a section"),
     }

@@ -21,7 +21,11 @@ pub(crate) struct UserDirs {
 impl UserDirs {
     /// Follows the XDG specification, which requires that relative values are ignored.
     pub(crate) fn from_vars(vars: &EnvVars) -> Self {
-        let absolute = |name: &str| vars.get(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let absolute = |name: &str| {
+            vars.get(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
         let home = absolute("HOME");
         let dir = |name, below_home| {
             let base = absolute(name).or_else(|| home.as_ref().map(|home| home.join(below_home)));
@@ -36,7 +40,8 @@ impl UserDirs {
 
     /// Reads the variables of this process.
     pub(crate) fn from_environment() -> Self {
-        let vars = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        let vars =
+            std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
         Self::from_vars(&vars.collect())
     }
 
@@ -61,17 +66,35 @@ mod tests {
     use super::*;
 
     fn vars(pairs: &[(&str, &str)]) -> EnvVars {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect()
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).into()))
+            .collect()
     }
 
     #[test]
     fn user_directories_follow_xdg() {
         let table = [
-            (vec![("HOME", "/home/a")], Some("/home/a/.config/ingestdeck/config.toml")),
-            (vec![("HOME", "/home/a"), ("XDG_CONFIG_HOME", "/etc/a")], Some("/etc/a/ingestdeck/config.toml")),
-            (vec![("XDG_CONFIG_HOME", "/etc/a")], Some("/etc/a/ingestdeck/config.toml")),
-            (vec![("HOME", "/home/a"), ("XDG_CONFIG_HOME", "a/b")], Some("/home/a/.config/ingestdeck/config.toml")),
-            (vec![("HOME", "/home/a"), ("XDG_CONFIG_HOME", "")], Some("/home/a/.config/ingestdeck/config.toml")),
+            (
+                vec![("HOME", "/home/a")],
+                Some("/home/a/.config/ingestdeck/config.toml"),
+            ),
+            (
+                vec![("HOME", "/home/a"), ("XDG_CONFIG_HOME", "/etc/a")],
+                Some("/etc/a/ingestdeck/config.toml"),
+            ),
+            (
+                vec![("XDG_CONFIG_HOME", "/etc/a")],
+                Some("/etc/a/ingestdeck/config.toml"),
+            ),
+            (
+                vec![("HOME", "/home/a"), ("XDG_CONFIG_HOME", "a/b")],
+                Some("/home/a/.config/ingestdeck/config.toml"),
+            ),
+            (
+                vec![("HOME", "/home/a"), ("XDG_CONFIG_HOME", "")],
+                Some("/home/a/.config/ingestdeck/config.toml"),
+            ),
             (vec![("HOME", "")], None),
             (vec![], None),
         ];
@@ -81,7 +104,10 @@ mod tests {
         }
         let dirs = UserDirs::from_vars(&vars(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/c")]));
         assert_eq!(dirs.state, Some("/h/.local/state/ingestdeck".into()));
-        assert_eq!(dirs.locks(), Some("/h/.local/state/ingestdeck/locks".into()));
+        assert_eq!(
+            dirs.locks(),
+            Some("/h/.local/state/ingestdeck/locks".into())
+        );
         assert_eq!(dirs.cache, Some("/c/ingestdeck".into()));
     }
 }

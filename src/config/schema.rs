@@ -122,35 +122,91 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 /// Every key, in display order.
 pub(crate) const KEYS: &[SettingKey] = &[
     key("claude.model", SettingKind::Text, None),
-    key("claude.allowed_tools", SettingKind::List, Some("Bash,Read,Edit,Write")),
-    key("claude.dangerously_skip_permissions", SettingKind::Bool, Some("false")),
+    key(
+        "claude.allowed_tools",
+        SettingKind::List,
+        Some("Bash,Read,Edit,Write"),
+    ),
+    key(
+        "claude.dangerously_skip_permissions",
+        SettingKind::Bool,
+        Some("false"),
+    ),
     key("claude.use_api_billing", SettingKind::Bool, Some("false")),
-    key("claude.session_mismatch", SettingKind::OneOf(&["error", "warn"]), Some("error")),
+    key(
+        "claude.session_mismatch",
+        SettingKind::OneOf(&["error", "warn"]),
+        Some("error"),
+    ),
     key("claude.pass_env", SettingKind::EnvVarNames, Some("")),
-    key("agent.allowed_tools", SettingKind::List, Some("Read,Edit,Write,Bash,Glob,Grep")),
+    key(
+        "agent.allowed_tools",
+        SettingKind::List,
+        Some("Read,Edit,Write,Bash,Glob,Grep"),
+    ),
     key("agent.max_turns", SettingKind::Integer(1, 100), Some("50")),
     key("agent.model", SettingKind::Text, None),
     key("agent.system_prompt", SettingKind::Text, None),
     key("agent.temperature", SettingKind::Float(0.0, 1.0), None),
     key("retry.max_retries", SettingKind::Integer(0, 100), Some("3")),
-    key("retry.initial_delay_ms", SettingKind::Integer(0, DAY_MS), Some("1000")),
+    key(
+        "retry.initial_delay_ms",
+        SettingKind::Integer(0, DAY_MS),
+        Some("1000"),
+    ),
     key("retry.factor", SettingKind::Float(1.0, 100.0), Some("2.0")),
-    key("retry.max_delay_ms", SettingKind::Integer(0, DAY_MS), Some("30000")),
-    key("ingest.tool_failures", SettingKind::OneOf(&["strict", "recoverable"]), Some("strict")),
+    key(
+        "retry.max_delay_ms",
+        SettingKind::Integer(0, DAY_MS),
+        Some("30000"),
+    ),
+    key(
+        "ingest.tool_failures",
+        SettingKind::OneOf(&["strict", "recoverable"]),
+        Some("strict"),
+    ),
     key("ingest.partial_messages", SettingKind::Bool, Some("true")),
     key("ingest.probe", SettingKind::Bool, Some("false")),
     key("ingest.reconcile", SettingKind::Bool, Some("true")),
     key("ingest.silence_after", SettingKind::Duration, Some("60s")),
-    key("ingest.silence_timeout", SettingKind::TimeLimit("10m without a screen and on workers, else none"), None),
-    key("ingest.unit_timeout", SettingKind::TimeLimit("2h without a screen and on workers, else none"), None),
-    key("ingest.approval_timeout", SettingKind::TimeLimit("24h without a screen, else none"), None),
-    key("ingest.review_idle_timeout", SettingKind::TimeLimit("8h"), None),
+    key(
+        "ingest.silence_timeout",
+        SettingKind::TimeLimit("10m without a screen and on workers, else none"),
+        None,
+    ),
+    key(
+        "ingest.unit_timeout",
+        SettingKind::TimeLimit("2h without a screen and on workers, else none"),
+        None,
+    ),
+    key(
+        "ingest.approval_timeout",
+        SettingKind::TimeLimit("24h without a screen, else none"),
+        None,
+    ),
+    key(
+        "ingest.review_idle_timeout",
+        SettingKind::TimeLimit("8h"),
+        None,
+    ),
     key("ingest.worker_wait", SettingKind::Duration, Some("2h")),
     key("ingest.allow_paths", SettingKind::Paths, Some("")),
-    key("ingest.turn_limit", SettingKind::OneOf(&["finish", "wait"]), Some("finish")),
+    key(
+        "ingest.turn_limit",
+        SettingKind::OneOf(&["finish", "wait"]),
+        Some("finish"),
+    ),
     key("ingest.review", SettingKind::Bool, Some("false")),
-    key("ingest.unsourced", SettingKind::OneOf(&["off", "warn", "fail"]), Some("warn")),
-    key("ingest.unread", SettingKind::OneOf(&["warn", "fail"]), Some("warn")),
+    key(
+        "ingest.unsourced",
+        SettingKind::OneOf(&["off", "warn", "fail"]),
+        Some("warn"),
+    ),
+    key(
+        "ingest.unread",
+        SettingKind::OneOf(&["warn", "fail"]),
+        Some("warn"),
+    ),
     key("notify.url", SettingKind::Text, None),
     key("otel.endpoint", SettingKind::Text, None),
     key("otel.content", SettingKind::Bool, Some("false")),
@@ -161,23 +217,41 @@ pub(crate) const KEYS: &[SettingKey] = &[
     key("ui.mouse", SettingKind::Bool, Some("true")),
     key("ui.ascii", SettingKind::Bool, Some("false")),
     key("ui.fps", SettingKind::Integer(1, 120), Some("30")),
-    key("ui.notify", SettingKind::OneOf(&["off", "bell", "osc9", "osc777", "command"]), Some("bell")),
+    key(
+        "ui.notify",
+        SettingKind::OneOf(&["off", "bell", "osc9", "osc777", "command"]),
+        Some("bell"),
+    ),
     key("ui.notify_command", SettingKind::List, Some("")),
-    key("ui.progress", SettingKind::OneOf(&["auto", "always", "never"]), Some("auto")),
-    key("ui.on_disconnect", SettingKind::OneOf(&["continue", "stop"]), Some("continue")),
+    key(
+        "ui.progress",
+        SettingKind::OneOf(&["auto", "always", "never"]),
+        Some("auto"),
+    ),
+    key(
+        "ui.on_disconnect",
+        SettingKind::OneOf(&["continue", "stop"]),
+        Some("continue"),
+    ),
 ];
 
 /// The section whose keys are actions, not settings.
 pub(crate) const CHORDS_SECTION: &str = "keys";
 
 const fn key(name: &'static str, kind: SettingKind, default: Option<&'static str>) -> SettingKey {
-    SettingKey { name, kind, default }
+    SettingKey {
+        name,
+        kind,
+        default,
+    }
 }
 
 impl SettingKey {
     /// The value if no layer sets it.
     pub(crate) fn default_value(&self) -> SettingValue {
-        self.default.and_then(|text| self.kind.parse(text)).unwrap_or(SettingValue::Unset)
+        self.default
+            .and_then(|text| self.kind.parse(text))
+            .unwrap_or(SettingValue::Unset)
     }
 
     /// The environment variable of the key.
@@ -207,7 +281,10 @@ pub(crate) fn suggest_section(name: &str) -> Option<&'static str> {
 }
 
 fn sections() -> impl Iterator<Item = &'static str> {
-    KEYS.iter().filter_map(|key| key.name.split_once('.')).map(|(section, _)| section).chain([CHORDS_SECTION])
+    KEYS.iter()
+        .filter_map(|key| key.name.split_once('.'))
+        .map(|(section, _)| section)
+        .chain([CHORDS_SECTION])
 }
 
 fn closest(name: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {

@@ -13,12 +13,21 @@ fn write(text: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
 
 fn load(text: &str) -> Result<Config, String> {
     let (dir, path) = write(text);
-    let messages = ConfigLayers::new().user_file(&path, true).map(ConfigLayers::finish);
-    messages.map_err(|error| error.to_line().replace(&dir.path().display().to_string(), ""))
+    let messages = ConfigLayers::new()
+        .user_file(&path, true)
+        .map(ConfigLayers::finish);
+    messages.map_err(|error| {
+        error
+            .to_line()
+            .replace(&dir.path().display().to_string(), "")
+    })
 }
 
 fn vars(pairs: &[(&str, &str)]) -> EnvVars {
-    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect()
+    pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).into()))
+        .collect()
 }
 
 fn text(value: &str) -> SettingValue {
@@ -137,7 +146,11 @@ fn every_key_reaches_its_field() {
         mouse = []
     "#;
     let config = load(every).unwrap();
-    let changed = config.merged.values().filter(|setting| setting.origin != SettingOrigin::Default).count();
+    let changed = config
+        .merged
+        .values()
+        .filter(|setting| setting.origin != SettingOrigin::Default)
+        .count();
     assert_eq!(changed, KEYS.len(), "the file above names every key");
     assert!(!*config.ingest.reconcile && *config.ingest.review);
     assert_eq!(*config.ingest.unsourced, UnsourcedAction::Fail);
@@ -146,7 +159,10 @@ fn every_key_reaches_its_field() {
     let after = |seconds| TimeLimitSetting::After(Duration::from_secs(seconds));
     let limits = [*config.ingest.silence_timeout, *config.ingest.unit_timeout];
     assert_eq!(limits, [after(90), after(3600)]);
-    let waits = [*config.ingest.approval_timeout, *config.ingest.review_idle_timeout];
+    let waits = [
+        *config.ingest.approval_timeout,
+        *config.ingest.review_idle_timeout,
+    ];
     assert_eq!(waits, [TimeLimitSetting::Unlimited, after(7200)]);
     assert_eq!(*config.ingest.allow_paths, ["/data/dbt", "~/warehouse.db"]);
     insta::assert_debug_snapshot!(
@@ -244,7 +260,10 @@ fn every_key_reaches_its_field() {
     )
     "#
     );
-    let otel = (config.otel.endpoint.value.as_deref(), config.otel.content.value);
+    let otel = (
+        config.otel.endpoint.value.as_deref(),
+        config.otel.content.value,
+    );
     assert_eq!(otel, (Some("http://127.0.0.1:4318"), true));
 }
 
@@ -305,7 +324,10 @@ fn unknown_key_is_ignored_with_a_warning() {
         load("[claude]\nmodle = \"x\"\nzzz = 1\n[agnet]\nmodel = \"x\"\n\"\\u001b[2J\" = 1\n[ui]\n\"fp\\u0007\" = 3")
             .unwrap();
     let messages = crate::diagnostic::to_lines(&messages.warnings);
-    let messages = messages.iter().map(|warning| warning.rsplit('/').next().unwrap()).collect::<Vec<_>>();
+    let messages = messages
+        .iter()
+        .map(|warning| warning.rsplit('/').next().unwrap())
+        .collect::<Vec<_>>();
     insta::assert_snapshot!(messages.join("\n"), @r"
     config.toml:4: unknown section agnet is ignored; did you mean [agent]?
     config.toml:2: unknown key claude.modle is ignored; did you mean claude.model?
@@ -318,15 +340,23 @@ fn unknown_key_is_ignored_with_a_warning() {
 fn temperature_setting_warns_that_it_has_no_effect() {
     let config = load("[agent]\ntemperature = 0").unwrap();
     assert_eq!(*config.agent.temperature, Some(0.0));
-    assert!(config.warnings[0].to_string().contains("not supported"), "{:?}", config.warnings);
+    assert!(
+        config.warnings[0].to_string().contains("not supported"),
+        "{:?}",
+        config.warnings
+    );
 }
 
 #[test]
 fn stronger_origin_wins_in_any_call_order() {
-    let (_dir, path) =
-        write("[ui]\nfps = 1\nmouse = false\n[retry]\nmax_retries = 9\n[ingest]\ntool_failures = \"recoverable\"");
-    let environment =
-        vars(&[("INGESTDECK_UI_FPS", "3"), ("INGESTDECK_RETRY_MAX_RETRIES", ""), ("INGESTDECK_CLAUDE_MODEL", "opus")]);
+    let (_dir, path) = write(
+        "[ui]\nfps = 1\nmouse = false\n[retry]\nmax_retries = 9\n[ingest]\ntool_failures = \"recoverable\"",
+    );
+    let environment = vars(&[
+        ("INGESTDECK_UI_FPS", "3"),
+        ("INGESTDECK_RETRY_MAX_RETRIES", ""),
+        ("INGESTDECK_CLAUDE_MODEL", "opus"),
+    ]);
     let forward = ConfigLayers::new()
         .user_file(&path, false)
         .and_then(|layers| layers.environment(&environment))
@@ -340,7 +370,12 @@ fn stronger_origin_wins_in_any_call_order() {
         .unwrap()
         .finish();
     assert_eq!(forward, backward);
-    let shown = forward.lines().into_iter().filter(|line| !line.ends_with("# default")).collect::<Vec<_>>().join("\n");
+    let shown = forward
+        .lines()
+        .into_iter()
+        .filter(|line| !line.ends_with("# default"))
+        .collect::<Vec<_>>()
+        .join("\n");
     insta::assert_snapshot!(shown.replace(&path.display().to_string(), "/config.toml"), @r#"
     claude.model = "haiku"  # flag --model
     retry.max_retries = 9  # user /config.toml:5
@@ -354,13 +389,27 @@ fn stronger_origin_wins_in_any_call_order() {
 #[test]
 fn environment_variable_is_parsed_by_key_type() {
     let read = |name: &str, value: &str| {
-        let messages = ConfigLayers::new().environment(&vars(&[(name, value)])).map(ConfigLayers::finish);
+        let messages = ConfigLayers::new()
+            .environment(&vars(&[(name, value)]))
+            .map(ConfigLayers::finish);
         messages.map_err(|error| error.to_string())
     };
-    assert_eq!(*read("INGESTDECK_CLAUDE_ALLOWED_TOOLS", "Read, Grep,").unwrap().claude.allowed_tools, ["Read", "Grep"]);
-    assert_eq!(*read("INGESTDECK_RETRY_FACTOR", "1.5").unwrap().retry.factor, 1.5);
+    assert_eq!(
+        *read("INGESTDECK_CLAUDE_ALLOWED_TOOLS", "Read, Grep,")
+            .unwrap()
+            .claude
+            .allowed_tools,
+        ["Read", "Grep"]
+    );
+    assert_eq!(
+        *read("INGESTDECK_RETRY_FACTOR", "1.5").unwrap().retry.factor,
+        1.5
+    );
     assert!(*read("INGESTDECK_UI_ASCII", "true").unwrap().ui.ascii);
-    assert_eq!(*read("INGESTDECK_CLAUDE_BIN", "/x").unwrap().claude.model, None);
+    assert_eq!(
+        *read("INGESTDECK_CLAUDE_BIN", "/x").unwrap().claude.model,
+        None
+    );
     let errors = [
         read("INGESTDECK_UI_ASCII", "1").unwrap_err(),
         read("INGESTDECK_UI_FPS", "fast").unwrap_err(),
@@ -379,7 +428,10 @@ fn environment_variable_is_parsed_by_key_type() {
 #[test]
 fn non_utf8_environment_variable_is_an_error() {
     use std::os::unix::ffi::OsStringExt as _;
-    let vars = EnvVars::from([("INGESTDECK_CLAUDE_MODEL".to_owned(), OsString::from_vec(vec![0xff]))]);
+    let vars = EnvVars::from([(
+        "INGESTDECK_CLAUDE_MODEL".to_owned(),
+        OsString::from_vec(vec![0xff]),
+    )]);
     assert!(ConfigLayers::new().environment(&vars).is_err());
 }
 
@@ -387,23 +439,48 @@ fn non_utf8_environment_variable_is_an_error() {
 fn missing_or_invalid_settings_file_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("none.toml");
-    assert_eq!(ConfigLayers::new().user_file(&missing, false).unwrap().finish(), Config::default());
-    assert!(matches!(ConfigLayers::new().user_file(&missing, true), Err(ConfigError::Unreadable { .. })));
-    assert!(matches!(ConfigLayers::new().user_file(dir.path(), false), Err(ConfigError::Unreadable { .. })));
+    assert_eq!(
+        ConfigLayers::new()
+            .user_file(&missing, false)
+            .unwrap()
+            .finish(),
+        Config::default()
+    );
+    assert!(matches!(
+        ConfigLayers::new().user_file(&missing, true),
+        Err(ConfigError::Unreadable { .. })
+    ));
+    assert!(matches!(
+        ConfigLayers::new().user_file(dir.path(), false),
+        Err(ConfigError::Unreadable { .. })
+    ));
     let (_dir, path) = write([0xff, 0xfe]);
-    assert!(matches!(ConfigLayers::new().user_file(&path, false), Err(ConfigError::Unreadable { .. })));
+    assert!(matches!(
+        ConfigLayers::new().user_file(&path, false),
+        Err(ConfigError::Unreadable { .. })
+    ));
     let (_dir, path) = write(vec![b'#'; 1024 * 1024 + 1]);
-    assert!(matches!(ConfigLayers::new().user_file(&path, false), Err(ConfigError::TooLarge { .. })));
+    assert!(matches!(
+        ConfigLayers::new().user_file(&path, false),
+        Err(ConfigError::TooLarge { .. })
+    ));
     assert_eq!(load("").unwrap(), Config::default());
 }
 
 #[test]
 fn hostile_settings_file_is_parsed_within_limits() {
-    let unknown: String = (0..5_000).map(|n| format!("[x{n}]\nkey_{n} = {n}\n")).collect();
+    let unknown: String = (0..5_000)
+        .map(|n| format!("[x{n}]\nkey_{n} = {n}\n"))
+        .collect();
     let config = load(&unknown).unwrap();
     assert_eq!(config.warnings.len(), MAX_WARNINGS + 1);
-    let unknown: String = (0..5_000).map(|n| format!("some_rather_long_key_without_meaning_{n} = {n}\n")).collect();
-    assert_eq!(load(&format!("[ui]\n{unknown}")).unwrap().warnings.len(), MAX_WARNINGS + 1);
+    let unknown: String = (0..5_000)
+        .map(|n| format!("some_rather_long_key_without_meaning_{n} = {n}\n"))
+        .collect();
+    assert_eq!(
+        load(&format!("[ui]\n{unknown}")).unwrap().warnings.len(),
+        MAX_WARNINGS + 1
+    );
     assert!(load(&format!("[ui]\nfps = {}", "[".repeat(100_000))).is_err());
     assert!(load(&format!("[{}ui]", "a.".repeat(250_000))).is_err());
 }
@@ -413,14 +490,29 @@ fn hostile_settings_file_is_parsed_within_limits() {
 fn template_file_matches_the_defaults() {
     let template = include_str!("../../assets/config.toml");
     let uncomment = |line: &str| match line.strip_prefix("# ") {
-        Some(rest) if rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) => rest.to_owned(),
+        Some(rest)
+            if rest
+                .split_once(" = ")
+                .is_some_and(|(key, _)| !key.contains(' ')) =>
+        {
+            rest.to_owned()
+        }
         _ => line.to_owned(),
     };
-    let set = template.lines().map(uncomment).collect::<Vec<_>>().join("\n");
+    let set = template
+        .lines()
+        .map(uncomment)
+        .collect::<Vec<_>>()
+        .join("\n");
     let config = load(&set).unwrap();
     for key in KEYS {
         let setting = &config.merged[key.name];
-        assert_ne!(setting.origin, SettingOrigin::Default, "{} is missing", key.name);
+        assert_ne!(
+            setting.origin,
+            SettingOrigin::Default,
+            "{} is missing",
+            key.name
+        );
         if key.default_value() != SettingValue::Unset {
             assert_eq!(setting.value, key.default_value(), "{}", key.name);
         }
@@ -431,9 +523,17 @@ fn template_file_matches_the_defaults() {
 #[test]
 fn keys_of_the_table_are_unique_and_their_defaults_fit() {
     for (at, key) in KEYS.iter().enumerate() {
-        assert!(KEYS[..at].iter().all(|other| other.name != key.name), "{}", key.name);
+        assert!(
+            KEYS[..at].iter().all(|other| other.name != key.name),
+            "{}",
+            key.name
+        );
         let value = key.default_value();
-        assert!(value == SettingValue::Unset || key.kind.validate(value.clone()) == Ok(value), "{}", key.name);
+        assert!(
+            value == SettingValue::Unset || key.kind.validate(value.clone()) == Ok(value),
+            "{}",
+            key.name
+        );
     }
 }
 

@@ -54,7 +54,14 @@ impl SettingValue {
             Self::Integer(number) => number.to_string(),
             Self::Float(number) => toml::Value::Float(*number).to_string(),
             Self::List(texts) => {
-                format!("[{}]", texts.iter().map(|text| toml_text(text)).collect::<Vec<_>>().join(", "))
+                format!(
+                    "[{}]",
+                    texts
+                        .iter()
+                        .map(|text| toml_text(text))
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                )
             }
         })
     }
@@ -70,7 +77,11 @@ impl SettingValue {
             Self::Float(number) => number.to_string(),
             Self::List(texts) => {
                 let first: Vec<String> = texts.iter().take(3).map(|text| quote(text)).collect();
-                format!("[{}{}]", first.join(", "), if texts.len() > 3 { ", …" } else { "" })
+                format!(
+                    "[{}{}]",
+                    first.join(", "),
+                    if texts.len() > 3 { ", …" } else { "" }
+                )
             }
             Self::Other(what) => (*what).to_owned(),
         }
@@ -92,7 +103,9 @@ impl SettingKind {
             Self::Duration => format!("a {DURATION_SYNTAX}, in quotes"),
             Self::TimeLimit(_) => format!("a {DURATION_SYNTAX}, or none, in quotes"),
             Self::List => "a list of texts".to_owned(),
-            Self::EnvVarNames => "a list of names or prefixes (`AWS_*`) of environment variables".to_owned(),
+            Self::EnvVarNames => {
+                "a list of names or prefixes (`AWS_*`) of environment variables".to_owned()
+            }
             Self::Paths => "a list of absolute paths, or of paths that begin with ~/".to_owned(),
         }
     }
@@ -105,30 +118,39 @@ impl SettingKind {
             (Self::Text, SettingValue::Text(text)) => {
                 Some(SettingValue::Text(text)).filter(|_| !found.starts_with("an empty"))
             }
-            (Self::OneOf(words), SettingValue::Text(text)) => {
-                words.contains(&text.as_str()).then_some(SettingValue::Text(text))
-            }
-            (Self::Integer(min, max), SettingValue::Integer(number)) => {
-                (min..=max).contains(&number).then_some(SettingValue::Integer(number))
-            }
-            (Self::Float(min, max), SettingValue::Float(number)) => {
-                (min..=max).contains(&number).then_some(SettingValue::Float(number))
-            }
-            #[expect(clippy::cast_precision_loss, reason = "ranges of numbers end far below 2^53")]
+            (Self::OneOf(words), SettingValue::Text(text)) => words
+                .contains(&text.as_str())
+                .then_some(SettingValue::Text(text)),
+            (Self::Integer(min, max), SettingValue::Integer(number)) => (min..=max)
+                .contains(&number)
+                .then_some(SettingValue::Integer(number)),
+            (Self::Float(min, max), SettingValue::Float(number)) => (min..=max)
+                .contains(&number)
+                .then_some(SettingValue::Float(number)),
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "ranges of numbers end far below 2^53"
+            )]
             (Self::Float(min, max), SettingValue::Integer(number)) => {
                 let number = number as f64;
-                (min..=max).contains(&number).then_some(SettingValue::Float(number))
+                (min..=max)
+                    .contains(&number)
+                    .then_some(SettingValue::Float(number))
             }
-            (Self::Duration, SettingValue::Text(text)) => {
-                parse_duration(&text).is_some().then_some(SettingValue::Text(text))
-            }
-            (Self::TimeLimit(_), SettingValue::Text(text)) => {
-                parse_time_limit(&text).is_some().then_some(SettingValue::Text(text))
-            }
-            (Self::List | Self::EnvVarNames | Self::Paths, SettingValue::Text(text)) if !text.is_empty() => {
+            (Self::Duration, SettingValue::Text(text)) => parse_duration(&text)
+                .is_some()
+                .then_some(SettingValue::Text(text)),
+            (Self::TimeLimit(_), SettingValue::Text(text)) => parse_time_limit(&text)
+                .is_some()
+                .then_some(SettingValue::Text(text)),
+            (Self::List | Self::EnvVarNames | Self::Paths, SettingValue::Text(text))
+                if !text.is_empty() =>
+            {
                 self.validate_list(vec![text])
             }
-            (Self::List | Self::EnvVarNames | Self::Paths, SettingValue::List(texts)) => self.validate_list(texts),
+            (Self::List | Self::EnvVarNames | Self::Paths, SettingValue::List(texts)) => {
+                self.validate_list(texts)
+            }
             _ => None,
         };
         admitted.ok_or(found)
@@ -145,7 +167,10 @@ impl SettingKind {
             Self::Integer(..) => text.parse().ok().map(SettingValue::Integer),
             Self::Float(..) => text.parse().ok().map(SettingValue::Float),
             Self::List | Self::EnvVarNames | Self::Paths => {
-                let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+                let parts = text
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|part| !part.is_empty());
                 Some(SettingValue::List(parts.map(str::to_owned).collect()))
             }
         }
@@ -154,8 +179,12 @@ impl SettingKind {
     /// A valid value of this type as JSON, for deserialization.
     pub(super) fn to_json(self, value: &SettingValue) -> Value {
         match value {
-            SettingValue::Unset if matches!(self, Self::TimeLimit(_)) => json!(TimeLimitSetting::Unset),
-            SettingValue::Text(text) if matches!(self, Self::TimeLimit(_)) => json!(parse_time_limit(text)),
+            SettingValue::Unset if matches!(self, Self::TimeLimit(_)) => {
+                json!(TimeLimitSetting::Unset)
+            }
+            SettingValue::Text(text) if matches!(self, Self::TimeLimit(_)) => {
+                json!(parse_time_limit(text))
+            }
             SettingValue::Text(text) if self == Self::Duration => json!(parse_duration(text)),
             SettingValue::Unset | SettingValue::Other(_) => Value::Null,
             SettingValue::Bool(value) => json!(value),
@@ -182,13 +211,16 @@ fn is_variable_name(text: &str) -> bool {
 }
 
 /// The description of valid durations.
-pub(crate) const DURATION_SYNTAX: &str = "time of at least one second, as in 90s, 10m or \"1h 30m\"";
+pub(crate) const DURATION_SYNTAX: &str =
+    "time of at least one second, as in 90s, 10m or \"1h 30m\"";
 
 /// Parses a duration between one second and one year.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
     let time = Duration::try_from(text.parse::<jiff::SignedDuration>().ok()?).ok()?;
-    (Duration::from_secs(1)..=LONGEST).contains(&time).then_some(time)
+    (Duration::from_secs(1)..=LONGEST)
+        .contains(&time)
+        .then_some(time)
 }
 
 /// Parses a duration, or `none` for no limit.
@@ -202,7 +234,11 @@ pub(crate) fn parse_time_limit(text: &str) -> Option<TimeLimitSetting> {
 /// Untrusted text for a message: shortened and escaped.
 pub(crate) fn escape_excerpt(text: &str) -> String {
     const CAP: usize = 60;
-    let mut shown: String = text.chars().take(CAP).flat_map(char::escape_debug).collect();
+    let mut shown: String = text
+        .chars()
+        .take(CAP)
+        .flat_map(char::escape_debug)
+        .collect();
     if text.chars().nth(CAP).is_some() {
         shown.push('…');
     }
@@ -216,11 +252,16 @@ pub(crate) fn quote(text: &str) -> String {
 
 /// Text in TOML's basic quotes; the `toml` crate might use several lines. JSON escapes differ in one character.
 fn toml_text(text: &str) -> String {
-    Value::String(text.to_owned()).to_string().replace('\u{7f}', "\\u007f")
+    Value::String(text.to_owned())
+        .to_string()
+        .replace('\u{7f}', "\\u007f")
 }
 
 /// A key in TOML: without quotes if possible.
 pub(crate) fn toml_key(key: &str) -> String {
-    let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    let bare = !key.is_empty()
+        && key
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     if bare { key.to_owned() } else { toml_text(key) }
 }

@@ -42,7 +42,9 @@ impl fmt::Display for BreakCondition {
 fn positive_cost<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     let cost = f64::deserialize(from)?;
     let is_valid = cost.is_finite() && cost > 0.0;
-    is_valid.then_some(cost).ok_or_else(|| serde::de::Error::custom("the cost must be above 0"))
+    is_valid
+        .then_some(cost)
+        .ok_or_else(|| serde::de::Error::custom("the cost must be above 0"))
 }
 
 /// A shell pattern for names: `*`, `?`, `[a-z]`, `{a,b}`.
@@ -67,7 +69,10 @@ impl NamePattern {
     /// If the pattern is invalid.
     pub(crate) fn new(text: &str) -> Result<Self, InvalidPattern> {
         let glob = Glob::new(text).map_err(|error| InvalidPattern(error.kind().to_string()))?;
-        Ok(Self { text: text.to_owned(), matcher: glob.compile_matcher() })
+        Ok(Self {
+            text: text.to_owned(),
+            matcher: glob.compile_matcher(),
+        })
     }
 
     pub(crate) fn matches(&self, name: &str) -> bool {
@@ -77,7 +82,9 @@ impl NamePattern {
     /// True if the path, or its part after any of its directories, matches.
     pub(crate) fn matches_end(&self, path: &str) -> bool {
         let ends = path.match_indices('/').map(|(at, _)| &path[at + 1..]);
-        std::iter::once(path).chain(ends).any(|end| self.matches(end))
+        std::iter::once(path)
+            .chain(ends)
+            .any(|end| self.matches(end))
     }
 }
 

@@ -45,7 +45,12 @@ pub(crate) enum ReviewVerdict {
 impl ReviewOrder {
     /// The order as it is recorded.
     pub(crate) fn into_decision(self) -> ReviewDecided {
-        let Self { path, hunk, verdict, reason } = self;
+        let Self {
+            path,
+            hunk,
+            verdict,
+            reason,
+        } = self;
         let (decision, text, feedback) = match verdict {
             ReviewVerdict::Accept => (ReviewDecision::Accepted, None, None),
             ReviewVerdict::Reject => (ReviewDecision::Rejected, None, None),
@@ -53,7 +58,14 @@ impl ReviewOrder {
             ReviewVerdict::Edit(text) => (ReviewDecision::Edited, Some(text), None),
             ReviewVerdict::Reopen => (ReviewDecision::Open, None, None),
         };
-        ReviewDecided { path, hunk, decision, text, feedback, reason }
+        ReviewDecided {
+            path,
+            hunk,
+            decision,
+            text,
+            feedback,
+            reason,
+        }
     }
 
     /// The decisions as commands, as few as the length of a request allows.
@@ -61,7 +73,8 @@ impl ReviewOrder {
         let mut commands: Vec<Vec<Self>> = Vec::new();
         let mut bytes = usize::MAX;
         for order in orders {
-            let length = serde_json::to_vec(&order).map_or(MAX_REQUEST_BYTES, |json| json.len() + 1);
+            let length =
+                serde_json::to_vec(&order).map_or(MAX_REQUEST_BYTES, |json| json.len() + 1);
             bytes = bytes.saturating_add(length);
             match commands.last_mut().filter(|_| bytes <= MAX_ORDERS_BYTES) {
                 Some(decisions) => decisions.push(order),
@@ -71,12 +84,18 @@ impl ReviewOrder {
                 }
             }
         }
-        commands.into_iter().map(|decisions| RunCommand::Review { decisions }).collect()
+        commands
+            .into_iter()
+            .map(|decisions| RunCommand::Review { decisions })
+            .collect()
     }
 
     /// What is wrong with the values of the order, whatever the run has changed.
     pub(super) fn problem(&self) -> Option<String> {
-        let is_long = self.reason.as_ref().is_some_and(|reason| reason.chars().count() > MAX_FEEDBACK_CHARS);
+        let is_long = self
+            .reason
+            .as_ref()
+            .is_some_and(|reason| reason.chars().count() > MAX_FEEDBACK_CHARS);
         let problem = match &self.verdict {
             ReviewVerdict::Reject if is_long => {
                 format!("reason too long; the limit is {MAX_FEEDBACK_CHARS} characters")
@@ -89,11 +108,18 @@ impl ReviewOrder {
             ReviewVerdict::SendBack(feedback) if feedback.chars().count() > MAX_FEEDBACK_CHARS => {
                 format!("feedback too long; the limit is {MAX_FEEDBACK_CHARS} characters")
             }
-            ReviewVerdict::Edit(_) if self.hunk.is_some() => "only a whole file can be edited".to_owned(),
-            ReviewVerdict::Edit(text) if text.len() > MAX_EDITED_BYTES => {
-                format!("the edited text is longer than {} KiB; shorten it", MAX_EDITED_BYTES / 1024)
+            ReviewVerdict::Edit(_) if self.hunk.is_some() => {
+                "only a whole file can be edited".to_owned()
             }
-            ReviewVerdict::Edit(text) if text.contains('\0') => "the edited text contains a NUL character".to_owned(),
+            ReviewVerdict::Edit(text) if text.len() > MAX_EDITED_BYTES => {
+                format!(
+                    "the edited text is longer than {} KiB; shorten it",
+                    MAX_EDITED_BYTES / 1024
+                )
+            }
+            ReviewVerdict::Edit(text) if text.contains('\0') => {
+                "the edited text contains a NUL character".to_owned()
+            }
             _ => return None,
         };
         Some(problem)

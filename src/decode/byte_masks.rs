@@ -4,7 +4,8 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
-    __m256i, _mm256_cmpeq_epi8, _mm256_min_epu8, _mm256_movemask_epi8, _mm256_set_epi64x, _mm256_set1_epi8,
+    __m256i, _mm256_cmpeq_epi8, _mm256_min_epu8, _mm256_movemask_epi8, _mm256_set_epi64x,
+    _mm256_set1_epi8,
 };
 
 use wide::u8x16;
@@ -53,17 +54,27 @@ impl ByteMasks {
         let (words, _) = block.as_chunks();
         let word = |index: usize| words.get(index).map_or(0, |word| i64::from_le_bytes(*word));
         // The compiler makes one load of the four words.
-        let half = |first: usize| _mm256_set_epi64x(word(first + 3), word(first + 2), word(first + 1), word(first));
+        let half = |first: usize| {
+            _mm256_set_epi64x(
+                word(first + 3),
+                word(first + 2),
+                word(first + 1),
+                word(first),
+            )
+        };
         let (low, high) = (half(0), half(4));
         let mask = |is_found: &dyn Fn(__m256i) -> __m256i| {
             let bits = |half| u64::from(_mm256_movemask_epi8(is_found(half)).cast_unsigned());
             bits(low) | bits(high) << 32
         };
-        let equal = |byte: u8| mask(&|half| _mm256_cmpeq_epi8(half, _mm256_set1_epi8(byte.cast_signed())));
+        let equal =
+            |byte: u8| mask(&|half| _mm256_cmpeq_epi8(half, _mm256_set1_epi8(byte.cast_signed())));
         Self {
             quotes: equal(b'"'),
             backslashes: equal(b'\\'),
-            controls: mask(&|half| _mm256_cmpeq_epi8(_mm256_min_epu8(half, _mm256_set1_epi8(0x1F)), half)),
+            controls: mask(&|half| {
+                _mm256_cmpeq_epi8(_mm256_min_epu8(half, _mm256_set1_epi8(0x1F)), half)
+            }),
             newlines: equal(b'n'),
         }
     }
@@ -97,7 +108,11 @@ impl ByteMasks {
         Self {
             quotes: lane.simd_eq(u8x16::splat(b'"')).to_bitmask().into(),
             backslashes: lane.simd_eq(u8x16::splat(b'\\')).to_bitmask().into(),
-            controls: lane.min(u8x16::splat(0x1F)).simd_eq(lane).to_bitmask().into(),
+            controls: lane
+                .min(u8x16::splat(0x1F))
+                .simd_eq(lane)
+                .to_bitmask()
+                .into(),
             newlines: lane.simd_eq(u8x16::splat(b'n')).to_bitmask().into(),
         }
     }

@@ -66,10 +66,13 @@ pub(super) fn read<'a>(
         chat.blocks.push(block);
     }
     if all_refused {
-        chat.refused.extend(chat.blocks.iter().filter_map(|block| match block {
-            MessageBlock::ToolResult(result) if !result.tool_use_id.is_empty() => Some(result.tool_use_id.clone()),
-            _ => None,
-        }));
+        chat.refused
+            .extend(chat.blocks.iter().filter_map(|block| match block {
+                MessageBlock::ToolResult(result) if !result.tool_use_id.is_empty() => {
+                    Some(result.tool_use_id.clone())
+                }
+                _ => None,
+            }));
     }
     Ok(chat)
 }
@@ -96,7 +99,10 @@ fn message<'a>(scan: &mut JsonScanner<'a>, chat: &mut ChatLine<'a>) -> ScanResul
 impl Usage {
     /// Parses the counts of a raw `usage`.
     pub(crate) fn from_raw(usage: RawJson<'_>) -> Self {
-        counts(&mut JsonScanner::from_text(usage.0)).ok().flatten().unwrap_or_default()
+        counts(&mut JsonScanner::from_text(usage.0))
+            .ok()
+            .flatten()
+            .unwrap_or_default()
     }
 }
 
@@ -137,7 +143,13 @@ fn block<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<MessageBlock<'a>>>
         return Ok(scan.read_lazy_text()?.map(MessageBlock::Text));
     }
     let mut fields = BlockFields::default();
-    let found = scan.object(|scan, key| if fields.read_field(scan, key)? { Ok(()) } else { scan.skip() })?;
+    let found = scan.object(|scan, key| {
+        if fields.read_field(scan, key)? {
+            Ok(())
+        } else {
+            scan.skip()
+        }
+    })?;
     Ok(if found { fields.into_block() } else { None })
 }
 

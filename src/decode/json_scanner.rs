@@ -33,19 +33,31 @@ pub(super) struct JsonScanner<'a> {
 impl<'a> JsonScanner<'a> {
     /// For bytes that are mostly skipped: strings are checked one by one.
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes: bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes), text: None, at: 0 }
+        Self {
+            bytes: bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes),
+            text: None,
+            at: 0,
+        }
     }
 
     /// For a line that is read completely. Checking a short line as a whole is faster than checking each string; most
     /// of a long line is a copy that needs no check.
     pub(super) fn with_text_check(bytes: &'a [u8]) -> Self {
         let scan = Self::new(bytes);
-        let text = if bytes.len() <= MAX_EAGER_UTF8_CHECK { simdutf8::basic::from_utf8(scan.bytes).ok() } else { None };
+        let text = if bytes.len() <= MAX_EAGER_UTF8_CHECK {
+            simdutf8::basic::from_utf8(scan.bytes).ok()
+        } else {
+            None
+        };
         Self { text, ..scan }
     }
 
     pub(super) fn from_text(text: &'a str) -> Self {
-        Self { bytes: text.as_bytes(), text: Some(text), at: 0 }
+        Self {
+            bytes: text.as_bytes(),
+            text: Some(text),
+            at: 0,
+        }
     }
 
     /// Returns the next byte that is not white space, without consuming it.
@@ -78,7 +90,10 @@ impl<'a> JsonScanner<'a> {
 
     /// Passes every field of the next value to `field`, which must consume the field's value. A value that is not an
     /// object is skipped, and the result is false.
-    pub(super) fn object(&mut self, mut field: impl FnMut(&mut Self, &[u8]) -> ScanResult<()>) -> ScanResult<bool> {
+    pub(super) fn object(
+        &mut self,
+        mut field: impl FnMut(&mut Self, &[u8]) -> ScanResult<()>,
+    ) -> ScanResult<bool> {
         if self.peek()? != b'{' {
             self.skip()?;
             return Ok(false);
@@ -104,7 +119,10 @@ impl<'a> JsonScanner<'a> {
 
     /// Calls `item` at every element of the next value; `item` must consume the element. A value that is not an array
     /// is skipped.
-    pub(super) fn array(&mut self, mut item: impl FnMut(&mut Self) -> ScanResult<()>) -> ScanResult<()> {
+    pub(super) fn array(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> ScanResult<()>,
+    ) -> ScanResult<()> {
         if self.peek()? != b'[' {
             return self.skip();
         }
@@ -165,7 +183,10 @@ impl<'a> JsonScanner<'a> {
             return Ok(None);
         }
         let inside = self.string::<false>()?;
-        Ok(Some(LazyText::new(self.escaped_text(inside), inside.is_escaped)))
+        Ok(Some(LazyText::new(
+            self.escaped_text(inside),
+            inside.is_escaped,
+        )))
     }
 
     /// Reads the next value as text; `None` for an empty text and for any other type.
@@ -191,7 +212,10 @@ impl<'a> JsonScanner<'a> {
             return Ok(None);
         }
         let digits = std::str::from_utf8(self.number()?).unwrap_or_default();
-        Ok(digits.parse().ok().filter(|number: &f64| number.is_finite()))
+        Ok(digits
+            .parse()
+            .ok()
+            .filter(|number: &f64| number.is_finite()))
     }
 
     /// Reads the next value as a count. Fractions are cut; negative numbers and other types yield `None`.
@@ -202,11 +226,21 @@ impl<'a> JsonScanner<'a> {
         }
         let number = self.number()?;
         if number.len() < 19 && number.iter().all(u8::is_ascii_digit) {
-            return Ok(Some(number.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'))));
+            return Ok(Some(
+                number
+                    .iter()
+                    .fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')),
+            ));
         }
         let digits = std::str::from_utf8(number).unwrap_or_default();
         let whole = digits.parse::<u64>().ok();
-        Ok(whole.or_else(|| digits.parse::<f64>().ok().filter(|number| (0.0..1e18).contains(number)).map(|n| n as u64)))
+        Ok(whole.or_else(|| {
+            digits
+                .parse::<f64>()
+                .ok()
+                .filter(|number| (0.0..1e18).contains(number))
+                .map(|n| n as u64)
+        }))
     }
 
     /// Reads the next value as raw JSON, completely checked; `None` for null. A value with valid structure but invalid
@@ -223,7 +257,9 @@ impl<'a> JsonScanner<'a> {
             Some(text) => text.get(start..self.at),
             None => simdutf8::basic::from_utf8(span).ok(),
         };
-        Ok(Some(text.filter(|_| clean).map_or(RawJson::UNREADABLE, RawJson)))
+        Ok(Some(
+            text.filter(|_| clean).map_or(RawJson::UNREADABLE, RawJson),
+        ))
     }
 
     pub(super) fn skip(&mut self) -> ScanResult<()> {
@@ -263,7 +299,9 @@ impl<'a> JsonScanner<'a> {
                 _ => return Err(InvalidJson),
             }
             loop {
-                let Some(in_object) = nest.top() else { return Ok(clean) };
+                let Some(in_object) = nest.top() else {
+                    return Ok(clean);
+                };
                 match (self.peek()?, in_object) {
                     (b',', true) => {
                         self.at += 1;
@@ -321,13 +359,20 @@ impl<'a> JsonScanner<'a> {
     #[inline]
     fn unescape(&self, inside: StringContent<'a>) -> Cow<'a, str> {
         let plain = self.escaped_text(inside);
-        if inside.is_escaped { text::unescape(plain) } else { plain }
+        if inside.is_escaped {
+            text::unescape(plain)
+        } else {
+            plain
+        }
     }
 
     /// Returns the text between the quotes, still escaped.
     #[inline]
     fn escaped_text(&self, inside: StringContent<'a>) -> Cow<'a, str> {
-        match self.text.and_then(|text| text.get(inside.start..inside.start + inside.bytes.len())) {
+        match self
+            .text
+            .and_then(|text| text.get(inside.start..inside.start + inside.bytes.len()))
+        {
             Some(text) => Cow::Borrowed(text),
             None => text::decode_utf8_lossy(inside.bytes),
         }
@@ -344,7 +389,12 @@ impl<'a> JsonScanner<'a> {
                 let clean = !CHECK || bits.controls & ((1 << length) - 1) == 0;
                 let end = start + length as usize;
                 self.at = end + 1;
-                return Ok(StringContent { bytes: &self.bytes[start..end], start, is_escaped: false, is_valid: clean });
+                return Ok(StringContent {
+                    bytes: &self.bytes[start..end],
+                    start,
+                    is_escaped: false,
+                    is_valid: clean,
+                });
             }
         }
         self.long_string::<CHECK>(start)
@@ -354,7 +404,10 @@ impl<'a> JsonScanner<'a> {
     fn long_string<const CHECK: bool>(&mut self, start: usize) -> ScanResult<StringContent<'a>> {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
-            #[expect(unsafe_code, reason = "a call of a function with a target feature; AVX2 was detected")]
+            #[expect(
+                unsafe_code,
+                reason = "a call of a function with a target feature; AVX2 was detected"
+            )]
             // SAFETY: the processor has AVX2.
             return unsafe { self.long_string_avx2::<CHECK>(start) };
         }
@@ -363,7 +416,10 @@ impl<'a> JsonScanner<'a> {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn long_string_avx2<const CHECK: bool>(&mut self, start: usize) -> ScanResult<StringContent<'a>> {
+    fn long_string_avx2<const CHECK: bool>(
+        &mut self,
+        start: usize,
+    ) -> ScanResult<StringContent<'a>> {
         self.scan_string::<CHECK>(start, |bytes, at| ByteMasks::from_bytes_at_avx2(bytes, at))
     }
 
@@ -390,7 +446,12 @@ impl<'a> JsonScanner<'a> {
             if quotes != 0 {
                 let end = at + quotes.trailing_zeros() as usize;
                 self.at = end + 1;
-                return Ok(StringContent { bytes: &self.bytes[start..end], start, is_escaped, is_valid: clean });
+                return Ok(StringContent {
+                    bytes: &self.bytes[start..end],
+                    start,
+                    is_escaped,
+                    is_valid: clean,
+                });
             }
             at += BLOCK;
         }
@@ -411,7 +472,10 @@ impl<'a> JsonScanner<'a> {
     }
 
     fn is_unicode_escape(&self, at: usize) -> bool {
-        let digits = self.bytes.get(at..at + 5).and_then(|escape| escape.strip_prefix(b"u"));
+        let digits = self
+            .bytes
+            .get(at..at + 5)
+            .and_then(|escape| escape.strip_prefix(b"u"));
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     }
 
@@ -421,7 +485,8 @@ impl<'a> JsonScanner<'a> {
         match twin {
             // A number could continue after the copy; values with closing delimiters cannot.
             Some(RawJson(twin))
-                if twin.starts_with(['"', '[', '{']) && self.bytes[self.at..].starts_with(twin.as_bytes()) =>
+                if twin.starts_with(['"', '[', '{'])
+                    && self.bytes[self.at..].starts_with(twin.as_bytes()) =>
             {
                 self.at += twin.len();
                 Ok(())
@@ -458,13 +523,19 @@ impl<'a> JsonScanner<'a> {
     }
 
     fn consume_any(&mut self, any: &[u8]) -> bool {
-        let found = self.bytes.get(self.at).is_some_and(|byte| any.contains(byte));
+        let found = self
+            .bytes
+            .get(self.at)
+            .is_some_and(|byte| any.contains(byte));
         self.at += usize::from(found);
         found
     }
 
     fn digits(&mut self) -> usize {
-        let count = self.bytes[self.at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let count = self.bytes[self.at..]
+            .iter()
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
         self.at += count;
         count
     }

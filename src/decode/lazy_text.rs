@@ -18,13 +18,20 @@ pub(crate) struct LazyText<'a> {
 
 impl<'a> LazyText<'a> {
     pub(super) fn new(inside: Cow<'a, str>, is_escaped: bool) -> Self {
-        Self { escaped: inside, is_escaped }
+        Self {
+            escaped: inside,
+            is_escaped,
+        }
     }
 
     /// Returns the unescaped text.
     pub(crate) fn text(&self) -> Cow<'_, str> {
         let inside = Cow::Borrowed(&*self.escaped);
-        if self.is_escaped { text::unescape(inside) } else { inside }
+        if self.is_escaped {
+            text::unescape(inside)
+        } else {
+            inside
+        }
     }
 
     /// Returns the beginning of the text, from its first `most` escaped bytes, and whether this is the whole text.
@@ -33,7 +40,14 @@ impl<'a> LazyText<'a> {
             return (self.text(), true);
         }
         let start = &self.escaped[..text::escape_boundary(&self.escaped, most)];
-        (if self.is_escaped { text::unescape(Cow::Borrowed(start)) } else { Cow::Borrowed(start) }, false)
+        (
+            if self.is_escaped {
+                text::unescape(Cow::Borrowed(start))
+            } else {
+                Cow::Borrowed(start)
+            },
+            false,
+        )
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -43,7 +57,8 @@ impl<'a> LazyText<'a> {
     /// True if the text is empty or only white space.
     pub(crate) fn is_blank(&self) -> bool {
         let rest = self.escaped.trim_start();
-        rest.is_empty() || self.is_escaped && rest.starts_with('\\') && self.text().trim_start().is_empty()
+        rest.is_empty()
+            || self.is_escaped && rest.starts_with('\\') && self.text().trim_start().is_empty()
     }
 
     /// Returns the escaped text, if a JSON writer would produce exactly this form.
@@ -68,7 +83,10 @@ impl<'a> LazyText<'a> {
 
     /// Returns a copy that borrows from this text.
     pub(crate) fn borrowed(&self) -> LazyText<'_> {
-        LazyText { escaped: Cow::Borrowed(&self.escaped), is_escaped: self.is_escaped }
+        LazyText {
+            escaped: Cow::Borrowed(&self.escaped),
+            is_escaped: self.is_escaped,
+        }
     }
 }
 
@@ -78,7 +96,10 @@ impl LazyText<'static> {
         let mut inside = std::mem::take(&mut self.escaped).into_owned();
         inside.clear();
         inside.push_str(&other.escaped);
-        *self = Self { escaped: Cow::Owned(inside), is_escaped: other.is_escaped };
+        *self = Self {
+            escaped: Cow::Owned(inside),
+            is_escaped: other.is_escaped,
+        };
     }
 }
 
@@ -116,10 +137,16 @@ mod tests {
 
     /// Calls `look` with the text of a message whose escaped form is `inside`.
     fn prose<T>(inside: &str, look: impl FnOnce(&LazyText<'_>) -> T) -> T {
-        let json = format!(r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{inside}"}}]}}}}"#);
+        let json = format!(
+            r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"{inside}"}}]}}}}"#
+        );
         let line = decode_line(json.as_bytes());
-        let LineBody::Assistant(chat) = &line.body else { panic!("{json}") };
-        let [MessageBlock::Text(prose)] = &*chat.blocks else { panic!("{json}") };
+        let LineBody::Assistant(chat) = &line.body else {
+            panic!("{json}")
+        };
+        let [MessageBlock::Text(prose)] = &*chat.blocks else {
+            panic!("{json}")
+        };
         look(prose)
     }
 
@@ -135,7 +162,9 @@ mod tests {
             ("tab\tand\\n", false),
             ("plain", false),
         ] {
-            prose(inside, |prose| assert_eq!(prose.canonical_escaped().is_some(), usual, "{inside}"));
+            prose(inside, |prose| {
+                assert_eq!(prose.canonical_escaped().is_some(), usual, "{inside}")
+            });
         }
     }
 
@@ -150,7 +179,9 @@ mod tests {
             (r" \\n", false),
             ("x", false),
         ] {
-            prose(inside, |prose| assert_eq!(prose.is_blank(), blank, "{inside:?}"));
+            prose(inside, |prose| {
+                assert_eq!(prose.is_blank(), blank, "{inside:?}")
+            });
         }
     }
 

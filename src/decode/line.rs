@@ -389,7 +389,11 @@ pub(crate) struct ResultLine<'a> {
 impl ResultLine<'_> {
     /// Takopi's rule: `is_error` decides; without it, a subtype that starts with `error` is an error.
     pub(crate) fn failed(&self) -> bool {
-        self.is_error.unwrap_or_else(|| self.subtype.as_deref().is_some_and(|subtype| subtype.starts_with("error")))
+        self.is_error.unwrap_or_else(|| {
+            self.subtype
+                .as_deref()
+                .is_some_and(|subtype| subtype.starts_with("error"))
+        })
     }
 }
 

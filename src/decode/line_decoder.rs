@@ -9,7 +9,10 @@ use super::{
     AgentLine, LineBody, LineKind, RawJson,
     chat_line::{self, BlockPlacement},
     json_scanner::{JsonScanner, ScanResult},
-    line::{InvalidConfigFile, PermissionDenial, RateLimitEvent, ReportedWindow, ResultLine, StreamDelta},
+    line::{
+        InvalidConfigFile, PermissionDenial, RateLimitEvent, ReportedWindow, ResultLine,
+        StreamDelta,
+    },
     line_head::{LineHead, error_text},
     session_file_line, system_line,
 };
@@ -19,7 +22,10 @@ pub(crate) type LineDecoder = for<'a> fn(&'a [u8]) -> AgentLine<'a>;
 
 /// A line of an agent without a decoder: nothing is known about it.
 pub(crate) fn opaque_line(_bytes: &[u8]) -> AgentLine<'_> {
-    AgentLine { body: LineBody::Other("opaque".into()), ..MALFORMED_LINE }
+    AgentLine {
+        body: LineBody::Other("opaque".into()),
+        ..MALFORMED_LINE
+    }
 }
 
 const MALFORMED_LINE: AgentLine<'static> = AgentLine {
@@ -58,11 +64,23 @@ pub(crate) fn guess_kind(prefix: &[u8]) -> Option<LineKind> {
         return Some(LineKind::Assistant);
     }
     let mut scan = JsonScanner::new(prefix);
-    let kind = match &*scan.seek(b"type").ok()?.then(|| scan.text().ok().flatten())?? {
+    let kind = match &*scan
+        .seek(b"type")
+        .ok()?
+        .then(|| scan.text().ok().flatten())??
+    {
         "system" => {
             let mut scan = JsonScanner::new(prefix);
-            let subtype = if scan.seek(b"subtype").ok()? { scan.text().ok()? } else { None };
-            if subtype.as_deref() == Some("init") { LineKind::Init } else { LineKind::System }
+            let subtype = if scan.seek(b"subtype").ok()? {
+                scan.text().ok()?
+            } else {
+                None
+            };
+            if subtype.as_deref() == Some("init") {
+                LineKind::Init
+            } else {
+                LineKind::System
+            }
         }
         "auth_status" | "conversation_reset" => LineKind::System,
         "assistant" | "assistant_message" | "tool_use" => LineKind::Assistant,
@@ -70,9 +88,11 @@ pub(crate) fn guess_kind(prefix: &[u8]) -> Option<LineKind> {
         "stream_event" => LineKind::StreamEvent,
         "tool_progress" => LineKind::ToolProgress,
         "rate_limit_event" => LineKind::RateLimit,
-        "control_request" | "control_response" | "control_cancel_request" | "command_lifecycle" | "keep_alive" => {
-            LineKind::Control
-        }
+        "control_request"
+        | "control_response"
+        | "control_cancel_request"
+        | "command_lifecycle"
+        | "keep_alive" => LineKind::Control,
         "result" => LineKind::Result,
         _ => LineKind::Other,
     };
@@ -83,12 +103,21 @@ fn read(bytes: &[u8]) -> Option<AgentLine<'_>> {
     let whole = JsonScanner::with_text_check(bytes);
     let name = {
         let mut scan = whole.clone();
-        scan.seek(b"type").ok()?.then(|| scan.text().ok().flatten())??
+        scan.seek(b"type")
+            .ok()?
+            .then(|| scan.text().ok().flatten())??
     };
     let (mut scan, mut head) = (whole, LineHead::default());
     let body = body(&mut scan, &mut head, name).ok()?;
     scan.end().ok()?;
-    let LineHead { session_id, parent_tool_use_id, timestamp, on_disk, is_sidechain, agent_id } = head;
+    let LineHead {
+        session_id,
+        parent_tool_use_id,
+        timestamp,
+        on_disk,
+        is_sidechain,
+        agent_id,
+    } = head;
     Some(AgentLine {
         session_id,
         parent_tool_use_id,
@@ -100,7 +129,11 @@ fn read(bytes: &[u8]) -> Option<AgentLine<'_>> {
     })
 }
 
-fn body<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>, name: Cow<'a, str>) -> ScanResult<LineBody<'a>> {
+fn body<'a>(
+    scan: &mut JsonScanner<'a>,
+    head: &mut LineHead<'a>,
+    name: Cow<'a, str>,
+) -> ScanResult<LineBody<'a>> {
     Ok(match &*name {
         "assistant" | "assistant_message" => {
             LineBody::Assistant(chat_line::read(scan, head, BlockPlacement::InMessage)?)
@@ -115,15 +148,21 @@ fn body<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>, name: Cow<'a, s
         "tool_progress" => tool_progress(scan, head)?,
         "rate_limit_event" => LineBody::RateLimit(rate_limit(scan, head)?),
         "result" => LineBody::Result(Box::new(result(scan, head)?)),
-        "control_request" | "control_response" | "control_cancel_request" | "command_lifecycle" | "keep_alive" => {
-            control(scan, head, name)?
-        }
+        "control_request"
+        | "control_response"
+        | "control_cancel_request"
+        | "command_lifecycle"
+        | "keep_alive" => control(scan, head, name)?,
         _ => session_file_line::read(scan, head, name)?,
     })
 }
 
-fn stream_event<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<StreamDelta<'a>> {
-    let (mut event, mut text, mut thinking, mut usage, mut message_id) = (None, None, None, None, None);
+fn stream_event<'a>(
+    scan: &mut JsonScanner<'a>,
+    head: &mut LineHead<'a>,
+) -> ScanResult<StreamDelta<'a>> {
+    let (mut event, mut text, mut thinking, mut usage, mut message_id) =
+        (None, None, None, None, None);
     scan.object(|scan, key| match key {
         b"event" => scan
             .object(|scan, key| {
@@ -157,7 +196,10 @@ fn stream_event<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> Scan
     })
 }
 
-fn tool_progress<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<LineBody<'a>> {
+fn tool_progress<'a>(
+    scan: &mut JsonScanner<'a>,
+    head: &mut LineHead<'a>,
+) -> ScanResult<LineBody<'a>> {
     let (mut id, mut elapsed_seconds) = (Cow::default(), 0.0);
     scan.object(|scan, key| {
         match key {
@@ -169,13 +211,21 @@ fn tool_progress<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> Sca
     })?;
     let tool_use_id = without_heartbeat(id);
     // A heartbeat names its own call as its parent; only a different parent is kept.
-    head.parent_tool_use_id = head.parent_tool_use_id.take().filter(|parent| *parent != tool_use_id);
-    Ok(LineBody::ToolProgress { tool_use_id, elapsed_seconds })
+    head.parent_tool_use_id = head
+        .parent_tool_use_id
+        .take()
+        .filter(|parent| *parent != tool_use_id);
+    Ok(LineBody::ToolProgress {
+        tool_use_id,
+        elapsed_seconds,
+    })
 }
 
 /// Removes the suffix of `"<id>-heartbeat-<n>"`.
 fn without_heartbeat(id: Cow<'_, str>) -> Cow<'_, str> {
-    let Some((plain, number)) = id.rsplit_once("-heartbeat-") else { return id };
+    let Some((plain, number)) = id.rsplit_once("-heartbeat-") else {
+        return id;
+    };
     if plain.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         return id;
     }
@@ -189,7 +239,10 @@ fn without_heartbeat(id: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-fn rate_limit<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<RateLimitEvent<'a>> {
+fn rate_limit<'a>(
+    scan: &mut JsonScanner<'a>,
+    head: &mut LineHead<'a>,
+) -> ScanResult<RateLimitEvent<'a>> {
     let mut limit = RateLimitEvent::default();
     scan.object(|scan, key| match key {
         b"rate_limit_info" => scan
@@ -215,7 +268,9 @@ const MAX_USAGE_WINDOWS: usize = 32;
 
 fn usage_windows<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Vec<ReportedWindow<'a>>> {
     let mut windows = Vec::new();
-    let Some(raw) = scan.raw()? else { return Ok(windows) };
+    let Some(raw) = scan.raw()? else {
+        return Ok(windows);
+    };
     let mut scan = JsonScanner::from_text(raw.0);
     scan.object(|scan, name| {
         let mut window = ReportedWindow {
@@ -255,11 +310,19 @@ fn invalid_config<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<InvalidCo
 
 /// Converts seconds or milliseconds to seconds. Values beyond the year 5138 are milliseconds.
 fn unix_seconds(time: u64) -> Option<i64> {
-    let seconds = if time >= 100_000_000_000 { time / 1000 } else { time };
+    let seconds = if time >= 100_000_000_000 {
+        time / 1000
+    } else {
+        time
+    };
     i64::try_from(seconds).ok()
 }
 
-fn control<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>, kind: Cow<'a, str>) -> ScanResult<LineBody<'a>> {
+fn control<'a>(
+    scan: &mut JsonScanner<'a>,
+    head: &mut LineHead<'a>,
+    kind: Cow<'a, str>,
+) -> ScanResult<LineBody<'a>> {
     let (mut request_id, mut subtype, mut payload) = (None, None, None::<RawJson<'a>>);
     scan.object(|scan, key| {
         match key {
@@ -280,7 +343,12 @@ fn control<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>, kind: Cow<'a
         Ok(())
     })?;
     let (subtype, request_id) = (subtype.unwrap_or_default(), request_id.unwrap_or_default());
-    Ok(LineBody::Control { kind, subtype, request_id, payload })
+    Ok(LineBody::Control {
+        kind,
+        subtype,
+        request_id,
+        payload,
+    })
 }
 
 fn result<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<ResultLine<'a>> {
@@ -351,9 +419,17 @@ fn sum_costs(usage: RawJson<'_>) -> ScanResult<Option<f64>> {
 fn denial<'a>(scan: &mut JsonScanner<'a>) -> ScanResult<Option<PermissionDenial<'a>>> {
     if scan.peek()? != b'{' {
         let name = scan.non_empty_text()?;
-        return Ok(name.map(|name| PermissionDenial { tool_name: Some(name), tool_use_id: None, tool_input: None }));
+        return Ok(name.map(|name| PermissionDenial {
+            tool_name: Some(name),
+            tool_use_id: None,
+            tool_input: None,
+        }));
     }
-    let mut denial = PermissionDenial { tool_name: None, tool_use_id: None, tool_input: None };
+    let mut denial = PermissionDenial {
+        tool_name: None,
+        tool_use_id: None,
+        tool_input: None,
+    };
     scan.object(|scan, key| {
         match key {
             b"tool_name" => denial.tool_name = scan.non_empty_text()?,

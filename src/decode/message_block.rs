@@ -111,7 +111,10 @@ fn item_text(part: RawJson<'_>) -> Cow<'_, str> {
         return text;
     }
     let [kind, text] = part.pick(["type", "text"]);
-    match (text.and_then(RawJson::as_str), kind.and_then(RawJson::as_str)) {
+    match (
+        text.and_then(RawJson::as_str),
+        kind.and_then(RawJson::as_str),
+    ) {
         (Some(text), _) => text,
         (None, Some(kind)) => Cow::Owned(format!("[{kind}]")),
         (None, None) => Cow::Borrowed(part.0),

@@ -96,7 +96,10 @@ pub(super) fn read_origin(scan: &mut JsonScanner<'_>, author: &mut TextAuthor) -
     .map(drop)
 }
 
-fn cost<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<SessionFileLine<'a>> {
+fn cost<'a>(
+    scan: &mut JsonScanner<'a>,
+    head: &mut LineHead<'a>,
+) -> ScanResult<SessionFileLine<'a>> {
     let (mut total_usd, mut is_incomplete) = (None, false);
     scan.object(|scan, key| {
         match key {
@@ -106,7 +109,10 @@ fn cost<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<S
         }
         Ok(())
     })?;
-    Ok(SessionFileLine::Cost { total_usd, is_incomplete })
+    Ok(SessionFileLine::Cost {
+        total_usd,
+        is_incomplete,
+    })
 }
 
 fn title<'a>(
@@ -124,7 +130,9 @@ fn title<'a>(
         }
         head.read_field(scan, key)
     })?;
-    Ok(title.map_or(SessionFileLine::Bookkeeping(name), |title| SessionFileLine::Title(source, title)))
+    Ok(title.map_or(SessionFileLine::Bookkeeping(name), |title| {
+        SessionFileLine::Title(source, title)
+    }))
 }
 
 /// Reads `attachment`. Only a message that arrived during a turn is more than bookkeeping.
@@ -196,14 +204,38 @@ mod tests {
                 r#"{"type":"cost-state","totalCostUSD":0.5,"hasUnknownModelCost":true}"#,
                 "Cost { total_usd: Some(0.5), is_incomplete: true }",
             ),
-            (r#"{"type":"cost-state","totalCostUSD":"x"}"#, "Cost { total_usd: None, is_incomplete: false }"),
-            (r#"{"type":"summary","summary":"a","leafUuid":"u"}"#, r#"Title(Summary, "a")"#),
-            (r#"{"aiTitle":"b","type":"ai-title","sessionId":"s"}"#, r#"Title(Model, "b")"#),
-            (r#"{"type":"custom-title","customTitle":"c"}"#, r#"Title(Person, "c")"#),
-            (r#"{"type":"custom-title","customTitle":7}"#, r#"Bookkeeping("custom-title")"#),
-            (r#"{"type":"mode","mode":"normal"}"#, r#"Bookkeeping("mode")"#),
-            (r#"{"type":"attachment","attachment":{"type":"date"}}"#, r#"Bookkeeping("attachment")"#),
-            (r#"{"type":"attachment","attachment":[1]}"#, r#"Bookkeeping("attachment")"#),
+            (
+                r#"{"type":"cost-state","totalCostUSD":"x"}"#,
+                "Cost { total_usd: None, is_incomplete: false }",
+            ),
+            (
+                r#"{"type":"summary","summary":"a","leafUuid":"u"}"#,
+                r#"Title(Summary, "a")"#,
+            ),
+            (
+                r#"{"aiTitle":"b","type":"ai-title","sessionId":"s"}"#,
+                r#"Title(Model, "b")"#,
+            ),
+            (
+                r#"{"type":"custom-title","customTitle":"c"}"#,
+                r#"Title(Person, "c")"#,
+            ),
+            (
+                r#"{"type":"custom-title","customTitle":7}"#,
+                r#"Bookkeeping("custom-title")"#,
+            ),
+            (
+                r#"{"type":"mode","mode":"normal"}"#,
+                r#"Bookkeeping("mode")"#,
+            ),
+            (
+                r#"{"type":"attachment","attachment":{"type":"date"}}"#,
+                r#"Bookkeeping("attachment")"#,
+            ),
+            (
+                r#"{"type":"attachment","attachment":[1]}"#,
+                r#"Bookkeeping("attachment")"#,
+            ),
         ];
         for (line, expected) in cases {
             assert_eq!(body(line), format!("SessionFile({expected})"), "{line}");
@@ -223,26 +255,46 @@ mod tests {
             }
         };
         let typed = r#"{"prompt":"also\nthis","commandMode":"prompt","type":"queued_command"}"#;
-        assert_eq!(read(typed), Some((TextAuthor::Sender, "also\nthis".to_owned())));
-        let blocks = r#"{"type":"queued_command","prompt":[{"type":"image"},{"type":"text","text":"see"}]}"#;
+        assert_eq!(
+            read(typed),
+            Some((TextAuthor::Sender, "also\nthis".to_owned()))
+        );
+        let blocks =
+            r#"{"type":"queued_command","prompt":[{"type":"image"},{"type":"text","text":"see"}]}"#;
         assert_eq!(read(blocks), Some((TextAuthor::Sender, "see".to_owned())));
-        let task = r#"{"type":"queued_command","prompt":"done","origin":{"kind":"task-notification"}}"#;
-        assert_eq!(read(task), Some((TextAuthor::BackgroundTask, "done".to_owned())));
-        assert_eq!(read(r#"{"type":"queued_command","prompt":{"text":"x"}}"#), None);
+        let task =
+            r#"{"type":"queued_command","prompt":"done","origin":{"kind":"task-notification"}}"#;
+        assert_eq!(
+            read(task),
+            Some((TextAuthor::BackgroundTask, "done".to_owned()))
+        );
+        assert_eq!(
+            read(r#"{"type":"queued_command","prompt":{"text":"x"}}"#),
+            None
+        );
     }
 
     #[test]
     fn author_of_a_user_line_is_read() {
         let author = |fields: &str| {
-            let line = format!(r#"{{"type":"user","sessionId":"s",{fields},"message":{{"content":"x"}}}}"#);
+            let line = format!(
+                r#"{{"type":"user","sessionId":"s",{fields},"message":{{"content":"x"}}}}"#
+            );
             match decode_line(line.as_bytes()).body {
                 LineBody::User(chat) => chat.author,
                 body => panic!("{body:?}"),
             }
         };
         assert_eq!(author(r#""isCompactSummary":true"#), TextAuthor::Compaction);
-        assert_eq!(author(r#""origin":{"kind":"task-notification"}"#), TextAuthor::BackgroundTask);
-        for fields in [r#""isCompactSummary":false"#, r#""origin":"task-notification""#, r#""origin":{"kind":7}"#] {
+        assert_eq!(
+            author(r#""origin":{"kind":"task-notification"}"#),
+            TextAuthor::BackgroundTask
+        );
+        for fields in [
+            r#""isCompactSummary":false"#,
+            r#""origin":"task-notification""#,
+            r#""origin":{"kind":7}"#,
+        ] {
             assert_eq!(author(fields), TextAuthor::Sender, "{fields}");
         }
     }

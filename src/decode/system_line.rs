@@ -95,10 +95,17 @@ const IGNORED_SUBTYPES: &[&str] = &[
 ];
 
 /// Reads `auth_status`, which has its own line type.
-pub(super) fn auth_status<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<SystemLine<'a>> {
+pub(super) fn auth_status<'a>(
+    scan: &mut JsonScanner<'a>,
+    head: &mut LineHead<'a>,
+) -> ScanResult<SystemLine<'a>> {
     let mut error = None;
     scan.object(|scan, key| {
-        if key == b"error" { scan.non_empty_text().map(|word| error = word) } else { head.read_field(scan, key) }
+        if key == b"error" {
+            scan.non_empty_text().map(|word| error = word)
+        } else {
+            head.read_field(scan, key)
+        }
     })?;
     Ok(SystemLine::AuthStatus { error })
 }
@@ -119,9 +126,18 @@ pub(super) fn conversation_reset<'a>(
     Ok(SystemLine::ConversationReset { session })
 }
 
-pub(super) fn read<'a>(scan: &mut JsonScanner<'a>, head: &mut LineHead<'a>) -> ScanResult<LineBody<'a>> {
+pub(super) fn read<'a>(
+    scan: &mut JsonScanner<'a>,
+    head: &mut LineHead<'a>,
+) -> ScanResult<LineBody<'a>> {
     let mut fields = SystemFields::default();
-    scan.object(|scan, key| if fields.read_field(scan, key)? { Ok(()) } else { head.read_field(scan, key) })?;
+    scan.object(|scan, key| {
+        if fields.read_field(scan, key)? {
+            Ok(())
+        } else {
+            head.read_field(scan, key)
+        }
+    })?;
     Ok(fields.into_body())
 }
 
@@ -238,26 +254,44 @@ impl<'a> SystemFields<'a> {
                 status: self.error_status,
                 error: self.error,
             },
-            "status" => SystemLine::Status { permission_mode: self.init.permission_mode },
-            "compact_boundary" => SystemLine::Compacted { trigger: self.trigger, pre_tokens: self.pre_tokens },
-            "model_fallback" | "model_refusal_fallback" => {
-                SystemLine::ModelFallback { from: self.from, to: self.to, refused: subtype != "model_fallback" }
-            }
-            "session_writes_lost" => SystemLine::WritesLost { code: self.error_code, lost: self.lost },
-            "task_started" | "task_progress" | "task_updated" | "task_notification" => SystemLine::Task {
-                subtype,
-                task_id: self.task_id,
-                tool_use_id: self.tool_use_id,
-                backgrounded: self.backgrounded,
-                status: self.status.or(self.summary),
+            "status" => SystemLine::Status {
+                permission_mode: self.init.permission_mode,
             },
+            "compact_boundary" => SystemLine::Compacted {
+                trigger: self.trigger,
+                pre_tokens: self.pre_tokens,
+            },
+            "model_fallback" | "model_refusal_fallback" => SystemLine::ModelFallback {
+                from: self.from,
+                to: self.to,
+                refused: subtype != "model_fallback",
+            },
+            "session_writes_lost" => SystemLine::WritesLost {
+                code: self.error_code,
+                lost: self.lost,
+            },
+            "task_started" | "task_progress" | "task_updated" | "task_notification" => {
+                SystemLine::Task {
+                    subtype,
+                    task_id: self.task_id,
+                    tool_use_id: self.tool_use_id,
+                    backgrounded: self.backgrounded,
+                    status: self.status.or(self.summary),
+                }
+            }
             // A notice about a key of the agent's own screen, such as the one about a hook that asks to continue.
-            "notification" if self.content.as_ref().is_some_and(|text| text.ends_with("ctrl+o to see")) => {
+            "notification"
+                if self
+                    .content
+                    .as_ref()
+                    .is_some_and(|text| text.ends_with("ctrl+o to see")) =>
+            {
                 SystemLine::Other(subtype)
             }
-            "informational" | "notification" => {
-                SystemLine::Notice { text: self.content.unwrap_or_default(), level: self.level }
-            }
+            "informational" | "notification" => SystemLine::Notice {
+                text: self.content.unwrap_or_default(),
+                level: self.level,
+            },
             // Panes and notices of the agent's own screen.
             known if known.starts_with("ui_") || IGNORED_SUBTYPES.binary_search(&known).is_ok() => {
                 SystemLine::Other(subtype)

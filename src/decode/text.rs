@@ -42,9 +42,16 @@ pub(super) fn unescape(plain: Cow<'_, str>) -> Cow<'_, str> {
 
 /// Returns a position near `most` bytes at which `inside` can be cut without splitting an escape.
 pub(super) fn escape_boundary(inside: &str, most: usize) -> usize {
-    let end = (0..=most.min(inside.len())).rev().find(|end| inside.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=most.min(inside.len()))
+        .rev()
+        .find(|end| inside.is_char_boundary(*end))
+        .unwrap_or(0);
     let mut at = 0;
-    while let Some(offset) = inside.as_bytes().get(at..end).and_then(|rest| memchr(b'\\', rest)) {
+    while let Some(offset) = inside
+        .as_bytes()
+        .get(at..end)
+        .and_then(|rest| memchr(b'\\', rest))
+    {
         let (_, used) = escape(&inside[at + offset + 1..]);
         at += offset + 1 + used;
     }
@@ -61,7 +68,8 @@ pub(super) fn decode_utf8_lossy(inside: &[u8]) -> Cow<'_, str> {
 
 /// The byte for each letter after a backslash; zero for letters that need further parsing.
 const SIMPLE_ESCAPE_BYTES: [u8; 256] = {
-    let (letters, meant, mut table, mut index) = (b"\"\\/bfnrt", b"\"\\/\x08\x0C\n\r\t", [0; 256], 0);
+    let (letters, meant, mut table, mut index) =
+        (b"\"\\/bfnrt", b"\"\\/\x08\x0C\n\r\t", [0; 256], 0);
     while index < letters.len() {
         table[letters[index] as usize] = meant[index];
         index += 1;
@@ -76,28 +84,41 @@ fn escape(rest: &str) -> (char, usize) {
         Some(letter) if SIMPLE_ESCAPE_BYTES[usize::from(*letter)] != 0 => {
             (char::from(SIMPLE_ESCAPE_BYTES[usize::from(*letter)]), 1)
         }
-        _ => (char::REPLACEMENT_CHARACTER, rest.chars().next().map_or(0, char::len_utf8)),
+        _ => (
+            char::REPLACEMENT_CHARACTER,
+            rest.chars().next().map_or(0, char::len_utf8),
+        ),
     }
 }
 
 /// Returns the character of `\u`, which may use the next escape as its second half.
 fn unicode(rest: &str) -> (char, usize) {
-    let Some(first) = hex(rest) else { return (char::REPLACEMENT_CHARACTER, 1) };
+    let Some(first) = hex(rest) else {
+        return (char::REPLACEMENT_CHARACTER, 1);
+    };
     if let Some(character) = char::from_u32(first) {
         return (character, 5);
     }
-    let second = rest.get(4..6).filter(|mark| *mark == "\\u").and_then(|_| hex(&rest[6..]));
+    let second = rest
+        .get(4..6)
+        .filter(|mark| *mark == "\\u")
+        .and_then(|_| hex(&rest[6..]));
     match second {
         Some(low @ 0xDC00..=0xDFFF) if first < 0xDC00 => {
             let pair = 0x1_0000 + ((first - 0xD800) << 10) + (low - 0xDC00);
-            (char::from_u32(pair).unwrap_or(char::REPLACEMENT_CHARACTER), 11)
+            (
+                char::from_u32(pair).unwrap_or(char::REPLACEMENT_CHARACTER),
+                11,
+            )
         }
         _ => (char::REPLACEMENT_CHARACTER, 5),
     }
 }
 
 fn hex(rest: &str) -> Option<u32> {
-    let digits = rest.get(..4).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    let digits = rest
+        .get(..4)
+        .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     u32::from_str_radix(digits, 16).ok()
 }
 

@@ -68,14 +68,29 @@ impl UnitApprovals {
         let (reply, outcome) = oneshot::channel();
         let number = self.next_number;
         self.next_number += 1;
-        self.queued.push(QueuedCall { number, is_paused_only, needs_decision, call: call.clone(), reply });
-        ApprovalTicket { number, met_condition, outcome }
+        self.queued.push(QueuedCall {
+            number,
+            is_paused_only,
+            needs_decision,
+            call: call.clone(),
+            reply,
+        });
+        ApprovalTicket {
+            number,
+            met_condition,
+            outcome,
+        }
     }
 }
 
 impl fmt::Debug for UnitApprovals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { is_held: held, until, queued: waiting, .. } = self;
+        let Self {
+            is_held: held,
+            until,
+            queued: waiting,
+            ..
+        } = self;
         let waiting = waiting.len();
         f.debug_struct("UnitApprovals")
             .field("is_held", held)
@@ -129,13 +144,24 @@ impl ApprovalQueue {
     /// Starts without held units. Notes are written to `recorder`; `meter` provides the cost of the run.
     pub(crate) fn new(recorder: Arc<dyn Recorder>, meter: Arc<RunMeter>) -> Self {
         let policy = CallPolicy::default();
-        Self { recorder, meter, policy, can_ask: true, units: Mutex::default(), is_paused: AtomicBool::new(false) }
+        Self {
+            recorder,
+            meter,
+            policy,
+            can_ask: true,
+            units: Mutex::default(),
+            is_paused: AtomicBool::new(false),
+        }
     }
 
     /// Applies `policy` to every call. `can_ask` is false if no person watches the run: a rule that
     /// holds a call then denies it.
     pub(crate) fn with_policy(self, policy: CallPolicy, can_ask: bool) -> Self {
-        Self { policy, can_ask, ..self }
+        Self {
+            policy,
+            can_ask,
+            ..self
+        }
     }
 
     /// The costs of the run.
@@ -152,7 +178,11 @@ impl ApprovalQueue {
             until.reset_failures();
         }
         drop(units);
-        Arc::new(AttemptApprovalGate { approvals: Arc::clone(self), unit: unit.clone(), attempt })
+        Arc::new(AttemptApprovalGate {
+            approvals: Arc::clone(self),
+            unit: unit.clone(),
+            attempt,
+        })
     }
 
     /// Holds `unit` at its next tool call.
@@ -161,7 +191,9 @@ impl ApprovalQueue {
         let hold = units.entry(unit.clone()).or_default();
         if hold.until.take().is_some() || hold.leash.take().is_some() || !hold.is_held {
             hold.is_held = true;
-            hold.queued.iter_mut().for_each(|waiting| waiting.is_paused_only = false);
+            hold.queued
+                .iter_mut()
+                .for_each(|waiting| waiting.is_paused_only = false);
             self.note_or_log(unit, hold.attempt, &Note::HoldRequested);
         }
     }
@@ -169,21 +201,35 @@ impl ApprovalQueue {
     /// Lets `unit` run until a call meets one of `conditions` and waits. The current call `from` passes even if it
     /// meets one. Other waiting calls pass too, unless one of them meets a condition; then the unit stops there
     /// immediately.
-    pub(crate) fn run_until(&self, unit: &UnitKey, from: Option<&str>, conditions: Vec<BreakCondition>) {
+    pub(crate) fn run_until(
+        &self,
+        unit: &UnitKey,
+        from: Option<&str>,
+        conditions: Vec<BreakCondition>,
+    ) {
         let mut units = self.units();
         let hold = units.entry(unit.clone()).or_default();
         let until = RunUntil::new(conditions, hold.failed_calls);
         let spent = self.meter.total_usd();
         let stays = |waiting: &QueuedCall| {
             waiting.needs_decision
-                || waiting.call.tool_use_id.as_deref() != from && until.met_condition(&waiting.call, spent).is_some()
+                || waiting.call.tool_use_id.as_deref() != from
+                    && until.met_condition(&waiting.call, spent).is_some()
         };
         let (there, gone): (Vec<_>, Vec<_>) = hold.queued.drain(..).partition(stays);
         hold.queued = there;
         (hold.is_held, hold.leash) = (true, None);
-        hold.queued.iter_mut().for_each(|waiting| waiting.is_paused_only = false);
+        hold.queued
+            .iter_mut()
+            .for_each(|waiting| waiting.is_paused_only = false);
         if hold.queued.iter().all(|waiting| waiting.needs_decision) {
-            self.note_or_log(unit, hold.attempt, &Note::RunUntil { condition: until.to_text() });
+            self.note_or_log(
+                unit,
+                hold.attempt,
+                &Note::RunUntil {
+                    condition: until.to_text(),
+                },
+            );
             hold.until = Some(until);
         }
         for waiting in gone {
@@ -191,7 +237,11 @@ impl ApprovalQueue {
             let is_current = waiting.call.tool_use_id.as_deref() == from;
             let decided = ApprovalWaitOutcome::Decided(UserDecision::Allow);
             // A closed channel means that the attempt no longer waits.
-            let _ = waiting.reply.send(if is_current { decided } else { ApprovalWaitOutcome::Released });
+            let _ = waiting.reply.send(if is_current {
+                decided
+            } else {
+                ApprovalWaitOutcome::Released
+            });
         }
     }
 
@@ -200,9 +250,17 @@ impl ApprovalQueue {
         let mut units = self.units();
         let hold = units.entry(unit.clone()).or_default();
         let leash = Leash { every, left: every };
-        hold.queued.iter_mut().for_each(|waiting| waiting.is_paused_only = false);
+        hold.queued
+            .iter_mut()
+            .for_each(|waiting| waiting.is_paused_only = false);
         (hold.is_held, hold.until, hold.leash) = (true, None, Some(leash));
-        self.note_or_log(unit, hold.attempt, &Note::RunUntil { condition: leash.to_text() });
+        self.note_or_log(
+            unit,
+            hold.attempt,
+            &Note::RunUntil {
+                condition: leash.to_text(),
+            },
+        );
     }
 
     /// Shows that a unit on a leash continues after a decision.
@@ -211,17 +269,28 @@ impl ApprovalQueue {
         if let Some(hold) = units.get(unit)
             && let Some(leash) = hold.leash.filter(|_| hold.queued.is_empty())
         {
-            self.note_or_log(unit, hold.attempt, &Note::RunUntil { condition: leash.to_text() });
+            self.note_or_log(
+                unit,
+                hold.attempt,
+                &Note::RunUntil {
+                    condition: leash.to_text(),
+                },
+            );
         }
     }
 
     /// Stops holding `unit`; its waiting calls are made unchanged.
     pub(crate) fn release(&self, unit: &UnitKey) {
         let mut units = self.units();
-        let Some(hold) = units.get_mut(unit).filter(|hold| hold.is_held) else { return };
+        let Some(hold) = units.get_mut(unit).filter(|hold| hold.is_held) else {
+            return;
+        };
         (hold.is_held, hold.until, hold.leash) = (false, None, None);
         self.note_or_log(unit, hold.attempt, &Note::HoldReleased);
-        for waiting in hold.queued.extract_if(.., |waiting| !waiting.needs_decision) {
+        for waiting in hold
+            .queued
+            .extract_if(.., |waiting| !waiting.needs_decision)
+        {
             // A closed channel means that the attempt no longer waits.
             let _ = waiting.reply.send(ApprovalWaitOutcome::Released);
         }
@@ -231,20 +300,36 @@ impl ApprovalQueue {
     pub(crate) fn waiting_tool(&self, unit: &UnitKey, tool_use_id: Option<&str>) -> Option<String> {
         let units = self.units();
         let mut queued = units.get(unit)?.queued.iter();
-        let is_meant = |call: &ApprovalRequest| tool_use_id.is_none() || call.tool_use_id.as_deref() == tool_use_id;
-        queued.find(|waiting| is_meant(&waiting.call)).map(|waiting| waiting.call.tool.clone())
+        let is_meant = |call: &ApprovalRequest| {
+            tool_use_id.is_none() || call.tool_use_id.as_deref() == tool_use_id
+        };
+        queued
+            .find(|waiting| is_meant(&waiting.call))
+            .map(|waiting| waiting.call.tool.clone())
     }
 
     /// Decides the call with this id, or the call that has waited longest. Returns false if no such call waits; the
     /// decision then has no effect.
-    pub(crate) fn decide_call(&self, unit: &UnitKey, tool_use_id: Option<&str>, ruling: UserDecision) -> bool {
+    pub(crate) fn decide_call(
+        &self,
+        unit: &UnitKey,
+        tool_use_id: Option<&str>,
+        ruling: UserDecision,
+    ) -> bool {
         let mut units = self.units();
-        let Some(hold) = units.get_mut(unit) else { return false };
-        let place = hold
-            .queued
-            .iter()
-            .position(|waiting| tool_use_id.is_none() || waiting.call.tool_use_id.as_deref() == tool_use_id);
-        place.is_some_and(|place| hold.queued.remove(place).reply.send(ApprovalWaitOutcome::Decided(ruling)).is_ok())
+        let Some(hold) = units.get_mut(unit) else {
+            return false;
+        };
+        let place = hold.queued.iter().position(|waiting| {
+            tool_use_id.is_none() || waiting.call.tool_use_id.as_deref() == tool_use_id
+        });
+        place.is_some_and(|place| {
+            hold.queued
+                .remove(place)
+                .reply
+                .send(ApprovalWaitOutcome::Decided(ruling))
+                .is_ok()
+        })
     }
 
     /// Makes all further calls wait.
@@ -267,7 +352,12 @@ impl ApprovalQueue {
 
     /// Queues a call of a held unit or of a paused run, or one that needs a decision for the reason `must_wait`. Returns
     /// `None` if the call may pass.
-    fn enqueue(&self, unit: &UnitKey, call: &ApprovalRequest, must_wait: Option<String>) -> Option<ApprovalTicket> {
+    fn enqueue(
+        &self,
+        unit: &UnitKey,
+        call: &ApprovalRequest,
+        must_wait: Option<String>,
+    ) -> Option<ApprovalTicket> {
         let mut units = self.units();
         let hold = units.get_mut(unit)?;
         hold.failed_calls = call.earlier_failures;
@@ -290,7 +380,10 @@ impl ApprovalQueue {
         if is_between && !is_paused {
             return None;
         }
-        let met = hold.until.as_ref().map(|until| until.met_condition(call, self.meter.total_usd()));
+        let met = hold
+            .until
+            .as_ref()
+            .map(|until| until.met_condition(call, self.meter.total_usd()));
         let reached = match met {
             Some(None) if !is_paused => return None,
             Some(met) => met.map(|condition| condition.to_string()),
@@ -316,7 +409,10 @@ impl ApprovalQueue {
 
     fn record_note(&self, unit: &UnitKey, attempt: u32, note: &Note) -> Result<(), RecordError> {
         let json = note.to_json();
-        self.recorder.record(&[NewEntry { attempt: Some((unit, attempt)), body: EntryBody::Note(&json) }])
+        self.recorder.record(&[NewEntry {
+            attempt: Some((unit, attempt)),
+            body: EntryBody::Note(&json),
+        }])
     }
 
     /// A failed write only needs a log entry: the next record of the attempt fails in the same way and ends it.
@@ -351,12 +447,22 @@ impl AttemptApprovalGate {
         reason: Option<String>,
     ) -> ApprovalDecision {
         let rule = Some(rule);
-        let note =
-            Note::CallDecided { tool_use_id: call.tool_use_id, decision, input: None, reason: reason.clone(), rule };
-        match (self.approvals.record_note(&self.unit, self.attempt, &note), reason) {
+        let note = Note::CallDecided {
+            tool_use_id: call.tool_use_id,
+            decision,
+            input: None,
+            reason: reason.clone(),
+            rule,
+        };
+        match (
+            self.approvals.record_note(&self.unit, self.attempt, &note),
+            reason,
+        ) {
             (Ok(()), Some(reason)) => ApprovalDecision::DenyByPolicy(reason),
             (Ok(()), None) => ApprovalDecision::Allow,
-            (Err(error), _) => ApprovalDecision::DenyByPolicy(format!("the decision cannot be recorded: {error}")),
+            (Err(error), _) => {
+                ApprovalDecision::DenyByPolicy(format!("the decision cannot be recorded: {error}"))
+            }
         }
     }
 
@@ -364,43 +470,82 @@ impl AttemptApprovalGate {
         let spent = self.approvals.meter.total_usd();
         let by_policy = self.approvals.policy.decide(&call.tool, &call.input, spent);
         let (must_wait, allowed_by) = match by_policy {
-            Some(PolicyDecision { action: PolicyAction::Allow, rule, .. }) => (None, Some(rule)),
-            Some(PolicyDecision { action: PolicyAction::Hold, rule, .. }) if self.approvals.can_ask => {
-                (Some(rule), None)
-            }
+            Some(PolicyDecision {
+                action: PolicyAction::Allow,
+                rule,
+                ..
+            }) => (None, Some(rule)),
+            Some(PolicyDecision {
+                action: PolicyAction::Hold,
+                rule,
+                ..
+            }) if self.approvals.can_ask => (Some(rule), None),
             Some(PolicyDecision { rule, refusal, .. }) => {
                 return self.record_rule(call, CallDecision::Denied, rule, Some(refusal));
             }
             None if call.asks_permission && !self.approvals.can_ask => {
                 let refusal = "No person answers requests for permission in this run.".to_owned();
-                return self.record_rule(call, CallDecision::Denied, "no person".to_owned(), Some(refusal));
+                return self.record_rule(
+                    call,
+                    CallDecision::Denied,
+                    "no person".to_owned(),
+                    Some(refusal),
+                );
             }
-            None => (call.asks_permission.then(|| "permission request".to_owned()), None),
+            None => (
+                call.asks_permission
+                    .then(|| "permission request".to_owned()),
+                None,
+            ),
         };
         let needs_decision = must_wait.is_some();
-        let Some(ApprovalTicket { number, met_condition: reached, outcome: said }) =
-            self.approvals.enqueue(&self.unit, &call, must_wait)
+        let Some(ApprovalTicket {
+            number,
+            met_condition: reached,
+            outcome: said,
+        }) = self.approvals.enqueue(&self.unit, &call, must_wait)
         else {
             return match allowed_by {
                 Some(rule) => self.record_rule(call, CallDecision::Allowed, rule, None),
                 None => ApprovalDecision::Pass,
             };
         };
-        let ApprovalRequest { tool, tool_use_id, input, .. } = call;
-        let mut wait = PendingApproval { gate: self, number, tool_use_id: tool_use_id.clone(), is_decided: false };
-        let held = Note::CallHeld { tool, tool_use_id, input, reached, needs_decision };
+        let ApprovalRequest {
+            tool,
+            tool_use_id,
+            input,
+            ..
+        } = call;
+        let mut wait = PendingApproval {
+            gate: self,
+            number,
+            tool_use_id: tool_use_id.clone(),
+            is_decided: false,
+        };
+        let held = Note::CallHeld {
+            tool,
+            tool_use_id,
+            input,
+            reached,
+            needs_decision,
+        };
         if let Err(error) = self.approvals.record_note(&self.unit, self.attempt, &held) {
             wait.is_decided = true;
             return ApprovalDecision::DenyByPolicy(format!("the call cannot be held: {error}"));
         }
         // The sender is dropped only after an answer, or with the whole run.
-        let Ok(said) = said.await else { return ApprovalDecision::DenyByPolicy("the run is over".into()) };
+        let Ok(said) = said.await else {
+            return ApprovalDecision::DenyByPolicy("the run is over".into());
+        };
         let (decision, outcome) = match said {
             ApprovalWaitOutcome::Released => (CallDecision::Released, ApprovalDecision::Pass),
-            ApprovalWaitOutcome::Decided(UserDecision::Allow) => (CallDecision::Allowed, ApprovalDecision::Allow),
-            ApprovalWaitOutcome::Decided(UserDecision::Edit(input)) => {
-                (CallDecision::Edited, ApprovalDecision::AllowEdited(Value::Object(input)))
+            ApprovalWaitOutcome::Decided(UserDecision::Allow) => {
+                (CallDecision::Allowed, ApprovalDecision::Allow)
             }
+            ApprovalWaitOutcome::Decided(UserDecision::Edit(input)) => (
+                CallDecision::Edited,
+                ApprovalDecision::AllowEdited(Value::Object(input)),
+            ),
             ApprovalWaitOutcome::Decided(UserDecision::Deny(reason)) => {
                 (CallDecision::Denied, ApprovalDecision::Deny(reason))
             }
@@ -410,7 +555,9 @@ impl AttemptApprovalGate {
                 self.approvals.note_leash(&self.unit);
                 outcome
             }
-            Err(error) => ApprovalDecision::DenyByPolicy(format!("the decision cannot be recorded: {error}")),
+            Err(error) => {
+                ApprovalDecision::DenyByPolicy(format!("the decision cannot be recorded: {error}"))
+            }
         }
     }
 }
@@ -424,21 +571,39 @@ struct PendingApproval<'a> {
 }
 
 impl PendingApproval<'_> {
-    fn resolve(mut self, decision: CallDecision, outcome: &ApprovalDecision) -> Result<(), RecordError> {
+    fn resolve(
+        mut self,
+        decision: CallDecision,
+        outcome: &ApprovalDecision,
+    ) -> Result<(), RecordError> {
         self.is_decided = true;
         let (input, reason) = match outcome {
             ApprovalDecision::Pass | ApprovalDecision::Allow => (None, None),
             ApprovalDecision::AllowEdited(input) => (Some(input.clone()), None),
-            ApprovalDecision::Deny(reason) | ApprovalDecision::DenyByPolicy(reason) => (None, Some(reason.clone())),
+            ApprovalDecision::Deny(reason) | ApprovalDecision::DenyByPolicy(reason) => {
+                (None, Some(reason.clone()))
+            }
         };
-        let note = Note::CallDecided { tool_use_id: self.tool_use_id.take(), decision, input, reason, rule: None };
-        self.gate.approvals.record_note(&self.gate.unit, self.gate.attempt, &note)
+        let note = Note::CallDecided {
+            tool_use_id: self.tool_use_id.take(),
+            decision,
+            input,
+            reason,
+            rule: None,
+        };
+        self.gate
+            .approvals
+            .record_note(&self.gate.unit, self.gate.attempt, &note)
     }
 }
 
 impl Drop for PendingApproval<'_> {
     fn drop(&mut self) {
-        let AttemptApprovalGate { approvals, unit, attempt } = self.gate;
+        let AttemptApprovalGate {
+            approvals,
+            unit,
+            attempt,
+        } = self.gate;
         approvals.dequeue(unit, self.number);
         if !self.is_decided {
             let note = Note::CallDecided {

@@ -20,12 +20,17 @@ pub(crate) struct ClientGuard(AttachedClients);
 
 impl AttachedClients {
     pub(super) fn new() -> Self {
-        Self { count: watch::Sender::new(0), is_released: watch::Sender::new(false), failure: watch::Sender::new(None) }
+        Self {
+            count: watch::Sender::new(0),
+            is_released: watch::Sender::new(false),
+            failure: watch::Sender::new(None),
+        }
     }
 
     pub(crate) fn attach(&self) -> ClientGuard {
         let is_released = *self.is_released.borrow();
-        self.count.send_modify(|count| *count += usize::from(!is_released));
+        self.count
+            .send_modify(|count| *count += usize::from(!is_released));
         ClientGuard(self.clone())
     }
 
@@ -63,7 +68,9 @@ impl AttachedClients {
 
 impl Drop for ClientGuard {
     fn drop(&mut self) {
-        self.0.count.send_modify(|count| *count = count.saturating_sub(1));
+        self.0
+            .count
+            .send_modify(|count| *count = count.saturating_sub(1));
     }
 }
 

@@ -48,7 +48,11 @@ impl AttemptLimits {
     pub(super) fn new(step_budget: u32, rule: FailureRule, timeouts: TimeLimitSettings) -> Self {
         let values = LimitValues { step_budget, rule };
         Self {
-            state: Mutex::new(CurrentLimits { values, timeouts, has_screen: false }),
+            state: Mutex::new(CurrentLimits {
+                values,
+                timeouts,
+                has_screen: false,
+            }),
             local: watch::Sender::new(timeouts.effective(false, false)),
             remote: watch::Sender::new(timeouts.effective(true, false)),
         }
@@ -88,14 +92,17 @@ impl AttemptLimits {
         let before = *self.state();
         let (old, new) = match limit {
             RunLimit::Turns(turns) => (json!(before.values.step_budget), json!(turns)),
-            RunLimit::ToolFailures(failures) => {
-                (json!(before.values.rule.as_str()), json!(rule_of(*failures).as_str()))
-            }
+            RunLimit::ToolFailures(failures) => (
+                json!(before.values.rule.as_str()),
+                json!(rule_of(*failures).as_str()),
+            ),
             RunLimit::SilenceTimeout(silence) => {
                 let silence = silence.map(|limit| Duration::from_millis(limit.0));
                 (millis(self.local.borrow().silence), millis(silence))
             }
-            RunLimit::Concurrency(_) | RunLimit::RunBudget(_) | RunLimit::Retries(_) => return None,
+            RunLimit::Concurrency(_) | RunLimit::RunBudget(_) | RunLimit::Retries(_) => {
+                return None;
+            }
         };
         self.update(|state| match limit {
             RunLimit::Turns(turns) => state.values.step_budget = *turns,
@@ -107,7 +114,11 @@ impl AttemptLimits {
         });
         // A limit may become one that was set although its value is the same.
         let is_changed = old != new || before.timeouts != self.state().timeouts;
-        is_changed.then(|| LimitChanged { limit: limit.name().to_owned(), old, new })
+        is_changed.then(|| LimitChanged {
+            limit: limit.name().to_owned(),
+            old,
+            new,
+        })
     }
 
     fn update(&self, change: impl FnOnce(&mut CurrentLimits)) {
@@ -134,7 +145,9 @@ pub(crate) fn rule_of(failures: ToolFailures) -> FailureRule {
 }
 
 fn millis(time: Option<Duration>) -> Value {
-    time.map_or(Value::Null, |time| json!(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
+    time.map_or(Value::Null, |time| {
+        json!(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    })
 }
 
 #[cfg(test)]
@@ -146,16 +159,29 @@ mod tests {
     fn changes_report_the_old_and_the_new_value() {
         let limits = AttemptLimits::new(20, FailureRule::Strict, TimeLimitSettings::UNLIMITED);
         let timeouts = limits.timeouts();
-        let changed = |limit| limits.change(&limit).map(|changed| (changed.old, changed.new));
+        let changed = |limit| {
+            limits
+                .change(&limit)
+                .map(|changed| (changed.old, changed.new))
+        };
         assert_eq!(changed(RunLimit::Turns(40)), Some((json!(20), json!(40))));
         assert_eq!(changed(RunLimit::Turns(40)), None, "it is the same");
         assert_eq!(
             changed(RunLimit::ToolFailures(ToolFailures::Recoverable)),
             Some((json!("strict"), json!("recoverable")))
         );
-        assert_eq!(changed(RunLimit::SilenceTimeout(Some(Millis(5_000)))), Some((Value::Null, json!(5_000))));
+        assert_eq!(
+            changed(RunLimit::SilenceTimeout(Some(Millis(5_000)))),
+            Some((Value::Null, json!(5_000)))
+        );
         assert_eq!(changed(RunLimit::Retries(1)), None, "the schedule owns it");
-        assert_eq!(limits.current(), LimitValues { step_budget: 40, rule: FailureRule::Recoverable });
+        assert_eq!(
+            limits.current(),
+            LimitValues {
+                step_budget: 40,
+                rule: FailureRule::Recoverable
+            }
+        );
         assert!(timeouts.has_changed().unwrap());
         assert_eq!(timeouts.borrow().silence, Some(Duration::from_secs(5)));
     }
@@ -163,14 +189,21 @@ mod tests {
     #[test]
     fn defaults_end_when_a_screen_attaches_except_on_workers() {
         let limits = AttemptLimits::new(20, FailureRule::Strict, TimeLimitSettings::default());
-        let silence = || (limits.timeouts().borrow().silence, limits.remote_timeouts().borrow().silence);
+        let silence = || {
+            (
+                limits.timeouts().borrow().silence,
+                limits.remote_timeouts().borrow().silence,
+            )
+        };
         let default = Some(UNATTENDED_SILENCE);
         assert_eq!(silence(), (default, default));
         limits.set_has_screen(true);
         assert_eq!(silence(), (None, default));
         assert_eq!(limits.approval_timeout(true), None);
         // What a person sets applies from then on, also after the screen is gone.
-        let changed = limits.change(&RunLimit::SilenceTimeout(None)).expect("it was the default before");
+        let changed = limits
+            .change(&RunLimit::SilenceTimeout(None))
+            .expect("it was the default before");
         assert_eq!((changed.old, changed.new), (Value::Null, Value::Null));
         limits.set_has_screen(false);
         assert_eq!(silence(), (None, None));

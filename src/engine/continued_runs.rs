@@ -34,7 +34,8 @@ impl ContinuedRuns {
             return Ok(Self::default());
         }
         let indexed = recorded_tapes::open_updated_index(runs).ok();
-        if let Some(found) = indexed.and_then(|(db, _)| Self::from_index(&db, runs.project()).ok()) {
+        if let Some(found) = indexed.and_then(|(db, _)| Self::from_index(&db, runs.project()).ok())
+        {
             return Ok(found);
         }
         let folded = runs.list()?.into_iter().filter_map(|found| {
@@ -42,7 +43,11 @@ impl ContinuedRuns {
             let state = recorded_tapes::fold(runs, &found).ok()?;
             let continuation = RunContinuation::from_state(found.id, &state);
             let has_unsaved_review = state.publication.unsaved_review().is_some();
-            Some(IndexedContinuation { run: found.id, has_unsaved_review, continuation })
+            Some(IndexedContinuation {
+                run: found.id,
+                has_unsaved_review,
+                continuation,
+            })
         });
         Ok(Self::new(runs.project(), folded.collect()))
     }
@@ -57,8 +62,12 @@ impl ContinuedRuns {
         for SupersededResult { run, unit, by } in db.superseded_results()? {
             // A record from elsewhere settles nothing of this installation.
             if ingest::is_run_marked(root, by) || !ingest::is_run_marked(root, run) {
-                let producer = continued.get(run).and_then(|known| known.continuation.pending_producer(&unit));
-                producer.into_iter().for_each(|of| continued.settled.add_superseded(of, unit.clone(), by));
+                let producer = continued
+                    .get(run)
+                    .and_then(|known| known.continuation.pending_producer(&unit));
+                producer
+                    .into_iter()
+                    .for_each(|of| continued.settled.add_superseded(of, unit.clone(), by));
                 continued.settled.add_superseded(run, unit, by);
             }
         }
@@ -66,18 +75,33 @@ impl ContinuedRuns {
     }
 
     fn new(root: &Path, runs: Vec<IndexedContinuation>) -> Self {
-        let marked: HashSet<RunId> =
-            runs.iter().map(|known| known.run).filter(|run| ingest::is_run_marked(root, *run)).collect();
+        let marked: HashSet<RunId> = runs
+            .iter()
+            .map(|known| known.run)
+            .filter(|run| ingest::is_run_marked(root, *run))
+            .collect();
         let mut settled = SettledResults::default();
-        for IndexedContinuation { run, continuation, .. } in &runs {
+        for IndexedContinuation {
+            run, continuation, ..
+        } in &runs
+        {
             // A record from elsewhere settles nothing of this installation.
-            settled.add(*run, continuation, |prior| marked.contains(run) || !marked.contains(&prior));
+            settled.add(*run, continuation, |prior| {
+                marked.contains(run) || !marked.contains(&prior)
+            });
         }
-        Self { runs, settled, marked }
+        Self {
+            runs,
+            settled,
+            marked,
+        }
     }
 
     fn get(&self, run: RunId) -> Option<&IndexedContinuation> {
-        let at = self.runs.binary_search_by(|known| run.cmp(&known.run)).ok()?;
+        let at = self
+            .runs
+            .binary_search_by(|known| run.cmp(&known.run))
+            .ok()?;
         self.runs.get(at)
     }
 
@@ -94,7 +118,8 @@ impl ContinuedRuns {
 
     /// True if changes of `run` wait for a review, and no later run finished it.
     pub(crate) fn has_open_review(&self, run: RunId) -> bool {
-        self.get(run).is_some_and(|known| known.has_unsaved_review) && self.reviewed_by(run).is_none()
+        self.get(run).is_some_and(|known| known.has_unsaved_review)
+            && self.reviewed_by(run).is_none()
     }
 
     /// The newest later run with an open review in which changes of `run` wait, too.
@@ -128,20 +153,34 @@ impl ContinuedRuns {
     /// `run`, and the runs that it continues.
     fn chain(&self, run: RunId) -> impl Iterator<Item = RunId> {
         let mut seen = HashSet::new();
-        std::iter::successors(Some(run), |run| self.continued_run(*run)).take_while(move |run| seen.insert(*run))
+        std::iter::successors(Some(run), |run| self.continued_run(*run))
+            .take_while(move |run| seen.insert(*run))
     }
 
     /// The units of `run` whose changes wait no longer.
     pub(crate) fn settled_units(&self, run: RunId) -> HashSet<UnitKey> {
-        let Some(known) = self.get(run) else { return HashSet::new() };
-        let mut units: HashSet<UnitKey> = self.settled.settled(run, &known.continuation).into_keys().cloned().collect();
-        units.extend(self.has_finished_sources(run).then(|| UnitKey::from(PROJECTION_KEY)));
+        let Some(known) = self.get(run) else {
+            return HashSet::new();
+        };
+        let mut units: HashSet<UnitKey> = self
+            .settled
+            .settled(run, &known.continuation)
+            .into_keys()
+            .cloned()
+            .collect();
+        units.extend(
+            self.has_finished_sources(run)
+                .then(|| UnitKey::from(PROJECTION_KEY)),
+        );
         units
     }
 
     /// True if a later run left out a result of `run` for which another run may still ask.
     pub(crate) fn has_left_out(&self, run: RunId) -> bool {
-        let settled = self.get(run).map(|known| self.settled.settled(run, &known.continuation)).unwrap_or_default();
+        let settled = self
+            .get(run)
+            .map(|known| self.settled.settled(run, &known.continuation))
+            .unwrap_or_default();
         settled.into_values().any(|result| !result.is_saved)
     }
 
@@ -151,8 +190,18 @@ impl ContinuedRuns {
     }
 
     /// How a later run settled the result of `unit` that waits in `run`, and that `producer` made.
-    pub(crate) fn settled_result(&self, run: RunId, unit: &UnitKey, producer: RunId) -> Option<SettledResult> {
-        let step = || self.settled.settled(run, &self.get(run)?.continuation).get(unit).copied();
+    pub(crate) fn settled_result(
+        &self,
+        run: RunId,
+        unit: &UnitKey,
+        producer: RunId,
+    ) -> Option<SettledResult> {
+        let step = || {
+            self.settled
+                .settled(run, &self.get(run)?.continuation)
+                .get(unit)
+                .copied()
+        };
         match unit.as_str() {
             RECONCILE_KEY => self.settled.result(producer, unit).or_else(step),
             _ => self.settled.result(producer, unit),

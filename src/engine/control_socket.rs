@@ -10,6 +10,9 @@ mod server;
 
 pub(super) use self::server::ServedRun;
 pub(crate) use self::{
-    client::{AttachedClient, AttachmentEnd, ControlClient, ControlClientError, EngineReports, LeaveMode, LeaveSignal},
+    client::{
+        AttachedClient, AttachmentEnd, ControlClient, ControlClientError, EngineReports, LeaveMode,
+        LeaveSignal,
+    },
     server::ControlServer,
 };

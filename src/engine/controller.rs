@@ -13,7 +13,10 @@ use nix::unistd::{Uid, User};
 use serde_json::Value;
 use tokio::sync::{Mutex, mpsc};
 
-use super::{approval::ApprovalQueue, attempt_limits::AttemptLimits, review::RunReview, worker::pool::SlotPool};
+use super::{
+    approval::ApprovalQueue, attempt_limits::AttemptLimits, review::RunReview,
+    worker::pool::SlotPool,
+};
 use crate::{
     control::{CommandOrigin, CommandReply, RefusalReason, RunCommand, RunLimit, UserDecision},
     ingest::tool,
@@ -57,8 +60,14 @@ impl WeakRunController {
     /// Carries out `command` as [`RunController::execute`] does.
     pub(super) async fn execute(&self, command: RunCommand, origin: CommandOrigin) -> CommandReply {
         match (self.shared.upgrade(), self.schedule.upgrade()) {
-            (Some(shared), Some(schedule)) => RunController { shared, schedule }.execute(command, origin).await,
-            _ => CommandReply::Refused { reason: RefusalReason::RunEnded },
+            (Some(shared), Some(schedule)) => {
+                RunController { shared, schedule }
+                    .execute(command, origin)
+                    .await
+            }
+            _ => CommandReply::Refused {
+                reason: RefusalReason::RunEnded,
+            },
         }
     }
 }
@@ -72,15 +81,33 @@ impl RunController {
         recorder: Arc<dyn Recorder>,
         schedule: mpsc::Sender<ScheduleEvent>,
     ) -> Self {
-        let user = User::from_uid(Uid::current()).ok().flatten().map(|user| user.name);
+        let user = User::from_uid(Uid::current())
+            .ok()
+            .flatten()
+            .map(|user| user.name);
         let order = Mutex::default();
-        let shared = SharedAccess { units, limits, approvals, review, workers, recorder, user, order };
-        Self { shared: Arc::new(shared), schedule }
+        let shared = SharedAccess {
+            units,
+            limits,
+            approvals,
+            review,
+            workers,
+            recorder,
+            user,
+            order,
+        };
+        Self {
+            shared: Arc::new(shared),
+            schedule,
+        }
     }
 
     /// Access that does not keep the run open.
     pub(super) fn downgrade(&self) -> WeakRunController {
-        WeakRunController { shared: Arc::downgrade(&self.shared), schedule: self.schedule.downgrade() }
+        WeakRunController {
+            shared: Arc::downgrade(&self.shared),
+            schedule: self.schedule.downgrade(),
+        }
     }
 
     /// Carries out `command`, and waits while the schedule has no room for it.
@@ -91,11 +118,25 @@ impl RunController {
         }
     }
 
-    async fn try_execute(&self, command: RunCommand, origin: CommandOrigin) -> Result<(), RefusalReason> {
-        let SharedAccess { approvals, review, order, .. } = self.shared.as_ref();
+    async fn try_execute(
+        &self,
+        command: RunCommand,
+        origin: CommandOrigin,
+    ) -> Result<(), RefusalReason> {
+        let SharedAccess {
+            approvals,
+            review,
+            order,
+            ..
+        } = self.shared.as_ref();
         self.check(&command)?;
         let _order = order.lock().await;
-        if let RunCommand::Decide { unit, call, decision } = &command {
+        if let RunCommand::Decide {
+            unit,
+            call,
+            decision,
+        } = &command
+        {
             let Some(tool) = approvals.waiting_tool(unit, call.as_deref()) else {
                 return Err(RefusalReason::CallNotWaiting { unit: unit.clone() });
             };
@@ -103,7 +144,9 @@ impl RunController {
             if let (UserDecision::Edit(arguments), Some(_)) = (decision, &self.shared.limits) {
                 let problems = tool::argument_problems(&tool, &Value::Object(arguments.clone()));
                 if !problems.is_empty() {
-                    return Err(RefusalReason::InvalidArgument { problem: format!("{tool}: {}", problems.join("; ")) });
+                    return Err(RefusalReason::InvalidArgument {
+                        problem: format!("{tool}: {}", problems.join("; ")),
+                    });
                 }
             }
         }
@@ -112,29 +155,54 @@ impl RunController {
             RunCommand::UndoReview { known } => review.check_undo(*known)?,
             _ => {}
         }
-        if let RunCommand::FinishReview { branch: Some(branch), .. } = &command {
+        if let RunCommand::FinishReview {
+            branch: Some(branch),
+            ..
+        } = &command
+        {
             let (review, branch) = (Arc::clone(review), branch.clone());
             let selected = tokio::task::spawn_blocking(move || review.select_branch(&branch)).await;
-            let failed = |error: tokio::task::JoinError| RefusalReason::InvalidArgument { problem: error.to_string() };
+            let failed = |error: tokio::task::JoinError| RefusalReason::InvalidArgument {
+                problem: error.to_string(),
+            };
             selected.map_err(failed)??;
         }
         self.record(&command, origin);
         match command {
             RunCommand::Hold { unit } => approvals.hold(&unit),
             RunCommand::Release { unit } => approvals.release(&unit),
-            RunCommand::RunUntil { unit, call, conditions } => {
+            RunCommand::RunUntil {
+                unit,
+                call,
+                conditions,
+            } => {
                 approvals.run_until(&unit, call.as_deref(), conditions);
             }
-            RunCommand::Say { unit, text } => self.send(ScheduleEvent::MessageRequested { unit, text }).await?,
-            RunCommand::Accept { unit } => self.send(ScheduleEvent::ResultAccepted { unit }).await?,
+            RunCommand::Say { unit, text } => {
+                self.send(ScheduleEvent::MessageRequested { unit, text })
+                    .await?
+            }
+            RunCommand::Accept { unit } => {
+                self.send(ScheduleEvent::ResultAccepted { unit }).await?
+            }
             RunCommand::Review { decisions } => review.decide(decisions)?,
             RunCommand::UndoReview { .. } => review.undo()?,
-            RunCommand::FinishReview { branch, leave_blocked } => {
+            RunCommand::FinishReview {
+                branch,
+                leave_blocked,
+            } => {
                 review.set_leaves_blocked(leave_blocked);
-                self.send(ScheduleEvent::ReviewFinished { sent_back: review.finish(branch.is_some())? }).await?;
+                self.send(ScheduleEvent::ReviewFinished {
+                    sent_back: review.finish(branch.is_some())?,
+                })
+                .await?;
             }
             RunCommand::Leash { unit, calls } => approvals.leash(&unit, calls),
-            RunCommand::Decide { unit, call, decision } => {
+            RunCommand::Decide {
+                unit,
+                call,
+                decision,
+            } => {
                 // The attempt may have ended since the check.
                 if !approvals.decide_call(&unit, call.as_deref(), decision) {
                     return Err(RefusalReason::CallNotWaiting { unit });
@@ -143,15 +211,22 @@ impl RunController {
             RunCommand::RetryUnits { units, amendment } => {
                 for unit in units {
                     let amendment = amendment.clone();
-                    self.send(ScheduleEvent::RetryRequested { unit, amendment }).await?;
+                    self.send(ScheduleEvent::RetryRequested { unit, amendment })
+                        .await?;
                 }
             }
             RunCommand::Retry { unit, amendment } => {
-                self.send(ScheduleEvent::RetryRequested { unit, amendment }).await?;
+                self.send(ScheduleEvent::RetryRequested { unit, amendment })
+                    .await?;
             }
-            RunCommand::RetryUnsuccessful => self.send(ScheduleEvent::RetryUnsuccessfulRequested).await?,
+            RunCommand::RetryUnsuccessful => {
+                self.send(ScheduleEvent::RetryUnsuccessfulRequested).await?
+            }
             RunCommand::LiftLimit => {
-                self.shared.workers.iter().for_each(|workers| workers.lift_limits());
+                self.shared
+                    .workers
+                    .iter()
+                    .for_each(|workers| workers.lift_limits());
                 self.send(ScheduleEvent::LimitOverridden).await?;
             }
             RunCommand::Stop { unit } => self.send(ScheduleEvent::StopRequested { unit }).await?,
@@ -161,7 +236,9 @@ impl RunController {
                 self.send(ScheduleEvent::DrainRequested).await?;
                 approvals.resume();
             }
-            RunCommand::AdjustConcurrency { by } => self.send(ScheduleEvent::ConcurrencyChanged { by }).await?,
+            RunCommand::AdjustConcurrency { by } => {
+                self.send(ScheduleEvent::ConcurrencyChanged { by }).await?
+            }
             RunCommand::Pause => {
                 approvals.pause();
                 self.send(ScheduleEvent::PauseRequested(true)).await?;
@@ -197,9 +274,18 @@ impl RunController {
         }
         let is_concurrency = matches!(
             command,
-            RunCommand::AdjustConcurrency { .. } | RunCommand::Set { limit: RunLimit::Concurrency(_) }
+            RunCommand::AdjustConcurrency { .. }
+                | RunCommand::Set {
+                    limit: RunLimit::Concurrency(_)
+                }
         );
-        if is_concurrency && self.shared.workers.as_ref().is_some_and(|workers| workers.is_remote_only()) {
+        if is_concurrency
+            && self
+                .shared
+                .workers
+                .as_ref()
+                .is_some_and(|workers| workers.is_remote_only())
+        {
             let problem = "units cannot run on this machine: claude was not usable here when the run began; \
                  `ingestdeck doctor` shows why, and `run --resume-run --concurrency N` continues with this machine"
                 .to_owned();
@@ -211,21 +297,39 @@ impl RunController {
         Ok(())
     }
 
-    fn change_worker(&self, worker: String, change: impl Fn(&SlotPool, &str) -> bool) -> Result<(), RefusalReason> {
-        let is_known = self.shared.workers.as_ref().is_some_and(|workers| change(workers, &worker));
-        is_known.then_some(()).ok_or(RefusalReason::UnknownWorker { worker })
+    fn change_worker(
+        &self,
+        worker: String,
+        change: impl Fn(&SlotPool, &str) -> bool,
+    ) -> Result<(), RefusalReason> {
+        let is_known = self
+            .shared
+            .workers
+            .as_ref()
+            .is_some_and(|workers| change(workers, &worker));
+        is_known
+            .then_some(())
+            .ok_or(RefusalReason::UnknownWorker { worker })
     }
 
     fn record(&self, command: &RunCommand, origin: CommandOrigin) {
         let SharedAccess { recorder, user, .. } = self.shared.as_ref();
         let CommandOrigin { client, reason } = origin;
         let (command, units) = (command.name().to_owned(), command.units().to_vec());
-        let note = CommandReceived { command, units, client, user: user.clone(), reason };
+        let note = CommandReceived {
+            command,
+            units,
+            client,
+            user: user.clone(),
+            reason,
+        };
         record_or_log(recorder.as_ref(), &Note::CommandReceived(Box::new(note)));
     }
 
     async fn set(&self, limit: RunLimit) -> Result<(), RefusalReason> {
-        let SharedAccess { limits, recorder, .. } = self.shared.as_ref();
+        let SharedAccess {
+            limits, recorder, ..
+        } = self.shared.as_ref();
         if let Some(changed) = limits.as_ref().and_then(|limits| limits.change(&limit)) {
             record_or_log(recorder.as_ref(), &Note::LimitChanged(changed));
         }
@@ -233,7 +337,10 @@ impl RunController {
     }
 
     async fn send(&self, event: ScheduleEvent) -> Result<(), RefusalReason> {
-        self.schedule.send(event).await.map_err(|_| RefusalReason::RunEnded)
+        self.schedule
+            .send(event)
+            .await
+            .map_err(|_| RefusalReason::RunEnded)
     }
 }
 
@@ -273,7 +380,10 @@ mod tests {
     }
 
     fn origin() -> CommandOrigin {
-        CommandOrigin { client: Some("ctl".into()), reason: Some("enough".into()) }
+        CommandOrigin {
+            client: Some("ctl".into()),
+            reason: Some("enough".into()),
+        }
     }
 
     fn unit() -> UnitKey {
@@ -294,12 +404,28 @@ mod tests {
             let tape = Arc::new(NoteRecorder::default());
             let approvals = Arc::new(ApprovalQueue::new(Arc::clone(&tape) as _, meter));
             let (units, recorder) = (HashSet::from([unit()]), Arc::clone(&tape) as _);
-            let limits = is_of_units
-                .then(|| Arc::new(AttemptLimits::new(20, FailureRule::Strict, TimeLimitSettings::UNLIMITED)));
+            let limits = is_of_units.then(|| {
+                Arc::new(AttemptLimits::new(
+                    20,
+                    FailureRule::Strict,
+                    TimeLimitSettings::UNLIMITED,
+                ))
+            });
             let review = Arc::new(RunReview::new(Arc::clone(&tape) as _, None));
-            let controller =
-                RunController::new(units, limits, (Arc::clone(&approvals), review), None, recorder, schedule);
-            Self { controller, approvals, tape, events }
+            let controller = RunController::new(
+                units,
+                limits,
+                (Arc::clone(&approvals), review),
+                None,
+                recorder,
+                schedule,
+            );
+            Self {
+                controller,
+                approvals,
+                tape,
+                events,
+            }
         }
 
         async fn execute(&self, command: RunCommand) -> CommandReply {
@@ -316,8 +442,14 @@ mod tests {
         let mut run = TestRun::new(true);
         for (command, event) in [
             (RunCommand::Drain, ScheduleEvent::DrainRequested),
-            (RunCommand::Stop { unit: unit() }, ScheduleEvent::StopRequested { unit: unit() }),
-            (RunCommand::AdjustConcurrency { by: -1 }, ScheduleEvent::ConcurrencyChanged { by: -1 }),
+            (
+                RunCommand::Stop { unit: unit() },
+                ScheduleEvent::StopRequested { unit: unit() },
+            ),
+            (
+                RunCommand::AdjustConcurrency { by: -1 },
+                ScheduleEvent::ConcurrencyChanged { by: -1 },
+            ),
         ] {
             assert_eq!(run.execute(command).await, CommandReply::Accepted);
             let sent = std::iter::from_fn(|| run.events.try_recv().ok()).last();
@@ -329,13 +461,23 @@ mod tests {
     async fn accepted_commands_are_recorded_with_their_sender() {
         let run = TestRun::new(true);
         run.execute(RunCommand::Stop { unit: unit() }).await;
-        run.execute(RunCommand::Stop { unit: "other".into() }).await;
+        run.execute(RunCommand::Stop {
+            unit: "other".into(),
+        })
+        .await;
         run.execute(RunCommand::Hold { unit: unit() }).await;
         let notes = run.tape.0.lock().unwrap();
-        let [Note::CommandReceived(stop), Note::CommandReceived(hold), Note::HoldRequested] = notes.as_slice() else {
+        let [
+            Note::CommandReceived(stop),
+            Note::CommandReceived(hold),
+            Note::HoldRequested,
+        ] = notes.as_slice()
+        else {
             panic!("{notes:?}")
         };
-        let user = User::from_uid(Uid::current()).unwrap().map(|user| user.name);
+        let user = User::from_uid(Uid::current())
+            .unwrap()
+            .map(|user| user.name);
         let expected = CommandReceived {
             command: "stop".into(),
             units: vec![unit()],
@@ -351,14 +493,27 @@ mod tests {
     async fn limits_reach_their_owner() {
         let mut run = TestRun::new(true);
         let set = |limit| RunCommand::Set { limit };
-        assert_eq!(run.execute(set(RunLimit::Turns(30))).await, CommandReply::Accepted);
-        assert_eq!(run.execute(set(RunLimit::Retries(1))).await, CommandReply::Accepted);
-        let problem = refused(RefusalReason::InvalidArgument { problem: "invalid turns; expected 1 to 10000".into() });
+        assert_eq!(
+            run.execute(set(RunLimit::Turns(30))).await,
+            CommandReply::Accepted
+        );
+        assert_eq!(
+            run.execute(set(RunLimit::Retries(1))).await,
+            CommandReply::Accepted
+        );
+        let problem = refused(RefusalReason::InvalidArgument {
+            problem: "invalid turns; expected 1 to 10000".into(),
+        });
         assert_eq!(run.execute(set(RunLimit::Turns(0))).await, problem);
         let changed: Vec<_> = std::iter::from_fn(|| run.events.try_recv().ok()).collect();
-        assert_eq!(changed, [RunLimit::Turns(30), RunLimit::Retries(1)].map(ScheduleEvent::LimitChanged));
+        assert_eq!(
+            changed,
+            [RunLimit::Turns(30), RunLimit::Retries(1)].map(ScheduleEvent::LimitChanged)
+        );
         let notes = run.tape.0.lock().unwrap();
-        let changed = notes.iter().filter(|note| matches!(note, Note::LimitChanged(of) if of.limit == "turns"));
+        let changed = notes
+            .iter()
+            .filter(|note| matches!(note, Note::LimitChanged(of) if of.limit == "turns"));
         assert_eq!(changed.count(), 1);
     }
 
@@ -366,8 +521,15 @@ mod tests {
     async fn unknown_units_are_refused() {
         let mut run = TestRun::new(true);
         let unknown = || UnitKey::from("other");
-        let several = RunCommand::RetryUnits { units: vec![unit(), unknown()], amendment: None };
-        for command in [RunCommand::Stop { unit: unknown() }, RunCommand::Hold { unit: unknown() }, several] {
+        let several = RunCommand::RetryUnits {
+            units: vec![unit(), unknown()],
+            amendment: None,
+        };
+        for command in [
+            RunCommand::Stop { unit: unknown() },
+            RunCommand::Hold { unit: unknown() },
+            several,
+        ] {
             let reason = RefusalReason::UnknownUnit { unit: unknown() };
             assert_eq!(run.execute(command).await, refused(reason));
         }
@@ -378,7 +540,10 @@ mod tests {
     async fn a_call_can_be_decided_once() {
         let run = TestRun::new(true);
         let gate = run.approvals.gate(&unit(), 1);
-        assert_eq!(run.execute(RunCommand::Hold { unit: unit() }).await, CommandReply::Accepted);
+        assert_eq!(
+            run.execute(RunCommand::Hold { unit: unit() }).await,
+            CommandReply::Accepted
+        );
         let call = ApprovalRequest {
             tool: "wiki_write".into(),
             tool_use_id: Some("t1".into()),
@@ -387,34 +552,57 @@ mod tests {
             asks_permission: false,
         };
         let waiting = tokio::spawn(async move { gate.decide(call).await });
-        let decide = || RunCommand::Decide { unit: unit(), call: Some("t1".into()), decision: UserDecision::Allow };
+        let decide = || RunCommand::Decide {
+            unit: unit(),
+            call: Some("t1".into()),
+            decision: UserDecision::Allow,
+        };
         // The call waits once the task has run up to its first pause.
         while run.execute(decide()).await != CommandReply::Accepted {
             tokio::task::yield_now().await;
         }
         assert_eq!(waiting.await.unwrap(), ApprovalDecision::Allow);
-        assert_eq!(run.execute(decide()).await, refused(RefusalReason::CallNotWaiting { unit: unit() }));
+        assert_eq!(
+            run.execute(decide()).await,
+            refused(RefusalReason::CallNotWaiting { unit: unit() })
+        );
         let notes = run.tape.0.lock().unwrap();
-        let decisions = notes.iter().filter(|note| matches!(note, Note::CommandReceived(of) if of.command == "decide"));
+        let decisions = notes
+            .iter()
+            .filter(|note| matches!(note, Note::CommandReceived(of) if of.command == "decide"));
         assert_eq!(decisions.count(), 1);
     }
 
     #[tokio::test]
     async fn ended_run_refuses_commands() {
-        let TestRun { controller, events, .. } = TestRun::new(true);
+        let TestRun {
+            controller, events, ..
+        } = TestRun::new(true);
         drop(events);
         for command in [RunCommand::Drain, RunCommand::Hold { unit: unit() }] {
-            assert_eq!(controller.execute(command, origin()).await, refused(RefusalReason::RunEnded));
+            assert_eq!(
+                controller.execute(command, origin()).await,
+                refused(RefusalReason::RunEnded)
+            );
         }
     }
 
     #[tokio::test]
     async fn calls_of_sessions_cannot_be_held() {
         let session = TestRun::new(false);
-        let set = RunCommand::Set { limit: RunLimit::Turns(3) };
-        for command in [RunCommand::Hold { unit: unit() }, RunCommand::Release { unit: unit() }, RunCommand::Pause, set]
-        {
-            assert_eq!(session.execute(command).await, refused(RefusalReason::CannotHold));
+        let set = RunCommand::Set {
+            limit: RunLimit::Turns(3),
+        };
+        for command in [
+            RunCommand::Hold { unit: unit() },
+            RunCommand::Release { unit: unit() },
+            RunCommand::Pause,
+            set,
+        ] {
+            assert_eq!(
+                session.execute(command).await,
+                refused(RefusalReason::CannotHold)
+            );
         }
     }
 }

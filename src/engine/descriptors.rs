@@ -7,7 +7,11 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use crate::{open_file_limit, scoped_dir};
 
 /// Highest limit that is requested: a larger one slows down programs that close every possible descriptor.
-const MAX_DESCRIPTORS: u64 = if cfg!(target_os = "macos") { 10_240 } else { 1 << 20 };
+const MAX_DESCRIPTORS: u64 = if cfg!(target_os = "macos") {
+    10_240
+} else {
+    1 << 20
+};
 
 /// Upper bound on the descriptors of an attempt: its pipes, lock, transcript and worktree, git, and tool calls.
 const DESCRIPTORS_PER_ATTEMPT: usize = 24;
@@ -25,9 +29,13 @@ pub(crate) fn raise_limit() {
 
 /// True if enough descriptors are free for another attempt.
 pub(crate) fn has_room_for_attempt() -> bool {
-    let Ok((limit, _)) = getrlimit(Resource::RLIMIT_NOFILE) else { return true };
+    let Ok((limit, _)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return true;
+    };
     match open_descriptors() {
-        Ok(open) => u64::try_from(open + DESCRIPTORS_PER_ATTEMPT).is_ok_and(|needed| needed <= limit),
+        Ok(open) => {
+            u64::try_from(open + DESCRIPTORS_PER_ATTEMPT).is_ok_and(|needed| needed <= limit)
+        }
         // If they cannot be counted, the attempt reports the error itself.
         Err(error) => !scoped_dir::is_out_of_files(&error),
     }

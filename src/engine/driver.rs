@@ -28,7 +28,10 @@ use crate::{
     units::{
         limits::{LimitObservation, LimitStatus, resets_in_ms},
         retry::RetryMode,
-        schedule::{IntegratedUnit, IntegrationReport, PersonWait, Schedule, ScheduleEffect, ScheduleEvent, TimerId},
+        schedule::{
+            IntegratedUnit, IntegrationReport, PersonWait, Schedule, ScheduleEffect, ScheduleEvent,
+            TimerId,
+        },
     },
 };
 
@@ -52,7 +55,11 @@ pub(crate) struct AttemptEnd {
 /// The result of an attempt that left nothing behind.
 impl From<Verdict> for AttemptEnd {
     fn from(verdict: Verdict) -> Self {
-        Self { verdict, repeat: RetryMode::FromStart, undelivered: Vec::new() }
+        Self {
+            verdict,
+            repeat: RetryMode::FromStart,
+            undelivered: Vec::new(),
+        }
     }
 }
 
@@ -87,9 +94,20 @@ pub(crate) trait Executor: Send + Sync + 'static {
 
     /// Integrates the patches of these attempts in this order, and records the result of each. Called only if attempts
     /// produce patches.
-    fn integrate(&self, units: Vec<(UnitKey, u32)>) -> impl Future<Output = IntegrationReport> + Send {
-        let taken = |(unit, attempt)| IntegratedUnit { unit, attempt, verdict: None, has_changes: true };
-        std::future::ready(IntegrationReport { results: units.into_iter().map(taken).collect(), ok: true })
+    fn integrate(
+        &self,
+        units: Vec<(UnitKey, u32)>,
+    ) -> impl Future<Output = IntegrationReport> + Send {
+        let taken = |(unit, attempt)| IntegratedUnit {
+            unit,
+            attempt,
+            verdict: None,
+            has_changes: true,
+        };
+        std::future::ready(IntegrationReport {
+            results: units.into_iter().map(taken).collect(),
+            ok: true,
+        })
     }
 
     /// Records the changes of the integrated patches for a review. Returns false if there are none. Called only if the
@@ -283,10 +301,19 @@ impl<E: Executor> ScheduleDriver<E> {
     }
 
     fn handle(&mut self, input: ScheduleEvent) -> Result<(), RecordError> {
-        if let ScheduleEvent::AttemptEnded { unit, attempt, verdict, repeat } = &input {
+        if let ScheduleEvent::AttemptEnded {
+            unit,
+            attempt,
+            verdict,
+            repeat,
+        } = &input
+        {
             self.order_senders.remove(&(unit.clone(), *attempt));
             // The limit of another account does not concern the run.
-            if let Some(seen) = self.limit_from_verdict(verdict).filter(|_| *repeat != RetryMode::Elsewhere) {
+            if let Some(seen) = self
+                .limit_from_verdict(verdict)
+                .filter(|_| *repeat != RetryMode::Elsewhere)
+            {
                 for order in self.schedule.handle(ScheduleEvent::LimitObserved(seen)) {
                     self.execute_order(order)?;
                 }
@@ -300,7 +327,12 @@ impl<E: Executor> ScheduleDriver<E> {
 
     /// The reset time that a verdict contains. Early releases report it only in their last message.
     fn limit_from_verdict(&self, verdict: &Verdict) -> Option<LimitObservation> {
-        let VerdictCause::UsageLimit { resets_at: Some(at) } = verdict.cause else { return None };
+        let VerdictCause::UsageLimit {
+            resets_at: Some(at),
+        } = verdict.cause
+        else {
+            return None;
+        };
         Some(LimitObservation {
             at: Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)),
             name: verdict.cause.label().to_owned(),
@@ -312,7 +344,11 @@ impl<E: Executor> ScheduleDriver<E> {
 
     fn execute_order(&mut self, order: ScheduleEffect) -> Result<(), RecordError> {
         match order {
-            ScheduleEffect::StartAttempt { unit, attempt, amendment } => {
+            ScheduleEffect::StartAttempt {
+                unit,
+                attempt,
+                amendment,
+            } => {
                 self.executor.close_review();
                 self.start_attempt(unit, attempt, amendment);
             }
@@ -323,29 +359,46 @@ impl<E: Executor> ScheduleDriver<E> {
                     let _ = orders.try_send(AttemptOrder::Stop(how));
                 }
             }
-            ScheduleEffect::MessageAttempt { unit, attempt, text } => {
+            ScheduleEffect::MessageAttempt {
+                unit,
+                attempt,
+                text,
+            } => {
                 let orders = self.order_senders.get(&(unit.clone(), attempt));
                 // Messages leave room for stop requests.
                 let orders = orders.filter(|orders| orders.capacity() > STOP_REQUESTS);
-                if orders.is_none_or(|orders| orders.try_send(AttemptOrder::Message(text)).is_err()) {
+                if orders.is_none_or(|orders| orders.try_send(AttemptOrder::Message(text)).is_err())
+                {
                     let text = "a message did not reach the agent; send it again".to_owned();
-                    self.record_note(Some((&unit, attempt)), &Note::Message { level: Severity::Warning, text })?;
+                    self.record_note(
+                        Some((&unit, attempt)),
+                        &Note::Message {
+                            level: Severity::Warning,
+                            text,
+                        },
+                    )?;
                 }
             }
             ScheduleEffect::Project => {
                 let executor = Arc::clone(&self.executor);
                 self.attempts.spawn(async move {
-                    vec![ScheduleEvent::Projected { is_unsaved: executor.write_projections().await }]
+                    vec![ScheduleEvent::Projected {
+                        is_unsaved: executor.write_projections().await,
+                    }]
                 });
             }
             ScheduleEffect::Integrate { units } => {
                 let executor = Arc::clone(&self.executor);
-                self.attempts.spawn(async move { vec![ScheduleEvent::Integrated(executor.integrate(units).await)] });
+                self.attempts.spawn(async move {
+                    vec![ScheduleEvent::Integrated(executor.integrate(units).await)]
+                });
             }
             ScheduleEffect::RequestReview => {
                 let executor = Arc::clone(&self.executor);
                 self.attempts.spawn(async move {
-                    vec![ScheduleEvent::ReviewRequested { waits: executor.request_review().await }]
+                    vec![ScheduleEvent::ReviewRequested {
+                        waits: executor.request_review().await,
+                    }]
                 });
             }
             ScheduleEffect::Save { failed } => {
@@ -388,18 +441,45 @@ impl<E: Executor> ScheduleDriver<E> {
         self.order_senders.insert((unit.clone(), attempt), orders);
         let (executor, key) = (Arc::clone(&self.executor), unit.clone());
         self.attempts.spawn(async move {
-            let AttemptEnd { verdict, repeat, undelivered } =
-                executor.run(key.clone(), attempt, amendment, received, ready).await;
-            let ended = ScheduleEvent::AttemptEnded { unit: key.clone(), attempt, verdict, repeat };
-            let again = |text| ScheduleEvent::MessageRequested { unit: key.clone(), text };
-            std::iter::once(ended).chain(undelivered.into_iter().map(again)).collect()
+            let AttemptEnd {
+                verdict,
+                repeat,
+                undelivered,
+            } = executor
+                .run(key.clone(), attempt, amendment, received, ready)
+                .await;
+            let ended = ScheduleEvent::AttemptEnded {
+                unit: key.clone(),
+                attempt,
+                verdict,
+                repeat,
+            };
+            let again = |text| ScheduleEvent::MessageRequested {
+                unit: key.clone(),
+                text,
+            };
+            std::iter::once(ended)
+                .chain(undelivered.into_iter().map(again))
+                .collect()
         });
-        self.ready.spawn(async move { is_ready.await.ok().map(|()| ScheduleEvent::AttemptReady { unit, attempt }) });
+        self.ready.spawn(async move {
+            is_ready
+                .await
+                .ok()
+                .map(|()| ScheduleEvent::AttemptReady { unit, attempt })
+        });
     }
 
-    fn record_note(&self, attempt: Option<(&UnitKey, u32)>, note: &Note) -> Result<(), RecordError> {
+    fn record_note(
+        &self,
+        attempt: Option<(&UnitKey, u32)>,
+        note: &Note,
+    ) -> Result<(), RecordError> {
         let json = note.to_json();
-        self.recorder.record(&[NewEntry { attempt, body: EntryBody::Note(&json) }])
+        self.recorder.record(&[NewEntry {
+            attempt,
+            body: EntryBody::Note(&json),
+        }])
     }
 }
 
@@ -418,21 +498,34 @@ async fn sleep_by_wall_clock(after: Duration, clock: impl Fn() -> SystemTime) {
 
 /// Waits until a client attaches, leaves or sends a command. Cancel-safe.
 async fn person_changed(person: &mut Option<PersonTimeouts>) {
-    let Some(PersonTimeouts { clients, .. }) = person else { return std::future::pending().await };
+    let Some(PersonTimeouts { clients, .. }) = person else {
+        return std::future::pending().await;
+    };
     if clients.changed().await.is_err() {
         *person = None;
     }
 }
 
-async fn wait_until_expiry(expiry: Option<(tokio::time::Instant, PersonWait, Duration)>) -> ScheduleEvent {
-    let Some((at, wait, limit)) = expiry else { return std::future::pending().await };
+async fn wait_until_expiry(
+    expiry: Option<(tokio::time::Instant, PersonWait, Duration)>,
+) -> ScheduleEvent {
+    let Some((at, wait, limit)) = expiry else {
+        return std::future::pending().await;
+    };
     tokio::time::sleep_until(at).await;
-    ScheduleEvent::PersonWaitExpired(wait, Millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)))
+    ScheduleEvent::PersonWaitExpired(
+        wait,
+        Millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)),
+    )
 }
 
 /// The first failure to record; pending forever if the sender is gone.
 async fn first_record_error(blown: &mut watch::Receiver<Option<RecordError>>) -> RecordError {
-    let error = blown.wait_for(Option::is_some).await.ok().and_then(|error| error.clone());
+    let error = blown
+        .wait_for(Option::is_some)
+        .await
+        .ok()
+        .and_then(|error| error.clone());
     match error {
         Some(error) => error,
         None => std::future::pending().await,
@@ -448,7 +541,15 @@ pub(crate) fn log_verdict(
     signal: Option<i32>,
 ) {
     let (unit, outcome, cause) = (unit.as_str(), verdict.outcome, verdict.cause.label());
-    tracing::debug!(unit, attempt, ?outcome, cause, ?exit_code, ?signal, "verdict");
+    tracing::debug!(
+        unit,
+        attempt,
+        ?outcome,
+        cause,
+        ?exit_code,
+        ?signal,
+        "verdict"
+    );
 }
 
 #[cfg(test)]
@@ -515,7 +616,12 @@ mod tests {
             } else {
                 AttemptOutcome::Succeeded
             };
-            Verdict { outcome, cause: VerdictCause::ToolFailures, ..preparation_failed("as scripted") }.into()
+            Verdict {
+                outcome,
+                cause: VerdictCause::ToolFailures,
+                ..preparation_failed("as scripted")
+            }
+            .into()
         }
     }
 
@@ -523,7 +629,14 @@ mod tests {
         let notes = Arc::new(NoteLog::default());
         let units = units.iter().map(|unit| UnitKey::from(*unit)).collect();
         let schedule = Schedule::new(units, ScheduleSettings::new(2, 2));
-        (ScheduleDriver::new(schedule, Arc::default(), Arc::clone(&notes) as Arc<dyn Recorder>), notes)
+        (
+            ScheduleDriver::new(
+                schedule,
+                Arc::default(),
+                Arc::clone(&notes) as Arc<dyn Recorder>,
+            ),
+            notes,
+        )
     }
 
     /// One client, which never leaves.
@@ -541,7 +654,13 @@ mod tests {
             tokio::task::yield_now().await;
         }
         clients.send_replace(1);
-        person.send(ScheduleEvent::RetryRequested { unit: "b-fails".into(), amendment: None }).await.unwrap();
+        person
+            .send(ScheduleEvent::RetryRequested {
+                unit: "b-fails".into(),
+                amendment: None,
+            })
+            .await
+            .unwrap();
         clients.send_replace(0);
         assert_eq!(run.await.unwrap().unwrap().succeeded, 2);
         assert!(person.is_closed());
@@ -551,9 +670,15 @@ mod tests {
     async fn run_ends_when_inputs_are_closed() {
         let (drive, notes) = drive(&["a", "b-fails", "c"]);
         let (_, inputs) = mpsc::channel(1);
-        let ended = drive.run(inputs, attached(), watch::channel(None).1).await.unwrap();
+        let ended = drive
+            .run(inputs, attached(), watch::channel(None).1)
+            .await
+            .unwrap();
         assert_eq!((ended.succeeded, ended.failed), (2, 1));
-        assert!(matches!(notes.0.lock().unwrap().last(), Some(Note::RunEnded(_))));
+        assert!(matches!(
+            notes.0.lock().unwrap().last(),
+            Some(Note::RunEnded(_))
+        ));
     }
 
     #[tokio::test(start_paused = true)]
@@ -564,11 +689,23 @@ mod tests {
         while !matches!(notes.0.lock().unwrap().last(), Some(Note::RunEnded(_))) {
             tokio::task::yield_now().await;
         }
-        person.send(ScheduleEvent::RetryRequested { unit: "b-fails".into(), amendment: None }).await.unwrap();
+        person
+            .send(ScheduleEvent::RetryRequested {
+                unit: "b-fails".into(),
+                amendment: None,
+            })
+            .await
+            .unwrap();
         drop(person);
         let ended = run.await.unwrap().unwrap();
         assert_eq!((ended.succeeded, ended.failed), (2, 0));
-        let ends = notes.0.lock().unwrap().iter().filter(|note| matches!(note, Note::RunEnded(_))).count();
+        let ends = notes
+            .0
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|note| matches!(note, Note::RunEnded(_)))
+            .count();
         assert_eq!(ends, 2);
     }
 
@@ -602,10 +739,22 @@ mod tests {
         let (drive, _) = drive(&["a-waits", "b-panics"]);
         let dropped = Arc::clone(&drive.executor.dropped);
         let (_person, inputs) = mpsc::channel(1);
-        let error = drive.run(inputs, attached(), watch::channel(None).1).await.unwrap_err();
-        assert_eq!(dropped.load(Ordering::SeqCst), 2, "nothing runs on when this returns");
+        let error = drive
+            .run(inputs, attached(), watch::channel(None).1)
+            .await
+            .unwrap_err();
+        assert_eq!(
+            dropped.load(Ordering::SeqCst),
+            2,
+            "nothing runs on when this returns"
+        );
         let said = error.to_line();
-        assert!(said.contains("on purpose") && said.contains("--debug") && !said.contains("free some space"), "{said}");
+        assert!(
+            said.contains("on purpose")
+                && said.contains("--debug")
+                && !said.contains("free some space"),
+            "{said}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -617,7 +766,10 @@ mod tests {
         let error = RecordError::new("tape.jsonl", &std::io::ErrorKind::StorageFull.into());
         blown.send_replace(Some(error.clone()));
         assert_eq!(run.await.unwrap(), Err(error.into()));
-        assert!(notes.0.lock().unwrap().is_empty(), "no note is written about it");
+        assert!(
+            notes.0.lock().unwrap().is_empty(),
+            "no note is written about it"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -625,12 +777,26 @@ mod tests {
         let (drive, notes) = drive(&["a-waits", "b-waits", "c"]);
         let (person, inputs) = mpsc::channel(4);
         let (clients, seen) = watch::channel(1);
-        let limits = Arc::new(AttemptLimits::new(20, FailureRule::Strict, TimeLimitSettings::default()));
-        let drive = drive.with_person_timeouts(Some(PersonTimeouts { clients: seen, limits, review: None }));
+        let limits = Arc::new(AttemptLimits::new(
+            20,
+            FailureRule::Strict,
+            TimeLimitSettings::default(),
+        ));
+        let drive = drive.with_person_timeouts(Some(PersonTimeouts {
+            clients: seen,
+            limits,
+            review: None,
+        }));
         let (_, keep_open) = watch::channel(0);
-        person.send(ScheduleEvent::PauseRequested(true)).await.unwrap();
+        person
+            .send(ScheduleEvent::PauseRequested(true))
+            .await
+            .unwrap();
         for unit in ["a-waits", "b-waits"] {
-            person.send(ScheduleEvent::StopRequested { unit: unit.into() }).await.unwrap();
+            person
+                .send(ScheduleEvent::StopRequested { unit: unit.into() })
+                .await
+                .unwrap();
         }
         let began = tokio::time::Instant::now();
         let run = tokio::spawn(drive.run(inputs, keep_open, watch::channel(None).1));
@@ -638,22 +804,36 @@ mod tests {
         tokio::time::sleep(UNATTENDED_WAIT * 7).await;
         clients.send_replace(0);
         let ended = run.await.unwrap().unwrap();
-        assert_eq!((ended.outcome.as_str(), ended.stopped, ended.not_run), ("limit", 2, 1));
+        assert_eq!(
+            (ended.outcome.as_str(), ended.stopped, ended.not_run),
+            ("limit", 2, 1)
+        );
         assert_eq!(began.elapsed().as_secs(), UNATTENDED_WAIT.as_secs() * 8);
         let text = notes.0.lock().unwrap().iter().find_map(|note| match note {
             Note::Message { text, .. } => Some(text.clone()),
             _ => None,
         });
-        assert!(text.is_some_and(|text| text.contains("waited for a decision for 24h")), "{notes:?}");
+        assert!(
+            text.is_some_and(|text| text.contains("waited for a decision for 24h")),
+            "{notes:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn pause_for_a_usage_limit_is_no_wait_for_a_person() {
         let (drive, notes) = drive(&["a", "b", "c"]);
         let (person, inputs) = mpsc::channel(4);
-        let limits = Arc::new(AttemptLimits::new(20, FailureRule::Strict, TimeLimitSettings::default()));
+        let limits = Arc::new(AttemptLimits::new(
+            20,
+            FailureRule::Strict,
+            TimeLimitSettings::default(),
+        ));
         let clients = watch::channel(0).1;
-        let drive = drive.with_person_timeouts(Some(PersonTimeouts { clients, limits, review: None }));
+        let drive = drive.with_person_timeouts(Some(PersonTimeouts {
+            clients,
+            limits,
+            review: None,
+        }));
         let wait = UNATTENDED_WAIT * 4;
         let window = LimitObservation {
             at: Millis(0),
@@ -662,11 +842,24 @@ mod tests {
             utilization: None,
             resets_in_ms: Some(u64::try_from(wait.as_millis()).unwrap()),
         };
-        person.send(ScheduleEvent::LimitObserved(window)).await.unwrap();
+        person
+            .send(ScheduleEvent::LimitObserved(window))
+            .await
+            .unwrap();
         let began = tokio::time::Instant::now();
-        let ended = drive.run(inputs, watch::channel(0).1, watch::channel(None).1).await.unwrap();
-        assert_eq!((ended.outcome.as_str(), ended.succeeded), ("done", 3), "{notes:?}");
-        assert!(began.elapsed() >= wait, "the last unit waited for the reset");
+        let ended = drive
+            .run(inputs, watch::channel(0).1, watch::channel(None).1)
+            .await
+            .unwrap();
+        assert_eq!(
+            (ended.outcome.as_str(), ended.succeeded),
+            ("done", 3),
+            "{notes:?}"
+        );
+        assert!(
+            began.elapsed() >= wait,
+            "the last unit waited for the reset"
+        );
     }
 
     #[tokio::test(start_paused = true)]

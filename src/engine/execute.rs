@@ -92,7 +92,11 @@ impl AttemptExecutor {
         locks: SessionLocks,
     ) -> Self {
         let run = Arc::new(run);
-        let integration = Arc::new(Integration::new(Arc::clone(&run), Arc::clone(&recorder), review));
+        let integration = Arc::new(Integration::new(
+            Arc::clone(&run),
+            Arc::clone(&recorder),
+            review,
+        ));
         let local = LocalAttempts::new(
             (Arc::clone(&run.project), run.job.clone()),
             agent,
@@ -100,7 +104,17 @@ impl AttemptExecutor {
             Arc::clone(&limits),
             locks,
         );
-        Self { run, integration, local, workers: None, options, limits, recorder, approvals, trace: None }
+        Self {
+            run,
+            integration,
+            local,
+            workers: None,
+            options,
+            limits,
+            recorder,
+            approvals,
+            trace: None,
+        }
     }
 
     /// Attempts also run on `workers`.
@@ -114,17 +128,36 @@ impl AttemptExecutor {
     }
 
     /// Adds patches of a prior run; paths are relative to the project.
-    pub(crate) fn with_prior_patches<'a>(self, patches: impl IntoIterator<Item = (&'a UnitKey, &'a str)>) -> Self {
-        patches.into_iter().for_each(|(unit, path)| self.integration.add_prior_patch(unit, path));
+    pub(crate) fn with_prior_patches<'a>(
+        self,
+        patches: impl IntoIterator<Item = (&'a UnitKey, &'a str)>,
+    ) -> Self {
+        patches
+            .into_iter()
+            .for_each(|(unit, path)| self.integration.add_prior_patch(unit, path));
         self
     }
 
     /// The attempt at `unit`, and the commit that it starts from; `None` for an unplanned unit.
-    fn attempt_task(&self, unit: &UnitKey, attempt: u32, amendment: &Amendment) -> Option<(AttemptTask, CommitId)> {
-        let AttemptInputs { index, work_unit, base } = self.attempt_inputs(unit)?;
+    fn attempt_task(
+        &self,
+        unit: &UnitKey,
+        attempt: u32,
+        amendment: &Amendment,
+    ) -> Option<(AttemptTask, CommitId)> {
+        let AttemptInputs {
+            index,
+            work_unit,
+            base,
+        } = self.attempt_inputs(unit)?;
         let (model, step_budget) = match &self.run.reconcile {
-            Some(pass) if unit.as_str() == RECONCILE_KEY => (pass.model.clone(), pass.step_budget()),
-            _ => (self.options.model.clone(), self.limits.current().step_budget),
+            Some(pass) if unit.as_str() == RECONCILE_KEY => {
+                (pass.model.clone(), pass.step_budget())
+            }
+            _ => (
+                self.options.model.clone(),
+                self.limits.current().step_budget,
+            ),
         };
         let meter = self.approvals.meter();
         let task = AttemptTask {
@@ -135,12 +168,21 @@ impl AttemptExecutor {
             amendment: amendment.clone(),
             feedback: self.feedback(unit, amendment),
             files_kept: self.integration.is_saved(unit),
-            session: amendment.resume.clone().unwrap_or_else(|| Uuid::new_v4().to_string()),
+            session: amendment
+                .resume
+                .clone()
+                .unwrap_or_else(|| Uuid::new_v4().to_string()),
             model,
             planned_model: self.options.model.clone(),
             step_budget,
-            paid_usd: amendment.resume.as_deref().and_then(|session| meter.session_cost(unit, session)),
-            traceparent: self.trace.as_ref().map(|trace| trace.traceparent_of_attempt(unit, attempt)),
+            paid_usd: amendment
+                .resume
+                .as_deref()
+                .and_then(|session| meter.session_cost(unit, session)),
+            traceparent: self
+                .trace
+                .as_ref()
+                .map(|trace| trace.traceparent_of_attempt(unit, attempt)),
         };
         Some((task, base.unwrap_or_else(|| self.run.worktrees.base())))
     }
@@ -149,17 +191,29 @@ impl AttemptExecutor {
     fn reachable_amendment(&self, unit: &UnitKey, attempt: u32, amendment: Amendment) -> Amendment {
         let session = amendment.resume.as_deref();
         let lost = self.workers.as_ref().zip(session);
-        let Some(worker) = lost.and_then(|(workers, session)| workers.host.pool.worker_of_lost_session(session)) else {
+        let Some(worker) =
+            lost.and_then(|(workers, session)| workers.host.pool.worker_of_lost_session(session))
+        else {
             return amendment;
         };
         let reason = format!("the session is on worker {worker}, where nothing starts any longer");
         self.report_new_session(unit, attempt, &reason);
-        Amendment { resume: None, ..amendment }
+        Amendment {
+            resume: None,
+            ..amendment
+        }
     }
 
     fn report_new_session(&self, unit: &UnitKey, attempt: u32, reason: &str) {
         let text = format!("{reason}: a new session begins");
-        record_note(self.recorder.as_ref(), Some((unit, attempt)), &Note::Message { level: Severity::Warning, text });
+        record_note(
+            self.recorder.as_ref(),
+            Some((unit, attempt)),
+            &Note::Message {
+                level: Severity::Warning,
+                text,
+            },
+        );
     }
 
     /// What a person and a review ask for, in this order.
@@ -174,11 +228,22 @@ impl AttemptExecutor {
     /// The inputs of an attempt at `unit`; `None` for an unplanned unit.
     fn attempt_inputs(&self, unit: &UnitKey) -> Option<AttemptInputs> {
         if let Some((index, work_unit)) = self.run.units.get(unit) {
-            return Some(AttemptInputs { index: *index, work_unit: work_unit.clone(), base: None });
+            return Some(AttemptInputs {
+                index: *index,
+                work_unit: work_unit.clone(),
+                base: None,
+            });
         }
-        self.run.reconcile.as_ref().filter(|_| unit.as_str() == RECONCILE_KEY)?;
+        self.run
+            .reconcile
+            .as_ref()
+            .filter(|_| unit.as_str() == RECONCILE_KEY)?;
         let (stage, base) = self.integration.reconcile_stage();
-        Some(AttemptInputs { index: self.run.units.len(), work_unit: WorkUnit::reconcile_step(stage), base })
+        Some(AttemptInputs {
+            index: self.run.units.len(),
+            work_unit: WorkUnit::reconcile_step(stage),
+            base,
+        })
     }
 
     async fn run_attempt(
@@ -191,9 +256,15 @@ impl AttemptExecutor {
     ) -> (FinishedAttempt, Option<String>, RetryMode) {
         let unplanned = || {
             let reason = format!("unit {unit} is not part of the plan");
-            (FinishedAttempt::without_agent(preparation_failed(reason)), None, RetryMode::FromStart)
+            (
+                FinishedAttempt::without_agent(preparation_failed(reason)),
+                None,
+                RetryMode::FromStart,
+            )
         };
-        let Some((mut task, mut base)) = self.attempt_task(unit, attempt, amendment) else { return unplanned() };
+        let Some((mut task, mut base)) = self.attempt_task(unit, attempt, amendment) else {
+            return unplanned();
+        };
         let mut early = Vec::new();
         let place = match &self.workers {
             None => None,
@@ -205,8 +276,12 @@ impl AttemptExecutor {
                     }
                     Err(ClaimError::SessionLost(reason)) => {
                         self.report_new_session(unit, attempt, &reason);
-                        let amendment = Amendment { resume: None, ..amendment.clone() };
-                        let Some(in_new_session) = self.attempt_task(unit, attempt, &amendment) else {
+                        let amendment = Amendment {
+                            resume: None,
+                            ..amendment.clone()
+                        };
+                        let Some(in_new_session) = self.attempt_task(unit, attempt, &amendment)
+                        else {
                             return unplanned();
                         };
                         (task, base) = in_new_session;
@@ -223,7 +298,9 @@ impl AttemptExecutor {
         match (&self.workers, place) {
             (Some(workers), Some(AttemptPlace::Worker(permit))) => {
                 let host = &workers.host;
-                let (finished, repeat) = host.run_attempt(*permit, task, &base, sinks, (early, orders), ready).await;
+                let (finished, repeat) = host
+                    .run_attempt(*permit, task, &base, sinks, (early, orders), ready)
+                    .await;
                 (finished, Some(session), repeat)
             }
             // The slot is given back when the attempt is over.
@@ -231,11 +308,21 @@ impl AttemptExecutor {
                 let worktrees = self.run.worktrees.with_base(&base);
                 let host = workers.as_ref().map(|workers| &workers.host);
                 // Limits are kept per account once there are several.
-                let observer = host.map(|host| host.observer(&host.account, None)).or(sinks.observer);
+                let observer = host
+                    .map(|host| host.observer(&host.account, None))
+                    .or(sinks.observer);
                 let sinks = AttemptSinks { observer, ..sinks };
-                let finished = self.local.run(&task, &worktrees, sinks, (early, orders), ready).await;
-                let repeat = host.map(|host| host.repeat_of(&finished.ended.verdict, &host.account));
-                (finished, Some(session), repeat.unwrap_or(RetryMode::FromStart))
+                let finished = self
+                    .local
+                    .run(&task, &worktrees, sinks, (early, orders), ready)
+                    .await;
+                let repeat =
+                    host.map(|host| host.repeat_of(&finished.ended.verdict, &host.account));
+                (
+                    finished,
+                    Some(session),
+                    repeat.unwrap_or(RetryMode::FromStart),
+                )
             }
         }
     }
@@ -245,7 +332,9 @@ impl AttemptExecutor {
         let WrittenPatch { base, path, paths } = patch;
         let file = path.as_ref().map(|path| self.run.project.root.join(path));
         self.integration.add_patch(unit, attempt, file);
-        session.iter().for_each(|session| self.integration.review().record_session(unit, session));
+        session
+            .iter()
+            .for_each(|session| self.integration.review().record_session(unit, session));
         let note = Note::PatchWritten(PatchWritten { base, path, paths });
         record_note(self.recorder.as_ref(), Some((unit, attempt)), &note);
     }
@@ -260,28 +349,51 @@ impl Executor for AttemptExecutor {
         orders: mpsc::Receiver<AttemptOrder>,
         ready: oneshot::Sender<()>,
     ) -> AttemptEnd {
-        let amendment = self.reachable_amendment(&unit, attempt, amendment.as_deref().cloned().unwrap_or_default());
-        let (finished, session, repeat) = self.run_attempt(&unit, attempt, &amendment, orders, ready).await;
-        let FinishedAttempt { ended, patch, warning } = finished;
+        let amendment = self.reachable_amendment(
+            &unit,
+            attempt,
+            amendment.as_deref().cloned().unwrap_or_default(),
+        );
+        let (finished, session, repeat) = self
+            .run_attempt(&unit, attempt, &amendment, orders, ready)
+            .await;
+        let FinishedAttempt {
+            ended,
+            patch,
+            warning,
+        } = finished;
         let verdict = ended.verdict.clone();
         driver::log_verdict(&unit, attempt, &verdict, ended.exit_code, ended.signal);
         if let Some(patch) = patch {
             self.keep_patch(&unit, attempt, session.as_deref(), patch);
         }
         if let Some(text) = warning {
-            let note = Note::Message { level: Severity::Warning, text };
+            let note = Note::Message {
+                level: Severity::Warning,
+                text,
+            };
             record_note(self.recorder.as_ref(), Some((&unit, attempt)), &note);
         }
         if unit.as_str() == RECONCILE_KEY && verdict.outcome == AttemptOutcome::Succeeded {
-            self.integration.record_reconciled(verdict.stop, &ended.work);
+            self.integration
+                .record_reconciled(verdict.stop, &ended.work);
         }
         self.integration.mark_unsaved(&unit);
-        record_note(self.recorder.as_ref(), Some((&unit, attempt)), &Note::AttemptEnded(Box::new(ended)));
-        AttemptEnd { repeat, ..verdict.into() }
+        record_note(
+            self.recorder.as_ref(),
+            Some((&unit, attempt)),
+            &Note::AttemptEnded(Box::new(ended)),
+        );
+        AttemptEnd {
+            repeat,
+            ..verdict.into()
+        }
     }
 
     fn workers(&self) -> Option<Arc<SlotPool>> {
-        self.workers.as_ref().map(|workers| Arc::clone(&workers.host.pool))
+        self.workers
+            .as_ref()
+            .map(|workers| Arc::clone(&workers.host.pool))
     }
 
     async fn close(&self) {
@@ -291,7 +403,9 @@ impl Executor for AttemptExecutor {
     }
 
     fn set_local_slots(&self, slots: u32) {
-        self.workers.iter().for_each(|workers| workers.host.pool.set_local_slots(slots));
+        self.workers
+            .iter()
+            .for_each(|workers| workers.host.pool.set_local_slots(slots));
     }
 
     async fn write_projections(&self) -> bool {

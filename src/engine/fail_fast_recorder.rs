@@ -16,7 +16,10 @@ pub(crate) struct FailFastRecorder {
 
 impl FailFastRecorder {
     pub(crate) fn new(inner: Arc<dyn Recorder>) -> Self {
-        Self { inner, first_error: watch::channel(None).0 }
+        Self {
+            inner,
+            first_error: watch::channel(None).0,
+        }
     }
 
     /// A channel with the first failure, once there is one.

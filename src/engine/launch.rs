@@ -56,7 +56,10 @@ use crate::{
     },
     program_path,
     replay::{FileSource, OpenError, file::FollowHandle},
-    run::{NewEntry, Recorder, entry_source::RecordError, otlp::RunTrace, review::ReviewState, state::RECONCILE_KEY},
+    run::{
+        NewEntry, Recorder, entry_source::RecordError, otlp::RunTrace, review::ReviewState,
+        state::RECONCILE_KEY,
+    },
     store::{RunStore, TapeWriter, runs::RunStoreError},
     tape::{
         AgentName, EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
@@ -146,7 +149,13 @@ impl RunPlaces {
     /// A run without any workers.
     pub(crate) fn local(concurrency: u32) -> Self {
         let (workers, worker_wait) = Default::default();
-        Self { concurrency, workers, is_local_usable: true, worker_wait, account: None }
+        Self {
+            concurrency,
+            workers,
+            is_local_usable: true,
+            worker_wait,
+            account: None,
+        }
     }
 }
 
@@ -191,49 +200,86 @@ pub(crate) fn launch<T>(
     is_interactive: bool,
     client: impl AsyncFnOnce(LiveRun) -> T,
 ) -> Result<T, LaunchError> {
-    let limits = Arc::new(AttemptLimits::new(launch.terms.step_budget, launch.terms.rule, launch.terms.agent.timeouts));
+    let limits = Arc::new(AttemptLimits::new(
+        launch.terms.step_budget,
+        launch.terms.rule,
+        launch.terms.agent.timeouts,
+    ));
     let setup = RunSetup {
         runs: RunStore::new(&launch.project.root),
-        project_name: launch.project.root.file_name().map(|name| name.to_string_lossy().into_owned()),
+        project_name: launch
+            .project
+            .root
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned()),
         agent: launch.agent.name(),
         held: std::mem::take(&mut launch.held),
         is_interactive,
         limits: Arc::clone(&limits),
         is_plain_session: false,
-        review_idle_timeout: launch.review.as_ref().and_then(|review| review.idle_timeout),
+        review_idle_timeout: launch
+            .review
+            .as_ref()
+            .and_then(|review| review.idle_timeout),
         notifications: std::mem::take(&mut launch.notifications),
         trace: launch.trace.clone(),
-        prior_review: launch.review.as_mut().and_then(|review| review.prior.take()),
+        prior_review: launch
+            .review
+            .as_mut()
+            .and_then(|review| review.prior.take()),
     };
     let now = Timestamp::now();
     let job = IngestJob::new(now);
     let _staged = staged_copies::stage_raw_files(&launch.project.root, &job, &mut launch.planned)?;
     let reused: HashSet<&UnitKey> = resume::reused_units(launch.prior.continues.as_ref()).collect();
-    let projections = launch.planned.pending_projections(|unit| reused.contains(unit));
+    let projections = launch
+        .planned
+        .pending_projections(|unit| reused.contains(unit));
     let has_projections = !projections.is_empty() || !launch.prior.projected.is_empty();
     let schedule = launch.schedule(is_interactive).projecting(has_projections);
     let is_reconciled = |(unit, _): (&UnitKey, &str)| unit.as_str() == RECONCILE_KEY;
-    let has_prior_step =
-        launch.reconcile.is_none() && resume::pending_patches(launch.prior.continues.as_ref()).any(is_reconciled);
-    let has_prior_changes = !launch.prior.projected.is_empty() || launch.prior.committed.is_some() || has_prior_step;
+    let has_prior_step = launch.reconcile.is_none()
+        && resume::pending_patches(launch.prior.continues.as_ref()).any(is_reconciled);
+    let has_prior_changes =
+        !launch.prior.projected.is_empty() || launch.prior.committed.is_some() || has_prior_step;
     let schedule = schedule.with_prior_changes(has_prior_changes);
     let plan = launch.plan_notes(&job);
     let project = Arc::new(launch.project);
     // The lock is held until the run is over.
-    let PreparedProject { lock: _lock, repository, head } = launch.prepared;
+    let PreparedProject {
+        lock: _lock,
+        repository,
+        head,
+    } = launch.prepared;
     let diff = launch.planned.planned_diff();
     let locks = session_locks(&setup.runs, launch.agent.is_scripted());
-    let (agent, terms, continues, reconcile) = (launch.agent, launch.terms, launch.prior.continues, launch.reconcile);
+    let (agent, terms, continues, reconcile) = (
+        launch.agent,
+        launch.terms,
+        launch.prior.continues,
+        launch.reconcile,
+    );
     let (is_reviewed, projected) = (launch.review.is_some(), launch.prior.projected);
     let committed = launch.prior.committed;
     let places = launch.places;
     let make = |id, recorder, approvals: RunDecisions, trace| {
         let worktrees = Worktrees::new(repository, &job.id, &head.commit);
-        let prior_projections = projected.iter().filter_map(|projected| projected.connection.clone()).collect();
-        for SourcesProjected { patch, connection, .. } in projected {
+        let prior_projections = projected
+            .iter()
+            .filter_map(|projected| projected.connection.clone())
+            .collect();
+        for SourcesProjected {
+            patch, connection, ..
+        } in projected
+        {
             let targets = project.target_ids(connection.as_deref());
-            let patch = patch.map(|patch| BasePatch { file: project.root.join(patch), targets });
-            patch.into_iter().for_each(|patch| worktrees.add_base_patch(patch));
+            let patch = patch.map(|patch| BasePatch {
+                file: project.root.join(patch),
+                targets,
+            });
+            patch
+                .into_iter()
+                .for_each(|patch| worktrees.add_base_patch(patch));
         }
         let units = IngestRun::index_units(launch.planned.units);
         let prior_attempts = IngestRun::reused_attempts(continues.as_ref());
@@ -253,20 +299,37 @@ pub(crate) fn launch<T>(
         };
         let workers = (!places.workers.is_empty()).then(|| {
             let connections = ShipmentStore::connections_of(&run.project);
-            let terms = RunTerms::new((id, run.job.clone()), connections, &terms.agent, terms.checks);
+            let terms = RunTerms::new(
+                (id, run.job.clone()),
+                connections,
+                &terms.agent,
+                terms.checks,
+            );
             let repository = run.worktrees.repository().clone();
-            let (agent, limits, recorder) = (Arc::clone(&agent), Arc::clone(&limits), Arc::clone(&recorder));
+            let (agent, limits, recorder) = (
+                Arc::clone(&agent),
+                Arc::clone(&limits),
+                Arc::clone(&recorder),
+            );
             let local = (places.concurrency, places.account);
             let meter = Arc::clone(approvals.0.meter());
-            let host =
-                WorkerHost::new((Arc::clone(&run.project), repository), agent, terms, local, limits, (recorder, meter));
+            let host = WorkerHost::new(
+                (Arc::clone(&run.project), repository),
+                agent,
+                terms,
+                local,
+                limits,
+                (recorder, meter),
+            );
             if places.is_local_usable {
                 host.pool.allow_local();
             }
             WorkerTransports::start(host, places.workers)
         });
         let attempts = AttemptExecutor::new(run, agent, terms, limits, recorder, approvals, locks);
-        let attempts = attempts.with_prior_patches(resume::pending_patches(continues.as_ref())).with_trace(trace);
+        let attempts = attempts
+            .with_prior_patches(resume::pending_patches(continues.as_ref()))
+            .with_trace(trace);
         attempts.with_workers(workers)
     };
     setup.run_schedule(now, schedule, &plan, make, client)
@@ -288,7 +351,8 @@ pub(crate) fn retry_policy(config: &Config) -> RetryPolicy {
 pub(crate) fn session_locks(runs: &RunStore, scripted: bool) -> SessionLocks {
     let of_user = UserDirs::from_environment().locks().filter(|_| !scripted);
     // The runs of a project are in `.ktx/ingestdeck` below it.
-    let project = || SessionLocks::in_project(runs.root().ancestors().nth(2).unwrap_or(runs.root()));
+    let project =
+        || SessionLocks::in_project(runs.root().ancestors().nth(2).unwrap_or(runs.root()));
     of_user.map_or_else(project, SessionLocks::new)
 }
 
@@ -298,7 +362,11 @@ pub(crate) fn session_locks(runs: &RunStore, scripted: bool) -> SessionLocks {
 /// If the system provides no threads.
 pub(crate) fn runtime(workers: usize) -> Result<Runtime, LaunchError> {
     attempt::start_tick_clock();
-    runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build().map_err(LaunchError::Threads)
+    runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_all()
+        .build()
+        .map_err(LaunchError::Threads)
 }
 
 /// The future that runs a schedule.
@@ -384,7 +452,9 @@ impl RunSetup {
     /// The newest run; the id of the new run must be later.
     fn newest_run(&self, now: Timestamp) -> Option<RunId> {
         const DAY_MS: u64 = 86_400_000;
-        let latest = u64::try_from(now.as_millisecond()).unwrap_or_default().saturating_add(DAY_MS);
+        let latest = u64::try_from(now.as_millisecond())
+            .unwrap_or_default()
+            .saturating_add(DAY_MS);
         let project = self.runs.root().ancestors().nth(2);
         let is_ours = |id: RunId| project.is_some_and(|project| ingest::is_run_marked(project, id));
         // Without a list of runs, `latest` has no meaning.
@@ -416,7 +486,9 @@ impl RunSetup {
         }
         let (tape, lock) = new.into_parts();
         let tape = Arc::new(tape);
-        plan.iter().try_for_each(|plan| record_note(&tape, plan)).map_err(RunStoreError::from)?;
+        plan.iter()
+            .try_for_each(|plan| record_note(&tape, plan))
+            .map_err(RunStoreError::from)?;
         let (source, finish) = FileSource::follow(tape.path())?;
 
         let tracing = self.start_trace(&tape);
@@ -428,25 +500,42 @@ impl RunSetup {
         let exporter = self.start_span_export(&tape, &recorder);
         let meter = Arc::new(RunMeter::new(inputs.downgrade()));
         let approvals = ApprovalQueue::new(Arc::clone(&recorder), meter);
-        let approvals = Arc::new(approvals.with_policy(self.held.policy.clone(), self.is_interactive));
+        let approvals =
+            Arc::new(approvals.with_policy(self.held.policy.clone(), self.is_interactive));
         self.held.units.iter().for_each(|unit| approvals.hold(unit));
-        let review = Arc::new(RunReview::new(Arc::clone(&recorder), self.prior_review.clone()));
+        let review = Arc::new(RunReview::new(
+            Arc::clone(&recorder),
+            self.prior_review.clone(),
+        ));
         let decisions = (Arc::clone(&approvals), Arc::clone(&review));
-        let executor = Arc::new(make(id, Arc::clone(&recorder), decisions, self.agent_trace(id)));
+        let executor = Arc::new(make(
+            id,
+            Arc::clone(&recorder),
+            decisions,
+            self.agent_trace(id),
+        ));
         let units: HashSet<UnitKey> = schedule.unit_keys().cloned().collect();
         review.set_units(units.clone());
         let workers = executor.workers();
         let attached = self.is_interactive.then(|| clients.attach());
         self.limits.set_has_screen(clients.count() > 0);
-        tokio::spawn(follow_clients(Arc::clone(&self.limits), clients.subscribe()));
+        tokio::spawn(follow_clients(
+            Arc::clone(&self.limits),
+            clients.subscribe(),
+        ));
         let person = PersonTimeouts {
             clients: clients.subscribe(),
             limits: Arc::clone(&self.limits),
             review: self.review_idle_timeout,
         };
-        let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder)).with_person_timeouts(Some(person));
+        let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder))
+            .with_person_timeouts(Some(person));
         // Clients that attach to a run of another client do not keep it open.
-        let keep_open = if self.is_interactive { clients.subscribe() } else { watch::channel(0).1 };
+        let keep_open = if self.is_interactive {
+            clients.subscribe()
+        } else {
+            watch::channel(0).1
+        };
         let driving = driver.run(received, keep_open, fail_fast_recorder.first_error());
         let informed = clients.clone();
         let drive = Box::pin(async move {
@@ -455,9 +544,19 @@ impl RunSetup {
         });
         let (changed, path) = (tape.subscribe(), tape.path().to_owned());
         let changeable = (!self.is_plain_session).then(|| Arc::clone(&self.limits));
-        let controller = RunController::new(units, changeable, (approvals, review), workers, recorder, inputs);
-        let served =
-            ServedRun { controller: controller.downgrade(), clients: clients.clone(), growth: tape.subscribe() };
+        let controller = RunController::new(
+            units,
+            changeable,
+            (approvals, review),
+            workers,
+            recorder,
+            inputs,
+        );
+        let served = ServedRun {
+            controller: controller.downgrade(),
+            clients: clients.clone(),
+            growth: tape.subscribe(),
+        };
         let server = ControlServer::start(id, served).await;
         if let Err(error) = &server {
             tracing::warn!(%error, "the run accepts no commands from other processes");
@@ -470,8 +569,19 @@ impl RunSetup {
             Err(error) => (None, Err(error)),
         };
         let store = self.runs.clone();
-        let live =
-            LiveRun { id, store, tape: path, source, finish, changed, drive, controller, attached, clients, socket };
+        let live = LiveRun {
+            id,
+            store,
+            tape: path,
+            source,
+            finish,
+            changed,
+            drive,
+            controller,
+            attached,
+            clients,
+            socket,
+        };
         let result = client(live).await;
         if let Some(server) = server {
             server.close().await;
@@ -507,7 +617,9 @@ impl RunSetup {
         let followed = (tape.path(), tape.subscribe());
         let (recorder, targets) = (Arc::clone(recorder), self.notifications.clone());
         let started = NotifierTask::start(followed, recorder, clients.clone(), name, targets);
-        started.inspect_err(|error| tracing::warn!(%error, "no notifications are sent")).ok()
+        started
+            .inspect_err(|error| tracing::warn!(%error, "no notifications are sent"))
+            .ok()
     }
 
     /// The trace that agents continue, if anything records it.
@@ -517,17 +629,30 @@ impl RunSetup {
     }
 
     /// Starts to export spans. Nothing depends on it.
-    fn start_span_export(&self, tape: &TapeWriter, recorder: &Arc<dyn Recorder>) -> Option<SpanExportTask> {
+    fn start_span_export(
+        &self,
+        tape: &TapeWriter,
+        recorder: &Arc<dyn Recorder>,
+    ) -> Option<SpanExportTask> {
         let target = self.trace.target.clone()?;
-        let started = SpanExportTask::start((tape.path(), tape.subscribe()), Arc::clone(recorder), target);
-        started.inspect_err(|error| tracing::warn!(%error, "no spans are exported")).ok().flatten()
+        let started = SpanExportTask::start(
+            (tape.path(), tape.subscribe()),
+            Arc::clone(recorder),
+            target,
+        );
+        started
+            .inspect_err(|error| tracing::warn!(%error, "no spans are exported"))
+            .ok()
+            .flatten()
     }
 
     /// Starts KTX's trace of a project's run. Nothing depends on it.
     fn start_trace(&self, tape: &TapeWriter) -> Option<TraceTask> {
         let project = self.runs.root().parent().and_then(Path::parent)?;
         let traced = TraceTask::follow(tape.path(), project, tape.subscribe());
-        traced.inspect_err(|error| tracing::warn!(%error, "the run is not traced")).ok()
+        traced
+            .inspect_err(|error| tracing::warn!(%error, "the run is not traced"))
+            .ok()
     }
 }
 
@@ -540,7 +665,10 @@ async fn follow_clients(limits: Arc<AttemptLimits>, mut clients: watch::Receiver
 
 fn record_note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {
     let json = note.to_json();
-    recorder.record(&[NewEntry { attempt: None, body: EntryBody::Note(&json) }])
+    recorder.record(&[NewEntry {
+        attempt: None,
+        body: EntryBody::Note(&json),
+    }])
 }
 
 /// Finds the agent of a run: the program at the absolute path `given`, or `claude` on the `PATH` or where its installers
@@ -554,12 +682,19 @@ pub(crate) fn find_claude(given: Option<&Path>) -> Result<PathBuf, Problem> {
         let missing = || Problem::new("claude is not on the PATH");
         return program_path::find("claude")
             .or_else(program_path::find_installed_claude)
-            .ok_or_else(|| missing().with_help(format!("{INSTALL}{}", program_path::skipped_note())));
+            .ok_or_else(|| {
+                missing().with_help(format!("{INSTALL}{}", program_path::skipped_note()))
+            });
     };
     let name = given.display();
-    match (program_path::is_program(given), given.symlink_metadata().is_ok()) {
+    match (
+        program_path::is_program(given),
+        given.symlink_metadata().is_ok(),
+    ) {
         (true, _) => Ok(given.to_owned()),
         (false, true) => Err(Problem::new(format!("{name} cannot be executed")).with_help(INSTALL)),
-        (false, false) => Err(Problem::new(format!("there is no program {name}")).with_help(INSTALL)),
+        (false, false) => {
+            Err(Problem::new(format!("there is no program {name}")).with_help(INSTALL))
+        }
     }
 }

@@ -45,8 +45,8 @@ use crate::{
     tape::{
         UnitKey,
         note::{
-            Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, ContentDigests, CountedFailure, StopMode, Verdict,
-            VerdictCause,
+            Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, ContentDigests, CountedFailure,
+            StopMode, Verdict, VerdictCause,
             attempt_output::{UNSOURCED_LIST, UnsourcedIdentifier},
         },
     },
@@ -131,7 +131,10 @@ impl FinishedAttempt {
         let ended = AttemptEnded {
             verdict,
             tool_failures: u32::try_from(facts.work.tally.calls().len()).unwrap_or(u32::MAX),
-            failed_call: deciding.map(|call| CountedFailure { tool: call.tool.clone(), message: call.message.clone() }),
+            failed_call: deciding.map(|call| CountedFailure {
+                tool: call.tool.clone(),
+                message: call.message.clone(),
+            }),
             exit_code: facts.process.exit_code,
             signal: facts.process.signal,
             stderr_tail: facts.process.stderr_tail,
@@ -139,12 +142,21 @@ impl FinishedAttempt {
             work,
             extra: serde_json::Map::default(),
         };
-        Self { ended, patch: None, warning: None }
+        Self {
+            ended,
+            patch: None,
+            warning: None,
+        }
     }
 
     /// An attempt that ended before its agent started.
     pub(crate) fn without_agent(verdict: Verdict) -> Self {
-        Self::new(verdict, AttemptFacts::default(), AttemptOutput::default(), FailureRule::default())
+        Self::new(
+            verdict,
+            AttemptFacts::default(),
+            AttemptOutput::default(),
+            FailureRule::default(),
+        )
     }
 }
 
@@ -172,7 +184,10 @@ impl PrepareError {
     fn verdict(self) -> Verdict {
         match self {
             Self::TooManyOpenFiles(why) => verdict::open_files_verdict(&why),
-            Self::Failed(why, remedy) => Verdict { remedy, ..preparation_failed(why) },
+            Self::Failed(why, remedy) => Verdict {
+                remedy,
+                ..preparation_failed(why)
+            },
         }
     }
 }
@@ -186,20 +201,42 @@ impl LocalAttempts {
         locks: SessionLocks,
     ) -> Self {
         let (worker, running, session_texts) = Default::default();
-        Self { project, job, agent, agent_options, checks, limits, locks, worker, running, session_texts }
+        Self {
+            project,
+            job,
+            agent,
+            agent_options,
+            checks,
+            limits,
+            locks,
+            worker,
+            running,
+            session_texts,
+        }
     }
 
     /// Attempts run on this machine as the worker `name`.
     pub(crate) fn on_worker(self, name: &str) -> Self {
-        Self { worker: Some(name.to_owned()), ..self }
+        Self {
+            worker: Some(name.to_owned()),
+            ..self
+        }
     }
 
     /// An attempt that was stopped before it began.
     pub(crate) fn stopped(&self, task: &AttemptTask, how: StopMode) -> FinishedAttempt {
         let rule = self.limits.current().rule;
-        let interruption = InterruptionFacts { stopped: Some(how), ..InterruptionFacts::default() };
-        let facts = AttemptFacts { interruption, ..AttemptFacts::default() };
-        let verdict = self.agent.classify(task.work_unit.planned.ktx_key(), &facts, rule);
+        let interruption = InterruptionFacts {
+            stopped: Some(how),
+            ..InterruptionFacts::default()
+        };
+        let facts = AttemptFacts {
+            interruption,
+            ..AttemptFacts::default()
+        };
+        let verdict = self
+            .agent
+            .classify(task.work_unit.planned.ktx_key(), &facts, rule);
         FinishedAttempt::new(verdict, facts, AttemptOutput::default(), rule)
     }
 
@@ -216,7 +253,9 @@ impl LocalAttempts {
         let running = Arc::clone(&self.running);
         // Running attempts must not fail because a new one uses the last descriptors. A single attempt always starts.
         if Arc::strong_count(&running) > 2 && !descriptors::has_room_for_attempt() {
-            return FinishedAttempt::without_agent(verdict::open_files_verdict("no room for one more unit"));
+            return FinishedAttempt::without_agent(verdict::open_files_verdict(
+                "no room for one more unit",
+            ));
         }
         // The session id is chosen before the agent starts, so that the lock is held from its first line.
         let prepared = self.prepare(task, worktrees).await;
@@ -224,7 +263,13 @@ impl LocalAttempts {
         while let Ok(order) = orders.try_recv() {
             early.push(order);
         }
-        let stop = early.iter().find_map(|order| if let AttemptOrder::Stop(how) = order { Some(*how) } else { None });
+        let stop = early.iter().find_map(|order| {
+            if let AttemptOrder::Stop(how) = order {
+                Some(*how)
+            } else {
+                None
+            }
+        });
         if let Some(how) = stop {
             return self.stopped(task, how);
         }
@@ -232,14 +277,23 @@ impl LocalAttempts {
             Ok((lock, (opened, content))) => (lock, Arc::new(opened), content),
             Err(error) => return FinishedAttempt::without_agent(error.verdict()),
         };
-        let launch = UnitLaunch { content, ..self.unit_launch(task, &opened, sinks) };
+        let launch = UnitLaunch {
+            content,
+            ..self.unit_launch(task, &opened, sinks)
+        };
         let (forward, commands) = mpsc::channel(early.len().max(4));
-        self.session_texts.of(&task.session).iter().for_each(|text| opened.record_message(text));
+        self.session_texts
+            .of(&task.session)
+            .iter()
+            .for_each(|text| opened.record_message(text));
         if let Some(feedback) = &task.amendment.feedback {
             self.session_texts.push(&task.session, feedback);
         }
-        let (receiving, texts, in_session) =
-            (Arc::clone(&opened), Arc::clone(&self.session_texts), task.session.clone());
+        let (receiving, texts, in_session) = (
+            Arc::clone(&opened),
+            Arc::clone(&self.session_texts),
+            task.session.clone(),
+        );
         let on_message = move |text: &str| {
             receiving.record_message(text);
             texts.push(&in_session, text);
@@ -251,10 +305,18 @@ impl LocalAttempts {
     }
 
     /// Determines the verdict, and writes the patch of a successful attempt.
-    async fn finish(&self, task: &AttemptTask, opened: Arc<UnitAttempt>, mut facts: AttemptFacts) -> FinishedAttempt {
+    async fn finish(
+        &self,
+        task: &AttemptTask,
+        opened: Arc<UnitAttempt>,
+        mut facts: AttemptFacts,
+    ) -> FinishedAttempt {
         facts.work.tally.settle_absent_tools(tool::is_tool_name);
         record_rejected_calls(&opened, &facts);
-        let (key, rule) = (task.work_unit.planned.ktx_key().clone(), self.limits.current().rule);
+        let (key, rule) = (
+            task.work_unit.planned.ktx_key().clone(),
+            self.limits.current().rule,
+        );
         let (closing, checks, agent) = (Arc::clone(&opened), self.checks, Arc::clone(&self.agent));
         let closed = caught_panics::spawn_blocking_caught(move || {
             let judge = |facts: &AttemptFacts| agent.classify(&key, facts, rule);
@@ -264,14 +326,21 @@ impl LocalAttempts {
         let (verdict, patch, facts) = match closed.await {
             Ok(closed) => closed,
             Err(error) => (
-                preparation_failed(format!("cannot check the changes of {}: {error}", task.unit)),
+                preparation_failed(format!(
+                    "cannot check the changes of {}: {error}",
+                    task.unit
+                )),
                 None,
                 AttemptFacts::default(),
             ),
         };
         let work = attempt_output(&opened, &verdict, &facts);
         let warning = unsourced_message(&opened.unsourced());
-        FinishedAttempt { patch, warning, ..FinishedAttempt::new(verdict, facts, work, self.limits.current().rule) }
+        FinishedAttempt {
+            patch,
+            warning,
+            ..FinishedAttempt::new(verdict, facts, work, self.limits.current().rule)
+        }
     }
 
     async fn prepare(
@@ -285,11 +354,20 @@ impl LocalAttempts {
 
     /// Locks a session: two writers would split its history.
     fn lock_session(&self, session: &str) -> Result<SessionLock, PrepareError> {
-        match self.locks.try_lock(session).map_err(|error| PrepareError::from_error(&error))? {
+        match self
+            .locks
+            .try_lock(session)
+            .map_err(|error| PrepareError::from_error(&error))?
+        {
             TryLockOutcome::Acquired(lock) => Ok(lock),
             TryLockOutcome::HeldByOther(holder) => {
-                let holder = holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
-                let why = format!("session {session} is in use by {holder}: end that, or retry in a new session");
+                let holder = holder.map_or_else(
+                    || "another process".to_owned(),
+                    |pid| format!("process {pid}"),
+                );
+                let why = format!(
+                    "session {session} is in use by {holder}: end that, or retry in a new session"
+                );
                 Err(PrepareError::Failed(why, None))
             }
         }
@@ -301,14 +379,29 @@ impl LocalAttempts {
         task: &AttemptTask,
         worktrees: &Arc<Worktrees>,
     ) -> Result<(UnitAttempt, Option<ContentDigests>), PrepareError> {
-        let (project, job, worktrees) = (Arc::clone(&self.project), self.job.clone(), Arc::clone(worktrees));
+        let (project, job, worktrees) = (
+            Arc::clone(&self.project),
+            self.job.clone(),
+            Arc::clone(worktrees),
+        );
         let (index, attempt, work_unit) = (task.index, task.attempt, task.work_unit.clone());
-        let (resume, feedback, files_kept) = (task.amendment.resume.is_some(), task.feedback.clone(), task.files_kept);
+        let (resume, feedback, files_kept) = (
+            task.amendment.resume.is_some(),
+            task.feedback.clone(),
+            task.files_kept,
+        );
         // Amendments of one attempt do not change the identity of its unit.
         let model = task.planned_model.clone();
         caught_panics::spawn_blocking_caught(move || {
             let amended = prompt_amendment(resume, feedback.as_deref(), files_kept);
-            let opened = UnitAttempt::open(&project, (index, &work_unit), &job, attempt, amended, &worktrees)?;
+            let opened = UnitAttempt::open(
+                &project,
+                (index, &work_unit),
+                &job,
+                attempt,
+                amended,
+                &worktrees,
+            )?;
             let content = opened.content(model.as_deref()).ok();
             Ok::<_, AttemptPreparationError>((opened, content))
         })
@@ -317,7 +410,12 @@ impl LocalAttempts {
         .map_err(|error| PrepareError::from_error(&error))
     }
 
-    fn unit_launch(&self, task: &AttemptTask, opened: &UnitAttempt, sinks: AttemptSinks) -> UnitLaunch {
+    fn unit_launch(
+        &self,
+        task: &AttemptTask,
+        opened: &UnitAttempt,
+        sinks: AttemptSinks,
+    ) -> UnitLaunch {
         UnitLaunch {
             context: AttemptContext {
                 agent: Arc::clone(&self.agent),
@@ -349,7 +447,10 @@ impl LocalAttempts {
 /// The additions of a person to the prompt.
 fn prompt_amendment(resume: bool, feedback: Option<&str>, files_kept: bool) -> PromptAmendment<'_> {
     match (resume, feedback) {
-        (true, feedback) => PromptAmendment::Resumed { feedback, files_kept },
+        (true, feedback) => PromptAmendment::Resumed {
+            feedback,
+            files_kept,
+        },
         (false, Some(feedback)) => PromptAmendment::Feedback(feedback),
         (false, None) => PromptAmendment::Unchanged,
     }
@@ -403,11 +504,21 @@ fn finish_attempt(
         if unsourced != UnsourcedAction::Off {
             match attempt.find_unsourced() {
                 Ok(check) if unsourced == UnsourcedAction::Fail => {
-                    let undeclared = check.found.iter().flatten().filter(|identifier| !identifier.declared);
-                    facts.work.invalid_artifacts.extend(undeclared.map(UnsourcedIdentifier::finding));
+                    let undeclared = check
+                        .found
+                        .iter()
+                        .flatten()
+                        .filter(|identifier| !identifier.declared);
+                    facts
+                        .work
+                        .invalid_artifacts
+                        .extend(undeclared.map(UnsourcedIdentifier::finding));
                 }
                 Ok(_) => {}
-                Err(error) => facts.work.invalid_artifacts.push(format!("the artifacts cannot be read: {error}")),
+                Err(error) => facts
+                    .work
+                    .invalid_artifacts
+                    .push(format!("the artifacts cannot be read: {error}")),
             }
         }
         verdict = judge(facts);
@@ -426,7 +537,8 @@ fn finish_attempt(
     }
     if unit.as_str() == RECONCILE_KEY && verdict.cause == VerdictCause::Budget {
         // No setting raises the turns of this step.
-        verdict.remedy = Some("run `ingestdeck run` again: decisions about deleted files are kept".into());
+        verdict.remedy =
+            Some("run `ingestdeck run` again: decisions about deleted files are kept".into());
     }
     (verdict, delivered)
 }
@@ -435,7 +547,11 @@ fn finish_attempt(
 fn attempt_output(attempt: &UnitAttempt, verdict: &Verdict, facts: &AttemptFacts) -> AttemptOutput {
     let fatal = facts.work.tally.count(FailureRule::Recoverable);
     let is_success = verdict.outcome == AttemptOutcome::Succeeded;
-    let done = if is_success { attempt.work() } else { attempt.discarded_work() };
+    let done = if is_success {
+        attempt.work()
+    } else {
+        attempt.discarded_work()
+    };
     let evidence = facts.work.evidence.clone().unwrap_or_default();
     AttemptOutput {
         unread: evidence.unread,
@@ -450,19 +566,49 @@ fn attempt_output(attempt: &UnitAttempt, verdict: &Verdict, facts: &AttemptFacts
 fn unsourced_message(check: &UnsourcedCheck) -> Option<String> {
     if let Some(SkippedCheck { paths, reason }) = &check.skipped {
         let paths = text::list_some(paths);
-        return Some(format!("unsourced identifiers were not looked for in {paths}: {reason}"));
+        return Some(format!(
+            "unsourced identifiers were not looked for in {paths}: {reason}"
+        ));
     }
-    let names: Vec<String> = check.found.iter().flatten().map(ToString::to_string).collect();
-    let count = if names.len() == 1 { "1 identifier".to_owned() } else { format!("{} identifiers", names.len()) };
-    (!names.is_empty()).then(|| format!("{count} in its artifacts {UNSOURCED_LIST} {}", text::list_some(&names)))
+    let names: Vec<String> = check
+        .found
+        .iter()
+        .flatten()
+        .map(ToString::to_string)
+        .collect();
+    let count = if names.len() == 1 {
+        "1 identifier".to_owned()
+    } else {
+        format!("{} identifiers", names.len())
+    };
+    (!names.is_empty()).then(|| {
+        format!(
+            "{count} in its artifacts {UNSOURCED_LIST} {}",
+            text::list_some(&names)
+        )
+    })
 }
 
 /// Adds calls that failed before they reached the tools to the transcript, each once.
 /// The reasons of a person count as received.
 fn record_rejected_calls(attempt: &UnitAttempt, facts: &AttemptFacts) {
-    facts.work.tally.refusals().iter().for_each(|call| attempt.record_message(&call.message));
-    for call in facts.work.tally.calls().iter().chain(facts.work.tally.refusals()) {
-        let input = call.tool_use_id.as_ref().and_then(|id| facts.work.failed_inputs.get(id));
+    facts
+        .work
+        .tally
+        .refusals()
+        .iter()
+        .for_each(|call| attempt.record_message(&call.message));
+    for call in facts
+        .work
+        .tally
+        .calls()
+        .iter()
+        .chain(facts.work.tally.refusals())
+    {
+        let input = call
+            .tool_use_id
+            .as_ref()
+            .and_then(|id| facts.work.failed_inputs.get(id));
         attempt.transcript().record_failure(&RejectedCall {
             tool: &call.tool,
             tool_use_id: call.tool_use_id.as_deref(),

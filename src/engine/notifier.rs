@@ -90,7 +90,11 @@ impl NotifierTask {
             began: Instant::now(),
         };
         let task = tokio::spawn(notifier.run(growth, finished.subscribe()));
-        Ok(Self { finish, finished, task })
+        Ok(Self {
+            finish,
+            finished,
+            task,
+        })
     }
 
     /// Delivers what is still pending.
@@ -126,7 +130,13 @@ impl RunNotifier {
             if is_finished {
                 break;
             }
-            let can_be_silent = self.timeline.view().state.units.iter().any(|unit| unit.status.is_in_flight());
+            let can_be_silent = self
+                .timeline
+                .view()
+                .state
+                .units
+                .iter()
+                .any(|unit| unit.status.is_in_flight());
             tokio::select! {
                 _ = finished.changed() => {}
                 changed = growth.changed() => {
@@ -170,20 +180,28 @@ impl RunNotifier {
         let mut due = Vec::new();
         for alert in alerts(&self.timeline.view().state, now) {
             // A call that still waits when the last screen disappears is new to the user.
-            if is_watched && matches!(alert.key, AlertKey::HeldCall(..)) || !self.seen.insert(alert.key.clone()) {
+            if is_watched && matches!(alert.key, AlertKey::HeldCall(..))
+                || !self.seen.insert(alert.key.clone())
+            {
                 continue;
             }
             if !is_watched {
                 due.push(self.notification(&alert));
             }
         }
-        due.into_iter().for_each(|notification| self.deliver(notification));
+        due.into_iter()
+            .for_each(|notification| self.deliver(notification));
     }
 
     fn notification(&self, alert: &RunAlert<'_>) -> RunNotification {
-        let verdict = alert.unit.and_then(|unit| unit.latest()).and_then(|attempt| attempt.verdict.as_ref());
+        let verdict = alert
+            .unit
+            .and_then(|unit| unit.latest())
+            .and_then(|attempt| attempt.verdict.as_ref());
         let text = match (&alert.key, verdict) {
-            (AlertKey::Failure, Some(verdict)) => format!("{}: {}", alert.text, verdict.cause.label()),
+            (AlertKey::Failure, Some(verdict)) => {
+                format!("{}: {}", alert.text, verdict.cause.label())
+            }
             _ => alert.text.clone(),
         };
         RunNotification {
@@ -197,11 +215,15 @@ impl RunNotifier {
 
     fn deliver(&mut self, notification: RunNotification) {
         if self.deliveries.len() >= MAX_DELIVERIES {
-            tracing::warn!(text = notification.text, "a notification is dropped: earlier ones are not delivered yet");
+            tracing::warn!(
+                text = notification.text,
+                "a notification is dropped: earlier ones are not delivered yet"
+            );
             return;
         }
         let targets = self.targets.clone();
-        self.deliveries.spawn(async move { targets.deliver(&notification).await });
+        self.deliveries
+            .spawn(async move { targets.deliver(&notification).await });
     }
 
     /// Records the first delivery that fails, so that the user learns of a wrong setting.
@@ -210,7 +232,13 @@ impl RunNotifier {
         tracing::warn!(text, "a notification was not delivered");
         if !std::mem::replace(&mut self.targets.has_failed, true) {
             // A tape that cannot be written ends the run anyway.
-            let _ = self.recorder.record_note(None, &Note::Message { level: Severity::Warning, text });
+            let _ = self.recorder.record_note(
+                None,
+                &Note::Message {
+                    level: Severity::Warning,
+                    text,
+                },
+            );
         }
     }
 }

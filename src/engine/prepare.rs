@@ -20,8 +20,7 @@ use crate::{
 };
 
 /// The sentence about a project without a repository.
-pub(crate) const NO_REPOSITORY: &str =
-    "no git repository: the changes of a run go through a private one and reach the project together";
+pub(crate) const NO_REPOSITORY: &str = "no git repository: the changes of a run go through a private one and reach the project together";
 
 /// The sentence about a repository where a run crashed during the branch update.
 const UNFINISHED_BRANCH_UPDATE: &str = "git repository: an earlier run was killed during its branch update; the next \
@@ -38,7 +37,10 @@ const MAX_NAMED: usize = 8;
 ///
 /// # Errors
 /// If it is a repository that must not be committed to.
-pub(crate) fn describe_repository(project: &Project, planned: Option<&IngestPlan>) -> Result<String, RepositoryError> {
+pub(crate) fn describe_repository(
+    project: &Project,
+    planned: Option<&IngestPlan>,
+) -> Result<String, RepositoryError> {
     inspect_repository(project, planned).0
 }
 
@@ -48,13 +50,21 @@ pub(crate) fn inspect_repository(
     planned: Option<&IngestPlan>,
 ) -> (Result<String, RepositoryError>, Option<String>) {
     match Repository::find(&project.root) {
-        Ok(Some(repository)) => {
-            (repository_state(&repository, &files_to_add(project, planned)), disabled_programs_message(&repository))
-        }
+        Ok(Some(repository)) => (
+            repository_state(&repository, &files_to_add(project, planned)),
+            disabled_programs_message(&repository),
+        ),
         Ok(None) => {
             let is_unfinished = Repository::has_private_journal(&project.root);
-            let text = if is_unfinished { UNFINISHED_PRIVATE_UPDATE } else { NO_REPOSITORY };
-            (Repository::check_private(&project.root).map(|()| text.to_owned()), None)
+            let text = if is_unfinished {
+                UNFINISHED_PRIVATE_UPDATE
+            } else {
+                NO_REPOSITORY
+            };
+            (
+                Repository::check_private(&project.root).map(|()| text.to_owned()),
+                None,
+            )
         }
         Err(error) => (Err(error), None),
     }
@@ -63,12 +73,18 @@ pub(crate) fn inspect_repository(
 /// Files that a run of `planned` may add to the repository.
 fn files_to_add(project: &Project, planned: Option<&IngestPlan>) -> Vec<String> {
     let page = format!("wiki/global/{PATH_PLACEHOLDER}.md");
-    let sources =
-        project.settings.connections.iter().map(|of| format!("semantic-layer/{}/{PATH_PLACEHOLDER}.yaml", of.id));
+    let sources = project
+        .settings
+        .connections
+        .iter()
+        .map(|of| format!("semantic-layer/{}/{PATH_PLACEHOLDER}.yaml", of.id));
     let units = planned.map_or(&[][..], |planned| &planned.units);
     // Units may share files.
-    let raw: BTreeSet<String> =
-        units.iter().flat_map(|unit| unit.raw_copies(PATH_PLACEHOLDER)).map(|(_, copy)| copy).collect();
+    let raw: BTreeSet<String> = units
+        .iter()
+        .flat_map(|unit| unit.raw_copies(PATH_PLACEHOLDER))
+        .map(|(_, copy)| copy)
+        .collect();
     [page].into_iter().chain(sources).chain(raw).collect()
 }
 
@@ -85,19 +101,29 @@ fn repository_state(repository: &Repository, new: &[String]) -> Result<String, R
         }
         ready => ready?,
     };
-    let branch = head.branch.map_or_else(|| "the detached HEAD".to_owned(), |branch| format!("branch {branch}"));
-    Ok(format!("git repository: the changes of a run become one commit on {branch}"))
+    let branch = head.branch.map_or_else(
+        || "the detached HEAD".to_owned(),
+        |branch| format!("branch {branch}"),
+    );
+    Ok(format!(
+        "git repository: the changes of a run become one commit on {branch}"
+    ))
 }
 
 fn disabled_programs_message(repository: &Repository) -> Option<String> {
     let programs = repository.disabled_programs();
-    let named: Vec<String> = programs.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+    let named: Vec<String> = programs
+        .iter()
+        .take(MAX_NAMED)
+        .map(ToString::to_string)
+        .collect();
     let more = match programs.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
     let named = named.join(", ");
-    (!programs.is_empty()).then(|| format!("programs of the git repository that a run does not start: {named}{more}"))
+    (!programs.is_empty())
+        .then(|| format!("programs of the git repository that a run does not start: {named}{more}"))
 }
 
 /// Why a project cannot be prepared for a run.
@@ -206,21 +232,33 @@ impl PreparedProject {
         (repository, allow_dirty): (Repository, bool),
         warn: WarningSink<'_>,
     ) -> Result<Self, ProjectPreparationError> {
-        let lock = ProjectRunLocks { _project: lock, _repository: repository.lock()? };
+        let lock = ProjectRunLocks {
+            _project: lock,
+            _repository: repository.lock()?,
+        };
         // Symbolic links among these paths are refused before anything is changed or deleted.
-        repository.ignore_state_dirs().map_err(ProjectPreparationError::StateDirs)?;
+        repository
+            .ignore_state_dirs()
+            .map_err(ProjectPreparationError::StateDirs)?;
         recover_branch_update(&repository, warn)?;
         remove_stale_worktrees(&repository, warn)?;
         let head = repository.check_ready(&files_to_add(project, Some(planned)), allow_dirty)?;
         repository.collect_garbage();
-        Ok(Self { lock, repository, head })
+        Ok(Self {
+            lock,
+            repository,
+            head,
+        })
     }
 }
 
 fn open_private(root: &Path, warn: WarningSink<'_>) -> Result<Repository, RepositoryError> {
     let (repository, is_replaced) = Repository::open_private(root)?;
     if is_replaced {
-        let text = format!("`{}` was not created here, so it was replaced by an empty repository", private::DIR);
+        let text = format!(
+            "`{}` was not created here, so it was replaced by an empty repository",
+            private::DIR
+        );
         warn_all(warn, &[text]);
     }
     Ok(repository)
@@ -241,25 +279,38 @@ pub(crate) fn check_writable(root: &Path) -> Result<(), ProjectPreparationError>
 }
 
 /// Recovers from an update of the project that was interrupted before the project became a git repository.
-fn recover_private_update(root: &Path, warn: WarningSink<'_>) -> Result<(), ProjectPreparationError> {
+fn recover_private_update(
+    root: &Path,
+    warn: WarningSink<'_>,
+) -> Result<(), ProjectPreparationError> {
     if Repository::has_private_journal(root) {
         recover_branch_update(&Repository::open_private(root)?.0, warn)?;
     }
     Ok(())
 }
 
-fn recover_branch_update(repository: &Repository, warn: WarningSink<'_>) -> Result<(), BranchUpdateError> {
+fn recover_branch_update(
+    repository: &Repository,
+    warn: WarningSink<'_>,
+) -> Result<(), BranchUpdateError> {
     let settled = branch_update::recover(repository)?;
     warn_all(warn, &branch_recovery_messages(&settled));
     Ok(())
 }
 
-fn remove_stale_worktrees(repository: &Repository, warn: WarningSink<'_>) -> Result<(), ProjectPreparationError> {
-    let swept = worktree::remove_leftovers(repository).map_err(ProjectPreparationError::Worktrees)?;
+fn remove_stale_worktrees(
+    repository: &Repository,
+    warn: WarningSink<'_>,
+) -> Result<(), ProjectPreparationError> {
+    let swept =
+        worktree::remove_leftovers(repository).map_err(ProjectPreparationError::Worktrees)?;
     let mut sentences: Vec<String> = swept.skipped.iter().map(ToString::to_string).collect();
     if swept.removed_worktrees > 0 {
         let what = pluralize(swept.removed_worktrees, "worktree");
-        sentences.insert(0, format!("an earlier run was killed; removed {what} that it had left"));
+        sentences.insert(
+            0,
+            format!("an earlier run was killed; removed {what} that it had left"),
+        );
     }
     warn_all(warn, &sentences);
     Ok(())
@@ -267,16 +318,26 @@ fn remove_stale_worktrees(repository: &Repository, warn: WarningSink<'_>) -> Res
 
 /// Joins paths for a sentence.
 fn join_paths(paths: &[String]) -> String {
-    paths.iter().map(|path| path.escape_debug().to_string()).collect::<Vec<_>>().join(", ")
+    paths
+        .iter()
+        .map(|path| path.escape_debug().to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn branch_recovery_messages(settled: &branch_update::RecoveredUpdate) -> Vec<String> {
-    let Some(commit) = &settled.commit else { return Vec::new() };
+    let Some(commit) = &settled.commit else {
+        return Vec::new();
+    };
     let short = commit.as_str().get(..8).unwrap_or_default();
-    let mut sentences =
-        vec![format!("an earlier run was killed during its branch update; the project is now at commit {short}")];
+    let mut sentences = vec![format!(
+        "an earlier run was killed during its branch update; the project is now at commit {short}"
+    )];
     if !settled.kept_paths.is_empty() {
-        sentences.push(format!("changed since then and therefore kept: {}", join_paths(&settled.kept_paths)));
+        sentences.push(format!(
+            "changed since then and therefore kept: {}",
+            join_paths(&settled.kept_paths)
+        ));
     }
     sentences
 }
@@ -292,12 +353,24 @@ mod tests {
         let root = repository.root();
         std::fs::write(root.join("ktx.yaml"), "connections: {}\n").unwrap();
         let project = Project::open(root).unwrap();
-        assert_eq!(describe_repository(&project, None).unwrap(), UNFINISHED_PRIVATE_UPDATE);
+        assert_eq!(
+            describe_repository(&project, None).unwrap(),
+            UNFINISHED_PRIVATE_UPDATE
+        );
         // The project becomes a git repository before the next run.
         let mut init = std::process::Command::new("git");
-        assert!(init.args(["init", "--quiet"]).current_dir(root).status().unwrap().success());
+        assert!(
+            init.args(["init", "--quiet"])
+                .current_dir(root)
+                .status()
+                .unwrap()
+                .success()
+        );
         let page = root.join("wiki/global/a.md");
-        assert_eq!(std::fs::read_to_string(&page).unwrap(), "a new and longer\n");
+        assert_eq!(
+            std::fs::read_to_string(&page).unwrap(),
+            "a new and longer\n"
+        );
         recover_private_update(root, &|_| {}).unwrap();
         assert_eq!(std::fs::read_to_string(&page).unwrap(), "a old\n");
         assert!(!Repository::has_private_journal(root));
@@ -306,9 +379,15 @@ mod tests {
     #[test]
     fn files_of_unfinished_branch_update_need_no_commit() {
         let (_dir, repository) = died_half_way();
-        assert_eq!(repository_state(&repository, &[]).unwrap(), UNFINISHED_BRANCH_UPDATE);
+        assert_eq!(
+            repository_state(&repository, &[]).unwrap(),
+            UNFINISHED_BRANCH_UPDATE
+        );
         std::fs::write(repository.root().join("wiki/global/mine.md"), "by hand").unwrap();
         let error = repository_state(&repository, &[]).unwrap_err().to_string();
-        assert!(error.starts_with("wiki/global/mine.md is not committed"), "{error}");
+        assert!(
+            error.starts_with("wiki/global/mine.md is not committed"),
+            "{error}"
+        );
     }
 }

@@ -11,8 +11,8 @@ use crate::{
     ingest::{
         self, DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory,
         baseline::{
-            Baseline, FileEvent, FileOutcome, LastUnitOutcome, PriorFileRecord, RecordOrigin, RecordTime,
-            UnitFileOutcome,
+            Baseline, FileEvent, FileOutcome, LastUnitOutcome, PriorFileRecord, RecordOrigin,
+            RecordTime, UnitFileOutcome,
         },
         plan::{IngestPlan, SourcePlan},
         project::Project,
@@ -80,12 +80,21 @@ impl PriorResults {
                 .iter()
                 .filter_map(|path| self.artifacts.get(&(connection.clone(), path.clone())));
             unit.prior_provenance = found.flatten().map(WrittenArtifact::to_prior).collect();
-            let key = (connection.clone(), unit.planned.ktx_key().as_str().to_owned());
+            let key = (
+                connection.clone(),
+                unit.planned.ktx_key().as_str().to_owned(),
+            );
             unit.review_remarks = self.review_remarks.get(&key).cloned();
         }
         let mut gone = HashSet::new();
         for source in &planned.sources {
-            gone.extend(source.diff.deleted.iter().map(|path| (source.connection.clone(), path.clone())));
+            gone.extend(
+                source
+                    .diff
+                    .deleted
+                    .iter()
+                    .map(|path| (source.connection.clone(), path.clone())),
+            );
         }
         if gone.is_empty() {
             return;
@@ -98,7 +107,10 @@ impl PriorResults {
 
     /// Adds an artifact of another record, unless a newer change is known.
     fn add_artifact(&mut self, artifact: WrittenArtifact) {
-        let known = self.artifacts.entry((artifact.row.connection.clone(), artifact.row.path.clone())).or_default();
+        let known = self
+            .artifacts
+            .entry((artifact.row.connection.clone(), artifact.row.path.clone()))
+            .or_default();
         match known.iter_mut().find(|known| known.id() == artifact.id()) {
             Some(known) if known.began_ms >= artifact.began_ms => {}
             Some(known) => *known = artifact,
@@ -107,10 +119,14 @@ impl PriorResults {
     }
 
     /// All artifacts of prior runs, without support from files that are `gone`.
-    fn artifact_states(&self, gone: &HashSet<(String, String)>) -> HashMap<ArtifactId<'_>, ArtifactState> {
+    fn artifact_states(
+        &self,
+        gone: &HashSet<(String, String)>,
+    ) -> HashMap<ArtifactId<'_>, ArtifactState> {
         let mut states: HashMap<ArtifactId<'_>, ArtifactState> = HashMap::new();
         for (file @ (connection, path), found) in &self.artifacts {
-            let is_there = !gone.contains(file) && self.baseline.is_processed_by_any_adapter(connection, path);
+            let is_there =
+                !gone.contains(file) && self.baseline.is_processed_by_any_adapter(connection, path);
             for written in found {
                 let state = states.entry(written.id()).or_default();
                 if written.began_ms > state.began_ms {
@@ -133,17 +149,22 @@ impl PriorResults {
         states: &HashMap<ArtifactId<'_>, ArtifactState>,
     ) -> BTreeMap<String, Vec<EvictionCandidate>> {
         let artifacts_by_deleted_file = |written: &WrittenArtifact| {
-            let state = states.get(&written.id()).filter(|state| !state.is_removed && !written.is_removal())?;
+            let state = states
+                .get(&written.id())
+                .filter(|state| !state.is_removed && !written.is_removal())?;
             Some(EvictionCandidate {
                 provenance: written.to_prior(),
                 supporting_files: state.supporting_files.iter().cloned().collect(),
             })
         };
         let of_file = |path: &String| {
-            let found = self.artifacts.get(&(source.connection.clone(), path.clone()))?;
+            let found = self
+                .artifacts
+                .get(&(source.connection.clone(), path.clone()))?;
             let artifacts_by_deleted_file: Vec<EvictionCandidate> =
                 found.iter().filter_map(artifacts_by_deleted_file).collect();
-            (!artifacts_by_deleted_file.is_empty()).then(|| (path.clone(), artifacts_by_deleted_file))
+            (!artifacts_by_deleted_file.is_empty())
+                .then(|| (path.clone(), artifacts_by_deleted_file))
         };
         source.diff.deleted.iter().filter_map(of_file).collect()
     }
@@ -240,15 +261,33 @@ impl ProjectHistory {
         let runs = RunStore::new(&project.root);
         let recorded = runs.list()?;
         let Some(newest) = recorded.first().map(|found| found.id) else {
-            return Ok(Self { warnings, is_ktx_locked, own: None, ktx });
+            return Ok(Self {
+                warnings,
+                is_ktx_locked,
+                own: None,
+                ktx,
+            });
         };
         // A copied index may name runs that have no tape, so only runs with a mark count as written by this
         // installation.
-        let marked = recorded.iter().map(|found| found.id).filter(|run| ingest::is_run_marked(&project.root, *run));
+        let marked = recorded
+            .iter()
+            .map(|found| found.id)
+            .filter(|run| ingest::is_run_marked(&project.root, *run));
         let marked: HashSet<RunId> = marked.collect();
         let (db, unreadable) = recorded_tapes::open_updated_index(&runs)?;
         warnings.extend(unreadable);
-        Ok(Self { warnings, is_ktx_locked, own: Some(IndexedRunHistory { runs, db, marked, newest }), ktx })
+        Ok(Self {
+            warnings,
+            is_ktx_locked,
+            own: Some(IndexedRunHistory {
+                runs,
+                db,
+                marked,
+                newest,
+            }),
+            ktx,
+        })
     }
 
     /// How the recorded runs continue each other.
@@ -256,7 +295,9 @@ impl ProjectHistory {
     /// # Errors
     /// If the index cannot be read.
     pub(crate) fn continued_runs(&self) -> Result<ContinuedRuns, RefreshError> {
-        let Some(own) = &self.own else { return Ok(ContinuedRuns::default()) };
+        let Some(own) = &self.own else {
+            return Ok(ContinuedRuns::default());
+        };
         Ok(ContinuedRuns::from_index(&own.db, own.runs.project())?)
     }
 
@@ -265,7 +306,9 @@ impl ProjectHistory {
     /// # Errors
     /// If the index cannot be read.
     pub(crate) fn newest_open_review(&self) -> Result<Option<RunId>, RefreshError> {
-        let Some(own) = &self.own else { return Ok(None) };
+        let Some(own) = &self.own else {
+            return Ok(None);
+        };
         Ok(self.continued_runs()?.open_review_of(own.newest))
     }
 
@@ -274,21 +317,45 @@ impl ProjectHistory {
     /// # Errors
     /// If the index cannot be read.
     pub(crate) fn past(&self, before: Option<RunId>) -> Result<PriorResults, RefreshError> {
-        let (mut past, mut files) =
-            self.own.as_ref().map(|own| own.prior_results(before)).transpose()?.unwrap_or_default();
+        let (mut past, mut files) = self
+            .own
+            .as_ref()
+            .map(|own| own.prior_results(before))
+            .transpose()?
+            .unwrap_or_default();
         // A time in the future would outrank every later run.
         let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
-        let is_before =
-            |completed_ms: u64| completed_ms <= now && before.is_none_or(|run| completed_ms < run.started_at_ms());
-        for file in self.ktx.files.iter().filter(|file| is_before(file.completed_ms)) {
-            let key = (file.connection.clone(), file.adapter.clone(), file.path.clone());
+        let is_before = |completed_ms: u64| {
+            completed_ms <= now && before.is_none_or(|run| completed_ms < run.started_at_ms())
+        };
+        for file in self
+            .ktx
+            .files
+            .iter()
+            .filter(|file| is_before(file.completed_ms))
+        {
+            let key = (
+                file.connection.clone(),
+                file.adapter.clone(),
+                file.path.clone(),
+            );
             files.entry(key).or_default().push(ktx_event(file));
         }
         for ((connection, adapter, path), mut events) in files {
             events.sort_by_key(|event| event.time);
-            past.baseline.add_file(&connection, &adapter, path, PriorFileRecord::from_events(events));
+            past.baseline.add_file(
+                &connection,
+                &adapter,
+                path,
+                PriorFileRecord::from_events(events),
+            );
         }
-        for artifact in self.ktx.artifacts.iter().filter(|artifact| is_before(artifact.completed_ms)) {
+        for artifact in self
+            .ktx
+            .artifacts
+            .iter()
+            .filter(|artifact| is_before(artifact.completed_ms))
+        {
             past.add_artifact(WrittenArtifact::from_ktx(artifact));
         }
         Ok(past)
@@ -301,10 +368,16 @@ impl IndexedRunHistory {
         &self,
         before: Option<RunId>,
     ) -> Result<(PriorResults, BTreeMap<FileKey, Vec<FileEvent>>), RefreshError> {
-        let Self { runs, db, marked, .. } = self;
+        let Self {
+            runs, db, marked, ..
+        } = self;
         let mut baseline = Baseline::default();
         let records = db.file_records(before)?.into_iter();
-        let events = |of: Vec<FileRecord>| of.into_iter().map(|record| file_event(record, marked)).collect();
+        let events = |of: Vec<FileRecord>| {
+            of.into_iter()
+                .map(|record| file_event(record, marked))
+                .collect()
+        };
         let files = records.map(|(key, of)| (key, events(of))).collect();
         let left = UnsavedRun::find(runs, db, &db.prior_successes()?, marked)?;
         for unit in db.prior_units(before)? {
@@ -312,18 +385,44 @@ impl IndexedRunHistory {
             baseline.add_unit(unit.connection, unit.unit_key, standing);
         }
         for unit in db.last_successes(before)? {
-            baseline.add_success((unit.connection, unit.unit_key), unit.read_in, marked.contains(&unit.run));
+            baseline.add_success(
+                (unit.connection, unit.unit_key),
+                unit.read_in,
+                marked.contains(&unit.run),
+            );
         }
         let artifacts = db.prior_artifacts(before)?;
         let artifacts = artifacts
             .into_iter()
-            .map(|(file, found)| (file, found.into_iter().map(WrittenArtifact::from_history).collect()))
+            .map(|(file, found)| {
+                (
+                    file,
+                    found
+                        .into_iter()
+                        .map(WrittenArtifact::from_history)
+                        .collect(),
+                )
+            })
             .collect();
         let efforts = db.prior_efforts()?;
         // The remarks reach the prompt, so those of a record from elsewhere are not used.
-        let remarks = db.review_remarks()?.into_iter().filter(|of| marked.contains(&of.run) && !of.text.is_empty());
-        let review_remarks = remarks.map(|of| ((of.connection, of.unit_key), of.text)).collect();
-        Ok((PriorResults { baseline, efforts, unsaved_run: left, review_remarks, artifacts }, files))
+        let remarks = db
+            .review_remarks()?
+            .into_iter()
+            .filter(|of| marked.contains(&of.run) && !of.text.is_empty());
+        let review_remarks = remarks
+            .map(|of| ((of.connection, of.unit_key), of.text))
+            .collect();
+        Ok((
+            PriorResults {
+                baseline,
+                efforts,
+                unsaved_run: left,
+                review_remarks,
+                artifacts,
+            },
+            files,
+        ))
     }
 }
 
@@ -346,19 +445,29 @@ fn ktx_gaps(ktx: &KtxHistory) -> impl Iterator<Item = String> {
 
 fn file_event(record: FileRecord, marked: &HashSet<RunId>) -> FileEvent {
     let result = |result| match result {
-        UnitFileResult::Succeeded(read_in) => UnitFileOutcome::Succeeded(RecordTime::from_run(read_in)),
+        UnitFileResult::Succeeded(read_in) => {
+            UnitFileOutcome::Succeeded(RecordTime::from_run(read_in))
+        }
         UnitFileResult::Failed => UnitFileOutcome::Failed,
     };
     FileEvent {
         time: RecordTime::from_run(record.run),
-        origin: if marked.contains(&record.run) { RecordOrigin::Own } else { RecordOrigin::Foreign },
+        origin: if marked.contains(&record.run) {
+            RecordOrigin::Own
+        } else {
+            RecordOrigin::Foreign
+        },
         content: record.sha256.as_deref().and_then(Fingerprint::parse),
         outcome: match record.state {
             FileState::Processed => FileOutcome::Processed,
             FileState::Evicted => FileOutcome::Evicted,
             FileState::Failed | FileState::Unfinished | FileState::Missing => FileOutcome::Open,
         },
-        units: record.units.into_iter().map(|(unit, of)| (unit, result(of))).collect(),
+        units: record
+            .units
+            .into_iter()
+            .map(|(unit, of)| (unit, result(of)))
+            .collect(),
         unread: record.unread,
         defines: record.defines,
     }
@@ -368,9 +477,15 @@ fn ktx_event(file: &KtxFile) -> FileEvent {
     let content = file.sha256.as_deref().and_then(Fingerprint::parse);
     FileEvent {
         time: RecordTime::from_ktx(file.completed_ms),
-        origin: RecordOrigin::Ktx { completed_ms: file.completed_ms },
+        origin: RecordOrigin::Ktx {
+            completed_ms: file.completed_ms,
+        },
         content,
-        outcome: if content.is_some() { FileOutcome::Processed } else { FileOutcome::Evicted },
+        outcome: if content.is_some() {
+            FileOutcome::Processed
+        } else {
+            FileOutcome::Evicted
+        },
         ..FileEvent::default()
     }
 }
@@ -379,7 +494,10 @@ fn unit_outcome(past: &UnitHistory) -> LastUnitOutcome {
     let is = |statuses: &[UnitStatus]| statuses.iter().any(|known| known.as_str() == past.status);
     let run = past.run.short();
     if is(&[UnitStatus::BudgetExhausted]) {
-        let spent = past.detail.clone().unwrap_or_else(|| BudgetExhaustion::default().to_string());
+        let spent = past
+            .detail
+            .clone()
+            .unwrap_or_else(|| BudgetExhaustion::default().to_string());
         LastUnitOutcome::Incomplete(format!("{spent} in run {run}"))
     } else if past.unsaved {
         LastUnitOutcome::Unsaved

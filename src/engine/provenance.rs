@@ -45,7 +45,11 @@ pub(crate) enum ProvenanceError {
     #[error("`{path}` is a binary file, which has no lines")]
     Binary { path: String },
     #[error("`{path}` has {}, and line {line} was asked for", text::pluralize(*lines, "line"))]
-    NoSuchLine { path: String, line: usize, lines: usize },
+    NoSuchLine {
+        path: String,
+        line: usize,
+        lines: usize,
+    },
     #[error("the project has no git repository, so its files have no history")]
     NoRepository,
     #[error(transparent)]
@@ -114,7 +118,9 @@ pub(crate) struct FileCommit {
 impl FileCommit {
     /// What is missing in the repository, as a sentence.
     pub(crate) fn missing(&self) -> Option<&'static str> {
-        self.is_cut.then_some("the commits before this one are not in this clone; one of them may have made the line")
+        self.is_cut.then_some(
+            "the commits before this one are not in this clone; one of them may have made the line",
+        )
     }
 }
 
@@ -135,9 +141,15 @@ pub(crate) struct RunLineOrigin {
 #[derive(Clone, Debug)]
 pub(crate) enum RecordedWriter {
     /// An attempt, and its call if that is recorded.
-    Attempt { attempt: NamedAttempt, call: Option<Box<WritingCall>> },
+    Attempt {
+        attempt: NamedAttempt,
+        call: Option<Box<WritingCall>>,
+    },
     /// One of these attempts; the number of those that are not listed follows.
-    OneOf { attempts: Vec<NamedAttempt>, more: usize },
+    OneOf {
+        attempts: Vec<NamedAttempt>,
+        more: usize,
+    },
     /// A reviewer, who edited the file.
     Reviewer,
     /// The run itself, without an agent: by merging, repairing or projecting.
@@ -177,23 +189,42 @@ pub(crate) fn explain_lines(
 ) -> Result<FileProvenance, ProvenanceError> {
     let count = count_lines(root, path)?;
     if let Some(line) = lines.map(|(_, last)| last).filter(|last| *last > count) {
-        return Err(ProvenanceError::NoSuchLine { path: path.to_owned(), line, lines: count });
+        return Err(ProvenanceError::NoSuchLine {
+            path: path.to_owned(),
+            line,
+            lines: count,
+        });
     }
     let repository = Repository::find_for_reading(root)?.ok_or(ProvenanceError::NoRepository)?;
     let (first, last) = lines.unwrap_or((1, count));
-    let mut file = FileProvenance { path: path.to_owned(), groups: Vec::new() };
+    let mut file = FileProvenance {
+        path: path.to_owned(),
+        groups: Vec::new(),
+    };
     if count == 0 {
         return Ok(file);
     }
     let Some(blamed) = repository.blame(path, lines)? else {
-        file.groups.push(LineGroup { first, last, origin: LineOrigin::Uncommitted { has_commit: false } });
+        file.groups.push(LineGroup {
+            first,
+            last,
+            origin: LineOrigin::Uncommitted { has_commit: false },
+        });
         return Ok(file);
     };
     let origins = Attribution::new(root, runs, &repository).origins(path, &blamed)?;
     for (line, origin) in (first..).zip(origins) {
-        match file.groups.last_mut().filter(|group| group.origin.is_same(&origin)) {
+        match file
+            .groups
+            .last_mut()
+            .filter(|group| group.origin.is_same(&origin))
+        {
             Some(group) => group.last = line,
-            None => file.groups.push(LineGroup { first: line, last: line, origin }),
+            None => file.groups.push(LineGroup {
+                first: line,
+                last: line,
+                origin,
+            }),
         }
     }
     Ok(file)
@@ -201,25 +232,47 @@ pub(crate) fn explain_lines(
 
 /// Number of lines of the file.
 fn count_lines(root: &Path, path: &str) -> Result<usize, ProvenanceError> {
-    let failed = |cause| ProvenanceError::Io { path: path.to_owned(), cause };
+    let failed = |cause| ProvenanceError::Io {
+        path: path.to_owned(),
+        cause,
+    };
     let project = ScopedDir::open(root).map_err(failed)?;
     match project.kind(path) {
         Ok(Some(FileKind::File)) => {}
-        Ok(Some(_)) => return Err(ProvenanceError::NotAFile { path: path.to_owned() }),
-        Ok(None) => return Err(ProvenanceError::FileNotFound { path: path.to_owned() }),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Err(ProvenanceError::FileNotFound { path: path.to_owned() });
+        Ok(Some(_)) => {
+            return Err(ProvenanceError::NotAFile {
+                path: path.to_owned(),
+            });
+        }
+        Ok(None) => {
+            return Err(ProvenanceError::FileNotFound {
+                path: path.to_owned(),
+            });
+        }
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            return Err(ProvenanceError::FileNotFound {
+                path: path.to_owned(),
+            });
         }
         Err(error) => return Err(failed(error)),
     }
     let (file, size) = project.open_file(path).map_err(failed)?;
     drop(file);
     if size > MAX_FILE_BYTES {
-        return Err(ProvenanceError::FileTooLarge { path: path.to_owned() });
+        return Err(ProvenanceError::FileTooLarge {
+            path: path.to_owned(),
+        });
     }
     let bytes = project.read(path, MAX_FILE_BYTES).map_err(failed)?;
     if bytes.iter().take(BINARY_PROBE_BYTES).any(|byte| *byte == 0) {
-        return Err(ProvenanceError::Binary { path: path.to_owned() });
+        return Err(ProvenanceError::Binary {
+            path: path.to_owned(),
+        });
     }
     let ends = memchr::memchr_iter(b'\n', &bytes).count();
     Ok(ends + usize::from(bytes.last().is_some_and(|byte| *byte != b'\n')))

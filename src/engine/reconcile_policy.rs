@@ -18,22 +18,36 @@ pub(crate) enum ReconcilePolicy {
 
 impl ReconcilePolicy {
     pub(crate) fn new(wanted: bool) -> Self {
-        if wanted { Self::Enabled } else { Self::Disabled }
+        if wanted {
+            Self::Enabled
+        } else {
+            Self::Disabled
+        }
     }
 
     /// The backlog of the reconcile step; no model is chosen yet.
     pub(crate) fn options(self, taken: &RunPlan) -> Option<ReconcileOptions> {
         (self == Self::Enabled).then(|| {
-            let unreconciled = taken.continues.as_ref().map(|continues| continues.unreconciled.clone());
+            let unreconciled = taken
+                .continues
+                .as_ref()
+                .map(|continues| continues.unreconciled.clone());
             let sources = &taken.planned.sources;
             let artifacts_by_deleted_file = |source: &SourcePlan| {
                 let named = |path: &String| staged_path(&source.connection, path);
-                source.eviction_candidates.iter().map(|(path, found)| (named(path), found.clone())).collect::<Vec<_>>()
+                source
+                    .eviction_candidates
+                    .iter()
+                    .map(|(path, found)| (named(path), found.clone()))
+                    .collect::<Vec<_>>()
             };
             ReconcileOptions {
                 model: None,
                 evictions: sources.iter().filter_map(evicted_files).collect(),
-                artifacts_by_deleted_file: sources.iter().flat_map(artifacts_by_deleted_file).collect(),
+                artifacts_by_deleted_file: sources
+                    .iter()
+                    .flat_map(artifacts_by_deleted_file)
+                    .collect(),
                 unreconciled: unreconciled.unwrap_or_default(),
             }
         })
@@ -41,13 +55,22 @@ impl ReconcilePolicy {
 
     /// True if the backlog justifies a run without any unit. If not `everything` was selected, deleted files do not.
     pub(crate) fn justifies_a_run(self, taken: &RunPlan, everything: bool) -> bool {
-        self.options(taken).is_some_and(|pass| !pass.unreconciled.is_empty() || (everything && pass.is_due()))
+        self.options(taken)
+            .is_some_and(|pass| !pass.unreconciled.is_empty() || (everything && pass.is_due()))
     }
 
     /// One sentence per kind of backlog; none without backlog.
     pub(crate) fn messages(self, taken: &RunPlan) -> Vec<String> {
-        let gone = taken.planned.sources.iter().map(|source| source.diff.deleted.len()).sum();
-        let unseen = taken.continues.as_ref().map_or(0, |continues| continues.unreconciled.len());
+        let gone = taken
+            .planned
+            .sources
+            .iter()
+            .map(|source| source.diff.deleted.len())
+            .sum();
+        let unseen = taken
+            .continues
+            .as_ref()
+            .map_or(0, |continues| continues.unreconciled.len());
         let mut sentences = Vec::new();
         if gone > 0 {
             let gone = format!("{} gone", count_with_verb(gone, "file"));
@@ -61,7 +84,11 @@ impl ReconcilePolicy {
         if unseen > 0 && self == Self::Enabled {
             sentences.push(format!(
                 "{} saved without a reconcile step: this run reviews them",
-                if unseen == 1 { "1 patch was".to_owned() } else { format!("{unseen} patches were") }
+                if unseen == 1 {
+                    "1 patch was".to_owned()
+                } else {
+                    format!("{unseen} patches were")
+                }
             ));
         }
         sentences
@@ -69,11 +96,19 @@ impl ReconcilePolicy {
 }
 
 fn count_with_verb(count: usize, noun: &str) -> String {
-    format!("{} {}", pluralize(count, noun), if count == 1 { "is" } else { "are" })
+    format!(
+        "{} {}",
+        pluralize(count, noun),
+        if count == 1 { "is" } else { "are" }
+    )
 }
 
 fn evicted_files(source: &SourcePlan) -> Option<FilesEvicted> {
     let paths = source.diff.deleted.clone();
     let (connection, adapter) = (source.connection.clone(), source.adapter.clone());
-    (!paths.is_empty()).then_some(FilesEvicted { connection, adapter, paths })
+    (!paths.is_empty()).then_some(FilesEvicted {
+        connection,
+        adapter,
+        paths,
+    })
 }

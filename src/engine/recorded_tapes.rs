@@ -39,14 +39,20 @@ impl Diagnostic for OpenTapeError {
 /// # Errors
 /// If the tape cannot be opened.
 pub(crate) fn open_file(runs: &RunStore, found: &RecordedRun) -> Result<File, OpenTapeError> {
-    runs.open_tape(found).map_err(|cause| OpenTapeError::Io { path: found.tape.display().to_string(), cause })
+    runs.open_tape(found).map_err(|cause| OpenTapeError::Io {
+        path: found.tape.display().to_string(),
+        cause,
+    })
 }
 
 /// The current record of `found`, opened without following links.
 ///
 /// # Errors
 /// If the tape cannot be opened or read.
-pub(crate) fn open_source(runs: &RunStore, found: &RecordedRun) -> Result<FileSource, OpenTapeError> {
+pub(crate) fn open_source(
+    runs: &RunStore,
+    found: &RecordedRun,
+) -> Result<FileSource, OpenTapeError> {
     Ok(FileSource::from_file(&found.tape, open_file(runs, found)?)?)
 }
 
@@ -54,8 +60,14 @@ pub(crate) fn open_source(runs: &RunStore, found: &RecordedRun) -> Result<FileSo
 ///
 /// # Errors
 /// If the tape cannot be opened or read.
-pub(crate) fn follow(runs: &RunStore, found: &RecordedRun) -> Result<(FileSource, FollowHandle), OpenTapeError> {
-    Ok(FileSource::follow_file(&found.tape, open_file(runs, found)?)?)
+pub(crate) fn follow(
+    runs: &RunStore,
+    found: &RecordedRun,
+) -> Result<(FileSource, FollowHandle), OpenTapeError> {
+    Ok(FileSource::follow_file(
+        &found.tape,
+        open_file(runs, found)?,
+    )?)
 }
 
 /// The recorded state of a run.
@@ -96,7 +108,11 @@ pub(crate) fn refresh(runs: &RunStore, db: &mut Db) -> Result<RefreshReport, Ref
 
 /// One sentence per unreadable run.
 pub(crate) fn unreadable_messages(refreshed: &RefreshReport) -> Vec<String> {
-    refreshed.unreadable.iter().map(|(run, cause)| format!("run {} is left out: {cause}", run.short())).collect()
+    refreshed
+        .unreadable
+        .iter()
+        .map(|(run, cause)| format!("run {} is left out: {cause}", run.short()))
+        .collect()
 }
 
 fn open_tape(path: &Path, file: File) -> Result<Box<dyn EntrySource>, String> {
@@ -117,7 +133,10 @@ mod tests {
         let (project, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let tape = include_bytes!("../../tests/fixtures/tapes/demo.jsonl");
         let id = RunId(uuid::Uuid::from_u128(7));
-        let dir = project.path().join(".ktx/ingestdeck/runs").join(id.to_string());
+        let dir = project
+            .path()
+            .join(".ktx/ingestdeck/runs")
+            .join(id.to_string());
         fs::create_dir_all(&dir).unwrap();
         fs::write(dir.join("tape.jsonl"), tape).unwrap();
         fs::write(outside.path().join("tape.jsonl"), tape).unwrap();

@@ -35,7 +35,10 @@ use crate::{
     },
     run::{RunState, prior_run::PriorRunView, review::ReviewState, state::UnitState},
     scoped_dir::ScopedDir,
-    store::{RecordedRun, RunStatus, RunStore, db::UnitEffort, index_refresh::RefreshError, runs::RunStoreError},
+    store::{
+        RecordedRun, RunStatus, RunStore, db::UnitEffort, index_refresh::RefreshError,
+        runs::RunStoreError,
+    },
     tape::{
         RunId, UnitKey,
         note::{ContinuedRun, SourcesProjected},
@@ -83,7 +86,10 @@ impl RunPlan {
     /// Units that this run must execute.
     pub(crate) fn units_to_run(&self) -> impl Iterator<Item = &WorkUnit> {
         let reused: HashSet<&UnitKey> = self.reused_units().collect();
-        self.planned.units.iter().filter(move |unit| !reused.contains(&unit.planned.unit))
+        self.planned
+            .units
+            .iter()
+            .filter(move |unit| !reused.contains(&unit.planned.unit))
     }
 
     /// True if no unit has to run and no patch has to be integrated. The reconcile step may still have work.
@@ -98,13 +104,19 @@ impl RunPlan {
 /// Units that are reused from the continued run.
 pub(crate) fn reused_units(continues: Option<&ContinuedRun>) -> impl Iterator<Item = &UnitKey> {
     let units = continues.into_iter().flat_map(|continues| &continues.units);
-    units.filter(|(_, earlier)| earlier.reused.is_some()).map(|(unit, _)| unit)
+    units
+        .filter(|(_, earlier)| earlier.reused.is_some())
+        .map(|(unit, _)| unit)
 }
 
 /// Patches of these units that are not on the branch yet, relative to the project.
-pub(crate) fn pending_patches(continues: Option<&ContinuedRun>) -> impl Iterator<Item = (&UnitKey, &str)> {
+pub(crate) fn pending_patches(
+    continues: Option<&ContinuedRun>,
+) -> impl Iterator<Item = (&UnitKey, &str)> {
     let units = continues.into_iter().flat_map(|continues| &continues.units);
-    units.filter_map(|(unit, earlier)| Some((unit, earlier.reused.as_ref()?.pending_patch.as_deref()?)))
+    units.filter_map(|(unit, earlier)| {
+        Some((unit, earlier.reused.as_ref()?.pending_patch.as_deref()?))
+    })
 }
 
 /// The units that a command selects, and the model of their attempts.
@@ -168,7 +180,10 @@ impl Diagnostic for ResumeError {
             Self::NotResumable(problem) => return problem.help(),
             Self::NoRun => "start one with `ingestdeck run`".into(),
             Self::Running { run, .. } => {
-                format!("watch it with `ingestdeck watch {}`, or end it first", run.short())
+                format!(
+                    "watch it with `ingestdeck watch {}`, or end it first",
+                    run.short()
+                )
             }
             Self::NoUnitsLeft(_) => "show the plan with `ingestdeck plan`".into(),
             Self::FailedUnitsGone { .. } => return None,
@@ -190,7 +205,11 @@ pub(crate) fn plan_run(
     warn: WarningSink<'_>,
 ) -> Result<RunPlan, ResumeError> {
     let runs = RunStore::new(&project.root);
-    let PlanRequest { selection: asked, continued, model } = request;
+    let PlanRequest {
+        selection: asked,
+        continued,
+        model,
+    } = request;
     let Some((mode, what)) = continued else {
         let history = open_history(project, warn)?;
         let past = history.past(None)?;
@@ -221,10 +240,19 @@ pub(crate) fn plan_run(
     // Units must be chosen and split as in the prior run, otherwise they cannot be compared.
     let history = open_history(project, warn)?;
     let past = history.past(Some(chain.oldest()))?;
-    let then = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone());
+    let then = chain
+        .state()
+        .planned
+        .as_ref()
+        .and_then(|plan| plan.selection.clone());
     let then = then.unwrap_or_else(|| asked.clone());
     let (full, neighbours) = (then.full || asked.full, then.neighbours || asked.neighbours);
-    let selection = UnitSelection { full, neighbours, unread: then.unread || asked.unread, ..then };
+    let selection = UnitSelection {
+        full,
+        neighbours,
+        unread: then.unread || asked.unread,
+        ..then
+    };
     let planned = match texts::find_recorded(chain.state()).map_err(ResumeError::NotResumable)? {
         Some((selection, texts)) => plan_texts(project, &selection, texts),
         None => plan_against(project, &selection, &past.baseline),
@@ -235,23 +263,40 @@ pub(crate) fn plan_run(
     })?;
     planned.reuse_unit_keys(chain.units());
     // The records are older than the runs that are continued, whose units may have read these files.
-    planned.sources.iter_mut().for_each(|source| source.unread.clear());
+    planned
+        .sources
+        .iter_mut()
+        .for_each(|source| source.unread.clear());
     unreconciled::drop_settled_evictions(&history, &mut planned)?;
     let runs_so_far = history.continued_runs()?;
-    let others = planned.narrow(project, &asked).map_err(|error| match error {
-        // `--failed RUN` looks like `--resume-run RUN`, but its value needs an equals sign.
-        PlanError::NoSuchConnection(name, _) if is_failed && runs.resolve(&name).is_ok() => {
-            ResumeError::RunAsConnection(name)
-        }
-        error => error.into(),
-    })?;
+    let others = planned
+        .narrow(project, &asked)
+        .map_err(|error| match error {
+            // `--failed RUN` looks like `--resume-run RUN`, but its value needs an equals sign.
+            PlanError::NoSuchConnection(name, _) if is_failed && runs.resolve(&name).is_ok() => {
+                ResumeError::RunAsConnection(name)
+            }
+            error => error.into(),
+        })?;
     let since = match asked.full {
         true => LaterSaves::default(),
-        false => settled_units::drop_settled_units(project, &chain, &history, &runs_so_far, &mut planned)?,
+        false => settled_units::drop_settled_units(
+            project,
+            &chain,
+            &history,
+            &runs_so_far,
+            &mut planned,
+        )?,
     };
     past.annotate(&mut planned);
     unreconciled::drop_decided_artifacts(&runs, &mut planned)?;
-    let basis = ResumeBasis { project, chain: &chain, model, since: &since, warn };
+    let basis = ResumeBasis {
+        project,
+        chain: &chain,
+        model,
+        since: &since,
+        warn,
+    };
     let mut taken = match mode {
         ContinueMode::Unfinished => basis.resume(planned, others)?,
         ContinueMode::Failed => basis.retry_failed(planned, others)?,
@@ -261,7 +306,12 @@ pub(crate) fn plan_run(
     chain.add_unsaved(project, &runs_so_far, &mut taken, warn);
     taken.committed = chain.committed_run(project, false)?;
     let left = still_planned(project, past.unsaved_run.filter(|_| is_failed))?;
-    Ok(RunPlan { efforts: past.efforts, unsaved_run: left, is_ktx_locked: history.is_ktx_locked, ..taken })
+    Ok(RunPlan {
+        efforts: past.efforts,
+        unsaved_run: left,
+        is_ktx_locked: history.is_ktx_locked,
+        ..taken
+    })
 }
 
 /// The records of prior runs, with a warning about unreadable ones.
@@ -273,7 +323,10 @@ fn open_history(project: &Project, warn: WarningSink<'_>) -> Result<ProjectHisto
 
 /// Keeps the unsaved units that the project still has. This needs a full plan: a partial or incremental plan does not
 /// list all units.
-fn still_planned(project: &Project, left: Option<UnsavedRun>) -> Result<Option<UnsavedRun>, PlanError> {
+fn still_planned(
+    project: &Project,
+    left: Option<UnsavedRun>,
+) -> Result<Option<UnsavedRun>, PlanError> {
     let Some(left) = left else { return Ok(None) };
     let whole = match plan(project, &UnitSelection::default()) {
         // Texts need no connection.
@@ -307,14 +360,17 @@ impl<'a> ResumeBasis<'a> {
     fn settled_message(&self, units: &[WorkUnit]) -> Option<String> {
         let settled = &self.since.settled;
         let (count, run) = (pluralize(settled.len(), "unit"), self.chain.id().short());
-        (units.is_empty() && !settled.is_empty())
-            .then(|| format!("later runs have saved what run {run} left ({count}): there is nothing to run"))
+        (units.is_empty() && !settled.is_empty()).then(|| {
+            format!("later runs have saved what run {run} left ({count}): there is nothing to run")
+        })
     }
 
     /// Decides whether a unit with this prior result is reused.
     fn reuse_decision(&self, unit: &WorkUnit, past: &PriorUnit<'_>) -> ReuseDecision {
         let now = match past.outcome {
-            PriorOutcome::Succeeded => content_digest::digest_unit(self.project, unit, self.model).ok(),
+            PriorOutcome::Succeeded => {
+                content_digest::digest_unit(self.project, unit, self.model).ok()
+            }
             _ => None,
         };
         decide_reuse(past, now.as_ref())
@@ -323,20 +379,31 @@ impl<'a> ResumeBasis<'a> {
     /// Removes excluded units from `plan_run`, except reused ones, and returns the rest.
     fn exclude_units(&self, planned: &mut IngestPlan, units: Vec<WorkUnit>) -> Vec<WorkUnit> {
         let is_reused = |unit: &WorkUnit| {
-            let Some(past) = self.chain.prior_unit(unit.planned.unit.as_str()) else { return false };
+            let Some(past) = self.chain.prior_unit(unit.planned.unit.as_str()) else {
+                return false;
+            };
             matches!(self.reuse_decision(unit, &past), ReuseDecision::Reuse(reused) if reused.pending_patch.is_none())
         };
         let (done, left): (Vec<_>, Vec<_>) = units.into_iter().partition(is_reused);
-        done.iter().for_each(|unit| planned.exclude_unit(unit, true));
-        left.iter().for_each(|unit| planned.exclude_unit(unit, false));
+        done.iter()
+            .for_each(|unit| planned.exclude_unit(unit, true));
+        left.iter()
+            .for_each(|unit| planned.exclude_unit(unit, false));
         left
     }
 
     /// The units of a prior run: successful ones as reused, the others to run.
-    fn resume(&self, mut planned: IngestPlan, others: Vec<WorkUnit>) -> Result<RunPlan, ResumeError> {
+    fn resume(
+        &self,
+        mut planned: IngestPlan,
+        others: Vec<WorkUnit>,
+    ) -> Result<RunPlan, ResumeError> {
         let before = self.before();
         let mut continues = before.continues();
-        let known: HashMap<&str, &UnitState> = self.open_units().map(|unit| (unit.key.as_str(), unit)).collect();
+        let known: HashMap<&str, &UnitState> = self
+            .open_units()
+            .map(|unit| (unit.key.as_str(), unit))
+            .collect();
         let (units, new): (Vec<_>, Vec<_>) = std::mem::take(&mut planned.units)
             .into_iter()
             .partition(|unit| known.contains_key(unit.planned.unit.as_str()));
@@ -348,7 +415,9 @@ impl<'a> ResumeBasis<'a> {
         let mut gone_since = Vec::new();
         let root = ScopedDir::open(&self.project.root);
         for unit in &mut planned.units {
-            let Some(then) = known.get(unit.planned.unit.as_str()) else { continue };
+            let Some(then) = known.get(unit.planned.unit.as_str()) else {
+                continue;
+            };
             let past = before.prior_unit(then);
             let mut earlier = before.prior_unit_summary(then);
             let is_gone = |patch: &String| !root.as_ref().is_ok_and(|root| root.is_file(patch));
@@ -357,17 +426,29 @@ impl<'a> ResumeBasis<'a> {
                 ReuseDecision::Reuse(_) if self.since.replaced.contains(&then.key) => {
                     "a later run saved it with other files".to_owned()
                 }
-                ReuseDecision::Reuse(reused) if reused.pending_patch.as_ref().is_some_and(is_gone) => {
-                    format!("succeeded in run {}, but its patch is gone", past.run.short())
+                ReuseDecision::Reuse(reused)
+                    if reused.pending_patch.as_ref().is_some_and(is_gone) =>
+                {
+                    format!(
+                        "succeeded in run {}, but its patch is gone",
+                        past.run.short()
+                    )
                 }
                 ReuseDecision::Reuse(reused) => {
                     if let Some(earlier) = &mut earlier {
                         (earlier.run, earlier.reused) = (past.run, Some(*reused));
                     }
-                    let reason = format!("succeeded in run {} with the same content", past.run.short());
+                    let reason = format!(
+                        "succeeded in run {} with the same content",
+                        past.run.short()
+                    );
                     // The files of another branch are not in the project.
                     let is_on_branch = self.chain.state().publication.target_branch.is_some();
-                    let since = if is_on_branch { Vec::new() } else { self.chain.since(past.run) };
+                    let since = if is_on_branch {
+                        Vec::new()
+                    } else {
+                        self.chain.since(past.run)
+                    };
                     match deleted_files::message(&deleted_files::deleted_since(
                         &self.project.root,
                         &since,
@@ -382,7 +463,9 @@ impl<'a> ResumeBasis<'a> {
                     }
                 }
             };
-            continues.units.extend(earlier.map(|earlier| (unit.planned.unit.clone(), earlier)));
+            continues
+                .units
+                .extend(earlier.map(|earlier| (unit.planned.unit.clone(), earlier)));
         }
         self.exclude_units(&mut planned, others);
         let new = self.exclude_units(&mut planned, new);
@@ -405,7 +488,11 @@ impl<'a> ResumeBasis<'a> {
     }
 
     /// The units of a prior run that failed, ran out of turns or were stopped.
-    fn retry_failed(&self, mut planned: IngestPlan, others: Vec<WorkUnit>) -> Result<RunPlan, ResumeError> {
+    fn retry_failed(
+        &self,
+        mut planned: IngestPlan,
+        others: Vec<WorkUnit>,
+    ) -> Result<RunPlan, ResumeError> {
         let before = self.before();
         let mut continues = before.continues();
         let known: HashMap<&str, &UnitState> = self
@@ -419,21 +506,31 @@ impl<'a> ResumeBasis<'a> {
         if units.is_empty() && !known.is_empty() {
             let mut names: Vec<&str> = known.keys().copied().collect();
             names.sort_unstable();
-            return Err(ResumeError::FailedUnitsGone { run: continues.run, units: join_names(&names) });
+            return Err(ResumeError::FailedUnitsGone {
+                run: continues.run,
+                units: join_names(&names),
+            });
         }
         let nothing = units.is_empty().then(|| {
-            let had_failed = planned_units(self.chain.state())
-                .any(|unit| self.since.settled.contains(&unit.key) && is_unsuccessful(&before.prior_unit(unit)));
+            let had_failed = planned_units(self.chain.state()).any(|unit| {
+                self.since.settled.contains(&unit.key) && is_unsuccessful(&before.prior_unit(unit))
+            });
             let settled = self.settled_message(&units).filter(|_| had_failed);
             settled.unwrap_or_else(|| no_failures_message(continues.run, self.chain.state()))
         });
         planned.units = units;
         for unit in &mut planned.units {
-            let Some(then) = known.get(unit.planned.unit.as_str()) else { continue };
+            let Some(then) = known.get(unit.planned.unit.as_str()) else {
+                continue;
+            };
             if let ReuseDecision::Run(why) = decide_reuse(&before.prior_unit(then), None) {
                 unit.planned.why = why;
             }
-            continues.units.extend(before.prior_unit_summary(then).map(|earlier| (unit.planned.unit.clone(), earlier)));
+            continues.units.extend(
+                before
+                    .prior_unit_summary(then)
+                    .map(|earlier| (unit.planned.unit.clone(), earlier)),
+            );
         }
         self.exclude_units(&mut planned, others.into_iter().chain(rest).collect());
         unreconciled::retain_for_failed(self.project, &mut continues, self.chain.state());
@@ -455,21 +552,37 @@ impl<'a> ResumeBasis<'a> {
 }
 
 fn is_unsuccessful(past: &PriorUnit<'_>) -> bool {
-    matches!(past.outcome, PriorOutcome::Failed(_) | PriorOutcome::OutOfBudget(_) | PriorOutcome::Stopped)
+    matches!(
+        past.outcome,
+        PriorOutcome::Failed(_) | PriorOutcome::OutOfBudget(_) | PriorOutcome::Stopped
+    )
 }
 
 /// A run without failures may still have unfinished or unsaved units.
 fn no_failures_message(run: RunId, state: &RunState) -> String {
     let run = run.short();
-    let unsaved = planned_units(state).filter(|unit| state.is_unsaved(unit)).count();
-    let open = planned_units(state).filter(|unit| unit.status.needs_retry()).count();
+    let unsaved = planned_units(state)
+        .filter(|unit| state.is_unsaved(unit))
+        .count();
+    let open = planned_units(state)
+        .filter(|unit| unit.status.needs_retry())
+        .count();
     let are = |count: usize| if count == 1 { "is" } else { "are" };
     let what = match (open, unsaved) {
         (0, 0) => return format!("no unit failed in run {run}: there is nothing to run"),
         (open, 0) => format!("{} of it {} not done", pluralize(open, "unit"), are(open)),
-        (0, unsaved) => format!("{} of it {} not saved", pluralize(unsaved, "unit"), are(unsaved)),
+        (0, unsaved) => format!(
+            "{} of it {} not saved",
+            pluralize(unsaved, "unit"),
+            are(unsaved)
+        ),
         (open, unsaved) => {
-            format!("{} of it {} not done, {unsaved} {} not saved", pluralize(open, "unit"), are(open), are(unsaved))
+            format!(
+                "{} of it {} not done, {unsaved} {} not saved",
+                pluralize(open, "unit"),
+                are(open),
+                are(unsaved)
+            )
         }
     };
     format!("no unit failed in run {run}, but {what}; `--resume-run {run}` resumes it")
@@ -489,8 +602,11 @@ fn warn_excluded_units(
     new: &[WorkUnit],
 ) {
     let run = continues.run.short();
-    let mut gone: Vec<&str> =
-        known.keys().copied().filter(|key| !units.iter().any(|unit| unit.planned.unit.as_str() == *key)).collect();
+    let mut gone: Vec<&str> = known
+        .keys()
+        .copied()
+        .filter(|key| !units.iter().any(|unit| unit.planned.unit.as_str() == *key))
+        .collect();
     gone.sort_unstable();
     let mut sentences = Vec::new();
     if !gone.is_empty() {
@@ -503,14 +619,23 @@ fn warn_excluded_units(
     if !new.is_empty() {
         let names: Vec<&str> = new.iter().map(|unit| unit.planned.unit.as_str()).collect();
         let what = pluralize(new.len(), "unit");
-        sentences.push(format!("{what} left out because run {run} does not contain them: {}", join_names(&names)));
+        sentences.push(format!(
+            "{what} left out because run {run} does not contain them: {}",
+            join_names(&names)
+        ));
     }
     warn_all(warn, &sentences);
 }
 
 fn join_names(names: &[&str]) -> String {
     let more = if names.len() > MAX_NAMED { ", …" } else { "" };
-    names.iter().take(MAX_NAMED).copied().collect::<Vec<_>>().join(", ") + more
+    names
+        .iter()
+        .take(MAX_NAMED)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ")
+        + more
 }
 
 /// The run of units that `what` names, and its final state.
@@ -520,7 +645,9 @@ fn find_resumable(runs: &RunStore, what: &str) -> Result<(RecordedRun, RunState)
         let state = fold_finished(runs, &found)?;
         return match not_resumable_reason(&state) {
             None => Ok((found, state)),
-            Some(why) => Err(ResumeError::NotResumable(why.prefixed(format_args!("run {} ", found.id.short())))),
+            Some(why) => Err(ResumeError::NotResumable(
+                why.prefixed(format_args!("run {} ", found.id.short())),
+            )),
         };
     }
     // Plain sessions are recorded in the same store, and one of them may be running.
@@ -544,7 +671,8 @@ pub(crate) fn not_resumable_reason(state: &RunState) -> Option<Problem> {
         Some(plan) if plan.has_project_units() => None,
         Some(_) if !state.inputs.sources.is_empty() => None,
         _ => Some(
-            Problem::new("is not a run of work units").with_help("list the recorded runs with `ingestdeck runs list`"),
+            Problem::new("is not a run of work units")
+                .with_help("list the recorded runs with `ingestdeck runs list`"),
         ),
     }
 }
@@ -559,6 +687,12 @@ fn ensure_finished(runs: &RunStore, found: &RecordedRun) -> Result<(), ResumeErr
     if runs.status(found)? != RunStatus::Running {
         return Ok(());
     }
-    let holder = runs.lock_holder_pid(found.id).map(|pid| format!(" in process {pid}")).unwrap_or_default();
-    Err(ResumeError::Running { run: found.id, holder })
+    let holder = runs
+        .lock_holder_pid(found.id)
+        .map(|pid| format!(" in process {pid}"))
+        .unwrap_or_default();
+    Err(ResumeError::Running {
+        run: found.id,
+        holder,
+    })
 }

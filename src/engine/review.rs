@@ -19,7 +19,9 @@ use crate::{
     },
     tape::{
         Note, PROJECTION_KEY, RECONCILE_KEY, UnitKey,
-        note::{Amendment, BlockedFile, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile},
+        note::{
+            Amendment, BlockedFile, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile,
+        },
     },
 };
 
@@ -56,7 +58,13 @@ struct InnerReview {
 impl RunReview {
     /// A review that begins with the decisions of a `prior` run about equal changes.
     pub(crate) fn new(recorder: Arc<dyn Recorder>, prior: Option<ReviewState>) -> Self {
-        Self { recorder, inner: Mutex::new(InnerReview { prior, ..InnerReview::default() }) }
+        Self {
+            recorder,
+            inner: Mutex::new(InnerReview {
+                prior,
+                ..InnerReview::default()
+            }),
+        }
     }
 
     /// Unchanged by a panic, since all changes of the state are single assignments.
@@ -86,9 +94,14 @@ impl RunReview {
                 bytes <= MAX_DECIDED_BYTES
             };
             (Arc::make_mut(&mut request).decided, long) =
-                ReviewState::new(Arc::clone(&request), Some(&prior)).decisions().into_iter().partition(fits);
+                ReviewState::new(Arc::clone(&request), Some(&prior))
+                    .decisions()
+                    .into_iter()
+                    .partition(fits);
             // Only the prior run had the reconcile step.
-            Arc::make_mut(&mut request).evicted.extend(prior.request.evicted.iter().cloned());
+            Arc::make_mut(&mut request)
+                .evicted
+                .extend(prior.request.evicted.iter().cloned());
         } else if let Some(state) = inner.state.as_ref().filter(|state| state.is_finished) {
             // Units that could not start did not make the changes again that were sent back.
             let has_worked = |path: &str| {
@@ -99,11 +112,13 @@ impl RunReview {
             sent_back.retain(|it| it.decision == ReviewDecision::SentBack && !has_worked(&it.path));
             Arc::make_mut(&mut request).decided = sent_back;
         }
-        self.recorder.record_note(None, &Note::ReviewRequested(Arc::clone(&request)))?;
+        self.recorder
+            .record_note(None, &Note::ReviewRequested(Arc::clone(&request)))?;
         let mut state = ReviewState::new(request, inner.state.as_ref());
         for decided in long {
             state.decide(&decided);
-            self.recorder.record_note(None, &Note::ReviewDecided(Box::new(decided)))?;
+            self.recorder
+                .record_note(None, &Note::ReviewDecided(Box::new(decided)))?;
         }
         (inner.state, inner.is_current) = (Some(state), true);
         Ok(())
@@ -128,8 +143,13 @@ impl RunReview {
         let state = inner.state.as_ref().filter(|_| inner.is_current);
         let request = state.map(|state| Arc::clone(&state.request));
         drop(inner);
-        let again = |request| ReviewRequested { decided: Vec::new(), ..Arc::unwrap_or_clone(request) };
-        let Some(request) = request else { return Ok(false) };
+        let again = |request| ReviewRequested {
+            decided: Vec::new(),
+            ..Arc::unwrap_or_clone(request)
+        };
+        let Some(request) = request else {
+            return Ok(false);
+        };
         self.request(again(request)).map(|()| true)
     }
 
@@ -137,10 +157,15 @@ impl RunReview {
     pub(crate) fn decide(&self, orders: Vec<ReviewOrder>) -> Result<(), RefusalReason> {
         let mut inner = self.inner();
         let inner = &mut *inner;
-        let state = inner.state.as_mut().filter(|state| state.is_waiting).ok_or(RefusalReason::NotInReview)?;
+        let state = inner
+            .state
+            .as_mut()
+            .filter(|state| state.is_waiting)
+            .ok_or(RefusalReason::NotInReview)?;
         let mut decided = state.clone();
         decided.begin_act();
-        let notes: Vec<ReviewDecided> = orders.into_iter().map(ReviewOrder::into_decision).collect();
+        let notes: Vec<ReviewDecided> =
+            orders.into_iter().map(ReviewOrder::into_decision).collect();
         let units = inner.units.as_ref();
         let only_reconciled = notes.iter().find(|note| {
             let file = decided.file(&note.path).map(|(file, _)| file);
@@ -153,11 +178,14 @@ impl RunReview {
         });
         if let Some(note) = only_reconciled {
             let path = note.path.escape_debug();
-            let problem = format!("no unit of the plan changed {path}; accept, reject or edit it instead");
+            let problem =
+                format!("no unit of the plan changed {path}; accept, reject or edit it instead");
             return Err(RefusalReason::InvalidArgument { problem });
         }
         if let Some(unknown) = notes.iter().find(|note| !decided.decide(note)) {
-            return Err(RefusalReason::UnknownChange { path: unknown.path.clone() });
+            return Err(RefusalReason::UnknownChange {
+                path: unknown.path.clone(),
+            });
         }
         for note in notes {
             self.recorder
@@ -172,7 +200,11 @@ impl RunReview {
     /// the client has seen.
     pub(crate) fn check_undo(&self, known: Option<u32>) -> Result<(), RefusalReason> {
         let inner = self.inner();
-        let state = inner.state.as_ref().filter(|state| state.is_waiting).ok_or(RefusalReason::NotInReview)?;
+        let state = inner
+            .state
+            .as_ref()
+            .filter(|state| state.is_waiting)
+            .ok_or(RefusalReason::NotInReview)?;
         let problem = match state.act_count() {
             0 => "no decision to undo",
             acts if known.is_some_and(|known| usize::try_from(known) != Ok(acts)) => {
@@ -180,13 +212,19 @@ impl RunReview {
             }
             _ => return Ok(()),
         };
-        Err(RefusalReason::InvalidArgument { problem: problem.to_owned() })
+        Err(RefusalReason::InvalidArgument {
+            problem: problem.to_owned(),
+        })
     }
 
     /// Records and withdraws the decisions of the last command that made some.
     pub(crate) fn undo(&self) -> Result<(), RefusalReason> {
         let mut inner = self.inner();
-        let state = inner.state.as_mut().filter(|state| state.is_waiting).ok_or(RefusalReason::NotInReview)?;
+        let state = inner
+            .state
+            .as_mut()
+            .filter(|state| state.is_waiting)
+            .ok_or(RefusalReason::NotInReview)?;
         let notes = state.undo_decisions();
         let mut before = state.clone();
         before.begin_undo();
@@ -203,12 +241,22 @@ impl RunReview {
     /// Checks that the review can end.
     pub(crate) fn check_finished(&self) -> Result<(), RefusalReason> {
         let inner = self.inner();
-        let state = inner.state.as_ref().filter(|state| state.is_waiting).ok_or(RefusalReason::NotInReview)?;
+        let state = inner
+            .state
+            .as_ref()
+            .filter(|state| state.is_waiting)
+            .ok_or(RefusalReason::NotInReview)?;
         let open = state.counts().open;
-        let first =
-            state.by_path().find(|(_, file)| file.hunks.iter().any(|hunk| hunk.decision == ReviewDecision::Open));
+        let first = state.by_path().find(|(_, file)| {
+            file.hunks
+                .iter()
+                .any(|hunk| hunk.decision == ReviewDecision::Open)
+        });
         match first {
-            Some((file, _)) => Err(RefusalReason::ReviewIncomplete { open, path: file.path.clone() }),
+            Some((file, _)) => Err(RefusalReason::ReviewIncomplete {
+                open,
+                path: file.path.clone(),
+            }),
             None => Ok(()),
         }
     }
@@ -220,13 +268,20 @@ impl RunReview {
 
     /// The review of the changes that are integrated now without those that are bound to the files `blocked`, and the
     /// units that made these. `None` if the end of the review does not allow it, or nothing else can be committed.
-    pub(crate) fn without_blocked(&self, blocked: &[BlockedFile]) -> Option<(ReviewState, HashSet<UnitKey>)> {
+    pub(crate) fn without_blocked(
+        &self,
+        blocked: &[BlockedFile],
+    ) -> Option<(ReviewState, HashSet<UnitKey>)> {
         let mut rest = self.current().filter(|_| self.inner().leaves_blocked)?;
         if blocked.is_empty() || rest.count_without(blocked) == 0 {
             return None;
         }
         let left = rest.units_bound_to(blocked);
-        for file in Arc::clone(&rest.request).files.iter().filter(|file| is_bound(file, &left)) {
+        for file in Arc::clone(&rest.request)
+            .files
+            .iter()
+            .filter(|file| is_bound(file, &left))
+        {
             rest.decide(&ReviewDecided {
                 path: file.path.clone(),
                 decision: ReviewDecision::Rejected,
@@ -251,31 +306,54 @@ impl RunReview {
     /// # Errors
     /// If the branch is unusable, or the run has commits on another one.
     pub(crate) fn select_branch(&self, branch: &str) -> Result<(), RefusalReason> {
-        let Some(repository) = self.inner().repository.clone() else { return Err(RefusalReason::NotInReview) };
+        let Some(repository) = self.inner().repository.clone() else {
+            return Err(RefusalReason::NotInReview);
+        };
         let invalid = |problem| RefusalReason::InvalidArgument { problem };
         if let Some(known) = repository.target_branch().filter(|known| known != branch)
-            && repository.has_target_commits().map_err(|error| invalid(error.to_line()))?
+            && repository
+                .has_target_commits()
+                .map_err(|error| invalid(error.to_line()))?
         {
-            return Err(invalid(format!("the run has commits on branch {known} already")));
+            return Err(invalid(format!(
+                "the run has commits on branch {known} already"
+            )));
         }
-        repository.set_target_branch(branch, None).map_err(|error| invalid(error.to_line()))
+        repository
+            .set_target_branch(branch, None)
+            .map_err(|error| invalid(error.to_line()))
     }
 
     /// Ends the review; `is_branch_named` if its end named a branch. Returns the units that make their changes again, each in the session of its last attempt.
     ///
     /// # Errors
     /// If it cannot be recorded.
-    pub(crate) fn finish(&self, is_branch_named: bool) -> Result<Vec<(UnitKey, Amendment)>, RefusalReason> {
+    pub(crate) fn finish(
+        &self,
+        is_branch_named: bool,
+    ) -> Result<Vec<(UnitKey, Amendment)>, RefusalReason> {
         let mut inner = self.inner();
-        let InnerReview { state: Some(state), sessions, worked, repository, .. } = &mut *inner else {
+        let InnerReview {
+            state: Some(state),
+            sessions,
+            worked,
+            repository,
+            ..
+        } = &mut *inner
+        else {
             return Ok(Vec::new());
         };
         let units = state.units_sent_back(|unit| !sessions.contains_key(unit));
         let sent_back = units.iter().map(|(unit, _)| unit.clone()).collect();
         let branch = repository.as_ref().and_then(Repository::target_branch);
         let named = is_branch_named.then_some(Note::BranchSelected { branch });
-        for note in named.into_iter().chain([Note::ReviewFinished { sent_back }]) {
-            self.recorder.record_note(None, &note).map_err(|error| not_recorded(&error))?;
+        for note in named
+            .into_iter()
+            .chain([Note::ReviewFinished { sent_back }])
+        {
+            self.recorder
+                .record_note(None, &note)
+                .map_err(|error| not_recorded(&error))?;
         }
         (state.is_waiting, state.is_finished) = (false, true);
         worked.clear();
@@ -284,7 +362,10 @@ impl RunReview {
             resume: sessions.get(unit).cloned(),
             ..Amendment::default()
         };
-        Ok(units.into_iter().map(|(unit, text)| (unit.clone(), amendment(&unit, text))).collect())
+        Ok(units
+            .into_iter()
+            .map(|(unit, text)| (unit.clone(), amendment(&unit, text)))
+            .collect())
     }
 
     /// What the reviewer did not accept of the earlier changes of a unit.
@@ -295,8 +376,15 @@ impl RunReview {
         }
         // The run resumes one that ended while the unit worked again, with what it was asked for.
         let prior = inner.prior.as_ref()?;
-        let asked = prior.units_sent_back(|_| true).into_iter().find(|(sent, _)| sent == unit);
-        let parts: Vec<String> = asked.map(|(_, feedback)| feedback).into_iter().chain(prior.remarks(unit)).collect();
+        let asked = prior
+            .units_sent_back(|_| true)
+            .into_iter()
+            .find(|(sent, _)| sent == unit);
+        let parts: Vec<String> = asked
+            .map(|(_, feedback)| feedback)
+            .into_iter()
+            .chain(prior.remarks(unit))
+            .collect();
         (!parts.is_empty()).then(|| parts.join("\n\n"))
     }
 
@@ -308,5 +396,7 @@ impl RunReview {
 }
 
 fn not_recorded(error: &RecordError) -> RefusalReason {
-    RefusalReason::InvalidArgument { problem: format!("the tape cannot be written: {error}") }
+    RefusalReason::InvalidArgument {
+        problem: format!("the tape cannot be written: {error}"),
+    }
 }

@@ -47,7 +47,11 @@ struct MeteredAttempt {
 impl RunMeter {
     /// Sends observations to `schedule`.
     pub(crate) fn new(schedule: mpsc::WeakSender<ScheduleEvent>) -> Self {
-        Self { schedule, began: Instant::now(), attempts: Mutex::default() }
+        Self {
+            schedule,
+            began: Instant::now(),
+            attempts: Mutex::default(),
+        }
     }
 
     /// The queue that observations are sent to.
@@ -59,7 +63,12 @@ impl RunMeter {
     pub(crate) fn session_cost(&self, unit: &UnitKey, session: &str) -> Option<f64> {
         let all = self.attempts();
         let of_session = |attempt: &&MeteredAttempt| attempt.session.as_deref() == Some(session);
-        spending::session_cost(all.get(unit)?.iter().filter(of_session).map(|attempt| attempt.cost))
+        spending::session_cost(
+            all.get(unit)?
+                .iter()
+                .filter(of_session)
+                .map(|attempt| attempt.cost),
+        )
     }
 
     /// The known cost of the run so far, in US dollars.
@@ -68,15 +77,30 @@ impl RunMeter {
     }
 
     /// Stores the cost of an attempt. Returns the cost of the run if that changed it.
-    fn record_cost(&self, (unit, number): (&UnitKey, u32), session: Option<&str>, cost: Option<f64>) -> Option<f64> {
+    fn record_cost(
+        &self,
+        (unit, number): (&UnitKey, u32),
+        session: Option<&str>,
+        cost: Option<f64>,
+    ) -> Option<f64> {
         let mut all = self.attempts();
         let attempts = all.entry(unit.clone()).or_default();
-        let index = attempts.iter().position(|attempt| attempt.number == number).unwrap_or(attempts.len());
+        let index = attempts
+            .iter()
+            .position(|attempt| attempt.number == number)
+            .unwrap_or(attempts.len());
         if index == attempts.len() {
-            attempts.push(MeteredAttempt { number, session: None, cost: None });
+            attempts.push(MeteredAttempt {
+                number,
+                session: None,
+                cost: None,
+            });
         }
         let attempt = &mut attempts[index];
-        attempt.session = attempt.session.take().or_else(|| session.map(str::to_owned));
+        attempt.session = attempt
+            .session
+            .take()
+            .or_else(|| session.map(str::to_owned));
         let has_changed = std::mem::replace(&mut attempt.cost, cost) != cost;
         has_changed.then(|| sum(&all))
     }
@@ -85,15 +109,28 @@ impl RunMeter {
     /// allows is near its limit, but not a reason to wait.
     fn window_observations(&self, limit: &RateLimitEvent<'_>) -> Vec<LimitObservation> {
         let at = Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX));
-        let others = limit.windows.iter().filter(|window| limit.limit.as_deref() != Some(window.name.as_ref()));
+        let others = limit
+            .windows
+            .iter()
+            .filter(|window| limit.limit.as_deref() != Some(window.name.as_ref()));
         let observation = |window: &ReportedWindow<'_>| {
-            let status = window.status.as_deref().and_then(LimitStatus::parse).unwrap_or(LimitStatus::Allowed);
+            let status = window
+                .status
+                .as_deref()
+                .and_then(LimitStatus::parse)
+                .unwrap_or(LimitStatus::Allowed);
             LimitObservation {
                 at,
                 name: window.name.clone().into_owned(),
-                status: if status == LimitStatus::Rejected { LimitStatus::Warning } else { status },
+                status: if status == LimitStatus::Rejected {
+                    LimitStatus::Warning
+                } else {
+                    status
+                },
                 utilization: window.utilization,
-                resets_in_ms: window.resets_at.map(|at| resets_in_ms(at, Timestamp::now().as_millisecond())),
+                resets_in_ms: window
+                    .resets_at
+                    .map(|at| resets_in_ms(at, Timestamp::now().as_millisecond())),
             }
         };
         others.map(observation).collect()
@@ -107,11 +144,13 @@ impl RunMeter {
                 name: limit.limit.as_deref().unwrap_or("usage").to_owned(),
                 status: LimitStatus::parse(&limit.status)?,
                 utilization: limit.utilization,
-                resets_in_ms: limit.resets_at.map(|at| resets_in_ms(at, Timestamp::now().as_millisecond())),
+                resets_in_ms: limit
+                    .resets_at
+                    .map(|at| resets_in_ms(at, Timestamp::now().as_millisecond())),
             }),
             LineBody::System(SystemLine::ApiRetry { status, error, .. }) => {
-                let is_overloaded =
-                    matches!(status, Some(429 | 529)) || matches!(error.as_deref(), Some("rate_limit" | "overloaded"));
+                let is_overloaded = matches!(status, Some(429 | 529))
+                    || matches!(error.as_deref(), Some("rate_limit" | "overloaded"));
                 is_overloaded.then(|| LimitObservation {
                     at: at(),
                     name: REQUEST_RATE_LIMIT.to_owned(),
@@ -136,7 +175,10 @@ impl RunMeter {
             self.send(ScheduleEvent::LimitObserved(limit));
         }
         if let LineBody::RateLimit(limit) = &line.body {
-            self.window_observations(limit).into_iter().map(ScheduleEvent::LimitObserved).for_each(|it| self.send(it));
+            self.window_observations(limit)
+                .into_iter()
+                .map(ScheduleEvent::LimitObserved)
+                .for_each(|it| self.send(it));
         }
         // Each turn of an attempt begins with another `init` of the same process.
         if let LineBody::Init(init) = &line.body
@@ -146,7 +188,8 @@ impl RunMeter {
             self.send(ScheduleEvent::ReleaseSeen { release, worker });
         }
         if matches!(line.body, LineBody::Init(_) | LineBody::Result(_))
-            && let Some(usd) = self.record_cost(attempt, line.session_id.as_deref(), state.cost_usd())
+            && let Some(usd) =
+                self.record_cost(attempt, line.session_id.as_deref(), state.cost_usd())
         {
             self.send(ScheduleEvent::CostUpdated { usd });
         }
@@ -175,7 +218,11 @@ impl LineObserver for RunMeter {
 }
 
 fn sum(attempts: &HashMap<UnitKey, Vec<MeteredAttempt>>) -> f64 {
-    attempts.values().flatten().filter_map(|attempt| attempt.cost).sum()
+    attempts
+        .values()
+        .flatten()
+        .filter_map(|attempt| attempt.cost)
+        .sum()
 }
 
 #[cfg(test)]
@@ -199,13 +246,18 @@ mod tests {
             if let Some(session) = resumed {
                 reducer.resume_session(meter.session_cost(&key.0, session));
             }
-            Self { meter, key, reducer }
+            Self {
+                meter,
+                key,
+                reducer,
+            }
         }
 
         fn push(&mut self, line: &str) -> f64 {
             let line = decode::decode_line(line.as_bytes());
             self.reducer.push(&line);
-            self.meter.observe((&self.key.0, self.key.1), &line, &self.reducer);
+            self.meter
+                .observe((&self.key.0, self.key.1), &line, &self.reducer);
             self.meter.total_usd()
         }
     }
@@ -218,7 +270,11 @@ mod tests {
         json!({"type": "result", "subtype": "success", "total_cost_usd": cost}).to_string()
     }
 
-    fn meter() -> (RunMeter, mpsc::Sender<ScheduleEvent>, mpsc::Receiver<ScheduleEvent>) {
+    fn meter() -> (
+        RunMeter,
+        mpsc::Sender<ScheduleEvent>,
+        mpsc::Receiver<ScheduleEvent>,
+    ) {
         let (schedule, received) = mpsc::channel(8);
         (RunMeter::new(schedule.downgrade()), schedule, received)
     }
@@ -240,7 +296,10 @@ mod tests {
         for (attempt, cost, total) in [(&mut a, json!(0.5), 0.5), (&mut b, json!(0.25), 0.75)] {
             attempt.push(&init("t", "2.1.330"));
             assert_eq!(attempt.push(&result(&cost)), total);
-            assert_eq!(next_of(&mut received), Some(ScheduleEvent::CostUpdated { usd: total }));
+            assert_eq!(
+                next_of(&mut received),
+                Some(ScheduleEvent::CostUpdated { usd: total })
+            );
         }
         // An attempt that ends without a cost changes nothing.
         let mut c = ObservedAttempt::new(&meter, "c", 1, None);
@@ -266,8 +325,13 @@ mod tests {
         let (meter, _schedule, mut received) = meter();
         ObservedAttempt::new(&meter, "a", 1, None)
             .push(r#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","rateLimitType":"five_hour"}}"#);
-        let Ok(ScheduleEvent::LimitObserved(observed)) = received.try_recv() else { panic!("nothing was sent") };
-        assert_eq!((observed.name.as_str(), observed.status), ("five_hour", LimitStatus::Rejected));
+        let Ok(ScheduleEvent::LimitObserved(observed)) = received.try_recv() else {
+            panic!("nothing was sent")
+        };
+        assert_eq!(
+            (observed.name.as_str(), observed.status),
+            ("five_hour", LimitStatus::Rejected)
+        );
     }
 
     #[test]
@@ -280,7 +344,9 @@ mod tests {
         );
         let seen: Vec<_> = std::iter::from_fn(|| received.try_recv().ok())
             .filter_map(|event| match event {
-                ScheduleEvent::LimitObserved(seen) => Some((seen.name, seen.status, seen.utilization)),
+                ScheduleEvent::LimitObserved(seen) => {
+                    Some((seen.name, seen.status, seen.utilization))
+                }
                 _ => None,
             })
             .collect();
@@ -299,13 +365,22 @@ mod tests {
     fn rejected_request_throttles_but_connection_error_does_not() {
         let (meter, _schedule, mut received) = meter();
         let mut attempt = ObservedAttempt::new(&meter, "a", 1, None);
-        for (status, error) in [("429", "rate_limit"), ("null", "unknown"), ("401", "authentication_failed")] {
+        for (status, error) in [
+            ("429", "rate_limit"),
+            ("null", "unknown"),
+            ("401", "authentication_failed"),
+        ] {
             attempt.push(&format!(
                 r#"{{"type":"system","subtype":"api_retry","attempt":1,"max_retries":3,"retry_delay_ms":500,"error_status":{status},"error":"{error}"}}"#
             ));
         }
-        let Ok(ScheduleEvent::LimitObserved(observed)) = received.try_recv() else { panic!("nothing was sent") };
-        assert_eq!((observed.name.as_str(), observed.status), (REQUEST_RATE_LIMIT, LimitStatus::Warning));
+        let Ok(ScheduleEvent::LimitObserved(observed)) = received.try_recv() else {
+            panic!("nothing was sent")
+        };
+        assert_eq!(
+            (observed.name.as_str(), observed.status),
+            (REQUEST_RATE_LIMIT, LimitStatus::Warning)
+        );
         assert!(received.try_recv().is_err());
     }
 }

@@ -82,27 +82,52 @@ pub(crate) fn run<T>(
     config: &Config,
     client: impl AsyncFnOnce(LiveRun) -> T,
 ) -> Result<(T, Option<String>), LaunchError> {
-    let SessionRequest { exe, cwd, prompt, args, runs, is_interactive, trace, conversation } = request;
+    let SessionRequest {
+        exe,
+        cwd,
+        prompt,
+        args,
+        runs,
+        is_interactive,
+        trace,
+        conversation,
+    } = request;
     let plan = Note::RunPlanned(Box::new(RunPlanned {
-        units: vec![PlannedUnit { unit: SESSION_UNIT.into(), why: "asked for".into(), ..PlannedUnit::default() }],
+        units: vec![PlannedUnit {
+            unit: SESSION_UNIT.into(),
+            why: "asked for".into(),
+            ..PlannedUnit::default()
+        }],
         concurrency: 1,
         model: args.model.clone(),
         traceparent: trace.parent.clone(),
         ..RunPlanned::default()
     }));
-    let settings =
-        ScheduleSettings { retry: launch::retry_policy(config), is_session: true, ..ScheduleSettings::new(1, 1) };
+    let settings = ScheduleSettings {
+        retry: launch::retry_policy(config),
+        is_session: true,
+        ..ScheduleSettings::new(1, 1)
+    };
     let schedule = Schedule::new(vec![SESSION_UNIT.into()], settings);
     let locks = launch::session_locks(&runs, false);
     let turns = args.max_turns.unwrap_or(NO_TURN_LIMIT);
-    let limits =
-        Arc::new(AttemptLimits::new(turns, FailureRule::default(), TimeLimitSettings::from_config(&config.ingest)));
-    let policy = conversation.as_ref().map(|conversation| conversation.policy.clone()).unwrap_or_default();
+    let limits = Arc::new(AttemptLimits::new(
+        turns,
+        FailureRule::default(),
+        TimeLimitSettings::from_config(&config.ingest),
+    ));
+    let policy = conversation
+        .as_ref()
+        .map(|conversation| conversation.policy.clone())
+        .unwrap_or_default();
     let setup = RunSetup {
         runs,
         project_name: Some(SESSION_UNIT.into()),
         agent: AgentName::ClaudeCode,
-        held: HeldCalls { units: Vec::new(), policy },
+        held: HeldCalls {
+            units: Vec::new(),
+            policy,
+        },
         is_interactive,
         limits: Arc::clone(&limits),
         is_plain_session: conversation.is_none(),
@@ -144,7 +169,10 @@ pub(crate) fn run<T>(
         trace,
     };
     let result = setup.run_schedule(Timestamp::now(), schedule, &[plan], make, client)?;
-    let resumable = resumable.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let resumable = resumable
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
     Ok((result, resumable))
 }
 
@@ -170,16 +198,25 @@ impl SessionExecutor {
     /// The requested session with the amendments of a person.
     fn amended_launch(&self, amendment: Option<&Amendment>) -> SessionLaunch {
         let mut launch = self.launch.clone();
-        let Some(amendment) = amendment else { return launch };
+        let Some(amendment) = amendment else {
+            return launch;
+        };
         let feedback = amendment.feedback.as_deref();
         let mut amendment = amendment.clone();
         let is_new_turn = amendment.message.is_some() || feedback.is_some();
         if let Some(continuation) = self.continuation().clone() {
             // The context of the earlier session is full.
             (amendment.resume, launch.args.resume, launch.args.fork) = (None, None, false);
-            let message = amendment.message.as_deref().or(feedback).filter(|message| *message != continuation);
-            launch.prompt =
-                [Some(continuation.as_str()), message].into_iter().flatten().collect::<Vec<_>>().join("\n\n");
+            let message = amendment
+                .message
+                .as_deref()
+                .or(feedback)
+                .filter(|message| *message != continuation);
+            launch.prompt = [Some(continuation.as_str()), message]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join("\n\n");
             amendment.message = Some(launch.prompt.clone());
             launch.args.model = amendment.model.clone().or(launch.args.model);
             launch.context.amendment = Some(amendment);
@@ -214,11 +251,15 @@ impl SessionExecutor {
     }
 
     fn continuation(&self) -> MutexGuard<'_, Option<String>> {
-        self.continuation.lock().unwrap_or_else(PoisonError::into_inner)
+        self.continuation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn resumable(&self) -> MutexGuard<'_, Option<String>> {
-        self.resumable.lock().unwrap_or_else(PoisonError::into_inner)
+        self.resumable
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -232,26 +273,46 @@ impl Executor for SessionExecutor {
         ready: oneshot::Sender<()>,
     ) -> AttemptEnd {
         let mut launch = self.amended_launch(amendment.as_deref());
-        launch.args.max_turns = amendment.and_then(|amendment| amendment.step_budget).or(self.max_turns());
-        launch.conversation = self.conversation.as_ref().map(|(tools, approvals)| session::Conversation {
-            gate: approvals.gate(&unit, attempt),
-            tools: Arc::clone(tools) as _,
-            asks_permission: self.asks_permission,
-        });
+        launch.args.max_turns = amendment
+            .and_then(|amendment| amendment.step_budget)
+            .or(self.max_turns());
+        launch.conversation =
+            self.conversation
+                .as_ref()
+                .map(|(tools, approvals)| session::Conversation {
+                    gate: approvals.gate(&unit, attempt),
+                    tools: Arc::clone(tools) as _,
+                    asks_permission: self.asks_permission,
+                });
         let resumed = launch.args.resume.as_deref();
-        launch.context.paid_usd = resumed.and_then(|session| self.meter.session_cost(&unit, session));
+        launch.context.paid_usd =
+            resumed.and_then(|session| self.meter.session_cost(&unit, session));
         launch.context.attempt = attempt;
-        launch.context.traceparent = self.trace.as_ref().map(|trace| trace.traceparent_of_attempt(&unit, attempt));
+        launch.context.traceparent = self
+            .trace
+            .as_ref()
+            .map(|trace| trace.traceparent_of_attempt(&unit, attempt));
         let (send, commands) = mpsc::channel(4);
         let forwarding = tokio::spawn(forward_orders(Vec::new(), orders, send, |_| {}));
         let end = session::run_session(launch, commands, ready).await;
         forwarding.abort();
         let verdict = end.verdict(self.launch.context.agent.as_ref(), &unit);
-        let is_full = verdict.cause == VerdictCause::ContextOverflow && !end.continuation.is_empty();
+        let is_full =
+            verdict.cause == VerdictCause::ContextOverflow && !end.continuation.is_empty();
         *self.resumable() = end.resumable().filter(|_| !is_full).map(str::to_owned);
         *self.continuation() = is_full.then(|| end.continuation.clone());
-        let repeat = if is_full { RetryMode::NewSession(end.continuation) } else { end.retry_mode() };
-        driver::log_verdict(&unit, attempt, &verdict, end.facts.process.exit_code, end.facts.process.signal);
+        let repeat = if is_full {
+            RetryMode::NewSession(end.continuation)
+        } else {
+            end.retry_mode()
+        };
+        driver::log_verdict(
+            &unit,
+            attempt,
+            &verdict,
+            end.facts.process.exit_code,
+            end.facts.process.signal,
+        );
         let ended = AttemptEnded {
             verdict: verdict.clone(),
             tool_failures: 0,
@@ -264,10 +325,19 @@ impl Executor for SessionExecutor {
             extra: serde_json::Map::default(),
         };
         let note = Note::AttemptEnded(Box::new(ended));
-        if let Err(error) = self.launch.context.recorder.record_note(Some((&unit, attempt)), &note) {
+        if let Err(error) = self
+            .launch
+            .context
+            .recorder
+            .record_note(Some((&unit, attempt)), &note)
+        {
             tracing::error!(%error, "a verdict is lost");
         }
-        AttemptEnd { verdict, repeat, undelivered: end.undelivered }
+        AttemptEnd {
+            verdict,
+            repeat,
+            undelivered: end.undelivered,
+        }
     }
 }
 
@@ -314,10 +384,19 @@ mod tests {
                 use_api_billing: false,
                 mismatch: MismatchPolicy::Error,
                 locks: crate::agent::session_lock::SessionLocks::new("/locks"),
-                time_limits: AttemptLimits::new(1, FailureRule::default(), TimeLimitSettings::default()).timeouts(),
+                time_limits: AttemptLimits::new(
+                    1,
+                    FailureRule::default(),
+                    TimeLimitSettings::default(),
+                )
+                .timeouts(),
                 conversation: None,
             },
-            limits: Arc::new(AttemptLimits::new(NO_TURN_LIMIT, FailureRule::default(), TimeLimitSettings::UNLIMITED)),
+            limits: Arc::new(AttemptLimits::new(
+                NO_TURN_LIMIT,
+                FailureRule::default(),
+                TimeLimitSettings::UNLIMITED,
+            )),
             conversation: None,
             asks_permission: false,
             meter: Arc::new(RunMeter::new(mpsc::channel(1).0.downgrade())),
@@ -331,29 +410,66 @@ mod tests {
     fn amendment_resumes_the_session_or_extends_the_prompt() {
         let plain = sessions().amended_launch(None);
         assert_eq!((plain.prompt.as_str(), plain.args.fork), ("Read it.", true));
-        let amendment = Amendment { feedback: Some("Slowly.".into()), ..Amendment::default() };
+        let amendment = Amendment {
+            feedback: Some("Slowly.".into()),
+            ..Amendment::default()
+        };
         let launch = sessions().amended_launch(Some(&amendment));
-        assert_eq!((launch.prompt.as_str(), launch.args.model.as_deref()), ("Read it.\n\nSlowly.", Some("sonnet")));
-        let resumed =
-            Amendment { resume: Some("s".into()), model: Some("opus".into()), step_budget: Some(3), ..amendment };
+        assert_eq!(
+            (launch.prompt.as_str(), launch.args.model.as_deref()),
+            ("Read it.\n\nSlowly.", Some("sonnet"))
+        );
+        let resumed = Amendment {
+            resume: Some("s".into()),
+            model: Some("opus".into()),
+            step_budget: Some(3),
+            ..amendment
+        };
         let launch = sessions().amended_launch(Some(&resumed));
-        assert_eq!(launch.prompt, "Continue with the following feedback: Slowly.");
-        assert_eq!((launch.args.resume.as_deref(), launch.args.fork), (Some("s"), false));
-        assert_eq!((launch.args.model.as_deref(), launch.args.max_turns), (Some("opus"), Some(3)));
+        assert_eq!(
+            launch.prompt,
+            "Continue with the following feedback: Slowly."
+        );
+        assert_eq!(
+            (launch.args.resume.as_deref(), launch.args.fork),
+            (Some("s"), false)
+        );
+        assert_eq!(
+            (launch.args.model.as_deref(), launch.args.max_turns),
+            (Some("opus"), Some(3))
+        );
         let executor = sessions();
         *executor.resumable() = Some("s".into());
-        let message = Amendment { message: Some("And now?".into()), ..Amendment::default() };
+        let message = Amendment {
+            message: Some("And now?".into()),
+            ..Amendment::default()
+        };
         let launch = executor.amended_launch(Some(&message));
-        assert_eq!((launch.prompt.as_str(), launch.args.resume.as_deref()), ("And now?", Some("s")));
+        assert_eq!(
+            (launch.prompt.as_str(), launch.args.resume.as_deref()),
+            ("And now?", Some("s"))
+        );
         // With a full context, no session is resumed, not even one of the command line.
         let mut executor = executor;
         executor.launch.args.resume = Some("old".into());
         *executor.continuation() = Some("You continue.".into());
         let launch = executor.amended_launch(Some(&message));
-        assert_eq!((launch.prompt.as_str(), launch.args.resume), ("You continue.\n\nAnd now?", None));
-        let continuation = Amendment { message: Some("You continue.".into()), ..Amendment::default() };
-        assert_eq!(executor.amended_launch(Some(&continuation)).prompt, "You continue.");
-        let silent = sessions().amended_launch(Some(&Amendment { feedback: None, ..resumed }));
+        assert_eq!(
+            (launch.prompt.as_str(), launch.args.resume),
+            ("You continue.\n\nAnd now?", None)
+        );
+        let continuation = Amendment {
+            message: Some("You continue.".into()),
+            ..Amendment::default()
+        };
+        assert_eq!(
+            executor.amended_launch(Some(&continuation)).prompt,
+            "You continue."
+        );
+        let silent = sessions().amended_launch(Some(&Amendment {
+            feedback: None,
+            ..resumed
+        }));
         assert_eq!(silent.prompt, "Continue with the task");
     }
 }

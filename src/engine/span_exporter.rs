@@ -49,7 +49,9 @@ pub(crate) struct SpanTarget {
 /// Shows no values of headers, and no address, which may contain a password.
 impl std::fmt::Debug for SpanTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SpanTarget").field("has_content", &self.has_content).finish_non_exhaustive()
+        f.debug_struct("SpanTarget")
+            .field("has_content", &self.has_content)
+            .finish_non_exhaustive()
     }
 }
 
@@ -74,7 +76,9 @@ impl SpanTarget {
 /// # Errors
 /// If a request is not accepted.
 pub(crate) fn send(target: &SpanTarget, spans: &[Value]) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         for batch in batches(spans) {
             http_post::wait_for_post(target.start(batch).await?).await?;
@@ -100,7 +104,12 @@ fn batch_length(spans: &[Value]) -> usize {
         bytes += span.to_string().len();
         bytes <= MAX_REQUEST_BYTES
     };
-    spans.iter().take_while(fits).count().max(1).min(spans.len())
+    spans
+        .iter()
+        .take_while(fits)
+        .count()
+        .max(1)
+        .min(spans.len())
 }
 
 /// The task that exports.
@@ -122,15 +131,31 @@ impl SpanExportTask {
         target: SpanTarget,
     ) -> Result<Option<Self>, OpenError> {
         let (source, finish) = FileSource::follow(path)?;
-        let Some(header) = source.info().header.clone() else { return Ok(None) };
-        let source: Box<dyn crate::run::EntrySource> =
-            if target.has_content { Box::new(source) } else { Box::new(source.with_shortened_lines()) };
+        let Some(header) = source.info().header.clone() else {
+            return Ok(None);
+        };
+        let source: Box<dyn crate::run::EntrySource> = if target.has_content {
+            Box::new(source)
+        } else {
+            Box::new(source.with_shortened_lines())
+        };
         let timeline = Timeline::new_forward_only(source);
         let builder = SpanBuilder::new(header, target.has_content);
         let finished = watch::Sender::new(false);
-        let exporter = SpanExporter { timeline, builder, recorder, target, pending: Vec::new(), has_failed: false };
+        let exporter = SpanExporter {
+            timeline,
+            builder,
+            recorder,
+            target,
+            pending: Vec::new(),
+            has_failed: false,
+        };
         let task = tokio::spawn(exporter.run(growth, finished.subscribe()));
-        Ok(Some(Self { finish, finished, task }))
+        Ok(Some(Self {
+            finish,
+            finished,
+            task,
+        }))
     }
 
     /// Sends the last spans, without waiting long for the collector.
@@ -204,7 +229,10 @@ impl SpanExporter {
     async fn look(&mut self) {
         loop {
             let builder = &mut self.builder;
-            match self.timeline.advance(SLICE, &mut |emitted| builder.observe(&emitted)) {
+            match self
+                .timeline
+                .advance(SLICE, &mut |emitted| builder.observe(&emitted))
+            {
                 Ok(PollStatus::More) => tokio::task::yield_now().await,
                 Ok(PollStatus::Waiting | PollStatus::End) => break,
                 Err(error) => {
@@ -241,7 +269,9 @@ impl SpanExporter {
             }
         }
         if unsent > 0 {
-            self.report(Err(io::Error::other(format!("{unsent} spans were dropped at the end of the run"))));
+            self.report(Err(io::Error::other(format!(
+                "{unsent} spans were dropped at the end of the run"
+            ))));
         }
         for child in children {
             if let Err(error) = http_post::wait_for_post(child).await {
@@ -257,7 +287,13 @@ impl SpanExporter {
         tracing::warn!(text);
         if !std::mem::replace(&mut self.has_failed, true) {
             // A tape that cannot be written ends the run anyway.
-            let _ = self.recorder.record_note(None, &Note::Message { level: Severity::Warning, text });
+            let _ = self.recorder.record_note(
+                None,
+                &Note::Message {
+                    level: Severity::Warning,
+                    text,
+                },
+            );
         }
     }
 }

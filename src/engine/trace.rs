@@ -47,11 +47,18 @@ impl TraceTask {
     ///
     /// # Errors
     /// If the tape cannot be read.
-    pub(crate) fn follow(tape: &Path, project: &Path, changed: watch::Receiver<u64>) -> io::Result<Self> {
+    pub(crate) fn follow(
+        tape: &Path,
+        project: &Path,
+        changed: watch::Receiver<u64>,
+    ) -> io::Result<Self> {
         let level = TraceLevel::parse(&std::env::var(LEVEL_VAR).unwrap_or_default());
         let follower = TraceFollower::open(tape, project, level)?;
         let (complete, is_complete) = oneshot::channel();
-        Ok(Self { complete, writer: tokio::spawn(run_follower(follower, changed, is_complete)) })
+        Ok(Self {
+            complete,
+            writer: tokio::spawn(run_follower(follower, changed, is_complete)),
+        })
     }
 
     /// Writes the rest of the trace once the tape is complete.
@@ -72,9 +79,10 @@ async fn run_follower(
 ) -> io::Result<()> {
     let mut last = false;
     loop {
-        follower = caught_panics::spawn_blocking_caught(move || follower.advance().map(|()| follower))
-            .await
-            .map_err(io::Error::other)??;
+        follower =
+            caught_panics::spawn_blocking_caught(move || follower.advance().map(|()| follower))
+                .await
+                .map_err(io::Error::other)??;
         if last {
             return Ok(());
         }
@@ -109,7 +117,14 @@ impl TraceFollower {
     fn open(tape: &Path, project: &Path, level: TraceLevel) -> io::Result<Self> {
         let tape = File::open(tape)?;
         let project = project.to_owned();
-        Ok(Self { tape, splitter: LineSplitter::new(MAX_LINE_BYTES), project, level, trace: None, file: None })
+        Ok(Self {
+            tape,
+            splitter: LineSplitter::new(MAX_LINE_BYTES),
+            project,
+            level,
+            trace: None,
+            file: None,
+        })
     }
 
     /// Traces all lines that are on the tape.
@@ -117,12 +132,20 @@ impl TraceFollower {
         let mut block = Vec::new();
         loop {
             block.clear();
-            if (&self.tape).take(READ_BLOCK_BYTES).read_to_end(&mut block)? == 0 {
+            if (&self.tape)
+                .take(READ_BLOCK_BYTES)
+                .read_to_end(&mut block)?
+                == 0
+            {
                 return Ok(());
             }
             let (trace, level, mut out) = (&mut self.trace, self.level, Vec::new());
             self.splitter.feed(&block, &mut |line| match trace {
-                None => *trace = Header::parse(line).ok().map(|header| TraceWriter::new(header, level)),
+                None => {
+                    *trace = Header::parse(line)
+                        .ok()
+                        .map(|header| TraceWriter::new(header, level))
+                }
                 Some(trace) => {
                     if let Ok(entry) = TapeEntry::parse(line) {
                         trace.write_entry(&entry, &mut out);
@@ -134,7 +157,12 @@ impl TraceFollower {
     }
 
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        let Some(job) = self.trace.as_ref().and_then(TraceWriter::job).filter(|_| !lines.is_empty()) else {
+        let Some(job) = self
+            .trace
+            .as_ref()
+            .and_then(TraceWriter::job)
+            .filter(|_| !lines.is_empty())
+        else {
             return Ok(());
         };
         let file = match &mut self.file {
@@ -148,7 +176,10 @@ impl TraceFollower {
 /// Creates private files that git ignores, because transcripts and traces contain secrets.
 fn create(project: &Path, job: &str) -> io::Result<File> {
     if job.contains(['/', '\\']) || job.starts_with('.') {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("the job {job:?} is not a valid file name")));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("the job {job:?} is not a valid file name"),
+        ));
     }
     scoped_dir::create_ignored_dir(project, &project.join(TRACES_DIR))?;
     ScopedDir::open(project)?.append_to(&trace_path(job))
@@ -163,10 +194,15 @@ mod tests {
     const TAPE: &str = include_str!("../../tests/fixtures/tapes/demo.jsonl");
 
     fn traced(project: &Path) -> String {
-        let job = fs::read_dir(project.join(".ktx/ingest-traces")).unwrap().map(|entry| entry.unwrap().path());
+        let job = fs::read_dir(project.join(".ktx/ingest-traces"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
         let job = job.into_iter().find(|path| path.is_dir()).unwrap();
         let trace = job.join("trace.jsonl");
-        assert_eq!(fs::metadata(&trace).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(&trace).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         fs::read_to_string(trace).unwrap()
     }
 
@@ -176,8 +212,13 @@ mod tests {
         let traces = directories.each_ref().map(|directory| {
             let tape = directory.path().join("tape.jsonl");
             let mut file = File::create(&tape).unwrap();
-            let pieces = if directory.path() == directories[0].path() { 1 } else { 700 };
-            let mut follower = TraceFollower::open(&tape, directory.path(), TraceLevel::Debug).unwrap();
+            let pieces = if directory.path() == directories[0].path() {
+                1
+            } else {
+                700
+            };
+            let mut follower =
+                TraceFollower::open(&tape, directory.path(), TraceLevel::Debug).unwrap();
             for piece in TAPE.as_bytes().chunks(TAPE.len() / pieces + 1) {
                 file.write_all(piece).unwrap();
                 follower.advance().unwrap();
@@ -204,11 +245,19 @@ mod tests {
     async fn trace_dir_that_is_a_link_is_refused() {
         let (project, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir(project.path().join(".ktx")).unwrap();
-        std::os::unix::fs::symlink(outside.path(), project.path().join(".ktx/ingest-traces")).unwrap();
+        std::os::unix::fs::symlink(outside.path(), project.path().join(".ktx/ingest-traces"))
+            .unwrap();
         let tape = project.path().join("tape.jsonl");
         fs::write(&tape, TAPE).unwrap();
         let (_grown, changed) = watch::channel(0);
         let tracing = TraceTask::follow(&tape, project.path(), changed).unwrap();
-        assert!(tracing.finish().await.unwrap_err().to_string().contains("is a symbolic link"));
+        assert!(
+            tracing
+                .finish()
+                .await
+                .unwrap_err()
+                .to_string()
+                .contains("is a symbolic link")
+        );
     }
 }

@@ -38,7 +38,9 @@ impl AgentGuard {
 
     /// Sends `signal` to the group, and SIGKILL also to processes that left it. A missing group is ignored.
     pub(crate) fn signal(&self, signal: Signal) {
-        let Some(members) = self.mark.as_deref().and_then(find_members) else { return };
+        let Some(members) = self.mark.as_deref().and_then(find_members) else {
+            return;
+        };
         match signal {
             // Members outside the group must be found before the signal.
             Signal::SIGTERM | Signal::SIGKILL => {
@@ -55,8 +57,13 @@ impl AgentGuard {
     pub(crate) fn begin_end(&mut self) -> Option<oneshot::Receiver<()>> {
         let mark = self.mark.take()?;
         let (ended, end) = oneshot::channel();
-        if !send_job(AgentGuardJob::End(TerminatingAgent { mark, ended: Some(ended) })) {
-            tracing::warn!("remaining processes of an agent are ended only together with this program");
+        if !send_job(AgentGuardJob::End(TerminatingAgent {
+            mark,
+            ended: Some(ended),
+        })) {
+            tracing::warn!(
+                "remaining processes of an agent are ended only together with this program"
+            );
         }
         Some(end)
     }
@@ -71,7 +78,10 @@ impl Drop for AgentGuard {
 /// Ends all registered agents and waits up to three seconds for it. Safe to call from any thread.
 pub(crate) fn end_all_agents() {
     let all = registry().clone();
-    let marks: Vec<String> = all.iter().map(|members| members.mark().to_owned()).collect();
+    let marks: Vec<String> = all
+        .iter()
+        .map(|members| members.mark().to_owned())
+        .collect();
     members::end_agents(all);
     marks.iter().for_each(|mark| remove_members(mark));
 }
@@ -94,7 +104,10 @@ struct TerminatingAgent {
 
 /// Sends a job to the thread. Returns false if there is no thread.
 fn send_job(job: AgentGuardJob) -> bool {
-    let sent = job_thread().and_then(|jobs| jobs.send(job).map_err(|_| io::Error::other("its thread is gone")));
+    let sent = job_thread().and_then(|jobs| {
+        jobs.send(job)
+            .map_err(|_| io::Error::other("its thread is gone"))
+    });
     if let Err(error) = &sent {
         tracing::warn!(%error, "cannot end an agent");
     }
@@ -107,7 +120,9 @@ fn job_thread() -> io::Result<mpsc::Sender<AgentGuardJob>> {
         return Ok(jobs.clone());
     }
     let (sender, jobs) = mpsc::channel();
-    thread::Builder::new().name("agent-end".into()).spawn(move || process_jobs(&jobs))?;
+    thread::Builder::new()
+        .name("agent-end".into())
+        .spawn(move || process_jobs(&jobs))?;
     // Two first callers may race; the loser's thread ends without a job when its sender is dropped.
     Ok(JOBS.get_or_init(|| sender).clone())
 }
@@ -139,7 +154,11 @@ fn process_jobs(jobs: &mpsc::Receiver<AgentGuardJob>) {
             .map(|(mark, _)| mark.as_str())
             .chain(ending.iter().map(|agent| agent.mark.as_str()))
             .collect();
-        let since = registry().iter().filter(|it| marks.contains(&it.mark())).map(AgentProcesses::started).min();
+        let since = registry()
+            .iter()
+            .filter(|it| marks.contains(&it.mark()))
+            .map(AgentProcesses::started)
+            .min();
         let table = since.and_then(|since| scanner.scan(since));
         let now = Instant::now();
         for (mark, signal) in signals {
@@ -147,7 +166,9 @@ fn process_jobs(jobs: &mpsc::Receiver<AgentGuardJob>) {
         }
         is_any_running = false;
         ending.retain_mut(|agent| {
-            let progress = update_members(&agent.mark, |members| members.advance_end(table.as_ref(), now));
+            let progress = update_members(&agent.mark, |members| {
+                members.advance_end(table.as_ref(), now)
+            });
             is_any_running |= progress == Some(TerminationProgress::Running);
             if progress == Some(TerminationProgress::Running) {
                 return true;
@@ -166,7 +187,10 @@ fn process_jobs(jobs: &mpsc::Receiver<AgentGuardJob>) {
 
 /// The members of an agent, unless the agent was ended already.
 fn find_members(mark: &str) -> Option<AgentProcesses> {
-    registry().iter().find(|members| members.mark() == mark).cloned()
+    registry()
+        .iter()
+        .find(|members| members.mark() == mark)
+        .cloned()
 }
 
 /// Changes the members of an agent, unless the agent was ended already.
@@ -181,7 +205,9 @@ fn update_members<T>(mark: &str, change: impl FnOnce(&mut AgentProcesses) -> T) 
 
 fn remove_members(mark: &str) {
     let mut registry = registry();
-    let Some(index) = registry.iter().position(|members| members.mark() == mark) else { return };
+    let Some(index) = registry.iter().position(|members| members.mark() == mark) else {
+        return;
+    };
     let leader = registry.swap_remove(index).leader();
     // A newer agent may have the same id.
     if registry.iter().all(|members| members.leader() != leader) {

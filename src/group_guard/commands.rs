@@ -80,8 +80,15 @@ fn terminate_marked_with(
     for _ in 0..MAX_SCANS {
         let Some(table) = scan() else { return };
         let marked = marks.iter().flat_map(|mark| table.marked(mark));
-        let new: Vec<Pid> = marked.copied().filter(|pid| terminated.insert(*pid)).collect();
-        quiet = if new.is_empty() && !table.is_undecided(0) { quiet + 1 } else { 0 };
+        let new: Vec<Pid> = marked
+            .copied()
+            .filter(|pid| terminated.insert(*pid))
+            .collect();
+        quiet = if new.is_empty() && !table.is_undecided(0) {
+            quiet + 1
+        } else {
+            0
+        };
         new.into_iter().for_each(&mut terminate);
         if quiet == EMPTY_SCANS {
             return;
@@ -115,7 +122,12 @@ mod tests {
             }
             scanner.scan(0)
         };
-        terminate_marked_with(&BTreeSet::from(["a".to_owned()]), scan, |pid| found.push(pid.as_raw()), || {});
+        terminate_marked_with(
+            &BTreeSet::from(["a".to_owned()]),
+            scan,
+            |pid| found.push(pid.as_raw()),
+            || {},
+        );
         assert_eq!(found, [5_000_001, 5_000_002]);
         assert_eq!(scans, 15, "three tables without a new process end it");
     }

@@ -114,7 +114,11 @@ impl AgentProcesses {
     }
 
     /// Performs the next step of the end.
-    pub(super) fn advance_end(&mut self, table: Option<&ProcessTable>, now: Instant) -> TerminationProgress {
+    pub(super) fn advance_end(
+        &mut self,
+        table: Option<&ProcessTable>,
+        now: Instant,
+    ) -> TerminationProgress {
         let alive = self.alive(table);
         let deadline = *self.deadline.get_or_insert(now + SIGTERM_GRACE);
         let is_undecided = table.is_some_and(|table| table.is_undecided(self.started));
@@ -134,7 +138,11 @@ impl AgentProcesses {
                 }
             }
         }
-        if now > deadline + SIGKILL_RETRY_TIME { TerminationProgress::Over } else { TerminationProgress::Running }
+        if now > deadline + SIGKILL_RETRY_TIME {
+            TerminationProgress::Over
+        } else {
+            TerminationProgress::Running
+        }
     }
 
     /// Counts an empty table. Without a table, the kernel has answered for the whole group.
@@ -153,7 +161,9 @@ impl AgentProcesses {
 
     fn kill(&self, alive: &BTreeSet<Pid>) {
         self.signal_group(Signal::SIGKILL);
-        alive.iter().for_each(|pid| signal_process(*pid, Signal::SIGKILL));
+        alive
+            .iter()
+            .for_each(|pid| signal_process(*pid, Signal::SIGKILL));
     }
 
     fn terminate_group(&mut self) {
@@ -165,20 +175,34 @@ impl AgentProcesses {
     fn alive(&mut self, table: Option<&ProcessTable>) -> BTreeSet<Pid> {
         // The kernel does not reuse the id of a group until its last process, including zombies, is gone.
         let reused = table.and_then(|table| table.find(self.leader));
-        let reused = reused.is_some_and(|process| self.started != 0 && process.started != self.started);
+        let reused =
+            reused.is_some_and(|process| self.started != 0 && process.started != self.started);
         let exists = killpg(self.leader, None);
         self.group_is_gone |= reused || exists == Err(Errno::ESRCH);
         let Some(table) = table else {
             let is_there = exists.is_ok() && !self.group_is_gone;
             return is_there.then_some(self.leader).into_iter().collect();
         };
-        let group = if self.group_is_gone { &[] } else { table.group(self.leader) };
-        let seen = self.seen.iter().filter(|(pid, started)| table.is_running(**pid, **started));
-        let mut open: Vec<Pid> = seen.map(|(pid, _)| *pid).chain(group.iter().copied()).collect();
+        let group = if self.group_is_gone {
+            &[]
+        } else {
+            table.group(self.leader)
+        };
+        let seen = self
+            .seen
+            .iter()
+            .filter(|(pid, started)| table.is_running(**pid, **started));
+        let mut open: Vec<Pid> = seen
+            .map(|(pid, _)| *pid)
+            .chain(group.iter().copied())
+            .collect();
         open.extend(table.marked(&self.mark));
         let mut alive = BTreeSet::new();
         while let Some(pid) = open.pop() {
-            let started = table.find(pid).map(|process| process.started).filter(|started| *started >= self.started);
+            let started = table
+                .find(pid)
+                .map(|process| process.started)
+                .filter(|started| *started >= self.started);
             let Some(started) = started else { continue };
             if alive.insert(pid) {
                 self.seen.insert(pid, started);
@@ -215,7 +239,11 @@ impl ScanBackoff {
 /// Ends all agents at the same time. Returns when none is left, within three seconds.
 pub(crate) fn end_agents(all: Vec<AgentProcesses>) {
     let mut scanner = ProcScanner::new();
-    end_agents_with(all, |since| (scanner.scan(since), Instant::now()), thread::sleep);
+    end_agents_with(
+        all,
+        |since| (scanner.scan(since), Instant::now()),
+        thread::sleep,
+    );
 }
 
 /// Ends all agents, with tables and times from `scan` and a `pause` between two tables.
@@ -265,7 +293,9 @@ mod tests {
     fn agent(script: &str, lines: usize) -> (Child, AgentProcesses, Vec<Pid>) {
         let (child, members, output) = agent_with_output(script);
         let printed = BufReader::new(output).lines().take(lines);
-        let pids = printed.map(|line| Pid::from_raw(line.unwrap().trim().parse().unwrap())).collect();
+        let pids = printed
+            .map(|line| Pid::from_raw(line.unwrap().trim().parse().unwrap()))
+            .collect();
         (child, members, pids)
     }
 
@@ -290,8 +320,15 @@ mod tests {
 
     fn running(pids: &[Pid]) -> Vec<Pid> {
         let table = table();
-        let is_running = |pid: Pid| table.find(pid).is_some_and(|process| table.is_running(pid, process.started));
-        pids.iter().copied().filter(|pid| is_running(*pid)).collect()
+        let is_running = |pid: Pid| {
+            table
+                .find(pid)
+                .is_some_and(|process| table.is_running(pid, process.started))
+        };
+        pids.iter()
+            .copied()
+            .filter(|pid| is_running(*pid))
+            .collect()
     }
 
     /// Above all possible ids (below 4,194,304), so that no process gets a signal.
@@ -302,7 +339,8 @@ mod tests {
         AgentProcesses::with_start(Pid::from_raw(leader), mark.to_owned(), 1000)
     }
 
-    const DETACHED_SHELL: &str = "setsid sh -c 'trap \"\" HUP INT; echo $$; while :; do sleep 1; done' &";
+    const DETACHED_SHELL: &str =
+        "setsid sh -c 'trap \"\" HUP INT; echo $$; while :; do sleep 1; done' &";
 
     #[test]
     fn detached_processes_end_with_a_running_leader() {
@@ -314,7 +352,8 @@ mod tests {
 
     #[test]
     fn daemon_is_found_by_its_mark_after_the_leader() {
-        let (mut child, members, pids) = agent("(setsid sh -c 'echo $$; sleep 600' & ) ; exit 0", 1);
+        let (mut child, members, pids) =
+            agent("(setsid sh -c 'echo $$; sleep 600' & ) ; exit 0", 1);
         child.wait().unwrap();
         assert_eq!(running(&pids), pids);
         end_agents(vec![members]);
@@ -323,7 +362,8 @@ mod tests {
 
     #[test]
     fn child_without_the_mark_is_found_below_the_leader() {
-        let (mut child, members, pids) = agent("env -i setsid sh -c 'echo $$; sleep 600; :' & wait", 1);
+        let (mut child, members, pids) =
+            agent("env -i setsid sh -c 'echo $$; sleep 600; :' & wait", 1);
         end_agents(vec![members]);
         assert!(running(&pids).is_empty());
         child.wait().unwrap();
@@ -336,7 +376,10 @@ mod tests {
         end_agents(vec![members]);
         assert!(running(&pids).is_empty());
         let status = child.wait().unwrap();
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&status),
+            Some(9)
+        );
     }
 
     #[test]
@@ -346,7 +389,10 @@ mod tests {
         while !running(&[members.leader]).is_empty() {
             crate::it::support::pause_before_check();
         }
-        assert_eq!(members.advance_end(Some(&table()), Instant::now()), TerminationProgress::Unconfirmed);
+        assert_eq!(
+            members.advance_end(Some(&table()), Instant::now()),
+            TerminationProgress::Unconfirmed
+        );
         assert!(!members.group_is_gone, "a zombie keeps the id");
         child.wait().unwrap();
     }
@@ -371,11 +417,20 @@ mod tests {
             for (child, ..) in &mut agents {
                 child.wait().unwrap();
             }
-            end_agents(agents.iter().map(|(_, members, _)| members.clone()).collect());
+            end_agents(
+                agents
+                    .iter()
+                    .map(|(_, members, _)| members.clone())
+                    .collect(),
+            );
             for (.., output) in agents {
                 // The daemon holds the other end of the pipe.
                 let mut polled = [PollFd::new(output.as_fd(), PollFlags::POLLIN)];
-                assert_eq!(poll(&mut polled, PollTimeout::ZERO), Ok(1), "a daemon survived");
+                assert_eq!(
+                    poll(&mut polled, PollTimeout::ZERO),
+                    Ok(1),
+                    "a daemon survived"
+                );
             }
         }
     }
@@ -386,13 +441,23 @@ mod tests {
         let mut scanner = proc.scanner();
         let mut members = fake_agent(UNUSED_PID, "a");
         let begin = Instant::now();
-        let mut advance =
-            |milliseconds| members.advance_end(scanner.scan(0).as_ref(), begin + Duration::from_millis(milliseconds));
-        assert_eq!([0, 10, 20, 39].map(&mut advance), [TerminationProgress::Unconfirmed; 4]);
+        let mut advance = |milliseconds| {
+            members.advance_end(
+                scanner.scan(0).as_ref(),
+                begin + Duration::from_millis(milliseconds),
+            )
+        };
+        assert_eq!(
+            [0, 10, 20, 39].map(&mut advance),
+            [TerminationProgress::Unconfirmed; 4]
+        );
         proc.set(UNUSED_PID + 1, 9, 9, &format!("{AGENT_MARK_VAR}=a\0"));
         assert_eq!(advance(40), TerminationProgress::Running);
         proc.remove(UNUSED_PID + 1);
-        assert_eq!([60, 80, 99].map(&mut advance), [TerminationProgress::Unconfirmed; 3]);
+        assert_eq!(
+            [60, 80, 99].map(&mut advance),
+            [TerminationProgress::Unconfirmed; 3]
+        );
         assert_eq!(advance(100), TerminationProgress::Over);
     }
 
@@ -403,10 +468,16 @@ mod tests {
         let mut members = fake_agent(UNUSED_PID, "a");
         proc.set(UNUSED_PID + 1, 9, 9, "");
         let now = Instant::now();
-        assert_eq!(members.advance_end(scanner.scan(0).as_ref(), now), TerminationProgress::Running);
+        assert_eq!(
+            members.advance_end(scanner.scan(0).as_ref(), now),
+            TerminationProgress::Running
+        );
         proc.set(UNUSED_PID + 1, 9, 9, &format!("{AGENT_MARK_VAR}=a\0"));
         let table = scanner.scan(0);
-        assert_eq!(members.alive(table.as_ref()), [Pid::from_raw(UNUSED_PID + 1)].into());
+        assert_eq!(
+            members.alive(table.as_ref()),
+            [Pid::from_raw(UNUSED_PID + 1)].into()
+        );
     }
 
     #[test]
@@ -414,8 +485,18 @@ mod tests {
         let proc = FakeProc::new();
         let mut scanner = proc.scanner();
         let leaders = UNUSED_PID..UNUSED_PID + 100;
-        leaders.clone().for_each(|pid| proc.set(pid + 1000, pid, pid + 1000, &format!("{AGENT_MARK_VAR}={pid}\0")));
-        let all = leaders.clone().map(|pid| fake_agent(pid, &pid.to_string())).collect();
+        leaders.clone().for_each(|pid| {
+            proc.set(
+                pid + 1000,
+                pid,
+                pid + 1000,
+                &format!("{AGENT_MARK_VAR}={pid}\0"),
+            )
+        });
+        let all = leaders
+            .clone()
+            .map(|pid| fake_agent(pid, &pid.to_string()))
+            .collect();
         let (scans, now) = (Cell::new(0), Cell::new(Instant::now()));
         let scan = |since| {
             scans.set(scans.get() + 1);
@@ -442,7 +523,10 @@ mod tests {
         };
         end_agents_with(vec![members], scan, |_| {});
         let status = child.wait().unwrap();
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&status),
+            Some(9)
+        );
     }
 
     #[test]
@@ -464,7 +548,8 @@ mod tests {
     #[test]
     fn group_with_a_younger_leader_gets_no_signals() {
         let (mut other, others, _) = agent("read line", 0);
-        let mut members = AgentProcesses::with_start(others.leader, "a".to_owned(), others.started - 1);
+        let mut members =
+            AgentProcesses::with_start(others.leader, "a".to_owned(), others.started - 1);
         members.signal(Signal::SIGKILL, Some(&table()), Instant::now());
         assert!(members.group_is_gone && other.try_wait().unwrap().is_none());
         end_agents(vec![others]);
@@ -474,9 +559,15 @@ mod tests {
     #[test]
     fn group_is_signalled_without_a_process_table() {
         let (mut child, mut members, _) = agent("read line", 0);
-        assert_eq!(members.advance_end(None, Instant::now()), TerminationProgress::Running);
+        assert_eq!(
+            members.advance_end(None, Instant::now()),
+            TerminationProgress::Running
+        );
         child.wait().unwrap();
-        assert_eq!(members.advance_end(None, Instant::now()), TerminationProgress::Over);
+        assert_eq!(
+            members.advance_end(None, Instant::now()),
+            TerminationProgress::Over
+        );
         assert!(members.group_is_gone);
     }
 }

@@ -66,7 +66,8 @@ impl ProcessTable {
     }
 
     pub(super) fn is_running(&self, pid: Pid, started: StartTime) -> bool {
-        self.find(pid).is_some_and(|process| process.started == started && !process.is_zombie)
+        self.find(pid)
+            .is_some_and(|process| process.started == started && !process.is_zombie)
     }
 
     pub(super) fn children(&self, parent: Pid) -> &[Pid] {
@@ -88,10 +89,19 @@ impl ProcessTable {
 
     fn add(&mut self, process: ProcessStat, marks: &[String]) {
         if !process.is_zombie {
-            self.children.entry(process.parent).or_default().push(process.pid);
-            self.groups.entry(process.group).or_default().push(process.pid);
+            self.children
+                .entry(process.parent)
+                .or_default()
+                .push(process.pid);
+            self.groups
+                .entry(process.group)
+                .or_default()
+                .push(process.pid);
             for mark in marks {
-                self.marked.entry(mark.clone()).or_default().push(process.pid);
+                self.marked
+                    .entry(mark.clone())
+                    .or_default()
+                    .push(process.pid);
             }
         }
         self.processes.insert(process.pid, process);
@@ -124,7 +134,12 @@ impl ProcScanner {
 
     /// Reads `root` instead of `/proc`; this process has the id `us` in it.
     pub(super) fn from_root(root: PathBuf, us: Pid) -> Self {
-        Self { root, own_pid: us, environments: HashMap::new(), start_times: None }
+        Self {
+            root,
+            own_pid: us,
+            environments: HashMap::new(),
+            start_times: None,
+        }
     }
 
     /// Start time of a process or a zombie; 0 if it is gone.
@@ -147,22 +162,34 @@ impl ProcScanner {
         let entries = fs::read_dir(&self.root).ok()?.flatten();
         let mut table = ProcessTable::default();
         let mut environments = HashMap::new();
-        let recent = self.start_times.take().filter(|(read, _)| now.duration_since(*read) < START_TIME_VALIDITY);
+        let recent = self
+            .start_times
+            .take()
+            .filter(|(read, _)| now.duration_since(*read) < START_TIME_VALIDITY);
         let (read, recent) = recent.unwrap_or_else(|| (now, HashMap::new()));
         let mut start_times = HashMap::with_capacity(recent.len());
-        let entries = entries.filter_map(|entry| Some((parse_pid(&entry.file_name())?, entry.ino())));
+        let entries =
+            entries.filter_map(|entry| Some((parse_pid(&entry.file_name())?, entry.ino())));
         for (pid, inode) in entries.filter(|(pid, _)| *pid != self.own_pid) {
             // Most processes are older; reading them all takes milliseconds.
-            if let Some(known) = recent.get(&pid).filter(|(of, started)| *of == inode && *started < since) {
+            if let Some(known) = recent
+                .get(&pid)
+                .filter(|(of, started)| *of == inode && *started < since)
+            {
                 start_times.insert(pid, *known);
                 continue;
             }
-            let Some(process) = self.stat(pid) else { continue };
+            let Some(process) = self.stat(pid) else {
+                continue;
+            };
             start_times.insert(pid, (inode, process.started));
             if process.started < since {
                 continue;
             }
-            let known = self.environments.get(&pid).filter(|(started, _)| *started == process.started);
+            let known = self
+                .environments
+                .get(&pid)
+                .filter(|(started, _)| *started == process.started);
             let mut known = known.map(|(_, environment)| environment.clone());
             if !process.is_zombie && !matches!(known, Some(ProcessEnvironment::Read(_))) {
                 known = self.environment(&process, known.as_ref());
@@ -179,7 +206,10 @@ impl ProcScanner {
                 }
                 _ => &[],
             };
-            let (started, is_new_child) = (process.started, process.parent == self.own_pid && marks.is_empty());
+            let (started, is_new_child) = (
+                process.started,
+                process.parent == self.own_pid && marks.is_empty(),
+            );
             table.add(process, marks);
             // Until a child of this process executes its program, it has the environment of this process.
             if let Some(known) = known.filter(|_| !is_new_child) {
@@ -193,7 +223,8 @@ impl ProcScanner {
 
     /// True if `root` describes the PID namespace of this process.
     fn is_own_namespace(&self) -> bool {
-        fs::read_link(self.root.join("self")).is_ok_and(|link| parse_pid(link.as_os_str()) == Some(self.own_pid))
+        fs::read_link(self.root.join("self"))
+            .is_ok_and(|link| parse_pid(link.as_os_str()) == Some(self.own_pid))
     }
 
     fn stat(&self, pid: Pid) -> Option<ProcessStat> {
@@ -205,7 +236,11 @@ impl ProcScanner {
     }
 
     /// The environment of a process at its start; `None` if it is gone.
-    fn environment(&self, process: &ProcessStat, known: Option<&ProcessEnvironment>) -> Option<ProcessEnvironment> {
+    fn environment(
+        &self,
+        process: &ProcessStat,
+        known: Option<&ProcessEnvironment>,
+    ) -> Option<ProcessEnvironment> {
         let nothing = ProcessEnvironment::Read(Vec::new());
         match fs::read(self.path(process.pid, "environ")) {
             // A process that executes a program meanwhile can truncate the result.
@@ -217,9 +252,17 @@ impl ProcScanner {
             _ => {}
         }
         let owner = fs::metadata(self.path(process.pid, "")).ok()?.uid();
-        let looks = if let Some(ProcessEnvironment::Undecided(looks)) = known { *looks + 1 } else { 1 };
+        let looks = if let Some(ProcessEnvironment::Undecided(looks)) = known {
+            *looks + 1
+        } else {
+            1
+        };
         let is_undecided = owner == geteuid().as_raw() && looks < MAX_ENVIRONMENT_READS;
-        Some(if is_undecided { ProcessEnvironment::Undecided(looks) } else { nothing })
+        Some(if is_undecided {
+            ProcessEnvironment::Undecided(looks)
+        } else {
+            nothing
+        })
     }
 
     fn path(&self, pid: Pid, file: &str) -> PathBuf {
@@ -242,7 +285,10 @@ fn parse_marks(environment: &[u8]) -> Vec<String> {
         String::from_utf8(value.to_vec()).ok()
     };
     let mark = |entry| value(entry, AGENT_MARK_VAR).or_else(|| value(entry, COMMAND_MARK_VAR));
-    environment.split(|byte| *byte == 0).filter_map(mark).collect()
+    environment
+        .split(|byte| *byte == 0)
+        .filter_map(mark)
+        .collect()
 }
 
 /// Parses a `stat` line: `pid (name) state parent group …`. The name may contain anything, also parentheses.
@@ -250,7 +296,11 @@ fn parse_stat(stat: &str) -> Option<ProcessStat> {
     let (head, tail) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = tail.split_whitespace().collect();
     let id = |text: &str| text.parse().ok().map(Pid::from_raw);
-    let number = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok());
+    let number = |index: usize| {
+        fields
+            .get(index)
+            .and_then(|field| field.parse::<u64>().ok())
+    };
     Some(ProcessStat {
         pid: id(head.split_once(' ')?.0)?,
         parent: id(fields.get(1)?)?,
@@ -289,7 +339,11 @@ pub(super) mod fake {
         pub(crate) fn set(&self, pid: i32, parent: i32, group: i32, environment: &str) {
             let dir = self.root().join(pid.to_string());
             fs::create_dir_all(&dir).unwrap();
-            fs::write(dir.join("stat"), stat_line(pid, b"sh", 'S', parent, group, environment.len())).unwrap();
+            fs::write(
+                dir.join("stat"),
+                stat_line(pid, b"sh", 'S', parent, group, environment.len()),
+            )
+            .unwrap();
             fs::write(dir.join("environ"), environment).unwrap();
         }
 
@@ -309,8 +363,9 @@ pub(super) mod fake {
         // Fields 23 to 49, then the beginning and end of the environment.
         let zeros = "0 ".repeat(27);
         let end = 77 + environment;
-        let tail =
-            format!(") {state} {parent} {group} {group} 0 -1 0 0 0 0 0 1 2 3 4 20 0 1 0 1000 {zeros}77 {end} 0\n");
+        let tail = format!(
+            ") {state} {parent} {group} {group} 0 -1 0 0 0 0 0 1 2 3 4 20 0 1 0 1000 {zeros}77 {end} 0\n"
+        );
         [format!("{pid} (").as_bytes(), name, tail.as_bytes()].concat()
     }
 }
@@ -337,12 +392,30 @@ mod tests {
             is_kernel_thread: false,
             environment_size: 0,
         };
-        for name in [b"sh".as_slice(), b"a b) Z 1 (", b") R 1 1", b"", b"\xff\xfe"] {
+        for name in [
+            b"sh".as_slice(),
+            b"a b) Z 1 (",
+            b") R 1 1",
+            b"",
+            b"\xff\xfe",
+        ] {
             let line = stat_line(10, name, 'S', 7, 8, 0);
-            assert_eq!(parse_stat(&String::from_utf8_lossy(&line)).as_ref(), Some(&process), "{name:?}");
+            assert_eq!(
+                parse_stat(&String::from_utf8_lossy(&line)).as_ref(),
+                Some(&process),
+                "{name:?}"
+            );
         }
-        let zombie = parse_stat(&String::from_utf8_lossy(&stat_line(10, b"sh", 'Z', 7, 8, 0)));
-        assert_eq!(zombie, Some(ProcessStat { is_zombie: true, ..process }));
+        let zombie = parse_stat(&String::from_utf8_lossy(&stat_line(
+            10, b"sh", 'Z', 7, 8, 0,
+        )));
+        assert_eq!(
+            zombie,
+            Some(ProcessStat {
+                is_zombie: true,
+                ..process
+            })
+        );
         for odd in ["", "10", "10 (sh", "10 (sh) S 7", "x (sh) S 7 8"] {
             assert_eq!(parse_stat(odd), None, "{odd}");
         }
@@ -382,9 +455,27 @@ mod tests {
         proc.set(5_000_002, 9, 9, &format!("{AGENT_MARK_VAR}=a\0"));
         assert_eq!(scanner.scan(0).unwrap().marked("a"), [id(5_000_001)]);
         // The same id with another start time is another process.
-        let line = String::from_utf8(stat_line(5_000_002, b"sh", 'S', 9, 9, AGENT_MARK_VAR.len() + 3)).unwrap();
-        fs::write(proc.root().join("5000002/stat"), line.replace(" 1000 ", " 1001 ")).unwrap();
-        assert!(scanner.scan(0).unwrap().marked("a").contains(&id(5_000_002)));
+        let line = String::from_utf8(stat_line(
+            5_000_002,
+            b"sh",
+            'S',
+            9,
+            9,
+            AGENT_MARK_VAR.len() + 3,
+        ))
+        .unwrap();
+        fs::write(
+            proc.root().join("5000002/stat"),
+            line.replace(" 1000 ", " 1001 "),
+        )
+        .unwrap();
+        assert!(
+            scanner
+                .scan(0)
+                .unwrap()
+                .marked("a")
+                .contains(&id(5_000_002))
+        );
     }
 
     #[test]
@@ -404,7 +495,9 @@ mod tests {
         proc.set(5_000_001, 9, 9, "");
         let table = scanner.scan(0).unwrap();
         assert!(table.is_undecided(1000) && !table.is_undecided(1001));
-        let looks = (0..100).take_while(|_| scanner.scan(0).unwrap().is_undecided(0)).count();
+        let looks = (0..100)
+            .take_while(|_| scanner.scan(0).unwrap().is_undecided(0))
+            .count();
         assert_eq!(looks + 2, usize::from(MAX_ENVIRONMENT_READS));
     }
 
@@ -417,7 +510,10 @@ mod tests {
         for part in ["", "PATH=/bin\0", &whole[..whole.len() - 1]] {
             fs::write(proc.root().join("5000001/environ"), part).unwrap();
             let table = scanner.scan(0).unwrap();
-            assert!(table.is_undecided(0) && table.marked("a").is_empty(), "{part:?}");
+            assert!(
+                table.is_undecided(0) && table.marked("a").is_empty(),
+                "{part:?}"
+            );
         }
         proc.set(5_000_001, 9, 9, &whole);
         let table = scanner.scan(0).unwrap();
@@ -430,18 +526,36 @@ mod tests {
         let proc = FakeProc::new();
         let (mut scanner, now) = (proc.scanner(), Instant::now());
         proc.set(5_000_001, 9, 9, "");
-        let mut is_found = |since, now| scanner.scan_at(since, now).unwrap().find(id(5_000_001)).is_some();
+        let mut is_found = |since, now| {
+            scanner
+                .scan_at(since, now)
+                .unwrap()
+                .find(id(5_000_001))
+                .is_some()
+        };
         assert!(!is_found(1001, now) && is_found(1000, now));
         let line = String::from_utf8(stat_line(5_000_001, b"sh", 'S', 9, 9, 0)).unwrap();
-        fs::write(proc.root().join("5000001/stat"), line.replace(" 1000 ", " 1001 ")).unwrap();
+        fs::write(
+            proc.root().join("5000001/stat"),
+            line.replace(" 1000 ", " 1001 "),
+        )
+        .unwrap();
         // Its recent start time counts, but not for a scan that includes it.
         assert!(!is_found(1001, now) && is_found(1000, now) && is_found(1001, now));
-        fs::write(proc.root().join("5000001/stat"), line.replace(" 1000 ", " 1002 ")).unwrap();
+        fs::write(
+            proc.root().join("5000001/stat"),
+            line.replace(" 1000 ", " 1002 "),
+        )
+        .unwrap();
         assert!(!is_found(1002, now) && is_found(1002, now + START_TIME_VALIDITY));
         // Another process with the same id has another entry.
         fs::rename(proc.root().join("5000001"), proc.root().join("gone")).unwrap();
         proc.set(5_000_001, 9, 9, "");
-        fs::write(proc.root().join("5000001/stat"), line.replace(" 1000 ", " 1003 ")).unwrap();
+        fs::write(
+            proc.root().join("5000001/stat"),
+            line.replace(" 1000 ", " 1003 "),
+        )
+        .unwrap();
         assert!(is_found(1003, now + START_TIME_VALIDITY));
     }
 

@@ -101,8 +101,14 @@ pub(crate) struct AttemptPreparationError {
 
 impl Diagnostic for AttemptPreparationError {
     fn help(&self) -> Option<String> {
-        let worktree = self.cause.get_ref().and_then(|cause| cause.downcast_ref::<WorktreeError>());
-        worktree.map_or_else(|| scoped_dir::remedy(&self.cause).map(str::to_owned), Diagnostic::help)
+        let worktree = self
+            .cause
+            .get_ref()
+            .and_then(|cause| cause.downcast_ref::<WorktreeError>());
+        worktree.map_or_else(
+            || scoped_dir::remedy(&self.cause).map(str::to_owned),
+            Diagnostic::help,
+        )
     }
 }
 
@@ -130,11 +136,17 @@ impl UnitAttempt {
         // writes.
         let around = project_context::read_context(&scope, &workspace, unit.stage_index.as_deref())
             .map_err(failed("the prompt"))?;
-        let prompt = prompt::build_prompt(unit, job, &project.instructions, &skills, &around, amended);
-        let (mut received, mut reads, mut has_lost_work) = (ReceivedNames::default(), RawReads::default(), false);
+        let prompt =
+            prompt::build_prompt(unit, job, &project.instructions, &skills, &around, amended);
+        let (mut received, mut reads, mut has_lost_work) =
+            (ReceivedNames::default(), RawReads::default(), false);
         // The session of a resumed attempt contains the task, too. Remarks of reviewers quote the agent.
         received.add_text(&prompt::task(unit, &around));
-        if let PromptAmendment::Feedback(feedback) | PromptAmendment::Resumed { feedback: Some(feedback), .. } = amended
+        if let PromptAmendment::Feedback(feedback)
+        | PromptAmendment::Resumed {
+            feedback: Some(feedback),
+            ..
+        } = amended
         {
             received.add_feedback(feedback);
         }
@@ -154,7 +166,12 @@ impl UnitAttempt {
                 }
             }
         }
-        let records = AttemptRecords { received: Some(received), reads, has_lost_work, ..AttemptRecords::default() };
+        let records = AttemptRecords {
+            received: Some(received),
+            reads,
+            has_lost_work,
+            ..AttemptRecords::default()
+        };
         let loadable = project.instructions.loadable_skills();
         let context = ToolContext {
             unit: unit.clone(),
@@ -164,7 +181,10 @@ impl UnitAttempt {
             records: Mutex::new(records),
         };
         let context = Arc::new(context);
-        let tools = Arc::new(AttemptTools::new(Arc::clone(&context), Some(Arc::clone(&transcript))));
+        let tools = Arc::new(AttemptTools::new(
+            Arc::clone(&context),
+            Some(Arc::clone(&transcript)),
+        ));
         let instructions = Arc::clone(&project.instructions);
         Ok(Self {
             prompt,
@@ -207,8 +227,10 @@ impl UnitAttempt {
 
     /// Validates the changes made so far, and records the references that do not resolve.
     pub(crate) fn check(&self) -> WorkspaceCheckReport {
-        let checked =
-            workspace_check::check_changes(&self.tool_context.workspace, &self.tool_context.scope.target_ids());
+        let checked = workspace_check::check_changes(
+            &self.tool_context.workspace,
+            &self.tool_context.scope.target_ids(),
+        );
         self.tool_context.records().dangling = checked.dangling_references.clone();
         checked
     }
@@ -228,8 +250,12 @@ impl UnitAttempt {
     /// Finds and records the identifiers in the artifacts that were in nothing that the agent received.
     pub(crate) fn find_unsourced(&self) -> io::Result<UnsourcedCheck> {
         let mut kept = self.tool_context.records();
-        let AttemptRecords { ledger, received, .. } = &mut *kept;
-        let Some(received) = received else { return Ok(UnsourcedCheck::default()) };
+        let AttemptRecords {
+            ledger, received, ..
+        } = &mut *kept;
+        let Some(received) = received else {
+            return Ok(UnsourcedCheck::default());
+        };
         for entry in ledger {
             received.add_ledger(&entry.verified_identifiers, &entry.unverified_identifiers);
         }
@@ -257,15 +283,31 @@ impl UnitAttempt {
         let discarded = self.tool_context.workspace.changes().into_keys().collect();
         let kept = self.tool_context.records();
         let (unsourced, dangling) = (kept.unsourced.found.clone(), kept.dangling.clone());
-        AttemptOutput { discarded, unsourced, dangling, ..AttemptOutput::default() }
+        AttemptOutput {
+            discarded,
+            unsourced,
+            dangling,
+            ..AttemptOutput::default()
+        }
     }
 
     /// Actions, unmapped items and reconcile decisions so far.
     pub(crate) fn work(&self) -> AttemptOutput {
         let kept = self.tool_context.records();
-        let (actions, writes, unmapped) = (kept.actions.clone(), kept.writes.clone(), kept.unmapped.clone());
+        let (actions, writes, unmapped) = (
+            kept.actions.clone(),
+            kept.writes.clone(),
+            kept.unmapped.clone(),
+        );
         let (unsourced, dangling) = (kept.unsourced.found.clone(), kept.dangling.clone());
-        let mut work = AttemptOutput { actions, writes, unsourced, dangling, unmapped, ..AttemptOutput::default() };
+        let mut work = AttemptOutput {
+            actions,
+            writes,
+            unsourced,
+            dangling,
+            unmapped,
+            ..AttemptOutput::default()
+        };
         for decision in &kept.decisions {
             let list = match decision {
                 ReconcileDecision::Conflict(_) => &mut work.conflicts,
@@ -280,17 +322,29 @@ impl UnitAttempt {
     /// Writes the changes to a patch. Tool calls after this fail because the workspace is closed.
     pub(crate) fn write_patch(&self) -> Result<WrittenPatch, PatchError> {
         let workspace = &self.tool_context.workspace;
-        let failed = |cause| PatchError::Io { path: self.patch_path.clone(), cause };
+        let failed = |cause| PatchError::Io {
+            path: self.patch_path.clone(),
+            cause,
+        };
         let patch = workspace.create_patch()?;
         let WorktreePatch { base, patch, paths } =
             patch.ok_or_else(|| failed(io::Error::other("the attempt has no worktree")))?;
         workspace.discard();
         if patch.is_empty() {
-            return Ok(WrittenPatch { base, path: None, paths: Vec::new() });
+            return Ok(WrittenPatch {
+                base,
+                path: None,
+                paths: Vec::new(),
+            });
         }
         let root = ScopedDir::open(&self.root).map_err(failed)?;
-        root.write(&self.patch_path, &patch, PRIVATE_MODE, 0o600).map_err(failed)?;
-        Ok(WrittenPatch { base, path: Some(self.patch_path.clone()), paths })
+        root.write(&self.patch_path, &patch, PRIVATE_MODE, 0o600)
+            .map_err(failed)?;
+        Ok(WrittenPatch {
+            base,
+            path: Some(self.patch_path.clone()),
+            paths,
+        })
     }
 
     pub(crate) fn discard(&self) {
@@ -307,14 +361,24 @@ impl Drop for UnitAttempt {
 
 fn workspace(unit: &WorkUnit, worktrees: &Arc<Worktrees>) -> io::Result<Workspace> {
     let base = worktrees.base();
-    let worktree = worktrees.open(Some(&unit.planned.unit), &base).map_err(io::Error::other)?;
+    let worktree = worktrees
+        .open(Some(&unit.planned.unit), &base)
+        .map_err(io::Error::other)?;
     Ok(Workspace::from_worktree(worktree, base))
 }
 
 /// KTX's name for the patch of a unit. Later attempts get a suffix so that they do not overwrite it.
 pub(crate) fn patch_path(job: &str, index: usize, unit: &str, attempt: u32) -> String {
-    let again = if attempt > 1 { format!(".try{attempt}") } else { String::new() };
-    format!("{PATCHES_DIR}/{}/{index:04}-{}{again}.patch", safe_name(job), safe_name(unit))
+    let again = if attempt > 1 {
+        format!(".try{attempt}")
+    } else {
+        String::new()
+    };
+    format!(
+        "{PATCHES_DIR}/{}/{index:04}-{}{again}.patch",
+        safe_name(job),
+        safe_name(unit)
+    )
 }
 
 #[cfg(test)]
@@ -323,9 +387,15 @@ mod tests {
 
     #[test]
     fn patches_are_named_by_place_and_unit() {
-        assert_eq!(patch_path("local-x", 0, "dbt-all", 1), ".ktx/ingest-patches/local-x/0000-dbt-all.patch");
+        assert_eq!(
+            patch_path("local-x", 0, "dbt-all", 1),
+            ".ktx/ingest-patches/local-x/0000-dbt-all.patch"
+        );
         let again = patch_path("local-x", 12, "../up", 2);
-        assert!(again.starts_with(".ktx/ingest-patches/local-x/0012-___up."), "{again}");
+        assert!(
+            again.starts_with(".ktx/ingest-patches/local-x/0012-___up."),
+            "{again}"
+        );
         assert!(again.ends_with(".try2.patch"), "{again}");
     }
 }

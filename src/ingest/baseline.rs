@@ -158,8 +158,18 @@ impl PriorFileRecord {
     }
 
     fn add(&mut self, event: FileEvent) {
-        let FileEvent { time, origin, content, outcome, units, mut unread, defines } = event;
-        let has_success = units.iter().any(|(_, result)| matches!(result, UnitFileOutcome::Succeeded(_)));
+        let FileEvent {
+            time,
+            origin,
+            content,
+            outcome,
+            units,
+            mut unread,
+            defines,
+        } = event;
+        let has_success = units
+            .iter()
+            .any(|(_, result)| matches!(result, UnitFileOutcome::Succeeded(_)));
         self.add_content(ContentRecord {
             time,
             is_of_ktx: matches!(origin, RecordOrigin::Ktx { .. }),
@@ -173,7 +183,8 @@ impl PriorFileRecord {
                 self.units.clear();
             }
             (FileOutcome::Processed, Some(content)) => {
-                let has_same = |unit: &UnitRecord| unit.success.is_some_and(|(was, _)| was == content);
+                let has_same =
+                    |unit: &UnitRecord| unit.success.is_some_and(|(was, _)| was == content);
                 // KTX's record of the same content adds nothing to a success of this program.
                 let is_known = matches!(origin, RecordOrigin::Ktx { .. })
                     && self.processed.is_some_and(|(was, _)| was == content)
@@ -192,15 +203,30 @@ impl PriorFileRecord {
                 _ => None,
             };
             // A run that reuses a saved result does not repeat what was left unread.
-            let known = self.units.get(&unit).filter(|known| known.success == success);
-            let unread = unread.remove(&unit).or_else(|| known?.unread.clone()).filter(|_| success.is_some());
-            self.units.insert(unit, UnitRecord { time, success, unread });
+            let known = self
+                .units
+                .get(&unit)
+                .filter(|known| known.success == success);
+            let unread = unread
+                .remove(&unit)
+                .or_else(|| known?.unread.clone())
+                .filter(|_| success.is_some());
+            self.units.insert(
+                unit,
+                UnitRecord {
+                    time,
+                    success,
+                    unread,
+                },
+            );
         }
     }
 
     fn add_content(&mut self, new: ContentRecord) {
         let is_same = |last: &ContentRecord| {
-            last.is_lasting && last.content == new.content && (last.defines == new.defines || new.defines.is_none())
+            last.is_lasting
+                && last.content == new.content
+                && (last.defines == new.defines || new.defines.is_none())
         };
         if !self.contents.last().is_some_and(is_same) {
             self.contents.push(new);
@@ -235,7 +261,10 @@ impl PriorFileRecord {
         let counting = self.counting_results(unit, owners);
         let since = self.processed.map(|(_, time)| time);
         let mut content = self.processed.map(|(content, _)| content);
-        for (key, record) in counting.iter().filter(|(_, record)| since.is_none_or(|since| record.time > since)) {
+        for (key, record) in counting
+            .iter()
+            .filter(|(_, record)| since.is_none_or(|since| record.time > since))
+        {
             let was = record.success.map(|(was, _)| was);
             let is_part = owners.are_shared && !is_own(key);
             content = if is_part && content != was { None } else { was };
@@ -248,36 +277,63 @@ impl PriorFileRecord {
             let (_, read_at) = record.success.filter(|(was, _)| *was == now)?;
             Some(last_success(key).map_or(read_at, |later| later.max(read_at)))
         };
-        let own = counting.iter().filter(|(key, _)| is_own(key)).find_map(read_at);
+        let own = counting
+            .iter()
+            .filter(|(key, _)| is_own(key))
+            .find_map(read_at);
         let read = || counting.iter().filter_map(read_at);
         // Units that share files each read what is around them.
-        let last = if owners.are_shared { own.or_else(|| read().min()) } else { read().max() };
+        let last = if owners.are_shared {
+            own.or_else(|| read().min())
+        } else {
+            read().max()
+        };
         last.or(since)
     }
 
     /// The results for `unit` by time: its own, and those of units that contained the file in an earlier cut.
-    fn counting_results(&self, unit: Option<&str>, owners: &FileOwners<'_>) -> Vec<(&str, &UnitRecord)> {
+    fn counting_results(
+        &self,
+        unit: Option<&str>,
+        owners: &FileOwners<'_>,
+    ) -> Vec<(&str, &UnitRecord)> {
         let counts = |key: &str| unit.is_none_or(|unit| unit == key) || !owners.units.contains(key);
-        let results = self.units.iter().map(|(key, record)| (key.as_str(), record));
-        let mut counting: Vec<(&str, &UnitRecord)> = results.filter(|(key, _)| counts(key)).collect();
+        let results = self
+            .units
+            .iter()
+            .map(|(key, record)| (key.as_str(), record));
+        let mut counting: Vec<(&str, &UnitRecord)> =
+            results.filter(|(key, _)| counts(key)).collect();
         counting.sort_by_key(|(_, record)| record.time);
         counting
     }
 
     /// The part that the last success of `unit` left unread, if the file with the content `now` is settled for it.
-    pub(super) fn unread_by(&self, unit: &str, now: Fingerprint, owners: &FileOwners<'_>) -> Option<&UnreadFile> {
+    pub(super) fn unread_by(
+        &self,
+        unit: &str,
+        now: Fingerprint,
+        owners: &FileOwners<'_>,
+    ) -> Option<&UnreadFile> {
         if self.units.values().all(|record| record.unread.is_none()) {
             return None;
         }
         let counting = self.counting_results(Some(unit), owners);
         let is_of_content = |record: &UnitRecord| record.success.is_some_and(|(was, _)| was == now);
-        let (_, last) = counting.into_iter().rfind(|(_, record)| is_of_content(record))?;
+        let (_, last) = counting
+            .into_iter()
+            .rfind(|(_, record)| is_of_content(record))?;
         last.unread.as_ref()
     }
 
     /// Whether the file with the content `now` is settled for `unit`.
     #[cfg(test)]
-    pub(crate) fn is_settled(&self, unit: Option<&str>, now: Fingerprint, owners: &FileOwners<'_>) -> bool {
+    pub(crate) fn is_settled(
+        &self,
+        unit: Option<&str>,
+        now: Fingerprint,
+        owners: &FileOwners<'_>,
+    ) -> bool {
         self.settled_at(unit, now, owners, |_| None).is_some()
     }
 
@@ -289,13 +345,17 @@ impl PriorFileRecord {
             Some(last) if last.time == time => last,
             _ => known.iter().rfind(|record| record.is_lasting)?,
         };
-        Some(RecordedContent { content: found.content, defines: found.defines.clone() })
+        Some(RecordedContent {
+            content: found.content,
+            defines: found.defines.clone(),
+        })
     }
 
     /// True if the file has had the content `now` since the time `first`.
     pub(super) fn is_constant_since(&self, first: RecordTime, now: Option<Fingerprint>) -> bool {
         let is_first = |record: &ContentRecord| record.time == first && record.is_lasting;
-        self.contents.first().is_some_and(is_first) && self.contents.iter().all(|record| record.content == now)
+        self.contents.first().is_some_and(is_first)
+            && self.contents.iter().all(|record| record.content == now)
     }
 
     /// True if a program that did not run units for changes around their files ingested the content `now`, or recorded
@@ -305,14 +365,25 @@ impl PriorFileRecord {
         now: Option<Fingerprint>,
         references_since: Option<RecordTime>,
     ) -> bool {
-        let latest = self.contents.iter().rev().take_while(|record| record.content == now);
-        let first = latest.filter(|record| record.is_lasting || now.is_none()).last();
-        first.is_some_and(|first| first.is_of_ktx || references_since.is_none_or(|since| first.time < since))
+        let latest = self
+            .contents
+            .iter()
+            .rev()
+            .take_while(|record| record.content == now);
+        let first = latest
+            .filter(|record| record.is_lasting || now.is_none())
+            .last();
+        first.is_some_and(|first| {
+            first.is_of_ktx || references_since.is_none_or(|since| first.time < since)
+        })
     }
 
     /// The time of the first record with the names that the file defined.
     pub(super) fn first_named_time(&self) -> Option<RecordTime> {
-        self.contents.iter().find(|record| record.defines.is_some()).map(|record| record.time)
+        self.contents
+            .iter()
+            .find(|record| record.defines.is_some())
+            .map(|record| record.time)
     }
 
     /// The time of the first record.
@@ -330,8 +401,17 @@ pub(crate) struct FileOwners<'a> {
 }
 
 impl Baseline {
-    pub(crate) fn add_file(&mut self, connection: &str, adapter: &str, path: String, prior: PriorFileRecord) {
-        self.sources.entry((connection.into(), adapter.into())).or_default().insert(path, prior);
+    pub(crate) fn add_file(
+        &mut self,
+        connection: &str,
+        adapter: &str,
+        path: String,
+        prior: PriorFileRecord,
+    ) {
+        self.sources
+            .entry((connection.into(), adapter.into()))
+            .or_default()
+            .insert(path, prior);
     }
 
     /// Adds the last outcome of a unit, by KTX's key.
@@ -342,39 +422,57 @@ impl Baseline {
     /// Adds the run whose files the last success of a unit, by connection and KTX's key, rests on; `is_own` if this
     /// installation recorded it.
     pub(crate) fn add_success(&mut self, unit: (String, String), read_in: RunId, is_own: bool) {
-        self.successes.insert(unit, UnitSuccessRecord { read_in, is_own });
+        self.successes
+            .insert(unit, UnitSuccessRecord { read_in, is_own });
     }
 
     /// True if the unit last succeeded in a run of this installation that started after the time `ms`.
     pub(super) fn succeeded_after(&self, connection: &str, unit: &str, ms: u64) -> bool {
-        self.last_own_success(connection, unit).is_some_and(|run| run.started_at_ms() > ms)
+        self.last_own_success(connection, unit)
+            .is_some_and(|run| run.started_at_ms() > ms)
     }
 
     /// The run whose files the last success of a unit rests on, if this installation recorded it.
     pub(crate) fn last_own_success(&self, connection: &str, unit: &str) -> Option<RunId> {
-        let success = self.successes.get(&(connection.to_owned(), unit.to_owned()))?;
+        let success = self
+            .successes
+            .get(&(connection.to_owned(), unit.to_owned()))?;
         success.is_own.then_some(success.read_in)
     }
 
     /// The time as of which the last success of a unit read its files.
     pub(super) fn last_success(&self, connection: &str, unit: &str) -> Option<RecordTime> {
-        let success = self.successes.get(&(connection.to_owned(), unit.to_owned()))?;
+        let success = self
+            .successes
+            .get(&(connection.to_owned(), unit.to_owned()))?;
         Some(RecordTime::from_run(success.read_in))
     }
 
     /// Files of a source; `None` if no run has read it.
-    pub(super) fn source_files(&self, connection: &str, adapter: &str) -> Option<&BTreeMap<String, PriorFileRecord>> {
-        self.sources.get(&(connection.to_owned(), adapter.to_owned()))
+    pub(super) fn source_files(
+        &self,
+        connection: &str,
+        adapter: &str,
+    ) -> Option<&BTreeMap<String, PriorFileRecord>> {
+        self.sources
+            .get(&(connection.to_owned(), adapter.to_owned()))
     }
 
     /// Which installation recorded that a unit succeeded with the file; `None` if none did.
-    pub(super) fn origin(&self, connection: &str, adapter: &str, path: &str) -> Option<RecordOrigin> {
+    pub(super) fn origin(
+        &self,
+        connection: &str,
+        adapter: &str,
+        path: &str,
+    ) -> Option<RecordOrigin> {
         self.source_files(connection, adapter)?.get(path)?.origin()
     }
 
     /// True if a unit succeeded with the file, unless the file was deleted since and the deletion was processed.
     pub(crate) fn is_processed(&self, connection: &str, adapter: &str, path: &str) -> bool {
-        let known = self.source_files(connection, adapter).and_then(|source| source.get(path));
+        let known = self
+            .source_files(connection, adapter)
+            .and_then(|source| source.get(path));
         known.is_some_and(PriorFileRecord::is_processed)
     }
 

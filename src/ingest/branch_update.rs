@@ -123,12 +123,18 @@ pub(super) fn update_branch(
     new: &CommitId,
     subject: &str,
 ) -> Result<(), BranchUpdateError> {
-    let journal = BranchUpdateJournal { old: old.clone(), new: new.clone() };
+    let journal = BranchUpdateJournal {
+        old: old.clone(),
+        new: new.clone(),
+    };
     let repository = &repository.reopen()?;
     let changes = changes(repository, &journal)?;
     let target = repository.target_branch();
     // A branch that was checked out meanwhile is updated with its files.
-    let used = target.as_deref().map(|target| repository.branch_use(target)).transpose()?;
+    let used = target
+        .as_deref()
+        .map(|target| repository.branch_use(target))
+        .transpose()?;
     if let (Some(target), Some(used)) = (target, used.filter(|used| *used != BranchUse::Current)) {
         used.check(&target)?;
         return match repository.move_target_branch(&target, (old, new), subject)? {
@@ -143,16 +149,23 @@ pub(super) fn update_branch(
     let undone = match checkout_commit(repository, &journal) {
         Ok(()) => match move_branch(repository, &journal, subject) {
             Ok(()) => return delete_journal(repository),
-            Err(error) => (error, restore_to_head(repository, changes, &UpdateUndoScope::FilesAndIndex(before))),
+            Err(error) => (
+                error,
+                restore_to_head(repository, changes, &UpdateUndoScope::FilesAndIndex(before)),
+            ),
         },
-        Err(error) => (error, restore_to_head(repository, changes, &UpdateUndoScope::FilesOnly(before))),
+        Err(error) => (
+            error,
+            restore_to_head(repository, changes, &UpdateUndoScope::FilesOnly(before)),
+        ),
     };
     let (error, settled) = undone;
     match settled.and_then(|_| delete_journal(repository)) {
         Ok(()) => Err(error),
-        Err(undo) => {
-            Err(BranchUpdateError::RollbackFailed { cause: error.to_string(), rollback_error: undo.to_string() })
-        }
+        Err(undo) => Err(BranchUpdateError::RollbackFailed {
+            cause: error.to_string(),
+            rollback_error: undo.to_string(),
+        }),
     }
 }
 
@@ -169,7 +182,10 @@ fn check_update(
     // Without this check, a page that the user deleted would be restored silently.
     let names = |args: &[&str]| -> Result<BTreeSet<String>, GitError> {
         let listed = git.run(args)?;
-        Ok(String::from_utf8_lossy(&listed).split('\0').map(str::to_owned).collect())
+        Ok(String::from_utf8_lossy(&listed)
+            .split('\0')
+            .map(str::to_owned)
+            .collect())
     };
     let deleted = names(&["ls-files", "--deleted", "-z"])?;
     // git would apply the configuration of a submodule, which may name programs.
@@ -188,17 +204,25 @@ fn check_update(
     let project = open_project(repository)?;
     // git replaces untracked files without a word if it ignores them.
     let present = hashes(repository, changes)?;
-    let blocked_reason = |change: &CommitChange| match (&change.commit_blobs, present.get(change.path.as_str())) {
-        ([_, Some(_)], None) if is_occupied(&project, &change.path) => Some("is not a regular file here"),
-        ([_, Some(_)], _) if deleted.contains(&change.path) => Some("is deleted"),
-        ([None, Some(new)], Some(present)) if present != new => Some("exists, but is not in the last commit"),
-        ([_, new], present) if new.as_ref() == present => None,
-        _ if changed.contains(&change.path) => Some("has changes that are in no commit"),
-        _ if staged.contains(&change.path) => Some("has staged changes"),
-        _ => None,
-    };
+    let blocked_reason =
+        |change: &CommitChange| match (&change.commit_blobs, present.get(change.path.as_str())) {
+            ([_, Some(_)], None) if is_occupied(&project, &change.path) => {
+                Some("is not a regular file here")
+            }
+            ([_, Some(_)], _) if deleted.contains(&change.path) => Some("is deleted"),
+            ([None, Some(new)], Some(present)) if present != new => {
+                Some("exists, but is not in the last commit")
+            }
+            ([_, new], present) if new.as_ref() == present => None,
+            _ if changed.contains(&change.path) => Some("has changes that are in no commit"),
+            _ if staged.contains(&change.path) => Some("has staged changes"),
+            _ => None,
+        };
     let blocked = |change: &CommitChange| {
-        Some(BlockedFile { path: change.path.clone(), reason: blocked_reason(change)?.to_owned() })
+        Some(BlockedFile {
+            path: change.path.clone(),
+            reason: blocked_reason(change)?.to_owned(),
+        })
     };
     let files: Vec<BlockedFile> = changes.iter().filter_map(blocked).collect();
     if !files.is_empty() {
@@ -207,7 +231,15 @@ fn check_update(
     check_read_tree(
         repository,
         &retry_while_index_locked(|| {
-            git.try_run(&["read-tree", "-n", "-m", "-u", "--end-of-options", old.as_str(), new.as_str()])
+            git.try_run(&[
+                "read-tree",
+                "-n",
+                "-m",
+                "-u",
+                "--end-of-options",
+                old.as_str(),
+                new.as_str(),
+            ])
         })?,
     )
 }
@@ -220,7 +252,14 @@ fn checkout_commit(
     check_read_tree(
         repository,
         &retry_while_index_locked(|| {
-            repository.git.try_run(&["read-tree", "-m", "-u", "--end-of-options", old.as_str(), new.as_str()])
+            repository.git.try_run(&[
+                "read-tree",
+                "-m",
+                "-u",
+                "--end-of-options",
+                old.as_str(),
+                new.as_str(),
+            ])
         })?,
     )
 }
@@ -229,14 +268,32 @@ fn check_read_tree(repository: &Repository, answer: &GitOutput) -> Result<(), Br
     let why = || answer.stderr.clone();
     match answer.success {
         true => Ok(()),
-        false if is_overwrite_refusal(&answer.stderr) => Err(would_overwrite(repository, why(), Vec::new())),
-        false => Err(GitError::Failed { subcommand: "read-tree".into(), stderr: why() }.into()),
+        false if is_overwrite_refusal(&answer.stderr) => {
+            Err(would_overwrite(repository, why(), Vec::new()))
+        }
+        false => Err(GitError::Failed {
+            subcommand: "read-tree".into(),
+            stderr: why(),
+        }
+        .into()),
     }
 }
 
-fn would_overwrite(repository: &Repository, reason: String, files: Vec<BlockedFile>) -> BranchUpdateError {
-    let remedy = if repository.is_private() { "move them away" } else { "commit or stash them" };
-    BranchUpdateError::WouldOverwrite { reason, remedy, files }
+fn would_overwrite(
+    repository: &Repository,
+    reason: String,
+    files: Vec<BlockedFile>,
+) -> BranchUpdateError {
+    let remedy = if repository.is_private() {
+        "move them away"
+    } else {
+        "commit or stash them"
+    };
+    BranchUpdateError::WouldOverwrite {
+        reason,
+        remedy,
+        files,
+    }
 }
 
 /// The first of the files that block an update, and the number of the others.
@@ -251,9 +308,14 @@ fn name_blocked(files: &[BlockedFile]) -> String {
 
 /// True if git refused because it would overwrite or remove files.
 fn is_overwrite_refusal(stderr: &str) -> bool {
-    ["not uptodate", "would be overwritten", "would be removed", "would lose"]
-        .iter()
-        .any(|words| stderr.contains(words))
+    [
+        "not uptodate",
+        "would be overwritten",
+        "would be removed",
+        "would lose",
+    ]
+    .iter()
+    .any(|words| stderr.contains(words))
 }
 
 /// Moves the branch to the commit `new`.
@@ -262,17 +324,31 @@ fn move_branch(
     BranchUpdateJournal { old, new, .. }: &BranchUpdateJournal,
     subject: &str,
 ) -> Result<(), BranchUpdateError> {
-    let args = ["update-ref", "-m", subject, "--end-of-options", "HEAD", new.as_str(), old.as_str()];
+    let args = [
+        "update-ref",
+        "-m",
+        subject,
+        "--end-of-options",
+        "HEAD",
+        new.as_str(),
+        old.as_str(),
+    ];
     let put = repository.git.try_run(&args)?;
     match put.success {
         true => Ok(()),
         false if repository.head()? != *old => Err(BranchUpdateError::BranchMoved),
-        false => Err(GitError::Failed { subcommand: "update-ref".into(), stderr: put.stderr }.into()),
+        false => Err(GitError::Failed {
+            subcommand: "update-ref".into(),
+            stderr: put.stderr,
+        }
+        .into()),
     }
 }
 
 /// Retries a call while another program locks the index.
-fn retry_while_index_locked(call: impl Fn() -> Result<GitOutput, GitError>) -> Result<GitOutput, GitError> {
+fn retry_while_index_locked(
+    call: impl Fn() -> Result<GitOutput, GitError>,
+) -> Result<GitOutput, GitError> {
     for _ in 1..INDEX_LOCK_TRIES {
         let answer = call()?;
         if answer.success || !answer.stderr.contains("index.lock") {
@@ -288,7 +364,9 @@ fn retry_while_index_locked(call: impl Fn() -> Result<GitOutput, GitError>) -> R
 /// # Errors
 /// Among others, when there is a journal that this version did not write in this project. Nothing is changed then.
 pub(crate) fn recover(repository: &Repository) -> Result<RecoveredUpdate, BranchUpdateError> {
-    let Some(changes) = interrupted_changes(repository)? else { return Ok(RecoveredUpdate::default()) };
+    let Some(changes) = interrupted_changes(repository)? else {
+        return Ok(RecoveredUpdate::default());
+    };
     let settled = RecoveredUpdate {
         kept_paths: restore_to_head(repository, changes, &UpdateUndoScope::Unknown)?,
         commit: Some(repository.head()?),
@@ -300,21 +378,38 @@ pub(crate) fn recover(repository: &Repository) -> Result<RecoveredUpdate, Branch
 /// Paths, relative to the project, that an interrupted update may have left inconsistent and that [`recover`] would
 /// restore; empty if it would refuse to. Changes nothing.
 pub(crate) fn unrecovered_paths(repository: &Repository) -> Vec<String> {
-    let changes = interrupted_changes(repository).ok().flatten().unwrap_or_default();
+    let changes = interrupted_changes(repository)
+        .ok()
+        .flatten()
+        .unwrap_or_default();
     changes.into_iter().map(|change| change.path).collect()
 }
 
 /// Files listed in the journal of an interrupted update; `None` without a journal.
-fn interrupted_changes(repository: &Repository) -> Result<Option<Vec<CommitChange>>, BranchUpdateError> {
+fn interrupted_changes(
+    repository: &Repository,
+) -> Result<Option<Vec<CommitChange>>, BranchUpdateError> {
     let project = open_project(repository)?;
     let path = repository.git_path(UPDATE_JOURNAL_FILE);
-    let remedy = if repository.is_private() { PRIVATE_JOURNAL_REMEDY } else { JOURNAL_REMEDY };
-    let refused = |why| RejectedJournal { path: path.clone(), reason: why, remedy };
-    let bytes = project.read_if_exists(&path, MAX_JOURNAL_BYTES).map_err(io_error(&path))?;
+    let remedy = if repository.is_private() {
+        PRIVATE_JOURNAL_REMEDY
+    } else {
+        JOURNAL_REMEDY
+    };
+    let refused = |why| RejectedJournal {
+        path: path.clone(),
+        reason: why,
+        remedy,
+    };
+    let bytes = project
+        .read_if_exists(&path, MAX_JOURNAL_BYTES)
+        .map_err(io_error(&path))?;
     let Some(bytes) = bytes else { return Ok(None) };
     let journal: BranchUpdateJournal = local_record::decode(&project, &bytes).map_err(refused)?;
     let changes = changes(repository, &journal).map_err(|error| match error {
-        BranchUpdateError::ForbiddenPath { path } => refused(UntrustedRecord::ForbiddenPath(path)).into(),
+        BranchUpdateError::ForbiddenPath { path } => {
+            refused(UntrustedRecord::ForbiddenPath(path)).into()
+        }
         BranchUpdateError::Git(GitError::Failed { stderr, .. }) => {
             refused(UntrustedRecord::MissingCommits(stderr)).into()
         }
@@ -328,19 +423,27 @@ fn open_project(repository: &Repository) -> Result<ScopedDir, BranchUpdateError>
 }
 
 fn io_error(path: &str) -> impl Fn(io::Error) -> BranchUpdateError {
-    move |cause| BranchUpdateError::Io { path: path.to_owned(), cause }
+    move |cause| BranchUpdateError::Io {
+        path: path.to_owned(),
+        cause,
+    }
 }
 
 fn write(repository: &Repository, journal: &BranchUpdateJournal) -> Result<(), BranchUpdateError> {
     let project = open_project(repository)?;
     let path = repository.git_path(UPDATE_JOURNAL_FILE);
     let bytes = local_record::encode(&project, journal).map_err(io_error(&path))?;
-    project.write(&path, &bytes, PRIVATE_MODE, 0o600).map_err(io_error(&path))
+    project
+        .write(&path, &bytes, PRIVATE_MODE, 0o600)
+        .map_err(io_error(&path))
 }
 
 fn delete_journal(repository: &Repository) -> Result<(), BranchUpdateError> {
     let path = repository.git_path(UPDATE_JOURNAL_FILE);
-    open_project(repository)?.remove(&path).map(drop).map_err(io_error(&path))
+    open_project(repository)?
+        .remove(&path)
+        .map(drop)
+        .map_err(io_error(&path))
 }
 
 /// A file that differs between the two commits of a journal.
@@ -377,18 +480,35 @@ fn changes(
     repository: &Repository,
     BranchUpdateJournal { old, new }: &BranchUpdateJournal,
 ) -> Result<Vec<CommitChange>, BranchUpdateError> {
-    let raw = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--full-index", "--end-of-options"];
-    let raw = repository.git.run(&[&raw[..], &[old.as_str(), new.as_str()]].concat())?;
+    let raw = [
+        "diff-tree",
+        "-r",
+        "-z",
+        "--raw",
+        "--no-renames",
+        "--full-index",
+        "--end-of-options",
+    ];
+    let raw = repository
+        .git
+        .run(&[&raw[..], &[old.as_str(), new.as_str()]].concat())?;
     let changes = parse_raw_diff(&String::from_utf8_lossy(&raw));
-    match changes.iter().find(|change| !may_be_committed(&change.path)) {
-        Some(change) => Err(BranchUpdateError::ForbiddenPath { path: change.path.clone() }),
+    match changes
+        .iter()
+        .find(|change| !may_be_committed(&change.path))
+    {
+        Some(change) => Err(BranchUpdateError::ForbiddenPath {
+            path: change.path.clone(),
+        }),
         None => Ok(changes),
     }
 }
 
 fn may_be_committed(path: &str) -> bool {
     scoped_dir::validate_relative_path(path).is_ok()
-        && COMMITTED_DIRS.iter().any(|directory| path.starts_with(directory))
+        && COMMITTED_DIRS
+            .iter()
+            .any(|directory| path.starts_with(directory))
 }
 
 /// Restores index and files of `changes` to the commit that the branch points to, which may be neither of the two
@@ -400,21 +520,41 @@ fn restore_to_head(
 ) -> Result<Vec<String>, BranchUpdateError> {
     let git = &repository.git;
     let hashes = hashes(repository, &changes)?;
-    let is_untouched = |change: &CommitChange| undo.is_untouched(&change.path, hashes.get(change.path.as_str()));
+    let is_untouched =
+        |change: &CommitChange| undo.is_untouched(&change.path, hashes.get(change.path.as_str()));
     if matches!(undo, UpdateUndoScope::FilesOnly(_)) {
         changes.retain(|change| !is_untouched(change));
     }
     if changes.is_empty() {
         return Ok(Vec::new());
     }
-    let head = git.run(&["ls-tree", "-r", "-z", "--full-tree", "--end-of-options", "HEAD"])?;
+    let head = git.run(&[
+        "ls-tree",
+        "-r",
+        "-z",
+        "--full-tree",
+        "--end-of-options",
+        "HEAD",
+    ])?;
     let head = String::from_utf8_lossy(&head);
     let blobs: BTreeMap<&str, &str> = head.split('\0').filter_map(parse_tree_entry).collect();
     for change in &mut changes {
-        change.head_blob = blobs.get(change.path.as_str()).map(|blob| (*blob).to_owned());
+        change.head_blob = blobs
+            .get(change.path.as_str())
+            .map(|blob| (*blob).to_owned());
     }
-    let paths: Vec<u8> = changes.iter().flat_map(|change| [change.path.as_bytes(), b"\0"].concat()).collect();
-    let reset = ["--literal-pathspecs", "reset", "--quiet", "HEAD", "--pathspec-from-file=-", "--pathspec-file-nul"];
+    let paths: Vec<u8> = changes
+        .iter()
+        .flat_map(|change| [change.path.as_bytes(), b"\0"].concat())
+        .collect();
+    let reset = [
+        "--literal-pathspecs",
+        "reset",
+        "--quiet",
+        "HEAD",
+        "--pathspec-from-file=-",
+        "--pathspec-file-nul",
+    ];
     git.run_with_input(&reset, &paths)?;
     let (mut kept, mut restore, mut remove) = (Vec::new(), Vec::new(), Vec::new());
     for change in changes.iter().filter(|change| !is_untouched(change)) {
@@ -422,7 +562,10 @@ fn restore_to_head(
         if held == change.head_blob {
             continue;
         }
-        if held.is_some() && !change.commit_blobs.contains(&held) && !is_partially_written(repository, change)? {
+        if held.is_some()
+            && !change.commit_blobs.contains(&held)
+            && !is_partially_written(repository, change)?
+        {
             kept.push(change.path.clone());
         } else if change.head_blob.is_some() {
             restore.extend([change.path.as_bytes(), b"\0"].concat());
@@ -431,7 +574,17 @@ fn restore_to_head(
         }
     }
     if !restore.is_empty() {
-        git.run_with_input(&["checkout-index", "--force", "--quiet", "-u", "-z", "--stdin"], &restore)?;
+        git.run_with_input(
+            &[
+                "checkout-index",
+                "--force",
+                "--quiet",
+                "-u",
+                "-z",
+                "--stdin",
+            ],
+            &restore,
+        )?;
     }
     let project = open_project(repository)?;
     for path in remove {
@@ -447,19 +600,35 @@ fn parse_tree_entry(entry: &str) -> Option<(&str, &str)> {
 }
 
 /// Blob ids of the existing files of `changes`.
-fn hashes(repository: &Repository, changes: &[CommitChange]) -> Result<BTreeMap<String, String>, BranchUpdateError> {
+fn hashes(
+    repository: &Repository,
+    changes: &[CommitChange],
+) -> Result<BTreeMap<String, String>, BranchUpdateError> {
     let project = open_project(repository)?;
-    let is_file = |path: &str| project.kind(path).is_ok_and(|kind| kind == Some(FileKind::File));
+    let is_file = |path: &str| {
+        project
+            .kind(path)
+            .is_ok_and(|kind| kind == Some(FileKind::File))
+    };
     // The input format has no way to quote line breaks; names written by a run never contain any.
     let listed = |change: &&CommitChange| is_file(&change.path) && !change.path.contains('\n');
     let there: Vec<&CommitChange> = changes.iter().filter(listed).collect();
     if there.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let input: String = there.iter().map(|change| format!("{}\n", change.path)).collect();
-    let output = repository.git.run_with_input(&["hash-object", "--stdin-paths"], input.as_bytes())?;
+    let input: String = there
+        .iter()
+        .map(|change| format!("{}\n", change.path))
+        .collect();
+    let output = repository
+        .git
+        .run_with_input(&["hash-object", "--stdin-paths"], input.as_bytes())?;
     let hashes = String::from_utf8_lossy(&output);
-    Ok(there.iter().zip(hashes.lines()).map(|(change, hash)| (change.path.clone(), hash.to_owned())).collect())
+    Ok(there
+        .iter()
+        .zip(hashes.lines())
+        .map(|(change, hash)| (change.path.clone(), hash.to_owned()))
+        .collect())
 }
 
 /// True if something else than a file is where the file would be written, or above it.
@@ -472,10 +641,19 @@ fn is_occupied(project: &ScopedDir, path: &str) -> bool {
 }
 
 /// True if the file is a prefix of one of its two versions: its writer died.
-fn is_partially_written(repository: &Repository, change: &CommitChange) -> Result<bool, BranchUpdateError> {
-    let Ok(held) = open_project(repository)?.read(&change.path, MAX_COMPARED_BYTES) else { return Ok(false) };
+fn is_partially_written(
+    repository: &Repository,
+    change: &CommitChange,
+) -> Result<bool, BranchUpdateError> {
+    let Ok(held) = open_project(repository)?.read(&change.path, MAX_COMPARED_BYTES) else {
+        return Ok(false);
+    };
     for blob in change.commit_blobs.iter().flatten() {
-        if repository.git.run(&["cat-file", "blob", "--end-of-options", blob])?.starts_with(&held) {
+        if repository
+            .git
+            .run(&["cat-file", "blob", "--end-of-options", blob])?
+            .starts_with(&held)
+        {
             return Ok(true);
         }
     }
@@ -486,11 +664,21 @@ fn is_partially_written(repository: &Repository, change: &CommitChange) -> Resul
 fn parse_raw_diff(raw: &str) -> Vec<CommitChange> {
     let mut fields = raw.split('\0');
     let mut changes = Vec::new();
-    while let (Some(meta), Some(path)) = (fields.next().filter(|meta| !meta.is_empty()), fields.next()) {
+    while let (Some(meta), Some(path)) =
+        (fields.next().filter(|meta| !meta.is_empty()), fields.next())
+    {
         let mut meta = meta.split(' ').skip(2);
-        let mut blob = || meta.next().filter(|hash| hash.contains(|c| c != '0')).map(str::to_owned);
+        let mut blob = || {
+            meta.next()
+                .filter(|hash| hash.contains(|c| c != '0'))
+                .map(str::to_owned)
+        };
         let ours = [blob(), blob()];
-        changes.push(CommitChange { path: path.to_owned(), head_blob: None, commit_blobs: ours });
+        changes.push(CommitChange {
+            path: path.to_owned(),
+            head_blob: None,
+            commit_blobs: ours,
+        });
     }
     changes
 }

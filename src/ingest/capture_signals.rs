@@ -43,7 +43,15 @@ const SOURCE_PHRASES: [&str; 11] = [
 ];
 
 /// SQL aggregates, each with its parenthesis.
-const AGGREGATES: [&str; 7] = ["sum(", "count(", "avg(", "min(", "max(", "median(", "percentile_cont("];
+const AGGREGATES: [&str; 7] = [
+    "sum(",
+    "count(",
+    "avg(",
+    "min(",
+    "max(",
+    "median(",
+    "percentile_cont(",
+];
 
 /// Words by which even a very short text is a query.
 const SQL_WORDS: [&str; 4] = ["select", "from", "join", "where"];
@@ -70,15 +78,27 @@ pub(super) fn required_skills(text: &str, may_write_sources: bool) -> Vec<Requir
     let is_long = text.chars().count() >= MIN_AGGREGATE_CHARS;
     let mut required = Vec::new();
     if has_any(&KNOWLEDGE_PHRASES) {
-        required.push(RequiredSkill { skill: WIKI_SKILL, reason: "defines terms or rules" });
+        required.push(RequiredSkill {
+            skill: WIKI_SKILL,
+            reason: "defines terms or rules",
+        });
     }
     if may_write_sources && aggregates && is_long {
-        required.push(RequiredSkill { skill: SOURCE_SKILL, reason: "contains SQL aggregates" });
+        required.push(RequiredSkill {
+            skill: SOURCE_SKILL,
+            reason: "contains SQL aggregates",
+        });
     } else if may_write_sources && has_any(&SOURCE_PHRASES) {
-        required.push(RequiredSkill { skill: SOURCE_SKILL, reason: "determines how something is computed" });
+        required.push(RequiredSkill {
+            skill: SOURCE_SKILL,
+            reason: "determines how something is computed",
+        });
     }
     if is_lookml(text) {
-        required.push(RequiredSkill { skill: LOOKML_SKILL, reason: "is LookML" });
+        required.push(RequiredSkill {
+            skill: LOOKML_SKILL,
+            reason: "is LookML",
+        });
     }
     required
 }
@@ -86,17 +106,21 @@ pub(super) fn required_skills(text: &str, may_write_sources: bool) -> Vec<Requir
 /// Why `text` contains nothing to capture, so that no agent is started for it; the end of a sentence about the text.
 pub(super) fn skip_reason(text: &str) -> Option<&'static str> {
     let lower = text.to_lowercase();
-    if text.trim().chars().count() < MIN_CHARS && !SQL_WORDS.iter().any(|word| contains_phrase(&lower, word)) {
+    if text.trim().chars().count() < MIN_CHARS
+        && !SQL_WORDS.iter().any(|word| contains_phrase(&lower, word))
+    {
         return Some("it is too short to contain knowledge");
     }
-    (is_only_lookml(text) && !has_lookml_content(&lower))
-        .then_some("its LookML only wraps tables, without joins, derived tables or measures other than counts")
+    (is_only_lookml(text) && !has_lookml_content(&lower)).then_some(
+        "its LookML only wraps tables, without joins, derived tables or measures other than counts",
+    )
 }
 
 /// True if a line of `text` opens a LookML object.
 pub(super) fn is_lookml(text: &str) -> bool {
     let is_dashboard = |line: &str| line.trim_start().starts_with("- dashboard:");
-    text.lines().any(|line| opens_object(line) || is_dashboard(line))
+    text.lines()
+        .any(|line| opens_object(line) || is_dashboard(line))
 }
 
 fn opens_object(line: &str) -> bool {
@@ -150,7 +174,9 @@ fn has_lookml_content(lower: &str) -> bool {
         "type: count_distinct",
     ];
     let measures = lower.split("measure:").skip(1);
-    let has_measure = measures.into_iter().any(|measure| MEASURES.iter().any(|kind| measure.contains(kind)));
+    let has_measure = measures
+        .into_iter()
+        .any(|measure| MEASURES.iter().any(|kind| measure.contains(kind)));
     has_measure || STRUCTURE.iter().any(|key| lower.contains(key))
 }
 
@@ -169,31 +195,64 @@ mod tests {
     use super::*;
 
     fn skills(text: &str, may_write_sources: bool) -> Vec<&'static str> {
-        required_skills(text, may_write_sources).into_iter().map(|required| required.skill).collect()
+        required_skills(text, may_write_sources)
+            .into_iter()
+            .map(|required| required.skill)
+            .collect()
     }
 
     #[test]
     fn wording_determines_required_skills() {
         let none: [&str; 0] = [];
         assert_eq!(skills("Lunch is at noon.", true), none);
-        assert_eq!(skills("meanscore aliased cohorts", true), none, "parts of words do not count");
-        assert_eq!(skills("NRR stands for net revenue retention", false), [WIKI_SKILL]);
-        assert_eq!(skills("Going forward, always apply the paid filter", true), [WIKI_SKILL, SOURCE_SKILL]);
-        assert_eq!(skills("ARR: always apply the paid filter", false), none, "no source may be written");
-        assert_eq!(skills("select sum(x) from y", true), none, "too short to be a definition");
-        let query = format!("select sum(net_cents) / 100 from orders {}", "where paid ".repeat(10));
+        assert_eq!(
+            skills("meanscore aliased cohorts", true),
+            none,
+            "parts of words do not count"
+        );
+        assert_eq!(
+            skills("NRR stands for net revenue retention", false),
+            [WIKI_SKILL]
+        );
+        assert_eq!(
+            skills("Going forward, always apply the paid filter", true),
+            [WIKI_SKILL, SOURCE_SKILL]
+        );
+        assert_eq!(
+            skills("ARR: always apply the paid filter", false),
+            none,
+            "no source may be written"
+        );
+        assert_eq!(
+            skills("select sum(x) from y", true),
+            none,
+            "too short to be a definition"
+        );
+        let query = format!(
+            "select sum(net_cents) / 100 from orders {}",
+            "where paid ".repeat(10)
+        );
         assert_eq!(skills(&query, true), [SOURCE_SKILL]);
-        assert_eq!(skills("view: orders {\n  dimension: id {}\n}", true), [LOOKML_SKILL]);
-        assert_eq!(skills("the view: orders {", true), none, "an object opens at the beginning of a line");
+        assert_eq!(
+            skills("view: orders {\n  dimension: id {}\n}", true),
+            [LOOKML_SKILL]
+        );
+        assert_eq!(
+            skills("the view: orders {", true),
+            none,
+            "an object opens at the beginning of a line"
+        );
     }
 
     #[test]
     fn texts_without_content_are_skipped() {
-        assert_eq!(skip_reason(" ok \n"), Some("it is too short to contain knowledge"));
+        assert_eq!(
+            skip_reason(" ok \n"),
+            Some("it is too short to contain knowledge")
+        );
         assert_eq!(skip_reason("from"), None, "a query may be short");
         assert_eq!(skip_reason("ARR=12"), None);
-        let wrapper =
-            "view: orders {\n  sql_table_name: shop.orders ;;\n  dimension: id {}\n  measure: n { type: count }\n}";
+        let wrapper = "view: orders {\n  sql_table_name: shop.orders ;;\n  dimension: id {}\n  measure: n { type: count }\n}";
         assert!(skip_reason(wrapper).is_some_and(|reason| reason.contains("only wraps tables")));
         let sum = wrapper.replace("type: count", "type: sum");
         assert_eq!(skip_reason(&sum), None);

@@ -41,23 +41,33 @@ impl ConnectionScope {
             database: resolve_database(project, connection).and_then(Result::ok),
         };
         let connections = project.settings.connections.iter().map(scoped).collect();
-        Self { connections, sql_workers: project.sql_workers.clone() }
+        Self {
+            connections,
+            sql_workers: project.sql_workers.clone(),
+        }
     }
 
     /// Connections that sources may be written for, in the order of `ktx.yaml`.
     pub(crate) fn targets(&self) -> impl Iterator<Item = &ConnectionAccess> {
-        self.connections.iter().filter(|connection| connection.is_target)
+        self.connections
+            .iter()
+            .filter(|connection| connection.is_target)
     }
 
     /// Ids of the connections whose sources pages may refer to, sorted.
     pub(crate) fn target_ids(&self) -> Vec<String> {
-        let mut ids: Vec<String> = self.targets().map(|connection| connection.id.clone()).collect();
+        let mut ids: Vec<String> = self
+            .targets()
+            .map(|connection| connection.id.clone())
+            .collect();
         ids.sort_unstable();
         ids
     }
 
     pub(crate) fn get(&self, id: &str) -> Option<&ConnectionAccess> {
-        self.connections.iter().find(|connection| connection.id == id)
+        self.connections
+            .iter()
+            .find(|connection| connection.id == id)
     }
 }
 
@@ -65,7 +75,11 @@ impl Project {
     /// Ids of the connections that a unit of connection `own` may write sources for, sorted; without `own`, all of
     /// them.
     pub(crate) fn target_ids(&self, own: Option<&str>) -> Vec<String> {
-        let targets = self.settings.connections.iter().filter(|connection| is_target(connection, own));
+        let targets = self
+            .settings
+            .connections
+            .iter()
+            .filter(|connection| is_target(connection, own));
         let mut ids: Vec<String> = targets.map(|connection| connection.id.clone()).collect();
         ids.sort_unstable();
         ids
@@ -74,7 +88,11 @@ impl Project {
 
 fn is_target(connection: &Connection, own: Option<&str>) -> bool {
     let is_own = own.is_none_or(|own| own == connection.id);
-    is_own || connection.driver.as_deref().is_some_and(|driver| !source::is_context_driver(driver))
+    is_own
+        || connection
+            .driver
+            .as_deref()
+            .is_some_and(|driver| !source::is_context_driver(driver))
 }
 
 /// Path of the database file of `connection`; `None` if the connection does not name a file. The file may not exist.
@@ -84,14 +102,21 @@ pub(crate) fn database_path(project: &Path, connection: &Connection) -> Option<P
     }
     let named = connection.subdir.as_deref().or(connection.url.as_deref())?;
     // `sqlite:///srv/x.db`, `sqlite:x.db`, `file:x.db` and plain paths name the same kind of file.
-    let path = ["sqlite://", "sqlite:", "file://", "file:"].iter().find_map(|prefix| named.strip_prefix(prefix));
+    let path = ["sqlite://", "sqlite:", "file://", "file:"]
+        .iter()
+        .find_map(|prefix| named.strip_prefix(prefix));
     let path = path.unwrap_or(named);
     (!path.is_empty()).then(|| project.join(path))
 }
 
 /// The SQLite file of `connection`, absolute and without links, or why it must not be queried. `None` if there is none.
-pub(crate) fn resolve_database(project: &Project, connection: &Connection) -> Option<Result<PathBuf, PathRefusal>> {
-    let path = database_path(&project.root, connection)?.canonicalize().ok()?;
+pub(crate) fn resolve_database(
+    project: &Project,
+    connection: &Connection,
+) -> Option<Result<PathBuf, PathRefusal>> {
+    let path = database_path(&project.root, connection)?
+        .canonicalize()
+        .ok()?;
     match project.path_policy.check(&project.root, &path) {
         Ok(()) => path.is_file().then_some(Ok(path)),
         Err(refusal) => Some(Err(refusal)),
@@ -111,8 +136,12 @@ mod tests {
                         orbit: {driver: dbt, source_dir: .}\n  flow: {driver: metricflow, source_dir: .}\n  other: {}\n";
         fs::write(dir.path().join("ktx.yaml"), settings).unwrap();
         let project = Project::open(dir.path()).unwrap();
-        let targets =
-            |own| ConnectionScope::new(&project, own).targets().map(|target| target.id.clone()).collect::<Vec<_>>();
+        let targets = |own| {
+            ConnectionScope::new(&project, own)
+                .targets()
+                .map(|target| target.id.clone())
+                .collect::<Vec<_>>()
+        };
         assert_eq!(targets(Some("orbit")), ["wh", "orbit"]);
         assert_eq!(targets(Some("flow")), ["wh", "flow"]);
         assert_eq!(targets(None).len(), 6);
@@ -133,10 +162,16 @@ mod tests {
         let project = Project::open(&root.join("project")).unwrap();
         let scoped = |project: &Project| {
             let scope = ConnectionScope::new(project, None).connections.into_iter();
-            scope.filter(|scoped| scoped.database.is_some()).map(|scoped| scoped.id).collect::<Vec<_>>()
+            scope
+                .filter(|scoped| scoped.database.is_some())
+                .map(|scoped| scoped.id)
+                .collect::<Vec<_>>()
         };
         assert_eq!(scoped(&project), ["own"]);
-        assert_eq!(scoped(&project.with_allowed_paths([root.join("cookies.db")], "")), ["out", "link", "own"]);
+        assert_eq!(
+            scoped(&project.with_allowed_paths([root.join("cookies.db")], "")),
+            ["out", "link", "own"]
+        );
     }
 
     #[test]
@@ -150,10 +185,16 @@ mod tests {
         };
         let at = |path, url| database_path(Path::new("/p"), &connection("sqlite", path, url));
         assert_eq!(at(Some("data/x.db"), None), Some("/p/data/x.db".into()));
-        assert_eq!(at(None, Some("sqlite:///srv/x.db")), Some("/srv/x.db".into()));
+        assert_eq!(
+            at(None, Some("sqlite:///srv/x.db")),
+            Some("/srv/x.db".into())
+        );
         assert_eq!(at(None, Some("sqlite:x.db")), Some("/p/x.db".into()));
         assert_eq!(at(None, Some("file:x.db")), Some("/p/x.db".into()));
         assert_eq!((at(None, None), at(Some(""), None)), (None, None));
-        assert_eq!(database_path(Path::new("/p"), &connection("postgres", Some("x"), None)), None);
+        assert_eq!(
+            database_path(Path::new("/p"), &connection("postgres", Some("x"), None)),
+            None
+        );
     }
 }

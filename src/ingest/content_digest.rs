@@ -39,7 +39,11 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 /// When one of its files cannot be read.
-pub(crate) fn digest_unit(project: &Project, unit: &WorkUnit, model: Option<&str>) -> io::Result<ContentDigests> {
+pub(crate) fn digest_unit(
+    project: &Project,
+    unit: &WorkUnit,
+    model: Option<&str>,
+) -> io::Result<ContentDigests> {
     let skills = prompt::choose_skills(unit, &project.instructions);
     let context = ToolContext {
         unit: unit.clone(),
@@ -72,10 +76,17 @@ pub(crate) fn digest_unit_with(
         skills: skills.iter().map(|skill| skill.name.clone()).collect(),
     };
     let mut key = PartsDigest::default();
-    key.add(DIGEST_VERSION.to_string()).add(planned.unit.as_str()).add(&planned.connection).add(&planned.adapter);
-    key.add(&content.raw_files).add(&content.dependencies).add(&content.prompt).add(&content.tools);
+    key.add(DIGEST_VERSION.to_string())
+        .add(planned.unit.as_str())
+        .add(&planned.connection)
+        .add(&planned.adapter);
+    key.add(&content.raw_files)
+        .add(&content.dependencies)
+        .add(&content.prompt)
+        .add(&content.tools);
     // An absent model must differ from a model with an empty name.
-    key.add(if model.is_some() { "model" } else { "default" }).add(model.unwrap_or_default());
+    key.add(if model.is_some() { "model" } else { "default" })
+        .add(model.unwrap_or_default());
     content.combined = key.digest();
     Ok(content)
 }
@@ -105,11 +116,24 @@ fn files(root: &Path, paths: &[String]) -> io::Result<String> {
 /// Digest of the prompt without the current state of the project: the index of pages and sources changes during a run,
 /// and the names of other files are not inputs of this unit.
 fn digest_prompt(unit: &WorkUnit, instructions: &Instructions, skills: &[Arc<Skill>]) -> String {
-    let unit =
-        WorkUnit { peer_file_index: Vec::new(), prior_provenance: Vec::new(), review_remarks: None, ..unit.clone() };
-    let job = IngestJob { id: String::new(), sync_id: String::new() };
-    let prompt =
-        prompt::build_prompt(&unit, &job, instructions, skills, &ProjectContext::default(), PromptAmendment::Unchanged);
+    let unit = WorkUnit {
+        peer_file_index: Vec::new(),
+        prior_provenance: Vec::new(),
+        review_remarks: None,
+        ..unit.clone()
+    };
+    let job = IngestJob {
+        id: String::new(),
+        sync_id: String::new(),
+    };
+    let prompt = prompt::build_prompt(
+        &unit,
+        &job,
+        instructions,
+        skills,
+        &ProjectContext::default(),
+        PromptAmendment::Unchanged,
+    );
     let mut parts = PartsDigest::default();
     parts.add(prompt.system).add(prompt.user);
     for skill in skills {
@@ -122,7 +146,10 @@ fn digest_tools(tools: &[ToolSpec]) -> String {
     let mut parts = PartsDigest::default();
     for tool in tools {
         // A schema is a tree of strings and numbers, so it always serializes to JSON.
-        parts.add(tool.name).add(&tool.description).add(serde_json::to_vec(&tool.input_schema).unwrap_or_default());
+        parts
+            .add(tool.name)
+            .add(&tool.description)
+            .add(serde_json::to_vec(&tool.input_schema).unwrap_or_default());
     }
     parts.digest()
 }
@@ -170,7 +197,11 @@ mod tests {
                 dependency_paths: vec!["dep.yml".into()],
                 ..PlannedUnit::default()
             };
-            let unit = WorkUnit { planned, source_root: dir.path().to_owned(), ..WorkUnit::default() };
+            let unit = WorkUnit {
+                planned,
+                source_root: dir.path().to_owned(),
+                ..WorkUnit::default()
+            };
             Self { dir, unit }
         }
 
@@ -197,7 +228,10 @@ mod tests {
         let content = source.content();
         assert_eq!(content.combined.len(), 64);
         fs::write(source.dir.path().join("c.md"), "a new peer").unwrap();
-        let mut later = ContentFixture { unit: source.unit.clone(), dir: source.dir };
+        let mut later = ContentFixture {
+            unit: source.unit.clone(),
+            dir: source.dir,
+        };
         later.unit.peer_file_index = vec!["c.md".into()];
         later.unit.planned.why = "something else".into();
         assert_eq!(later.content(), content);
@@ -217,25 +251,40 @@ mod tests {
             now
         };
         assert!(
-            raw.raw_files != then.raw_files && raw.dependencies == then.dependencies && raw.combined != then.combined
+            raw.raw_files != then.raw_files
+                && raw.dependencies == then.dependencies
+                && raw.combined != then.combined
         );
         fs::write(source.dir.path().join("dep.yml"), "other").unwrap();
         let dependencies = source.content();
-        assert!(dependencies.dependencies != then.dependencies && dependencies.raw_files == then.raw_files);
+        assert!(
+            dependencies.dependencies != then.dependencies
+                && dependencies.raw_files == then.raw_files
+        );
         fs::write(source.dir.path().join("dep.yml"), "dep").unwrap();
         assert_eq!(source.content(), then);
 
-        let (model, tools) = (source.with("opus", "reads"), source.with("sonnet", "reads more"));
+        let (model, tools) = (
+            source.with("opus", "reads"),
+            source.with("sonnet", "reads more"),
+        );
         assert!(
             model.combined != then.combined
-                && (model.tools.as_str(), model.raw_files.as_str()) == (&then.tools, &then.raw_files)
+                && (model.tools.as_str(), model.raw_files.as_str())
+                    == (&then.tools, &then.raw_files)
         );
         assert!(tools.tools != then.tools && tools.combined != then.combined);
-        let mut noted = ContentFixture { unit: source.unit.clone(), dir: source.dir };
+        let mut noted = ContentFixture {
+            unit: source.unit.clone(),
+            dir: source.dir,
+        };
         noted.unit.notes = Some("mind the gap".into());
         assert!(noted.content().prompt != then.prompt);
         noted.unit = WorkUnit {
-            planned: PlannedUnit { connection: "other".into(), ..noted.unit.planned.clone() },
+            planned: PlannedUnit {
+                connection: "other".into(),
+                ..noted.unit.planned.clone()
+            },
             ..noted.unit.clone()
         };
         assert_ne!(noted.content().combined, then.combined);
@@ -246,7 +295,9 @@ mod tests {
         let source = ContentFixture::new();
         fs::remove_file(source.dir.path().join("b.md")).unwrap();
         assert_eq!(
-            digest_unit_with(&source.unit, &Instructions::default(), &[], &[], None).unwrap_err().kind(),
+            digest_unit_with(&source.unit, &Instructions::default(), &[], &[], None)
+                .unwrap_err()
+                .kind(),
             io::ErrorKind::NotFound
         );
         std::os::unix::fs::symlink("/etc/passwd", source.dir.path().join("b.md")).unwrap();

@@ -48,7 +48,9 @@ pub(crate) enum QueryError {
     #[error("stopped after {0} s; ask for less, with a WHERE or a smaller table")]
     TimedOut(u64),
     /// The statement needed more memory than this many MiB.
-    #[error("stopped because it needs more than {0} MiB of memory; ask for less, with a WHERE or a smaller table")]
+    #[error(
+        "stopped because it needs more than {0} MiB of memory; ask for less, with a WHERE or a smaller table"
+    )]
     OutOfMemory(u64),
     /// A value is larger than this many bytes.
     #[error("a value is larger than {0} bytes; leave its column out")]
@@ -66,7 +68,9 @@ pub(crate) enum QueryError {
     #[error("{0}")]
     Sqlite(String),
     /// The queue is full, or the statement waited longer than the limit.
-    #[error("too many statements are waiting for the databases; send fewer at a time, then send this one again")]
+    #[error(
+        "too many statements are waiting for the databases; send fewer at a time, then send this one again"
+    )]
     QueueFull,
     /// The worker process did not start or did not answer. The text continues the sentence `the SQL worker process …`.
     #[error("the SQL worker process {0}")]
@@ -81,15 +85,26 @@ impl QueryError {
 }
 
 /// Reads what KTX's own ingests of the project at `root` processed and wrote; `None` if KTX never ingested anything.
-pub(crate) fn ktx_history(root: &Path, workers: &SqlWorkers) -> Result<Option<KtxHistory>, QueryError> {
+pub(crate) fn ktx_history(
+    root: &Path,
+    workers: &SqlWorkers,
+) -> Result<Option<KtxHistory>, QueryError> {
     let unreadable = |cause: std::io::Error| QueryError::Unreadable(cause.to_string());
-    let found = ScopedDir::open(root).and_then(|root| root.kind(KTX_DATABASE)).map_err(unreadable)?;
+    let found = ScopedDir::open(root)
+        .and_then(|root| root.kind(KTX_DATABASE))
+        .map_err(unreadable)?;
     match found {
         None => Ok(None),
         Some(_) => {
             let read = || workers.ktx_history(&root.join(KTX_DATABASE), HISTORY_TIMEOUT);
             // SQLite waits for a lock by itself; a second try outlasts a long transaction of KTX.
-            read().or_else(|error| if error.is_locked() { read() } else { Err(error) })
+            read().or_else(|error| {
+                if error.is_locked() {
+                    read()
+                } else {
+                    Err(error)
+                }
+            })
         }
     }
 }

@@ -47,10 +47,16 @@ struct GitCallLimits {
     output: u64,
 }
 
-const LIMITS: GitCallLimits = GitCallLimits { time: Duration::from_secs(120), output: 256 << 20 };
+const LIMITS: GitCallLimits = GitCallLimits {
+    time: Duration::from_secs(120),
+    output: 256 << 20,
+};
 
 /// Limits for reading the version, and the configuration, which is the first call in every directory.
-const CONFIG_LIMITS: GitCallLimits = GitCallLimits { time: Duration::from_secs(10), output: 4 << 20 };
+const CONFIG_LIMITS: GitCallLimits = GitCallLimits {
+    time: Duration::from_secs(10),
+    output: 4 << 20,
+};
 
 /// Time that git has to remove its lock files after a timeout, before it is killed.
 const TERMINATE_GRACE: Duration = Duration::from_secs(2);
@@ -99,7 +105,16 @@ const FORCED_SETTINGS: &[&str] = &[
 const SPARSE_SETTINGS: &[&str] = &["core.sparseCheckout=true", "core.sparseCheckoutCone=false"];
 
 /// Environment variables that choose programs, in addition to those that begin with `GIT_`.
-const PROGRAM_VARIABLES: &[&str] = &["EDITOR", "VISUAL", "PAGER", "SSH_ASKPASS", "LESS", "LV", "PREFIX", "LANGUAGE"];
+const PROGRAM_VARIABLES: &[&str] = &[
+    "EDITOR",
+    "VISUAL",
+    "PAGER",
+    "SSH_ASKPASS",
+    "LESS",
+    "LV",
+    "PREFIX",
+    "LANGUAGE",
+];
 
 const COMMITTER_NAME: &str = "ktx Local";
 pub(super) const COMMITTER_EMAIL: &str = "local@ktx.local";
@@ -165,11 +180,16 @@ pub(crate) enum GitError {
     #[error("the git configuration names too many filters, drivers and hooks to disable them all")]
     TooManyPrograms,
     /// git reads the file before an option can disable it, and its error quotes a line of the file.
-    #[error("git blame failed: the file of the setting `blame.ignoreRevsFile` is not a list of commits")]
+    #[error(
+        "git blame failed: the file of the setting `blame.ignoreRevsFile` is not a list of commits"
+    )]
     InvalidIgnoreRevsFile,
     /// The output is not a commit id.
     #[error("git {subcommand} printed no valid commit id: {cause}")]
-    NotACommitId { subcommand: String, cause: InvalidCommitId },
+    NotACommitId {
+        subcommand: String,
+        cause: InvalidCommitId,
+    },
 }
 
 impl Diagnostic for GitError {
@@ -207,7 +227,11 @@ impl Diagnostic for GitError {
 }
 
 fn stderr_suffix(stderr: &str) -> String {
-    if stderr.is_empty() { String::new() } else { format!(": {stderr}") }
+    if stderr.is_empty() {
+        String::new()
+    } else {
+        format!(": {stderr}")
+    }
 }
 
 /// Result of a call that ran to its end.
@@ -239,7 +263,10 @@ pub(crate) struct Git {
 /// Path of the installed git, looked up once.
 fn program() -> Result<&'static Path, GitError> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    PROGRAM.get_or_init(|| program_path::find("git")).as_deref().ok_or(GitError::Missing)
+    PROGRAM
+        .get_or_init(|| program_path::find("git"))
+        .as_deref()
+        .ok_or(GitError::Missing)
 }
 
 /// Version text of the installed git, queried once.
@@ -251,7 +278,8 @@ pub(crate) fn version() -> Result<&'static str, GitError> {
     let text = match VERSION.get() {
         Some(text) => text,
         None => {
-            let text = Git::open_unchecked(Path::new("/"), CONFIG_LIMITS)?.run_for_line(&["--version"]);
+            let text =
+                Git::open_unchecked(Path::new("/"), CONFIG_LIMITS)?.run_for_line(&["--version"]);
             let text = text.map_err(|error| match error {
                 GitError::TimedOut { limit, .. } => GitError::VersionTimedOut { limit },
                 error => error,
@@ -264,12 +292,15 @@ pub(crate) fn version() -> Result<&'static str, GitError> {
 
 /// Accepts a text without a version number, because distributions may change it.
 fn check_version(text: &str) -> Result<(), GitError> {
-    let found = text.strip_prefix("git version ").and_then(|rest| rest.split_whitespace().next()).unwrap_or_default();
+    let found = text
+        .strip_prefix("git version ")
+        .and_then(|rest| rest.split_whitespace().next())
+        .unwrap_or_default();
     let mut numbers = found.split('.').map(|number| number.parse::<u32>().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(major), Some(minor)) if (major, minor) < MIN_VERSION => {
-            Err(GitError::TooOld { found: found.escape_debug().to_string() })
-        }
+        (Some(major), Some(minor)) if (major, minor) < MIN_VERSION => Err(GitError::TooOld {
+            found: found.escape_debug().to_string(),
+        }),
         _ => Ok(()),
     }
 }
@@ -299,16 +330,24 @@ impl Git {
             configured_programs: Arc::new(ConfiguredPrograms::probe()),
             ..Self::open_unchecked(dir, limits)?
         };
-        let listed = git.run(programs::LIST_CONFIG_ARGS).map_err(|error| match error {
-            GitError::TimedOut { limit, .. } => GitError::ConfigTimedOut { limit },
-            GitError::OutputTooLarge { limit, .. } => GitError::ConfigTooLarge { limit },
-            error => error,
-        })?;
+        let listed = git
+            .run(programs::LIST_CONFIG_ARGS)
+            .map_err(|error| match error {
+                GitError::TimedOut { limit, .. } => GitError::ConfigTimedOut { limit },
+                GitError::OutputTooLarge { limit, .. } => GitError::ConfigTooLarge { limit },
+                error => error,
+            })?;
         let programs = ConfiguredPrograms::parse(&listed).map_err(|error| match error {
             programs::DisableError::TooManyPrograms => GitError::TooManyPrograms,
-            programs::DisableError::OverridesIgnored => GitError::OverridesIgnored { program: program.to_path_buf() },
+            programs::DisableError::OverridesIgnored => GitError::OverridesIgnored {
+                program: program.to_path_buf(),
+            },
         })?;
-        Ok(Self { configured_programs: Arc::new(programs), limits: LIMITS, ..git })
+        Ok(Self {
+            configured_programs: Arc::new(programs),
+            limits: LIMITS,
+            ..git
+        })
     }
 
     fn open_unchecked(dir: &Path, limits: GitCallLimits) -> Result<Self, GitError> {
@@ -324,7 +363,10 @@ impl Git {
 
     /// Opens git in `dir`, the top of a sparse working tree.
     pub(crate) fn open_sparse(dir: &Path) -> Result<Self, GitError> {
-        Ok(Self { extra_settings: SPARSE_SETTINGS, ..Self::open(dir)? })
+        Ok(Self {
+            extra_settings: SPARSE_SETTINGS,
+            ..Self::open(dir)?
+        })
     }
 
     /// Programs that the repository configures and that calls disable, sorted.
@@ -339,15 +381,25 @@ impl Git {
 
     /// The commit id that a call prints. Fails unless the call succeeds.
     pub(crate) fn run_for_commit(&self, args: &[&str]) -> Result<CommitId, GitError> {
-        CommitId::parse(&self.run_for_line(args)?)
-            .map_err(|cause| GitError::NotACommitId { subcommand: what(args), cause })
+        CommitId::parse(&self.run_for_line(args)?).map_err(|cause| GitError::NotACommitId {
+            subcommand: what(args),
+            cause,
+        })
     }
 
     /// As [`run_for_commit`](Self::run_for_commit), for a call that reads `input`.
-    pub(crate) fn run_for_commit_with_input(&self, args: &[&str], input: &[u8]) -> Result<CommitId, GitError> {
+    pub(crate) fn run_for_commit_with_input(
+        &self,
+        args: &[&str],
+        input: &[u8],
+    ) -> Result<CommitId, GitError> {
         let stdout = self.run_with_input(args, input)?;
-        CommitId::parse(String::from_utf8_lossy(&stdout).trim_end())
-            .map_err(|cause| GitError::NotACommitId { subcommand: what(args), cause })
+        CommitId::parse(String::from_utf8_lossy(&stdout).trim_end()).map_err(|cause| {
+            GitError::NotACommitId {
+                subcommand: what(args),
+                cause,
+            }
+        })
     }
 
     /// Stdout of a call. Fails unless the call succeeds.
@@ -358,7 +410,11 @@ impl Git {
     /// The first line of stdout of a call. Fails unless the call succeeds.
     pub(crate) fn run_for_line(&self, args: &[&str]) -> Result<String, GitError> {
         let stdout = self.run(args)?;
-        Ok(String::from_utf8_lossy(&stdout).lines().next().unwrap_or_default().to_owned())
+        Ok(String::from_utf8_lossy(&stdout)
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned())
     }
 
     /// Stdout of a call that reads `input`. Fails unless the call succeeds.
@@ -367,7 +423,10 @@ impl Git {
         if answer.success {
             return Ok(answer.stdout);
         }
-        Err(GitError::Failed { subcommand: what(args), stderr: answer.stderr })
+        Err(GitError::Failed {
+            subcommand: what(args),
+            stderr: answer.stderr,
+        })
     }
 
     /// Result of a call that may exit with an error.
@@ -376,26 +435,38 @@ impl Git {
     }
 
     /// Result of a call that reads `input` and may exit with an error.
-    pub(crate) fn try_run_with_input(&self, args: &[&str], input: &[u8]) -> Result<GitOutput, GitError> {
+    pub(crate) fn try_run_with_input(
+        &self,
+        args: &[&str],
+        input: &[u8],
+    ) -> Result<GitOutput, GitError> {
         let started = Instant::now();
         let answer = self.answer(args, input);
         let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         // Log only the subcommand: messages, paths and branches may be confidential.
         match &answer {
-            Ok(answer) => tracing::debug!(command = what(args), ms, code = answer.code, "git ended"),
+            Ok(answer) => {
+                tracing::debug!(command = what(args), ms, code = answer.code, "git ended")
+            }
             Err(error) => tracing::debug!(command = what(args), ms, %error, "git failed"),
         }
         answer
     }
 
     fn answer(&self, args: &[&str], input: &[u8]) -> Result<GitOutput, GitError> {
-        let failed = |cause| GitError::Io { subcommand: what(args), cause };
+        let failed = |cause| GitError::Io {
+            subcommand: what(args),
+            cause,
+        };
         let mut command = self.command(args, !input.is_empty());
         let mut guard = CommandGuard::announce(&mut command);
         let mut child = command.spawn().map_err(failed)?;
         guard.started(child.id());
         // The outputs stay open until the end of the process, which may print while it ends.
-        let mut outputs = [OutputPipe::new(child.stdout.take()), OutputPipe::new(child.stderr.take())];
+        let mut outputs = [
+            OutputPipe::new(child.stdout.take()),
+            OutputPipe::new(child.stderr.take()),
+        ];
         let pumped = pump(child.stdin.take(), &mut outputs, input, self.limits);
         match pumped.inspect_err(|_| end(&mut child)).map_err(failed)? {
             PipeReadOutcome::Complete => {}
@@ -403,14 +474,25 @@ impl Git {
                 end(&mut child);
                 let (what, GitCallLimits { time, output }) = (what(args), self.limits);
                 return Err(match unfinished {
-                    PipeReadOutcome::TooLarge => GitError::OutputTooLarge { subcommand: what, limit: output },
-                    _ => GitError::TimedOut { subcommand: what, limit: time },
+                    PipeReadOutcome::TooLarge => GitError::OutputTooLarge {
+                        subcommand: what,
+                        limit: output,
+                    },
+                    _ => GitError::TimedOut {
+                        subcommand: what,
+                        limit: time,
+                    },
                 });
             }
         }
         let status = child.wait().map_err(failed)?;
         let [stdout, stderr] = outputs.map(|output| output.bytes);
-        Ok(GitOutput { success: status.success(), code: status.code(), stdout, stderr: stderr_tail(&stderr) })
+        Ok(GitOutput {
+            success: status.success(),
+            code: status.code(),
+            stdout,
+            stderr: stderr_tail(&stderr),
+        })
     }
 
     fn command(&self, args: &[&str], has_input: bool) -> Command {
@@ -418,12 +500,20 @@ impl Git {
         let mut command = Command::new(self.program);
         command
             .arg("--no-pager")
-            .args(FORCED_SETTINGS.iter().chain(self.extra_settings).flat_map(|setting| ["-c", setting]))
+            .args(
+                FORCED_SETTINGS
+                    .iter()
+                    .chain(self.extra_settings)
+                    .flat_map(|setting| ["-c", setting]),
+            )
             .args(self.location)
             .args(args);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            if text.starts_with("GIT_") || text.starts_with("LC_") || PROGRAM_VARIABLES.contains(&text.as_ref()) {
+            if text.starts_with("GIT_")
+                || text.starts_with("LC_")
+                || PROGRAM_VARIABLES.contains(&text.as_ref())
+            {
                 command.env_remove(&name);
             }
         }
@@ -453,11 +543,21 @@ impl Git {
         // The command line cannot express keys that contain a `=`.
         let overrides = &self.configured_programs.overrides;
         for (index, (key, value)) in overrides.iter().enumerate() {
-            command.env(format!("GIT_CONFIG_KEY_{index}"), key).env(format!("GIT_CONFIG_VALUE_{index}"), value);
+            command
+                .env(format!("GIT_CONFIG_KEY_{index}"), key)
+                .env(format!("GIT_CONFIG_VALUE_{index}"), value);
         }
         command.env("GIT_CONFIG_COUNT", overrides.len().to_string());
-        let stdin = if has_input { Stdio::piped() } else { Stdio::null() };
-        command.current_dir(&self.dir).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let stdin = if has_input {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        };
+        command
+            .current_dir(&self.dir)
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         // Ctrl-C on the terminal must not interrupt git, which has to finish what it started.
         command.process_group(0);
         // With a guard, a plain command starts without a copy of this process, which is several times faster. SIGTERM,
@@ -493,19 +593,37 @@ fn pump(
     while outputs.iter().any(|output| output.pipe.is_some()) {
         let mut pipes: Vec<PollFd<'_>> = outputs
             .iter()
-            .filter_map(|output| Some(PollFd::new(output.pipe.as_ref()?.as_fd(), PollFlags::POLLIN)))
-            .chain(stdin.iter().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)))
+            .filter_map(|output| {
+                Some(PollFd::new(
+                    output.pipe.as_ref()?.as_fd(),
+                    PollFlags::POLLIN,
+                ))
+            })
+            .chain(
+                stdin
+                    .iter()
+                    .map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)),
+            )
             .collect();
         let left = deadline.saturating_duration_since(Instant::now());
-        match poll(&mut pipes, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
+        match poll(
+            &mut pipes,
+            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX),
+        ) {
             Ok(0) if Instant::now() >= deadline => return Ok(PipeReadOutcome::TimedOut),
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let is_ready: Vec<bool> = pipes.iter().map(|pipe| pipe.any().unwrap_or_default()).collect();
+        let is_ready: Vec<bool> = pipes
+            .iter()
+            .map(|pipe| pipe.any().unwrap_or_default())
+            .collect();
         let mut is_ready = is_ready.into_iter();
         for output in outputs.iter_mut() {
-            if output.pipe.is_some() && is_ready.next() == Some(true) && !output.read(limits.output)? {
+            if output.pipe.is_some()
+                && is_ready.next() == Some(true)
+                && !output.read(limits.output)?
+            {
                 return Ok(PipeReadOutcome::TooLarge);
             }
         }
@@ -514,7 +632,8 @@ fn pump(
         {
             match pipe.write(unwritten) {
                 Ok(written) => unwritten = unwritten.get(written..).unwrap_or_default(),
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 // A process that stops reading reports the reason on stderr.
                 Err(_) => unwritten = &[],
             }
@@ -535,16 +654,23 @@ struct OutputPipe {
 
 impl OutputPipe {
     fn new(pipe: Option<impl Into<OwnedFd>>) -> Self {
-        Self { pipe: pipe.map(|pipe| File::from(pipe.into())), bytes: Vec::new() }
+        Self {
+            pipe: pipe.map(|pipe| File::from(pipe.into())),
+            bytes: Vec::new(),
+        }
     }
 
     /// Reads what has arrived. Returns false if there are more than `limit` bytes.
     fn read(&mut self, limit: u64) -> io::Result<bool> {
-        let Some(pipe) = &mut self.pipe else { return Ok(true) };
+        let Some(pipe) = &mut self.pipe else {
+            return Ok(true);
+        };
         let mut chunk = [0; 1 << 14];
         match pipe.read(&mut chunk) {
             Ok(0) => self.pipe = None,
-            Ok(length) => self.bytes.extend_from_slice(chunk.get(..length).unwrap_or_default()),
+            Ok(length) => self
+                .bytes
+                .extend_from_slice(chunk.get(..length).unwrap_or_default()),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -572,13 +698,22 @@ fn end(child: &mut Child) {
 
 /// The subcommand, for messages.
 fn what(args: &[&str]) -> String {
-    args.iter().take_while(|arg| !arg.starts_with('-')).take(2).copied().collect::<Vec<_>>().join(" ")
+    args.iter()
+        .take_while(|arg| !arg.starts_with('-'))
+        .take(2)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// The end of stderr, on one line.
 fn stderr_tail(stderr: &[u8]) -> String {
     let mut text = String::new();
-    for line in String::from_utf8_lossy(stderr).lines().map(str::trim).filter(|line| !line.is_empty()) {
+    for line in String::from_utf8_lossy(stderr)
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+    {
         // A line such as `To add an exception, call:` continues on the next one.
         text.push_str(match text.as_str() {
             "" => "",
@@ -587,8 +722,16 @@ fn stderr_tail(stderr: &[u8]) -> String {
         });
         text.push_str(line);
     }
-    let from = text.char_indices().rev().nth(MAX_STDERR_BYTES).map_or(0, |(at, _)| at);
-    text[from..].escape_debug().to_string().replace("\\'", "'").replace("\\\"", "\"")
+    let from = text
+        .char_indices()
+        .rev()
+        .nth(MAX_STDERR_BYTES)
+        .map_or(0, |(at, _)| at);
+    text[from..]
+        .escape_debug()
+        .to_string()
+        .replace("\\'", "'")
+        .replace("\\\"", "\"")
 }
 
 #[cfg(test)]

@@ -50,7 +50,12 @@ pub(crate) enum PromptKind {
 }
 
 impl PromptKind {
-    const ALL: [Self; 4] = [Self::WorkUnit, Self::Reconcile, Self::ExternalText, Self::Verification];
+    const ALL: [Self; 4] = [
+        Self::WorkUnit,
+        Self::Reconcile,
+        Self::ExternalText,
+        Self::Verification,
+    ];
 
     /// File name without `.md`.
     fn name(self) -> &'static str {
@@ -85,7 +90,11 @@ pub(crate) struct InstructionOverride {
 
 impl std::fmt::Display for InstructionOverride {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let how = if self.replaces_bundled { " instead of the program's" } else { "" };
+        let how = if self.replaces_bundled {
+            " instead of the program's"
+        } else {
+            ""
+        };
         write!(f, "{} from {}{how}", self.label, self.path)
     }
 }
@@ -136,7 +145,9 @@ impl Instructions {
     /// each.
     pub(crate) fn load(root: &Path) -> Result<(Self, Vec<Problem>), InvalidInstruction> {
         let mut found = (Self::default(), Vec::new());
-        let Ok(folder) = ScopedDir::open(root) else { return Ok(found) };
+        let Ok(folder) = ScopedDir::open(root) else {
+            return Ok(found);
+        };
         // A file in place of the directory is reported by the code that writes to the directory.
         if folder.is_file(".ktx") {
             return Ok(found);
@@ -148,7 +159,10 @@ impl Instructions {
     }
 
     pub(crate) fn prompt(&self, text: PromptKind) -> &str {
-        self.prompts.get(&text).map_or_else(|| text.bundled_text(), String::as_str).trim_end()
+        self.prompts
+            .get(&text)
+            .map_or_else(|| text.bundled_text(), String::as_str)
+            .trim_end()
     }
 
     /// The skills for a unit: those named in `common` and `extra`, and the project's own.
@@ -163,20 +177,36 @@ impl Instructions {
 
     /// Every skill that units may load, regardless of their adapter.
     pub(crate) fn loadable_skills(&self) -> Vec<Arc<Skill>> {
-        self.skills.iter().filter(|skill| skill.is_for_units).map(Arc::clone).collect()
+        self.skills
+            .iter()
+            .filter(|skill| skill.is_for_units)
+            .map(Arc::clone)
+            .collect()
     }
 
-    fn read_prompts(&mut self, folder: &ScopedDir, idle: &mut Vec<Problem>) -> Result<(), InvalidInstruction> {
+    fn read_prompts(
+        &mut self,
+        folder: &ScopedDir,
+        idle: &mut Vec<Problem>,
+    ) -> Result<(), InvalidInstruction> {
         let known = PromptKind::ALL.map(PromptKind::name);
-        for file in list(folder, PROMPTS_DIR)?.into_iter().filter(|file| file.ends_with(".md")) {
+        for file in list(folder, PROMPTS_DIR)?
+            .into_iter()
+            .filter(|file| file.ends_with(".md"))
+        {
             let path = format!("{PROMPTS_DIR}/{file}");
             let stem = file.trim_end_matches(".md");
             let Some(text) = PromptKind::ALL.into_iter().find(|text| text.name() == stem) else {
                 let names: Vec<_> = known.iter().map(|name| format!("{name}.md")).collect();
-                let hint =
-                    nearest_name(stem, &known).map(|name| format!("; did you mean {name}.md?")).unwrap_or_default();
+                let hint = nearest_name(stem, &known)
+                    .map(|name| format!("; did you mean {name}.md?"))
+                    .unwrap_or_default();
                 idle.push(
-                    format!("{path} is ignored: only these prompts can be replaced: {}{hint}", names.join(", ")).into(),
+                    format!(
+                        "{path} is ignored: only these prompts can be replaced: {}{hint}",
+                        names.join(", ")
+                    )
+                    .into(),
                 );
                 continue;
             };
@@ -184,16 +214,25 @@ impl Instructions {
             if content.trim().is_empty() {
                 return Err(invalid(
                     &path,
-                    Problem::new("is empty").with_help("write the prompt, or remove the file to use the program's"),
+                    Problem::new("is empty")
+                        .with_help("write the prompt, or remove the file to use the program's"),
                 ));
             }
             self.prompts.insert(text, content);
-            self.overrides.push(InstructionOverride { label: format!("prompt {stem}"), path, replaces_bundled: true });
+            self.overrides.push(InstructionOverride {
+                label: format!("prompt {stem}"),
+                path,
+                replaces_bundled: true,
+            });
         }
         Ok(())
     }
 
-    fn read_skills(&mut self, folder: &ScopedDir, idle: &mut Vec<Problem>) -> Result<(), InvalidInstruction> {
+    fn read_skills(
+        &mut self,
+        folder: &ScopedDir,
+        idle: &mut Vec<Problem>,
+    ) -> Result<(), InvalidInstruction> {
         let names = list(folder, SKILLS_DIR)?;
         if names.len() > MAX_SKILLS {
             let problem = Problem::new(format!("holds {} entries", names.len()))
@@ -204,7 +243,9 @@ impl Instructions {
             let path = format!("{SKILLS_DIR}/{name}/SKILL.md");
             let content = match read(folder, &path) {
                 Err(error) if error.problem == missing() => {
-                    idle.push(format!("{SKILLS_DIR}/{name} is ignored: it contains no SKILL.md").into());
+                    idle.push(
+                        format!("{SKILLS_DIR}/{name} is ignored: it contains no SKILL.md").into(),
+                    );
                     continue;
                 }
                 content => content?,
@@ -212,7 +253,9 @@ impl Instructions {
             let skill = skill::parse(&content).map_err(|problem| invalid(&path, problem))?;
             if skill.name != name || !is_name(&name) {
                 let problem = Problem::new(format!("is named `{}`", skill.name.escape_debug()))
-                    .with_help("give the skill the name of its folder: letters, digits, `-` and `_`");
+                    .with_help(
+                        "give the skill the name of its folder: letters, digits, `-` and `_`",
+                    );
                 return Err(invalid(&path, problem));
             }
             let packaged = self.skills.iter().position(|known| known.name == name);
@@ -239,8 +282,12 @@ impl Instructions {
             Err(error) if error.problem == missing() => return Ok(()),
             content => content?,
         };
-        let tree = yaml::parse_tree(&content)
-            .map_err(|error| invalid(PINS_FILE, Problem::new(format!("is not valid YAML: {error}"))))?;
+        let tree = yaml::parse_tree(&content).map_err(|error| {
+            invalid(
+                PINS_FILE,
+                Problem::new(format!("is not valid YAML: {error}")),
+            )
+        })?;
         let entries = match tree.value {
             YamlValue::Null => return Ok(()),
             YamlValue::Map(entries) => entries,
@@ -249,13 +296,16 @@ impl Instructions {
         if entries.len() > MAX_PINS {
             return Err(invalid(
                 PINS_FILE,
-                Problem::new(format!("holds {} pins", entries.len())).with_help(format!("keep {MAX_PINS} or fewer")),
+                Problem::new(format!("holds {} pins", entries.len()))
+                    .with_help(format!("keep {MAX_PINS} or fewer")),
             ));
         }
         for entry in entries {
             let line = entry.line;
             match entry.value.value {
-                YamlValue::Text(artifact) if is_printable(&entry.key) && is_printable(&artifact) => {
+                YamlValue::Text(artifact)
+                    if is_printable(&entry.key) && is_printable(&artifact) =>
+                {
                     self.pins.push((entry.key, artifact));
                 }
                 _ => {
@@ -287,23 +337,38 @@ fn missing() -> Problem {
 }
 
 fn invalid(path: &str, problem: Problem) -> InvalidInstruction {
-    InvalidInstruction { path: path.to_owned(), problem }
+    InvalidInstruction {
+        path: path.to_owned(),
+        problem,
+    }
 }
 
 fn read(folder: &ScopedDir, path: &str) -> Result<String, InvalidInstruction> {
-    let bytes = folder.read(path, MAX_FILE_BYTES).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => invalid(path, missing()),
-        _ => invalid(path, read_problem(&error)),
-    })?;
-    String::from_utf8(bytes).map_err(|_| invalid(path, Problem::new("is not UTF-8 text").with_help("save it as UTF-8")))
+    let bytes = folder
+        .read(path, MAX_FILE_BYTES)
+        .map_err(|error| match error.kind() {
+            ErrorKind::NotFound => invalid(path, missing()),
+            _ => invalid(path, read_problem(&error)),
+        })?;
+    String::from_utf8(bytes).map_err(|_| {
+        invalid(
+            path,
+            Problem::new("is not UTF-8 text").with_help("save it as UTF-8"),
+        )
+    })
 }
 
 /// Sorted names in `relative`; empty if it is missing.
 fn list(folder: &ScopedDir, relative: &str) -> Result<Vec<String>, InvalidInstruction> {
-    let entries = folder.dir_if_exists(relative).and_then(|dir| dir.map_or(Ok(Vec::new()), |dir| dir.entries()));
+    let entries = folder
+        .dir_if_exists(relative)
+        .and_then(|dir| dir.map_or(Ok(Vec::new()), |dir| dir.entries()));
     let entries = entries.map_err(|error| invalid(relative, read_problem(&error)))?;
     // Skip names that are not UTF-8: they cannot name an instruction.
-    let mut names: Vec<String> = entries.into_iter().filter_map(|(name, _)| name.into_string().ok()).collect();
+    let mut names: Vec<String> = entries
+        .into_iter()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .collect();
     names.sort_unstable();
     Ok(names)
 }
@@ -311,17 +376,24 @@ fn list(folder: &ScopedDir, relative: &str) -> Result<Vec<String>, InvalidInstru
 fn read_problem(error: &io::Error) -> Problem {
     match error.kind() {
         // These errors already name the path and the remedy.
-        ErrorKind::NotADirectory | ErrorKind::InvalidInput => Problem::new(format!("cannot be read: {error}")),
+        ErrorKind::NotADirectory | ErrorKind::InvalidInput => {
+            Problem::new(format!("cannot be read: {error}"))
+        }
         _ => Problem::new(format!("cannot be read: {error}")).with_help("fix it or remove it"),
     }
 }
 
 fn is_name(name: &str) -> bool {
-    name.chars().count() <= MAX_NAME_CHARS && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+    name.chars().count() <= MAX_NAME_CHARS
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
 
 fn is_printable(text: &str) -> bool {
-    !text.trim().is_empty() && text.chars().count() <= MAX_NAME_CHARS && !text.chars().any(char::is_control)
+    !text.trim().is_empty()
+        && text.chars().count() <= MAX_NAME_CHARS
+        && !text.chars().any(char::is_control)
 }
 
 #[cfg(test)]

@@ -112,9 +112,13 @@ impl fmt::Display for PatchOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Accepted { .. } | Self::Noop { .. } => f.write_str("the patch was accepted"),
-            Self::TextualConflict { paths, .. } => write!(f, "{} changed meanwhile", paths.join(", ")),
+            Self::TextualConflict { paths, .. } => {
+                write!(f, "{} changed meanwhile", paths.join(", "))
+            }
             Self::SemanticConflict { findings, .. } => f.write_str(&findings.join("; ")),
-            Self::PolicyViolation { reason } | Self::Unreadable { reason } => write!(f, "the patch {reason}"),
+            Self::PolicyViolation { reason } | Self::Unreadable { reason } => {
+                write!(f, "the patch {reason}")
+            }
         }
     }
 }
@@ -157,7 +161,10 @@ pub(crate) struct PatchIntegrator {
 impl PatchIntegrator {
     /// Starts from the current commit of the project's branch. `connections` are those that the run writes sources for,
     /// sorted.
-    pub(crate) fn open(trees: &Arc<Worktrees>, connections: Vec<String>) -> Result<Self, IntegrationError> {
+    pub(crate) fn open(
+        trees: &Arc<Worktrees>,
+        connections: Vec<String>,
+    ) -> Result<Self, IntegrationError> {
         let mut new = Self {
             worktrees: Arc::clone(trees),
             worktree: OnceCell::new(),
@@ -170,10 +177,19 @@ impl PatchIntegrator {
         };
         for BasePatch { file, targets } in trees.base_patches() {
             let unit = PROJECTION_KEY.into();
-            let patch = UnitPatch { unit, file: Some(file), source_connections: targets.clone(), targets };
+            let patch = UnitPatch {
+                unit,
+                file: Some(file),
+                source_connections: targets.clone(),
+                targets,
+            };
             match new.accept(&patch)? {
                 PatchOutcome::Accepted { .. } | PatchOutcome::Noop { .. } => {}
-                refused => return Err(IntegrationError::ConflictsWithBranch { conflicts: refused.to_string() }),
+                refused => {
+                    return Err(IntegrationError::ConflictsWithBranch {
+                        conflicts: refused.to_string(),
+                    });
+                }
             }
         }
         Ok(new)
@@ -192,7 +208,9 @@ impl PatchIntegrator {
 
     /// Lets the worktree contain `commit` only.
     fn restart_from(&mut self, commit: &CommitId) -> Result<(), WorktreeError> {
-        self.worktree.get_mut().map_or(Ok(()), |worktree| worktree.restart_from(commit))
+        self.worktree
+            .get_mut()
+            .map_or(Ok(()), |worktree| worktree.restart_from(commit))
     }
 
     /// The commit that the integration is based on.
@@ -207,12 +225,18 @@ impl PatchIntegrator {
 
     /// True if the integration contains a change of the unit.
     pub(crate) fn has_writer(&self, unit: &UnitKey) -> bool {
-        self.writers_by_path.values().flatten().any(|writer| writer == unit)
+        self.writers_by_path
+            .values()
+            .flatten()
+            .any(|writer| writer == unit)
     }
 
     /// The commit with all accepted patches.
     pub(crate) fn head(&self) -> Result<CommitId, IntegrationError> {
-        Ok(self.worktree.get().map_or_else(|| Ok(self.base.clone()), Worktree::head)?)
+        Ok(self
+            .worktree
+            .get()
+            .map_or_else(|| Ok(self.base.clone()), Worktree::head)?)
     }
 
     /// Integrates `patches` in their order, and reports each result as soon as it is known.
@@ -230,15 +254,27 @@ impl PatchIntegrator {
 
     /// Applies one patch, or leaves everything unchanged.
     fn accept(&mut self, patch: &UnitPatch) -> Result<PatchOutcome, IntegrationError> {
-        let Some(file) = &patch.file else { return Ok(PatchOutcome::Noop { shared_writes: Vec::new() }) };
+        let Some(file) = &patch.file else {
+            return Ok(PatchOutcome::Noop {
+                shared_writes: Vec::new(),
+            });
+        };
         let bytes = match self.read(file) {
-            Ok(bytes) if bytes.is_empty() => return Ok(PatchOutcome::Noop { shared_writes: Vec::new() }),
+            Ok(bytes) if bytes.is_empty() => {
+                return Ok(PatchOutcome::Noop {
+                    shared_writes: Vec::new(),
+                });
+            }
             Ok(bytes) => bytes,
             Err(cause) => {
-                return Ok(PatchOutcome::Unreadable { reason: format!("cannot be read: {}: {cause}", file.display()) });
+                return Ok(PatchOutcome::Unreadable {
+                    reason: format!("cannot be read: {}: {cause}", file.display()),
+                });
             }
         };
-        let content = PatchContent::Unit { source_connections: &patch.source_connections };
+        let content = PatchContent::Unit {
+            source_connections: &patch.source_connections,
+        };
         let paths = match self.patch_paths(&bytes, content)? {
             Ok(paths) => paths,
             Err(why) => return Ok(PatchOutcome::PolicyViolation { reason: why }),
@@ -250,27 +286,50 @@ impl PatchIntegrator {
                     self.originals.entry(path).or_insert(bytes);
                 }
                 for path in paths {
-                    self.writers_by_path.entry(path).or_default().push(patch.unit.clone());
+                    self.writers_by_path
+                        .entry(path)
+                        .or_default()
+                        .push(patch.unit.clone());
                 }
                 if changed.is_empty() {
-                    return Ok(PatchOutcome::Noop { shared_writes: shared });
+                    return Ok(PatchOutcome::Noop {
+                        shared_writes: shared,
+                    });
                 }
-                let commit = self.worktree()?.commit_staged(&format!("ingest: accept WorkUnit {}", patch.unit))?;
-                Ok(PatchOutcome::Accepted { commit: commit.to_string(), paths: changed, shared_writes: shared })
+                let commit = self
+                    .worktree()?
+                    .commit_staged(&format!("ingest: accept WorkUnit {}", patch.unit))?;
+                Ok(PatchOutcome::Accepted {
+                    commit: commit.to_string(),
+                    paths: changed,
+                    shared_writes: shared,
+                })
             }
             refused => {
                 self.reset()?;
                 Ok(match refused {
                     ApplyOutcome::Conflict(contested) => {
-                        let contested = if contested.is_empty() { paths } else { contested };
+                        let contested = if contested.is_empty() {
+                            paths
+                        } else {
+                            contested
+                        };
                         let others = self.writers_of(&contested);
-                        PatchOutcome::TextualConflict { paths: contested, others }
+                        PatchOutcome::TextualConflict {
+                            paths: contested,
+                            others,
+                        }
                     }
-                    ApplyOutcome::InvalidResult(findings) => {
-                        PatchOutcome::SemanticConflict { findings, others: self.writers_of(&paths) }
+                    ApplyOutcome::InvalidResult(findings) => PatchOutcome::SemanticConflict {
+                        findings,
+                        others: self.writers_of(&paths),
+                    },
+                    ApplyOutcome::ForbiddenChange(why) => {
+                        PatchOutcome::PolicyViolation { reason: why }
                     }
-                    ApplyOutcome::ForbiddenChange(why) => PatchOutcome::PolicyViolation { reason: why },
-                    ApplyOutcome::Clean(..) => PatchOutcome::Noop { shared_writes: Vec::new() },
+                    ApplyOutcome::Clean(..) => PatchOutcome::Noop {
+                        shared_writes: Vec::new(),
+                    },
                 })
             }
         }
@@ -280,8 +339,12 @@ impl PatchIntegrator {
     /// [`PATCHES_DIR`].
     fn read(&self, file: &Path) -> io::Result<Vec<u8>> {
         let root = self.worktrees.repository.root();
-        let below = file.strip_prefix(root.join(PATCHES_DIR)).ok().and_then(Path::to_str);
-        let below = below.ok_or_else(|| io::Error::other(format!("it is not below {PATCHES_DIR}")))?;
+        let below = file
+            .strip_prefix(root.join(PATCHES_DIR))
+            .ok()
+            .and_then(Path::to_str);
+        let below =
+            below.ok_or_else(|| io::Error::other(format!("it is not below {PATCHES_DIR}")))?;
         ScopedDir::open(root)?.read(&format!("{PATCHES_DIR}/{below}"), MAX_PATCH_BYTES)
     }
 
@@ -291,7 +354,10 @@ impl PatchIntegrator {
         patch: &[u8],
         content: PatchContent<'_>,
     ) -> Result<Result<Vec<String>, String>, IntegrationError> {
-        let answer = self.worktree()?.git.try_run_with_input(&["apply", "--numstat", "-z", "-"], patch)?;
+        let answer = self
+            .worktree()?
+            .git
+            .try_run_with_input(&["apply", "--numstat", "-z", "-"], patch)?;
         if !answer.success {
             return Ok(Err(format!("cannot be read ({})", answer.stderr)));
         }
@@ -304,7 +370,10 @@ impl PatchIntegrator {
                 return Ok(Err(why));
             }
             if added == Some("-") {
-                return Ok(Err(format!("puts a binary file at {}", path.escape_debug())));
+                return Ok(Err(format!(
+                    "puts a binary file at {}",
+                    path.escape_debug()
+                )));
             }
             paths.push(path.to_owned());
         }
@@ -314,16 +383,28 @@ impl PatchIntegrator {
     }
 
     /// Current contents of these files, or the problems of those that cannot be read.
-    fn originals(&self, paths: &[String]) -> Result<Result<Originals, Vec<String>>, IntegrationError> {
-        let folder = self.worktree()?.open_dir().map_err(|cause| self.io_error(cause))?;
+    fn originals(
+        &self,
+        paths: &[String],
+    ) -> Result<Result<Originals, Vec<String>>, IntegrationError> {
+        let folder = self
+            .worktree()?
+            .open_dir()
+            .map_err(|cause| self.io_error(cause))?;
         let (mut originals, mut unfit) = (Originals::new(), Vec::new());
         for path in paths {
             match folder.read_if_exists(path, MAX_FILE_BYTES) {
                 Ok(bytes) => drop(originals.insert(path.clone(), bytes)),
-                Err(cause) => unfit.push(format!("{} cannot be read: {cause}", path.escape_debug())),
+                Err(cause) => {
+                    unfit.push(format!("{} cannot be read: {cause}", path.escape_debug()))
+                }
             }
         }
-        Ok(if unfit.is_empty() { Ok(originals) } else { Err(unfit) })
+        Ok(if unfit.is_empty() {
+            Ok(originals)
+        } else {
+            Err(unfit)
+        })
     }
 
     /// Applies `patch`, which changes `paths` and whose pages may refer to the sources of `targets`.
@@ -339,24 +420,48 @@ impl PatchIntegrator {
             Err(unfit) => return Ok(ApplyOutcome::InvalidResult(unfit)),
         };
         let git = &self.worktree()?.git;
-        let answer = git.try_run_with_input(&["apply", "--3way", "--index", "--whitespace=nowarn", "-"], patch)?;
+        let answer = git.try_run_with_input(
+            &["apply", "--3way", "--index", "--whitespace=nowarn", "-"],
+            patch,
+        )?;
         if !answer.success {
-            let unmerged = ["diff", "--name-only", "--diff-filter=U", "--no-ext-diff", "--ignore-submodules=all", "-z"];
+            let unmerged = [
+                "diff",
+                "--name-only",
+                "--diff-filter=U",
+                "--no-ext-diff",
+                "--ignore-submodules=all",
+                "-z",
+            ];
             let unmerged = git.run(&unmerged)?;
             return Ok(ApplyOutcome::Conflict(split(&unmerged)));
         }
-        let staged = git.run(&["diff-index", "--cached", "--raw", "--no-renames", "-z", "--end-of-options", "HEAD"])?;
-        let changed = match path_rules::parse_staged_paths(&String::from_utf8_lossy(&staged), content) {
-            Ok(changed) => changed,
-            Err(why) => return Ok(ApplyOutcome::ForbiddenChange(why)),
-        };
+        let staged = git.run(&[
+            "diff-index",
+            "--cached",
+            "--raw",
+            "--no-renames",
+            "-z",
+            "--end-of-options",
+            "HEAD",
+        ])?;
+        let changed =
+            match path_rules::parse_staged_paths(&String::from_utf8_lossy(&staged), content) {
+                Ok(changed) => changed,
+                Err(why) => return Ok(ApplyOutcome::ForbiddenChange(why)),
+            };
         let now = match self.originals(&changed)? {
             Ok(now) => now,
             Err(unfit) => return Ok(ApplyOutcome::InvalidResult(unfit)),
         };
-        let is_binary = |(_, bytes): &(&String, &Option<Vec<u8>>)| bytes.as_ref().is_some_and(|b| b.contains(&0));
+        let is_binary = |(_, bytes): &(&String, &Option<Vec<u8>>)| {
+            bytes.as_ref().is_some_and(|b| b.contains(&0))
+        };
         if let Some((path, _)) = now.iter().find(is_binary) {
-            return Ok(ApplyOutcome::ForbiddenChange(format!("puts a binary file at {}", path.escape_debug())));
+            return Ok(ApplyOutcome::ForbiddenChange(format!(
+                "puts a binary file at {}",
+                path.escape_debug()
+            )));
         }
         if let PatchContent::Unit { .. } = content
             && let Some(why) = path_rules::forbidden_new_file(&originals, &now)
@@ -387,7 +492,13 @@ impl PatchIntegrator {
             return Ok(Vec::new());
         }
         if self.tracked_paths.is_none() {
-            let all = self.worktree()?.git.run(&["ls-files", "-z", "--", WIKI_DIR, SEMANTIC_LAYER_DIR])?;
+            let all = self.worktree()?.git.run(&[
+                "ls-files",
+                "-z",
+                "--",
+                WIKI_DIR,
+                SEMANTIC_LAYER_DIR,
+            ])?;
             self.tracked_paths = Some(split(&all).into_iter().collect());
         }
         let mut by_folded: BTreeMap<String, Vec<&String>> = BTreeMap::new();
@@ -395,60 +506,96 @@ impl PatchIntegrator {
             by_folded.entry(path.to_lowercase()).or_default().push(path);
         }
         let clash = |path: &&String| {
-            let other = by_folded.get(&path.to_lowercase())?.iter().find(|other| *other != path)?;
+            let other = by_folded
+                .get(&path.to_lowercase())?
+                .iter()
+                .find(|other| *other != path)?;
             let (path, other) = (path.escape_debug(), other.escape_debug());
-            Some(format!("{path} differs from {other} only in case; write to {other}, or choose another name"))
+            Some(format!(
+                "{path} differs from {other} only in case; write to {other}, or choose another name"
+            ))
         };
         Ok(created.iter().filter_map(clash).collect())
     }
 
     /// Problems of the result after the files of `originals` changed.
-    fn findings(&self, originals: Originals, targets: &[String]) -> Result<Vec<String>, IntegrationError> {
-        let result =
-            Workspace::with_originals(self.worktree()?.dir(), originals).map_err(|cause| self.io_error(cause))?;
+    fn findings(
+        &self,
+        originals: Originals,
+        targets: &[String],
+    ) -> Result<Vec<String>, IntegrationError> {
+        let result = Workspace::with_originals(self.worktree()?.dir(), originals)
+            .map_err(|cause| self.io_error(cause))?;
         let checked = workspace_check::check_changes(&result, targets);
-        let dangling =
-            checked.dangling_links.into_iter().map(|link| format!("wiki references target missing page(s): {link}"));
+        let dangling = checked
+            .dangling_links
+            .into_iter()
+            .map(|link| format!("wiki references target missing page(s): {link}"));
         Ok(dangling.chain(checked.invalid).collect())
     }
 
     /// Removes entries of `sl_refs` that broke through the accepted patches, and stages the repaired pages.
     fn repair(&self) -> Result<Vec<SlRefRepair>, IntegrationError> {
         let failed = |cause| self.io_error(cause);
-        let result = Workspace::with_originals(self.worktree()?.dir(), self.originals.clone()).map_err(failed)?;
+        let result = Workspace::with_originals(self.worktree()?.dir(), self.originals.clone())
+            .map_err(failed)?;
         let repaired = sl_ref_repair::repair_sl_refs(&result, &self.connections).map_err(failed)?;
         let folder = self.worktree()?.open_dir().map_err(failed)?;
         for page in &repaired {
-            folder.write(&page.path, page.text.as_bytes(), PRIVATE_MODE, 0o600).map_err(failed)?;
+            folder
+                .write(&page.path, page.text.as_bytes(), PRIVATE_MODE, 0o600)
+                .map_err(failed)?;
         }
-        self.worktree()?.stage(&repaired.iter().map(|page| page.path.as_str()).collect::<Vec<_>>())?;
+        self.worktree()?.stage(
+            &repaired
+                .iter()
+                .map(|page| page.path.as_str())
+                .collect::<Vec<_>>(),
+        )?;
         Ok(repaired.into_iter().map(|page| page.repair).collect())
     }
 
     fn io_error(&self, cause: io::Error) -> IntegrationError {
-        let dir = self.worktree.get().map_or(self.worktrees.repository.root(), Worktree::dir);
-        IntegrationError::Io { path: dir.to_path_buf(), cause }
+        let dir = self
+            .worktree
+            .get()
+            .map_or(self.worktrees.repository.root(), Worktree::dir);
+        IntegrationError::Io {
+            path: dir.to_path_buf(),
+            cause,
+        }
     }
 
     /// Those of `paths` that other units changed before; `changed` are the paths that this patch really changed.
     fn shared(&self, paths: &[String], changed: &[String]) -> Vec<SharedWrite> {
         let shared = |path: &String| {
             let (path, units) = (path.clone(), self.writers_by_path.get(path)?.clone());
-            Some(SharedWrite { was_merged: changed.contains(&path), path, earlier_writers: units })
+            Some(SharedWrite {
+                was_merged: changed.contains(&path),
+                path,
+                earlier_writers: units,
+            })
         };
         paths.iter().filter_map(shared).collect()
     }
 
     fn writers_of(&self, paths: &[String]) -> Vec<UnitKey> {
-        let writers: BTreeSet<&UnitKey> =
-            paths.iter().filter_map(|path| self.writers_by_path.get(path)).flatten().collect();
+        let writers: BTreeSet<&UnitKey> = paths
+            .iter()
+            .filter_map(|path| self.writers_by_path.get(path))
+            .flatten()
+            .collect();
         writers.into_iter().cloned().collect()
     }
 
     fn reset(&mut self) -> Result<(), IntegrationError> {
         self.tracked_paths = None;
-        self.worktree()?.git.run(&["reset", "--quiet", "--hard", "HEAD"])?;
-        self.worktree()?.git.run(&["clean", "--quiet", "--force", "-d", "-x"])?;
+        self.worktree()?
+            .git
+            .run(&["reset", "--quiet", "--hard", "HEAD"])?;
+        self.worktree()?
+            .git
+            .run(&["clean", "--quiet", "--force", "-d", "-x"])?;
         Ok(())
     }
 
@@ -467,7 +614,10 @@ impl PatchIntegrator {
         if self.worktree.get().is_none() {
             self.base = repository.current_state()?;
             trees.set_saved_base(&self.base);
-            return Ok(SavedIntegration { branch: repository.branch()?, ..SavedIntegration::default() });
+            return Ok(SavedIntegration {
+                branch: repository.branch()?,
+                ..SavedIntegration::default()
+            });
         }
         for tries_left in (0..MAX_SAVE_TRIES).rev() {
             let head = repository.current_state()?;
@@ -475,18 +625,43 @@ impl PatchIntegrator {
                 self.rebase_onto(&head)?;
             }
             let git = &self.worktree()?.git;
-            let names = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", "--end-of-options"];
+            let names = [
+                "diff-tree",
+                "-r",
+                "-z",
+                "--name-only",
+                "--no-renames",
+                "--end-of-options",
+            ];
             let changed = git.run(&[&names[..], &[self.base.as_str(), "HEAD"]].concat())?;
             if changed.is_empty() {
                 trees.set_saved_base(&self.base);
-                return Ok(SavedIntegration { branch: repository.branch()?, ..SavedIntegration::default() });
+                return Ok(SavedIntegration {
+                    branch: repository.branch()?,
+                    ..SavedIntegration::default()
+                });
             }
-            let staged = ["diff-index", "--cached", "--name-only", "--no-renames", "-z", "--end-of-options"];
+            let staged = [
+                "diff-index",
+                "--cached",
+                "--name-only",
+                "--no-renames",
+                "-z",
+                "--end-of-options",
+            ];
             let staged = || git.run(&[&staged[..], &[self.base.as_str()]].concat());
             let repairs = self.repair()?;
-            let changed = if repairs.is_empty() { changed } else { staged()? };
+            let changed = if repairs.is_empty() {
+                changed
+            } else {
+                staged()?
+            };
             // A private repository contains only what a run needs.
-            let refused = if repository.is_private() { Vec::new() } else { self.stage_raw_copies(raw)? };
+            let refused = if repository.is_private() {
+                Vec::new()
+            } else {
+                self.stage_raw_copies(raw)?
+            };
             let staged = staged()?;
             if let Some(converted) = repository::first_converted(&repository.git, &staged)? {
                 return Err(IntegrationError::ConvertedFile(converted));
@@ -494,13 +669,25 @@ impl PatchIntegrator {
             let tree = git.run_for_line(&["write-tree"])?;
             // Options of `commit-tree` must precede this separator.
             // A message with many units is too long for an argument.
-            let commit = ["commit-tree", "-p", self.base.as_str(), "-F", "-", "--end-of-options", &tree];
-            let commit = git.run_for_commit_with_input(&commit, format!("{}\n", message.text.trim_end()).as_bytes())?;
+            let commit = [
+                "commit-tree",
+                "-p",
+                self.base.as_str(),
+                "-F",
+                "-",
+                "--end-of-options",
+                &tree,
+            ];
+            let commit = git.run_for_commit_with_input(
+                &commit,
+                format!("{}\n", message.text.trim_end()).as_bytes(),
+            )?;
             match branch_update::update_branch(repository, &self.base, &commit, message.subject()) {
                 Ok(()) => {
                     let note = message.note.as_ref();
-                    let note_error =
-                        note.and_then(|note| repository.write_note(&commit, note).err()).map(|error| error.to_line());
+                    let note_error = note
+                        .and_then(|note| repository.write_note(&commit, note).err())
+                        .map(|error| error.to_line());
                     trees.set_saved_base(&commit);
                     let branch = repository.branch()?;
                     let (commit, paths) = (Some(commit.to_string()), split(&changed));
@@ -515,7 +702,8 @@ impl PatchIntegrator {
                 }
                 Err(BranchUpdateError::BranchMoved) => {}
                 // The user changed files after their state was recorded. The next try records it again.
-                Err(BranchUpdateError::WouldOverwrite { .. }) if repository.is_private() && tries_left > 0 => {}
+                Err(BranchUpdateError::WouldOverwrite { .. })
+                    if repository.is_private() && tries_left > 0 => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -540,14 +728,19 @@ impl PatchIntegrator {
         match self.apply(&patch, PatchContent::Accepted, &targets, &paths)? {
             ApplyOutcome::Clean(_, originals) => {
                 self.originals = originals;
-                self.worktree()?.commit_staged("ingest: accepted WorkUnits")?;
+                self.worktree()?
+                    .commit_staged("ingest: accepted WorkUnits")?;
                 Ok(())
             }
-            ApplyOutcome::Conflict(paths) => Err(IntegrationError::ConflictsWithBranch { conflicts: paths.join(", ") }),
-            ApplyOutcome::InvalidResult(why) => {
-                Err(IntegrationError::ConflictsWithBranch { conflicts: why.join("; ") })
+            ApplyOutcome::Conflict(paths) => Err(IntegrationError::ConflictsWithBranch {
+                conflicts: paths.join(", "),
+            }),
+            ApplyOutcome::InvalidResult(why) => Err(IntegrationError::ConflictsWithBranch {
+                conflicts: why.join("; "),
+            }),
+            ApplyOutcome::ForbiddenChange(why) => {
+                Err(IntegrationError::ConflictsWithBranch { conflicts: why })
             }
-            ApplyOutcome::ForbiddenChange(why) => Err(IntegrationError::ConflictsWithBranch { conflicts: why }),
         }
     }
 }
@@ -565,7 +758,11 @@ enum ApplyOutcome {
 }
 
 fn split(names: &[u8]) -> Vec<String> {
-    String::from_utf8_lossy(names).split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    String::from_utf8_lossy(names)
+        .split('\0')
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 #[cfg(test)]

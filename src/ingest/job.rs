@@ -17,7 +17,10 @@ impl IngestJob {
     pub(crate) fn new(now: Timestamp) -> Self {
         let id = format!("local-{}", base36(now.as_millisecond().unsigned_abs()));
         let date = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S");
-        Self { sync_id: format!("{date}-{id}"), id }
+        Self {
+            sync_id: format!("{date}-{id}"),
+            id,
+        }
     }
 }
 
@@ -41,6 +44,9 @@ mod tests {
         let job = IngestJob::new("2026-03-17T15:30:01.5Z".parse().unwrap());
         assert_eq!(job.id, "local-mmurqopo");
         assert_eq!(job.sync_id, "2026-03-17-153001-local-mmurqopo");
-        assert_eq!((base36(0), base36(35), base36(36)), ("0".into(), "z".into(), "10".into()));
+        assert_eq!(
+            (base36(0), base36(35), base36(36)),
+            ("0".into(), "z".into(), "10".into())
+        );
     }
 }

@@ -9,7 +9,11 @@ pub(super) const OMITTED_LINE_CHARS: usize = 80;
 
 /// All `lines` if they fit into `share` characters; else as many as fit, in their order, and a line about the omitted
 /// ones.
-pub(super) fn fit_lines(lines: Vec<String>, share: usize, omitted: impl Fn(usize) -> String) -> Vec<String> {
+pub(super) fn fit_lines(
+    lines: Vec<String>,
+    share: usize,
+    omitted: impl Fn(usize) -> String,
+) -> Vec<String> {
     if joined_chars(&lines) <= share {
         return lines;
     }
@@ -37,7 +41,11 @@ impl CharBudget {
 }
 
 pub(super) fn joined_chars(lines: &[String]) -> usize {
-    lines.iter().map(|line| line.chars().count() + 1).sum::<usize>().saturating_sub(1)
+    lines
+        .iter()
+        .map(|line| line.chars().count() + 1)
+        .sum::<usize>()
+        .saturating_sub(1)
 }
 
 /// Truncates to [`MAX_SUMMARY_CHARS`] characters.
@@ -50,7 +58,12 @@ pub(super) fn short_summary(text: &str) -> String {
 
 /// The first `most` names, separated by commas, and the number of the others; `none` without names.
 pub(super) fn first_names(names: &[impl AsRef<str>], most: usize) -> String {
-    let named = names.iter().take(most).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+    let named = names
+        .iter()
+        .take(most)
+        .map(AsRef::as_ref)
+        .collect::<Vec<_>>()
+        .join(", ");
     match names.len().saturating_sub(most) {
         _ if names.is_empty() => "none".to_owned(),
         0 => named,

@@ -50,7 +50,9 @@ impl Repository {
     ///
     /// # Errors
     /// If there is a repository that must not be used.
-    pub(crate) fn find_for_reading(root: &std::path::Path) -> Result<Option<Self>, RepositoryError> {
+    pub(crate) fn find_for_reading(
+        root: &std::path::Path,
+    ) -> Result<Option<Self>, RepositoryError> {
         match Self::find(root)? {
             Some(own) => Ok(Some(own)),
             None => Self::find_private(root),
@@ -62,10 +64,23 @@ impl Repository {
     ///
     /// # Errors
     /// If git fails.
-    pub(crate) fn blame(&self, path: &str, lines: Option<(usize, usize)>) -> Result<Option<Vec<BlamedLine>>, GitError> {
+    pub(crate) fn blame(
+        &self,
+        path: &str,
+        lines: Option<(usize, usize)>,
+    ) -> Result<Option<Vec<BlamedLine>>, GitError> {
         let range = lines.map(|(first, last)| format!("-L{first},{last}"));
-        let args = ["blame", "--porcelain", "--no-textconv", "--ignore-revs-file="];
-        let args: Vec<&str> = args.into_iter().chain(range.as_deref()).chain(["--", path]).collect();
+        let args = [
+            "blame",
+            "--porcelain",
+            "--no-textconv",
+            "--ignore-revs-file=",
+        ];
+        let args: Vec<&str> = args
+            .into_iter()
+            .chain(range.as_deref())
+            .chain(["--", path])
+            .collect();
         let answer = self.git.try_run(&args)?;
         if answer.success {
             return Ok(Some(parse_blame(&String::from_utf8_lossy(&answer.stdout))));
@@ -78,19 +93,27 @@ impl Repository {
         if answer.stderr.contains("invalid object name") || !answer.stderr.contains("fatal: ") {
             return Err(GitError::InvalidIgnoreRevsFile);
         }
-        Err(GitError::Failed { subcommand: "blame".into(), stderr: answer.stderr })
+        Err(GitError::Failed {
+            subcommand: "blame".into(),
+            stderr: answer.stderr,
+        })
     }
 
     /// The records of these commits. Those that are missing or damaged are left out.
     ///
     /// # Errors
     /// If git fails.
-    pub(crate) fn commit_records(&self, commits: &[CommitId]) -> Result<BTreeMap<CommitId, CommitRecord>, GitError> {
+    pub(crate) fn commit_records(
+        &self,
+        commits: &[CommitId],
+    ) -> Result<BTreeMap<CommitId, CommitRecord>, GitError> {
         if commits.is_empty() {
             return Ok(BTreeMap::new());
         }
         let input: String = commits.iter().map(|commit| format!("{commit}\n")).collect();
-        let output = self.git.run_with_input(&["cat-file", "--batch"], input.as_bytes())?;
+        let output = self
+            .git
+            .run_with_input(&["cat-file", "--batch"], input.as_bytes())?;
         Ok(parse_commits(&output))
     }
 
@@ -99,8 +122,12 @@ impl Repository {
     /// # Errors
     /// If git cannot be called.
     pub(crate) fn note(&self, commit: &CommitId) -> Result<Option<String>, GitError> {
-        let listed = self.git.try_run(&["notes", "--ref", NOTES_REF, "list", commit.as_str()])?;
-        let blob = str::from_utf8(&listed.stdout).ok().and_then(|blob| CommitId::parse(blob.trim()).ok());
+        let listed = self
+            .git
+            .try_run(&["notes", "--ref", NOTES_REF, "list", commit.as_str()])?;
+        let blob = str::from_utf8(&listed.stdout)
+            .ok()
+            .and_then(|blob| CommitId::parse(blob.trim()).ok());
         blob.map_or(Ok(None), |blob| self.blob_text(blob.as_str()))
     }
 
@@ -108,18 +135,30 @@ impl Repository {
     ///
     /// # Errors
     /// If git cannot be called.
-    pub(crate) fn text_at(&self, commit: &CommitId, path: &str) -> Result<Option<String>, GitError> {
+    pub(crate) fn text_at(
+        &self,
+        commit: &CommitId,
+        path: &str,
+    ) -> Result<Option<String>, GitError> {
         self.blob_text(&format!("{commit}:{path}"))
     }
 
     fn blob_text(&self, name: &str) -> Result<Option<String>, GitError> {
-        let size = self.git.try_run(&["cat-file", "-s", "--end-of-options", name])?;
-        let size = str::from_utf8(&size.stdout).ok().and_then(|size| size.trim().parse::<u64>().ok());
+        let size = self
+            .git
+            .try_run(&["cat-file", "-s", "--end-of-options", name])?;
+        let size = str::from_utf8(&size.stdout)
+            .ok()
+            .and_then(|size| size.trim().parse::<u64>().ok());
         if size.is_none_or(|size| size > MAX_BLOB_BYTES) {
             return Ok(None);
         }
-        let answer = self.git.try_run(&["cat-file", "blob", "--end-of-options", name])?;
-        Ok(answer.success.then(|| String::from_utf8_lossy(&answer.stdout).into_owned()))
+        let answer = self
+            .git
+            .try_run(&["cat-file", "blob", "--end-of-options", name])?;
+        Ok(answer
+            .success
+            .then(|| String::from_utf8_lossy(&answer.stdout).into_owned()))
     }
 }
 
@@ -135,7 +174,9 @@ fn parse_blame(output: &str) -> Vec<BlamedLine> {
             if let Some((commit, line_in_commit)) = current.take() {
                 let path = paths.get(commit).filter(|path| !path.starts_with('"'));
                 blamed.push(BlamedLine {
-                    commit: CommitId::parse(commit).ok().filter(|id| id.as_str().contains(|c| c != '0')),
+                    commit: CommitId::parse(commit)
+                        .ok()
+                        .filter(|id| id.as_str().contains(|c| c != '0')),
                     line_in_commit,
                     path_in_commit: path.map(|path| (*path).to_owned()),
                     is_boundary: boundaries.contains(commit),
@@ -147,7 +188,9 @@ fn parse_blame(output: &str) -> Vec<BlamedLine> {
             boundaries.insert(commit);
         } else if current.is_none() {
             let mut fields = line.split(' ');
-            current = fields.next().zip(fields.next().and_then(|number| number.parse().ok()));
+            current = fields
+                .next()
+                .zip(fields.next().and_then(|number| number.parse().ok()));
         }
     }
     blamed
@@ -157,10 +200,16 @@ fn parse_blame(output: &str) -> Vec<BlamedLine> {
 fn parse_commits(output: &[u8]) -> BTreeMap<CommitId, CommitRecord> {
     let (mut records, mut rest) = (BTreeMap::new(), output);
     while let Some(end) = memchr::memchr(b'\n', rest) {
-        let (head, after) = (String::from_utf8_lossy(&rest[..end]).into_owned(), &rest[end + 1..]);
+        let (head, after) = (
+            String::from_utf8_lossy(&rest[..end]).into_owned(),
+            &rest[end + 1..],
+        );
         let mut fields = head.split(' ');
-        let (id, kind, size) =
-            (fields.next(), fields.next(), fields.next().and_then(|size| size.parse::<usize>().ok()));
+        let (id, kind, size) = (
+            fields.next(),
+            fields.next(),
+            fields.next().and_then(|size| size.parse::<usize>().ok()),
+        );
         let (Some(id), Some(size)) = (id.and_then(|id| CommitId::parse(id).ok()), size) else {
             // An object that does not exist has one line.
             rest = after;
@@ -177,15 +226,27 @@ fn parse_commits(output: &[u8]) -> BTreeMap<CommitId, CommitRecord> {
 
 fn parse_commit(body: &str) -> CommitRecord {
     let (head, message) = body.split_once("\n\n").unwrap_or((body, ""));
-    let subject = message.lines().next().unwrap_or_default().chars().take(MAX_FIELD_CHARS).collect();
-    let mut record = CommitRecord { subject, message: message.to_owned(), ..CommitRecord::default() };
+    let subject = message
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(MAX_FIELD_CHARS)
+        .collect();
+    let mut record = CommitRecord {
+        subject,
+        message: message.to_owned(),
+        ..CommitRecord::default()
+    };
     for line in head.lines() {
         match line.split_once(' ') {
             Some(("parent", id)) => record.parents.extend(CommitId::parse(id)),
             Some(("author", author)) => {
                 let (name, rest) = author.split_once('<').unwrap_or((author, ""));
                 record.author = name.trim().chars().take(MAX_FIELD_CHARS).collect();
-                let seconds = rest.split_once("> ").and_then(|(_, time)| time.split(' ').next()?.parse().ok());
+                let seconds = rest
+                    .split_once("> ")
+                    .and_then(|(_, time)| time.split(' ').next()?.parse().ok());
                 record.at = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
             }
             _ => {}
@@ -216,18 +277,33 @@ mod tests {
             is_boundary: commit.is_some(),
         };
         let old = Some("wiki/old.md");
-        assert_eq!(lines, [line(Some(ID), 7, old), line(Some(ID), 8, old), line(None, 3, None)]);
+        assert_eq!(
+            lines,
+            [
+                line(Some(ID), 7, old),
+                line(Some(ID), 8, old),
+                line(None, 3, None)
+            ]
+        );
     }
 
     #[test]
     fn commits_of_a_batch_are_parsed() {
-        let body = format!("tree {ID}\nparent {ID}\nauthor A. <b@c> 1700000000 +0100\n\nOne\n\nTwo: 2\n");
-        let output = format!("{ID} missing\n{ID} commit {}\n{body}\n{ID} tree 0\n\n", body.len());
+        let body =
+            format!("tree {ID}\nparent {ID}\nauthor A. <b@c> 1700000000 +0100\n\nOne\n\nTwo: 2\n");
+        let output = format!(
+            "{ID} missing\n{ID} commit {}\n{body}\n{ID} tree 0\n\n",
+            body.len()
+        );
         let records = parse_commits(output.as_bytes());
         let id = CommitId::parse(ID).unwrap();
         let record = &records[&id];
         assert_eq!(
-            (record.author.as_str(), record.subject.as_str(), &record.parents),
+            (
+                record.author.as_str(),
+                record.subject.as_str(),
+                &record.parents
+            ),
             ("A.", "One", &vec![id.clone()])
         );
         assert_eq!(record.at.unwrap().as_second(), 1_700_000_000);

@@ -86,13 +86,21 @@ impl Diagnostic for RejectedJournal {
 
 /// Encodes `content` as a record of the project in `project`.
 pub(super) fn encode<T: Serialize>(project: &ScopedDir, content: T) -> io::Result<Vec<u8>> {
-    let stored = StoredRecord { version: RECORD_VERSION, project: identity(project)?, content };
+    let stored = StoredRecord {
+        version: RECORD_VERSION,
+        project: identity(project)?,
+        content,
+    };
     Ok(serde_json::to_vec(&stored)?)
 }
 
 /// Decodes a record of the project in `project`.
-pub(super) fn decode<T: DeserializeOwned>(project: &ScopedDir, bytes: &[u8]) -> Result<T, UntrustedRecord> {
-    let stored: StoredRecord<T> = serde_json::from_slice(bytes).map_err(|_| UntrustedRecord::UnknownVersion)?;
+pub(super) fn decode<T: DeserializeOwned>(
+    project: &ScopedDir,
+    bytes: &[u8],
+) -> Result<T, UntrustedRecord> {
+    let stored: StoredRecord<T> =
+        serde_json::from_slice(bytes).map_err(|_| UntrustedRecord::UnknownVersion)?;
     if stored.version != RECORD_VERSION {
         return Err(UntrustedRecord::UnknownVersion);
     }
@@ -115,7 +123,9 @@ fn identity(project: &ScopedDir) -> io::Result<String> {
 pub(crate) fn mark_run(root: &Path, run: RunId) -> io::Result<()> {
     let project = ScopedDir::open(root)?;
     let mark = run_mark(&project, run)?;
-    project.dir(&run_dir(run), None)?.write(RUN_MARK_FILE, mark.as_bytes(), PRIVATE_MODE, 0o600)
+    project
+        .dir(&run_dir(run), None)?
+        .write(RUN_MARK_FILE, mark.as_bytes(), PRIVATE_MODE, 0o600)
 }
 
 /// Whether this installation wrote the tape of `run` in the project at `root`. A tape from a clone, an archive or a
@@ -132,7 +142,9 @@ pub(crate) fn is_run_marked(root: &Path, run: RunId) -> bool {
 /// Marks the directory `dir` of `project` as created by this installation.
 pub(super) fn mark_directory(project: &ScopedDir, dir: &str) -> io::Result<()> {
     let mark = directory_mark(project, dir)?;
-    project.dir(dir, None)?.write(DIRECTORY_MARK_FILE, mark.as_bytes(), PRIVATE_MODE, 0o600)
+    project
+        .dir(dir, None)?
+        .write(DIRECTORY_MARK_FILE, mark.as_bytes(), PRIVATE_MODE, 0o600)
 }
 
 /// Whether this installation created the directory `dir` of `project`.
@@ -167,12 +179,20 @@ fn run_dir(run: RunId) -> String {
 fn installation() -> &'static [u8] {
     static ID: OnceLock<Vec<u8>> = OnceLock::new();
     // Unit tests must not change the user's home.
-    let state = || if cfg!(test) { None } else { UserDirs::from_environment().state };
+    let state = || {
+        if cfg!(test) {
+            None
+        } else {
+            UserDirs::from_environment().state
+        }
+    };
     ID.get_or_init(|| installation_key_in(state()))
 }
 
 fn installation_key_in(state: Option<PathBuf>) -> Vec<u8> {
-    let id = state.ok_or_else(|| io::ErrorKind::NotFound.into()).and_then(|state| installation_id(&state));
+    let id = state
+        .ok_or_else(|| io::ErrorKind::NotFound.into())
+        .and_then(|state| installation_id(&state));
     id.map_or_else(
         |error| {
             tracing::debug!(%error, "no installation id; records are bound to the machine instead");
@@ -194,7 +214,12 @@ fn installation_id(state: &Path) -> io::Result<Uuid> {
         return Ok(id);
     }
     let id = Uuid::new_v4();
-    dir.write(INSTALLATION_ID, format!("{id}\n").as_bytes(), PRIVATE_MODE, 0o600)?;
+    dir.write(
+        INSTALLATION_ID,
+        format!("{id}\n").as_bytes(),
+        PRIVATE_MODE,
+        0o600,
+    )?;
     Ok(id)
 }
 
@@ -208,7 +233,11 @@ fn stored_id(dir: &ScopedDir) -> io::Result<Option<Uuid>> {
 
 /// Opens the directory `path`. Creates missing directories, accessible to the user only.
 fn make(path: &Path) -> io::Result<ScopedDir> {
-    match (ScopedDir::open(path), path.parent(), path.file_name().and_then(|name| name.to_str())) {
+    match (
+        ScopedDir::open(path),
+        path.parent(),
+        path.file_name().and_then(|name| name.to_str()),
+    ) {
         (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
             make(parent)?.dir(name, Some(PRIVATE_MODE))
         }
@@ -218,9 +247,13 @@ fn make(path: &Path) -> io::Result<ScopedDir> {
 
 /// The machine's id where available (Linux), else its host name.
 fn machine() -> Vec<u8> {
-    let id = ScopedDir::open(Path::new("/etc")).and_then(|etc| etc.read("machine-id", 4096)).unwrap_or_default();
+    let id = ScopedDir::open(Path::new("/etc"))
+        .and_then(|etc| etc.read("machine-id", 4096))
+        .unwrap_or_default();
     if id.trim_ascii().is_empty() {
-        nix::unistd::gethostname().map(|name| name.into_encoded_bytes()).unwrap_or_default()
+        nix::unistd::gethostname()
+            .map(|name| name.into_encoded_bytes())
+            .unwrap_or_default()
     } else {
         id
     }
@@ -245,14 +278,19 @@ mod tests {
     }
 
     fn content() -> SampleContent {
-        SampleContent { branch: "main".into() }
+        SampleContent {
+            branch: "main".into(),
+        }
     }
 
     #[test]
     fn records_are_read_where_they_were_written() {
         let (_dir, project) = project();
         let bytes = encode(&project, content()).unwrap();
-        assert_eq!(decode::<SampleContent>(&project, &bytes).unwrap(), content());
+        assert_eq!(
+            decode::<SampleContent>(&project, &bytes).unwrap(),
+            content()
+        );
     }
 
     #[test]
@@ -260,13 +298,21 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let state = home.path().join(".local/state/ingestdeck");
         let id = std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| installation_id(&state).unwrap())).collect();
-            let ids: std::collections::BTreeSet<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+            let threads: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| installation_id(&state).unwrap()))
+                .collect();
+            let ids: std::collections::BTreeSet<_> = threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect();
             assert_eq!(ids.len(), 1);
             ids.into_iter().next().unwrap()
         });
         assert_eq!(installation_key_in(Some(state.clone())), id.as_bytes());
-        let mode = fs::metadata(state.join(INSTALLATION_ID)).unwrap().permissions().mode();
+        let mode = fs::metadata(state.join(INSTALLATION_ID))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!((mode & 0o777, id.get_version_num()), (0o600, 4));
     }
 
@@ -285,7 +331,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
         assert_eq!(installation_key_in(None), machine());
-        assert_eq!(installation_key_in(Some(dir.path().join("file/ingestdeck"))), machine());
+        assert_eq!(
+            installation_key_in(Some(dir.path().join("file/ingestdeck"))),
+            machine()
+        );
         fs::create_dir(dir.path().join(INSTALLATION_ID)).unwrap();
         assert_eq!(installation_key_in(Some(dir.path().into())), machine());
     }
@@ -294,14 +343,20 @@ mod tests {
     fn records_of_a_project_copy_are_untrusted() {
         let ((_dir, project), (_other, copy)) = (project(), project());
         let bytes = encode(&project, content()).unwrap();
-        assert!(matches!(decode::<SampleContent>(&copy, &bytes), Err(UntrustedRecord::OtherLocation)));
+        assert!(matches!(
+            decode::<SampleContent>(&copy, &bytes),
+            Err(UntrustedRecord::OtherLocation)
+        ));
     }
 
     #[test]
     fn run_is_marked_for_its_own_directory_only() {
         let ((dir, _), (other, _)) = (project(), project());
         let [run, next] = [1, 2].map(|id| RunId(Uuid::from_u128(id)));
-        assert_eq!(mark_run(dir.path(), run).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            mark_run(dir.path(), run).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
         for (root, run) in [(&dir, run), (&dir, next), (&other, run)] {
             fs::create_dir_all(root.path().join(run_dir(run))).unwrap();
         }
@@ -328,7 +383,10 @@ mod tests {
             good.replace("\"main\"", "1"),
         ] {
             assert!(
-                matches!(decode::<SampleContent>(&project, bad.as_bytes()), Err(UntrustedRecord::UnknownVersion)),
+                matches!(
+                    decode::<SampleContent>(&project, bad.as_bytes()),
+                    Err(UntrustedRecord::UnknownVersion)
+                ),
                 "{bad}"
             );
         }

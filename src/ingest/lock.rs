@@ -58,16 +58,25 @@ impl Diagnostic for ProjectLockError {
 
 /// Checks whether [`acquire`] can open its lock file in the project at `root`. Changes nothing.
 pub(crate) fn check_lock_file(root: &Path) -> Result<(), ProjectLockError> {
-    let checked =
-        ScopedDir::open(root).and_then(|project| project.check_open_or_create(&format!("{STATE_DIR}/{LOCK_FILE}")));
-    checked.map_err(|cause| ProjectLockError::Io { path: root.join(STATE_DIR).join(LOCK_FILE), cause })
+    let checked = ScopedDir::open(root)
+        .and_then(|project| project.check_open_or_create(&format!("{STATE_DIR}/{LOCK_FILE}")));
+    checked.map_err(|cause| ProjectLockError::Io {
+        path: root.join(STATE_DIR).join(LOCK_FILE),
+        cause,
+    })
 }
 
 /// Locks the project at `root`.
 pub(crate) fn acquire(root: &Path) -> Result<ProjectLock, ProjectLockError> {
     let path = root.join(STATE_DIR).join(LOCK_FILE);
-    let failed = |cause| ProjectLockError::Io { path: path.clone(), cause };
-    let held = |pid| ProjectLockError::Held { project: root.to_path_buf(), pid };
+    let failed = |cause| ProjectLockError::Io {
+        path: path.clone(),
+        cause,
+    };
+    let held = |pid| ProjectLockError::Held {
+        project: root.to_path_buf(),
+        pid,
+    };
     let state = scoped_dir::state_dir(root).map_err(failed)?;
     let mut file = state.open_or_create(LOCK_FILE).map_err(failed)?;
     if !scoped_dir::try_lock_file(&file).map_err(failed)? {
@@ -84,7 +93,10 @@ pub(crate) fn acquire(root: &Path) -> Result<ProjectLock, ProjectLockError> {
     };
     // The process id is only for the message to a second run, so a failure to write it is ignored.
     let _ = write_holder(&mut file);
-    Ok(ProjectLock { _file: file, _directory: directory })
+    Ok(ProjectLock {
+        _file: file,
+        _directory: directory,
+    })
 }
 
 fn write_holder(file: &mut File) -> io::Result<()> {
@@ -107,7 +119,10 @@ mod tests {
     fn lock_file_is_ignored_by_git() {
         let dir = tempfile::tempdir().unwrap();
         let lock = acquire(dir.path()).unwrap();
-        assert_eq!(std::fs::read_to_string(dir.path().join(STATE_DIR).join(".gitignore")).unwrap(), "*\n");
+        assert_eq!(
+            std::fs::read_to_string(dir.path().join(STATE_DIR).join(".gitignore")).unwrap(),
+            "*\n"
+        );
         drop(lock);
     }
 
@@ -117,10 +132,16 @@ mod tests {
         let state = dir.path().join(STATE_DIR);
         let first = acquire(dir.path()).unwrap();
         std::fs::remove_file(state.join(LOCK_FILE)).unwrap();
-        assert!(matches!(acquire(dir.path()), Err(ProjectLockError::Held { pid: None, .. })));
+        assert!(matches!(
+            acquire(dir.path()),
+            Err(ProjectLockError::Held { pid: None, .. })
+        ));
         // The process id in an unlocked file is outdated.
         std::fs::write(state.join(LOCK_FILE), "4711").unwrap();
-        assert!(matches!(acquire(dir.path()), Err(ProjectLockError::Held { pid: None, .. })));
+        assert!(matches!(
+            acquire(dir.path()),
+            Err(ProjectLockError::Held { pid: None, .. })
+        ));
         drop(first);
     }
 
@@ -128,13 +149,21 @@ mod tests {
     fn hard_link_at_the_lock_file_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         drop(acquire(dir.path()).unwrap());
-        let [lock, own] = [dir.path().join(STATE_DIR).join(LOCK_FILE), dir.path().join("thesis.txt")];
+        let [lock, own] = [
+            dir.path().join(STATE_DIR).join(LOCK_FILE),
+            dir.path().join("thesis.txt"),
+        ];
         std::fs::remove_file(&lock).unwrap();
         std::fs::write(&own, "years").unwrap();
         std::fs::hard_link(&own, &lock).unwrap();
         for error in [acquire(dir.path()).map(drop), check_lock_file(dir.path())] {
             let error = error.unwrap_err();
-            assert!(error.to_string().contains("another name, by a hard link; delete it"), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .contains("another name, by a hard link; delete it"),
+                "{error}"
+            );
         }
         assert_eq!(std::fs::read_to_string(own).unwrap(), "years");
     }
@@ -154,8 +183,16 @@ mod tests {
         let first = acquire(dir.path()).unwrap();
         let error = acquire(dir.path()).unwrap_err();
         let own = std::process::id();
-        assert!(matches!(&error, ProjectLockError::Held { pid: Some(pid), .. } if *pid == own), "{error}");
-        assert!(error.to_line().contains(&format!("process {own}; show it with")), "{error}");
+        assert!(
+            matches!(&error, ProjectLockError::Held { pid: Some(pid), .. } if *pid == own),
+            "{error}"
+        );
+        assert!(
+            error
+                .to_line()
+                .contains(&format!("process {own}; show it with")),
+            "{error}"
+        );
         drop(first);
         acquire(dir.path()).unwrap();
     }

@@ -28,7 +28,10 @@ use super::{
     line_budget::first_names,
     project::{PROJECT_FILE, Project},
     reconcile::EvictionCandidate,
-    source::{Fingerprint, MetricflowProjection, SourceAdapter, SourceTree, UnitChunk, add_dependencies, tree},
+    source::{
+        Fingerprint, MetricflowProjection, SourceAdapter, SourceTree, UnitChunk, add_dependencies,
+        tree,
+    },
     source_diff::{ForceReason, SourceDiff, UnitChanges, run_reason},
     untrusted_text::visible_path,
     work_unit::WorkUnit,
@@ -38,7 +41,10 @@ use crate::{
     diagnostic::{Diagnostic, Problem},
     tape::{
         UnitKey,
-        note::{DiffCounts, FileRead, PlannedUnit, SkippedConnection, SourceRead, attempt_output::UnreadFile},
+        note::{
+            DiffCounts, FileRead, PlannedUnit, SkippedConnection, SourceRead,
+            attempt_output::UnreadFile,
+        },
     },
 };
 
@@ -130,14 +136,25 @@ impl IngestPlan {
         links.retain(|_, paths| paths.len() > 1);
         let folded: BTreeSet<Problem> = links
             .iter()
-            .flat_map(|(id, paths)| paths.iter().map(|path| prefix_connection(id, tree::skipped_link_warning(path))))
+            .flat_map(|(id, paths)| {
+                paths
+                    .iter()
+                    .map(|path| prefix_connection(id, tree::skipped_link_warning(path)))
+            })
             .collect();
-        let others = self.warnings.iter().filter(|warning| !folded.contains(*warning)).cloned();
+        let others = self
+            .warnings
+            .iter()
+            .filter(|warning| !folded.contains(*warning))
+            .cloned();
         let links = links.iter().map(|(id, paths)| {
             let named: Vec<String> = paths.iter().map(|path| visible_path(path)).collect();
             let (count, named) = (paths.len(), first_names(&named, MAX_LISTED_LINKS));
             let why = "only files inside the source are read";
-            prefix_connection(id, format!("{count} symbolic links are skipped: {named}; {why}").into())
+            prefix_connection(
+                id,
+                format!("{count} symbolic links are skipped: {named}; {why}").into(),
+            )
         });
         links.chain(others).collect()
     }
@@ -160,15 +177,27 @@ impl SourcePlan {
                 *held = *copied;
             }
         }
-        self.staging = Some(StagedFiles { dir: staged, copy_ms: u64::try_from(took.as_millis()).ok() });
+        self.staging = Some(StagedFiles {
+            dir: staged,
+            copy_ms: u64::try_from(took.as_millis()).ok(),
+        });
     }
 
     /// Number of files by kind of change.
     pub(crate) fn diff_counts(&self) -> DiffCounts {
-        let [added, modified, deleted, unchanged] =
-            [&self.diff.added, &self.diff.modified, &self.diff.deleted, &self.diff.unchanged]
-                .map(|paths| paths.len() as u64);
-        DiffCounts { added, modified, deleted, unchanged }
+        let [added, modified, deleted, unchanged] = [
+            &self.diff.added,
+            &self.diff.modified,
+            &self.diff.deleted,
+            &self.diff.unchanged,
+        ]
+        .map(|paths| paths.len() as u64);
+        DiffCounts {
+            added,
+            modified,
+            deleted,
+            unchanged,
+        }
     }
 
     /// The entry for the tape.
@@ -209,8 +238,16 @@ pub(crate) struct UnplannedConnection {
 impl UnplannedConnection {
     /// The entry for the tape.
     pub(crate) fn to_note(&self) -> SkippedConnection {
-        let Self { connection, problem, fault } = self;
-        SkippedConnection { connection: connection.clone(), why: problem.to_line(), fault: *fault }
+        let Self {
+            connection,
+            problem,
+            fault,
+        } = self;
+        SkippedConnection {
+            connection: connection.clone(),
+            why: problem.to_line(),
+            fault: *fault,
+        }
     }
 }
 
@@ -242,7 +279,9 @@ pub(crate) enum PlanError {
 impl Diagnostic for PlanError {
     fn help(&self) -> Option<String> {
         Some(match self {
-            Self::NoConnections(_) => "add one, as in `connections: {notes: {driver: docs, source_dir: PATH}}`".into(),
+            Self::NoConnections(_) => {
+                "add one, as in `connections: {notes: {driver: docs, source_dir: PATH}}`".into()
+            }
             Self::NoSuchConnection(_, known) => format!("name one of its connections: {known}"),
             Self::NoSuchUnit { units, .. } => format!("name one of the units: {units}"),
             Self::UnusableConnection(problem) => return problem.help(),
@@ -275,11 +314,19 @@ pub(crate) fn plan_against(
     }
     check_connections_exist(project, &selection.connections)?;
     let wanted = UnitSelector::from_selection(selection)?;
-    let is_wanted = |id: &str| selection.connections.is_empty() || selection.connections.iter().any(|name| name == id);
+    let is_wanted = |id: &str| {
+        selection.connections.is_empty() || selection.connections.iter().any(|name| name == id)
+    };
 
-    let mut planned = IngestPlan { selection: selection.clone(), ..IngestPlan::default() };
+    let mut planned = IngestPlan {
+        selection: selection.clone(),
+        ..IngestPlan::default()
+    };
     let mut cuts = Vec::new();
-    for connection in connections.iter().filter(|connection| is_wanted(&connection.id)) {
+    for connection in connections
+        .iter()
+        .filter(|connection| is_wanted(&connection.id))
+    {
         match chunk_connection(project, connection) {
             Ok(cut) => cuts.push(cut),
             Err(skipped) if !selection.connections.is_empty() => {
@@ -292,20 +339,39 @@ pub(crate) fn plan_against(
     let all: Vec<RunUnitKeys> = RunUnitKeys::assign(&cuts);
     if !selection.only.is_empty() {
         let of_each = || cuts.iter().zip(&all);
-        let units =
-            || of_each().flat_map(|(cut, keys)| cut.chunks.iter().map(|chunk| (&*chunk.key, keys.run_key(&chunk.key))));
+        let units = || {
+            of_each().flat_map(|(cut, keys)| {
+                cut.chunks
+                    .iter()
+                    .map(|chunk| (&*chunk.key, keys.run_key(&chunk.key)))
+            })
+        };
         if !units().any(|unit| wanted.selects(unit)) {
             let units = known_names(units().map(|(_, in_run)| in_run));
-            return Err(PlanError::NoSuchUnit { patterns: selection.only.join(", "), units });
+            return Err(PlanError::NoSuchUnit {
+                patterns: selection.only.join(", "),
+                units,
+            });
         }
     }
     for (cut, keys) in cuts.into_iter().zip(&all) {
         let id = &cut.connection.id;
-        planned.warnings.extend(cut.warnings.iter().map(|warning| prefix_connection(id, warning.clone())));
-        planned.skipped_links.extend(cut.tree.skipped_links.iter().map(|path| (id.clone(), path.clone())));
+        planned.warnings.extend(
+            cut.warnings
+                .iter()
+                .map(|warning| prefix_connection(id, warning.clone())),
+        );
+        planned.skipped_links.extend(
+            cut.tree
+                .skipped_links
+                .iter()
+                .map(|path| (id.clone(), path.clone())),
+        );
         select_units(cut, keys, &wanted, baseline, &project.root, &mut planned);
     }
-    planned.warnings.extend(weak_record_warnings(&planned.sources));
+    planned
+        .warnings
+        .extend(weak_record_warnings(&planned.sources));
     Ok(planned)
 }
 
@@ -317,23 +383,49 @@ pub(crate) fn plan_against(
 /// affected: copies in `raw-sources/` are never read as a baseline, only the records below `.ktx/ingestdeck` are.
 fn weak_record_warnings(sources: &[SourcePlan]) -> impl Iterator<Item = Problem> {
     const MAX_NAMED: usize = 5;
-    let ktx: Vec<&String> = sources.iter().flat_map(|source| &source.unchanged.only_by_ktx).collect();
-    let foreign: usize = sources.iter().map(|source| source.unchanged.by_foreign_records).sum();
+    let ktx: Vec<&String> = sources
+        .iter()
+        .flat_map(|source| &source.unchanged.only_by_ktx)
+        .collect();
+    let foreign: usize = sources
+        .iter()
+        .map(|source| source.unchanged.by_foreign_records)
+        .sum();
     let record = "according to a record that this installation did not write (a copied, restored or older one)";
     let named = first_names(&ktx, MAX_NAMED);
     let by_ktx = format!("since KTX ingested the files, according to {KTX_DATABASE}: {named}");
     let warning = |(units, reason): (usize, String)| {
-        let subject = if units == 1 { "1 unit is".to_owned() } else { format!("{units} units are") };
+        let subject = if units == 1 {
+            "1 unit is".to_owned()
+        } else {
+            format!("{units} units are")
+        };
         let problem = Problem::new(format!("{subject} unchanged {reason}"));
-        (units > 0).then(|| problem.with_help("run all units with `ingestdeck run --full`, which ends this warning"))
+        (units > 0).then(|| {
+            problem.with_help("run all units with `ingestdeck run --full`, which ends this warning")
+        })
     };
-    [(foreign, record.to_owned()), (ktx.len(), by_ktx)].into_iter().filter_map(warning)
+    [(foreign, record.to_owned()), (ktx.len(), by_ktx)]
+        .into_iter()
+        .filter_map(warning)
 }
 
 fn check_connections_exist(project: &Project, connections: &[String]) -> Result<(), PlanError> {
-    let known = || project.settings.connections.iter().map(|connection| connection.id.as_str());
-    match connections.iter().find(|name| !known().any(|id| id == *name)) {
-        Some(unknown) => Err(PlanError::NoSuchConnection(unknown.clone(), known_names(known()))),
+    let known = || {
+        project
+            .settings
+            .connections
+            .iter()
+            .map(|connection| connection.id.as_str())
+    };
+    match connections
+        .iter()
+        .find(|name| !known().any(|id| id == *name))
+    {
+        Some(unknown) => Err(PlanError::NoSuchConnection(
+            unknown.clone(),
+            known_names(known()),
+        )),
         None => Ok(()),
     }
 }
@@ -347,7 +439,14 @@ fn select_units(
     project: &Path,
     planned: &mut IngestPlan,
 ) {
-    let ChunkedConnection { connection, adapter, tree, chunks, branch_mismatch: other_branch, .. } = cut;
+    let ChunkedConnection {
+        connection,
+        adapter,
+        tree,
+        chunks,
+        branch_mismatch: other_branch,
+        ..
+    } = cut;
     let (id, name) = (connection.id.as_str(), adapter.name());
     let prior = baseline.source_files(id, name);
     let mut owners: HashMap<&str, FileOwners<'_>> = HashMap::new();
@@ -362,10 +461,18 @@ fn select_units(
     let last_success = |key: &str| baseline.last_success(id, key);
     let settled_at = |unit: Option<&str>, path: &str| {
         let (known, now) = (prior?.get(path)?, tree.get(path)?.fingerprint?);
-        known.settled_at(unit, now, owners.get(path).unwrap_or(&no_owners), last_success)
+        known.settled_at(
+            unit,
+            now,
+            owners.get(path).unwrap_or(&no_owners),
+            last_success,
+        )
     };
     let mut diff = SourceDiff::from_tree(&tree, prior, |path| match owners.get(path) {
-        Some(owners) => owners.units.iter().all(|unit| settled_at(Some(unit), path).is_some()),
+        Some(owners) => owners
+            .units
+            .iter()
+            .all(|unit| settled_at(Some(unit), path).is_some()),
         None => settled_at(None, path).is_some(),
     });
     let origin = |path: &str| baseline.origin(id, name, path);
@@ -381,7 +488,9 @@ fn select_units(
     let asked_for = chunks.iter().filter(|chunk| takes(chunk)).count();
     // Older tapes identify a unit with a shared key only by its key in the run.
     let standing = |key: &str| {
-        baseline.unit_outcome(id, key).or_else(|| baseline.unit_outcome(id, &unit_names::qualified_key(key, id)))
+        baseline
+            .unit_outcome(id, key)
+            .or_else(|| baseline.unit_outcome(id, &unit_names::qualified_key(key, id)))
     };
     // The content is that of the last run, and units that were planned with the file are tried again.
     let is_seen = |path: &str| {
@@ -389,16 +498,21 @@ fn select_units(
         let is_due = |unit: &&str| settled_at(Some(unit), path).is_none();
         seen.is_some()
             && seen == tree.get(path).and_then(|file| file.fingerprint)
-            && owners
-                .get(path)
-                .is_some_and(|of| of.units.iter().filter(|it| is_due(it)).all(|it| standing(it).is_some()))
+            && owners.get(path).is_some_and(|of| {
+                of.units
+                    .iter()
+                    .filter(|it| is_due(it))
+                    .all(|it| standing(it).is_some())
+            })
     };
     let shown = diff.count_shown(|path| owners.contains_key(path), is_seen);
     let forced = |chunk: &UnitChunk| match names(chunk) {
         true => Some(ForceReason::ByName),
         false => wanted.is_full.then_some(ForceReason::FullRun),
     };
-    let deleted = prior.map(|prior| neighbours::deleted_files(prior, &tree, &diff, adapter)).unwrap_or_default();
+    let deleted = prior
+        .map(|prior| neighbours::deleted_files(prior, &tree, &diff, adapter))
+        .unwrap_or_default();
     let mut neighbourhood = prior.map(|prior| Neighbourhood::new(adapter, &tree, prior, &deleted));
     let unread_by = |chunk: &UnitChunk, path: &str| {
         let (known, now) = (prior?.get(path)?, tree.get(path)?.fingerprint?);
@@ -410,48 +524,95 @@ fn select_units(
         // What the unit knows of the files around a changed one is from its last success.
         let latest = last_success(&chunk.key).unwrap_or(RecordTime::LATEST);
         let settled = |path: &str| settled_at(Some(&chunk.key), path);
-        let files: Vec<(&str, RecordTime)> =
-            chunk.raw_files.iter().map(|path| (path.as_str(), settled(path).unwrap_or(latest))).collect();
-        let own = chunk.raw_files.iter().filter(|path| settled(path).is_none()).cloned().collect();
-        let left =
-            chunk.raw_files.iter().filter(|path| settled(path).is_some()).filter_map(|path| unread_by(chunk, path));
-        let mut changes = UnitChanges { own, ..UnitChanges::default() };
-        changes.is_repeated = !changes.own.is_empty() && changes.own.iter().all(|path| is_seen(path));
+        let files: Vec<(&str, RecordTime)> = chunk
+            .raw_files
+            .iter()
+            .map(|path| (path.as_str(), settled(path).unwrap_or(latest)))
+            .collect();
+        let own = chunk
+            .raw_files
+            .iter()
+            .filter(|path| settled(path).is_none())
+            .cloned()
+            .collect();
+        let left = chunk
+            .raw_files
+            .iter()
+            .filter(|path| settled(path).is_some())
+            .filter_map(|path| unread_by(chunk, path));
+        let mut changes = UnitChanges {
+            own,
+            ..UnitChanges::default()
+        };
+        changes.is_repeated =
+            !changes.own.is_empty() && changes.own.iter().all(|path| is_seen(path));
         match wanted.unread {
             true => changes.unread = left.cloned().collect(),
-            false if takes(chunk) => unread_files.extend(left.map(|file| (chunk.key.clone(), file.clone()))),
+            false if takes(chunk) => {
+                unread_files.extend(left.map(|file| (chunk.key.clone(), file.clone())))
+            }
             false => {}
         }
-        if let Some(neighbourhood) = neighbourhood.as_mut().filter(|_| changes.own.is_empty() || takes(chunk)) {
+        if let Some(neighbourhood) = neighbourhood
+            .as_mut()
+            .filter(|_| changes.own.is_empty() || takes(chunk))
+        {
             (changes.referred, changes.is_uncertain) = neighbourhood.referred(chunk, &files);
             if wanted.neighbours {
-                let since = files.iter().map(|(_, time)| *time).min().unwrap_or_default();
+                let since = files
+                    .iter()
+                    .map(|(_, time)| *time)
+                    .min()
+                    .unwrap_or_default();
                 changes.around = neighbourhood.around(chunk, since, &changes.referred);
             }
         }
-        let why = run_reason(chunk.raw_files.len(), &changes, &diff, standing(&chunk.key), forced(chunk));
-        due.insert(chunk.key.clone(), DueUnit { place, why, changes });
+        let why = run_reason(
+            chunk.raw_files.len(),
+            &changes,
+            &diff,
+            standing(&chunk.key),
+            forced(chunk),
+        );
+        due.insert(
+            chunk.key.clone(),
+            DueUnit {
+                place,
+                why,
+                changes,
+            },
+        );
     }
     let relying_on = |is_such: &dyn Fn(&UnitChunk, RecordOrigin) -> bool| -> BTreeSet<String> {
         let relies = |chunk: &UnitChunk| {
             let mut paths = chunk.raw_files.iter().chain(&chunk.dependency_paths);
             paths.any(|path| origin(path).is_some_and(|origin| is_such(chunk, origin)))
         };
-        chunks.iter().filter(|chunk| takes(chunk) && relies(chunk)).map(|chunk| chunk.key.clone()).collect()
+        chunks
+            .iter()
+            .filter(|chunk| takes(chunk) && relies(chunk))
+            .map(|chunk| chunk.key.clone())
+            .collect()
     };
     let mut foreign = relying_on(&|_, origin| origin == RecordOrigin::Foreign);
     // A unit that succeeded after KTX ingested a file does not rest on KTX's record alone. Older tapes name a unit with a
     // shared key only by its key in the run.
     let succeeded_after = |key: &str, ms: u64| {
         let qualified = unit_names::qualified_key(key, id);
-        [key, &*qualified].iter().any(|key| baseline.succeeded_after(id, key, ms))
+        [key, &*qualified]
+            .iter()
+            .any(|key| baseline.succeeded_after(id, key, ms))
     };
     let mut ktx = relying_on(&|chunk, origin| match origin {
         RecordOrigin::Ktx { completed_ms } => !succeeded_after(&chunk.key, completed_ms),
         RecordOrigin::Own | RecordOrigin::Foreign => false,
     });
     // Without a baseline every unit is new and is not narrowed.
-    let by_name: Vec<UnitChunk> = chunks.iter().filter(|chunk| names(chunk)).cloned().collect();
+    let by_name: Vec<UnitChunk> = chunks
+        .iter()
+        .filter(|chunk| names(chunk))
+        .cloned()
+        .collect();
     let everything = wanted.is_full.then(|| chunks.clone());
     let changed = match prior {
         Some(_) => narrow_units(adapter, chunks, &due, &tree),
@@ -483,20 +644,41 @@ fn select_units(
     }
     units.sort_by_key(|chunk| due.get(&chunk.key).map_or(usize::MAX, |due| due.place));
     let mut files: BTreeSet<&str> = diff.changed_paths().collect();
-    files.extend(units.iter().flat_map(|unit| &unit.raw_files).map(String::as_str));
-    let held = |path: &str| tree.get(path).and_then(|file| Some((file.fingerprint?, file.bytes)));
-    let files = files.into_iter().filter_map(|path| Some((path.to_owned(), held(path)?))).collect();
+    files.extend(
+        units
+            .iter()
+            .flat_map(|unit| &unit.raw_files)
+            .map(String::as_str),
+    );
+    let held = |path: &str| {
+        tree.get(path)
+            .and_then(|file| Some((file.fingerprint?, file.bytes)))
+    };
+    let files = files
+        .into_iter()
+        .filter_map(|path| Some((path.to_owned(), held(path)?)))
+        .collect();
     let is_outside = source.external_dir.is_some();
-    let projection = if units.is_empty() { MetricflowProjection::default() } else { adapter.project_sources(&tree) };
+    let projection = if units.is_empty() {
+        MetricflowProjection::default()
+    } else {
+        adapter.project_sources(&tree)
+    };
     let unchanged = UnchangedUnits {
         count: unchanged_units,
         by_foreign_records: foreign.len(),
         only_by_ktx: ktx.into_iter().collect(),
     };
-    let is_planned =
-        |key: &str, path: &String| units.iter().any(|unit| unit.key == key && unit.raw_files.contains(path));
+    let is_planned = |key: &str, path: &String| {
+        units
+            .iter()
+            .any(|unit| unit.key == key && unit.raw_files.contains(path))
+    };
     unread_files.retain(|(key, file)| !is_planned(key, &file.path));
-    let unread = unread_files.into_iter().map(|(key, file)| (keys.run_key(&key).into(), file)).collect();
+    let unread = unread_files
+        .into_iter()
+        .map(|(key, file)| (keys.run_key(&key).into(), file))
+        .collect();
     planned.sources.push(SourcePlan {
         files,
         unchanged,
@@ -507,10 +689,16 @@ fn select_units(
     });
     planned.units.extend(units.into_iter().map(|chunk| {
         let known = due.remove(&chunk.key);
-        let (why, changes) =
-            known.map_or_else(|| ("its files changed".into(), UnitChanges::default()), |due| (due.why, due.changes));
+        let (why, changes) = known.map_or_else(
+            || ("its files changed".into(), UnitChanges::default()),
+            |due| (due.why, due.changes),
+        );
         let in_run = keys.run_key(&chunk.key).into();
-        WorkUnit { is_external: is_outside, changes, ..work_unit(chunk, in_run, id, name, &tree, why) }
+        WorkUnit {
+            is_external: is_outside,
+            changes,
+            ..work_unit(chunk, in_run, id, name, &tree, why)
+        }
     }));
 }
 
@@ -532,9 +720,14 @@ fn narrow_units(
     let mut keys = HashSet::new();
     let mut units = Vec::new();
     for chunk in chunks {
-        let Some(due) = due.get(&chunk.key).filter(|due| !due.changes.is_empty()) else { continue };
+        let Some(due) = due.get(&chunk.key).filter(|due| !due.changes.is_empty()) else {
+            continue;
+        };
         let mut unit = adapter.narrow_unit(chunk, &due.changes.due_files().collect());
-        let around = due.changes.around_it().filter(|path| tree.get(path).is_some());
+        let around = due
+            .changes
+            .around_it()
+            .filter(|path| tree.get(path).is_some());
         add_dependencies(&mut unit, around.cloned());
         if keys.insert(unit.key.clone()) {
             units.push(unit);
@@ -552,7 +745,10 @@ fn work_unit(
     why: String,
 ) -> WorkUnit {
     let key = UnitKey::new(chunk.key);
-    let sizes = chunk.raw_files.iter().map(|path| tree.get(path).map(|file| file.bytes));
+    let sizes = chunk
+        .raw_files
+        .iter()
+        .map(|path| tree.get(path).map(|file| file.bytes));
     WorkUnit {
         planned: PlannedUnit {
             ktx_key: (key != in_run).then_some(key),

@@ -27,7 +27,9 @@ pub(crate) mod settings;
 
 pub(crate) use path_policy::{PathPolicy, PathRefusal};
 pub(crate) use reader::without_login;
-pub(crate) use settings::{Connection, ModelBackend, ModelRole, ProjectSettings, RateLimitSettings, SourceLocation};
+pub(crate) use settings::{
+    Connection, ModelBackend, ModelRole, ProjectSettings, RateLimitSettings, SourceLocation,
+};
 
 /// Name of the file that makes a directory a project.
 pub(crate) const PROJECT_FILE: &str = "ktx.yaml";
@@ -88,7 +90,12 @@ pub(crate) enum ProjectError {
         "{} line {line}: {key} is `{backend}`, and units run only through Claude Code here",
         path.display()
     )]
-    UnsupportedBackend { path: PathBuf, line: u64, key: &'static str, backend: String },
+    UnsupportedBackend {
+        path: PathBuf,
+        line: u64,
+        key: &'static str,
+        backend: String,
+    },
 }
 
 impl Diagnostic for ProjectError {
@@ -96,7 +103,8 @@ impl Diagnostic for ProjectError {
         Some(match self {
             Self::EmptyVariable => "unset it, or set it to the directory of your ktx.yaml".into(),
             Self::NotFound(_) => {
-                "go to your project, name it with --project-dir, or let `ingestdeck init` write one".into()
+                "go to your project, name it with --project-dir, or let `ingestdeck init` write one"
+                    .into()
             }
             Self::UnsupportedBackend { .. } => "set it to `claude-code`".into(),
             Self::Unreadable { cause, .. } => return cause.help(),
@@ -113,9 +121,16 @@ pub(crate) fn find_project_dir(inputs: ProjectLookup<'_>) -> Result<PathBuf, Pro
         return Ok(inputs.cwd.join(flag));
     }
     if let Some(env) = inputs.env {
-        return if env.is_empty() { Err(ProjectError::EmptyVariable) } else { Ok(inputs.cwd.join(env)) };
+        return if env.is_empty() {
+            Err(ProjectError::EmptyVariable)
+        } else {
+            Ok(inputs.cwd.join(env))
+        };
     }
-    let nearest = inputs.cwd.ancestors().find(|dir| dir.join(PROJECT_FILE).is_file());
+    let nearest = inputs
+        .cwd
+        .ancestors()
+        .find(|dir| dir.join(PROJECT_FILE).is_file());
     Ok(nearest.unwrap_or(inputs.cwd).to_path_buf())
 }
 
@@ -129,16 +144,22 @@ impl Project {
             line: None,
             problem: yaml::explain(&text, &error),
         })?;
-        let (settings, warnings) = settings::parse_settings(&tree).map_err(|fault| ProjectError::Invalid {
-            path: path.clone(),
-            line: Some(fault.line),
-            problem: fault.problem,
-        })?;
-        let root = root.canonicalize().map_err(|cause| unreadable(root, &cause))?;
+        let (settings, warnings) =
+            settings::parse_settings(&tree).map_err(|fault| ProjectError::Invalid {
+                path: path.clone(),
+                line: Some(fault.line),
+                problem: fault.problem,
+            })?;
+        let root = root
+            .canonicalize()
+            .map_err(|cause| unreadable(root, &cause))?;
         check_output_dirs(&root)?;
         let (instructions, idle) = Instructions::load(&root)?;
-        let warnings =
-            warnings.into_iter().map(|warning| warning.prefixed(format_args!("{PROJECT_FILE} "))).chain(idle).collect();
+        let warnings = warnings
+            .into_iter()
+            .map(|warning| warning.prefixed(format_args!("{PROJECT_FILE} ")))
+            .chain(idle)
+            .collect();
         let policy = PathPolicy::from_project(&settings.hidden_paths);
         Ok(Self {
             root,
@@ -153,7 +174,11 @@ impl Project {
     /// Returns the project with connections that may also read `paths`, which the user allows in `settings_file`. Only
     /// the user may allow paths, never the project.
     #[must_use]
-    pub(crate) fn with_allowed_paths(mut self, paths: impl IntoIterator<Item = PathBuf>, settings_file: &str) -> Self {
+    pub(crate) fn with_allowed_paths(
+        mut self,
+        paths: impl IntoIterator<Item = PathBuf>,
+        settings_file: &str,
+    ) -> Self {
         self.path_policy.allow(&self.root, paths, settings_file);
         self
     }
@@ -162,12 +187,14 @@ impl Project {
     pub(crate) fn check_backend(&self) -> Result<(), ProjectError> {
         match &self.settings.backend {
             ModelBackend::ClaudeCode => Ok(()),
-            ModelBackend::Unsupported { key, name, line } => Err(ProjectError::UnsupportedBackend {
-                path: self.root.join(PROJECT_FILE),
-                line: *line,
-                key,
-                backend: name.clone(),
-            }),
+            ModelBackend::Unsupported { key, name, line } => {
+                Err(ProjectError::UnsupportedBackend {
+                    path: self.root.join(PROJECT_FILE),
+                    line: *line,
+                    key,
+                    backend: name.clone(),
+                })
+            }
         }
     }
 }
@@ -177,17 +204,26 @@ fn read(root: &Path, path: &Path) -> Result<String, ProjectError> {
         Ok(bytes) => bytes,
         Err(error) => {
             return Err(match error.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ProjectError::NotFound(root.to_path_buf()),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                    ProjectError::NotFound(root.to_path_buf())
+                }
                 io::ErrorKind::FileTooLarge => {
-                    let cause = Problem::new("it is larger than 1 MiB").with_help("keep only settings in it");
-                    ProjectError::Unreadable { path: path.to_path_buf(), cause }
+                    let cause = Problem::new("it is larger than 1 MiB")
+                        .with_help("keep only settings in it");
+                    ProjectError::Unreadable {
+                        path: path.to_path_buf(),
+                        cause,
+                    }
                 }
                 _ => unreadable(path, &error),
             });
         }
     };
     String::from_utf8(bytes).map_err(|error| {
-        let good = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
+        let good = error
+            .as_bytes()
+            .get(..error.utf8_error().valid_up_to())
+            .unwrap_or_default();
         ProjectError::Invalid {
             path: path.to_path_buf(),
             line: Some(1 + memchr::memchr_iter(b'\n', good).count() as u64),
@@ -199,18 +235,28 @@ fn read(root: &Path, path: &Path) -> Result<String, ProjectError> {
 /// Rejects linked output directories before the run; otherwise every unit would fail on them.
 fn check_output_dirs(root: &Path) -> Result<(), ProjectError> {
     let dir = ScopedDir::open(root).map_err(|cause| unreadable(root, &cause))?;
-    let is_link = |name: &&&str| dir.kind(name).is_ok_and(|kind| kind == Some(FileKind::Symlink));
+    let is_link = |name: &&&str| {
+        dir.kind(name)
+            .is_ok_and(|kind| kind == Some(FileKind::Symlink))
+    };
     match ["wiki", "semantic-layer"].iter().find(is_link) {
         None => Ok(()),
         Some(name) => {
-            let cause = Problem::new("it is a symbolic link").with_help("replace it with a real directory");
-            Err(ProjectError::Unreadable { path: root.join(name), cause })
+            let cause =
+                Problem::new("it is a symbolic link").with_help("replace it with a real directory");
+            Err(ProjectError::Unreadable {
+                path: root.join(name),
+                cause,
+            })
         }
     }
 }
 
 fn unreadable(path: &Path, cause: &io::Error) -> ProjectError {
-    ProjectError::Unreadable { path: path.to_path_buf(), cause: Problem::new(cause.to_string()) }
+    ProjectError::Unreadable {
+        path: path.to_path_buf(),
+        cause: Problem::new(cause.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -240,25 +286,42 @@ mod tests {
         let deep = dir.path().join("a/b");
         fs::create_dir_all(&deep).unwrap();
         let at = |flag: Option<&'static str>, env: Option<&'static str>| {
-            find_project_dir(ProjectLookup { flag: flag.map(Path::new), env: env.map(OsStr::new), cwd: &deep })
+            find_project_dir(ProjectLookup {
+                flag: flag.map(Path::new),
+                env: env.map(OsStr::new),
+                cwd: &deep,
+            })
         };
         assert_eq!(at(Some("x"), Some("/y")).unwrap(), deep.join("x"));
         assert_eq!(at(None, Some("/y")).unwrap(), Path::new("/y"));
-        assert!(matches!(at(None, Some("")), Err(ProjectError::EmptyVariable)));
+        assert!(matches!(
+            at(None, Some("")),
+            Err(ProjectError::EmptyVariable)
+        ));
         assert_eq!(at(Some("x"), Some("")).unwrap(), deep.join("x"));
         assert_eq!(at(None, None).unwrap(), deep);
         fs::write(dir.path().join(PROJECT_FILE), "").unwrap();
         assert_eq!(at(None, None).unwrap(), dir.path());
         fs::create_dir(deep.join(PROJECT_FILE)).unwrap();
-        assert_eq!(at(None, None).unwrap(), dir.path(), "a directory named ktx.yaml does not make a project");
+        assert_eq!(
+            at(None, None).unwrap(),
+            dir.path(),
+            "a directory named ktx.yaml does not make a project"
+        );
     }
 
     #[test]
     fn missing_ktx_yaml_error_names_the_remedy() {
         let dir = tempfile::tempdir().unwrap();
         let message = Project::open(dir.path()).unwrap_err().to_line();
-        assert!(message.ends_with("or let `ingestdeck init` write one"), "{message}");
-        assert!(matches!(Project::open(&dir.path().join("no")), Err(ProjectError::NotFound(_))));
+        assert!(
+            message.ends_with("or let `ingestdeck init` write one"),
+            "{message}"
+        );
+        assert!(matches!(
+            Project::open(&dir.path().join("no")),
+            Err(ProjectError::NotFound(_))
+        ));
     }
 
     #[test]
@@ -274,12 +337,29 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(PROJECT_FILE), b"a: 1\nb: \xff\xfe\n").unwrap();
         let message = Project::open(dir.path()).unwrap_err().to_string();
-        assert!(message.contains("line 2: the file is not UTF-8"), "{message}");
+        assert!(
+            message.contains("line 2: the file is not UTF-8"),
+            "{message}"
+        );
         fs::write(dir.path().join(PROJECT_FILE), vec![b'#'; 1024 * 1024 + 1]).unwrap();
-        assert!(Project::open(dir.path()).unwrap_err().to_string().contains("larger than 1 MiB"));
+        assert!(
+            Project::open(dir.path())
+                .unwrap_err()
+                .to_string()
+                .contains("larger than 1 MiB")
+        );
         fs::remove_file(dir.path().join(PROJECT_FILE)).unwrap();
-        nix::unistd::mkfifo(&dir.path().join(PROJECT_FILE), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert!(Project::open(dir.path()).unwrap_err().to_string().contains("not a regular file"));
+        nix::unistd::mkfifo(
+            &dir.path().join(PROJECT_FILE),
+            nix::sys::stat::Mode::S_IRWXU,
+        )
+        .unwrap();
+        assert!(
+            Project::open(dir.path())
+                .unwrap_err()
+                .to_string()
+                .contains("not a regular file")
+        );
     }
 
     #[test]
@@ -306,19 +386,25 @@ mod tests {
     fn unknown_keys_are_warnings() {
         let text = "conections: {}\nstorage: {anything: 1}\nllm:\n  provider: {backend: claude-code, modle: x}\n  models: {candidateExtracton: opus}\n\
             ingest:\n  adapters: [dbt, docks]\n  workUnits: {stepbudget: 3, max_concurrency: 2}\nconnections:\n  a: {driver: docs, sourcedir: x}\n";
-        insta::assert_snapshot!(crate::diagnostic::to_lines(&project(text).unwrap().warnings).join("\n"));
+        insta::assert_snapshot!(
+            crate::diagnostic::to_lines(&project(text).unwrap().warnings).join("\n")
+        );
     }
 
     #[test]
     fn foreign_backends_plan_but_do_not_run() {
         let project = project("llm:\n  provider:\n    backend: anthropic\n").unwrap();
         let message = project.check_backend().unwrap_err().to_string();
-        assert!(message.contains("line 3: llm.provider.backend is `anthropic`"), "{message}");
+        assert!(
+            message.contains("line 3: llm.provider.backend is `anthropic`"),
+            "{message}"
+        );
     }
 
     #[test]
     fn agent_runner_backend_overrides_provider() {
-        let text = "llm:\n  provider: {backend: anthropic}\n  agentRunner: {backend: claude-code}\n";
+        let text =
+            "llm:\n  provider: {backend: anthropic}\n  agentRunner: {backend: claude-code}\n";
         assert!(project(text).unwrap().check_backend().is_ok());
         let text = "llm:\n  provider: {backend: claude-code}\n  agentRunner: {backend: ai-sdk}\n";
         assert!(project(text).unwrap().check_backend().is_err());
@@ -326,10 +412,21 @@ mod tests {
 
     #[test]
     fn models_fall_back_to_the_default_role() {
-        let settings = project("llm:\n  models: {default: sonnet, reconcile: opus}\n").unwrap().settings;
-        assert_eq!(settings.model_with_role(ModelRole::CandidateExtraction), Some((ModelRole::Default, "sonnet")));
-        assert_eq!(settings.model_with_role(ModelRole::Reconcile), Some((ModelRole::Reconcile, "opus")));
-        assert_eq!(ProjectSettings::default().model_with_role(ModelRole::Default), None);
+        let settings = project("llm:\n  models: {default: sonnet, reconcile: opus}\n")
+            .unwrap()
+            .settings;
+        assert_eq!(
+            settings.model_with_role(ModelRole::CandidateExtraction),
+            Some((ModelRole::Default, "sonnet"))
+        );
+        assert_eq!(
+            settings.model_with_role(ModelRole::Reconcile),
+            Some((ModelRole::Reconcile, "opus"))
+        );
+        assert_eq!(
+            ProjectSettings::default().model_with_role(ModelRole::Default),
+            None
+        );
     }
 
     #[test]
@@ -342,11 +439,20 @@ mod tests {
         let settings = project.settings;
         assert_eq!(
             settings.work_units,
-            WorkUnitSettings { step_budget: 7, max_concurrency: 3, failure_mode: FailureMode::Abort }
+            WorkUnitSettings {
+                step_budget: 7,
+                max_concurrency: 3,
+                failure_mode: FailureMode::Abort
+            }
         );
         assert_eq!(
             settings.rate_limit.retry,
-            RetrySettings { max_attempts: 2, base_delay_ms: 5, max_delay_ms: 50, jitter: false }
+            RetrySettings {
+                max_attempts: 2,
+                base_delay_ms: 5,
+                max_delay_ms: 50,
+                jitter: false
+            }
         );
         assert_eq!(settings.rate_limit.max_wait_ms, Some(1000));
     }

@@ -33,19 +33,39 @@ pub(super) fn read_context(
         }
         let names: Vec<String> = sources.by_name.into_keys().collect();
         if *is_target || !names.is_empty() {
-            semantic_layer.push(ConnectionSources { connection: id.clone(), is_target: *is_target, names });
+            semantic_layer.push(ConnectionSources {
+                connection: id.clone(),
+                is_target: *is_target,
+                names,
+            });
         }
     }
-    let details = stage.map(|stage| details(stage, workspace)).unwrap_or_default();
-    Ok(ProjectContext { wiki_pages: pages(workspace)?, semantic_layer, change_summaries: details })
+    let details = stage
+        .map(|stage| details(stage, workspace))
+        .unwrap_or_default();
+    Ok(ProjectContext {
+        wiki_pages: pages(workspace)?,
+        semantic_layer,
+        change_summaries: details,
+    })
 }
 
 /// Key and summary of each page.
 fn pages(workspace: &Workspace) -> io::Result<Vec<(String, String)>> {
     let mut pages = Vec::new();
     for key in Wiki(workspace).keys()? {
-        let page = Wiki(workspace).read_text(&key).ok().flatten().and_then(|bytes| WikiPage::parse(&bytes).ok());
-        pages.push((key, page.map_or_else(|| "(cannot be read)".into(), |page| page.frontmatter.summary)));
+        let page = Wiki(workspace)
+            .read_text(&key)
+            .ok()
+            .flatten()
+            .and_then(|bytes| WikiPage::parse(&bytes).ok());
+        pages.push((
+            key,
+            page.map_or_else(
+                || "(cannot be read)".into(),
+                |page| page.frontmatter.summary,
+            ),
+        ));
     }
     Ok(pages)
 }
@@ -55,7 +75,10 @@ fn details(stage: &StageIndex, workspace: &Workspace) -> BTreeMap<String, String
     let changes = stage.units.iter().flat_map(|unit| &unit.changes);
     let there = changes.filter(|change| change.kind != ChangeKind::Removed);
     let paths: BTreeSet<&String> = there.map(|change| &change.path).collect();
-    paths.into_iter().filter_map(|path| Some((path.clone(), change_summary(path, workspace)?))).collect()
+    paths
+        .into_iter()
+        .filter_map(|path| Some((path.clone(), change_summary(path, workspace)?)))
+        .collect()
 }
 
 fn change_summary(path: &str, workspace: &Workspace) -> Option<String> {
@@ -71,11 +94,25 @@ fn change_summary(path: &str, workspace: &Workspace) -> Option<String> {
 /// One warning for each index of the project that is too long for a prompt. Unreadable files are not reported here,
 /// because the attempts report them.
 pub(crate) fn truncated_index_warnings(project: &Project) -> Vec<String> {
-    let around = read_context(&ConnectionScope::new(project, None), &Workspace::read_only(&project.root), None)
-        .unwrap_or_default();
+    let around = read_context(
+        &ConnectionScope::new(project, None),
+        &Workspace::read_only(&project.root),
+        None,
+    )
+    .unwrap_or_default();
     let sources: usize = around.semantic_layer.iter().map(|of| of.names.len()).sum();
-    let wiki = around.is_wiki_truncated().then_some(("wiki", around.wiki_pages.len(), "pages", "wiki_search"));
-    let layer = around.is_layer_truncated().then_some(("semantic layer", sources, "sources", "sl_discover"));
+    let wiki = around.is_wiki_truncated().then_some((
+        "wiki",
+        around.wiki_pages.len(),
+        "pages",
+        "wiki_search",
+    ));
+    let layer = around.is_layer_truncated().then_some((
+        "semantic layer",
+        sources,
+        "sources",
+        "sl_discover",
+    ));
     let sentence = |(place, count, things, tool): (&str, usize, &str, &str)| {
         format!(
             "the {place} has {count} {things}, more than a prompt can list: each unit sees a part of them and finds the \

@@ -48,10 +48,13 @@ pub(crate) enum ProjectSnapshotError {
 impl Diagnostic for ProjectSnapshotError {
     fn help(&self) -> Option<String> {
         match self {
-            Self::NoRepository { .. } => {
-                Some("make it one with `git init && git add -A && git commit -m start` in the project".to_owned())
+            Self::NoRepository { .. } => Some(
+                "make it one with `git init && git add -A && git commit -m start` in the project"
+                    .to_owned(),
+            ),
+            Self::InvalidPath { .. } => {
+                Some("set TMPDIR to a directory with another path".to_owned())
             }
-            Self::InvalidPath { .. } => Some("set TMPDIR to a directory with another path".to_owned()),
             Self::Repository(error) => error.help(),
             Self::Git(error) => error.help(),
             Self::Io(error) => scoped_dir::remedy(error).map(str::to_owned),
@@ -66,45 +69,82 @@ impl ProjectSnapshot {
         let Some(repository) = Repository::find(root)? else {
             return Err(ProjectSnapshotError::NoRepository { project });
         };
-        let head =
-            repository.git.try_run(&["rev-parse", "--verify", "--quiet", "--end-of-options", "HEAD^{commit}"])?;
+        let head = repository.git.try_run(&[
+            "rev-parse",
+            "--verify",
+            "--quiet",
+            "--end-of-options",
+            "HEAD^{commit}",
+        ])?;
         let commit = CommitId::parse(String::from_utf8_lossy(&head.stdout).trim_end()).ok();
         let commit = commit.filter(|_| head.success);
-        let commit = commit.ok_or_else(|| RepositoryError::Unborn { project: root.to_path_buf() })?;
+        let commit = commit.ok_or_else(|| RepositoryError::Unborn {
+            project: root.to_path_buf(),
+        })?;
         Ok(Self { repository, commit })
     }
 
     /// Name of the project's directory, or another name if it cannot be the name of a clone.
     pub(crate) fn name(&self) -> &str {
-        let name = self.repository.root().file_name().and_then(|name| name.to_str());
-        name.filter(|name| !name.starts_with('.')).unwrap_or("project")
+        let name = self
+            .repository
+            .root()
+            .file_name()
+            .and_then(|name| name.to_str());
+        name.filter(|name| !name.starts_with('.'))
+            .unwrap_or("project")
     }
 
     /// Paths of the files that differ from the commit or are not in it. Ignored files are left out, except for those that
     /// agents get as instructions.
     pub(crate) fn uncommitted_files(&self) -> Result<BTreeSet<String>, GitError> {
-        let status =
-            ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=all"];
-        let of_instructions = ["--ignored=matching", "--", PROMPTS_DIR, SKILLS_DIR, PINS_FILE];
+        let status = [
+            "status",
+            "--porcelain",
+            "-z",
+            "--untracked-files=all",
+            "--no-renames",
+            "--ignore-submodules=all",
+        ];
+        let of_instructions = [
+            "--ignored=matching",
+            "--",
+            PROMPTS_DIR,
+            SKILLS_DIR,
+            PINS_FILE,
+        ];
         let changed = self.repository.git.run(&status)?;
-        let instructions = self.repository.git.run(&[&status[..], &of_instructions].concat())?;
+        let instructions = self
+            .repository
+            .git
+            .run(&[&status[..], &of_instructions].concat())?;
         // Two letters and a blank are in front of each path.
         let paths = |output: &[u8]| -> BTreeSet<String> {
-            let entries = output.split(|byte| *byte == 0).filter_map(|entry| entry.get(3..));
-            entries.map(|path| String::from_utf8_lossy(path).into_owned()).collect()
+            let entries = output
+                .split(|byte| *byte == 0)
+                .filter_map(|entry| entry.get(3..));
+            entries
+                .map(|path| String::from_utf8_lossy(path).into_owned())
+                .collect()
         };
         let mut found = paths(&changed);
         let root = ScopedDir::open(self.repository.root()).ok();
         for path in paths(&instructions) {
             // An ignored directory may have none of them.
-            let inner = [PROMPTS_DIR, SKILLS_DIR, PINS_FILE].into_iter().filter(|name| name.starts_with(&path));
-            let inner: Vec<&str> =
-                inner.filter(|name| name.trim_end_matches('/') != path.trim_end_matches('/')).collect();
+            let inner = [PROMPTS_DIR, SKILLS_DIR, PINS_FILE]
+                .into_iter()
+                .filter(|name| name.starts_with(&path));
+            let inner: Vec<&str> = inner
+                .filter(|name| name.trim_end_matches('/') != path.trim_end_matches('/'))
+                .collect();
             if inner.is_empty() {
                 found.insert(path);
                 continue;
             }
-            let is_there = |name: &&str| root.as_ref().is_some_and(|root| matches!(root.kind(name), Ok(Some(_))));
+            let is_there = |name: &&str| {
+                root.as_ref()
+                    .is_some_and(|root| matches!(root.kind(name), Ok(Some(_))))
+            };
             found.extend(inner.into_iter().filter(is_there).map(str::to_owned));
         }
         Ok(found)
@@ -119,14 +159,25 @@ impl ProjectSnapshot {
         clone.write(".git/shallow", shallow.as_bytes(), PRIVATE_MODE, 0o600)?;
         let pack = directory.join(PACK_DIR).join("pack");
         let Some(pack) = pack.to_str() else {
-            return Err(ProjectSnapshotError::InvalidPath { path: directory.display().to_string() });
+            return Err(ProjectSnapshotError::InvalidPath {
+                path: directory.display().to_string(),
+            });
         };
         let original = &self.repository.git;
-        let objects =
-            original.run(&["rev-list", "--objects", "--no-walk", "--end-of-options", self.commit.as_str()])?;
+        let objects = original.run(&[
+            "rev-list",
+            "--objects",
+            "--no-walk",
+            "--end-of-options",
+            self.commit.as_str(),
+        ])?;
         original.run_with_input(&["pack-objects", "--quiet", pack], &objects)?;
         let git = Git::open(directory)?;
-        git.run(&["update-ref", &format!("refs/heads/{BRANCH}"), self.commit.as_str()])?;
+        git.run(&[
+            "update-ref",
+            &format!("refs/heads/{BRANCH}"),
+            self.commit.as_str(),
+        ])?;
         git.run(&["reset", "--hard", "--quiet"])?;
         Ok(())
     }
@@ -135,13 +186,23 @@ impl ProjectSnapshot {
 /// Creates a repository without commits in `directory`, with the object format of `commit`.
 pub(super) fn create_repository(directory: &ScopedDir, commit: &CommitId) -> io::Result<()> {
     let is_sha1 = commit.as_str().len() == SHA1_HEX_LENGTH;
-    let (version, extensions) = if is_sha1 { (0, "") } else { (1, "[extensions]\n\tobjectFormat = sha256\n") };
-    let config = format!("[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n{extensions}");
+    let (version, extensions) = if is_sha1 {
+        (0, "")
+    } else {
+        (1, "[extensions]\n\tobjectFormat = sha256\n")
+    };
+    let config =
+        format!("[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n{extensions}");
     for name in [".git/refs/heads", PACK_DIR] {
         directory.dir(name, Some(PRIVATE_MODE))?;
     }
     directory.write(".git/config", config.as_bytes(), PRIVATE_MODE, 0o600)?;
-    directory.write(".git/HEAD", format!("ref: refs/heads/{BRANCH}\n").as_bytes(), PRIVATE_MODE, 0o600)
+    directory.write(
+        ".git/HEAD",
+        format!("ref: refs/heads/{BRANCH}\n").as_bytes(),
+        PRIVATE_MODE,
+        0o600,
+    )
 }
 
 #[cfg(test)]
@@ -153,8 +214,14 @@ mod tests {
 
     #[test]
     fn clone_has_the_commit_and_nothing_else() {
-        let (dir, root) = project(&[("wiki/global/a.md", "a\n"), ("ktx.yaml", "connections: {}\n")]);
-        Git::open(&root).unwrap().run(&["commit", "--quiet", "--allow-empty", "-m", "second"]).unwrap();
+        let (dir, root) = project(&[
+            ("wiki/global/a.md", "a\n"),
+            ("ktx.yaml", "connections: {}\n"),
+        ]);
+        Git::open(&root)
+            .unwrap()
+            .run(&["commit", "--quiet", "--allow-empty", "-m", "second"])
+            .unwrap();
         write(&root, "wiki/global/a.md", "changed\n");
         write(&root, "wiki/global/new.md", "new\n");
         let snapshot = ProjectSnapshot::open(&root).unwrap();
@@ -164,15 +231,24 @@ mod tests {
         // A clone does not need the original.
         dir.close().unwrap();
         let again = tempfile::tempdir().unwrap();
-        ProjectSnapshot::open(place.path()).unwrap().clone_into(again.path()).unwrap();
+        ProjectSnapshot::open(place.path())
+            .unwrap()
+            .clone_into(again.path())
+            .unwrap();
         for place in [&place, &again] {
-            assert_eq!(fs::read_to_string(place.path().join("wiki/global/a.md")).unwrap(), "a\n");
+            assert_eq!(
+                fs::read_to_string(place.path().join("wiki/global/a.md")).unwrap(),
+                "a\n"
+            );
             assert!(!place.path().join("wiki/global/new.md").exists());
             let clone = ProjectSnapshot::open(place.path()).unwrap();
             assert_eq!(clone.commit, snapshot.commit);
             assert_eq!(clone.repository.branch().unwrap(), Some("main".to_owned()));
             assert!(clone.uncommitted_files().unwrap().is_empty());
-            Git::open(place.path()).unwrap().run(&["fsck", "--strict"]).unwrap();
+            Git::open(place.path())
+                .unwrap()
+                .run(&["fsck", "--strict"])
+                .unwrap();
         }
     }
 
@@ -180,20 +256,37 @@ mod tests {
     fn ignored_directory_without_instructions_is_not_named() {
         let (_dir, root) = project(&[(".gitignore", ".ktx/\n")]);
         write(&root, ".ktx/ingestdeck/runs/x", "x");
-        let uncommitted = || ProjectSnapshot::open(&root).unwrap().uncommitted_files().unwrap();
+        let uncommitted = || {
+            ProjectSnapshot::open(&root)
+                .unwrap()
+                .uncommitted_files()
+                .unwrap()
+        };
         assert!(uncommitted().is_empty());
         write(&root, ".ktx/prompts/a.md", "x");
-        assert_eq!(uncommitted().into_iter().collect::<Vec<_>>(), [".ktx/prompts"]);
+        assert_eq!(
+            uncommitted().into_iter().collect::<Vec<_>>(),
+            [".ktx/prompts"]
+        );
     }
 
     #[test]
     fn ignored_instructions_are_named() {
-        let (_dir, root) = project(&[("ktx.yaml", "connections: {}\n"), (".gitignore", ".ktx/prompts/\n*.log\n")]);
+        let (_dir, root) = project(&[
+            ("ktx.yaml", "connections: {}\n"),
+            (".gitignore", ".ktx/prompts/\n*.log\n"),
+        ]);
         write(&root, ".ktx/prompts/work_unit.md", "terse\n");
         write(&root, "other.log", "x\n");
         write(&root, "ktx.yaml", "connections: {}\n# changed\n");
-        let changed = ProjectSnapshot::open(&root).unwrap().uncommitted_files().unwrap();
-        assert_eq!(changed.into_iter().collect::<Vec<_>>(), [".ktx/prompts/", "ktx.yaml"]);
+        let changed = ProjectSnapshot::open(&root)
+            .unwrap()
+            .uncommitted_files()
+            .unwrap();
+        assert_eq!(
+            changed.into_iter().collect::<Vec<_>>(),
+            [".ktx/prompts/", "ktx.yaml"]
+        );
     }
 
     #[test]

@@ -17,7 +17,9 @@ use super::{
     job::IngestJob,
     plan::IngestPlan,
     repository::PATCHES_DIR,
-    semantic_layer::{self, FindSourceError, SemanticLayer, SemanticSources, SourceDoc, SourceFile},
+    semantic_layer::{
+        self, FindSourceError, SemanticLayer, SemanticSources, SourceDoc, SourceFile,
+    },
     source::ProjectedSource,
     workspace::{Workspace, WriteError},
     workspace_check,
@@ -92,15 +94,26 @@ impl IngestPlan {
     /// The sources to write before the units that are not `done` run: those that the raw files of these units define.
     /// KTX writes all sources of the connection each time. Other sources were projected by an earlier run and may have
     /// been edited since, even if a unit depends on their file, or runs because another file changed.
-    pub(crate) fn pending_projections(&self, done: impl Fn(&UnitKey) -> bool) -> Vec<PendingProjection> {
+    pub(crate) fn pending_projections(
+        &self,
+        done: impl Fn(&UnitKey) -> bool,
+    ) -> Vec<PendingProjection> {
         let due = self.sources.iter().map(|source| {
-            let units =
-                self.units.iter().filter(|unit| !unit.changes.has_settled_files_only()).map(|unit| &unit.planned);
-            let to_run = units.filter(|unit| unit.connection == source.connection && !done(&unit.unit));
+            let units = self
+                .units
+                .iter()
+                .filter(|unit| !unit.changes.has_settled_files_only())
+                .map(|unit| &unit.planned);
+            let to_run =
+                units.filter(|unit| unit.connection == source.connection && !done(&unit.unit));
             let files: BTreeSet<&String> = to_run.flat_map(|unit| &unit.raw_files).collect();
             let projection = &source.projection;
-            let left_out = projection.skipped.iter().filter(|(path, _)| files.contains(path));
-            let is_due = |source: &&ProjectedSource| source.files.iter().any(|path| files.contains(path));
+            let left_out = projection
+                .skipped
+                .iter()
+                .filter(|(path, _)| files.contains(path));
+            let is_due =
+                |source: &&ProjectedSource| source.files.iter().any(|path| files.contains(path));
             PendingProjection {
                 connection: source.connection.clone(),
                 adapter: source.adapter.clone(),
@@ -126,8 +139,16 @@ pub(crate) fn write_projections(
 ) -> Result<SourcesProjected, ProjectionError> {
     let base = worktrees.base();
     let workspace = Workspace::from_worktree(worktrees.open(Some(PROJECTION_KEY), &base)?, base);
-    let written = write(&workspace, due, targets)
-        .and_then(|written| commit(root, &workspace, worktrees, (run, job, due, is_reviewed), targets, written));
+    let written = write(&workspace, due, targets).and_then(|written| {
+        commit(
+            root,
+            &workspace,
+            worktrees,
+            (run, job, due, is_reviewed),
+            targets,
+            written,
+        )
+    });
     workspace.discard();
     written
 }
@@ -151,8 +172,13 @@ fn write(
         files.entry(name.as_str()).or_default().push(path.as_str());
     }
     for source in &due.sources {
-        let Some(doc) = docs.get(source.name.as_str()) else { continue };
-        let paths = files.get(source.name.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let Some(doc) = docs.get(source.name.as_str()) else {
+            continue;
+        };
+        let paths = files
+            .get(source.name.as_str())
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         match write_source(workspace, &due.connection, &source.name, doc, paths)? {
             Ok(None) => {}
             Ok(Some(change)) => written.actions.push(MemoryAction {
@@ -163,11 +189,18 @@ fn write(
                 target_connection_id: connection.clone(),
                 raw_paths: Some(source.files.clone()),
             }),
-            Err(why) => written.left_out.push(format!("source {} is not written: {why}", source.name)),
+            Err(why) => written
+                .left_out
+                .push(format!("source {} is not written: {why}", source.name)),
         }
     }
     let checked = workspace_check::check_changes(workspace, targets);
-    match checked.dangling_links.into_iter().chain(checked.invalid).next() {
+    match checked
+        .dangling_links
+        .into_iter()
+        .chain(checked.invalid)
+        .next()
+    {
         Some(finding) => Err(ProjectionError::Rejected(finding)),
         None => Ok(written),
     }
@@ -190,14 +223,22 @@ fn valid_sources<'a>(
     let mut docs: BTreeMap<&str, SourceDoc> = due.sources.iter().map(fitted).collect();
     loop {
         let mut sources = known.clone();
-        docs.iter().for_each(|(name, doc)| sources.insert(name, doc.clone()));
+        docs.iter()
+            .for_each(|(name, doc)| sources.insert(name, doc.clone()));
         for doc in docs.values_mut() {
             if let Some(joins) = doc.get_mut("joins").and_then(|joins| joins.as_array_mut()) {
-                joins.retain(|join| join["to"].as_str().is_some_and(|to| sources.by_name.contains_key(to)));
+                joins.retain(|join| {
+                    join["to"]
+                        .as_str()
+                        .is_some_and(|to| sources.by_name.contains_key(to))
+                });
             }
         }
         let refused = docs.iter().filter_map(|(name, doc)| {
-            let why = semantic_layer::validate_source(name, doc, &sources).errors.into_iter().next()?;
+            let why = semantic_layer::validate_source(name, doc, &sources)
+                .errors
+                .into_iter()
+                .next()?;
             Some((*name, why))
         });
         let refused: Vec<(&str, String)> = refused.collect();
@@ -228,7 +269,12 @@ fn write_source(
             return Ok(Err(FindSourceError::Ambiguous(paths).to_string()));
         }
     };
-    let before = workspace.read(&path).map_err(|cause| ProjectionError::Read { path: path.clone(), cause })?;
+    let before = workspace
+        .read(&path)
+        .map_err(|cause| ProjectionError::Read {
+            path: path.clone(),
+            cause,
+        })?;
     if before.is_some() && !is_there {
         return Ok(Err(format!("{path} holds another source")));
     }
@@ -238,8 +284,14 @@ fn write_source(
         Err(why) => return Ok(Err(why.to_string())),
     };
     match workspace.write(&path, text.as_bytes()) {
-        Ok(()) => Ok(Ok(Some(if is_there { ArtifactChange::Updated } else { ArtifactChange::Created }))),
-        Err(error @ (WriteError::Binary(_) | WriteError::TooLarge { .. })) => Ok(Err(error.to_string())),
+        Ok(()) => Ok(Ok(Some(if is_there {
+            ArtifactChange::Updated
+        } else {
+            ArtifactChange::Created
+        }))),
+        Err(error @ (WriteError::Binary(_) | WriteError::TooLarge { .. })) => {
+            Ok(Err(error.to_string()))
+        }
         Err(error) => Err(ProjectionError::Rejected(error.to_string())),
     }
 }
@@ -248,7 +300,10 @@ fn write_source(
 ///
 /// # Errors
 /// If they no longer fit the branch. Attempts start from the branch then.
-pub(crate) fn restore_base_patches(trees: &Arc<Worktrees>, targets: Vec<String>) -> Result<(), IntegrationError> {
+pub(crate) fn restore_base_patches(
+    trees: &Arc<Worktrees>,
+    targets: Vec<String>,
+) -> Result<(), IntegrationError> {
     let integration = PatchIntegrator::open(trees, targets)?;
     trees.set_base(&integration.head()?);
     Ok(())
@@ -264,10 +319,17 @@ fn commit(
     targets: &[String],
     written: SourcesProjected,
 ) -> Result<SourcesProjected, ProjectionError> {
-    let Some(difference) = workspace.create_patch()?.filter(|difference| !difference.patch.is_empty()) else {
+    let Some(difference) = workspace
+        .create_patch()?
+        .filter(|difference| !difference.patch.is_empty())
+    else {
         return Ok(written);
     };
-    let path = format!("{PATCHES_DIR}/{}/{PROJECTION_KEY}-{}.patch", safe_name(&job.id), safe_name(&due.connection));
+    let path = format!(
+        "{PATCHES_DIR}/{}/{PROJECTION_KEY}-{}.patch",
+        safe_name(&job.id),
+        safe_name(&due.connection)
+    );
     ScopedDir::open(root)?.write(&path, &difference.patch, PRIVATE_MODE, 0o600)?;
     let patch = UnitPatch {
         unit: PROJECTION_KEY.into(),
@@ -289,13 +351,32 @@ fn commit(
     if is_reviewed {
         let targets = targets.to_vec();
         trees.set_base(&integration.head()?);
-        trees.add_base_patch(BasePatch { file: root.join(&path), targets });
-        return Ok(SourcesProjected { patch: Some(path), paths: difference.paths, ..written });
+        trees.add_base_patch(BasePatch {
+            file: root.join(&path),
+            targets,
+        });
+        return Ok(SourcesProjected {
+            patch: Some(path),
+            paths: difference.paths,
+            ..written
+        });
     }
-    let message = format!("ingest({}): deterministic projection\n\nsyncId={}", due.adapter, job.sync_id);
-    let trailers = RunTrailers { run, attempts: Vec::new(), noted: None };
+    let message = format!(
+        "ingest({}): deterministic projection\n\nsyncId={}",
+        due.adapter, job.sync_id
+    );
+    let trailers = RunTrailers {
+        run,
+        attempts: Vec::new(),
+        noted: None,
+    };
     let saved = integration.save(&trailers.append_to(&message), &[])?;
     let mut left_out = written.left_out;
     left_out.extend(saved.sl_ref_repairs.iter().map(ToString::to_string));
-    Ok(SourcesProjected { commit: saved.commit, paths: saved.paths, left_out, ..written })
+    Ok(SourcesProjected {
+        commit: saved.commit,
+        paths: saved.paths,
+        left_out,
+        ..written
+    })
 }

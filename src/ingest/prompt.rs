@@ -88,7 +88,11 @@ pub(crate) struct ConnectionSources {
 
 impl ConnectionSources {
     fn heading(&self) -> String {
-        format!("## {}{}", self.connection, if self.is_target { "" } else { " (read only)" })
+        format!(
+            "## {}{}",
+            self.connection,
+            if self.is_target { "" } else { " (read only)" }
+        )
     }
 }
 
@@ -109,7 +113,8 @@ pub(crate) fn choose_skills(unit: &WorkUnit, instructions: &Instructions) -> Vec
     if unit.is_text() {
         return external_text::choose_skills(unit, instructions);
     }
-    let extra = source::find_adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
+    let extra =
+        source::find_adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
     instructions.skills_for_unit(&COMMON_SKILLS, extra)
 }
 
@@ -129,38 +134,70 @@ pub(crate) fn build_prompt(
 ) -> Prompt {
     let is_planned = unit.stage_index.is_none() && !unit.is_text();
     let task_text = || match unit.review_remarks.as_deref().filter(|_| is_planned) {
-        Some(remarks) => format!("{}\n\n### review of an earlier run\n{remarks}", task(unit, project)),
+        Some(remarks) => format!(
+            "{}\n\n### review of an earlier run\n{remarks}",
+            task(unit, project)
+        ),
         None => task(unit, project),
     };
     let user = match amendment {
         PromptAmendment::Unchanged => task_text(),
-        PromptAmendment::Feedback(feedback) => format!("{}\n\n### feedback\n{}", task_text(), feedback.trim()),
-        PromptAmendment::Resumed { feedback, files_kept } => resume_message(feedback, files_kept),
+        PromptAmendment::Feedback(feedback) => {
+            format!("{}\n\n### feedback\n{}", task_text(), feedback.trim())
+        }
+        PromptAmendment::Resumed {
+            feedback,
+            files_kept,
+        } => resume_message(feedback, files_kept),
     };
-    Prompt { system: system(unit, job, instructions, skills), user }
+    Prompt {
+        system: system(unit, job, instructions, skills),
+        user,
+    }
 }
 
 /// The task in the user prompt, without what persons and earlier attempts wrote about it.
 pub(crate) fn task(unit: &WorkUnit, project: &ProjectContext) -> String {
     match &unit.stage_index {
-        Some(stage) => format!("{}\n\n{}", stage.prompt(&project.change_summaries), layer_section(&[], project)),
+        Some(stage) => format!(
+            "{}\n\n{}",
+            stage.prompt(&project.change_summaries),
+            layer_section(&[], project)
+        ),
         None if unit.is_text() => external_text::task(unit, project),
         None => user(unit, project),
     }
 }
 
 fn resume_message(feedback: Option<&str>, files_kept: bool) -> String {
-    let text = match feedback.map(str::trim).filter(|feedback| !feedback.is_empty()) {
+    let text = match feedback
+        .map(str::trim)
+        .filter(|feedback| !feedback.is_empty())
+    {
         Some(feedback) => format!("Continue with the following feedback: {feedback}"),
         None => "Continue with the task".to_owned(),
     };
-    if files_kept { text } else { format!("{text}\n\n{FILES_RESET_NOTICE}") }
+    if files_kept {
+        text
+    } else {
+        format!("{text}\n\n{FILES_RESET_NOTICE}")
+    }
 }
 
-fn system(unit: &WorkUnit, job: &IngestJob, instructions: &Instructions, skills: &[Arc<Skill>]) -> String {
-    let list: Vec<_> = skills.iter().map(|skill| format!("- {}: {}", skill.name, skill.description)).collect();
-    let list =
-        format!("## Skills\nLoad the instructions of a skill with load_skill when it fits.\n{}", list.join("\n"));
+fn system(
+    unit: &WorkUnit,
+    job: &IngestJob,
+    instructions: &Instructions,
+    skills: &[Arc<Skill>],
+) -> String {
+    let list: Vec<_> = skills
+        .iter()
+        .map(|skill| format!("- {}: {}", skill.name, skill.description))
+        .collect();
+    let list = format!(
+        "## Skills\nLoad the instructions of a skill with load_skill when it fits.\n{}",
+        list.join("\n")
+    );
     let mut parts = match (&unit.stage_index, &unit.planned.text) {
         (Some(_), _) => vec![PromptKind::Reconcile, PromptKind::Verification],
         (None, Some(_)) => vec![PromptKind::ExternalText],
@@ -176,13 +213,19 @@ fn system(unit: &WorkUnit, job: &IngestJob, instructions: &Instructions, skills:
         None if unit.is_text() => String::new(),
         own => format!("connection: {}\n", own.unwrap_or_default()),
     };
-    parts.push(format!("<context>\nsyncId: {}\nsource: {}\n{connection}</context>", job.sync_id, unit.planned.adapter));
+    parts.push(format!(
+        "<context>\nsyncId: {}\nsource: {}\n{connection}</context>",
+        job.sync_id, unit.planned.adapter
+    ));
     parts.join("\n")
 }
 
 /// The section with the canonical pins; `None` without any.
 fn pins(pins: &[(String, String)]) -> Option<String> {
-    let lines: Vec<_> = pins.iter().map(|(contested, canonical)| format!("- {contested} -> {canonical}")).collect();
+    let lines: Vec<_> = pins
+        .iter()
+        .map(|(contested, canonical)| format!("- {contested} -> {canonical}"))
+        .collect();
     (!lines.is_empty()).then(|| {
         format!(
             "<canonical_pins>\nSeveral artifacts claimed each of these keys, and a person decided which one is \
@@ -195,22 +238,39 @@ fn pins(pins: &[(String, String)]) -> Option<String> {
 fn user(unit: &WorkUnit, project: &ProjectContext) -> String {
     let planned = &unit.planned;
     let parts = [
-        format!("# Wiki Index\n{}", or_empty(&wiki_index(&unit.prior_provenance, &project.wiki_pages))),
+        format!(
+            "# Wiki Index\n{}",
+            or_empty(&wiki_index(&unit.prior_provenance, &project.wiki_pages))
+        ),
         layer_section(&unit.prior_provenance, project),
         "---".to_owned(),
         format!("## WorkUnit: {}", planned.unit),
         format!("### rawFiles\n{}", bullets(&planned.raw_files)),
-        format!("### dependencyPaths\n{}", bullets(&planned.dependency_paths)),
+        format!(
+            "### dependencyPaths\n{}",
+            bullets(&planned.dependency_paths)
+        ),
         format!("### peerFileIndex\n{}", peers(&unit.peer_file_index)),
-        format!("### priorProvenance\n{}", provenance_section(&unit.prior_provenance)),
+        format!(
+            "### priorProvenance\n{}",
+            provenance_section(&unit.prior_provenance)
+        ),
         format!("### notes\n{}", notes(unit.notes.as_deref())),
     ];
-    let parts = parts.into_iter().chain(planned.sl_disallowed.as_deref().map(sources_disallowed_section));
+    let parts = parts.into_iter().chain(
+        planned
+            .sl_disallowed
+            .as_deref()
+            .map(sources_disallowed_section),
+    );
     parts.collect::<Vec<_>>().join("\n\n")
 }
 
 fn wiki_lines(pages: &[(String, String)]) -> Vec<String> {
-    pages.iter().map(|(key, summary)| format!("- {key}: {}", short_summary(&one_line(summary)))).collect()
+    pages
+        .iter()
+        .map(|(key, summary)| format!("- {key}: {}", short_summary(&one_line(summary))))
+        .collect()
 }
 
 /// All pages, or as many as fit. Pages that earlier runs made from the unit's files come first.
@@ -219,23 +279,38 @@ fn wiki_index(prior: &[PriorProvenance], pages: &[(String, String)]) -> String {
     if joined_chars(&lines) <= MAX_WIKI_CHARS {
         return lines.join("\n");
     }
-    let touched: HashSet<&str> =
-        prior.iter().filter(|prior| prior.artifact_kind == "wiki").map(|prior| prior.artifact_key.as_str()).collect();
-    let (first, then): (Vec<_>, Vec<_>) =
-        pages.iter().zip(lines).partition(|((key, _), _)| touched.contains(key.as_str()));
+    let touched: HashSet<&str> = prior
+        .iter()
+        .filter(|prior| prior.artifact_kind == "wiki")
+        .map(|prior| prior.artifact_key.as_str())
+        .collect();
+    let (first, then): (Vec<_>, Vec<_>) = pages
+        .iter()
+        .zip(lines)
+        .partition(|((key, _), _)| touched.contains(key.as_str()));
     let lines = first.into_iter().chain(then).map(|(_, line)| line);
-    fit_lines(lines.collect(), MAX_WIKI_CHARS, |more| format!("{more} more pages; find them with wiki_search"))
-        .join("\n")
+    fit_lines(lines.collect(), MAX_WIKI_CHARS, |more| {
+        format!("{more} more pages; find them with wiki_search")
+    })
+    .join("\n")
 }
 
 fn layer_section(prior: &[PriorProvenance], project: &ProjectContext) -> String {
-    format!("# Semantic Layer Sources\n{}", or_empty(&layer_index(prior, &project.semantic_layer)))
+    format!(
+        "# Semantic Layer Sources\n{}",
+        or_empty(&layer_index(prior, &project.semantic_layer))
+    )
 }
 
 /// All connections with their sources, if they fit.
 fn whole_layer(layer: &[ConnectionSources]) -> Option<String> {
-    let section =
-        |sources: &ConnectionSources| format!("{}\n{}", sources.heading(), bullets_or(&sources.names, NO_SOURCES_TEXT));
+    let section = |sources: &ConnectionSources| {
+        format!(
+            "{}\n{}",
+            sources.heading(),
+            bullets_or(&sources.names, NO_SOURCES_TEXT)
+        )
+    };
     let text = layer.iter().map(section).collect::<Vec<_>>().join("\n");
     (text.chars().count() <= MAX_LAYER_CHARS).then_some(text)
 }
@@ -246,11 +321,22 @@ fn layer_index(prior: &[PriorProvenance], layer: &[ConnectionSources]) -> String
     if let Some(text) = whole_layer(layer) {
         return text;
     }
-    let touched: HashSet<&str> =
-        prior.iter().filter(|prior| prior.artifact_kind == "sl").map(|prior| prior.artifact_key.as_str()).collect();
-    let all = || layer.iter().flat_map(|of| of.names.iter().map(|name| (of.connection.as_str(), name.as_str())));
-    let is_touched = |connection: &str, name: &str| touched.contains(format!("{connection}/{name}").as_str());
-    let (first, then): (Vec<_>, Vec<_>) = all().partition(|(connection, name)| is_touched(connection, name));
+    let touched: HashSet<&str> = prior
+        .iter()
+        .filter(|prior| prior.artifact_kind == "sl")
+        .map(|prior| prior.artifact_key.as_str())
+        .collect();
+    let all = || {
+        layer.iter().flat_map(|of| {
+            of.names
+                .iter()
+                .map(|name| (of.connection.as_str(), name.as_str()))
+        })
+    };
+    let is_touched =
+        |connection: &str, name: &str| touched.contains(format!("{connection}/{name}").as_str());
+    let (first, then): (Vec<_>, Vec<_>) =
+        all().partition(|(connection, name)| is_touched(connection, name));
     let (mut shown, mut headed) = (HashSet::new(), HashSet::new());
     let mut budget = CharBudget::new(MAX_LAYER_CHARS);
     // Omitted sources can be found by a search; the unit cannot write to omitted connections.
@@ -259,16 +345,27 @@ fn layer_index(prior: &[PriorProvenance], layer: &[ConnectionSources]) -> String
             headed.insert(of.connection.as_str());
         }
     }
-    for (connection, name) in first.into_iter().chain(then).filter(|(connection, _)| headed.contains(connection)) {
+    for (connection, name) in first
+        .into_iter()
+        .chain(then)
+        .filter(|(connection, _)| headed.contains(connection))
+    {
         if budget.take(one_line(name).chars().count() + "- \n".len()) {
             shown.insert((connection, name));
         }
     }
     let mut text = String::new();
-    for of in layer.iter().filter(|of| headed.contains(of.connection.as_str())) {
+    for of in layer
+        .iter()
+        .filter(|of| headed.contains(of.connection.as_str()))
+    {
         let is_shown = |name: &&String| shown.contains(&(of.connection.as_str(), name.as_str()));
         let names: Vec<&String> = of.names.iter().filter(is_shown).collect();
-        let none = if of.names.is_empty() { NO_SOURCES_TEXT } else { "(not listed)" };
+        let none = if of.names.is_empty() {
+            NO_SOURCES_TEXT
+        } else {
+            "(not listed)"
+        };
         // Writing to a String cannot fail.
         let _ = write!(text, "{}\n{}\n", of.heading(), bullets_or(&names, none));
     }
@@ -277,17 +374,26 @@ fn layer_index(prior: &[PriorProvenance], layer: &[ConnectionSources]) -> String
         more => format!("{more} more connections and "),
     };
     let more = all().count() - shown.len();
-    let _ = write!(text, "{connections}{more} more sources; find them with sl_discover");
+    let _ = write!(
+        text,
+        "{connections}{more} more sources; find them with sl_discover"
+    );
     text
 }
 
 /// The notes of the adapter, truncated if they are too long.
 fn notes(notes: Option<&str>) -> String {
     let notes = notes.map_or("(none)", str::trim);
-    match notes.char_indices().nth(MAX_NOTES_CHARS - OMITTED_LINE_CHARS) {
+    match notes
+        .char_indices()
+        .nth(MAX_NOTES_CHARS - OMITTED_LINE_CHARS)
+    {
         Some((cut, _)) if notes.chars().count() > MAX_NOTES_CHARS => {
             let (kept, omitted) = notes.split_at(cut);
-            format!("{kept}…\n{} more characters omitted", omitted.chars().count())
+            format!(
+                "{kept}…\n{} more characters omitted",
+                omitted.chars().count()
+            )
         }
         _ => notes.to_owned(),
     }
@@ -297,7 +403,13 @@ fn notes(notes: Option<&str>) -> String {
 /// again.
 fn provenance_section(prior: &[PriorProvenance]) -> String {
     let line = |prior: &PriorProvenance| {
-        let PriorProvenance { raw_path: path, run, artifact_kind: kind, artifact_key: key, action } = prior;
+        let PriorProvenance {
+            raw_path: path,
+            run,
+            artifact_kind: kind,
+            artifact_key: key,
+            action,
+        } = prior;
         format!("{path}: {kind} {key} ({action} in run {run})")
     };
     let lines = prior.iter().take(MAX_PRIOR_ARTIFACTS).map(line).collect();
@@ -321,7 +433,11 @@ fn sources_disallowed_section(reason: &str) -> String {
 }
 
 fn peers(peers: &[Arc<str>]) -> String {
-    let lines = peers.iter().take(MAX_PEERS).map(ToString::to_string).collect();
+    let lines = peers
+        .iter()
+        .take(MAX_PEERS)
+        .map(ToString::to_string)
+        .collect();
     bounded_bullets(lines, peers.len(), MAX_PEERS_CHARS, "peer files")
 }
 
@@ -343,12 +459,23 @@ fn bullets<T: AsRef<str>>(names: &[T]) -> String {
 
 /// The names as a list, or `none` if there are none.
 fn bullets_or<T: AsRef<str>>(names: &[T], none: &str) -> String {
-    let lines: Vec<_> = names.iter().map(|name| format!("- {}", one_line(name.as_ref()))).collect();
-    if lines.is_empty() { none.to_owned() } else { lines.join("\n") }
+    let lines: Vec<_> = names
+        .iter()
+        .map(|name| format!("- {}", one_line(name.as_ref())))
+        .collect();
+    if lines.is_empty() {
+        none.to_owned()
+    } else {
+        lines.join("\n")
+    }
 }
 
 fn or_empty(text: &str) -> String {
-    if text.is_empty() { "(empty)".into() } else { text.into() }
+    if text.is_empty() {
+        "(empty)".into()
+    } else {
+        text.into()
+    }
 }
 
 #[cfg(test)]

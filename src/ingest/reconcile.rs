@@ -36,7 +36,11 @@ const MAX_SUPPORT: usize = 3;
 pub(crate) fn step_budget(undecided: usize) -> u32 {
     const BASE: u32 = 60;
     const MOST: u32 = 300;
-    u32::try_from(undecided).unwrap_or(MOST).saturating_mul(3).saturating_add(BASE).min(MOST)
+    u32::try_from(undecided)
+        .unwrap_or(MOST)
+        .saturating_mul(3)
+        .saturating_add(BASE)
+        .min(MOST)
 }
 
 /// The material of the reconcile step: the changes of all units of a run.
@@ -95,11 +99,19 @@ impl ChangeKind {
 impl fmt::Display for StagedChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.kind.as_str();
-        if let Some(page) = self.path.strip_prefix("wiki/global/").and_then(|page| page.strip_suffix(".md")) {
+        if let Some(page) = self
+            .path
+            .strip_prefix("wiki/global/")
+            .and_then(|page| page.strip_suffix(".md"))
+        {
             return write!(f, "wiki {page} {kind}");
         }
         match self.path.strip_prefix("semantic-layer/") {
-            Some(source) => write!(f, "sl {} {kind}", source.strip_suffix(".yaml").unwrap_or(source)),
+            Some(source) => write!(
+                f,
+                "sl {} {kind}",
+                source.strip_suffix(".yaml").unwrap_or(source)
+            ),
             None => write!(f, "{} {kind}", self.path),
         }
     }
@@ -143,14 +155,19 @@ impl fmt::Display for Eviction {
         if self.artifacts.is_empty() {
             write!(f, "\n  - no page or source on record")?;
         }
-        self.artifacts.iter().try_for_each(|artifact| write!(f, "\n  - {artifact}"))
+        self.artifacts
+            .iter()
+            .try_for_each(|artifact| write!(f, "\n  - {artifact}"))
     }
 }
 
 impl EvictionCandidate {
     /// Name for use in a sentence: `wiki growers`, `sl shop/orders`.
     pub(crate) fn name(&self) -> String {
-        one_line(&format!("{} {}", self.provenance.artifact_kind, self.provenance.artifact_key))
+        one_line(&format!(
+            "{} {}",
+            self.provenance.artifact_kind, self.provenance.artifact_key
+        ))
     }
 
     /// True if `kind` and `key` identify this artifact. As in KTX, the key of a source may omit the connection.
@@ -162,12 +179,17 @@ impl EvictionCandidate {
 
     /// True if `work` has an eviction decision about this artifact for the deleted file `raw_path`, or changed it.
     pub(crate) fn is_decided(&self, raw_path: &str, work: &AttemptOutput) -> bool {
-        let text = |decision: &Value, key: &str| decision[key].as_str().unwrap_or_default().to_owned();
+        let text =
+            |decision: &Value, key: &str| decision[key].as_str().unwrap_or_default().to_owned();
         let is_decision = |decision: &Value| {
             decision["rawPath"] == raw_path
-                && self.is_named(&text(decision, "artifactKind"), &text(decision, "artifactKey"))
+                && self.is_named(
+                    &text(decision, "artifactKind"),
+                    &text(decision, "artifactKey"),
+                )
         };
-        let is_change = |action: &MemoryAction| self.is_named(action.target.as_str(), &action.full_key());
+        let is_change =
+            |action: &MemoryAction| self.is_named(action.target.as_str(), &action.full_key());
         work.evictions.iter().any(is_decision) || work.actions.iter().any(is_change)
     }
 }
@@ -175,12 +197,22 @@ impl EvictionCandidate {
 /// Writes `wiki growers (created in run a1b2c3), also rests on notes/crates.md`.
 impl fmt::Display for EvictionCandidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PriorProvenance { artifact_kind: kind, artifact_key: key, action, run, .. } = &self.provenance;
+        let PriorProvenance {
+            artifact_kind: kind,
+            artifact_key: key,
+            action,
+            run,
+            ..
+        } = &self.provenance;
         f.write_str(&one_line(&format!("{kind} {key} ({action} in run {run})")))?;
         if self.supporting_files.is_empty() {
             return Ok(());
         }
-        let named: Vec<String> = self.supporting_files.iter().map(|path| one_line(path)).collect();
+        let named: Vec<String> = self
+            .supporting_files
+            .iter()
+            .map(|path| one_line(path))
+            .collect();
         write!(f, ", also rests on {}", first_names(&named, MAX_SUPPORT))
     }
 }
@@ -200,24 +232,55 @@ impl StageIndex {
     /// included if they fit.
     pub(crate) fn prompt(&self, details: &BTreeMap<String, String>) -> String {
         let change = |change: &StagedChange, is_detailed: bool| {
-            let detail =
-                details.get(&change.path).filter(|_| is_detailed).map(|detail| short_summary(&one_line(detail)));
-            let detail = detail.filter(|detail| !detail.is_empty()).map(|detail| format!(": {detail}"));
+            let detail = details
+                .get(&change.path)
+                .filter(|_| is_detailed)
+                .map(|detail| short_summary(&one_line(detail)));
+            let detail = detail
+                .filter(|detail| !detail.is_empty())
+                .map(|detail| format!(": {detail}"));
             format!("\n  - {change}{}", detail.unwrap_or_default())
         };
         let unit = |unit: &StagedUnit, is_detailed: bool| {
-            let changes: Vec<String> = unit.changes.iter().map(|of| change(of, is_detailed)).collect();
-            let changes = if changes.is_empty() { "\n  - no changes".to_owned() } else { changes.concat() };
-            format!("- {} ({}){changes}", one_line(&unit.unit), one_line(&unit.status))
+            let changes: Vec<String> = unit
+                .changes
+                .iter()
+                .map(|of| change(of, is_detailed))
+                .collect();
+            let changes = if changes.is_empty() {
+                "\n  - no changes".to_owned()
+            } else {
+                changes.concat()
+            };
+            format!(
+                "- {} ({}){changes}",
+                one_line(&unit.unit),
+                one_line(&unit.status)
+            )
         };
-        let list = |is_detailed| self.units.iter().map(|of| unit(of, is_detailed)).collect::<Vec<_>>();
-        let units =
-            Some(list(true)).filter(|units| joined_chars(units) <= MAX_UNITS_CHARS).unwrap_or_else(|| list(false));
+        let list = |is_detailed| {
+            self.units
+                .iter()
+                .map(|of| unit(of, is_detailed))
+                .collect::<Vec<_>>()
+        };
+        let units = Some(list(true))
+            .filter(|units| joined_chars(units) <= MAX_UNITS_CHARS)
+            .unwrap_or_else(|| list(false));
         let gone: Vec<String> = self.evictions.iter().map(ToString::to_string).collect();
-        let units = fit_lines(units, MAX_UNITS_CHARS, |more| format!("{more} more units; list all with stage_list"));
-        let gone =
-            fit_lines(gone, MAX_EVICTIONS_CHARS, |more| format!("{more} more files; list all with eviction_list"));
-        let or_none = |lines: Vec<String>| if lines.is_empty() { "(none)".to_owned() } else { lines.join("\n") };
+        let units = fit_lines(units, MAX_UNITS_CHARS, |more| {
+            format!("{more} more units; list all with stage_list")
+        });
+        let gone = fit_lines(gone, MAX_EVICTIONS_CHARS, |more| {
+            format!("{more} more files; list all with eviction_list")
+        });
+        let or_none = |lines: Vec<String>| {
+            if lines.is_empty() {
+                "(none)".to_owned()
+            } else {
+                lines.join("\n")
+            }
+        };
         format!(
             "# Stage Index\n{}\n\n# Eviction Set\n{}\n\n# Source Reconciliation Notes\n(none)",
             or_none(units),
@@ -233,7 +296,9 @@ pub(crate) fn staged_path(connection: &str, path: &str) -> String {
 
 /// Parses the changes of the patch in the file `path` below `root`. Empty if the patch is missing or cannot be read.
 pub(crate) fn read_patch_changes(root: &Path, path: &str) -> Vec<StagedChange> {
-    let bytes = ScopedDir::open(root).and_then(|folder| folder.read(path, MAX_PATCH_BYTES)).unwrap_or_default();
+    let bytes = ScopedDir::open(root)
+        .and_then(|folder| folder.read(path, MAX_PATCH_BYTES))
+        .unwrap_or_default();
     parse_patch(&String::from_utf8_lossy(&bytes))
 }
 
@@ -242,11 +307,20 @@ pub(crate) fn parse_patch(patch: &str) -> Vec<StagedChange> {
     let mut found: Vec<StagedChange> = Vec::new();
     for line in patch.split_inclusive('\n') {
         if let Some(names) = line.strip_prefix("diff --git ") {
-            let path = names.trim_end().rsplit_once(" b/").map_or("", |(_, path)| path);
-            found.push(StagedChange { path: path.to_owned(), kind: ChangeKind::Updated, diff: String::new() });
+            let path = names
+                .trim_end()
+                .rsplit_once(" b/")
+                .map_or("", |(_, path)| path);
+            found.push(StagedChange {
+                path: path.to_owned(),
+                kind: ChangeKind::Updated,
+                diff: String::new(),
+            });
             continue;
         }
-        let Some(change) = found.last_mut() else { continue };
+        let Some(change) = found.last_mut() else {
+            continue;
+        };
         match line {
             _ if line.starts_with("new file mode ") => change.kind = ChangeKind::Created,
             _ if line.starts_with("deleted file mode ") => change.kind = ChangeKind::Removed,
@@ -303,9 +377,15 @@ index 0..1
             evictions: vec![
                 Eviction {
                     raw_path: "notes/gone.md".into(),
-                    artifacts: vec![resting("wiki", "gone", &[]), resting("sl", "shop/orders", &["a", "b", "c", "d"])],
+                    artifacts: vec![
+                        resting("wiki", "gone", &[]),
+                        resting("sl", "shop/orders", &["a", "b", "c", "d"]),
+                    ],
                 },
-                Eviction { raw_path: "notes/old\n# x.md".into(), artifacts: Vec::new() },
+                Eviction {
+                    raw_path: "notes/old\n# x.md".into(),
+                    artifacts: Vec::new(),
+                },
             ],
             source_dirs: BTreeMap::from([("notes".to_owned(), root.to_owned())]),
         }
@@ -321,7 +401,10 @@ index 0..1
                 artifact_key: key,
                 action: "created".into(),
             },
-            supporting_files: support.iter().map(|name| staged_path("notes", &format!("{name}.md"))).collect(),
+            supporting_files: support
+                .iter()
+                .map(|name| staged_path("notes", &format!("{name}.md")))
+                .collect(),
         }
     }
 
@@ -330,10 +413,19 @@ index 0..1
         let found = parse_patch(PATCH);
         let words: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(words, ["sl shop/orders removed", "wiki arr created"]);
-        assert_eq!(found[1].diff, "@@ -0,0 +1,3 @@\n+---\n+diff --git a/x b/x\n+new file mode 100644\n");
+        assert_eq!(
+            found[1].diff,
+            "@@ -0,0 +1,3 @@\n+---\n+diff --git a/x b/x\n+new file mode 100644\n"
+        );
         assert_eq!(parse_patch(""), []);
         assert_eq!(parse_patch("garbage\n@@\n"), []);
-        assert_eq!(read_patch_changes(Path::new(&crate::it::support::missing("project")), "x.patch"), []);
+        assert_eq!(
+            read_patch_changes(
+                Path::new(&crate::it::support::missing("project")),
+                "x.patch"
+            ),
+            []
+        );
     }
 
     #[test]
@@ -343,7 +435,9 @@ index 0..1
             ("semantic-layer/shop/orders.yaml", ""),
             ("wiki/global/other.md", "Another page"),
         ];
-        let details = details.map(|(path, detail)| (path.to_owned(), detail.to_owned())).into();
+        let details = details
+            .map(|(path, detail)| (path.to_owned(), detail.to_owned()))
+            .into();
         insta::assert_snapshot!(stage(Path::new("/raw")).prompt(&details), @r"
         # Stage Index
         - docs-a (success)
@@ -373,16 +467,31 @@ index 0..1
             kind: ChangeKind::Created,
             diff: String::new(),
         };
-        let unit =
-            |page| StagedUnit { unit: format!("docs-{page}"), changes: vec![change(page)], ..StagedUnit::default() };
-        let stage = StageIndex { units: (0..1_000).map(unit).collect(), ..StageIndex::default() };
-        let details = (0..1_000).map(|page| (change(page).path, "word ".repeat(40))).collect();
+        let unit = |page| StagedUnit {
+            unit: format!("docs-{page}"),
+            changes: vec![change(page)],
+            ..StagedUnit::default()
+        };
+        let stage = StageIndex {
+            units: (0..1_000).map(unit).collect(),
+            ..StageIndex::default()
+        };
+        let details = (0..1_000)
+            .map(|page| (change(page).path, "word ".repeat(40)))
+            .collect();
         let text = stage.prompt(&details);
-        assert!(text.contains("  - wiki p999 created\n") && !text.contains("word"), "{}", &text[..200]);
+        assert!(
+            text.contains("  - wiki p999 created\n") && !text.contains("word"),
+            "{}",
+            &text[..200]
+        );
     }
 
     #[test]
     fn turns_grow_with_undecided_artifacts() {
-        assert_eq!([0, 1, 70, 80, usize::MAX].map(step_budget), [60, 63, 270, 300, 300]);
+        assert_eq!(
+            [0, 1, 70, 80, usize::MAX].map(step_budget),
+            [60, 63, 270, 300, 300]
+        );
     }
 }

@@ -38,16 +38,32 @@ pub(crate) enum BrokenReference {
 
 /// Keys of the pages that `page` refers to. Ignores texts that are not valid keys.
 pub(crate) fn page_links(page: &WikiPage) -> BTreeSet<&str> {
-    static INLINE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\[\[([^\]\n]+)\]\]").ok());
-    let found = INLINE.as_ref().into_iter().flat_map(|inline| inline.captures_iter(&page.body));
-    let inline = found.filter_map(|captures| captures.get(1)?.as_str().split('|').next()).map(str::trim);
-    page.frontmatter.refs.iter().flatten().map(String::as_str).chain(inline).filter(|text| is_link(text)).collect()
+    static INLINE: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new(r"\[\[([^\]\n]+)\]\]").ok());
+    let found = INLINE
+        .as_ref()
+        .into_iter()
+        .flat_map(|inline| inline.captures_iter(&page.body));
+    let inline = found
+        .filter_map(|captures| captures.get(1)?.as_str().split('|').next())
+        .map(str::trim);
+    page.frontmatter
+        .refs
+        .iter()
+        .flatten()
+        .map(String::as_str)
+        .chain(inline)
+        .filter(|text| is_link(text))
+        .collect()
 }
 
 /// KTX's rule for a reference to a page. Keys may contain capital letters, but references may not.
 fn is_link(text: &str) -> bool {
     let is_first = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    text.bytes().next().is_some_and(is_first) && text.bytes().all(|byte| is_first(byte) || b"_-".contains(&byte))
+    text.bytes().next().is_some_and(is_first)
+        && text
+            .bytes()
+            .all(|byte| is_first(byte) || b"_-".contains(&byte))
 }
 
 /// A mention of a source, table or entity in a body.
@@ -89,7 +105,11 @@ fn inline_code(line: &str) -> impl Iterator<Item = &str> {
         loop {
             let (_, after_opening) = rest.split_once('`')?;
             let (code, after_closing) = after_opening.split_once('`')?;
-            rest = if code.is_empty() { after_opening } else { after_closing };
+            rest = if code.is_empty() {
+                after_opening
+            } else {
+                after_closing
+            };
             if !code.is_empty() {
                 return Some(code);
             }
@@ -105,19 +125,31 @@ fn mention(code: &str) -> Option<Mention<'_>> {
     };
     let given = |name: &str| !name.is_empty();
     let what = if let Some(source) = name.strip_prefix("source:") {
-        Some(source.trim()).filter(|name| given(name)).map(MentionTarget::Source)
+        Some(source.trim())
+            .filter(|name| given(name))
+            .map(MentionTarget::Source)
     } else if let Some(table) = name.strip_prefix("table:") {
-        Some(table.trim()).filter(|name| given(name)).map(MentionTarget::Table)
+        Some(table.trim())
+            .filter(|name| given(name))
+            .map(MentionTarget::Table)
     } else {
         let (source, entity) = name.split_once('.')?;
-        (is_identifier(source) && is_identifier(entity)).then_some(MentionTarget::Entity(source, entity))
+        (is_identifier(source) && is_identifier(entity))
+            .then_some(MentionTarget::Entity(source, entity))
     };
-    Some(Mention { token, connection, target: what? })
+    Some(Mention {
+        token,
+        connection,
+        target: what?,
+    })
 }
 
 fn is_identifier(text: &str) -> bool {
     let is_first = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
-    text.bytes().next().is_some_and(is_first) && text.bytes().all(|byte| is_first(byte) || byte.is_ascii_digit())
+    text.bytes().next().is_some_and(is_first)
+        && text
+            .bytes()
+            .all(|byte| is_first(byte) || byte.is_ascii_digit())
 }
 
 /// The state of a workspace that references are resolved against.
@@ -151,15 +183,31 @@ pub(crate) struct ReferenceCatalog<'a> {
 
 impl<'a> ReferenceCatalog<'a> {
     /// The catalog of `workspace`, for pages that may refer to the sources of `targets`.
-    pub(crate) fn new(workspace: &'a Workspace, targets: &'a [String], version: CatalogVersion) -> io::Result<Self> {
+    pub(crate) fn new(
+        workspace: &'a Workspace,
+        targets: &'a [String],
+        version: CatalogVersion,
+    ) -> io::Result<Self> {
         let mut keys: BTreeSet<String> = Wiki(workspace).keys()?.into_iter().collect();
         if version == CatalogVersion::Original {
             for (path, change) in workspace.changes() {
-                let Some(key) = wiki::page_key(&path) else { continue };
-                let _ = if change.base_hash.is_some() { keys.insert(key.to_owned()) } else { keys.remove(key) };
+                let Some(key) = wiki::page_key(&path) else {
+                    continue;
+                };
+                let _ = if change.base_hash.is_some() {
+                    keys.insert(key.to_owned())
+                } else {
+                    keys.remove(key)
+                };
             }
         }
-        Ok(Self { workspace, targets, version, page_keys: keys, sources_cache: RefCell::default() })
+        Ok(Self {
+            workspace,
+            targets,
+            version,
+            page_keys: keys,
+            sources_cache: RefCell::default(),
+        })
     }
 
     /// Keys of all pages, sorted.
@@ -169,10 +217,18 @@ impl<'a> ReferenceCatalog<'a> {
 
     /// The references of `page`, whose key is `key`, that cannot be resolved.
     pub(crate) fn broken_references(&self, key: &str, page: &WikiPage) -> Vec<BrokenReference> {
-        let links = page_links(page).into_iter().filter(|link| *link != key && !self.page_keys.contains(*link));
-        let mut broken: Vec<BrokenReference> = links.map(|link| BrokenReference::Page(link.to_owned())).collect();
+        let links = page_links(page)
+            .into_iter()
+            .filter(|link| *link != key && !self.page_keys.contains(*link));
+        let mut broken: Vec<BrokenReference> = links
+            .map(|link| BrokenReference::Page(link.to_owned()))
+            .collect();
         let entries = page.frontmatter.sl_refs.iter().flatten();
-        broken.extend(entries.filter_map(|entry| Some(BrokenReference::SlRef(entry.clone(), self.entry(entry)?))));
+        broken.extend(
+            entries.filter_map(|entry| {
+                Some(BrokenReference::SlRef(entry.clone(), self.entry(entry)?))
+            }),
+        );
         broken.extend(
             mentions(&page.body)
                 .into_iter()
@@ -190,7 +246,10 @@ impl<'a> ReferenceCatalog<'a> {
             None => (None, entry),
         };
         let mut parts = name.split('.');
-        let (source, entity) = (parts.next().unwrap_or_default(), parts.next().filter(|entity| !entity.is_empty()));
+        let (source, entity) = (
+            parts.next().unwrap_or_default(),
+            parts.next().filter(|entity| !entity.is_empty()),
+        );
         let is_target = |connection: &str| self.targets.iter().any(|target| target == connection);
         let found = match connection.filter(|connection| !is_target(connection)) {
             Some(_) => EntityLookup::Missing,
@@ -204,20 +263,42 @@ impl<'a> ReferenceCatalog<'a> {
             }
             EntityLookup::Missing => {
                 let scope = self.scope_suffix(connection);
-                Some(format!("`{}` in sl_refs: there is no such source{scope}", excerpt(entry)))
+                Some(format!(
+                    "`{}` in sl_refs: there is no such source{scope}",
+                    excerpt(entry)
+                ))
             }
         }
     }
 
-    fn mention(&self, Mention { token, connection, target }: Mention<'_>) -> Option<String> {
-        let missing =
-            |what: &str| Some(format!("`{}`: there is no {what}{}", excerpt(token), self.scope_suffix(connection)));
+    fn mention(
+        &self,
+        Mention {
+            token,
+            connection,
+            target,
+        }: Mention<'_>,
+    ) -> Option<String> {
+        let missing = |what: &str| {
+            Some(format!(
+                "`{}`: there is no {what}{}",
+                excerpt(token),
+                self.scope_suffix(connection)
+            ))
+        };
         match target {
             MentionTarget::Table(table) => {
                 let has_table = |connection: &&str| {
-                    self.sources(connection).by_name.values().any(|source| names_table(source, table))
+                    self.sources(connection)
+                        .by_name
+                        .values()
+                        .any(|source| names_table(source, table))
                 };
-                if self.connections(connection).iter().any(has_table) { None } else { missing("source for this table") }
+                if self.connections(connection).iter().any(has_table) {
+                    None
+                } else {
+                    missing("source for this table")
+                }
             }
             MentionTarget::Source(name) => match self.find(connection, name, None) {
                 EntityLookup::Match | EntityLookup::SourceOnly => None,
@@ -225,24 +306,35 @@ impl<'a> ReferenceCatalog<'a> {
             },
             // File names, schemas and other texts look the same, so only an entity of an existing source can be
             // reported as missing.
-            MentionTarget::Entity(name, entity) => match self.find(connection, name, Some(entity)) {
-                EntityLookup::SourceOnly => {
-                    Some(format!("`{}`: {}", excerpt(token), missing_entity_text(name, entity)))
+            MentionTarget::Entity(name, entity) => {
+                match self.find(connection, name, Some(entity)) {
+                    EntityLookup::SourceOnly => Some(format!(
+                        "`{}`: {}",
+                        excerpt(token),
+                        missing_entity_text(name, entity)
+                    )),
+                    EntityLookup::Match | EntityLookup::Missing => None,
                 }
-                EntityLookup::Match | EntityLookup::Missing => None,
-            },
+            }
         }
     }
 
     /// Whether KTX's repair keeps `entry` in `sl_refs`: it names exactly a source, or a measure or segment of one.
     pub(crate) fn is_kept_by_repair(&self, entry: &str) -> bool {
         let is_named = |source: &EffectiveSource| {
-            let Some(rest) = entry.strip_prefix(&source.name) else { return false };
-            let has =
-                |entity| ["measures", "segments"].iter().any(|key| texts(&source.doc, key, "name").contains(&entity));
+            let Some(rest) = entry.strip_prefix(&source.name) else {
+                return false;
+            };
+            let has = |entity| {
+                ["measures", "segments"]
+                    .iter()
+                    .any(|key| texts(&source.doc, key, "name").contains(&entity))
+            };
             rest.is_empty() || rest.strip_prefix('.').is_some_and(has)
         };
-        self.targets.iter().any(|connection| self.sources(connection).by_name.values().any(is_named))
+        self.targets
+            .iter()
+            .any(|connection| self.sources(connection).by_name.values().any(is_named))
     }
 
     /// Whether KTX's repair keeps `entry` but its gate refuses it: the first source with that name lacks the entity,
@@ -253,7 +345,10 @@ impl<'a> ReferenceCatalog<'a> {
 
     /// Connections in which a reference is looked up.
     fn connections<'b>(&'b self, named: Option<&'b str>) -> Vec<&'b str> {
-        named.map_or_else(|| self.targets.iter().map(String::as_str).collect(), |named| vec![named])
+        named.map_or_else(
+            || self.targets.iter().map(String::as_str).collect(),
+            |named| vec![named],
+        )
     }
 
     /// Looks up `entity` in the first source with that name.
@@ -261,9 +356,15 @@ impl<'a> ReferenceCatalog<'a> {
         for connection in self.connections(connection) {
             if let Some(EffectiveSource { doc, .. }) = self.sources(connection).by_name.get(name) {
                 let has = |entity| {
-                    ["measures", "columns", "segments"].iter().any(|key| texts(doc, key, "name").contains(&entity))
+                    ["measures", "columns", "segments"]
+                        .iter()
+                        .any(|key| texts(doc, key, "name").contains(&entity))
                 };
-                return if entity.is_none_or(has) { EntityLookup::Match } else { EntityLookup::SourceOnly };
+                return if entity.is_none_or(has) {
+                    EntityLookup::Match
+                } else {
+                    EntityLookup::SourceOnly
+                };
             }
         }
         EntityLookup::Missing
@@ -280,7 +381,9 @@ impl<'a> ReferenceCatalog<'a> {
             CatalogVersion::Original => original_sources(self.workspace, connection),
         };
         let sources = Rc::new(sources.unwrap_or_default());
-        self.sources_cache.borrow_mut().insert(connection.to_owned(), Rc::clone(&sources));
+        self.sources_cache
+            .borrow_mut()
+            .insert(connection.to_owned(), Rc::clone(&sources));
         sources
     }
 
@@ -300,22 +403,35 @@ impl<'a> ReferenceCatalog<'a> {
 /// The sources of `connection` without the changes of `workspace`. Scans are never changed there.
 fn original_sources(workspace: &Workspace, connection: &str) -> io::Result<SemanticSources> {
     let now = SemanticLayer(workspace).sources(connection)?;
-    let mut sources = SemanticSources { scanned_tables: now.scanned_tables, ..SemanticSources::default() };
+    let mut sources = SemanticSources {
+        scanned_tables: now.scanned_tables,
+        ..SemanticSources::default()
+    };
     for (name, doc) in sources.scanned_tables.clone() {
-        sources.by_name.insert(name.clone(), EffectiveSource { name, doc });
+        sources
+            .by_name
+            .insert(name.clone(), EffectiveSource { name, doc });
     }
     let changes = workspace.changes();
-    let unchanged = now.files.into_iter().filter(|file| !changes.contains_key(&file.path));
-    let mut docs: BTreeMap<String, (String, SourceDoc)> =
-        unchanged.filter_map(|file| Some((file.path, (file.name, file.doc.ok()?)))).collect();
-    for path in changes
-        .into_keys()
-        .filter(|path| semantic_layer::split_source_path(path).is_some_and(|(of, _)| of == connection))
-    {
-        let Some(bytes) = workspace.original(&path)? else { continue };
+    let unchanged = now
+        .files
+        .into_iter()
+        .filter(|file| !changes.contains_key(&file.path));
+    let mut docs: BTreeMap<String, (String, SourceDoc)> = unchanged
+        .filter_map(|file| Some((file.path, (file.name, file.doc.ok()?))))
+        .collect();
+    for path in changes.into_keys().filter(|path| {
+        semantic_layer::split_source_path(path).is_some_and(|(of, _)| of == connection)
+    }) {
+        let Some(bytes) = workspace.original(&path)? else {
+            continue;
+        };
         let text = String::from_utf8_lossy(&bytes);
         if let Ok(doc) = semantic_layer::parse_source(&text) {
-            docs.insert(path.clone(), (semantic_layer::source_name(&text, &path), doc));
+            docs.insert(
+                path.clone(),
+                (semantic_layer::source_name(&text, &path), doc),
+            );
         }
     }
     for (name, doc) in docs.into_values() {
@@ -325,7 +441,11 @@ fn original_sources(workspace: &Workspace, connection: &str) -> io::Result<Seman
 }
 
 fn missing_entity_text(source: &str, entity: &str) -> String {
-    format!("source {} has no measure, segment or column `{}`", excerpt(source), excerpt(entity))
+    format!(
+        "source {} has no measure, segment or column `{}`",
+        excerpt(source),
+        excerpt(entity)
+    )
 }
 
 /// True if `table`, as written in a page or a call, is the name of `source` or of its table.
@@ -335,7 +455,13 @@ pub(super) fn names_table(source: &EffectiveSource, table: &str) -> bool {
     if wanted.is_empty() {
         return false;
     }
-    let own_table = plain(source.doc.get("table").and_then(Value::as_str).unwrap_or_default());
+    let own_table = plain(
+        source
+            .doc
+            .get("table")
+            .and_then(Value::as_str)
+            .unwrap_or_default(),
+    );
     let last = own_table.split('.').rfind(|part| !part.is_empty());
     plain(&source.name) == wanted
         || own_table == wanted
@@ -350,7 +476,10 @@ mod tests {
     use super::*;
 
     fn page(body: &str, refs: &[&str], sl_refs: &[&str]) -> WikiPage {
-        let mut page = WikiPage { body: body.into(), ..WikiPage::default() };
+        let mut page = WikiPage {
+            body: body.into(),
+            ..WikiPage::default()
+        };
         page.frontmatter.refs = Some(refs.iter().map(|text| (*text).to_owned()).collect());
         page.frontmatter.sl_refs = Some(sl_refs.iter().map(|text| (*text).to_owned()).collect());
         page
@@ -359,8 +488,15 @@ mod tests {
     #[test]
     fn only_texts_that_can_be_keys_are_links() {
         let body = "[[a]] [[b|the b]] [[ c-1 ]] [[A]] [[two words]] [[x\ny]] [[]] [[[d]] [[e]f]] ```[[in-code]]```";
-        let page = page(body, &["g_2", "Revenue Policy", "UPPER-page", " g", ""], &[]);
-        assert_eq!(page_links(&page).into_iter().collect::<Vec<_>>(), ["a", "b", "c-1", "g_2", "in-code"]);
+        let page = page(
+            body,
+            &["g_2", "Revenue Policy", "UPPER-page", " g", ""],
+            &[],
+        );
+        assert_eq!(
+            page_links(&page).into_iter().collect::<Vec<_>>(),
+            ["a", "b", "c-1", "g_2", "in-code"]
+        );
     }
 
     #[test]
@@ -368,9 +504,18 @@ mod tests {
         let body = "`source:a` `wh/table: b.c ` ``a.b``\n`a.b.c` `1.b` `x/y.z` `/a.b` `source:`\n  ```sql\n`source:fenced`\n```\nsource:plain `a\n.b`";
         let found: Vec<String> = mentions(body)
             .into_iter()
-            .map(|Mention { connection, target, .. }| format!("{} {target:?}", connection.unwrap_or("-")))
+            .map(
+                |Mention {
+                     connection, target, ..
+                 }| format!("{} {target:?}", connection.unwrap_or("-")),
+            )
             .collect();
-        let wanted = ["- Source(\"a\")", "wh Table(\"b.c\")", "- Entity(\"a\", \"b\")", "x Entity(\"y\", \"z\")"];
+        let wanted = [
+            "- Source(\"a\")",
+            "wh Table(\"b.c\")",
+            "- Entity(\"a\", \"b\")",
+            "x Entity(\"y\", \"z\")",
+        ];
         assert_eq!(found, wanted);
     }
 
@@ -383,8 +528,14 @@ mod tests {
                 "semantic-layer/wh/orders.yaml",
                 "name: orders\ntable: shop.Orders\ncolumns: [{name: id}]\nmeasures: [{name: total}]\n",
             ),
-            ("semantic-layer/wh/_schema/s.yaml", "tables:\n  visits:\n    columns: [{name: day}]\n"),
-            ("semantic-layer/old/gone.yaml", "name: gone\nsegments: [{name: big}]\n"),
+            (
+                "semantic-layer/wh/_schema/s.yaml",
+                "tables:\n  visits:\n    columns: [{name: day}]\n",
+            ),
+            (
+                "semantic-layer/old/gone.yaml",
+                "name: gone\nsegments: [{name: big}]\n",
+            ),
         ] {
             let path = dir.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -397,7 +548,13 @@ mod tests {
             "[[known]] [[own]] `source:orders` `wh/source:visits` `old/source:gone` `table:SHOP.\"ORDERS\"` `table:orders` \
              `table:visits` `orders.id` `orders.total` `visits.day` `old/gone.big` `shop.orders` `../x.y` `a/source.md`",
             &["known", "No Key"],
-            &["orders", "wh/orders.total", "orders.id", "/visits", "orders."],
+            &[
+                "orders",
+                "wh/orders.total",
+                "orders.id",
+                "/visits",
+                "orders.",
+            ],
         );
         assert_eq!(catalog.broken_references("own", &good), []);
         let bad = page(
@@ -405,10 +562,14 @@ mod tests {
             &["other"],
             &["gone", "old/gone", "orders.none", "bi/orders", ""],
         );
-        let problems = catalog.broken_references("own", &bad).into_iter().map(|broken| match broken {
-            BrokenReference::Page(key) => format!("page {key}"),
-            BrokenReference::SlRef(_, why) | BrokenReference::BodyMention(why) => why,
-        });
+        let problems =
+            catalog
+                .broken_references("own", &bad)
+                .into_iter()
+                .map(|broken| match broken {
+                    BrokenReference::Page(key) => format!("page {key}"),
+                    BrokenReference::SlRef(_, why) | BrokenReference::BodyMention(why) => why,
+                });
         insta::assert_snapshot!(problems.collect::<Vec<_>>().join("\n"), @r"
         page gone
         page other
@@ -423,7 +584,18 @@ mod tests {
         `table:shop.visits`: there is no source for this table in the connections orbit, wh
         `orders.none`: source orders has no measure, segment or column `none`
         ");
-        let kept = ["orders", "orders.total", "orders.id", "wh/orders", "visits", "gone", "orders."];
-        assert_eq!(kept.map(|entry| catalog.is_kept_by_repair(entry)), [true, true, false, false, true, false, false]);
+        let kept = [
+            "orders",
+            "orders.total",
+            "orders.id",
+            "wh/orders",
+            "visits",
+            "gone",
+            "orders.",
+        ];
+        assert_eq!(
+            kept.map(|entry| catalog.is_kept_by_repair(entry)),
+            [true, true, false, false, true, false, false]
+        );
     }
 }

@@ -51,8 +51,13 @@ const LOCK_FILE: &str = "ingestdeck/lock";
 pub(super) const UPDATE_JOURNAL_FILE: &str = "ingestdeck/branch-update.json";
 
 /// Directories below `.ktx` that must not be committed.
-const STATE_DIRS: &[&str] =
-    &[".ktx/ingestdeck", WORKTREES_DIR, PATCHES_DIR, ".ktx/ingest-transcripts", ".ktx/ingest-traces"];
+const STATE_DIRS: &[&str] = &[
+    ".ktx/ingestdeck",
+    WORKTREES_DIR,
+    PATCHES_DIR,
+    ".ktx/ingest-transcripts",
+    ".ktx/ingest-traces",
+];
 
 /// Directory of the worktrees, relative to the project.
 pub(super) const WORKTREES_DIR: &str = ".ktx/worktrees";
@@ -107,7 +112,10 @@ pub(crate) enum RepositoryError {
     Unborn { project: PathBuf },
     /// A merge, rebase or similar operation is not finished.
     #[error("{operation} is not finished in {}", project.display())]
-    OperationInProgress { project: PathBuf, operation: &'static str },
+    OperationInProgress {
+        project: PathBuf,
+        operation: &'static str,
+    },
     /// The directories that units write to contain uncommitted changes.
     #[error("{} not committed", join_paths(paths))]
     Dirty {
@@ -145,11 +153,15 @@ impl Diagnostic for RepositoryError {
                 "run in the main working tree, or in a clone: `git clone {} DIR`, run in DIR, then `git pull DIR` here",
                 shell_word(project)
             ),
-            Self::ExternalFiles { .. } => "unset core.worktree and core.bare in it, and delete `.git/commondir`".into(),
+            Self::ExternalFiles { .. } => {
+                "unset core.worktree and core.bare in it, and delete `.git/commondir`".into()
+            }
             Self::SymbolicLink { .. } => "replace it with what it points to, then try again".into(),
-            Self::SymlinkedHead => "run `git config core.preferSymlinkRefs false` and `git symbolic-ref HEAD \
+            Self::SymlinkedHead => {
+                "run `git config core.preferSymlinkRefs false` and `git symbolic-ref HEAD \
                                     \"$(git symbolic-ref HEAD)\"`, then try again"
-                .into(),
+                    .into()
+            }
             Self::NamedPipe { .. } => "remove it, then try again".into(),
             Self::InUse { .. } => "wait for it or stop it, then try again".into(),
             Self::Unborn { .. } => "make the first one with `git add -A && git commit`".into(),
@@ -166,7 +178,10 @@ impl Diagnostic for RepositoryError {
                 )
             }
             Self::Recording { cause } => {
-                let help = format!("solve what git reports; if the repository is damaged, delete `{}`", private::DIR);
+                let help = format!(
+                    "solve what git reports; if the repository is damaged, delete `{}`",
+                    private::DIR
+                );
                 return cause.help().or(Some(format!("{help}, then try again")));
             }
             Self::TargetBranch(error) => return error.help(),
@@ -179,11 +194,16 @@ impl Diagnostic for RepositoryError {
 /// Quotes a path for use in a shell command.
 fn shell_word(path: &Path) -> String {
     let path = path.display().to_string();
-    shlex::try_quote(&path).map(|word| word.into_owned()).unwrap_or(path)
+    shlex::try_quote(&path)
+        .map(|word| word.into_owned())
+        .unwrap_or(path)
 }
 
 fn join_paths(paths: &[String]) -> String {
-    let shown: Vec<String> = paths.iter().map(|path| path.escape_debug().to_string()).collect();
+    let shown: Vec<String> = paths
+        .iter()
+        .map(|path| path.escape_debug().to_string())
+        .collect();
     let verb = if paths.len() == 1 { "is" } else { "are" };
     format!("{} {verb}", first_names(&shown, MAX_LISTED))
 }
@@ -210,21 +230,36 @@ pub(crate) struct Repository {
 impl Repository {
     /// Attaches a note about its attempts to a commit of a run.
     pub(super) fn write_note(&self, commit: &CommitId, note: &str) -> Result<(), GitError> {
-        let args = ["notes", "--ref", NOTES_REF, "add", "--force", "--file", "-", commit.as_str()];
+        let args = [
+            "notes",
+            "--ref",
+            NOTES_REF,
+            "add",
+            "--force",
+            "--file",
+            "-",
+            commit.as_str(),
+        ];
         self.git.run_with_input(&args, note.as_bytes()).map(drop)
     }
 
     /// Opens the repository of the project at `root`. `None` if neither the project nor a parent directory has one.
     pub(crate) fn find(root: &Path) -> Result<Option<Self>, RepositoryError> {
         let project = || root.to_path_buf();
-        let failed = |cause| RepositoryError::Io { project: project(), cause };
+        let failed = |cause| RepositoryError::Io {
+            project: project(),
+            cause,
+        };
         let top = ScopedDir::open(root).map_err(failed)?;
         match top.kind(".git").map_err(failed)? {
             Some(FileKind::Directory) => {}
             Some(_) => return Err(RepositoryError::LinkedWorktree { project: project() }),
             None => {
                 return match enclosing_repository(root) {
-                    Some(top) => Err(RepositoryError::EnclosingRepository { project: project(), top }),
+                    Some(top) => Err(RepositoryError::EnclosingRepository {
+                        project: project(),
+                        top,
+                    }),
                     None => Ok(None),
                 };
             }
@@ -235,7 +270,10 @@ impl Repository {
     /// Checks whether a run could open the private repository of the project at `root`. Changes nothing.
     pub(crate) fn check_private(root: &Path) -> Result<(), RepositoryError> {
         git::version()?;
-        let top = ScopedDir::open(root).map_err(|cause| RepositoryError::Io { project: root.to_path_buf(), cause })?;
+        let top = ScopedDir::open(root).map_err(|cause| RepositoryError::Io {
+            project: root.to_path_buf(),
+            cause,
+        })?;
         match private::refusal(&top) {
             Some(reason) => Err(RepositoryError::UntrustedPrivate { reason }),
             None => Ok(()),
@@ -244,8 +282,13 @@ impl Repository {
 
     /// Opens the private repository of this installation at `root`, if there is one. Changes nothing.
     pub(super) fn find_private(root: &Path) -> Result<Option<Self>, RepositoryError> {
-        let top = ScopedDir::open(root).map_err(|cause| RepositoryError::Io { project: root.to_path_buf(), cause })?;
-        private::is_own(&top).then(|| Self::open_checked(root, &top, private::DIR)).transpose()
+        let top = ScopedDir::open(root).map_err(|cause| RepositoryError::Io {
+            project: root.to_path_buf(),
+            cause,
+        })?;
+        private::is_own(&top)
+            .then(|| Self::open_checked(root, &top, private::DIR))
+            .transpose()
     }
 
     /// True if this installation's private repository in `root` has the journal of an interrupted update.
@@ -256,7 +299,10 @@ impl Repository {
     /// Opens the private repository of the project at `root`, created if it is missing. True if it replaces one that
     /// this installation did not create. The project must be locked.
     pub(crate) fn open_private(root: &Path) -> Result<(Self, bool), RepositoryError> {
-        let failed = |cause| RepositoryError::Io { project: root.to_path_buf(), cause };
+        let failed = |cause| RepositoryError::Io {
+            project: root.to_path_buf(),
+            cause,
+        };
         Self::check_private(root)?;
         let top = ScopedDir::open(root).map_err(failed)?;
         let is_replaced = private::create_or_replace(&top).map_err(failed)?;
@@ -264,30 +310,55 @@ impl Repository {
     }
 
     /// Opens the repository in `git_dir` of the project `top` at `root`, unless git could be led out of it.
-    fn open_checked(root: &Path, top: &ScopedDir, git_dir: &'static str) -> Result<Self, RepositoryError> {
+    fn open_checked(
+        root: &Path,
+        top: &ScopedDir,
+        git_dir: &'static str,
+    ) -> Result<Self, RepositoryError> {
         let project = || root.to_path_buf();
-        let failed = |cause| RepositoryError::Io { project: project(), cause };
+        let failed = |cause| RepositoryError::Io {
+            project: project(),
+            cause,
+        };
         match unsafe_entries::find_unsafe_entry(top, git_dir).map_err(failed)? {
             None => {}
             Some(UnsafeEntry::SymbolicLink { path }) if path == ".git/HEAD" => {
                 return Err(RepositoryError::SymlinkedHead);
             }
-            Some(UnsafeEntry::SymbolicLink { path }) => return Err(RepositoryError::SymbolicLink { path }),
-            Some(UnsafeEntry::NamedPipe { path }) => return Err(RepositoryError::NamedPipe { path }),
+            Some(UnsafeEntry::SymbolicLink { path }) => {
+                return Err(RepositoryError::SymbolicLink { path });
+            }
+            Some(UnsafeEntry::NamedPipe { path }) => {
+                return Err(RepositoryError::NamedPipe { path });
+            }
         }
         let git = open_git(root, git_dir)?;
         let places = git.try_run(&["rev-parse", "--show-toplevel", "--git-common-dir"])?;
         if !places.success && !places.stderr.contains("work tree") {
-            return Err(GitError::Failed { subcommand: "rev-parse".into(), stderr: places.stderr }.into());
+            return Err(GitError::Failed {
+                subcommand: "rev-parse".into(),
+                stderr: places.stderr,
+            }
+            .into());
         }
         let is_root = |top: &[u8]| {
-            let (top, root) = (Path::new(OsStr::from_bytes(top)).canonicalize(), root.canonicalize());
-            top.and_then(|top| root.map(|root| top == root)).unwrap_or(false)
+            let (top, root) = (
+                Path::new(OsStr::from_bytes(top)).canonicalize(),
+                root.canonicalize(),
+            );
+            top.and_then(|top| root.map(|root| top == root))
+                .unwrap_or(false)
         };
-        match places.stdout.strip_suffix(format!("\n{git_dir}\n").as_bytes()) {
-            Some(top) if places.success && is_root(top) => {
-                Ok(Self { root: project(), git_dir, git, target: Arc::default() })
-            }
+        match places
+            .stdout
+            .strip_suffix(format!("\n{git_dir}\n").as_bytes())
+        {
+            Some(top) if places.success && is_root(top) => Ok(Self {
+                root: project(),
+                git_dir,
+                git,
+                target: Arc::default(),
+            }),
             _ => Err(RepositoryError::ExternalFiles { project: project() }),
         }
     }
@@ -304,27 +375,44 @@ impl Repository {
 
     /// The beginning of a command line that calls git in this repository.
     pub(super) fn git_command(&self) -> &'static str {
-        if self.is_private() { private::GIT_COMMAND } else { "git" }
+        if self.is_private() {
+            private::GIT_COMMAND
+        } else {
+            "git"
+        }
     }
 
     /// Locks the repository against other runs until the lock is dropped.
     pub(crate) fn lock(&self) -> Result<FileLock, RepositoryError> {
         let project = || self.root.clone();
-        let lock = ScopedDir::open(&self.root).and_then(|root| root.try_lock(&self.git_path(LOCK_FILE)));
-        let lock = lock.map_err(|cause| RepositoryError::Io { project: project(), cause })?;
+        let lock =
+            ScopedDir::open(&self.root).and_then(|root| root.try_lock(&self.git_path(LOCK_FILE)));
+        let lock = lock.map_err(|cause| RepositoryError::Io {
+            project: project(),
+            cause,
+        })?;
         lock.ok_or_else(|| RepositoryError::InUse { project: project() })
     }
 
     /// Checks whether [`lock`](Self::lock) can open its file. Changes nothing.
     pub(crate) fn check_lock(&self) -> Result<(), RepositoryError> {
-        let checked = ScopedDir::open(&self.root).and_then(|root| root.check_open_or_create(&self.git_path(LOCK_FILE)));
-        checked.map_err(|cause| RepositoryError::Io { project: self.root.clone(), cause })
+        let checked = ScopedDir::open(&self.root)
+            .and_then(|root| root.check_open_or_create(&self.git_path(LOCK_FILE)));
+        checked.map_err(|cause| RepositoryError::Io {
+            project: self.root.clone(),
+            cause,
+        })
     }
 
     /// Programs that the repository configures and that calls disable, sorted.
     pub(crate) fn disabled_programs(&self) -> BTreeSet<DisabledProgram> {
-        let hooks = ScopedDir::open(&self.root).and_then(|root| root.dir(&self.git_path("hooks"), None)?.entries());
-        let hooks = hooks.unwrap_or_default().into_iter().map(|(name, _)| name).filter(|_| self.git.has_own_hooks());
+        let hooks = ScopedDir::open(&self.root)
+            .and_then(|root| root.dir(&self.git_path("hooks"), None)?.entries());
+        let hooks = hooks
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(name, _)| name)
+            .filter(|_| self.git.has_own_hooks());
         let hooks = hooks.filter(|name| !name.as_bytes().ends_with(b".sample"));
         let hooks = hooks.map(|name| DisabledProgram::new(ProgramKind::Hook, name.as_bytes()));
         hooks.chain(self.git.disabled_programs().cloned()).collect()
@@ -337,21 +425,37 @@ impl Repository {
 
     /// Reopens the repository with its current configuration, parts of which may apply to some branches only.
     pub(super) fn reopen(&self) -> Result<Self, GitError> {
-        Ok(Self { git: open_git(&self.root, self.git_dir)?, ..self.clone() })
+        Ok(Self {
+            git: open_git(&self.root, self.git_dir)?,
+            ..self.clone()
+        })
     }
 
     /// Checks that a run may write to the repository, and returns its head. `new` are files that the run may add; a
     /// [`PATH_PLACEHOLDER`] in them replaces a name that is not known yet. With `allow_dirty`, uncommitted files are
     /// accepted here; those that are in the way block the commit.
-    pub(crate) fn check_ready(&self, new: &[String], allow_dirty: bool) -> Result<BranchHead, RepositoryError> {
+    pub(crate) fn check_ready(
+        &self,
+        new: &[String],
+        allow_dirty: bool,
+    ) -> Result<BranchHead, RepositoryError> {
         if self.is_private() {
-            return Ok(BranchHead { commit: self.current_state()?, branch: None });
+            return Ok(BranchHead {
+                commit: self.current_state()?,
+                branch: None,
+            });
         }
-        let failed = |cause| RepositoryError::Io { project: self.root.clone(), cause };
+        let failed = |cause| RepositoryError::Io {
+            project: self.root.clone(),
+            cause,
+        };
         let root = ScopedDir::open(&self.root).map_err(failed)?;
         for (name, what) in OPERATION_MARKERS {
             if root.kind(&self.git_path(name)).map_err(failed)?.is_some() {
-                return Err(RepositoryError::OperationInProgress { project: self.root.clone(), operation: what });
+                return Err(RepositoryError::OperationInProgress {
+                    project: self.root.clone(),
+                    operation: what,
+                });
             }
         }
         if let Some(converted) = converted_files::first_converted_of_run(&self.git, new)? {
@@ -371,26 +475,44 @@ impl Repository {
             "semantic-layer",
         ])?;
         let (head, mut paths) = parse_status(&String::from_utf8_lossy(&status));
-        let head = head.ok_or_else(|| RepositoryError::Unborn { project: self.root.clone() })?;
-        if paths.iter().any(|path| !converted_files::is_writable_by_run(path)) {
+        let head = head.ok_or_else(|| RepositoryError::Unborn {
+            project: self.root.clone(),
+        })?;
+        if paths
+            .iter()
+            .any(|path| !converted_files::is_writable_by_run(path))
+        {
             // Without its filter, git reports a touched file as changed. A run does not modify such files.
-            let listed: Vec<u8> = paths.iter().flat_map(|path| [path.as_bytes(), b"\0"].concat()).collect();
+            let listed: Vec<u8> = paths
+                .iter()
+                .flat_map(|path| [path.as_bytes(), b"\0"].concat())
+                .collect();
             let converted = converted_files::list_converted(&self.git, &listed)?;
             let is_filtered = |path: &String| {
-                converted.iter().any(|file| matches!(file, ConvertedFile::Filtered { path: of, .. } if of == path))
+                converted.iter().any(
+                    |file| matches!(file, ConvertedFile::Filtered { path: of, .. } if of == path),
+                )
             };
             paths.retain(|path| converted_files::is_writable_by_run(path) || !is_filtered(path));
         }
         if let Some(target) = self.target_branch() {
             // Neither files nor index change.
-            return Ok(BranchHead { commit: self.current_state()?, branch: Some(target) });
+            return Ok(BranchHead {
+                commit: self.current_state()?,
+                branch: Some(target),
+            });
         }
-        if paths.is_empty() || allow_dirty { Ok(head) } else { Err(RepositoryError::Dirty { paths }) }
+        if paths.is_empty() || allow_dirty {
+            Ok(head)
+        } else {
+            Err(RepositoryError::Dirty { paths })
+        }
     }
 
     /// The commit that HEAD points to.
     pub(super) fn head(&self) -> Result<CommitId, GitError> {
-        self.git.run_for_commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])
+        self.git
+            .run_for_commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])
     }
 
     /// The commit that further work builds on: the head of the branch that commits go to. In a private repository, changes of the user's
@@ -399,11 +521,15 @@ impl Repository {
         if !self.is_private() {
             return Ok(self.target_tip()?.map_or_else(|| self.head(), Ok)?);
         }
-        let failed = |cause| RepositoryError::Io { project: self.root.clone(), cause };
+        let failed = |cause| RepositoryError::Io {
+            project: self.root.clone(),
+            cause,
+        };
         let files = private::list_files(&self.root).map_err(failed)?;
         let index = ScopedDir::open(&self.root).and_then(|root| root.kind(&self.git_path("index")));
         let has_index = index.map_err(failed)?.is_some();
-        private::record_state(&self.git, &files, has_index).map_err(|cause| RepositoryError::Recording { cause })
+        private::record_state(&self.git, &files, has_index)
+            .map_err(|cause| RepositoryError::Recording { cause })
     }
 
     /// Packs the objects of a private repository if there are many. The user does this for other repositories.
@@ -424,20 +550,32 @@ impl Repository {
         if let Some(target) = self.target_branch() {
             return Ok(Some(target));
         }
-        let answer = self.git.try_run(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
-        Ok(answer.success.then(|| String::from_utf8_lossy(&answer.stdout).trim_end().to_owned()))
+        let answer = self
+            .git
+            .try_run(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
+        Ok(answer.success.then(|| {
+            String::from_utf8_lossy(&answer.stdout)
+                .trim_end()
+                .to_owned()
+        }))
     }
 
     /// Creates the state directories below `.ktx`. Each contains its own `.gitignore`, so the project's `.gitignore`
     /// stays unchanged.
     pub(crate) fn ignore_state_dirs(&self) -> io::Result<()> {
-        STATE_DIRS.iter().try_for_each(|folder| scoped_dir::create_ignored_dir(&self.root, &self.root.join(folder)))
+        STATE_DIRS.iter().try_for_each(|folder| {
+            scoped_dir::create_ignored_dir(&self.root, &self.root.join(folder))
+        })
     }
 }
 
 /// Opens git for the repository in `git_dir` of the project at `root`.
 fn open_git(root: &Path, git_dir: &str) -> Result<Git, GitError> {
-    if git_dir == private::DIR { Git::open_at(root, private::GIT_LOCATION) } else { Git::open(root) }
+    if git_dir == private::DIR {
+        Git::open_at(root, private::GIT_LOCATION)
+    } else {
+        Git::open(root)
+    }
 }
 
 /// The nearest directory above `root` that is the top of a repository.

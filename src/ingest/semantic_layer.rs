@@ -17,7 +17,10 @@ use super::{
 use crate::diagnostic::{Diagnostic as _, Problem};
 
 mod defaults;
-#[expect(dead_code, reason = "the schema is made of every field, the rules read some of them")]
+#[expect(
+    dead_code,
+    reason = "the schema is made of every field, the rules read some of them"
+)]
 mod definition;
 mod overlay;
 mod physical;
@@ -49,7 +52,11 @@ pub(crate) enum SourceKind {
 impl SourceKind {
     /// The kind of `doc`.
     pub(crate) fn from_doc(doc: &SourceDoc) -> Self {
-        let has = |key| doc.get(key).and_then(Value::as_str).is_some_and(|text| !text.trim().is_empty());
+        let has = |key| {
+            doc.get(key)
+                .and_then(Value::as_str)
+                .is_some_and(|text| !text.trim().is_empty())
+        };
         match (has("table"), has("sql")) {
             (_, true) => Self::Sql,
             (true, false) => Self::Table,
@@ -134,7 +141,10 @@ impl SemanticLayer<'_> {
         let mut names = self.0.names(folder, ".yaml")?;
         names.extend(self.0.names(folder, ".yml")?);
         names.sort_unstable();
-        Ok(names.into_iter().map(|name| format!("{folder}/{name}")).collect())
+        Ok(names
+            .into_iter()
+            .map(|name| format!("{folder}/{name}"))
+            .collect())
     }
 
     fn file(self, path: String) -> SourceFile {
@@ -144,14 +154,28 @@ impl SemanticLayer<'_> {
             Err(error) => Err(SourceTextError::Unreadable(error.to_string())),
         };
         let name = source_name(text.as_deref().unwrap_or_default(), &path);
-        SourceFile { doc: text.and_then(|text| parse_source(&text)), name, path }
+        SourceFile {
+            doc: text.and_then(|text| parse_source(&text)),
+            name,
+            path,
+        }
     }
 
     /// The file of the source `name`.
-    pub(crate) fn find_source_file(self, connection: &str, name: &str) -> Result<Option<SourceFile>, FindSourceError> {
-        let mut found: Vec<_> = self.files(connection)?.into_iter().filter(|file| file.name == name).collect();
+    pub(crate) fn find_source_file(
+        self,
+        connection: &str,
+        name: &str,
+    ) -> Result<Option<SourceFile>, FindSourceError> {
+        let mut found: Vec<_> = self
+            .files(connection)?
+            .into_iter()
+            .filter(|file| file.name == name)
+            .collect();
         if found.len() > 1 {
-            return Err(FindSourceError::Ambiguous(found.into_iter().map(|file| file.path).collect()));
+            return Err(FindSourceError::Ambiguous(
+                found.into_iter().map(|file| file.path).collect(),
+            ));
         }
         Ok(found.pop())
     }
@@ -167,7 +191,13 @@ impl SemanticLayer<'_> {
             }
         }
         for (name, doc) in &sources.scanned_tables {
-            sources.by_name.insert(name.clone(), EffectiveSource { name: name.clone(), doc: doc.clone() });
+            sources.by_name.insert(
+                name.clone(),
+                EffectiveSource {
+                    name: name.clone(),
+                    doc: doc.clone(),
+                },
+            );
         }
         let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
         let files = self.files(connection)?;
@@ -177,7 +207,9 @@ impl SemanticLayer<'_> {
                 sources.broken_files.push((file.path.clone(), why));
             }
             match &file.doc {
-                Err(why) => sources.broken_files.push((file.path.clone(), why.to_string())),
+                Err(why) => sources
+                    .broken_files
+                    .push((file.path.clone(), why.to_string())),
                 Ok(doc) => sources.insert(&file.name, doc.clone()),
             }
         }
@@ -195,10 +227,19 @@ impl SemanticSources {
         }
         let reference = reference.to_lowercase();
         let is_named = |table: &SourceDoc| {
-            let table = table.get("table").and_then(Value::as_str).unwrap_or_default().to_lowercase();
-            table.strip_suffix(&reference).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+            let table = table
+                .get("table")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_lowercase();
+            table
+                .strip_suffix(&reference)
+                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
-        self.scanned_tables.iter().find(|(_, table)| is_named(table)).map(|(name, table)| (name.as_str(), table))
+        self.scanned_tables
+            .iter()
+            .find(|(_, table)| is_named(table))
+            .map(|(name, table)| (name.as_str(), table))
     }
 
     /// Adds the source `name`, or replaces it.
@@ -207,13 +248,22 @@ impl SemanticSources {
             (SourceKind::Overlay, Some(table)) => overlay::merge_overlay(table, &doc),
             (SourceKind::Overlay | SourceKind::Table | SourceKind::Sql, _) => doc,
         };
-        self.by_name.insert(name.to_owned(), EffectiveSource { name: name.to_owned(), doc });
+        self.by_name.insert(
+            name.to_owned(),
+            EffectiveSource {
+                name: name.to_owned(),
+                doc,
+            },
+        );
     }
 }
 
 /// The connection and file name of a path in the semantic layer; `None` for scan results.
 pub(crate) fn split_source_path(path: &str) -> Option<(&str, &str)> {
-    let (connection, file) = path.strip_prefix(LAYER_DIR)?.strip_prefix('/')?.split_once('/')?;
+    let (connection, file) = path
+        .strip_prefix(LAYER_DIR)?
+        .strip_prefix('/')?
+        .split_once('/')?;
     let is_yaml = file.ends_with(".yaml") || file.ends_with(".yml");
     (is_yaml && !file.contains('/')).then_some((connection, file))
 }
@@ -228,8 +278,10 @@ fn connection_dir(connection: &str) -> String {
 pub(crate) fn new_source_path(connection: &str, name: &str) -> String {
     const MAX_SLUG_BYTES: usize = 64;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    let is_plain =
-        !name.is_empty() && name.len() <= MAX_SLUG_BYTES && name.chars().all(plain) && !name.starts_with('_');
+    let is_plain = !name.is_empty()
+        && name.len() <= MAX_SLUG_BYTES
+        && name.chars().all(plain)
+        && !name.starts_with('_');
     if is_plain && !slug::is_device_name(name) {
         return format!("{LAYER_DIR}/{connection}/{name}.yaml");
     }
@@ -240,7 +292,10 @@ pub(crate) fn new_source_path(connection: &str, name: &str) -> String {
         .collect();
     let short: String = words.join("_").chars().take(MAX_SLUG_BYTES).collect();
     let short = if short.is_empty() { "src" } else { &short };
-    format!("{LAYER_DIR}/{connection}/{short}-{}.yaml", slug::short_hash(name, 8))
+    format!(
+        "{LAYER_DIR}/{connection}/{short}-{}.yaml",
+        slug::short_hash(name, 8)
+    )
 }
 
 /// Reads the text of a source.
@@ -255,27 +310,40 @@ pub(crate) fn parse_source(text: &str) -> Result<SourceDoc, SourceTextError> {
 /// Formats a source as YAML in KTX's style: readers of YAML 1.1 (where `on` is true) and of 1.2 get the same values.
 pub(crate) fn render_source(doc: &SourceDoc) -> Result<String, SourceTextError> {
     let value = Value::Object(doc.clone());
-    let mut texts = [QuotingStyle::Yaml11, QuotingStyle::All].into_iter().map(|quoting| yaml::render(&value, quoting));
+    let mut texts = [QuotingStyle::Yaml11, QuotingStyle::All]
+        .into_iter()
+        .map(|quoting| yaml::render(&value, quoting));
     let text = texts.find(|text| parse_source(text).as_ref() == Ok(doc));
     text.ok_or(SourceTextError::NotWritable)
 }
 
 /// Name of the source that `text`, the content of `path`, defines: the declared name, else the file name.
 pub(crate) fn source_name(text: &str, path: &str) -> String {
-    let stem =
-        || path.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map_or("", |(stem, _)| stem).to_owned();
+    let stem = || {
+        path.rsplit('/')
+            .next()
+            .and_then(|name| name.rsplit_once('.'))
+            .map_or("", |(stem, _)| stem)
+            .to_owned()
+    };
     declared_name(text).unwrap_or_else(stem)
 }
 
 /// The `name:` that a text declares, even if the text after it is invalid YAML.
 fn declared_name(text: &str) -> Option<String> {
-    let name =
-        |doc: SourceDoc| doc.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned);
+    let name = |doc: SourceDoc| {
+        doc.get("name")
+            .and_then(Value::as_str)
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+    };
     match parse_source(text) {
         Ok(doc) => name(doc),
-        Err(_) => {
-            text.lines().find(|line| line.starts_with("name:")).and_then(|line| parse_source(line).ok()).and_then(name)
-        }
+        Err(_) => text
+            .lines()
+            .find(|line| line.starts_with("name:"))
+            .and_then(|line| parse_source(line).ok())
+            .and_then(name),
     }
 }
 

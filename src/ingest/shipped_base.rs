@@ -44,19 +44,38 @@ impl Diagnostic for ShippedBaseError {
 }
 
 /// Packs the directories of `commit`. Returns the packed commit, which has other parents and therefore another id.
-pub(crate) fn pack(repository: &Repository, commit: &CommitId) -> Result<(CommitId, Vec<u8>), GitError> {
+pub(crate) fn pack(
+    repository: &Repository,
+    commit: &CommitId,
+) -> Result<(CommitId, Vec<u8>), GitError> {
     let git = &repository.git;
-    let tree = git.run(&[&["ls-tree", "-z", "--end-of-options", commit.as_str(), "--"][..], &DIRECTORIES].concat())?;
+    let tree = git.run(
+        &[
+            &["ls-tree", "-z", "--end-of-options", commit.as_str(), "--"][..],
+            &DIRECTORIES,
+        ]
+        .concat(),
+    )?;
     let tree = git.run_with_input(&["mktree", "-z"], &tree)?;
     let tree = String::from_utf8_lossy(&tree).trim_end().to_owned();
     let packed = git.run_for_commit(&["commit-tree", "-m", "base", &tree])?;
-    let objects = git.run(&["rev-list", "--objects", "--no-walk", "--end-of-options", packed.as_str()])?;
+    let objects = git.run(&[
+        "rev-list",
+        "--objects",
+        "--no-walk",
+        "--end-of-options",
+        packed.as_str(),
+    ])?;
     let pack = git.run_with_input(&["pack-objects", "--quiet", "--stdout"], &objects)?;
     Ok((packed, pack))
 }
 
 /// Adds `pack` to the repository of the project at `root`, which is created with the first one.
-pub(crate) fn unpack(root: &Path, pack: &[u8], commit: &CommitId) -> Result<Repository, ShippedBaseError> {
+pub(crate) fn unpack(
+    root: &Path,
+    pack: &[u8],
+    commit: &CommitId,
+) -> Result<Repository, ShippedBaseError> {
     let directory = ScopedDir::open(root)?;
     if directory.kind(".git/HEAD")?.is_none() {
         project_snapshot::create_repository(&directory, commit)?;
@@ -68,9 +87,15 @@ pub(crate) fn unpack(root: &Path, pack: &[u8], commit: &CommitId) -> Result<Repo
         return Err(ShippedBaseError::MissingCommit(commit.clone()));
     }
     // Keeps the objects. Worktrees have other branches.
-    git.run(&["update-ref", &format!("refs/bases/{}", commit.as_str()), commit.as_str()])?;
+    git.run(&[
+        "update-ref",
+        &format!("refs/bases/{}", commit.as_str()),
+        commit.as_str(),
+    ])?;
     let found = Repository::find(root)?;
-    found.ok_or_else(|| io::Error::other("git does not find the repository that was just created").into())
+    found.ok_or_else(|| {
+        io::Error::other("git does not find the repository that was just created").into()
+    })
 }
 
 #[cfg(test)]
@@ -80,31 +105,49 @@ mod tests {
 
     #[test]
     fn pack_has_the_directories_of_attempts_only() {
-        let (_dir, root) =
-            project(&[("wiki/global/a.md", "a\n"), ("secret.txt", "s\n"), ("ktx.yaml", "connections: {}\n")]);
+        let (_dir, root) = project(&[
+            ("wiki/global/a.md", "a\n"),
+            ("secret.txt", "s\n"),
+            ("ktx.yaml", "connections: {}\n"),
+        ]);
         let repository = Repository::find(&root).unwrap().unwrap();
-        let head = repository.git.run_for_commit(&["rev-parse", "HEAD"]).unwrap();
+        let head = repository
+            .git
+            .run_for_commit(&["rev-parse", "HEAD"])
+            .unwrap();
         let (packed, bytes) = pack(&repository, &head).unwrap();
         let place = tempfile::tempdir().unwrap();
         let unpacked = unpack(place.path(), &bytes, &packed).unwrap();
-        let files = unpacked.git.run(&["ls-tree", "-r", "--name-only", packed.as_str()]).unwrap();
+        let files = unpacked
+            .git
+            .run(&["ls-tree", "-r", "--name-only", packed.as_str()])
+            .unwrap();
         assert_eq!(String::from_utf8(files).unwrap(), "wiki/global/a.md\n");
         // A later state adds to the same repository.
         write(&root, "wiki/global/b.md", "b\n");
         for args in [&["add", "-A"][..], &["commit", "--quiet", "-m", "second"]] {
             repository.git.run(args).unwrap();
         }
-        let head = repository.git.run_for_commit(&["rev-parse", "HEAD"]).unwrap();
+        let head = repository
+            .git
+            .run_for_commit(&["rev-parse", "HEAD"])
+            .unwrap();
         let (second, bytes) = pack(&repository, &head).unwrap();
         unpack(place.path(), &bytes, &second).unwrap();
-        unpacked.git.run(&["cat-file", "-e", packed.as_str()]).unwrap();
+        unpacked
+            .git
+            .run(&["cat-file", "-e", packed.as_str()])
+            .unwrap();
     }
 
     #[test]
     fn state_without_artifacts_is_an_empty_tree() {
         let (_dir, root) = project(&[("ktx.yaml", "connections: {}\n")]);
         let repository = Repository::find(&root).unwrap().unwrap();
-        let head = repository.git.run_for_commit(&["rev-parse", "HEAD"]).unwrap();
+        let head = repository
+            .git
+            .run_for_commit(&["rev-parse", "HEAD"])
+            .unwrap();
         let (packed, bytes) = pack(&repository, &head).unwrap();
         let place = tempfile::tempdir().unwrap();
         unpack(place.path(), &bytes, &packed).unwrap();
@@ -114,15 +157,27 @@ mod tests {
     fn damaged_or_foreign_pack_is_refused() {
         let (_dir, root) = project(&[("wiki/global/a.md", "a\n")]);
         let repository = Repository::find(&root).unwrap().unwrap();
-        let head = repository.git.run_for_commit(&["rev-parse", "HEAD"]).unwrap();
+        let head = repository
+            .git
+            .run_for_commit(&["rev-parse", "HEAD"])
+            .unwrap();
         let (packed, mut bytes) = pack(&repository, &head).unwrap();
         let place = tempfile::tempdir().unwrap();
-        assert!(matches!(unpack(place.path(), &bytes, &head), Err(ShippedBaseError::MissingCommit(_))));
+        assert!(matches!(
+            unpack(place.path(), &bytes, &head),
+            Err(ShippedBaseError::MissingCommit(_))
+        ));
         let middle = bytes.len() / 2;
         bytes[middle] ^= 0xff;
         let place = tempfile::tempdir().unwrap();
-        assert!(matches!(unpack(place.path(), &bytes, &packed), Err(ShippedBaseError::Git(_))));
+        assert!(matches!(
+            unpack(place.path(), &bytes, &packed),
+            Err(ShippedBaseError::Git(_))
+        ));
         bytes.truncate(middle);
-        assert!(matches!(unpack(place.path(), &bytes, &packed), Err(ShippedBaseError::Git(_))));
+        assert!(matches!(
+            unpack(place.path(), &bytes, &packed),
+            Err(ShippedBaseError::Git(_))
+        ));
     }
 }

@@ -46,8 +46,13 @@ const BUNDLED_FILES: [&str; 9] = [
 
 /// The bundled skills, in the order of their files.
 pub(crate) fn bundled_skills() -> &'static [Arc<Skill>] {
-    static ALL: LazyLock<Vec<Arc<Skill>>> =
-        LazyLock::new(|| BUNDLED_FILES.iter().filter_map(|text| parse(text).ok()).map(Arc::new).collect());
+    static ALL: LazyLock<Vec<Arc<Skill>>> = LazyLock::new(|| {
+        BUNDLED_FILES
+            .iter()
+            .filter_map(|text| parse(text).ok())
+            .map(Arc::new)
+            .collect()
+    });
     &ALL
 }
 
@@ -60,13 +65,23 @@ pub(crate) fn parse(text: &str) -> Result<Skill, Problem> {
         callers: Option<Vec<String>>,
     }
     let missing_frontmatter = || {
-        Problem::new("does not start with frontmatter").with_help("begin it with `---`, name, description and `---`")
+        Problem::new("does not start with frontmatter")
+            .with_help("begin it with `---`, name, description and `---`")
     };
     // Accept line endings of Windows.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
-    let (front, body) =
-        text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).ok_or_else(missing_frontmatter)?;
-    let SkillFrontmatter { name, description, callers } = yaml::from_str(front).map_err(|error| {
+    let text = text
+        .strip_prefix('\u{feff}')
+        .unwrap_or(text)
+        .replace("\r\n", "\n");
+    let (front, body) = text
+        .strip_prefix("---\n")
+        .and_then(|rest| rest.split_once("\n---\n"))
+        .ok_or_else(missing_frontmatter)?;
+    let SkillFrontmatter {
+        name,
+        description,
+        callers,
+    } = yaml::from_str(front).map_err(|error| {
         Problem::new(format!("has frontmatter that cannot be read ({error})"))
             .with_help("it takes name, description and callers")
     })?;
@@ -76,16 +91,29 @@ pub(crate) fn parse(text: &str) -> Result<Skill, Problem> {
         )));
     }
     if body.trim().is_empty() {
-        return Err(Problem::new("has no body").with_help("write the instructions below the frontmatter"));
+        return Err(
+            Problem::new("has no body").with_help("write the instructions below the frontmatter")
+        );
     }
-    let strange = callers.iter().flatten().find(|caller| !KNOWN_CALLERS.contains(&caller.as_str()));
+    let strange = callers
+        .iter()
+        .flatten()
+        .find(|caller| !KNOWN_CALLERS.contains(&caller.as_str()));
     if let Some(caller) = strange {
-        return Err(Problem::new(format!("names the caller `{}`", caller.escape_debug()))
-            .with_help(format!("callers are {}", KNOWN_CALLERS.join(", "))));
+        return Err(
+            Problem::new(format!("names the caller `{}`", caller.escape_debug()))
+                .with_help(format!("callers are {}", KNOWN_CALLERS.join(", "))),
+        );
     }
-    let for_units = callers.is_none_or(|callers| callers.iter().any(|caller| caller == WORK_UNIT_CALLER));
+    let for_units =
+        callers.is_none_or(|callers| callers.iter().any(|caller| caller == WORK_UNIT_CALLER));
     let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
-    Ok(Skill { name, description, body: body.trim().to_owned(), is_for_units: for_units })
+    Ok(Skill {
+        name,
+        description,
+        body: body.trim().to_owned(),
+        is_for_units: for_units,
+    })
 }
 
 #[cfg(test)]
@@ -97,13 +125,20 @@ mod tests {
     fn every_file_is_a_skill() {
         for text in BUNDLED_FILES {
             let skill = parse(text).unwrap();
-            assert!(skill.is_for_units && skill.body.starts_with("# "), "{}", skill.name);
+            assert!(
+                skill.is_for_units && skill.body.starts_with("# "),
+                "{}",
+                skill.name
+            );
         }
     }
 
     #[test]
     fn skills_named_by_adapters_exist() {
-        let names: Vec<&str> = bundled_skills().iter().map(|skill| skill.name.as_str()).collect();
+        let names: Vec<&str> = bundled_skills()
+            .iter()
+            .map(|skill| skill.name.as_str())
+            .collect();
         for adapter in source::adapter_names().filter_map(source::find_adapter) {
             for skill in adapter.skills().iter().chain(&COMMON_SKILLS) {
                 assert!(names.contains(skill), "{}: {skill}", adapter.name());
@@ -116,10 +151,19 @@ mod tests {
         let cases = [
             ("# plain", "does not start with frontmatter"),
             ("---\nname: a\n---\nbody", "frontmatter that cannot be read"),
-            ("---\nname: a\ndescription: ''\n---\nbody", "has no description"),
+            (
+                "---\nname: a\ndescription: ''\n---\nbody",
+                "has no description",
+            ),
             ("---\nname: a\ndescription: d\n---\n \n", "has no body"),
-            ("---\nname: a\ndescription: d\ncallers: [me]\n---\nbody", "names the caller `me`"),
-            ("---\nname: a\ndescription: d\ncallers: memory_agent\n---\nbody", "frontmatter that cannot be read"),
+            (
+                "---\nname: a\ndescription: d\ncallers: [me]\n---\nbody",
+                "names the caller `me`",
+            ),
+            (
+                "---\nname: a\ndescription: d\ncallers: memory_agent\n---\nbody",
+                "frontmatter that cannot be read",
+            ),
         ];
         for (text, start) in cases {
             let problem = parse(text).unwrap_err();
@@ -128,6 +172,13 @@ mod tests {
         let skill =
             parse("\u{feff}---\r\nname: on\r\ndescription: \"a\\n b\"\r\ncallers: [research]\r\n---\r\nbody\r\n")
                 .unwrap();
-        assert_eq!((skill.name.as_str(), skill.description.as_str(), skill.is_for_units), ("on", "a b", false));
+        assert_eq!(
+            (
+                skill.name.as_str(),
+                skill.description.as_str(),
+                skill.is_for_units
+            ),
+            ("on", "a b", false)
+        );
     }
 }

@@ -26,7 +26,11 @@ pub(crate) fn slugify(path: &str) -> String {
 ///
 /// A unique slug is used unchanged. Paths with the same slug all get a hash of the whole path, so that no key depends
 /// on the order of the files. Paths must be distinct.
-pub(crate) fn unique_keys<'a>(prefix: &str, paths: &[&'a str], slugged: impl Fn(&'a str) -> &'a str) -> Vec<String> {
+pub(crate) fn unique_keys<'a>(
+    prefix: &str,
+    paths: &[&'a str],
+    slugged: impl Fn(&'a str) -> &'a str,
+) -> Vec<String> {
     let slugs: Vec<String> = paths.iter().map(|path| slugify(slugged(path))).collect();
     let bearers = count_bearers(slugs.iter().map(String::as_str));
     let room = MAX_KEY_BYTES.saturating_sub(prefix.len() + 1);
@@ -35,11 +39,29 @@ pub(crate) fn unique_keys<'a>(prefix: &str, paths: &[&'a str], slugged: impl Fn(
         if bare(slug) {
             return format!("{prefix}-{slug}");
         }
-        let short: String = slug.chars().take(room.saturating_sub(hash_length + 1)).collect();
-        let parts = [prefix, short.trim_end_matches('-'), &short_hash(path, hash_length)];
-        parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("-")
+        let short: String = slug
+            .chars()
+            .take(room.saturating_sub(hash_length + 1))
+            .collect();
+        let parts = [
+            prefix,
+            short.trim_end_matches('-'),
+            &short_hash(path, hash_length),
+        ];
+        parts
+            .iter()
+            .filter(|part| !part.is_empty())
+            .copied()
+            .collect::<Vec<_>>()
+            .join("-")
     };
-    distinct_keys(|hash_length| paths.iter().zip(&slugs).map(|(path, slug)| key(path, slug, hash_length)).collect())
+    distinct_keys(|hash_length| {
+        paths
+            .iter()
+            .zip(&slugs)
+            .map(|(path, slug)| key(path, slug, hash_length))
+            .collect()
+    })
 }
 
 /// How many of the `keys` are equal to each.
@@ -71,11 +93,22 @@ pub(crate) fn disambiguate_keys<P: AsRef<str>>(wished: &[(String, P)]) -> Vec<St
         if bearers.get(key.as_str()) == Some(&1) && key.len() <= MAX_KEY_BYTES {
             return key.clone();
         }
-        let short: String = key.chars().take(MAX_KEY_BYTES.saturating_sub(hash_length + 1)).collect();
-        format!("{}-{}", short.trim_end_matches('-'), short_hash(path, hash_length))
+        let short: String = key
+            .chars()
+            .take(MAX_KEY_BYTES.saturating_sub(hash_length + 1))
+            .collect();
+        format!(
+            "{}-{}",
+            short.trim_end_matches('-'),
+            short_hash(path, hash_length)
+        )
     };
     distinct_keys(|hash_length| {
-        plain.iter().zip(wished).map(|(plain, (_, path))| key(plain, path.as_ref(), hash_length)).collect()
+        plain
+            .iter()
+            .zip(wished)
+            .map(|(plain, (_, path))| key(plain, path.as_ref(), hash_length))
+            .collect()
     })
 }
 
@@ -94,9 +127,12 @@ fn sanitize_key(key: &str) -> String {
 /// Whether a file of this name, without its extension, is a device on some systems (such as `con` on Windows).
 pub(crate) fn is_device_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    let port = name.strip_prefix("com").or_else(|| name.strip_prefix("lpt"));
+    let port = name
+        .strip_prefix("com")
+        .or_else(|| name.strip_prefix("lpt"));
     matches!(name.as_str(), "con" | "prn" | "aux" | "nul")
-        || port.is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|byte| byte.is_ascii_digit()))
+        || port
+            .is_some_and(|rest| rest.len() == 1 && rest.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The first `length` hexadecimal digits of the SHA-256 of `text`.
@@ -137,17 +173,24 @@ mod tests {
 
     #[test]
     fn keys_are_kept_up_to_the_file_name_limit() {
-        let name = "models/intermediate/licenses/deduplicated/".to_owned() + &"int_licenses_".repeat(8);
+        let name =
+            "models/intermediate/licenses/deduplicated/".to_owned() + &"int_licenses_".repeat(8);
         let key = &unique_keys("dbt", &[&name], without_extension)[0];
         assert_eq!(*key, format!("dbt-{}", slugify(&name)));
         assert!(key.len() > 140, "{key}");
         let (fits, longer) = ("x".repeat(MAX_KEY_BYTES - 4), "x".repeat(MAX_KEY_BYTES - 3));
         let keys = unique_keys("dbt", &[&fits, &longer], |path| path);
         assert_eq!(keys[0], format!("dbt-{fits}"));
-        assert_eq!((keys[1].len(), keys[1].rsplit_once('-').unwrap().1), (MAX_KEY_BYTES, &*short_hash(&longer, 6)));
+        assert_eq!(
+            (keys[1].len(), keys[1].rsplit_once('-').unwrap().1),
+            (MAX_KEY_BYTES, &*short_hash(&longer, 6))
+        );
         let wished = [(format!("metricflow-{longer}"), "a")];
         let key = &disambiguate_keys(&wished)[0];
-        assert_eq!((key.len(), key.rsplit_once('-').unwrap().1), (MAX_KEY_BYTES, &*short_hash("a", 6)));
+        assert_eq!(
+            (key.len(), key.rsplit_once('-').unwrap().1),
+            (MAX_KEY_BYTES, &*short_hash("a", 6))
+        );
     }
 
     #[test]
@@ -160,24 +203,43 @@ mod tests {
         again.reverse();
         assert_eq!(again, keys);
         reversed.truncate(2);
-        assert_eq!(unique_keys("docs", &reversed, without_extension)[1], "docs-a-c");
+        assert_eq!(
+            unique_keys("docs", &reversed, without_extension)[1],
+            "docs-a-c"
+        );
     }
 
     #[test]
     fn slug_resembling_a_hashed_one_is_disambiguated() {
         let posing = format!("a-b-{}", short_hash("a/b", 6));
         let paths = ["a-b", "a/b", posing.as_str()];
-        let keys: BTreeSet<_> = unique_keys("docs", &paths, |path| path).into_iter().collect();
+        let keys: BTreeSet<_> = unique_keys("docs", &paths, |path| path)
+            .into_iter()
+            .collect();
         assert_eq!(keys.len(), 3);
     }
 
     #[test]
     fn preferred_keys_are_kept_where_valid() {
-        let wished = [("lookml-a_b", "1"), ("lookml-x", "2"), ("lookml-x", "3"), ("lookml-ä/ö", "4"), ("..", "5")];
+        let wished = [
+            ("lookml-a_b", "1"),
+            ("lookml-x", "2"),
+            ("lookml-x", "3"),
+            ("lookml-ä/ö", "4"),
+            ("..", "5"),
+        ];
         let wished = wished.map(|(key, path)| (key.to_owned(), path));
         let keys = disambiguate_keys(&wished);
-        assert_eq!((keys[0].as_str(), keys[3].as_str()), ("lookml-a_b", "lookml"));
-        assert!(keys[1].starts_with("lookml-x-") && keys[2].starts_with("lookml-x-") && keys[1] != keys[2], "{keys:?}");
+        assert_eq!(
+            (keys[0].as_str(), keys[3].as_str()),
+            ("lookml-a_b", "lookml")
+        );
+        assert!(
+            keys[1].starts_with("lookml-x-")
+                && keys[2].starts_with("lookml-x-")
+                && keys[1] != keys[2],
+            "{keys:?}"
+        );
     }
 
     proptest! {

@@ -13,7 +13,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    project::{Connection, PROJECT_FILE, PathPolicy, PathRefusal, Project, SourceLocation, without_login},
+    project::{
+        Connection, PROJECT_FILE, PathPolicy, PathRefusal, Project, SourceLocation, without_login,
+    },
     untrusted_text::visible_path,
 };
 use crate::{
@@ -54,7 +56,11 @@ pub(crate) struct ProjectConnection<'a> {
 
 impl<'a> ProjectConnection<'a> {
     pub(crate) fn new(project: &'a Project, connection: &'a Connection) -> Self {
-        Self { project: &project.root, policy: &project.path_policy, connection }
+        Self {
+            project: &project.root,
+            policy: &project.path_policy,
+            connection,
+        }
     }
 
     /// `path` without symbolic links, if the connection may read it. The outer error is that of the system call.
@@ -97,7 +103,11 @@ pub(crate) trait SourceAdapter: Sync + std::fmt::Debug {
     /// The units, in an order that depends only on the files. Keys are unique within the result. Every file of `tree`
     /// can be given to an agent. The error describes invalid metadata of the source, as the end of a sentence about the
     /// connection.
-    fn chunk(&self, tree: &SourceTree, origin: ProjectConnection<'_>) -> Result<ChunkedSource, Problem>;
+    fn chunk(
+        &self,
+        tree: &SourceTree,
+        origin: ProjectConnection<'_>,
+    ) -> Result<ChunkedSource, Problem>;
 
     /// Narrows a unit of a source that was ingested before to its raw files that are `due`; to none if it only runs for
     /// changes around it. Units with the same key afterwards are one.
@@ -176,14 +186,20 @@ pub(crate) struct AssignedLines {
 
 /// Folders below `root` that runs of `project` write. Their content is output, so it is not read as a source.
 fn run_output_dirs(project: &Path, root: &Path) -> Vec<String> {
-    let Ok(inside) = project.strip_prefix(root) else { return Vec::new() };
+    let Ok(inside) = project.strip_prefix(root) else {
+        return Vec::new();
+    };
     let folders = ["raw-sources", "semantic-layer", "wiki"].into_iter();
-    folders.filter_map(|folder| inside.join(folder).to_str().map(str::to_owned)).collect()
+    folders
+        .filter_map(|folder| inside.join(folder).to_str().map(str::to_owned))
+        .collect()
 }
 
 /// Whether the file at `path` contains the settings of a project, which may include passwords.
 fn is_project_file(path: &str) -> bool {
-    path.rsplit('/').next().is_some_and(|name| name.eq_ignore_ascii_case(PROJECT_FILE))
+    path.rsplit('/')
+        .next()
+        .is_some_and(|name| name.eq_ignore_ascii_case(PROJECT_FILE))
 }
 
 /// Default narrowing of a unit to its changes: unchanged raw files become dependencies.
@@ -191,8 +207,10 @@ fn narrow_unit(mut unit: UnitChunk, due: &BTreeSet<&str>) -> UnitChunk {
     if due.is_empty() {
         return unit;
     }
-    let (changed, unchanged): (Vec<_>, Vec<_>) =
-        unit.raw_files.into_iter().partition(|path| due.contains(path.as_str()));
+    let (changed, unchanged): (Vec<_>, Vec<_>) = unit
+        .raw_files
+        .into_iter()
+        .partition(|path| due.contains(path.as_str()));
     unit.raw_files = changed;
     add_dependencies(&mut unit, unchanged);
     unit
@@ -203,7 +221,8 @@ pub(super) fn add_dependencies(unit: &mut UnitChunk, paths: impl IntoIterator<It
     unit.dependency_paths.extend(paths);
     unit.dependency_paths.sort_unstable();
     unit.dependency_paths.dedup();
-    unit.dependency_paths.retain(|path| !unit.raw_files.contains(path));
+    unit.dependency_paths
+        .retain(|path| !unit.raw_files.contains(path));
 }
 
 /// Most entries of a peer file index.
@@ -213,7 +232,11 @@ const MAX_NAMED_FILES: usize = 3;
 
 /// The first [`MAX_PEERS`] names of `all` that are not in `own`.
 fn peers<'a>(all: impl IntoIterator<Item = &'a Arc<str>>, own: &BTreeSet<&str>) -> Vec<Arc<str>> {
-    all.into_iter().filter(|path| !own.contains(&***path)).take(MAX_PEERS).cloned().collect()
+    all.into_iter()
+        .filter(|path| !own.contains(&***path))
+        .take(MAX_PEERS)
+        .cloned()
+        .collect()
 }
 
 /// Names that units share, because each unit lists nearly all files of the others.
@@ -236,8 +259,16 @@ pub(crate) fn adapter_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Drivers of KTX whose connections contain context about data instead of data, and that have no adapter here.
-const CONTEXT_DRIVERS: [&str; 8] =
-    ["confluence", "gdrive", "jira", "looker", "metabase", "sharepoint", "sigma", "tableau"];
+const CONTEXT_DRIVERS: [&str; 8] = [
+    "confluence",
+    "gdrive",
+    "jira",
+    "looker",
+    "metabase",
+    "sharepoint",
+    "sigma",
+    "tableau",
+];
 
 /// Drivers of KTX that have no adapter here, including those of databases.
 pub(crate) const UNSUPPORTED_DRIVERS: &[&str] = &[
@@ -274,7 +305,9 @@ pub(crate) fn is_context_driver(driver: &str) -> bool {
 }
 
 pub(crate) fn find_adapter(driver: &str) -> Option<&'static dyn SourceAdapter> {
-    ADAPTERS.into_iter().find(|adapter| adapter.name() == driver)
+    ADAPTERS
+        .into_iter()
+        .find(|adapter| adapter.name() == driver)
 }
 
 /// Why a connection has no usable directory. Continues a sentence about the connection.
@@ -308,7 +341,9 @@ impl Diagnostic for SourceDirError {
         Some(match self {
             Self::NotConfigured => "give it a source_dir".into(),
             Self::RemoteUrl(_) => "clone it and set source_dir to the clone".into(),
-            Self::NotFound(path) => format!("correct source_dir in ktx.yaml{}", shell_syntax_hint(path)),
+            Self::NotFound(path) => {
+                format!("correct source_dir in ktx.yaml{}", shell_syntax_hint(path))
+            }
             Self::NotADirectory(_) => "correct source_dir in ktx.yaml".into(),
             Self::NotAllowed(refusal) => return refusal.help(),
             Self::Unreadable { .. } => return None,
@@ -322,9 +357,17 @@ fn display_path(path: &Path) -> String {
 
 /// A hint for a path with shell syntax, else an empty text.
 fn shell_syntax_hint(path: &Path) -> &'static str {
-    let is_for_a_shell =
-        |part: Component<'_>| part.as_os_str().as_encoded_bytes().first().is_some_and(|byte| b"~$".contains(byte));
-    if path.components().any(is_for_a_shell) { ": `~` and variables are not expanded" } else { "" }
+    let is_for_a_shell = |part: Component<'_>| {
+        part.as_os_str()
+            .as_encoded_bytes()
+            .first()
+            .is_some_and(|byte| b"~$".contains(byte))
+    };
+    if path.components().any(is_for_a_shell) {
+        ": `~` and variables are not expanded"
+    } else {
+        ""
+    }
 }
 
 /// The directory of a connection, absolute and without symbolic links, including its `path`.
@@ -342,14 +385,22 @@ fn source_root_dir(origin: ProjectConnection<'_>) -> Result<PathBuf, SourceDirEr
 pub(crate) fn branch_mismatch(origin: ProjectConnection<'_>) -> Option<Problem> {
     /// Largest `.git/HEAD` that is read, in bytes.
     const MAX_HEAD_BYTES: u64 = 4096;
-    let (Some(SourceLocation::Url(_)), Some(branch)) = (&origin.connection.source, &origin.connection.branch) else {
+    let (Some(SourceLocation::Url(_)), Some(branch)) =
+        (&origin.connection.source, &origin.connection.branch)
+    else {
         return None;
     };
-    let head = source_root_dir(origin)
-        .ok()
-        .and_then(|root| ScopedDir::open(&root).ok()?.read(".git/HEAD", MAX_HEAD_BYTES).ok());
+    let head = source_root_dir(origin).ok().and_then(|root| {
+        ScopedDir::open(&root)
+            .ok()?
+            .read(".git/HEAD", MAX_HEAD_BYTES)
+            .ok()
+    });
     let head = head.map(|head| String::from_utf8_lossy(&head).trim().to_owned());
-    let found = match head.as_deref().map(|head| head.strip_prefix("ref: refs/heads/")) {
+    let found = match head
+        .as_deref()
+        .map(|head| head.strip_prefix("ref: refs/heads/"))
+    {
         Some(Some(current)) if current == branch => return None,
         Some(Some(current)) => format!(", on branch `{}`", visible_path(current)),
         Some(None) => ", with a detached HEAD".to_owned(),
@@ -364,12 +415,21 @@ pub(crate) fn branch_mismatch(origin: ProjectConnection<'_>) -> Option<Problem> 
     )
 }
 
-fn resolve_dir(origin: ProjectConnection<'_>, subdir: Option<&str>) -> Result<PathBuf, SourceDirError> {
-    let mut path = match origin.connection.source.as_ref().ok_or(SourceDirError::NotConfigured)? {
+fn resolve_dir(
+    origin: ProjectConnection<'_>,
+    subdir: Option<&str>,
+) -> Result<PathBuf, SourceDirError> {
+    let mut path = match origin
+        .connection
+        .source
+        .as_ref()
+        .ok_or(SourceDirError::NotConfigured)?
+    {
         SourceLocation::Dir(dir) => origin.project.join(dir),
-        SourceLocation::Url(url) => origin
-            .project
-            .join(local_path(url).ok_or_else(|| SourceDirError::RemoteUrl(without_login(url).into_owned()))?),
+        SourceLocation::Url(url) => origin.project.join(
+            local_path(url)
+                .ok_or_else(|| SourceDirError::RemoteUrl(without_login(url).into_owned()))?,
+        ),
     };
     if let Some(subdir) = subdir {
         path.push(subdir);
@@ -378,8 +438,13 @@ fn resolve_dir(origin: ProjectConnection<'_>, subdir: Option<&str>) -> Result<Pa
         Ok(Ok(real)) if real.is_dir() => Ok(real),
         Ok(Ok(real)) => Err(SourceDirError::NotADirectory(real)),
         Ok(Err(refusal)) => Err(refusal.into()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(SourceDirError::NotFound(path)),
-        Err(error) => Err(SourceDirError::Unreadable { path, cause: error.to_string() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(SourceDirError::NotFound(path))
+        }
+        Err(error) => Err(SourceDirError::Unreadable {
+            path,
+            cause: error.to_string(),
+        }),
     }
 }
 
@@ -387,11 +452,15 @@ fn resolve_dir(origin: ProjectConnection<'_>, subdir: Option<&str>) -> Result<Pa
 fn local_path(url: &str) -> Option<String> {
     let rest = url.strip_prefix("file:")?;
     let path = match rest.strip_prefix("//") {
-        Some(rest) => rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(rest),
+        Some(rest) => rest
+            .strip_prefix("localhost")
+            .filter(|path| path.starts_with('/'))
+            .unwrap_or(rest),
         None => rest,
     };
     // `file://host/path` names another machine.
-    (!path.is_empty() && (!rest.starts_with("//") || path.starts_with('/'))).then(|| percent_decoded(path))
+    (!path.is_empty() && (!rest.starts_with("//") || path.starts_with('/')))
+        .then(|| percent_decoded(path))
 }
 
 /// Decodes escapes such as `%20`. Invalid escapes and invalid UTF-8 remain unchanged.
@@ -399,14 +468,21 @@ pub(crate) fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
-        let escape = tail.first_chunk::<2>().filter(|_| first == b'%').and_then(|pair| {
-            std::str::from_utf8(pair)
-                .ok()
-                .filter(|hex| !hex.starts_with('+'))
-                .and_then(|hex| u8::from_str_radix(hex, 16).ok())
-        });
+        let escape = tail
+            .first_chunk::<2>()
+            .filter(|_| first == b'%')
+            .and_then(|pair| {
+                std::str::from_utf8(pair)
+                    .ok()
+                    .filter(|hex| !hex.starts_with('+'))
+                    .and_then(|hex| u8::from_str_radix(hex, 16).ok())
+            });
         bytes.push(escape.unwrap_or(first));
-        rest = if escape.is_some() { tail.get(2..).unwrap_or_default() } else { tail };
+        rest = if escape.is_some() {
+            tail.get(2..).unwrap_or_default()
+        } else {
+            tail
+        };
     }
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
@@ -417,11 +493,16 @@ mod tests {
 
     use super::*;
 
-    static NOWHERE: std::sync::LazyLock<(PathPolicy, Connection)> = std::sync::LazyLock::new(Default::default);
+    static NOWHERE: std::sync::LazyLock<(PathPolicy, Connection)> =
+        std::sync::LazyLock::new(Default::default);
 
     /// A connection without settings.
     pub(super) fn anywhere() -> ProjectConnection<'static> {
-        ProjectConnection { project: Path::new("/"), policy: &NOWHERE.0, connection: &NOWHERE.1 }
+        ProjectConnection {
+            project: Path::new("/"),
+            policy: &NOWHERE.0,
+            connection: &NOWHERE.1,
+        }
     }
 
     /// A directory with these files, and its tree with the fingerprints of all files.
@@ -439,8 +520,9 @@ mod tests {
 
     #[test]
     fn ktx_yaml_may_name_every_adapter() {
-        let unknown: Vec<_> =
-            adapter_names().filter(|name| !super::super::project::settings::ADAPTERS.contains(name)).collect();
+        let unknown: Vec<_> = adapter_names()
+            .filter(|name| !super::super::project::settings::ADAPTERS.contains(name))
+            .collect();
         assert_eq!(unknown, [""; 0]);
     }
 
@@ -469,18 +551,48 @@ mod tests {
         std::fs::create_dir_all(root.join("bi/.git")).unwrap();
         let mismatch = |head: Option<&str>, source: SourceLocation| {
             let file = root.join("bi/.git/HEAD");
-            head.map_or_else(|| drop(std::fs::remove_file(&file)), |head| std::fs::write(&file, head).unwrap());
+            head.map_or_else(
+                || drop(std::fs::remove_file(&file)),
+                |head| std::fs::write(&file, head).unwrap(),
+            );
             let branch = Some("dev".to_owned());
-            let connection = Connection { source: Some(source), branch, ..Connection::default() };
-            branch_mismatch(ProjectConnection { project: &root, connection: &connection, ..anywhere() })
+            let connection = Connection {
+                source: Some(source),
+                branch,
+                ..Connection::default()
+            };
+            branch_mismatch(ProjectConnection {
+                project: &root,
+                connection: &connection,
+                ..anywhere()
+            })
         };
         let url = || SourceLocation::Url("file:bi".into());
         assert_eq!(mismatch(Some("ref: refs/heads/dev\n"), url()), None);
-        let other = mismatch(Some("ref: refs/heads/main\n"), url()).unwrap().to_line();
-        assert!(other.contains("branch `dev`") && other.contains("on branch `main`"), "{other}");
-        assert!(mismatch(Some("0123456789\n"), url()).unwrap().to_line().contains("with a detached HEAD"));
-        assert!(mismatch(None, url()).unwrap().to_line().contains("as it is checked out; check out `dev` there"));
-        assert_eq!(mismatch(None, SourceLocation::Dir("bi".into())), None, "KTX also reads a directory as it is");
+        let other = mismatch(Some("ref: refs/heads/main\n"), url())
+            .unwrap()
+            .to_line();
+        assert!(
+            other.contains("branch `dev`") && other.contains("on branch `main`"),
+            "{other}"
+        );
+        assert!(
+            mismatch(Some("0123456789\n"), url())
+                .unwrap()
+                .to_line()
+                .contains("with a detached HEAD")
+        );
+        assert!(
+            mismatch(None, url())
+                .unwrap()
+                .to_line()
+                .contains("as it is checked out; check out `dev` there")
+        );
+        assert_eq!(
+            mismatch(None, SourceLocation::Dir("bi".into())),
+            None,
+            "KTX also reads a directory as it is"
+        );
     }
 
     #[test]
@@ -491,12 +603,30 @@ mod tests {
         std::fs::write(root.join("file"), "").unwrap();
         let at = |source: Option<SourceLocation>, subdir: Option<&str>| {
             let subdir = subdir.map(str::to_owned);
-            let connection = Connection { id: "c".into(), source, subdir, ..Connection::default() };
-            source_dir(ProjectConnection { project: &root, connection: &connection, ..anywhere() })
+            let connection = Connection {
+                id: "c".into(),
+                source,
+                subdir,
+                ..Connection::default()
+            };
+            source_dir(ProjectConnection {
+                project: &root,
+                connection: &connection,
+                ..anywhere()
+            })
         };
-        assert_eq!(at(Some(SourceLocation::Dir("raw".into())), None), Ok(root.join("raw")));
-        assert_eq!(at(Some(SourceLocation::Url("file:raw".into())), Some("models")), Ok(root.join("raw/models")));
-        assert_eq!(at(Some(SourceLocation::Dir("no".into())), None), Err(SourceDirError::NotFound(root.join("no"))));
+        assert_eq!(
+            at(Some(SourceLocation::Dir("raw".into())), None),
+            Ok(root.join("raw"))
+        );
+        assert_eq!(
+            at(Some(SourceLocation::Url("file:raw".into())), Some("models")),
+            Ok(root.join("raw/models"))
+        );
+        assert_eq!(
+            at(Some(SourceLocation::Dir("no".into())), None),
+            Err(SourceDirError::NotFound(root.join("no")))
+        );
         assert_eq!(
             at(Some(SourceLocation::Dir("file".into())), None),
             Err(SourceDirError::NotADirectory(root.join("file")))
@@ -510,7 +640,11 @@ mod tests {
 
     fn first_run(adapter: &dyn SourceAdapter, tree: &SourceTree) -> Vec<UnitChunk> {
         let chunks = adapter.chunk(tree, anywhere()).unwrap();
-        assert_eq!(adapter.chunk(tree, anywhere()).unwrap(), chunks, "the same files give the same units");
+        assert_eq!(
+            adapter.chunk(tree, anywhere()).unwrap(),
+            chunks,
+            "the same files give the same units"
+        );
         chunks.units
     }
 

@@ -39,7 +39,11 @@ impl SourceDiff {
     ) -> Self {
         let mut diff = Self::default();
         for file in &tree.files {
-            let known = || prior.and_then(|prior| prior.get(&file.path)).is_some_and(PriorFileRecord::is_processed);
+            let known = || {
+                prior
+                    .and_then(|prior| prior.get(&file.path))
+                    .is_some_and(PriorFileRecord::is_processed)
+            };
             let list = match is_settled(&file.path) {
                 true => &mut diff.unchanged,
                 false if known() => &mut diff.modified,
@@ -47,30 +51,42 @@ impl SourceDiff {
             };
             list.push(file.path.clone());
         }
-        let gone = prior
-            .into_iter()
-            .flatten()
-            .filter(|(path, known)| known.is_processed() && tree.get(path).is_none() && !tree.may_contain(path));
+        let gone = prior.into_iter().flatten().filter(|(path, known)| {
+            known.is_processed() && tree.get(path).is_none() && !tree.may_contain(path)
+        });
         diff.deleted = gone.map(|(path, _)| path.clone()).collect();
         diff
     }
 
     /// Counts for people: files that no unit reads do not count, and a file whose units are tried again counts as changed
     /// only if no run `is_seen` to have had its content.
-    pub(super) fn count_shown(&self, is_read: impl Fn(&str) -> bool, is_seen: impl Fn(&str) -> bool) -> DiffCounts {
+    pub(super) fn count_shown(
+        &self,
+        is_read: impl Fn(&str) -> bool,
+        is_seen: impl Fn(&str) -> bool,
+    ) -> DiffCounts {
         let count = |paths: &[String]| {
-            let (seen, new): (Vec<&String>, Vec<&String>) =
-                paths.iter().filter(|path| is_read(path)).partition(|path| is_seen(path));
+            let (seen, new): (Vec<&String>, Vec<&String>) = paths
+                .iter()
+                .filter(|path| is_read(path))
+                .partition(|path| is_seen(path));
             (new.len() as u64, seen.len() as u64)
         };
         let ((added, tried), (modified, tried_again)) = (count(&self.added), count(&self.modified));
         let settled = self.unchanged.iter().filter(|path| is_read(path)).count() as u64;
-        DiffCounts { added, modified, deleted: self.deleted.len() as u64, unchanged: settled + tried + tried_again }
+        DiffCounts {
+            added,
+            modified,
+            deleted: self.deleted.len() as u64,
+            unchanged: settled + tried + tried_again,
+        }
     }
 
     /// True for a file that is new or changed.
     pub(super) fn is_changed(&self, path: &str) -> bool {
-        [&self.added, &self.modified].into_iter().any(|list| contains_path(list, path))
+        [&self.added, &self.modified]
+            .into_iter()
+            .any(|list| contains_path(list, path))
     }
 
     /// Files that are new or changed.
@@ -85,7 +101,8 @@ impl SourceDiff {
 }
 
 fn contains_path(list: &[String], path: &str) -> bool {
-    list.binary_search_by(|known| known.as_str().cmp(path)).is_ok()
+    list.binary_search_by(|known| known.as_str().cmp(path))
+        .is_ok()
 }
 
 /// Why a unit runs although nothing of it changed.
@@ -126,7 +143,10 @@ impl UnitChanges {
 
     /// Its raw files that are a reason to run it.
     pub(super) fn due_files(&self) -> impl Iterator<Item = &str> {
-        self.own.iter().map(String::as_str).chain(self.unread.iter().map(|file| file.path.as_str()))
+        self.own
+            .iter()
+            .map(String::as_str)
+            .chain(self.unread.iter().map(|file| file.path.as_str()))
     }
 
     /// The changes outside its raw files.
@@ -143,14 +163,27 @@ pub(super) fn run_reason(
     standing: Option<&LastUnitOutcome>,
     forced: Option<ForceReason>,
 ) -> String {
-    let added = changes.own.iter().filter(|path| diff.is_added(path)).count();
+    let added = changes
+        .own
+        .iter()
+        .filter(|path| diff.is_added(path))
+        .count();
     let modified = changes.own.len() - added;
     let own = || {
-        let parts = [(modified, "modified"), (added, "added"), (changes.unread.len(), "left unread")];
+        let parts = [
+            (modified, "modified"),
+            (added, "added"),
+            (changes.unread.len(), "left unread"),
+        ];
         let parts = parts.into_iter().filter(|(count, _)| *count > 0);
-        parts.map(|(count, word)| format!("{} {word}", count_files(count))).collect::<Vec<_>>().join(", ")
+        parts
+            .map(|(count, word)| format!("{} {word}", count_files(count)))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
-    let is_unread_only = changes.own.is_empty() && changes.around_it().next().is_none() && !changes.unread.is_empty();
+    let is_unread_only = changes.own.is_empty()
+        && changes.around_it().next().is_none()
+        && !changes.unread.is_empty();
     match (standing, forced) {
         _ if is_unread_only && forced != Some(ForceReason::FullRun) => own(),
         (Some(LastUnitOutcome::Incomplete(why)), _) => why.clone(),
@@ -171,7 +204,13 @@ pub(super) fn run_reason(
 
 fn refers_to(paths: &[String], is_uncertain: bool) -> String {
     const MAX_NAMED: usize = 3;
-    let named = first_names(&paths.iter().map(|path| visible_path(path)).collect::<Vec<_>>(), MAX_NAMED);
+    let named = first_names(
+        &paths
+            .iter()
+            .map(|path| visible_path(path))
+            .collect::<Vec<_>>(),
+        MAX_NAMED,
+    );
     let refers = if is_uncertain { "may refer" } else { "refers" };
     match paths.len() {
         1 => format!("{refers} to a change: {named}"),
@@ -180,5 +219,9 @@ fn refers_to(paths: &[String], is_uncertain: bool) -> String {
 }
 
 fn count_files(count: usize) -> String {
-    if count == 1 { "1 file".into() } else { format!("{count} files") }
+    if count == 1 {
+        "1 file".into()
+    } else {
+        format!("{count} files")
+    }
 }

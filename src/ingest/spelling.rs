@@ -11,14 +11,26 @@ pub(crate) fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str>
     if name.len() > MAX_NAME_BYTES {
         return None;
     }
-    let plain = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>().to_lowercase();
+    let plain = |text: &str| {
+        text.chars()
+            .filter(|c| c.is_alphanumeric())
+            .collect::<String>()
+            .to_lowercase()
+    };
     let wanted = plain(name);
     let length = wanted.chars().count();
     let mut steps = MAX_COMPARISON_STEPS;
     let mut best: Option<(usize, &'k str)> = None;
-    for candidate in known.iter().copied().filter(|candidate| candidate.len() <= MAX_NAME_BYTES) {
+    for candidate in known
+        .iter()
+        .copied()
+        .filter(|candidate| candidate.len() <= MAX_NAME_BYTES)
+    {
         let other = plain(candidate);
-        let (others, farthest) = (other.chars().count(), length.min(candidate.chars().count()) / 3);
+        let (others, farthest) = (
+            other.chars().count(),
+            length.min(candidate.chars().count()) / 3,
+        );
         // A distance is at least the difference of the lengths.
         let is_possible = length.abs_diff(others) <= farthest;
         let cost = candidate.len() + if is_possible { length * others } else { 0 };
@@ -26,7 +38,11 @@ pub(crate) fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str>
             Some(left) => steps = left,
             None => break,
         }
-        let distance = if is_possible { strsim::osa_distance(&wanted, &other) } else { usize::MAX };
+        let distance = if is_possible {
+            strsim::osa_distance(&wanted, &other)
+        } else {
+            usize::MAX
+        };
         if distance <= farthest && best.is_none_or(|(least, _)| distance < least) {
             best = Some((distance, candidate));
         }
@@ -50,7 +66,10 @@ mod tests {
 
     #[test]
     fn nearest_finds_a_misspelling_among_few_names() {
-        assert_eq!(nearest_name("ordrs", &["users", "orders", "order_items"]), Some("orders"));
+        assert_eq!(
+            nearest_name("ordrs", &["users", "orders", "order_items"]),
+            Some("orders")
+        );
         assert_eq!(nearest_name("orders", &["a", "", "customers"]), None);
     }
 
@@ -60,7 +79,11 @@ mod tests {
         let mut known: Vec<&str> = names.iter().map(String::as_str).collect();
         let wanted = "x".repeat(200);
         known.push(&wanted);
-        assert_eq!(nearest_name(&wanted, &known), None, "names beyond the limit are ignored");
+        assert_eq!(
+            nearest_name(&wanted, &known),
+            None,
+            "names beyond the limit are ignored"
+        );
         known.rotate_right(1);
         assert_eq!(nearest_name(&wanted, &known), Some(wanted.as_str()));
         // A table of an ordinary database is found at any position.

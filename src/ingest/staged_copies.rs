@@ -75,9 +75,16 @@ impl Diagnostic for StagingError {
 
 impl StagingError {
     fn copying(path: &str, connection: &str, error: &io::Error) -> Self {
-        let remedy =
-            scoped_dir::remedy(error).map_or_else(|| "run again".into(), |first| format!("{first}, then run again"));
-        Self::File { path: path.to_owned(), connection: connection.to_owned(), cause: error.to_string(), remedy }
+        let remedy = scoped_dir::remedy(error).map_or_else(
+            || "run again".into(),
+            |first| format!("{first}, then run again"),
+        );
+        Self::File {
+            path: path.to_owned(),
+            connection: connection.to_owned(),
+            cause: error.to_string(),
+            remedy,
+        }
     }
 }
 
@@ -88,7 +95,10 @@ pub(crate) fn stage_raw_files(
     job: &IngestJob,
     planned: &mut IngestPlan,
 ) -> Result<StagedCopies, StagingError> {
-    let failed = |cause| StagingError::Directory { path: project.join(STAGING_DIR).join(&job.id), cause };
+    let failed = |cause| StagingError::Directory {
+        path: project.join(STAGING_DIR).join(&job.id),
+        cause,
+    };
     let jobs = open(project).map_err(failed)?;
     let staged = mark(&jobs, &job.id).map_err(failed)?;
     remove_old_copies(&jobs, &job.id);
@@ -118,14 +128,24 @@ fn copy_all(project: &Path, job: &IngestJob, planned: &mut IngestPlan) -> Result
     for unit in planned.units.iter().filter(|unit| !unit.is_text()) {
         let entry = wanted.entry(unit.planned.connection.clone());
         let (_, paths) = entry.or_insert_with(|| (unit.source_root.clone(), BTreeSet::new()));
-        paths.extend(unit.planned.raw_files.iter().chain(&unit.planned.dependency_paths).cloned());
+        paths.extend(
+            unit.planned
+                .raw_files
+                .iter()
+                .chain(&unit.planned.dependency_paths)
+                .cloned(),
+        );
     }
     let mut roots: BTreeMap<String, PathBuf> = BTreeMap::new();
     for (connection, (root, paths)) in wanted {
         let relative = format!("{STAGING_DIR}/{}/upload/{connection}", job.id);
         let began = Instant::now();
         let prints = copy(project, &connection, &root, &relative, &paths)?;
-        if let Some(source) = planned.sources.iter_mut().find(|source| source.connection == connection) {
+        if let Some(source) = planned
+            .sources
+            .iter_mut()
+            .find(|source| source.connection == connection)
+        {
             source.use_staged_copies(&prints, relative.clone(), began.elapsed());
             source.definitions = definitions(source, &project.join(&relative), &root);
         }
@@ -142,12 +162,24 @@ fn copy_all(project: &Path, job: &IngestJob, planned: &mut IngestPlan) -> Result
 /// The names that the files of `source` define, so that a later plan knows them when the files have changed. Files without
 /// a copy are read in `root`.
 fn definitions(source: &SourcePlan, copies: &Path, root: &Path) -> BTreeMap<String, Vec<String>> {
-    let [copies, root] = [copies, root].map(|root| SourceTree { root: root.to_path_buf(), ..SourceTree::default() });
-    let adapter = find_adapter(&source.adapter).filter(|adapter| adapter.reference_reader(&copies, &[]).is_some());
-    let Some(adapter) = adapter else { return BTreeMap::new() };
+    let [copies, root] = [copies, root].map(|root| SourceTree {
+        root: root.to_path_buf(),
+        ..SourceTree::default()
+    });
+    let adapter = find_adapter(&source.adapter)
+        .filter(|adapter| adapter.reference_reader(&copies, &[]).is_some());
+    let Some(adapter) = adapter else {
+        return BTreeMap::new();
+    };
     let defined = |path: &String| {
-        let text = copies.read_text(path).or_else(|_| root.read_text(path)).ok()?;
-        Some((path.clone(), adapter.defined_names(path, &text)?.into_iter().collect()))
+        let text = copies
+            .read_text(path)
+            .or_else(|_| root.read_text(path))
+            .ok()?;
+        Some((
+            path.clone(),
+            adapter.defined_names(path, &text)?.into_iter().collect(),
+        ))
     };
     source.files.keys().filter_map(defined).collect()
 }
@@ -163,7 +195,10 @@ fn copy(
     let target = project.join(relative);
     let to = ScopedDir::open(project).and_then(|project| project.dir(relative, Some(PRIVATE_MODE)));
     let opened = to.and_then(|to| Ok((ScopedDir::open(root)?, to)));
-    let (from, to) = opened.map_err(|cause| StagingError::Directory { path: target.clone(), cause })?;
+    let (from, to) = opened.map_err(|cause| StagingError::Directory {
+        path: target.clone(),
+        cause,
+    })?;
     let mut buffer = Vec::new();
     let mut open: Option<(&str, ScopedDir, ScopedDir)> = None;
     let mut prints = BTreeMap::new();
@@ -171,7 +206,9 @@ fn copy(
         let failed = |error: io::Error| StagingError::copying(path, connection, &error);
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         if open.as_ref().is_none_or(|(at, _, _)| *at != parent) {
-            let folders = from.dir(parent, None).and_then(|from| Ok((from, to.dir(parent, Some(PRIVATE_MODE))?)));
+            let folders = from
+                .dir(parent, None)
+                .and_then(|from| Ok((from, to.dir(parent, Some(PRIVATE_MODE))?)));
             let (from, to) = folders.map_err(failed)?;
             open = Some((parent, from, to));
         }
@@ -187,13 +224,21 @@ fn copy(
     Ok(prints)
 }
 
-fn copy_one(from: &ScopedDir, to: &ScopedDir, name: &str, buffer: &mut Vec<u8>) -> io::Result<(Fingerprint, u64)> {
+fn copy_one(
+    from: &ScopedDir,
+    to: &ScopedDir,
+    name: &str,
+    buffer: &mut Vec<u8>,
+) -> io::Result<(Fingerprint, u64)> {
     buffer.clear();
     let (file, _) = from.open_entry(name)?;
     file.take(MAX_FILE_BYTES + 1).read_to_end(buffer)?;
     let bytes = buffer.len() as u64;
     if bytes > MAX_FILE_BYTES {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it grew above {MAX_FILE_BYTES} bytes")));
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it grew above {MAX_FILE_BYTES} bytes"),
+        ));
     }
     to.create_entry(name, buffer, 0o600)?;
     Ok((Fingerprint::from_bytes(buffer), bytes))
@@ -207,7 +252,10 @@ fn remove_old_copies(jobs: &ScopedDir, current: &str) {
         Some((mark.metadata().ok()?.modified().ok()?, name))
     };
     let entries = jobs.entries().unwrap_or_default();
-    let mut ended: Vec<(SystemTime, String)> = entries.into_iter().filter_map(|(name, _)| marked(name)).collect();
+    let mut ended: Vec<(SystemTime, String)> = entries
+        .into_iter()
+        .filter_map(|(name, _)| marked(name))
+        .collect();
     ended.sort();
     ended.reverse();
     for (_, name) in ended.into_iter().skip(KEPT_COPIES) {
@@ -235,7 +283,11 @@ mod tests {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             fs::create_dir_all(dir.path().join("notes/deep")).unwrap();
-            fs::write(dir.path().join("ktx.yaml"), "connections:\n  n: {driver: docs, source_dir: notes}\n").unwrap();
+            fs::write(
+                dir.path().join("ktx.yaml"),
+                "connections:\n  n: {driver: docs, source_dir: notes}\n",
+            )
+            .unwrap();
             fs::write(dir.path().join("notes/a.md"), "one").unwrap();
             fs::write(dir.path().join("notes/deep/b.md"), "two").unwrap();
             let project = Project::open(dir.path()).unwrap();
@@ -247,13 +299,24 @@ mod tests {
         }
 
         fn stage(&self, job: &str, planned: &mut IngestPlan) -> Result<StagedCopies, StagingError> {
-            stage_raw_files(&self.project.root, &IngestJob { id: job.into(), sync_id: String::new() }, planned)
+            stage_raw_files(
+                &self.project.root,
+                &IngestJob {
+                    id: job.into(),
+                    sync_id: String::new(),
+                },
+                planned,
+            )
         }
 
         fn jobs(&self) -> Vec<String> {
             let entries = fs::read_dir(self.dir.path().join(STAGING_DIR)).unwrap();
-            let entries = entries.map(|entry| entry.unwrap()).filter(|entry| entry.path().is_dir());
-            let mut jobs: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+            let entries = entries
+                .map(|entry| entry.unwrap())
+                .filter(|entry| entry.path().is_dir());
+            let mut jobs: Vec<String> = entries
+                .map(|entry| entry.file_name().into_string().unwrap())
+                .collect();
             jobs.sort();
             jobs
         }
@@ -262,9 +325,17 @@ mod tests {
     #[test]
     fn full_disk_asks_for_space_before_the_next_run() {
         let error = StagingError::copying("a.md", "n", &io::ErrorKind::StorageFull.into());
-        assert!(error.to_line().ends_with("; free some disk space, then run again"), "{error}");
+        assert!(
+            error
+                .to_line()
+                .ends_with("; free some disk space, then run again"),
+            "{error}"
+        );
         let error = StagingError::copying("a.md", "n", &io::Error::other("it grew"));
-        assert_eq!(error.to_line(), "cannot copy a.md of connection n: it grew; run again");
+        assert_eq!(
+            error.to_line(),
+            "cannot copy a.md of connection n: it grew; run again"
+        );
     }
 
     #[test]
@@ -277,12 +348,18 @@ mod tests {
         assert!(planned.units.iter().all(|unit| unit.source_root == root));
         assert_eq!(fs::read_to_string(root.join("deep/b.md")).unwrap(), "two");
         let note = planned.sources[0].to_note();
-        assert_eq!(note.files[0].sha256, Fingerprint::from_bytes(b"changed since").to_string());
+        assert_eq!(
+            note.files[0].sha256,
+            Fingerprint::from_bytes(b"changed since").to_string()
+        );
         assert_eq!(
             (note.files[0].bytes, note.files[1].sha256.as_str()),
             (13, &*Fingerprint::from_bytes(b"two").to_string())
         );
-        assert_eq!(note.staged.as_deref(), Some(".ktx/cache/local-ingest/local-1/upload/n"));
+        assert_eq!(
+            note.staged.as_deref(),
+            Some(".ktx/cache/local-ingest/local-1/upload/n")
+        );
         assert!(note.is_complete);
     }
 
@@ -300,8 +377,12 @@ mod tests {
                 fs::remove_dir_all(at.join("notes/deep")).unwrap();
                 symlink(outside.path(), at.join("notes/deep")).unwrap();
             }),
-            ("gone", &|at| fs::remove_file(at.join("notes/a.md")).unwrap()),
-            ("binary", &|at| fs::write(at.join("notes/a.md"), [0, 1]).unwrap()),
+            ("gone", &|at| {
+                fs::remove_file(at.join("notes/a.md")).unwrap()
+            }),
+            ("binary", &|at| {
+                fs::write(at.join("notes/a.md"), [0, 1]).unwrap()
+            }),
             ("place", &|at| {
                 fs::create_dir_all(at.join(".ktx")).unwrap();
                 symlink(outside.path(), at.join(".ktx/cache")).unwrap();
@@ -313,7 +394,10 @@ mod tests {
             meddle(desk.dir.path());
             let error = desk.stage("local-1", &mut planned).unwrap_err().to_string();
             assert!(error.starts_with("cannot "), "{way}: {error}");
-            assert!(!desk.dir.path().join(STAGING_DIR).join("local-1").exists(), "{way} leaves nothing");
+            assert!(
+                !desk.dir.path().join(STAGING_DIR).join("local-1").exists(),
+                "{way} leaves nothing"
+            );
             assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "{way}");
         }
     }
@@ -323,7 +407,10 @@ mod tests {
         let desk = StagingFixture::new();
         let alive = desk.stage("local-0", &mut desk.planned()).unwrap();
         for job in 1..=6 {
-            drop(desk.stage(&format!("local-{job}"), &mut desk.planned()).unwrap());
+            drop(
+                desk.stage(&format!("local-{job}"), &mut desk.planned())
+                    .unwrap(),
+            );
         }
         assert_eq!(desk.jobs().len(), 1 + KEPT_COPIES + 1, "{:?}", desk.jobs());
         assert_eq!(desk.jobs()[0], "local-0");

@@ -30,8 +30,12 @@ pub(crate) fn open_tools(
 ) -> Result<Arc<dyn Toolset>, StandaloneToolsError> {
     let workspace = match workspace {
         None => Workspace::read_only(&project.root),
-        Some(dir) => Workspace::open_persistent(&project.root, dir)
-            .map_err(|cause| StandaloneToolsError { path: dir.display().to_string(), cause })?,
+        Some(dir) => Workspace::open_persistent(&project.root, dir).map_err(|cause| {
+            StandaloneToolsError {
+                path: dir.display().to_string(),
+                cause,
+            }
+        })?,
     };
     let unit = merge_units(units);
     let own = (!units.is_empty()).then_some(unit.planned.connection.as_str());
@@ -48,13 +52,22 @@ pub(crate) fn open_tools(
 
 /// Merges `units` into one unit with the files of all.
 fn merge_units(units: &[WorkUnit]) -> WorkUnit {
-    let Some((first, more)) = units.split_first() else { return WorkUnit::default() };
+    let Some((first, more)) = units.split_first() else {
+        return WorkUnit::default();
+    };
     let mut all = first.clone();
     for unit in more {
-        all.planned.raw_files.extend(unit.planned.raw_files.iter().cloned());
-        all.planned.dependency_paths.extend(unit.planned.dependency_paths.iter().cloned());
+        all.planned
+            .raw_files
+            .extend(unit.planned.raw_files.iter().cloned());
+        all.planned
+            .dependency_paths
+            .extend(unit.planned.dependency_paths.iter().cloned());
     }
-    for paths in [&mut all.planned.raw_files, &mut all.planned.dependency_paths] {
+    for paths in [
+        &mut all.planned.raw_files,
+        &mut all.planned.dependency_paths,
+    ] {
         paths.sort_unstable();
         paths.dedup();
     }

@@ -44,13 +44,22 @@ const fn tool<T: DeserializeOwned + JsonSchema>(
     is_read_only: bool,
     run: fn(&SessionDir, Value) -> Result<String, String>,
 ) -> StandardTool {
-    StandardTool { name, description, is_read_only, schema: schema::lazy_schema_for::<T>(), run }
+    StandardTool {
+        name,
+        description,
+        is_read_only,
+        schema: schema::lazy_schema_for::<T>(),
+        run,
+    }
 }
 
 static TOOLS: [StandardTool; 6] = [
-    tool::<files::ReadFile>("read_file", "Read the contents of a file at the specified path", true, |dir, input| {
-        files::read_file(dir, parse(input)?)
-    }),
+    tool::<files::ReadFile>(
+        "read_file",
+        "Read the contents of a file at the specified path",
+        true,
+        |dir, input| files::read_file(dir, parse(input)?),
+    ),
     tool::<files::EditFile>(
         "edit_file",
         "Replace specific text in a file. The old_string must match exactly.",
@@ -63,15 +72,24 @@ static TOOLS: [StandardTool; 6] = [
         false,
         |dir, input| files::write_file(dir, parse(input)?),
     ),
-    tool::<command::RunCommandLine>("bash", "Execute a bash command in the agent worktree", false, |dir, input| {
-        command::run(dir, &parse(input)?)
-    }),
-    tool::<search::FindFiles>("glob", "Find files matching a glob pattern", true, |dir, input| {
-        search::find_files(dir, &parse(input)?)
-    }),
-    tool::<search::SearchText>("grep", "Search for text patterns in files", true, |dir, input| {
-        search::search_text(dir, &parse(input)?)
-    }),
+    tool::<command::RunCommandLine>(
+        "bash",
+        "Execute a bash command in the agent worktree",
+        false,
+        |dir, input| command::run(dir, &parse(input)?),
+    ),
+    tool::<search::FindFiles>(
+        "glob",
+        "Find files matching a glob pattern",
+        true,
+        |dir, input| search::find_files(dir, &parse(input)?),
+    ),
+    tool::<search::SearchText>(
+        "grep",
+        "Search for text patterns in files",
+        true,
+        |dir, input| search::search_text(dir, &parse(input)?),
+    ),
 ];
 
 fn parse<T: DeserializeOwned>(input: Value) -> Result<T, String> {
@@ -92,14 +110,22 @@ struct SessionDir {
 
 impl SessionDir {
     fn open(&self) -> Result<ScopedDir, String> {
-        ScopedDir::open(&self.path).map_err(|error| format!("cannot open the directory of the session: {error}"))
+        ScopedDir::open(&self.path)
+            .map_err(|error| format!("cannot open the directory of the session: {error}"))
     }
 
     /// The path of a file relative to the directory. `named` may be absolute.
     fn relative(&self, named: &str) -> Result<String, String> {
         let path = Path::new(named);
-        let inside = if path.is_absolute() { path.strip_prefix(&self.path).ok() } else { Some(path) };
-        let parts = inside.into_iter().flat_map(Path::components).filter(|part| *part != std::path::Component::CurDir);
+        let inside = if path.is_absolute() {
+            path.strip_prefix(&self.path).ok()
+        } else {
+            Some(path)
+        };
+        let parts = inside
+            .into_iter()
+            .flat_map(Path::components)
+            .filter(|part| *part != std::path::Component::CurDir);
         let parts: Option<Vec<&str>> = parts
             .map(|part| match part {
                 std::path::Component::Normal(name) => name.to_str(),
@@ -108,7 +134,10 @@ impl SessionDir {
             .collect();
         match (inside, parts) {
             (Some(_), Some(parts)) => Ok(parts.join("/")),
-            _ => Err(format!("`{named}` is outside the directory of the session, {}", self.path.display())),
+            _ => Err(format!(
+                "`{named}` is outside the directory of the session, {}",
+                self.path.display()
+            )),
         }
     }
 }
@@ -130,8 +159,15 @@ impl StandardTools {
     pub(crate) fn new(path: &Path, names: &[String]) -> io::Result<Self> {
         let is_named = |tool: &&StandardTool| names.iter().any(|name| name == tool.name);
         let offered = TOOLS.iter().filter(is_named).collect();
-        let dir = SessionDir { path: path.canonicalize()?, commands: RunningCommands::default() };
-        Ok(Self { dir, offered, write_lock: Mutex::default() })
+        let dir = SessionDir {
+            path: path.canonicalize()?,
+            commands: RunningCommands::default(),
+        };
+        Ok(Self {
+            dir,
+            offered,
+            write_lock: Mutex::default(),
+        })
     }
 }
 
@@ -157,12 +193,20 @@ impl Toolset for StandardTools {
         let arguments = match schema::validate(&tool.schema, &call.arguments) {
             Ok(arguments) => arguments,
             Err(problems) => {
-                return ToolReply::error(format!("{} was not called: {}", tool.name, problems.join("; ")));
+                return ToolReply::error(format!(
+                    "{} was not called: {}",
+                    tool.name,
+                    problems.join("; ")
+                ));
             }
         };
         // Commands run for minutes, and the agent may start several.
         let changes_files = !tool.is_read_only && tool.name != "bash";
-        let _guard = changes_files.then(|| self.write_lock.lock().unwrap_or_else(PoisonError::into_inner));
+        let _guard = changes_files.then(|| {
+            self.write_lock
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        });
         match (tool.run)(&self.dir, arguments) {
             Ok(text) => ToolReply::text(shorten(text)),
             Err(text) => ToolReply::error(shorten(text)),
@@ -175,7 +219,9 @@ fn shorten(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(MAX_REPLY_CHARS) {
         let all = text.len();
         text.truncate(end);
-        text.push_str(&format!("\n[cut after {MAX_REPLY_CHARS} characters of {all} bytes]"));
+        text.push_str(&format!(
+            "\n[cut after {MAX_REPLY_CHARS} characters of {all} bytes]"
+        ));
     }
     text
 }

@@ -55,9 +55,17 @@ impl TextInput {
     /// # Errors
     /// If it is empty or too long.
     pub(crate) fn inline(text: &str) -> Result<Self, Problem> {
-        let printable: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let label: String =
-            printable.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(LABEL_CHARS).collect();
+        let printable: String = text
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        let label: String = printable
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+            .chars()
+            .take(LABEL_CHARS)
+            .collect();
         let label = format!("\"{}\"", escape_unpresentable(&label));
         Self::parse(label, text.as_bytes(), "the text of --text")
     }
@@ -67,7 +75,11 @@ impl TextInput {
     /// # Errors
     /// If the record was changed so that it is no longer a valid text.
     pub(crate) fn recorded(label: &str, content: &str) -> Result<Self, Problem> {
-        Self::parse(escape_unpresentable(label), content.as_bytes(), "the recorded text")
+        Self::parse(
+            escape_unpresentable(label),
+            content.as_bytes(),
+            "the recorded text",
+        )
     }
 
     /// The text in a file. Its label is the name of the file. `project` is the directory of the project.
@@ -76,21 +88,40 @@ impl TextInput {
     /// If it is not a readable text file, is too long, or a link in the project leads outside of it.
     pub(crate) fn read_file(path: &Path, project: &Path) -> Result<Self, Problem> {
         let name = format!("`{}`", excerpt(&path.to_string_lossy()));
-        let failed = |why: &dyn std::fmt::Display| Problem::new(format!("cannot read {name}: {why}"));
-        check_link(path, project).map_err(|problem| problem.prefixed(format_args!("cannot read {name}: ")))?;
+        let failed =
+            |why: &dyn std::fmt::Display| Problem::new(format!("cannot read {name}: {why}"));
+        check_link(path, project)
+            .map_err(|problem| problem.prefixed(format_args!("cannot read {name}: ")))?;
         // Opening a FIFO must not wait for its writer.
         let flags = (OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits();
-        let file = File::options().read(true).custom_flags(flags).open(path).map_err(|error| failed(&error))?;
+        let file = File::options()
+            .read(true)
+            .custom_flags(flags)
+            .open(path)
+            .map_err(|error| failed(&error))?;
         let kind = file.metadata().map_err(|error| failed(&error))?.file_type();
         if kind.is_dir() {
-            return Err(failed(&"it is a directory").with_help("name the files in it, each with --file"));
+            return Err(
+                failed(&"it is a directory").with_help("name the files in it, each with --file")
+            );
         }
         if !kind.is_file() {
-            let what = if kind.is_fifo() { "it is a pipe" } else { "it is not a regular file" };
+            let what = if kind.is_fifo() {
+                "it is a pipe"
+            } else {
+                "it is not a regular file"
+            };
             return Err(failed(&what).with_help("pipe its content and read it with `--file -`"));
         }
-        let label = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-        Self::parse(escape_unpresentable(&label), &read_bounded(file).map_err(|error| failed(&error))?, &name)
+        let label = path
+            .file_name()
+            .unwrap_or(path.as_os_str())
+            .to_string_lossy();
+        Self::parse(
+            escape_unpresentable(&label),
+            &read_bounded(file).map_err(|error| failed(&error))?,
+            &name,
+        )
     }
 
     /// The text that `input` provides until its end.
@@ -98,7 +129,8 @@ impl TextInput {
     /// # Errors
     /// If it cannot be read, is not text or is too long.
     pub(crate) fn read_stdin(input: impl io::Read) -> Result<Self, Problem> {
-        let bytes = read_bounded(input).map_err(|error| Problem::new(format!("cannot read stdin: {error}")))?;
+        let bytes = read_bounded(input)
+            .map_err(|error| Problem::new(format!("cannot read stdin: {error}")))?;
         Self::parse("stdin".to_owned(), &bytes, "stdin")
     }
 
@@ -107,7 +139,9 @@ impl TextInput {
         let refused = |why: String| Problem::new(format!("cannot use {name}: {why}"));
         let split = "split it, or ingest it as a file of a `docs` connection, whose units read long files in parts";
         if bytes.len() as u64 > MAX_TEXT_BYTES {
-            let why = format!("it has more than {MAX_TEXT_BYTES} bytes, the limit is {MAX_TEXT_CHARS} characters");
+            let why = format!(
+                "it has more than {MAX_TEXT_BYTES} bytes, the limit is {MAX_TEXT_CHARS} characters"
+            );
             return Err(refused(why).with_help(split));
         }
         if let Some(reason) = fingerprint::unsuitable_reason(bytes) {
@@ -126,7 +160,10 @@ impl TextInput {
         if content.trim().is_empty() {
             return Err(refused("it is empty".to_owned()));
         }
-        Ok(Self { label, content: content.to_owned() })
+        Ok(Self {
+            label,
+            content: content.to_owned(),
+        })
     }
 }
 
@@ -139,22 +176,32 @@ fn read_bounded(input: impl io::Read) -> io::Result<Vec<u8>> {
 
 /// Refuses a path in the project that leads outside of it: a cloned project may contain a link to a private file.
 fn check_link(path: &Path, project: &Path) -> Result<(), Problem> {
-    let Ok(root) = project.canonicalize() else { return Ok(()) };
+    let Ok(root) = project.canonicalize() else {
+        return Ok(());
+    };
     // A missing file is reported when it is opened.
-    let Ok(target) = path.canonicalize() else { return Ok(()) };
-    let Ok(absolute) = std::path::absolute(path) else { return Ok(()) };
-    let named = absolute.components().fold(PathBuf::new(), |mut named, part| {
-        match part {
-            Component::ParentDir => drop(named.pop()),
-            part => named.push(part),
-        }
-        named
-    });
+    let Ok(target) = path.canonicalize() else {
+        return Ok(());
+    };
+    let Ok(absolute) = std::path::absolute(path) else {
+        return Ok(());
+    };
+    let named = absolute
+        .components()
+        .fold(PathBuf::new(), |mut named, part| {
+            match part {
+                Component::ParentDir => drop(named.pop()),
+                part => named.push(part),
+            }
+            named
+        });
     let is_named_inside = [project, &root].iter().any(|root| named.starts_with(root));
     if is_named_inside && !target.starts_with(&root) {
         let target = excerpt(&target.to_string_lossy());
-        return Err(Problem::new(format!("it is a link that leads outside the project, to `{target}`"))
-            .with_help("name that file itself, if it is meant"));
+        return Err(Problem::new(format!(
+            "it is a link that leads outside the project, to `{target}`"
+        ))
+        .with_help("name that file itself, if it is meant"));
     }
     Ok(())
 }
@@ -176,10 +223,15 @@ impl TextInputs {
         let mut inputs = Self::default();
         for mut text in texts {
             let content = text.content.trim();
-            if let Some(earlier) = inputs.texts.iter().find(|earlier| earlier.content.trim() == content) {
-                inputs
-                    .duplicates
-                    .push(format!("{} is left out: an earlier text, {}, is equal", text.label, earlier.label));
+            if let Some(earlier) = inputs
+                .texts
+                .iter()
+                .find(|earlier| earlier.content.trim() == content)
+            {
+                inputs.duplicates.push(format!(
+                    "{} is left out: an earlier text, {}, is equal",
+                    text.label, earlier.label
+                ));
                 continue;
             }
             let plain = text.label.clone();
@@ -191,10 +243,14 @@ impl TextInputs {
             }
             inputs.texts.push(text);
         }
-        let json_bytes = |text: &TextInput| serde_json::to_string(&text.content).map_or(usize::MAX, |json| json.len());
+        let json_bytes = |text: &TextInput| {
+            serde_json::to_string(&text.content).map_or(usize::MAX, |json| json.len())
+        };
         if inputs.texts.iter().map(json_bytes).sum::<usize>() > MAX_TOTAL_BYTES {
             let limit = MAX_TOTAL_BYTES >> 20;
-            let problem = Problem::new(format!("the texts are too long together: the limit of a run is {limit} MiB"));
+            let problem = Problem::new(format!(
+                "the texts are too long together: the limit of a run is {limit} MiB"
+            ));
             return Err(problem.with_help("give them to several runs"));
         }
         Ok(inputs)
@@ -207,12 +263,26 @@ impl TextInputs {
             slug.truncate(KEY_SLUG_BYTES);
             let hash = slug::short_hash(&text.content, hash_length);
             let parts = ["text", slug.trim_end_matches('-'), &hash];
-            parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
+            parts
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect::<Vec<_>>()
+                .join("-")
         };
-        let keys = |hash_length| self.texts.iter().map(|text| key(text, hash_length)).collect::<Vec<String>>();
-        let is_distinct = |keys: &Vec<String>| keys.iter().collect::<BTreeSet<_>>().len() == keys.len();
+        let keys = |hash_length| {
+            self.texts
+                .iter()
+                .map(|text| key(text, hash_length))
+                .collect::<Vec<String>>()
+        };
+        let is_distinct =
+            |keys: &Vec<String>| keys.iter().collect::<BTreeSet<_>>().len() == keys.len();
         // The contents differ, so their full hashes do.
-        (8..=64).step_by(8).map(keys).find(is_distinct).unwrap_or_default()
+        (8..=64)
+            .step_by(8)
+            .map(keys)
+            .find(is_distinct)
+            .unwrap_or_default()
     }
 }
 

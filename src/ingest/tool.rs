@@ -98,7 +98,9 @@ impl ToolContext {
     /// True if the agent must read the raw files of the unit. The reconcile step chooses what it reads, and the prompt
     /// contains a captured text.
     pub(crate) fn must_read_files(&self) -> bool {
-        self.stage_index().is_none() && !self.unit.is_text() && !self.unit.planned.raw_files.is_empty()
+        self.stage_index().is_none()
+            && !self.unit.is_text()
+            && !self.unit.planned.raw_files.is_empty()
     }
 
     /// Raw files of the unit that the agent has neither read completely nor recorded as unmapped.
@@ -107,14 +109,24 @@ impl ToolContext {
             return Vec::new();
         }
         let records = self.records();
-        let decided = records.unmapped.iter().map(|file| file.raw_path.as_str()).collect();
-        records.reads.unread(&self.unit.planned.raw_files, &decided, self.unit.assigned_lines.as_ref())
+        let decided = records
+            .unmapped
+            .iter()
+            .map(|file| file.raw_path.as_str())
+            .collect();
+        records.reads.unread(
+            &self.unit.planned.raw_files,
+            &decided,
+            self.unit.assigned_lines.as_ref(),
+        )
     }
 
     /// Whether the agent has read one of its raw files at least in part, or decided about one. True if it need not.
     pub(crate) fn has_used_raw_files(&self) -> bool {
         let records = self.records();
-        let has_used = || records.reads.has_read_any(&self.unit.planned.raw_files) || !records.unmapped.is_empty();
+        let has_used = || {
+            records.reads.has_read_any(&self.unit.planned.raw_files) || !records.unmapped.is_empty()
+        };
         !self.must_read_files() || has_used()
     }
 
@@ -150,10 +162,18 @@ impl ToolContext {
     fn check_raw_paths(&self, raw_paths: Option<&[String]>) -> Result<(), String> {
         let stage = self.unit.stage_index.as_deref();
         let is_evicted = |path: &String| {
-            stage.is_some_and(|stage| stage.evictions.iter().any(|eviction| eviction.raw_path == *path))
+            stage.is_some_and(|stage| {
+                stage
+                    .evictions
+                    .iter()
+                    .any(|eviction| eviction.raw_path == *path)
+            })
         };
         let is_own = |path: &String| self.unit.planned.raw_files.contains(path) || is_evicted(path);
-        let foreign = raw_paths.unwrap_or_default().iter().filter(|path| !is_own(path));
+        let foreign = raw_paths
+            .unwrap_or_default()
+            .iter()
+            .filter(|path| !is_own(path));
         let foreign: Vec<_> = foreign.map(|path| format!("`{}`", excerpt(path))).collect();
         if foreign.is_empty() {
             return Ok(());
@@ -163,7 +183,10 @@ impl ToolContext {
             None if self.unit.is_text() => "none, because a text has no raw files",
             None => "rawFiles of this work unit",
         };
-        Err(format!("rawPaths contains {}; name only {allowed}", foreign.join(", ")))
+        Err(format!(
+            "rawPaths contains {}; name only {allowed}",
+            foreign.join(", ")
+        ))
     }
 }
 
@@ -242,7 +265,14 @@ static TOOLS: [ToolEntry; 25] = [
 ];
 
 /// The tools for pages, which the agent of a text without a connection has.
-const WIKI_TOOLS: [&str; 6] = ["load_skill", "wiki_read", "wiki_search", "wiki_list_tags", "wiki_write", "wiki_remove"];
+const WIKI_TOOLS: [&str; 6] = [
+    "load_skill",
+    "wiki_read",
+    "wiki_search",
+    "wiki_list_tags",
+    "wiki_write",
+    "wiki_remove",
+];
 
 /// The tools for sources, which the agent of a text with a connection has in addition.
 const SOURCE_TOOLS: [&str; 9] = [
@@ -259,7 +289,11 @@ const SOURCE_TOOLS: [&str; 9] = [
 
 /// The tools for a text. It has no raw files to read or to report.
 fn text_tools(unit: &WorkUnit) -> Vec<&'static str> {
-    let of_sources = if unit.may_write_sources() { &SOURCE_TOOLS[..] } else { &[] };
+    let of_sources = if unit.may_write_sources() {
+        &SOURCE_TOOLS[..]
+    } else {
+        &[]
+    };
     [&WIKI_TOOLS, of_sources].concat()
 }
 
@@ -269,20 +303,25 @@ pub(crate) fn is_tool_name(name: &str) -> bool {
 }
 
 fn is_offered(tool: &ToolEntry, context: &ToolContext) -> bool {
-    (!context.unit.is_text() || text_tools(&context.unit).contains(&tool.name)) && (tool.is_offered)(context)
+    (!context.unit.is_text() || text_tools(&context.unit).contains(&tool.name))
+        && (tool.is_offered)(context)
 }
 
 /// The tools that `text` names in backquotes and the unit does not have.
 fn absent_tools(text: &str, context: &ToolContext) -> Vec<&'static str> {
     let absent = TOOLS.iter().filter(|tool| !is_offered(tool, context));
-    absent.map(|tool| tool.name).filter(|name| text.contains(&format!("`{name}`"))).collect()
+    absent
+        .map(|tool| tool.name)
+        .filter(|name| text.contains(&format!("`{name}`")))
+        .collect()
 }
 
 /// Reports what is wrong with the arguments of a call; empty for an unknown tool.
 pub(crate) fn argument_problems(name: &str, arguments: &Value) -> Vec<String> {
     let short = name.rsplit("__").next().unwrap_or(name);
     let tool = TOOLS.iter().find(|tool| tool.name == short);
-    tool.and_then(|tool| schema::validate(&tool.schema, arguments).err()).unwrap_or_default()
+    tool.and_then(|tool| schema::validate(&tool.schema, arguments).err())
+        .unwrap_or_default()
 }
 
 /// The tools of one attempt.
@@ -298,8 +337,16 @@ pub(crate) struct AttemptTools {
 impl AttemptTools {
     /// Creates the tools for `context`. Calls are recorded in the transcript, if there is one.
     pub(crate) fn new(context: Arc<ToolContext>, transcript: Option<Arc<ToolTranscript>>) -> Self {
-        let offered_tools = TOOLS.iter().filter(|tool| is_offered(tool, &context)).collect();
-        Self { context, transcript, offered_tools, write_lock: Mutex::default() }
+        let offered_tools = TOOLS
+            .iter()
+            .filter(|tool| is_offered(tool, &context))
+            .collect();
+        Self {
+            context,
+            transcript,
+            offered_tools,
+            write_lock: Mutex::default(),
+        }
     }
 
     /// Records what a call wrote. Only one call writes at a time.
@@ -308,14 +355,22 @@ impl AttemptTools {
         let mut records = self.context.records();
         for FileEdit { path, edits } in edits {
             match edits {
-                Some(edits) => records.writes.push(RecordedWrite { call: call.tool_use_id.clone(), path, edits }),
+                Some(edits) => records.writes.push(RecordedWrite {
+                    call: call.tool_use_id.clone(),
+                    path,
+                    edits,
+                }),
                 None => records.writes.retain(|write| write.path != path),
             }
         }
     }
 
     fn answer(&self, call: &ToolCall) -> ToolReply {
-        let Some(tool) = self.offered_tools.iter().find(|tool| tool.name == call.name) else {
+        let Some(tool) = self
+            .offered_tools
+            .iter()
+            .find(|tool| tool.name == call.name)
+        else {
             let names: Vec<_> = self.offered_tools.iter().map(|tool| tool.name).collect();
             return ToolReply::error(format!(
                 "there is no tool `{}`; available tools: {}",
@@ -334,9 +389,16 @@ impl AttemptTools {
                 ));
             }
         };
-        let _guard = (!tool.is_read_only).then(|| self.write_lock.lock().unwrap_or_else(PoisonError::into_inner));
+        let _guard = (!tool.is_read_only).then(|| {
+            self.write_lock
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        });
         // The agent of a text has no ledger, as in KTX.
-        if tool.needs_ledger && !self.context.unit.is_text() && self.context.records().ledger.is_empty() {
+        if tool.needs_ledger
+            && !self.context.unit.is_text()
+            && self.context.records().ledger.is_empty()
+        {
             let text = format!(
                 "{} is locked; call record_verification_ledger first, then repeat this call with the same arguments.",
                 tool.name
@@ -366,8 +428,10 @@ impl Toolset for AttemptTools {
 
     fn question_before_stop(&self) -> Option<String> {
         let lost = self.context.lost_work_question();
-        let questions: Vec<String> =
-            lost.into_iter().chain(raw_reads::question(&self.context.unread_files())).collect();
+        let questions: Vec<String> = lost
+            .into_iter()
+            .chain(raw_reads::question(&self.context.unread_files()))
+            .collect();
         (!questions.is_empty()).then(|| questions.join("\n\n"))
     }
 
@@ -395,9 +459,17 @@ fn refusal(tool: &str, text: String, mut detail: Value) -> ToolReply {
     if let Some(detail) = detail.as_object_mut() {
         detail.shift_insert(0, "success".into(), false.into());
     }
-    let is_write = matches!(tool, "wiki_write" | "wiki_remove" | "sl_write_source" | "sl_edit_source");
+    let is_write = matches!(
+        tool,
+        "wiki_write" | "wiki_remove" | "sl_write_source" | "sl_edit_source"
+    );
     let counts = is_write && detail["reason"] != PAGE_CHANGED;
-    ToolReply { markdown: text, structured: Some(detail), is_error: counts, declined: true }
+    ToolReply {
+        markdown: text,
+        structured: Some(detail),
+        is_error: counts,
+        declined: true,
+    }
 }
 
 /// Machine-readable reason of a declined call.
@@ -423,9 +495,9 @@ fn mark_oversized(mut reply: ToolReply) -> ToolReply {
     if let Some((cut, _)) = reply.markdown.char_indices().nth(MAX_ANSWER_CHARS) {
         let total = reply.markdown.chars().count();
         reply.markdown.truncate(cut);
-        reply
-            .markdown
-            .push_str(&format!("\n\n[truncated: the first {MAX_ANSWER_CHARS} of {total} characters are shown]"));
+        reply.markdown.push_str(&format!(
+            "\n\n[truncated: the first {MAX_ANSWER_CHARS} of {total} characters are shown]"
+        ));
     }
     reply
 }

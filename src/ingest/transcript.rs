@@ -89,12 +89,25 @@ struct TranscriptFailure<'a> {
 
 impl ToolTranscript {
     /// Opens the transcript of an attempt below `project`, appending to those of earlier attempts at the unit.
-    pub(crate) fn open(project: &Path, job: &str, unit: &UnitKey, attempt: u32) -> io::Result<Self> {
+    pub(crate) fn open(
+        project: &Path,
+        job: &str,
+        unit: &UnitKey,
+        attempt: u32,
+    ) -> io::Result<Self> {
         scoped_dir::create_ignored_dir(project, &project.join(TRANSCRIPTS_DIR))?;
         let relative_path = transcript_path(job, unit);
         let file = ScopedDir::open(project)?.append_to(&relative_path)?;
-        let state = Mutex::new(TranscriptState { file, recorded_failures: BTreeSet::new() });
-        Ok(Self { relative_path, unit: unit.clone(), attempt, state })
+        let state = Mutex::new(TranscriptState {
+            file,
+            recorded_failures: BTreeSet::new(),
+        });
+        Ok(Self {
+            relative_path,
+            unit: unit.clone(),
+            attempt,
+            state,
+        })
     }
 
     /// Path relative to the project.
@@ -103,17 +116,34 @@ impl ToolTranscript {
     }
 
     /// Writes a call that reached the tools. A failure has kind `error` unless the tool explained it in `structured`.
-    pub(crate) fn record(&self, call: &ToolCall, began: Timestamp, took: Duration, reply: &ToolReply) {
+    pub(crate) fn record(
+        &self,
+        call: &ToolCall,
+        began: Timestamp,
+        took: Duration,
+        reply: &ToolReply,
+    ) {
         let failed = reply.is_error && reply.structured.is_none();
         let mut state = self.state();
         if failed && !state.is_new(&self.unit, &call.name, call.tool_use_id.as_deref()) {
             return;
         }
         state.append(&TranscriptLine {
-            output: (!failed)
-                .then_some(TranscriptOutput { markdown: &reply.markdown, structured: reply.structured.as_ref() }),
-            error: failed.then_some(TranscriptFailure { message: &reply.markdown, name: "ToolError" }),
-            ..self.line(&call.name, call.tool_use_id.as_deref(), began, millis(took), &call.arguments)
+            output: (!failed).then_some(TranscriptOutput {
+                markdown: &reply.markdown,
+                structured: reply.structured.as_ref(),
+            }),
+            error: failed.then_some(TranscriptFailure {
+                message: &reply.markdown,
+                name: "ToolError",
+            }),
+            ..self.line(
+                &call.name,
+                call.tool_use_id.as_deref(),
+                began,
+                millis(took),
+                &call.arguments,
+            )
         });
         if reply.is_error {
             state.is_new(&self.unit, &call.name, call.tool_use_id.as_deref());
@@ -127,10 +157,18 @@ impl ToolTranscript {
         if !state.is_new(&self.unit, rejected.tool, rejected.tool_use_id) {
             return false;
         }
-        let line =
-            self.line(rejected.tool, rejected.tool_use_id, Timestamp::now(), rejected.duration_ms, rejected.input);
+        let line = self.line(
+            rejected.tool,
+            rejected.tool_use_id,
+            Timestamp::now(),
+            rejected.duration_ms,
+            rejected.input,
+        );
         state.append(&TranscriptLine {
-            error: Some(TranscriptFailure { message: rejected.message, name: "ToolRejected" }),
+            error: Some(TranscriptFailure {
+                message: rejected.message,
+                name: "ToolRejected",
+            }),
             ..line
         });
         true
@@ -170,10 +208,12 @@ impl TranscriptState {
 
     /// Writes each line with one call, so that lines of several processes do not mix.
     fn append(&mut self, line: &TranscriptLine<'_>) {
-        let written = serde_json::to_vec(line).map_err(io::Error::from).and_then(|mut bytes| {
-            bytes.push(b'\n');
-            self.file.write_all(&bytes)
-        });
+        let written = serde_json::to_vec(line)
+            .map_err(io::Error::from)
+            .and_then(|mut bytes| {
+                bytes.push(b'\n');
+                self.file.write_all(&bytes)
+            });
         if let Err(error) = written {
             tracing::warn!(%error, "cannot write to a tool transcript");
         }
@@ -186,18 +226,35 @@ fn millis(took: Duration) -> u64 {
 
 /// Path of the transcript of `unit`, relative to the project.
 pub(crate) fn transcript_path(job: &str, unit: &UnitKey) -> String {
-    format!("{TRANSCRIPTS_DIR}/{}/{}.jsonl", path_component(job), path_component(unit))
+    format!(
+        "{TRANSCRIPTS_DIR}/{}/{}.jsonl",
+        path_component(job),
+        path_component(unit)
+    )
 }
 
 /// Converts `name` to one component of a path. Keys of bundled adapters are unchanged.
 fn path_component(name: &str) -> String {
     const MAX_COMPONENT_BYTES: usize = 200;
-    let safe: String = name.chars().map(|c| if c.is_control() || matches!(c, '/' | '\\') { '_' } else { c }).collect();
+    let safe: String = name
+        .chars()
+        .map(|c| {
+            if c.is_control() || matches!(c, '/' | '\\') {
+                '_'
+            } else {
+                c
+            }
+        })
+        .collect();
     if safe == name && safe.len() <= MAX_COMPONENT_BYTES && !matches!(name, "" | "." | "..") {
         return safe;
     }
     // A changed name gets a hash, so that different keys never share a file.
-    let short: String = safe.trim_start_matches('.').chars().take(MAX_COMPONENT_BYTES / 4).collect();
+    let short: String = safe
+        .trim_start_matches('.')
+        .chars()
+        .take(MAX_COMPONENT_BYTES / 4)
+        .collect();
     format!("{short}-{}", slug::short_hash(name, 8))
 }
 
@@ -209,12 +266,19 @@ mod tests {
     use super::*;
 
     fn call(id: Option<&str>) -> ToolCall {
-        ToolCall { name: "wiki_read".into(), arguments: json!({"key": "a"}), tool_use_id: id.map(str::to_owned) }
+        ToolCall {
+            name: "wiki_read".into(),
+            arguments: json!({"key": "a"}),
+            tool_use_id: id.map(str::to_owned),
+        }
     }
 
     fn lines(project: &Path, transcript: &ToolTranscript) -> Vec<Value> {
         let text = std::fs::read_to_string(project.join(transcript.relative_path())).unwrap();
-        let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let mut lines: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         for line in &mut lines {
             assert!(line["ts"].as_str().unwrap().ends_with('Z'));
             line["ts"] = json!("T");
@@ -226,14 +290,33 @@ mod tests {
     fn transcript_lines_match_ktx_format() {
         let dir = tempfile::tempdir().unwrap();
         let transcript = ToolTranscript::open(dir.path(), "local-x", &"dbt-all".into(), 1).unwrap();
-        assert_eq!(transcript.relative_path(), ".ktx/ingest-transcripts/local-x/dbt-all.jsonl");
+        assert_eq!(
+            transcript.relative_path(),
+            ".ktx/ingest-transcripts/local-x/dbt-all.jsonl"
+        );
         let took = Duration::from_millis(7);
-        let good = ToolReply { structured: Some(json!({"key": "a"})), ..ToolReply::text("# A") };
+        let good = ToolReply {
+            structured: Some(json!({"key": "a"})),
+            ..ToolReply::text("# A")
+        };
         transcript.record(&call(Some("t1")), Timestamp::UNIX_EPOCH, took, &good);
-        let refused = ToolReply { structured: Some(json!({"success": false})), ..ToolReply::error("no ledger") };
+        let refused = ToolReply {
+            structured: Some(json!({"success": false})),
+            ..ToolReply::error("no ledger")
+        };
         transcript.record(&call(Some("t2")), Timestamp::UNIX_EPOCH, took, &refused);
-        transcript.record(&call(Some("t3")), Timestamp::UNIX_EPOCH, took, &ToolReply::error("bad"));
-        transcript.record(&call(None), Timestamp::UNIX_EPOCH, took, &ToolReply::text("x"));
+        transcript.record(
+            &call(Some("t3")),
+            Timestamp::UNIX_EPOCH,
+            took,
+            &ToolReply::error("bad"),
+        );
+        transcript.record(
+            &call(None),
+            Timestamp::UNIX_EPOCH,
+            took,
+            &ToolReply::text("x"),
+        );
         insta::assert_json_snapshot!(lines(dir.path(), &transcript));
         let mode = |path: &Path| {
             use std::os::unix::fs::PermissionsExt;
@@ -254,18 +337,43 @@ mod tests {
             message: "denied",
             duration_ms: 0,
         };
-        transcript.record(&call(Some("t1")), Timestamp::UNIX_EPOCH, Duration::ZERO, &ToolReply::error("bad"));
-        assert!(!transcript.record_failure(&rejected(Some("t1"))), "already recorded by the tools");
+        transcript.record(
+            &call(Some("t1")),
+            Timestamp::UNIX_EPOCH,
+            Duration::ZERO,
+            &ToolReply::error("bad"),
+        );
+        assert!(
+            !transcript.record_failure(&rejected(Some("t1"))),
+            "already recorded by the tools"
+        );
         assert!(transcript.record_failure(&rejected(Some("t2"))));
         assert!(!transcript.record_failure(&rejected(Some("t2"))));
-        transcript.record(&call(Some("t2")), Timestamp::UNIX_EPOCH, Duration::ZERO, &ToolReply::error("bad"));
+        transcript.record(
+            &call(Some("t2")),
+            Timestamp::UNIX_EPOCH,
+            Duration::ZERO,
+            &ToolReply::error("bad"),
+        );
         assert!(transcript.record_failure(&rejected(None)));
-        assert!(transcript.record_failure(&rejected(None)), "without an id nothing is the same");
+        assert!(
+            transcript.record_failure(&rejected(None)),
+            "without an id nothing is the same"
+        );
         // A call that succeeded here but failed on the client's side is a separate failure.
-        transcript.record(&call(Some("t3")), Timestamp::UNIX_EPOCH, Duration::ZERO, &ToolReply::text("late"));
+        transcript.record(
+            &call(Some("t3")),
+            Timestamp::UNIX_EPOCH,
+            Duration::ZERO,
+            &ToolReply::text("late"),
+        );
         assert!(transcript.record_failure(&rejected(Some("t3"))));
         assert_eq!(lines(dir.path(), &transcript).len(), 6);
-        assert!(lines(dir.path(), &transcript).iter().all(|line| line["attempt"] == 2));
+        assert!(
+            lines(dir.path(), &transcript)
+                .iter()
+                .all(|line| line["attempt"] == 2)
+        );
     }
 
     #[test]

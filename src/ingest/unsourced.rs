@@ -47,41 +47,77 @@ pub(crate) struct SkippedCheck {
 /// Finds the unsourced identifiers in the lines that the attempt added in `workspace`. Names that an artifact of the
 /// attempt defines are not reported. Nothing is compared if more was received or written than is compared: a name that
 /// is missing in a part of the texts may be in another part.
-pub(crate) fn find_unsourced(workspace: &Workspace, received: &ReceivedNames) -> io::Result<UnsourcedCheck> {
-    let changes = workspace.changes().into_iter().filter(|(_, change)| change.new_hash.is_some());
+pub(crate) fn find_unsourced(
+    workspace: &Workspace,
+    received: &ReceivedNames,
+) -> io::Result<UnsourcedCheck> {
+    let changes = workspace
+        .changes()
+        .into_iter()
+        .filter(|(_, change)| change.new_hash.is_some());
     let paths: Vec<String> = changes.map(|(path, _)| path).collect();
     let skip = |paths, reason: String| {
-        Ok(UnsourcedCheck { skipped: Some(SkippedCheck { paths, reason }), ..UnsourcedCheck::default() })
+        Ok(UnsourcedCheck {
+            skipped: Some(SkippedCheck { paths, reason }),
+            ..UnsourcedCheck::default()
+        })
     };
     if received.is_incomplete() && !paths.is_empty() {
-        return skip(paths, "the agent received more text than is compared".to_owned());
+        return skip(
+            paths,
+            "the agent received more text than is compared".to_owned(),
+        );
     }
     let (mut changed, mut bytes) = (Vec::new(), 0);
     for path in &paths {
-        let text = |bytes: Option<Vec<u8>>| String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+        let text = |bytes: Option<Vec<u8>>| {
+            String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+        };
         let (original, current) = (text(workspace.original(path)?), text(workspace.peek(path)?));
         bytes += original.len() + current.len();
         if bytes > MAX_ARTIFACT_BYTES {
-            return skip(paths, format!("they have more than {} MiB", MAX_ARTIFACT_BYTES >> 20));
+            return skip(
+                paths,
+                format!("they have more than {} MiB", MAX_ARTIFACT_BYTES >> 20),
+            );
         }
-        changed.push(ChangedArtifact { path: path.clone(), text: current, original });
+        changed.push(ChangedArtifact {
+            path: path.clone(),
+            text: current,
+            original,
+        });
     }
-    Ok(UnsourcedCheck { found: Some(unsourced_in(&changed, received)), skipped: None })
+    Ok(UnsourcedCheck {
+        found: Some(unsourced_in(&changed, received)),
+        skipped: None,
+    })
 }
 
 fn unsourced_in(changed: &[ChangedArtifact], received: &ReceivedNames) -> Vec<UnsourcedIdentifier> {
-    let found: Vec<claims::Claims> =
-        changed.iter().map(|artifact| claims::find_claims(&artifact.path, &artifact.text)).collect();
-    let defined: HashSet<String> =
-        found.iter().flat_map(|claims| &claims.defined).map(|name| name.to_lowercase()).collect();
+    let found: Vec<claims::Claims> = changed
+        .iter()
+        .map(|artifact| claims::find_claims(&artifact.path, &artifact.text))
+        .collect();
+    let defined: HashSet<String> = found
+        .iter()
+        .flat_map(|claims| &claims.defined)
+        .map(|name| name.to_lowercase())
+        .collect();
     let mut unsourced = Vec::new();
     for (artifact, claims) in changed.iter().zip(&found) {
         let mut known = ReceivedNames::default();
         known.add_text(&artifact.original);
-        let local: HashSet<String> = claims.local.iter().map(|name| name.to_lowercase()).collect();
+        let local: HashSet<String> = claims
+            .local
+            .iter()
+            .map(|name| name.to_lowercase())
+            .collect();
         let is_sourced = |name: &str| {
             let lower = name.to_lowercase();
-            received.contains(name) || known.contains(name) || defined.contains(&lower) || local.contains(&lower)
+            received.contains(name)
+                || known.contains(name)
+                || defined.contains(&lower)
+                || local.contains(&lower)
         };
         // A name that the original does not have is in an added line.
         let lines: Vec<String> = artifact.text.lines().map(str::to_lowercase).collect();

@@ -3,7 +3,9 @@
 //! It must not know where a text comes from.
 
 /// Characters that some reader treats as the end of a line.
-const LINE_BREAKS: [char; 7] = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
+const LINE_BREAKS: [char; 7] = [
+    '\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}',
+];
 
 /// Longest excerpt of a text that only has to be recognised.
 const MAX_EXCERPT_CHARS: usize = 80;
@@ -24,13 +26,23 @@ pub(super) fn is_presentable(name: &str) -> bool {
 /// `text` with every character escaped that is not [`is_presentable`].
 pub(super) fn escape_unpresentable(text: &str) -> String {
     text.chars()
-        .flat_map(|c| if is_presentable(c.encode_utf8(&mut [0; 4])) { vec![c] } else { c.escape_unicode().collect() })
+        .flat_map(|c| {
+            if is_presentable(c.encode_utf8(&mut [0; 4])) {
+                vec![c]
+            } else {
+                c.escape_unicode().collect()
+            }
+        })
         .collect()
 }
 
 /// A path for a message; the empty path is the source itself.
 pub(super) fn visible_path(path: &str) -> String {
-    if path.is_empty() { "the source".into() } else { escape_unpresentable(path) }
+    if path.is_empty() {
+        "the source".into()
+    } else {
+        escape_unpresentable(path)
+    }
 }
 
 /// Escapes a `#` at the beginning of a line, so that no line of an untrusted text opens a section.
@@ -39,14 +51,24 @@ pub(super) fn escape_headings(text: &str) -> String {
         line if line.trim_start().starts_with('#') => format!("\\{}", line.trim_start()),
         line => line,
     };
-    text.split(LINE_BREAKS).map(line).collect::<Vec<_>>().join("\n").trim().to_owned()
+    text.split(LINE_BREAKS)
+        .map(line)
+        .collect::<Vec<_>>()
+        .join("\n")
+        .trim()
+        .to_owned()
 }
 
 /// Replaces line breaks, so that untrusted text cannot open a section. Keeps spaces, which are significant in file
 /// names.
 pub(super) fn one_line(text: &str) -> String {
     escape_unpresentable(
-        &text.split(LINE_BREAKS).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" "),
+        &text
+            .split(LINE_BREAKS)
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join(" "),
     )
 }
 
@@ -77,6 +99,9 @@ mod tests {
     #[test]
     fn untrusted_headings_are_escaped() {
         let text = "# one\n  ## two\n- item # kept\u{2028}### three\n```sql\n-- note\n```\n";
-        assert_eq!(escape_headings(text), "\\# one\n\\## two\n- item # kept\n\\### three\n```sql\n-- note\n```");
+        assert_eq!(
+            escape_headings(text),
+            "\\# one\n\\## two\n- item # kept\n\\### three\n```sql\n-- note\n```"
+        );
     }
 }

@@ -75,8 +75,12 @@ pub(crate) enum PageError {
 
 /// Whether `key` is a valid page key: letters, digits, `-` and `_`, no folders.
 pub(crate) fn is_page_key(key: &str) -> bool {
-    static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-zA-Z0-9][a-zA-Z0-9_-]*$").ok());
-    key.len() <= MAX_KEY_CHARS && PATTERN.as_ref().is_some_and(|pattern| pattern.is_match(key))
+    static PATTERN: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new("^[a-zA-Z0-9][a-zA-Z0-9_-]*$").ok());
+    key.len() <= MAX_KEY_CHARS
+        && PATTERN
+            .as_ref()
+            .is_some_and(|pattern| pattern.is_match(key))
 }
 
 /// Why no new page may have this key, as a clause; `None` if it may.
@@ -85,7 +89,9 @@ pub(crate) fn reserved_key_reason(key: &str) -> Option<&'static str> {
     if slug::is_device_name(key) {
         return Some("some systems keep that name for a device; choose another key");
     }
-    let is_read = INSTRUCTION_FILES.iter().any(|name| name.eq_ignore_ascii_case(key));
+    let is_read = INSTRUCTION_FILES
+        .iter()
+        .any(|name| name.eq_ignore_ascii_case(key));
     is_read.then_some("coding agents read a file of that name as instructions; choose another key")
 }
 
@@ -96,32 +102,52 @@ pub(crate) fn page_path(key: &str) -> String {
 
 /// Key of the page at `path`; `None` if it is not the path of a page.
 pub(crate) fn page_key(path: &str) -> Option<&str> {
-    path.strip_prefix(SHARED_PAGES_DIR)?.strip_prefix('/')?.strip_suffix(".md")
+    path.strip_prefix(SHARED_PAGES_DIR)?
+        .strip_prefix('/')?
+        .strip_suffix(".md")
 }
 
 impl WikiPage {
     /// Parses a page. Without frontmatter, the whole text is the body.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, PageError> {
         let text = std::str::from_utf8(bytes).map_err(|_| PageError::NotText)?;
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text).replace("\r\n", "\n");
+        let text = text
+            .strip_prefix('\u{feff}')
+            .unwrap_or(text)
+            .replace("\r\n", "\n");
         let Some(rest) = text.strip_prefix("---\n") else {
-            return Ok(Self { frontmatter: Frontmatter::default(), body: text.trim().to_owned() });
+            return Ok(Self {
+                frontmatter: Frontmatter::default(),
+                body: text.trim().to_owned(),
+            });
         };
         // A `---` directly after the opening line closes an empty frontmatter.
         let rest = format!("\n{rest}\n");
-        let (front, body) = rest.split_once("\n---\n").ok_or(PageError::UnclosedFrontmatter)?;
+        let (front, body) = rest
+            .split_once("\n---\n")
+            .ok_or(PageError::UnclosedFrontmatter)?;
         let front = match front.trim() {
             "" => Frontmatter::default(),
-            front => yaml::from_str(front).map_err(|error| PageError::InvalidFrontmatter(error.to_string()))?,
+            front => yaml::from_str(front)
+                .map_err(|error| PageError::InvalidFrontmatter(error.to_string()))?,
         };
-        Ok(Self { frontmatter: front, body: body.trim().to_owned() })
+        Ok(Self {
+            frontmatter: front,
+            body: body.trim().to_owned(),
+        })
     }
 
     /// Renders the page in the style of KTX.
     pub(crate) fn render(&self) -> Result<String, PageError> {
         let front = serde_json::to_value(&self.frontmatter)
             .map_err(|error| PageError::InvalidFrontmatter(error.to_string()))?;
-        let text = |quoting| format!("---\n{}---\n\n{}\n", yaml::render(&front, quoting), self.body.trim());
+        let text = |quoting| {
+            format!(
+                "---\n{}---\n\n{}\n",
+                yaml::render(&front, quoting),
+                self.body.trim()
+            )
+        };
         // KTX quotes too little for some YAML parsers, including the one used here.
         for quoting in [QuotingStyle::Yaml12, QuotingStyle::Yaml11] {
             let text = text(quoting);
@@ -160,9 +186,15 @@ impl Wiki<'_> {
         if let Some(why) = reserved_key_reason(key) {
             return Ok(Some(why.into()));
         }
-        let same = self.keys()?.into_iter().find(|other| other != key && other.eq_ignore_ascii_case(key));
-        Ok(same
-            .map(|other| format!("it differs from the page `{other}` only in case; use that key, or choose another")))
+        let same = self
+            .keys()?
+            .into_iter()
+            .find(|other| other != key && other.eq_ignore_ascii_case(key));
+        Ok(same.map(|other| {
+            format!(
+                "it differs from the page `{other}` only in case; use that key, or choose another"
+            )
+        }))
     }
 
     /// The text of the page `key`. Records that the attempt has seen it.
@@ -203,9 +235,15 @@ mod tests {
 
     #[test]
     fn broken_page_error_names_the_cause() {
-        assert_eq!(WikiPage::parse(b"---\nsummary: x\n"), Err(PageError::UnclosedFrontmatter));
+        assert_eq!(
+            WikiPage::parse(b"---\nsummary: x\n"),
+            Err(PageError::UnclosedFrontmatter)
+        );
         assert_eq!(WikiPage::parse(b"\xff"), Err(PageError::NotText));
-        assert!(matches!(WikiPage::parse(b"---\nsummary: [x]\n---\n"), Err(PageError::InvalidFrontmatter(_))));
+        assert!(matches!(
+            WikiPage::parse(b"---\nsummary: [x]\n---\n"),
+            Err(PageError::InvalidFrontmatter(_))
+        ));
     }
 
     #[test]
@@ -219,7 +257,10 @@ mod tests {
             representative_sql: Some("select 1\nfrom t\n".into()),
             ..Frontmatter::default()
         };
-        let page = WikiPage { frontmatter: front, body: "# ARR\n\nText.".into() };
+        let page = WikiPage {
+            frontmatter: front,
+            body: "# ARR\n\nText.".into(),
+        };
         insta::assert_snapshot!(page.render().unwrap());
     }
 
@@ -228,7 +269,17 @@ mod tests {
         for key in ["a", "A-b_9"] {
             assert!(is_page_key(key));
         }
-        for key in ["", "-a", "a/b", "..", "a.b", "ä", "a b", &"a".repeat(121), "a\n"] {
+        for key in [
+            "",
+            "-a",
+            "a/b",
+            "..",
+            "a.b",
+            "ä",
+            "a b",
+            &"a".repeat(121),
+            "a\n",
+        ] {
             assert!(!is_page_key(key), "{key:?}");
         }
         assert_eq!(page_key(&page_path("arr")), Some("arr"));

@@ -48,7 +48,11 @@ pub(crate) struct WorkUnit {
 impl WorkUnit {
     /// Creates the work unit of the reconcile step. Its agent may read the raw files of all units.
     pub(crate) fn reconcile_step(stage: StageIndex) -> Self {
-        let mut raw_files: Vec<String> = stage.units.iter().flat_map(|unit| unit.raw_files.iter().cloned()).collect();
+        let mut raw_files: Vec<String> = stage
+            .units
+            .iter()
+            .flat_map(|unit| unit.raw_files.iter().cloned())
+            .collect();
         raw_files.sort_unstable();
         raw_files.dedup();
         let planned = PlannedUnit {
@@ -59,7 +63,11 @@ impl WorkUnit {
             why: "runs after the units and reviews their changes".into(),
             ..PlannedUnit::default()
         };
-        Self { planned, stage_index: Some(Arc::new(stage)), ..Self::default() }
+        Self {
+            planned,
+            stage_index: Some(Arc::new(stage)),
+            ..Self::default()
+        }
     }
 
     /// True if it captures a text that the user gave to the run.
@@ -89,7 +97,12 @@ impl WorkUnit {
     /// Its raw files, each with the path of its copy in the commit of `sync`, where KTX stores it. Empty for an
     /// external source, because a push would publish its files.
     pub(crate) fn raw_copies(&self, sync: &str) -> impl Iterator<Item = (&str, String)> {
-        let PlannedUnit { connection, adapter, raw_files, .. } = &self.planned;
+        let PlannedUnit {
+            connection,
+            adapter,
+            raw_files,
+            ..
+        } = &self.planned;
         let place = format!("raw-sources/{connection}/{adapter}/{sync}");
         let committed = raw_files.iter().filter(|_| !self.is_external);
         committed.map(move |file| (file.as_str(), format!("{place}/{file}")))
@@ -106,10 +119,22 @@ mod tests {
     #[test]
     fn reconcile_unit_has_all_raw_files() {
         let stage = reconcile::tests::stage(Path::new("/raw"));
-        assert_eq!(stage.resolve_raw_path("notes/sub/a.md"), Some((Path::new("/raw"), "sub/a.md")));
-        assert_eq!((stage.resolve_raw_path("other/a.md"), stage.resolve_raw_path("a.md")), (None, None));
+        assert_eq!(
+            stage.resolve_raw_path("notes/sub/a.md"),
+            Some((Path::new("/raw"), "sub/a.md"))
+        );
+        assert_eq!(
+            (
+                stage.resolve_raw_path("other/a.md"),
+                stage.resolve_raw_path("a.md")
+            ),
+            (None, None)
+        );
         let unit = WorkUnit::reconcile_step(stage);
         assert_eq!(unit.planned.unit.as_str(), RECONCILE_KEY);
-        assert_eq!(unit.planned.raw_files, ["notes/a.md", "notes/b.md", "notes/c.md"]);
+        assert_eq!(
+            unit.planned.raw_files,
+            ["notes/a.md", "notes/b.md", "notes/c.md"]
+        );
     }
 }

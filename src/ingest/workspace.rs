@@ -98,7 +98,10 @@ impl WorkspaceState {
         let Some(before) = before else { return };
         let edits = line_edits(&before, after);
         if !edits.is_empty() {
-            self.file_edits.push(FileEdit { path: path.to_owned(), edits: Some(edits) });
+            self.file_edits.push(FileEdit {
+                path: path.to_owned(),
+                edits: Some(edits),
+            });
         }
     }
 }
@@ -142,7 +145,9 @@ pub(crate) enum WriteError {
     #[error("`{0}` would contain a NUL character and be a binary file; remove the NUL character")]
     Binary(String),
     /// The file would exceed the size limit for reading.
-    #[error("`{path}` would have {bytes} bytes, more than the limit of {MAX_FILE_BYTES}; split or shorten it")]
+    #[error(
+        "`{path}` would have {bytes} bytes, more than the limit of {MAX_FILE_BYTES}; split or shorten it"
+    )]
     TooLarge {
         /// Relative to the project.
         path: String,
@@ -150,13 +155,17 @@ pub(crate) enum WriteError {
         bytes: usize,
     },
     /// The file changed in the project after the attempt read it.
-    #[error("`{0}` was changed after you read it, or was not read; read it, then write what is valid in both versions")]
+    #[error(
+        "`{0}` was changed after you read it, or was not read; read it, then write what is valid in both versions"
+    )]
     ChangedSinceRead(String),
     /// The workspace is closed.
     #[error("the attempt has ended; stop writing")]
     Closed,
     /// The workspace is read-only.
-    #[error("these tools were started without a workspace and are read-only; continue without writing")]
+    #[error(
+        "these tools were started without a workspace and are read-only; continue without writing"
+    )]
     ReadOnly,
     /// A system call failed.
     #[error("cannot write `{path}`: {cause}")]
@@ -172,40 +181,67 @@ impl Workspace {
     /// be neither the project itself nor one of the mirrored directories.
     pub(crate) fn open_persistent(project: &Path, dir: &Path) -> io::Result<Self> {
         let (tree, lock, changes) = persistent::open(project, dir)?;
-        let state = Mutex::new(WorkspaceState { changes, ..WorkspaceState::default() });
-        Ok(Self { project: project.to_path_buf(), storage: WorkspaceStorage::Persistent { tree, _lock: lock }, state })
+        let state = Mutex::new(WorkspaceState {
+            changes,
+            ..WorkspaceState::default()
+        });
+        Ok(Self {
+            project: project.to_path_buf(),
+            storage: WorkspaceStorage::Persistent { tree, _lock: lock },
+            state,
+        })
     }
 
     /// Creates a workspace in a worktree that started from the commit `base`.
     pub(crate) fn from_worktree(worktree: Worktree, base: CommitId) -> Self {
         let project = worktree.dir().to_path_buf();
-        Self { project, storage: WorkspaceStorage::Worktree { worktree, base }, state: Mutex::default() }
+        Self {
+            project,
+            storage: WorkspaceStorage::Worktree { worktree, base },
+            state: Mutex::default(),
+        }
     }
 
     /// Opens the tree in `dir` for reading, treating the files of `originals` as changed from the contents given there.
     pub(crate) fn with_originals(dir: &Path, originals: Originals) -> io::Result<Self> {
         let (tree, mut changes) = (ScopedDir::open(dir)?, BTreeMap::new());
         for (path, before) in &originals {
-            let change =
-                WorkspaceChange { base_hash: before.as_deref().map(hash_bytes), new_hash: hash_file(&tree, path)? };
+            let change = WorkspaceChange {
+                base_hash: before.as_deref().map(hash_bytes),
+                new_hash: hash_file(&tree, path)?,
+            };
             if change.base_hash != change.new_hash {
                 changes.insert(path.clone(), change);
             }
         }
-        let state = Mutex::new(WorkspaceState { changes, originals, ..WorkspaceState::default() });
-        Ok(Self { project: dir.to_path_buf(), storage: WorkspaceStorage::ReadOnly, state })
+        let state = Mutex::new(WorkspaceState {
+            changes,
+            originals,
+            ..WorkspaceState::default()
+        });
+        Ok(Self {
+            project: dir.to_path_buf(),
+            storage: WorkspaceStorage::ReadOnly,
+            state,
+        })
     }
 
     /// Opens `project` for reading.
     pub(crate) fn read_only(project: &Path) -> Self {
-        Self { project: project.to_path_buf(), storage: WorkspaceStorage::ReadOnly, state: Mutex::default() }
+        Self {
+            project: project.to_path_buf(),
+            storage: WorkspaceStorage::ReadOnly,
+            state: Mutex::default(),
+        }
     }
 
     /// Opens the project, or the worktree that takes its place.
     fn open_project(&self) -> io::Result<ScopedDir> {
         match &self.storage {
             WorkspaceStorage::Worktree { worktree, .. } => worktree.open_dir(),
-            WorkspaceStorage::Persistent { .. } | WorkspaceStorage::ReadOnly => ScopedDir::open(&self.project),
+            WorkspaceStorage::Persistent { .. } | WorkspaceStorage::ReadOnly => {
+                ScopedDir::open(&self.project)
+            }
         }
     }
 
@@ -227,7 +263,9 @@ impl Workspace {
         let mut state = self.state();
         let bytes = self.read_current(&state, path)?;
         if !state.changes.contains_key(path) {
-            state.seen_hashes.insert(path.to_owned(), bytes.as_deref().map(hash_bytes));
+            state
+                .seen_hashes
+                .insert(path.to_owned(), bytes.as_deref().map(hash_bytes));
         }
         Ok(bytes)
     }
@@ -253,24 +291,41 @@ impl Workspace {
             return Err(WriteError::Binary(path.to_owned()));
         }
         if bytes.len() as u64 > MAX_FILE_BYTES {
-            return Err(WriteError::TooLarge { path: path.to_owned(), bytes: bytes.len() });
+            return Err(WriteError::TooLarge {
+                path: path.to_owned(),
+                bytes: bytes.len(),
+            });
         }
         let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
         let before = self.content_before(&state, path)?;
-        self.replace(&tree, path, bytes).map_err(|cause| io_error(path, cause))?;
+        self.replace(&tree, path, bytes)
+            .map_err(|cause| io_error(path, cause))?;
         state.note_edit(path, before, bytes);
         let was_removed = state
             .changes
-            .insert(path.to_owned(), WorkspaceChange { base_hash: base, new_hash: Some(hash_bytes(bytes)) })
+            .insert(
+                path.to_owned(),
+                WorkspaceChange {
+                    base_hash: base,
+                    new_hash: Some(hash_bytes(bytes)),
+                },
+            )
             .is_some_and(|change| change.new_hash.is_none());
-        if was_removed { self.record_removals(&state, path) } else { Ok(()) }
+        if was_removed {
+            self.record_removals(&state, path)
+        } else {
+            Ok(())
+        }
     }
 
     /// Removes `path` in the attempt. False if the file does not exist.
     pub(crate) fn remove(&self, path: &str) -> Result<bool, WriteError> {
         let mut state = self.state();
         let base = self.base(&mut state, path)?;
-        let exists = state.changes.get(path).map_or(base.is_some(), |change| change.new_hash.is_some());
+        let exists = state
+            .changes
+            .get(path)
+            .map_or(base.is_some(), |change| change.new_hash.is_some());
         let tree = self.open_tree().map_err(|cause| io_error(path, cause))?;
         let before = self.content_before(&state, path)?;
         tree.remove(path).map_err(|cause| io_error(path, cause))?;
@@ -278,7 +333,13 @@ impl Workspace {
         match base {
             // The same attempt created and removed the file: there is no change.
             None => state.changes.remove(path),
-            Some(_) => state.changes.insert(path.to_owned(), WorkspaceChange { base_hash: base, new_hash: None }),
+            Some(_) => state.changes.insert(
+                path.to_owned(),
+                WorkspaceChange {
+                    base_hash: base,
+                    new_hash: None,
+                },
+            ),
         };
         self.record_removals(&state, path)?;
         Ok(exists)
@@ -298,7 +359,9 @@ impl Workspace {
         if let Some(change) = state.changes.get(path) {
             return Ok(change.base_hash);
         }
-        let bytes = self.open_project().and_then(|project| project.read_if_exists(path, MAX_FILE_BYTES));
+        let bytes = self
+            .open_project()
+            .and_then(|project| project.read_if_exists(path, MAX_FILE_BYTES));
         let bytes = bytes.map_err(|cause| io_error(path, cause))?;
         let current = bytes.as_deref().map(hash_bytes);
         // A path that was never read is assumed to be missing, so that no unseen file is overwritten.
@@ -312,11 +375,17 @@ impl Workspace {
     }
 
     /// Current content of a file of a worktree, before a change of it; `None` for other workspaces.
-    fn content_before(&self, state: &WorkspaceState, path: &str) -> Result<Option<Vec<u8>>, WriteError> {
+    fn content_before(
+        &self,
+        state: &WorkspaceState,
+        path: &str,
+    ) -> Result<Option<Vec<u8>>, WriteError> {
         if !matches!(self.storage, WorkspaceStorage::Worktree { .. }) {
             return Ok(None);
         }
-        let content = self.read_current(state, path).map_err(|cause| io_error(path, cause))?;
+        let content = self
+            .read_current(state, path)
+            .map_err(|cause| io_error(path, cause))?;
         Ok(Some(content.unwrap_or_default()))
     }
 
@@ -328,7 +397,9 @@ impl Workspace {
     /// Replaces a file of the attempt. A worktree is removed after a crash, so its files need not be durable.
     fn replace(&self, tree: &ScopedDir, path: &str, bytes: &[u8]) -> io::Result<()> {
         match &self.storage {
-            WorkspaceStorage::Worktree { .. } => tree.write_unsynced(path, bytes, PRIVATE_MODE, 0o600),
+            WorkspaceStorage::Worktree { .. } => {
+                tree.write_unsynced(path, bytes, PRIVATE_MODE, 0o600)
+            }
             WorkspaceStorage::Persistent { .. } | WorkspaceStorage::ReadOnly => {
                 tree.write(path, bytes, PRIVATE_MODE, 0o600)
             }
@@ -337,7 +408,11 @@ impl Workspace {
 
     /// Existing versions of `path`: the attempt's and the project's.
     pub(crate) fn versions(&self, path: &str) -> io::Result<Vec<Vec<u8>>> {
-        Ok(self.peek(path)?.into_iter().chain(self.original(path)?).collect())
+        Ok(self
+            .peek(path)?
+            .into_iter()
+            .chain(self.original(path)?)
+            .collect())
     }
 
     /// Content of `path` before the attempt changed it.
@@ -359,9 +434,16 @@ impl Workspace {
         }
         .map_err(|cause| io_error(path, cause))?;
         state.changes.remove(path);
-        state.file_edits.push(FileEdit { path: path.to_owned(), edits: None });
+        state.file_edits.push(FileEdit {
+            path: path.to_owned(),
+            edits: None,
+        });
         self.record_removals(&state, path)?;
-        Ok(if base.is_some() { RevertOutcome::Restored } else { RevertOutcome::Removed })
+        Ok(if base.is_some() {
+            RevertOutcome::Restored
+        } else {
+            RevertOutcome::Removed
+        })
     }
 
     /// Names of the files in `folder` that end with `suffix`, as seen by the attempt, sorted.
@@ -371,7 +453,9 @@ impl Workspace {
         let mut names = list_names(&self.open_project()?, folder)?;
         names.retain(|name| changed(name).is_none_or(|change| change.new_hash.is_some()));
         for (path, change) in &state.changes {
-            if let Some(name) = path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'))
+            if let Some(name) = path
+                .strip_prefix(folder)
+                .and_then(|rest| rest.strip_prefix('/'))
                 && change.new_hash.is_some()
                 && !name.contains('/')
             {
@@ -391,19 +475,33 @@ impl Workspace {
 
     /// Closes the worktree and returns its changes. `None` for other workspaces.
     pub(crate) fn create_patch(&self) -> Result<Option<WorktreePatch>, GitError> {
-        let WorkspaceStorage::Worktree { worktree, base } = &self.storage else { return Ok(None) };
+        let WorkspaceStorage::Worktree { worktree, base } = &self.storage else {
+            return Ok(None);
+        };
         let mut state = self.state();
         state.is_closed = true;
-        let paths = state.changes.iter().filter(|(_, change)| change.base_hash != change.new_hash);
+        let paths = state
+            .changes
+            .iter()
+            .filter(|(_, change)| change.base_hash != change.new_hash);
         let paths: Vec<String> = paths.map(|(path, _)| path.clone()).collect();
-        let patch = match paths.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        let patch = match paths
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .as_slice()
+        {
             [] => Vec::new(),
             changed => {
                 worktree.stage(changed)?;
                 worktree.staged_patch(base)?
             }
         };
-        Ok(Some(WorktreePatch { base: base.to_string(), patch, paths }))
+        Ok(Some(WorktreePatch {
+            base: base.to_string(),
+            patch,
+            paths,
+        }))
     }
 
     /// Closes the workspace, and removes its worktree.
@@ -418,7 +516,8 @@ impl Workspace {
     fn record_removals(&self, state: &WorkspaceState, path: &str) -> Result<(), WriteError> {
         match &self.storage {
             WorkspaceStorage::Persistent { tree, .. } => {
-                persistent::write_removals(tree, &state.changes).map_err(|cause| io_error(path, cause))
+                persistent::write_removals(tree, &state.changes)
+                    .map_err(|cause| io_error(path, cause))
             }
             WorkspaceStorage::Worktree { .. } | WorkspaceStorage::ReadOnly => Ok(()),
         }
@@ -438,7 +537,10 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> [u8; 32] {
 
 /// Hash of the file `path` below `root`.
 fn hash_file(root: &ScopedDir, path: &str) -> io::Result<FileHash> {
-    Ok(root.read_if_exists(path, MAX_FILE_BYTES)?.as_deref().map(hash_bytes))
+    Ok(root
+        .read_if_exists(path, MAX_FILE_BYTES)?
+        .as_deref()
+        .map(hash_bytes))
 }
 
 fn is_writable(path: &str) -> bool {
@@ -446,13 +548,22 @@ fn is_writable(path: &str) -> bool {
 }
 
 fn io_error(path: &str, cause: io::Error) -> WriteError {
-    WriteError::Io { path: path.to_owned(), cause }
+    WriteError::Io {
+        path: path.to_owned(),
+        cause,
+    }
 }
 
 /// Names in `folder`; empty if it does not exist. Skips names that are not UTF-8, which a run never writes.
 fn list_names(project: &ScopedDir, folder: &str) -> io::Result<Vec<String>> {
-    let Some(folder) = project.dir_if_exists(folder)? else { return Ok(Vec::new()) };
-    Ok(folder.entries()?.into_iter().filter_map(|(name, _)| name.into_string().ok()).collect())
+    let Some(folder) = project.dir_if_exists(folder)? else {
+        return Ok(Vec::new());
+    };
+    Ok(folder
+        .entries()?
+        .into_iter()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .collect())
 }
 
 #[cfg(test)]
@@ -481,7 +592,11 @@ mod tests {
             let repository = Repository::find(&root).unwrap().unwrap();
             repository.ignore_state_dirs().unwrap();
             let trees = Worktrees::new(repository.clone(), "local-1", &repository.head().unwrap());
-            Self { _dir: dir, root, trees }
+            Self {
+                _dir: dir,
+                root,
+                trees,
+            }
         }
 
         fn open(&self) -> Workspace {
@@ -498,13 +613,21 @@ mod tests {
         assert_eq!(space.read(NEW).unwrap().unwrap(), b"new");
         assert_eq!(space.read(OLD).unwrap().unwrap(), b"old");
         assert!(space.remove(OLD).unwrap());
-        assert_eq!((space.read(OLD).unwrap(), space.peek(NEW).unwrap().unwrap()), (None, b"new".to_vec()));
+        assert_eq!(
+            (space.read(OLD).unwrap(), space.peek(NEW).unwrap().unwrap()),
+            (None, b"new".to_vec())
+        );
         assert_eq!(space.names("wiki/global", ".md").unwrap(), ["new.md"]);
         assert_eq!(space.create_patch().unwrap().unwrap().paths, [NEW, OLD]);
-        assert!(matches!(space.write("wiki/global/late.md", b"x"), Err(WriteError::Closed)));
+        assert!(matches!(
+            space.write("wiki/global/late.md", b"x"),
+            Err(WriteError::Closed)
+        ));
         let dir = space.project.clone();
         drop(space);
-        assert!(!dir.exists() && !fixture.root.join(NEW).exists() && fixture.root.join(OLD).exists());
+        assert!(
+            !dir.exists() && !fixture.root.join(NEW).exists() && fixture.root.join(OLD).exists()
+        );
     }
 
     #[test]
@@ -521,7 +644,15 @@ mod tests {
     fn edits_of_a_file_are_counted_by_line() {
         let fixture = WorkspaceFixture::new();
         let space = fixture.open();
-        let edits = |edits: &[[u32; 3]]| Some(edits.iter().copied().map(LineEdit::from).collect::<Vec<_>>());
+        let edits = |edits: &[[u32; 3]]| {
+            Some(
+                edits
+                    .iter()
+                    .copied()
+                    .map(LineEdit::from)
+                    .collect::<Vec<_>>(),
+            )
+        };
         space.write(NEW, b"a\nb\nc\n").unwrap();
         space.write(NEW, b"a\nx\ny\nc\nd").unwrap();
         space.write(NEW, b"a\nx\ny\nc\nd").unwrap();
@@ -537,7 +668,10 @@ mod tests {
             (OLD, None),
         ];
         let taken = space.take_file_edits();
-        let taken: Vec<_> = taken.iter().map(|edit| (edit.path.as_str(), edit.edits.clone())).collect();
+        let taken: Vec<_> = taken
+            .iter()
+            .map(|edit| (edit.path.as_str(), edit.edits.clone()))
+            .collect();
         assert_eq!(taken, expected);
         assert_eq!(space.take_file_edits(), []);
     }
@@ -546,10 +680,20 @@ mod tests {
     fn writes_outside_writable_dirs_are_rejected() {
         let fixture = WorkspaceFixture::new();
         let space = fixture.open();
-        for path in
-            ["ktx.yaml", ".ktx/x", "wiki", "wiki/../ktx.yaml", "/etc/passwd", "wiki//x", "", "semantic-layer/./x"]
-        {
-            assert!(matches!(space.write(path, b"x"), Err(WriteError::ForbiddenPath(_))), "{path}");
+        for path in [
+            "ktx.yaml",
+            ".ktx/x",
+            "wiki",
+            "wiki/../ktx.yaml",
+            "/etc/passwd",
+            "wiki//x",
+            "",
+            "semantic-layer/./x",
+        ] {
+            assert!(
+                matches!(space.write(path, b"x"), Err(WriteError::ForbiddenPath(_))),
+                "{path}"
+            );
         }
     }
 
@@ -569,10 +713,16 @@ mod tests {
         let fixture = WorkspaceFixture::new();
         let space = fixture.open();
         space.peek(OLD).unwrap();
-        assert!(matches!(space.write(OLD, b"unseen"), Err(WriteError::ChangedSinceRead(_))));
+        assert!(matches!(
+            space.write(OLD, b"unseen"),
+            Err(WriteError::ChangedSinceRead(_))
+        ));
         space.read(OLD).unwrap();
         write(&space.project, OLD, "theirs");
-        assert!(matches!(space.write(OLD, b"mine"), Err(WriteError::ChangedSinceRead(_))));
+        assert!(matches!(
+            space.write(OLD, b"mine"),
+            Err(WriteError::ChangedSinceRead(_))
+        ));
         space.read(OLD).unwrap();
         space.write(OLD, b"merged").unwrap();
         assert_eq!(space.read(OLD).unwrap().unwrap(), b"merged");

@@ -34,19 +34,33 @@ pub(crate) struct SemanticLayerReport {
 
 /// Checks the sources of `connection`: those that the attempt changed and the joins of others to them; all of them if
 /// it changed none. Problems that existed before the attempt are not reported.
-pub(crate) fn check_connection_sources(workspace: &Workspace, connection: &str) -> io::Result<SemanticLayerReport> {
+pub(crate) fn check_connection_sources(
+    workspace: &Workspace,
+    connection: &str,
+) -> io::Result<SemanticLayerReport> {
     let sources = SemanticLayer(workspace).sources(connection)?;
     let changes = workspace.changes();
-    let is_own = |path: &&String| semantic_layer::split_source_path(path).is_some_and(|(of, _)| of == connection);
+    let is_own = |path: &&String| {
+        semantic_layer::split_source_path(path).is_some_and(|(of, _)| of == connection)
+    };
     let changed: BTreeSet<&str> = changes.keys().filter(is_own).map(String::as_str).collect();
     let mut findings = SourceFindings::default();
     let is_meant = |path: &str| changed.is_empty() || changed.contains(path);
-    let broken = sources.broken_files.iter().filter(|(path, _)| is_meant(path));
-    findings.errors.extend(broken.map(|(path, why)| format!("{path}: {why}")));
+    let broken = sources
+        .broken_files
+        .iter()
+        .filter(|(path, _)| is_meant(path));
+    findings
+        .errors
+        .extend(broken.map(|(path, why)| format!("{path}: {why}")));
     let mut touched: BTreeSet<String> = BTreeSet::new();
     for path in &changed {
         let versions = workspace.versions(path)?;
-        touched.extend(versions.iter().map(|bytes| semantic_layer::source_name(&String::from_utf8_lossy(bytes), path)));
+        touched.extend(
+            versions
+                .iter()
+                .map(|bytes| semantic_layer::source_name(&String::from_utf8_lossy(bytes), path)),
+        );
     }
     for file in &sources.files {
         let Ok(doc) = &file.doc else { continue };
@@ -61,10 +75,17 @@ pub(crate) fn check_connection_sources(workspace: &Workspace, connection: &str) 
             findings.warnings.extend(found.warnings);
         } else {
             let lost = semantic_layer::dangling_joins(&file.name, doc, &sources);
-            findings.errors.extend(lost.into_iter().filter(|(to, _)| touched.contains(to)).map(|(_, text)| text));
+            findings.errors.extend(
+                lost.into_iter()
+                    .filter(|(to, _)| touched.contains(to))
+                    .map(|(_, text)| text),
+            );
         }
     }
-    Ok(SemanticLayerReport { sources: sources.by_name.len(), findings })
+    Ok(SemanticLayerReport {
+        sources: sources.by_name.len(),
+        findings,
+    })
 }
 
 /// The findings about the source in `file` before the attempt, if it existed.
@@ -74,13 +95,16 @@ fn findings_before(
     sources: &SemanticSources,
 ) -> io::Result<Option<SourceFindings>> {
     let original = workspace.original(&file.path)?;
-    let Some(doc) = original.and_then(|bytes| semantic_layer::parse_source(&String::from_utf8_lossy(&bytes)).ok())
+    let Some(doc) = original
+        .and_then(|bytes| semantic_layer::parse_source(&String::from_utf8_lossy(&bytes)).ok())
     else {
         return Ok(None);
     };
     let mut sources = sources.clone();
     sources.insert(&file.name, doc.clone());
-    Ok(Some(semantic_layer::validate_source(&file.name, &doc, &sources)))
+    Ok(Some(semantic_layer::validate_source(
+        &file.name, &doc, &sources,
+    )))
 }
 
 /// Checks what the attempt changed, and what refers to anything that it removed or changed. Pages may refer to the
@@ -100,14 +124,19 @@ pub(crate) fn check_changes(workspace: &Workspace, targets: &[String]) -> Worksp
             checked.dangling_links = found.dangling_links;
             checked.invalid.extend(found.invalid);
         }
-        Err(error) => checked.invalid.push(format!("the wiki cannot be listed: {error}")),
+        Err(error) => checked
+            .invalid
+            .push(format!("the wiki cannot be listed: {error}")),
     }
     checked
 }
 
 /// Checks the references of changed pages, and those references of other pages that resolved before the attempt.
 /// Entries of `sl_refs` that broke in other pages are repaired on save.
-pub(crate) fn check_references(workspace: &Workspace, targets: &[String]) -> io::Result<WorkspaceCheckReport> {
+pub(crate) fn check_references(
+    workspace: &Workspace,
+    targets: &[String],
+) -> io::Result<WorkspaceCheckReport> {
     let mut checked = WorkspaceCheckReport::default();
     let now = ReferenceCatalog::new(workspace, targets, CatalogVersion::Current)?;
     let changes = workspace.changes();
@@ -118,14 +147,19 @@ pub(crate) fn check_references(workspace: &Workspace, targets: &[String]) -> io:
             checked.add_broken_references(key, now.broken_references(key, &page));
         }
     }
-    let is_gone = |path: &String, change: &WorkspaceChange| wiki::page_key(path).is_some() && change.new_hash.is_none();
-    if !changes.iter().any(|(path, change)| is_gone(path, change) || semantic_layer::split_source_path(path).is_some())
-    {
+    let is_gone = |path: &String, change: &WorkspaceChange| {
+        wiki::page_key(path).is_some() && change.new_hash.is_none()
+    };
+    if !changes.iter().any(|(path, change)| {
+        is_gone(path, change) || semantic_layer::split_source_path(path).is_some()
+    }) {
         return Ok(checked);
     }
     let before = ReferenceCatalog::new(workspace, targets, CatalogVersion::Original)?;
     for key in others {
-        let Some(page) = read_page(workspace, key) else { continue };
+        let Some(page) = read_page(workspace, key) else {
+            continue;
+        };
         let mut lost = now.broken_references(key, &page);
         let is_new_refusal = |broken: &BrokenReference| matches!(broken, BrokenReference::SlRef(entry, _) if now.is_rejected_by_gate(entry) && !before.is_rejected_by_gate(entry));
         lost.retain(|broken| !is_repairable(&now, broken) && !is_new_refusal(broken));
@@ -146,12 +180,18 @@ pub(crate) fn blocking_references(root: &Path, connections: &[String]) -> io::Re
     let catalog = ReferenceCatalog::new(&workspace, connections, CatalogVersion::Current)?;
     let mut checked = WorkspaceCheckReport::default();
     for key in catalog.page_keys() {
-        let Some(page) = read_page(&workspace, key) else { continue };
+        let Some(page) = read_page(&workspace, key) else {
+            continue;
+        };
         let mut broken = catalog.broken_references(key, &page);
         broken.retain(|broken| !is_repairable(&catalog, broken));
         checked.add_broken_references(key, broken);
     }
-    Ok(checked.dangling_links.into_iter().chain(checked.invalid).collect())
+    Ok(checked
+        .dangling_links
+        .into_iter()
+        .chain(checked.invalid)
+        .collect())
 }
 
 /// Whether the repair of `sl_refs` removes the reference.
@@ -169,7 +209,9 @@ impl WorkspaceCheckReport {
     fn add_broken_references(&mut self, key: &str, broken: Vec<BrokenReference>) {
         for broken in broken {
             match broken {
-                BrokenReference::Page(missing) => self.dangling_links.push(format!("{key} -> {missing}")),
+                BrokenReference::Page(missing) => {
+                    self.dangling_links.push(format!("{key} -> {missing}"))
+                }
                 BrokenReference::SlRef(_, why) | BrokenReference::BodyMention(why) => {
                     self.invalid.push(format!("wiki page {key}: {why}"))
                 }
@@ -180,14 +222,18 @@ impl WorkspaceCheckReport {
 
 fn check_changed_sources(workspace: &Workspace, checked: &mut WorkspaceCheckReport) {
     let changes = workspace.changes();
-    let places = changes.keys().filter_map(|path| semantic_layer::split_source_path(path));
+    let places = changes
+        .keys()
+        .filter_map(|path| semantic_layer::split_source_path(path));
     let connections: BTreeSet<&str> = places.map(|(connection, _)| connection).collect();
     for connection in connections {
         let found = match check_connection_sources(workspace, connection) {
             Ok(report) => report.findings.errors,
             Err(error) => vec![format!("the semantic layer cannot be read: {error}")],
         };
-        checked.invalid.extend(found.into_iter().map(|text| format!("{connection}:{text}")));
+        checked
+            .invalid
+            .extend(found.into_iter().map(|text| format!("{connection}:{text}")));
     }
 }
 
@@ -200,7 +246,11 @@ fn check_page(wiki: Wiki<'_>, key: &str, checked: &mut WorkspaceCheckReport) {
     match page {
         Err(why) => checked.invalid.push(format!("wiki page {key}: {why}")),
         Ok(page) => {
-            checked.invalid.extend(page_faults(key, &page).into_iter().map(|why| format!("wiki page {key}: {why}")));
+            checked.invalid.extend(
+                page_faults(key, &page)
+                    .into_iter()
+                    .map(|why| format!("wiki page {key}: {why}")),
+            );
         }
     }
 }
@@ -214,7 +264,10 @@ fn page_faults(key: &str, page: &WikiPage) -> Vec<String> {
         faults.push("it has no summary".into());
     }
     if page.frontmatter.summary.chars().count() > wiki::MAX_SUMMARY_CHARS {
-        faults.push(format!("its summary is longer than {} characters", wiki::MAX_SUMMARY_CHARS));
+        faults.push(format!(
+            "its summary is longer than {} characters",
+            wiki::MAX_SUMMARY_CHARS
+        ));
     }
     if page.body.is_empty() {
         faults.push("it has no content".into());
@@ -234,7 +287,12 @@ pub(crate) fn unloadable_sources(root: &Path, connections: &[String]) -> io::Res
                 Err(why) => found.push(format!("{}: {why}", file.path)),
                 Ok(doc) => {
                     let findings = semantic_layer::validate_source(&file.name, doc, &sources);
-                    found.extend(findings.load_errors.first().map(|why| format!("{}: {why}", file.path)));
+                    found.extend(
+                        findings
+                            .load_errors
+                            .first()
+                            .map(|why| format!("{}: {why}", file.path)),
+                    );
                 }
             }
         }
@@ -249,35 +307,52 @@ mod tests {
     use super::*;
 
     fn page(refs: &[&str]) -> Vec<u8> {
-        let mut page = WikiPage { body: "x".into(), ..WikiPage::default() };
+        let mut page = WikiPage {
+            body: "x".into(),
+            ..WikiPage::default()
+        };
         page.frontmatter.summary = "s".into();
         page.frontmatter.refs = Some(refs.iter().map(|key| (*key).to_owned()).collect());
         page.render().unwrap().into_bytes()
     }
 
     fn sound() -> WorkspaceCheckReport {
-        WorkspaceCheckReport { dangling_references: Some(Vec::new()), ..WorkspaceCheckReport::default() }
+        WorkspaceCheckReport {
+            dangling_references: Some(Vec::new()),
+            ..WorkspaceCheckReport::default()
+        }
     }
 
     #[test]
     fn references_are_checked_at_the_end() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("wiki/global")).unwrap();
-        for (key, refs) in [("old", vec![]), ("fan", vec!["old"]), ("stale", vec!["never-was"])] {
+        for (key, refs) in [
+            ("old", vec![]),
+            ("fan", vec!["old"]),
+            ("stale", vec!["never-was"]),
+        ] {
             fs::write(dir.path().join(wiki::page_path(key)), page(&refs)).unwrap();
         }
         let space = Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap();
-        space.write(&wiki::page_path("new"), &page(&["later", "old"])).unwrap();
+        space
+            .write(&wiki::page_path("new"), &page(&["later", "old"]))
+            .unwrap();
         assert_eq!(
             check_changes(&space, &[]).dangling_links,
             ["new -> later"],
             "what was stale before is not this attempt's doing"
         );
-        space.write(&wiki::page_path("later"), &page(&["new"])).unwrap();
+        space
+            .write(&wiki::page_path("later"), &page(&["new"]))
+            .unwrap();
         assert_eq!(check_changes(&space, &[]), sound());
         space.read(&wiki::page_path("old")).unwrap();
         space.remove(&wiki::page_path("old")).unwrap();
-        assert_eq!(check_changes(&space, &[]).dangling_links, ["new -> old", "fan -> old"]);
+        assert_eq!(
+            check_changes(&space, &[]).dangling_links,
+            ["new -> old", "fan -> old"]
+        );
     }
 
     #[test]
@@ -285,12 +360,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let source = |measure: &str| {
             let columns = "grain: [id]\ncolumns: [{name: id, type: number}]";
-            format!("name: s\ntable: s\n{columns}\nmeasures: [{{name: {measure}, expr: count(*)}}]\n")
+            format!(
+                "name: s\ntable: s\n{columns}\nmeasures: [{{name: {measure}, expr: count(*)}}]\n"
+            )
         };
-        let text = |body: &str, sl_refs: &str| format!("---\nsummary: s\nsl_refs: [{sl_refs}]\n---\n\n{body}\n");
+        let text = |body: &str, sl_refs: &str| {
+            format!("---\nsummary: s\nsl_refs: [{sl_refs}]\n---\n\n{body}\n")
+        };
         for (path, text) in [
             ("semantic-layer/wh/s.yaml", source("m")),
-            ("wiki/global/fan.md", text("`s.m` `s.never` [[nowhere]]", "s.m, s.never")),
+            (
+                "wiki/global/fan.md",
+                text("`s.m` `s.never` [[nowhere]]", "s.m, s.never"),
+            ),
         ] {
             let path = dir.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -299,9 +381,20 @@ mod tests {
         let targets = ["wh".to_owned()];
         let space = Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap();
         space.read("semantic-layer/wh/s.yaml").unwrap();
-        space.write("semantic-layer/wh/s.yaml", (source("m") + "segments: []\n").as_bytes()).unwrap();
-        assert_eq!(check_changes(&space, &targets), sound(), "what was stale before is not this attempt's doing");
-        space.write("semantic-layer/wh/s.yaml", source("n").as_bytes()).unwrap();
+        space
+            .write(
+                "semantic-layer/wh/s.yaml",
+                (source("m") + "segments: []\n").as_bytes(),
+            )
+            .unwrap();
+        assert_eq!(
+            check_changes(&space, &targets),
+            sound(),
+            "what was stale before is not this attempt's doing"
+        );
+        space
+            .write("semantic-layer/wh/s.yaml", source("n").as_bytes())
+            .unwrap();
         let lost = "wiki page fan: `s.m`: source s has no measure, segment or column `m`";
         let checked = check_changes(&space, &targets);
         assert_eq!(
@@ -309,11 +402,20 @@ mod tests {
             (&[lost.to_owned()][..], Some(vec![lost.into()]))
         );
         let repaired = crate::ingest::sl_ref_repair::repair_sl_refs(&space, &targets).unwrap();
-        assert_eq!(repaired.iter().map(|page| &page.repair.removed_refs[..]).collect::<Vec<_>>(), [["s.m"]]);
+        assert_eq!(
+            repaired
+                .iter()
+                .map(|page| &page.repair.removed_refs[..])
+                .collect::<Vec<_>>(),
+            [["s.m"]]
+        );
         let blocking = blocking_references(dir.path(), &targets).unwrap();
         assert_eq!(
             blocking,
-            ["fan -> nowhere", "wiki page fan: `s.never`: source s has no measure, segment or column `never`"]
+            [
+                "fan -> nowhere",
+                "wiki page fan: `s.never`: source s has no measure, segment or column `never`"
+            ]
         );
     }
 
@@ -323,7 +425,9 @@ mod tests {
         let folder = dir.path().join("semantic-layer/wh");
         fs::create_dir_all(&folder).unwrap();
         let source = |name: &str, more: &str| {
-            format!("name: {name}\ntable: t\ngrain: [id]\ncolumns: [{{name: id, type: number}}]\n{more}")
+            format!(
+                "name: {name}\ntable: t\ngrain: [id]\ncolumns: [{{name: id, type: number}}]\n{more}"
+            )
         };
         for (name, more) in [
             ("good", ""),
@@ -340,16 +444,24 @@ mod tests {
             fs::write(folder.join(format!("{name}.yaml")), source(name, more)).unwrap();
         }
         let found = unloadable_sources(dir.path(), &["wh".to_owned(), "other".to_owned()]).unwrap();
-        let names: Vec<&str> = found.iter().filter_map(|text| text.split(['/', '.']).nth(2)).collect();
+        let names: Vec<&str> = found
+            .iter()
+            .filter_map(|text| text.split(['/', '.']).nth(2))
+            .collect();
         assert_eq!(names, ["null", "typed", "unknown", "yaml"], "{found:?}");
-        assert_eq!(found[1], "semantic-layer/wh/typed.yaml: typed: `tags.dbt` must be a list, not text");
+        assert_eq!(
+            found[1],
+            "semantic-layer/wh/typed.yaml: typed: `tags.dbt` must be a list, not text"
+        );
     }
 
     #[test]
     fn invalid_pages_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let space = Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap();
-        space.write(&wiki::page_path("broken"), b"---\nsummary: x\n").unwrap();
+        space
+            .write(&wiki::page_path("broken"), b"---\nsummary: x\n")
+            .unwrap();
         space.write(&wiki::page_path("bare"), b"").unwrap();
         insta::assert_snapshot!(check_changes(&space, &[]).invalid.join("\n"));
     }

@@ -91,7 +91,13 @@ impl Worktrees {
     /// Creates the worktrees of `job`, based on `base`.
     pub(crate) fn new(repository: Repository, job: &str, base: &CommitId) -> Arc<Self> {
         let (base, turn) = (Mutex::new(base.clone()), Arc::default());
-        Arc::new(Self { repository, job: safe_name(job), base, git_lock: turn, base_patches: Arc::default() })
+        Arc::new(Self {
+            repository,
+            job: safe_name(job),
+            base,
+            git_lock: turn,
+            base_patches: Arc::default(),
+        })
     }
 
     /// The repository that they belong to.
@@ -103,32 +109,53 @@ impl Worktrees {
     pub(crate) fn with_base(&self, commit: &CommitId) -> Arc<Self> {
         let (base, turn) = (Mutex::new(commit.clone()), Arc::clone(&self.git_lock));
         let (repository, job) = (self.repository.clone(), self.job.clone());
-        Arc::new(Self { repository, job, base, git_lock: turn, base_patches: Arc::clone(&self.base_patches) })
+        Arc::new(Self {
+            repository,
+            job,
+            base,
+            git_lock: turn,
+            base_patches: Arc::clone(&self.base_patches),
+        })
     }
 
     /// Patches that attempts start from and that the next commit contains, in order.
     pub(crate) fn base_patches(&self) -> Vec<BasePatch> {
-        self.base_patches.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.base_patches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Adds a patch that attempts start from.
     pub(crate) fn add_base_patch(&self, patch: BasePatch) {
-        self.base_patches.lock().unwrap_or_else(PoisonError::into_inner).push(patch);
+        self.base_patches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(patch);
     }
 
     /// The commit that attempts start from.
     pub(crate) fn base(&self) -> CommitId {
-        self.base.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.base
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Changes the commit that later attempts start from.
     pub(super) fn set_base(&self, commit: &CommitId) {
-        self.base.lock().unwrap_or_else(PoisonError::into_inner).clone_from(commit);
+        self.base
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone_from(commit);
     }
 
     /// Forgets the patches: they no longer fit the branch.
     pub(crate) fn drop_base_patches(&self) {
-        self.base_patches.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.base_patches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
     }
 
     /// Attempts start from `commit`, which contains all patches.
@@ -142,18 +169,31 @@ impl Worktrees {
     }
 
     /// Creates a worktree at `commit` named after `unit`; without a unit, that of the run itself.
-    pub(super) fn open(self: &Arc<Self>, unit: Option<&str>, commit: &CommitId) -> Result<Worktree, WorktreeError> {
+    pub(super) fn open(
+        self: &Arc<Self>,
+        unit: Option<&str>,
+        commit: &CommitId,
+    ) -> Result<Worktree, WorktreeError> {
         let root = self.repository.root();
-        let unit = unit.map(|unit| format!("-{}", safe_name(unit))).unwrap_or_default();
+        let unit = unit
+            .map(|unit| format!("-{}", safe_name(unit)))
+            .unwrap_or_default();
         let first = format!("{}{unit}", self.job);
-        let failed = |cause| WorktreeError::Io { path: root.join(ledger::worktree_dir(&first)), cause };
+        let failed = |cause| WorktreeError::Io {
+            path: root.join(ledger::worktree_dir(&first)),
+            cause,
+        };
         let project = ScopedDir::open(root).map_err(failed)?;
-        project.dir(WORKTREES_DIR, Some(PRIVATE_MODE)).map_err(failed)?;
+        project
+            .dir(WORKTREES_DIR, Some(PRIVATE_MODE))
+            .map_err(failed)?;
         let turn = self.lock_git();
         let name = if self.add(&project, &first, commit)? {
             first
         } else {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
             let next = format!("{first}-{}", now.as_millis());
             if !self.add(&project, &next, commit)? {
                 return Err(failed(io::ErrorKind::AlreadyExists.into()));
@@ -163,7 +203,13 @@ impl Worktrees {
         let dir = root.join(ledger::worktree_dir(&name));
         let git = self.repository.git.clone();
         let (trees, gone) = (Arc::clone(self), AtomicBool::new(false));
-        let mut worktree = Worktree { worktrees: trees, name, dir, git, is_removed: gone };
+        let mut worktree = Worktree {
+            worktrees: trees,
+            name,
+            dir,
+            git,
+            is_removed: gone,
+        };
         let filled = worktree.checkout_files(&project);
         // A worktree that could not be filled is removed on drop, which acquires this lock again.
         drop(turn);
@@ -172,20 +218,42 @@ impl Worktrees {
 
     /// Records the worktree `name` in the ledger and adds it, without files. False if its directory or its branch
     /// already exists.
-    fn add(&self, project: &ScopedDir, name: &str, commit: &CommitId) -> Result<bool, WorktreeError> {
+    fn add(
+        &self,
+        project: &ScopedDir,
+        name: &str,
+        commit: &CommitId,
+    ) -> Result<bool, WorktreeError> {
         // Use a relative path, because a path that is not UTF-8 would be changed.
         let (directory, branch) = (ledger::worktree_dir(name), ledger::worktree_branch(name));
-        let failed = |cause| WorktreeError::Io { path: self.repository.root().join(&directory), cause };
+        let failed = |cause| WorktreeError::Io {
+            path: self.repository.root().join(&directory),
+            cause,
+        };
         if project.kind(&directory).map_err(failed)?.is_some() {
             return Ok(false);
         }
         ledger::record_worktree(&self.repository, project, name, commit).map_err(failed)?;
-        let add = ["worktree", "add", "--quiet", "--no-checkout", "-b", &branch, "--", &directory, commit.as_str()];
+        let add = [
+            "worktree",
+            "add",
+            "--quiet",
+            "--no-checkout",
+            "-b",
+            &branch,
+            "--",
+            &directory,
+            commit.as_str(),
+        ];
         let answer = self.repository.git.try_run(&add);
         match answer {
             Ok(answer) if answer.success => return Ok(true),
             // Older releases begin the message with a capital letter.
-            Ok(answer) if answer.stderr.contains(&format!("branch named '{branch}' already exists")) => {
+            Ok(answer)
+                if answer
+                    .stderr
+                    .contains(&format!("branch named '{branch}' already exists")) =>
+            {
                 ledger::delete_entry(&self.repository, project, name).map_err(failed)?;
                 return Ok(false);
             }
@@ -196,7 +264,11 @@ impl Worktrees {
         if let Err(error) = ledger::remove_leftover(&self.repository, name, commit) {
             tracing::warn!(%error, "cannot remove a worktree that was not finished");
         }
-        Err(GitError::Failed { subcommand: "worktree add".into(), stderr: answer?.stderr }.into())
+        Err(GitError::Failed {
+            subcommand: "worktree add".into(),
+            stderr: answer?.stderr,
+        }
+        .into())
     }
 }
 
@@ -214,8 +286,13 @@ impl Worktree {
     fn checkout_files(&mut self, project: &ScopedDir) -> Result<(), WorktreeError> {
         // Parts of the configuration may apply to this directory or branch only. Nothing is checked out yet.
         self.git = Git::open_sparse(&self.dir)?;
-        self.write_sparse_patterns(project).map_err(|cause| WorktreeError::Io { path: self.dir.clone(), cause })?;
-        self.git.run(&["read-tree", "-m", "-u", "--end-of-options", "HEAD"])?;
+        self.write_sparse_patterns(project)
+            .map_err(|cause| WorktreeError::Io {
+                path: self.dir.clone(),
+                cause,
+            })?;
+        self.git
+            .run(&["read-tree", "-m", "-u", "--end-of-options", "HEAD"])?;
         Ok(())
     }
 
@@ -237,16 +314,22 @@ impl Worktree {
     }
 
     pub(super) fn open_dir(&self) -> io::Result<ScopedDir> {
-        ScopedDir::open(self.worktrees.repository.root())?.dir(&ledger::worktree_dir(&self.name), None)
+        ScopedDir::open(self.worktrees.repository.root())?
+            .dir(&ledger::worktree_dir(&self.name), None)
     }
 
     /// Discards all changes and restarts from `commit`.
     pub(super) fn restart_from(&mut self, commit: &CommitId) -> Result<(), WorktreeError> {
-        let failed = |cause| WorktreeError::Io { path: self.dir.clone(), cause };
+        let failed = |cause| WorktreeError::Io {
+            path: self.dir.clone(),
+            cause,
+        };
         let project = ScopedDir::open(self.worktrees.repository.root()).map_err(failed)?;
-        ledger::record_worktree(&self.worktrees.repository, &project, &self.name, commit).map_err(failed)?;
+        ledger::record_worktree(&self.worktrees.repository, &project, &self.name, commit)
+            .map_err(failed)?;
         // Releases before 2.43 do not accept `--end-of-options` here.
-        self.git.run(&["reset", "--quiet", "--hard", commit.as_str(), "--"])?;
+        self.git
+            .run(&["reset", "--quiet", "--hard", commit.as_str(), "--"])?;
         Ok(())
     }
 
@@ -258,23 +341,39 @@ impl Worktree {
     pub(super) fn stage(&self, paths: &[&str]) -> Result<(), GitError> {
         const MOST: usize = 500;
         for some in paths.chunks(MOST) {
-            self.git.run(&[&["--literal-pathspecs", "add", "--all", "--force", "--"][..], some].concat())?;
+            self.git.run(
+                &[
+                    &["--literal-pathspecs", "add", "--all", "--force", "--"][..],
+                    some,
+                ]
+                .concat(),
+            )?;
         }
         Ok(())
     }
 
     /// Commits the staged changes, and returns the commit.
     pub(super) fn commit_staged(&self, message: &str) -> Result<CommitId, GitError> {
-        let line =
-            self.git.run_for_line(&["commit", "--no-verify", "--allow-empty", "--cleanup=verbatim", "-m", message])?;
+        let line = self.git.run_for_line(&[
+            "commit",
+            "--no-verify",
+            "--allow-empty",
+            "--cleanup=verbatim",
+            "-m",
+            message,
+        ])?;
         // For example `[session/local-1 0123abc] A subject`, with the whole id.
-        let id = line.split_once(']').and_then(|(place, _)| place.rsplit_once(' ')).map_or("", |(_, id)| id);
+        let id = line
+            .split_once(']')
+            .and_then(|(place, _)| place.rsplit_once(' '))
+            .map_or("", |(_, id)| id);
         CommitId::parse(id).or_else(|_| self.head())
     }
 
     /// The commit that its branch points to.
     pub(super) fn head(&self) -> Result<CommitId, GitError> {
-        self.git.run_for_commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])
+        self.git
+            .run_for_commit(&["rev-parse", "--verify", "--end-of-options", "HEAD"])
     }
 
     /// All changes between `base` and the last commit, as a patch that any git release can apply.
@@ -300,7 +399,9 @@ impl Worktree {
         match ledger::remove_own(&self.worktrees.repository, &self.name) {
             Ok(None) => {}
             Ok(Some(left)) => tracing::warn!("{left}"),
-            Err(error) => tracing::warn!(dir = %self.dir.display(), %error, "cannot remove the worktree of an attempt"),
+            Err(error) => {
+                tracing::warn!(dir = %self.dir.display(), %error, "cannot remove the worktree of an attempt")
+            }
         }
     }
 }
@@ -336,7 +437,17 @@ pub(super) fn safe_name(key: &str) -> String {
     let name: String = key
         .chars()
         .take(MAX_READABLE_CHARS)
-        .map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "-_".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
         .collect();
-    if name == key && !name.starts_with('-') { name } else { format!("{name}.{}", slug::short_hash(key, 12)) }
+    if name == key && !name.starts_with('-') {
+        name
+    } else {
+        format!("{name}.{}", slug::short_hash(key, 12))
+    }
 }

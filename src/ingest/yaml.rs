@@ -48,7 +48,10 @@ impl YamlValue {
     /// The value of `key`, if this is a map that has it.
     pub(crate) fn get(&self, key: &str) -> Option<&YamlNode> {
         match self {
-            Self::Map(entries) => entries.iter().rfind(|entry| entry.key == key).map(|entry| &entry.value),
+            Self::Map(entries) => entries
+                .iter()
+                .rfind(|entry| entry.key == key)
+                .map(|entry| &entry.value),
             _ => None,
         }
     }
@@ -102,8 +105,12 @@ impl YamlNode {
             YamlValue::Text(text) => text.as_str().into(),
             YamlValue::List(nodes) => nodes.iter().map(Self::to_json).collect(),
             YamlValue::Map(entries) => {
-                let given = entries.iter().filter(|entry| entry.value.value != YamlValue::Null);
-                given.map(|entry| (entry.key.clone(), entry.value.to_json())).collect()
+                let given = entries
+                    .iter()
+                    .filter(|entry| entry.value.value != YamlValue::Null);
+                given
+                    .map(|entry| (entry.key.clone(), entry.value.to_json()))
+                    .collect()
             }
         }
     }
@@ -132,8 +139,14 @@ pub(crate) fn parse_source_file(text: &str) -> Result<YamlNode, YamlError> {
 }
 
 fn parse_with(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<YamlNode, YamlError> {
-    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
-        return Ok(YamlNode { line: 1, value: YamlValue::Null });
+    if text
+        .lines()
+        .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
+    {
+        return Ok(YamlNode {
+            line: 1,
+            value: YamlValue::Null,
+        });
     }
     let mut options = parser_options();
     options.duplicate_keys = duplicate_keys;
@@ -145,7 +158,10 @@ pub(crate) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> 
     from_str_with(text, parser_options())
 }
 
-fn from_str_with<T: DeserializeOwned>(text: &str, options: serde_saphyr::Options) -> Result<T, YamlError> {
+fn from_str_with<T: DeserializeOwned>(
+    text: &str,
+    options: serde_saphyr::Options,
+) -> Result<T, YamlError> {
     serde_saphyr::from_str_with_options(text, options).map_err(|error| YamlError {
         line: error.location().map(|location| location.line()),
         column: error.location().map(|location| location.column()),
@@ -178,12 +194,19 @@ fn parser_options() -> serde_saphyr::Options {
 fn first_line(message: &str) -> String {
     let first = message.lines().next().unwrap_or_default().trim();
     let cut = first.find(" at line ").unwrap_or(first.len());
-    first.get(..cut).unwrap_or(first).trim_end_matches([':', '.']).to_owned()
+    first
+        .get(..cut)
+        .unwrap_or(first)
+        .trim_end_matches([':', '.'])
+        .to_owned()
 }
 
 impl From<Spanned<YamlValue>> for YamlNode {
     fn from(spanned: Spanned<YamlValue>) -> Self {
-        Self { line: spanned.referenced.line(), value: spanned.value }
+        Self {
+            line: spanned.referenced.line(),
+            value: spanned.value,
+        }
     }
 }
 
@@ -246,7 +269,11 @@ impl<'de> Visitor<'de> for ValueVisitor {
         let mut entries = Vec::new();
         while let Some(key) = map.next_key::<Spanned<String>>()? {
             let value = map.next_value::<Spanned<YamlValue>>()?.into();
-            entries.push(YamlEntry { line: key.referenced.line(), key: key.value, value });
+            entries.push(YamlEntry {
+                line: key.referenced.line(),
+                key: key.value,
+                value,
+            });
         }
         Ok(YamlValue::Map(entries))
     }
@@ -257,14 +284,22 @@ mod tests {
     use super::*;
 
     fn entry<'a>(node: &'a YamlNode, key: &str) -> &'a YamlEntry {
-        let YamlValue::Map(entries) = &node.value else { panic!("not a map: {node:?}") };
+        let YamlValue::Map(entries) = &node.value else {
+            panic!("not a map: {node:?}")
+        };
         entries.iter().find(|entry| entry.key == key).unwrap()
     }
 
     #[test]
     fn lines_are_known_at_every_depth() {
         let node = parse_tree("a: 1\nb:\n  c: [x, true]\n\n  d:\n").unwrap();
-        assert_eq!(entry(&node, "a").value, YamlNode { line: 1, value: YamlValue::Int(1) });
+        assert_eq!(
+            entry(&node, "a").value,
+            YamlNode {
+                line: 1,
+                value: YamlValue::Int(1)
+            }
+        );
         let b = &entry(&node, "b").value;
         assert_eq!(entry(b, "c").line, 3);
         assert_eq!(entry(b, "d").line, 5);
@@ -274,13 +309,19 @@ mod tests {
     #[test]
     fn empty_document_is_null() {
         assert_eq!(parse_tree("").unwrap().value, YamlValue::Null);
-        assert_eq!(parse_tree("# only words\n\n").unwrap().value, YamlValue::Null);
+        assert_eq!(
+            parse_tree("# only words\n\n").unwrap().value,
+            YamlValue::Null
+        );
     }
 
     #[test]
     fn syntax_errors_name_their_line() {
         let error = parse_tree("a: 1\nb: [1, 2\nc: 3\n").unwrap_err();
-        assert!(error.line.is_some_and(|line| (2..=4).contains(&line)), "{error}");
+        assert!(
+            error.line.is_some_and(|line| (2..=4).contains(&line)),
+            "{error}"
+        );
         assert!(!error.message.contains('\n'));
     }
 
@@ -301,13 +342,19 @@ mod tests {
         let text = "a: 1\nb: 2\na: 3\n";
         assert!(parse_tree(text).is_err());
         let root = parse_source_file(text).unwrap();
-        assert_eq!(root.value.get("a").map(|node| &node.value), Some(&YamlValue::Int(3)));
+        assert_eq!(
+            root.value.get("a").map(|node| &node.value),
+            Some(&YamlValue::Int(3))
+        );
     }
 
     #[test]
     fn only_true_and_false_are_booleans() {
         for word in ["on", "no", "y", "Yes", "off"] {
-            assert_eq!(parse_tree(word).unwrap().value, YamlValue::Text(word.into()));
+            assert_eq!(
+                parse_tree(word).unwrap().value,
+                YamlValue::Text(word.into())
+            );
         }
         assert_eq!(parse_tree("true").unwrap().value, YamlValue::Bool(true));
     }
@@ -327,7 +374,9 @@ mod tests {
         ];
         let corpus: Vec<Vec<u8>> = corpus.iter().map(|text| text.as_bytes().to_vec()).collect();
         crate::it::support::fuzz::fuzz("YAML", &corpus, |bytes| {
-            let Ok(text) = std::str::from_utf8(bytes) else { return };
+            let Ok(text) = std::str::from_utf8(bytes) else {
+                return;
+            };
             if let Err(error) = parse_tree(text) {
                 assert!(!error.to_string().is_empty());
             }

@@ -90,7 +90,10 @@ impl AgentFiles {
     /// The files of the session in `path`.
     pub(super) fn new(path: &Path) -> Option<Self> {
         let session = path.file_stem()?.to_str()?.to_owned();
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let parent = path
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         Some(Self {
             parent: parent.to_owned(),
             session,
@@ -105,27 +108,41 @@ impl AgentFiles {
     /// missing transcripts, because the file of an agent may appear after its entry in the journal.
     pub(super) fn find_new(&mut self, is_last: bool) -> FoundAgents {
         let mut found = FoundAgents::default();
-        let Ok(parent) = ScopedDir::open(&self.parent) else { return found };
+        let Ok(parent) = ScopedDir::open(&self.parent) else {
+            return found;
+        };
         let opened = parent.dir_if_exists(&self.session);
         // A session file without an extension has the name of the directory.
         if opened.is_err() && parent.is_file(&self.session) {
             return found;
         }
-        let Some(root) = self.opened("", opened, &mut found) else { return found };
-        if let Some(agents) = self.opened("subagents", root.dir_if_exists("subagents"), &mut found) {
+        let Some(root) = self.opened("", opened, &mut found) else {
+            return found;
+        };
+        if let Some(agents) = self.opened("subagents", root.dir_if_exists("subagents"), &mut found)
+        {
             let listed = self.list_unknown(&agents, "", &mut found);
             self.open_listed(&agents, "", listed, None, &mut found);
         }
-        let runs = self.opened("subagents/workflows", root.dir_if_exists("subagents/workflows"), &mut found);
+        let runs = self.opened(
+            "subagents/workflows",
+            root.dir_if_exists("subagents/workflows"),
+            &mut found,
+        );
         let mut names: Vec<String> = runs.as_ref().map(directories).unwrap_or_default();
         if names.len() > MAX_WORKFLOWS {
-            let problem = format!("only {MAX_WORKFLOWS} of {} workflow runs are shown", names.len());
+            let problem = format!(
+                "only {MAX_WORKFLOWS} of {} workflow runs are shown",
+                names.len()
+            );
             self.report("workflows/", problem, &mut found);
         }
         names.truncate(MAX_WORKFLOWS);
         for (run, runs) in names.iter().filter_map(|run| Some((run, runs.as_ref()?))) {
             let prefix = format!("workflows/{run}/");
-            let Some(dir) = self.opened(&prefix, runs.dir_if_exists(run), &mut found) else { continue };
+            let Some(dir) = self.opened(&prefix, runs.dir_if_exists(run), &mut found) else {
+                continue;
+            };
             let listed = self.list_unknown(&dir, &prefix, &mut found);
             if listed.is_empty() && !is_last {
                 continue;
@@ -150,36 +167,63 @@ impl AgentFiles {
     }
 
     /// The result of opening `path`. An error is reported.
-    fn opened<T>(&mut self, path: &str, result: io::Result<Option<T>>, found: &mut FoundAgents) -> Option<T> {
+    fn opened<T>(
+        &mut self,
+        path: &str,
+        result: io::Result<Option<T>>,
+        found: &mut FoundAgents,
+    ) -> Option<T> {
         result.unwrap_or_else(|error| {
             let shown = format!("{}/{path}", self.session);
-            self.report(path, format!("cannot read `{}`: {error}", shown.trim_end_matches('/')), found);
+            self.report(
+                path,
+                format!("cannot read `{}`: {error}", shown.trim_end_matches('/')),
+                found,
+            );
             None
         })
     }
 
     /// The agents in one directory whose transcripts are not open, oldest first.
-    fn list_unknown(&mut self, dir: &ScopedDir, prefix: &str, found: &mut FoundAgents) -> Vec<(i64, String)> {
+    fn list_unknown(
+        &mut self,
+        dir: &ScopedDir,
+        prefix: &str,
+        found: &mut FoundAgents,
+    ) -> Vec<(i64, String)> {
         let mut listed: Vec<(i64, String)> = Vec::new();
         let entries = dir.entries().map(Some);
-        for (name, kind) in self.opened(&format!("{prefix}*"), entries, found).unwrap_or_default() {
-            let Some(agent) = name.to_str().and_then(agent_id) else { continue };
+        for (name, kind) in self
+            .opened(&format!("{prefix}*"), entries, found)
+            .unwrap_or_default()
+        {
+            let Some(agent) = name.to_str().and_then(agent_id) else {
+                continue;
+            };
             let path = format!("{prefix}{agent}");
             if self.known.contains(&path) {
                 continue;
             }
-            match (kind, name.to_str().and_then(|name| dir.entry_stat(name).ok())) {
+            match (
+                kind,
+                name.to_str().and_then(|name| dir.entry_stat(name).ok()),
+            ) {
                 (FileKind::File, Some(stat)) => listed.push((stat.st_mtime, agent.to_owned())),
                 (FileKind::Symlink, _) => {
-                    let problem =
-                        format!("the transcript of sub-agent `{agent}` is a symbolic link, so it is not shown");
+                    let problem = format!(
+                        "the transcript of sub-agent `{agent}` is a symbolic link, so it is not shown"
+                    );
                     self.report(&path, problem, found);
                 }
                 _ => {}
             }
         }
         if !listed.is_empty() && self.known.len() >= MAX_AGENTS {
-            self.report("agents/", format!("only {MAX_AGENTS} sub-agents are shown"), found);
+            self.report(
+                "agents/",
+                format!("only {MAX_AGENTS} sub-agents are shown"),
+                found,
+            );
             return Vec::new();
         }
         listed.sort();
@@ -197,7 +241,11 @@ impl AgentFiles {
     ) {
         for (_, agent) in listed {
             if self.known.len() >= MAX_AGENTS {
-                return self.report("agents/", format!("only {MAX_AGENTS} sub-agents are shown"), found);
+                return self.report(
+                    "agents/",
+                    format!("only {MAX_AGENTS} sub-agents are shown"),
+                    found,
+                );
             }
             let path = format!("{prefix}{agent}");
             let file = match dir.open_entry(&format!("agent-{agent}.jsonl")) {
@@ -205,27 +253,47 @@ impl AgentFiles {
                 // It was deleted after it was listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => {
-                    let problem = format!("cannot read the transcript of sub-agent `{agent}`: {error}");
+                    let problem =
+                        format!("cannot read the transcript of sub-agent `{agent}`: {error}");
                     self.report(&path, problem, found);
                     continue;
                 }
             };
             self.known.insert(path);
-            let meta = dir.read_if_exists(&format!("agent-{agent}.meta.json"), MAX_META_BYTES).ok().flatten();
-            let meta: AgentMeta = serde_json::from_slice(&meta.unwrap_or_default()).unwrap_or_default();
+            let meta = dir
+                .read_if_exists(&format!("agent-{agent}.meta.json"), MAX_META_BYTES)
+                .ok()
+                .flatten();
+            let meta: AgentMeta =
+                serde_json::from_slice(&meta.unwrap_or_default()).unwrap_or_default();
             let (unit, attempt) = self.unit_of(prefix, &agent, meta, workflow);
-            found.files.push(AgentFile { file, agent, unit, attempt });
+            found.files.push(AgentFile {
+                file,
+                agent,
+                unit,
+                attempt,
+            });
         }
     }
 
     /// Reports agents in the journal that have no transcript.
-    fn report_missing(&mut self, prefix: &str, name: &str, journal: &Journal, found: &mut FoundAgents) {
+    fn report_missing(
+        &mut self,
+        prefix: &str,
+        name: &str,
+        journal: &Journal,
+        found: &mut FoundAgents,
+    ) {
         for (_, label, agents) in &journal.calls {
             for agent in agents {
                 let path = format!("{prefix}{agent}");
                 if self.known.len() < MAX_AGENTS && !self.known.contains(&path) {
                     let unit = unit_name(&format!("{name}: {}", label.as_deref().unwrap_or(agent)));
-                    self.report(&path, format!("the transcript of `{unit}` is missing"), found);
+                    self.report(
+                        &path,
+                        format!("the transcript of `{unit}` is missing"),
+                        found,
+                    );
                 }
             }
         }
@@ -240,8 +308,11 @@ impl AgentFiles {
         workflow: Option<(&str, &Journal)>,
     ) -> (String, u32) {
         let agent_key = format!("{prefix}agent/{agent}");
-        let name =
-            |meta: AgentMeta| meta.description.or(meta.agent_type).unwrap_or_else(|| format!("sub-agent {agent}"));
+        let name = |meta: AgentMeta| {
+            meta.description
+                .or(meta.agent_type)
+                .unwrap_or_else(|| format!("sub-agent {agent}"))
+        };
         let Some((workflow, journal)) = workflow else {
             let name = name(meta);
             return (self.unique_unit(&agent_key, &name), 1);
@@ -253,12 +324,21 @@ impl AgentFiles {
         match call {
             Some((key, label, attempt)) => {
                 let label = label.unwrap_or_else(|| name(meta));
-                let unit = self.unique_unit(&format!("{prefix}call/{key}"), &format!("{workflow}: {label}"));
-                (unit, u32::try_from(attempt).unwrap_or(u32::MAX).saturating_add(1))
+                let unit = self.unique_unit(
+                    &format!("{prefix}call/{key}"),
+                    &format!("{workflow}: {label}"),
+                );
+                (
+                    unit,
+                    u32::try_from(attempt).unwrap_or(u32::MAX).saturating_add(1),
+                )
             }
             None => {
                 let label = name(meta);
-                (self.unique_unit(&agent_key, &format!("{workflow}: {label}")), 1)
+                (
+                    self.unique_unit(&agent_key, &format!("{workflow}: {label}")),
+                    1,
+                )
             }
         }
     }
@@ -286,9 +366,19 @@ impl Journal {
     fn parse(bytes: &[u8]) -> Self {
         let mut journal = Self::default();
         let mut positions: BTreeMap<String, usize> = BTreeMap::new();
-        let lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-        for JournalLine { r#type, key, agent_id, label } in lines {
-            let (true, Some(key), Some(agent)) = (r#type == "started", key, agent_id) else { continue };
+        let lines = bytes
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| serde_json::from_slice(line).ok());
+        for JournalLine {
+            r#type,
+            key,
+            agent_id,
+            label,
+        } in lines
+        {
+            let (true, Some(key), Some(agent)) = (r#type == "started", key, agent_id) else {
+                continue;
+            };
             let position = *positions.entry(key.clone()).or_insert(journal.calls.len());
             if position == journal.calls.len() {
                 journal.calls.push((key, None, Vec::new()));
@@ -311,8 +401,9 @@ fn agent_id(name: &str) -> Option<&str> {
 
 fn directories(dir: &ScopedDir) -> Vec<String> {
     let entries = dir.entries().unwrap_or_default().into_iter();
-    let names =
-        entries.filter(|(_, kind)| *kind == FileKind::Directory).filter_map(|(name, _)| name.into_string().ok());
+    let names = entries
+        .filter(|(_, kind)| *kind == FileKind::Directory)
+        .filter_map(|(name, _)| name.into_string().ok());
     let mut names: Vec<String> = names.collect();
     names.sort();
     names
@@ -325,20 +416,31 @@ fn workflow_name(root: &ScopedDir, run: &str) -> String {
     struct WorkflowResult {
         workflow_name: String,
     }
-    let result = root.read_if_exists(&format!("workflows/{run}.json"), MAX_JOURNAL_BYTES).ok().flatten();
-    if let Some(result) = result.and_then(|json| serde_json::from_slice::<WorkflowResult>(&json).ok()) {
+    let result = root
+        .read_if_exists(&format!("workflows/{run}.json"), MAX_JOURNAL_BYTES)
+        .ok()
+        .flatten();
+    if let Some(result) =
+        result.and_then(|json| serde_json::from_slice::<WorkflowResult>(&json).ok())
+    {
         return result.workflow_name;
     }
     let scripts = root.dir_if_exists("workflows/scripts").ok().flatten();
-    let scripts = scripts.and_then(|scripts| scripts.entries().ok()).unwrap_or_default();
+    let scripts = scripts
+        .and_then(|scripts| scripts.entries().ok())
+        .unwrap_or_default();
     let suffix = format!("-{run}.js");
-    let name = scripts.iter().find_map(|(name, _)| name.to_str()?.strip_suffix(&suffix));
+    let name = scripts
+        .iter()
+        .find_map(|(name, _)| name.to_str()?.strip_suffix(&suffix));
     name.unwrap_or(run).to_owned()
 }
 
 /// A name without line breaks and control characters, bounded.
 fn unit_name(name: &str) -> String {
-    let words = name.split(|char: char| char.is_whitespace() || char.is_control()).filter(|word| !word.is_empty());
+    let words = name
+        .split(|char: char| char.is_whitespace() || char.is_control())
+        .filter(|word| !word.is_empty());
     let name = words.collect::<Vec<_>>().join(" ");
     match name.char_indices().nth(MAX_NAME_CHARS) {
         Some((end, _)) => format!("{}…", &name[..end]),

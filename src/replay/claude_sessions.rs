@@ -56,12 +56,22 @@ pub(crate) struct SessionList {
 /// The newest sessions that ran in `directory`, at most `limit`. `claude_dir` is the directory of Claude Code. Links,
 /// other files and unreadable directories are ignored.
 pub(crate) fn recent_sessions(claude_dir: &Path, directory: &Path, limit: usize) -> SessionList {
-    let Some(name) = project_name(directory) else { return SessionList::default() };
-    let opened = ScopedDir::open(claude_dir).and_then(|root| root.dir_if_exists(&format!("projects/{name}")));
-    let Ok(Some(folder)) = opened else { return SessionList::default() };
+    let Some(name) = project_name(directory) else {
+        return SessionList::default();
+    };
+    let opened = ScopedDir::open(claude_dir)
+        .and_then(|root| root.dir_if_exists(&format!("projects/{name}")));
+    let Ok(Some(folder)) = opened else {
+        return SessionList::default();
+    };
     let mut found = FoundFiles::default();
     found.add("", &folder);
-    found.into_list(&claude_dir.join("projects").join(&name), &folder, claude_dir, limit)
+    found.into_list(
+        &claude_dir.join("projects").join(&name),
+        &folder,
+        claude_dir,
+        limit,
+    )
 }
 
 /// The newest sessions in `folder`, at most `limit`: a project folder of Claude Code, or the directory of all of them.
@@ -73,17 +83,25 @@ pub(crate) fn sessions_in(folder: &Path, limit: usize) -> io::Result<Option<Sess
     let opened = ScopedDir::open(folder)?;
     let entries = opened.entries()?;
     let mut found = FoundFiles::default();
-    let folders = entries.into_iter().filter(|(_, kind)| *kind == FileKind::Directory);
+    let folders = entries
+        .into_iter()
+        .filter(|(_, kind)| *kind == FileKind::Directory);
     for (name, _) in folders.take(MAX_FOLDERS) {
         // The directories in a project folder belong to its sessions.
-        let Some(name) = name.to_str().filter(|name| name.starts_with('-')) else { continue };
+        let Some(name) = name.to_str().filter(|name| name.starts_with('-')) else {
+            continue;
+        };
         if let Ok(project) = opened.dir(name, None) {
             found.add(name, &project);
         }
     }
     found.add("", &opened);
     let path = folder.canonicalize()?;
-    let claude_dir = path.ancestors().take(2).find(|dir| dir.ends_with("projects")).and_then(Path::parent);
+    let claude_dir = path
+        .ancestors()
+        .take(2)
+        .find(|dir| dir.ends_with("projects"))
+        .and_then(Path::parent);
     let list = found.into_list(folder, &opened, claude_dir.unwrap_or(&path), limit);
     Ok((!list.files.is_empty()).then_some(list))
 }
@@ -102,16 +120,35 @@ impl FoundFiles {
         for (name, kind) in dir.entries().unwrap_or_default() {
             // Early releases kept the transcripts of sub-agents in the same directory.
             let is_session = |name: &&str| name.ends_with(".jsonl") && !name.starts_with("agent-");
-            let Some(name) = name.to_str().filter(is_session).filter(|_| kind == FileKind::File) else { continue };
-            let Ok(stat) = dir.entry_stat(name) else { continue };
+            let Some(name) = name
+                .to_str()
+                .filter(is_session)
+                .filter(|_| kind == FileKind::File)
+            else {
+                continue;
+            };
+            let Ok(stat) = dir.entry_stat(name) else {
+                continue;
+            };
             let unsigned = |number: i64| number.max(0).unsigned_abs();
-            self.files.push((unsigned(stat.st_mtime), unsigned(stat.st_size), self.folders.len(), name.to_owned()));
+            self.files.push((
+                unsigned(stat.st_mtime),
+                unsigned(stat.st_size),
+                self.folders.len(),
+                name.to_owned(),
+            ));
         }
         self.folders.push(folder.to_owned());
     }
 
     /// The newest sessions. `dir` is the searched directory at `path`.
-    fn into_list(mut self, path: &Path, dir: &ScopedDir, claude_dir: &Path, limit: usize) -> SessionList {
+    fn into_list(
+        mut self,
+        path: &Path,
+        dir: &ScopedDir,
+        claude_dir: &Path,
+        limit: usize,
+    ) -> SessionList {
         self.files.sort_by(|one, other| other.cmp(one));
         let running = running_sessions(claude_dir);
         let file = |(modified, bytes, folder, name): (u64, u64, usize, String)| {
@@ -120,8 +157,14 @@ impl FoundFiles {
             let SessionEnds { title, cost_usd } = SessionEnds::read(&file, bytes)?;
             Some(SessionFile {
                 modified: SystemTime::UNIX_EPOCH + Duration::from_secs(modified),
-                is_running: running.iter().any(|session| name.strip_suffix(".jsonl") == Some(session)),
-                path: if folder.is_empty() { path.join(name) } else { path.join(folder).join(name) },
+                is_running: running
+                    .iter()
+                    .any(|session| name.strip_suffix(".jsonl") == Some(session)),
+                path: if folder.is_empty() {
+                    path.join(name)
+                } else {
+                    path.join(folder).join(name)
+                },
                 bytes,
                 title,
                 cost_usd,
@@ -129,8 +172,16 @@ impl FoundFiles {
         };
         let mut candidates = self.files.into_iter();
         // Other files do not count, but not all of them are read.
-        let files = candidates.by_ref().take(MAX_CANDIDATES).filter_map(file).take(limit).collect();
-        SessionList { files, omitted: candidates.len() }
+        let files = candidates
+            .by_ref()
+            .take(MAX_CANDIDATES)
+            .filter_map(file)
+            .take(limit)
+            .collect();
+        SessionList {
+            files,
+            omitted: candidates.len(),
+        }
     }
 }
 
@@ -138,7 +189,16 @@ impl FoundFiles {
 /// but ASCII letters and digits. `None` for a path that is so long that the name ends with a hash.
 fn project_name(directory: &Path) -> Option<String> {
     let path = directory.to_str()?;
-    let name: String = path.chars().map(|char| if char.is_ascii_alphanumeric() { char } else { '-' }).collect();
+    let name: String = path
+        .chars()
+        .map(|char| {
+            if char.is_ascii_alphanumeric() {
+                char
+            } else {
+                '-'
+            }
+        })
+        .collect();
     (name.len() <= MAX_PLAIN_NAME).then_some(name)
 }
 
@@ -156,10 +216,15 @@ impl SessionEnds {
         let rest = length.saturating_sub(END_BYTES).max(END_BYTES.min(length));
         let tail = read_range(file, rest, END_BYTES as usize).ok()?;
         // A line that is cut off is not JSON, so it is skipped.
-        let lines = [&head, &tail].into_iter().flat_map(|part| part.split(|byte| *byte == b'\n'));
+        let lines = [&head, &tail]
+            .into_iter()
+            .flat_map(|part| part.split(|byte| *byte == b'\n'));
         let (mut is_session, mut cost_usd, mut prompt) = (false, None, None);
         let mut title: Option<(TitleSource, String)> = None;
-        for line in lines.filter(|line| !line.is_empty()).map(decode::decode_line) {
+        for line in lines
+            .filter(|line| !line.is_empty())
+            .map(decode::decode_line)
+        {
             is_session |= line.is_session_file;
             match &line.body {
                 LineBody::SessionFile(SessionFileLine::Title(source, text))
@@ -167,23 +232,35 @@ impl SessionEnds {
                 {
                     title = Some((*source, text.to_string()));
                 }
-                LineBody::SessionFile(SessionFileLine::Cost { total_usd, is_incomplete }) => {
-                    cost_usd = total_usd.filter(|total| *total > 0.0 || !is_incomplete).or(cost_usd);
+                LineBody::SessionFile(SessionFileLine::Cost {
+                    total_usd,
+                    is_incomplete,
+                }) => {
+                    cost_usd = total_usd
+                        .filter(|total| *total > 0.0 || !is_incomplete)
+                        .or(cost_usd);
                 }
-                LineBody::User(chat) if prompt.is_none() && !chat.synthetic && !line.is_sidechain => {
+                LineBody::User(chat)
+                    if prompt.is_none() && !chat.synthetic && !line.is_sidechain =>
+                {
                     let text = chat.blocks.iter().find_map(|block| match block {
                         MessageBlock::Text(text) => Some(text.prefix(8 * MAX_TITLE_CHARS).0),
                         _ => None,
                     });
                     prompt = text.and_then(|text| match UserText::parse(chat.author, &text) {
-                        UserText::Prompt(prompt) | UserText::Command(prompt) => Some(prompt.into_owned()),
+                        UserText::Prompt(prompt) | UserText::Command(prompt) => {
+                            Some(prompt.into_owned())
+                        }
                         UserText::Report(_) => None,
                     });
                 }
                 _ => {}
             }
         }
-        let title = title.map(|(_, title)| title).or(prompt).map(|title| title.chars().take(MAX_TITLE_CHARS).collect());
+        let title = title
+            .map(|(_, title)| title)
+            .or(prompt)
+            .map(|title| title.chars().take(MAX_TITLE_CHARS).collect());
         is_session.then_some(Self { title, cost_usd })
     }
 }
@@ -210,11 +287,15 @@ mod tests {
         fs::create_dir_all(dir).unwrap();
         fs::write(dir.join(name), text).unwrap();
         let file = File::options().write(true).open(dir.join(name)).unwrap();
-        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+            .unwrap();
     }
 
     fn titles(list: &SessionList) -> Vec<Option<&str>> {
-        list.files.iter().map(|file| file.title.as_deref()).collect()
+        list.files
+            .iter()
+            .map(|file| file.title.as_deref())
+            .collect()
     }
 
     #[test]
@@ -223,23 +304,42 @@ mod tests {
         let dir = home.path().join("projects").join("-home-dev-orbit-v2");
         let blocks = user(r#"[{"type":"text","text":"Explain refunds"}]"#);
         write(&dir, "old.jsonl", &user("\"go\""), 10);
-        write(&dir, "new.jsonl", &format!("{{\"type\":\"mode\"}}\n{META}\n{blocks}\n"), 30);
+        write(
+            &dir,
+            "new.jsonl",
+            &format!("{{\"type\":\"mode\"}}\n{META}\n{blocks}\n"),
+            30,
+        );
         write(&dir, "damaged.jsonl", "\u{0}{", 20);
         write(&dir, "silent.jsonl", META, 15);
         write(&dir, "agent-a.jsonl", &blocks, 50);
         write(&dir, "notes.txt", "{}", 40);
         symlink(dir.join("old.jsonl"), dir.join("link.jsonl")).unwrap();
         let found = |limit| recent_sessions(home.path(), Path::new("/home/dev/orbit.v2"), limit);
-        assert_eq!(titles(&found(9)), [Some("Explain refunds"), None, Some("go")]);
+        assert_eq!(
+            titles(&found(9)),
+            [Some("Explain refunds"), None, Some("go")]
+        );
         assert_eq!(found(9).files[0].path, dir.join("new.jsonl"));
         assert_eq!((found(1).files.len(), found(1).omitted), (1, 3));
         // A file that is not a session does not hide one.
-        assert_eq!((titles(&found(2)), found(2).omitted), (vec![Some("Explain refunds"), None], 1));
-        assert_eq!(recent_sessions(home.path(), Path::new("/home/dev"), 9), SessionList::default());
-        assert_eq!(recent_sessions(&home.path().join("none"), Path::new("/home/dev"), 9), SessionList::default());
+        assert_eq!(
+            (titles(&found(2)), found(2).omitted),
+            (vec![Some("Explain refunds"), None], 1)
+        );
+        assert_eq!(
+            recent_sessions(home.path(), Path::new("/home/dev"), 9),
+            SessionList::default()
+        );
+        assert_eq!(
+            recent_sessions(&home.path().join("none"), Path::new("/home/dev"), 9),
+            SessionList::default()
+        );
         let listed = sessions_in(&dir, 9).unwrap().unwrap();
         assert_eq!(listed.files, found(9).files);
-        let all = sessions_in(&home.path().join("projects"), 9).unwrap().unwrap();
+        let all = sessions_in(&home.path().join("projects"), 9)
+            .unwrap()
+            .unwrap();
         assert_eq!(titles(&all), titles(&listed));
         assert_eq!(sessions_in(home.path(), 9).unwrap(), None);
         assert!(sessions_in(&home.path().join("none"), 9).is_err());
@@ -248,20 +348,38 @@ mod tests {
     #[test]
     fn best_title_and_last_cost_are_at_either_end() {
         let home = tempfile::tempdir().unwrap();
-        let padding = format!("{{\"type\":\"api-request-blob\",\"x\":\"{}\"}}\n", "y".repeat(200_000));
-        let title = |kind: &str, key: &str, text: &str| format!("{{\"type\":\"{kind}\",\"{key}\":\"{text}\"}}\n");
-        let cost = |total: &str| format!("{{\"type\":\"cost-state\",\"sessionId\":\"s\",\"totalCostUSD\":{total}}}\n");
+        let padding = format!(
+            "{{\"type\":\"api-request-blob\",\"x\":\"{}\"}}\n",
+            "y".repeat(200_000)
+        );
+        let title = |kind: &str, key: &str, text: &str| {
+            format!("{{\"type\":\"{kind}\",\"{key}\":\"{text}\"}}\n")
+        };
+        let cost = |total: &str| {
+            format!("{{\"type\":\"cost-state\",\"sessionId\":\"s\",\"totalCostUSD\":{total}}}\n")
+        };
         let read = |text: String| {
             write(home.path(), "s.jsonl", &text, 5);
             let list = sessions_in(home.path(), 1).unwrap().unwrap();
             (list.files[0].title.clone().unwrap(), list.files[0].cost_usd)
         };
         let prompt = user("\"the prompt\"");
-        assert_eq!(read(format!("{prompt}{padding}{}{}", cost("0.25"), cost("0.5"))), ("the prompt".into(), Some(0.5)));
-        let named = title("custom-title", "customTitle", "chosen") + &title("ai-title", "aiTitle", "generated");
-        assert_eq!(read(format!("{prompt}{padding}{named}")), ("chosen".into(), None));
-        let generated = title("summary", "summary", "old") + &title("ai-title", "aiTitle", "generated");
-        assert_eq!(read(format!("{generated}{prompt}{}", cost("\"x\""))), ("generated".into(), None));
+        assert_eq!(
+            read(format!("{prompt}{padding}{}{}", cost("0.25"), cost("0.5"))),
+            ("the prompt".into(), Some(0.5))
+        );
+        let named = title("custom-title", "customTitle", "chosen")
+            + &title("ai-title", "aiTitle", "generated");
+        assert_eq!(
+            read(format!("{prompt}{padding}{named}")),
+            ("chosen".into(), None)
+        );
+        let generated =
+            title("summary", "summary", "old") + &title("ai-title", "aiTitle", "generated");
+        assert_eq!(
+            read(format!("{generated}{prompt}{}", cost("\"x\""))),
+            ("generated".into(), None)
+        );
         let long = read(user(&format!("\"{}\"", "é".repeat(5000)))).0;
         assert_eq!(long.chars().count(), MAX_TITLE_CHARS);
     }

@@ -12,7 +12,8 @@ use crate::{
 };
 
 /// The formats that `replay` opens, for the error about other files.
-const ACCEPTED_INPUTS: &str = "name a tape, a stream-json capture, a Claude Code session file or a record of KTX";
+const ACCEPTED_INPUTS: &str =
+    "name a tape, a stream-json capture, a Claude Code session file or a record of KTX";
 
 /// The format of a file's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +108,9 @@ impl Diagnostic for UnsupportedInput {
             Self::Tape(error) => return error.help(),
             Self::Compressed(tool) => format!("unpack it with `{tool} FILE | ingestdeck replay -`"),
             Self::Binary | Self::NotATranscript | Self::NotJson(_) => ACCEPTED_INPUTS.into(),
-            Self::MessageList => "convert it to lines with `jq -c '.[]' FILE | ingestdeck replay -`".into(),
+            Self::MessageList => {
+                "convert it to lines with `jq -c '.[]' FILE | ingestdeck replay -`".into()
+            }
             Self::TooLarge { .. } => return None,
         })
     }
@@ -124,16 +127,32 @@ pub(crate) enum DetectionExtent {
 }
 
 /// Detects the format of a file from its head. Only complete lines of a partial head count.
-pub(crate) fn detect(head: &[u8], extent: DetectionExtent) -> Result<DetectedInput, UnsupportedInput> {
+pub(crate) fn detect(
+    head: &[u8],
+    extent: DetectionExtent,
+) -> Result<DetectedInput, UnsupportedInput> {
     if let Some(tool) = compression(head) {
         return Err(UnsupportedInput::Compressed(tool));
     }
-    let mark = if head.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 };
+    let mark = if head.starts_with(b"\xef\xbb\xbf") {
+        3
+    } else {
+        0
+    };
     let text = &head[mark..];
     let found = |format| {
         let timed = matches!(format, InputFormat::Capture | InputFormat::SessionFile);
-        let first_time = if timed { complete_lines(text, extent).find_map(line_time::line_timestamp) } else { None };
-        Ok(DetectedInput { format, header: None, first_entry: mark as u64, first_time })
+        let first_time = if timed {
+            complete_lines(text, extent).find_map(line_time::line_timestamp)
+        } else {
+            None
+        };
+        Ok(DetectedInput {
+            format,
+            header: None,
+            first_entry: mark as u64,
+            first_time,
+        })
     };
     if text.trim_ascii().is_empty() {
         return match extent {
@@ -144,7 +163,10 @@ pub(crate) fn detect(head: &[u8], extent: DetectionExtent) -> Result<DetectedInp
     if let Some(tape) = tape(text, mark) {
         return tape;
     }
-    if extent == DetectionExtent::Whole && may_be_document(text) && serde_json::from_slice::<&RawValue>(text).is_ok() {
+    if extent == DetectionExtent::Whole
+        && may_be_document(text)
+        && serde_json::from_slice::<&RawValue>(text).is_ok()
+    {
         return match decode::decode_line(text).body.kind() {
             _ if is_memory_flow(text) => found(InputFormat::MemoryFlow),
             LineKind::Other | LineKind::Malformed => Err(not_a_transcript(text)),
@@ -152,9 +174,12 @@ pub(crate) fn detect(head: &[u8], extent: DetectionExtent) -> Result<DetectedInp
         };
     }
     let shapes = complete_lines(text, extent).filter_map(|line| classify_line(line, true));
-    if let Some((format, _)) = shapes.reduce(|best, next| if next.1 > best.1 { next } else { best }) {
+    if let Some((format, _)) = shapes.reduce(|best, next| if next.1 > best.1 { next } else { best })
+    {
         return match (format, extent) {
-            (InputFormat::JsonLines, DetectionExtent::Whole | DetectionExtent::Head) => Err(not_a_transcript(text)),
+            (InputFormat::JsonLines, DetectionExtent::Whole | DetectionExtent::Head) => {
+                Err(not_a_transcript(text))
+            }
             _ => found(format),
         };
     }
@@ -166,7 +191,9 @@ pub(crate) fn detect(head: &[u8], extent: DetectionExtent) -> Result<DetectedInp
     match classify_line(first, false) {
         Some((format, _)) => found(format),
         None if extent == DetectionExtent::Growing => found(InputFormat::Capture),
-        None => Err(UnsupportedInput::NotJson(String::from_utf8_lossy(first).chars().take(60).collect())),
+        None => Err(UnsupportedInput::NotJson(
+            String::from_utf8_lossy(first).chars().take(60).collect(),
+        )),
     }
 }
 
@@ -181,7 +208,9 @@ fn is_memory_flow(json: &[u8]) -> bool {
         events: Option<IgnoredAny>,
         planned_work_units: Option<IgnoredAny>,
     }
-    let Ok(keys) = serde_json::from_slice::<MemoryFlowKeys>(json) else { return false };
+    let Ok(keys) = serde_json::from_slice::<MemoryFlowKeys>(json) else {
+        return false;
+    };
     let wrapped = keys.memory_flow_replay_schema_version.is_some() && keys.replay.is_some();
     wrapped || (keys.run_id.is_some() && keys.events.is_some() && keys.planned_work_units.is_some())
 }
@@ -214,7 +243,10 @@ fn compression(head: &[u8]) -> Option<&'static str> {
         (b"BZh", "bzcat"),
         (b"\xfd7zXZ\x00", "xzcat"),
     ];
-    MAGICS.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, tool)| *tool)
+    MAGICS
+        .iter()
+        .find(|(magic, _)| head.starts_with(magic))
+        .map(|(_, tool)| *tool)
 }
 
 fn tape(text: &[u8], mark: usize) -> Option<Result<DetectedInput, UnsupportedInput>> {
@@ -223,9 +255,15 @@ fn tape(text: &[u8], mark: usize) -> Option<Result<DetectedInput, UnsupportedInp
     match Header::parse(line) {
         Ok(header) => {
             let start = text.len() - text.trim_ascii_start().len();
-            let end = memchr::memchr(b'\n', &text[start..]).map_or(text.len(), |length| start + length + 1);
+            let end = memchr::memchr(b'\n', &text[start..])
+                .map_or(text.len(), |length| start + length + 1);
             let first_entry = (mark + end) as u64;
-            Some(Ok(DetectedInput { format: InputFormat::Tape, header: Some(header), first_entry, first_time: None }))
+            Some(Ok(DetectedInput {
+                format: InputFormat::Tape,
+                header: Some(header),
+                first_entry,
+                first_time: None,
+            }))
         }
         Err(HeaderError::NotATape) if line.starts_with(b"{\"tape\":") => {
             refused(HeaderError::Damaged("its first line is cut off".into()))
@@ -236,15 +274,23 @@ fn tape(text: &[u8], mark: usize) -> Option<Result<DetectedInput, UnsupportedInp
 }
 
 fn first_line(text: &[u8]) -> &[u8] {
-    text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).find(|line| !line.is_empty()).unwrap_or_default()
+    text.split(|byte| *byte == b'\n')
+        .map(<[u8]>::trim_ascii)
+        .find(|line| !line.is_empty())
+        .unwrap_or_default()
 }
 
 fn complete_lines(text: &[u8], extent: DetectionExtent) -> impl Iterator<Item = &[u8]> {
     let end = match extent {
         DetectionExtent::Whole => text.len(),
-        DetectionExtent::Head | DetectionExtent::Growing => memchr::memrchr(b'\n', text).map_or(0, |end| end + 1),
+        DetectionExtent::Head | DetectionExtent::Growing => {
+            memchr::memrchr(b'\n', text).map_or(0, |end| end + 1)
+        }
     };
-    text[..end].split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii).filter(|line| !line.is_empty())
+    text[..end]
+        .split(|byte| *byte == b'\n')
+        .map(<[u8]>::trim_ascii)
+        .filter(|line| !line.is_empty())
 }
 
 /// Detects the format of one line, with the confidence of the result.
@@ -268,16 +314,36 @@ fn classify_line(line: &[u8], complete: bool) -> Option<(InputFormat, Confidence
             .then_some((InputFormat::JsonLines, Confidence::Weak));
     }
     let Ok(keys) = serde_json::from_slice::<FirstLineKeys>(line) else {
-        return if complete { None } else { Some(classify_truncated_line(line)) };
+        return if complete {
+            None
+        } else {
+            Some(classify_truncated_line(line))
+        };
     };
     Some(match keys {
-        FirstLineKeys { dir: Some(_), msg: Some(_), t: Some(_), .. } => (InputFormat::TwoWay, Confidence::Certain),
-        FirstLineKeys { ts: Some(_), wu_key: Some(_), tool_name: Some(_), .. } => {
-            (InputFormat::KtxTranscript, Confidence::Certain)
-        }
-        FirstLineKeys { stream_session: Some(_), .. } => (InputFormat::Capture, Confidence::Certain),
-        FirstLineKeys { session_id: Some(_), .. } => (InputFormat::SessionFile, Confidence::Certain),
-        FirstLineKeys { r#type: Some(_), .. } => (InputFormat::Capture, Confidence::Likely),
+        FirstLineKeys {
+            dir: Some(_),
+            msg: Some(_),
+            t: Some(_),
+            ..
+        } => (InputFormat::TwoWay, Confidence::Certain),
+        FirstLineKeys {
+            ts: Some(_),
+            wu_key: Some(_),
+            tool_name: Some(_),
+            ..
+        } => (InputFormat::KtxTranscript, Confidence::Certain),
+        FirstLineKeys {
+            stream_session: Some(_),
+            ..
+        } => (InputFormat::Capture, Confidence::Certain),
+        FirstLineKeys {
+            session_id: Some(_),
+            ..
+        } => (InputFormat::SessionFile, Confidence::Certain),
+        FirstLineKeys {
+            r#type: Some(_), ..
+        } => (InputFormat::Capture, Confidence::Likely),
         _ if is_memory_flow(line) => (InputFormat::MemoryFlow, Confidence::Certain),
         _ => (InputFormat::JsonLines, Confidence::Weak),
     })
@@ -306,8 +372,14 @@ fn classify_truncated_line(line: &[u8]) -> (InputFormat, Confidence) {
 /// Text may contain a stray NUL or an invalid character; a binary file contains many.
 fn looks_binary(text: &[u8]) -> bool {
     let sample = &text[..text.len().min(8192)];
-    let controls = sample.iter().filter(|byte| byte.is_ascii_control() && !byte.is_ascii_whitespace()).count();
-    let broken = String::from_utf8_lossy(sample).chars().filter(|char| *char == char::REPLACEMENT_CHARACTER).count();
+    let controls = sample
+        .iter()
+        .filter(|byte| byte.is_ascii_control() && !byte.is_ascii_whitespace())
+        .count();
+    let broken = String::from_utf8_lossy(sample)
+        .chars()
+        .filter(|char| *char == char::REPLACEMENT_CHARACTER)
+        .count();
     (controls + broken) * 20 > sample.len()
 }
 
@@ -316,24 +388,56 @@ mod tests {
     use super::*;
 
     fn format(text: &str) -> InputFormat {
-        detect(text.as_bytes(), DetectionExtent::Whole).unwrap().format
+        detect(text.as_bytes(), DetectionExtent::Whole)
+            .unwrap()
+            .format
     }
 
     #[test]
     fn format_is_detected_from_content() {
         let cases = [
-            ("{\"type\":\"system\",\"session_id\":\"s\"}\n", InputFormat::Capture),
-            ("{\"session_id\":null,\"type\":\"x\"}\n{\"type\":\"user\"}\n", InputFormat::Capture),
-            ("{\"type\":\"control_request\",\"request_id\":\"r\"}\n", InputFormat::Capture),
-            ("{\"type\":\"summary\"}\n{\"parentUuid\":null,\"sessionId\":\"s\"}\n", InputFormat::SessionFile),
-            ("{\"t\": 0.1, \"dir\": \"->\", \"msg\": {}}\n", InputFormat::TwoWay),
-            ("npm warn something\n{\"type\":\"system\",\"session_id\":\"s\"}\n", InputFormat::Capture),
+            (
+                "{\"type\":\"system\",\"session_id\":\"s\"}\n",
+                InputFormat::Capture,
+            ),
+            (
+                "{\"session_id\":null,\"type\":\"x\"}\n{\"type\":\"user\"}\n",
+                InputFormat::Capture,
+            ),
+            (
+                "{\"type\":\"control_request\",\"request_id\":\"r\"}\n",
+                InputFormat::Capture,
+            ),
+            (
+                "{\"type\":\"summary\"}\n{\"parentUuid\":null,\"sessionId\":\"s\"}\n",
+                InputFormat::SessionFile,
+            ),
+            (
+                "{\"t\": 0.1, \"dir\": \"->\", \"msg\": {}}\n",
+                InputFormat::TwoWay,
+            ),
+            (
+                "npm warn something\n{\"type\":\"system\",\"session_id\":\"s\"}\n",
+                InputFormat::Capture,
+            ),
             ("{\"a\":1}\n{\"type\":\"user\"}\n", InputFormat::Capture),
             ("{\n \"type\": \"result\"\n}\n", InputFormat::Document),
-            ("{\"ts\":\"t\",\"wuKey\":\"u\",\"toolName\":\"x\",\"input\":{}}\n", InputFormat::KtxTranscript),
-            ("{\"memoryFlowReplaySchemaVersion\":1,\"replay\":{}}\n", InputFormat::MemoryFlow),
-            ("{\n\"runId\":\"r\",\n\"events\":[],\"plannedWorkUnits\":[]}\n", InputFormat::MemoryFlow),
-            ("\u{feff}{\"type\":\"system\",\"session_id\":\"s\"}\n", InputFormat::Capture),
+            (
+                "{\"ts\":\"t\",\"wuKey\":\"u\",\"toolName\":\"x\",\"input\":{}}\n",
+                InputFormat::KtxTranscript,
+            ),
+            (
+                "{\"memoryFlowReplaySchemaVersion\":1,\"replay\":{}}\n",
+                InputFormat::MemoryFlow,
+            ),
+            (
+                "{\n\"runId\":\"r\",\n\"events\":[],\"plannedWorkUnits\":[]}\n",
+                InputFormat::MemoryFlow,
+            ),
+            (
+                "\u{feff}{\"type\":\"system\",\"session_id\":\"s\"}\n",
+                InputFormat::Capture,
+            ),
             ("", InputFormat::Empty),
             ("\n \n", InputFormat::Empty),
         ];
@@ -345,13 +449,23 @@ mod tests {
     #[test]
     fn a_tape_begins_after_its_header() {
         let header = r#"{"tape":1,"program":"p","run":"00000000-0000-0000-0000-000000000007","started_at":"2026-01-01T00:00:00Z"}"#;
-        let detected = detect(format!("{header}\n{{\"seq\":0").as_bytes(), DetectionExtent::Head).unwrap();
-        assert_eq!((detected.format, detected.first_entry), (InputFormat::Tape, header.len() as u64 + 1));
+        let detected = detect(
+            format!("{header}\n{{\"seq\":0").as_bytes(),
+            DetectionExtent::Head,
+        )
+        .unwrap();
+        assert_eq!(
+            (detected.format, detected.first_entry),
+            (InputFormat::Tape, header.len() as u64 + 1)
+        );
         let alone = detect(header.as_bytes(), DetectionExtent::Whole).unwrap();
         assert_eq!(alone.first_entry, header.len() as u64);
         for end in 9..header.len() {
             let torn = detect(&header.as_bytes()[..end], DetectionExtent::Whole).unwrap_err();
-            assert!(matches!(torn, UnsupportedInput::Tape(_)), "cut at {end}: {torn}");
+            assert!(
+                matches!(torn, UnsupportedInput::Tape(_)),
+                "cut at {end}: {torn}"
+            );
         }
     }
 
@@ -362,35 +476,85 @@ mod tests {
             refused(b"{\"tape\":2}\n").to_line(),
             "tape format 2 is newer than this program reads (1); use a newer ingestdeck"
         );
-        assert_eq!(refused(b"\x28\xb5\x2f\xfd\x00"), UnsupportedInput::Compressed("zstdcat"));
-        assert_eq!(refused(b"\x7fELF\x02\x01\x01\x00\x00\x00\xff\xfe\xfd"), UnsupportedInput::Binary);
-        assert_eq!(refused(b"# Title\n\ntext\n"), UnsupportedInput::NotJson("# Title".into()));
-        for json in
-            ["{\"a\":1}\n", "{\"a\":1}\n[2]\n", "{\n \"model\": \"m\"\n}\n", "42", "{\n \"type\": \"object\"\n}"]
-        {
-            assert_eq!(refused(json.as_bytes()), UnsupportedInput::NotATranscript, "{json}");
+        assert_eq!(
+            refused(b"\x28\xb5\x2f\xfd\x00"),
+            UnsupportedInput::Compressed("zstdcat")
+        );
+        assert_eq!(
+            refused(b"\x7fELF\x02\x01\x01\x00\x00\x00\xff\xfe\xfd"),
+            UnsupportedInput::Binary
+        );
+        assert_eq!(
+            refused(b"# Title\n\ntext\n"),
+            UnsupportedInput::NotJson("# Title".into())
+        );
+        for json in [
+            "{\"a\":1}\n",
+            "{\"a\":1}\n[2]\n",
+            "{\n \"model\": \"m\"\n}\n",
+            "42",
+            "{\n \"type\": \"object\"\n}",
+        ] {
+            assert_eq!(
+                refused(json.as_bytes()),
+                UnsupportedInput::NotATranscript,
+                "{json}"
+            );
         }
-        assert_eq!(refused(b"[{\"type\":\"user\"}]\n"), UnsupportedInput::MessageList);
-        assert_eq!(detect(b"{\"a\":1}\n{\"b", DetectionExtent::Head).unwrap_err(), UnsupportedInput::NotATranscript);
+        assert_eq!(
+            refused(b"[{\"type\":\"user\"}]\n"),
+            UnsupportedInput::MessageList
+        );
+        assert_eq!(
+            detect(b"{\"a\":1}\n{\"b", DetectionExtent::Head).unwrap_err(),
+            UnsupportedInput::NotATranscript
+        );
     }
 
     #[test]
     fn growing_input_is_not_rejected_early() {
-        assert_eq!(detect(b"warming up\n", DetectionExtent::Growing).unwrap().format, InputFormat::Capture);
-        assert_eq!(detect(b"{\"a\":1}\n", DetectionExtent::Growing).unwrap().format, InputFormat::JsonLines);
-        assert_eq!(detect(b"", DetectionExtent::Growing).unwrap().format, InputFormat::Capture);
-        assert_eq!(detect(b"\x00\x01\x02\x03", DetectionExtent::Growing).unwrap_err(), UnsupportedInput::Binary);
+        assert_eq!(
+            detect(b"warming up\n", DetectionExtent::Growing)
+                .unwrap()
+                .format,
+            InputFormat::Capture
+        );
+        assert_eq!(
+            detect(b"{\"a\":1}\n", DetectionExtent::Growing)
+                .unwrap()
+                .format,
+            InputFormat::JsonLines
+        );
+        assert_eq!(
+            detect(b"", DetectionExtent::Growing).unwrap().format,
+            InputFormat::Capture
+        );
+        assert_eq!(
+            detect(b"\x00\x01\x02\x03", DetectionExtent::Growing).unwrap_err(),
+            UnsupportedInput::Binary
+        );
     }
 
     #[test]
     fn a_first_line_longer_than_the_head_is_guessed() {
-        let head = format!("{{\"type\":\"user\",\"sessionId\":\"s\",\"pad\":\"{}", "x".repeat(1000));
-        assert_eq!(detect(head.as_bytes(), DetectionExtent::Head).unwrap().format, InputFormat::SessionFile);
+        let head = format!(
+            "{{\"type\":\"user\",\"sessionId\":\"s\",\"pad\":\"{}",
+            "x".repeat(1000)
+        );
+        assert_eq!(
+            detect(head.as_bytes(), DetectionExtent::Head)
+                .unwrap()
+                .format,
+            InputFormat::SessionFile
+        );
     }
 
     #[test]
     fn a_stray_nul_does_not_make_a_capture_binary() {
-        assert_eq!(format("{\"type\":\"system\",\"session_id\":\"s\"}\n\0\0\0\0\0\0\0\0\n"), InputFormat::Capture);
+        assert_eq!(
+            format("{\"type\":\"system\",\"session_id\":\"s\"}\n\0\0\0\0\0\0\0\0\n"),
+            InputFormat::Capture
+        );
     }
 
     proptest::proptest! {

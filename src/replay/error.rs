@@ -54,7 +54,10 @@ impl OpenError {
         match error.kind() {
             std::io::ErrorKind::NotFound => Self::NotFound { name },
             std::io::ErrorKind::IsADirectory => Self::Directory { name },
-            _ => Self::Unreadable { name, cause: error.to_string() },
+            _ => Self::Unreadable {
+                name,
+                cause: error.to_string(),
+            },
         }
     }
 }

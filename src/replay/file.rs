@@ -99,7 +99,11 @@ struct HugeLineEnds {
 impl FileCursor {
     /// Emits the next entry.
     fn emit_next(&mut self, parsed: &ParsedLine<'_>, sink: &mut dyn FnMut(EntryRef<'_>)) {
-        self.at = if self.has_times { parsed.at.unwrap_or(self.at) } else { synthetic_time(self.next) };
+        self.at = if self.has_times {
+            parsed.at.unwrap_or(self.at)
+        } else {
+            synthetic_time(self.next)
+        };
         parsed.emit(self.next, self.at, sink);
         self.next.0 += 1;
     }
@@ -127,17 +131,25 @@ impl FileSource {
         }
         let source = source.with_session_title();
         let merged = session_tape::merge(path, &source.core.file, source.parser.epoch);
-        Ok(match merged.map_err(|error| OpenError::from_io(&name, &error))? {
-            MergedSession::Tape(tape) => source.with_session_tape(tape),
-            MergedSession::Alone { nests_sidechains } => {
-                Self { parser: LineParser { nests_sidechains, ..source.parser }, ..source }
-            }
-        })
+        Ok(
+            match merged.map_err(|error| OpenError::from_io(&name, &error))? {
+                MergedSession::Tape(tape) => source.with_session_tape(tape),
+                MergedSession::Alone { nests_sidechains } => Self {
+                    parser: LineParser {
+                        nests_sidechains,
+                        ..source.parser
+                    },
+                    ..source
+                },
+            },
+        )
     }
 
     /// Opens a session file that is still being written, with the transcripts of its sub-agents, and follows it. `None`
     /// for other files and for a session that is too large to be merged.
-    pub(crate) fn follow_session(path: &Path) -> Result<Option<(Self, SessionFollower)>, OpenError> {
+    pub(crate) fn follow_session(
+        path: &Path,
+    ) -> Result<Option<(Self, SessionFollower)>, OpenError> {
         let (name, file) = open_file(path)?;
         let source = Self::from_file(path, file)?;
         if !source.is_complete_session() {
@@ -153,7 +165,8 @@ impl FileSource {
 
     /// True for a session in a regular file. A stream is still being copied, and has no directory of sub-agents.
     fn is_complete_session(&self) -> bool {
-        self.parser.format == InputFormat::SessionFile && matches!(self.core.growth, FileGrowth::Fixed(_))
+        self.parser.format == InputFormat::SessionFile
+            && matches!(self.core.growth, FileGrowth::Fixed(_))
     }
 
     fn with_session_title(mut self) -> Self {
@@ -163,9 +176,24 @@ impl FileSource {
 
     /// Reads `tape` instead of the session file from which it was made.
     fn with_session_tape(self, tape: SessionTape) -> Self {
-        let converted = DetectedInput { format: InputFormat::Tape, header: None, first_entry: 0, first_time: None };
-        let source = Self::new(Arc::new(tape.file), self.origin.name.clone(), "", converted, tape.growth);
-        Self { origin: self.origin, stream_error: Some(tape.error), ..source }
+        let converted = DetectedInput {
+            format: InputFormat::Tape,
+            header: None,
+            first_entry: 0,
+            first_time: None,
+        };
+        let source = Self::new(
+            Arc::new(tape.file),
+            self.origin.name.clone(),
+            "",
+            converted,
+            tape.growth,
+        );
+        Self {
+            origin: self.origin,
+            stream_error: Some(tape.error),
+            ..source
+        }
     }
 
     /// Like [`open`](Self::open), for a file that the caller has opened. `path` is only used as its name.
@@ -177,13 +205,24 @@ impl FileSource {
         if kind.is_fifo() || kind.is_char_device() || kind.is_socket() {
             return Self::from_stream(name, &stem(path), file);
         }
-        if read_range(&file, 0, zstd_reader::ZSTD_MAGIC.len()).map_err(failed)? == zstd_reader::ZSTD_MAGIC {
+        if read_range(&file, 0, zstd_reader::ZSTD_MAGIC.len()).map_err(failed)?
+            == zstd_reader::ZSTD_MAGIC
+        {
             return Self::from_stream(name, &stem(Path::new(&stem(path))), file);
         }
         let length = metadata.len();
         let detected = detect_file(&file, length).map_err(failed)?;
-        let detected = detected.map_err(|refusal| OpenError::Unsupported { name: name.clone(), refusal })?;
-        Self::from_detected(Arc::new(file), name, &stem(path), detected, FileGrowth::Fixed(length))
+        let detected = detected.map_err(|refusal| OpenError::Unsupported {
+            name: name.clone(),
+            refusal,
+        })?;
+        Self::from_detected(
+            Arc::new(file),
+            name,
+            &stem(path),
+            detected,
+            FileGrowth::Fixed(length),
+        )
     }
 
     /// Opens stdin as a growing source. Waits for the first line, to detect the format.
@@ -191,14 +230,26 @@ impl FileSource {
         Self::from_stream("stdin".into(), "stdin", io::stdin())
     }
 
-    fn from_stream(name: String, stem: &str, input: impl Read + Send + 'static) -> Result<Self, OpenError> {
-        let SpooledStream { file, detected, growth, error } = spool::spool(&name, input)?;
+    fn from_stream(
+        name: String,
+        stem: &str,
+        input: impl Read + Send + 'static,
+    ) -> Result<Self, OpenError> {
+        let SpooledStream {
+            file,
+            detected,
+            growth,
+            error,
+        } = spool::spool(&name, input)?;
         let mut source = Self::from_detected(file, name, stem, detected, growth)?;
         if source.parser.format == InputFormat::SessionFile {
             source.parser.nests_sidechains =
                 session_tape::is_transcript_of_agent(&source.core.file).is_ok_and(|is| !is);
         }
-        Ok(Self { stream_error: Some(error), ..source })
+        Ok(Self {
+            stream_error: Some(error),
+            ..source
+        })
     }
 
     /// Opens a file whose format is known; converts it first if it is a record of KTX.
@@ -209,13 +260,29 @@ impl FileSource {
         detected: DetectedInput,
         growth: FileGrowth,
     ) -> Result<Self, OpenError> {
-        let FileGrowth::Fixed(length) = growth else { return Ok(Self::new(file, name, stem, detected, growth)) };
+        let FileGrowth::Fixed(length) = growth else {
+            return Ok(Self::new(file, name, stem, detected, growth));
+        };
         if !detected.format.is_rewritten() {
             return Ok(Self::new(file, name, stem, detected, growth));
         }
-        let ktx::ConvertedRecord { tape: (tape, length), began } = ktx::convert(&file, length, &name, detected.format)?;
-        let converted = DetectedInput { format: InputFormat::Tape, header: None, first_entry: 0, first_time: None };
-        let mut source = Self::new(Arc::new(tape), name, stem, converted, FileGrowth::Fixed(length));
+        let ktx::ConvertedRecord {
+            tape: (tape, length),
+            began,
+        } = ktx::convert(&file, length, &name, detected.format)?;
+        let converted = DetectedInput {
+            format: InputFormat::Tape,
+            header: None,
+            first_entry: 0,
+            first_time: None,
+        };
+        let mut source = Self::new(
+            Arc::new(tape),
+            name,
+            stem,
+            converted,
+            FileGrowth::Fixed(length),
+        );
         source.origin.format = detected.format.description();
         source.origin.started_at = began;
         source.origin.has_times = began.is_some();
@@ -235,7 +302,10 @@ impl FileSource {
         let failed = |error: std::io::Error| OpenError::from_io(&name, &error);
         let head = read_range(&file, 0, HEAD_BYTES).map_err(failed)?;
         let detected = detect::detect(&head, DetectionExtent::Growing);
-        let detected = detected.map_err(|refusal| OpenError::Unsupported { name: name.clone(), refusal })?;
+        let detected = detected.map_err(|refusal| OpenError::Unsupported {
+            name: name.clone(),
+            refusal,
+        })?;
         let finish = FollowHandle(Arc::default());
         let growth = FileGrowth::Until(Arc::clone(&finish.0));
         let mut source = Self::new(Arc::new(file), name, &stem(path), detected, growth);
@@ -243,15 +313,39 @@ impl FileSource {
         Ok((source, finish))
     }
 
-    fn new(file: Arc<File>, name: String, stem: &str, detected: DetectedInput, growth: FileGrowth) -> Self {
-        let DetectedInput { format, header, first_entry, first_time } = detected;
-        let split = if format == InputFormat::Document { EntrySplit::Whole } else { EntrySplit::Lines };
-        let is_decodable = header.as_ref().is_none_or(|header| header.agent_problem().is_none());
-        let reading = LineParser { format, epoch: first_time, is_decodable, nests_sidechains: false };
+    fn new(
+        file: Arc<File>,
+        name: String,
+        stem: &str,
+        detected: DetectedInput,
+        growth: FileGrowth,
+    ) -> Self {
+        let DetectedInput {
+            format,
+            header,
+            first_entry,
+            first_time,
+        } = detected;
+        let split = if format == InputFormat::Document {
+            EntrySplit::Whole
+        } else {
+            EntrySplit::Lines
+        };
+        let is_decodable = header
+            .as_ref()
+            .is_none_or(|header| header.agent_problem().is_none());
+        let reading = LineParser {
+            format,
+            epoch: first_time,
+            is_decodable,
+            nests_sidechains: false,
+        };
         let started_at = header.as_ref().map(|header| header.started_at);
         let started_at = started_at.or_else(|| Timestamp::from_millisecond(first_time?).ok());
         let origin = SourceInfo {
-            name: header.as_ref().map_or_else(|| name.clone(), |header| header.run.to_string()),
+            name: header
+                .as_ref()
+                .map_or_else(|| name.clone(), |header| header.run.to_string()),
             format: format.description(),
             started_at,
             has_times: reading.has_times(),
@@ -260,9 +354,22 @@ impl FileSource {
             header,
         };
         let lines = FileLines::new(Arc::clone(&file), split, first_entry);
-        let cursor = FileCursor { next: Seq(0), at: Millis(0), has_times: reading.has_times() };
+        let cursor = FileCursor {
+            next: Seq(0),
+            at: Millis(0),
+            has_times: reading.has_times(),
+        };
         let core = Arc::new(IndexedFile::new(file, name, split, first_entry, growth));
-        Self { core, origin, parser: reading, lines, prefetcher: None, cursor, followed: None, stream_error: None }
+        Self {
+            core,
+            origin,
+            parser: reading,
+            lines,
+            prefetcher: None,
+            cursor,
+            followed: None,
+            stream_error: None,
+        }
     }
 
     /// For callers that only display entries: entries of giant lines contain the line with shortened strings, so that
@@ -280,7 +387,9 @@ impl FileSource {
 
     /// The index of its lines, for scanning ahead of the fold and for searching.
     pub(crate) fn index(&self) -> LineIndex {
-        LineIndex { file: Arc::clone(&self.core) }
+        LineIndex {
+            file: Arc::clone(&self.core),
+        }
     }
 
     /// True while other threads read.
@@ -292,7 +401,9 @@ impl FileSource {
     /// The end of the complete lines in a file that has `length` bytes now. `None` if too few of them are unread to start
     /// threads, and if the last line is so long that its start is not found.
     fn prefetch_limit(&self, length: u64) -> Result<Option<u64>, EntrySourceError> {
-        if self.core.split == EntrySplit::Whole || length.saturating_sub(self.lines.offset()) < MIN_PREFETCH_BYTES {
+        if self.core.split == EntrySplit::Whole
+            || length.saturating_sub(self.lines.offset()) < MIN_PREFETCH_BYTES
+        {
             return Ok(None);
         }
         if matches!(self.core.growth, FileGrowth::Fixed(_)) {
@@ -300,7 +411,8 @@ impl FileSource {
         }
         // The last line may still be written.
         let tail = length.saturating_sub(LAST_LINE_BYTES as u64);
-        let bytes = read_range(&self.core.file, tail, LAST_LINE_BYTES).map_err(|error| self.core.error(&error))?;
+        let bytes = read_range(&self.core.file, tail, LAST_LINE_BYTES)
+            .map_err(|error| self.core.error(&error))?;
         Ok(memchr::memrchr(b'\n', &bytes).map(|newline| tail + newline as u64 + 1))
     }
 
@@ -310,7 +422,9 @@ impl FileSource {
         max_bytes: usize,
         sink: &mut dyn FnMut(EntryRef<'_>),
     ) -> Result<PollStatus, EntrySourceError> {
-        let Some(mut ahead) = self.prefetcher.take() else { return Ok(PollStatus::More) };
+        let Some(mut ahead) = self.prefetcher.take() else {
+            return Ok(PollStatus::More);
+        };
         let stop = self.lines.offset().saturating_add(max_bytes.max(1) as u64);
         while self.lines.offset() < stop {
             let first = self.cursor.next;
@@ -340,7 +454,11 @@ impl FileSource {
         if !self.parser.has_times() {
             return Ok(synthetic_time(seq));
         }
-        let Some(before) = seq.0.checked_sub(1).and_then(|before| self.core.timed_before(Seq(before))) else {
+        let Some(before) = seq
+            .0
+            .checked_sub(1)
+            .and_then(|before| self.core.timed_before(Seq(before)))
+        else {
             return Ok(Millis(0));
         };
         if let Some(HugeLineEnds { head, tail, length }) = self.line_ends(before, TAIL_BYTES)?
@@ -350,13 +468,20 @@ impl FileSource {
             return Ok(at);
         }
         let line = self.line(before)?;
-        Ok(line.and_then(|line| self.parser.parse(&line).at).unwrap_or_default())
+        Ok(line
+            .and_then(|line| self.parser.parse(&line).at)
+            .unwrap_or_default())
     }
 
     fn line(&self, seq: Seq) -> Result<Option<Vec<u8>>, EntrySourceError> {
-        let Some((start, length)) = self.core.line_span(seq) else { return Ok(None) };
-        let Some(length) = length.and_then(|length| usize::try_from(length).ok()) else { return Ok(None) };
-        let mut bytes = read_range(&self.core.file, start, length).map_err(|error| self.core.error(&error))?;
+        let Some((start, length)) = self.core.line_span(seq) else {
+            return Ok(None);
+        };
+        let Some(length) = length.and_then(|length| usize::try_from(length).ok()) else {
+            return Ok(None);
+        };
+        let mut bytes =
+            read_range(&self.core.file, start, length).map_err(|error| self.core.error(&error))?;
         if bytes.len() < length {
             return Err(self.core.shrunk());
         }
@@ -369,18 +494,27 @@ impl FileSource {
 
     /// Reads both ends of an entry's line; `None` if it is hardly longer than `most` bytes.
     fn line_ends(&self, seq: Seq, most: usize) -> Result<Option<HugeLineEnds>, EntrySourceError> {
-        let Some((start, Some(length))) = self.core.line_span(seq) else { return Ok(None) };
+        let Some((start, Some(length))) = self.core.line_span(seq) else {
+            return Ok(None);
+        };
         let most = most.saturating_add(MAX_STAMP_BYTES);
         if length <= (most + TAIL_BYTES) as u64 || self.core.split == EntrySplit::Whole {
             return Ok(None);
         }
-        let range = |from, length| read_range(&self.core.file, from, length).map_err(|error| self.core.error(&error));
-        let (head, tail) = (range(start, most)?, range(start + length - TAIL_BYTES as u64, TAIL_BYTES)?);
+        let range = |from, length| {
+            read_range(&self.core.file, from, length).map_err(|error| self.core.error(&error))
+        };
+        let (head, tail) = (
+            range(start, most)?,
+            range(start + length - TAIL_BYTES as u64, TAIL_BYTES)?,
+        );
         if head.len() < most || tail.len() < TAIL_BYTES {
             return Err(self.core.shrunk());
         }
         // Most of the length may be blank lines.
-        Ok(memchr::memchr(b'\n', &head).is_none().then_some(HugeLineEnds { head, tail, length }))
+        Ok(memchr::memchr(b'\n', &head)
+            .is_none()
+            .then_some(HugeLineEnds { head, tail, length }))
     }
 
     /// Detects that the path of a followed file now names another file.
@@ -388,11 +522,19 @@ impl FileSource {
         if limit < self.lines.offset() {
             return Err(self.core.shrunk());
         }
-        let Some(path) = &self.followed else { return Ok(()) };
-        let ours = self.core.file.metadata().map_err(|error| self.core.error(&error))?;
+        let Some(path) = &self.followed else {
+            return Ok(());
+        };
+        let ours = self
+            .core
+            .file
+            .metadata()
+            .map_err(|error| self.core.error(&error))?;
         match fs::metadata(path) {
             Ok(theirs) if (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()) => Ok(()),
-            Ok(_) => Err(self.core.error(&"it was replaced by another file; open it again")),
+            Ok(_) => Err(self
+                .core
+                .error(&"it was replaced by another file; open it again")),
             Err(error) => Err(self.core.error(&error)),
         }
     }
@@ -403,14 +545,19 @@ impl EntrySource for FileSource {
         &self.origin
     }
 
-    fn poll(&mut self, max_bytes: usize, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<PollStatus, EntrySourceError> {
+    fn poll(
+        &mut self,
+        max_bytes: usize,
+        sink: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Result<PollStatus, EntrySourceError> {
         let (limit, finished) = self.core.readable_end()?;
         if self.prefetcher.is_none()
             && max_bytes >= BULK_POLL_BYTES
             && let Some(end) = self.prefetch_limit(limit)?
         {
             let lines = self.lines.offset()..end;
-            self.prefetcher = LinePrefetcher::new(&self.core, self.parser, lines, self.lines.is_shortening());
+            self.prefetcher =
+                LinePrefetcher::new(&self.core, self.parser, lines, self.lines.is_shortening());
         }
         if self.prefetcher.is_some() {
             return self.poll_prefetched(max_bytes, sink);
@@ -422,12 +569,19 @@ impl EntrySource for FileSource {
         let result = loop {
             let (offset, line) = match self.lines.next(limit, finished) {
                 Ok(NextLine::Line(offset, line)) => (offset, line),
-                Ok(NextLine::Pending) => break Ok(if finished { PollStatus::End } else { PollStatus::Waiting }),
+                Ok(NextLine::Pending) => {
+                    break Ok(if finished {
+                        PollStatus::End
+                    } else {
+                        PollStatus::Waiting
+                    });
+                }
                 Ok(NextLine::Shrunk) => break Err(self.core.shrunk()),
                 Err(error) => break Err(self.core.error(&error)),
             };
             if !is_blank(line) {
-                let flat = (self.parser.format == InputFormat::Document).then(|| collapse_to_line(line));
+                let flat =
+                    (self.parser.format == InputFormat::Document).then(|| collapse_to_line(line));
                 let parsed = self.parser.parse(flat.as_deref().unwrap_or(line));
                 let is_encoded = flat.is_some() || parsed.is_encoded();
                 marks.push(LineMark::parsed(offset, parsed.at.is_some(), is_encoded));
@@ -459,9 +613,10 @@ impl EntrySource for FileSource {
         let offset = match self.core.line_span(seq) {
             Some((start, _)) => start,
             None if seq == self.cursor.next => return Ok(()),
-            None => {
-                self.core.next_offset(seq).ok_or_else(|| self.core.error(&format!("entry {seq} was never read")))?
-            }
+            None => self
+                .core
+                .next_offset(seq)
+                .ok_or_else(|| self.core.error(&format!("entry {seq} was never read")))?,
         };
         self.cursor.at = self.time_before(seq)?;
         self.prefetcher = None;
@@ -470,8 +625,14 @@ impl EntrySource for FileSource {
         Ok(())
     }
 
-    fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<bool, EntrySourceError> {
-        let Some(mut line) = self.line(seq)? else { return Ok(false) };
+    fn read(
+        &mut self,
+        seq: Seq,
+        sink: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Result<bool, EntrySourceError> {
+        let Some(mut line) = self.line(seq)? else {
+            return Ok(false);
+        };
         if self.parser.format == InputFormat::Document {
             line = collapse_to_line(&line);
         }
@@ -519,7 +680,12 @@ impl EntrySource for FileSource {
     fn position(&self) -> (u64, Option<u64>) {
         let total = match &self.core.growth {
             FileGrowth::Fixed(length) => Some(*length),
-            FileGrowth::Until(_) => self.core.file.metadata().ok().map(|metadata| metadata.len()),
+            FileGrowth::Until(_) => self
+                .core
+                .file
+                .metadata()
+                .ok()
+                .map(|metadata| metadata.len()),
         };
         (self.lines.offset(), total)
     }
@@ -539,25 +705,52 @@ fn synthetic_time(seq: Seq) -> Millis {
 
 /// Puts a JSON document on one line. JSON strings contain no newlines, so all newlines are layout.
 fn collapse_to_line(document: &[u8]) -> Vec<u8> {
-    document.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }).collect()
+    document
+        .iter()
+        .map(|byte| {
+            if matches!(byte, b'\n' | b'\r') {
+                b' '
+            } else {
+                *byte
+            }
+        })
+        .collect()
 }
 
 fn open_file(path: &Path) -> Result<(String, File), OpenError> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| OpenError::from_io(&name, &error))?;
-    let metadata = file.metadata().map_err(|error| OpenError::from_io(&name, &error))?;
-    if metadata.is_dir() { Err(OpenError::Directory { name }) } else { Ok((name, file)) }
+    let metadata = file
+        .metadata()
+        .map_err(|error| OpenError::from_io(&name, &error))?;
+    if metadata.is_dir() {
+        Err(OpenError::Directory { name })
+    } else {
+        Ok((name, file))
+    }
 }
 
 fn stem(path: &Path) -> String {
-    path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    path.file_stem()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Reads the part of the head that is needed to detect the format of a finished file.
-fn detect_file(file: &File, length: u64) -> std::io::Result<Result<DetectedInput, detect::UnsupportedInput>> {
+fn detect_file(
+    file: &File,
+    length: u64,
+) -> std::io::Result<Result<DetectedInput, detect::UnsupportedInput>> {
     let head = read_range(file, 0, HEAD_BYTES)?;
     let is_cut = |head: &[u8]| (head.len() as u64) < length;
-    let extent = |head: &[u8]| if is_cut(head) { DetectionExtent::Head } else { DetectionExtent::Whole };
+    let extent = |head: &[u8]| {
+        if is_cut(head) {
+            DetectionExtent::Head
+        } else {
+            DetectionExtent::Whole
+        }
+    };
     let first_line_is_cut = memchr::memchr(b'\n', &head).is_none();
     if is_cut(&head) && (first_line_is_cut || detect::may_be_document(&head)) {
         let longer = read_range(file, 0, MAX_FIRST_LINE)?;

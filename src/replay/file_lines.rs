@@ -75,13 +75,17 @@ impl FileLines {
 
     /// Offset of the next line.
     pub(super) fn offset(&self) -> u64 {
-        self.giant.as_ref().map_or(self.start + self.next as u64, |(begun, _)| *begun)
+        self.giant
+            .as_ref()
+            .map_or(self.start + self.next as u64, |(begun, _)| *begun)
     }
 
     /// Continues at `offset`, where a line must start.
     pub(super) fn seek(&mut self, offset: u64) {
         self.giant = None;
-        let inside = offset.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
+        let inside = offset
+            .checked_sub(self.start)
+            .and_then(|at| usize::try_from(at).ok());
         if let Some(next) = inside.filter(|next| *next <= self.filled) {
             self.next = next;
         } else {
@@ -124,14 +128,18 @@ impl FileLines {
 
     /// Continues reading a giant line.
     fn next_giant_line(&mut self, limit: u64, finished: bool) -> io::Result<NextLine<'_>> {
-        let Some((begun, mut shortener)) = self.giant.take() else { return Ok(NextLine::Pending) };
+        let Some((begun, mut shortener)) = self.giant.take() else {
+            return Ok(NextLine::Pending);
+        };
         let mut block = vec![0; BLOCK];
         let ended = loop {
-            let room = usize::try_from(limit.saturating_sub(self.start)).map_or(BLOCK, |left| left.min(BLOCK));
+            let room = usize::try_from(limit.saturating_sub(self.start))
+                .map_or(BLOCK, |left| left.min(BLOCK));
             if room == 0 {
                 break finished;
             }
-            let count = read_at(&self.file, self.start, &mut block[..room]).inspect_err(|_| self.reset_to(begun))?;
+            let count = read_at(&self.file, self.start, &mut block[..room])
+                .inspect_err(|_| self.reset_to(begun))?;
             if count == 0 {
                 self.reset_to(begun);
                 return Ok(NextLine::Shrunk);
@@ -190,7 +198,8 @@ impl FileLines {
         self.release_memory(BLOCK);
         if self.buffer.len() - self.filled < BLOCK / 2 {
             // A tape that is followed grows by little, and zeroing a block costs more than reading that.
-            let needed = usize::try_from(wanted).map_or(usize::MAX, |wanted| self.filled.saturating_add(wanted));
+            let needed = usize::try_from(wanted)
+                .map_or(usize::MAX, |wanted| self.filled.saturating_add(wanted));
             let size = (self.filled * 2).max(BLOCK).min(needed);
             self.buffer.resize(size.max(self.buffer.len()), 0);
         }
@@ -272,10 +281,14 @@ mod tests {
 
     #[test]
     fn a_giant_line_may_grow_while_it_is_read() {
-        let giant = format!("{{\"text\":\"{}\",\"last\":1}}", "x".repeat(GIANT + 2 * BLOCK));
+        let giant = format!(
+            "{{\"text\":\"{}\",\"last\":1}}",
+            "x".repeat(GIANT + 2 * BLOCK)
+        );
         let content = format!("one\n{giant}\ntwo\n");
         let mut growing = tempfile::tempfile().unwrap();
-        let mut lines = FileLines::new(Arc::new(growing.try_clone().unwrap()), EntrySplit::Lines, 0);
+        let mut lines =
+            FileLines::new(Arc::new(growing.try_clone().unwrap()), EntrySplit::Lines, 0);
         lines.enable_shortening();
         let mut found = Vec::new();
         let mut length = 0;
@@ -283,13 +296,31 @@ mod tests {
             growing.write_all(piece).unwrap();
             length += piece.len() as u64;
             found.extend(all(&mut lines, length, false));
-            assert_eq!(lines.offset(), if length == content.len() as u64 { length } else { 4 });
-            assert!(lines.buffer.len() <= 2 * (GIANT + BLOCK), "{}", lines.buffer.len());
+            assert_eq!(
+                lines.offset(),
+                if length == content.len() as u64 {
+                    length
+                } else {
+                    4
+                }
+            );
+            assert!(
+                lines.buffer.len() <= 2 * (GIANT + BLOCK),
+                "{}",
+                lines.buffer.len()
+            );
         }
         assert_eq!(found.len(), 3);
-        assert_eq!((found[0].0, found[1].0, found[2].0), (0, 4, (giant.len() + 5) as u64));
+        assert_eq!(
+            (found[0].0, found[1].0, found[2].0),
+            (0, 4, (giant.len() + 5) as u64)
+        );
         let short = String::from_utf8(found[1].1.clone()).unwrap();
-        assert!(short.len() < 100 << 10 && short.ends_with("xx\",\"last\":1}"), "{} bytes", short.len());
+        assert!(
+            short.len() < 100 << 10 && short.ends_with("xx\",\"last\":1}"),
+            "{} bytes",
+            short.len()
+        );
         lines.seek(4);
         assert_eq!(all(&mut lines, length, true), &found[1..]);
     }

@@ -114,13 +114,29 @@ fn scanning_lines(file: &Arc<File>, split: EntrySplit, offset: u64) -> FileLines
 }
 
 impl IndexedFile {
-    pub(super) fn new(file: Arc<File>, name: String, split: EntrySplit, first: u64, growth: FileGrowth) -> Self {
+    pub(super) fn new(
+        file: Arc<File>,
+        name: String,
+        split: EntrySplit,
+        first: u64,
+        growth: FileGrowth,
+    ) -> Self {
         let ahead = Mutex::new(ScanPasses {
             first_half: scanning_lines(&file, split, first),
             second_half: SecondHalfScan::NotStarted,
         });
-        let table = RwLock::new(LineTable { marks: Vec::new(), scanned_to: first });
-        Self { file, name, split, growth, table, scan_passes: ahead }
+        let table = RwLock::new(LineTable {
+            marks: Vec::new(),
+            scanned_to: first,
+        });
+        Self {
+            file,
+            name,
+            split,
+            growth,
+            table,
+            scan_passes: ahead,
+        }
     }
 
     /// Returns the offset up to which lines may be read now, and whether it is final.
@@ -130,14 +146,21 @@ impl IndexedFile {
             FileGrowth::Until(finished) => {
                 // The flag is read first, so that the length includes everything that was written before it was set.
                 let finished = finished.load(Ordering::Acquire);
-                let length = self.file.metadata().map_err(|error| self.error(&error))?.len();
+                let length = self
+                    .file
+                    .metadata()
+                    .map_err(|error| self.error(&error))?
+                    .len();
                 Ok((length, finished))
             }
         }
     }
 
     pub(super) fn error(&self, cause: &dyn ToString) -> EntrySourceError {
-        EntrySourceError { name: self.name.clone(), cause: cause.to_string() }
+        EntrySourceError {
+            name: self.name.clone(),
+            cause: cause.to_string(),
+        }
     }
 
     pub(super) fn shrunk(&self) -> EntrySourceError {
@@ -147,7 +170,8 @@ impl IndexedFile {
     /// Adds `marks`; the first belongs to entry `first`, and they cover the file up to offset `covered`.
     pub(super) fn merge(&self, first: u64, marks: &[LineMark], covered: u64) {
         let mut table = self.write();
-        let known = usize::try_from(first).map_or(0, |first| table.marks.len().saturating_sub(first));
+        let known =
+            usize::try_from(first).map_or(0, |first| table.marks.len().saturating_sub(first));
         let known = known.min(marks.len());
         let (old, new) = marks.split_at(known);
         let first = usize::try_from(first).unwrap_or(usize::MAX);
@@ -169,7 +193,10 @@ impl IndexedFile {
         let table = self.read();
         let position = usize::try_from(seq.0).ok()?;
         let start = table.marks.get(position)?.offset();
-        let end = table.marks.get(position + 1).map_or(table.scanned_to, |next| next.offset());
+        let end = table
+            .marks
+            .get(position + 1)
+            .map_or(table.scanned_to, |next| next.offset());
         Some((start, end.checked_sub(start).filter(|length| *length > 0)))
     }
 
@@ -182,8 +209,13 @@ impl IndexedFile {
     /// Returns the newest entry at or before `seq` that has its own time.
     pub(super) fn timed_before(&self, seq: Seq) -> Option<Seq> {
         let table = self.read();
-        let end = usize::try_from(seq.0).map_or(table.marks.len(), |seq| table.marks.len().min(seq.saturating_add(1)));
-        table.marks[..end].iter().rposition(|mark| mark.is_timed()).map(|position| Seq(position as u64))
+        let end = usize::try_from(seq.0).map_or(table.marks.len(), |seq| {
+            table.marks.len().min(seq.saturating_add(1))
+        });
+        table.marks[..end]
+            .iter()
+            .rposition(|mark| mark.is_timed())
+            .map(|position| Seq(position as u64))
     }
 
     /// Returns the lines of the first of these entries, as far as the gaps between them are at most `gap` bytes and they
@@ -192,10 +224,21 @@ impl IndexedFile {
         let table = self.read();
         let mut spans: Vec<LineSpan> = Vec::new();
         for seq in entries {
-            let Some(position) = usize::try_from(seq.0).ok() else { break };
-            let Some(mark) = table.marks.get(position) else { break };
-            let end = table.marks.get(position + 1).map_or(table.scanned_to, |next| next.offset());
-            let span = LineSpan { start: mark.offset(), end: end.max(mark.offset()), is_encoded: mark.is_encoded() };
+            let Some(position) = usize::try_from(seq.0).ok() else {
+                break;
+            };
+            let Some(mark) = table.marks.get(position) else {
+                break;
+            };
+            let end = table
+                .marks
+                .get(position + 1)
+                .map_or(table.scanned_to, |next| next.offset());
+            let span = LineSpan {
+                start: mark.offset(),
+                end: end.max(mark.offset()),
+                is_encoded: mark.is_encoded(),
+            };
             if let (Some(first), Some(last)) = (spans.first(), spans.last())
                 && (span.start > last.end + gap || span.end - first.start > most)
             {
@@ -225,8 +268,14 @@ impl LineIndex {
     /// newlines. In a large file, a second thread scans the second half concurrently.
     pub(crate) fn advance(&self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
         let core = &*self.file;
-        let mut passes = core.scan_passes.lock().unwrap_or_else(PoisonError::into_inner);
-        let ScanPasses { first_half: near, second_half: far } = &mut *passes;
+        let mut passes = core
+            .scan_passes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let ScanPasses {
+            first_half: near,
+            second_half: far,
+        } = &mut *passes;
         let (limit, finished) = core.readable_end()?;
         let (first, covered) = {
             let table = core.read();
@@ -247,7 +296,11 @@ impl LineIndex {
                         // The fold may already have passed this position.
                         let known = marks.partition_point(|mark| mark.offset() < covered);
                         core.merge(first, &marks[known..], reached);
-                        return Ok(if reached >= limit { PollStatus::End } else { PollStatus::More });
+                        return Ok(if reached >= limit {
+                            PollStatus::End
+                        } else {
+                            PollStatus::More
+                        });
                     }
                     Err(RecvTimeoutError::Timeout) => return Ok(PollStatus::More),
                     // The second thread has finished or failed: the rest is scanned here, and an error will occur
@@ -257,7 +310,8 @@ impl LineIndex {
                 stop = covered.saturating_add(max_bytes.max(1) as u64);
             }
         }
-        let (marks, ended) = scan(near, stop, limit, finished).map_err(|error| core.error(&error))?;
+        let (marks, ended) =
+            scan(near, stop, limit, finished).map_err(|error| core.error(&error))?;
         core.merge(first, &marks, near.offset());
         match ended {
             ScanEnd::Stopped => Ok(PollStatus::More),
@@ -287,7 +341,8 @@ enum SecondHalfScan {
 impl IndexedFile {
     /// Starts a second thread in the middle between `covered` and the end, if the rest is large enough.
     fn start_second_scan(&self, covered: u64, limit: u64) -> SecondHalfScan {
-        let is_fixed = matches!(self.growth, FileGrowth::Fixed(_)) && self.split == EntrySplit::Lines;
+        let is_fixed =
+            matches!(self.growth, FileGrowth::Fixed(_)) && self.split == EntrySplit::Lines;
         if !is_fixed || limit.saturating_sub(covered) < MIN_SECOND_THREAD_BYTES {
             return SecondHalfScan::Done;
         }
@@ -301,9 +356,14 @@ impl IndexedFile {
             }
             loop {
                 let stop = lines.offset().saturating_add(SCAN_CHUNK);
-                let Ok((marks, ended)) = scan(&mut lines, stop, limit, true) else { return };
+                let Ok((marks, ended)) = scan(&mut lines, stop, limit, true) else {
+                    return;
+                };
                 let is_on = ended == ScanEnd::Stopped && lines.offset() < limit;
-                if ended == ScanEnd::Shrunk || found.send((marks, lines.offset())).is_err() || !is_on {
+                if ended == ScanEnd::Shrunk
+                    || found.send((marks, lines.offset())).is_err()
+                    || !is_on
+                {
                     return;
                 }
             }
@@ -327,7 +387,12 @@ enum ScanEnd {
 }
 
 /// Marks the lines from the position of `lines` up to the first that starts at or after `stop`.
-fn scan(lines: &mut FileLines, stop: u64, limit: u64, finished: bool) -> std::io::Result<(Vec<LineMark>, ScanEnd)> {
+fn scan(
+    lines: &mut FileLines,
+    stop: u64,
+    limit: u64,
+    finished: bool,
+) -> std::io::Result<(Vec<LineMark>, ScanEnd)> {
     let mut marks = Vec::new();
     while lines.offset() < stop {
         match lines.next(limit, finished)? {
@@ -353,8 +418,14 @@ mod tests {
     fn any_step_finds_the_same_lines() {
         let mut content = Vec::new();
         for number in 0..9000_usize {
-            let size = if number % 700 == 500 { 3_000_000 } else { number % 700 };
-            content.extend_from_slice(format!("{{\"type\":\"user\",\"x\":\"{}\"}}\n", "y".repeat(size)).as_bytes());
+            let size = if number % 700 == 500 {
+                3_000_000
+            } else {
+                number % 700
+            };
+            content.extend_from_slice(
+                format!("{{\"type\":\"user\",\"x\":\"{}\"}}\n", "y".repeat(size)).as_bytes(),
+            );
             content.extend_from_slice(if number % 5 == 0 { b"\n \n" } else { b"" });
         }
         content.pop();
@@ -386,7 +457,10 @@ mod tests {
         for offset in [0, 7, (1 << 62) - 1] {
             for (timed, encoded) in [(false, false), (true, false), (false, true), (true, true)] {
                 let mark = LineMark::parsed(offset, timed, encoded);
-                assert_eq!((mark.offset(), mark.is_timed(), mark.is_encoded()), (offset, timed, encoded));
+                assert_eq!(
+                    (mark.offset(), mark.is_timed(), mark.is_encoded()),
+                    (offset, timed, encoded)
+                );
             }
         }
         assert_eq!(size_of::<LineMark>(), 8);

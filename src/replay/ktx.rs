@@ -33,18 +33,34 @@ pub(super) struct ConvertedRecord {
 /// # Errors
 ///
 /// If it cannot be read, or turns out not to be a KTX record.
-pub(super) fn convert(file: &File, length: u64, name: &str, format: InputFormat) -> Result<ConvertedRecord, OpenError> {
+pub(super) fn convert(
+    file: &File,
+    length: u64,
+    name: &str,
+    format: InputFormat,
+) -> Result<ConvertedRecord, OpenError> {
     let failed = |error: io::Error| OpenError::from_io(name, &error);
     let mut tape = TapeBuilder::new(tempfile::tempfile().map_err(failed)?);
     let began = match format {
-        InputFormat::KtxTranscript => transcript::rewrite(file, length, &mut tape).map_err(failed)?,
+        InputFormat::KtxTranscript => {
+            transcript::rewrite(file, length, &mut tape).map_err(failed)?
+        }
         _ if length > LARGEST => {
-            let refusal = UnsupportedInput::TooLarge { what: format.description(), most: LARGEST >> 20 };
-            return Err(OpenError::Unsupported { name: name.to_owned(), refusal });
+            let refusal = UnsupportedInput::TooLarge {
+                what: format.description(),
+                most: LARGEST >> 20,
+            };
+            return Err(OpenError::Unsupported {
+                name: name.to_owned(),
+                refusal,
+            });
         }
         _ => memory_flow::rewrite(file, length, &mut tape).map_err(failed)?,
     };
-    Ok(ConvertedRecord { tape: tape.end().map_err(failed)?, began })
+    Ok(ConvertedRecord {
+        tape: tape.end().map_err(failed)?,
+        began,
+    })
 }
 
 #[cfg(test)]

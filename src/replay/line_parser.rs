@@ -59,19 +59,33 @@ impl LineParser {
                 let mut line = decode::decode_line(line.trim_ascii());
                 if self.nests_sidechains && line.is_sidechain && line.parent_tool_use_id.is_none() {
                     // The file does not name the call that started the sub-agent.
-                    line.parent_tool_use_id = line.agent_id.clone().or(Some(Cow::Borrowed("sidechain")));
+                    line.parent_tool_use_id =
+                        line.agent_id.clone().or(Some(Cow::Borrowed("sidechain")));
                 }
                 let own = || line_time::parse_timestamp(line.timestamp.as_deref()?);
-                let at = self.epoch.and_then(|epoch| Some(own()?.saturating_sub(epoch)));
+                let at = self
+                    .epoch
+                    .and_then(|epoch| Some(own()?.saturating_sub(epoch)));
                 let at = at.map(|at| Millis(u64::try_from(at).unwrap_or(0)));
-                ParsedLine { at, scope: OwnedEntryScope::BySession, body, is_well_formed: true, line: Some(line) }
+                ParsedLine {
+                    at,
+                    scope: OwnedEntryScope::BySession,
+                    body,
+                    is_well_formed: true,
+                    line: Some(line),
+                }
             }
         }
     }
 
     /// Parses a line of `length` bytes of which only the beginning and the end are available. Also returns the size of
     /// its body. `None` if this requires the whole line.
-    pub(super) fn parse_head<'a>(&self, head: &'a [u8], tail: &[u8], length: u64) -> Option<(ParsedLine<'a>, u64)> {
+    pub(super) fn parse_head<'a>(
+        &self,
+        head: &'a [u8],
+        tail: &[u8],
+        length: u64,
+    ) -> Option<(ParsedLine<'a>, u64)> {
         let blank = (tail.len() - tail.trim_ascii_end().len()) as u64;
         if blank == tail.len() as u64 {
             return None;
@@ -79,24 +93,42 @@ impl LineParser {
         match self.format {
             InputFormat::Tape => {
                 let (entry, before) = TapeEntry::parse_head(head)?;
-                let scope =
-                    entry.attempt.map_or(OwnedEntryScope::Run, |(unit, number)| OwnedEntryScope::Attempt(unit, number));
+                let scope = entry
+                    .attempt
+                    .map_or(OwnedEntryScope::Run, |(unit, number)| {
+                        OwnedEntryScope::Attempt(unit, number)
+                    });
                 let at = Some(entry.at);
                 let size = length.checked_sub(blank + before as u64 + 1)?;
-                let parsed = ParsedLine { at, scope, body: entry.body, is_well_formed: true, line: None };
+                let parsed = ParsedLine {
+                    at,
+                    scope,
+                    body: entry.body,
+                    is_well_formed: true,
+                    line: None,
+                };
                 Some((self.as_agent_line(parsed), size))
             }
             InputFormat::Capture | InputFormat::SessionFile | InputFormat::JsonLines => {
                 let body = stdout(head);
-                let size = length.checked_sub(blank + (head.len() - head.trim_ascii_start().len()) as u64)?;
+                let size = length
+                    .checked_sub(blank + (head.len() - head.trim_ascii_start().len()) as u64)?;
                 let own = || {
                     line_time::line_timestamp(tail)
                         .or_else(|| line_time::line_timestamp(&head[..head.len().min(tail.len())]))
                 };
-                let at = self.epoch.and_then(|epoch| Some(own()?.saturating_sub(epoch)));
+                let at = self
+                    .epoch
+                    .and_then(|epoch| Some(own()?.saturating_sub(epoch)));
                 let at = at.map(|at| Millis(u64::try_from(at).unwrap_or(0)));
                 Some((
-                    ParsedLine { at, scope: OwnedEntryScope::BySession, body, is_well_formed: true, line: None },
+                    ParsedLine {
+                        at,
+                        scope: OwnedEntryScope::BySession,
+                        body,
+                        is_well_formed: true,
+                        line: None,
+                    },
                     size,
                 ))
             }
@@ -111,7 +143,9 @@ impl LineParser {
     /// Where a line of `length` bytes contains its content, of which only the beginning and the end are available.
     /// `None` if the content is encoded, or if this requires the whole line.
     pub(super) fn long_content(&self, head: &[u8], tail: &[u8], length: u64) -> Option<Range<u64>> {
-        let (_, size) = self.parse_head(head, tail, length).filter(|(parsed, _)| !parsed.is_encoded())?;
+        let (_, size) = self
+            .parse_head(head, tail, length)
+            .filter(|(parsed, _)| !parsed.is_encoded())?;
         let blank = (tail.len() - tail.trim_ascii_end().len()) as u64;
         // On a tape, the brace that closes the entry follows.
         let end = length.checked_sub(blank + u64::from(self.format == InputFormat::Tape))?;
@@ -121,9 +155,10 @@ impl LineParser {
     /// Keeps the lines of an unknown agent from being decoded as those of Claude Code.
     fn as_agent_line<'a>(&self, parsed: ParsedLine<'a>) -> ParsedLine<'a> {
         match parsed.body {
-            EntryBody::Stdout(bytes) if !self.is_decodable => {
-                ParsedLine { line: Some(decode::opaque_line(bytes)), ..parsed }
-            }
+            EntryBody::Stdout(bytes) if !self.is_decodable => ParsedLine {
+                line: Some(decode::opaque_line(bytes)),
+                ..parsed
+            },
             _ => parsed,
         }
     }
@@ -137,7 +172,9 @@ impl LineParser {
 impl<'a> ParsedLine<'a> {
     /// Decodes the stdout line if it is not decoded yet, so that the fold does not have to.
     pub(super) fn decode(&mut self) {
-        if let (None, EntryBody::Stdout(bytes), true) = (&self.line, &self.body, self.is_well_formed) {
+        if let (None, EntryBody::Stdout(bytes), true) =
+            (&self.line, &self.body, self.is_well_formed)
+        {
             self.line = Some(decode::decode_line(bytes));
         }
     }
@@ -149,7 +186,10 @@ impl<'a> ParsedLine<'a> {
 
     /// True if the content is not a part of the line's bytes.
     pub(super) fn is_encoded(&self) -> bool {
-        matches!(self.body, EntryBody::StdoutRaw(Cow::Owned(_)) | EntryBody::Stderr(Cow::Owned(_)))
+        matches!(
+            self.body,
+            EntryBody::StdoutRaw(Cow::Owned(_)) | EntryBody::Stderr(Cow::Owned(_))
+        )
     }
 
     /// Passes it to `sink` as entry `seq` at time `at`.
@@ -173,14 +213,22 @@ impl<'a> ParsedLine<'a> {
 /// Any body that may be JSON counts as a line, because the decoder accepts all bytes; other bodies are text.
 fn stdout(line: &[u8]) -> EntryBody<'_> {
     let line = line.trim_ascii();
-    if line.starts_with(b"{") { EntryBody::Stdout(line) } else { EntryBody::StdoutRaw(Cow::Borrowed(line)) }
+    if line.starts_with(b"{") {
+        EntryBody::Stdout(line)
+    } else {
+        EntryBody::StdoutRaw(Cow::Borrowed(line))
+    }
 }
 
 fn tape(line: &[u8]) -> ParsedLine<'_> {
     match TapeEntry::parse(line.trim_ascii()) {
         Ok(entry) => ParsedLine {
             at: Some(entry.at),
-            scope: entry.attempt.map_or(OwnedEntryScope::Run, |(unit, number)| OwnedEntryScope::Attempt(unit, number)),
+            scope: entry
+                .attempt
+                .map_or(OwnedEntryScope::Run, |(unit, number)| {
+                    OwnedEntryScope::Attempt(unit, number)
+                }),
             body: entry.body,
             is_well_formed: true,
             line: None,
@@ -220,8 +268,17 @@ fn two_way(line: &[u8]) -> ParsedLine<'_> {
         _ => stdout(message),
     };
     // Float to integer casts saturate: a time before the start is 0.
-    let at = frame.t.filter(|seconds| seconds.is_finite()).map(|seconds| Millis((seconds * 1000.0).round() as u64));
-    ParsedLine { at, scope: OwnedEntryScope::BySession, body, is_well_formed: true, line: None }
+    let at = frame
+        .t
+        .filter(|seconds| seconds.is_finite())
+        .map(|seconds| Millis((seconds * 1000.0).round() as u64));
+    ParsedLine {
+        at,
+        scope: OwnedEntryScope::BySession,
+        body,
+        is_well_formed: true,
+        line: None,
+    }
 }
 
 #[cfg(test)]
@@ -230,23 +287,43 @@ mod tests {
     use crate::decode::LineKind;
 
     fn reading(format: InputFormat) -> LineParser {
-        LineParser { format, epoch: None, is_decodable: true, nests_sidechains: false }
+        LineParser {
+            format,
+            epoch: None,
+            is_decodable: true,
+            nests_sidechains: false,
+        }
     }
 
     #[test]
     fn both_notations_of_a_direction_are_read() {
         let body = |line: &'static str| reading(InputFormat::TwoWay).parse(line.as_bytes()).body;
-        assert_eq!(body(r#"{"t":1,"dir":"->","msg":{"a":1}}"#), EntryBody::Stdin(br#"{"a":1}"#));
-        assert_eq!(body(r#"{"t":1,"dir":"in","msg":{}}"#), EntryBody::Stdin(b"{}"));
-        assert_eq!(body(r#"{"t":1,"dir":"<-","msg":{}}"#), EntryBody::Stdout(b"{}"));
-        assert_eq!(body(r#"{"dir":"out","msg":"no json"}"#), EntryBody::StdoutRaw(Cow::Borrowed(b"\"no json\"")));
+        assert_eq!(
+            body(r#"{"t":1,"dir":"->","msg":{"a":1}}"#),
+            EntryBody::Stdin(br#"{"a":1}"#)
+        );
+        assert_eq!(
+            body(r#"{"t":1,"dir":"in","msg":{}}"#),
+            EntryBody::Stdin(b"{}")
+        );
+        assert_eq!(
+            body(r#"{"t":1,"dir":"<-","msg":{}}"#),
+            EntryBody::Stdout(b"{}")
+        );
+        assert_eq!(
+            body(r#"{"dir":"out","msg":"no json"}"#),
+            EntryBody::StdoutRaw(Cow::Borrowed(b"\"no json\""))
+        );
         assert_eq!(body(r#"{"other":1}"#), EntryBody::Stdout(br#"{"other":1}"#));
     }
 
     #[test]
     fn hostile_times_saturate() {
-        let at =
-            |t: &str| reading(InputFormat::TwoWay).parse(format!(r#"{{"t":{t},"dir":"in","msg":0}}"#).as_bytes()).at;
+        let at = |t: &str| {
+            reading(InputFormat::TwoWay)
+                .parse(format!(r#"{{"t":{t},"dir":"in","msg":0}}"#).as_bytes())
+                .at
+        };
         assert_eq!(at("0.0226"), Some(Millis(23)));
         assert_eq!(at("-5"), Some(Millis(0)));
         assert_eq!(at("1e300"), Some(Millis(u64::MAX)));
@@ -255,11 +332,20 @@ mod tests {
 
     #[test]
     fn lines_of_an_unknown_agent_are_not_decoded() {
-        let line = br#"{"seq":1,"at":2,"unit":"a","try":1,"out":{"type":"result","is_error":true}}"#;
+        let line =
+            br#"{"seq":1,"at":2,"unit":"a","try":1,"out":{"type":"result","is_error":true}}"#;
         for (is_decodable, kind) in [(true, LineKind::Result), (false, LineKind::Other)] {
-            let mut parsed = LineParser { is_decodable, ..reading(InputFormat::Tape) }.parse(line);
+            let mut parsed = LineParser {
+                is_decodable,
+                ..reading(InputFormat::Tape)
+            }
+            .parse(line);
             parsed.decode();
-            assert_eq!(parsed.body, EntryBody::Stdout(br#"{"type":"result","is_error":true}"#), "nothing is lost");
+            assert_eq!(
+                parsed.body,
+                EntryBody::Stdout(br#"{"type":"result","is_error":true}"#),
+                "nothing is lost"
+            );
             assert_eq!(parsed.line.unwrap().body.kind(), kind);
         }
     }
@@ -268,8 +354,21 @@ mod tests {
     fn sidechains_are_nested_in_the_session() {
         let line = br#"{"type":"user","sessionId":"s","isSidechain":true,"agentId":"a","message":{"content":"x"}}"#;
         let session = reading(InputFormat::SessionFile);
-        let parent = |parser: LineParser| parser.parse(line).line.unwrap().parent_tool_use_id.map(Cow::into_owned);
-        assert_eq!(parent(LineParser { nests_sidechains: true, ..session }), Some("a".to_owned()));
+        let parent = |parser: LineParser| {
+            parser
+                .parse(line)
+                .line
+                .unwrap()
+                .parent_tool_use_id
+                .map(Cow::into_owned)
+        };
+        assert_eq!(
+            parent(LineParser {
+                nests_sidechains: true,
+                ..session
+            }),
+            Some("a".to_owned())
+        );
         assert_eq!(parent(session), None);
     }
 
@@ -278,7 +377,10 @@ mod tests {
         let parsed = reading(InputFormat::Tape).parse(br#"{"seq":1,"at"#);
         assert_eq!(
             (parsed.is_well_formed, parsed.body),
-            (false, EntryBody::StdoutRaw(Cow::Borrowed(br#"{"seq":1,"at"#)))
+            (
+                false,
+                EntryBody::StdoutRaw(Cow::Borrowed(br#"{"seq":1,"at"#))
+            )
         );
     }
 }

@@ -53,7 +53,11 @@ impl Default for Shortener {
 
 impl Shortener {
     fn with_limit(most: usize) -> Self {
-        Self { kept: Vec::new(), state: ShortenerState::Start, max_string: most }
+        Self {
+            kept: Vec::new(),
+            state: ShortenerState::Start,
+            max_string: most,
+        }
     }
 
     /// Continues with the next bytes of the line. Returns the position of the newline, if they contain the end of the
@@ -67,7 +71,11 @@ impl Shortener {
             let used = match self.state {
                 ShortenerState::Start if first.is_ascii_whitespace() => 1,
                 ShortenerState::Start => {
-                    self.state = if *first == b'{' { ShortenerState::BetweenStrings } else { ShortenerState::Text };
+                    self.state = if *first == b'{' {
+                        ShortenerState::BetweenStrings
+                    } else {
+                        ShortenerState::Text
+                    };
                     0
                 }
                 ShortenerState::Text => {
@@ -109,9 +117,16 @@ impl Shortener {
         let special = memchr::memchr3(b'"', b'\\', b'\n', bytes);
         let plain = &bytes[..special.unwrap_or(bytes.len())];
         if !inside.is_truncated {
-            let least = self.max_string.saturating_sub(inside.kept_bytes).max(inside.pending_bytes).min(plain.len());
+            let least = self
+                .max_string
+                .saturating_sub(inside.kept_bytes)
+                .max(inside.pending_bytes)
+                .min(plain.len());
             // A character is always kept completely.
-            let more = plain[least..].iter().take_while(|byte| matches!(byte, 0x80..=0xbf)).count();
+            let more = plain[least..]
+                .iter()
+                .take_while(|byte| matches!(byte, 0x80..=0xbf))
+                .count();
             let (kept, rest) = plain.split_at(least + more);
             self.keep(kept);
             inside.kept_bytes += kept.len();
@@ -129,7 +144,8 @@ impl Shortener {
                 ShortenerState::BetweenStrings
             }
             Some(_) => {
-                inside.is_truncated |= inside.kept_bytes >= self.max_string && !self.ends_after_high_surrogate();
+                inside.is_truncated |=
+                    inside.kept_bytes >= self.max_string && !self.ends_after_high_surrogate();
                 if !inside.is_truncated {
                     self.keep(b"\\");
                     inside.kept_bytes += 1;
@@ -151,7 +167,9 @@ impl Shortener {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        let room = MAX_KEPT_LINE.saturating_sub(self.kept.len()).min(bytes.len());
+        let room = MAX_KEPT_LINE
+            .saturating_sub(self.kept.len())
+            .min(bytes.len());
         self.kept.extend_from_slice(&bytes[..room]);
     }
 
@@ -190,11 +208,17 @@ mod tests {
             }
             (Value::Array(short), Value::Array(long)) => {
                 short.len() == long.len()
-                    && short.iter().zip(long).all(|(short, long)| is_shortened_form(short, long, most))
+                    && short
+                        .iter()
+                        .zip(long)
+                        .all(|(short, long)| is_shortened_form(short, long, most))
             }
             (Value::Object(short), Value::Object(long)) => {
                 short.len() == long.len()
-                    && short.iter().zip(long).all(|((_, short), (_, long))| is_shortened_form(short, long, most))
+                    && short
+                        .iter()
+                        .zip(long)
+                        .all(|((_, short), (_, long))| is_shortened_form(short, long, most))
             }
             _ => short == long,
         }

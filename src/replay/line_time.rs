@@ -9,8 +9,14 @@ static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"timesta
 
 /// Keys next to a line's own `timestamp` that do not occur next to one inside a tool's input or result.
 static SIBLING_KEYS: LazyLock<[Finder<'static>; 5]> = LazyLock::new(|| {
-    [&b"\"uuid\":"[..], b"\"session_id\":", b"\"sessionId\":", b"\"tool_use_result\":", b"\"toolUseResult\":"]
-        .map(Finder::new)
+    [
+        &b"\"uuid\":"[..],
+        b"\"session_id\":",
+        b"\"sessionId\":",
+        b"\"tool_use_result\":",
+        b"\"toolUseResult\":",
+    ]
+    .map(Finder::new)
 });
 
 /// Maximum distance of a sibling key. Ids and times are short.
@@ -24,8 +30,15 @@ const WINDOW: usize = 512;
 pub(super) fn line_timestamp(line: &[u8]) -> Option<i64> {
     if line.len() > 8 * WINDOW {
         let middle = line.len() / 2;
-        let windows = [0..WINDOW, middle - WINDOW..middle + WINDOW, line.len() - WINDOW..line.len()];
-        if let Some(time) = windows.into_iter().find_map(|window| timestamp_in(line, window)) {
+        let windows = [
+            0..WINDOW,
+            middle - WINDOW..middle + WINDOW,
+            line.len() - WINDOW..line.len(),
+        ];
+        if let Some(time) = windows
+            .into_iter()
+            .find_map(|window| timestamp_in(line, window))
+        {
             return Some(time);
         }
     }
@@ -39,30 +52,66 @@ fn timestamp_in(line: &[u8], window: Range<usize>) -> Option<i64> {
         let key = start + found;
         let text = &line[key + KEY.needle().len()..];
         let text = &text[..memchr::memchr(b'"', &text[..text.len().min(40)])?];
-        let around =
-            &line[key.saturating_sub(MAX_SIBLING_DISTANCE)..line.len().min(key + text.len() + MAX_SIBLING_DISTANCE)];
-        SIBLING_KEYS.iter().any(|sibling| sibling.find(around).is_some()).then_some(())?;
+        let around = &line[key.saturating_sub(MAX_SIBLING_DISTANCE)
+            ..line.len().min(key + text.len() + MAX_SIBLING_DISTANCE)];
+        SIBLING_KEYS
+            .iter()
+            .any(|sibling| sibling.find(around).is_some())
+            .then_some(())?;
         parse_timestamp(std::str::from_utf8(text).ok()?)
     })
 }
 
 /// Parses a time to milliseconds since 1970.
 pub(super) fn parse_timestamp(text: &str) -> Option<i64> {
-    parse_common_form(text.as_bytes()).or_else(|| text.parse().ok()).map(Timestamp::as_millisecond)
+    parse_common_form(text.as_bytes())
+        .or_else(|| text.parse().ok())
+        .map(Timestamp::as_millisecond)
 }
 
 /// Parses `2026-01-31T23:59:59.250Z`, the usual form. Every line has one, and the general parser is slower.
 fn parse_common_form(text: &[u8]) -> Option<Timestamp> {
-    let [y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1, b'T', h0, h1, b':', n0, n1, b':', s0, s1, b'.', f0, f1, f2, b'Z'] =
-        text
+    let [
+        y0,
+        y1,
+        y2,
+        y3,
+        b'-',
+        m0,
+        m1,
+        b'-',
+        d0,
+        d1,
+        b'T',
+        h0,
+        h1,
+        b':',
+        n0,
+        n1,
+        b':',
+        s0,
+        s1,
+        b'.',
+        f0,
+        f1,
+        f2,
+        b'Z',
+    ] = text
     else {
         return None;
     };
     let number = |digits: &[&u8]| {
-        digits.iter().try_fold(0_i16, |sum, digit| digit.is_ascii_digit().then(|| sum * 10 + i16::from(**digit - b'0')))
+        digits.iter().try_fold(0_i16, |sum, digit| {
+            digit
+                .is_ascii_digit()
+                .then(|| sum * 10 + i16::from(**digit - b'0'))
+        })
     };
     let small = |tens, ones| number(&[tens, ones]).and_then(|number| i8::try_from(number).ok());
-    let (year, nanoseconds) = (number(&[y0, y1, y2, y3])?, i32::from(number(&[f0, f1, f2])?) * 1_000_000);
+    let (year, nanoseconds) = (
+        number(&[y0, y1, y2, y3])?,
+        i32::from(number(&[f0, f1, f2])?) * 1_000_000,
+    );
     let (month, day) = (small(m0, m1)?, small(d0, d1)?);
     let (hour, minute, second) = (small(h0, h1)?, small(n0, n1)?, small(s0, s1)?);
     let time = DateTime::new(year, month, day, hour, minute, second, nanoseconds).ok()?;
@@ -97,8 +146,14 @@ mod tests {
     fn only_the_time_of_the_line_itself_counts() {
         let stamp = r#""timestamp":"1970-01-01T00:00:01.5Z""#;
         let own_of = |line: String| line_timestamp(line.as_bytes());
-        assert_eq!(own_of(format!(r#"{{"type":"user","uuid":"u",{stamp}}}"#)), Some(1500));
-        assert_eq!(own_of(format!(r#"{{{stamp},"sessionId":"s"}}"#)), Some(1500));
+        assert_eq!(
+            own_of(format!(r#"{{"type":"user","uuid":"u",{stamp}}}"#)),
+            Some(1500)
+        );
+        assert_eq!(
+            own_of(format!(r#"{{{stamp},"sessionId":"s"}}"#)),
+            Some(1500)
+        );
         let pad = "x".repeat(200);
         let inside = format!(r#"{{"input":{{{stamp}}},"pad":"{pad}","uuid":"u"}}"#);
         assert_eq!(own_of(inside), None);
@@ -106,12 +161,29 @@ mod tests {
             r#"{{"input":{{"timestamp":"1970-01-01T00:00:09Z"}},"pad":"{pad}",{stamp},"tool_use_result":"{pad}"}}"#
         );
         assert_eq!(own_of(both), Some(1500));
-        for (before, after) in [(0, 9000), (9000, 0), (5000, 5000), (2000, 7000), (7000, 2000)] {
+        for (before, after) in [
+            (0, 9000),
+            (9000, 0),
+            (5000, 5000),
+            (2000, 7000),
+            (7000, 2000),
+        ] {
             let (before, after) = ("x".repeat(before), "y".repeat(after));
-            let line = format!(r#"{{"message":"{before}","uuid":"u",{stamp},"tool_use_result":"{after}"}}"#);
-            assert_eq!(own_of(line), Some(1500), "{} before, {} after", before.len(), after.len());
+            let line = format!(
+                r#"{{"message":"{before}","uuid":"u",{stamp},"tool_use_result":"{after}"}}"#
+            );
+            assert_eq!(
+                own_of(line),
+                Some(1500),
+                "{} before, {} after",
+                before.len(),
+                after.len()
+            );
         }
-        assert_eq!(own_of(r#"{"uuid":"u","timestamp":"yesterday"}"#.into()), None);
+        assert_eq!(
+            own_of(r#"{"uuid":"u","timestamp":"yesterday"}"#.into()),
+            None
+        );
         assert_eq!(own_of(r#"{"uuid":"u","timestamp":""#.into()), None);
     }
 }

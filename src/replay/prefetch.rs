@@ -98,20 +98,39 @@ enum RecycledBlock {
 
 impl std::fmt::Debug for LinePrefetcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LinePrefetcher").field("next", &self.next).finish_non_exhaustive()
+        f.debug_struct("LinePrefetcher")
+            .field("next", &self.next)
+            .finish_non_exhaustive()
     }
 }
 
 impl LinePrefetcher {
     /// Starts to read the lines at these byte offsets, which must not change; `shortens` giant lines. `None` if no thread
     /// can be started.
-    pub(super) fn new(core: &Arc<IndexedFile>, reading: LineParser, lines: Range<u64>, shortens: bool) -> Option<Self> {
+    pub(super) fn new(
+        core: &Arc<IndexedFile>,
+        reading: LineParser,
+        lines: Range<u64>,
+        shortens: bool,
+    ) -> Option<Self> {
         // One core is for the fold.
-        let threads = thread::available_parallelism().map_or(1, NonZero::get).saturating_sub(1).clamp(1, MAX_THREADS);
+        let threads = thread::available_parallelism()
+            .map_or(1, NonZero::get)
+            .saturating_sub(1)
+            .clamp(1, MAX_THREADS);
         let (spent, blocks) = mpsc::channel();
         let (done, ready) = mpsc::channel();
-        let Range { start: offset, end: limit } = lines;
-        let reader = BlockReader { offset, limit, number: 0, shorten_giant_lines: shortens, failed: false };
+        let Range {
+            start: offset,
+            end: limit,
+        } = lines;
+        let reader = BlockReader {
+            offset,
+            limit,
+            number: 0,
+            shorten_giant_lines: shortens,
+            failed: false,
+        };
         let worker = ParseWorker {
             core: Arc::clone(core),
             reading,
@@ -125,8 +144,12 @@ impl LinePrefetcher {
         let mut started = 0;
         for _ in 0..threads {
             let (worker, done) = (worker.clone(), done.clone());
-            started +=
-                usize::from(thread::Builder::new().name("decode".into()).spawn(move || worker.work(&done)).is_ok());
+            started += usize::from(
+                thread::Builder::new()
+                    .name("decode".into())
+                    .spawn(move || worker.work(&done))
+                    .is_ok(),
+            );
         }
         (started > 0).then(|| Self {
             ready,
@@ -186,7 +209,10 @@ impl LinePrefetcher {
             }
             let (number, batch) = match self.ready.try_recv() {
                 Ok(arrived) => arrived?,
-                Err(_) => self.worker.try_parse().or_else(|| self.ready.recv().ok()?)?,
+                Err(_) => self
+                    .worker
+                    .try_parse()
+                    .or_else(|| self.ready.recv().ok()?)?,
             };
             self.out_of_order.insert(number, batch);
         };
@@ -213,7 +239,11 @@ impl BlockReader {
     }
 
     /// Fills `block` with the next whole lines and returns its number, or `None` at the end.
-    fn fill(&mut self, core: &IndexedFile, block: &mut FileBlock) -> Option<(u64, Result<(), EntrySourceError>)> {
+    fn fill(
+        &mut self,
+        core: &IndexedFile,
+        block: &mut FileBlock,
+    ) -> Option<(u64, Result<(), EntrySourceError>)> {
         if self.is_at_end() {
             return None;
         }
@@ -235,8 +265,10 @@ impl BlockReader {
             }
             let at = self.offset + block.filled as u64;
             let spare = &mut block.bytes[block.filled..];
-            let wanted = usize::try_from(self.limit - at).map_or(spare.len(), |left| left.min(spare.len()));
-            let count = read_at(&core.file, at, &mut spare[..wanted]).map_err(|error| core.error(&error))?;
+            let wanted =
+                usize::try_from(self.limit - at).map_or(spare.len(), |left| left.min(spare.len()));
+            let count = read_at(&core.file, at, &mut spare[..wanted])
+                .map_err(|error| core.error(&error))?;
             if count < wanted {
                 return Err(core.shrunk());
             }
@@ -257,14 +289,20 @@ impl BlockReader {
     }
 
     /// Continues the line that begins in `block`, and replaces the content of `block` by the shortened line.
-    fn read_giant(&mut self, core: &IndexedFile, block: &mut FileBlock) -> Result<(), EntrySourceError> {
+    fn read_giant(
+        &mut self,
+        core: &IndexedFile,
+        block: &mut FileBlock,
+    ) -> Result<(), EntrySourceError> {
         let mut shortener = Shortener::default();
         shortener.push(&block.bytes[..block.filled]);
         block.end = self.offset + block.filled as u64;
         block.bytes = vec![0; BLOCK];
         while block.end < self.limit {
-            let room = usize::try_from(self.limit - block.end).map_or(BLOCK, |left| left.min(BLOCK));
-            let count = read_at(&core.file, block.end, &mut block.bytes[..room]).map_err(|error| core.error(&error))?;
+            let room =
+                usize::try_from(self.limit - block.end).map_or(BLOCK, |left| left.min(BLOCK));
+            let count = read_at(&core.file, block.end, &mut block.bytes[..room])
+                .map_err(|error| core.error(&error))?;
             if count == 0 {
                 return Err(core.shrunk());
             }
@@ -308,8 +346,14 @@ impl ParseWorker {
     fn work(self, done: &Sender<Option<NumberedBlock>>) {
         let _notice = PanicNotice(done);
         loop {
-            let spent = self.blocks.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Some(parsed) = spent.ok().and_then(|spent| self.parse(spent)) else { return };
+            let spent = self
+                .blocks
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .recv();
+            let Some(parsed) = spent.ok().and_then(|spent| self.parse(spent)) else {
+                return;
+            };
             if done.send(Some(parsed)).is_err() {
                 return;
             }
@@ -340,7 +384,11 @@ impl ParseWorker {
             block = FileBlock::default();
         }
         let (number, result) = self.reader().fill(&self.core, &mut block)?;
-        Some((number, result.map(|()| ParsedBlock::new(block, |block| self.lines(block, recycle_lines(lines))))))
+        Some((
+            number,
+            result
+                .map(|()| ParsedBlock::new(block, |block| self.lines(block, recycle_lines(lines)))),
+        ))
     }
 
     fn reader(&self) -> MutexGuard<'_, BlockReader> {
@@ -348,12 +396,20 @@ impl ParseWorker {
     }
 
     /// Parses the lines of `block` into `lines`, which is empty.
-    fn lines<'b>(&self, block: &'b FileBlock, mut lines: PrefetchedLines<'b>) -> PrefetchedLines<'b> {
+    fn lines<'b>(
+        &self,
+        block: &'b FileBlock,
+        mut lines: PrefetchedLines<'b>,
+    ) -> PrefetchedLines<'b> {
         let (mut rest, mut offset) = (&block.bytes[..block.filled], block.start);
         while !rest.is_empty() {
             let length = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
             let (line, after) = rest.split_at(length);
-            let end = if block.is_shortened { block.end } else { offset + (length + after.len().min(1)) as u64 };
+            let end = if block.is_shortened {
+                block.end
+            } else {
+                offset + (length + after.len().min(1)) as u64
+            };
             rest = after.get(1..).unwrap_or_default();
             if !is_blank(line) {
                 let mut parsed = self.reading.parse(line);
@@ -390,10 +446,14 @@ mod tests {
     type FoundEntry = (u64, u64, Vec<u8>, bool);
 
     fn entry_of(entry: &EntryRef<'_>) -> FoundEntry {
-        let (EntryBody::Stdout(bytes) | EntryBody::Stdin(bytes) | EntryBody::Note(bytes)) = &entry.body else {
+        let (EntryBody::Stdout(bytes) | EntryBody::Stdin(bytes) | EntryBody::Note(bytes)) =
+            &entry.body
+        else {
             panic!("{:?}", entry.body);
         };
-        let same = entry.decoded.is_none_or(|line| *line == crate::decode::decode_line(bytes));
+        let same = entry
+            .decoded
+            .is_none_or(|line| *line == crate::decode::decode_line(bytes));
         (entry.seq.0, entry.at.0, bytes.to_vec(), same)
     }
 
@@ -412,7 +472,11 @@ mod tests {
     fn file() -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         for number in 0..9000 {
-            let text = "x".repeat(if number % 2000 == 999 { 2_500_000 } else { number % 1500 });
+            let text = "x".repeat(if number % 2000 == 999 {
+                2_500_000
+            } else {
+                number % 1500
+            });
             let blank = if number % 7 == 0 { "\n  \n" } else { "" };
             let minute = number % 60;
             write!(
@@ -434,7 +498,10 @@ mod tests {
         assert_eq!(expected.len(), 9001);
         for max_bytes in [super::BLOCK, 700_001, 1 << 24] {
             let mut bulk = FileSource::open(file.path()).unwrap();
-            assert!(bulk.poll(max_bytes, &mut |_| {}).is_ok_and(|progress| progress == PollStatus::More));
+            assert!(
+                bulk.poll(max_bytes, &mut |_| {})
+                    .is_ok_and(|progress| progress == PollStatus::More)
+            );
             bulk.rewind(crate::tape::Seq(0)).unwrap();
             assert!(all(&mut bulk, max_bytes) == expected, "{max_bytes}");
             assert_eq!(bulk.position().0, file.path().metadata().unwrap().len());
@@ -449,8 +516,13 @@ mod tests {
         const LENGTH: usize = 6 << 20;
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let line = |text: &str| {
-            let result = format!(r#"{{"type":"tool_result","tool_use_id":"t","content":"{text}","is_error":true}}"#);
-            format!(r#"{{"type":"user","message":{{"content":[{result}]}},"session_id":"s","n":{}}}"#, text.len())
+            let result = format!(
+                r#"{{"type":"tool_result","tool_use_id":"t","content":"{text}","is_error":true}}"#
+            );
+            format!(
+                r#"{{"type":"user","message":{{"content":[{result}]}},"session_id":"s","n":{}}}"#,
+                text.len()
+            )
         };
         let giant = "lorem \\n ".repeat(LENGTH / 9);
         let small = "small ".repeat(10_000);
@@ -462,22 +534,41 @@ mod tests {
         let mut whole = FileSource::open(file.path()).unwrap();
         let whole = all(&mut whole, 1);
         for max_bytes in [1, 1 << 20, 1 << 30] {
-            let mut source = FileSource::open(file.path()).unwrap().with_shortened_lines();
+            let mut source = FileSource::open(file.path())
+                .unwrap()
+                .with_shortened_lines();
             let short = all(&mut source, max_bytes);
-            assert_eq!((short.len(), source.position().0), (5, length), "{max_bytes}");
+            assert_eq!(
+                (short.len(), source.position().0),
+                (5, length),
+                "{max_bytes}"
+            );
             for (short, whole) in short.iter().zip(&whole) {
                 if whole.2.len() < LENGTH {
                     assert_eq!(short, whole);
                     continue;
                 }
-                assert!(short.2.len() < 100 << 10 && short.3, "{} bytes", short.2.len());
-                let [short, whole] = [&short.2, &whole.2].map(|line| serde_json::from_slice::<serde_json::Value>(line));
+                assert!(
+                    short.2.len() < 100 << 10 && short.3,
+                    "{} bytes",
+                    short.2.len()
+                );
+                let [short, whole] = [&short.2, &whole.2]
+                    .map(|line| serde_json::from_slice::<serde_json::Value>(line));
                 let (short, whole) = (short.unwrap(), whole.unwrap());
-                assert_eq!((&short["session_id"], &short["n"]), (&whole["session_id"], &whole["n"]));
+                assert_eq!(
+                    (&short["session_id"], &short["n"]),
+                    (&whole["session_id"], &whole["n"])
+                );
                 assert_eq!(short["message"]["content"][0]["is_error"], true);
             }
             let mut again = Vec::new();
-            assert!(source.read(crate::tape::Seq(1), &mut |entry| again = entry.body.bytes().to_vec()).unwrap());
+            assert!(
+                source
+                    .read(crate::tape::Seq(1), &mut |entry| again =
+                        entry.body.bytes().to_vec())
+                    .unwrap()
+            );
             assert_eq!(again, whole[1].2, "the whole line is returned on request");
             source.rewind(crate::tape::Seq(2)).unwrap();
             assert_eq!(all(&mut source, max_bytes), short[2..]);
@@ -497,12 +588,20 @@ mod tests {
         // Both parts end inside of a line.
         for part in [&content[1000..cut], &content[cut..]] {
             growing.write_all(part).unwrap();
-            assert!(source.poll(1 << 20, &mut |entry| found.push(entry_of(&entry))).is_ok());
+            assert!(
+                source
+                    .poll(1 << 20, &mut |entry| found.push(entry_of(&entry)))
+                    .is_ok()
+            );
             assert!(source.is_prefetching());
             found.extend(all(&mut source, 1 << 20));
             assert!(!source.is_prefetching());
         }
-        assert_eq!(found.len(), expected.len() - 1, "the last line has no newline");
+        assert_eq!(
+            found.len(),
+            expected.len() - 1,
+            "the last line has no newline"
+        );
         finish.finish();
         found.extend(all(&mut source, 1 << 20));
         assert!(found == expected);
@@ -519,10 +618,19 @@ mod tests {
         });
         assert!(ended.join().is_err());
         let core = FileSource::open(file.path()).unwrap().index().file;
-        let reading =
-            LineParser { format: InputFormat::Capture, epoch: None, is_decodable: true, nests_sidechains: false };
-        let mut prefetcher =
-            LinePrefetcher::new(&core, reading, 0..file.path().metadata().unwrap().len(), false).unwrap();
+        let reading = LineParser {
+            format: InputFormat::Capture,
+            epoch: None,
+            is_decodable: true,
+            nests_sidechains: false,
+        };
+        let mut prefetcher = LinePrefetcher::new(
+            &core,
+            reading,
+            0..file.path().metadata().unwrap().len(),
+            false,
+        )
+        .unwrap();
         // `done` stays open, as that of a thread that waits for a free block.
         prefetcher.ready = ready;
         assert!(prefetcher.receive().is_none());
@@ -534,7 +642,9 @@ mod tests {
         let file = file();
         let mut source = FileSource::open(file.path()).unwrap();
         file.as_file().set_len(3_000_000).unwrap();
-        let failed = (0..100).map(|_| source.poll(1 << 20, &mut |_| {})).find_map(Result::err);
+        let failed = (0..100)
+            .map(|_| source.poll(1 << 20, &mut |_| {}))
+            .find_map(Result::err);
         assert!(failed.unwrap().to_string().contains("shrank"));
     }
 }

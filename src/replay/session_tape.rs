@@ -95,13 +95,18 @@ pub(super) enum MergedSession {
 pub(super) fn merge(path: &Path, main: &File, epoch: Option<i64>) -> io::Result<MergedSession> {
     let length = main.metadata()?.len();
     let is_agent = is_transcript_of_agent(main)?;
-    let alone = Ok(MergedSession::Alone { nests_sidechains: !is_agent });
+    let alone = Ok(MergedSession::Alone {
+        nests_sidechains: !is_agent,
+    });
     if length > MAX_MERGED_BYTES {
         return alone;
     }
     let mut merger = SessionMerger::new(path, main.try_clone()?, is_agent, epoch)?;
     merger.find_agents(true)?;
-    if merger.streams.len() == 1 && merger.problems == 0 && !has_inline_agents(main, length, is_agent)? {
+    if merger.streams.len() == 1
+        && merger.problems == 0
+        && !has_inline_agents(main, length, is_agent)?
+    {
         return alone;
     }
     match merger.merge(true) {
@@ -109,14 +114,22 @@ pub(super) fn merge(path: &Path, main: &File, epoch: Option<i64>) -> io::Result<
         merged => merged?,
     }
     let (file, length) = merger.tape.end()?;
-    Ok(MergedSession::Tape(SessionTape { file, growth: FileGrowth::Fixed(length), error: StreamError::default() }))
+    Ok(MergedSession::Tape(SessionTape {
+        file,
+        growth: FileGrowth::Fixed(length),
+        error: StreamError::default(),
+    }))
 }
 
 /// Merges a session that still runs, and starts to follow it.
 ///
 /// # Errors
 /// `FileTooLarge` for a session that is too large.
-pub(super) fn follow(path: &Path, main: &File, epoch: Option<i64>) -> io::Result<(SessionTape, SessionFollower)> {
+pub(super) fn follow(
+    path: &Path,
+    main: &File,
+    epoch: Option<i64>,
+) -> io::Result<(SessionTape, SessionFollower)> {
     let is_agent = is_transcript_of_agent(main)?;
     let mut merger = SessionMerger::new(path, main.try_clone()?, is_agent, epoch)?;
     let file = merger.tape.file().try_clone()?;
@@ -125,7 +138,10 @@ pub(super) fn follow(path: &Path, main: &File, epoch: Option<i64>) -> io::Result
     let error = StreamError::default();
     let failure = error.clone();
     let finished = Arc::new(AtomicBool::new(false));
-    let follower = SessionFollower { stop: Arc::default(), written: Arc::new(AtomicU64::new(merger.tape.written())) };
+    let follower = SessionFollower {
+        stop: Arc::default(),
+        written: Arc::new(AtomicU64::new(merger.tape.written())),
+    };
     let (handle, done) = (follower.clone(), Arc::clone(&finished));
     let following = move || {
         let mut polls = 0_u32;
@@ -135,11 +151,18 @@ pub(super) fn follow(path: &Path, main: &File, epoch: Option<i64>) -> io::Result
             let is_last = handle.stop.load(Ordering::Acquire) || Arc::strong_count(&done) == 1;
             polls = polls.wrapping_add(1);
             let searches = is_last || polls.is_multiple_of(POLLS_PER_SEARCH);
-            let searched =
-                if searches { merger.find_agents(is_last).and_then(|()| merger.check_replaced()) } else { Ok(()) };
+            let searched = if searches {
+                merger
+                    .find_agents(is_last)
+                    .and_then(|()| merger.check_replaced())
+            } else {
+                Ok(())
+            };
             let merged = searched.and_then(|()| merger.merge(is_last));
             let failed = merged.inspect_err(|cause| failure.set(cause)).is_err();
-            handle.written.store(merger.tape.written() + u64::from(failed), Ordering::Release);
+            handle
+                .written
+                .store(merger.tape.written() + u64::from(failed), Ordering::Release);
             if is_last || failed {
                 done.store(true, Ordering::Release);
                 return;
@@ -147,8 +170,17 @@ pub(super) fn follow(path: &Path, main: &File, epoch: Option<i64>) -> io::Result
             thread::sleep(POLL_INTERVAL);
         }
     };
-    thread::Builder::new().name("session".into()).spawn(following)?;
-    Ok((SessionTape { file, growth: FileGrowth::Until(finished), error }, follower))
+    thread::Builder::new()
+        .name("session".into())
+        .spawn(following)?;
+    Ok((
+        SessionTape {
+            file,
+            growth: FileGrowth::Until(finished),
+            error,
+        },
+        follower,
+    ))
 }
 
 /// True for a file in which all messages are those of a sub-agent.
@@ -212,7 +244,10 @@ impl PendingLine {
     fn new(line: &[u8]) -> (Self, Option<i64>) {
         let line = line.trim_ascii();
         let decoded = decode::decode_line(line);
-        let time = decoded.timestamp.as_deref().and_then(line_time::parse_timestamp);
+        let time = decoded
+            .timestamp
+            .as_deref()
+            .and_then(line_time::parse_timestamp);
         let pending = Self {
             bytes: line.to_owned(),
             is_json: decoded.body != LineBody::Malformed,
@@ -244,7 +279,11 @@ struct SessionMerger {
 
 impl SessionMerger {
     fn new(path: &Path, main: File, is_agent: bool, epoch: Option<i64>) -> io::Result<Self> {
-        let session = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let session = path
+            .file_stem()
+            .unwrap_or(path.as_os_str())
+            .to_string_lossy()
+            .into_owned();
         let mut merger = Self {
             agents: AgentFiles::new(path).filter(|_| !is_agent),
             streams: Vec::new(),
@@ -257,14 +296,26 @@ impl SessionMerger {
             problems: 0,
             path: Some(path.to_owned()),
         };
-        let unit = merger.agents.as_mut().map(|agents| agents.unique_unit("", &session)).unwrap_or(session);
+        let unit = merger
+            .agents
+            .as_mut()
+            .map(|agents| agents.unique_unit("", &session))
+            .unwrap_or(session);
         merger.add_stream(main, unit, 1, !is_agent)?;
         Ok(merger)
     }
 
-    fn add_stream(&mut self, file: File, unit: String, attempt: u32, is_main: bool) -> io::Result<()> {
+    fn add_stream(
+        &mut self,
+        file: File,
+        unit: String,
+        attempt: u32,
+        is_main: bool,
+    ) -> io::Result<()> {
         let head = read_range(&file, 0, HEAD_BYTES)?;
-        let first = head.split(|byte| *byte == b'\n').find_map(line_time::line_timestamp);
+        let first = head
+            .split(|byte| *byte == b'\n')
+            .find_map(line_time::line_timestamp);
         let file = Arc::new(file);
         let lines = FileLines::new(Arc::clone(&file), EntrySplit::Lines, 0);
         let time = first.or(self.epoch).unwrap_or(i64::MIN);
@@ -284,9 +335,17 @@ impl SessionMerger {
 
     /// Adds the transcripts that appeared since the last call.
     fn find_agents(&mut self, is_last: bool) -> io::Result<()> {
-        let Some(agents) = &mut self.agents else { return Ok(()) };
+        let Some(agents) = &mut self.agents else {
+            return Ok(());
+        };
         let found = agents.find_new(is_last);
-        for AgentFile { file, agent, unit, attempt } in found.files {
+        for AgentFile {
+            file,
+            agent,
+            unit,
+            attempt,
+        } in found.files
+        {
             self.inline_units.insert(agent, unit.clone());
             self.add_stream(file, unit, attempt, false)?;
         }
@@ -304,12 +363,15 @@ impl SessionMerger {
             return Ok(());
         }
         self.path = None;
-        self.report("the session file was replaced by another file; open the session again".to_owned())
+        self.report(
+            "the session file was replaced by another file; open the session again".to_owned(),
+        )
     }
 
     fn report(&mut self, problem: String) -> io::Result<()> {
         self.problems += 1;
-        self.tape.message(self.last_at, None, Severity::Warning, problem)
+        self.tape
+            .message(self.last_at, None, Severity::Warning, problem)
     }
 
     /// Determines how much of each file the next merge reads.
@@ -320,7 +382,10 @@ impl SessionMerger {
             total = total.saturating_add(stream.length);
         }
         if total > MAX_MERGED_BYTES {
-            return Err(too_large(&format!("its files exceed {} MiB", MAX_MERGED_BYTES >> 20)));
+            return Err(too_large(&format!(
+                "its files exceed {} MiB",
+                MAX_MERGED_BYTES >> 20
+            )));
         }
         Ok(())
     }
@@ -356,7 +421,9 @@ impl SessionMerger {
         let stream = &mut self.streams[index];
         while stream.next.is_none() && !stream.is_lost {
             let is_short = stream.length < stream.lines.offset();
-            let limit = stream.length.min(stream.lines.offset().saturating_add(MAX_LINE_BYTES));
+            let limit = stream
+                .length
+                .min(stream.lines.offset().saturating_add(MAX_LINE_BYTES));
             let is_cut = limit < stream.length;
             match stream.lines.next(limit, finished && !is_cut) {
                 Ok(NextLine::Line(_, line)) if !is_short => {
@@ -367,13 +434,18 @@ impl SessionMerger {
                     }
                 }
                 Ok(NextLine::Pending) if is_cut => {
-                    return Err(too_large(&format!("a line exceeds {} MiB", MAX_LINE_BYTES >> 20)));
+                    return Err(too_large(&format!(
+                        "a line exceeds {} MiB",
+                        MAX_LINE_BYTES >> 20
+                    )));
                 }
                 Ok(NextLine::Pending) if !is_short => return Ok(()),
                 Ok(_) => {
                     stream.is_lost = true;
-                    let problem =
-                        format!("the file of `{}` shrank while it was open; open the session again", stream.unit);
+                    let problem = format!(
+                        "the file of `{}` shrank while it was open; open the session again",
+                        stream.unit
+                    );
                     return self.report(problem);
                 }
                 Err(error) => {
@@ -389,7 +461,9 @@ impl SessionMerger {
     fn write(&mut self, index: usize, line: &PendingLine) -> io::Result<()> {
         let stream = &self.streams[index];
         // The beginning of the file may contain no time.
-        self.epoch = self.epoch.or(Some(stream.time).filter(|time| *time != i64::MIN));
+        self.epoch = self
+            .epoch
+            .or(Some(stream.time).filter(|time| *time != i64::MIN));
         let at = match self.epoch {
             Some(epoch) => Millis(u64::try_from(stream.time.saturating_sub(epoch)).unwrap_or(0)),
             None => Millis(self.tape.next_seq().0.saturating_mul(SYNTHETIC_INTERVAL)),
@@ -397,8 +471,14 @@ impl SessionMerger {
         self.last_at = self.last_at.max(at);
         let inline = (stream.is_main && line.is_sidechain).then(|| self.inline_unit(line));
         let stream = &self.streams[index];
-        let key = inline.as_deref().map_or((stream.unit.as_str(), stream.attempt), |unit| (unit, 1));
-        self.tape.entry(self.last_at, Some(key), entry::stdout_body(&line.bytes, line.is_json))
+        let key = inline
+            .as_deref()
+            .map_or((stream.unit.as_str(), stream.attempt), |unit| (unit, 1));
+        self.tape.entry(
+            self.last_at,
+            Some(key),
+            entry::stdout_body(&line.bytes, line.is_json),
+        )
     }
 
     /// The unit of a sub-agent's line in the session file. Without the id of the agent, the line before it decides; only
@@ -415,7 +495,9 @@ impl SessionMerger {
             None => serde_json::from_slice(&line.bytes).unwrap_or_default(),
         };
         let before = line.agent.as_deref().or(links.parent_uuid.as_deref());
-        let known = before.and_then(|before| self.inline_units.get(before)).cloned();
+        let known = before
+            .and_then(|before| self.inline_units.get(before))
+            .cloned();
         let unit = known.unwrap_or_else(|| {
             let number = (self.inline_count + 1).to_string();
             let name = if self.inline_count < MAX_AGENTS {
@@ -425,7 +507,9 @@ impl SessionMerger {
                 "more sub-agents".to_owned()
             };
             let key = format!("inline/{name}");
-            self.agents.as_mut().map_or_else(|| name.clone(), |agents| agents.unique_unit(&key, &name))
+            self.agents
+                .as_mut()
+                .map_or_else(|| name.clone(), |agents| agents.unique_unit(&key, &name))
         });
         let key = line.agent.as_deref().map(str::to_owned).or(links.uuid);
         if let Some(key) = key.filter(|_| self.inline_units.len() < MAX_INLINE_LINES) {

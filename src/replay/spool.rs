@@ -45,7 +45,10 @@ pub(super) struct StreamError(Arc<Mutex<Option<String>>>);
 
 impl StreamError {
     pub(super) fn cause(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(super) fn set(&self, error: &io::Error) {
@@ -63,7 +66,10 @@ pub(super) struct SpooledStream {
 }
 
 /// Copies a stream. Waits for its first line, to detect the format, and for its end if the format is converted.
-pub(super) fn spool(name: &str, input: impl Read + Send + 'static) -> Result<SpooledStream, OpenError> {
+pub(super) fn spool(
+    name: &str,
+    input: impl Read + Send + 'static,
+) -> Result<SpooledStream, OpenError> {
     let failed = |error: io::Error| OpenError::from_io(name, &error);
     let mut input = decompress_if_packed(input).map_err(failed)?;
     let mut spooled = tempfile::tempfile().map_err(failed)?;
@@ -88,9 +94,16 @@ pub(super) fn spool(name: &str, input: impl Read + Send + 'static) -> Result<Spo
         head.extend_from_slice(&chunk[..count]);
     }
     let ended = finished.load(Ordering::Acquire);
-    let extent = if ended { DetectionExtent::Whole } else { DetectionExtent::Growing };
+    let extent = if ended {
+        DetectionExtent::Whole
+    } else {
+        DetectionExtent::Growing
+    };
     let detected = detect::detect(&head, extent);
-    let detected = detected.map_err(|refusal| OpenError::Unsupported { name: name.to_owned(), refusal })?;
+    let detected = detected.map_err(|refusal| OpenError::Unsupported {
+        name: name.to_owned(),
+        refusal,
+    })?;
     spooled.write_all(&head).map_err(failed)?;
     if detected.format.is_rewritten() {
         // The whole stream is needed, because calls are sorted by their start times.
@@ -98,11 +111,21 @@ pub(super) fn spool(name: &str, input: impl Read + Send + 'static) -> Result<Spo
             copy_all(&mut input, &spooled, head.len() as u64, &mut chunk).map_err(failed)?;
         }
         let growth = FileGrowth::Fixed(spooled.metadata().map_err(failed)?.len());
-        return Ok(SpooledStream { file: Arc::new(spooled), detected, growth, error });
+        return Ok(SpooledStream {
+            file: Arc::new(spooled),
+            detected,
+            growth,
+            error,
+        });
     }
     let file = Arc::new(spooled);
     let growth = FileGrowth::Until(Arc::clone(&finished));
-    let stream = SpooledStream { file: Arc::clone(&file), detected, growth, error: error.clone() };
+    let stream = SpooledStream {
+        file: Arc::clone(&file),
+        detected,
+        growth,
+        error: error.clone(),
+    };
     if !ended {
         let start = head.len() as u64;
         let copy = move || {
@@ -111,7 +134,10 @@ pub(super) fn spool(name: &str, input: impl Read + Send + 'static) -> Result<Spo
             }
             finished.store(true, Ordering::Release);
         };
-        thread::Builder::new().name("spool".into()).spawn(copy).map_err(failed)?;
+        thread::Builder::new()
+            .name("spool".into())
+            .spawn(copy)
+            .map_err(failed)?;
     }
     Ok(stream)
 }
@@ -119,13 +145,25 @@ pub(super) fn spool(name: &str, input: impl Read + Send + 'static) -> Result<Spo
 /// Returns the unpacked content of the stream.
 fn decompress_if_packed(mut input: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
     let mut head = Vec::with_capacity(zstd_reader::ZSTD_MAGIC.len());
-    input.by_ref().take(zstd_reader::ZSTD_MAGIC.len() as u64).read_to_end(&mut head)?;
+    input
+        .by_ref()
+        .take(zstd_reader::ZSTD_MAGIC.len() as u64)
+        .read_to_end(&mut head)?;
     let is_packed = head == zstd_reader::ZSTD_MAGIC;
     let all = io::Cursor::new(head).chain(input);
-    Ok(if is_packed { Box::new(ZstdReader::new(all)?) } else { Box::new(all) })
+    Ok(if is_packed {
+        Box::new(ZstdReader::new(all)?)
+    } else {
+        Box::new(all)
+    })
 }
 
-fn copy_all(input: &mut impl Read, file: &File, mut offset: u64, chunk: &mut [u8]) -> io::Result<()> {
+fn copy_all(
+    input: &mut impl Read,
+    file: &File,
+    mut offset: u64,
+    chunk: &mut [u8],
+) -> io::Result<()> {
     let mut checked = offset;
     loop {
         if offset - checked >= SPACE_CHECK_INTERVAL {
@@ -142,15 +180,22 @@ fn copy_all(input: &mut impl Read, file: &File, mut offset: u64, chunk: &mut [u8
 }
 
 /// Fails before the file system of temporary files is full: it may be in memory, and other programs need it.
-#[allow(clippy::useless_conversion, reason = "the widths of these numbers differ between systems")]
+#[allow(
+    clippy::useless_conversion,
+    reason = "the widths of these numbers differ between systems"
+)]
 pub(super) fn check_space(file: &File) -> io::Result<()> {
     let system = fstatvfs(file)?;
     let fragment: u64 = system.fragment_size().into();
     let bytes = |fragments: u64| fragments.saturating_mul(fragment);
-    if has_enough_space(bytes(system.blocks_available().into()), bytes(system.blocks().into())) {
+    if has_enough_space(
+        bytes(system.blocks_available().into()),
+        bytes(system.blocks().into()),
+    ) {
         return Ok(());
     }
-    let why = "not enough space for temporary files; free some, or set TMPDIR to a larger directory";
+    let why =
+        "not enough space for temporary files; free some, or set TMPDIR to a larger directory";
     Err(io::Error::new(io::ErrorKind::StorageFull, why))
 }
 
@@ -175,12 +220,16 @@ mod tests {
     #[test]
     fn text_before_json_is_skipped_for_detection() {
         let is_capture = |text: String| {
-            spool("stdin", io::Cursor::new(text)).map(|stream| stream.detected.format == InputFormat::Capture)
+            spool("stdin", io::Cursor::new(text))
+                .map(|stream| stream.detected.format == InputFormat::Capture)
         };
         let line = r#"{"type":"system","session_id":"s"}"#;
         assert!(is_capture(format!("warning\nanother\n{line}\n")).unwrap());
         let text = "text\n".repeat(MAX_PRECEDING_TEXT / 5 + 1);
-        assert!(is_capture(format!("{text}{line}\n")).unwrap(), "a stream is not collected without end");
+        assert!(
+            is_capture(format!("{text}{line}\n")).unwrap(),
+            "a stream is not collected without end"
+        );
         let error = is_capture("hello\nworld\n".to_owned()).unwrap_err();
         assert!(matches!(error, OpenError::Unsupported { .. }), "{error}");
     }
@@ -189,6 +238,9 @@ mod tests {
     fn spool_keeps_reserved_space_free() {
         assert!(has_enough_space(1 << 40, 1 << 40) && has_enough_space(RESERVED_BYTES, 1 << 40));
         assert!(!has_enough_space(RESERVED_BYTES - 1, 1 << 40) && !has_enough_space(0, 1 << 30));
-        assert!(has_enough_space(2 << 20, 32 << 20), "a twentieth of a small file system is enough");
+        assert!(
+            has_enough_space(2 << 20, 32 << 20),
+            "a twentieth of a small file system is enough"
+        );
     }
 }

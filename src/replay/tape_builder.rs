@@ -18,7 +18,12 @@ pub(super) struct TapeBuilder {
 
 impl TapeBuilder {
     pub(super) fn new(file: File) -> Self {
-        Self { out: BufWriter::new(file), next: Seq(0), written: 0, line: Vec::new() }
+        Self {
+            out: BufWriter::new(file),
+            next: Seq(0),
+            written: 0,
+            line: Vec::new(),
+        }
     }
 
     pub(super) fn entry(
@@ -29,13 +34,24 @@ impl TapeBuilder {
     ) -> io::Result<()> {
         self.line.clear();
         let attempt_key = attempt_key.map(|(unit, attempt)| (unit.into(), attempt));
-        TapeEntry { seq: self.next, at, attempt: attempt_key, body }.write(&mut self.line);
+        TapeEntry {
+            seq: self.next,
+            at,
+            attempt: attempt_key,
+            body,
+        }
+        .write(&mut self.line);
         self.next.0 += 1;
         self.written += self.line.len() as u64;
         self.out.write_all(&self.line)
     }
 
-    pub(super) fn note(&mut self, at: Millis, attempt_key: Option<(&str, u32)>, note: &Note) -> io::Result<()> {
+    pub(super) fn note(
+        &mut self,
+        at: Millis,
+        attempt_key: Option<(&str, u32)>,
+        note: &Note,
+    ) -> io::Result<()> {
         self.entry(at, attempt_key, EntryBody::Note(&note.to_json()))
     }
 
@@ -71,7 +87,10 @@ impl TapeBuilder {
 
     /// The file and its length in bytes.
     pub(super) fn end(self) -> io::Result<(File, u64)> {
-        let file = self.out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let file = self
+            .out
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)?;
         Ok((file, self.written))
     }
 }

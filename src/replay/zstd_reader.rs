@@ -40,9 +40,17 @@ impl<R: Read> ZstdReader<R> {
 
     fn with_limit(packed: R, always: u64) -> io::Result<Self> {
         let count = Arc::new(AtomicU64::new(0));
-        let mut decoder = Decoder::new(CountingReader { from: packed, count: Arc::clone(&count) })?;
+        let mut decoder = Decoder::new(CountingReader {
+            from: packed,
+            count: Arc::clone(&count),
+        })?;
         decoder.window_log_max(WINDOW)?;
-        Ok(Self { decoder, packed: count, unpacked: 0, base_limit: always })
+        Ok(Self {
+            decoder,
+            packed: count,
+            unpacked: 0,
+            base_limit: always,
+        })
     }
 }
 
@@ -54,7 +62,11 @@ impl<R: Read> Read for ZstdReader<R> {
             result => result?,
         };
         self.unpacked += count as u64;
-        let bound = self.packed.load(Ordering::Relaxed).saturating_mul(MAX_RATIO).max(self.base_limit);
+        let bound = self
+            .packed
+            .load(Ordering::Relaxed)
+            .saturating_mul(MAX_RATIO)
+            .max(self.base_limit);
         if self.unpacked > bound {
             return Err(io::Error::other(format!(
                 "it unpacks to more than {MAX_RATIO} times its size; unpack it with zstd, if you trust it"
@@ -84,20 +96,32 @@ mod tests {
 
     #[test]
     fn several_frames_are_one_record() {
-        let packed = [&b"one\n"[..], b"two\n"].map(|text| zstd::encode_all(text, 3).unwrap()).concat();
+        let packed = [&b"one\n"[..], b"two\n"]
+            .map(|text| zstd::encode_all(text, 3).unwrap())
+            .concat();
         assert!(packed.starts_with(ZSTD_MAGIC));
         let mut text = String::new();
-        ZstdReader::new(packed.as_slice()).unwrap().read_to_string(&mut text).unwrap();
+        ZstdReader::new(packed.as_slice())
+            .unwrap()
+            .read_to_string(&mut text)
+            .unwrap();
         assert_eq!(text, "one\ntwo\n");
     }
 
     #[test]
     fn truncated_archive_gives_its_readable_part() {
-        let text = (0..100_000).map(|number| format!("{number}\n")).collect::<String>();
+        let text = (0..100_000)
+            .map(|number| format!("{number}\n"))
+            .collect::<String>();
         let packed = zstd::encode_all(text.as_bytes(), 3).unwrap();
         let mut found = Vec::new();
-        ZstdReader::new(&packed[..packed.len() / 2]).unwrap().read_to_end(&mut found).unwrap();
-        assert!(!found.is_empty() && found.len() < text.len() && text.as_bytes().starts_with(&found));
+        ZstdReader::new(&packed[..packed.len() / 2])
+            .unwrap()
+            .read_to_end(&mut found)
+            .unwrap();
+        assert!(
+            !found.is_empty() && found.len() < text.len() && text.as_bytes().starts_with(&found)
+        );
     }
 
     #[test]
@@ -105,6 +129,9 @@ mod tests {
         let packed = zstd::encode_all(io::repeat(0).take(32 << 20), 3).unwrap();
         let mut unpacked = ZstdReader::with_limit(packed.as_slice(), 1 << 20).unwrap();
         let error = io::copy(&mut unpacked, &mut io::sink()).unwrap_err();
-        assert!(error.to_string().contains("more than 200 times its size"), "{error}");
+        assert!(
+            error.to_string().contains("more than 200 times its size"),
+            "{error}"
+        );
     }
 }

@@ -21,24 +21,63 @@ pub(crate) const MAX_NAME_WIDTH: usize = 60;
 
 /// Writes one line per unit, the figures of quality, and one line per artifact. If not `all`, unchanged units and
 /// artifacts are only counted. Keys are at most `width` columns wide, and paths and lists twice that.
-pub(crate) fn render_text(before: &RunReport, after: &RunReport, diff: &RunDiff, all: bool, width: usize) -> String {
+pub(crate) fn render_text(
+    before: &RunReport,
+    after: &RunReport,
+    diff: &RunDiff,
+    all: bool,
+    width: usize,
+) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{} → {}", title(before, width), title(after, width));
     let pairs = [
-        Some(format_change(&before.outcome.as_str(), &after.outcome.as_str())),
-        Some(format!("{} units", format_change(&before.units.len(), &after.units.len()))),
-        Some(format!("{} failed calls", format_change(&before.totals.failures, &after.totals.failures))),
-        Some(format_change(&dollars(before.totals.cost), &dollars(after.totals.cost))),
-        Some(format_change(&before.duration.to_string(), &after.duration.to_string())),
+        Some(format_change(
+            &before.outcome.as_str(),
+            &after.outcome.as_str(),
+        )),
+        Some(format!(
+            "{} units",
+            format_change(&before.units.len(), &after.units.len())
+        )),
+        Some(format!(
+            "{} failed calls",
+            format_change(&before.totals.failures, &after.totals.failures)
+        )),
+        Some(format_change(
+            &dollars(before.totals.cost),
+            &dollars(after.totals.cost),
+        )),
+        Some(format_change(
+            &before.duration.to_string(),
+            &after.duration.to_string(),
+        )),
     ];
-    let _ = writeln!(out, "{}", pairs.into_iter().flatten().collect::<Vec<_>>().join(" · "));
-    let shown: Vec<&UnitDiff> = diff.units.iter().filter(|unit| all || unit.change() != DiffStatus::Same).collect();
-    let widest = shown.iter().map(|unit| text::width(&unit.key)).max().unwrap_or_default().min(width);
+    let _ = writeln!(
+        out,
+        "{}",
+        pairs.into_iter().flatten().collect::<Vec<_>>().join(" · ")
+    );
+    let shown: Vec<&UnitDiff> = diff
+        .units
+        .iter()
+        .filter(|unit| all || unit.change() != DiffStatus::Same)
+        .collect();
+    let widest = shown
+        .iter()
+        .map(|unit| text::width(&unit.key))
+        .max()
+        .unwrap_or_default()
+        .min(width);
     for unit in &shown {
         let key = text::fit_middle(&unit.key, width, "…");
         let pad = widest.saturating_sub(text::width(&key));
         let (glyph, word) = mark(unit.change());
-        let _ = writeln!(out, "  {glyph} {word:<7} {key}{:pad$}  {}", "", facts(unit, width));
+        let _ = writeln!(
+            out,
+            "  {glyph} {word:<7} {key}{:pad$}  {}",
+            "",
+            facts(unit, width)
+        );
     }
     let same = diff.count(DiffStatus::Same);
     if same > 0 && !all {
@@ -53,21 +92,35 @@ pub(crate) fn render_text(before: &RunReport, after: &RunReport, diff: &RunDiff,
 
 fn push_quality(out: &mut String, before: &RunReport, after: &RunReport) {
     let (before, after) = (RunQuality::new(before), RunQuality::new(after));
-    let widest = QualityFigure::ALL.iter().map(|figure| text::width(figure.label())).max().unwrap_or_default();
+    let widest = QualityFigure::ALL
+        .iter()
+        .map(|figure| text::width(figure.label()))
+        .max()
+        .unwrap_or_default();
     out.push_str("quality\n");
     for figure in QualityFigure::ALL {
-        let (label, change) = (figure.label(), format_change(&before.text(figure), &after.text(figure)));
+        let (label, change) = (
+            figure.label(),
+            format_change(&before.text(figure), &after.text(figure)),
+        );
         let _ = writeln!(out, "  {label:widest$}  {change}");
     }
 }
 
 fn push_artifacts(out: &mut String, diff: &RunDiff, all: bool, width: usize) {
     out.push_str("artifacts\n");
-    let shown = diff.artifacts.iter().filter(|artifact| all || artifact.change() != DiffStatus::Same);
+    let shown = diff
+        .artifacts
+        .iter()
+        .filter(|artifact| all || artifact.change() != DiffStatus::Same);
     for artifact in shown {
         let (glyph, word) = mark(artifact.change());
         let path = text::fit_middle(&artifact.path, width * 2, "…");
-        let _ = writeln!(out, "  {glyph} {word:<7} {path}  {}", artifact_facts(artifact));
+        let _ = writeln!(
+            out,
+            "  {glyph} {word:<7} {path}  {}",
+            artifact_facts(artifact)
+        );
     }
     let same = diff.count_artifacts(DiffStatus::Same);
     if same > 0 && !all {
@@ -78,7 +131,10 @@ fn push_artifacts(out: &mut String, diff: &RunDiff, all: bool, width: usize) {
 fn artifact_facts(artifact: &ArtifactDiff) -> String {
     let change = |side: &ArtifactSnapshot| side.change.map_or("?", ArtifactChange::as_str);
     let lines = |side: &ArtifactSnapshot| {
-        side.lines.map_or_else(|| "? lines".to_owned(), |lines| format!("+{} -{}", lines.added, lines.removed))
+        side.lines.map_or_else(
+            || "? lines".to_owned(),
+            |lines| format!("+{} -{}", lines.added, lines.removed),
+        )
     };
     let facts = |before: &ArtifactSnapshot, after: &ArtifactSnapshot| {
         let mut facts = vec![
@@ -87,7 +143,10 @@ fn artifact_facts(artifact: &ArtifactDiff) -> String {
             format_change(&lines(before), &lines(after)),
         ];
         if before.unsourced + after.unsourced > 0 {
-            facts.push(format!("unsourced {}", format_change(&before.unsourced, &after.unsourced)));
+            facts.push(format!(
+                "unsourced {}",
+                format_change(&before.unsourced, &after.unsourced)
+            ));
         }
         facts.join(" · ")
     };
@@ -111,7 +170,10 @@ fn mark(change: DiffStatus) -> (char, &'static str) {
 fn facts(unit: &UnitDiff, width: usize) -> String {
     match (&unit.before, &unit.after) {
         (Some(before), Some(after)) => {
-            let mut facts = vec![format_change(&outcome(before, width), &outcome(after, width))];
+            let mut facts = vec![format_change(
+                &outcome(before, width),
+                &outcome(after, width),
+            )];
             let mut fact = |name: &str, before: u64, after: u64| {
                 if before != after {
                     facts.push(format!("{name} {before} → {after}"));
@@ -124,12 +186,20 @@ fn facts(unit: &UnitDiff, width: usize) -> String {
                 facts.push(format!("saved {}", saved(before, after, width)));
             }
             facts.push(format_change(&dollars(before.cost), &dollars(after.cost)));
-            facts.push(format_change(&before.active_time.to_string(), &after.active_time.to_string()));
+            facts.push(format_change(
+                &before.active_time.to_string(),
+                &after.active_time.to_string(),
+            ));
             facts.join(" · ")
         }
         (Some(side), None) | (None, Some(side)) => {
             let attempts = pluralize(side.attempts, "attempt");
-            format!("{} · {attempts} · {} · {}", outcome(side, width), dollars(side.cost), side.active_time)
+            format!(
+                "{} · {attempts} · {} · {}",
+                outcome(side, width),
+                dollars(side.cost),
+                side.active_time
+            )
         }
         (None, None) => String::new(),
     }
@@ -137,27 +207,47 @@ fn facts(unit: &UnitDiff, width: usize) -> String {
 
 /// Items that only the second run saved, with a plus, and items that only the first run saved, with a minus.
 fn saved(before: &UnitSnapshot, after: &UnitSnapshot, width: usize) -> String {
-    let more = after.saved.iter().filter(|key| !before.saved.contains(key)).map(|key| format!("+{key}"));
-    let less = before.saved.iter().filter(|key| !after.saved.contains(key)).map(|key| format!("-{key}"));
+    let more = after
+        .saved
+        .iter()
+        .filter(|key| !before.saved.contains(key))
+        .map(|key| format!("+{key}"));
+    let less = before
+        .saved
+        .iter()
+        .filter(|key| !after.saved.contains(key))
+        .map(|key| format!("-{key}"));
     text::printable(&more.chain(less).collect::<Vec<_>>().join(", "), width * 2).into_owned()
 }
 
 fn outcome(side: &UnitSnapshot, width: usize) -> String {
     match &side.cause {
         Some(cause) if cause != "completed" => {
-            format!("{} ({})", side.status.as_str(), text::printable(cause, width))
+            format!(
+                "{} ({})",
+                side.status.as_str(),
+                text::printable(cause, width)
+            )
         }
         Some(_) | None => side.status.as_str().to_owned(),
     }
 }
 
 fn format_change<T: PartialEq + std::fmt::Display>(before: &T, after: &T) -> String {
-    if before == after { after.to_string() } else { format!("{before} → {after}") }
+    if before == after {
+        after.to_string()
+    } else {
+        format!("{before} → {after}")
+    }
 }
 
 fn title(report: &RunReport, width: usize) -> String {
     let title = match &report.origin.header {
-        Some(header) => format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
+        Some(header) => format!(
+            "{} · run {}",
+            header.project.as_deref().unwrap_or("ingest"),
+            header.run.short()
+        ),
         None => report.origin.name.clone(),
     };
     text::printable(&title, width * 2).into_owned()
@@ -167,15 +257,24 @@ fn title(report: &RunReport, width: usize) -> String {
 pub(crate) fn render_json(before: &RunReport, after: &RunReport, diff: &RunDiff) -> String {
     let mut out = String::new();
     for unit in &diff.units {
-        let (before, after) = (unit.before.as_ref().map(side), unit.after.as_ref().map(side));
+        let (before, after) = (
+            unit.before.as_ref().map(side),
+            unit.after.as_ref().map(side),
+        );
         let object = json!({"unit": unit.key, "change": unit.change().as_str(), "before": before, "after": after});
         let _ = writeln!(out, "{object}");
     }
     for artifact in &diff.artifacts {
-        let (before, after) = (artifact.before.as_ref().map(artifact_side), artifact.after.as_ref().map(artifact_side));
+        let (before, after) = (
+            artifact.before.as_ref().map(artifact_side),
+            artifact.after.as_ref().map(artifact_side),
+        );
         let change = artifact.change().as_str();
-        let _ =
-            writeln!(out, "{}", json!({"artifact": artifact.path, "change": change, "before": before, "after": after}));
+        let _ = writeln!(
+            out,
+            "{}",
+            json!({"artifact": artifact.path, "change": change, "before": before, "after": after})
+        );
     }
     let run = |report: &RunReport| {
         json!({
@@ -185,19 +284,30 @@ pub(crate) fn render_json(before: &RunReport, after: &RunReport, diff: &RunDiff)
         })
     };
     let counts = |count: &dyn Fn(DiffStatus) -> usize| -> serde_json::Map<String, Value> {
-        [DiffStatus::New, DiffStatus::Removed, DiffStatus::Changed, DiffStatus::Same]
-            .into_iter()
-            .map(|change| (change.as_str().to_owned(), count(change).into()))
-            .collect()
+        [
+            DiffStatus::New,
+            DiffStatus::Removed,
+            DiffStatus::Changed,
+            DiffStatus::Same,
+        ]
+        .into_iter()
+        .map(|change| (change.as_str().to_owned(), count(change).into()))
+        .collect()
     };
-    let (units, artifacts) = (counts(&|change| diff.count(change)), counts(&|change| diff.count_artifacts(change)));
-    let runs = json!({"before": run(before), "after": run(after), "units": units, "artifacts": artifacts});
+    let (units, artifacts) = (
+        counts(&|change| diff.count(change)),
+        counts(&|change| diff.count_artifacts(change)),
+    );
+    let runs =
+        json!({"before": run(before), "after": run(after), "units": units, "artifacts": artifacts});
     let _ = writeln!(out, "{runs}");
     out
 }
 
 fn artifact_side(side: &ArtifactSnapshot) -> Value {
-    let lines = side.lines.map(|LineCounts { added, removed }| json!({"added": added, "removed": removed}));
+    let lines = side
+        .lines
+        .map(|LineCounts { added, removed }| json!({"added": added, "removed": removed}));
     json!({"change": side.change, "state": side.state, "lines": lines, "unsourced": side.unsourced})
 }
 
@@ -216,7 +326,9 @@ mod tests {
     use crate::{replay::FileSource, run::state::UnitStatus};
 
     fn report_of(name: &str) -> RunReport {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes").join(name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/fixtures/tapes")
+            .join(name);
         crate::report::fold_report(FileSource::open(&path).unwrap(), false, None).unwrap()
     }
 
@@ -238,12 +350,22 @@ mod tests {
         let retry = after.units[0].attempts[0].clone();
         after.units[0].attempts.push(retry);
         after.units[1].key = "docs-\u{1b}[31mnew".into();
-        after.units[2].attempts[0].state.delivery.published.push("wiki/global/more.md".into());
+        after.units[2].attempts[0]
+            .state
+            .delivery
+            .published
+            .push("wiki/global/more.md".into());
         let diff = RunDiff::new(&before, &after);
         insta::assert_snapshot!(render_text(&before, &after, &diff, true, MAX_NAME_WIDTH));
         let objects = render_json(&before, &after, &diff);
-        let parsed: Vec<Value> = objects.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let parsed: Vec<Value> = objects
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         assert_eq!(parsed.len(), diff.units.len() + diff.artifacts.len() + 1);
-        assert_eq!(parsed.last().unwrap()["units"], json!({"new": 1, "gone": 2, "changed": 2, "same": 4}));
+        assert_eq!(
+            parsed.last().unwrap()["units"],
+            json!({"new": 1, "gone": 2, "changed": 2, "same": 4})
+        );
     }
 }

@@ -86,7 +86,9 @@ fn markup(safe: &str) -> String {
             '\'' => out.push_str("&#39;"),
             '\n' | '\t' => out.push(char),
             // XML cannot represent these characters, escaped or not.
-            char if char.is_control() || matches!(char, '\u{fffe}' | '\u{ffff}') => out.push('\u{fffd}'),
+            char if char.is_control() || matches!(char, '\u{fffe}' | '\u{ffff}') => {
+                out.push('\u{fffd}')
+            }
             char => out.push(char),
         }
     }
@@ -122,7 +124,11 @@ fn unescape_masks(markdown: &str) -> String {
     let mut parts = markdown.split(&escaped);
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        out.push_str(if part.starts_with(['(', ':']) { &escaped } else { MASK });
+        out.push_str(if part.starts_with(['(', ':']) {
+            &escaped
+        } else {
+            MASK
+        });
         out.push_str(part);
     }
     out
@@ -135,7 +141,11 @@ fn unmark_plain_colons(marked: &str) -> String {
         let (before, from) = rest.split_at(at);
         let after = &from[":<!-- -->".len()..];
         out.push_str(before);
-        out.push_str(if after.starts_with("//") { ":<!-- -->" } else { ":" });
+        out.push_str(if after.starts_with("//") {
+            ":<!-- -->"
+        } else {
+            ":"
+        });
         rest = after;
     }
     out.push_str(rest);
@@ -166,27 +176,46 @@ mod tests {
 
     #[test]
     fn markdown_text_and_code_are_escaped() {
-        assert_eq!(finished_text("docs-a: 3 of 4 failed", 80), "docs-a: 3 of 4 failed");
+        assert_eq!(
+            finished_text("docs-a: 3 of 4 failed", 80),
+            "docs-a: 3 of 4 failed"
+        );
         assert_eq!(
             finished_text("[x](http://e) @all #1 <b>|", 80),
             r"\[x\](http:<!-- -->//e) @<!-- -->all #<!-- -->1 &lt;b&gt;\|"
         );
-        assert_eq!(finished_text("[masked] [masked](x) [masked]:", 80), r"[masked] \[masked\](x) \[masked\]:");
+        assert_eq!(
+            finished_text("[masked] [masked](x) [masked]:", 80),
+            r"[masked] \[masked\](x) \[masked\]:"
+        );
         assert_eq!(finished_code("docs-a", 80), "`docs-a`");
-        assert_eq!(finished_code("a|`b`", 80), "<code>a&#124;&#96;b&#96;</code>");
-        assert_eq!(single_line("a\u{202e}b\n\nc\u{1b}[31m", 80), "a\\u{202e}b ⏎ c\\e[31m");
+        assert_eq!(
+            finished_code("a|`b`", 80),
+            "<code>a&#124;&#96;b&#96;</code>"
+        );
+        assert_eq!(
+            single_line("a\u{202e}b\n\nc\u{1b}[31m", 80),
+            "a\\u{202e}b ⏎ c\\e[31m"
+        );
     }
 
     #[test]
     fn texts_are_masked_before_they_are_shortened_and_escaped() {
         let text = "see postgres://svc:hunter2@db";
-        let draft = format!("<{}|{}|{}>", markdown_text(text, 90), markup_line(text, 24), markdown_code(text, 24));
+        let draft = format!(
+            "<{}|{}|{}>",
+            markdown_text(text, 90),
+            markup_line(text, 24),
+            markdown_code(text, 24)
+        );
         let mut mask = |text: &str| text.replace("hunter2", "[masked]");
-        let expected =
-            r"<see postgres:<!-- -->//svc:[masked]@<!-- -->db|see postgres://svc:[mas…|`see postgres://svc:[mas…`>";
+        let expected = r"<see postgres:<!-- -->//svc:[masked]@<!-- -->db|see postgres://svc:[mas…|`see postgres://svc:[mas…`>";
         assert_eq!(finish(&draft, &mut mask), expected);
         let odd = markup_lines("a\u{fdd2}b\u{fdd0}<\n") + "end";
-        assert_eq!(finish(&odd, &mut |text| text.to_owned()), "a\u{fffd}b\u{fffd}&lt;end");
+        assert_eq!(
+            finish(&odd, &mut |text| text.to_owned()),
+            "a\u{fffd}b\u{fffd}&lt;end"
+        );
     }
 
     proptest! {

@@ -19,15 +19,24 @@ const LONGEST_LINE: u64 = 6 * (64 << 20) + (1 << 20);
 ///
 /// # Errors
 /// If the record cannot be read.
-pub(crate) fn memory_flows(source: impl EntrySource + 'static, live: bool) -> Result<Vec<Value>, EntrySourceError> {
+pub(crate) fn memory_flows(
+    source: impl EntrySource + 'static,
+    live: bool,
+) -> Result<Vec<Value>, EntrySourceError> {
     let mut timeline = Timeline::new_forward_only(Box::new(source));
-    let (mut gathering, mut steps) = (ReportBuilder::default(), memory_flow::ReplaySteps::default());
+    let (mut gathering, mut steps) = (
+        ReportBuilder::default(),
+        memory_flow::ReplaySteps::default(),
+    );
     let mut take = |emitted: SinkEvent<'_>| {
         gathering.observe(&emitted);
         steps.observe(&emitted);
     };
     while timeline.advance(SLICE, &mut take)? == PollStatus::More {}
-    Ok(memory_flow::replays(&gathering.finish(timeline.source().info(), timeline.view(), live), &steps))
+    Ok(memory_flow::replays(
+        &gathering.finish(timeline.source().info(), timeline.view(), live),
+        &steps,
+    ))
 }
 
 /// Masks the lines of a tape in two passes; `open` opens the tape.
@@ -61,11 +70,19 @@ fn each_line<E>(
     let mut line = Vec::new();
     for number in 0.. {
         line.clear();
-        if io::Read::take(&mut reader, LONGEST_LINE + 1).read_until(b'\n', &mut line).map_err(failed)? == 0 {
+        if io::Read::take(&mut reader, LONGEST_LINE + 1)
+            .read_until(b'\n', &mut line)
+            .map_err(failed)?
+            == 0
+        {
             break;
         }
         if line.len() as u64 > LONGEST_LINE {
-            let why = format!("line {} is longer than {} MiB, which no run records", number + 1, LONGEST_LINE >> 20);
+            let why = format!(
+                "line {} is longer than {} MiB, which no run records",
+                number + 1,
+                LONGEST_LINE >> 20
+            );
             return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
         }
         take(number, line.strip_suffix(b"\n").unwrap_or(&line))?;

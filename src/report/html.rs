@@ -36,15 +36,27 @@ pub(super) fn render(report: &RunReport) -> String {
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
     );
     let word = report.outcome.as_str();
-    let _ = writeln!(out, "<h1>{title} <span class=\"outcome {word}\">{}</span></h1>", labels::outcome(report));
-    for sentence in
-        [labels::incomplete(report), report.is_scripted().then(|| labels::SCRIPTED.to_owned())].into_iter().flatten()
+    let _ = writeln!(
+        out,
+        "<h1>{title} <span class=\"outcome {word}\">{}</span></h1>",
+        labels::outcome(report)
+    );
+    for sentence in [
+        labels::incomplete(report),
+        report.is_scripted().then(|| labels::SCRIPTED.to_owned()),
+    ]
+    .into_iter()
+    .flatten()
     {
         let _ = writeln!(out, "<p class=\"note\">{sentence}</p>");
     }
     figures(&mut out, report);
     if let Some(next) = labels::resume_hint(report) {
-        let _ = writeln!(out, "<p><code>{}</code> resumes the run</p>", escape(&next, MAX_SENTENCE_WIDTH));
+        let _ = writeln!(
+            out,
+            "<p><code>{}</code> resumes the run</p>",
+            escape(&next, MAX_SENTENCE_WIDTH)
+        );
     }
     failures(&mut out, report);
     timeline(&mut out, report);
@@ -63,27 +75,56 @@ pub(super) fn render(report: &RunReport) -> String {
 fn figures(out: &mut String, report: &RunReport) {
     let totals = &report.totals;
     let figures = [
-        ("units", format!("{}{}", report.units.len(), labels::statuses(totals))),
-        ("attempts", format!("{}, {} of them retries", totals.attempts, totals.retries)),
-        ("tool calls", format!("{}, {} failed, {} denied", totals.calls, totals.failures, totals.denials)),
+        (
+            "units",
+            format!("{}{}", report.units.len(), labels::statuses(totals)),
+        ),
+        (
+            "attempts",
+            format!("{}, {} of them retries", totals.attempts, totals.retries),
+        ),
+        (
+            "tool calls",
+            format!(
+                "{}, {} failed, {} denied",
+                totals.calls, totals.failures, totals.denials
+            ),
+        ),
         ("turns", totals.turns.to_string()),
         ("time", labels::time(report.duration)),
-        ("cost", text::dollars_of_sum(totals.cost, totals.is_cost_partial)),
+        (
+            "cost",
+            text::dollars_of_sum(totals.cost, totals.is_cost_partial),
+        ),
         ("tokens", labels::tokens(totals.tokens)),
-        ("agent release", labels::release_list(report).unwrap_or_else(|| "?".to_owned())),
-        ("began", labels::started_at(report).unwrap_or_else(|| "?".to_owned())),
+        (
+            "agent release",
+            labels::release_list(report).unwrap_or_else(|| "?".to_owned()),
+        ),
+        (
+            "began",
+            labels::started_at(report).unwrap_or_else(|| "?".to_owned()),
+        ),
         ("read from", report.origin.format.to_owned()),
         ("saved", saved_as(report)),
     ];
     out.push_str("<dl class=\"figures\">\n");
     for (name, value) in figures {
-        let _ = writeln!(out, "<div><dt>{name}</dt><dd>{}</dd></div>", escape(&value, MAX_SENTENCE_WIDTH));
+        let _ = writeln!(
+            out,
+            "<div><dt>{name}</dt><dd>{}</dd></div>",
+            escape(&value, MAX_SENTENCE_WIDTH)
+        );
     }
     out.push_str("</dl>\n");
 }
 
 fn saved_as(report: &RunReport) -> String {
-    let error = report.publication.save_error.as_ref().map(|reason| format!("not saved: {reason}"));
+    let error = report
+        .publication
+        .save_error
+        .as_ref()
+        .map(|reason| format!("not saved: {reason}"));
     let parts: Vec<String> = error.into_iter().chain(labels::commits(report)).collect();
     match parts.is_empty() {
         false => parts.join("; "),
@@ -102,15 +143,25 @@ fn failures(out: &mut String, report: &RunReport) {
     out.push_str("<h2>Failures by cause</h2>\n<ul class=\"causes\">\n");
     for group in &report.failure_groups {
         let count = pluralize(group.units.len(), "unit");
-        let _ = writeln!(out, "<li><b>{}</b> ({count})", escape(&group.cause, MAX_NAME_WIDTH));
+        let _ = writeln!(
+            out,
+            "<li><b>{}</b> ({count})",
+            escape(&group.cause, MAX_NAME_WIDTH)
+        );
         let _ = writeln!(out, "<pre>{}</pre>", markup_lines(&group.example));
         if let Some(remedy) = &group.remedy {
             let _ = writeln!(out, "<p>remedy: {}</p>", escape(remedy, MAX_SENTENCE_WIDTH));
         }
-        let named = group.units.iter().filter_map(|unit| Some((unit, report.units.get(*unit)?)));
+        let named = group
+            .units
+            .iter()
+            .filter_map(|unit| Some((unit, report.units.get(*unit)?)));
         let links: Vec<String> = named
             .map(|(index, unit)| {
-                format!("<a href=\"#u{index}\"><code>{}</code></a>", escape(&unit.key, MAX_NAME_WIDTH))
+                format!(
+                    "<a href=\"#u{index}\"><code>{}</code></a>",
+                    escape(&unit.key, MAX_NAME_WIDTH)
+                )
             })
             .collect();
         let _ = writeln!(out, "<p>{}</p></li>", links.join(", "));
@@ -137,12 +188,18 @@ fn by_interest(report: &RunReport) -> Vec<(usize, &UnitReport)> {
 fn timeline(out: &mut String, report: &RunReport) {
     out.push_str("<h2>Time</h2>\n");
     if !report.origin.has_times {
-        out.push_str("<p class=\"note\">The record has no times; its entries are spread evenly.</p>\n");
+        out.push_str(
+            "<p class=\"note\">The record has no times; its entries are spread evenly.</p>\n",
+        );
     }
     out.push_str("<div class=\"timeline\">\n");
     for (index, unit) in by_interest(report) {
         let mark = mark(unit);
-        let _ = write!(out, "<a class=\"name\" href=\"#u{index}\">{mark} {}</a><div class=\"track\">", key(unit));
+        let _ = write!(
+            out,
+            "<a class=\"name\" href=\"#u{index}\">{mark} {}</a><div class=\"track\">",
+            key(unit)
+        );
         for attempt in &unit.attempts {
             bar(out, attempt, report.duration);
         }
@@ -158,9 +215,15 @@ fn timeline(out: &mut String, report: &RunReport) {
 
 fn bar(out: &mut String, attempt: &AttemptReport, whole: Millis) {
     let left = percent(attempt.state.started_at, whole);
-    let width = percent(attempt.duration, whole).max(0.4).min(100.0 - left.min(99.6));
+    let width = percent(attempt.duration, whole)
+        .max(0.4)
+        .min(100.0 - left.min(99.6));
     let (class, word) = state(attempt);
-    let tip = format!("attempt {}: {word}, {}", attempt.state.number, labels::time(attempt.duration));
+    let tip = format!(
+        "attempt {}: {word}, {}",
+        attempt.state.number,
+        labels::time(attempt.duration)
+    );
     let _ = write!(
         out,
         "<span class=\"bar {class}\" style=\"left:{left:.2}%;width:{width:.2}%\" title=\"{}\">{}</span>",
@@ -178,15 +241,26 @@ fn bar(out: &mut String, attempt: &AttemptReport, whole: Millis) {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "milliseconds of a run fit a double many times over")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "milliseconds of a run fit a double many times over"
+)]
 fn percent(part: Millis, whole: Millis) -> f64 {
-    if whole.0 == 0 { 0.0 } else { (part.0 as f64 / whole.0 as f64 * 100.0).clamp(0.0, 100.0) }
+    if whole.0 == 0 {
+        0.0
+    } else {
+        (part.0 as f64 / whole.0 as f64 * 100.0).clamp(0.0, 100.0)
+    }
 }
 
 fn details(out: &mut String, report: &RunReport) {
     out.push_str("<h2>Units</h2>\n");
     for (index, unit) in by_interest(report) {
-        let open = if unit.status == UnitStatus::Failed { " open" } else { "" };
+        let open = if unit.status == UnitStatus::Failed {
+            " open"
+        } else {
+            ""
+        };
         let (made, failed) = labels::calls(unit);
         let _ = writeln!(
             out,
@@ -200,8 +274,11 @@ fn details(out: &mut String, report: &RunReport) {
             text::dollars_of_sum(unit.spending.cost, unit.spending.partial),
         );
         if let Some(planned) = &unit.planned {
-            let files: Vec<String> =
-                planned.raw_files.iter().map(|file| format!("<code>{}</code>", escape(file, MAX_NAME_WIDTH))).collect();
+            let files: Vec<String> = planned
+                .raw_files
+                .iter()
+                .map(|file| format!("<code>{}</code>", escape(file, MAX_NAME_WIDTH)))
+                .collect();
             let _ = writeln!(
                 out,
                 "<p>{} / {}: {}</p>",
@@ -225,7 +302,11 @@ fn details(out: &mut String, report: &RunReport) {
 
 fn attempt(out: &mut String, attempt: &AttemptReport) {
     let (class, word) = state(attempt);
-    let reason = attempt.state.verdict.as_ref().map_or(word, |verdict| verdict.reason.as_str());
+    let reason = attempt
+        .state
+        .verdict
+        .as_ref()
+        .map_or(word, |verdict| verdict.reason.as_str());
     let _ = writeln!(
         out,
         "<section class=\"{class}\"><h3>attempt {}: {}</h3>",
@@ -233,9 +314,17 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
         escape(reason, MAX_SENTENCE_WIDTH)
     );
     let facts = [
-        Some(format!("from {} for {}", labels::time(attempt.state.started_at), labels::time(attempt.duration))),
+        Some(format!(
+            "from {} for {}",
+            labels::time(attempt.state.started_at),
+            labels::time(attempt.duration)
+        )),
         Some(match attempt.state.setup.step_budget {
-            Some(most) => format!("{} of {}", attempt.state.counts.turns, pluralize(most as usize, "turn")),
+            Some(most) => format!(
+                "{} of {}",
+                attempt.state.counts.turns,
+                pluralize(most as usize, "turn")
+            ),
             None => pluralize(attempt.state.counts.turns as usize, "turn"),
         }),
         Some(format!(
@@ -244,21 +333,58 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
             attempt.state.counts.failures,
             attempt.state.counts.denials
         )),
-        Some(format!("cost {}", text::dollars(attempt.state.counts.cost_usd))),
+        Some(format!(
+            "cost {}",
+            text::dollars(attempt.state.counts.cost_usd)
+        )),
         labels::model_costs(attempt.state.setup.models()),
-        Some(format!("tokens {}", labels::tokens(attempt.state.counts.tokens))),
-        Some(format!("model {}", attempt.state.setup.model_name().unwrap_or("?"))),
-        attempt.state.setup.release.as_ref().map(|release| format!("release {release}")),
-        Some(format!("session {}", attempt.state.setup.session.as_deref().unwrap_or("?"))),
-        attempt.state.setup.amendment.as_ref().map(|amendment| format!("changed on request: {amendment}")),
-        attempt.transcript().map(|path| format!("transcript {path}")),
-        attempt.state.delivery.patch_path().map(|path| format!("patch {path}")),
+        Some(format!(
+            "tokens {}",
+            labels::tokens(attempt.state.counts.tokens)
+        )),
+        Some(format!(
+            "model {}",
+            attempt.state.setup.model_name().unwrap_or("?")
+        )),
+        attempt
+            .state
+            .setup
+            .release
+            .as_ref()
+            .map(|release| format!("release {release}")),
+        Some(format!(
+            "session {}",
+            attempt.state.setup.session.as_deref().unwrap_or("?")
+        )),
+        attempt
+            .state
+            .setup
+            .amendment
+            .as_ref()
+            .map(|amendment| format!("changed on request: {amendment}")),
+        attempt
+            .transcript()
+            .map(|path| format!("transcript {path}")),
+        attempt
+            .state
+            .delivery
+            .patch_path()
+            .map(|path| format!("patch {path}")),
     ];
-    let facts: Vec<String> = facts.into_iter().flatten().map(|fact| escape(&fact, MAX_SENTENCE_WIDTH)).collect();
+    let facts: Vec<String> = facts
+        .into_iter()
+        .flatten()
+        .map(|fact| escape(&fact, MAX_SENTENCE_WIDTH))
+        .collect();
     let _ = writeln!(out, "<p>{}</p>", facts.join(" · "));
     if !attempt.tools.is_empty() {
         let tools = attempt.tools.iter().map(|(tool, calls)| {
-            format!("<code>{}</code> ×{}{}", escape(tool, MAX_NAME_WIDTH), calls.total, labels::call_outcomes(*calls))
+            format!(
+                "<code>{}</code> ×{}{}",
+                escape(tool, MAX_NAME_WIDTH),
+                calls.total,
+                labels::call_outcomes(*calls)
+            )
         });
         let _ = writeln!(out, "<p>{}</p>", tools.collect::<Vec<_>>().join(" · "));
     }
@@ -279,14 +405,21 @@ fn attempt(out: &mut String, attempt: &AttemptReport) {
 }
 
 fn saved(out: &mut String, report: &RunReport) {
-    let actions: Vec<_> =
-        report.units.iter().flat_map(|unit| unit.changes().into_iter().map(move |action| (unit, action))).collect();
+    let actions: Vec<_> = report
+        .units
+        .iter()
+        .flat_map(|unit| unit.changes().into_iter().map(move |action| (unit, action)))
+        .collect();
     if actions.is_empty() {
         return;
     }
     let _ = writeln!(out, "<h2>Saved ({})</h2>\n<ul>", actions.len());
     for (unit, action) in &actions {
-        let connection = action.target_connection_id.as_deref().map(|id| format!("{id}/")).unwrap_or_default();
+        let connection = action
+            .target_connection_id
+            .as_deref()
+            .map(|id| format!("{id}/"))
+            .unwrap_or_default();
         let _ = writeln!(
             out,
             "<li>{} <code>{}</code> {} by {} <span class=\"what\">{}</span></li>",
@@ -306,7 +439,11 @@ fn projected_sources(out: &mut String, report: &RunReport) {
     }
     out.push_str("<h2>Sources written without an agent</h2>\n<ul>\n");
     for projected in &report.inputs.projected {
-        let _ = writeln!(out, "<li>{}</li>", escape(&projected.to_string(), MAX_SENTENCE_WIDTH));
+        let _ = writeln!(
+            out,
+            "<li>{}</li>",
+            escape(&projected.to_string(), MAX_SENTENCE_WIDTH)
+        );
     }
     out.push_str("</ul>\n");
 }
@@ -318,9 +455,15 @@ fn decisions(out: &mut String, report: &RunReport) {
         }
         let _ = writeln!(out, "<h2>{title} ({})</h2>\n<ul>", decisions.len());
         for decision in &decisions {
-            let (flag, about) = (labels::flag(decision), escape(&decision.about, MAX_NAME_WIDTH));
-            let _ =
-                writeln!(out, "<li>{flag}<code>{about}</code>: {}</li>", escape(&decision.text, MAX_SENTENCE_WIDTH));
+            let (flag, about) = (
+                labels::flag(decision),
+                escape(&decision.about, MAX_NAME_WIDTH),
+            );
+            let _ = writeln!(
+                out,
+                "<li>{flag}<code>{about}</code>: {}</li>",
+                escape(&decision.text, MAX_SENTENCE_WIDTH)
+            );
         }
         out.push_str("</ul>\n");
     }
@@ -330,12 +473,24 @@ fn shared_files(out: &mut String, report: &RunReport) {
     if report.shared_files.is_empty() {
         return;
     }
-    let _ = writeln!(out, "<h2>Written by several units ({})</h2>\n<ul>", report.shared_files.len());
+    let _ = writeln!(
+        out,
+        "<h2>Written by several units ({})</h2>\n<ul>",
+        report.shared_files.len()
+    );
     for file in &report.shared_files {
-        let units: Vec<String> =
-            file.units.iter().map(|unit| format!("<code>{}</code>", escape(unit, MAX_NAME_WIDTH))).collect();
+        let units: Vec<String> = file
+            .units
+            .iter()
+            .map(|unit| format!("<code>{}</code>", escape(unit, MAX_NAME_WIDTH)))
+            .collect();
         let path = escape(&file.path, MAX_NAME_WIDTH);
-        let _ = writeln!(out, "<li><code>{path}</code>: {} – {}</li>", units.join(", "), file.resolution());
+        let _ = writeln!(
+            out,
+            "<li><code>{path}</code>: {} – {}</li>",
+            units.join(", "),
+            file.resolution()
+        );
     }
     out.push_str("</ul>\n");
 }
@@ -344,7 +499,10 @@ fn artifacts(out: &mut String, report: &RunReport) {
     for ReportSection { title, items } in artifact_sections(report) {
         let _ = writeln!(out, "<h2>{title}</h2>\n<ul>");
         for (name, text) in &items {
-            let (name, text) = (escape(name, MAX_NAME_WIDTH), escape(text, MAX_SENTENCE_WIDTH));
+            let (name, text) = (
+                escape(name, MAX_NAME_WIDTH),
+                escape(text, MAX_SENTENCE_WIDTH),
+            );
             let _ = writeln!(out, "<li><code>{name}</code>: {text}</li>");
         }
         out.push_str("</ul>\n");
@@ -361,7 +519,12 @@ fn tools(out: &mut String, report: &RunReport) {
     let _ = writeln!(out, "{}</tr></thead>\n<tbody>", heads.concat());
     for (tool, calls) in tools {
         let cells = labels::tool_cells(calls).map(|count| format!("<td>{count}</td>"));
-        let _ = writeln!(out, "<tr><td><code>{}</code></td>{}</tr>", escape(tool, MAX_NAME_WIDTH), cells.concat());
+        let _ = writeln!(
+            out,
+            "<tr><td><code>{}</code></td>{}</tr>",
+            escape(tool, MAX_NAME_WIDTH),
+            cells.concat()
+        );
     }
     out.push_str("</tbody>\n</table>\n");
 }
@@ -374,7 +537,12 @@ fn remarks(out: &mut String, report: &RunReport) {
     }
     out.push_str("<h2>Remarks</h2>\n<ul>\n");
     for (at, text) in messages {
-        let _ = writeln!(out, "<li>{}: {}</li>", labels::time(*at), escape(text, MAX_SENTENCE_WIDTH));
+        let _ = writeln!(
+            out,
+            "<li>{}: {}</li>",
+            labels::time(*at),
+            escape(text, MAX_SENTENCE_WIDTH)
+        );
     }
     if *more > 0 {
         let _ = writeln!(out, "<li>and {more} more</li>");
@@ -387,7 +555,9 @@ fn remarks(out: &mut String, report: &RunReport) {
 
 /// CSS class and label of an attempt.
 fn state(attempt: &AttemptReport) -> (&'static str, &'static str) {
-    let Some(verdict) = &attempt.state.verdict else { return ("open", "no verdict") };
+    let Some(verdict) = &attempt.state.verdict else {
+        return ("open", "no verdict");
+    };
     match (verdict.outcome, verdict.stop) {
         (AttemptOutcome::Succeeded, crate::tape::note::StopReason::Budget) => ("budget", "budget"),
         (AttemptOutcome::Succeeded, _) => ("good", "succeeded"),
@@ -397,7 +567,11 @@ fn state(attempt: &AttemptReport) -> (&'static str, &'static str) {
 }
 
 fn mark(unit: &UnitReport) -> String {
-    format!("<span class=\"{}\">{}</span>", unit.status.as_str(), unit.status.glyph())
+    format!(
+        "<span class=\"{}\">{}</span>",
+        unit.status.as_str(),
+        unit.status.glyph()
+    )
 }
 
 fn key(unit: &UnitReport) -> String {

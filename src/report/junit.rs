@@ -35,12 +35,25 @@ pub(super) fn render(report: &RunReport) -> String {
     let step = report.reconcile_unit().filter(|_| all.is_empty());
     all.extend(step);
     let name = attribute(&labels::title(report));
-    let _ = writeln!(out, "<testsuites name=\"{name}\" {}>", suite_attributes(&all, report.outcome, report.duration));
+    let _ = writeln!(
+        out,
+        "<testsuites name=\"{name}\" {}>",
+        suite_attributes(&all, report.outcome, report.duration)
+    );
     for (connection, adapter) in report.connections() {
-        let units: Vec<&UnitReport> =
-            all.iter().filter(|unit| (unit.connection(), unit.adapter()) == (connection, adapter)).copied().collect();
+        let units: Vec<&UnitReport> = all
+            .iter()
+            .filter(|unit| (unit.connection(), unit.adapter()) == (connection, adapter))
+            .copied()
+            .collect();
         let adapter = adapter.or_else(|| units.iter().find_map(|unit| step_name(report, unit)));
-        suite(&mut out, report, connection.unwrap_or("ingest"), adapter, &units);
+        suite(
+            &mut out,
+            report,
+            connection.unwrap_or("ingest"),
+            adapter,
+            &units,
+        );
     }
     if let Some(step) = step {
         suite(&mut out, report, "ingest", step_name(report, step), &[step]);
@@ -51,12 +64,27 @@ pub(super) fn render(report: &RunReport) -> String {
 
 /// The name of the reconcile step, which belongs to no adapter, if `unit` is that.
 fn step_name<'a>(report: &RunReport, unit: &'a UnitReport) -> Option<&'a str> {
-    report.reconcile_unit().is_some_and(|step| step.key == unit.key).then(|| unit.key.as_str())
+    report
+        .reconcile_unit()
+        .is_some_and(|step| step.key == unit.key)
+        .then(|| unit.key.as_str())
 }
 
-fn suite(out: &mut String, report: &RunReport, connection: &str, adapter: Option<&str>, units: &[&UnitReport]) {
-    let worked = units.iter().map(|unit| unit.spending.active_time.0).fold(0, u64::saturating_add);
-    let began = report.origin.started_at.map(|at| format!(" timestamp=\"{}\"", at.strftime("%Y-%m-%dT%H:%M:%S")));
+fn suite(
+    out: &mut String,
+    report: &RunReport,
+    connection: &str,
+    adapter: Option<&str>,
+    units: &[&UnitReport],
+) {
+    let worked = units
+        .iter()
+        .map(|unit| unit.spending.active_time.0)
+        .fold(0, u64::saturating_add);
+    let began = report
+        .origin
+        .started_at
+        .map(|at| format!(" timestamp=\"{}\"", at.strftime("%Y-%m-%dT%H:%M:%S")));
     let name = attribute(connection);
     let _ = writeln!(
         out,
@@ -66,12 +94,19 @@ fn suite(out: &mut String, report: &RunReport, connection: &str, adapter: Option
     );
     out.push_str("    <properties>\n");
     let mut property = |name: &str, value: &str| {
-        let _ = writeln!(out, "      <property name=\"{name}\" value=\"{}\"/>", attribute(value));
+        let _ = writeln!(
+            out,
+            "      <property name=\"{name}\" value=\"{}\"/>",
+            attribute(value)
+        );
     };
     property("run", &report.origin.name);
     property("outcome", report.outcome.as_str());
     property("adapter", adapter.unwrap_or("?"));
-    let idle = units.iter().filter(|unit| unit.has_written_nothing()).count();
+    let idle = units
+        .iter()
+        .filter(|unit| unit.has_written_nothing())
+        .count();
     if idle > 0 {
         property(labels::NOTHING_WRITTEN, &idle.to_string());
     }
@@ -91,10 +126,20 @@ fn suite(out: &mut String, report: &RunReport, connection: &str, adapter: Option
 fn case(out: &mut String, report: &RunReport, connection: &str, unit: &UnitReport) {
     let (name, class) = (attribute(&unit.key), attribute(connection));
     let time = seconds(unit.spending.active_time);
-    let _ = writeln!(out, "    <testcase name=\"{name}\" classname=\"{class}\" time=\"{time}\">");
+    let _ = writeln!(
+        out,
+        "    <testcase name=\"{name}\" classname=\"{class}\" time=\"{time}\">"
+    );
     let not_saved = not_saved(report, unit);
-    let reason = not_saved.as_deref().or(unit.reason.as_deref()).unwrap_or("no reason is on record");
-    let kind = if not_saved.is_some() { "not saved" } else { unit.cause.as_deref().unwrap_or(unit.status.as_str()) };
+    let reason = not_saved
+        .as_deref()
+        .or(unit.reason.as_deref())
+        .unwrap_or("no reason is on record");
+    let kind = if not_saved.is_some() {
+        "not saved"
+    } else {
+        unit.cause.as_deref().unwrap_or(unit.status.as_str())
+    };
     let kind = attribute(kind);
     match test_result(unit, report.outcome) {
         JunitResult::Passed => {}
@@ -103,25 +148,46 @@ fn case(out: &mut String, report: &RunReport, connection: &str, unit: &UnitRepor
             let _ = writeln!(out, "      <skipped message=\"{}\"/>", attribute(text));
         }
         verdict @ (JunitResult::Failed | JunitResult::Error) => {
-            let element = if verdict == JunitResult::Failed { "failure" } else { "error" };
+            let element = if verdict == JunitResult::Failed {
+                "failure"
+            } else {
+                "error"
+            };
             let message = attribute(reason);
             let text = markup_lines(&failure_text(unit, reason));
-            let _ = writeln!(out, "      <{element} message=\"{message}\" type=\"{kind}\">{text}</{element}>");
+            let _ = writeln!(
+                out,
+                "      <{element} message=\"{message}\" type=\"{kind}\">{text}</{element}>"
+            );
         }
     }
-    let reused = unit.reason.clone().filter(|_| unit.status == UnitStatus::Reused);
+    let reused = unit
+        .reason
+        .clone()
+        .filter(|_| unit.status == UnitStatus::Reused);
     let attempts = reused.into_iter().chain(unit.attempts.iter().map(attempt));
-    let decisions = unit.decisions().into_iter().map(|decision| format!("{}: {decision}", decision.kind.label()));
+    let decisions = unit
+        .decisions()
+        .into_iter()
+        .map(|decision| format!("{}: {decision}", decision.kind.label()));
     let lines_out: Vec<String> = attempts.chain(decisions).collect();
     if !lines_out.is_empty() {
-        let _ = writeln!(out, "      <system-out>{}</system-out>", markup_lines(&lines_out.join("\n")));
+        let _ = writeln!(
+            out,
+            "      <system-out>{}</system-out>",
+            markup_lines(&lines_out.join("\n"))
+        );
     }
     out.push_str("    </testcase>\n");
 }
 
 /// Why the changes of a successful unit are not saved.
 fn not_saved(report: &RunReport, unit: &UnitReport) -> Option<String> {
-    let why = report.publication.save_error.as_deref().unwrap_or("the run ended before that");
+    let why = report
+        .publication
+        .save_error
+        .as_deref()
+        .unwrap_or("the run ended before that");
     (unit.is_successful() && unit.is_unsaved).then(|| format!("its changes were not saved: {why}"))
 }
 
@@ -131,14 +197,28 @@ fn failure_text(unit: &UnitReport, reason: &str) -> String {
     if let Some(remedy) = &unit.remedy {
         let _ = write!(text, "\nremedy: {remedy}");
     }
-    for call in unit.latest().map(|attempt| attempt.failed_calls.as_slice()).unwrap_or_default() {
-        let _ = write!(text, "\n{} {}: {}", labels::time(call.at), call.tool, call.error);
+    for call in unit
+        .latest()
+        .map(|attempt| attempt.failed_calls.as_slice())
+        .unwrap_or_default()
+    {
+        let _ = write!(
+            text,
+            "\n{} {}: {}",
+            labels::time(call.at),
+            call.tool,
+            call.error
+        );
     }
     text
 }
 
 fn attempt(attempt: &AttemptReport) -> String {
-    let outcome = attempt.state.verdict.as_ref().map_or("no verdict", |verdict| verdict.reason.as_str());
+    let outcome = attempt
+        .state
+        .verdict
+        .as_ref()
+        .map_or("no verdict", |verdict| verdict.reason.as_str());
     let session = attempt.state.setup.session.as_deref().unwrap_or("?");
     let model = attempt.state.setup.model_name().unwrap_or("?");
     let cost = text::dollars(attempt.state.counts.cost_usd);
@@ -160,7 +240,9 @@ fn test_result(unit: &UnitReport, outcome: RunOutcome) -> JunitResult {
         {
             JunitResult::Error
         }
-        UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused => JunitResult::Passed,
+        UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused => {
+            JunitResult::Passed
+        }
         UnitStatus::Failed => JunitResult::Failed,
         UnitStatus::Interrupted => JunitResult::Error,
         UnitStatus::Queued
@@ -174,7 +256,12 @@ fn test_result(unit: &UnitReport, outcome: RunOutcome) -> JunitResult {
 }
 
 fn suite_attributes(units: &[&UnitReport], outcome: RunOutcome, time: Millis) -> String {
-    let count = |wanted| units.iter().filter(|unit| test_result(unit, outcome) == wanted).count();
+    let count = |wanted| {
+        units
+            .iter()
+            .filter(|unit| test_result(unit, outcome) == wanted)
+            .count()
+    };
     format!(
         "tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{}\"",
         units.len(),

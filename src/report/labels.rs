@@ -44,7 +44,9 @@ pub(super) fn release_list(report: &RunReport) -> Option<String> {
         [] => None,
         [(release, _)] => Some((*release).to_owned()),
         several => {
-            let parts = several.iter().map(|(release, count)| format!("{release} ({})", pluralize(*count, "attempt")));
+            let parts = several
+                .iter()
+                .map(|(release, count)| format!("{release} ({})", pluralize(*count, "attempt")));
             Some(parts.collect::<Vec<_>>().join(", "))
         }
     }
@@ -52,15 +54,20 @@ pub(super) fn release_list(report: &RunReport) -> Option<String> {
 
 /// The releases of the attempts at one unit, without repetitions.
 pub(super) fn unit_releases(unit: &UnitReport) -> String {
-    let mut releases: Vec<&str> =
-        unit.attempts.iter().map(|it| it.state.setup.release.as_deref().unwrap_or("?")).collect();
+    let mut releases: Vec<&str> = unit
+        .attempts
+        .iter()
+        .map(|it| it.state.setup.release.as_deref().unwrap_or("?"))
+        .collect();
     releases.dedup();
     releases.join(", ")
 }
 
 /// The cost of each model, if there are several.
 pub(super) fn model_costs(models: &[ModelSpending]) -> Option<String> {
-    let parts = models.iter().map(|model| format!("{} {}", model.model, text::dollars(model.cost_usd)));
+    let parts = models
+        .iter()
+        .map(|model| format!("{} {}", model.model, text::dollars(model.cost_usd)));
     (models.len() > 1).then(|| parts.collect::<Vec<_>>().join(", "))
 }
 
@@ -74,7 +81,12 @@ pub(super) fn tokens(tokens: TokenCounts) -> String {
     if tokens == TokenCounts::default() {
         return "?".to_owned();
     }
-    let TokenCounts { input, output, cache_read, cache_write } = tokens;
+    let TokenCounts {
+        input,
+        output,
+        cache_read,
+        cache_write,
+    } = tokens;
     format!("{input} in, {output} out, {cache_read} cache read, {cache_write} cache written")
 }
 
@@ -85,11 +97,19 @@ pub(super) fn statuses(totals: &ReportTotals) -> String {
         count => format!(" ({count} {NOTHING_WRITTEN})"),
     };
     let count = |(status, count): &(UnitStatus, usize)| {
-        let idle = if *status == UnitStatus::Succeeded { idle.as_str() } else { "" };
+        let idle = if *status == UnitStatus::Succeeded {
+            idle.as_str()
+        } else {
+            ""
+        };
         format!("{count} {}{idle}", status.as_str())
     };
     let counts: Vec<String> = totals.statuses.iter().map(count).collect();
-    if counts.is_empty() { String::new() } else { format!(": {}", counts.join(", ")) }
+    if counts.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", counts.join(", "))
+    }
 }
 
 /// What a unit did that succeeded and neither changed nor decided anything.
@@ -98,7 +118,11 @@ pub(super) const NOTHING_WRITTEN: &str = "read, nothing written";
 /// For example `orbit · run a1b2c3`, or the name of a capture.
 pub(super) fn title(report: &RunReport) -> String {
     match &report.origin.header {
-        Some(header) => format!("{} · run {}", header.project.as_deref().unwrap_or("ingest"), header.run.short()),
+        Some(header) => format!(
+            "{} · run {}",
+            header.project.as_deref().unwrap_or("ingest"),
+            header.run.short()
+        ),
         None => report.origin.name.clone(),
     }
 }
@@ -110,8 +134,15 @@ pub(super) fn outcome(report: &RunReport) -> String {
         return "empty".to_owned();
     }
     let mut words = report.outcome.as_str().to_owned();
-    for (status, what) in [(UnitStatus::Failed, "failed"), (UnitStatus::BudgetExhausted, "out of budget")] {
-        let count = report.units.iter().filter(|unit| unit.status == status).count();
+    for (status, what) in [
+        (UnitStatus::Failed, "failed"),
+        (UnitStatus::BudgetExhausted, "out of budget"),
+    ] {
+        let count = report
+            .units
+            .iter()
+            .filter(|unit| unit.status == status)
+            .count();
         if count > 0 {
             words.push_str(&format!(", {} {what}", pluralize(count, "unit")));
         }
@@ -123,7 +154,10 @@ pub(super) fn outcome(report: &RunReport) -> String {
 pub(super) fn commits(report: &RunReport) -> Vec<String> {
     let commits = saved_commits(&report.inputs, &report.publication);
     let (earlier, newest) = newest_commits(&commits);
-    earlier.into_iter().chain(newest.iter().map(ToString::to_string)).collect()
+    earlier
+        .into_iter()
+        .chain(newest.iter().map(ToString::to_string))
+        .collect()
 }
 
 /// When the run started, to the second.
@@ -135,12 +169,21 @@ pub(super) fn started_at(report: &RunReport) -> Option<String> {
 pub(super) fn incomplete(report: &RunReport) -> Option<String> {
     let sentence = match report.outcome {
         RunOutcome::Reviewed(by) if !report.is_empty => {
-            return Some(format!("The changes waited for a review, which run {} finished.", by.short()));
+            return Some(format!(
+                "The changes waited for a review, which run {} finished.",
+                by.short()
+            ));
         }
         _ if report.is_empty => Some("Nothing is recorded in it."),
-        RunOutcome::Running => Some("The run is still active: units that are queued or running have no outcome yet."),
-        RunOutcome::WaitingApproval => Some("The changes wait for a review: no commit contains them."),
-        RunOutcome::Interrupted => Some("The record breaks off: what happened after its last entry is not known."),
+        RunOutcome::Running => {
+            Some("The run is still active: units that are queued or running have no outcome yet.")
+        }
+        RunOutcome::WaitingApproval => {
+            Some("The changes wait for a review: no commit contains them.")
+        }
+        RunOutcome::Interrupted => {
+            Some("The record breaks off: what happened after its last entry is not known.")
+        }
         _ => None,
     };
     sentence.map(str::to_owned)
@@ -149,26 +192,42 @@ pub(super) fn incomplete(report: &RunReport) -> Option<String> {
 /// The command that resumes the run, if units remain and it is a run of a project's units.
 pub(super) fn resume_hint(report: &RunReport) -> Option<String> {
     let header = report.origin.header.as_ref()?;
-    let plan = report.planned.as_ref().filter(|plan| !plan.scripted && !header.scripted)?;
+    let plan = report
+        .planned
+        .as_ref()
+        .filter(|plan| !plan.scripted && !header.scripted)?;
     let is_reviewed = matches!(report.outcome, RunOutcome::Reviewed(_));
-    let is_left = report.units.iter().any(|unit| !unit.is_successful() || unit.is_unsaved && !is_reviewed);
+    let is_left = report
+        .units
+        .iter()
+        .any(|unit| !unit.is_successful() || unit.is_unsaved && !is_reviewed);
     if report.outcome == RunOutcome::WaitingApproval {
-        return Some(commands::review_command(None, &header.run.short().to_string()));
+        return Some(commands::review_command(
+            None,
+            &header.run.short().to_string(),
+        ));
     }
     (plan.has_project_units() && is_left && report.outcome != RunOutcome::Running)
         .then(|| commands::resume_command(None, &header.run.short().to_string()))
 }
 
 /// The sentence about a scripted agent.
-pub(super) const SCRIPTED: &str = "A scripted agent played the model: costs, tokens and models are invented.";
+pub(super) const SCRIPTED: &str =
+    "A scripted agent played the model: costs, tokens and models are invented.";
 
 /// Turns, with the limit.
 pub(super) fn turns(unit: &UnitReport) -> String {
-    let turns: u32 = unit.attempts.iter().map(|attempt| attempt.state.counts.turns).sum();
+    let turns: u32 = unit
+        .attempts
+        .iter()
+        .map(|attempt| attempt.state.counts.turns)
+        .sum();
     match unit.latest() {
-        Some(latest) if unit.attempts.len() == 1 => {
-            latest.state.setup.step_budget.map_or_else(|| turns.to_string(), |most| format!("{turns}/{most}"))
-        }
+        Some(latest) if unit.attempts.len() == 1 => latest
+            .state
+            .setup
+            .step_budget
+            .map_or_else(|| turns.to_string(), |most| format!("{turns}/{most}")),
         Some(_) => turns.to_string(),
         None => "–".to_owned(),
     }
@@ -181,21 +240,35 @@ pub(super) fn unit_state(unit: &UnitReport) -> &'static str {
         (UnitStatus::Succeeded, _) if unit.is_unsaved => "succeeded, not saved",
         (UnitStatus::BudgetExhausted, _) if unit.is_unsaved => "budget, not saved",
         (UnitStatus::Reused, _) if unit.is_unsaved => "reused, not saved",
-        (UnitStatus::Succeeded, _) if unit.has_written_nothing() => "succeeded (read, nothing written)",
+        (UnitStatus::Succeeded, _) if unit.has_written_nothing() => {
+            "succeeded (read, nothing written)"
+        }
         (status, _) => status.as_str(),
     }
 }
 
 /// What the agents recorded in addition to their changes, under the heading of each list. Lists may be empty.
 pub(super) fn decisions(report: &RunReport) -> [(&'static str, Vec<RecordedDecision>); 3] {
-    let step = report.reconcile_unit().filter(|step| !report.units.iter().any(|unit| unit.key == step.key));
-    let all = report.units.iter().chain(step).flat_map(UnitReport::decisions);
-    let mut lists = [("Decisions", Vec::new()), ("Not mapped", Vec::new()), ("Left unread", Vec::new())];
+    let step = report
+        .reconcile_unit()
+        .filter(|step| !report.units.iter().any(|unit| unit.key == step.key));
+    let all = report
+        .units
+        .iter()
+        .chain(step)
+        .flat_map(UnitReport::decisions);
+    let mut lists = [
+        ("Decisions", Vec::new()),
+        ("Not mapped", Vec::new()),
+        ("Left unread", Vec::new()),
+    ];
     for decision in all {
         let list = match decision.kind {
             RecordedDecisionKind::Fallback => 1,
             RecordedDecisionKind::Unread => 2,
-            RecordedDecisionKind::Conflict | RecordedDecisionKind::Eviction | RecordedDecisionKind::Resolution => 0,
+            RecordedDecisionKind::Conflict
+            | RecordedDecisionKind::Eviction
+            | RecordedDecisionKind::Resolution => 0,
         };
         lists[list].1.push(decision);
     }
@@ -204,12 +277,21 @@ pub(super) fn decisions(report: &RunReport) -> [(&'static str, Vec<RecordedDecis
 
 /// The mark of a decision that a person should review.
 pub(super) fn flag(decision: &RecordedDecision) -> &'static str {
-    if decision.is_flagged { "▲ flagged for a person: " } else { "" }
+    if decision.is_flagged {
+        "▲ flagged for a person: "
+    } else {
+        ""
+    }
 }
 
 /// The unreadable parts of the record, if any.
 pub(super) fn lost(report: &RunReport) -> Option<String> {
-    let LossCounts { malformed, unknown, unknown_notes, corrupt_entries: torn } = report.lost;
+    let LossCounts {
+        malformed,
+        unknown,
+        unknown_notes,
+        corrupt_entries: torn,
+    } = report.lost;
     (malformed + unknown + unknown_notes + torn > 0).then(|| {
         format!(
             "not understood: {malformed} malformed, {unknown} unknown lines, {unknown_notes} unknown notes, {torn} torn"
@@ -227,8 +309,11 @@ pub(super) fn tool_cells(calls: ToolCallCounts) -> [u32; 4] {
 
 /// The outcomes of unsuccessful calls, to follow their total number.
 pub(super) fn call_outcomes(calls: ToolCallCounts) -> String {
-    let ends =
-        [(calls.failed, "✗", "failed or denied"), (calls.declined, "△", "declined"), (calls.aborted, "■", "cut short")];
+    let ends = [
+        (calls.failed, "✗", "failed or denied"),
+        (calls.declined, "△", "declined"),
+        (calls.aborted, "■", "cut short"),
+    ];
     ends.into_iter()
         .filter(|(count, ..)| *count > 0)
         .map(|(count, sign, word)| format!(", {sign} {count} {word}"))
@@ -237,7 +322,12 @@ pub(super) fn call_outcomes(calls: ToolCallCounts) -> String {
 
 /// Made and failed calls of all attempts.
 pub(super) fn calls(unit: &UnitReport) -> (u32, u32) {
-    unit.attempts.iter().fold((0, 0), |(made, failed), attempt| {
-        (made.saturating_add(attempt.state.counts.calls), failed.saturating_add(attempt.state.counts.failures))
-    })
+    unit.attempts
+        .iter()
+        .fold((0, 0), |(made, failed), attempt| {
+            (
+                made.saturating_add(attempt.state.counts.calls),
+                failed.saturating_add(attempt.state.counts.failures),
+            )
+        })
 }

@@ -76,7 +76,10 @@ impl Redactor {
     }
 
     fn new(known: KnownValues) -> Self {
-        Self { known, ..Self::default() }
+        Self {
+            known,
+            ..Self::default()
+        }
     }
 
     /// First pass: collects the streamed text of a line of a tape.
@@ -94,25 +97,47 @@ impl Redactor {
 
     /// Second pass: returns a line of a tape without its secrets.
     pub(super) fn tape_line<'a>(&mut self, number: u64, line: &'a [u8]) -> Cow<'a, [u8]> {
-        let Some(text) = std::str::from_utf8(line).ok().filter(|text| json::is_document(text)) else {
+        let Some(text) = std::str::from_utf8(line)
+            .ok()
+            .filter(|text| json::is_document(text))
+        else {
             let text = String::from_utf8_lossy(line);
             let edits = self.edits(&text, &mut None, 0);
-            return if edits.is_empty() { line.into() } else { json::apply(&text, &edits).into_bytes().into() };
+            return if edits.is_empty() {
+                line.into()
+            } else {
+                json::apply(&text, &edits).into_bytes().into()
+            };
         };
         let has_piece = fragments::may_hold_delta(line);
-        let attempt = TapeEntry::parse(line)
-            .ok()
-            .and_then(|entry| entry.attempt.map(|(unit, attempt)| (unit.into_owned(), attempt)));
+        let attempt = TapeEntry::parse(line).ok().and_then(|entry| {
+            entry
+                .attempt
+                .map(|(unit, attempt)| (unit.into_owned(), attempt))
+        });
         let mut document = JsonDocumentVisitor::new(self, text, 0);
-        document.entry = Some(EntryContext { number, attempt, has_delta: has_piece, raw: None });
+        document.entry = Some(EntryContext {
+            number,
+            attempt,
+            has_delta: has_piece,
+            raw: None,
+        });
         let edits = json::edits(text, &mut document);
-        if edits.is_empty() { line.into() } else { json::apply(text, &edits).into_bytes().into() }
+        if edits.is_empty() {
+            line.into()
+        } else {
+            json::apply(text, &edits).into_bytes().into()
+        }
     }
 
     /// Returns text or JSON without its secrets.
     pub(crate) fn text<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
         let edits = self.edits(text, &mut None, 0);
-        if edits.is_empty() { text.into() } else { json::apply(text, &edits).into() }
+        if edits.is_empty() {
+            text.into()
+        } else {
+            json::apply(text, &edits).into()
+        }
     }
 
     /// Returns a function that masks one text after the other. A key may be divided between several.
@@ -167,11 +192,17 @@ impl Redactor {
     /// Adds base64 of secrets, and tokens that continue on the next line.
     fn encoded(&self, text: &str, depth: usize, found: &mut Vec<Range<usize>>) {
         let is_secret = |code: &str| {
-            words::decoded(code).is_some_and(|decoded| !self.spans(&decoded, &mut None, depth + 1).is_empty())
+            words::decoded(code)
+                .is_some_and(|decoded| !self.spans(&decoded, &mut None, depth + 1).is_empty())
         };
         for word in words::long(text) {
-            if let Some(code) = words::candidates(text, word).find(|code| is_secret(&text[code.clone()])) {
-                let padding = text.as_bytes()[code.end..].iter().take_while(|byte| **byte == b'=').count();
+            if let Some(code) =
+                words::candidates(text, word).find(|code| is_secret(&text[code.clone()]))
+            {
+                let padding = text.as_bytes()[code.end..]
+                    .iter()
+                    .take_while(|byte| **byte == b'=')
+                    .count();
                 found.push(code.start..code.end + padding);
             }
         }
@@ -183,10 +214,17 @@ impl Redactor {
                 let mut complete = Vec::new();
                 rules::find(&text[parts[0].clone()], &mut complete);
                 // A complete token has no rest, unless its line is full or the rest cannot be a word.
-                let line = text[..parts[0].end].rfind('\n').map_or(0, |newline| newline + 1);
+                let line = text[..parts[0].end]
+                    .rfind('\n')
+                    .map_or(0, |newline| newline + 1);
                 let is_broken = complete.is_empty() || parts[0].end - line >= FULL_LINE;
-                let is_part = |part: &Range<usize>| is_broken || words::is_random(&text[part.clone()]);
-                let rest: Vec<Range<usize>> = parts[1..].iter().take_while(|part| is_part(part)).cloned().collect();
+                let is_part =
+                    |part: &Range<usize>| is_broken || words::is_random(&text[part.clone()]);
+                let rest: Vec<Range<usize>> = parts[1..]
+                    .iter()
+                    .take_while(|part| is_part(part))
+                    .cloned()
+                    .collect();
                 if !rest.is_empty() {
                     found.push(parts[0].clone());
                     found.extend(rest);
@@ -214,7 +252,13 @@ impl Redactor {
 }
 
 fn masks(spans: &[Range<usize>]) -> Vec<TextEdit> {
-    spans.iter().map(|span| TextEdit { range: span.clone(), replacement: Cow::Borrowed(MASK) }).collect()
+    spans
+        .iter()
+        .map(|span| TextEdit {
+            range: span.clone(),
+            replacement: Cow::Borrowed(MASK),
+        })
+        .collect()
 }
 
 /// Sorts spans and joins those that overlap.
@@ -231,7 +275,8 @@ fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
 }
 
 fn is_one_word_of_base64(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
+    text.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
 }
 
 /// A visitor of a JSON text.
@@ -257,20 +302,32 @@ struct EntryContext {
 
 impl<'a> JsonDocumentVisitor<'a> {
     fn new(redactor: &'a mut Redactor, text: &'a str, depth: usize) -> Self {
-        Self { redactor, text, depth, open: None, columns: None, entry: None }
+        Self {
+            redactor,
+            text,
+            depth,
+            open: None,
+            columns: None,
+            entry: None,
+        }
     }
 
     fn columns(&mut self) -> &JsonColumns {
-        self.columns.get_or_insert_with(|| JsonColumns::parse(self.text))
+        self.columns
+            .get_or_insert_with(|| JsonColumns::parse(self.text))
     }
 
     /// The kind and the name of the value at `path`.
     fn named(&mut self, path: &[JsonPathFrame<'_>]) -> Option<(NameKind, String)> {
         let frame = path.last()?;
-        let named = |name: &str, redactor: &mut Redactor| Some((redactor.kind_of(name)?, name.to_owned()));
+        let named =
+            |name: &str, redactor: &mut Redactor| Some((redactor.kind_of(name)?, name.to_owned()));
         if !frame.is_array {
             let is_value = matches!(&*frame.key, "value" | "Value");
-            return named(if is_value { &frame.label } else { &frame.key }, self.redactor);
+            return named(
+                if is_value { &frame.label } else { &frame.key },
+                self.redactor,
+            );
         }
         if frame.label.starts_with('-') && !frame.label.contains('=') {
             return named(&frame.label, self.redactor);
@@ -286,10 +343,14 @@ impl<'a> JsonDocumentVisitor<'a> {
 
     /// True for a value that the key or the other members of its object make a secret.
     fn is_secret_member(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> bool {
-        let Some(frame) = path.last().filter(|frame| !frame.is_array) else { return false };
+        let Some(frame) = path.last().filter(|frame| !frame.is_array) else {
+            return false;
+        };
         match frame.key.trim_start_matches('_') {
             "auth" => phrases::is_basic(text),
-            key if key.len() <= "mnemonic_phrase".len() && phrases::is_mnemonic_name(key) => phrases::is_mnemonic(text),
+            key if key.len() <= "mnemonic_phrase".len() && phrases::is_mnemonic_name(key) => {
+                phrases::is_mnemonic(text)
+            }
             _ => columns::may_be_web_key(path, text) && self.columns().is_web_key(path),
         }
     }
@@ -315,7 +376,10 @@ impl<'a> JsonDocumentVisitor<'a> {
 
     /// Masks a line of output of the agent that is not JSON. It may continue the previous one.
     fn stream(&mut self, field: &'static str, text: &str) -> Option<String> {
-        let stream = (self.entry.as_ref().and_then(|entry| entry.attempt.clone()), field);
+        let stream = (
+            self.entry.as_ref().and_then(|entry| entry.attempt.clone()),
+            field,
+        );
         let mut open = self.redactor.open.remove(&stream);
         let edits = self.redactor.edits(text, &mut open, self.depth);
         self.redactor.open.extend(open.map(|open| (stream, open)));
@@ -338,8 +402,14 @@ impl<'a> JsonDocumentVisitor<'a> {
         let entry = self.entry.as_ref()?;
         let edits = self.redactor.fragments.edits_of(entry.number, field)?;
         // The tape may have changed since.
-        let fits = edits.iter().all(|edit| text.get(edit.range.clone()).is_some());
-        Some(if fits { Self::changed(text, edits) } else { Some(MASK.to_owned()) })
+        let fits = edits
+            .iter()
+            .all(|edit| text.get(edit.range.clone()).is_some());
+        Some(if fits {
+            Self::changed(text, edits)
+        } else {
+            Some(MASK.to_owned())
+        })
     }
 
     fn mask(&mut self) -> Option<String> {
@@ -366,7 +436,9 @@ impl JsonVisitor for JsonDocumentVisitor<'_> {
                     return raw;
                 }
                 [top] if top.key == "b64" => return self.bytes(text),
-                [_, out, event, delta] if entry.has_delta && out.key == "event" && event.key == "delta" => {
+                [_, out, event, delta]
+                    if entry.has_delta && out.key == "event" && event.key == "delta" =>
+                {
                     if let Some(piece) = self.mask_delta(&delta.key, text) {
                         return piece;
                     }
@@ -381,7 +453,17 @@ impl JsonVisitor for JsonDocumentVisitor<'_> {
                     return Some(json::apply(text, &masks(&[secret])));
                 }
             }
-            Some((kind, name)) if names::is_secret(kind, &name, NamedValue { text, quoted: true, alone: true }) => {
+            Some((kind, name))
+                if names::is_secret(
+                    kind,
+                    &name,
+                    NamedValue {
+                        text,
+                        quoted: true,
+                        alone: true,
+                    },
+                ) =>
+            {
                 return self.mask();
             }
             _ if self.is_secret_member(path, text) => return self.mask(),
@@ -393,7 +475,11 @@ impl JsonVisitor for JsonDocumentVisitor<'_> {
 
     fn number(&mut self, path: &[JsonPathFrame<'_>], digits: &str) -> Option<String> {
         let (kind, _) = self.named(path)?;
-        if names::is_secret_number(kind, digits) { self.mask() } else { None }
+        if names::is_secret_number(kind, digits) {
+            self.mask()
+        } else {
+            None
+        }
     }
 }
 

@@ -21,8 +21,8 @@ use crate::{
     tape::{
         Millis,
         note::{
-            Amendment, AttemptOutcome, AttemptOutput, ContentDigests, PatchResult, PatchWritten, PlannedUnit,
-            RunPlanned, StopReason, Verdict, VerdictCause,
+            Amendment, AttemptOutcome, AttemptOutput, ContentDigests, PatchResult, PatchWritten,
+            PlannedUnit, RunPlanned, StopReason, Verdict, VerdictCause,
             attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnmappedFile},
         },
     },
@@ -31,10 +31,17 @@ use crate::{
 mod connections;
 mod quality;
 
-const FORMATS: [ReportFormat; 4] = [ReportFormat::Md, ReportFormat::Json, ReportFormat::Junit, ReportFormat::Html];
+const FORMATS: [ReportFormat; 4] = [
+    ReportFormat::Md,
+    ReportFormat::Json,
+    ReportFormat::Junit,
+    ReportFormat::Html,
+];
 
 fn fixture(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(path)
 }
 
 fn report_of(path: &str) -> RunReport {
@@ -49,14 +56,30 @@ fn written(report: &RunReport) -> [String; 4] {
     }
     well_formed(&all[2], &[]);
     well_formed(&all[3], &["meta"]);
-    assert!(!all[3].contains("<script") && !all[3].contains("src="), "{}", all[3]);
+    assert!(
+        !all[3].contains("<script") && !all[3].contains("src="),
+        "{}",
+        all[3]
+    );
     all
 }
 
 /// The checks of KTX's validator.
 fn valid(snapshot: &Value) {
-    let text = |value: &Value| assert!(value.as_str().is_some_and(|text| !text.is_empty()), "{value} in {snapshot}");
-    for key in ["id", "runId", "jobId", "connectionId", "sourceKey", "createdAt"] {
+    let text = |value: &Value| {
+        assert!(
+            value.as_str().is_some_and(|text| !text.is_empty()),
+            "{value} in {snapshot}"
+        )
+    };
+    for key in [
+        "id",
+        "runId",
+        "jobId",
+        "connectionId",
+        "sourceKey",
+        "createdAt",
+    ] {
         text(&snapshot[key]);
     }
     let body = &snapshot["body"];
@@ -67,11 +90,22 @@ fn valid(snapshot: &Value) {
     assert!(body["commitSha"].is_null() || body["commitSha"].is_string());
     assert!(body["reconciliationSkipped"].is_boolean());
     for eviction in body["evictionsApplied"].as_array().unwrap() {
-        assert_eq!(eviction["action"], "removed", "the only word that its schema knows");
+        assert_eq!(
+            eviction["action"], "removed",
+            "the only word that its schema knows"
+        );
         assert!(["wiki", "sl"].contains(&eviction["artifactKind"].as_str().unwrap()));
-        ["rawPath", "artifactKey", "reason"].into_iter().for_each(|key| text(&eviction[key]));
+        ["rawPath", "artifactKey", "reason"]
+            .into_iter()
+            .for_each(|key| text(&eviction[key]));
     }
-    for key in ["failedWorkUnits", "evictionInputs", "conflictsResolved", "evictionsApplied", "unresolvedCards"] {
+    for key in [
+        "failedWorkUnits",
+        "evictionInputs",
+        "conflictsResolved",
+        "evictionsApplied",
+        "unresolvedCards",
+    ] {
         assert!(body[key].is_array(), "{key}");
     }
     let action = |action: &Value| {
@@ -84,7 +118,13 @@ fn valid(snapshot: &Value) {
         text(&unit["unitKey"]);
         assert!(["success", "failed"].contains(&unit["status"].as_str().unwrap()));
         assert_eq!(unit["status"] == "failed", unit["reason"].is_string());
-        assert!(unit["rawFiles"].as_array().unwrap().iter().all(Value::is_string));
+        assert!(
+            unit["rawFiles"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(Value::is_string)
+        );
         unit["actions"].as_array().unwrap().iter().for_each(action);
         for source in unit["touchedSlSources"].as_array().unwrap() {
             text(&source["connectionId"]);
@@ -109,9 +149,16 @@ fn well_formed(text: &str, void: &[&str]) {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find('<') {
-        let end = rest[at..].find('>').map(|end| at + end).unwrap_or_else(|| panic!("unclosed: {}", &rest[at..]));
+        let end = rest[at..]
+            .find('>')
+            .map(|end| at + end)
+            .unwrap_or_else(|| panic!("unclosed: {}", &rest[at..]));
         let tag = &rest[at + 1..end];
-        let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap();
+        let name = tag
+            .trim_start_matches('/')
+            .split([' ', '/'])
+            .next()
+            .unwrap();
         match tag.as_bytes()[0] {
             b'?' | b'!' => {}
             b'/' => assert_eq!(open.pop(), Some(name), "in {text}"),
@@ -122,7 +169,10 @@ fn well_formed(text: &str, void: &[&str]) {
         rest = &rest[end + 1..];
     }
     assert_eq!(open, Vec::<&str>::new());
-    assert!(text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t'));
+    assert!(
+        text.chars()
+            .all(|c| !c.is_control() || c == '\n' || c == '\t')
+    );
 }
 
 #[test]
@@ -130,7 +180,10 @@ fn every_record_has_its_report() {
     for folder in ["captures", "captures/versions", "tapes"] {
         for entry in fs::read_dir(fixture(folder)).unwrap() {
             let path = entry.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "jsonl") {
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "jsonl")
+            {
                 written(&fold_report(FileSource::open(&path).unwrap(), false, None).unwrap());
             }
         }
@@ -155,19 +208,35 @@ fn releases_that_differ_are_named_per_unit() {
     let [md, json, _, html] = written(&report);
     let list = "2.1.332 (1 attempt), 2.1.330 (6 attempts)";
     assert!(md.contains(&format!("* agent release {list}\n")), "{md}");
-    let table: Vec<&str> = md.lines().filter(|line| line.starts_with("| ")).take(4).collect();
+    let table: Vec<&str> = md
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .take(4)
+        .collect();
     assert!(table[0].ends_with("| model | release |"), "{table:?}");
-    let releases: Vec<&str> = table[1..].iter().filter_map(|row| row.rsplit("| ").next()).collect();
+    let releases: Vec<&str> = table[1..]
+        .iter()
+        .filter_map(|row| row.rsplit("| ").next())
+        .collect();
     assert_eq!(releases, ["`2.1.332` |", "`?` |", "`2.1.330` |"]);
-    assert!(json.contains(r#""release":"2.1.332""#) && json.contains(r#""release":null"#), "{json}");
-    assert!(html.contains(list) && html.contains("release 2.1.332"), "{html}");
+    assert!(
+        json.contains(r#""release":"2.1.332""#) && json.contains(r#""release":null"#),
+        "{json}"
+    );
+    assert!(
+        html.contains(list) && html.contains("release 2.1.332"),
+        "{html}"
+    );
 }
 
 #[test]
 fn report_lists_units_out_of_budget() {
     let report = report_of("tapes/demo.jsonl");
     let [md, json, ..] = written(&report);
-    assert!(md.starts_with("## Ingest done, 1 unit out of budget: lantern"), "{md}");
+    assert!(
+        md.starts_with("## Ingest done, 1 unit out of budget: lantern"),
+        "{md}"
+    );
     assert!(md.contains("### Budgets that ran out"));
     assert!(json.contains(r#""stopReason":"budget""#));
 }
@@ -177,10 +246,20 @@ fn report_of_one_connection_has_its_own_totals() {
     let report = report_of("tapes/demo.jsonl");
     let all = report.units.len();
     let known = report.clone().into_connection("nowhere").unwrap_err();
-    assert!(known.join(", ").contains("warehouse-dbt, handbook"), "{known:?}");
+    assert!(
+        known.join(", ").contains("warehouse-dbt, handbook"),
+        "{known:?}"
+    );
     let one = report.into_connection("handbook").unwrap();
     assert_eq!(
-        (one.units.len(), one.totals.statuses.iter().map(|(_, count)| count).sum::<usize>()),
+        (
+            one.units.len(),
+            one.totals
+                .statuses
+                .iter()
+                .map(|(_, count)| count)
+                .sum::<usize>()
+        ),
         (all - 1, all - 1)
     );
     assert_eq!(written(&one)[1].lines().count(), 1);
@@ -202,26 +281,49 @@ fn active_or_broken_off_run_says_so() {
     assert_eq!(broken.outcome, RunOutcome::Interrupted);
     let [md, json, junit, _] = written(&broken);
     assert!(md.contains("The record breaks off"), "{md}");
-    assert!(json.contains(r#""runOutcome":"interrupted""#) && !json.contains(r#""status":"completed""#));
+    assert!(
+        json.contains(r#""runOutcome":"interrupted""#) && !json.contains(r#""status":"completed""#)
+    );
     assert!(junit.contains("<error message="), "{junit}");
 }
 
 #[test]
 fn snapshot_outcome_follows_ktx_rule() {
-    let unit = |status, saved| UnitReport { status, ..hostile("k", saved) };
+    let unit = |status, saved| UnitReport {
+        status,
+        ..hostile("k", saved)
+    };
     let word = |units: &[UnitReport]| snapshot::outcome(&units.iter().collect::<Vec<_>>(), false);
     let good = UnitStatus::Succeeded;
     assert_eq!(word(&[]), "done");
-    assert_eq!(word(&[unit(good, true), unit(UnitStatus::BudgetExhausted, false)]), "done");
-    assert_eq!(word(&[unit(good, true), unit(UnitStatus::Failed, true)]), "partial");
-    assert_eq!(word(&[unit(good, false), unit(UnitStatus::Queued, false)]), "error", "nothing was saved");
-    assert_eq!(word(&[unit(UnitStatus::Failed, true)]), "error", "what a failed unit wrote does not count");
+    assert_eq!(
+        word(&[unit(good, true), unit(UnitStatus::BudgetExhausted, false)]),
+        "done"
+    );
+    assert_eq!(
+        word(&[unit(good, true), unit(UnitStatus::Failed, true)]),
+        "partial"
+    );
+    assert_eq!(
+        word(&[unit(good, false), unit(UnitStatus::Queued, false)]),
+        "error",
+        "nothing was saved"
+    );
+    assert_eq!(
+        word(&[unit(UnitStatus::Failed, true)]),
+        "error",
+        "what a failed unit wrote does not count"
+    );
 }
 
 #[test]
 fn reconcile_decisions_are_in_the_report_of_their_connection() {
     let mut report = report_of("tapes/real.jsonl");
-    let mut pass = UnitReport { key: "reconcile".into(), planned: None, ..hostile("orders", true) };
+    let mut pass = UnitReport {
+        key: "reconcile".into(),
+        planned: None,
+        ..hostile("orders", true)
+    };
     pass.status = UnitStatus::Succeeded;
     let eviction = |path: &str, action: &str| json!({"rawPath": path, "artifactKind": "wiki", "artifactKey": "k", "action": action, "reason": "gone"});
     let conflict = json!({"unitKey": "dbt-all", "kind": "near_duplicate", "artifactKey": "k", "detail": "d", "flaggedForHuman": false});
@@ -240,11 +342,21 @@ fn reconcile_decisions_are_in_the_report_of_their_connection() {
     let [_, json, junit, _] = written(&report);
     let one = report.into_connection("orchard-handbook").unwrap();
     let alone: Value = serde_json::from_str(&written(&one)[1]).unwrap();
-    let snapshots: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(snapshots.len(), 2, "the reconcile step belongs to no connection");
+    let snapshots: Vec<Value> = json
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(
+        snapshots.len(),
+        2,
+        "the reconcile step belongs to no connection"
+    );
     let of = |at: usize, key: &str| snapshots[at]["body"][key].clone();
     assert_eq!(
-        (of(0, "reconciliationSkipped"), of(0, "reconciliationActions").as_array().unwrap().len()),
+        (
+            of(0, "reconciliationSkipped"),
+            of(0, "reconciliationActions").as_array().unwrap().len()
+        ),
         (json!(false), 1)
     );
     assert_eq!(of(0, "conflictsResolved").as_array().unwrap().len(), 1);
@@ -256,41 +368,78 @@ fn reconcile_decisions_are_in_the_report_of_their_connection() {
         of(1, "evictionDecisions")[1],
         json!({"rawPath": "c.md", "artifactKind": "wiki", "artifactKey": "k", "action": "kept", "reason": "gone"})
     );
-    for key in ["reconciliationSkipped", "reconciliationActions", "evictionsApplied", "evictionDecisions"] {
-        assert_eq!(alone["body"][key], of(1, key), "the same for a connection alone: {key}");
+    for key in [
+        "reconciliationSkipped",
+        "reconciliationActions",
+        "evictionsApplied",
+        "evictionDecisions",
+    ] {
+        assert_eq!(
+            alone["body"][key],
+            of(1, key),
+            "the same for a connection alone: {key}"
+        );
     }
-    assert!(junit.contains("<testcase name=\"reconcile\""), "it is a test like any other");
+    assert!(
+        junit.contains("<testcase name=\"reconcile\""),
+        "it is a test like any other"
+    );
 }
 
 #[test]
 fn failed_reconcile_step_alone_fails_the_job() {
     let mut report = report_of("tapes/real.jsonl");
-    report.units = vec![UnitReport { key: "reconcile".into(), planned: None, ..hostile("no luck", false) }];
+    report.units = vec![UnitReport {
+        key: "reconcile".into(),
+        planned: None,
+        ..hostile("no luck", false)
+    }];
     let body = |report: &RunReport| -> Value {
         let json = written(report)[1].clone();
         serde_json::from_str::<Value>(json.lines().next().unwrap()).unwrap()["body"].take()
     };
     let failed = body(&report);
-    assert_eq!(failed["failure"], json!({"phase": "reconciliation", "message": "no luck"}));
-    assert_eq!((&failed["status"], &failed["ingestdeck"]["outcome"]), (&json!("failed"), &json!("error")));
+    assert_eq!(
+        failed["failure"],
+        json!({"phase": "reconciliation", "message": "no luck"})
+    );
+    assert_eq!(
+        (&failed["status"], &failed["ingestdeck"]["outcome"]),
+        (&json!("failed"), &json!("error"))
+    );
     report.inputs.sources.clear();
-    assert_eq!(body(&report)["workUnits"], json!([]), "a tape without sources has one report all the same");
+    assert_eq!(
+        body(&report)["workUnits"],
+        json!([]),
+        "a tape without sources has one report all the same"
+    );
 }
 
 #[test]
 fn conflicts_of_units_of_earlier_runs_are_kept() {
     let mut report = report_of("tapes/real.jsonl");
-    let mut step = UnitReport { key: "reconcile".into(), planned: None, ..hostile("k", true) };
+    let mut step = UnitReport {
+        key: "reconcile".into(),
+        planned: None,
+        ..hostile("k", true)
+    };
     step.status = UnitStatus::Succeeded;
     let conflict = |unit: &str| json!({"unitKey": unit, "kind": "near_duplicate", "artifactKey": "k", "detail": "d", "flaggedForHuman": true});
     let conflicts = vec![conflict("dbt-all"), conflict("docs-of-an-earlier-run")];
-    step.attempts[0].state.delivery.output =
-        Some(std::sync::Arc::new(AttemptOutput { conflicts, ..AttemptOutput::default() }));
+    step.attempts[0].state.delivery.output = Some(std::sync::Arc::new(AttemptOutput {
+        conflicts,
+        ..AttemptOutput::default()
+    }));
     report.units.push(step);
     let json = written(&report)[1].clone();
     let found: Vec<usize> = json
         .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap()["body"]["conflictsResolved"].as_array().unwrap().len())
+        .map(|line| {
+            serde_json::from_str::<Value>(line).unwrap()["body"]["conflictsResolved"]
+                .as_array()
+                .unwrap()
+                .len()
+        })
         .collect();
     assert_eq!(found, [2, 1]);
 }
@@ -303,19 +452,32 @@ fn reconcile_step_that_ended_the_run_fails_no_unit() {
     }
     report.outcome = RunOutcome::Error;
     report.planned = Some(
-        RunPlanned { failure_mode: "abort".into(), ..report.planned.as_deref().cloned().unwrap_or_default() }.into(),
+        RunPlanned {
+            failure_mode: "abort".into(),
+            ..report.planned.as_deref().cloned().unwrap_or_default()
+        }
+        .into(),
     );
     let failures = |report: &RunReport| -> Vec<Value> {
         let json = written(report)[1].clone();
-        json.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["body"]["failure"].take()).collect()
+        json.lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["body"]["failure"].take())
+            .collect()
     };
     let of_others = "a unit of another connection failed, and the failure mode is abort";
-    report.units.push(UnitReport { key: "reconcile".into(), planned: None, ..hostile("no luck", false) });
+    report.units.push(UnitReport {
+        key: "reconcile".into(),
+        planned: None,
+        ..hostile("no luck", false)
+    });
     let expected = json!({"phase": "reconciliation", "message": "no luck"});
     assert_eq!(failures(&report), [expected.clone(), expected]);
     (report.units[0].status, report.units[0].reason) = (UnitStatus::Failed, Some("its own".into()));
     let own = json!({"phase": "work_units", "message": "its own"});
-    assert_eq!(failures(&report), [own, json!({"phase": "work_units", "message": of_others})]);
+    assert_eq!(
+        failures(&report),
+        [own, json!({"phase": "work_units", "message": of_others})]
+    );
 }
 
 #[test]
@@ -323,12 +485,21 @@ fn prior_patch_is_counted_in_the_run_that_saves_it() {
     let mut report = report_of("tapes/real.jsonl");
     let unit = &mut report.units[0];
     let key = unit.key.clone();
-    let work =
-        AttemptOutput { actions: hostile("page", true).attempts[0].actions().to_vec(), ..AttemptOutput::default() };
-    (unit.status, unit.attempts, unit.integration) = (UnitStatus::Reused, Vec::new(), Some(PatchResult::Accepted));
+    let work = AttemptOutput {
+        actions: hostile("page", true).attempts[0].actions().to_vec(),
+        ..AttemptOutput::default()
+    };
+    (unit.status, unit.attempts, unit.integration) =
+        (UnitStatus::Reused, Vec::new(), Some(PatchResult::Accepted));
     unit.prior_work = Some(Box::new(work));
     let planned = unit.planned.clone();
-    report.units.insert(1, UnitReport { planned, ..hostile("other", false) });
+    report.units.insert(
+        1,
+        UnitReport {
+            planned,
+            ..hostile("other", false)
+        },
+    );
     let body = |report: &RunReport| {
         let json = written(report)[1].lines().next().unwrap().to_owned();
         serde_json::from_str::<Value>(&json).unwrap()["body"].take()
@@ -336,22 +507,39 @@ fn prior_patch_is_counted_in_the_run_that_saves_it() {
     let saved = body(&report);
     assert_eq!(saved["ingestdeck"]["outcome"], "partial");
     assert_eq!(saved["isolatedDiff"]["acceptedPatches"], 1);
-    assert_eq!(saved["workUnits"][0]["actions"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        saved["workUnits"][0]["actions"].as_array().unwrap().len(),
+        1
+    );
     assert_eq!(saved["provenanceRows"][0]["artifactKey"], "page");
-    assert!(written(&report)[0].contains(&format!("sl `page/page` created by `{key}`")), "{}", written(&report)[0]);
+    assert!(
+        written(&report)[0].contains(&format!("sl `page/page` created by `{key}`")),
+        "{}",
+        written(&report)[0]
+    );
     report.units[0].is_unsaved = true;
     let left = body(&report);
-    assert_eq!((&left["ingestdeck"]["outcome"], &left["provenanceRows"]), (&json!("error"), &json!([])));
+    assert_eq!(
+        (&left["ingestdeck"]["outcome"], &left["provenanceRows"]),
+        (&json!("error"), &json!([]))
+    );
 }
 
 #[test]
 fn content_already_on_the_branch_is_no_change() {
     let mut report = report_of("tapes/real.jsonl");
     report.publication.saved = None;
-    report.units = vec![UnitReport { status: UnitStatus::Succeeded, ..hostile("page", true) }];
+    report.units = vec![UnitReport {
+        status: UnitStatus::Succeeded,
+        ..hostile("page", true)
+    }];
     let sections = |report: &RunReport| {
         let [md, _, _, html] = written(report);
-        (html.contains("<dd>1 change, in no commit</dd>"), html.contains("Saved (1)"), md.contains("Saved (1)"))
+        (
+            html.contains("<dd>1 change, in no commit</dd>"),
+            html.contains("Saved (1)"),
+            md.contains("Saved (1)"),
+        )
     };
     assert_eq!(sections(&report), (true, true, true));
     report.units[0].integration = Some(PatchResult::Noop);
@@ -371,33 +559,69 @@ fn unsaved_units_are_not_reported_as_passed() {
     }
     let [md, _, junit, html] = written(&report);
     let count = report.units.len();
-    assert!(junit.contains(&format!("tests=\"{count}\" failures=\"0\" errors=\"{count}\"")), "{junit}");
-    assert!(junit.contains("<error message=\"its changes were not saved: no disk\" type=\"not saved\">"), "{junit}");
+    assert!(
+        junit.contains(&format!(
+            "tests=\"{count}\" failures=\"0\" errors=\"{count}\""
+        )),
+        "{junit}"
+    );
+    assert!(
+        junit
+            .contains("<error message=\"its changes were not saved: no disk\" type=\"not saved\">"),
+        "{junit}"
+    );
     for text in [&md, &html] {
-        assert!(text.contains("succeeded, not saved") && text.contains("--resume-run"), "{text}");
+        assert!(
+            text.contains("succeeded, not saved") && text.contains("--resume-run"),
+            "{text}"
+        );
     }
     report.outcome = RunOutcome::Running;
     let [md, _, junit, _] = written(&report);
-    assert!(!junit.contains("<error") && !md.contains("--resume-run"), "it may still be saved: {junit}");
+    assert!(
+        !junit.contains("<error") && !md.contains("--resume-run"),
+        "it may still be saved: {junit}"
+    );
 }
 
 #[test]
 fn html_and_markdown_have_the_same_sections() {
     let mut report = report_of("tapes/real.jsonl");
-    let good = UnitReport { status: UnitStatus::Succeeded, ..hostile("a<b", true) };
-    let conflict = UnitReport { integration: Some(PatchResult::TextualConflict), ..hostile("odd", false) };
+    let good = UnitReport {
+        status: UnitStatus::Succeeded,
+        ..hostile("a<b", true)
+    };
+    let conflict = UnitReport {
+        integration: Some(PatchResult::TextualConflict),
+        ..hostile("odd", false)
+    };
     report.units = vec![good, conflict];
     report.lost.corrupt_entries = 3;
-    report.shared_files =
-        vec![SharedFile { path: "wiki/x.md".into(), units: vec!["a<b".into(), "odd".into()], was_merged: true }];
+    report.shared_files = vec![SharedFile {
+        path: "wiki/x.md".into(),
+        units: vec!["a<b".into(), "odd".into()],
+        was_merged: true,
+    }];
     let [md, _, _, html] = written(&report);
-    for section in ["Units", "Saved (1)", "Not mapped (1)", "Written by several units (1)", "Tools", "Remarks"] {
+    for section in [
+        "Units",
+        "Saved (1)",
+        "Not mapped (1)",
+        "Written by several units (1)",
+        "Tools",
+        "Remarks",
+    ] {
         assert!(md.contains(&format!("### {section}\n")), "{section}: {md}");
-        assert!(html.contains(&format!("<h2>{section}</h2>")), "{section}: {html}");
+        assert!(
+            html.contains(&format!("<h2>{section}</h2>")),
+            "{section}: {html}"
+        );
     }
     for text in [&md, &html] {
         assert!(
-            text.contains("3 torn") && text.contains("git merged their versions") && text.contains("conflict"),
+            text.contains("3 torn")
+                && text.contains("git merged their versions")
+                && text.contains("conflict"),
             "{text}"
         );
     }
@@ -423,21 +647,46 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
     };
     let output = AttemptOutput {
         actions: if saved { vec![action] } else { Vec::new() },
-        unmapped: vec![UnmappedFile { raw_path: own(), reason: own(), detail: Some(own()), fallback: own() }],
+        unmapped: vec![UnmappedFile {
+            raw_path: own(),
+            reason: own(),
+            detail: Some(own()),
+            fallback: own(),
+        }],
         transcript: Some(own()),
         ..AttemptOutput::default()
     };
     let setup = AttemptSetup {
         session: Some(text.into()),
         model: Some(text.into()),
-        amendment: Some(Amendment { feedback: Some(own()), ..Amendment::default() }.into()),
-        content: Some(ContentDigests { skills: vec![own()], ..ContentDigests::default() }.into()),
+        amendment: Some(
+            Amendment {
+                feedback: Some(own()),
+                ..Amendment::default()
+            }
+            .into(),
+        ),
+        content: Some(
+            ContentDigests {
+                skills: vec![own()],
+                ..ContentDigests::default()
+            }
+            .into(),
+        ),
         ..AttemptSetup::default()
     };
-    let counts =
-        AttemptCounts { turns: 1, calls: 1, failures: 1, cost_usd: Some(f64::MAX), ..AttemptCounts::default() };
-    let delivery =
-        AttemptDelivery { published: vec![own()], output: Some(output.into()), ..AttemptDelivery::default() };
+    let counts = AttemptCounts {
+        turns: 1,
+        calls: 1,
+        failures: 1,
+        cost_usd: Some(f64::MAX),
+        ..AttemptCounts::default()
+    };
+    let delivery = AttemptDelivery {
+        published: vec![own()],
+        output: Some(output.into()),
+        ..AttemptDelivery::default()
+    };
     let attempt = AttemptReport {
         state: AttemptState {
             number: 1,
@@ -449,8 +698,22 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
             ..AttemptState::default()
         },
         duration: Millis(3),
-        tools: [(own(), ToolCallCounts { total: 4, failed: 1, declined: 1, aborted: 1 })].into(),
-        failed_calls: vec![FailedCallReport { at: Millis(7), id: own(), tool: own(), error: own() }],
+        tools: [(
+            own(),
+            ToolCallCounts {
+                total: 4,
+                failed: 1,
+                declined: 1,
+                aborted: 1,
+            },
+        )]
+        .into(),
+        failed_calls: vec![FailedCallReport {
+            at: Millis(7),
+            id: own(),
+            tool: own(),
+            error: own(),
+        }],
     };
     let planned = PlannedUnit {
         unit: text.into(),
@@ -470,7 +733,11 @@ fn hostile(text: &str, saved: bool) -> UnitReport {
         remedy: Some(own()),
         cause: Some(own()),
         attempts: vec![attempt],
-        spending: UnitSpending { cost: Some(0.5), partial: true, active_time: Millis(3) },
+        spending: UnitSpending {
+            cost: Some(0.5),
+            partial: true,
+            active_time: Millis(3),
+        },
         is_unsaved: false,
         rejected_paths: std::sync::Arc::default(),
         prior_work: None,
@@ -488,12 +755,22 @@ fn secrets_are_masked_in_every_format() {
     report.failure_groups[0].example = reason.to_owned();
     // Shortened texts end within the token.
     let label = format!("{} token {token}", "x".repeat(80));
-    unit.planned =
-        Some(PlannedUnit { connection: label.clone(), raw_files: vec![label], ..PlannedUnit::default() }.into());
+    unit.planned = Some(
+        PlannedUnit {
+            connection: label.clone(),
+            raw_files: vec![label],
+            ..PlannedUnit::default()
+        }
+        .into(),
+    );
     report.units = vec![unit];
     // The lines of a key are separate texts.
     let line = "MIIEpAIBAAKCAQEA7bq1kR3v9xW2ZcYp4LkQmN8tUoJdHsFgEiVwXyBzPaTnRqSe";
-    let key = ["-----BEGIN RSA PRIVATE KEY-----", line, "-----END RSA PRIVATE KEY-----"];
+    let key = [
+        "-----BEGIN RSA PRIVATE KEY-----",
+        line,
+        "-----END RSA PRIVATE KEY-----",
+    ];
     report.messages.0 = key.map(|line| (Millis(1), line.to_owned())).to_vec();
     for format in FORMATS {
         let (text, masked) = render_masked(&report, format, true, None);

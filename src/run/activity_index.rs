@@ -69,14 +69,20 @@ impl ActivityIndex {
         if place >= self.buckets.len() {
             self.buckets.resize(place + 1, ActivityBucket::default());
         }
-        self.buckets[place].add(ActivityBucket { entries: 1, marks: touch.marks });
+        self.buckets[place].add(ActivityBucket {
+            entries: 1,
+            marks: touch.marks,
+        });
         if touch.marks != ActivityMarks::default() {
             for mark in ActivityMark::ALL {
                 self.counts[mark as usize] += u64::from(touch.marks.has(mark));
             }
-            if let Some(mark @ (ActivityMark::Failure | ActivityMark::Denial)) = touch.marks.most_important() {
+            if let Some(mark @ (ActivityMark::Failure | ActivityMark::Denial)) =
+                touch.marks.most_important()
+            {
                 let seq = u32::try_from(seq.0).unwrap_or(u32::MAX);
-                self.problems.push((seq, touch.attempt.unwrap_or_default(), mark));
+                self.problems
+                    .push((seq, touch.attempt.unwrap_or_default(), mark));
             }
         }
     }
@@ -112,9 +118,16 @@ impl ActivityIndex {
     /// the maximum number of buckets only.
     pub(crate) fn resample(&self, cells: usize) -> Vec<ActivityBucket> {
         let mut out = vec![ActivityBucket::default(); cells];
-        for (place, bucket) in self.buckets.iter().enumerate().filter(|(_, bucket)| bucket.entries > 0) {
+        for (place, bucket) in self
+            .buckets
+            .iter()
+            .enumerate()
+            .filter(|(_, bucket)| bucket.entries > 0)
+        {
             // The end of the bucket decides, so that the last entry is in the last cell.
-            let end = (place as u64).saturating_mul(self.bucket_ms).saturating_add(self.bucket_ms - 1);
+            let end = (place as u64)
+                .saturating_mul(self.bucket_ms)
+                .saturating_add(self.bucket_ms - 1);
             let at = Millis(end.min(self.last.0));
             if let Some(cell) = out.get_mut(self.cell_at(at, cells)) {
                 cell.add(*bucket);
@@ -134,18 +147,29 @@ impl ActivityIndex {
     pub(crate) fn cell_end(&self, cell: usize, cells: usize) -> Millis {
         let last = cells.saturating_sub(1).max(1) as u128;
         let next = ((cell as u128 + 1) * u128::from(self.last.0.max(1))).div_ceil(last);
-        Millis(u64::try_from(next).unwrap_or(u64::MAX).saturating_sub(1).min(self.last.0))
+        Millis(
+            u64::try_from(next)
+                .unwrap_or(u64::MAX)
+                .saturating_sub(1)
+                .min(self.last.0),
+        )
     }
 
     /// Returns the first failure or denial at or after the entry `seq`.
     pub(crate) fn first_problem_from(&self, seq: Seq) -> Option<(Seq, AttemptId, ActivityMark)> {
-        let place = self.problems.partition_point(|(bad, ..)| u64::from(*bad) < seq.0);
-        self.problems.get(place).map(|(seq, attempt_id, mark)| (Seq(u64::from(*seq)), *attempt_id, *mark))
+        let place = self
+            .problems
+            .partition_point(|(bad, ..)| u64::from(*bad) < seq.0);
+        self.problems
+            .get(place)
+            .map(|(seq, attempt_id, mark)| (Seq(u64::from(*seq)), *attempt_id, *mark))
     }
 
     /// Returns the last failure or denial before the entry `seq`.
     pub(crate) fn last_problem_before(&self, seq: Seq) -> Option<(Seq, AttemptId, ActivityMark)> {
-        let place = self.problems.partition_point(|(bad, ..)| u64::from(*bad) < seq.0);
+        let place = self
+            .problems
+            .partition_point(|(bad, ..)| u64::from(*bad) < seq.0);
         let (seq, attempt_id, mark) = self.problems.get(place.checked_sub(1)?)?;
         Some((Seq(u64::from(*seq)), *attempt_id, *mark))
     }
@@ -158,7 +182,10 @@ mod tests {
     use super::*;
 
     fn touch(mark: Option<ActivityMark>) -> LastEntryEffects {
-        let mut touch = LastEntryEffects { attempt: Some(AttemptId(3)), ..LastEntryEffects::default() };
+        let mut touch = LastEntryEffects {
+            attempt: Some(AttemptId(3)),
+            ..LastEntryEffects::default()
+        };
         if let Some(mark) = mark {
             touch.marks.add(mark);
         }
@@ -184,8 +211,14 @@ mod tests {
         assert_eq!(found(activity.first_problem_from(Seq(8))), None);
         assert_eq!(found(activity.last_problem_before(Seq(7))), Some(2));
         assert_eq!(found(activity.last_problem_before(Seq(2))), None);
-        assert_eq!(activity.first_problem_from(Seq(0)), Some((Seq(2), AttemptId(3), ActivityMark::Failure)));
-        assert_eq!(ActivityMark::ALL.map(|mark| activity.count(mark)), [1, 1, 0, 1, 0]);
+        assert_eq!(
+            activity.first_problem_from(Seq(0)),
+            Some((Seq(2), AttemptId(3), ActivityMark::Failure))
+        );
+        assert_eq!(
+            ActivityMark::ALL.map(|mark| activity.count(mark)),
+            [1, 1, 0, 1, 0]
+        );
     }
 
     #[test]
@@ -205,11 +238,25 @@ mod tests {
             let mark = (seq % 10_000 == 5_000).then_some(ActivityMark::Failure);
             activity.record(Seq(seq), Millis(seq * 12_345), touch(mark));
         }
-        activity.record(Seq(100_000), Millis(u64::MAX), touch(Some(ActivityMark::Retry)));
+        activity.record(
+            Seq(100_000),
+            Millis(u64::MAX),
+            touch(Some(ActivityMark::Retry)),
+        );
         assert!(activity.buckets.len() <= MAX_BUCKETS);
-        assert_eq!(activity.resample(80).iter().map(|cell| cell.entries).sum::<u32>(), 100_001);
+        assert_eq!(
+            activity
+                .resample(80)
+                .iter()
+                .map(|cell| cell.entries)
+                .sum::<u32>(),
+            100_001
+        );
         assert_eq!(activity.count(ActivityMark::Failure), 10);
-        assert_eq!(activity.resample(80)[79].marks.most_important(), Some(ActivityMark::Retry));
+        assert_eq!(
+            activity.resample(80)[79].marks.most_important(),
+            Some(ActivityMark::Retry)
+        );
     }
 
     proptest! {

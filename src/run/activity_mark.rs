@@ -15,7 +15,13 @@ pub(crate) enum ActivityMark {
 
 impl ActivityMark {
     /// All marks, the most important one first.
-    pub(crate) const ALL: [Self; 5] = [Self::Failure, Self::Denial, Self::Limit, Self::Retry, Self::Hold];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Failure,
+        Self::Denial,
+        Self::Limit,
+        Self::Retry,
+        Self::Hold,
+    ];
 
     /// Its text in the singular and in the plural.
     pub(crate) fn labels(self) -> (&'static str, &'static str) {

@@ -70,37 +70,81 @@ pub(crate) fn alerts(state: &RunState, now: Millis) -> Vec<RunAlert<'_>> {
     let mut alerts = Vec::new();
     if let Some(unit) = state.units.iter().find(|unit| is_failure(unit.status)) {
         let text = format!("{} {}", unit.key, unit.status_text());
-        alerts.push(RunAlert { key: AlertKey::Failure, unit: Some(unit), text });
+        alerts.push(RunAlert {
+            key: AlertKey::Failure,
+            unit: Some(unit),
+            text,
+        });
     }
     for unit in state.units.iter().filter(|unit| unit.status.is_in_flight()) {
-        let Some(attempt) = unit.latest() else { continue };
+        let Some(attempt) = unit.latest() else {
+            continue;
+        };
         // The person who paused the run knows that its calls wait.
         if let Some(call) = unit.oldest_held_call().filter(|_| !state.limits.is_paused) {
             let key = AlertKey::HeldCall(unit.key.clone(), call.tool_use_id.clone());
-            alerts.push(RunAlert { key, unit: Some(unit), text: format!("{} waits for you: {}", unit.key, call.tool) });
+            alerts.push(RunAlert {
+                key,
+                unit: Some(unit),
+                text: format!("{} waits for you: {}", unit.key, call.tool),
+            });
         }
         if let (UnitStatus::Silent, Some(since)) = (unit.status, attempt.silent_since) {
             let text = format!("{} has been silent for {}", unit.key, now.since(since));
-            alerts.push(RunAlert { key: AlertKey::Silent(unit.key.clone(), since), unit: Some(unit), text });
+            alerts.push(RunAlert {
+                key: AlertKey::Silent(unit.key.clone(), since),
+                unit: Some(unit),
+                text,
+            });
         }
     }
     let attempts = state.units.iter().map(|unit| unit.attempts.len()).sum();
-    if let Some(review) = state.publication.open_review().filter(|_| state.ended.is_none()) {
-        alerts.push(RunAlert { key: AlertKey::Review(attempts), unit: None, text: review.request.to_string() });
+    if let Some(review) = state
+        .publication
+        .open_review()
+        .filter(|_| state.ended.is_none())
+    {
+        alerts.push(RunAlert {
+            key: AlertKey::Review(attempts),
+            unit: None,
+            text: review.request.to_string(),
+        });
     }
     if let Some(pause) = &state.limits.pause {
         let text = format!("waiting for the {} limit", pause.reason.replace('_', " "));
-        alerts.push(RunAlert { key: AlertKey::Limit(pause.until), unit: None, text });
+        alerts.push(RunAlert {
+            key: AlertKey::Limit(pause.until),
+            unit: None,
+            text,
+        });
     }
     if let Some(wait) = state.workers.wait {
-        let text = format!("waiting for workers: no unit can run; the run ends after {}", wait.until.since(wait.since));
-        alerts.push(RunAlert { key: AlertKey::Workers(wait.since), unit: None, text });
+        let text = format!(
+            "waiting for workers: no unit can run; the run ends after {}",
+            wait.until.since(wait.since)
+        );
+        alerts.push(RunAlert {
+            key: AlertKey::Workers(wait.since),
+            unit: None,
+            text,
+        });
     }
     if let Some(ended) = &state.ended {
-        let failed = state.units.iter().filter(|unit| is_failure(unit.status)).count();
+        let failed = state
+            .units
+            .iter()
+            .filter(|unit| is_failure(unit.status))
+            .count();
         let (units, time) = (state.units.len(), state.duration_text(state.last_entry_at));
-        let text = format!("{} after {time}: {failed} of {units} units failed", ended.outcome);
-        alerts.push(RunAlert { key: AlertKey::Ended(attempts), unit: None, text });
+        let text = format!(
+            "{} after {time}: {failed} of {units} units failed",
+            ended.outcome
+        );
+        alerts.push(RunAlert {
+            key: AlertKey::Ended(attempts),
+            unit: None,
+            text,
+        });
     }
     alerts
 }

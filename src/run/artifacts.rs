@@ -137,12 +137,17 @@ impl RunArtifact {
             true => writer.state.counts(),
             false => index == last,
         };
-        self.writers.iter().enumerate().filter(move |(index, writer)| is_effective(*index, writer)).map(|(_, it)| it)
+        self.writers
+            .iter()
+            .enumerate()
+            .filter(move |(index, writer)| is_effective(*index, writer))
+            .map(|(_, it)| it)
     }
 
     /// Identifiers that its writers never received.
     pub(crate) fn unsourced(&self) -> impl Iterator<Item = &UnsourcedIdentifier> {
-        self.effective_writers().flat_map(|writer| &writer.unsourced)
+        self.effective_writers()
+            .flat_map(|writer| &writer.unsourced)
     }
 
     /// Lines that its writers added and removed; `None` if a writer has no recorded writes.
@@ -158,16 +163,23 @@ impl RunArtifact {
 
 /// Raw files that a change rests on, with their connections. A change that names none rests on all raw files of its
 /// unit; the reconcile step belongs to no connection, so it names files as `connection/path`.
-pub(crate) fn action_raw_files<'a>(unit: &'a UnitState, action: &'a MemoryAction) -> Vec<(&'a str, &'a str)> {
+pub(crate) fn action_raw_files<'a>(
+    unit: &'a UnitState,
+    action: &'a MemoryAction,
+) -> Vec<(&'a str, &'a str)> {
     let named = action.raw_paths.as_ref().filter(|paths| !paths.is_empty());
     match &unit.planned {
         Some(planned) => {
             let paths = named.unwrap_or(&planned.raw_files).iter();
-            paths.map(|path| (planned.connection.as_str(), path.as_str())).collect()
+            paths
+                .map(|path| (planned.connection.as_str(), path.as_str()))
+                .collect()
         }
-        None if unit.key.as_str() == RECONCILE_KEY => {
-            named.into_iter().flatten().filter_map(|path| path.split_once('/')).collect()
-        }
+        None if unit.key.as_str() == RECONCILE_KEY => named
+            .into_iter()
+            .flatten()
+            .filter_map(|path| path.split_once('/'))
+            .collect(),
         None => Vec::new(),
     }
 }
@@ -176,7 +188,9 @@ pub(crate) fn action_raw_files<'a>(unit: &'a UnitState, action: &'a MemoryAction
 pub(crate) fn artifact_path(target: ArtifactTarget, connection: Option<&str>, key: &str) -> String {
     match target {
         ArtifactTarget::Wiki => format!("wiki/global/{key}.md"),
-        ArtifactTarget::SemanticLayer => format!("semantic-layer/{}/{key}.yaml", connection.unwrap_or("?")),
+        ArtifactTarget::SemanticLayer => {
+            format!("semantic-layer/{}/{key}.yaml", connection.unwrap_or("?"))
+        }
     }
 }
 
@@ -188,7 +202,8 @@ pub(crate) fn action_at(path: &str) -> Option<MemoryAction> {
         let (connection, file) = path.strip_prefix("semantic-layer/")?.split_once('/')?;
         (
             ArtifactTarget::SemanticLayer,
-            file.strip_suffix(".yaml").or_else(|| file.strip_suffix(".yml"))?,
+            file.strip_suffix(".yaml")
+                .or_else(|| file.strip_suffix(".yml"))?,
             Some(connection.to_owned()),
         )
     };
@@ -209,25 +224,42 @@ pub(crate) fn changes_except(actions: Vec<MemoryAction>, paths: &[String]) -> Ve
     }
     let index = ActionIndex::new(&actions);
     let left_out: HashSet<usize> = paths.iter().flat_map(|path| index.places(path)).collect();
-    let kept = actions.into_iter().enumerate().filter(|(place, _)| !left_out.contains(place));
+    let kept = actions
+        .into_iter()
+        .enumerate()
+        .filter(|(place, _)| !left_out.contains(place));
     kept.map(|(_, action)| action).collect()
 }
 
 /// The projected sources without those that a review rejected.
 pub(crate) fn accepted_projections(state: &RunState) -> Vec<Arc<SourcesProjected>> {
-    let rejected: Vec<String> = state.publication.rejected_paths().map(str::to_owned).collect();
+    let rejected: Vec<String> = state
+        .publication
+        .rejected_paths()
+        .map(str::to_owned)
+        .collect();
     let projected = state.inputs.projected.iter();
     if rejected.is_empty() {
         return projected.cloned().collect();
     }
     let accepted = projected.filter_map(|projected| {
         // With a commit and without a patch, they were committed before the review.
-        if projected.actions.is_empty() || (projected.commit.is_some() && projected.patch.is_none()) {
+        if projected.actions.is_empty() || (projected.commit.is_some() && projected.patch.is_none())
+        {
             return Some(Arc::clone(projected));
         }
         let actions = changes_except(projected.actions.clone(), &rejected);
-        let paths = projected.paths.iter().filter(|path| !rejected.contains(path)).cloned().collect();
-        let accepted = SourcesProjected { actions, paths, ..(**projected).clone() };
+        let paths = projected
+            .paths
+            .iter()
+            .filter(|path| !rejected.contains(path))
+            .cloned()
+            .collect();
+        let accepted = SourcesProjected {
+            actions,
+            paths,
+            ..(**projected).clone()
+        };
         (!accepted.actions.is_empty()).then(|| accepted.into())
     });
     accepted.collect()
@@ -236,7 +268,12 @@ pub(crate) fn accepted_projections(state: &RunState) -> Vec<Arc<SourcesProjected
 /// The artifacts of a run, sorted by path.
 pub(crate) fn run_artifacts(state: &RunState) -> Vec<RunArtifact> {
     let mut found = ArtifactCollector::default();
-    for projected in state.inputs.projected.iter().filter(|projected| projected.reason.is_none()) {
+    for projected in state
+        .inputs
+        .projected
+        .iter()
+        .filter(|projected| projected.reason.is_none())
+    {
         let actions = ActionIndex::new(&projected.actions);
         for path in distinct(projected.paths.iter().map(String::as_str)) {
             let action = actions.of(path).first().copied();
@@ -245,11 +282,18 @@ pub(crate) fn run_artifacts(state: &RunState) -> Vec<RunArtifact> {
             let raw_files = action.into_iter().flat_map(|action| {
                 let connection = action.target_connection_id.clone().unwrap_or_default();
                 let paths = action.raw_paths.iter().flatten();
-                paths.map(move |path| RawFileName { connection: connection.clone(), path: path.clone() })
+                paths.map(move |path| RawFileName {
+                    connection: connection.clone(),
+                    path: path.clone(),
+                })
             });
             artifact.writers.push(ArtifactWriter {
                 unit: PROJECTION_KEY.into(),
-                state: if projected.is_unsaved() { ArtifactStatus::Pending } else { ArtifactStatus::Saved },
+                state: if projected.is_unsaved() {
+                    ArtifactStatus::Pending
+                } else {
+                    ArtifactStatus::Saved
+                },
                 patch: projected.patch.clone(),
                 change: action.map(|action| action.change),
                 raw_files: raw_files.collect(),
@@ -275,13 +319,22 @@ pub(crate) fn is_action_of(action: &MemoryAction, path: &str) -> bool {
     if artifact_path(action.target, connection, &action.key) == path {
         return true;
     }
-    let of_connection = || path.strip_prefix("semantic-layer/")?.strip_prefix(connection?)?.strip_prefix('/');
+    let of_connection = || {
+        path.strip_prefix("semantic-layer/")?
+            .strip_prefix(connection?)?
+            .strip_prefix('/')
+    };
     if action.target == ArtifactTarget::Wiki {
         return false;
     }
-    let Some((stem, _)) = of_connection().and_then(|file| file.rsplit_once('.')) else { return false };
+    let Some((stem, _)) = of_connection().and_then(|file| file.rsplit_once('.')) else {
+        return false;
+    };
     let slug = source_slug(&action.key);
-    stem == action.key || stem.rsplit_once('-').is_some_and(|(name, hash)| name == slug && hash.len() == 8)
+    stem == action.key
+        || stem
+            .rsplit_once('-')
+            .is_some_and(|(name, hash)| name == slug && hash.len() == 8)
 }
 
 /// The part of a file name that is made from the name of a source.
@@ -313,14 +366,27 @@ impl ArtifactWriter {
 
     /// Adds what the output of the attempt records about the artifact at `path`.
     fn with_output(mut self, path: &str, output: &OutputIndex<'_>) -> Self {
-        self.change = net_change(output.actions.of(path).into_iter().map(|action| Some(action.change))).flatten();
+        self.change = net_change(
+            output
+                .actions
+                .of(path)
+                .into_iter()
+                .map(|action| Some(action.change)),
+        )
+        .flatten();
         let writes = output.writes(path);
         if !writes.is_empty() {
             self.calls = Some(writes.len());
-            self.call_ids = writes.iter().filter_map(|write| write.call.clone()).collect();
-            self.lines = Some(net_lines::net_lines(writes.iter().map(|write| write.edits.as_slice())));
+            self.call_ids = writes
+                .iter()
+                .filter_map(|write| write.call.clone())
+                .collect();
+            self.lines = Some(net_lines::net_lines(
+                writes.iter().map(|write| write.edits.as_slice()),
+            ));
         }
-        self.unsourced.extend(output.unsourced(path).iter().copied().cloned());
+        self.unsourced
+            .extend(output.unsourced(path).iter().copied().cloned());
         self
     }
 }
@@ -334,21 +400,23 @@ struct ArtifactCollector {
 
 impl ArtifactCollector {
     fn artifact(&mut self, path: &str) -> &mut RunArtifact {
-        self.by_path.entry(path.to_owned()).or_insert_with(|| RunArtifact {
-            path: path.to_owned(),
-            target: match path {
-                _ if path.starts_with("wiki/") => Some(ArtifactTarget::Wiki),
-                _ if path.starts_with("semantic-layer/") => Some(ArtifactTarget::SemanticLayer),
-                _ => None,
-            },
-            change: None,
-            state: ArtifactStatus::Pending,
-            writers: Vec::new(),
-            raw_files: Vec::new(),
-            review: None,
-            shared: None,
-            commit: None,
-        })
+        self.by_path
+            .entry(path.to_owned())
+            .or_insert_with(|| RunArtifact {
+                path: path.to_owned(),
+                target: match path {
+                    _ if path.starts_with("wiki/") => Some(ArtifactTarget::Wiki),
+                    _ if path.starts_with("semantic-layer/") => Some(ArtifactTarget::SemanticLayer),
+                    _ => None,
+                },
+                change: None,
+                state: ArtifactStatus::Pending,
+                writers: Vec::new(),
+                raw_files: Vec::new(),
+                review: None,
+                shared: None,
+                commit: None,
+            })
     }
 
     fn add_attempt(&mut self, unit: &UnitState, attempt: &AttemptState, is_latest: bool) {
@@ -364,7 +432,9 @@ impl ArtifactCollector {
             let new = ArtifactWriter {
                 unit: unit.key.clone(),
                 state,
-                reason: (!state.counts()).then(|| attempt.failure_reason().map(String::from)).flatten(),
+                reason: (!state.counts())
+                    .then(|| attempt.failure_reason().map(String::from))
+                    .flatten(),
                 patch: delivery.patch_path().map(str::to_owned),
                 ..ArtifactWriter::new(attempt.number)
             };
@@ -374,9 +444,13 @@ impl ArtifactCollector {
 
     /// Adds the artifacts of a prior run: those of a patch that it left, or those of its commits while they are reviewed.
     fn add_prior_patch(&mut self, state: &RunState, unit: &UnitState) {
-        let reused = state.prior_unit_summary(&unit.key).and_then(|prior| prior.reused.as_ref());
+        let reused = state
+            .prior_unit_summary(&unit.key)
+            .and_then(|prior| prior.reused.as_ref());
         let committed = state.committed_work(unit);
-        let Some(output) = state.work(unit).or(committed) else { return };
+        let Some(output) = state.work(unit).or(committed) else {
+            return;
+        };
         let patch = reused.and_then(|reused| reused.pending_patch.clone());
         let integration = state.publication.prior_patches.get(&unit.key);
         let result = match integration {
@@ -388,18 +462,38 @@ impl ArtifactCollector {
         let index = OutputIndex::new(output);
         let paths = index.action_paths(output);
         for path in distinct(paths.iter().map(String::as_str)) {
-            let reason = integration.and_then(|patch| patch.verdict.as_ref()).map(|verdict| verdict.reason.clone());
+            let reason = integration
+                .and_then(|patch| patch.verdict.as_ref())
+                .map(|verdict| verdict.reason.clone());
             let (unit_key, patch) = (unit.key.clone(), patch.clone());
-            let new = ArtifactWriter { unit: unit_key, state: result, reason, patch, ..ArtifactWriter::new(0) };
+            let new = ArtifactWriter {
+                unit: unit_key,
+                state: result,
+                reason,
+                patch,
+                ..ArtifactWriter::new(0)
+            };
             self.add_writer(unit, path, Some(&index), new);
         }
     }
 
-    fn add_writer(&mut self, unit: &UnitState, path: &str, output: Option<&OutputIndex<'_>>, writer: ArtifactWriter) {
-        let actions = output.map(|output| output.actions.of(path)).unwrap_or_default();
+    fn add_writer(
+        &mut self,
+        unit: &UnitState,
+        path: &str,
+        output: Option<&OutputIndex<'_>>,
+        writer: ArtifactWriter,
+    ) {
+        let actions = output
+            .map(|output| output.actions.of(path))
+            .unwrap_or_default();
         // All changes that name no raw files rest on the same ones.
-        let (named, others): (Vec<_>, Vec<_>) =
-            actions.into_iter().partition(|action| action.raw_paths.as_ref().is_some_and(|paths| !paths.is_empty()));
+        let (named, others): (Vec<_>, Vec<_>) = actions.into_iter().partition(|action| {
+            action
+                .raw_paths
+                .as_ref()
+                .is_some_and(|paths| !paths.is_empty())
+        });
         let raw_files = named.into_iter().chain(others.into_iter().take(1));
         let raw_files: BTreeSet<(&str, &str)> = raw_files
             .flat_map(|action| action_raw_files(unit, action))
@@ -407,8 +501,14 @@ impl ArtifactCollector {
             .collect();
         self.raw_files += raw_files.len();
         let raw_files = raw_files.into_iter();
-        let name = |(connection, path): (&str, &str)| RawFileName { connection: connection.into(), path: path.into() };
-        let writer = ArtifactWriter { raw_files: raw_files.map(name).collect(), ..writer };
+        let name = |(connection, path): (&str, &str)| RawFileName {
+            connection: connection.into(),
+            path: path.into(),
+        };
+        let writer = ArtifactWriter {
+            raw_files: raw_files.map(name).collect(),
+            ..writer
+        };
         self.artifact(path).writers.push(match output {
             Some(output) => writer.with_output(path, output),
             None => writer,
@@ -440,17 +540,27 @@ impl ArtifactCollector {
                 Some(decided) => decided.decision(),
                 None => is_rejected.then_some(ReviewDecision::Rejected),
             };
-            for writer in artifact.writers.iter_mut().filter(|writer| is_rejected && writer.state.counts()) {
+            for writer in artifact
+                .writers
+                .iter_mut()
+                .filter(|writer| is_rejected && writer.state.counts())
+            {
                 writer.state = ArtifactStatus::Rejected;
             }
             artifact.combine_writers();
         }
-        let is_reviewed = state.publication.committed_run.is_some() && review.is_some_and(|review| !review.is_waiting);
+        let is_reviewed = state.publication.committed_run.is_some()
+            && review.is_some_and(|review| !review.is_waiting);
         if is_reviewed {
             // What a review of commits left as it was is in the report of the run that wrote it.
             let is_changed = |artifact: &RunArtifact| {
-                let is_own = artifact.writers.iter().any(|writer| writer.attempt > 0 || writer.patch.is_some());
-                is_own || (reviewed.contains_key(&*artifact.path) && artifact.review != Some(ReviewDecision::Accepted))
+                let is_own = artifact
+                    .writers
+                    .iter()
+                    .any(|writer| writer.attempt > 0 || writer.patch.is_some());
+                is_own
+                    || (reviewed.contains_key(&*artifact.path)
+                        && artifact.review != Some(ReviewDecision::Accepted))
             };
             self.by_path.retain(|_, artifact| is_changed(artifact));
         }
@@ -461,7 +571,10 @@ impl ArtifactCollector {
 /// What became of the changes of an attempt.
 fn attempt_state(attempt: &AttemptState, is_latest: bool) -> ArtifactStatus {
     let delivery = &attempt.delivery;
-    let has_failed = attempt.verdict.as_ref().is_some_and(|verdict| verdict.outcome != AttemptOutcome::Succeeded);
+    let has_failed = attempt
+        .verdict
+        .as_ref()
+        .is_some_and(|verdict| verdict.outcome != AttemptOutcome::Succeeded);
     match delivery.integration {
         Some(result) if !result.keeps_success() => ArtifactStatus::Integration(result),
         _ if has_failed => ArtifactStatus::Discarded,
@@ -482,13 +595,19 @@ impl RunArtifact {
     fn combine_writers(&mut self) {
         let effective: Vec<&ArtifactWriter> = self.effective_writers().collect();
         let change = net_change(effective.iter().map(|writer| writer.change));
-        let state = effective.last().map_or(ArtifactStatus::Pending, |writer| writer.state);
-        let raw_files: BTreeSet<&RawFileName> = effective.iter().flat_map(|writer| &writer.raw_files).collect();
+        let state = effective
+            .last()
+            .map_or(ArtifactStatus::Pending, |writer| writer.state);
+        let raw_files: BTreeSet<&RawFileName> = effective
+            .iter()
+            .flat_map(|writer| &writer.raw_files)
+            .collect();
         let raw_files = raw_files.into_iter().cloned().collect();
         (self.state, self.raw_files) = (state, raw_files);
         if change == Some(None) && state == ArtifactStatus::Saved {
             // The run created and removed it, so the branch is as before.
-            (self.state, self.raw_files) = (ArtifactStatus::Integration(PatchResult::Noop), Vec::new());
+            (self.state, self.raw_files) =
+                (ArtifactStatus::Integration(PatchResult::Noop), Vec::new());
             self.commit = None;
         }
         self.change = change.flatten();
@@ -497,7 +616,8 @@ impl RunArtifact {
     /// Why attempts at it were rejected by checks: their reasons, oldest first.
     pub(crate) fn findings(&self) -> impl Iterator<Item = (&UnitKey, u32, &str)> {
         let rejected = self.writers.iter().filter(|writer| !writer.state.counts());
-        rejected.filter_map(|writer| Some((&writer.unit, writer.attempt, writer.reason.as_deref()?)))
+        rejected
+            .filter_map(|writer| Some((&writer.unit, writer.attempt, writer.reason.as_deref()?)))
     }
 }
 

@@ -68,7 +68,10 @@ pub(crate) enum CallChange<'l> {
 
 impl AttemptReducer {
     pub(crate) fn new(turns: TurnTracker) -> Self {
-        Self { stream: StreamState::new(turns), ..Self::default() }
+        Self {
+            stream: StreamState::new(turns),
+            ..Self::default()
+        }
     }
 
     /// Adds a line. Lines after the last result change nothing but the reset time of a usage limit, also if they repeat
@@ -80,20 +83,35 @@ impl AttemptReducer {
         match (role, &line.body) {
             (LineRole::Trailing, _) => {}
             (_, LineBody::Init(init)) => self.cost.set_release(init.version.as_deref()),
-            (_, LineBody::Assistant(chat)) => self.assistant(chat, line.parent_tool_use_id.is_some()),
+            (_, LineBody::Assistant(chat)) => {
+                self.assistant(chat, line.parent_tool_use_id.is_some())
+            }
             (_, LineBody::User(chat)) => self.results(chat, &mut calls),
             (_, LineBody::StreamEvent(StreamDelta::Usage { message_id, usage }))
                 if line.parent_tool_use_id.is_none() =>
             {
                 self.usage.add_final_counts(message_id.as_deref(), *usage);
             }
-            (_, LineBody::System(SystemLine::PermissionDenied { tool_name, tool_use_id, message })) => {
+            (
+                _,
+                LineBody::System(SystemLine::PermissionDenied {
+                    tool_name,
+                    tool_use_id,
+                    message,
+                }),
+            ) => {
                 let name = (!tool_name.is_empty()).then(|| tool_name.to_string());
                 let id = Some(tool_use_id.as_ref()).filter(|id| !id.is_empty());
                 calls.push(self.denied(id, name, message.as_deref()));
             }
             (_, LineBody::Result(result)) => self.result(result, &mut calls),
-            (_, LineBody::SessionFile(SessionFileLine::Cost { total_usd, is_incomplete })) => {
+            (
+                _,
+                LineBody::SessionFile(SessionFileLine::Cost {
+                    total_usd,
+                    is_incomplete,
+                }),
+            ) => {
                 self.cost.set_session_total(*total_usd, *is_incomplete);
             }
             _ => {}
@@ -133,7 +151,13 @@ impl AttemptReducer {
 
     /// The accounting so far, without messages, which are notes. Tokens are those of the result, or else the highest report of each message.
     pub(crate) fn counts(&self) -> AttemptCounts {
-        let CallCounts { calls, failures, denials, refused_by_person, declined } = self.calls.counts;
+        let CallCounts {
+            calls,
+            failures,
+            denials,
+            refused_by_person,
+            declined,
+        } = self.calls.counts;
         AttemptCounts {
             turns: self.usage.turns(),
             calls,
@@ -189,7 +213,10 @@ impl AttemptReducer {
 
     /// The values that the lines report about the end of the attempt.
     pub(crate) fn reported_facts(&self) -> ReportedFacts {
-        ReportedFacts { turns: self.usage.turns(), ..self.reported.facts(&self.stream.last_text()) }
+        ReportedFacts {
+            turns: self.usage.turns(),
+            ..self.reported.facts(&self.stream.last_text())
+        }
     }
 
     fn assistant(&mut self, chat: &ChatLine<'_>, is_nested: bool) {
@@ -205,9 +232,15 @@ impl AttemptReducer {
 
     fn results<'l>(&mut self, chat: &'l ChatLine<'l>, changes: &mut Vec<CallChange<'l>>) {
         for block in &chat.blocks {
-            let MessageBlock::ToolResult(result) = block else { continue };
+            let MessageBlock::ToolResult(result) = block else {
+                continue;
+            };
             let id = result.tool_use_id.as_ref();
-            let end = self.calls.result_end(id, chat.refused.contains(&result.tool_use_id), result.is_error);
+            let end = self.calls.result_end(
+                id,
+                chat.refused.contains(&result.tool_use_id),
+                result.is_error,
+            );
             match end {
                 CallOutcome::Failed => self.calls.count_failure(Some(id)),
                 CallOutcome::Denied => self.calls.count_denial(Some(id)),
@@ -218,19 +251,34 @@ impl AttemptReducer {
         }
     }
 
-    fn denied<'l>(&mut self, id: Option<&'l str>, tool: Option<String>, message: Option<&'l str>) -> CallChange<'l> {
+    fn denied<'l>(
+        &mut self,
+        id: Option<&'l str>,
+        tool: Option<String>,
+        message: Option<&'l str>,
+    ) -> CallChange<'l> {
         let call = id.and_then(|id| self.calls.get(id));
         let is_known = call.is_some() || id.is_some_and(|id| self.calls.is_denied(id));
         let tool = tool.or_else(|| call.map(|call| call.tool.to_string()));
         self.calls.count_denial(id);
-        CallChange::Denied { id, tool, message, is_known }
+        CallChange::Denied {
+            id,
+            tool,
+            message,
+            is_known,
+        }
     }
 
     fn result<'l>(&mut self, result: &'l ResultLine<'l>, changes: &mut Vec<CallChange<'l>>) {
         let were_totals_own = self.cost.has_own_totals();
         let is_new_process = self.cost.add_result(result);
-        self.reported.models.add_result(result, is_new_process, were_totals_own);
-        if let Some(totals) = result.usage.map(|usage| TokenCounts::from(Usage::from_raw(usage))) {
+        self.reported
+            .models
+            .add_result(result, is_new_process, were_totals_own);
+        if let Some(totals) = result
+            .usage
+            .map(|usage| TokenCounts::from(Usage::from_raw(usage)))
+        {
             self.usage.set_totals(totals);
         }
         let mut unnamed = 0;
@@ -251,7 +299,11 @@ impl AttemptReducer {
         }
         // Background agents continue between turns.
         let ended = self.calls.close_where(|call| !call.is_nested);
-        changes.extend(ended.into_iter().map(|(id, end)| CallChange::Cut { id, end }));
+        changes.extend(
+            ended
+                .into_iter()
+                .map(|(id, end)| CallChange::Cut { id, end }),
+        );
     }
 }
 

@@ -46,7 +46,10 @@ impl BenchFigure {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let before = [Self::Success, Self::Reconciled];
         let after = [Self::Seconds, Self::Agreement, Self::PathAgreement];
-        before.into_iter().chain(QualityFigure::ALL.map(Self::Quality)).chain(after)
+        before
+            .into_iter()
+            .chain(QualityFigure::ALL.map(Self::Quality))
+            .chain(after)
     }
 
     /// Its key in JSON and in rules.
@@ -63,7 +66,8 @@ impl BenchFigure {
 
     /// The figure with this key. The suffix `_usd` of costs may be left out.
     pub(crate) fn parse(key: &str) -> Option<Self> {
-        Self::all().find(|figure| figure.key() == key || figure.key().strip_suffix("_usd") == Some(key))
+        Self::all()
+            .find(|figure| figure.key() == key || figure.key().strip_suffix("_usd") == Some(key))
     }
 
     /// Its name for people.
@@ -83,7 +87,11 @@ impl BenchFigure {
         match (self, value) {
             (Self::Quality(figure), value) => figure.format(value),
             (_, None) => "?".to_owned(),
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times are not negative")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "times are not negative"
+            )]
             (Self::Seconds, Some(seconds)) => text::seconds(Millis((seconds * 1000.0) as u64)),
             (_, Some(share)) => format_share(share),
         }
@@ -149,13 +157,21 @@ impl BenchRun {
         lines: BTreeSet<(String, String)>,
     ) -> Self {
         let step = report.reconcile_unit();
-        let units = || report.units.iter().filter(|unit| Some(&unit.key) != step.map(|step| &step.key));
+        let units = || {
+            report
+                .units
+                .iter()
+                .filter(|unit| Some(&unit.key) != step.map(|step| &step.key))
+        };
         Self {
             cell,
             repeat,
             is_complete: is_complete(report),
-            is_reconciled: report.publication.unreconciled.is_empty() && step.is_none_or(UnitReport::is_successful),
-            succeeded_units: units().filter(|unit| UnitReport::is_successful(unit)).count(),
+            is_reconciled: report.publication.unreconciled.is_empty()
+                && step.is_none_or(UnitReport::is_successful),
+            succeeded_units: units()
+                .filter(|unit| UnitReport::is_successful(unit))
+                .count(),
             units: units().count(),
             quality: RunQuality::new(report),
             duration: report.duration,
@@ -165,10 +181,15 @@ impl BenchRun {
     }
 
     /// A figure of the run alone; `None` if it is unknown, or compares runs.
-    #[expect(clippy::cast_precision_loss, reason = "counts and times are far below 2^52")]
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "counts and times are far below 2^52"
+    )]
     pub(crate) fn value(&self, figure: BenchFigure) -> Option<f64> {
         match figure {
-            BenchFigure::Success => (self.units > 0).then(|| self.succeeded_units as f64 / self.units as f64),
+            BenchFigure::Success => {
+                (self.units > 0).then(|| self.succeeded_units as f64 / self.units as f64)
+            }
             BenchFigure::Reconciled => Some(f64::from(u8::from(self.is_reconciled))),
             BenchFigure::PathAgreement | BenchFigure::Agreement => None,
             BenchFigure::Seconds => Some(self.duration.0 as f64 / 1000.0),
@@ -180,10 +201,15 @@ impl BenchRun {
 /// True if the run came to its end: every unit succeeded or failed, and what succeeded is in the project.
 fn is_complete(report: &RunReport) -> bool {
     let has_result = |unit: &UnitReport| unit.is_successful() || unit.status == UnitStatus::Failed;
-    matches!(report.outcome, RunOutcome::Done | RunOutcome::Partial | RunOutcome::Error)
-        && report.publication.save_error.is_none()
+    matches!(
+        report.outcome,
+        RunOutcome::Done | RunOutcome::Partial | RunOutcome::Error
+    ) && report.publication.save_error.is_none()
         && !report.units.is_empty()
-        && report.units.iter().all(|unit| has_result(unit) && !unit.is_unsaved)
+        && report
+            .units
+            .iter()
+            .all(|unit| has_result(unit) && !unit.is_unsaved)
 }
 
 /// A figure of a cell.
@@ -202,7 +228,11 @@ impl Estimate {
         let mean = self.figure.format(self.mean);
         match self.interval {
             Some((low, high)) => {
-                format!("{mean} ({}–{})", self.figure.format(Some(low)), self.figure.format(Some(high)))
+                format!(
+                    "{mean} ({}–{})",
+                    self.figure.format(Some(low)),
+                    self.figure.format(Some(high))
+                )
             }
             None => mean,
         }
@@ -212,7 +242,9 @@ impl Estimate {
 /// The score of a cell over its complete runs, one estimate per figure.
 pub(crate) fn score<'a>(runs: impl Iterator<Item = &'a BenchRun>) -> Vec<Estimate> {
     let runs: Vec<&BenchRun> = runs.filter(|run| run.is_complete).collect();
-    BenchFigure::all().map(|figure| estimate(figure, &runs)).collect()
+    BenchFigure::all()
+        .map(|figure| estimate(figure, &runs))
+        .collect()
 }
 
 fn estimate(figure: BenchFigure, runs: &[&BenchRun]) -> Estimate {
@@ -223,21 +255,41 @@ fn estimate(figure: BenchFigure, runs: &[&BenchRun]) -> Estimate {
                     runs.iter().map(|run| run.succeeded_units).sum::<usize>(),
                     runs.iter().map(|run| run.units).sum::<usize>(),
                 ),
-                _ => (runs.iter().filter(|run| run.is_reconciled).count(), runs.len()),
+                _ => (
+                    runs.iter().filter(|run| run.is_reconciled).count(),
+                    runs.len(),
+                ),
             };
-            let interval = if runs.len() > 1 { statistics::wilson_interval(part, all) } else { None };
+            let interval = if runs.len() > 1 {
+                statistics::wilson_interval(part, all)
+            } else {
+                None
+            };
             (statistics::share(part, all), interval)
         }
-        BenchFigure::PathAgreement => (statistics::pairwise_agreement(runs.iter().map(|run| &run.paths)), None),
-        BenchFigure::Agreement => (statistics::pairwise_agreement(runs.iter().map(|run| &run.lines)), None),
+        BenchFigure::PathAgreement => (
+            statistics::pairwise_agreement(runs.iter().map(|run| &run.paths)),
+            None,
+        ),
+        BenchFigure::Agreement => (
+            statistics::pairwise_agreement(runs.iter().map(|run| &run.lines)),
+            None,
+        ),
         BenchFigure::Seconds | BenchFigure::Quality(_) => {
             let values: Option<Vec<f64>> = runs.iter().map(|run| run.value(figure)).collect();
             let values = values.unwrap_or_default();
             let bounded = |(low, high): (f64, f64)| (low.max(0.0), high.min(figure.maximum()));
-            (statistics::mean(&values), statistics::mean_interval(&values).map(bounded))
+            (
+                statistics::mean(&values),
+                statistics::mean_interval(&values).map(bounded),
+            )
         }
     };
-    Estimate { figure, mean, interval }
+    Estimate {
+        figure,
+        mean,
+        interval,
+    }
 }
 
 #[cfg(test)]
@@ -255,18 +307,29 @@ mod tests {
             quality: RunQuality::default(),
             duration: Millis(u64::from(repeat) * 1000),
             paths: ["a".to_owned()].into(),
-            lines: lines.iter().map(|line| ("a".to_owned(), (*line).to_owned())).collect(),
+            lines: lines
+                .iter()
+                .map(|line| ("a".to_owned(), (*line).to_owned()))
+                .collect(),
         }
     }
 
     fn texts(runs: &[BenchRun]) -> Vec<String> {
-        let known = score(runs.iter()).into_iter().filter(|estimate| estimate.mean.is_some());
-        known.map(|estimate| format!("{} {}", estimate.figure.key(), estimate.text())).collect()
+        let known = score(runs.iter())
+            .into_iter()
+            .filter(|estimate| estimate.mean.is_some());
+        known
+            .map(|estimate| format!("{} {}", estimate.figure.key(), estimate.text()))
+            .collect()
     }
 
     #[test]
     fn score_has_means_intervals_and_agreement() {
-        let runs = [run(1, 4, &["x", "y"]), run(2, 3, &["x", "z"]), run(3, 4, &["x", "y"])];
+        let runs = [
+            run(1, 4, &["x", "y"]),
+            run(2, 3, &["x", "z"]),
+            run(3, 4, &["x", "y"]),
+        ];
         assert_eq!(
             texts(&runs),
             [
@@ -283,7 +346,10 @@ mod tests {
     fn one_repeat_has_no_interval_or_agreement() {
         let one = ["success 50%", "reconciled 100%", "seconds 1.0s"];
         assert_eq!(texts(&[run(1, 2, &["x"])]), one);
-        let cut = BenchRun { is_complete: false, ..run(2, 0, &[]) };
+        let cut = BenchRun {
+            is_complete: false,
+            ..run(2, 0, &[])
+        };
         assert_eq!(texts(&[run(1, 2, &["x"]), cut]), one);
         assert_eq!(texts(&[]), [""; 0]);
     }
@@ -293,7 +359,10 @@ mod tests {
         for figure in BenchFigure::all() {
             assert_eq!(BenchFigure::parse(figure.key()), Some(figure));
         }
-        assert_eq!(BenchFigure::parse("cost"), Some(BenchFigure::Quality(QualityFigure::Cost)));
+        assert_eq!(
+            BenchFigure::parse("cost"),
+            Some(BenchFigure::Quality(QualityFigure::Cost))
+        );
         assert_eq!(BenchFigure::parse("speed"), None);
     }
 }

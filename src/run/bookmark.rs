@@ -72,10 +72,17 @@ pub(crate) trait BookmarkStore: fmt::Debug + Send + Sync {
 /// Reads the lines of a file, and counts those that are not bookmarks.
 pub(crate) fn parse(bytes: &[u8]) -> (Vec<Bookmark>, usize) {
     let (mut bookmarks, mut invalid) = (Vec::new(), 0);
-    for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
-        let parsed = (line.len() <= MAX_LINE_BYTES).then(|| serde_json::from_slice(line).ok()).flatten();
+    for line in bytes
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.trim_ascii().is_empty())
+    {
+        let parsed = (line.len() <= MAX_LINE_BYTES)
+            .then(|| serde_json::from_slice(line).ok())
+            .flatten();
         match parsed {
-            Some(bookmark) if bookmarks.len() < MAX_BOOKMARKS => BookmarkChange::Set(bookmark).apply(&mut bookmarks),
+            Some(bookmark) if bookmarks.len() < MAX_BOOKMARKS => {
+                BookmarkChange::Set(bookmark).apply(&mut bookmarks)
+            }
             _ => invalid += 1,
         }
     }
@@ -84,7 +91,11 @@ pub(crate) fn parse(bytes: &[u8]) -> (Vec<Bookmark>, usize) {
 
 /// The file with these bookmarks, one per line.
 pub(crate) fn to_lines(bookmarks: &[Bookmark]) -> String {
-    bookmarks.iter().filter_map(|bookmark| serde_json::to_string(bookmark).ok()).map(|line| line + "\n").collect()
+    bookmarks
+        .iter()
+        .filter_map(|bookmark| serde_json::to_string(bookmark).ok())
+        .map(|line| line + "\n")
+        .collect()
 }
 
 #[cfg(test)]
@@ -107,10 +118,18 @@ mod tests {
     #[test]
     fn bookmark_at_the_same_moment_is_replaced() {
         let mut list = Vec::new();
-        for (entry, unit, note) in [(7, Some("a"), "one"), (3, None, ""), (7, Some("a"), "two"), (7, Some("b"), "")] {
+        for (entry, unit, note) in [
+            (7, Some("a"), "one"),
+            (3, None, ""),
+            (7, Some("a"), "two"),
+            (7, Some("b"), ""),
+        ] {
             BookmarkChange::Set(bookmark(entry, unit, note)).apply(&mut list);
         }
-        let entries: Vec<_> = list.iter().map(|known| (known.entry.0, known.note.as_str())).collect();
+        let entries: Vec<_> = list
+            .iter()
+            .map(|known| (known.entry.0, known.note.as_str()))
+            .collect();
         assert_eq!(entries, [(3, ""), (7, "two"), (7, "")]);
         BookmarkChange::Remove(bookmark(7, Some("a"), "another note")).apply(&mut list);
         assert_eq!(list.len(), 2);
@@ -118,14 +137,22 @@ mod tests {
 
     #[test]
     fn invalid_lines_are_counted_and_skipped() {
-        let long = format!("{{\"entry\":1,\"at\":1,\"note\":\"{}\"}}", "x".repeat(MAX_LINE_BYTES));
+        let long = format!(
+            "{{\"entry\":1,\"at\":1,\"note\":\"{}\"}}",
+            "x".repeat(MAX_LINE_BYTES)
+        );
         let file = format!(
             "{{\"entry\":5,\"at\":50,\"unit\":\"a\",\"try\":1,\"note\":\"n\",\"later\":true}}\n\n[]\n\u{0}\n{{\"entry\":-1}}\n{long}\n{{\"entry\":2,\"at\":20}}"
         );
         let (list, invalid) = parse(file.as_bytes());
-        assert_eq!(list.iter().map(|known| known.entry.0).collect::<Vec<_>>(), [2, 5]);
+        assert_eq!(
+            list.iter().map(|known| known.entry.0).collect::<Vec<_>>(),
+            [2, 5]
+        );
         assert_eq!(invalid, 4);
-        let many: String = (0..MAX_BOOKMARKS + 3).map(|entry| format!("{{\"entry\":{entry},\"at\":0}}\n")).collect();
+        let many: String = (0..MAX_BOOKMARKS + 3)
+            .map(|entry| format!("{{\"entry\":{entry},\"at\":0}}\n"))
+            .collect();
         let (list, invalid) = parse(many.as_bytes());
         assert_eq!((list.len(), invalid), (MAX_BOOKMARKS, 3));
     }

@@ -21,7 +21,9 @@ impl BreakCondition {
     /// True if a call of `tool` with these arguments matches. Only tool and path conditions can match.
     pub(crate) fn matches_call_input(&self, tool: &str, input: &Value) -> bool {
         match self {
-            Self::Tool(pattern) => pattern.matches(label::short_name(tool)) || pattern.matches(tool),
+            Self::Tool(pattern) => {
+                pattern.matches(label::short_name(tool)) || pattern.matches(tool)
+            }
             Self::Path(pattern) => has_file_argument(input, pattern),
             Self::Failure | Self::Cost(_) | Self::Silence(_) => false,
         }
@@ -55,7 +57,9 @@ impl BreakCondition {
             Self::Silence(least) if touch.attempt.is_some() && touch.silence >= *least => {
                 Some(format!("silent for {} before this", touch.silence))
             }
-            Self::Failure | Self::Tool(_) | Self::Path(_) | Self::Cost(_) | Self::Silence(_) => None,
+            Self::Failure | Self::Tool(_) | Self::Path(_) | Self::Cost(_) | Self::Silence(_) => {
+                None
+            }
         }
     }
 }
@@ -122,10 +126,26 @@ pub(crate) struct StopWatcher {
 impl StopWatcher {
     /// Starts watching at `run_view`.
     pub(crate) fn new(goal: SeekGoal, breakpoints: &[Breakpoint], run_view: &RunView) -> Self {
-        let upto = if let SeekGoal::Moment(moment) = goal { Some(moment) } else { None };
-        let on = breakpoints.iter().enumerate().filter(|(_, breakpoint)| breakpoint.is_enabled && upto.is_none());
-        let breakpoints = on.map(|(place, breakpoint)| (place, breakpoint.condition.clone())).collect();
-        Self { upto, goal, breakpoints, cost: run_view.state.spent_usd, current_call: None, hit: None }
+        let upto = if let SeekGoal::Moment(moment) = goal {
+            Some(moment)
+        } else {
+            None
+        };
+        let on = breakpoints
+            .iter()
+            .enumerate()
+            .filter(|(_, breakpoint)| breakpoint.is_enabled && upto.is_none());
+        let breakpoints = on
+            .map(|(place, breakpoint)| (place, breakpoint.condition.clone()))
+            .collect();
+        Self {
+            upto,
+            goal,
+            breakpoints,
+            cost: run_view.state.spent_usd,
+            current_call: None,
+            hit: None,
+        }
     }
 
     pub(crate) fn goal(&self) -> &SeekGoal {
@@ -133,8 +153,15 @@ impl StopWatcher {
     }
 
     fn conditions(&self) -> impl Iterator<Item = (Option<usize>, &BreakCondition)> {
-        let asked = if let SeekGoal::BreakCondition(condition) = &self.goal { Some((None, condition)) } else { None };
-        self.breakpoints.iter().map(|(place, condition)| (Some(*place), condition)).chain(asked)
+        let asked = if let SeekGoal::BreakCondition(condition) = &self.goal {
+            Some((None, condition))
+        } else {
+            None
+        };
+        self.breakpoints
+            .iter()
+            .map(|(place, condition)| (Some(*place), condition))
+            .chain(asked)
     }
 
     /// True if a goal without description is reached.
@@ -142,11 +169,20 @@ impl StopWatcher {
         let unit = |unit: usize| run_view.state.units.get(unit);
         match self.goal {
             SeekGoal::Row(place) => {
-                let attempt_id = run_view.last_change.attempt.filter(|_| run_view.last_change.row_began);
-                unit(place).is_some_and(|unit| unit.attempts.iter().any(|attempt| Some(attempt.id) == attempt_id))
+                let attempt_id = run_view
+                    .last_change
+                    .attempt
+                    .filter(|_| run_view.last_change.row_began);
+                unit(place).is_some_and(|unit| {
+                    unit.attempts
+                        .iter()
+                        .any(|attempt| Some(attempt.id) == attempt_id)
+                })
             }
             SeekGoal::Turn(place, before) => unit(place).is_some_and(|unit| turns(unit) > before),
-            SeekGoal::TurnBack { unit: place, turn, .. } => unit(place).is_some_and(|unit| turns(unit) >= turn),
+            SeekGoal::TurnBack {
+                unit: place, turn, ..
+            } => unit(place).is_some_and(|unit| turns(unit) >= turn),
             SeekGoal::Entry(entry) => run_view.state.entries > entry.0,
             SeekGoal::Nothing | SeekGoal::BreakCondition(_) | SeekGoal::Moment(_) => false,
         }
@@ -155,7 +191,10 @@ impl StopWatcher {
 
 /// Number of turns in all attempts of a unit.
 pub(crate) fn turns(unit: &crate::run::state::UnitState) -> u64 {
-    unit.attempts.iter().map(|attempt| u64::from(attempt.counts.turns)).sum()
+    unit.attempts
+        .iter()
+        .map(|attempt| u64::from(attempt.counts.turns))
+        .sum()
 }
 
 impl StopCondition for StopWatcher {
@@ -164,25 +203,42 @@ impl StopCondition for StopWatcher {
     }
 
     fn observe(&mut self, emitted: &SinkEvent<'_>) {
-        if let SinkEvent::Agent { event: AgentEvent::Action(action), .. } = emitted
+        if let SinkEvent::Agent {
+            event: AgentEvent::Action(action),
+            ..
+        } = emitted
             && action.phase == ActionPhase::Started
             && let ActionDetail::Tool(call) = &action.action.detail
             && self.current_call.is_none()
         {
-            let called = self.conditions().find_map(|(place, condition)| Some((place, condition.matches_call(call)?)));
+            let called = self
+                .conditions()
+                .find_map(|(place, condition)| Some((place, condition.matches_call(call)?)));
             self.current_call = called;
         }
     }
 
     fn stops_after(&mut self, arrived: &EntryRef<'_>, run_view: &RunView) -> bool {
         let called = self.current_call.take();
-        let happened =
-            || self.conditions().find_map(|(place, condition)| Some((place, condition.is_met(run_view, self.cost)?)));
-        let found = called.or_else(happened).or_else(|| self.is_goal_reached(run_view).then(|| (None, String::new())));
+        let happened = || {
+            self.conditions().find_map(|(place, condition)| {
+                Some((place, condition.is_met(run_view, self.cost)?))
+            })
+        };
+        let found = called.or_else(happened).or_else(|| {
+            self.is_goal_reached(run_view)
+                .then(|| (None, String::new()))
+        });
         self.cost = run_view.state.spent_usd;
-        let Some((breakpoint, what)) = found else { return false };
-        self.hit =
-            Some(TimeStop { seq: arrived.seq, attempt: run_view.last_change.attempt, breakpoint, description: what });
+        let Some((breakpoint, what)) = found else {
+            return false;
+        };
+        self.hit = Some(TimeStop {
+            seq: arrived.seq,
+            attempt: run_view.last_change.attempt,
+            breakpoint,
+            description: what,
+        });
         true
     }
 }
@@ -196,11 +252,19 @@ mod tests {
 
     #[test]
     fn path_pattern_matches_path_or_file_name() {
-        let names = |pattern: &str, input: Value| has_file_argument(&input, &NamePattern::new(pattern).unwrap());
+        let names = |pattern: &str, input: Value| {
+            has_file_argument(&input, &NamePattern::new(pattern).unwrap())
+        };
         assert!(names("schema.yml", json!({"path": "models/schema.yml"})));
         assert!(names("models/*", json!({"file_path": "models/schema.yml"})));
-        assert!(names("*.yml", json!({"files": ["a.sql", {"rawPath": "models/schema.yml"}]})));
-        assert!(!names("*.yml", json!({"query": "schema.yml"})), "a query is not a file");
+        assert!(names(
+            "*.yml",
+            json!({"files": ["a.sql", {"rawPath": "models/schema.yml"}]})
+        ));
+        assert!(
+            !names("*.yml", json!({"query": "schema.yml"})),
+            "a query is not a file"
+        );
         assert!(!names("*.sql", json!({"path": "models/schema.yml"})));
         assert!(!names("*", json!(["x", null, 1])));
         assert!(NamePattern::new("a[").is_err());
@@ -209,7 +273,10 @@ mod tests {
     #[test]
     fn tool_pattern_matches_short_and_full_names() {
         let sees = |pattern: &str| {
-            let call = ToolDetail { tool_name: Some("mcp__ktx__wiki_write".into()), ..ToolDetail::default() };
+            let call = ToolDetail {
+                tool_name: Some("mcp__ktx__wiki_write".into()),
+                ..ToolDetail::default()
+            };
             BreakCondition::Tool(NamePattern::new(pattern).unwrap()).matches_call(&call)
         };
         assert_eq!(sees("wiki_write").as_deref(), Some("calls wiki_write"));

@@ -85,14 +85,28 @@ impl RunTrailers {
         if text.len() <= MAX_MESSAGE_BYTES {
             return CommitMessage { text, note: None };
         }
-        let text = format!("{message}\n\n{RUN}: {}\n{NOTED}: {}{IN_NOTE}\n", self.run, self.attempts.len());
-        CommitMessage { text, note: Some(self.to_lines()) }
+        let text = format!(
+            "{message}\n\n{RUN}: {}\n{NOTED}: {}{IN_NOTE}\n",
+            self.run,
+            self.attempts.len()
+        );
+        CommitMessage {
+            text,
+            note: Some(self.to_lines()),
+        }
     }
 
     fn to_lines(&self) -> String {
         let mut text = format!("{RUN}: {}\n", self.run);
-        for AttemptTrailer { unit, attempt, prior_run } in &self.attempts {
-            let of_run = prior_run.map(|run| format!("{OF_RUN}{run}")).unwrap_or_default();
+        for AttemptTrailer {
+            unit,
+            attempt,
+            prior_run,
+        } in &self.attempts
+        {
+            let of_run = prior_run
+                .map(|run| format!("{OF_RUN}{run}"))
+                .unwrap_or_default();
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{UNIT}: {unit}\n{ATTEMPT}: {attempt}{of_run}");
         }
@@ -107,12 +121,18 @@ impl RunTrailers {
         let mut parsed = 0;
         for line in message.lines() {
             let line = line.strip_prefix(SQUASH_INDENT).unwrap_or(line);
-            let Some((name, value)) = line.split_once(':') else { continue };
+            let Some((name, value)) = line.split_once(':') else {
+                continue;
+            };
             let value = value.trim();
             match name {
                 RUN => {
                     unit = None;
-                    runs.extend(RunId::parse(value).map(|run| Self { run, attempts: Vec::new(), noted: None }));
+                    runs.extend(RunId::parse(value).map(|run| Self {
+                        run,
+                        attempts: Vec::new(),
+                        noted: None,
+                    }));
                 }
                 UNIT => unit = Some(value),
                 ATTEMPT => {
@@ -120,11 +140,17 @@ impl RunTrailers {
                     if let (Some(run), Some(unit), Some((attempt, prior_run))) =
                         (runs.last_mut(), of_unit, parse_attempt(value))
                     {
-                        run.attempts.push(AttemptTrailer { unit: unit.to_owned(), attempt, prior_run });
+                        run.attempts.push(AttemptTrailer {
+                            unit: unit.to_owned(),
+                            attempt,
+                            prior_run,
+                        });
                     }
                 }
                 NOTED => {
-                    let count = value.strip_suffix(IN_NOTE).and_then(|count| count.parse().ok());
+                    let count = value
+                        .strip_suffix(IN_NOTE)
+                        .and_then(|count| count.parse().ok());
                     if let (Some(run), Some(count)) = (runs.last_mut(), count) {
                         run.noted = Some(count);
                     }
@@ -156,7 +182,9 @@ pub(crate) fn trailer_key(unit: &UnitKey) -> String {
         let is_space = c.is_whitespace() && (c != ' ' || place == 0 || place == last);
         let before = key.len();
         if c == '%' || is_space || text::is_hidden(c) {
-            c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| key.push_str(&format!("%{byte:02X}")));
+            c.encode_utf8(&mut [0; 4])
+                .bytes()
+                .for_each(|byte| key.push_str(&format!("%{byte:02X}")));
         } else {
             key.push(c);
         }
@@ -175,7 +203,10 @@ pub(crate) fn trailer_key(unit: &UnitKey) -> String {
         key.truncate(cut);
         let digest = Sha256::digest(unit.as_bytes());
         key.push('~');
-        digest.iter().take(HASH_DIGITS / 2).for_each(|byte| key.push_str(&format!("{byte:02x}")));
+        digest
+            .iter()
+            .take(HASH_DIGITS / 2)
+            .for_each(|byte| key.push_str(&format!("{byte:02x}")));
     }
     key
 }
@@ -183,7 +214,10 @@ pub(crate) fn trailer_key(unit: &UnitKey) -> String {
 #[cfg(test)]
 impl From<&str> for CommitMessage {
     fn from(text: &str) -> Self {
-        Self { text: text.to_owned(), note: None }
+        Self {
+            text: text.to_owned(),
+            note: None,
+        }
     }
 }
 
@@ -210,21 +244,37 @@ mod tests {
             attempt: *attempt,
             prior_run: prior.map(run),
         };
-        RunTrailers { run: run(7), attempts: attempts.iter().map(attempt).collect(), noted: None }
+        RunTrailers {
+            run: run(7),
+            attempts: attempts.iter().map(attempt).collect(),
+            noted: None,
+        }
     }
 
     /// The trailers that git finds in a message.
     fn parse_with_git(message: &str) -> String {
         let mut git = Command::new("git");
         git.args(["-c", "core.commentChar=#", "interpret-trailers", "--parse"]);
-        let mut git = git.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        git.stdin.take().unwrap().write_all(message.as_bytes()).unwrap();
+        let mut git = git
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        git.stdin
+            .take()
+            .unwrap()
+            .write_all(message.as_bytes())
+            .unwrap();
         String::from_utf8(git.wait_with_output().unwrap().stdout).unwrap()
     }
 
     #[test]
     fn message_ends_with_its_trailers() {
-        let trailers = of(&[("dbt-all", 1, None), ("docs/a b", 2, Some(9)), ("reconcile", 1, None)]);
+        let trailers = of(&[
+            ("dbt-all", 1, None),
+            ("docs/a b", 2, Some(9)),
+            ("reconcile", 1, None),
+        ]);
         insta::assert_snapshot!(trailers.append_to(SUBJECT).text, @"
         ingest(docs): local-1 syncId=s diff=+1/~0/-0/=0
 
@@ -236,13 +286,21 @@ mod tests {
         Ingest-Unit: reconcile
         Ingest-Attempt: 1
         ");
-        assert_eq!(RunTrailers::parse_all(&trailers.append_to(SUBJECT).text), [trailers]);
+        assert_eq!(
+            RunTrailers::parse_all(&trailers.append_to(SUBJECT).text),
+            [trailers]
+        );
     }
 
     #[test]
     fn many_attempts_are_in_the_note() {
-        let units: Vec<String> = (0..2_000).map(|unit| format!("dbt-models-staging-{unit}")).collect();
-        let trailers = of(&units.iter().map(|unit| (unit.as_str(), 1, None)).collect::<Vec<_>>());
+        let units: Vec<String> = (0..2_000)
+            .map(|unit| format!("dbt-models-staging-{unit}"))
+            .collect();
+        let trailers = of(&units
+            .iter()
+            .map(|unit| (unit.as_str(), 1, None))
+            .collect::<Vec<_>>());
         let CommitMessage { text, note } = trailers.append_to(SUBJECT);
         insta::assert_snapshot!(text, @"
         ingest(docs): local-1 syncId=s diff=+1/~0/-0/=0
@@ -250,7 +308,13 @@ mod tests {
         Ingest-Run: 00000000-0000-0000-0000-000000000007
         Ingest-Attempts: 2000 in refs/notes/ingestdeck
         ");
-        assert_eq!(RunTrailers::parse_all(&text), [RunTrailers { noted: Some(2_000), ..of(&[]) }]);
+        assert_eq!(
+            RunTrailers::parse_all(&text),
+            [RunTrailers {
+                noted: Some(2_000),
+                ..of(&[])
+            }]
+        );
         assert_eq!(RunTrailers::parse_all(&note.unwrap()), [trailers]);
         assert!(parse_with_git(&text).contains("Ingest-Attempts: 2000"));
     }
@@ -262,7 +326,11 @@ mod tests {
         assert_eq!(key(" a  b\u{202e}% "), "%20a  b%E2%80%AE%25%20");
         assert_eq!(key(""), "%");
         let long = |end: &str| key(&format!("{}{end}", "\u{7}".repeat(5_000)));
-        assert!(long("a").len() <= MAX_KEY_BYTES && long("a").starts_with("%07%07"), "{}", long("a"));
+        assert!(
+            long("a").len() <= MAX_KEY_BYTES && long("a").starts_with("%07%07"),
+            "{}",
+            long("a")
+        );
         assert_ne!(long("a"), long("b"), "a cut key is still unique");
     }
 
@@ -277,13 +345,19 @@ mod tests {
         ] {
             assert_eq!(RunTrailers::parse_all(message), [], "{message}");
         }
-        let odd = format!("Ingest-Run: {}\nIngest-Attempt: 1\nIngest-Unit: a\nIngest-Attempt: -1\n", run(7));
+        let odd = format!(
+            "Ingest-Run: {}\nIngest-Attempt: 1\nIngest-Unit: a\nIngest-Attempt: -1\n",
+            run(7)
+        );
         assert_eq!(RunTrailers::parse_all(&odd), [of(&[])]);
     }
 
     #[test]
     fn squashed_commit_names_all_its_runs() {
-        let other = RunTrailers { run: run(8), ..of(&[("b", 3, None)]) };
+        let other = RunTrailers {
+            run: run(8),
+            ..of(&[("b", 3, None)])
+        };
         let first = of(&[("a", 1, None)]);
         let message = format!(
             "Squash\n\n* {}\n* {}\nSigned-off-by: me\n",
@@ -291,8 +365,15 @@ mod tests {
             other.append_to("two").text
         );
         assert_eq!(RunTrailers::parse_all(&message), [first, other]);
-        let quoted: String = message.lines().map(|line| format!("    {line}\n")).collect();
-        assert_eq!(RunTrailers::parse_all(&quoted), RunTrailers::parse_all(&message), "as git merge --squash does");
+        let quoted: String = message
+            .lines()
+            .map(|line| format!("    {line}\n"))
+            .collect();
+        assert_eq!(
+            RunTrailers::parse_all(&quoted),
+            RunTrailers::parse_all(&message),
+            "as git merge --squash does"
+        );
     }
 
     proptest! {

@@ -90,20 +90,33 @@ pub(crate) struct SourceCoverage {
 impl SourceCoverage {
     /// Counts of its raw files, as one line.
     pub(crate) fn summary(&self) -> String {
-        let [covered, stale, uncovered] =
-            [CoverageState::Covered, CoverageState::Stale, CoverageState::Uncovered].map(|state| self.count(state));
+        let [covered, stale, uncovered] = [
+            CoverageState::Covered,
+            CoverageState::Stale,
+            CoverageState::Uncovered,
+        ]
+        .map(|state| self.count(state));
         let more = match self.unlisted {
             0 => String::new(),
             count => format!("; {count} unchanged files are not on the tape"),
         };
         let count = pluralize(self.files.len(), "raw file");
-        format!("{count} ({}), {covered} covered, {stale} stale, {uncovered} uncovered{more}", self.adapter)
+        format!(
+            "{count} ({}), {covered} covered, {stale} stale, {uncovered} uncovered{more}",
+            self.adapter
+        )
     }
 
     /// Number of existing raw files that are covered, and of all existing ones; `None` if some are not listed.
     pub(crate) fn share(&self) -> Option<(usize, usize)> {
-        let existing = self.files.iter().filter(|file| file.change != Some(RawFileChange::Deleted));
-        let covered = existing.clone().filter(|file| file.state == CoverageState::Covered).count();
+        let existing = self
+            .files
+            .iter()
+            .filter(|file| file.change != Some(RawFileChange::Deleted));
+        let covered = existing
+            .clone()
+            .filter(|file| file.state == CoverageState::Covered)
+            .count();
         (self.unlisted == 0).then(|| (covered, existing.count()))
     }
 
@@ -124,12 +137,20 @@ pub(crate) fn coverage(
     for read in &state.inputs.sources {
         let source = found.entry((&read.connection, &read.adapter)).or_default();
         source.unchanged = read.diff.unchanged;
-        source.current.extend(read.files.iter().map(|file| (file.path.as_str(), Some(file.sha256.as_str()))));
-        source.deleted.extend(read.deleted.iter().map(String::as_str));
+        source.current.extend(
+            read.files
+                .iter()
+                .map(|file| (file.path.as_str(), Some(file.sha256.as_str()))),
+        );
+        source
+            .deleted
+            .extend(read.deleted.iter().map(String::as_str));
     }
     for planned in state.units.iter().filter_map(|unit| unit.planned.as_ref()) {
         if !planned.connection.is_empty() && !planned.raw_files.is_empty() {
-            let source = found.entry((&planned.connection, &planned.adapter)).or_default();
+            let source = found
+                .entry((&planned.connection, &planned.adapter))
+                .or_default();
             for path in &planned.raw_files {
                 source.current.entry(path).or_insert(None);
             }
@@ -139,16 +160,33 @@ pub(crate) fn coverage(
     let of_source = |((connection, adapter), mut source): ((&str, &str), SourceFiles<'_>)| {
         for ((file, of_adapter), result) in prior.into_iter().flatten() {
             if file.connection == connection && of_adapter == adapter && result.sha256.is_some() {
-                source.current.entry(&file.path).or_insert(result.sha256.as_deref());
+                source
+                    .current
+                    .entry(&file.path)
+                    .or_insert(result.sha256.as_deref());
             }
         }
-        source.current.retain(|path, _| !source.deleted.contains(path));
-        let paths: BTreeSet<&str> = source.current.keys().copied().chain(source.deleted.iter().copied()).collect();
+        source
+            .current
+            .retain(|path, _| !source.deleted.contains(path));
+        let paths: BTreeSet<&str> = source
+            .current
+            .keys()
+            .copied()
+            .chain(source.deleted.iter().copied())
+            .collect();
         let file = |path: &str| {
-            let name = RawFileName { connection: connection.to_owned(), path: path.to_owned() };
+            let name = RawFileName {
+                connection: connection.to_owned(),
+                path: path.to_owned(),
+            };
             let before = prior.and_then(|prior| prior.get(&(name.clone(), adapter.to_owned())));
             let processed = before.and_then(|before| before.sha256.as_deref());
-            let change = match (source.deleted.contains(path), source.current.get(path).copied().flatten(), processed) {
+            let change = match (
+                source.deleted.contains(path),
+                source.current.get(path).copied().flatten(),
+                processed,
+            ) {
                 (true, ..) => Some(RawFileChange::Deleted),
                 (false, Some(now), Some(then)) if now == then => Some(RawFileChange::Unchanged),
                 (false, Some(_), Some(_)) => Some(RawFileChange::Changed),
@@ -158,10 +196,22 @@ pub(crate) fn coverage(
             covered_file(path, change, before, changes.of(&name), &changes)
         };
         let files: Vec<CoveredFile> = paths.into_iter().map(file).collect();
-        let listed = files.iter().filter(|file| file.change == Some(RawFileChange::Unchanged)).count() as u64;
+        let listed = files
+            .iter()
+            .filter(|file| file.change == Some(RawFileChange::Unchanged))
+            .count() as u64;
         // Files of units may be unchanged; only prior runs show which ones.
-        let unlisted = if prior.is_some() { source.unchanged.saturating_sub(listed) } else { source.unchanged };
-        SourceCoverage { connection: connection.to_owned(), adapter: adapter.to_owned(), files, unlisted }
+        let unlisted = if prior.is_some() {
+            source.unchanged.saturating_sub(listed)
+        } else {
+            source.unchanged
+        };
+        SourceCoverage {
+            connection: connection.to_owned(),
+            adapter: adapter.to_owned(),
+            files,
+            unlisted,
+        }
     };
     found.into_iter().map(of_source).collect()
 }
@@ -183,20 +233,28 @@ struct ArtifactChanges<'a> {
 
 impl<'a> ArtifactChanges<'a> {
     fn new(artifacts: &'a [RunArtifact]) -> Self {
-        let (mut by_raw_file, mut changed, mut removed): (BTreeMap<_, BTreeSet<_>>, _, _) = Default::default();
+        let (mut by_raw_file, mut changed, mut removed): (BTreeMap<_, BTreeSet<_>>, _, _) =
+            Default::default();
         for artifact in artifacts.iter().filter(|artifact| artifact.state.counts()) {
             let set: &mut BTreeSet<&str> = match artifact.change {
                 Some(ArtifactChange::Removed) => &mut removed,
                 _ => {
                     for file in &artifact.raw_files {
-                        by_raw_file.entry(file).or_default().insert(artifact.path.as_str());
+                        by_raw_file
+                            .entry(file)
+                            .or_default()
+                            .insert(artifact.path.as_str());
                     }
                     &mut changed
                 }
             };
             set.insert(&artifact.path);
         }
-        Self { by_raw_file, changed, removed }
+        Self {
+            by_raw_file,
+            changed,
+            removed,
+        }
     }
 
     fn of(&self, file: &RawFileName) -> impl Iterator<Item = &'a str> {
@@ -213,15 +271,25 @@ fn covered_file<'a>(
 ) -> CoveredFile {
     let mut artifacts: BTreeSet<&str> = now.collect();
     let is_rewritten = !artifacts.is_empty();
-    let prior = before.into_iter().flat_map(|before| &before.artifacts).map(String::as_str);
+    let prior = before
+        .into_iter()
+        .flat_map(|before| &before.artifacts)
+        .map(String::as_str);
     artifacts.extend(prior.filter(|path| !changes.removed.contains(path)));
     let is_touched = is_rewritten || artifacts.iter().any(|path| changes.changed.contains(path));
     let state = match change {
         _ if artifacts.is_empty() => CoverageState::Uncovered,
-        Some(RawFileChange::Changed | RawFileChange::Deleted) if !is_touched => CoverageState::Stale,
+        Some(RawFileChange::Changed | RawFileChange::Deleted) if !is_touched => {
+            CoverageState::Stale
+        }
         _ => CoverageState::Covered,
     };
-    CoveredFile { path: path.to_owned(), change, state, artifacts: artifacts.into_iter().map(str::to_owned).collect() }
+    CoveredFile {
+        path: path.to_owned(),
+        change,
+        state,
+        artifacts: artifacts.into_iter().map(str::to_owned).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -243,7 +311,10 @@ mod tests {
         let source = SourceRead {
             connection: "notes".into(),
             adapter: "docs".into(),
-            diff: DiffCounts { unchanged, ..DiffCounts::default() },
+            diff: DiffCounts {
+                unchanged,
+                ..DiffCounts::default()
+            },
             files: files.collect(),
             deleted: deleted.iter().map(|path| (*path).to_owned()).collect(),
             ..SourceRead::default()
@@ -254,10 +325,18 @@ mod tests {
     }
 
     fn file(path: &str) -> RawFileName {
-        RawFileName { connection: "notes".into(), path: path.into() }
+        RawFileName {
+            connection: "notes".into(),
+            path: path.into(),
+        }
     }
 
-    fn artifact(path: &str, raw_file: &str, change: ArtifactChange, state: ArtifactStatus) -> RunArtifact {
+    fn artifact(
+        path: &str,
+        raw_file: &str,
+        change: ArtifactChange,
+        state: ArtifactStatus,
+    ) -> RunArtifact {
         RunArtifact {
             path: path.into(),
             target: None,
@@ -275,7 +354,13 @@ mod tests {
     fn each_raw_file_has_its_coverage() {
         use ArtifactChange::{Removed, Updated};
         let state = read(
-            &[("new.md", "1"), ("changed.md", "2"), ("stale.md", "3"), ("same.md", "4"), ("failed.md", "5")],
+            &[
+                ("new.md", "1"),
+                ("changed.md", "2"),
+                ("stale.md", "3"),
+                ("same.md", "4"),
+                ("failed.md", "5"),
+            ],
             &["gone.md"],
             3,
         );
@@ -287,7 +372,13 @@ mod tests {
         ];
         let prior = |path: &str, sha256: &str, artifacts: &[&str]| {
             let artifacts = artifacts.iter().map(|path| (*path).to_owned()).collect();
-            ((file(path), "docs".to_owned()), PriorFileResult { sha256: Some(sha256.into()), artifacts })
+            (
+                (file(path), "docs".to_owned()),
+                PriorFileResult {
+                    sha256: Some(sha256.into()),
+                    artifacts,
+                },
+            )
         };
         let prior: PriorFileResults = [
             prior("changed.md", "1", &["b"]),
@@ -295,16 +386,29 @@ mod tests {
             prior("same.md", "4", &["e"]),
             prior("gone.md", "4", &["f"]),
             prior("unread.md", "7", &["g"]),
-            ((file("new.md"), "dbt".to_owned()), PriorFileResult { sha256: Some("0".into()), artifacts: Vec::new() }),
+            (
+                (file("new.md"), "dbt".to_owned()),
+                PriorFileResult {
+                    sha256: Some("0".into()),
+                    artifacts: Vec::new(),
+                },
+            ),
         ]
         .into();
-        let [covered] = &coverage(&state, &artifacts, Some(&prior))[..] else { panic!("one source") };
+        let [covered] = &coverage(&state, &artifacts, Some(&prior))[..] else {
+            panic!("one source")
+        };
         let lines: Vec<String> = covered
             .files
             .iter()
             .map(|file| {
                 let change = file.change.map_or("?", RawFileChange::label);
-                format!("{} {change} {} {}", file.path, file.state.label(), file.artifacts.join(","))
+                format!(
+                    "{} {change} {} {}",
+                    file.path,
+                    file.state.label(),
+                    file.artifacts.join(",")
+                )
             })
             .collect();
         assert_eq!(
@@ -319,9 +423,19 @@ mod tests {
                 "unread.md unchanged covered g",
             ]
         );
-        assert_eq!((covered.unlisted, covered.count(CoverageState::Stale)), (1, 2));
-        let [alone] = &coverage(&state, &artifacts, None)[..] else { panic!("one source") };
+        assert_eq!(
+            (covered.unlisted, covered.count(CoverageState::Stale)),
+            (1, 2)
+        );
+        let [alone] = &coverage(&state, &artifacts, None)[..] else {
+            panic!("one source")
+        };
         assert_eq!((alone.files.len(), alone.unlisted), (6, 3));
-        assert!(alone.files.iter().all(|file| file.path == "gone.md" || file.change.is_none()));
+        assert!(
+            alone
+                .files
+                .iter()
+                .all(|file| file.path == "gone.md" || file.change.is_none())
+        );
     }
 }

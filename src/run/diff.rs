@@ -91,34 +91,49 @@ impl DiffStatus {
 impl RunDiff {
     /// Compares `after` with `before`.
     pub(crate) fn new(before: &RunReport, after: &RunReport) -> Self {
-        let earlier: HashMap<&UnitKey, &UnitReport> = before.units.iter().map(|unit| (&unit.key, unit)).collect();
+        let earlier: HashMap<&UnitKey, &UnitReport> =
+            before.units.iter().map(|unit| (&unit.key, unit)).collect();
         let mut units: Vec<UnitDiff> = after
             .units
             .iter()
             .map(|unit| UnitDiff {
                 key: unit.key.clone(),
-                before: earlier.get(&unit.key).map(|unit| UnitSnapshot::from_report(unit)),
+                before: earlier
+                    .get(&unit.key)
+                    .map(|unit| UnitSnapshot::from_report(unit)),
                 after: Some(UnitSnapshot::from_report(unit)),
             })
             .collect();
         let known: HashSet<&UnitKey> = after.units.iter().map(|unit| &unit.key).collect();
-        let gone = before.units.iter().filter(|unit| !known.contains(&unit.key));
+        let gone = before
+            .units
+            .iter()
+            .filter(|unit| !known.contains(&unit.key));
         units.extend(gone.map(|unit| UnitDiff {
             key: unit.key.clone(),
             before: Some(UnitSnapshot::from_report(unit)),
             after: None,
         }));
-        Self { units, artifacts: artifact_diffs(&before.artifacts.list, &after.artifacts.list) }
+        Self {
+            units,
+            artifacts: artifact_diffs(&before.artifacts.list, &after.artifacts.list),
+        }
     }
 
     /// Returns the number of units with this change.
     pub(crate) fn count(&self, change: DiffStatus) -> usize {
-        self.units.iter().filter(|unit| unit.change() == change).count()
+        self.units
+            .iter()
+            .filter(|unit| unit.change() == change)
+            .count()
     }
 
     /// Returns the number of artifacts with this change.
     pub(crate) fn count_artifacts(&self, change: DiffStatus) -> usize {
-        self.artifacts.iter().filter(|artifact| artifact.change() == change).count()
+        self.artifacts
+            .iter()
+            .filter(|artifact| artifact.change() == change)
+            .count()
     }
 }
 
@@ -173,13 +188,19 @@ impl UnitDiff {
 impl UnitSnapshot {
     fn from_report(unit: &UnitReport) -> Self {
         let sum = |count: fn(&super::report::AttemptReport) -> u32| {
-            unit.attempts.iter().map(|attempt| u64::from(count(attempt))).sum()
+            unit.attempts
+                .iter()
+                .map(|attempt| u64::from(count(attempt)))
+                .sum()
         };
         let mut saved: Vec<String> = unit
             .actions()
             .into_iter()
             .map(|action| {
-                let connection = action.target_connection_id.map(|id| format!("{id}/")).unwrap_or_default();
+                let connection = action
+                    .target_connection_id
+                    .map(|id| format!("{id}/"))
+                    .unwrap_or_default();
                 format!("{} {connection}{}", action.target.as_str(), action.key)
             })
             .collect();

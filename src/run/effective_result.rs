@@ -4,18 +4,25 @@
 use std::borrow::Cow;
 
 use super::state::{AttemptState, RunState, UnitState, UnitStatus};
-use crate::tape::note::{AttemptOutcome, AttemptOutput, ReusedSuccess, StopReason, Verdict, VerdictCause};
+use crate::tape::note::{
+    AttemptOutcome, AttemptOutput, ReusedSuccess, StopReason, Verdict, VerdictCause,
+};
 
 impl AttemptState {
     /// Why the attempt ended without full success; `None` if it succeeded or has no verdict yet.
     pub(crate) fn failure_reason(&self) -> Option<Cow<'_, str>> {
         let verdict = self.verdict.as_ref()?;
         match (verdict.outcome, verdict.stop) {
-            (AttemptOutcome::Succeeded, StopReason::Budget) => Some(self.budget_exhaustion().to_string().into()),
-            (AttemptOutcome::Succeeded, _) => None,
-            _ if verdict.cause == VerdictCause::ToolFailures => {
-                Some(self.deciding_failure.as_deref().unwrap_or(&verdict.reason).into())
+            (AttemptOutcome::Succeeded, StopReason::Budget) => {
+                Some(self.budget_exhaustion().to_string().into())
             }
+            (AttemptOutcome::Succeeded, _) => None,
+            _ if verdict.cause == VerdictCause::ToolFailures => Some(
+                self.deciding_failure
+                    .as_deref()
+                    .unwrap_or(&verdict.reason)
+                    .into(),
+            ),
             _ => Some(verdict.reason.as_str().into()),
         }
     }
@@ -27,7 +34,12 @@ impl RunState {
     pub(crate) fn verdict<'a>(&'a self, unit: &'a UnitState) -> Option<&'a Verdict> {
         match unit.latest() {
             Some(attempt) => attempt.verdict.as_ref(),
-            None => self.publication.prior_patches.get(&unit.key)?.verdict.as_deref(),
+            None => self
+                .publication
+                .prior_patches
+                .get(&unit.key)?
+                .verdict
+                .as_deref(),
         }
     }
 
@@ -45,11 +57,18 @@ impl RunState {
             }
             _ => {}
         }
-        match (attempt.and_then(AttemptState::failure_reason), self.verdict(unit)) {
+        match (
+            attempt.and_then(AttemptState::failure_reason),
+            self.verdict(unit),
+        ) {
             (Some(reason), _) => reason,
             (None, Some(verdict)) => verdict.reason.as_str().into(),
-            (None, None) if unit.status == UnitStatus::Interrupted => "interrupted before it had a verdict".into(),
-            (None, None) if unit.status == UnitStatus::Stopped => "stopped before the first attempt".into(),
+            (None, None) if unit.status == UnitStatus::Interrupted => {
+                "interrupted before it had a verdict".into()
+            }
+            (None, None) if unit.status == UnitStatus::Stopped => {
+                "stopped before the first attempt".into()
+            }
             (None, None) => {
                 let failed_call = attempt.and_then(|attempt| attempt.deciding_failure.as_deref());
                 failed_call.unwrap_or("no reason is on record").into()
@@ -72,7 +91,9 @@ impl RunState {
     /// own attempt, or of a prior run's patch. Other work of prior runs is in the reports of those runs.
     pub(crate) fn work<'a>(&'a self, unit: &'a UnitState) -> Option<&'a AttemptOutput> {
         match unit.status {
-            UnitStatus::Succeeded | UnitStatus::BudgetExhausted => unit.latest()?.delivery.output.as_deref(),
+            UnitStatus::Succeeded | UnitStatus::BudgetExhausted => {
+                unit.latest()?.delivery.output.as_deref()
+            }
             UnitStatus::Reused => self.prior_success(unit).map(|reused| &reused.output),
             _ => None,
         }
@@ -90,11 +111,15 @@ impl RunState {
     /// True for a unit that succeeded, here or in the prior run, and whose changes are not in the project.
     pub(crate) fn is_unsaved(&self, unit: &UnitState) -> bool {
         match unit.status {
-            UnitStatus::Succeeded | UnitStatus::BudgetExhausted => {
-                unit.latest().is_some_and(|attempt| attempt.delivery.is_unsaved())
-            }
+            UnitStatus::Succeeded | UnitStatus::BudgetExhausted => unit
+                .latest()
+                .is_some_and(|attempt| attempt.delivery.is_unsaved()),
             UnitStatus::Reused => {
-                let is_saved = self.publication.prior_patches.get(&unit.key).is_some_and(|taken| taken.is_saved);
+                let is_saved = self
+                    .publication
+                    .prior_patches
+                    .get(&unit.key)
+                    .is_some_and(|taken| taken.is_saved);
                 self.prior_success(unit).is_some() && !is_saved
             }
             _ => false,
@@ -103,6 +128,9 @@ impl RunState {
 
     /// Returns the success of a prior run whose patch is not on the branch yet.
     fn prior_success(&self, unit: &UnitState) -> Option<&ReusedSuccess> {
-        self.prior_unit_summary(&unit.key)?.reused.as_ref().filter(|reused| reused.pending_patch.is_some())
+        self.prior_unit_summary(&unit.key)?
+            .reused
+            .as_ref()
+            .filter(|reused| reused.pending_patch.is_some())
     }
 }

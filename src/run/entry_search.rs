@@ -25,8 +25,11 @@ impl TextMatcher {
         let escaped = serde_json::to_string(text).unwrap_or_default();
         let escaped = escaped.get(1..escaped.len() - 1).unwrap_or_default();
         let is_case_sensitive = text.chars().any(char::is_uppercase);
-        let mut forms =
-            vec![text.to_owned(), escaped.to_owned(), escape_non_ascii(escaped, |unit| format!("{unit:04x}"))];
+        let mut forms = vec![
+            text.to_owned(),
+            escaped.to_owned(),
+            escape_non_ascii(escaped, |unit| format!("{unit:04x}")),
+        ];
         if is_case_sensitive {
             forms.push(escape_non_ascii(escaped, |unit| format!("{unit:04X}")));
         }
@@ -34,9 +37,14 @@ impl TextMatcher {
         forms.dedup();
         let longest_form = forms.iter().map(String::len).max().unwrap_or_default();
         let patterns: Vec<String> = forms.iter().map(|form| regex::escape(form)).collect();
-        let regex =
-            RegexBuilder::new(&patterns.join("|")).unicode(false).case_insensitive(!is_case_sensitive).build()?;
-        Ok(Self { regex, longest_form })
+        let regex = RegexBuilder::new(&patterns.join("|"))
+            .unicode(false)
+            .case_insensitive(!is_case_sensitive)
+            .build()?;
+        Ok(Self {
+            regex,
+            longest_form,
+        })
     }
 
     pub(crate) fn is_in(&self, content: &[u8]) -> bool {
@@ -86,7 +94,10 @@ impl EntryBatch {
     pub(crate) fn new(mut entries: Vec<Seq>) -> Self {
         entries.sort_unstable();
         entries.dedup();
-        Self { entries, ..Self::default() }
+        Self {
+            entries,
+            ..Self::default()
+        }
     }
 
     /// The entries that are not completely searched.
@@ -147,10 +158,15 @@ mod tests {
             assert!(is_in("print \"hi\"", content), "{content}");
         }
         for content in ["a café", r"a caf\u00e9", r"a caf\u00E9"] {
-            assert!(is_in("café", content) && is_in("café", content), "{content}");
+            assert!(
+                is_in("café", content) && is_in("café", content),
+                "{content}"
+            );
             assert!(!is_in("cafés", content), "{content}");
         }
-        assert!(is_in("Zoë", r"Zo\u00EB") && is_in("Zoë", r"Zo\u00eb") && !is_in("Zoë", r"zo\u00eb"));
+        assert!(
+            is_in("Zoë", r"Zo\u00EB") && is_in("Zoë", r"Zo\u00eb") && !is_in("Zoë", r"zo\u00eb")
+        );
         assert!(is_in("🦊", r"\ud83e\udd8a") && is_in("漢", "漢"));
         assert!(is_in("a.c|(", "xa.c|(x") && !is_in("a.c|(", "abc|("));
     }
@@ -161,11 +177,17 @@ mod tests {
         assert_eq!(batch.remaining(), [Seq(2), Seq(4), Seq(7)]);
         batch.record(true);
         batch.set_skip(100);
-        assert_eq!((batch.remaining(), batch.skip()), (&[Seq(4), Seq(7)][..], 100));
+        assert_eq!(
+            (batch.remaining(), batch.skip()),
+            (&[Seq(4), Seq(7)][..], 100)
+        );
         batch.record(false);
         assert_eq!(batch.skip(), 0);
         batch.record(true);
         assert!(batch.is_complete());
-        assert_eq!([2, 4, 7, 9].map(|seq| batch.is_match(Seq(seq))), [true, false, true, false]);
+        assert_eq!(
+            [2, 4, 7, 9].map(|seq| batch.is_match(Seq(seq))),
+            [true, false, true, false]
+        );
     }
 }

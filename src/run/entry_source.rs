@@ -17,13 +17,21 @@ pub(crate) trait EntrySource: Send {
 
     /// Passes the next entries to `sink`, in order, about `max_bytes` of them, and continues where the previous call
     /// stopped.
-    fn poll(&mut self, max_bytes: usize, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<PollStatus, EntrySourceError>;
+    fn poll(
+        &mut self,
+        max_bytes: usize,
+        sink: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Result<PollStatus, EntrySourceError>;
 
     /// Makes the next [`poll`](Self::poll) start at `seq`, which an earlier poll has passed (or zero).
     fn rewind(&mut self, seq: Seq) -> Result<(), EntrySourceError>;
 
     /// Passes one entry to `sink` that an earlier poll has passed. Returns false if it does not exist.
-    fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<bool, EntrySourceError>;
+    fn read(
+        &mut self,
+        seq: Seq,
+        sink: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Result<bool, EntrySourceError>;
 
     /// Like [`read`](Self::read), for callers that need only the beginning: the source may read at most `most` bytes of
     /// the body. `sink` also receives the full length in bytes. A body that is shorter than this length is cut and not
@@ -152,9 +160,16 @@ pub(crate) trait Recorder: Send + Sync + fmt::Debug {
     fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError>;
 
     /// Appends a note about an attempt, or about the run itself.
-    fn record_note(&self, attempt: Option<(&UnitKey, u32)>, note: &Note) -> Result<(), RecordError> {
+    fn record_note(
+        &self,
+        attempt: Option<(&UnitKey, u32)>,
+        note: &Note,
+    ) -> Result<(), RecordError> {
         let json = note.to_json();
-        self.record(&[NewEntry { attempt, body: EntryBody::Note(&json) }])
+        self.record(&[NewEntry {
+            attempt,
+            body: EntryBody::Note(&json),
+        }])
     }
 }
 
@@ -192,6 +207,10 @@ impl Diagnostic for RecordError {
 impl RecordError {
     /// Wraps the I/O `error` of writing `path`.
     pub(crate) fn new(path: impl ToString, error: &io::Error) -> Self {
-        Self { path: path.to_string(), cause: error.to_string(), kind: error.kind() }
+        Self {
+            path: path.to_string(),
+            cause: error.to_string(),
+            kind: error.kind(),
+        }
     }
 }

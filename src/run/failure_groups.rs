@@ -30,20 +30,41 @@ pub(crate) struct FailureGroup {
 
 /// Returns the units that failed, wait for a person, are silent or cannot start, the largest group first.
 pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
-    let failed: Vec<(usize, &UnitState)> =
-        state.units.iter().enumerate().filter(|(_, unit)| needs_person(unit)).collect();
-    let errors: Vec<Cow<'_, str>> = failed.iter().map(|(_, unit)| state.failure_reason(unit)).collect();
-    let failures = failed.iter().zip(&errors).map(|((_, unit), error)| UnitFailure {
-        cause: cause(state, unit),
-        error,
-        unit: unit.planned.as_ref().map_or(&unit.key, |planned| planned.ktx_key()),
-    });
+    let failed: Vec<(usize, &UnitState)> = state
+        .units
+        .iter()
+        .enumerate()
+        .filter(|(_, unit)| needs_person(unit))
+        .collect();
+    let errors: Vec<Cow<'_, str>> = failed
+        .iter()
+        .map(|(_, unit)| state.failure_reason(unit))
+        .collect();
+    let failures = failed
+        .iter()
+        .zip(&errors)
+        .map(|((_, unit), error)| UnitFailure {
+            cause: cause(state, unit),
+            error,
+            unit: unit
+                .planned
+                .as_ref()
+                .map_or(&unit.key, |planned| planned.ktx_key()),
+        });
     let groups = group_failures(failures);
     groups
         .into_iter()
         .map(|group| {
-            let first = group.members.first().and_then(|member| failed.get(*member)).map(|(_, unit)| *unit);
-            let mut texts = group.members.iter().filter_map(|member| errors.get(*member)).map(|error| &**error);
+            let first = group
+                .members
+                .first()
+                .and_then(|member| failed.get(*member))
+                .map(|(_, unit)| *unit);
+            let mut texts = group
+                .members
+                .iter()
+                .filter_map(|member| errors.get(*member))
+                .map(|error| &**error);
             let example = texts.next().unwrap_or_default();
             FailureGroup {
                 cause: group.cause,
@@ -53,12 +74,19 @@ pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
                 },
                 reason: match group.members.len() {
                     ..2 => example.to_owned(),
-                    _ if texts.all(|text| headline(text) == headline(example)) => headline(example).into_owned(),
+                    _ if texts.all(|text| headline(text) == headline(example)) => {
+                        headline(example).into_owned()
+                    }
                     _ => format!("{EXAMPLE}{}", headline(example)),
                 },
                 example: example.to_owned(),
                 remedy: first.and_then(|unit| state.remedy(unit)).map(str::to_owned),
-                units: group.members.iter().filter_map(|member| failed.get(*member)).map(|(unit, _)| *unit).collect(),
+                units: group
+                    .members
+                    .iter()
+                    .filter_map(|member| failed.get(*member))
+                    .map(|(unit, _)| *unit)
+                    .collect(),
             }
         })
         .collect()
@@ -68,7 +96,8 @@ pub(crate) fn failure_groups(state: &RunState) -> Vec<FailureGroup> {
 fn needs_person(unit: &UnitState) -> bool {
     let verdict = || unit.latest().and_then(|attempt| attempt.verdict.as_ref());
     let is_refused = || verdict().is_some_and(|verdict| verdict.cause == VerdictCause::StartFailed);
-    unit.status.need() == UnitNeed::Person || (unit.status == UnitStatus::NotStarted && is_refused())
+    unit.status.need() == UnitNeed::Person
+        || (unit.status == UnitStatus::NotStarted && is_refused())
 }
 
 fn cause<'a>(state: &'a RunState, unit: &'a UnitState) -> &'a str {
@@ -87,7 +116,12 @@ mod tests {
         tape::note::{AttemptOutcome, PatchResult, StopReason, Verdict},
     };
 
-    fn unit(key: &str, cause: Option<VerdictCause>, reason: &str, failure: Option<&str>) -> UnitState {
+    fn unit(
+        key: &str,
+        cause: Option<VerdictCause>,
+        reason: &str,
+        failure: Option<&str>,
+    ) -> UnitState {
         let verdict = cause.map(|cause| Verdict {
             outcome: AttemptOutcome::Failed,
             stop: StopReason::Natural,
@@ -95,8 +129,16 @@ mod tests {
             reason: reason.into(),
             remedy: Some("look".into()),
         });
-        let status = if verdict.is_some() { UnitStatus::Failed } else { UnitStatus::Interrupted };
-        let attempt = AttemptState { verdict, deciding_failure: failure.map(Into::into), ..AttemptState::default() };
+        let status = if verdict.is_some() {
+            UnitStatus::Failed
+        } else {
+            UnitStatus::Interrupted
+        };
+        let attempt = AttemptState {
+            verdict,
+            deciding_failure: failure.map(Into::into),
+            ..AttemptState::default()
+        };
         UnitState {
             key: key.into(),
             planned: None,
@@ -111,32 +153,77 @@ mod tests {
     fn failed_calls_group_by_error_and_verdicts_by_cause() {
         let calls = |key, failure| {
             let reason = format!("1 tool call(s) failed during WorkUnit {key}");
-            unit(key, Some(VerdictCause::ToolFailures), &reason, Some(failure))
+            unit(
+                key,
+                Some(VerdictCause::ToolFailures),
+                &reason,
+                Some(failure),
+            )
         };
         let units = vec![
             unit("ok", None, "", None),
             calls("page-1", "wiki_write: page \"a\" has no title"),
             calls("page-2", "read_raw_file: no file raw/x.md"),
             calls("page-3", "wiki_write: page \"b\" has no title"),
-            unit("page-4", Some(VerdictCause::UsageLimit { resets_at: Some(4) }), "usage limit until 4", None),
-            unit("page-5", Some(VerdictCause::UsageLimit { resets_at: None }), "usage limit until 77", None),
+            unit(
+                "page-4",
+                Some(VerdictCause::UsageLimit { resets_at: Some(4) }),
+                "usage limit until 4",
+                None,
+            ),
+            unit(
+                "page-5",
+                Some(VerdictCause::UsageLimit { resets_at: None }),
+                "usage limit until 77",
+                None,
+            ),
         ];
-        let state = RunState { units, ..RunState::default() };
-        let groups: Vec<_> =
-            failure_groups(&state).into_iter().map(|group| (group.cause, group.pattern, group.units)).collect();
+        let state = RunState {
+            units,
+            ..RunState::default()
+        };
+        let groups: Vec<_> = failure_groups(&state)
+            .into_iter()
+            .map(|group| (group.cause, group.pattern, group.units))
+            .collect();
         assert_eq!(
             groups,
             [
-                ("tool failures".into(), "wiki_write: page \"…\" has no title".into(), vec![1, 3]),
-                ("usage limit".into(), "usage limit until #".into(), vec![4, 5]),
-                ("interrupted".into(), "interrupted before it had a verdict".into(), vec![0]),
-                ("tool failures".to_owned(), "read_raw_file: no file …".to_owned(), vec![2]),
+                (
+                    "tool failures".into(),
+                    "wiki_write: page \"…\" has no title".into(),
+                    vec![1, 3]
+                ),
+                (
+                    "usage limit".into(),
+                    "usage limit until #".into(),
+                    vec![4, 5]
+                ),
+                (
+                    "interrupted".into(),
+                    "interrupted before it had a verdict".into(),
+                    vec![0]
+                ),
+                (
+                    "tool failures".to_owned(),
+                    "read_raw_file: no file …".to_owned(),
+                    vec![2]
+                ),
             ]
         );
-        let shown: Vec<_> = failure_groups(&state).into_iter().map(|group| (group.example, group.reason)).collect();
+        let shown: Vec<_> = failure_groups(&state)
+            .into_iter()
+            .map(|group| (group.example, group.reason))
+            .collect();
         let first = "wiki_write: page \"a\" has no title";
-        assert_eq!(shown[0], (first.to_owned(), format!("for example: {first}")));
-        assert_eq!(shown[3].1, "read_raw_file: no file raw/x.md", "the error of one unit is shown as it is");
+        assert_eq!(
+            shown[0],
+            (first.to_owned(), format!("for example: {first}"))
+        );
+        assert_eq!(
+            shown[3].1, "read_raw_file: no file raw/x.md",
+            "the error of one unit is shown as it is"
+        );
         assert_eq!(failure_groups(&RunState::default()), []);
     }
 
@@ -144,23 +231,40 @@ mod tests {
     fn group_with_equal_errors_shows_their_text() {
         let error = "returned no result message (exit code 139)";
         let crashed = |key| unit(key, Some(VerdictCause::Transient), error, None);
-        let state = RunState { units: vec![crashed("a"), crashed("b")], ..RunState::default() };
-        let shown: Vec<_> = failure_groups(&state).into_iter().map(|group| (group.reason, group.units)).collect();
+        let state = RunState {
+            units: vec![crashed("a"), crashed("b")],
+            ..RunState::default()
+        };
+        let shown: Vec<_> = failure_groups(&state)
+            .into_iter()
+            .map(|group| (group.reason, group.units))
+            .collect();
         assert_eq!(shown, [(error.to_owned(), vec![0, 1])]);
     }
 
     #[test]
     fn rejected_patch_of_prior_run_reports_its_reason() {
-        let mut lost = unit("juice", Some(VerdictCause::Conflict), "textual conflict in terms.md", None);
+        let mut lost = unit(
+            "juice",
+            Some(VerdictCause::Conflict),
+            "textual conflict in terms.md",
+            None,
+        );
         let verdict = lost.attempts.remove(0).verdict.map(std::sync::Arc::new);
-        let mut state = RunState { units: vec![lost], ..RunState::default() };
+        let mut state = RunState {
+            units: vec![lost],
+            ..RunState::default()
+        };
         let taken = PriorPatchIntegration {
             result: PatchResult::TextualConflict,
             verdict,
             is_saved: false,
             shared_writes: Default::default(),
         };
-        state.publication.prior_patches.insert("juice".into(), taken);
+        state
+            .publication
+            .prior_patches
+            .insert("juice".into(), taken);
         let groups = failure_groups(&state);
         assert_eq!(
             (groups[0].cause.as_str(), groups[0].example.as_str()),
@@ -169,6 +273,9 @@ mod tests {
         assert_eq!(groups[0].remedy.as_deref(), Some("look"));
         // The earlier attempt does not affect the verdict of another attempt.
         state.units[0].attempts.push(AttemptState::default());
-        assert_eq!(state.failure_reason(&state.units[0]), "no reason is on record");
+        assert_eq!(
+            state.failure_reason(&state.units[0]),
+            "no reason is on record"
+        );
     }
 }

@@ -20,8 +20,8 @@ use super::{
     EntryRef, EntryScope as Address,
     review::ReviewState,
     state::{
-        AttemptId, AttemptRows, AttemptState, HoldMode, LastEntryEffects, LogMessage, RunView, UnitState, UnitStatus,
-        push_compact,
+        AttemptId, AttemptRows, AttemptState, HoldMode, LastEntryEffects, LogMessage, RunView,
+        UnitState, UnitStatus, push_compact,
     },
 };
 use crate::{
@@ -193,7 +193,12 @@ impl Fold {
     }
 
     /// Folds one entry into `view`.
-    pub(crate) fn apply(&mut self, view: &mut RunView, entry: &EntryRef<'_>, emit: &mut dyn FnMut(SinkEvent<'_>)) {
+    pub(crate) fn apply(
+        &mut self,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
+        emit: &mut dyn FnMut(SinkEvent<'_>),
+    ) {
         self.advance_clock(view, entry.at, emit);
         view.last_change = LastEntryEffects::default();
         view.state.entries = entry.seq.0 + 1;
@@ -208,14 +213,18 @@ impl Fold {
             EntryBody::StdoutRaw(bytes) => self.line(view, entry, bytes, emit),
             EntryBody::Note(json) => self.note(view, entry, &Note::parse(json), emit),
             EntryBody::Stderr(_) => {
-                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+                    return;
+                };
                 self.enter(view, attempt_id, entry);
                 self.break_silence(view, attempt_id, entry, emit);
                 self.record_output(view, attempt_id, entry, None);
                 self.attempt_fold(attempt_id).stderr(view, entry.seq);
             }
             EntryBody::Stdin(bytes) => {
-                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+                    return;
+                };
                 self.enter(view, attempt_id, entry);
                 self.record_input(view, attempt_id, entry.at, bytes);
                 if is_interrupt(bytes) {
@@ -250,8 +259,16 @@ impl Fold {
 
     /// Ends an attempt that has no verdict when its tape or capture ends. Session files contain no result, so the
     /// translator's judgement counts there; on a tape only a verdict counts.
-    fn interrupt(&self, view: &mut RunView, attempt_id: AttemptId, emit: &mut dyn FnMut(SinkEvent<'_>)) {
-        let (now, fold) = (view.state.last_entry_at, &self.attempts[attempt_id.0 as usize]);
+    fn interrupt(
+        &self,
+        view: &mut RunView,
+        attempt_id: AttemptId,
+        emit: &mut dyn FnMut(SinkEvent<'_>),
+    ) {
+        let (now, fold) = (
+            view.state.last_entry_at,
+            &self.attempts[attempt_id.0 as usize],
+        );
         let attempt = fold.attempt(view);
         attempt.pid = None;
         attempt.held_calls.clear();
@@ -259,9 +276,14 @@ impl Fold {
         if ended_well {
             attempt.ended_at = Some(now);
         }
-        let status = if ended_well { UnitStatus::Succeeded } else { UnitStatus::Interrupted };
+        let status = if ended_well {
+            UnitStatus::Succeeded
+        } else {
+            UnitStatus::Interrupted
+        };
         let unit = fold.unit(view);
-        if unit.status.is_in_flight() && unit.latest().is_some_and(|latest| latest.id == attempt_id) {
+        if unit.status.is_in_flight() && unit.latest().is_some_and(|latest| latest.id == attempt_id)
+        {
             unit.status = status;
             fold.emit_status(now, status, None, emit);
         }
@@ -271,7 +293,13 @@ impl Fold {
         Arc::make_mut(&mut self.attempts[attempt_id.0 as usize])
     }
 
-    fn line(&mut self, view: &mut RunView, entry: &EntryRef<'_>, bytes: &[u8], emit: &mut dyn FnMut(SinkEvent<'_>)) {
+    fn line(
+        &mut self,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
+        bytes: &[u8],
+        emit: &mut dyn FnMut(SinkEvent<'_>),
+    ) {
         let decoded;
         let line = match entry.decoded {
             Some(line) => line,
@@ -281,14 +309,23 @@ impl Fold {
             }
         };
         let attempts = self.attempts.len();
-        let Some(attempt_id) = self.resolve_attempt(view, entry, Some(line), emit) else { return };
+        let Some(attempt_id) = self.resolve_attempt(view, entry, Some(line), emit) else {
+            return;
+        };
         if line.is_session_file && entry.scope != Address::BySession {
-            self.start_without_note(view, attempt_id, entry.at, self.attempts.len() > attempts, emit);
+            self.start_without_note(
+                view,
+                attempt_id,
+                entry.at,
+                self.attempts.len() > attempts,
+                emit,
+            );
         }
         self.enter(view, attempt_id, entry);
         self.break_silence(view, attempt_id, entry, emit);
         let by_session = entry.scope == Address::BySession;
-        self.attempt_fold(attempt_id).line(view, entry, line, bytes, by_session, emit);
+        self.attempt_fold(attempt_id)
+            .line(view, entry, line, bytes, by_session, emit);
         self.record_output(view, attempt_id, entry, Some(line));
     }
 
@@ -342,10 +379,20 @@ impl Fold {
                         return Some(recent);
                     }
                 }
-                let known = self.attempts_by_unit.get(unit).and_then(|attempts| attempts.get(&number)).copied();
+                let known = self
+                    .attempts_by_unit
+                    .get(unit)
+                    .and_then(|attempts| attempts.get(&number))
+                    .copied();
                 let attempt_id = match known {
                     Some(attempt_id) => attempt_id,
-                    None => self.open_attempt_within_limit(view, entry, UnitKey::from(unit), number, emit)?,
+                    None => self.open_attempt_within_limit(
+                        view,
+                        entry,
+                        UnitKey::from(unit),
+                        number,
+                        emit,
+                    )?,
                 };
                 self.last_attempt = Some(attempt_id);
                 Some(attempt_id)
@@ -361,7 +408,9 @@ impl Fold {
         line: Option<&AgentLine<'_>>,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) -> Option<AttemptId> {
-        let session = line.and_then(|line| line.session_id.as_deref()).filter(|id| !id.is_empty());
+        let session = line
+            .and_then(|line| line.session_id.as_deref())
+            .filter(|id| !id.is_empty());
         let attempt_id = match (session, self.last_attempt) {
             (None, Some(recent)) => recent,
             (None, None) => {
@@ -370,13 +419,25 @@ impl Fold {
             }
             (Some(id), Some(recent)) if self.is_attempt_of_session(recent, id, line) => recent,
             (Some(id), recent) => {
-                let newest = self.attempts_by_unit.get(id).and_then(|attempts| attempts.values().next_back()).copied();
-                if let Some(found) = newest.filter(|newest| self.is_attempt_of_session(*newest, id, line)) {
+                let newest = self
+                    .attempts_by_unit
+                    .get(id)
+                    .and_then(|attempts| attempts.values().next_back())
+                    .copied();
+                if let Some(found) =
+                    newest.filter(|newest| self.is_attempt_of_session(*newest, id, line))
+                {
                     found
                 } else if let Some(newest) = newest {
                     // The session was resumed after others had begun, so this is a further attempt of it.
                     let number = self.attempts[newest.0 as usize].number.saturating_add(1);
-                    let attempt_id = self.open_attempt_within_limit(view, entry, UnitKey::from(id), number, emit)?;
+                    let attempt_id = self.open_attempt_within_limit(
+                        view,
+                        entry,
+                        UnitKey::from(id),
+                        number,
+                        emit,
+                    )?;
                     let fold = self.attempt_fold(attempt_id);
                     fold.resume(view, id);
                     fold.unit(view).status = UnitStatus::Running;
@@ -386,12 +447,16 @@ impl Fold {
                     // Frames before the first session id belong to the session that follows.
                     let position = self.units.remove(&self.attempts[0].key).unwrap_or(0);
                     self.units.insert(UnitKey::from(id), position);
-                    self.attempt_fold(AttemptId(0)).adopt_session_key(view, UnitKey::from(id));
-                    self.attempts_by_unit = HashMap::from([(UnitKey::from(id), BTreeMap::from([(1, AttemptId(0))]))]);
+                    self.attempt_fold(AttemptId(0))
+                        .adopt_session_key(view, UnitKey::from(id));
+                    self.attempts_by_unit =
+                        HashMap::from([(UnitKey::from(id), BTreeMap::from([(1, AttemptId(0))]))]);
                     AttemptId(0)
                 } else {
                     // The file contains several sessions one after the other, so the session before this one is over.
-                    if let Some(recent) = recent.filter(|recent| self.attempts[recent.0 as usize].is_between_turns()) {
+                    if let Some(recent) =
+                        recent.filter(|recent| self.attempts[recent.0 as usize].is_between_turns())
+                    {
                         self.attempt_fold(recent).conclude_capture(view, emit);
                     }
                     self.open_attempt_within_limit(view, entry, UnitKey::from(id), 1, emit)?
@@ -412,7 +477,12 @@ impl Fold {
     }
 
     /// True for the attempt of session `id`, unless `line` begins a turn after the attempt was concluded.
-    fn is_attempt_of_session(&self, attempt_id: AttemptId, id: &str, line: Option<&AgentLine<'_>>) -> bool {
+    fn is_attempt_of_session(
+        &self,
+        attempt_id: AttemptId,
+        id: &str,
+        line: Option<&AgentLine<'_>>,
+    ) -> bool {
         let fold = &self.attempts[attempt_id.0 as usize];
         let begins = || line.is_some_and(|line| matches!(line.body, decode::LineBody::Init(_)));
         fold.key.as_str() == id && !(fold.is_complete() && begins())
@@ -434,24 +504,50 @@ impl Fold {
         view.state.loss_counts.unknown += 1;
         if !std::mem::replace(&mut self.attempts_overflowed, true) {
             let text = format!("too many attempts: only the first {MAX_ATTEMPTS} are shown");
-            emit(SinkEvent::Run { at: entry.at, change: RunEvent::Message { level: Severity::Warning, text: &text } });
+            emit(SinkEvent::Run {
+                at: entry.at,
+                change: RunEvent::Message {
+                    level: Severity::Warning,
+                    text: &text,
+                },
+            });
             self.report_message(view, entry, Severity::Warning, text);
         }
         None
     }
 
     /// Creates the attempt, and the unit if it was not planned.
-    fn open(&mut self, view: &mut RunView, key: UnitKey, number: u32, entry: &EntryRef<'_>) -> AttemptId {
+    fn open(
+        &mut self,
+        view: &mut RunView,
+        key: UnitKey,
+        number: u32,
+        entry: &EntryRef<'_>,
+    ) -> AttemptId {
         let attempt_id = AttemptId(u32::try_from(self.attempts.len()).unwrap_or(u32::MAX));
         let unit = self.unit_index(view, &key);
-        self.attempts_by_unit.entry(key.clone()).or_default().insert(number, attempt_id);
+        self.attempts_by_unit
+            .entry(key.clone())
+            .or_default()
+            .insert(number, attempt_id);
         // A recorded attempt receives exactly one prompt; the number of prompts in a capture is unknown.
-        let turns =
-            if entry.scope == Address::BySession { TurnTracker::default() } else { TurnTracker::for_one_prompt() };
+        let turns = if entry.scope == Address::BySession {
+            TurnTracker::default()
+        } else {
+            TurnTracker::for_one_prompt()
+        };
         let attempt = u32::try_from(view.state.units[unit].attempts.len()).unwrap_or(u32::MAX);
-        self.attempts.push(Arc::new(AttemptFold::new(key, number, turns, unit, attempt, attempt_id)));
+        self.attempts.push(Arc::new(AttemptFold::new(
+            key, number, turns, unit, attempt, attempt_id,
+        )));
         let at = entry.at;
-        let attempt = AttemptState { number, id: attempt_id, started_at: at, last_at: at, ..AttemptState::default() };
+        let attempt = AttemptState {
+            number,
+            id: attempt_id,
+            started_at: at,
+            last_at: at,
+            ..AttemptState::default()
+        };
         push_compact(&mut view.state.units[unit].attempts, attempt);
         if view.attempts.len() < self.attempts.len() {
             view.attempts.push(AttemptRows::default());
@@ -459,12 +555,27 @@ impl Fold {
         attempt_id
     }
 
-    fn report_message(&mut self, view: &mut RunView, entry: &EntryRef<'_>, level: Severity, text: String) {
+    fn report_message(
+        &mut self,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
+        level: Severity,
+        text: String,
+    ) {
         let unit = match entry.scope {
             Address::Attempt(unit, _) => Some(UnitKey::from(unit)),
             Address::Run | Address::BySession => None,
         };
-        self.push_message(view, LogMessage { seq: entry.seq, at: entry.at, level, unit, text });
+        self.push_message(
+            view,
+            LogMessage {
+                seq: entry.seq,
+                at: entry.at,
+                level,
+                unit,
+                text,
+            },
+        );
     }
 
     /// Reports a note as a message of the run, on the screen and to event sinks.
@@ -476,9 +587,16 @@ impl Fold {
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let is_lost = matches!(note, Note::WorkerLeft(left) if left.is_lost);
-        let level = if is_lost { Severity::Warning } else { Severity::Info };
+        let level = if is_lost {
+            Severity::Warning
+        } else {
+            Severity::Info
+        };
         let text = note.to_string();
-        emit(SinkEvent::Run { at: entry.at, change: RunEvent::Message { level, text: &text } });
+        emit(SinkEvent::Run {
+            at: entry.at,
+            change: RunEvent::Message { level, text: &text },
+        });
         self.report_message(view, entry, level, text);
     }
 

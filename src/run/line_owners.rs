@@ -28,11 +28,19 @@ pub(crate) fn line_owners<'a>(
     for (write, edits) in writes.into_iter().enumerate() {
         let added: usize = edits.iter().map(|edit| edit.added as usize).sum();
         work = work.saturating_add(owners.len()).saturating_add(added);
-        if owners.len() > MAX_LINES || owners.len().saturating_add(added) > 2 * MAX_LINES || work > MAX_WORK {
+        if owners.len() > MAX_LINES
+            || owners.len().saturating_add(added) > 2 * MAX_LINES
+            || work > MAX_WORK
+        {
             return Err(InconsistentWrites);
         }
         let (mut after, mut at) = (Vec::with_capacity(owners.len() + added), 0);
-        for LineEdit { start, removed, added } in edits {
+        for LineEdit {
+            start,
+            removed,
+            added,
+        } in edits
+        {
             let start = *start as usize;
             after.extend_from_slice(owners.get(at..start).ok_or(InconsistentWrites)?);
             after.extend(std::iter::repeat_n(Some(write), *added as usize));
@@ -72,7 +80,14 @@ pub(crate) fn line_writers<'a>(
     let committed = text::lines(committed);
     let mut writers = vec![None; committed.len()];
     for (attempt, text) in attempts.into_iter().enumerate() {
-        let Some(AttemptText { base, written, owners }) = text else { continue };
+        let Some(AttemptText {
+            base,
+            written,
+            owners,
+        }) = text
+        else {
+            continue;
+        };
         let (base, written) = (text::lines(base), text::lines(written));
         let mut is_changed = vec![false; written.len()];
         for LineChange { new, .. } in text::line_changes(&base, &written) {
@@ -80,7 +95,9 @@ pub(crate) fn line_writers<'a>(
         }
         let same = same_lines(&written, &committed);
         for (line, own) in same.into_iter().filter(|(_, own)| is_changed[*own]) {
-            let write = owners.as_ref().and_then(|owners| owners.get(own).copied().flatten());
+            let write = owners
+                .as_ref()
+                .and_then(|owners| owners.get(own).copied().flatten());
             writers[line].get_or_insert(LineWriter { attempt, write });
         }
     }
@@ -90,7 +107,10 @@ pub(crate) fn line_writers<'a>(
 /// The pairs of lines that `old` and `new` share, as positions in `new` and in `old`.
 fn same_lines(old: &[&str], new: &[&str]) -> Vec<(usize, usize)> {
     let (mut same, mut old_at, mut new_at) = (Vec::new(), 0, 0);
-    let end = LineChange { old: old.len()..old.len(), new: new.len()..new.len() };
+    let end = LineChange {
+        old: old.len()..old.len(),
+        new: new.len()..new.len(),
+    };
     for LineChange { old, new } in text::line_changes(old, new).into_iter().chain([end]) {
         same.extend((new_at..new.start).zip(old_at..old.start));
         (old_at, new_at) = (old.end, new.end);
@@ -105,10 +125,17 @@ mod tests {
     use super::*;
 
     fn edit(start: u32, removed: u32, added: u32) -> LineEdit {
-        LineEdit { start, removed, added }
+        LineEdit {
+            start,
+            removed,
+            added,
+        }
     }
 
-    fn owners(base: usize, writes: &[&[LineEdit]]) -> Result<Vec<Option<usize>>, InconsistentWrites> {
+    fn owners(
+        base: usize,
+        writes: &[&[LineEdit]],
+    ) -> Result<Vec<Option<usize>>, InconsistentWrites> {
         line_owners(base, writes.iter().copied())
     }
 
@@ -118,7 +145,11 @@ mod tests {
         assert_eq!(created, Ok(vec![Some(0), Some(1), Some(1), Some(0)]));
         let changed = owners(3, &[&[edit(0, 1, 0), edit(2, 1, 1)]]);
         assert_eq!(changed, Ok(vec![None, Some(0)]));
-        assert_eq!(owners(2, &[&[edit(0, 2, 0)], &[edit(0, 0, 1)]]), Ok(vec![Some(1)]), "deleted and created again");
+        assert_eq!(
+            owners(2, &[&[edit(0, 2, 0)], &[edit(0, 0, 1)]]),
+            Ok(vec![Some(1)]),
+            "deleted and created again"
+        );
         assert_eq!(owners(2, &[]), Ok(vec![None, None]));
     }
 
@@ -135,24 +166,44 @@ mod tests {
         ] {
             assert_eq!(owners(2, &[writes]), Err(InconsistentWrites), "{writes:?}");
         }
-        assert_eq!(owners(usize::MAX, &[&[edit(0, 0, 1)]]), Err(InconsistentWrites));
+        assert_eq!(
+            owners(usize::MAX, &[&[edit(0, 0, 1)]]),
+            Err(InconsistentWrites)
+        );
         let million = [edit(0, 0, 1 << 20)];
         assert!(owners(0, &[&million]).is_ok());
-        assert_eq!(owners(0, &[&million, &million, &million]), Err(InconsistentWrites));
+        assert_eq!(
+            owners(0, &[&million, &million, &million]),
+            Err(InconsistentWrites)
+        );
     }
 
     fn attempt(base: &str, written: &str, owners: Option<Vec<Option<usize>>>) -> AttemptText {
-        AttemptText { base: base.into(), written: written.into(), owners }
+        AttemptText {
+            base: base.into(),
+            written: written.into(),
+            owners,
+        }
     }
 
     #[test]
     fn merged_lines_keep_their_attempts() {
         let base = "1\n2\n3\n4\n";
-        let first = attempt(base, "0\n1\n2\n3\n4\n", Some(vec![Some(0), None, None, None, None]));
+        let first = attempt(
+            base,
+            "0\n1\n2\n3\n4\n",
+            Some(vec![Some(0), None, None, None, None]),
+        );
         let second = attempt(base, "1\n2\n3\n4\n5\n0\n", None);
-        let writers = line_writers("0\n1\n2\n3\n4\n5\nby hand\n", [None, Some(&first), Some(&second)]);
+        let writers = line_writers(
+            "0\n1\n2\n3\n4\n5\nby hand\n",
+            [None, Some(&first), Some(&second)],
+        );
         let of = |attempt, write| Some(LineWriter { attempt, write });
-        assert_eq!(writers, [of(1, Some(0)), None, None, None, None, of(2, None), None]);
+        assert_eq!(
+            writers,
+            [of(1, Some(0)), None, None, None, None, of(2, None), None]
+        );
     }
 
     #[test]
@@ -160,12 +211,18 @@ mod tests {
         let text = |number| attempt("", "same\n", Some(vec![Some(number)]));
         assert_eq!(
             line_writers("same\n", [&text(3), &text(4)].map(Some)),
-            [Some(LineWriter { attempt: 0, write: Some(3) })]
+            [Some(LineWriter {
+                attempt: 0,
+                write: Some(3)
+            })]
         );
     }
 
     /// A text whose lines have a tag each, which is the oracle: edits move the tags together with the lines.
-    fn tagged(base: usize, writes: &[Vec<(usize, usize, usize)>]) -> (Vec<Vec<LineEdit>>, Vec<Option<usize>>) {
+    fn tagged(
+        base: usize,
+        writes: &[Vec<(usize, usize, usize)>],
+    ) -> (Vec<Vec<LineEdit>>, Vec<Option<usize>>) {
         let mut text: Vec<Option<usize>> = vec![None; base];
         let mut recorded = Vec::new();
         for (write, edits) in writes.iter().enumerate() {
@@ -178,7 +235,10 @@ mod tests {
                     break;
                 }
                 let place = start.checked_add_signed(shift).unwrap();
-                text.splice(place..place + removed, std::iter::repeat_n(Some(write), *added));
+                text.splice(
+                    place..place + removed,
+                    std::iter::repeat_n(Some(write), *added),
+                );
                 of_write.push(edit(start as u32, removed as u32, *added as u32));
                 shift += *added as isize - removed as isize;
                 at = start + removed;

@@ -28,7 +28,12 @@ pub(crate) struct ModelLedger {
 impl ModelLedger {
     /// Adds a result. `is_new_process` is true if its totals start at zero again, `were_totals_own` if those before
     /// contain nothing that was spent before the attempt.
-    pub(crate) fn add_result(&mut self, result: &ResultLine<'_>, is_new_process: bool, were_totals_own: bool) {
+    pub(crate) fn add_result(
+        &mut self,
+        result: &ResultLine<'_>,
+        is_new_process: bool,
+        were_totals_own: bool,
+    ) {
         if let Some(usage) = result.model_usage_since_last_result {
             add_all(self.turns.get_or_insert_default(), parse_usage(usage));
         }
@@ -68,13 +73,17 @@ fn add_all(sum: &mut Vec<ModelSpending>, added: Vec<ModelSpending>) {
 
 /// Reads an object with one entry per model. Entries that are not objects are ignored.
 fn parse_usage(usage: RawJson<'_>) -> Vec<ModelSpending> {
-    let serde_json::Value::Object(models) = usage.value() else { return Vec::new() };
+    let serde_json::Value::Object(models) = usage.value() else {
+        return Vec::new();
+    };
     let mut parsed = Vec::new();
     for (name, values) in models.iter().filter(|(_, values)| values.is_object()) {
         let tokens = |key: &str| values[key].as_u64().unwrap_or_default();
         let model = ModelSpending {
             model: name.chars().take(MAX_NAME_CHARS).collect::<String>().into(),
-            cost_usd: values["costUSD"].as_f64().filter(|cost| cost.is_finite() && *cost >= 0.0),
+            cost_usd: values["costUSD"]
+                .as_f64()
+                .filter(|cost| cost.is_finite() && *cost >= 0.0),
             tokens: TokenCounts {
                 input: tokens("inputTokens"),
                 output: tokens("outputTokens"),
@@ -100,25 +109,47 @@ mod tests {
     }
 
     fn costs(ledger: &ModelLedger) -> Vec<(String, Option<f64>)> {
-        ledger.models(true).iter().map(|model| (model.model.to_string(), model.cost_usd)).collect()
+        ledger
+            .models(true)
+            .iter()
+            .map(|model| (model.model.to_string(), model.cost_usd))
+            .collect()
     }
 
     #[test]
     fn turns_are_summed_and_totals_replaced() {
-        let (one, two) = (r#"{"a":{"costUSD":1.0},"b":{"costUSD":0.5}}"#, r#"{"a":{"costUSD":3.0}}"#);
+        let (one, two) = (
+            r#"{"a":{"costUSD":1.0},"b":{"costUSD":0.5}}"#,
+            r#"{"a":{"costUSD":3.0}}"#,
+        );
         let mut ledger = ModelLedger::default();
         ledger.add_result(&result(one, None), false, true);
         ledger.add_result(&result(two, None), false, true);
         assert_eq!(costs(&ledger), [("a".to_owned(), Some(3.0))]);
         ledger.add_result(&result(one, None), true, true);
-        assert_eq!(costs(&ledger), [("a".to_owned(), Some(4.0)), ("b".to_owned(), Some(0.5))], "another process");
+        assert_eq!(
+            costs(&ledger),
+            [("a".to_owned(), Some(4.0)), ("b".to_owned(), Some(0.5))],
+            "another process"
+        );
         let mut resumed = ledger.clone();
         resumed.add_result(&result(two, None), true, false);
-        assert_eq!(costs(&resumed), [], "totals of the last process contain a prior cost");
-        assert_eq!(ledger.models(false), [], "totals of a resumed session contain earlier costs");
+        assert_eq!(
+            costs(&resumed),
+            [],
+            "totals of the last process contain a prior cost"
+        );
+        assert_eq!(
+            ledger.models(false),
+            [],
+            "totals of a resumed session contain earlier costs"
+        );
         ledger.add_result(&result(two, Some(one)), false, true);
         ledger.add_result(&result(two, Some(one)), false, true);
-        assert_eq!(costs(&ledger), [("a".to_owned(), Some(2.0)), ("b".to_owned(), Some(1.0))]);
+        assert_eq!(
+            costs(&ledger),
+            [("a".to_owned(), Some(2.0)), ("b".to_owned(), Some(1.0))]
+        );
     }
 
     #[test]
@@ -134,11 +165,21 @@ mod tests {
         ] {
             let mut ledger = ModelLedger::default();
             ledger.add_result(&result(usage, None), false, true);
-            assert_eq!(ledger.models(true).first().map(|model| model.cost_usd), expected, "{usage}");
+            assert_eq!(
+                ledger.models(true).first().map(|model| model.cost_usd),
+                expected,
+                "{usage}"
+            );
         }
-        let many: Vec<String> = (0..1000).map(|index| format!(r#""m{index}":{{"costUSD":1.0}}"#)).collect();
+        let many: Vec<String> = (0..1000)
+            .map(|index| format!(r#""m{index}":{{"costUSD":1.0}}"#))
+            .collect();
         let mut ledger = ModelLedger::default();
-        ledger.add_result(&result(&format!("{{{}}}", many.join(",")), None), false, true);
+        ledger.add_result(
+            &result(&format!("{{{}}}", many.join(",")), None),
+            false,
+            true,
+        );
         assert_eq!(ledger.models(true).len(), MAX_MODELS);
     }
 }

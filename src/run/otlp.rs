@@ -49,14 +49,26 @@ impl RunTrace {
     /// The trace that `traceparent` names in the form of W3C Trace Context; a new one if it is absent or invalid.
     pub(crate) fn new(run: RunId, traceparent: Option<&str>) -> Self {
         match traceparent.and_then(parse_traceparent) {
-            Some((trace_id, parent)) => Self { run, trace_id, parent: Some(parent) },
-            None => Self { run, trace_id: run.0.simple().to_string(), parent: None },
+            Some((trace_id, parent)) => Self {
+                run,
+                trace_id,
+                parent: Some(parent),
+            },
+            None => Self {
+                run,
+                trace_id: run.0.simple().to_string(),
+                parent: None,
+            },
         }
     }
 
     /// The value of `TRACEPARENT` for the agent of an attempt.
     pub(crate) fn traceparent_of_attempt(&self, unit: &str, attempt: u32) -> String {
-        format!("00-{}-{}-01", self.trace_id, self.attempt_span(unit, attempt))
+        format!(
+            "00-{}-{}-01",
+            self.trace_id,
+            self.attempt_span(unit, attempt)
+        )
     }
 
     fn run_span(&self) -> String {
@@ -77,21 +89,37 @@ impl RunTrace {
             hash.update((name.len() as u64).to_be_bytes());
             hash.update(name);
         }
-        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        hash.finalize()
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
     }
 }
 
 /// Trace id and parent span id.
 fn parse_traceparent(text: &str) -> Option<(String, String)> {
     let mut fields = text.trim().split('-');
-    let (version, trace, span, flags) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    let (version, trace, span, flags) = (
+        fields.next()?,
+        fields.next()?,
+        fields.next()?,
+        fields.next()?,
+    );
     let is_hex = |field: &str, length: usize| {
-        field.len() == length && field.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        field.len() == length
+            && field
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     };
-    let is_id = |field: &str, length: usize| is_hex(field, length) && field.bytes().any(|byte| byte != b'0');
+    let is_id = |field: &str, length: usize| {
+        is_hex(field, length) && field.bytes().any(|byte| byte != b'0')
+    };
     // Later versions may have more fields, version 00 has four.
-    let is_version = is_hex(version, 2) && version != "ff" && (version != "00" || fields.next().is_none());
-    (is_version && is_id(trace, 32) && is_id(span, 16) && is_hex(flags, 2)).then(|| (trace.to_owned(), span.to_owned()))
+    let is_version =
+        is_hex(version, 2) && version != "ff" && (version != "00" || fields.next().is_none());
+    (is_version && is_id(trace, 32) && is_id(span, 16) && is_hex(flags, 2))
+        .then(|| (trace.to_owned(), span.to_owned()))
 }
 
 /// Builds the spans of one run from the events of its tape.
@@ -122,25 +150,49 @@ impl SpanBuilder {
     pub(crate) fn new(header: Header, has_content: bool) -> Self {
         let trace = RunTrace::new(header.run, None);
         let (open, ended, done) = Default::default();
-        Self { header, trace, has_content, open, ended, done }
+        Self {
+            header,
+            trace,
+            has_content,
+            open,
+            ended,
+            done,
+        }
     }
 
     /// Adds an event of the fold.
     pub(crate) fn observe(&mut self, emitted: &SinkEvent<'_>) {
         match emitted {
-            SinkEvent::Note { note: Note::RunPlanned(planned), .. } => {
+            SinkEvent::Note {
+                note: Note::RunPlanned(planned),
+                ..
+            } => {
                 self.trace = RunTrace::new(self.header.run, planned.traceparent.as_deref());
             }
             SinkEvent::Note {
                 attempt: Some((unit, attempt)),
-                note: Note::CallDecided { tool_use_id: Some(id), input: Some(edited), .. },
+                note:
+                    Note::CallDecided {
+                        tool_use_id: Some(id),
+                        input: Some(edited),
+                        ..
+                    },
                 ..
             } if self.has_content => {
-                if let Some(call) = self.open.get_mut(&((*unit).to_owned(), *attempt, id.clone())) {
+                if let Some(call) = self
+                    .open
+                    .get_mut(&((*unit).to_owned(), *attempt, id.clone()))
+                {
                     call.input = Some(edited.to_string());
                 }
             }
-            SinkEvent::Agent { at, unit, attempt, event: AgentEvent::Action(event), .. } => {
+            SinkEvent::Agent {
+                at,
+                unit,
+                attempt,
+                event: AgentEvent::Action(event),
+                ..
+            } => {
                 self.action(*at, unit, *attempt, event);
             }
             _ => {}
@@ -150,7 +202,11 @@ impl SpanBuilder {
     /// Adds the attempts that have ended in `state`.
     pub(crate) fn add_ended_attempts(&mut self, state: &RunState) {
         for unit in &state.units {
-            for attempt in unit.attempts.iter().filter(|attempt| attempt.verdict.is_some()) {
+            for attempt in unit
+                .attempts
+                .iter()
+                .filter(|attempt| attempt.verdict.is_some())
+            {
                 self.add_attempt(state, unit, attempt);
             }
         }
@@ -159,10 +215,18 @@ impl SpanBuilder {
     /// Adds what is still open at the end of the tape, and the run.
     pub(crate) fn finish(&mut self, state: &RunState) {
         for ((unit, attempt, id), call) in std::mem::take(&mut self.open) {
-            self.push_call((&unit, attempt, &id), call, state.last_entry_at, Some("interrupted"), None);
+            self.push_call(
+                (&unit, attempt, &id),
+                call,
+                state.last_entry_at,
+                Some("interrupted"),
+                None,
+            );
         }
         for unit in &state.units {
-            unit.attempts.iter().for_each(|attempt| self.add_attempt(state, unit, attempt));
+            unit.attempts
+                .iter()
+                .for_each(|attempt| self.add_attempt(state, unit, attempt));
         }
         self.add_run(state);
     }
@@ -180,7 +244,9 @@ impl SpanBuilder {
     }
 
     fn action(&mut self, at: Millis, unit: &str, attempt: u32, event: &ActionEvent<'_>) {
-        let ActionDetail::Tool(detail) = &event.action.detail else { return };
+        let ActionDetail::Tool(detail) = &event.action.detail else {
+            return;
+        };
         let id = event.action.id.as_ref();
         let key = (unit.to_owned(), attempt, id.to_owned());
         let new_call = || OpenSpan {
@@ -201,15 +267,25 @@ impl SpanBuilder {
             ActionPhase::Started | ActionPhase::Updated => {}
             ActionPhase::Completed => {
                 // A second result of the same call belongs to a span that is complete.
-                let Some(call) = self.open.remove(&key) else { return };
+                let Some(call) = self.open.remove(&key) else {
+                    return;
+                };
                 let result = detail.result.as_ref();
                 let error = match (event.ok, result) {
                     (Some(false), Some(_)) => Some("tool_error"),
                     (Some(false), None) => Some("interrupted"),
                     _ => None,
                 };
-                let output = result.and_then(|result| result.content).filter(|_| self.has_content);
-                self.push_call((unit, attempt, id), call, at, error, output.map(|output| output.0));
+                let output = result
+                    .and_then(|result| result.content)
+                    .filter(|_| self.has_content);
+                self.push_call(
+                    (unit, attempt, id),
+                    call,
+                    at,
+                    error,
+                    output.map(|output| output.0),
+                );
             }
         }
     }
@@ -233,11 +309,18 @@ impl SpanBuilder {
             text("gen_ai.tool.type", "function"),
             text("gen_ai.tool.call.id", id),
         ];
-        let contents = CONTENT_KEYS.into_iter().zip([call.input.as_deref(), output]);
+        let contents = CONTENT_KEYS
+            .into_iter()
+            .zip([call.input.as_deref(), output]);
         attributes.extend(contents.filter_map(|(key, content)| Some(text(key, content?))));
         let name = format!("{CALL_OPERATION} {tool}");
         let id = self.trace.call_span(unit, attempt, id);
-        self.push((&name, &id, Some(&parent)), (call.at, end), attributes, error);
+        self.push(
+            (&name, &id, Some(&parent)),
+            (call.at, end),
+            attributes,
+            error,
+        );
     }
 
     fn add_attempt(&mut self, state: &RunState, unit: &UnitState, attempt: &AttemptState) {
@@ -253,7 +336,14 @@ impl SpanBuilder {
         };
         let mut attributes = vec![
             text("gen_ai.operation.name", "invoke_agent"),
-            text("gen_ai.provider.name", if agent == "claude" { "anthropic" } else { "_OTHER" }),
+            text(
+                "gen_ai.provider.name",
+                if agent == "claude" {
+                    "anthropic"
+                } else {
+                    "_OTHER"
+                },
+            ),
             text("gen_ai.agent.name", &agent),
         ];
         let setup = &attempt.setup;
@@ -261,19 +351,34 @@ impl SpanBuilder {
             ("gen_ai.conversation.id", setup.session.as_deref()),
             ("gen_ai.request.model", setup.requested_model.as_deref()),
             ("gen_ai.response.model", setup.model.as_deref()),
-            ("ingestdeck.connection", unit.planned.as_ref().map(|planned| planned.connection.as_str())),
+            (
+                "ingestdeck.connection",
+                unit.planned
+                    .as_ref()
+                    .map(|planned| planned.connection.as_str()),
+            ),
         ] {
-            attributes.extend(value.filter(|value| !value.is_empty()).map(|value| text(name, value)));
+            attributes.extend(
+                value
+                    .filter(|value| !value.is_empty())
+                    .map(|value| text(name, value)),
+            );
         }
         // Unlike the agent, the conventions count cached tokens as input.
         let tokens = attempt.counts.tokens;
         if tokens.total() > 0 {
-            let input = tokens.input.saturating_add(tokens.cache_read).saturating_add(tokens.cache_write);
+            let input = tokens
+                .input
+                .saturating_add(tokens.cache_read)
+                .saturating_add(tokens.cache_write);
             attributes.extend([
                 integer("gen_ai.usage.input_tokens", input),
                 integer("gen_ai.usage.output_tokens", tokens.output),
                 integer("gen_ai.usage.cache_read.input_tokens", tokens.cache_read),
-                integer("gen_ai.usage.cache_creation.input_tokens", tokens.cache_write),
+                integer(
+                    "gen_ai.usage.cache_creation.input_tokens",
+                    tokens.cache_write,
+                ),
             ]);
         }
         attributes.extend([
@@ -281,33 +386,65 @@ impl SpanBuilder {
             integer("ingestdeck.attempt", attempt.number.into()),
             integer("ingestdeck.turns", attempt.counts.turns.into()),
             integer("ingestdeck.tool_calls", attempt.counts.calls.into()),
-            integer("ingestdeck.failed_tool_calls", attempt.counts.failures.into()),
+            integer(
+                "ingestdeck.failed_tool_calls",
+                attempt.counts.failures.into(),
+            ),
         ]);
-        attributes.extend(attempt.counts.cost_usd.map(|cost| double("ingestdeck.cost_usd", cost)));
+        attributes.extend(
+            attempt
+                .counts
+                .cost_usd
+                .map(|cost| double("ingestdeck.cost_usd", cost)),
+        );
         let error = match &attempt.verdict {
             None => Some("interrupted".to_owned()),
-            Some(verdict) => (verdict.outcome != AttemptOutcome::Succeeded).then(|| cause_name(&verdict.cause)),
+            Some(verdict) => {
+                (verdict.outcome != AttemptOutcome::Succeeded).then(|| cause_name(&verdict.cause))
+            }
         };
         let id = self.trace.attempt_span(unit.key.as_str(), attempt.number);
         let (name, parent) = (format!("invoke_agent {agent}"), self.trace.run_span());
         let end = attempt_end(unit, attempt, state.last_entry_at);
-        self.push((&name, &id, Some(&parent)), (attempt.started_at, end), attributes, error.as_deref());
+        self.push(
+            (&name, &id, Some(&parent)),
+            (attempt.started_at, end),
+            attributes,
+            error.as_deref(),
+        );
     }
 
     fn add_run(&mut self, state: &RunState) {
-        let workflow = self.header.project.clone().unwrap_or_else(|| "ingest".to_owned());
-        let count =
-            |wanted: &[UnitStatus]| state.units.iter().filter(|unit| wanted.contains(&unit.status)).count() as u64;
+        let workflow = self
+            .header
+            .project
+            .clone()
+            .unwrap_or_else(|| "ingest".to_owned());
+        let count = |wanted: &[UnitStatus]| {
+            state
+                .units
+                .iter()
+                .filter(|unit| wanted.contains(&unit.status))
+                .count() as u64
+        };
         let failed = count(&[UnitStatus::Failed, UnitStatus::Interrupted]);
         let mut attributes = vec![
             text("gen_ai.operation.name", "invoke_workflow"),
             text("gen_ai.workflow.name", &workflow),
             text("ingestdeck.run", &self.header.run.to_string()),
             integer("ingestdeck.units", state.units.len() as u64),
-            integer("ingestdeck.succeeded_units", count(&[UnitStatus::Succeeded, UnitStatus::Reused])),
+            integer(
+                "ingestdeck.succeeded_units",
+                count(&[UnitStatus::Succeeded, UnitStatus::Reused]),
+            ),
             integer("ingestdeck.failed_units", failed),
         ];
-        attributes.extend(state.ended.as_ref().map(|ended| text("ingestdeck.outcome", &ended.outcome)));
+        attributes.extend(
+            state
+                .ended
+                .as_ref()
+                .map(|ended| text("ingestdeck.outcome", &ended.outcome)),
+        );
         let error = match &state.ended {
             None => Some("interrupted"),
             Some(_) if failed > 0 => Some("failed_units"),
@@ -315,7 +452,12 @@ impl SpanBuilder {
         };
         let (name, id) = (format!("invoke_workflow {workflow}"), self.trace.run_span());
         let parent = self.trace.parent.clone();
-        self.push((&name, &id, parent.as_deref()), (Millis(0), state.last_entry_at), attributes, error);
+        self.push(
+            (&name, &id, parent.as_deref()),
+            (Millis(0), state.last_entry_at),
+            attributes,
+            error,
+        );
     }
 
     fn push(
@@ -326,7 +468,11 @@ impl SpanBuilder {
         error: Option<&str>,
     ) {
         let began = self.header.started_at.as_nanosecond();
-        let nanoseconds = |at: Millis| (began + i128::from(at.0) * 1_000_000).clamp(0, u64::MAX.into()).to_string();
+        let nanoseconds = |at: Millis| {
+            (began + i128::from(at.0) * 1_000_000)
+                .clamp(0, u64::MAX.into())
+                .to_string()
+        };
         attributes.extend(error.map(|error| text("error.type", error)));
         let mut span = json!({
             "traceId": self.trace.trace_id,
@@ -347,7 +493,9 @@ impl SpanBuilder {
 
 /// True for the span of a tool call.
 pub(crate) fn is_call(span: &Value) -> bool {
-    span["name"].as_str().is_some_and(|name| name.starts_with(CALL_OPERATION))
+    span["name"]
+        .as_str()
+        .is_some_and(|name| name.starts_with(CALL_OPERATION))
 }
 
 /// Shortens the texts of a span from [`SpanBuilder::take_complete`].
@@ -361,8 +509,14 @@ pub(crate) fn shorten_texts(span: &mut Value) {
     };
     shorten(&mut span["name"], MAX_TEXT_CHARS);
     for attribute in span["attributes"].as_array_mut().into_iter().flatten() {
-        let is_content = attribute["key"].as_str().is_some_and(|key| CONTENT_KEYS.contains(&key));
-        let most = if is_content { MAX_CONTENT_CHARS } else { MAX_TEXT_CHARS };
+        let is_content = attribute["key"]
+            .as_str()
+            .is_some_and(|key| CONTENT_KEYS.contains(&key));
+        let most = if is_content {
+            MAX_CONTENT_CHARS
+        } else {
+            MAX_TEXT_CHARS
+        };
         if let Some(text) = attribute["value"].get_mut("stringValue") {
             shorten(text, most);
         }
@@ -409,9 +563,18 @@ mod tests {
     fn texts_are_shortened_and_calls_sorted_last() {
         let long = "x".repeat(MAX_CONTENT_CHARS + 1);
         let span = |name: &str| json!({"name": name, "attributes": [text("a", &long), text(CONTENT_KEYS[0], &long), integer("n", 1)]});
-        let mut spans = [span("execute_tool a"), span("invoke_agent claude"), span("invoke_workflow w")];
+        let mut spans = [
+            span("execute_tool a"),
+            span("invoke_agent claude"),
+            span("invoke_workflow w"),
+        ];
         spans.iter_mut().for_each(shorten_texts);
-        let length = |at: usize| spans[0]["attributes"][at]["value"]["stringValue"].as_str().unwrap().len();
+        let length = |at: usize| {
+            spans[0]["attributes"][at]["value"]["stringValue"]
+                .as_str()
+                .unwrap()
+                .len()
+        };
         assert_eq!((length(0), length(1)), (MAX_TEXT_CHARS, MAX_CONTENT_CHARS));
         spans.sort_by_key(is_call);
         assert_eq!(spans[2]["name"], "execute_tool a");
@@ -423,8 +586,15 @@ mod tests {
         let run = RunId(uuid::Uuid::from_u128(7));
         let of = |text: &str| RunTrace::new(run, Some(text));
         let valid = of(&format!("00-{trace}-{span}-01"));
-        assert_eq!((valid.trace_id.as_str(), valid.parent.as_deref()), (trace, Some(span)));
-        assert_eq!(of(&format!("01-{trace}-{span}-00-more")).trace_id, trace, "a later version may have more fields");
+        assert_eq!(
+            (valid.trace_id.as_str(), valid.parent.as_deref()),
+            (trace, Some(span))
+        );
+        assert_eq!(
+            of(&format!("01-{trace}-{span}-00-more")).trace_id,
+            trace,
+            "a later version may have more fields"
+        );
         let zero = "0".repeat(32);
         for text in [
             "",

@@ -8,7 +8,11 @@ pub(crate) const REVIEWED: &str = "reviewed";
 
 /// The text of an outcome in a narrow column.
 pub(crate) fn column_text(outcome: &str) -> &str {
-    if outcome == RunOutcome::WaitingApproval.as_str() { "waiting" } else { outcome }
+    if outcome == RunOutcome::WaitingApproval.as_str() {
+        "waiting"
+    } else {
+        outcome
+    }
 }
 
 /// The current or final outcome of a run.
@@ -43,8 +47,9 @@ impl RunOutcome {
             return Self::Running;
         }
         // Changes that were not on the branch when the tape ended are in no project.
-        let is_left =
-            |unit: &UnitState| !unit.status.is_finished() || is_interrupted(unit.status) || state.is_unsaved(unit);
+        let is_left = |unit: &UnitState| {
+            !unit.status.is_finished() || is_interrupted(unit.status) || state.is_unsaved(unit)
+        };
         if state.publication.is_integrating || state.units.iter().any(is_left) {
             return Self::Interrupted;
         }
@@ -83,9 +88,17 @@ impl RunOutcome {
     }
 
     fn from_units(state: &RunState) -> Self {
-        let is_good =
-            |status| matches!(status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused);
-        let good = state.units.iter().filter(|unit| is_good(unit.status)).count();
+        let is_good = |status| {
+            matches!(
+                status,
+                UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused
+            )
+        };
+        let good = state
+            .units
+            .iter()
+            .filter(|unit| is_good(unit.status))
+            .count();
         match good {
             _ if good == state.units.len() => Self::Done,
             0 => Self::Error,
@@ -107,7 +120,10 @@ mod tests {
         run::state::{AttemptDelivery, AttemptState, PriorPatchIntegration},
         tape::{
             RunId,
-            note::{ContinuedRun, PatchResult, PatchWritten, PriorUnitSummary, ReusedSuccess, RunEnded, RunPlanned},
+            note::{
+                ContinuedRun, PatchResult, PatchWritten, PriorUnitSummary, ReusedSuccess, RunEnded,
+                RunPlanned,
+            },
         },
     };
 
@@ -122,7 +138,10 @@ mod tests {
         };
         RunState {
             units: units.iter().map(unit).collect(),
-            ended: ended.map(|outcome| RunEnded { outcome: outcome.into(), ..RunEnded::default() }),
+            ended: ended.map(|outcome| RunEnded {
+                outcome: outcome.into(),
+                ..RunEnded::default()
+            }),
             ..RunState::default()
         }
     }
@@ -130,9 +149,14 @@ mod tests {
     #[test]
     fn recorded_outcome_wins_over_outcome_of_units() {
         use UnitStatus::{BudgetExhausted, Failed, Interrupted, Queued, Running, Succeeded};
-        let word = |units: &[UnitStatus], ended, live| RunOutcome::from_state(&state(units, ended), live).as_str();
+        let word = |units: &[UnitStatus], ended, live| {
+            RunOutcome::from_state(&state(units, ended), live).as_str()
+        };
         assert_eq!(word(&[Succeeded, Failed], Some("limit"), false), "limit");
-        assert_eq!(word(&[Succeeded, Failed], Some("of the future"), false), "partial");
+        assert_eq!(
+            word(&[Succeeded, Failed], Some("of the future"), false),
+            "partial"
+        );
         assert_eq!(word(&[Succeeded, BudgetExhausted], None, false), "done");
         assert_eq!(word(&[Failed], None, false), "error");
         assert_eq!(word(&[Succeeded, Interrupted], None, false), "interrupted");
@@ -150,9 +174,15 @@ mod tests {
         cut.publication.is_integrating = true;
         assert_eq!(word(&cut), "interrupted");
         cut.publication.is_integrating = false;
-        let patch = PatchWritten { path: Some("0000-u.patch".into()), ..PatchWritten::default() };
+        let patch = PatchWritten {
+            path: Some("0000-u.patch".into()),
+            ..PatchWritten::default()
+        };
         cut.units[0].attempts = vec![AttemptState {
-            delivery: AttemptDelivery { patch: Some(Arc::new(patch)), ..AttemptDelivery::default() },
+            delivery: AttemptDelivery {
+                patch: Some(Arc::new(patch)),
+                ..AttemptDelivery::default()
+            },
             ..AttemptState::default()
         }];
         assert_eq!(word(&cut), "interrupted");
@@ -172,11 +202,30 @@ mod tests {
                 pending_patch: patch,
                 output: Default::default(),
             });
-            let units = BTreeMap::from([("u".into(), PriorUnitSummary { run, attempts: 1, cost_usd: None, reused })]);
-            let continues =
-                Some(ContinuedRun { run, outcome: None, cost_usd: None, units, unreconciled: BTreeMap::new() });
-            let planned = Some(Arc::new(RunPlanned { continues, ..RunPlanned::default() }));
-            RunState { planned, ..state(&[UnitStatus::Reused], None) }
+            let units = BTreeMap::from([(
+                "u".into(),
+                PriorUnitSummary {
+                    run,
+                    attempts: 1,
+                    cost_usd: None,
+                    reused,
+                },
+            )]);
+            let continues = Some(ContinuedRun {
+                run,
+                outcome: None,
+                cost_usd: None,
+                units,
+                unreconciled: BTreeMap::new(),
+            });
+            let planned = Some(Arc::new(RunPlanned {
+                continues,
+                ..RunPlanned::default()
+            }));
+            RunState {
+                planned,
+                ..state(&[UnitStatus::Reused], None)
+            }
         };
         let word = |state: &RunState| RunOutcome::from_state(state, false).as_str();
         assert_eq!(word(&reused(None)), "done");

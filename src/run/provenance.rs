@@ -104,11 +104,23 @@ impl ProvenanceCalls {
     pub(crate) fn observe(&mut self, emitted: &SinkEvent<'_>) {
         match emitted {
             SinkEvent::Line { turns, .. } => self.turns = *turns,
-            SinkEvent::Agent { entry, at, event: AgentEvent::Action(event), outcome_detail, .. } => {
+            SinkEvent::Agent {
+                entry,
+                at,
+                event: AgentEvent::Action(event),
+                outcome_detail,
+                ..
+            } => {
                 self.observe_action((*entry, *at), event, *outcome_detail);
             }
             SinkEvent::Note {
-                note: Note::CallDecided { tool_use_id: Some(id), input: Some(input), decision, .. },
+                note:
+                    Note::CallDecided {
+                        tool_use_id: Some(id),
+                        input: Some(input),
+                        decision,
+                        ..
+                    },
                 ..
             } if *decision == CallDecision::Edited => {
                 if let Some(call) = self.calls.iter_mut().rfind(|call| call.id == *id) {
@@ -120,12 +132,22 @@ impl ProvenanceCalls {
         }
     }
 
-    fn observe_action(&mut self, (entry, at): (Seq, Millis), event: &ActionEvent<'_>, outcome: Option<OutcomeDetail>) {
-        let ActionDetail::Tool(detail) = &event.action.detail else { return };
+    fn observe_action(
+        &mut self,
+        (entry, at): (Seq, Millis),
+        event: &ActionEvent<'_>,
+        outcome: Option<OutcomeDetail>,
+    ) {
+        let ActionDetail::Tool(detail) = &event.action.detail else {
+            return;
+        };
         let id = event.action.id.as_ref();
         if event.phase == ActionPhase::Started && self.calls.len() < MAX_CALLS {
             let tool = label::short_name(detail.tool_name.as_deref().unwrap_or("?")).to_owned();
-            let input = detail.tool_input.as_ref().map_or(RawJson("{}"), |input| input.raw());
+            let input = detail
+                .tool_input
+                .as_ref()
+                .map_or(RawJson("{}"), |input| input.raw());
             let (read, raw_paths) = accesses(&tool, input);
             let (id, tool) = (id.to_owned(), cut(&tool));
             let turn = self.turns;
@@ -162,7 +184,8 @@ impl ProvenanceCalls {
         let mut known: HashSet<&ReadAccess> = HashSet::new();
         // Calls of one turn may be parallel: the agent had no result of a read when it wrote.
         let is_before = |call: &ProvenanceCall| {
-            let has_ended = call.turn < write.turn || call.ended.is_some_and(|ended| ended < write.entry);
+            let has_ended =
+                call.turn < write.turn || call.ended.is_some_and(|ended| ended < write.entry);
             call.entry < write.entry && has_ended && call.succeeded
         };
         for call in self.calls.iter().rev().filter(|call| is_before(call)) {
@@ -177,20 +200,46 @@ impl ProvenanceCalls {
 
 /// What a call of `tool` with these arguments reads, and the raw files that it names as the basis of a change.
 fn accesses(tool: &str, input: RawJson<'_>) -> (Option<ReadAccess>, Vec<String>) {
-    let text = |name: &str| input.get(name).and_then(RawJson::as_str).map(|text| cut(&text));
-    let number = |name: &str| input.get(name).and_then(|value| value.0.parse::<u64>().ok());
-    let from = |kind, target: Option<String>| target.map(|target| ReadAccess { kind, target, lines: None });
-    let search = || from(ReadKind::Search, text("query").or_else(|| text("sourceName")));
+    let text = |name: &str| {
+        input
+            .get(name)
+            .and_then(RawJson::as_str)
+            .map(|text| cut(&text))
+    };
+    let number = |name: &str| {
+        input
+            .get(name)
+            .and_then(|value| value.0.parse::<u64>().ok())
+    };
+    let from = |kind, target: Option<String>| {
+        target.map(|target| ReadAccess {
+            kind,
+            target,
+            lines: None,
+        })
+    };
+    let search = || {
+        from(
+            ReadKind::Search,
+            text("query").or_else(|| text("sourceName")),
+        )
+    };
     let read = match tool {
         "read_raw_file" => from(ReadKind::RawFile, text("path")),
-        "read_raw_span" => from(ReadKind::RawFile, text("path"))
-            .map(|read| ReadAccess { lines: number("startLine").map(|first| (first, number("endLine"))), ..read }),
+        "read_raw_span" => from(ReadKind::RawFile, text("path")).map(|read| ReadAccess {
+            lines: number("startLine").map(|first| (first, number("endLine"))),
+            ..read
+        }),
         "wiki_read" => from(ReadKind::Page, text("key")),
         "sl_read_source" => {
-            let connection = text("connectionId").map(|connection| format!("{connection}/")).unwrap_or_default();
+            let connection = text("connectionId")
+                .map(|connection| format!("{connection}/"))
+                .unwrap_or_default();
             let source = text("sourceName").map(|source| format!("{connection}{source}"));
             from(ReadKind::Source, source).map(|read| ReadAccess {
-                lines: number("startLine").filter(|first| *first > 1).map(|first| (first, None)),
+                lines: number("startLine")
+                    .filter(|first| *first > 1)
+                    .map(|first| (first, None)),
                 ..read
             })
         }
@@ -199,7 +248,11 @@ fn accesses(tool: &str, input: RawJson<'_>) -> (Option<ReadAccess>, Vec<String>)
             let targets = input.get("targets").map(RawJson::items).unwrap_or_default();
             let name = |target: &RawJson<'_>| {
                 let [display, name, column] = target.pick(["display", "name", "column"]);
-                let text = |value: Option<RawJson<'_>>| value.and_then(RawJson::as_str).map(|text| text.into_owned());
+                let text = |value: Option<RawJson<'_>>| {
+                    value
+                        .and_then(RawJson::as_str)
+                        .map(|text| text.into_owned())
+                };
                 let of_column = |name: String| match text(column) {
                     Some(column) => format!("{name}.{column}"),
                     None => name,
@@ -207,17 +260,33 @@ fn accesses(tool: &str, input: RawJson<'_>) -> (Option<ReadAccess>, Vec<String>)
                 text(display).or_else(|| text(name).map(of_column))
             };
             let names: Vec<String> = targets.iter().filter_map(name).collect();
-            from(ReadKind::Tables, (!names.is_empty()).then(|| cut(&names.join(", "))))
+            from(
+                ReadKind::Tables,
+                (!names.is_empty()).then(|| cut(&names.join(", "))),
+            )
         }
         "wiki_search" | "sl_discover" | "discover_data" => search(),
         "stage_diff" => {
-            let units: Vec<String> = ["unitKeyA", "unitKeyB"].into_iter().filter_map(text).collect();
-            from(ReadKind::Stage, (!units.is_empty()).then(|| units.join(", ")))
+            let units: Vec<String> = ["unitKeyA", "unitKeyB"]
+                .into_iter()
+                .filter_map(text)
+                .collect();
+            from(
+                ReadKind::Stage,
+                (!units.is_empty()).then(|| units.join(", ")),
+            )
         }
         _ => None,
     };
-    let raw_paths = input.get("rawPaths").map(RawJson::items).unwrap_or_default();
-    let raw_paths = raw_paths.into_iter().filter_map(RawJson::as_str).take(MAX_RAW_PATHS).map(|path| cut(&path));
+    let raw_paths = input
+        .get("rawPaths")
+        .map(RawJson::items)
+        .unwrap_or_default();
+    let raw_paths = raw_paths
+        .into_iter()
+        .filter_map(RawJson::as_str)
+        .take(MAX_RAW_PATHS)
+        .map(|path| cut(&path));
     (read, raw_paths.collect())
 }
 
@@ -239,29 +308,74 @@ mod tests {
 
     #[test]
     fn reads_name_their_target_and_lines() {
-        let found = |kind, target: &str, lines| Some(ReadAccess { kind, target: target.to_owned(), lines });
-        assert_eq!(read("read_raw_file", r#"{"path":"a.md"}"#), found(ReadKind::RawFile, "a.md", None));
+        let found = |kind, target: &str, lines| {
+            Some(ReadAccess {
+                kind,
+                target: target.to_owned(),
+                lines,
+            })
+        };
+        assert_eq!(
+            read("read_raw_file", r#"{"path":"a.md"}"#),
+            found(ReadKind::RawFile, "a.md", None)
+        );
         let span = r#"{"path":"a.md","startLine":3,"endLine":9}"#;
-        assert_eq!(read("read_raw_span", span), found(ReadKind::RawFile, "a.md", Some((3, Some(9)))));
+        assert_eq!(
+            read("read_raw_span", span),
+            found(ReadKind::RawFile, "a.md", Some((3, Some(9))))
+        );
         let source = r#"{"connectionId":"shop","sourceName":"orders","startLine":50}"#;
-        assert_eq!(read("sl_read_source", source), found(ReadKind::Source, "shop/orders", Some((50, None))));
+        assert_eq!(
+            read("sl_read_source", source),
+            found(ReadKind::Source, "shop/orders", Some((50, None)))
+        );
         let targets = r#"{"targets":[{"display":"main.a"},{"name":"b","column":"c"},7]}"#;
-        assert_eq!(read("entity_details", targets), found(ReadKind::Tables, "main.a, b.c", None));
-        assert_eq!(read("sl_discover", r#"{"sourceName":"x"}"#), found(ReadKind::Search, "x", None));
-        assert_eq!(read("sql_execution", r#"{"sql":"SELECT 1"}"#), found(ReadKind::Query, "SELECT 1", None));
-        assert_eq!(read("stage_diff", r#"{"unitKeyA":"a","unitKeyB":"b"}"#), found(ReadKind::Stage, "a, b", None));
+        assert_eq!(
+            read("entity_details", targets),
+            found(ReadKind::Tables, "main.a, b.c", None)
+        );
+        assert_eq!(
+            read("sl_discover", r#"{"sourceName":"x"}"#),
+            found(ReadKind::Search, "x", None)
+        );
+        assert_eq!(
+            read("sql_execution", r#"{"sql":"SELECT 1"}"#),
+            found(ReadKind::Query, "SELECT 1", None)
+        );
+        assert_eq!(
+            read("stage_diff", r#"{"unitKeyA":"a","unitKeyB":"b"}"#),
+            found(ReadKind::Stage, "a, b", None)
+        );
     }
 
     #[test]
     fn hostile_arguments_are_ignored_or_cut() {
-        for input in ["", "[]", "{", r#"{"path":7}"#, r#"{"path":null,"rawPaths":"x"}"#, r#"{"rawPaths":[{},1]}"#] {
-            assert_eq!(accesses("read_raw_file", RawJson(input)), (None, Vec::new()), "{input}");
+        for input in [
+            "",
+            "[]",
+            "{",
+            r#"{"path":7}"#,
+            r#"{"path":null,"rawPaths":"x"}"#,
+            r#"{"rawPaths":[{},1]}"#,
+        ] {
+            assert_eq!(
+                accesses("read_raw_file", RawJson(input)),
+                (None, Vec::new()),
+                "{input}"
+            );
         }
-        let long = format!(r#"{{"key":"{}","rawPaths":[{}"a"]}}"#, "k".repeat(5_000), r#""b","#.repeat(5_000));
+        let long = format!(
+            r#"{{"key":"{}","rawPaths":[{}"a"]}}"#,
+            "k".repeat(5_000),
+            r#""b","#.repeat(5_000)
+        );
         let (read, raw_paths) = accesses("wiki_read", RawJson(&long));
         assert_eq!(read.unwrap().target.chars().count(), MAX_TARGET_CHARS + 1);
         assert_eq!(raw_paths.len(), MAX_RAW_PATHS);
-        assert_eq!(accesses("wiki_write", RawJson(r#"{"key":"a"}"#)), (None, Vec::new()));
+        assert_eq!(
+            accesses("wiki_write", RawJson(r#"{"key":"a"}"#)),
+            (None, Vec::new())
+        );
     }
 
     #[test]
@@ -273,19 +387,50 @@ mod tests {
             entry: Seq(entry),
             ended: Some(Seq(entry)),
             at: Millis(entry),
-            read: Some(ReadAccess { kind: ReadKind::Page, target: target.into(), lines: None }),
+            read: Some(ReadAccess {
+                kind: ReadKind::Page,
+                target: target.into(),
+                lines: None,
+            }),
             raw_paths: Vec::new(),
             is_edited: false,
             succeeded,
         };
-        let parallel = ProvenanceCall { ended: Some(Seq(10)), ..call(5, "e", true) };
-        let write = call(9, "d", true);
-        let list = [call(1, "a", true), call(2, "b", true), call(3, "a", true), call(4, "c", false), parallel, write];
-        let calls = ProvenanceCalls { calls: list.to_vec(), turns: 1 };
-        let entries = |write: &ProvenanceCall| -> Vec<u64> {
-            calls.reads_before(write).iter().map(|call| call.entry.0).collect()
+        let parallel = ProvenanceCall {
+            ended: Some(Seq(10)),
+            ..call(5, "e", true)
         };
-        assert_eq!(entries(&list[5]), [3, 2], "the read in entry 5 ended after the write began");
-        assert_eq!(entries(&ProvenanceCall { turn: 2, ..list[5].clone() }), [5, 3, 2]);
+        let write = call(9, "d", true);
+        let list = [
+            call(1, "a", true),
+            call(2, "b", true),
+            call(3, "a", true),
+            call(4, "c", false),
+            parallel,
+            write,
+        ];
+        let calls = ProvenanceCalls {
+            calls: list.to_vec(),
+            turns: 1,
+        };
+        let entries = |write: &ProvenanceCall| -> Vec<u64> {
+            calls
+                .reads_before(write)
+                .iter()
+                .map(|call| call.entry.0)
+                .collect()
+        };
+        assert_eq!(
+            entries(&list[5]),
+            [3, 2],
+            "the read in entry 5 ended after the write began"
+        );
+        assert_eq!(
+            entries(&ProvenanceCall {
+                turn: 2,
+                ..list[5].clone()
+            }),
+            [5, 3, 2]
+        );
     }
 }

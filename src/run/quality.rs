@@ -66,7 +66,9 @@ impl QualityFigure {
     /// Its name for people.
     pub(crate) fn label(self) -> &'static str {
         match self {
-            Self::Created | Self::Updated | Self::Removed | Self::Coverage | Self::Churn => self.key(),
+            Self::Created | Self::Updated | Self::Removed | Self::Coverage | Self::Churn => {
+                self.key()
+            }
             Self::Unsourced => "unsourced identifiers",
             Self::Dangling => "dangling references",
             Self::Replaced => "replaced lines",
@@ -90,8 +92,16 @@ impl QualityFigure {
 /// Formats a share: `75%`. A share below 1 is never shown as 100%, and one above 0 never as 0%.
 pub(crate) fn format_share(share: f64) -> String {
     let percent = share * 100.0;
-    let rounded = if percent > 99.0 { percent.floor() } else { percent.round() };
-    if percent > 0.0 && percent < 1.0 { "<1%".to_owned() } else { format!("{rounded}%") }
+    let rounded = if percent > 99.0 {
+        percent.floor()
+    } else {
+        percent.round()
+    };
+    if percent > 0.0 && percent < 1.0 {
+        "<1%".to_owned()
+    } else {
+        format!("{rounded}%")
+    }
 }
 
 /// The figures of a run. `None` is unknown.
@@ -118,30 +128,56 @@ pub(crate) struct RunQuality {
 impl RunQuality {
     /// Derives the figures of a run, or of the part that a report is limited to.
     pub(crate) fn new(report: &RunReport) -> Self {
-        let accepted: Vec<&RunArtifact> = report.artifacts.list.iter().filter(|it| is_accepted(report, it)).collect();
-        let all = || report.artifacts.list.iter().filter(|artifact| artifact.target.is_some());
-        let writers = || all().flat_map(|artifact| &artifact.writers).filter(|it| it.unit.as_str() != PROJECTION_KEY);
+        let accepted: Vec<&RunArtifact> = report
+            .artifacts
+            .list
+            .iter()
+            .filter(|it| is_accepted(report, it))
+            .collect();
+        let all = || {
+            report
+                .artifacts
+                .list
+                .iter()
+                .filter(|artifact| artifact.target.is_some())
+        };
+        let writers = || {
+            all()
+                .flat_map(|artifact| &artifact.writers)
+                .filter(|it| it.unit.as_str() != PROJECTION_KEY)
+        };
         let (kept, dropped): (Vec<&ArtifactWriter>, Vec<&ArtifactWriter>) =
             writers().partition(|it| counts(report, it.state));
         let is_of_run = |artifact: &&&RunArtifact| {
-            artifact.effective_writers().any(|writer| writer.attempt > 0 && writer.state.counts())
+            artifact
+                .effective_writers()
+                .any(|writer| writer.attempt > 0 && writer.state.counts())
         };
         let changes = count_changes(&accepted);
         Self {
             changes,
             written: accepted.iter().filter(is_of_run).count(),
             // A tape without changes does not show the raw files that they rest on, either.
-            coverage: coverage(report).filter(|_| changes.is_some() && report.publication.save_error.is_none()),
-            unsourced: is_checked(report, |output| output.unsourced.is_some())
-                .then(|| accepted.iter().map(|artifact| artifact.unsourced().count()).sum()),
-            dangling: is_checked(report, |output| output.dangling.is_some()).then(|| dangling(report)),
+            coverage: coverage(report)
+                .filter(|_| changes.is_some() && report.publication.save_error.is_none()),
+            unsourced: is_checked(report, |output| output.unsourced.is_some()).then(|| {
+                accepted
+                    .iter()
+                    .map(|artifact| artifact.unsourced().count())
+                    .sum()
+            }),
+            dangling: is_checked(report, |output| output.dangling.is_some())
+                .then(|| dangling(report)),
             lines: kept.iter().map(|writer| writer.lines).sum(),
             replaced: dropped
                 .iter()
                 .filter(|writer| writer.state != ArtifactStatus::Discarded)
                 .map(|writer| Some(writer.lines?.added))
                 .sum(),
-            cost: report.totals.cost.filter(|_| !report.totals.is_cost_partial),
+            cost: report
+                .totals
+                .cost
+                .filter(|_| !report.totals.is_cost_partial),
         }
     }
 
@@ -153,15 +189,20 @@ impl RunQuality {
             QualityFigure::Created => change(0),
             QualityFigure::Updated => change(1),
             QualityFigure::Removed => change(2),
-            QualityFigure::Coverage => self.coverage.map(|(covered, all)| covered as f64 / all as f64),
+            QualityFigure::Coverage => self
+                .coverage
+                .map(|(covered, all)| covered as f64 / all as f64),
             QualityFigure::Unsourced => Some(self.unsourced? as f64),
             QualityFigure::Dangling => Some(self.dangling? as f64),
-            QualityFigure::Churn => self.lines.map(|lines| lines.added.saturating_add(lines.removed) as f64),
+            QualityFigure::Churn => self
+                .lines
+                .map(|lines| lines.added.saturating_add(lines.removed) as f64),
             QualityFigure::Replaced => Some(self.replaced? as f64),
             QualityFigure::Cost => self.cost,
-            QualityFigure::CostPerArtifact => {
-                self.cost.filter(|_| self.written > 0).map(|cost| cost / self.written as f64)
-            }
+            QualityFigure::CostPerArtifact => self
+                .cost
+                .filter(|_| self.written > 0)
+                .map(|cost| cost / self.written as f64),
         }
     }
 
@@ -170,7 +211,9 @@ impl RunQuality {
         let value = figure.format(self.value(figure));
         match figure {
             QualityFigure::Coverage => match self.coverage {
-                Some((covered, all)) => format!("{value} ({covered} of {})", pluralize(all, "raw file")),
+                Some((covered, all)) => {
+                    format!("{value} ({covered} of {})", pluralize(all, "raw file"))
+                }
                 None => value,
             },
             QualityFigure::Churn => match self.lines {
@@ -211,8 +254,14 @@ fn count_changes(accepted: &[&RunArtifact]) -> Option<[usize; 3]> {
 
 /// Covered and all raw files; `None` without raw files, or if some are not listed.
 fn coverage(report: &RunReport) -> Option<(usize, usize)> {
-    let mut shares = report.artifacts.coverage.iter().map(|source| source.share());
-    let sum = shares.try_fold((0, 0), |(covered, all), share| share.map(|(more, of)| (covered + more, all + of)));
+    let mut shares = report
+        .artifacts
+        .coverage
+        .iter()
+        .map(|source| source.share());
+    let sum = shares.try_fold((0, 0), |(covered, all), share| {
+        share.map(|(more, of)| (covered + more, all + of))
+    });
     sum.filter(|(_, all)| *all > 0)
 }
 
@@ -220,11 +269,16 @@ fn coverage(report: &RunReport) -> Option<(usize, usize)> {
 fn is_checked(report: &RunReport, has_record: impl Fn(&AttemptOutput) -> bool) -> bool {
     let mut attempts = report.units.iter().flat_map(|unit| &unit.attempts);
     let attempts_are_checked = attempts.all(|attempt| match &attempt.state.verdict {
-        Some(verdict) if verdict.outcome == AttemptOutcome::Succeeded => attempt.output().is_some_and(&has_record),
+        Some(verdict) if verdict.outcome == AttemptOutcome::Succeeded => {
+            attempt.output().is_some_and(&has_record)
+        }
         Some(_) => true,
         None => false,
     });
-    let prior = report.units.iter().filter_map(|unit| unit.prior_work.as_deref());
+    let prior = report
+        .units
+        .iter()
+        .filter_map(|unit| unit.prior_work.as_deref());
     attempts_are_checked && prior.into_iter().all(has_record)
 }
 

@@ -54,8 +54,14 @@ impl RecordedDecisionKind {
 impl RecordedDecision {
     fn conflict(value: &Value) -> Self {
         let kind = field(value, "kind").replace('_', " ");
-        let contested = value["contestedKey"].as_str().map(|key| format!(" about {key}")).unwrap_or_default();
-        let unit = value["unitKey"].as_str().map(|unit| format!(" (unit {unit})")).unwrap_or_default();
+        let contested = value["contestedKey"]
+            .as_str()
+            .map(|key| format!(" about {key}"))
+            .unwrap_or_default();
+        let unit = value["unitKey"]
+            .as_str()
+            .map(|unit| format!(" (unit {unit})"))
+            .unwrap_or_default();
         Self {
             kind: RecordedDecisionKind::Conflict,
             about: field(value, "artifactKey").to_owned(),
@@ -69,7 +75,10 @@ impl RecordedDecision {
         Self {
             kind: RecordedDecisionKind::Eviction,
             about: artifact(value),
-            text: format!("{action}, because {path} was deleted: {}", field(value, "reason")),
+            text: format!(
+                "{action}, because {path} was deleted: {}",
+                field(value, "reason")
+            ),
             is_flagged: false,
         }
     }
@@ -85,7 +94,11 @@ impl RecordedDecision {
     }
 
     fn fallback(file: &UnmappedFile) -> Self {
-        let detail = file.detail.as_deref().map(|detail| format!(" – {detail}")).unwrap_or_default();
+        let detail = file
+            .detail
+            .as_deref()
+            .map(|detail| format!(" – {detail}"))
+            .unwrap_or_default();
         Self {
             kind: RecordedDecisionKind::Fallback,
             about: file.raw_path.clone(),
@@ -95,14 +108,23 @@ impl RecordedDecision {
     }
 
     fn unread(file: &UnreadFile) -> Self {
-        Self { kind: RecordedDecisionKind::Unread, about: file.path.clone(), text: file.state(), is_flagged: false }
+        Self {
+            kind: RecordedDecisionKind::Unread,
+            about: file.path.clone(),
+            text: file.state(),
+            is_flagged: false,
+        }
     }
 }
 
 /// Formats it as `crates – near duplicate: merged`.
 impl std::fmt::Display for RecordedDecision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let flag = if self.is_flagged { " [flagged for a person]" } else { "" };
+        let flag = if self.is_flagged {
+            " [flagged for a person]"
+        } else {
+            ""
+        };
         write!(f, "{} – {}{flag}", self.about, self.text)
     }
 }
@@ -114,23 +136,41 @@ pub(crate) fn recorded_decisions(work: &AttemptOutput) -> Vec<RecordedDecision> 
     let resolutions = work.resolutions.iter().map(RecordedDecision::resolution);
     let fallbacks = work.unmapped.iter().map(RecordedDecision::fallback);
     let unread = work.unread.iter().map(RecordedDecision::unread);
-    let mut all: Vec<RecordedDecision> =
-        conflicts.chain(evictions).chain(resolutions).chain(fallbacks).chain(unread).collect();
-    all.sort_by_key(|decision| (decision.kind != RecordedDecisionKind::Conflict, !decision.is_flagged));
+    let mut all: Vec<RecordedDecision> = conflicts
+        .chain(evictions)
+        .chain(resolutions)
+        .chain(fallbacks)
+        .chain(unread)
+        .collect();
+    all.sort_by_key(|decision| {
+        (
+            decision.kind != RecordedDecisionKind::Conflict,
+            !decision.is_flagged,
+        )
+    });
     all
 }
 
 /// Conflicts that the reconcile step of a run settled and flagged for a person.
 pub(crate) fn flagged_conflicts(state: &RunState) -> Vec<RecordedDecision> {
-    let step = state.units.iter().find(|unit| unit.planned.is_none() && unit.key.as_str() == RECONCILE_KEY);
-    step.and_then(|step| state.work(step)).map(flagged_conflicts_of).unwrap_or_default()
+    let step = state
+        .units
+        .iter()
+        .find(|unit| unit.planned.is_none() && unit.key.as_str() == RECONCILE_KEY);
+    step.and_then(|step| state.work(step))
+        .map(flagged_conflicts_of)
+        .unwrap_or_default()
 }
 
 /// Conflicts in `work` that are flagged for a person.
 fn flagged_conflicts_of(work: &AttemptOutput) -> Vec<RecordedDecision> {
-    let is_wanted =
-        |decision: &RecordedDecision| decision.kind == RecordedDecisionKind::Conflict && decision.is_flagged;
-    recorded_decisions(work).into_iter().filter(is_wanted).collect()
+    let is_wanted = |decision: &RecordedDecision| {
+        decision.kind == RecordedDecisionKind::Conflict && decision.is_flagged
+    };
+    recorded_decisions(work)
+        .into_iter()
+        .filter(is_wanted)
+        .collect()
 }
 
 /// Returns `2 conflicts are flagged for a person: crates, terms`, or `None` without flagged conflicts.
@@ -145,16 +185,27 @@ pub(crate) fn conflicts_summary(flagged: &[RecordedDecision]) -> Option<String> 
         1 => "1 conflict is".to_owned(),
         count => format!("{count} conflicts are"),
     };
-    let named: Vec<&str> = flagged.iter().take(MAX_NAMED_SUBJECTS).map(|decision| decision.about.as_str()).collect();
+    let named: Vec<&str> = flagged
+        .iter()
+        .take(MAX_NAMED_SUBJECTS)
+        .map(|decision| decision.about.as_str())
+        .collect();
     let more = match flagged.len().saturating_sub(MAX_NAMED_SUBJECTS) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    Some(format!("{count} flagged for a person: {}{more}", named.join(", ")))
+    Some(format!(
+        "{count} flagged for a person: {}{more}",
+        named.join(", ")
+    ))
 }
 
 fn artifact(value: &Value) -> String {
-    format!("{} {}", field(value, "artifactKind"), field(value, "artifactKey"))
+    format!(
+        "{} {}",
+        field(value, "artifactKind"),
+        field(value, "artifactKey")
+    )
 }
 
 /// Returns an empty text for a missing field: tapes of other programs may lack it.
@@ -192,8 +243,10 @@ mod tests {
 
     #[test]
     fn decisions_read_as_sentences_and_flagged_ones_come_first() {
-        let lines: Vec<String> =
-            recorded_decisions(&work()).iter().map(|it| format!("{}: {it}", it.kind.label())).collect();
+        let lines: Vec<String> = recorded_decisions(&work())
+            .iter()
+            .map(|it| format!("{}: {it}", it.kind.label()))
+            .collect();
         insta::assert_snapshot!(lines.join("\n"), @r"
         conflict: wiki churn – definitional contradiction about churn: both named [flagged for a person]
         conflict: crates – near duplicate (unit docs-a): merged
@@ -208,11 +261,20 @@ mod tests {
     fn flagged_conflicts_are_counted_and_named() {
         let with = |flagged: usize| {
             let one = json!({"artifactKey": "k", "flaggedForHuman": true});
-            flagged_conflicts_summary(&AttemptOutput { conflicts: vec![one; flagged], ..AttemptOutput::default() })
+            flagged_conflicts_summary(&AttemptOutput {
+                conflicts: vec![one; flagged],
+                ..AttemptOutput::default()
+            })
         };
         assert_eq!(with(0), None);
-        assert_eq!(with(1).as_deref(), Some("1 conflict is flagged for a person: k"));
-        assert_eq!(with(7).as_deref(), Some("7 conflicts are flagged for a person: k, k, k, k, k and 2 more"));
+        assert_eq!(
+            with(1).as_deref(),
+            Some("1 conflict is flagged for a person: k")
+        );
+        assert_eq!(
+            with(7).as_deref(),
+            Some("7 conflicts are flagged for a person: k, k, k, k, k and 2 more")
+        );
         assert_eq!(
             flagged_conflicts_summary(&work()).as_deref(),
             Some("1 conflict is flagged for a person: wiki churn")

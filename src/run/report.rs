@@ -23,7 +23,10 @@ use super::{
     recorded_decisions::{RecordedDecision, recorded_decisions},
     shared_files::{self, SharedFile},
     spending::{UnitSpending, attempt_duration, sum_costs},
-    state::{self, AttemptState, LossCounts, Publication, RECONCILE_KEY, RunInputs, RunView, TokenCounts, UnitStatus},
+    state::{
+        self, AttemptState, LossCounts, Publication, RECONCILE_KEY, RunInputs, RunView,
+        TokenCounts, UnitStatus,
+    },
 };
 use crate::{
     actions::label::strip_error_tags,
@@ -131,7 +134,10 @@ pub(crate) struct UnitReport {
 impl UnitReport {
     /// KTX's key, which is unique in the connection.
     pub(crate) fn ktx_key(&self) -> &UnitKey {
-        self.planned.as_ref().and_then(|planned| planned.ktx_key.as_ref()).unwrap_or(&self.key)
+        self.planned
+            .as_ref()
+            .and_then(|planned| planned.ktx_key.as_ref())
+            .unwrap_or(&self.key)
     }
 }
 
@@ -153,7 +159,9 @@ impl AttemptReport {
     }
 
     pub(crate) fn actions(&self) -> &[MemoryAction] {
-        self.output().map(|output| output.actions.as_slice()).unwrap_or_default()
+        self.output()
+            .map(|output| output.actions.as_slice())
+            .unwrap_or_default()
     }
 
     /// Path of its tool transcript.
@@ -163,7 +171,12 @@ impl AttemptReport {
 
     /// Skills that were offered to it, if they are recorded.
     pub(crate) fn skills(&self) -> &[String] {
-        self.state.setup.content.as_ref().map(|content| content.skills.as_slice()).unwrap_or_default()
+        self.state
+            .setup
+            .content
+            .as_ref()
+            .map(|content| content.skills.as_slice())
+            .unwrap_or_default()
     }
 }
 
@@ -180,10 +193,17 @@ pub(crate) struct ToolCallCounts {
 
 impl ToolCallCounts {
     fn add(&mut self, other: Self) {
-        let Self { total: made, failed, declined, aborted: cut } = other;
+        let Self {
+            total: made,
+            failed,
+            declined,
+            aborted: cut,
+        } = other;
         let sums = [(&mut self.total, made), (&mut self.failed, failed)];
         let rest = [(&mut self.declined, declined), (&mut self.aborted, cut)];
-        sums.into_iter().chain(rest).for_each(|(sum, more)| *sum = sum.saturating_add(more));
+        sums.into_iter()
+            .chain(rest)
+            .for_each(|(sum, more)| *sum = sum.saturating_add(more));
     }
 }
 
@@ -235,11 +255,20 @@ impl ReportBuilder {
 
     /// Processes an effect of an entry.
     pub(crate) fn observe(&mut self, emitted: &SinkEvent<'_>) {
-        let SinkEvent::Agent { at, unit, attempt, event: AgentEvent::Action(event), outcome_detail, .. } = emitted
+        let SinkEvent::Agent {
+            at,
+            unit,
+            attempt,
+            event: AgentEvent::Action(event),
+            outcome_detail,
+            ..
+        } = emitted
         else {
             return;
         };
-        let ActionDetail::Tool(detail) = &event.action.detail else { return };
+        let ActionDetail::Tool(detail) = &event.action.detail else {
+            return;
+        };
         let tool = bare_name(detail.tool_name.as_deref().unwrap_or("?"));
         let (id, gathered) = (event.action.id.as_ref(), self.attempt_calls(unit, *attempt));
         if event.phase == ActionPhase::Started {
@@ -251,16 +280,26 @@ impl ReportBuilder {
         }
         gathered.open.remove(id);
         match (outcome_detail, event.ok) {
-            (Some(OutcomeDetail::Aborted | OutcomeDetail::BudgetExhausted), _) => gathered.calls(tool).aborted += 1,
+            (Some(OutcomeDetail::Aborted | OutcomeDetail::BudgetExhausted), _) => {
+                gathered.calls(tool).aborted += 1
+            }
             (Some(OutcomeDetail::Declined), _) => gathered.calls(tool).declined += 1,
             (None, Some(false)) => {
                 gathered.calls(tool).failed += 1;
                 if gathered.failed.len() < NAMED_FAILURES {
                     let content = detail.result.as_ref().and_then(|result| result.content);
-                    let error = content.map(content_text).or_else(|| event.message.clone()).unwrap_or_default();
+                    let error = content
+                        .map(content_text)
+                        .or_else(|| event.message.clone())
+                        .unwrap_or_default();
                     let error = whole_words(strip_error_tags(&error), MAX_ERROR_CHARS).into_owned();
                     let (id, tool) = (id.to_owned(), tool.to_owned());
-                    gathered.failed.push(FailedCallReport { at: *at, id, tool, error });
+                    gathered.failed.push(FailedCallReport {
+                        at: *at,
+                        id,
+                        tool,
+                        error,
+                    });
                 }
             }
             (None, _) => {}
@@ -270,8 +309,16 @@ impl ReportBuilder {
     /// Builds the report after the last entry. `live` is true while the run is active.
     pub(crate) fn finish(mut self, origin: &SourceInfo, view: &RunView, live: bool) -> RunReport {
         let state = &view.state;
-        let rejected: Arc<[String]> = state.publication.rejected_paths().map(str::to_owned).collect();
-        let units: Vec<UnitReport> = state.units.iter().map(|unit| self.unit(view, unit, live, &rejected)).collect();
+        let rejected: Arc<[String]> = state
+            .publication
+            .rejected_paths()
+            .map(str::to_owned)
+            .collect();
+        let units: Vec<UnitReport> = state
+            .units
+            .iter()
+            .map(|unit| self.unit(view, unit, live, &rejected))
+            .collect();
         let list = artifacts::run_artifacts(state);
         let coverage = coverage::coverage(state, &list, self.prior.as_ref());
         RunReport {
@@ -284,7 +331,10 @@ impl ReportBuilder {
             totals: totals(&units),
             units,
             messages: warnings_and_errors(view),
-            inputs: RunInputs { projected: artifacts::accepted_projections(state), ..state.inputs.clone() },
+            inputs: RunInputs {
+                projected: artifacts::accepted_projections(state),
+                ..state.inputs.clone()
+            },
             publication: state.publication.clone(),
             shared_files: shared_files::find_shared_files(state),
             artifacts: ArtifactsReport { list, coverage },
@@ -348,7 +398,11 @@ impl ReportBuilder {
             },
             integration: match unit.latest() {
                 Some(attempt) => attempt.delivery.integration,
-                None => state.publication.prior_patches.get(&unit.key).map(|taken| taken.result),
+                None => state
+                    .publication
+                    .prior_patches
+                    .get(&unit.key)
+                    .map(|taken| taken.result),
             },
         }
     }
@@ -358,7 +412,11 @@ impl ReportBuilder {
 fn reused(view: &RunView, unit: &state::UnitState) -> Option<String> {
     let earlier = view.state.prior_unit_summary(&unit.key)?;
     let reused = earlier.reused.as_ref()?;
-    let budget = if reused.is_budget_exhausted { ", budget exhausted" } else { "" };
+    let budget = if reused.is_budget_exhausted {
+        ", budget exhausted"
+    } else {
+        ""
+    };
     Some(format!(
         "succeeded in run {} (attempt {}{budget}); its inputs have not changed",
         earlier.run.short(),
@@ -369,7 +427,11 @@ fn reused(view: &RunView, unit: &state::UnitState) -> Option<String> {
 fn totals(units: &[UnitReport]) -> ReportTotals {
     let mut totals = ReportTotals::default();
     for unit in units {
-        match totals.statuses.iter_mut().find(|(status, _)| *status == unit.status) {
+        match totals
+            .statuses
+            .iter_mut()
+            .find(|(status, _)| *status == unit.status)
+        {
             Some((_, count)) => *count += 1,
             None => totals.statuses.push((unit.status, 1)),
         }
@@ -385,13 +447,23 @@ fn totals(units: &[UnitReport]) -> ReportTotals {
             totals.denials += u64::from(attempt.state.counts.denials);
         }
     }
-    let costs = units.iter().flat_map(|unit| &unit.attempts).filter_map(|attempt| attempt.state.counts.cost_usd);
-    totals.cost = if totals.attempts == 0 { Some(0.0) } else { sum_costs(costs) };
+    let costs = units
+        .iter()
+        .flat_map(|unit| &unit.attempts)
+        .filter_map(|attempt| attempt.state.counts.cost_usd);
+    totals.cost = if totals.attempts == 0 {
+        Some(0.0)
+    } else {
+        sum_costs(costs)
+    };
     totals
 }
 
 fn warnings_and_errors(view: &RunView) -> (Vec<(Millis, String)>, usize) {
-    let of_run = view.messages().iter().filter(|message| message.unit.is_none() && message.level >= Severity::Warning);
+    let of_run = view
+        .messages()
+        .iter()
+        .filter(|message| message.unit.is_none() && message.level >= Severity::Warning);
     let mut all = of_run.map(|message| (message.at, message.text.clone()));
     let first: Vec<_> = all.by_ref().take(MAX_MESSAGES).collect();
     (first, all.count())
@@ -414,7 +486,9 @@ impl UnitReport {
 
     /// The raw files of a successful unit that could not be mapped.
     pub(crate) fn unmapped(&self) -> &[UnmappedFile] {
-        self.work().map(|work| work.unmapped.as_slice()).unwrap_or_default()
+        self.work()
+            .map(|work| work.unmapped.as_slice())
+            .unwrap_or_default()
     }
 
     /// The decisions of a successful unit, flagged conflicts first.
@@ -428,17 +502,26 @@ impl UnitReport {
 
     /// True if the unit succeeded, so that its work counts.
     pub(crate) fn is_successful(&self) -> bool {
-        matches!(self.status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused)
+        matches!(
+            self.status,
+            UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Reused
+        )
     }
 
     /// The connection, if the plan names one.
     pub(crate) fn connection(&self) -> Option<&str> {
-        self.planned.as_ref().map(|planned| planned.connection.as_str()).filter(|connection| !connection.is_empty())
+        self.planned
+            .as_ref()
+            .map(|planned| planned.connection.as_str())
+            .filter(|connection| !connection.is_empty())
     }
 
     /// The adapter, if the plan names one.
     pub(crate) fn adapter(&self) -> Option<&str> {
-        self.planned.as_ref().map(|planned| planned.adapter.as_str()).filter(|adapter| !adapter.is_empty())
+        self.planned
+            .as_ref()
+            .map(|planned| planned.adapter.as_str())
+            .filter(|adapter| !adapter.is_empty())
     }
 
     /// Its changes in the project, even if the project already contained the same content.
@@ -447,7 +530,11 @@ impl UnitReport {
             .latest()
             .and_then(|attempt| attempt.state.delivery.patch.as_ref())
             .is_some_and(|patch| patch.path.is_none());
-        if left_none || self.integration == Some(PatchResult::Noop) { Vec::new() } else { self.actions() }
+        if left_none || self.integration == Some(PatchResult::Noop) {
+            Vec::new()
+        } else {
+            self.actions()
+        }
     }
 
     /// The changes of the unit that this run put into the project. A tape of an older program contains only their
@@ -464,8 +551,12 @@ impl UnitReport {
         if let Some(work) = &self.prior_work {
             return work.actions.clone();
         }
-        let good = self.latest().filter(|_| self.is_successful() && self.status != UnitStatus::Reused);
-        let known = good.map(|attempt| attempt.actions().to_vec()).unwrap_or_default();
+        let good = self
+            .latest()
+            .filter(|_| self.is_successful() && self.status != UnitStatus::Reused);
+        let known = good
+            .map(|attempt| attempt.actions().to_vec())
+            .unwrap_or_default();
         if !known.is_empty() {
             return known;
         }
@@ -478,51 +569,85 @@ impl UnitReport {
 
 /// The whole words among the first `most` characters of `text`, and the number of characters after them.
 fn whole_words(text: &str, most: usize) -> Cow<'_, str> {
-    let Some((end, _)) = text.char_indices().nth(most) else { return text.into() };
+    let Some((end, _)) = text.char_indices().nth(most) else {
+        return text.into();
+    };
     let (head, rest) = text.split_at(end);
     let head = match head.rfind(char::is_whitespace) {
         _ if rest.starts_with(char::is_whitespace) => head,
         Some(space) => head.get(..space).unwrap_or_default(),
         None => "",
     };
-    format!("{head} … ({} more characters)", text[head.len()..].chars().count()).into()
+    format!(
+        "{head} … ({} more characters)",
+        text[head.len()..].chars().count()
+    )
+    .into()
 }
 
 impl RunReport {
     /// The id of the plan's job, if there is one.
     pub(crate) fn job(&self) -> Option<&str> {
-        self.planned.as_ref().map(|planned| planned.job.as_str()).filter(|job| !job.is_empty())
+        self.planned
+            .as_ref()
+            .map(|planned| planned.job.as_str())
+            .filter(|job| !job.is_empty())
     }
 
     /// KTX's sync id, if there is a job: the start time in UTC and the job id.
     pub(crate) fn sync_id(&self) -> Option<String> {
-        let date = self.origin.started_at?.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S").to_string();
+        let date = self
+            .origin
+            .started_at?
+            .to_zoned(TimeZone::UTC)
+            .strftime("%Y-%m-%d-%H%M%S")
+            .to_string();
         Some(format!("{date}-{}", self.job()?))
     }
 
     /// Converts a time of the run to wall-clock time.
     pub(crate) fn wall_clock(&self, at: Millis) -> Option<Timestamp> {
-        at.to_timestamp(self.origin.started_at?).filter(|_| self.origin.has_times)
+        at.to_timestamp(self.origin.started_at?)
+            .filter(|_| self.origin.has_times)
     }
 
     /// The reconcile step, if it ran. No plan names this unit.
     pub(crate) fn reconcile_unit(&self) -> Option<&UnitReport> {
-        let is_pass = |unit: &&UnitReport| unit.planned.is_none() && unit.key.as_str() == RECONCILE_KEY;
-        self.units.iter().chain(&self.reconcile_unit).find(is_pass).filter(|_| self.planned.is_some())
+        let is_pass =
+            |unit: &&UnitReport| unit.planned.is_none() && unit.key.as_str() == RECONCILE_KEY;
+        self.units
+            .iter()
+            .chain(&self.reconcile_unit)
+            .find(is_pass)
+            .filter(|_| self.planned.is_some())
     }
 
     /// Returns the source of a connection and an adapter as the run read it.
-    pub(crate) fn source(&self, connection: Option<&str>, adapter: Option<&str>) -> Option<&SourceRead> {
+    pub(crate) fn source(
+        &self,
+        connection: Option<&str>,
+        adapter: Option<&str>,
+    ) -> Option<&SourceRead> {
         let is_of = |read: &&Arc<SourceRead>| {
             Some(read.connection.as_str()) == connection && Some(read.adapter.as_str()) == adapter
         };
-        self.inputs.sources.iter().rev().find(is_of).map(Arc::as_ref)
+        self.inputs
+            .sources
+            .iter()
+            .rev()
+            .find(is_of)
+            .map(Arc::as_ref)
     }
 
     /// Counts of the calls of each tool, over all attempts.
     pub(crate) fn tools(&self) -> BTreeMap<&str, ToolCallCounts> {
         let mut tools: BTreeMap<&str, ToolCallCounts> = BTreeMap::new();
-        for (tool, calls) in self.units.iter().flat_map(|unit| &unit.attempts).flat_map(|attempt| &attempt.tools) {
+        for (tool, calls) in self
+            .units
+            .iter()
+            .flat_map(|unit| &unit.attempts)
+            .flat_map(|attempt| &attempt.tools)
+        {
             tools.entry(tool).or_default().add(*calls);
         }
         tools
@@ -530,7 +655,10 @@ impl RunReport {
 
     /// True if a script played the model in any attempt.
     pub(crate) fn is_scripted(&self) -> bool {
-        self.units.iter().flat_map(|unit| &unit.attempts).any(|attempt| attempt.state.setup.is_scripted)
+        self.units
+            .iter()
+            .flat_map(|unit| &unit.attempts)
+            .any(|attempt| attempt.state.setup.is_scripted)
     }
 }
 

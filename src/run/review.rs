@@ -17,7 +17,10 @@ pub(crate) use self::{
 use crate::control::{ReviewOrder, ReviewVerdict};
 use crate::tape::{
     PROJECTION_KEY, RECONCILE_KEY, UnitKey,
-    note::{BlockedFile, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, attempt_output::ArtifactChange},
+    note::{
+        BlockedFile, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile,
+        attempt_output::ArtifactChange,
+    },
 };
 
 /// Maximum characters of the remarks about the changes of a unit.
@@ -94,7 +97,13 @@ pub(crate) fn is_bound(file: &ReviewedFile, units: &HashSet<UnitKey>) -> bool {
 /// The decisions in a line, such as `Changes: 3 accepted, 1 rejected`.
 impl fmt::Display for ReviewCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { open, accepted, rejected, edited, sent_back } = *self;
+        let Self {
+            open,
+            accepted,
+            rejected,
+            edited,
+            sent_back,
+        } = *self;
         let counts = [
             (accepted, "accepted"),
             (edited, "edited"),
@@ -102,7 +111,10 @@ impl fmt::Display for ReviewCounts {
             (sent_back, "sent back"),
             (open, "undecided"),
         ];
-        let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}"));
+        let counts = counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{count} {word}"));
         write!(f, "Changes: {}", counts.collect::<Vec<_>>().join(", "))
     }
 }
@@ -111,13 +123,21 @@ impl ReviewState {
     /// A review of `request`. Decisions of the review `before` count for equal changes, except that changes that were
     /// sent back are open again once that review was finished.
     pub(crate) fn new(request: Arc<ReviewRequested>, before: Option<&Self>) -> Self {
-        let earlier: HashMap<&str, (&ReviewedFile, &FileReview)> =
-            before.iter().flat_map(|before| before.by_path()).map(|known| (&*known.0.path, known)).collect();
+        let earlier: HashMap<&str, (&ReviewedFile, &FileReview)> = before
+            .iter()
+            .flat_map(|before| before.by_path())
+            .map(|known| (&*known.0.path, known))
+            .collect();
         let was_finished = before.is_some_and(|before| before.is_finished);
         let file = |file| FileReview::new(file, earlier.get(&*file.path).copied(), was_finished);
         let files = request.files.iter().map(file).collect();
         let request_of_it = Arc::clone(&request);
-        let mut new = Self { request: request_of_it, files, is_waiting: true, ..Self::default() };
+        let mut new = Self {
+            request: request_of_it,
+            files,
+            is_waiting: true,
+            ..Self::default()
+        };
         for decided in &request.decided {
             new.decide(decided);
         }
@@ -129,12 +149,19 @@ impl ReviewState {
 
     /// The review without the files that `is_excluded`.
     pub(crate) fn without_files(mut self, is_excluded: impl Fn(&ReviewedFile) -> bool) -> Self {
-        let kept: Vec<bool> = self.request.files.iter().map(|file| !is_excluded(file)).collect();
+        let kept: Vec<bool> = self
+            .request
+            .files
+            .iter()
+            .map(|file| !is_excluded(file))
+            .collect();
         if kept.contains(&false) {
             let mut keep = kept.iter().copied();
             self.files.retain(|_| keep.next().unwrap_or(true));
             let mut keep = kept.iter().copied();
-            Arc::make_mut(&mut self.request).files.retain(|_| keep.next().unwrap_or(true));
+            Arc::make_mut(&mut self.request)
+                .files
+                .retain(|_| keep.next().unwrap_or(true));
             // They may be about the files that are gone.
             self.acts.clear();
         }
@@ -144,9 +171,14 @@ impl ReviewState {
     /// The units whose changes cannot be committed without these files. The changes of a unit stay together, and so do
     /// those of units that wrote the same file.
     pub(crate) fn units_bound_to(&self, blocked: &[BlockedFile]) -> HashSet<UnitKey> {
-        let is_blocked = |file: &&ReviewedFile| blocked.iter().any(|blocked| blocked.path == file.path);
+        let is_blocked =
+            |file: &&ReviewedFile| blocked.iter().any(|blocked| blocked.path == file.path);
         let files = &self.request.files;
-        let mut bound: HashSet<UnitKey> = files.iter().filter(is_blocked).flat_map(|file| file.units.clone()).collect();
+        let mut bound: HashSet<UnitKey> = files
+            .iter()
+            .filter(is_blocked)
+            .flat_map(|file| file.units.clone())
+            .collect();
         loop {
             let before = bound.len();
             for file in files {
@@ -164,10 +196,15 @@ impl ReviewState {
     /// step and projected sources rest on everything else, so nothing is committed without them.
     pub(crate) fn count_without(&self, blocked: &[BlockedFile]) -> usize {
         let bound = self.units_bound_to(blocked);
-        if bound.iter().any(|unit| [RECONCILE_KEY, PROJECTION_KEY].contains(&unit.as_str())) {
+        if bound
+            .iter()
+            .any(|unit| [RECONCILE_KEY, PROJECTION_KEY].contains(&unit.as_str()))
+        {
             return 0;
         }
-        self.by_path().filter(|(file, decided)| !is_bound(file, &bound) && !decided.is_dropped()).count()
+        self.by_path()
+            .filter(|(file, decided)| !is_bound(file, &bound) && !decided.is_dropped())
+            .count()
     }
 
     /// The files with their decisions.
@@ -182,7 +219,14 @@ impl ReviewState {
 
     /// Applies a decision. Returns false, and changes nothing, if it names an unknown file or hunk.
     pub(crate) fn decide(&mut self, decided: &ReviewDecided) -> bool {
-        let Some(at) = self.request.files.iter().position(|file| file.path == decided.path) else { return false };
+        let Some(at) = self
+            .request
+            .files
+            .iter()
+            .position(|file| file.path == decided.path)
+        else {
+            return false;
+        };
         let before = self.is_in_act.then(|| self.files[at].clone());
         let is_known = self.files[at].decide(decided);
         if let (true, Some(before), Some(act)) = (is_known, before, self.acts.last_mut())
@@ -214,13 +258,23 @@ impl ReviewState {
 
     /// Paths of the files that the act with this index decided about; empty if there is none.
     pub(crate) fn act_paths(&self, act: usize) -> impl Iterator<Item = &str> {
-        self.acts.get(act).into_iter().flatten().map(|(path, _)| path.as_str())
+        self.acts
+            .get(act)
+            .into_iter()
+            .flatten()
+            .map(|(path, _)| path.as_str())
     }
 
     /// The decisions that restore the state before the last act.
     pub(crate) fn undo_decisions(&self) -> Vec<ReviewDecided> {
-        let act = self.act_count().checked_sub(1).and_then(|last| self.acts.get(last));
-        act.into_iter().flatten().flat_map(|(path, before)| before.decisions_of(path, true)).collect()
+        let act = self
+            .act_count()
+            .checked_sub(1)
+            .and_then(|last| self.acts.get(last));
+        act.into_iter()
+            .flatten()
+            .flat_map(|(path, before)| before.decisions_of(path, true))
+            .collect()
     }
 
     pub(crate) fn counts(&self) -> ReviewCounts {
@@ -239,16 +293,28 @@ impl ReviewState {
 
     /// The units that must work again, each with the feedback about its changes. For units that have forgotten their work,
     /// it contains the changes, too.
-    pub(crate) fn units_sent_back(&self, has_forgotten: impl Fn(&UnitKey) -> bool) -> Vec<(UnitKey, String)> {
+    pub(crate) fn units_sent_back(
+        &self,
+        has_forgotten: impl Fn(&UnitKey) -> bool,
+    ) -> Vec<(UnitKey, String)> {
         let mut units: Vec<(UnitKey, String)> = Vec::new();
         for (file, review) in self.by_path() {
-            let Some(feedback) = review.feedback_text(file) else { continue };
-            let units_of_file = || file.units.iter().filter(|unit| unit.as_str() != PROJECTION_KEY);
+            let Some(feedback) = review.feedback_text(file) else {
+                continue;
+            };
+            let units_of_file = || {
+                file.units
+                    .iter()
+                    .filter(|unit| unit.as_str() != PROJECTION_KEY)
+            };
             let is_alone = units_of_file().all(|unit| unit.as_str() == RECONCILE_KEY);
             // The reconcile step reviews the work of the units, and follows them.
             for unit in units_of_file().filter(|unit| is_alone || unit.as_str() != RECONCILE_KEY) {
                 let text = match has_forgotten(unit) {
-                    true => format!("{feedback}\nYour earlier change of {}:\n{}", file.path, file.diff),
+                    true => format!(
+                        "{feedback}\nYour earlier change of {}:\n{}",
+                        file.path, file.diff
+                    ),
                     false => feedback.clone(),
                 };
                 match units.iter_mut().find(|(known, _)| known == unit) {
@@ -272,7 +338,10 @@ impl ReviewState {
                 continue;
             }
             let hunks = parse_hunks(&file.diff);
-            let rejected = hunks.iter().zip(&review.hunks).filter(|(_, it)| it.decision == ReviewDecision::Rejected);
+            let rejected = hunks
+                .iter()
+                .zip(&review.hunks)
+                .filter(|(_, it)| it.decision == ReviewDecision::Rejected);
             let lines: String = rejected
                 .map(|(hunk, it)| match &it.reason {
                     Some(reason) => format!("because: {reason}\n{}", hunk.changed_lines()),
@@ -291,7 +360,9 @@ impl ReviewState {
 
     /// The decisions that differ from an open state, as notes.
     pub(crate) fn decisions(&self) -> Vec<ReviewDecided> {
-        self.by_path().flat_map(|(file, review)| review.decisions_of(&file.path, false)).collect()
+        self.by_path()
+            .flat_map(|(file, review)| review.decisions_of(&file.path, false))
+            .collect()
     }
 }
 
@@ -300,7 +371,10 @@ impl ReviewedFile {
     /// fit it.
     pub(crate) fn text_after(&self, before: &str, decisions: &FileReview) -> Option<String> {
         let hunks = parse_hunks(&self.diff);
-        let kept = hunks.iter().zip(&decisions.hunks).filter(|(_, it)| it.decision != ReviewDecision::Rejected);
+        let kept = hunks
+            .iter()
+            .zip(&decisions.hunks)
+            .filter(|(_, it)| it.decision != ReviewDecision::Rejected);
         hunk::apply_hunks(before, kept.map(|(hunk, _)| hunk))
     }
 
@@ -311,24 +385,41 @@ impl ReviewedFile {
 }
 
 impl FileReview {
-    fn new(file: &ReviewedFile, before: Option<(&ReviewedFile, &Self)>, was_finished: bool) -> Self {
+    fn new(
+        file: &ReviewedFile,
+        before: Option<(&ReviewedFile, &Self)>,
+        was_finished: bool,
+    ) -> Self {
         let is_same_text = before.is_some_and(|(known, _)| known.before == file.before);
         let before = before.map(|(_, review)| review);
         let hunk = |id: String| {
-            let earlier = before.and_then(|before| before.hunks.iter().find(|hunk| *hunk.id == *id));
+            let earlier =
+                before.and_then(|before| before.hunks.iter().find(|hunk| *hunk.id == *id));
             let decision = earlier.map_or(ReviewDecision::Open, |hunk| hunk.decision);
-            let is_kept = matches!(decision, ReviewDecision::Accepted | ReviewDecision::Rejected)
-                || decision == ReviewDecision::SentBack && !was_finished;
+            let is_kept = matches!(
+                decision,
+                ReviewDecision::Accepted | ReviewDecision::Rejected
+            ) || decision == ReviewDecision::SentBack && !was_finished;
             HunkReview {
                 id: id.into(),
-                decision: if is_kept { decision } else { ReviewDecision::Open },
+                decision: if is_kept {
+                    decision
+                } else {
+                    ReviewDecision::Open
+                },
                 feedback: earlier.and_then(|hunk| hunk.feedback.clone()),
-                reason: earlier.filter(|_| is_kept).and_then(|hunk| hunk.reason.clone()),
+                reason: earlier
+                    .filter(|_| is_kept)
+                    .and_then(|hunk| hunk.reason.clone()),
             }
         };
-        let mut new = Self { hunks: hunk::hunk_ids(file).into_iter().map(hunk).collect(), edited: None };
+        let mut new = Self {
+            hunks: hunk::hunk_ids(file).into_iter().map(hunk).collect(),
+            edited: None,
+        };
         // An edit replaced the whole file, so it counts only if the whole file is equal, before and after.
-        let is_equal = |before: &&Self| is_same_text && before.edited.is_some() && before.has_same_hunks(&new);
+        let is_equal =
+            |before: &&Self| is_same_text && before.edited.is_some() && before.has_same_hunks(&new);
         if let Some(before) = before.filter(is_equal) {
             new = before.clone();
         }
@@ -336,12 +427,18 @@ impl FileReview {
     }
 
     fn has_same_hunks(&self, other: &Self) -> bool {
-        self.hunks.iter().map(|hunk| &hunk.id).eq(other.hunks.iter().map(|hunk| &hunk.id))
+        self.hunks
+            .iter()
+            .map(|hunk| &hunk.id)
+            .eq(other.hunks.iter().map(|hunk| &hunk.id))
     }
 
     fn decide(&mut self, decided: &ReviewDecided) -> bool {
         let feedback = decided.feedback.as_deref().map(Arc::<str>::from);
-        let reason = decided.reason.as_deref().filter(|_| decided.decision == ReviewDecision::Rejected);
+        let reason = decided
+            .reason
+            .as_deref()
+            .filter(|_| decided.decision == ReviewDecision::Rejected);
         let reason = reason.map(Arc::<str>::from);
         match (&decided.hunk, decided.decision, &decided.text) {
             (None, ReviewDecision::Edited, Some(text)) => self.edited = Some(text.as_str().into()),
@@ -350,14 +447,17 @@ impl FileReview {
             _ => {
                 // A decision about a hunk withdraws the text that replaced all of them.
                 if self.edited.take().is_some() {
-                    self.hunks.iter_mut().for_each(|hunk| hunk.decision = ReviewDecision::Open);
+                    self.hunks
+                        .iter_mut()
+                        .for_each(|hunk| hunk.decision = ReviewDecision::Open);
                 }
             }
         }
         let is_meant = |hunk: &HunkReview| decided.hunk.as_deref().is_none_or(|id| *hunk.id == *id);
         for hunk in self.hunks.iter_mut().filter(|hunk| is_meant(hunk)) {
             // Feedback that is withdrawn before it is sent does not count as given.
-            let was_sent_back = std::mem::replace(&mut hunk.decision, decided.decision) == ReviewDecision::SentBack;
+            let was_sent_back =
+                std::mem::replace(&mut hunk.decision, decided.decision) == ReviewDecision::SentBack;
             if was_sent_back && decided.decision != ReviewDecision::SentBack {
                 hunk.feedback = None;
             }
@@ -376,14 +476,23 @@ impl FileReview {
             hunk: hunk.map(|hunk| hunk.id.to_string()),
             decision,
             text: text.map(ToString::to_string),
-            feedback: hunk.and_then(|hunk| hunk.feedback.as_ref()).map(ToString::to_string),
-            reason: hunk.and_then(|hunk| hunk.reason.as_ref()).map(ToString::to_string),
+            feedback: hunk
+                .and_then(|hunk| hunk.feedback.as_ref())
+                .map(ToString::to_string),
+            reason: hunk
+                .and_then(|hunk| hunk.reason.as_ref())
+                .map(ToString::to_string),
         };
         match &self.edited {
             Some(text) => vec![of(None, ReviewDecision::Edited, Some(text))],
             None => {
-                let hunks = self.hunks.iter().filter(|hunk| with_open || hunk.decision != ReviewDecision::Open);
-                hunks.map(|hunk| of(Some(hunk), hunk.decision, None)).collect()
+                let hunks = self
+                    .hunks
+                    .iter()
+                    .filter(|hunk| with_open || hunk.decision != ReviewDecision::Open);
+                hunks
+                    .map(|hunk| of(Some(hunk), hunk.decision, None))
+                    .collect()
             }
         }
     }
@@ -399,24 +508,36 @@ impl FileReview {
         if self.decision() == Some(ReviewDecision::Open) {
             return vec![order(None)];
         }
-        let open = self.hunks.iter().filter(|hunk| hunk.decision == ReviewDecision::Open);
+        let open = self
+            .hunks
+            .iter()
+            .filter(|hunk| hunk.decision == ReviewDecision::Open);
         open.map(|hunk| order(Some(hunk))).collect()
     }
 
     /// True if some of its changes have no decision.
     pub(crate) fn is_open(&self) -> bool {
-        self.hunks.iter().any(|hunk| hunk.decision == ReviewDecision::Open)
+        self.hunks
+            .iter()
+            .any(|hunk| hunk.decision == ReviewDecision::Open)
     }
 
     /// The decision about all hunks; `None` if they differ.
     pub(crate) fn decision(&self) -> Option<ReviewDecision> {
         let first = self.hunks.first()?.decision;
-        self.hunks.iter().all(|hunk| hunk.decision == first).then_some(first)
+        self.hunks
+            .iter()
+            .all(|hunk| hunk.decision == first)
+            .then_some(first)
     }
 
     /// True if no part of the change is in the commit.
     pub(crate) fn is_dropped(&self) -> bool {
-        self.edited.is_none() && self.hunks.iter().all(|hunk| hunk.decision != ReviewDecision::Accepted)
+        self.edited.is_none()
+            && self
+                .hunks
+                .iter()
+                .all(|hunk| hunk.decision != ReviewDecision::Accepted)
     }
 
     /// True if a file that the run removed is there after the review.
@@ -425,17 +546,25 @@ impl FileReview {
     }
 
     fn feedback_text(&self, file: &ReviewedFile) -> Option<String> {
-        let sent: Vec<_> =
-            self.hunks.iter().enumerate().filter(|(_, hunk)| hunk.decision == ReviewDecision::SentBack).collect();
+        let sent: Vec<_> = self
+            .hunks
+            .iter()
+            .enumerate()
+            .filter(|(_, hunk)| hunk.decision == ReviewDecision::SentBack)
+            .collect();
         let (_, first) = sent.first()?;
-        let same = sent.len() == self.hunks.len() && sent.iter().all(|(_, hunk)| hunk.feedback == first.feedback);
+        let same = sent.len() == self.hunks.len()
+            && sent.iter().all(|(_, hunk)| hunk.feedback == first.feedback);
         let note = |hunk: &HunkReview| hunk.feedback.as_deref().unwrap_or_default().to_owned();
         if same {
             return Some(format!("{}: {}", file.path, note(first)));
         }
         let diffs = parse_hunks(&file.diff);
         let quoted = sent.iter().map(|(at, hunk)| {
-            let lines = diffs.get(*at).map(DiffHunk::changed_lines).unwrap_or_default();
+            let lines = diffs
+                .get(*at)
+                .map(DiffHunk::changed_lines)
+                .unwrap_or_default();
             format!("{}, at these lines: {}\n{lines}", file.path, note(hunk))
         });
         Some(quoted.collect::<Vec<_>>().join("\n"))
@@ -446,7 +575,11 @@ impl FileReview {
     ///
     /// # Errors
     /// If the diff does not fit the text, or a part of a file is accepted that is not UTF-8.
-    pub(crate) fn resolve(&self, file: &ReviewedFile, before: Option<&str>) -> Result<FileResolution, String> {
+    pub(crate) fn resolve(
+        &self,
+        file: &ReviewedFile,
+        before: Option<&str>,
+    ) -> Result<FileResolution, String> {
         if let Some(text) = &self.edited {
             return Ok(FileResolution::Text(text.to_string()));
         }
@@ -458,17 +591,31 @@ impl FileReview {
             return Ok(FileResolution::AsBefore);
         }
         let before = before.ok_or_else(|| {
-            format!("{} is not UTF-8, so it can only be accepted or rejected as a whole", file.path.escape_debug())
+            format!(
+                "{} is not UTF-8, so it can only be accepted or rejected as a whole",
+                file.path.escape_debug()
+            )
         })?;
         let hunks = parse_hunks(&file.diff);
-        let accepted = hunks.iter().zip(&self.hunks).filter(|(_, hunk)| is_accepted(hunk)).map(|(hunk, _)| hunk);
+        let accepted = hunks
+            .iter()
+            .zip(&self.hunks)
+            .filter(|(_, hunk)| is_accepted(hunk))
+            .map(|(hunk, _)| hunk);
         let text = hunk::apply_hunks(before, accepted);
-        let text = text.ok_or_else(|| format!("the diff of {} does not fit the file", file.path.escape_debug()))?;
-        Ok(if text.is_empty() && file.change == ArtifactChange::Removed {
-            FileResolution::AsWritten
-        } else {
-            FileResolution::Text(text)
-        })
+        let text = text.ok_or_else(|| {
+            format!(
+                "the diff of {} does not fit the file",
+                file.path.escape_debug()
+            )
+        })?;
+        Ok(
+            if text.is_empty() && file.change == ArtifactChange::Removed {
+                FileResolution::AsWritten
+            } else {
+                FileResolution::Text(text)
+            },
+        )
     }
 }
 

@@ -9,7 +9,9 @@ use super::{
 };
 use crate::{
     tape::{Millis, UnitKey, note::AttemptOutcome},
-    units::forecast::{FinishedUnit, Forecast, MIN_SAMPLES, QuantileEstimate, RemainingUnit, forecast},
+    units::forecast::{
+        FinishedUnit, Forecast, MIN_SAMPLES, QuantileEstimate, RemainingUnit, forecast,
+    },
 };
 
 /// The forecast for the remaining units at one moment.
@@ -63,18 +65,25 @@ impl RunForecast {
         let mut outlook = Self::compute(state, &rest, now);
         outlook.is_paused = paused_since.is_some();
         // No unit makes progress while the run waits for a limit.
-        if let (Some(time), Some(until)) =
-            (&mut outlook.forecast.time, state.limits.pause.as_ref().and_then(|pause| pause.until))
-        {
+        if let (Some(time), Some(until)) = (
+            &mut outlook.forecast.time,
+            state.limits.pause.as_ref().and_then(|pause| pause.until),
+        ) {
             let wait = until.since(now).0;
-            *time = QuantileEstimate { p50: Millis(time.p50.0 + wait), p90: Millis(time.p90.0 + wait) };
+            *time = QuantileEstimate {
+                p50: Millis(time.p50.0 + wait),
+                p90: Millis(time.p90.0 + wait),
+            };
         }
         outlook
     }
 
     /// Forecasts another attempt of these units.
     pub(crate) fn for_retry(state: &RunState, units: &[usize]) -> Self {
-        let units: Vec<&UnitState> = units.iter().filter_map(|unit| state.units.get(*unit)).collect();
+        let units: Vec<&UnitState> = units
+            .iter()
+            .filter_map(|unit| state.units.get(*unit))
+            .collect();
         Self::compute(state, &units, state.last_entry_at)
     }
 
@@ -84,7 +93,9 @@ impl RunForecast {
         for unit in &state.units {
             let kind = kinds.index_of(unit);
             finished.resize_with(kinds.all.len(), Vec::new);
-            if let (Some(samples), Some(finished_sample)) = (finished.get_mut(kind), finished_sample(unit, now)) {
+            if let (Some(samples), Some(finished_sample)) =
+                (finished.get_mut(kind), finished_sample(unit, now))
+            {
                 samples.push(finished_sample);
                 kinds.all[kind].finished += 1;
             }
@@ -94,24 +105,51 @@ impl RunForecast {
             .map(|unit| {
                 let kind = kinds.index_of(unit);
                 kinds.all[kind].remaining += 1;
-                kinds.all[kind].first.get_or_insert_with(|| unit.key.clone());
+                kinds.all[kind]
+                    .first
+                    .get_or_insert_with(|| unit.key.clone());
                 let runs = unit.status.is_in_flight();
-                let started = unit.latest().filter(|_| runs).map(|attempt| attempt.started_at);
-                RemainingUnit { kind, running: started.map(|started| now.since(started)) }
+                let started = unit
+                    .latest()
+                    .filter(|_| runs)
+                    .map(|attempt| attempt.started_at);
+                RemainingUnit {
+                    kind,
+                    running: started.map(|started| now.since(started)),
+                }
             })
             .collect();
         let slots = state.planned.as_ref().map_or(1, |plan| plan.concurrency);
-        let slots = state.limits.throttling.as_ref().map_or(slots, |throttled| throttled.concurrency.min(slots)).max(1);
+        let slots = state
+            .limits
+            .throttling
+            .as_ref()
+            .map_or(slots, |throttled| throttled.concurrency.min(slots))
+            .max(1);
         let at_once = usize::try_from(slots).unwrap_or(usize::MAX);
         let forecast = forecast(&finished, &left, at_once);
         let reconcile_follows = reconcile_follows(state);
-        Self { at: now, forecast, adapters: kinds.all, concurrency: slots, is_paused: false, reconcile_follows }
+        Self {
+            at: now,
+            forecast,
+            adapters: kinds.all,
+            concurrency: slots,
+            is_paused: false,
+            reconcile_follows,
+        }
     }
 
     /// Time from `now`, or from the end of a pause, until the last unit ends.
     pub(crate) fn remaining_time(&self, now: Millis) -> Option<QuantileEstimate<Millis>> {
-        let passed = if self.is_paused { Millis(0) } else { now.since(self.at) };
-        self.forecast.time.map(|time| QuantileEstimate { p50: time.p50.since(passed), p90: time.p90.since(passed) })
+        let passed = if self.is_paused {
+            Millis(0)
+        } else {
+            now.since(self.at)
+        };
+        self.forecast.time.map(|time| QuantileEstimate {
+            p50: time.p50.since(passed),
+            p90: time.p90.since(passed),
+        })
     }
 }
 
@@ -125,7 +163,9 @@ pub(crate) fn expected_active_times(state: &RunState, now: Millis) -> Vec<Option
         finished.resize_with(kinds.all.len(), Vec::new);
         finished[kind].extend(finished_sample(unit, now).map(|sample| sample.active_time));
     }
-    finished.iter_mut().for_each(|samples| samples.sort_unstable());
+    finished
+        .iter_mut()
+        .for_each(|samples| samples.sort_unstable());
     let mut expected = Vec::with_capacity(state.units.len());
     for unit in &state.units {
         let samples = &finished[kinds.index_of(unit)];
@@ -139,22 +179,38 @@ pub(crate) fn expected_active_times(state: &RunState, now: Millis) -> Vec<Option
 
 /// A run whose attempts leave patches may end with a reconcile step.
 fn reconcile_follows(state: &RunState) -> bool {
-    let leaves_patch = |unit: &UnitState| unit.attempts.iter().any(|attempt| attempt.delivery.patch.is_some());
-    state.units.iter().any(leaves_patch) && !state.units.iter().any(|unit| unit.key.as_str() == RECONCILE_KEY)
+    let leaves_patch = |unit: &UnitState| {
+        unit.attempts
+            .iter()
+            .any(|attempt| attempt.delivery.patch.is_some())
+    };
+    state.units.iter().any(leaves_patch)
+        && !state
+            .units
+            .iter()
+            .any(|unit| unit.key.as_str() == RECONCILE_KEY)
 }
 
 /// Returns the sample of a unit that ended by itself. A stopped or interrupted unit is not representative of others.
 fn finished_sample(unit: &UnitState, now: Millis) -> Option<FinishedUnit> {
-    let ended = matches!(unit.status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Failed);
-    let stopped = unit
-        .attempts
-        .iter()
-        .any(|attempt| attempt.verdict.as_ref().is_some_and(|verdict| verdict.outcome == AttemptOutcome::Stopped));
+    let ended = matches!(
+        unit.status,
+        UnitStatus::Succeeded | UnitStatus::BudgetExhausted | UnitStatus::Failed
+    );
+    let stopped = unit.attempts.iter().any(|attempt| {
+        attempt
+            .verdict
+            .as_ref()
+            .is_some_and(|verdict| verdict.outcome == AttemptOutcome::Stopped)
+    });
     if !ended || stopped || unit.attempts.is_empty() {
         return None;
     }
     let spent = UnitSpending::new(unit, now);
-    Some(FinishedUnit { cost: spent.complete_cost(), active_time: spent.active_time })
+    Some(FinishedUnit {
+        cost: spent.complete_cost(),
+        active_time: spent.active_time,
+    })
 }
 
 /// Samples and remaining units by adapter.
@@ -172,7 +228,12 @@ impl<'a> AdapterForecasts<'a> {
         };
         let all = &mut self.all;
         *self.index_by_name.entry(name).or_insert_with(|| {
-            all.push(AdapterForecast { name: name.to_owned(), finished: 0, remaining: 0, first: None });
+            all.push(AdapterForecast {
+                name: name.to_owned(),
+                finished: 0,
+                remaining: 0,
+                first: None,
+            });
             all.len() - 1
         })
     }
@@ -189,27 +250,54 @@ mod tests {
     };
 
     fn unit(index: u32, adapter: &str, status: UnitStatus, seconds: u64) -> UnitState {
-        let planned = PlannedUnit { adapter: adapter.into(), ..PlannedUnit::default() };
+        let planned = PlannedUnit {
+            adapter: adapter.into(),
+            ..PlannedUnit::default()
+        };
         let over = status.is_finished();
         let attempt = AttemptState {
             id: AttemptId(index),
             ended_at: over.then_some(Millis(seconds * 1000)),
-            counts: AttemptCounts { cost_usd: over.then_some(0.5), ..AttemptCounts::default() },
+            counts: AttemptCounts {
+                cost_usd: over.then_some(0.5),
+                ..AttemptCounts::default()
+            },
             ..AttemptState::default()
         };
-        let attempts = if status == UnitStatus::Queued { Vec::new() } else { vec![attempt] };
+        let attempts = if status == UnitStatus::Queued {
+            Vec::new()
+        } else {
+            vec![attempt]
+        };
         let key = format!("u{index}").as_str().into();
-        UnitState { key, planned: Some(Arc::new(planned)), status, attempts, retry_at: None, hold_mode: HoldMode::Off }
+        UnitState {
+            key,
+            planned: Some(Arc::new(planned)),
+            status,
+            attempts,
+            retry_at: None,
+            hold_mode: HoldMode::Off,
+        }
     }
 
     fn state(units: Vec<UnitState>) -> RunState {
-        let planned = Some(Arc::new(RunPlanned { concurrency: 2, ..RunPlanned::default() }));
-        RunState { units, planned, last_entry_at: Millis(10_000), ..RunState::default() }
+        let planned = Some(Arc::new(RunPlanned {
+            concurrency: 2,
+            ..RunPlanned::default()
+        }));
+        RunState {
+            units,
+            planned,
+            last_entry_at: Millis(10_000),
+            ..RunState::default()
+        }
     }
 
     #[test]
     fn remaining_units_are_forecast_by_adapter() {
-        let mut units: Vec<_> = (0..3).map(|index| unit(index, "dbt", UnitStatus::Succeeded, 20)).collect();
+        let mut units: Vec<_> = (0..3)
+            .map(|index| unit(index, "dbt", UnitStatus::Succeeded, 20))
+            .collect();
         units.extend((3..5).map(|index| unit(index, "docs", UnitStatus::Failed, 1)));
         units.push(unit(5, "dbt", UnitStatus::Running, 0));
         units.push(unit(6, "dbt", UnitStatus::Queued, 0));
@@ -217,23 +305,54 @@ mod tests {
         let outlook = RunForecast::for_remaining(&state, Millis(10_000));
         assert_eq!(
             outlook.adapters[0],
-            AdapterForecast { name: "dbt".into(), finished: 3, remaining: 2, first: Some("u5".into()) }
+            AdapterForecast {
+                name: "dbt".into(),
+                finished: 3,
+                remaining: 2,
+                first: Some("u5".into())
+            }
         );
         assert_eq!(
             outlook.adapters[1],
-            AdapterForecast { name: "docs".into(), finished: 2, remaining: 0, first: None }
+            AdapterForecast {
+                name: "docs".into(),
+                finished: 2,
+                remaining: 0,
+                first: None
+            }
         );
-        assert_eq!(outlook.forecast.cost, Some(QuantileEstimate { p50: 1.0, p90: 1.0 }));
-        assert_eq!(outlook.remaining_time(Millis(10_000)).map(|time| time.p90), Some(Millis(20_000)));
-        assert_eq!(outlook.remaining_time(Millis(14_000)).map(|time| time.p90), Some(Millis(16_000)));
-        state.limits.pause = Some(RunPause { until: Some(Millis(40_000)), reason: "5h".into() });
+        assert_eq!(
+            outlook.forecast.cost,
+            Some(QuantileEstimate { p50: 1.0, p90: 1.0 })
+        );
+        assert_eq!(
+            outlook.remaining_time(Millis(10_000)).map(|time| time.p90),
+            Some(Millis(20_000))
+        );
+        assert_eq!(
+            outlook.remaining_time(Millis(14_000)).map(|time| time.p90),
+            Some(Millis(16_000))
+        );
+        state.limits.pause = Some(RunPause {
+            until: Some(Millis(40_000)),
+            reason: "5h".into(),
+        });
         let paused = RunForecast::for_remaining(&state, Millis(10_000));
-        assert_eq!(paused.forecast.time.map(|time| time.p50), Some(Millis(50_000)));
+        assert_eq!(
+            paused.forecast.time.map(|time| time.p50),
+            Some(Millis(50_000))
+        );
         // Throttling limits the concurrency to one for both adapters.
-        state.limits.throttling = Some(Throttling { concurrency: 1, reason: "5h".into() });
+        state.limits.throttling = Some(Throttling {
+            concurrency: 1,
+            reason: "5h".into(),
+        });
         let throttled = RunForecast::for_remaining(&state, Millis(10_000));
         assert_eq!((throttled.concurrency, outlook.concurrency), (1, 2));
-        assert!(throttled.forecast.time.map(|time| time.p50) > paused.forecast.time.map(|time| time.p50));
+        assert!(
+            throttled.forecast.time.map(|time| time.p50)
+                > paused.forecast.time.map(|time| time.p50)
+        );
         // Too few units of the other adapter have finished.
         assert_eq!(RunForecast::for_retry(&state, &[3, 4]).forecast.cost, None);
         assert_eq!(
@@ -244,18 +363,29 @@ mod tests {
 
     #[test]
     fn reconcile_step_is_not_in_the_forecast() {
-        let mut state = state(vec![unit(0, "dbt", UnitStatus::Succeeded, 20), unit(1, "dbt", UnitStatus::Queued, 0)]);
-        let follows = |state: &RunState| RunForecast::for_remaining(state, Millis(0)).reconcile_follows;
+        let mut state = state(vec![
+            unit(0, "dbt", UnitStatus::Succeeded, 20),
+            unit(1, "dbt", UnitStatus::Queued, 0),
+        ]);
+        let follows =
+            |state: &RunState| RunForecast::for_remaining(state, Millis(0)).reconcile_follows;
         assert!(!follows(&state));
         state.units[0].attempts[0].delivery.patch = Some(Arc::default());
         assert!(follows(&state));
-        state.units.push(UnitState { key: RECONCILE_KEY.into(), planned: None, ..unit(2, "", UnitStatus::Running, 0) });
+        state.units.push(UnitState {
+            key: RECONCILE_KEY.into(),
+            planned: None,
+            ..unit(2, "", UnitStatus::Running, 0)
+        });
         assert!(!follows(&state), "it is there");
     }
 
     #[test]
     fn finished_run_has_an_empty_forecast() {
         let state = state(vec![unit(0, "dbt", UnitStatus::Succeeded, 20)]);
-        assert_eq!(RunForecast::for_remaining(&state, Millis(0)).forecast, Forecast::default());
+        assert_eq!(
+            RunForecast::for_remaining(&state, Millis(0)).forecast,
+            Forecast::default()
+        );
     }
 }

@@ -23,23 +23,44 @@ pub(crate) struct SavedCommit {
 /// For example `commit 526efde1 on main · 8 files changed`.
 impl fmt::Display for SavedCommit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let branch = self.branch.as_deref().map(|branch| format!(" on {branch}")).unwrap_or_default();
+        let branch = self
+            .branch
+            .as_deref()
+            .map(|branch| format!(" on {branch}"))
+            .unwrap_or_default();
         let short = self.id.get(..8).unwrap_or(&self.id);
-        write!(f, "commit {short}{branch} · {} changed", pluralize(self.paths.len(), "file"))
+        write!(
+            f,
+            "commit {short}{branch} · {} changed",
+            pluralize(self.paths.len(), "file")
+        )
     }
 }
 
 /// The commits of a run, oldest first. Derived sources are committed before the units work, or with their changes.
 pub(crate) fn saved_commits(inputs: &RunInputs, publication: &Publication) -> Vec<SavedCommit> {
-    let projected = inputs.projected.iter().map(|of| (&of.commit, None, &of.paths));
-    let saves = publication.saves.iter().map(|saved| (&saved.commit, saved.branch.as_ref(), &saved.paths));
+    let projected = inputs
+        .projected
+        .iter()
+        .map(|of| (&of.commit, None, &of.paths));
+    let saves = publication
+        .saves
+        .iter()
+        .map(|saved| (&saved.commit, saved.branch.as_ref(), &saved.paths));
     let mut commits: Vec<SavedCommit> = Vec::new();
     for (id, branch, paths) in projected.chain(saves) {
         let Some(id) = id else { continue };
-        let known = commits.iter().position(|known| known.id == *id).unwrap_or_else(|| {
-            commits.push(SavedCommit { id: id.clone(), branch: None, paths: BTreeSet::new() });
-            commits.len() - 1
-        });
+        let known = commits
+            .iter()
+            .position(|known| known.id == *id)
+            .unwrap_or_else(|| {
+                commits.push(SavedCommit {
+                    id: id.clone(),
+                    branch: None,
+                    paths: BTreeSet::new(),
+                });
+                commits.len() - 1
+            });
         if let Some(commit) = commits.get_mut(known) {
             commit.branch = branch.cloned().or(commit.branch.take());
             commit.paths.extend(paths.iter().cloned());
@@ -52,15 +73,19 @@ pub(crate) fn saved_commits(inputs: &RunInputs, publication: &Publication) -> Ve
 pub(crate) fn newest_commits(commits: &[SavedCommit]) -> (Option<String>, &[SavedCommit]) {
     let (earlier, newest) = commits.split_at(commits.len().saturating_sub(MAX_NAMED));
     let files: BTreeSet<&String> = earlier.iter().flat_map(|commit| &commit.paths).collect();
-    let sentence =
-        || format!("{} · {} changed", pluralize(earlier.len(), "earlier commit"), pluralize(files.len(), "file"));
+    let sentence = || {
+        format!(
+            "{} · {} changed",
+            pluralize(earlier.len(), "earlier commit"),
+            pluralize(files.len(), "file")
+        )
+    };
     ((!earlier.is_empty()).then(sentence), newest)
 }
 
 /// The commits for JSON.
 pub(crate) fn commits_json(commits: &[SavedCommit]) -> Value {
-    let json =
-        |commit: &SavedCommit| json!({"commit": commit.id, "branch": commit.branch, "files": commit.paths.len()});
+    let json = |commit: &SavedCommit| json!({"commit": commit.id, "branch": commit.branch, "files": commit.paths.len()});
     commits.iter().map(json).collect()
 }
 
@@ -77,12 +102,21 @@ mod tests {
 
     fn saved(id: &str, branch: Option<&str>, names: &[&str]) -> Arc<RunSaved> {
         let (commit, branch) = (Some(id.to_owned()), branch.map(str::to_owned));
-        Arc::new(RunSaved { commit, branch, paths: paths(names), ..RunSaved::default() })
+        Arc::new(RunSaved {
+            commit,
+            branch,
+            paths: paths(names),
+            ..RunSaved::default()
+        })
     }
 
     fn projected(id: Option<&str>, names: &[&str]) -> Arc<SourcesProjected> {
         let commit = id.map(str::to_owned);
-        Arc::new(SourcesProjected { commit, paths: paths(names), ..SourcesProjected::default() })
+        Arc::new(SourcesProjected {
+            commit,
+            paths: paths(names),
+            ..SourcesProjected::default()
+        })
     }
 
     #[test]
@@ -92,10 +126,16 @@ mod tests {
             projected(None, &["s/lost.yaml"]),
             projected(Some("526efde1a1"), &["s/c.yaml"]),
         ];
-        let inputs = RunInputs { projected, ..RunInputs::default() };
+        let inputs = RunInputs {
+            projected,
+            ..RunInputs::default()
+        };
         let first = saved("526efde1a1", Some("main"), &["s/c.yaml", "w/a.md"]);
         let saves = vec![first, saved("é", None, &["w/b.md"])];
-        let publication = Publication { saves, ..Publication::default() };
+        let publication = Publication {
+            saves,
+            ..Publication::default()
+        };
         let commits = saved_commits(&inputs, &publication);
         let lines: Vec<String> = commits.iter().map(ToString::to_string).collect();
         let expected = [
@@ -105,17 +145,35 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         assert_eq!(newest_commits(&commits), (None, commits.as_slice()));
-        assert_eq!(commits_json(&commits)[1], json!({"commit": "526efde1a1", "branch": "main", "files": 2}));
-        assert_eq!(saved_commits(&RunInputs::default(), &Publication::default()), []);
+        assert_eq!(
+            commits_json(&commits)[1],
+            json!({"commit": "526efde1a1", "branch": "main", "files": 2})
+        );
+        assert_eq!(
+            saved_commits(&RunInputs::default(), &Publication::default()),
+            []
+        );
     }
 
     #[test]
     fn many_commits_are_counted_before_the_newest() {
         let ids: Vec<String> = (0..8).map(|number| format!("{number}{number}")).collect();
-        let saves = ids.iter().map(|id| saved(id, None, &["w/page.md", &format!("w/{id}.md")])).collect();
-        let commits = saved_commits(&RunInputs::default(), &Publication { saves, ..Publication::default() });
+        let saves = ids
+            .iter()
+            .map(|id| saved(id, None, &["w/page.md", &format!("w/{id}.md")]))
+            .collect();
+        let commits = saved_commits(
+            &RunInputs::default(),
+            &Publication {
+                saves,
+                ..Publication::default()
+            },
+        );
         let (earlier, newest) = newest_commits(&commits);
-        assert_eq!(earlier.as_deref(), Some("3 earlier commits · 4 files changed"));
+        assert_eq!(
+            earlier.as_deref(),
+            Some("3 earlier commits · 4 files changed")
+        );
         assert_eq!((newest.len(), newest[0].id.as_str()), (5, "33"));
     }
 }

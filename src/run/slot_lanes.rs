@@ -100,7 +100,11 @@ impl TimeUses {
 
     /// The sum of all durations.
     pub(crate) fn total(&self) -> Millis {
-        Millis(self.0.iter().fold(0, |sum, duration| sum.saturating_add(duration.0)))
+        Millis(
+            self.0
+                .iter()
+                .fold(0, |sum, duration| sum.saturating_add(duration.0)),
+        )
     }
 }
 
@@ -168,21 +172,35 @@ impl SlotLanes {
         for lane_attempt in &mut attempts {
             log.measure(state, lane_attempt, now);
         }
-        let ended = changes.iter().rev().find(|change| change.change == ScheduleChange::RunEnded);
-        let last = attempts.iter().map(|attempt| attempt.to).max().unwrap_or_default();
+        let ended = changes
+            .iter()
+            .rev()
+            .find(|change| change.change == ScheduleChange::RunEnded);
+        let last = attempts
+            .iter()
+            .map(|attempt| attempt.to)
+            .max()
+            .unwrap_or_default();
         let end = match ended.map(|change| change.at) {
             // Time after the end of the run is not a part of it.
             Some(ended) if state.ended.is_some() => ended.max(last),
             _ => now.max(last),
         };
-        let mut lanes = Self { attempts, lanes, end, pauses: log.paused.spans(), ..Self::default() };
+        let mut lanes = Self {
+            attempts,
+            lanes,
+            end,
+            pauses: log.paused.spans(),
+            ..Self::default()
+        };
         for attempt in &lanes.attempts {
             lanes.totals.add_all(&attempt.uses);
         }
         if log.planned_at.is_some() {
             lanes.critical_path = critical_path::find(&lanes.attempts, &log, end);
             for step in &lanes.critical_path {
-                if let Some(attempt) = step.attempt.and_then(|index| lanes.attempts.get_mut(index)) {
+                if let Some(attempt) = step.attempt.and_then(|index| lanes.attempts.get_mut(index))
+                {
                     attempt.is_on_critical_path = true;
                 }
             }
@@ -218,7 +236,11 @@ fn collect_attempts(state: &RunState, now: Millis) -> Vec<LaneAttempt> {
                 holds: Vec::new(),
                 uses: TimeUses::default(),
                 is_on_critical_path: false,
-                gate: StartGate { pending_since: from, due: from, is_requested: false },
+                gate: StartGate {
+                    pending_since: from,
+                    due: from,
+                    is_requested: false,
+                },
             }
         }));
     }
@@ -275,7 +297,8 @@ impl CoveredTime {
 
     fn covered_before(&self, at: Millis) -> Millis {
         let place = self.0.partition_point(|(from, ..)| *from < at);
-        let Some((from, to, before)) = place.checked_sub(1).and_then(|place| self.0.get(place)) else {
+        let Some((from, to, before)) = place.checked_sub(1).and_then(|place| self.0.get(place))
+        else {
             return Millis(0);
         };
         Millis(before.0 + at.min(*to).since(*from).0)
@@ -322,29 +345,44 @@ impl ScheduleLog {
         for RecordedChange { at, change, .. } in changes {
             match *change {
                 ScheduleChange::RetryScheduled { unit, due } => {
-                    log.retries.entry(unit as usize).or_default().push((*at, Some(due)));
+                    log.retries
+                        .entry(unit as usize)
+                        .or_default()
+                        .push((*at, Some(due)));
                 }
                 ScheduleChange::RetryRequested { unit } => {
-                    log.retries.entry(unit as usize).or_default().push((*at, None));
+                    log.retries
+                        .entry(unit as usize)
+                        .or_default()
+                        .push((*at, None));
                 }
                 ScheduleChange::CallHeld { attempt } => {
-                    log.held_calls.entry(AttemptId(attempt)).or_default().push((*at, true));
+                    log.held_calls
+                        .entry(AttemptId(attempt))
+                        .or_default()
+                        .push((*at, true));
                 }
                 ScheduleChange::CallDecided { attempt } => {
-                    log.held_calls.entry(AttemptId(attempt)).or_default().push((*at, false));
+                    log.held_calls
+                        .entry(AttemptId(attempt))
+                        .or_default()
+                        .push((*at, false));
                 }
                 ScheduleChange::Concurrency(_) => {
                     log.planned_at.get_or_insert(*at);
                     edges.push((*at, Edge::Changed(*change)));
                 }
-                ScheduleChange::Throttled(_) | ScheduleChange::LimitPaused | ScheduleChange::LimitLifted => {
+                ScheduleChange::Throttled(_)
+                | ScheduleChange::LimitPaused
+                | ScheduleChange::LimitLifted => {
                     edges.push((*at, Edge::Changed(*change)));
                 }
                 ScheduleChange::RunEnded => {}
             }
         }
         edges.sort_by_key(|(at, _)| *at);
-        let (mut running, mut concurrency, mut throttled, mut is_paused) = (0_u32, None, None, false);
+        let (mut running, mut concurrency, mut throttled, mut is_paused) =
+            (0_u32, None, None, false);
         let mut before = Millis(0);
         for (at, edge) in edges
             .into_iter()
@@ -352,8 +390,8 @@ impl ScheduleLog {
             .chain([None])
             .map(|edge| edge.map_or((now, None), |(at, edge)| (at, Some(edge))))
         {
-            let slots: Option<u32> =
-                concurrency.map(|slots: u32| throttled.map_or(slots, |lower: u32| lower.min(slots)));
+            let slots: Option<u32> = concurrency
+                .map(|slots: u32| throttled.map_or(slots, |lower: u32| lower.min(slots)));
             if is_paused {
                 log.paused.push(before, at);
             } else if slots.is_some_and(|slots| running >= slots) {
@@ -363,7 +401,9 @@ impl ScheduleLog {
             match edge {
                 Some(Edge::AttemptStarted) => running += 1,
                 Some(Edge::AttemptEnded) => running = running.saturating_sub(1),
-                Some(Edge::Changed(ScheduleChange::Concurrency(slots))) => concurrency = Some(slots),
+                Some(Edge::Changed(ScheduleChange::Concurrency(slots))) => {
+                    concurrency = Some(slots)
+                }
                 Some(Edge::Changed(ScheduleChange::Throttled(slots))) => throttled = slots,
                 Some(Edge::Changed(change)) => {
                     is_paused = change == ScheduleChange::LimitPaused;
@@ -379,16 +419,23 @@ impl ScheduleLog {
     /// Sets what an attempt waited for and what its time was used for.
     fn measure(&self, state: &RunState, lane_attempt: &mut LaneAttempt, now: Millis) {
         lane_attempt.gate = self.gate(state, lane_attempt, now);
-        let StartGate { pending_since, due, .. } = lane_attempt.gate;
+        let StartGate {
+            pending_since, due, ..
+        } = lane_attempt.gate;
         let (from, to) = (lane_attempt.from, lane_attempt.to);
         let mut uses = TimeUses::default();
         uses.add(TimeUse::Backoff, due.since(pending_since));
         self.add_wait(due, from, &mut uses);
         lane_attempt.holds = self.holds(lane_attempt);
-        let held = lane_attempt.holds.iter().fold(0, |sum: u64, (from, to)| sum.saturating_add(to.since(*from).0));
+        let held = lane_attempt.holds.iter().fold(0, |sum: u64, (from, to)| {
+            sum.saturating_add(to.since(*from).0)
+        });
         uses.add(TimeUse::StartUp, lane_attempt.ready_at.since(from));
         uses.add(TimeUse::Hold, Millis(held));
-        uses.add(TimeUse::Work, Millis(to.since(lane_attempt.ready_at).0.saturating_sub(held)));
+        uses.add(
+            TimeUse::Work,
+            Millis(to.since(lane_attempt.ready_at).0.saturating_sub(held)),
+        );
         lane_attempt.uses = uses;
     }
 
@@ -397,18 +444,37 @@ impl ScheduleLog {
         let (limit, slot) = (self.paused.within(from, to), self.full.within(from, to));
         uses.add(TimeUse::Limit, limit);
         uses.add(TimeUse::Slot, slot);
-        uses.add(TimeUse::Other, Millis(to.since(from).0.saturating_sub(limit.0.saturating_add(slot.0))));
+        uses.add(
+            TimeUse::Other,
+            Millis(
+                to.since(from)
+                    .0
+                    .saturating_sub(limit.0.saturating_add(slot.0)),
+            ),
+        );
     }
 
     fn gate(&self, state: &RunState, lane_attempt: &LaneAttempt, now: Millis) -> StartGate {
         let from = lane_attempt.from;
-        let (Some(planned_at), Some(unit)) = (self.planned_at, state.units.get(lane_attempt.unit)) else {
+        let (Some(planned_at), Some(unit)) = (self.planned_at, state.units.get(lane_attempt.unit))
+        else {
             return lane_attempt.gate;
         };
-        let prior = lane_attempt.attempt.checked_sub(1).and_then(|prior| unit.attempts.get(prior));
+        let prior = lane_attempt
+            .attempt
+            .checked_sub(1)
+            .and_then(|prior| unit.attempts.get(prior));
         let since = prior.map_or(Millis(0), |prior| prior.started_at);
-        let retries = self.retries.get(&lane_attempt.unit).map(Vec::as_slice).unwrap_or_default();
-        let retry = retries.iter().rev().find(|(at, _)| *at <= from).filter(|(at, _)| *at >= since);
+        let retries = self
+            .retries
+            .get(&lane_attempt.unit)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let retry = retries
+            .iter()
+            .rev()
+            .find(|(at, _)| *at <= from)
+            .filter(|(at, _)| *at >= since);
         let at_start = |at: Millis| at.min(from);
         let pending_since = match (retry, prior) {
             (Some((at, None)), _) => *at,
@@ -418,17 +484,29 @@ impl ScheduleLog {
             (_, None) => planned_at,
         };
         let pending_since = at_start(pending_since);
-        let due = retry.and_then(|(_, due)| *due).map_or(pending_since, at_start).max(pending_since);
-        StartGate { pending_since, due, is_requested: matches!(retry, Some((_, None))) }
+        let due = retry
+            .and_then(|(_, due)| *due)
+            .map_or(pending_since, at_start)
+            .max(pending_since);
+        StartGate {
+            pending_since,
+            due,
+            is_requested: matches!(retry, Some((_, None))),
+        }
     }
 
     /// Times after the start-up in which at least one call waited for an approval.
     fn holds(&self, lane_attempt: &LaneAttempt) -> Vec<(Millis, Millis)> {
-        let Some(changes) = self.held_calls.get(&lane_attempt.id) else { return Vec::new() };
+        let Some(changes) = self.held_calls.get(&lane_attempt.id) else {
+            return Vec::new();
+        };
         let (mut waiting, mut since, mut held) = (0_u32, Millis(0), CoveredTime::default());
         let in_range = |at: Millis| at.clamp(lane_attempt.ready_at, lane_attempt.to);
         let open = (lane_attempt.to, false);
-        for (at, is_begin) in changes.iter().chain(std::iter::repeat_n(&open, changes.len())) {
+        for (at, is_begin) in changes
+            .iter()
+            .chain(std::iter::repeat_n(&open, changes.len()))
+        {
             match (is_begin, waiting) {
                 (true, 0) => (since, waiting) = (*at, 1),
                 (true, _) => waiting += 1,

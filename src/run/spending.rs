@@ -24,7 +24,10 @@ impl UnitSpending {
                 None if attempt.setup.is_cost_included => {}
                 None => spent.partial = true,
             }
-            spent.active_time.0 = spent.active_time.0.saturating_add(attempt_duration(unit, attempt, now).0);
+            spent.active_time.0 = spent
+                .active_time
+                .0
+                .saturating_add(attempt_duration(unit, attempt, now).0);
         }
         spent
     }
@@ -48,7 +51,11 @@ impl RunState {
 
 /// The cost of all attempts of a run in US dollars: zero if there were none, `None` if none reported a cost.
 pub(crate) fn run_cost(state: &RunState) -> Option<f64> {
-    let mut attempts = state.units.iter().flat_map(|unit| &unit.attempts).peekable();
+    let mut attempts = state
+        .units
+        .iter()
+        .flat_map(|unit| &unit.attempts)
+        .peekable();
     match attempts.peek() {
         Some(_) => sum_costs(attempts.filter_map(|attempt| attempt.counts.cost_usd)),
         None => Some(0.0),
@@ -57,7 +64,10 @@ pub(crate) fn run_cost(state: &RunState) -> Option<f64> {
 
 /// The sum of `costs` in US dollars; `None` without any.
 pub(crate) fn sum_costs(costs: impl IntoIterator<Item = f64>) -> Option<f64> {
-    costs.into_iter().reduce(|sum, cost| sum + cost).map(round_cost)
+    costs
+        .into_iter()
+        .reduce(|sum, cost| sum + cost)
+        .map(round_cost)
 }
 
 /// Rounds US dollars to the digits that agents report, because sums of binary fractions have more.
@@ -72,8 +82,11 @@ pub(crate) fn attempt_duration(unit: &UnitState, attempt: &AttemptState, now: Mi
 
 /// End of an attempt of `unit`; `now` while it runs. An interrupted attempt ran until its last entry.
 pub(crate) fn attempt_end(unit: &UnitState, attempt: &AttemptState, now: Millis) -> Millis {
-    let broke_off = unit.status.is_finished() || unit.latest().is_some_and(|latest| latest.id != attempt.id);
-    attempt.ended_at.unwrap_or(if broke_off { attempt.last_at } else { now })
+    let broke_off =
+        unit.status.is_finished() || unit.latest().is_some_and(|latest| latest.id != attempt.id);
+    attempt
+        .ended_at
+        .unwrap_or(if broke_off { attempt.last_at } else { now })
 }
 
 /// The cost of one attempt, computed from its results.
@@ -105,7 +118,9 @@ impl AttemptCost {
 
     /// Handles the release that the agent reports.
     pub(crate) fn set_release(&mut self, version: Option<&str>) {
-        self.total_includes_prior = version.and_then(total_includes_prior).or(self.total_includes_prior);
+        self.total_includes_prior = version
+            .and_then(total_includes_prior)
+            .or(self.total_includes_prior);
     }
 
     /// Adds a result. Returns true if its totals are those of another process and start at zero.
@@ -113,8 +128,13 @@ impl AttemptCost {
         if let Some(cost) = result.cost_since_last_result.filter(|cost| *cost >= 0.0) {
             self.turns = Some(self.turns.unwrap_or_default() + cost);
         }
-        let total = result.total_cost_usd.filter(|cost| cost.is_finite() && *cost >= 0.0);
-        let is_new_process = self.total.zip(total).is_some_and(|(last, total)| last > total);
+        let total = result
+            .total_cost_usd
+            .filter(|cost| cost.is_finite() && *cost >= 0.0);
+        let is_new_process = self
+            .total
+            .zip(total)
+            .is_some_and(|(last, total)| last > total);
         let Some(total) = total else { return false };
         if let Some(last) = self.total.filter(|_| is_new_process) {
             // The total decreased, so another process reports a total that starts at zero.
@@ -128,13 +148,15 @@ impl AttemptCost {
     /// Handles the total cost in a session file, which includes earlier processes and sub-agents. A total without any
     /// known price is unknown.
     pub(crate) fn set_session_total(&mut self, total: Option<f64>, is_incomplete: bool) {
-        let is_known = |total: &f64| total.is_finite() && (*total > 0.0 || *total == 0.0 && !is_incomplete);
+        let is_known =
+            |total: &f64| total.is_finite() && (*total > 0.0 || *total == 0.0 && !is_incomplete);
         self.turns = total.filter(is_known).or(self.turns);
     }
 
     /// The cost of the attempt so far; `None` if it is unknown.
     pub(crate) fn cost(&self) -> Option<f64> {
-        let of_totals = || Some(self.finished_total + (self.total? - self.total_offset()?).max(0.0));
+        let of_totals =
+            || Some(self.finished_total + (self.total? - self.total_offset()?).max(0.0));
         self.turns.or_else(of_totals)
     }
 
@@ -155,14 +177,22 @@ impl AttemptCost {
 
 /// Sums the costs of the attempts in a session. `None` without attempts, or if the cost of one is unknown.
 pub(crate) fn session_cost(costs: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
-    costs.into_iter().try_fold(None, |sum, cost| Some(Some(sum.unwrap_or_default() + cost?))).flatten()
+    costs
+        .into_iter()
+        .try_fold(None, |sum, cost| {
+            Some(Some(sum.unwrap_or_default() + cost?))
+        })
+        .flatten()
 }
 
 /// Whether the total of a resumed session includes its prior cost; `None` if the version has an unknown format.
 fn total_includes_prior(version: &str) -> Option<bool> {
     const SINCE: [u32; 3] = [2, 1, 277];
     let number = version.split_whitespace().next().unwrap_or_default();
-    let parts: Vec<u32> = number.split('.').map_while(|part| part.parse().ok()).collect();
+    let parts: Vec<u32> = number
+        .split('.')
+        .map_while(|part| part.parse().ok())
+        .collect();
     (parts.len() == SINCE.len()).then(|| parts[..] >= SINCE[..])
 }
 
@@ -177,7 +207,10 @@ mod tests {
             started_at: Millis(started),
             last_at: Millis(started + 5),
             ended_at: ended.map(Millis),
-            counts: AttemptCounts { cost_usd: cost, ..AttemptCounts::default() },
+            counts: AttemptCounts {
+                cost_usd: cost,
+                ..AttemptCounts::default()
+            },
             ..AttemptState::default()
         }
     }
@@ -192,12 +225,22 @@ mod tests {
             retry_at: None,
             hold_mode: HoldMode::Off,
         };
-        let cost = |unit: &UnitState| run_cost(&RunState { units: vec![unit.clone()], ..RunState::default() });
+        let cost = |unit: &UnitState| {
+            run_cost(&RunState {
+                units: vec![unit.clone()],
+                ..RunState::default()
+            })
+        };
         assert_eq!(cost(&unit), Some(0.0));
         unit.attempts = vec![attempt(0, 0, Some(5), None)];
         assert_eq!(cost(&unit), None);
-        unit.attempts.extend([0.1, 0.2].map(|dollars| attempt(0, 0, Some(5), Some(dollars))));
-        assert_eq!(cost(&unit), Some(0.3), "without the digits of a binary fraction");
+        unit.attempts
+            .extend([0.1, 0.2].map(|dollars| attempt(0, 0, Some(5), Some(dollars))));
+        assert_eq!(
+            cost(&unit),
+            Some(0.3),
+            "without the digits of a binary fraction"
+        );
     }
 
     #[test]
@@ -244,15 +287,28 @@ mod tests {
             hold_mode: HoldMode::Off,
         };
         assert_eq!(UnitSpending::new(&unit, Millis(9)), UnitSpending::default());
-        unit.attempts = vec![attempt(0, 0, Some(100), Some(0.5)), attempt(1, 200, None, None)];
+        unit.attempts = vec![
+            attempt(0, 0, Some(100), Some(0.5)),
+            attempt(1, 200, None, None),
+        ];
         let spent = UnitSpending::new(&unit, Millis(260));
-        assert_eq!((spent.cost, spent.partial, spent.active_time), (Some(0.5), true, Millis(160)));
+        assert_eq!(
+            (spent.cost, spent.partial, spent.active_time),
+            (Some(0.5), true, Millis(160))
+        );
         assert_eq!(spent.complete_cost(), None);
         unit.status = UnitStatus::Interrupted;
-        assert_eq!(UnitSpending::new(&unit, Millis(9999)).active_time, Millis(105));
+        assert_eq!(
+            UnitSpending::new(&unit, Millis(9999)).active_time,
+            Millis(105)
+        );
     }
 
-    fn cost(resumed: Option<Option<f64>>, version: &str, results: &[(f64, Option<f64>)]) -> Option<f64> {
+    fn cost(
+        resumed: Option<Option<f64>>,
+        version: &str,
+        results: &[(f64, Option<f64>)],
+    ) -> Option<f64> {
         let mut cost = AttemptCost::default();
         if let Some(paid) = resumed {
             cost.resume(paid);
@@ -260,7 +316,11 @@ mod tests {
         cost.set_release(Some(version));
         for (total, since) in results {
             let (total_cost_usd, cost_since_last_result) = (Some(*total), *since);
-            cost.add_result(&ResultLine { total_cost_usd, cost_since_last_result, ..ResultLine::default() });
+            cost.add_result(&ResultLine {
+                total_cost_usd,
+                cost_since_last_result,
+                ..ResultLine::default()
+            });
         }
         cost.cost()
     }
@@ -269,32 +329,57 @@ mod tests {
     fn resumed_session_is_billed_for_its_own_turns_only() {
         // The release reports the cost of each turn.
         assert_eq!(cost(Some(None), "2.1.330", &[(3.0, Some(1.0))]), Some(1.0));
-        assert_eq!(cost(Some(Some(9.0)), "2.1.330", &[(3.0, Some(1.0)), (3.5, Some(0.5))]), Some(1.5));
-        assert_eq!(cost(None, "2.1.330", &[(3.0, Some(3.0)), (3.0, Some(0.0))]), Some(3.0));
+        assert_eq!(
+            cost(
+                Some(Some(9.0)),
+                "2.1.330",
+                &[(3.0, Some(1.0)), (3.5, Some(0.5))]
+            ),
+            Some(1.5)
+        );
+        assert_eq!(
+            cost(None, "2.1.330", &[(3.0, Some(3.0)), (3.0, Some(0.0))]),
+            Some(3.0)
+        );
         // The total includes the prior cost.
         assert_eq!(cost(Some(Some(2.0)), "2.1.300", &[(3.0, None)]), Some(1.0));
         assert_eq!(cost(Some(None), "2.1.300", &[(3.0, None)]), None);
         // The total is that of the process.
         assert_eq!(cost(Some(None), "2.1.223", &[(1.0, None)]), Some(1.0));
-        assert_eq!(cost(None, "2.1.300", &[(1.0, None), (1.5, None)]), Some(1.5));
+        assert_eq!(
+            cost(None, "2.1.300", &[(1.0, None), (1.5, None)]),
+            Some(1.5)
+        );
         // A capture of two processes.
-        assert_eq!(cost(None, "2.1.223", &[(1.0, None), (0.5, None)]), Some(1.5));
+        assert_eq!(
+            cost(None, "2.1.223", &[(1.0, None), (0.5, None)]),
+            Some(1.5)
+        );
     }
 
     #[test]
     fn resumed_total_of_unknown_release_is_not_used() {
-        let total = ResultLine { total_cost_usd: Some(3.0), ..ResultLine::default() };
+        let total = ResultLine {
+            total_cost_usd: Some(3.0),
+            ..ResultLine::default()
+        };
         let cost = |paid, versions: &[Option<&str>]| {
             let mut cost = AttemptCost::default();
             cost.resume(paid);
-            versions.iter().for_each(|version| cost.set_release(*version));
+            versions
+                .iter()
+                .for_each(|version| cost.set_release(*version));
             cost.add_result(&total);
             cost.cost()
         };
         assert_eq!(cost(None, &[None]), None);
         assert_eq!(cost(Some(2.0), &[None]), Some(1.0));
         assert_eq!(cost(None, &[Some("next")]), None);
-        assert_eq!(cost(None, &[Some("2.1.223"), None]), Some(3.0), "a later turn of the same process");
+        assert_eq!(
+            cost(None, &[Some("2.1.223"), None]),
+            Some(3.0),
+            "a later turn of the same process"
+        );
     }
 
     #[test]

@@ -26,8 +26,14 @@ impl StartRows {
 
     /// The announcement and the proof, as far as they are covered at the moment after `entries` entries.
     pub(super) fn covered(&self, first: Seq, entries: u64) -> [Option<Seq>; 2] {
-        let found = u32::try_from(first.0).ok().and_then(|first| self.0.get(&first));
+        let found = u32::try_from(first.0)
+            .ok()
+            .and_then(|first| self.0.get(&first));
         let covered = found.copied().unwrap_or_default();
-        covered.map(|entry| entry.map(|entry| Seq(u64::from(entry))).filter(|entry| entry.0 < entries))
+        covered.map(|entry| {
+            entry
+                .map(|entry| Seq(u64::from(entry)))
+                .filter(|entry| entry.0 < entries)
+        })
     }
 }

@@ -28,8 +28,9 @@ use crate::{
     tape::{
         Millis, Seq, UnitKey,
         note::{
-            Amendment, AttemptOutput, ContentDigests, FilesEvicted, PatchResult, PatchWritten, PlannedUnit,
-            PriorUnitSummary, RunEnded, RunPlanned, Severity, SharedWrite, SourceRead, SourcesProjected, Verdict,
+            Amendment, AttemptOutput, ContentDigests, FilesEvicted, PatchResult, PatchWritten,
+            PlannedUnit, PriorUnitSummary, RunEnded, RunPlanned, Severity, SharedWrite, SourceRead,
+            SourcesProjected, Verdict,
         },
     },
     units::reuse::{BudgetExhaustion, SpentBudget},
@@ -101,7 +102,9 @@ impl RunState {
     /// The connection of a planned unit.
     pub(crate) fn connection_of(&self, unit: &UnitKey) -> Option<&str> {
         let unit = self.units.iter().find(|known| known.key == *unit)?;
-        unit.planned.as_ref().map(|planned| planned.connection.as_str())
+        unit.planned
+            .as_ref()
+            .map(|planned| planned.connection.as_str())
     }
 
     pub(crate) fn version(&self) -> StateVersion {
@@ -205,7 +208,11 @@ impl UnitState {
 
     /// The text of its status, or of its patch once the patch has a more specific one.
     pub(crate) fn status_text(&self) -> &'static str {
-        match (self.status, self.latest().and_then(|attempt| attempt.delivery.integration)) {
+        match (
+            self.status,
+            self.latest()
+                .and_then(|attempt| attempt.delivery.integration),
+        ) {
             (UnitStatus::Succeeded, Some(patch @ PatchResult::Accepted)) => patch.label(),
             (UnitStatus::Failed, Some(patch)) if !patch.keeps_success() => patch.label(),
             (status, _) => status.as_str(),
@@ -315,15 +322,21 @@ impl UnitStatus {
 
     /// True if it ended without success, so that another attempt may help.
     pub(crate) fn is_retryable(self) -> bool {
-        matches!(self, Self::Failed | Self::Interrupted | Self::BudgetExhausted | Self::Stopped)
+        matches!(
+            self,
+            Self::Failed | Self::Interrupted | Self::BudgetExhausted | Self::Stopped
+        )
     }
 
     /// What a unit with this status needs next.
     pub(crate) fn need(self) -> UnitNeed {
         match self {
-            Self::Held | Self::Silent | Self::Failed | Self::Interrupted | Self::BudgetExhausted | Self::Stopped => {
-                UnitNeed::Person
-            }
+            Self::Held
+            | Self::Silent
+            | Self::Failed
+            | Self::Interrupted
+            | Self::BudgetExhausted
+            | Self::Stopped => UnitNeed::Person,
             Self::Running | Self::Waiting => UnitNeed::Running,
             Self::Queued | Self::NotStarted => UnitNeed::Next,
             Self::Succeeded | Self::Reused => UnitNeed::Done,
@@ -473,8 +486,16 @@ pub(crate) struct AttemptDelivery {
 impl AttemptState {
     /// The budget that it spent, by its result and its plan.
     pub(crate) fn budget_exhaustion(&self) -> BudgetExhaustion {
-        let AttemptSetup { step_budget, spent_budget, .. } = self.setup;
-        BudgetExhaustion { turns: self.counts.turns, allowed: step_budget, reported: spent_budget }
+        let AttemptSetup {
+            step_budget,
+            spent_budget,
+            ..
+        } = self.setup;
+        BudgetExhaustion {
+            turns: self.counts.turns,
+            allowed: step_budget,
+            reported: spent_budget,
+        }
     }
 
     /// Clears the partial text: the message is complete, or will not be completed.
@@ -492,7 +513,10 @@ impl AttemptDelivery {
 
     /// True if what the attempt wrote is as it was before.
     pub(crate) fn is_unchanged(&self) -> bool {
-        self.patch.as_ref().is_some_and(|patch| patch.path.is_none()) || self.integration == Some(PatchResult::Noop)
+        self.patch
+            .as_ref()
+            .is_some_and(|patch| patch.path.is_none())
+            || self.integration == Some(PatchResult::Noop)
     }
 
     /// Path of the patch file; `None` also if the attempt changed nothing.
@@ -541,8 +565,19 @@ impl StreamRow {
     /// Creates a row that ends with its first entry, unless it is a call.
     pub(crate) fn new(first: Seq, block: u8, kind: RowKind, end: RowOutcome, depth: u8) -> Self {
         let first = u32::try_from(first.0).unwrap_or(OPEN_ENTRY - 1);
-        let last = if end == RowOutcome::Open { OPEN_ENTRY } else { first };
-        Self { first, last, block, kind, end, depth }
+        let last = if end == RowOutcome::Open {
+            OPEN_ENTRY
+        } else {
+            first
+        };
+        Self {
+            first,
+            last,
+            block,
+            kind,
+            end,
+            depth,
+        }
     }
 
     /// True for the end of a session that contains nothing beyond the rows above it.
@@ -562,12 +597,17 @@ impl StreamRow {
 
     /// The entry with which it ended, at the moment after `entries` entries.
     pub(crate) fn last(&self, entries: u64) -> Option<Seq> {
-        (self.last != OPEN_ENTRY && u64::from(self.last) < entries).then(|| Seq(u64::from(self.last)))
+        (self.last != OPEN_ENTRY && u64::from(self.last) < entries)
+            .then(|| Seq(u64::from(self.last)))
     }
 
     /// How it ended, at the moment after `entries` entries.
     pub(crate) fn end(&self, entries: u64) -> RowOutcome {
-        if u64::from(self.last) < entries { self.end } else { RowOutcome::Open }
+        if u64::from(self.last) < entries {
+            self.end
+        } else {
+            RowOutcome::Open
+        }
     }
 
     /// Ends an open row. An existing end is kept.
@@ -643,7 +683,9 @@ impl AttemptRows {
 
     /// Entries of the attempt at the moment after `entries` entries.
     pub(crate) fn entries_at(&self, entries: u64) -> &[u32] {
-        let end = self.entries.partition_point(|seq| u64::from(*seq) < entries);
+        let end = self
+            .entries
+            .partition_point(|seq| u64::from(*seq) < entries);
         &self.entries[..end]
     }
 }
@@ -702,18 +744,26 @@ pub(crate) struct RunView {
 impl RunView {
     /// Returns the entry with the edited arguments of the call in block `block` of the entry `first`.
     pub(crate) fn edited_arguments_entry(&self, first: Seq, block: u8) -> Option<Seq> {
-        let note = self.argument_edits.get(&(u32::try_from(first.0).ok()?, block))?;
+        let note = self
+            .argument_edits
+            .get(&(u32::try_from(first.0).ok()?, block))?;
         Some(Seq(u64::from(*note))).filter(|note| note.0 < self.state.entries)
     }
 
     /// Returns the entries of all calls that ran with edited arguments, each with the entry of the arguments.
     pub(crate) fn all_argument_edits(&self) -> Vec<(Seq, Seq)> {
-        self.argument_edits.iter().map(|((first, _), note)| (Seq(u64::from(*first)), Seq(u64::from(*note)))).collect()
+        self.argument_edits
+            .iter()
+            .map(|((first, _), note)| (Seq(u64::from(*first)), Seq(u64::from(*note))))
+            .collect()
     }
 
     /// All rows of an attempt.
     pub(crate) fn attempt_rows(&self, id: AttemptId) -> &AttemptRows {
-        const EMPTY: &AttemptRows = &AttemptRows { rows: Vec::new(), entries: Vec::new() };
+        const EMPTY: &AttemptRows = &AttemptRows {
+            rows: Vec::new(),
+            entries: Vec::new(),
+        };
         self.attempts.get(id.0 as usize).unwrap_or(EMPTY)
     }
 
@@ -741,13 +791,17 @@ impl RunView {
 
     /// The changes of the schedule up to the moment of `state`.
     pub(crate) fn schedule_changes(&self) -> &[RecordedChange] {
-        let end = self.schedule_changes.partition_point(|change| u64::from(change.seq) < self.state.entries);
+        let end = self
+            .schedule_changes
+            .partition_point(|change| u64::from(change.seq) < self.state.entries);
         &self.schedule_changes[..end]
     }
 
     /// The log at the moment of `state`.
     pub(crate) fn messages(&self) -> &[LogMessage] {
-        let end = self.messages.partition_point(|message| message.seq.0 < self.state.entries);
+        let end = self
+            .messages
+            .partition_point(|message| message.seq.0 < self.state.entries);
         let mut messages = &self.messages[..end];
         // A silence may begin between two entries, so the time decides as well.
         while let [earlier @ .., last] = messages

@@ -118,7 +118,9 @@ pub(crate) enum AdvanceStatus {
 
 impl std::fmt::Debug for Timeline {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Timeline").field("entries", &self.view.state.entries).finish_non_exhaustive()
+        f.debug_struct("Timeline")
+            .field("entries", &self.view.state.entries)
+            .finish_non_exhaustive()
     }
 }
 
@@ -126,7 +128,11 @@ impl Timeline {
     /// Creates a timeline with the cursor at the beginning of `source`.
     pub(crate) fn new(source: Box<dyn EntrySource>) -> Self {
         let fold = Fold::new(source.info().fallback_unit.clone());
-        let start = FoldCheckpoint { state: RunState::default(), fold: fold.clone(), position: 0 };
+        let start = FoldCheckpoint {
+            state: RunState::default(),
+            fold: fold.clone(),
+            position: 0,
+        };
         Self {
             source,
             fold,
@@ -146,7 +152,10 @@ impl Timeline {
     /// Creates a timeline that is usually only played forward. It keeps no checkpoints, so seeking back folds from the
     /// beginning.
     pub(crate) fn new_forward_only(source: Box<dyn EntrySource>) -> Self {
-        Self { spacing: u64::MAX, ..Self::new(source) }
+        Self {
+            spacing: u64::MAX,
+            ..Self::new(source)
+        }
     }
 
     /// Sets whether the run continues after the end of the source; then open rows at the end stay open.
@@ -174,7 +183,9 @@ impl Timeline {
     /// The state at the latest moment that has been read. It differs from that of the cursor while the cursor is in the
     /// past.
     pub(crate) fn latest_state(&self) -> &RunState {
-        self.frontier.as_ref().map_or(&self.view.state, |frontier| &frontier.state)
+        self.frontier
+            .as_ref()
+            .map_or(&self.view.state, |frontier| &frontier.state)
     }
 
     pub(crate) fn source(&self) -> &dyn EntrySource {
@@ -288,7 +299,9 @@ impl Timeline {
         let mut changed = self.fold.advance_clock(&mut self.view, shown, emit);
         if self.frontier.is_some() {
             self.swap_with_frontier();
-            changed |= self.fold.advance_clock(&mut self.view, present, &mut |_| {});
+            changed |= self
+                .fold
+                .advance_clock(&mut self.view, present, &mut |_| {});
             self.swap_with_frontier();
         }
         changed
@@ -312,7 +325,10 @@ impl Timeline {
             self.seek(here)?;
         }
         if self.frontier.is_none() {
-            let frontier = LatestFold { state: self.view.state.clone(), fold: self.fold.clone() };
+            let frontier = LatestFold {
+                state: self.view.state.clone(),
+                fold: self.fold.clone(),
+            };
             self.frontier = Some(Box::new(frontier));
         }
         if self.source_position != SourcePosition::LatestFold {
@@ -369,11 +385,16 @@ impl Timeline {
     /// Moves the cursor to `moment`, or to the end of the source if it is earlier.
     pub(crate) fn seek_to(&mut self, moment: SeekTarget) -> Result<(), EntrySourceError> {
         let current = self.view.state.entries;
-        let nearest =
-            self.checkpoints.iter().rposition(|checkpoint| moment.includes_state(&checkpoint.state)).unwrap_or(0);
+        let nearest = self
+            .checkpoints
+            .iter()
+            .rposition(|checkpoint| moment.includes_state(&checkpoint.state))
+            .unwrap_or(0);
         let checkpoint = &self.checkpoints[nearest];
         if !moment.includes_state(&self.view.state)
-            || (moment == SeekTarget::Entries(current) && self.finished && current < self.known_entries)
+            || (moment == SeekTarget::Entries(current)
+                && self.finished
+                && current < self.known_entries)
             || checkpoint.state.entries > current
         {
             let state = std::mem::replace(&mut self.view.state, checkpoint.state.clone());
@@ -409,7 +430,9 @@ impl Timeline {
                 break;
             }
         }
-        if last == Some(PollStatus::End) || (self.ended && self.view.state.entries == self.known_entries) {
+        if last == Some(PollStatus::End)
+            || (self.ended && self.view.state.entries == self.known_entries)
+        {
             self.ended = true;
             self.finish(&mut |_| {});
         }
@@ -418,23 +441,46 @@ impl Timeline {
 
     /// Moves the cursor back to the latest checkpoint for which `is_early` returns true. It folds nothing; the caller
     /// advances from there in slices.
-    pub(crate) fn seek_to_checkpoint(&mut self, is_early: impl Fn(&RunState) -> bool) -> Result<(), EntrySourceError> {
+    pub(crate) fn seek_to_checkpoint(
+        &mut self,
+        is_early: impl Fn(&RunState) -> bool,
+    ) -> Result<(), EntrySourceError> {
         let here = self.view.state.entries;
         let early = |kept: &FoldCheckpoint| kept.state.entries <= here && is_early(&kept.state);
-        let to = self.checkpoints.iter().rev().find(|kept| early(kept)).map_or(0, |kept| kept.state.entries);
+        let to = self
+            .checkpoints
+            .iter()
+            .rev()
+            .find(|kept| early(kept))
+            .map_or(0, |kept| kept.state.entries);
         self.seek(to)
     }
 
     /// Reads one entry again. A value that an earlier entry contains is filled in.
-    pub(crate) fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<bool, EntrySourceError> {
+    pub(crate) fn read(
+        &mut self,
+        seq: Seq,
+        sink: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Result<bool, EntrySourceError> {
         let mut earlier = None;
-        let found = self.source.read(seq, &mut |entry| match shared_value::reference(&entry.body) {
-            Some(first) if first < seq => earlier = Some(first),
-            _ => sink(entry),
-        })?;
-        let Some(earlier) = earlier else { return Ok(found) };
+        let found = self.source.read(
+            seq,
+            &mut |entry| match shared_value::reference(&entry.body) {
+                Some(first) if first < seq => earlier = Some(first),
+                _ => sink(entry),
+            },
+        )?;
+        let Some(earlier) = earlier else {
+            return Ok(found);
+        };
         let mut contains = None;
-        if self.source.read(earlier, &mut |entry| contains = Some(entry.body.bytes().to_vec())).is_err() {
+        if self
+            .source
+            .read(earlier, &mut |entry| {
+                contains = Some(entry.body.bytes().to_vec())
+            })
+            .is_err()
+        {
             // The entry itself can be read.
             contains = None;
         }
@@ -444,7 +490,10 @@ impl Timeline {
         {
             Some(json) => {
                 let body = shared_value::with_json(&entry.body, &json);
-                sink(EntryRef { body, ..entry.clone() });
+                sink(EntryRef {
+                    body,
+                    ..entry.clone()
+                });
             }
             None => sink(entry),
         })
@@ -495,14 +544,22 @@ impl Timeline {
 
     fn save_checkpoint(&mut self) {
         let position = self.source.position().0;
-        let Some(last) = self.checkpoints.last() else { return };
+        let Some(last) = self.checkpoints.last() else {
+            return;
+        };
         let parts = self.view.state.units.len() + self.view.attempts.len();
         // Checkpoints must not use more memory than the source has bytes.
         let spacing = self.spacing.max(PART_BYTES.saturating_mul(parts as u64));
-        if position < last.position.saturating_add(spacing) || self.view.state.entries <= last.state.entries {
+        if position < last.position.saturating_add(spacing)
+            || self.view.state.entries <= last.state.entries
+        {
             return;
         }
-        self.checkpoints.push(FoldCheckpoint { state: self.view.state.clone(), fold: self.fold.clone(), position });
+        self.checkpoints.push(FoldCheckpoint {
+            state: self.view.state.clone(),
+            fold: self.fold.clone(),
+            position,
+        });
         if self.checkpoints.len() > MAX_CHECKPOINTS {
             self.spacing *= 2;
             let mut index = 0;

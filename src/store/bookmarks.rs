@@ -37,15 +37,25 @@ pub(crate) enum BookmarkFile {
 
 impl BookmarkFile {
     pub(crate) fn of_run(store: &RunStore, run: RunId) -> Self {
-        Self::Run { store: store.clone(), run }
+        Self::Run {
+            store: store.clone(),
+            run,
+        }
     }
 
     /// The file for a record that is not a run of a store. `path` identifies it; it must be absolute, without links.
     pub(crate) fn of_path(state: &Path, path: &Path) -> Self {
         use std::os::unix::ffi::OsStrExt as _;
         let digest = Sha256::digest(path.as_os_str().as_bytes());
-        let name: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        Self::State { state: state.to_owned(), name: format!("{name}.jsonl") }
+        let name: String = digest
+            .iter()
+            .take(16)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Self::State {
+            state: state.to_owned(),
+            name: format!("{name}.jsonl"),
+        }
     }
 
     /// The directory of the file, and its name. With `make`, creates the directory in the user's directory for state.
@@ -59,10 +69,15 @@ impl BookmarkFile {
             Self::State { state, name } => {
                 if make {
                     fs::create_dir_all(state)?;
-                    return Ok(Some((ScopedDir::open(state)?.dir(DIRECTORY, Some(PRIVATE_MODE))?, name)));
+                    return Ok(Some((
+                        ScopedDir::open(state)?.dir(DIRECTORY, Some(PRIVATE_MODE))?,
+                        name,
+                    )));
                 }
                 match ScopedDir::open(state) {
-                    Ok(state) => Ok(state.dir_if_exists(DIRECTORY)?.map(|dir| (dir, name.as_str()))),
+                    Ok(state) => Ok(state
+                        .dir_if_exists(DIRECTORY)?
+                        .map(|dir| (dir, name.as_str()))),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
                     Err(error) => Err(error),
                 }
@@ -75,7 +90,9 @@ impl BookmarkFile {
     /// # Errors
     /// If the file exists and cannot be read, or is not a regular file.
     pub(crate) fn load(&self) -> io::Result<(Vec<Bookmark>, usize)> {
-        let Some((dir, name)) = self.open(false)? else { return Ok((Vec::new(), 0)) };
+        let Some((dir, name)) = self.open(false)? else {
+            return Ok((Vec::new(), 0));
+        };
         let bytes = dir.read_if_exists(name, MAX_BYTES)?;
         Ok(bytes.map_or_else(|| (Vec::new(), 0), |bytes| bookmark::parse(&bytes)))
     }
@@ -86,8 +103,12 @@ impl BookmarkFile {
         let (mut bookmarks, _) = bookmark::parse(&bytes);
         change.apply(&mut bookmarks);
         // A later version may have written them.
-        let is_unknown = |line: &&[u8]| !line.trim_ascii().is_empty() && bookmark::parse(line).0.is_empty();
-        let unknown: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').filter(is_unknown).collect();
+        let is_unknown =
+            |line: &&[u8]| !line.trim_ascii().is_empty() && bookmark::parse(line).0.is_empty();
+        let unknown: Vec<&[u8]> = bytes
+            .split(|byte| *byte == b'\n')
+            .filter(is_unknown)
+            .collect();
         if bookmarks.is_empty() && unknown.is_empty() {
             return dir.remove(name).map(drop);
         }
@@ -108,7 +129,9 @@ impl BookmarkFile {
 impl BookmarkStore for BookmarkFile {
     fn change(&self, change: &BookmarkChange) -> Result<(), Problem> {
         self.write(change).map_err(|error| {
-            let problem = Problem::new(format!("cannot save bookmarks, they are lost when you quit: {error}"));
+            let problem = Problem::new(format!(
+                "cannot save bookmarks, they are lost when you quit: {error}"
+            ));
             match scoped_dir::remedy(&error) {
                 Some(remedy) => problem.with_help(remedy),
                 None => problem,
@@ -121,15 +144,23 @@ impl BookmarkStore for BookmarkFile {
 fn remove_oldest(dir: &ScopedDir) -> io::Result<()> {
     let mut files = Vec::new();
     for (name, kind) in dir.entries()? {
-        let Some(name) = name.to_str().filter(|name| kind == FileKind::File && name.ends_with(".jsonl")) else {
+        let Some(name) = name
+            .to_str()
+            .filter(|name| kind == FileKind::File && name.ends_with(".jsonl"))
+        else {
             continue;
         };
-        let changed = dir.open_entry(name).and_then(|(file, _)| file.metadata()?.modified());
+        let changed = dir
+            .open_entry(name)
+            .and_then(|(file, _)| file.metadata()?.modified());
         files.push((changed.unwrap_or(SystemTime::UNIX_EPOCH), name.to_owned()));
     }
     files.sort();
     let excess = (files.len() + 1).saturating_sub(MAX_FILES);
-    files.iter().take(excess).try_for_each(|(_, name)| dir.remove(name).map(drop))
+    files
+        .iter()
+        .take(excess)
+        .try_for_each(|(_, name)| dir.remove(name).map(drop))
 }
 
 #[cfg(test)]
@@ -144,7 +175,13 @@ mod tests {
     }
 
     fn bookmark(entry: u64, note: &str) -> Bookmark {
-        Bookmark { entry: Seq(entry), at: Millis(entry), unit: None, attempt: None, note: note.into() }
+        Bookmark {
+            entry: Seq(entry),
+            at: Millis(entry),
+            unit: None,
+            attempt: None,
+            note: note.into(),
+        }
     }
 
     fn run_in(project: &Path) -> (BookmarkFile, PathBuf) {
@@ -162,12 +199,21 @@ mod tests {
         assert_eq!(file.load().unwrap(), (Vec::new(), 0));
         file.change(&set(7, "late")).unwrap();
         file.change(&set(3, "early")).unwrap();
-        assert_eq!(file.load().unwrap().0, [bookmark(3, "early"), bookmark(7, "late")]);
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            file.load().unwrap().0,
+            [bookmark(3, "early"), bookmark(7, "late")]
+        );
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         // Another screen of the same run keeps what this one wrote.
-        file.clone().change(&BookmarkChange::Remove(bookmark(3, ""))).unwrap();
+        file.clone()
+            .change(&BookmarkChange::Remove(bookmark(3, "")))
+            .unwrap();
         assert_eq!(file.load().unwrap().0, [bookmark(7, "late")]);
-        file.change(&BookmarkChange::Remove(bookmark(7, ""))).unwrap();
+        file.change(&BookmarkChange::Remove(bookmark(7, "")))
+            .unwrap();
         assert!(!path.exists(), "an empty list leaves no file");
     }
 
@@ -181,7 +227,10 @@ mod tests {
         assert!(file.load().is_err());
         let refused = file.change(&set(2, "")).unwrap_err();
         assert!(refused.to_string().contains("symbolic link"), "{refused}");
-        assert_eq!(fs::read_to_string(&target).unwrap(), bookmark::to_lines(&[bookmark(1, "")]));
+        assert_eq!(
+            fs::read_to_string(&target).unwrap(),
+            bookmark::to_lines(&[bookmark(1, "")])
+        );
         let (file, path) = run_in(project.path());
         fs::remove_dir(path.parent().unwrap()).unwrap();
         symlink(outside.path(), path.parent().unwrap()).unwrap();
@@ -199,7 +248,10 @@ mod tests {
         assert_eq!(file.load().unwrap().0, [bookmark(1, "note")]);
         let other = BookmarkFile::of_path(&state, Path::new("/captures/b.jsonl"));
         assert!(other.load().unwrap().0.is_empty());
-        let mode = fs::metadata(state.join(DIRECTORY)).unwrap().permissions().mode();
+        let mode = fs::metadata(state.join(DIRECTORY))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o700);
     }
 
@@ -208,9 +260,14 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         for file in 0..MAX_FILES + 3 {
             let path = format!("/captures/{file}.jsonl");
-            BookmarkFile::of_path(home.path(), Path::new(&path)).change(&set(1, "")).unwrap();
+            BookmarkFile::of_path(home.path(), Path::new(&path))
+                .change(&set(1, ""))
+                .unwrap();
         }
-        assert_eq!(fs::read_dir(home.path().join(DIRECTORY)).unwrap().count(), MAX_FILES);
+        assert_eq!(
+            fs::read_dir(home.path().join(DIRECTORY)).unwrap().count(),
+            MAX_FILES
+        );
     }
 
     #[test]

@@ -10,12 +10,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rusqlite::{Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, config::DbConfig, params};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, config::DbConfig,
+    params,
+};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::index_rows::{AttemptIndexRow, CallIndexRow, RunIndexRows, UnitIndexRow};
-use crate::{diagnostic::Diagnostic, run::state::ModelSpending, scoped_dir::ScopedDir, tape::RunId};
+use crate::{
+    diagnostic::Diagnostic, run::state::ModelSpending, scoped_dir::ScopedDir, tape::RunId,
+};
 
 mod artifacts;
 mod audit;
@@ -28,7 +33,9 @@ pub(crate) use artifacts::ArtifactHistory;
 pub(crate) use audit::{AUDIT_COLUMNS, AuditFilter};
 pub(crate) use continuations::IndexedContinuation;
 pub(crate) use costs::{AttemptCostRow, CostFilter};
-pub(crate) use prior_runs::{FileKey, FileRecord, SupersededResult, UnitEffort, UnitHistory, processed_sha256};
+pub(crate) use prior_runs::{
+    FileKey, FileRecord, SupersededResult, UnitEffort, UnitHistory, processed_sha256,
+};
 pub(crate) use query::{IndexQueryError, QueryLimits};
 
 /// Creates all tables and indexes of an empty database.
@@ -49,7 +56,15 @@ const BUSY_PAUSE: Duration = Duration::from_millis(2);
 pub(super) const DATABASE_SIDE_FILES: [&str; 3] = ["-wal", "-shm", "-journal"];
 
 /// All tables, children before their parents.
-const TABLES: [&str; 7] = ["artifacts", "raw_files", "model_usage", "tool_calls", "attempts", "units", "runs"];
+const TABLES: [&str; 7] = [
+    "artifacts",
+    "raw_files",
+    "model_usage",
+    "tool_calls",
+    "attempts",
+    "units",
+    "runs",
+];
 
 #[derive(Debug)]
 pub(crate) struct Db {
@@ -132,7 +147,10 @@ pub(crate) struct IndexedRun {
 
 impl DbError {
     pub(super) fn failed(path: &Path, cause: &io::Error) -> Self {
-        Self::Failed { path: path.to_owned(), cause: cause.to_string() }
+        Self::Failed {
+            path: path.to_owned(),
+            cause: cause.to_string(),
+        }
     }
 }
 
@@ -172,7 +190,10 @@ impl Db {
         // With grouped commits, the cost of full durability is negligible.
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update(None, "foreign_keys", true)?;
-        Ok(Self { connection, path: path.to_owned() })
+        Ok(Self {
+            connection,
+            path: path.to_owned(),
+        })
     }
 
     /// Replaces all rows of these runs in one commit.
@@ -193,8 +214,11 @@ impl Db {
                 .prepare("SELECT run FROM runs")?
                 .query_map([], |row| row.get(0))?
                 .collect::<Result<_, _>>()?;
-            let gone = known.iter().filter(|run| !RunId::parse(run).is_some_and(|id| keep.contains(&id)));
-            gone.into_iter().try_for_each(|run| delete_run(transaction, run))
+            let gone = known
+                .iter()
+                .filter(|run| !RunId::parse(run).is_some_and(|id| keep.contains(&id)));
+            gone.into_iter()
+                .try_for_each(|run| delete_run(transaction, run))
         })
         .map_err(|fault| fault.into_db_error(&path))
     }
@@ -202,7 +226,9 @@ impl Db {
     /// Returns the space of deleted rows to the file system. Other processes wait meanwhile.
     pub(crate) fn shrink(&self) -> Result<(), DbError> {
         // The checkpoint copies the new file from the log, and truncates both.
-        let shrunk = self.connection.execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)");
+        let shrunk = self
+            .connection
+            .execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)");
         shrunk.map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
@@ -216,14 +242,22 @@ impl Db {
                         cost_partial, active
                  FROM runs ORDER BY run DESC",
             )?;
-            statement.query_map([], read_indexed_run)?.filter_map(Result::transpose).collect()
+            statement
+                .query_map([], read_indexed_run)?
+                .filter_map(Result::transpose)
+                .collect()
         };
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
-    fn commit(&mut self, work: impl FnOnce(&Transaction<'_>) -> Result<(), rusqlite::Error>) -> Result<(), DbFault> {
+    fn commit(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<(), rusqlite::Error>,
+    ) -> Result<(), DbFault> {
         // Immediate, so that a writer waits here, where the busy handler applies.
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let transaction = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
         work(&transaction)?;
         Ok(transaction.commit()?)
     }
@@ -244,7 +278,11 @@ impl DbFault {
         let path = path.to_owned();
         match self {
             Self::Busy => DbError::Busy(path),
-            Self::Newer(found) => DbError::NewerSchema { path, found, known: SCHEMA_VERSION },
+            Self::Newer(found) => DbError::NewerSchema {
+                path,
+                found,
+                known: SCHEMA_VERSION,
+            },
             Self::Foreign(name) => DbError::Foreign { path, name },
             Self::Damaged(cause) | Self::Other(cause) => DbError::Failed { path, cause },
         }
@@ -255,10 +293,12 @@ impl From<rusqlite::Error> for DbFault {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged(error.to_string()),
-            Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull) => {
-                Self::Other(format!("{error}; check the free space and the limit on the size of files (`ulimit -f`)"))
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                Self::Damaged(error.to_string())
             }
+            Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull) => Self::Other(format!(
+                "{error}; check the free space and the limit on the size of files (`ulimit -f`)"
+            )),
             Some(_) | None => Self::Other(error.to_string()),
         }
     }
@@ -304,20 +344,28 @@ fn is_earlier(
     expected: &[SchemaObject],
     model: &Connection,
 ) -> Result<bool, rusqlite::Error> {
-    let has_name =
-        |ours: &SchemaObject| (&ours.kind, &ours.name, &ours.table) == (&object.kind, &object.name, &object.table);
+    let has_name = |ours: &SchemaObject| {
+        (&ours.kind, &ours.name, &ours.table) == (&object.kind, &object.name, &object.table)
+    };
     if !expected.iter().any(has_name) {
         return Ok(false);
     }
     if object.kind != "table" {
         return Ok(true);
     }
-    let (found, ours) = (columns(connection, &object.name)?, columns(model, &object.name)?);
-    Ok(found.iter().any(|column| column == "run") && found.iter().all(|column| ours.contains(column)))
+    let (found, ours) = (
+        columns(connection, &object.name)?,
+        columns(model, &object.name)?,
+    );
+    Ok(found.iter().any(|column| column == "run")
+        && found.iter().all(|column| ours.contains(column)))
 }
 
 fn columns(connection: &Connection, table: &str) -> Result<Vec<String>, rusqlite::Error> {
-    connection.prepare("SELECT name FROM pragma_table_xinfo(?1)")?.query_map([table], |row| row.get(0))?.collect()
+    connection
+        .prepare("SELECT name FROM pragma_table_xinfo(?1)")?
+        .query_map([table], |row| row.get(0))?
+        .collect()
 }
 
 /// A table, index, view or trigger in the schema of SQLite.
@@ -331,9 +379,16 @@ struct SchemaObject {
 }
 
 fn schema(connection: &Connection) -> Result<Vec<SchemaObject>, rusqlite::Error> {
-    let mut statement = connection.prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema")?;
-    let object =
-        |row: &Row<'_>| Ok(SchemaObject { kind: row.get(0)?, name: row.get(1)?, table: row.get(2)?, sql: row.get(3)? });
+    let mut statement =
+        connection.prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema")?;
+    let object = |row: &Row<'_>| {
+        Ok(SchemaObject {
+            kind: row.get(0)?,
+            name: row.get(1)?,
+            table: row.get(2)?,
+            sql: row.get(3)?,
+        })
+    };
     statement.query_map([], object)?.collect()
 }
 
@@ -362,7 +417,9 @@ fn use_write_ahead_log(connection: &Connection, patience: Duration) -> Result<()
     let deadline = Instant::now() + patience;
     loop {
         let changed = connection.pragma_update(None, "journal_mode", "wal");
-        let is_busy = changed.as_ref().is_err_and(|error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy));
+        let is_busy = changed
+            .as_ref()
+            .is_err_and(|error| error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy));
         if !is_busy || Instant::now() >= deadline {
             return changed;
         }
@@ -378,7 +435,9 @@ fn version(connection: &Connection) -> Result<usize, DbFault> {
 
 /// Returns `None` if the id of the row is not a valid run id.
 fn read_indexed_run(row: &Row<'_>) -> Result<Option<IndexedRun>, rusqlite::Error> {
-    let Some(id) = RunId::parse(&row.get::<_, String>(0)?) else { return Ok(None) };
+    let Some(id) = RunId::parse(&row.get::<_, String>(0)?) else {
+        return Ok(None);
+    };
     Ok(Some(IndexedRun {
         id,
         started_at: row.get(1)?,
@@ -400,7 +459,9 @@ fn read_indexed_run(row: &Row<'_>) -> Result<Option<IndexedRun>, rusqlite::Error
 
 fn delete_run(transaction: &Transaction<'_>, run: &str) -> Result<(), rusqlite::Error> {
     for table in TABLES {
-        transaction.prepare_cached(&format!("DELETE FROM {table} WHERE run = ?1"))?.execute([run])?;
+        transaction
+            .prepare_cached(&format!("DELETE FROM {table} WHERE run = ?1"))?
+            .execute([run])?;
     }
     Ok(())
 }
@@ -412,13 +473,25 @@ fn write(transaction: &Transaction<'_>, rows: &RunIndexRows) -> Result<(), rusql
     for (position, unit) in rows.units.iter().enumerate() {
         write_unit(transaction, &run, position, unit)?;
     }
-    rows.attempts.iter().try_for_each(|attempt| write_attempt(transaction, &run, attempt))?;
-    rows.calls.iter().try_for_each(|call| write_call(transaction, &run, call))?;
-    rows.files.iter().try_for_each(|file| prior_runs::write_file(transaction, &run, file))?;
-    rows.artifacts.iter().try_for_each(|artifact| artifacts::write_artifact(transaction, &run, artifact))
+    rows.attempts
+        .iter()
+        .try_for_each(|attempt| write_attempt(transaction, &run, attempt))?;
+    rows.calls
+        .iter()
+        .try_for_each(|call| write_call(transaction, &run, call))?;
+    rows.files
+        .iter()
+        .try_for_each(|file| prior_runs::write_file(transaction, &run, file))?;
+    rows.artifacts
+        .iter()
+        .try_for_each(|artifact| artifacts::write_artifact(transaction, &run, artifact))
 }
 
-fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunIndexRows) -> Result<(), rusqlite::Error> {
+fn write_run(
+    transaction: &Transaction<'_>,
+    id: &str,
+    rows: &RunIndexRows,
+) -> Result<(), rusqlite::Error> {
     let run = &rows.run;
     let sql = "INSERT INTO runs
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
@@ -442,7 +515,9 @@ fn write_run(transaction: &Transaction<'_>, id: &str, rows: &RunIndexRows) -> Re
         run.has_unsaved_review,
         run.is_cost_partial,
         run.is_active,
-        (!run.continuation.is_empty()).then(|| serde_json::to_string(&run.continuation).ok()).flatten(),
+        (!run.continuation.is_empty())
+            .then(|| serde_json::to_string(&run.continuation).ok())
+            .flatten(),
     ])?;
     Ok(())
 }
@@ -471,7 +546,11 @@ fn write_unit(
     Ok(())
 }
 
-fn write_attempt(transaction: &Transaction<'_>, run: &str, attempt: &AttemptIndexRow) -> Result<(), rusqlite::Error> {
+fn write_attempt(
+    transaction: &Transaction<'_>,
+    run: &str,
+    attempt: &AttemptIndexRow,
+) -> Result<(), rusqlite::Error> {
     let verdict = attempt.verdict.as_ref();
     let [input, output, cache_read, cache_write] = attempt.tokens.map(to_i64);
     let sql = "INSERT INTO attempts VALUES
@@ -499,17 +578,36 @@ fn write_attempt(transaction: &Transaction<'_>, run: &str, attempt: &AttemptInde
         cache_write,
     ])?;
     let sql = "INSERT INTO model_usage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-    for ModelSpending { model, cost_usd, tokens } in &attempt.models {
+    for ModelSpending {
+        model,
+        cost_usd,
+        tokens,
+    } in &attempt.models
+    {
         let [input, output] = [tokens.input, tokens.output].map(to_i64);
         let [cache_read, cache_write] = [tokens.cache_read, tokens.cache_write].map(to_i64);
         let (unit, attempt) = (&attempt.unit, attempt.attempt);
-        let columns = params![run, unit, attempt, model, input, output, cache_read, cache_write, cost_usd];
+        let columns = params![
+            run,
+            unit,
+            attempt,
+            model,
+            input,
+            output,
+            cache_read,
+            cache_write,
+            cost_usd
+        ];
         transaction.prepare_cached(sql)?.execute(columns)?;
     }
     Ok(())
 }
 
-fn write_call(transaction: &Transaction<'_>, run: &str, call: &CallIndexRow) -> Result<(), rusqlite::Error> {
+fn write_call(
+    transaction: &Transaction<'_>,
+    run: &str,
+    call: &CallIndexRow,
+) -> Result<(), rusqlite::Error> {
     let sql = "INSERT INTO tool_calls VALUES
         (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
     transaction.prepare_cached(sql)?.execute(params![
@@ -542,7 +640,11 @@ fn serde_name(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(Value::String(name)) => name,
         // A variant with fields.
-        Ok(Value::Object(fields)) => fields.into_iter().next().map(|(name, _)| name).unwrap_or_default(),
+        Ok(Value::Object(fields)) => fields
+            .into_iter()
+            .next()
+            .map(|(name, _)| name)
+            .unwrap_or_default(),
         _ => String::new(),
     }
 }
@@ -569,11 +671,14 @@ fn to_u64(value: i64) -> u64 {
 
 /// Removes a damaged index. The caller creates the new file before SQLite opens it, so that it is private.
 fn remove(path: &Path) -> io::Result<()> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(OsStr::to_str)) else {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(OsStr::to_str))
+    else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let dir = ScopedDir::open(parent)?;
-    [""].iter().chain(&DATABASE_SIDE_FILES).try_for_each(|suffix| dir.remove(&format!("{name}{suffix}")).map(drop))?;
+    [""].iter()
+        .chain(&DATABASE_SIDE_FILES)
+        .try_for_each(|suffix| dir.remove(&format!("{name}{suffix}")).map(drop))?;
     dir.create_new(name).map(drop)
 }
 
@@ -596,26 +701,48 @@ mod tests {
         db.connection.execute_batch("DELETE FROM runs").unwrap();
         db.shrink().unwrap();
         assert!(size() < before / 4, "{before} {}", size());
-        assert_eq!(std::fs::metadata(dir.path().join("db.sqlite-wal")).map_or(0, |log| log.len()), 0);
+        assert_eq!(
+            std::fs::metadata(dir.path().join("db.sqlite-wal")).map_or(0, |log| log.len()),
+            0
+        );
     }
 
     #[test]
     fn names_leave_out_the_fields_of_a_value() {
         assert_eq!(serde_name(&VerdictCause::ToolFailures), "tool_failures");
-        assert_eq!(serde_name(&VerdictCause::UsageLimit { resets_at: Some(1) }), "usage_limit");
+        assert_eq!(
+            serde_name(&VerdictCause::UsageLimit { resets_at: Some(1) }),
+            "usage_limit"
+        );
     }
 
     #[test]
     fn damaged_index_is_replaced_but_newer_index_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db.sqlite");
-        std::fs::write(&path, "this file is not a database, despite its name".repeat(100)).unwrap();
+        std::fs::write(
+            &path,
+            "this file is not a database, despite its name".repeat(100),
+        )
+        .unwrap();
         let db = Db::open(&path).unwrap();
         assert_eq!(db.list().unwrap(), []);
-        db.connection.pragma_update(None, "user_version", 99).unwrap();
+        db.connection
+            .pragma_update(None, "user_version", 99)
+            .unwrap();
         drop(db);
         let error = Db::open(&path).unwrap_err();
-        assert!(matches!(error, DbError::NewerSchema { found: 99, known: SCHEMA_VERSION, .. }), "{error}");
+        assert!(
+            matches!(
+                error,
+                DbError::NewerSchema {
+                    found: 99,
+                    known: SCHEMA_VERSION,
+                    ..
+                }
+            ),
+            "{error}"
+        );
         assert!(error.to_line().contains("reindex"));
     }
 
@@ -636,7 +763,11 @@ mod tests {
             let error = Db::open(&path).unwrap_err();
             assert!(matches!(error, DbError::Foreign { .. }), "{sql}: {error}");
             assert_eq!(std::fs::read(&path).unwrap(), before, "{sql}");
-            assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "{sql}");
+            assert_eq!(
+                std::fs::read_dir(directory.path()).unwrap().count(),
+                1,
+                "{sql}"
+            );
         }
     }
 
@@ -667,9 +798,15 @@ mod tests {
         let other = Connection::open(&path).unwrap();
         other.execute_batch(earlier).unwrap();
         assert_eq!(Db::open(&path).unwrap().list().unwrap(), []);
-        assert_eq!(version(&Db::open(&path).unwrap().connection).unwrap(), SCHEMA_VERSION);
+        assert_eq!(
+            version(&Db::open(&path).unwrap().connection).unwrap(),
+            SCHEMA_VERSION
+        );
         // A process that had it open sees the new tables.
-        assert_eq!(other.query_row("SELECT count(budget) FROM runs", [], |row| row.get(0)), Ok(0));
+        assert_eq!(
+            other.query_row("SELECT count(budget) FROM runs", [], |row| row.get(0)),
+            Ok(0)
+        );
     }
 
     #[test]
@@ -677,15 +814,23 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db.sqlite");
         drop(Db::open(&path).unwrap());
-        Connection::open(&path).unwrap().execute_batch("DROP TABLE artifacts").unwrap();
+        Connection::open(&path)
+            .unwrap()
+            .execute_batch("DROP TABLE artifacts")
+            .unwrap();
         let connection = Db::open(&path).unwrap().connection;
-        connection.execute_batch("SELECT count(*) FROM artifacts").unwrap();
+        connection
+            .execute_batch("SELECT count(*) FROM artifacts")
+            .unwrap();
     }
 
     #[test]
     fn index_behind_a_link_is_refused() {
         let (outside, directory) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        Connection::open(outside.path().join("db.sqlite")).unwrap().execute_batch("CREATE TABLE v (x)").unwrap();
+        Connection::open(outside.path().join("db.sqlite"))
+            .unwrap()
+            .execute_batch("CREATE TABLE v (x)")
+            .unwrap();
         let link = directory.path().join("db.sqlite");
         std::os::unix::fs::symlink(outside.path().join("db.sqlite"), &link).unwrap();
         std::os::unix::fs::symlink(outside.path(), directory.path().join("dir")).unwrap();
@@ -701,9 +846,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db.sqlite");
         let mut holder = Db::open(&path).unwrap();
-        let held = holder.connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        let held = holder
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .unwrap();
         let mut other = Db::open_with_timeout(&path, Duration::from_millis(1)).unwrap();
-        assert_eq!(other.list().unwrap(), [], "a reader does not wait for the writer");
+        assert_eq!(
+            other.list().unwrap(),
+            [],
+            "a reader does not wait for the writer"
+        );
         let error = other.retain(&[]).unwrap_err();
         assert!(matches!(error, DbError::Busy(_)), "{error}");
         held.rollback().unwrap();
@@ -715,8 +867,15 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db.sqlite");
-        std::fs::write(&path, "this file is not a database, despite its name".repeat(100)).unwrap();
+        std::fs::write(
+            &path,
+            "this file is not a database, despite its name".repeat(100),
+        )
+        .unwrap();
         Db::open(&path).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
     }
 }

@@ -46,9 +46,17 @@ impl Diagnostic for RefreshError {
 impl RunStore {
     /// Indexes all runs whose tape changed its length, and removes runs that no longer exist. A run with an unreadable
     /// tape is skipped.
-    pub(crate) fn refresh(&self, db: &mut Db, open: &OpenTape<'_>) -> Result<RefreshReport, RefreshError> {
+    pub(crate) fn refresh(
+        &self,
+        db: &mut Db,
+        open: &OpenTape<'_>,
+    ) -> Result<RefreshReport, RefreshError> {
         let found = self.list()?;
-        let known: HashMap<RunId, IndexedRun> = db.list()?.into_iter().map(|listed| (listed.id, listed)).collect();
+        let known: HashMap<RunId, IndexedRun> = db
+            .list()?
+            .into_iter()
+            .map(|listed| (listed.id, listed))
+            .collect();
         let ids: Vec<RunId> = found.iter().map(|run| run.id).collect();
         if known.keys().any(|id| !ids.contains(id)) {
             db.retain(&ids)?;
@@ -60,14 +68,27 @@ impl RunStore {
             let is_alive = || self.is_alive(run.id).unwrap_or(false);
             let tape = self.open_tape(run);
             // Measured before reading: entries written meanwhile are found by the next refresh.
-            let length = tape.as_ref().ok().and_then(|tape| tape.metadata().ok()).map_or(0, |metadata| metadata.len());
+            let length = tape
+                .as_ref()
+                .ok()
+                .and_then(|tape| tape.metadata().ok())
+                .map_or(0, |metadata| metadata.len());
             let known = known.get(&run.id);
-            if known.is_some_and(|known| known.tape_bytes == length && (!known.is_active || is_alive())) {
+            if known
+                .is_some_and(|known| known.tape_bytes == length && (!known.is_active || is_alive()))
+            {
                 continue;
             }
             let is_active = is_alive();
-            let gathered = |tape| RunIndexRows::from_source(tape, length, is_active).map_err(|error| error.to_string());
-            match tape.map_err(|error| error.to_string()).and_then(|tape| open(&run.tape, tape)).and_then(gathered) {
+            let gathered = |tape| {
+                RunIndexRows::from_source(tape, length, is_active)
+                    .map_err(|error| error.to_string())
+            };
+            match tape
+                .map_err(|error| error.to_string())
+                .and_then(|tape| open(&run.tape, tape))
+                .and_then(gathered)
+            {
                 Ok(of_run) => {
                     calls += of_run.calls.len();
                     rows.push(of_run);

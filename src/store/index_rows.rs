@@ -135,15 +135,26 @@ impl RunIndexRows {
         is_active: bool,
     ) -> Result<Self, RowsError> {
         let origin = source.info();
-        let header = origin.header.clone().ok_or_else(|| RowsError::NotATape(origin.name.clone()))?;
+        let header = origin
+            .header
+            .clone()
+            .ok_or_else(|| RowsError::NotATape(origin.name.clone()))?;
         let mut timeline = Timeline::new_forward_only(source).with_open_end(is_active);
         let mut calls = calls::CallIndexRowBuilder::default();
-        while timeline.advance(SLICE, &mut |emitted| calls.observe(&emitted))? == PollStatus::More {}
+        while timeline.advance(SLICE, &mut |emitted| calls.observe(&emitted))? == PollStatus::More {
+        }
         let calls = calls.finish(&mut timeline)?;
         let state = &timeline.view().state;
         let is_active = is_active && state.ended.is_none();
         let rows = Self::from_state(header, tape_bytes, state);
-        Ok(Self { run: RunIndexRow { is_active, ..rows.run }, calls, ..rows })
+        Ok(Self {
+            run: RunIndexRow {
+                is_active,
+                ..rows.run
+            },
+            calls,
+            ..rows
+        })
     }
 
     /// The rows of a run that is not active, without its calls.
@@ -151,7 +162,11 @@ impl RunIndexRows {
         let run = header.run;
         Self {
             run: run_row(header, tape_bytes, state),
-            units: state.units.iter().map(|unit| unit_row(run, state, unit)).collect(),
+            units: state
+                .units
+                .iter()
+                .map(|unit| unit_row(run, state, unit))
+                .collect(),
             attempts: state.units.iter().flat_map(attempt_rows).collect(),
             calls: Vec::new(),
             files: files::file_rows(run, state),
@@ -161,7 +176,13 @@ impl RunIndexRows {
 }
 
 fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunIndexRow {
-    let count = |wanted: &[UnitStatus]| state.units.iter().filter(|unit| wanted.contains(&unit.status)).count() as u64;
+    let count = |wanted: &[UnitStatus]| {
+        state
+            .units
+            .iter()
+            .filter(|unit| wanted.contains(&unit.status))
+            .count() as u64
+    };
     let (run, lost) = (header.run, state.loss_counts);
     RunIndexRow {
         header,
@@ -174,7 +195,10 @@ fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunIndexRow {
         budget: count(&[UnitStatus::BudgetExhausted]),
         failed: count(&[UnitStatus::Failed]),
         cost_usd: run_cost(state),
-        is_cost_partial: state.units.iter().any(|unit| UnitSpending::new(unit, state.last_entry_at).partial),
+        is_cost_partial: state
+            .units
+            .iter()
+            .any(|unit| UnitSpending::new(unit, state.last_entry_at).partial),
         lost: lost.malformed + lost.unknown + lost.unknown_notes + lost.corrupt_entries,
         has_unsaved_review: state.publication.unsaved_review().is_some(),
         continuation: RunContinuation::from_state(run, state),
@@ -184,11 +208,26 @@ fn run_row(header: Header, tape_bytes: u64, state: &RunState) -> RunIndexRow {
 
 fn unit_row(run: RunId, state: &RunState, unit: &crate::run::state::UnitState) -> UnitIndexRow {
     let review = state.publication.review.as_deref();
-    let reviewed = review.filter(|review| review.request.files.iter().any(|file| file.units.contains(&unit.key)));
+    let reviewed = review.filter(|review| {
+        review
+            .request
+            .files
+            .iter()
+            .any(|file| file.units.contains(&unit.key))
+    });
     UnitIndexRow {
         unit: unit.key.as_str().to_owned(),
-        unit_key: unit.planned.as_ref().map_or(&unit.key, |planned| planned.ktx_key()).as_str().to_owned(),
-        connection: unit.planned.as_ref().map(|planned| planned.connection.clone()).filter(|name| !name.is_empty()),
+        unit_key: unit
+            .planned
+            .as_ref()
+            .map_or(&unit.key, |planned| planned.ktx_key())
+            .as_str()
+            .to_owned(),
+        connection: unit
+            .planned
+            .as_ref()
+            .map(|planned| planned.connection.clone())
+            .filter(|name| !name.is_empty()),
         adapter: unit.planned.as_ref().map(|planned| planned.adapter.clone()),
         status: match files::is_reviewed_only(state)(unit) {
             true => REVIEWED_STATUS.to_owned(),

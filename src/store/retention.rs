@@ -60,12 +60,18 @@ impl RunStore {
     ) -> Result<Vec<(RecordedRun, RetentionDecision)>, PruneError> {
         let mut needed = db.required_runs()?;
         let continuations = db.continuations()?;
-        let oldest_first = continuations.iter().rev().map(|known| (known.run, &known.continuation));
-        needed.extend(runs_continuing(oldest_first, |run| needed.contains(&run) || is_in_review(run)));
+        let oldest_first = continuations
+            .iter()
+            .rev()
+            .map(|known| (known.run, &known.continuation));
+        needed.extend(runs_continuing(oldest_first, |run| {
+            needed.contains(&run) || is_in_review(run)
+        }));
         let known: BTreeSet<RunId> = db.list()?.iter().map(|listed| listed.id).collect();
         let fate = |(index, run): (usize, RecordedRun)| {
-            let is_young =
-                wanted.older_than_ms.is_some_and(|before| started_ms(run.id).is_none_or(|began| began >= before));
+            let is_young = wanted
+                .older_than_ms
+                .is_some_and(|before| started_ms(run.id).is_none_or(|began| began >= before));
             let fate = if index < wanted.keep_newest || is_young {
                 RetentionDecision::KeepRecent
             } else if self.status(&run)? == RunStatus::Running {
@@ -98,7 +104,11 @@ impl RunStore {
 
     /// Size in bytes of the directory of `run`.
     pub(crate) fn size(&self, run: &RecordedRun) -> u64 {
-        let dir = self.state_subdir("runs").ok().flatten().and_then(|runs| runs.dir(&run.id.to_string(), None).ok());
+        let dir = self
+            .state_subdir("runs")
+            .ok()
+            .flatten()
+            .and_then(|runs| runs.dir(&run.id.to_string(), None).ok());
         dir.map_or(0, |dir| dir_size(&dir, MAX_DEPTH))
     }
 
@@ -106,11 +116,17 @@ impl RunStore {
     pub(crate) fn finish_removals(&self) -> Result<(), PruneError> {
         let place = self.root().join("runs");
         let failed = |cause| io_error(&place, cause);
-        let Some(runs) = self.state_subdir("runs").map_err(failed)? else { return Ok(()) };
+        let Some(runs) = self.state_subdir("runs").map_err(failed)? else {
+            return Ok(());
+        };
         for (name, _) in runs.entries().map_err(failed)? {
-            let is_ours = |name: &&str| name.strip_prefix(REMOVAL_PREFIX).is_some_and(|id| RunId::parse(id).is_some());
+            let is_ours = |name: &&str| {
+                name.strip_prefix(REMOVAL_PREFIX)
+                    .is_some_and(|id| RunId::parse(id).is_some())
+            };
             if let Some(name) = name.to_str().filter(is_ours) {
-                runs.remove_dir_all(name).map_err(|cause| io_error(&place.join(name), cause))?;
+                runs.remove_dir_all(name)
+                    .map_err(|cause| io_error(&place.join(name), cause))?;
             }
         }
         Ok(())
@@ -144,13 +160,20 @@ impl Diagnostic for PruneError {
 }
 
 fn io_error(path: &Path, cause: io::Error) -> PruneError {
-    PruneError::Io { path: path.to_owned(), cause }
+    PruneError::Io {
+        path: path.to_owned(),
+        cause,
+    }
 }
 
 /// Start of a run in Unix milliseconds, taken from its id.
 fn started_ms(run: RunId) -> Option<u64> {
     let (seconds, nanos) = run.0.get_timestamp()?.to_unix();
-    Some(seconds.saturating_mul(1000).saturating_add(u64::from(nanos / 1_000_000)))
+    Some(
+        seconds
+            .saturating_mul(1000)
+            .saturating_add(u64::from(nanos / 1_000_000)),
+    )
 }
 
 /// Total size of the regular files below `dir`, up to `depth` directory levels.
@@ -160,7 +183,10 @@ fn dir_size(dir: &ScopedDir, depth: usize) -> u64 {
         let name = name.to_str()?;
         match kind {
             FileKind::File => dir.open_entry(name).ok().map(|(_, size)| size),
-            FileKind::Directory if depth > 0 => dir.dir(name, None).ok().map(|inner| dir_size(&inner, depth - 1)),
+            FileKind::Directory if depth > 0 => dir
+                .dir(name, None)
+                .ok()
+                .map(|inner| dir_size(&inner, depth - 1)),
             FileKind::Directory | FileKind::Symlink | FileKind::Socket | FileKind::Special => None,
         }
     });

@@ -145,8 +145,13 @@ impl Diagnostic for RunStoreError {
 impl RunStore {
     /// Opens the store of the project in `directory`; creates nothing on disk.
     pub(crate) fn new(directory: &Path) -> Self {
-        let project = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
-        Self { root: project.join(STATE_DIR), project }
+        let project = directory
+            .canonicalize()
+            .unwrap_or_else(|_| directory.to_path_buf());
+        Self {
+            root: project.join(STATE_DIR),
+            project,
+        }
     }
 
     /// Directory of the project.
@@ -171,7 +176,8 @@ impl RunStore {
     ///
     /// If its path is a symbolic link, a pipe or a directory, if it belongs to another program, or if SQLite fails.
     pub(crate) fn open_database(&self) -> Result<Db, DbError> {
-        self.prepare_database().map_err(|cause| DbError::failed(&self.database(), &cause))?;
+        self.prepare_database()
+            .map_err(|cause| DbError::failed(&self.database(), &cause))?;
         Db::open(&self.database())
     }
 
@@ -220,7 +226,8 @@ impl RunStore {
 
     /// Subdirectory `name` of the [root directory](Self::open_state_dir), if it exists.
     pub(super) fn state_subdir(&self, name: &str) -> io::Result<Option<ScopedDir>> {
-        self.open_state_dir()?.map_or(Ok(None), |state| state.dir_if_exists(name))
+        self.open_state_dir()?
+            .map_or(Ok(None), |state| state.dir_if_exists(name))
     }
 
     /// Starts a run: creates an id, its directory (0700), its lock and its tape (0600) with the header from `header`.
@@ -238,9 +245,15 @@ impl RunStore {
             move |cause| RunStoreError::Io { path, cause }
         };
         // The user's own state directory may not exist yet; a project always exists.
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.project).map_err(failed(&self.project))?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.project)
+            .map_err(failed(&self.project))?;
         let state = scoped_dir::state_dir(&self.project).map_err(failed(&self.root))?;
-        let run = state.dir(&format!("runs/{id}"), Some(scoped_dir::PRIVATE_MODE)).map_err(failed(&directory))?;
+        let run = state
+            .dir(&format!("runs/{id}"), Some(scoped_dir::PRIVATE_MODE))
+            .map_err(failed(&directory))?;
         let lock = self.lock(&state, id)?;
         let path = directory.join(TAPE_FILE);
         let file = run.create_new(TAPE_FILE).map_err(failed(&path))?;
@@ -252,8 +265,9 @@ impl RunStore {
     /// Checks whether [`create`](Self::create) could create the directory of a run, without changing anything.
     pub(crate) fn check_create(&self) -> Result<(), RunStoreError> {
         let path = self.root.join("runs");
-        let checked = ScopedDir::open(&self.project)
-            .and_then(|project| project.check_open_or_create(&format!("{STATE_DIR}/runs/new/{TAPE_FILE}")));
+        let checked = ScopedDir::open(&self.project).and_then(|project| {
+            project.check_open_or_create(&format!("{STATE_DIR}/runs/new/{TAPE_FILE}"))
+        });
         checked.map_err(|cause| RunStoreError::Io { path, cause })
     }
 
@@ -261,14 +275,26 @@ impl RunStore {
     /// ignored.
     pub(crate) fn list(&self) -> Result<Vec<RecordedRun>, RunStoreError> {
         let path = self.root.join("runs");
-        let failed = |cause| RunStoreError::Io { path: path.clone(), cause };
-        let Some(runs) = self.state_subdir("runs").map_err(failed)? else { return Ok(Vec::new()) };
+        let failed = |cause| RunStoreError::Io {
+            path: path.clone(),
+            cause,
+        };
+        let Some(runs) = self.state_subdir("runs").map_err(failed)? else {
+            return Ok(Vec::new());
+        };
         let mut found = Vec::new();
         for (name, kind) in runs.entries().map_err(failed)? {
-            let Some(name) = name.to_str().filter(|_| kind == FileKind::Directory) else { continue };
-            let Some(id) = RunId::parse(name) else { continue };
+            let Some(name) = name.to_str().filter(|_| kind == FileKind::Directory) else {
+                continue;
+            };
+            let Some(id) = RunId::parse(name) else {
+                continue;
+            };
             if runs.kind(&format!("{name}/{TAPE_FILE}")).map_err(failed)? == Some(FileKind::File) {
-                found.push(RecordedRun { id, tape: path.join(name).join(TAPE_FILE) });
+                found.push(RecordedRun {
+                    id,
+                    tape: path.join(name).join(TAPE_FILE),
+                });
             }
         }
         found.sort_by_key(|run| std::cmp::Reverse(run.id));
@@ -294,31 +320,54 @@ impl RunStore {
     pub(crate) fn resolve(&self, text: &str) -> Result<RecordedRun, RunStoreError> {
         let mut runs = self.list()?;
         if text == "latest" {
-            return if runs.is_empty() { Err(RunStoreError::Empty) } else { Ok(runs.swap_remove(0)) };
+            return if runs.is_empty() {
+                Err(RunStoreError::Empty)
+            } else {
+                Ok(runs.swap_remove(0))
+            };
         }
         let sought = text.to_ascii_lowercase().replace('-', "");
         let full = |run: &RecordedRun| run.id.0.simple().to_string();
-        let mut exact: Vec<&RecordedRun> =
-            runs.iter().filter(|run| full(run) == sought || run.id.short() == sought).collect();
+        let mut exact: Vec<&RecordedRun> = runs
+            .iter()
+            .filter(|run| full(run) == sought || run.id.short() == sought)
+            .collect();
         if exact.is_empty() && !sought.is_empty() {
-            let begins = |run: &&RecordedRun| full(run).starts_with(&sought) || run.id.short().starts_with(&sought);
+            let begins = |run: &&RecordedRun| {
+                full(run).starts_with(&sought) || run.id.short().starts_with(&sought)
+            };
             exact = runs.iter().filter(begins).collect();
         }
         match exact.as_slice() {
             [] => Err(RunStoreError::NotFound(text.to_owned())),
             [run] => Ok((*run).clone()),
             several => {
-                let named: Vec<String> = several.iter().take(MAX_CANDIDATES).map(|run| run.id.to_string()).collect();
-                let rest = if several.len() > MAX_CANDIDATES { ", …" } else { "" };
+                let named: Vec<String> = several
+                    .iter()
+                    .take(MAX_CANDIDATES)
+                    .map(|run| run.id.to_string())
+                    .collect();
+                let rest = if several.len() > MAX_CANDIDATES {
+                    ", …"
+                } else {
+                    ""
+                };
                 let candidates = named.join(", ") + rest;
-                Err(RunStoreError::Ambiguous { given: text.to_owned(), count: several.len(), candidates })
+                Err(RunStoreError::Ambiguous {
+                    given: text.to_owned(),
+                    count: several.len(),
+                    candidates,
+                })
             }
         }
     }
 
     /// The place of the run `id`, whether or not it is recorded.
     pub(crate) fn recorded_run(&self, id: RunId) -> RecordedRun {
-        RecordedRun { id, tape: self.directory(id).join(TAPE_FILE) }
+        RecordedRun {
+            id,
+            tape: self.directory(id).join(TAPE_FILE),
+        }
     }
 
     pub(crate) fn status(&self, run: &RecordedRun) -> Result<RunStatus, RunStoreError> {
@@ -326,8 +375,15 @@ impl RunStore {
             return Ok(RunStatus::Running);
         }
         let ended = self.open_tape(run).and_then(|tape| has_ended(&tape));
-        let ended = ended.map_err(|cause| RunStoreError::Io { path: run.tape.clone(), cause })?;
-        Ok(if ended { RunStatus::Finished } else { RunStatus::Interrupted })
+        let ended = ended.map_err(|cause| RunStoreError::Io {
+            path: run.tape.clone(),
+            cause,
+        })?;
+        Ok(if ended {
+            RunStatus::Finished
+        } else {
+            RunStatus::Interrupted
+        })
     }
 
     fn directory(&self, id: RunId) -> PathBuf {
@@ -340,24 +396,37 @@ impl RunStore {
 
     fn lock(&self, state: &ScopedDir, id: RunId) -> Result<RunLock, RunStoreError> {
         let name = id.to_string();
-        let failed = |cause| RunStoreError::Io { path: self.lock_path(id), cause };
-        let locks = state.dir("locks", Some(scoped_dir::PRIVATE_MODE)).map_err(failed)?;
+        let failed = |cause| RunStoreError::Io {
+            path: self.lock_path(id),
+            cause,
+        };
+        let locks = state
+            .dir("locks", Some(scoped_dir::PRIVATE_MODE))
+            .map_err(failed)?;
         let mut file = locks.create_new(&name).map_err(failed)?;
         file.lock().map_err(failed)?;
         // For the error message of another process that finds the run locked; the lock is valid without it.
         let _ = write!(file, "{}", std::process::id());
-        Ok(RunLock { locks, name, _file: file })
+        Ok(RunLock {
+            locks,
+            name,
+            _file: file,
+        })
     }
 
     fn open_lock(&self, run: RunId) -> io::Result<Option<File>> {
-        let Some(locks) = self.state_subdir("locks")? else { return Ok(None) };
+        let Some(locks) = self.state_subdir("locks")? else {
+            return Ok(None);
+        };
         match locks.open_file(&run.to_string()) {
             Ok((file, _)) => Ok(Some(file)),
             // An entry that is not a lock file must not prevent listing or removing a run.
             Err(error)
                 if matches!(
                     error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory
+                    io::ErrorKind::NotFound
+                        | io::ErrorKind::InvalidInput
+                        | io::ErrorKind::IsADirectory
                 ) =>
             {
                 Ok(None)
@@ -379,15 +448,24 @@ impl RunStore {
     /// Process id in the lock file of `run`, if there is one.
     pub(crate) fn lock_holder_pid(&self, run: RunId) -> Option<u32> {
         let mut text = String::new();
-        self.open_lock(run).ok()??.take(MAX_LOCK_BYTES).read_to_string(&mut text).ok()?;
+        self.open_lock(run)
+            .ok()??
+            .take(MAX_LOCK_BYTES)
+            .read_to_string(&mut text)
+            .ok()?;
         text.trim().parse().ok()
     }
 
     /// True while the process that writes the tape of `run` is alive. The kernel releases the lock when the process
     /// ends. The check takes a shared lock, so that concurrent checks do not mistake each other for the owner.
     pub(crate) fn is_alive(&self, id: RunId) -> Result<bool, RunStoreError> {
-        let failed = |cause| RunStoreError::Io { path: self.lock_path(id), cause };
-        let Some(file) = self.open_lock(id).map_err(failed)? else { return Ok(false) };
+        let failed = |cause| RunStoreError::Io {
+            path: self.lock_path(id),
+            cause,
+        };
+        let Some(file) = self.open_lock(id).map_err(failed)? else {
+            return Ok(false);
+        };
         match file.try_lock_shared() {
             Ok(()) => Ok(false),
             Err(TryLockError::WouldBlock) => Ok(true),
@@ -401,7 +479,10 @@ impl RunStore {
 /// # Errors
 /// If the tape cannot be read.
 pub(crate) fn is_complete(path: &Path) -> io::Result<bool> {
-    let (dir, name) = (path.parent().unwrap_or(Path::new("/")), path.file_name().unwrap_or_default());
+    let (dir, name) = (
+        path.parent().unwrap_or(Path::new("/")),
+        path.file_name().unwrap_or_default(),
+    );
     has_ended(&ScopedDir::open(dir)?.open_file(&name.to_string_lossy())?.0)
 }
 
@@ -418,7 +499,13 @@ fn has_ended(file: &File) -> io::Result<bool> {
 
 /// Whether the run has ended after this line of its tape; `None` for irrelevant lines.
 fn run_end_after(line: &[u8]) -> Option<bool> {
-    let Ok(TapeEntry { body: EntryBody::Note(note), .. }) = TapeEntry::parse(line) else { return None };
+    let Ok(TapeEntry {
+        body: EntryBody::Note(note),
+        ..
+    }) = TapeEntry::parse(line)
+    else {
+        return None;
+    };
     match Note::parse(note) {
         Note::RunEnded(_) => Some(true),
         Note::RetryRequested { .. } | Note::AttemptStarted(_) => Some(false),

@@ -79,7 +79,9 @@ impl TapeWriter {
     ) -> Result<Self, RecordError> {
         let failed = |error: io::Error| RecordError::new(path.display(), &error);
         let line = header.to_line();
-        file.write_all(&line).and_then(|()| file.sync_all()).map_err(failed)?;
+        file.write_all(&line)
+            .and_then(|()| file.sync_all())
+            .map_err(failed)?;
         let sync_file = file.try_clone().map_err(failed)?;
         let bytes = line.len() as u64;
         let shared = Arc::new(TapeWriterInner {
@@ -104,7 +106,10 @@ impl TapeWriter {
             .name("tape-sync".into())
             .spawn(move || syncing.sync_until_closed(&sync_file))
             .map_err(failed)?;
-        Ok(Self { shared, syncer: Some(syncer) })
+        Ok(Self {
+            shared,
+            syncer: Some(syncer),
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -133,7 +138,9 @@ impl Recorder for TapeWriter {
 
 impl Drop for TapeWriter {
     fn drop(&mut self) {
-        let Some(syncer) = self.syncer.take() else { return };
+        let Some(syncer) = self.syncer.take() else {
+            return;
+        };
         self.shared.lock().is_closing = true;
         self.shared.wake_syncer.notify_all();
         // The thread does not panic; if it did, there would be nothing left to sync.
@@ -143,7 +150,9 @@ impl Drop for TapeWriter {
 
 impl fmt::Debug for TapeWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TapeWriter").field("path", &self.shared.path).finish_non_exhaustive()
+        f.debug_struct("TapeWriter")
+            .field("path", &self.shared.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -169,11 +178,21 @@ impl TapeWriterInner {
         let at = (self.clock)().max(tape.last_at);
         let mut buffer = std::mem::take(&mut tape.buffer);
         for (seq, item) in (tape.next.0..).map(Seq).zip(items) {
-            let attempt_id = item.attempt.map(|(unit, attempt)| (unit.as_str().into(), attempt));
+            let attempt_id = item
+                .attempt
+                .map(|(unit, attempt)| (unit.as_str().into(), attempt));
             let shortened = tape.shared_values.shorten(seq, &item.body);
-            let body = shortened.as_deref().map(|short| shared_value::with_json(&item.body, short));
+            let body = shortened
+                .as_deref()
+                .map(|short| shared_value::with_json(&item.body, short));
             let body = body.unwrap_or_else(|| item.body.clone());
-            TapeEntry { seq, at, attempt: attempt_id, body }.write(&mut buffer);
+            TapeEntry {
+                seq,
+                at,
+                attempt: attempt_id,
+                body,
+            }
+            .write(&mut buffer);
         }
         if let Err(error) = tape.file.write_all(&buffer) {
             let error = self.error(&error);
@@ -202,10 +221,15 @@ impl TapeWriterInner {
         loop {
             let mut tape = self.lock();
             while !tape.is_dirty && !tape.is_closing {
-                tape = self.wake_syncer.wait(tape).unwrap_or_else(PoisonError::into_inner);
+                tape = self
+                    .wake_syncer
+                    .wait(tape)
+                    .unwrap_or_else(PoisonError::into_inner);
             }
             if !tape.is_closing {
-                let waited = self.wake_syncer.wait_timeout_while(tape, SYNC_INTERVAL, |tape| !tape.is_closing);
+                let waited = self
+                    .wake_syncer
+                    .wait_timeout_while(tape, SYNC_INTERVAL, |tape| !tape.is_closing);
                 tape = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
             let closing = tape.is_closing;
@@ -225,7 +249,10 @@ impl TapeWriterInner {
 fn sync_to_disk(file: &File) -> io::Result<()> {
     file.sync_data()?;
     if file.metadata()?.nlink() == 0 {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "the file was deleted while the run was recorded"));
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "the file was deleted while the run was recorded",
+        ));
     }
     Ok(())
 }
@@ -253,17 +280,31 @@ mod tests {
     }
 
     fn create(path: &Path) -> TapeWriter {
-        let file = OpenOptions::new().append(true).create_new(true).open(path).unwrap();
+        let file = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .open(path)
+            .unwrap();
         TapeWriter::start(file, path, &header()).unwrap()
     }
 
-    fn create_with_clock(path: &Path, clock: impl Fn() -> Millis + Send + Sync + 'static) -> TapeWriter {
-        let file = OpenOptions::new().append(true).create_new(true).open(path).unwrap();
+    fn create_with_clock(
+        path: &Path,
+        clock: impl Fn() -> Millis + Send + Sync + 'static,
+    ) -> TapeWriter {
+        let file = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .open(path)
+            .unwrap();
         TapeWriter::start_with_clock(file, path, &header(), clock).unwrap()
     }
 
     fn out(json: &[u8]) -> NewEntry<'_> {
-        NewEntry { attempt: None, body: EntryBody::Stdout(json) }
+        NewEntry {
+            attempt: None,
+            body: EntryBody::Stdout(json),
+        }
     }
 
     #[test]
@@ -285,7 +326,13 @@ mod tests {
         let unit = UnitKey::from("u");
         let grown = writer.subscribe();
         writer
-            .record(&[NewEntry { attempt: Some((&unit, 2)), body: EntryBody::Stderr("x".into()) }, out(b"{}")])
+            .record(&[
+                NewEntry {
+                    attempt: Some((&unit, 2)),
+                    body: EntryBody::Stderr("x".into()),
+                },
+                out(b"{}"),
+            ])
             .unwrap();
         writer.record(&[out(b"[1]")]).unwrap();
         writer.record(&[]).unwrap();
@@ -301,7 +348,10 @@ mod tests {
         );
         assert_eq!(*grown.borrow(), text.len() as u64);
         drop(writer);
-        assert!(grown.has_changed().is_err(), "the channel closes with the writer");
+        assert!(
+            grown.has_changed().is_err(),
+            "the channel closes with the writer"
+        );
     }
 
     #[test]
@@ -318,7 +368,9 @@ mod tests {
         drop(writer);
         let text = fs::read(&path).unwrap();
         let lines = text.trim_ascii_end().split(|byte| *byte == b'\n').skip(1);
-        let times: Vec<u64> = lines.map(|line| TapeEntry::parse(line).unwrap().at.0).collect();
+        let times: Vec<u64> = lines
+            .map(|line| TapeEntry::parse(line).unwrap().at.0)
+            .collect();
         assert_eq!(times.len(), 20);
         assert!(times.is_sorted(), "{times:?}");
     }
@@ -338,7 +390,10 @@ mod tests {
                     for step in 0..EACH {
                         let json = format!(r#"{{"n":{step},"pad":"{}"}}"#, "x".repeat(step * 7));
                         let body = EntryBody::Stdout(json.as_bytes());
-                        let item = NewEntry { attempt: Some((&unit, 1)), body };
+                        let item = NewEntry {
+                            attempt: Some((&unit, 1)),
+                            body,
+                        };
                         // Pairs must stay together.
                         writer.record(&[item.clone(), item]).unwrap();
                     }
@@ -350,10 +405,17 @@ mod tests {
         let text = fs::read(&path).unwrap();
         let mut steps = vec![0_usize; THREADS as usize];
         let mut last = None;
-        for (position, line) in text.split(|byte| *byte == b'\n').skip(1).filter(|line| !line.is_empty()).enumerate() {
+        for (position, line) in text
+            .split(|byte| *byte == b'\n')
+            .skip(1)
+            .filter(|line| !line.is_empty())
+            .enumerate()
+        {
             let entry = TapeEntry::parse(line).unwrap();
             assert_eq!(entry.seq, Seq(position as u64));
-            let EntryBody::Stdout(json) = entry.body else { unreachable!("only stdout was recorded") };
+            let EntryBody::Stdout(json) = entry.body else {
+                unreachable!("only stdout was recorded")
+            };
             let value: serde_json::Value = serde_json::from_slice(json).unwrap();
             let unit = entry.attempt.unwrap().0.into_owned();
             let thread: usize = unit.trim_start_matches("unit-").parse().unwrap();
@@ -411,7 +473,12 @@ mod tests {
             length_tx: watch::channel(0).0,
         };
         let first = shared.append(&[out(b"{}")]).unwrap_err();
-        assert!(first.to_string().starts_with("cannot write /dev/full: No space left"), "{first}");
+        assert!(
+            first
+                .to_string()
+                .starts_with("cannot write /dev/full: No space left"),
+            "{first}"
+        );
         assert_eq!(shared.append(&[]), Err(first));
     }
 }

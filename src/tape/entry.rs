@@ -59,10 +59,16 @@ impl<'a> TapeEntry<'a> {
         } else if let Some(json) = body(b",\"note\":") {
             (json, EntryBody::Note(json))
         } else if let Some(text) = body(b",\"err\":\"") {
-            (text, EntryBody::Stderr(Cow::Owned(decode_truncated_string(text))))
+            (
+                text,
+                EntryBody::Stderr(Cow::Owned(decode_truncated_string(text))),
+            )
         } else {
             let text = body(b",\"raw\":\"")?;
-            (text, EntryBody::StdoutRaw(Cow::Owned(decode_truncated_string(text).into_bytes())))
+            (
+                text,
+                EntryBody::StdoutRaw(Cow::Owned(decode_truncated_string(text).into_bytes())),
+            )
         };
         Some((Self { body, ..stamp }, head.len() - found.len()))
     }
@@ -138,7 +144,11 @@ fn push_field(out: &mut Vec<u8>, key: &str, json: &[u8]) {
 
 fn parse_fast(line: &[u8]) -> Option<TapeEntry<'_>> {
     let (stamp, rest) = parse_stamp(line)?;
-    let json = |prefix: &[u8]| rest.strip_prefix(prefix)?.strip_suffix(b"}").filter(|body| !body.is_empty());
+    let json = |prefix: &[u8]| {
+        rest.strip_prefix(prefix)?
+            .strip_suffix(b"}")
+            .filter(|body| !body.is_empty())
+    };
     let body = if let Some(json) = json(b",\"out\":") {
         EntryBody::Stdout(json)
     } else if let Some(json) = json(b",\"in\":") {
@@ -165,9 +175,20 @@ fn parse_stamp(line: &[u8]) -> Option<(TapeEntry<'_>, &[u8])> {
         }
         let unit = std::str::from_utf8(&after[..end]).ok()?;
         rest = after[end + 1..].strip_prefix(b",\"try\":")?;
-        attempt = Some((Cow::Borrowed(unit), u32::try_from(take_number(&mut rest)?).ok()?));
+        attempt = Some((
+            Cow::Borrowed(unit),
+            u32::try_from(take_number(&mut rest)?).ok()?,
+        ));
     }
-    Some((TapeEntry { seq: Seq(seq), at: Millis(at), attempt, body: EntryBody::Stdout(b"") }, rest))
+    Some((
+        TapeEntry {
+            seq: Seq(seq),
+            at: Millis(at),
+            attempt,
+            body: EntryBody::Stdout(b""),
+        },
+        rest,
+    ))
 }
 
 /// Decodes the beginning of a JSON string that was cut anywhere.
@@ -181,7 +202,12 @@ fn decode_truncated_string(cut: &[u8]) -> String {
     // An escape at the end may be cut.
     let last = whole.len().saturating_sub(ESCAPE);
     let end = memchr::memchr(b'\\', &whole.as_bytes()[last..]).map_or(whole.len(), |at| last + at);
-    let even = whole.as_bytes()[..end].iter().rev().take_while(|byte| **byte == b'\\').count() % 2;
+    let even = whole.as_bytes()[..end]
+        .iter()
+        .rev()
+        .take_while(|byte| **byte == b'\\')
+        .count()
+        % 2;
     let text = &whole[..end - even];
     serde_json::from_str(&format!("\"{text}\"")).unwrap_or_else(|_| text.to_owned())
 }
@@ -281,7 +307,11 @@ mod tests {
     fn truncated_entry_is_malformed() {
         let whole = br#"{"seq":1,"at":2,"unit":"u","try":1,"err":"x"}"#;
         for end in 0..whole.len() {
-            assert_eq!(TapeEntry::parse(&whole[..end]), Err(MalformedEntry), "cut at {end}");
+            assert_eq!(
+                TapeEntry::parse(&whole[..end]),
+                Err(MalformedEntry),
+                "cut at {end}"
+            );
         }
     }
 
@@ -296,25 +326,52 @@ mod tests {
         };
         let line = written(&out);
         let (head, before) = TapeEntry::parse_head(&line[..line.len() - 9]).unwrap();
-        assert_eq!(head, TapeEntry { body: EntryBody::Stdout(br#"{"type""#), ..out });
+        assert_eq!(
+            head,
+            TapeEntry {
+                body: EntryBody::Stdout(br#"{"type""#),
+                ..out
+            }
+        );
         assert_eq!(&line[before..line.len() - 1], br#"{"type":"user"}"#);
 
         let text = "a\nb\\c\u{1f600}d\u{1}".repeat(2);
-        for body in [EntryBody::Stderr(text.as_str().into()), EntryBody::StdoutRaw(text.as_bytes().into())] {
-            let line = written(&TapeEntry { seq: Seq(1), at: Millis(2), attempt: attempt(), body });
+        for body in [
+            EntryBody::Stderr(text.as_str().into()),
+            EntryBody::StdoutRaw(text.as_bytes().into()),
+        ] {
+            let line = written(&TapeEntry {
+                seq: Seq(1),
+                at: Millis(2),
+                attempt: attempt(),
+                body,
+            });
             for end in 43..line.len() - 1 {
                 let (head, _) = TapeEntry::parse_head(&line[..end]).unwrap();
                 let head = head.body.bytes();
-                assert!(text.as_bytes().starts_with(head.strip_suffix(b"\"").unwrap_or(head)), "cut at {end}");
+                assert!(
+                    text.as_bytes()
+                        .starts_with(head.strip_suffix(b"\"").unwrap_or(head)),
+                    "cut at {end}"
+                );
             }
         }
-        assert_eq!(TapeEntry::parse_head(br#"{"seq":1,"at":2,"unit":"u","#), None);
+        assert_eq!(
+            TapeEntry::parse_head(br#"{"seq":1,"at":2,"unit":"u","#),
+            None
+        );
     }
 
     #[test]
     fn stdout_that_is_not_one_line_of_json_is_recorded_as_raw() {
         assert!(matches!(body_of(b"{\"a\":1}"), EntryBody::Stdout(_)));
-        for line in [&b"not json"[..], b"{\"a\":1", b"{\"a\":\r1}", b"\xff\xfe", b""] {
+        for line in [
+            &b"not json"[..],
+            b"{\"a\":1",
+            b"{\"a\":\r1}",
+            b"\xff\xfe",
+            b"",
+        ] {
             assert!(matches!(body_of(line), EntryBody::StdoutRaw(_)), "{line:?}");
         }
     }

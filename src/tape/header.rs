@@ -78,13 +78,16 @@ impl Header {
         match probe.tape {
             None => Err(HeaderError::NotATape),
             Some(newer) if newer > FORMAT_VERSION => Err(HeaderError::NewerFormat(newer)),
-            Some(_) => serde_json::from_slice(line).map_err(|error| HeaderError::Damaged(error.to_string())),
+            Some(_) => serde_json::from_slice(line)
+                .map_err(|error| HeaderError::Damaged(error.to_string())),
         }
     }
 
     /// The problem if the lines of the tape cannot be decoded.
     pub(crate) fn agent_problem(&self) -> Option<Problem> {
-        let Some(AgentName::Unknown(name)) = &self.agent else { return None };
+        let Some(AgentName::Unknown(name)) = &self.agent else {
+            return None;
+        };
         let text = format!(
             "the tape was recorded with the agent `{}`, which this program does not know; its lines are not decoded",
             name.escape_debug()
@@ -106,9 +109,18 @@ mod tests {
 
     #[test]
     fn newer_format_is_refused_with_its_number() {
-        assert_eq!(Header::parse(br#"{"tape":2,"shape":"unknown"}"#), Err(HeaderError::NewerFormat(2)));
-        assert_eq!(Header::parse(br#"{"type":"system"}"#), Err(HeaderError::NotATape));
-        assert!(matches!(Header::parse(br#"{"tape":1}"#), Err(HeaderError::Damaged(_))));
+        assert_eq!(
+            Header::parse(br#"{"tape":2,"shape":"unknown"}"#),
+            Err(HeaderError::NewerFormat(2))
+        );
+        assert_eq!(
+            Header::parse(br#"{"type":"system"}"#),
+            Err(HeaderError::NotATape)
+        );
+        assert!(matches!(
+            Header::parse(br#"{"tape":1}"#),
+            Err(HeaderError::Damaged(_))
+        ));
     }
 
     #[test]
@@ -122,10 +134,21 @@ mod tests {
             scripted: true,
             agent: Some(AgentName::Scripted),
         };
-        assert!(header.to_line().ends_with(b",\"scripted\":true,\"agent\":\"scripted\"}\n"));
+        assert!(
+            header
+                .to_line()
+                .ends_with(b",\"scripted\":true,\"agent\":\"scripted\"}\n")
+        );
         assert_eq!(Header::parse(&header.to_line()), Ok(header.clone()));
-        for agent in [None, Some(AgentName::ClaudeCode), Some(AgentName::Unknown("codex".into()))] {
-            let header = Header { agent, ..header.clone() };
+        for agent in [
+            None,
+            Some(AgentName::ClaudeCode),
+            Some(AgentName::Unknown("codex".into())),
+        ] {
+            let header = Header {
+                agent,
+                ..header.clone()
+            };
             assert_eq!(Header::parse(&header.to_line()), Ok(header));
         }
     }

@@ -5,7 +5,9 @@ use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 /// Position of an entry in its source: 0 is the first entry after the header.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub(crate) struct Seq(pub u64);
 

@@ -29,8 +29,8 @@ use super::{Millis, UnitKey};
 pub(crate) mod integration;
 
 pub(crate) use integration::{
-    BlockedFile, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved, SaveFailed, SharedWrite,
-    SlRefRepair, SlRefsRepaired,
+    BlockedFile, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved,
+    SaveFailed, SharedWrite, SlRefRepair, SlRefsRepaired,
 };
 
 /// A decision or fact of this program.
@@ -337,7 +337,9 @@ pub(crate) struct RunPlanned {
 impl RunPlanned {
     /// True if it has units of a project: of a source, or texts that the user gave to the run.
     pub(crate) fn has_project_units(&self) -> bool {
-        self.units.iter().any(|unit| !unit.connection.is_empty() || unit.text.is_some())
+        self.units
+            .iter()
+            .any(|unit| !unit.connection.is_empty() || unit.text.is_some())
     }
 }
 
@@ -416,7 +418,9 @@ pub(crate) struct SkippedConnection {
 }
 
 /// Reads a text; a reference to an earlier entry is read as its JSON.
-fn deserialize_shared_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+fn deserialize_shared_text<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<String, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum SharedText {
@@ -508,7 +512,13 @@ impl AttemptStarted {
 impl Amendment {
     /// True if it is the next message of a session and nothing else.
     pub(crate) fn is_only_message(&self) -> bool {
-        let Self { feedback, model, step_budget, message, .. } = self;
+        let Self {
+            feedback,
+            model,
+            step_budget,
+            message,
+            ..
+        } = self;
         message.is_some() && feedback.is_none() && model.is_none() && step_budget.is_none()
     }
 
@@ -525,8 +535,12 @@ impl fmt::Display for Amendment {
             self.resume.as_ref().map(|_| "same session".to_owned()),
             self.model.as_ref().map(|model| format!("model {model}")),
             self.step_budget.map(|turns| format!("{turns} turns")),
-            self.feedback.as_ref().map(|feedback| format!("feedback: {feedback}")),
-            self.message.as_ref().map(|message| format!("message: {message}")),
+            self.feedback
+                .as_ref()
+                .map(|feedback| format!("feedback: {feedback}")),
+            self.message
+                .as_ref()
+                .map(|message| format!("message: {message}")),
         ];
         f.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
@@ -694,7 +708,12 @@ mod tests {
     #[test]
     fn unknown_kinds_are_kept_by_name() {
         let note = Note::parse(br#"{"kind":"from_the_future","x":1}"#);
-        assert_eq!(note, Note::Unknown { kind: "from_the_future".into() });
+        assert_eq!(
+            note,
+            Note::Unknown {
+                kind: "from_the_future".into()
+            }
+        );
         assert_eq!(Note::parse(b"[]"), Note::Unknown { kind: "?".into() });
     }
 
@@ -704,7 +723,9 @@ mod tests {
             verdict: Verdict {
                 outcome: AttemptOutcome::Failed,
                 stop: StopReason::Error,
-                cause: VerdictCause::UsageLimit { resets_at: Some(1_700_000_000) },
+                cause: VerdictCause::UsageLimit {
+                    resets_at: Some(1_700_000_000),
+                },
                 reason: "usage limit reached".into(),
                 remedy: None,
             },
@@ -714,7 +735,10 @@ mod tests {
             signal: None,
             stderr_tail: vec!["x".into()],
             wrote: vec![],
-            work: AttemptOutput { fatal_failures: Some(1), ..AttemptOutput::default() },
+            work: AttemptOutput {
+                fatal_failures: Some(1),
+                ..AttemptOutput::default()
+            },
             extra: serde_json::Map::default(),
         }));
         assert_eq!(Note::parse(&note.to_json()), note);
@@ -722,17 +746,30 @@ mod tests {
 
     #[test]
     fn retry_without_amendment_keeps_the_old_json() {
-        let note = Note::RetryRequested { next: 2, amendment: None };
+        let note = Note::RetryRequested {
+            next: 2,
+            amendment: None,
+        };
         assert_eq!(note.to_json(), br#"{"kind":"retry_requested","next":2}"#);
         assert_eq!(Note::parse(&note.to_json()), note);
-        let amendment = Amendment { step_budget: Some(60), resume: Some("s".into()), ..Amendment::default() };
+        let amendment = Amendment {
+            step_budget: Some(60),
+            resume: Some("s".into()),
+            ..Amendment::default()
+        };
         assert_eq!(amendment.to_string(), "same session, 60 turns");
-        let note = Note::RetryRequested { next: 2, amendment: Some(amendment) };
+        let note = Note::RetryRequested {
+            next: 2,
+            amendment: Some(amendment),
+        };
         assert_eq!(Note::parse(&note.to_json()), note);
     }
 
     #[test]
     fn unknown_cause_is_kept_as_other() {
-        assert_eq!(serde_json::from_str::<VerdictCause>(r#""eaten""#).unwrap(), VerdictCause::Other("eaten".into()));
+        assert_eq!(
+            serde_json::from_str::<VerdictCause>(r#""eaten""#).unwrap(),
+            VerdictCause::Other("eaten".into())
+        );
     }
 }

@@ -66,7 +66,11 @@ impl EarlierValues {
             let json = resolve(&entry.body, self.0.get(&first)?)?;
             let body = with_json(&entry.body, &json);
             let mut complete = Vec::new();
-            TapeEntry { body, ..entry.clone() }.write(&mut complete);
+            TapeEntry {
+                body,
+                ..entry.clone()
+            }
+            .write(&mut complete);
             complete.pop();
             return Some(complete);
         }
@@ -114,7 +118,10 @@ fn value_span(body: &EntryBody<'_>) -> Option<Range<usize>> {
     json.starts_with(beginning.as_bytes()).then_some(())?;
     // A text of a model cannot contain the key: its quotes are escaped.
     let start = memchr::memmem::find(json, key.as_bytes())? + key.len();
-    let value = serde_json::Deserializer::from_slice(&json[start..]).into_iter::<&RawValue>().next()?.ok()?;
+    let value = serde_json::Deserializer::from_slice(&json[start..])
+        .into_iter::<&RawValue>()
+        .next()?
+        .ok()?;
     Some(start..start + value.get().len())
 }
 
@@ -123,7 +130,10 @@ fn splice(body: &[u8], span: Range<usize>, value: &[u8]) -> Vec<u8> {
 }
 
 fn digest(value: &[u8]) -> String {
-    Sha256::digest(value).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(value)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -148,9 +158,15 @@ mod tests {
     fn repeated_values_are_written_once_and_resolved() {
         let long = "a \\\"quoted\\\" text ".repeat(60);
         let mut values = SharedValues::default();
-        let bodies: Vec<Vec<u8>> = (0..3).flat_map(|n| [started(n, &long), tool_list(n, &long)]).collect();
+        let bodies: Vec<Vec<u8>> = (0..3)
+            .flat_map(|n| [started(n, &long), tool_list(n, &long)])
+            .collect();
         fn entry(at: usize, bytes: &[u8]) -> EntryBody<'_> {
-            if at.is_multiple_of(2) { EntryBody::Note(bytes) } else { EntryBody::Stdin(bytes) }
+            if at.is_multiple_of(2) {
+                EntryBody::Note(bytes)
+            } else {
+                EntryBody::Stdin(bytes)
+            }
         }
         for (at, bytes) in bodies.iter().enumerate() {
             let body = entry(at, bytes);
@@ -179,7 +195,13 @@ mod tests {
             let line = |json: &[u8]| {
                 let mut line = Vec::new();
                 let attempt = Some(("docs".into(), 1));
-                TapeEntry { seq: Seq(at), at: Millis(7), attempt, body: EntryBody::Note(json) }.write(&mut line);
+                TapeEntry {
+                    seq: Seq(at),
+                    at: Millis(7),
+                    attempt,
+                    body: EntryBody::Note(json),
+                }
+                .write(&mut line);
                 line.pop();
                 line
             };
@@ -196,7 +218,9 @@ mod tests {
     fn short_and_foreign_values_are_left_alone() {
         let mut values = SharedValues::default();
         let long = "x".repeat(600);
-        let call = format!(r#"{{"type":"control_response","response":{{"text":"\"result\":{{\"tools\":[{long}]"}}}}"#);
+        let call = format!(
+            r#"{{"type":"control_response","response":{{"text":"\"result\":{{\"tools\":[{long}]"}}}}"#
+        );
         let broken = format!(r#"{{"kind":"attempt_started","system_prompt":"{long}"#);
         for _ in 0..2 {
             for body in [

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 /// Milliseconds since the run started.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub(crate) struct Millis(pub u64);
 
@@ -47,6 +49,9 @@ mod tests {
     #[test]
     fn millis_display_is_a_short_duration() {
         let shown = |ms| Millis(ms).to_string();
-        assert_eq!([shown(3_400), shown(61_000), shown(3_660_000)], ["3s", "1m 01s", "1h 01m"]);
+        assert_eq!(
+            [shown(3_400), shown(61_000), shown(3_660_000)],
+            ["3s", "1m 01s", "1h 01m"]
+        );
     }
 }

@@ -9,7 +9,10 @@ pub(crate) const PULL_REQUEST_FILE: &str = "pull-request.md";
 
 /// The command that resumes `run`.
 pub(crate) fn resume_command(project: Option<&Path>, run: &str) -> String {
-    format!("ingestdeck run{} --resume-run {run}", project_dir_flag(project))
+    format!(
+        "ingestdeck run{} --resume-run {run}",
+        project_dir_flag(project)
+    )
 }
 
 /// The command that decides about the changes of a run.
@@ -25,7 +28,9 @@ pub(crate) fn pull_request_commands(branch: &str, subject: &str, tape: &Path) ->
     let title = title.split(" syncId=").next().unwrap_or_default();
     let title = shell_quote(&super::printable(title, MAX_TITLE_WIDTH));
     let body = shell_quote(&tape.with_file_name(PULL_REQUEST_FILE).display().to_string());
-    format!("  git push -u origin {branch}\n  gh pr create --head {branch} --title {title} --body-file {body}\n")
+    format!(
+        "  git push -u origin {branch}\n  gh pr create --head {branch} --title {title} --body-file {body}\n"
+    )
 }
 
 /// The sentence about a run that a client left, with the commands that reach it.
@@ -36,7 +41,9 @@ pub(crate) fn detached_run(project: Option<&Path>, run: &str) -> String {
 /// The commands that show and stop an active run, in a sentence.
 pub(crate) fn active_run_commands(project: Option<&Path>, run: &str) -> String {
     let flag = project_dir_flag(project);
-    format!("`ingestdeck attach{flag} {run}` shows it, `ingestdeck ctl{flag} --run {run} stop-all` stops it")
+    format!(
+        "`ingestdeck attach{flag} {run}` shows it, `ingestdeck ctl{flag} --run {run} stop-all` stops it"
+    )
 }
 
 /// The sentence about a run that was started in the background.
@@ -49,7 +56,14 @@ pub(crate) fn background_run(project: Option<&Path>, run: &str, pid: u32) -> Str
 
 /// The flag that names `project`, after a space; empty without one.
 pub(crate) fn project_dir_flag(project: Option<&Path>) -> String {
-    project.map(|project| format!(" --project-dir {}", shell_quote(&project.display().to_string()))).unwrap_or_default()
+    project
+        .map(|project| {
+            format!(
+                " --project-dir {}",
+                shell_quote(&project.display().to_string())
+            )
+        })
+        .unwrap_or_default()
 }
 
 /// Quotes `text` as one word of a shell.

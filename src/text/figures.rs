@@ -12,7 +12,11 @@ pub(crate) fn list_some(names: &[impl std::ops::Deref<Target = str>]) -> String 
     const MAX_NAMED: usize = 5;
     let shown: Vec<&str> = names.iter().take(MAX_NAMED).map(|name| &**name).collect();
     let more = names.len().saturating_sub(MAX_NAMED);
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    let more = if more == 0 {
+        String::new()
+    } else {
+        format!(" and {more} more")
+    };
     format!("{}{more}", shown.join(", "))
 }
 
@@ -27,24 +31,40 @@ pub(crate) fn size(bytes: u64) -> String {
         value /= 1024.0;
         unit = larger;
     }
-    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
+    if unit == "B" {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.1} {unit}")
+    }
 }
 
 /// Formats a run time: `00:03`, `03:12`, `1:03:12`.
 pub(crate) fn clock(at: Millis) -> String {
     let seconds = at.0 / 1000;
     let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    if hours > 0 { format!("{hours}:{minutes:02}:{rest:02}") } else { format!("{minutes:02}:{rest:02}") }
+    if hours > 0 {
+        format!("{hours}:{minutes:02}:{rest:02}")
+    } else {
+        format!("{minutes:02}:{rest:02}")
+    }
 }
 
 /// Formats the duration of a call: `4ms`, `0.1s`, `12.0s`, `1m 01s`.
 pub(crate) fn latency(took: Millis) -> String {
-    if took.0 < 100 { format!("{}ms", took.0) } else { seconds(took) }
+    if took.0 < 100 {
+        format!("{}ms", took.0)
+    } else {
+        seconds(took)
+    }
 }
 
 /// Formats a moment or a duration of a report: `0.0s`, `12.0s`, `1m 01s`.
 pub(crate) fn seconds(span: Millis) -> String {
-    if span.0 < 60_000 { format!("{}.{}s", span.0 / 1000, span.0 % 1000 / 100) } else { span.to_string() }
+    if span.0 < 60_000 {
+        format!("{}.{}s", span.0 / 1000, span.0 % 1000 / 100)
+    } else {
+        span.to_string()
+    }
 }
 
 /// Formats a cost in US dollars: `$0.42`, `$0.0015`, `$1.0e12`, or `$?` if unknown.
@@ -61,7 +81,11 @@ pub(crate) fn dollars(cost: Option<f64>) -> String {
 
 /// [`dollars`] of a sum: `≥ $0.42` if a part of it is unknown.
 pub(crate) fn dollars_of_sum(cost: Option<f64>, is_partial: bool) -> String {
-    let mark = if cost.is_some() && is_partial { "≥ " } else { "" };
+    let mark = if cost.is_some() && is_partial {
+        "≥ "
+    } else {
+        ""
+    };
     format!("{mark}{}", dollars(cost))
 }
 
@@ -96,7 +120,13 @@ mod tests {
 
     #[test]
     fn costs_of_any_size_stay_short() {
-        let costs = [(0.0, "$0.00"), (0.0015, "$0.0015"), (99.5, "$99.50"), (123.4, "$123"), (1e308, "$1.0e308")];
+        let costs = [
+            (0.0, "$0.00"),
+            (0.0015, "$0.0015"),
+            (99.5, "$99.50"),
+            (123.4, "$123"),
+            (1e308, "$1.0e308"),
+        ];
         for (cost, shown) in costs {
             assert_eq!(dollars(Some(cost)), shown);
         }

@@ -16,10 +16,16 @@ pub(crate) enum FilePatchError {
 }
 
 /// The text of `path` after `patch`, if it is `old` before; `None` if the patch deletes the file.
-pub(crate) fn patched_file(patch: &str, path: &str, old: &str) -> Result<Option<String>, FilePatchError> {
+pub(crate) fn patched_file(
+    patch: &str,
+    path: &str,
+    old: &str,
+) -> Result<Option<String>, FilePatchError> {
     let header = format!("diff --git a/{path} b/{path}");
     let mut patch = patch.split_inclusive('\n').peekable();
-    patch.find(|line| line.trim_end() == header).ok_or(FilePatchError::NotInPatch)?;
+    patch
+        .find(|line| line.trim_end() == header)
+        .ok_or(FilePatchError::NotInPatch)?;
     let old = lines(old);
     let (mut new, mut at) = (String::with_capacity(old.len()), 0);
     let mut is_deleted = false;
@@ -45,8 +51,16 @@ pub(crate) fn patched_file(patch: &str, path: &str, old: &str) -> Result<Option<
         let (sign, text) = line.split_at_checked(1).ok_or(FilePatchError::Mismatch)?;
         // The mark of a missing line break at the end of a text follows the line.
         let lacks_break = patch.peek().is_some_and(|next| next.starts_with("\\ "));
-        let text = if lacks_break { text.strip_suffix('\n').unwrap_or(text) } else { text };
-        let count = |left: &mut usize| left.checked_sub(1).map(|rest| *left = rest).ok_or(FilePatchError::Mismatch);
+        let text = if lacks_break {
+            text.strip_suffix('\n').unwrap_or(text)
+        } else {
+            text
+        };
+        let count = |left: &mut usize| {
+            left.checked_sub(1)
+                .map(|rest| *left = rest)
+                .ok_or(FilePatchError::Mismatch)
+        };
         match sign {
             " " | "-" => {
                 if old.get(at) != Some(&text) {
@@ -84,7 +98,11 @@ fn parse_hunk(hunk: &str) -> Option<(usize, usize, usize)> {
     };
     let ((start, removed), (_, added)) = (range(old)?, range(new)?);
     // Without lines, the start is the line before the hunk.
-    let start = if removed == 0 { start } else { start.checked_sub(1)? };
+    let start = if removed == 0 {
+        start
+    } else {
+        start.checked_sub(1)?
+    };
     Some((start, removed, added))
 }
 
@@ -101,8 +119,9 @@ mod tests {
     /// The patch that git makes of the two texts, after one of another file.
     fn git_patch(old: &str, new: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
-        let mut text =
-            String::from("diff --git a/wiki/z.md b/wiki/z.md\n--- a/wiki/z.md\n+++ b/wiki/z.md\n@@ -1 +1 @@\n-x\n+y\n");
+        let mut text = String::from(
+            "diff --git a/wiki/z.md b/wiki/z.md\n--- a/wiki/z.md\n+++ b/wiki/z.md\n@@ -1 +1 @@\n-x\n+y\n",
+        );
         for (name, content) in [("old", old), ("new", new)] {
             fs::write(dir.path().join(name), content).unwrap();
         }
@@ -119,10 +138,22 @@ mod tests {
     #[test]
     fn patch_of_another_file_is_not_applied() {
         let patch = git_patch("a\n", "b\n");
-        assert_eq!(patched_file(&patch, "wiki/b.md", "a\n"), Err(FilePatchError::NotInPatch));
-        assert_eq!(patched_file(&patch, PATH, "c\n"), Err(FilePatchError::Mismatch));
-        assert_eq!(patched_file(&patch, PATH, ""), Err(FilePatchError::Mismatch));
-        assert_eq!(patched_file(&patch, "wiki/z.md", "x\n"), Ok(Some("y\n".into())));
+        assert_eq!(
+            patched_file(&patch, "wiki/b.md", "a\n"),
+            Err(FilePatchError::NotInPatch)
+        );
+        assert_eq!(
+            patched_file(&patch, PATH, "c\n"),
+            Err(FilePatchError::Mismatch)
+        );
+        assert_eq!(
+            patched_file(&patch, PATH, ""),
+            Err(FilePatchError::Mismatch)
+        );
+        assert_eq!(
+            patched_file(&patch, "wiki/z.md", "x\n"),
+            Ok(Some("y\n".into()))
+        );
     }
 
     #[test]
@@ -145,7 +176,11 @@ mod tests {
             "@@ -1,18446744073709551615 +1 @@\n a\n",
             "GIT binary patch\n",
         ] {
-            assert_eq!(patched_file(&format!("{header}{hunk}"), PATH, "a\n"), Err(FilePatchError::Mismatch), "{hunk}");
+            assert_eq!(
+                patched_file(&format!("{header}{hunk}"), PATH, "a\n"),
+                Err(FilePatchError::Mismatch),
+                "{hunk}"
+            );
         }
     }
 

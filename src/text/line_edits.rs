@@ -26,10 +26,15 @@ pub(crate) fn lines(text: &str) -> Vec<&str> {
 /// Where several sets of changes are possible, most choices are those of git: `git blame` then names the same lines as
 /// changed. Texts are compared from their ends, and a change whose place is ambiguous is as low as possible.
 pub(crate) fn line_changes(old: &[&str], new: &[&str]) -> Vec<LineChange> {
-    let [old_up, new_up]: [Vec<&str>; 2] = [old, new].map(|lines| lines.iter().rev().copied().collect());
-    let diff = TextDiff::configure().algorithm(Algorithm::Myers).timeout(DIFF_TIMEOUT).diff_slices(&old_up, &new_up);
+    let [old_up, new_up]: [Vec<&str>; 2] =
+        [old, new].map(|lines| lines.iter().rev().copied().collect());
+    let diff = TextDiff::configure()
+        .algorithm(Algorithm::Myers)
+        .timeout(DIFF_TIMEOUT)
+        .diff_slices(&old_up, &new_up);
     // The positions in deletions and insertions are not reliable, but the lengths are.
-    let (mut changes, mut old_at, mut new_at): (Vec<LineChange>, _, _) = (Vec::new(), old.len(), new.len());
+    let (mut changes, mut old_at, mut new_at): (Vec<LineChange>, _, _) =
+        (Vec::new(), old.len(), new.len());
     for op in diff.ops() {
         let of = |at: usize, range: std::ops::Range<usize>| at - range.len()..at;
         let (old, new) = (of(old_at, op.old_range()), of(new_at, op.new_range()));
@@ -53,10 +58,20 @@ pub(crate) fn line_changes(old: &[&str], new: &[&str]) -> Vec<LineChange> {
 
 /// Moves a pure insertion or deletion down over equal lines. If it reaches the change below, the last of `below`, both
 /// become one.
-fn moved_down(mut change: LineChange, below: &mut Vec<LineChange>, old: &[&str], new: &[&str]) -> LineChange {
+fn moved_down(
+    mut change: LineChange,
+    below: &mut Vec<LineChange>,
+    old: &[&str],
+    new: &[&str],
+) -> LineChange {
     loop {
-        let LineChange { old: removed, new: added } = &mut change;
-        if let Some(next) = below.pop_if(|next| next.old.start == removed.end && next.new.start == added.end) {
+        let LineChange {
+            old: removed,
+            new: added,
+        } = &mut change;
+        if let Some(next) =
+            below.pop_if(|next| next.old.start == removed.end && next.new.start == added.end)
+        {
             (removed.end, added.end) = (next.old.end, next.new.end);
             continue;
         }
@@ -82,12 +97,19 @@ mod tests {
 
     fn added(old: &str, new: &str) -> Vec<(usize, usize)> {
         let changes = line_changes(&lines(old), &lines(new));
-        changes.into_iter().map(|change| (change.new.start, change.new.end)).collect()
+        changes
+            .into_iter()
+            .map(|change| (change.new.start, change.new.end))
+            .collect()
     }
 
     #[test]
     fn ambiguous_changes_are_placed_as_in_git() {
-        assert_eq!(added("a\n\nb\n\nc\n", "b\n\na\n\nc\n"), [(0, 0), (2, 4)], "the first paragraph moved down");
+        assert_eq!(
+            added("a\n\nb\n\nc\n", "b\n\na\n\nc\n"),
+            [(0, 0), (2, 4)],
+            "the first paragraph moved down"
+        );
         assert_eq!(added("a\n", "a\na\na\n"), [(1, 3)]);
         assert_eq!(added("a\n\nb\n", "a\n\nx\n\nb\n"), [(2, 4)]);
         assert_eq!(added("x\na\nb\n", "a\nx\nb\n"), [(0, 0), (1, 2)]);

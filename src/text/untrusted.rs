@@ -134,7 +134,9 @@ pub(crate) fn wrap_at_most(text: &str, width: usize, most: usize) -> Vec<String>
         }
         let line = line.strip_suffix('\r').unwrap_or(line);
         // One byte more than fits shows that the last row is full, and another that no combining mark follows that one.
-        let plain = line.get(..width.saturating_mul(most).saturating_add(2)).unwrap_or(line);
+        let plain = line
+            .get(..width.saturating_mul(most).saturating_add(2))
+            .unwrap_or(line);
         if is_plain(plain) {
             wrap_plain(plain, width, &mut rows);
         } else {
@@ -149,8 +151,11 @@ fn wrap_line(line: &str, width: usize, rows: &mut Vec<String>) {
     let mut row = RowWrapper::default();
     for piece in printable_pieces(line) {
         // An escape that is longer than the row is split like a long word.
-        let parts: Vec<&str> =
-            if column_count(&piece) > width { piece.graphemes(true).collect() } else { vec![&piece] };
+        let parts: Vec<&str> = if column_count(&piece) > width {
+            piece.graphemes(true).collect()
+        } else {
+            vec![&piece]
+        };
         for part in parts {
             if column_count(part) > width {
                 continue;
@@ -167,7 +172,10 @@ fn wrap_line(line: &str, width: usize, rows: &mut Vec<String>) {
 
 /// Like [`wrap_line`], for printable ASCII only.
 fn wrap_plain(mut line: &str, width: usize, rows: &mut Vec<String>) {
-    while let Some((row, _)) = line.split_at_checked(width).filter(|(_, rest)| !rest.is_empty()) {
+    while let Some((row, _)) = line
+        .split_at_checked(width)
+        .filter(|(_, rest)| !rest.is_empty())
+    {
         let word = row.rfind(' ').map(|space| space + 1);
         let (row, rest) = line.split_at(word.filter(|word| word * 2 > width).unwrap_or(width));
         rows.push(row.trim_end_matches(' ').to_owned());
@@ -196,9 +204,20 @@ impl RowWrapper {
 
     /// Ends the row before its last word and continues with that word, unless that would leave most of the row empty.
     fn end(&mut self, width: usize) -> String {
-        let (at, used) = self.word.filter(|(_, used)| used * 2 > width).unwrap_or((self.text.len(), self.used));
+        let (at, used) = self
+            .word
+            .filter(|(_, used)| used * 2 > width)
+            .unwrap_or((self.text.len(), self.used));
         let rest = self.text.split_off(at);
-        let mut row = std::mem::replace(self, Self { used: self.used - used, text: rest, word: None }).text;
+        let mut row = std::mem::replace(
+            self,
+            Self {
+                used: self.used - used,
+                text: rest,
+                word: None,
+            },
+        )
+        .text;
         row.truncate(row.trim_end_matches(' ').len());
         row
     }
@@ -220,7 +239,11 @@ fn is_plain_byte(byte: u8) -> bool {
 
 /// Display columns of a printable piece.
 pub(crate) fn column_count(piece: &str) -> usize {
-    if is_simple_piece(piece) { 1 } else { piece.width() }
+    if is_simple_piece(piece) {
+        1
+    } else {
+        piece.width()
+    }
 }
 
 /// True for a piece of one simple character; see [`is_simple`].
@@ -243,9 +266,18 @@ fn is_simple(char: char) -> bool {
 /// Bytes and columns of the simple characters at the start of `text`, of which at most `most` are counted. A combining
 /// mark may follow the last one.
 fn simple_prefix(text: &str, most: usize) -> (usize, usize) {
-    let plain = text.bytes().take(most).position(|byte| !is_plain_byte(byte)).unwrap_or(text.len().min(most));
-    let simple = text[plain..].chars().take(most - plain).take_while(|char| is_simple(*char));
-    simple.fold((plain, plain), |(bytes, columns), char| (bytes + char.len_utf8(), columns + 1))
+    let plain = text
+        .bytes()
+        .take(most)
+        .position(|byte| !is_plain_byte(byte))
+        .unwrap_or(text.len().min(most));
+    let simple = text[plain..]
+        .chars()
+        .take(most - plain)
+        .take_while(|char| is_simple(*char));
+    simple.fold((plain, plain), |(bytes, columns), char| {
+        (bytes + char.len_utf8(), columns + 1)
+    })
 }
 
 /// Splits `text` into printable pieces that must not be split further.
@@ -253,7 +285,11 @@ pub(crate) fn printable_pieces(text: &str) -> impl Iterator<Item = Cow<'_, str>>
     let mut rest = text;
     std::iter::from_fn(move || {
         let (first, is_plain) = grapheme(&mut rest)?;
-        Some(if is_plain { Cow::Borrowed(first) } else { printable_piece(first) })
+        Some(if is_plain {
+            Cow::Borrowed(first)
+        } else {
+            printable_piece(first)
+        })
     })
 }
 
@@ -268,8 +304,15 @@ fn grapheme<'a>(rest: &mut &'a str) -> Option<(&'a str, bool)> {
     let mut chars = rest.chars();
     let is_first_simple = chars.next().is_some_and(is_simple);
     let after = chars.as_str();
-    let is_alone = is_first_simple && chars.next().is_none_or(|next| next.is_ascii() || is_simple(next));
-    let length = if is_alone { rest.len() - after.len() } else { rest.graphemes(true).next()?.len() };
+    let is_alone = is_first_simple
+        && chars
+            .next()
+            .is_none_or(|next| next.is_ascii() || is_simple(next));
+    let length = if is_alone {
+        rest.len() - after.len()
+    } else {
+        rest.graphemes(true).next()?.len()
+    };
     let (first, after) = rest.split_at(length);
     *rest = after;
     Some((first, is_alone))
@@ -277,7 +320,10 @@ fn grapheme<'a>(rest: &mut &'a str) -> Option<(&'a str, bool)> {
 
 fn printable_piece(grapheme: &str) -> Cow<'_, str> {
     let printable = |char: char| !is_hidden(char);
-    if grapheme.chars().all(printable) && grapheme.chars().count() <= MAX_STACKED_CHARS && grapheme.width() > 0 {
+    if grapheme.chars().all(printable)
+        && grapheme.chars().count() <= MAX_STACKED_CHARS
+        && grapheme.width() > 0
+    {
         return Cow::Borrowed(grapheme);
     }
     // Joined emoji are shown as separate characters: terminals disagree about the width of joined sequences.
@@ -309,7 +355,11 @@ fn printable_piece(grapheme: &str) -> Cow<'_, str> {
 /// stacking limit.
 pub(crate) fn classified_chars(text: &str) -> impl Iterator<Item = (char, bool)> {
     text.chars().scan(0, |stack, char| {
-        *stack = if char.width() == Some(0) { *stack + 1 } else { 0 };
+        *stack = if char.width() == Some(0) {
+            *stack + 1
+        } else {
+            0
+        };
         Some((char, !is_hidden(char) && *stack < MAX_STACKED_CHARS))
     })
 }
@@ -371,7 +421,10 @@ mod tests {
     #[test]
     fn control_characters_are_shown_escaped() {
         assert_eq!(printable("\u{1b}[31mred\r\n", 40), "\\e[31mred\\r\\n");
-        assert_eq!(printable("a\u{202e}b\u{200b}c\u{e0041}", 60), "a\\u{202e}b\\u{200b}c\\u{e0041}");
+        assert_eq!(
+            printable("a\u{202e}b\u{200b}c\u{e0041}", 60),
+            "a\\u{202e}b\\u{200b}c\\u{e0041}"
+        );
         assert_eq!(printable("\u{9b}2J\u{7f}\0", 60), "\\u{9b}2J\\u{7f}\\u{0}");
     }
 
@@ -385,8 +438,14 @@ mod tests {
 
     #[test]
     fn a_cut_in_the_middle_keeps_both_ends() {
-        assert_eq!(fit_middle("dbt-models-marts-revenue", 24, ELLIPSIS), "dbt-models-marts-revenue");
-        assert_eq!(fit_middle("dbt-models-marts-revenue", 14, ELLIPSIS), "dbt-…s-revenue");
+        assert_eq!(
+            fit_middle("dbt-models-marts-revenue", 24, ELLIPSIS),
+            "dbt-models-marts-revenue"
+        );
+        assert_eq!(
+            fit_middle("dbt-models-marts-revenue", 14, ELLIPSIS),
+            "dbt-…s-revenue"
+        );
         assert_eq!(fit_middle("漢字漢字漢字", 7, ELLIPSIS), "漢…漢字");
         assert_eq!(fit_middle("abc", 1, ELLIPSIS), "…");
         assert_eq!(fit_middle("abc", 0, ELLIPSIS), "");

@@ -101,12 +101,18 @@ pub(crate) static ALL: [ActionSpec; UserAction::COUNT] = {
         let mut place = 0;
         while place < GROUPS[group].1.len() {
             all[next] = GROUPS[group].1[place];
-            assert!(all[next].action as usize == next, "the tables must have the order of `UserAction`");
+            assert!(
+                all[next].action as usize == next,
+                "the tables must have the order of `UserAction`"
+            );
             (place, next) = (place + 1, next + 1);
         }
         group += 1;
     }
-    assert!(next == UserAction::COUNT, "an action is missing in the tables");
+    assert!(
+        next == UserAction::COUNT,
+        "an action is missing in the tables"
+    );
     all
 };
 
@@ -146,11 +152,17 @@ impl ActionSpec {
     }
 
     const fn special_hint(self, hint: fn(&ScreenModel, &RunView) -> Option<&'static str>) -> Self {
-        Self { special_hint: hint, ..self }
+        Self {
+            special_hint: hint,
+            ..self
+        }
     }
 
     const fn selects_unit(self) -> Self {
-        Self { selects_unit: true, ..self }
+        Self {
+            selects_unit: true,
+            ..self
+        }
     }
 
     pub(crate) fn is_available(&self, model: &ScreenModel, run_view: &RunView) -> bool {
@@ -221,9 +233,16 @@ pub(crate) fn scopes(model: &ScreenModel, run_view: &RunView) -> Vec<ActionScope
     } else if matches!(model.views.last(), Some(OverlayView::Review(_))) {
         vec![ActionScope::Review, ActionScope::View]
     } else {
-        let needs_decision = |unit: &crate::run::state::UnitState| unit.is_held() || unit.oldest_held_call().is_some();
-        let own = hold::subject(model, run_view)
-            .map(|unit| if needs_decision(unit) { ActionScope::Held } else { ActionScope::Live });
+        let needs_decision = |unit: &crate::run::state::UnitState| {
+            unit.is_held() || unit.oldest_held_call().is_some()
+        };
+        let own = hold::subject(model, run_view).map(|unit| {
+            if needs_decision(unit) {
+                ActionScope::Held
+            } else {
+                ActionScope::Live
+            }
+        });
         own.into_iter().chain([ActionScope::View]).collect()
     }
 }
@@ -234,5 +253,9 @@ fn is_grid(model: &ScreenModel) -> bool {
 
 /// `Ok` if the condition holds; otherwise the action does nothing.
 fn require(condition: bool) -> Availability {
-    if condition { Ok(()) } else { Err(Unavailable::NoEffect) }
+    if condition {
+        Ok(())
+    } else {
+        Err(Unavailable::NoEffect)
+    }
 }

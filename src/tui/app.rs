@@ -143,13 +143,20 @@ impl App {
         let (live, watching, commands, leave_action) = match part {
             RunAccess::Replay => (false, false, None, None),
             RunAccess::Watch => (true, true, None, None),
-            RunAccess::Control { commands, leave_action } => (true, false, Some(commands), leave_action),
+            RunAccess::Control {
+                commands,
+                leave_action,
+            } => (true, false, Some(commands), leave_action),
         };
         let mut model = ScreenModel::new(options.keymap, live);
         model.connection.is_watching = watching;
         model.connection.leave_action = leave_action;
         model.units_view.listing.arrange(options.table);
-        model.views.extend(options.home.map(|content| OverlayView::Home(HomeView::new(content))));
+        model.views.extend(
+            options
+                .home
+                .map(|content| OverlayView::Home(HomeView::new(content))),
+        );
         model.mouse.is_captured = options.terminal.mouse;
         model.connection.check_arguments = options.check_arguments;
         model.connection.is_session = live && !watching && options.is_session;
@@ -159,7 +166,10 @@ impl App {
             (None, Some(speed)) => Playback::Speed(speed),
             (None, None) => Playback::Follow,
         };
-        options.startup_messages.into_iter().for_each(|message| model.toasts.announce(message));
+        options
+            .startup_messages
+            .into_iter()
+            .for_each(|message| model.toasts.announce(message));
         let origin = timeline.source().info().clone();
         let header = origin.header.as_ref().filter(|_| !live);
         model.connection.recorded_run = header.map(|header| super::model::RecordedRunName {
@@ -222,7 +232,10 @@ impl App {
             app.seek_when_read(SeekTarget::Entries(0));
             app.set_playback(app.model.playhead.playback);
         }
-        if let Some(entry) = options.paused_after.and_then(|entries| entries.checked_sub(1)) {
+        if let Some(entry) = options
+            .paused_after
+            .and_then(|entries| entries.checked_sub(1))
+        {
             app.seek_to_entry(Seq(entry));
         }
         app
@@ -236,8 +249,16 @@ impl App {
 
     /// Returns the result of the closed screen.
     pub(crate) fn leave(self, how: ExitReason) -> TuiExit {
-        let (interrupted, table) = (self.model.connection.interrupts > 0, self.model.units_view.listing.settings());
-        TuiExit { reason: how, interrupted, timeline: self.timeline, table }
+        let (interrupted, table) = (
+            self.model.connection.interrupts > 0,
+            self.model.units_view.listing.settings(),
+        );
+        TuiExit {
+            reason: how,
+            interrupted,
+            timeline: self.timeline,
+            table,
+        }
     }
 
     pub(crate) fn tick(&mut self, moment: Now) {
@@ -255,12 +276,21 @@ impl App {
         if self.advance_clock() {
             self.refresh_facts();
         }
-        let msg = ScreenMessage::Tick { now: moment.now, time: self.run_time(), present: self.present() };
+        let msg = ScreenMessage::Tick {
+            now: moment.now,
+            time: self.run_time(),
+            present: self.present(),
+        };
         self.update(msg);
         if before != shown(&self.model) {
             self.frames.limiter.mark(RedrawPriority::Soon);
         }
-        if self.frames.side_pane.due().is_some_and(|due| due <= moment.now) {
+        if self
+            .frames
+            .side_pane
+            .due()
+            .is_some_and(|due| due <= moment.now)
+        {
             self.frames.limiter.mark(RedrawPriority::Now);
         }
     }
@@ -270,7 +300,9 @@ impl App {
         let now = self.timeline.view().state.last_entry_at;
         match (self.model.playhead.playback, &self.playing.player) {
             (Playback::Speed(_), Some(player)) => player.time(self.clock.now).max(now),
-            (Playback::Follow, _) if self.is_clock_running() && !self.shown.is_catching_up => self.present().max(now),
+            (Playback::Follow, _) if self.is_clock_running() && !self.shown.is_catching_up => {
+                self.present().max(now)
+            }
             _ => now,
         }
     }
@@ -279,21 +311,29 @@ impl App {
     fn is_clock_running(&self) -> bool {
         let totals = &self.model.playhead.bounds.present_totals;
         let latest = self.timeline.latest_state();
-        let is_open = totals.count(UnitStatus::Queued) > 0 || latest.publication.open_review().is_some();
-        self.model.connection.is_live && (totals.active_units() > 0 || latest.ended.is_none() && is_open)
+        let is_open =
+            totals.count(UnitStatus::Queued) > 0 || latest.publication.open_review().is_some();
+        self.model.connection.is_live
+            && (totals.active_units() > 0 || latest.ended.is_none() && is_open)
     }
 
     /// Handles an input message.
     pub(crate) fn input(&mut self, msg: ScreenMessage) -> Vec<HostRequest> {
         if matches!(
             msg,
-            ScreenMessage::Key(_) | ScreenMessage::Paste(_) | ScreenMessage::Click { .. } | ScreenMessage::Wheel { .. }
+            ScreenMessage::Key(_)
+                | ScreenMessage::Paste(_)
+                | ScreenMessage::Click { .. }
+                | ScreenMessage::Wheel { .. }
         ) {
             self.notifier.key_pressed(self.clock.now);
         }
         self.frames.limiter.mark(RedrawPriority::Now);
         // While the pointer is dragged, only the last moment matters.
-        if !matches!(msg, ScreenMessage::Drag { .. } | ScreenMessage::Click { .. }) {
+        if !matches!(
+            msg,
+            ScreenMessage::Drag { .. } | ScreenMessage::Click { .. }
+        ) {
             self.apply_scrub();
         }
         self.update(msg)
@@ -301,7 +341,10 @@ impl App {
 
     fn update(&mut self, msg: ScreenMessage) -> Vec<HostRequest> {
         let effects = update(&mut self.model, self.timeline.view(), msg);
-        effects.into_iter().filter_map(|effect| self.perform(effect)).collect()
+        effects
+            .into_iter()
+            .filter_map(|effect| self.perform(effect))
+            .collect()
     }
 
     /// Recording failed: the tape is complete as it is, and the run accepts no further commands.
@@ -321,7 +364,10 @@ impl App {
 
     /// The tape will not grow further, and the run accepts no further commands.
     pub(crate) fn tape_finished(&mut self) {
-        (self.model.connection.is_live, self.model.connection.is_watching) = (false, false);
+        (
+            self.model.connection.is_live,
+            self.model.connection.is_watching,
+        ) = (false, false);
         self.commands = None;
         self.poll_tape();
         self.redraw();
@@ -347,35 +393,51 @@ impl App {
     fn advance_clock(&mut self) -> bool {
         // Unread entries may end a silence.
         let caught_up = self.reading.progress != PollStatus::More;
-        let shown = if caught_up || self.playing.player.is_some() { self.run_time() } else { Millis(0) };
+        let shown = if caught_up || self.playing.player.is_some() {
+            self.run_time()
+        } else {
+            Millis(0)
+        };
         let present = if caught_up { self.present() } else { Millis(0) };
         self.timeline.advance_clock(shown, present, &mut |_| {})
     }
 
     fn refresh_facts(&mut self) {
         self.advance_clock();
-        self.shown.known_entries =
-            self.timeline.known_entries().max(self.timeline.source().known_entries().unwrap_or_default());
+        self.shown.known_entries = self
+            .timeline
+            .known_entries()
+            .max(self.timeline.source().known_entries().unwrap_or_default());
         self.shown.position = self.timeline.source().position();
         self.shown.at_end = self.reading.progress != PollStatus::More;
         self.shown.ended = self.reading.progress == PollStatus::End;
         let (read, total) = self.shown.position;
         let is_behind = total.is_some_and(|total| total.saturating_sub(read) > CATCH_UP_BYTES);
-        let is_shown = self.model.connection.is_live && self.model.playhead.playback == Playback::Follow;
-        self.shown.is_catching_up = is_shown && !self.shown.at_end && (self.shown.is_catching_up || is_behind);
+        let is_shown =
+            self.model.connection.is_live && self.model.playhead.playback == Playback::Follow;
+        self.shown.is_catching_up =
+            is_shown && !self.shown.at_end && (self.shown.is_catching_up || is_behind);
         let is_record = !self.model.connection.is_live;
-        let percent = self.shown.percent_read().filter(|_| is_record || self.shown.is_catching_up);
+        let percent = self
+            .shown
+            .percent_read()
+            .filter(|_| is_record || self.shown.is_catching_up);
         self.model.playhead.bounds.percent_read = percent;
         let entries = self.timeline.view().state.entries;
         let extent = &mut self.model.playhead.bounds;
-        (extent.last_at, extent.known_entries) = (self.timeline.activity().end_time(), self.shown.known_entries);
+        (extent.last_at, extent.known_entries) = (
+            self.timeline.activity().end_time(),
+            self.shown.known_entries,
+        );
         let latest = self.timeline.latest_state();
         if let Some(present) = extent.present_totals.updated(latest) {
             extent.present_totals = present;
         }
         extent.is_review_open = latest.publication.open_review().is_some();
-        self.model.playhead.at_end =
-            self.shown.ended && self.reading.indexed && entries > 0 && entries >= self.shown.known_entries;
+        self.model.playhead.at_end = self.shown.ended
+            && self.reading.indexed
+            && entries > 0
+            && entries >= self.shown.known_entries;
         self.model.refresh(self.timeline.view());
     }
 
@@ -384,30 +446,56 @@ impl App {
         let now = self.clock.now;
         let toast = self.model.toasts.list.iter().map(|toast| toast.until).min();
         let frame = self.frames.limiter.due();
-        let play = self.playing.player.zip(self.playing.next).map(|(player, next)| player.due(next));
+        let play = self
+            .playing
+            .player
+            .zip(self.playing.next)
+            .map(|(player, next)| player.due(next));
         let runs = self.is_clock_running() || self.playing.player.is_some();
         // The clock on the screen shows whole seconds.
         let second = runs.then(|| {
-            let time =
-                if self.playing.player.is_some() { self.model.playhead.time } else { self.model.playhead.bounds.now };
+            let time = if self.playing.player.is_some() {
+                self.model.playhead.time
+            } else {
+                self.model.playhead.bounds.now
+            };
             let rest = 1000 - time.0 % 1000;
-            let speed = if let Playback::Speed(speed) = self.model.playhead.playback { speed } else { 1.0 };
+            let speed = if let Playback::Speed(speed) = self.model.playhead.playback {
+                speed
+            } else {
+                1.0
+            };
             #[expect(clippy::cast_precision_loss, reason = "below 1000")]
             let wait = Duration::from_secs_f64((rest as f64 / 1000.0 / speed).max(0.033));
-            let is_growing = self.playing.player.is_none() && now.saturating_sub(self.changed) < CLOCK_SLACK;
-            now + wait + if is_growing { CLOCK_SLACK } else { Duration::ZERO }
+            let is_growing =
+                self.playing.player.is_none() && now.saturating_sub(self.changed) < CLOCK_SLACK;
+            now + wait
+                + if is_growing {
+                    CLOCK_SLACK
+                } else {
+                    Duration::ZERO
+                }
         });
         let grow = (self.reading.progress == PollStatus::Waiting && !self.model.connection.is_live)
             .then_some(now + POLL_INTERVAL);
-        [toast, frame, play, second, grow, self.frames.growth.due(), self.frames.side_pane.due()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            toast,
+            frame,
+            play,
+            second,
+            grow,
+            self.frames.growth.due(),
+            self.frames.side_pane.due(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Handles an expired timer.
     pub(crate) fn timer_fired(&mut self, now: Duration) {
-        let may_have_grown = self.reading.progress == PollStatus::Waiting && !self.model.connection.is_live;
+        let may_have_grown =
+            self.reading.progress == PollStatus::Waiting && !self.model.connection.is_live;
         if self.frames.growth.take_due(now) || may_have_grown {
             self.poll_tape();
         }
@@ -437,19 +525,28 @@ impl App {
     pub(crate) fn is_at_end(&self) -> bool {
         match self.model.playhead.playback {
             // A run that is shown live has no end, so everything that is there counts.
-            Playback::Follow if self.model.connection.is_live => self.reading.progress != PollStatus::More,
+            Playback::Follow if self.model.connection.is_live => {
+                self.reading.progress != PollStatus::More
+            }
             Playback::Follow => self.reading.progress == PollStatus::End,
             Playback::Speed(_) | Playback::Unthrottled => false,
-            Playback::Paused => self.reading.indexed && self.timeline.view().state.entries >= self.shown.known_entries,
+            Playback::Paused => {
+                self.reading.indexed
+                    && self.timeline.view().state.entries >= self.shown.known_entries
+            }
         }
     }
 
     /// Changes of the terminal's title, progress and notifications, sent with the next frame.
     pub(crate) fn terminal_status(&mut self) -> TerminalStatus {
         let caught_up = self.reading.progress != PollStatus::More;
-        let state =
-            if self.model.connection.is_live { self.timeline.latest_state() } else { &self.timeline.view().state };
-        self.notifier.poll_status(&self.model, &self.shown.origin, state, caught_up)
+        let state = if self.model.connection.is_live {
+            self.timeline.latest_state()
+        } else {
+            &self.timeline.view().state
+        };
+        self.notifier
+            .poll_status(&self.model, &self.shown.origin, state, caught_up)
     }
 
     /// Records that the terminal gained or lost the focus.

@@ -68,7 +68,13 @@ impl RowId {
         let covered = run_view.row_entries(row).into_iter().flatten().last();
         let last = row.last(run_view.state.entries).and(covered);
         let edited = run_view.edited_arguments_entry(first, row.block);
-        Self { first, block: row.block, kind: row.kind, last, edited }
+        Self {
+            first,
+            block: row.block,
+            kind: row.kind,
+            last,
+            edited,
+        }
     }
 }
 
@@ -154,7 +160,10 @@ pub(crate) struct CacheRequest {
 
 impl ScreenCache {
     pub(crate) fn new(zone: TimeZone) -> Self {
-        Self { zone: Some(zone), ..Self::default() }
+        Self {
+            zone: Some(zone),
+            ..Self::default()
+        }
     }
 
     /// Time zone of wall clock times in documents.
@@ -177,7 +186,9 @@ impl ScreenCache {
 
     /// True when the layout of the document on screen is complete.
     pub(crate) fn is_complete(&self) -> bool {
-        self.documents.last().is_none_or(|(_, layout)| layout.is_complete())
+        self.documents
+            .last()
+            .is_none_or(|(_, layout)| layout.is_complete())
     }
 
     /// The layout of the document on screen.
@@ -187,7 +198,9 @@ impl ScreenCache {
 
     /// Makes a cached document the one on screen. False if it is not cached.
     pub(crate) fn select_document(&mut self, wanted: &DocumentRequest) -> bool {
-        let Some(place) = self.documents.iter().position(|(known, _)| known == wanted) else { return false };
+        let Some(place) = self.documents.iter().position(|(known, _)| known == wanted) else {
+            return false;
+        };
         let document = self.documents.remove(place);
         self.documents.push(document);
         true
@@ -199,7 +212,9 @@ impl ScreenCache {
 
     /// True if the cached comparison is the one of `sides`.
     pub(crate) fn has_comparison(&self, sides: &CompareKey) -> bool {
-        self.comparison.as_ref().is_some_and(|(known, _)| known == sides)
+        self.comparison
+            .as_ref()
+            .is_some_and(|(known, _)| known == sides)
     }
 
     /// Replaces the cached comparison.
@@ -209,18 +224,25 @@ impl ScreenCache {
 
     /// The summary of an attempt, as far as it was read.
     pub(crate) fn summary(&self, attempt_id: AttemptId) -> Option<&AttemptSummary> {
-        self.summaries.iter().find(|(known, _)| *known == attempt_id).map(|(_, gathered)| gathered)
+        self.summaries
+            .iter()
+            .find(|(known, _)| *known == attempt_id)
+            .map(|(_, gathered)| gathered)
     }
 
     /// The summary of an attempt, to read more of it.
     pub(crate) fn summary_mut(&mut self, attempt_id: AttemptId) -> &mut AttemptSummary {
-        let place = self.summaries.iter().position(|(known, _)| *known == attempt_id).unwrap_or_else(|| {
-            if self.summaries.len() >= MAX_SUMMARIES {
-                self.summaries.remove(0);
-            }
-            self.summaries.push((attempt_id, AttemptSummary::default()));
-            self.summaries.len() - 1
-        });
+        let place = self
+            .summaries
+            .iter()
+            .position(|(known, _)| *known == attempt_id)
+            .unwrap_or_else(|| {
+                if self.summaries.len() >= MAX_SUMMARIES {
+                    self.summaries.remove(0);
+                }
+                self.summaries.push((attempt_id, AttemptSummary::default()));
+                self.summaries.len() - 1
+            });
         &mut self.summaries[place].1
     }
 
@@ -254,7 +276,13 @@ mod tests {
 
     #[test]
     fn cache_is_bounded_and_ended_row_is_a_new_row() {
-        let after = |entries| RunView { state: RunState { entries, ..RunState::default() }, ..RunView::default() };
+        let after = |entries| RunView {
+            state: RunState {
+                entries,
+                ..RunState::default()
+            },
+            ..RunView::default()
+        };
         let mut cache = ScreenCache::default();
         for seq in 0..(2 * MAX_ROWS as u64) {
             let row = StreamRow::new(Seq(seq), 0, RowKind::Text, RowOutcome::Ok, 0);

@@ -23,6 +23,8 @@ pub(crate) struct Comparison {
 impl Comparison {
     /// The first pair that differs.
     pub(crate) fn first(&self) -> Option<usize> {
-        self.pairs.iter().position(|pair| pair.difference != CallDifference::Same)
+        self.pairs
+            .iter()
+            .position(|pair| pair.difference != CallDifference::Same)
     }
 }

@@ -59,12 +59,19 @@ pub(crate) struct JsonNodeId {
 impl LaidOutDocument {
     /// The text of a line, without roles.
     pub(crate) fn text(&self, line: usize) -> String {
-        self.lines.get(line).into_iter().flatten().map(|(_, text)| text.as_str()).collect()
+        self.lines
+            .get(line)
+            .into_iter()
+            .flatten()
+            .map(|(_, text)| text.as_str())
+            .collect()
     }
 
     /// The section that contains a line.
     pub(crate) fn section(&self, line: usize) -> Option<&DocumentSection> {
-        let place = self.sections.partition_point(|section| section.line <= line);
+        let place = self
+            .sections
+            .partition_point(|section| section.line <= line);
         self.sections.get(place.checked_sub(1)?)
     }
 }
@@ -120,23 +127,40 @@ impl DocumentBlock {
         facts: Vec<(StyleRole, String)>,
         text: Option<Arc<str>>,
     ) -> Self {
-        Self::Section { what, title, facts, text }
+        Self::Section {
+            what,
+            title,
+            facts,
+            text,
+        }
     }
 
     /// A line of one role.
     pub(crate) fn line(role: StyleRole, text: impl Into<String>) -> Self {
-        Self::Spans { indent: 0, hang: 0, runs: vec![(role, text.into())] }
+        Self::Spans {
+            indent: 0,
+            hang: 0,
+            runs: vec![(role, text.into())],
+        }
     }
 
     /// A line with a name and its value.
     pub(crate) fn fact(name: &str, role: StyleRole, value: impl Into<String>) -> Self {
         const NAMES: usize = 16;
         let name = format!("{name:<NAMES$} ");
-        Self::Spans { indent: 2, hang: 2 + NAMES + 1, runs: vec![(StyleRole::Dim, name), (role, value.into())] }
+        Self::Spans {
+            indent: 2,
+            hang: 2 + NAMES + 1,
+            runs: vec![(StyleRole::Dim, name), (role, value.into())],
+        }
     }
 
     pub(crate) fn text(role: StyleRole, text: impl Into<Arc<str>>) -> Self {
-        Self::Text { role, text: text.into(), at: 0 }
+        Self::Text {
+            role,
+            text: text.into(),
+            at: 0,
+        }
     }
 }
 
@@ -153,9 +177,18 @@ pub(crate) struct DocumentLayout {
 
 impl DocumentLayout {
     /// A layout of `pieces` at a width in columns. No block is laid out yet.
-    pub(crate) fn new(mut pieces: Vec<DocumentBlock>, turned: BTreeSet<JsonNodeId>, width: u16) -> Self {
+    pub(crate) fn new(
+        mut pieces: Vec<DocumentBlock>,
+        turned: BTreeSet<JsonNodeId>,
+        width: u16,
+    ) -> Self {
         pieces.reverse();
-        Self { writer: LayoutWriter::new(width), blocks: pieces, toggled_folds: turned, parts: 0 }
+        Self {
+            writer: LayoutWriter::new(width),
+            blocks: pieces,
+            toggled_folds: turned,
+            parts: 0,
+        }
     }
 
     /// The lines that are laid out so far.
@@ -177,7 +210,9 @@ impl DocumentLayout {
     pub(crate) fn step(&mut self, budget: usize) {
         self.writer.cost = 0;
         while self.writer.cost < budget {
-            let Some(piece) = self.blocks.pop() else { return };
+            let Some(piece) = self.blocks.pop() else {
+                return;
+            };
             if let Some(rest) = self.layout_block(piece) {
                 self.blocks.push(rest);
             }
@@ -189,9 +224,17 @@ impl DocumentLayout {
         let writer = &mut self.writer;
         match piece {
             DocumentBlock::BlankLine => writer.line(StyleRole::Text, ""),
-            DocumentBlock::Section { what, title, facts, text } => {
+            DocumentBlock::Section {
+                what,
+                title,
+                facts,
+                text,
+            } => {
                 let line = writer.document.lines.len();
-                writer.document.sections.push(DocumentSection { line, what, text });
+                writer
+                    .document
+                    .sections
+                    .push(DocumentSection { line, what, text });
                 writer.put(StyleRole::Strong, &title);
                 for (role, fact) in facts {
                     writer.put(StyleRole::Dim, " · ");
@@ -209,9 +252,13 @@ impl DocumentLayout {
                     pretty.part = Some(self.parts);
                     self.parts += 1;
                 }
-                return pretty.step(writer, &self.toggled_folds).then_some(DocumentBlock::Json(pretty));
+                return pretty
+                    .step(writer, &self.toggled_folds)
+                    .then_some(DocumentBlock::Json(pretty));
             }
-            DocumentBlock::Markdown { text } => self.blocks.extend(markdown::markdown_blocks(&text).into_iter().rev()),
+            DocumentBlock::Markdown { text } => self
+                .blocks
+                .extend(markdown::markdown_blocks(&text).into_iter().rev()),
         }
         None
     }
@@ -232,7 +279,14 @@ impl LayoutWriter {
     /// A writer for lines of `width` columns.
     pub(crate) fn new(width: u16) -> Self {
         let width = usize::from(width).max(4);
-        Self { document: LaidOutDocument::default(), line: Vec::new(), used: 0, indent: 0, width, cost: 0 }
+        Self {
+            document: LaidOutDocument::default(),
+            line: Vec::new(),
+            used: 0,
+            indent: 0,
+            width,
+            cost: 0,
+        }
     }
 
     /// Ends the last line and returns the document.
@@ -299,7 +353,10 @@ impl LayoutWriter {
     fn wrapped_text(&mut self, role: StyleRole, text: &str) {
         for word in text.split_inclusive(' ') {
             let wide = text::width(word.trim_end_matches(' '));
-            if self.used > self.indent && self.used + wide > self.width && wide <= self.width - self.indent {
+            if self.used > self.indent
+                && self.used + wide > self.width
+                && wide <= self.width - self.indent
+            {
                 self.end_line();
             }
             self.put(role, word);
@@ -334,7 +391,8 @@ impl LayoutWriter {
                     match text::column_count(&piece) {
                         wide if wide <= self.width => self.place(role, &piece, wide),
                         // An escape that is wider than the line continues in the next one.
-                        _ => text::graphemes(&piece).for_each(|part| self.place(role, part, text::column_count(part))),
+                        _ => text::graphemes(&piece)
+                            .for_each(|part| self.place(role, part, text::column_count(part))),
                     }
                     self.cost += NON_ASCII_COST;
                 }
@@ -372,16 +430,24 @@ impl LayoutWriter {
 /// Number of leading bytes that take one column each, whatever follows them.
 fn plain_prefix(text: &str) -> usize {
     let bytes = text.as_bytes();
-    let end = bytes.iter().position(|byte| !(b' '..=b'~').contains(byte)).unwrap_or(bytes.len());
+    let end = bytes
+        .iter()
+        .position(|byte| !(b' '..=b'~').contains(byte))
+        .unwrap_or(bytes.len());
     // The last character may be combined with a following mark.
-    if end < bytes.len() { end.saturating_sub(usize::from(bytes[end] >= 0x80)) } else { end }
+    if end < bytes.len() {
+        end.saturating_sub(usize::from(bytes[end] >= 0x80))
+    } else {
+        end
+    }
 }
 
 /// Number of leading bytes up to two adjacent plain characters; no grapheme cluster extends beyond them.
 fn non_plain_prefix(text: &str) -> usize {
     let bytes = text.as_bytes();
     let is_plain = |byte: u8| (b' '..=b'~').contains(&byte);
-    let end = (1..bytes.len().saturating_sub(1)).find(|at| is_plain(bytes[*at]) && is_plain(bytes[*at + 1]));
+    let end = (1..bytes.len().saturating_sub(1))
+        .find(|at| is_plain(bytes[*at]) && is_plain(bytes[*at + 1]));
     end.unwrap_or(bytes.len())
 }
 
@@ -391,8 +457,11 @@ fn char_boundary(text: &str, most: usize) -> usize {
         return text.len();
     }
     let bytes = text.as_bytes();
-    let near = (most.saturating_sub(64)..=most).rev().find(|at| bytes[*at].is_ascii_graphic() && *at > 0);
-    near.or_else(|| (1..=most).rev().find(|at| text.is_char_boundary(*at))).unwrap_or(text.len())
+    let near = (most.saturating_sub(64)..=most)
+        .rev()
+        .find(|at| bytes[*at].is_ascii_graphic() && *at > 0);
+    near.or_else(|| (1..=most).rev().find(|at| text.is_char_boundary(*at)))
+        .unwrap_or(text.len())
 }
 
 #[cfg(test)]

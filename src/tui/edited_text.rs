@@ -24,7 +24,11 @@ impl fmt::Display for UnusableEdit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { reason, file } = self;
         match file {
-            Some(file) => write!(f, "{reason}; your text is not used, and kept in {}", file.display()),
+            Some(file) => write!(
+                f,
+                "{reason}; your text is not used, and kept in {}",
+                file.display()
+            ),
             None => f.write_str(reason),
         }
     }

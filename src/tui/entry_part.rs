@@ -31,7 +31,9 @@ pub(crate) enum PartContent {
 /// Parts of a row: its content first, then the entries that it was made from.
 pub(crate) fn row_parts(run_view: &RunView, attempt_id: AttemptId, index: usize) -> Vec<EntryPart> {
     let entries = run_view.state.entries;
-    let Some(row) = run_view.rows(attempt_id).get(index) else { return Vec::new() };
+    let Some(row) = run_view.rows(attempt_id).get(index) else {
+        return Vec::new();
+    };
     let title = match row.kind {
         RowKind::Tool => "call",
         RowKind::Text => "text",
@@ -44,10 +46,20 @@ pub(crate) fn row_parts(run_view: &RunView, attempt_id: AttemptId, index: usize)
         | RowKind::Completed
         | RowKind::Note => {
             let lines = run_view.row_entries(row).into_iter().flatten();
-            return lines.map(|seq| EntryPart { title: "line", seq, content: PartContent::Line }).collect();
+            return lines
+                .map(|seq| EntryPart {
+                    title: "line",
+                    seq,
+                    content: PartContent::Line,
+                })
+                .collect();
         }
     };
-    let mut parts = vec![EntryPart { title, seq: row.first(), content: PartContent::Block(row.block) }];
+    let mut parts = vec![EntryPart {
+        title,
+        seq: row.first(),
+        content: PartContent::Block(row.block),
+    }];
     let last = row.last(entries).filter(|last| *last != row.first());
     if let Some(seq) = last {
         let title = match row.end(entries) {
@@ -57,9 +69,17 @@ pub(crate) fn row_parts(run_view: &RunView, attempt_id: AttemptId, index: usize)
             RowOutcome::Declined => "result, declined",
             RowOutcome::Open | RowOutcome::Ok => "result",
         };
-        parts.push(EntryPart { title, seq, content: PartContent::Result });
+        parts.push(EntryPart {
+            title,
+            seq,
+            content: PartContent::Result,
+        });
     }
     let lines = [Some(row.first()), last].into_iter().flatten();
-    parts.extend(lines.map(|seq| EntryPart { title: "line", seq, content: PartContent::Line }));
+    parts.extend(lines.map(|seq| EntryPart {
+        title: "line",
+        seq,
+        content: PartContent::Line,
+    }));
     parts
 }

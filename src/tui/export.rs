@@ -70,8 +70,13 @@ pub(crate) fn build_export(
         (tool, PagerContent::Text(text)) => Ok(plain(tool, text.clone(), None)),
         (tool, PagerContent::Document) => {
             let document = document.ok_or_else(|| "no content is laid out yet".to_owned())?;
-            let lines = (0..document.lines.len()).map(|line| document.text(line).trim_end().to_owned() + "\n");
-            Ok(plain(tool, lines.collect(), request.selected.map(|line| line + 1)))
+            let lines = (0..document.lines.len())
+                .map(|line| document.text(line).trim_end().to_owned() + "\n");
+            Ok(plain(
+                tool,
+                lines.collect(),
+                request.selected.map(|line| line + 1),
+            ))
         }
     }
 }
@@ -91,7 +96,10 @@ fn plain(tool: ExportTool, text: String, line: Option<usize>) -> Export {
 
 /// The text of a form, which an editor changes.
 pub(crate) fn form_text(text: String) -> Export {
-    Export { edits: Some(EditTarget::Form), ..plain(ExportTool::Editor, text, None) }
+    Export {
+        edits: Some(EditTarget::Form),
+        ..plain(ExportTool::Editor, text, None)
+    }
 }
 
 /// The text of the changed file `path` as it would be committed, for an editor. The text before the run is that of the
@@ -101,15 +109,18 @@ pub(crate) fn reviewed_text(
     review: Option<&ReviewState>,
     path: &str,
 ) -> Result<Export, String> {
-    let (file, decisions) =
-        review.and_then(|review| review.file(path)).ok_or_else(|| "the run no longer waits for a review".to_owned())?;
+    let (file, decisions) = review
+        .and_then(|review| review.file(path))
+        .ok_or_else(|| "the run no longer waits for a review".to_owned())?;
     let text = match (&decisions.edited, file.change) {
         (Some(text), _) => text.to_string(),
         (None, ArtifactChange::Created) => file.text_after("", decisions).unwrap_or_default(),
         (None, ArtifactChange::Updated | ArtifactChange::Removed) => {
             let before = project.and_then(|project| read_below(project, Path::new(path)));
             // A text that a person changed since must not get into the commit.
-            let before = before.filter(|text| file.before.as_deref() == Some(&*ReviewedFile::digest(text.as_bytes())));
+            let before = before.filter(|text| {
+                file.before.as_deref() == Some(&*ReviewedFile::digest(text.as_bytes()))
+            });
             before
                 .and_then(|before| file.text_after(&before, decisions))
                 .ok_or_else(|| format!("{path} has changed since; edit it after the commit"))?
@@ -117,7 +128,9 @@ pub(crate) fn reviewed_text(
     };
     if text.len() > MAX_EDITED_BYTES {
         let limit = MAX_EDITED_BYTES / 1024;
-        return Err(format!("{path} is longer than {limit} KiB; edit it after the commit"));
+        return Err(format!(
+            "{path} is longer than {limit} KiB; edit it after the commit"
+        ));
     }
     Ok(reviewed_file(path, text))
 }
@@ -125,25 +138,44 @@ pub(crate) fn reviewed_text(
 /// The text of the changed file `path` that an editor left in `file` before; `None` if it is gone.
 pub(crate) fn unused_text(path: &str, file: &Path) -> Option<Export> {
     let unused_file = file.is_file().then(|| file.to_owned());
-    unused_file.map(|file| Export { unused_file: Some(file), ..reviewed_file(path, String::new()) })
+    unused_file.map(|file| Export {
+        unused_file: Some(file),
+        ..reviewed_file(path, String::new())
+    })
 }
 
 /// The text of the changed file `path`, for an editor.
 pub(crate) fn reviewed_file(path: &str, text: String) -> Export {
-    let extension = if path.ends_with(".yaml") { ".yaml" } else { ".md" };
+    let extension = if path.ends_with(".yaml") {
+        ".yaml"
+    } else {
+        ".md"
+    };
     let edits = Some(EditTarget::Reviewed(path.to_owned()));
-    Export { extension, edits, ..plain(ExportTool::Editor, text, None) }
+    Export {
+        extension,
+        edits,
+        ..plain(ExportTool::Editor, text, None)
+    }
 }
 
 /// The text of a file of the project. Links that lead out of it are not followed.
 fn read_below(project: &Path, path: &Path) -> Option<String> {
-    let is_below = path.components().all(|part| matches!(part, Component::Normal(_)));
+    let is_below = path
+        .components()
+        .all(|part| matches!(part, Component::Normal(_)));
     let project = project.canonicalize().ok()?;
-    let path = project.join(path).canonicalize().ok().filter(|path| is_below && path.starts_with(&project))?;
+    let path = project
+        .join(path)
+        .canonicalize()
+        .ok()
+        .filter(|path| is_below && path.starts_with(&project))?;
     let mut text = String::new();
     // Opening a named pipe would wait.
     let file = path.is_file().then(|| File::open(&path).ok()).flatten()?;
-    file.take(MAX_EDITED_BYTES as u64 + 1).read_to_string(&mut text).ok()?;
+    file.take(MAX_EDITED_BYTES as u64 + 1)
+        .read_to_string(&mut text)
+        .ok()?;
     (text.len() as u64 <= MAX_EDITED_BYTES as u64).then_some(text)
 }
 
@@ -158,20 +190,37 @@ pub(crate) fn written_file(
 ) -> Result<Export, String> {
     let written = load::written_text(timeline, attempt_id, row);
     let (target, text) = written.ok_or_else(|| "the selected action wrote no file".to_owned())?;
-    let is_below = |path: &&Path| path.components().all(|part| matches!(part, Component::Normal(_)));
-    let text = text.ok_or_else(|| format!("the text of {target} after this call is not on this record"))?;
-    let is_target = |path: &&Path| path.ends_with(&target) || path.with_extension("").ends_with(&target);
-    let paths: Vec<PathBuf> =
-        paths.iter().map(Path::new).filter(is_below).filter(is_target).map(Path::to_owned).collect();
+    let is_below = |path: &&Path| {
+        path.components()
+            .all(|part| matches!(part, Component::Normal(_)))
+    };
+    let text =
+        text.ok_or_else(|| format!("the text of {target} after this call is not on this record"))?;
+    let is_target =
+        |path: &&Path| path.ends_with(&target) || path.with_extension("").ends_with(&target);
+    let paths: Vec<PathBuf> = paths
+        .iter()
+        .map(Path::new)
+        .filter(is_below)
+        .filter(is_target)
+        .map(Path::to_owned)
+        .collect();
     let project = project.filter(|_| !paths.is_empty()).map(Path::to_owned);
-    let path = paths.first().cloned().unwrap_or_else(|| PathBuf::from(&target));
+    let path = paths
+        .first()
+        .cloned()
+        .unwrap_or_else(|| PathBuf::from(&target));
     let extension = match path.extension().and_then(OsStr::to_str) {
         Some("yaml" | "yml") => ".yaml",
         Some("sql") => ".sql",
         _ => ".md",
     };
     let written = Some(WrittenFile { project, paths });
-    Ok(Export { extension, written, ..plain(ExportTool::Editor, text, None) })
+    Ok(Export {
+        extension,
+        written,
+        ..plain(ExportTool::Editor, text, None)
+    })
 }
 
 fn lines(timeline: &mut Timeline, request: &ExportRequest) -> Result<Export, String> {

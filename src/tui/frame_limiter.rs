@@ -97,7 +97,10 @@ impl GrowthLimiter {
 
     /// When the next check is due; `None` until the tape grows.
     pub(crate) fn due(&self) -> Option<Duration> {
-        self.is_pending.then(|| self.last.map_or(Duration::ZERO, |last| last + self.min_interval))
+        self.is_pending.then(|| {
+            self.last
+                .map_or(Duration::ZERO, |last| last + self.min_interval)
+        })
     }
 
     /// Returns true if a check is due at `now`, and marks it as done.

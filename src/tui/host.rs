@@ -59,7 +59,11 @@ pub(crate) type FramePainter<'a> = dyn FnMut(&mut Buffer, bool) -> Rect + 'a;
 
 /// Copies the kept area of the last frame into the next one of the same size.
 pub(crate) fn copy_kept_area(last: &Buffer, next: &mut Buffer, kept: Rect) {
-    for position in kept.intersection(last.area).intersection(next.area).positions() {
+    for position in kept
+        .intersection(last.area)
+        .intersection(next.area)
+        .positions()
+    {
         next[position] = last[position].clone();
     }
 }

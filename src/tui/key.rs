@@ -42,13 +42,19 @@ impl Diagnostic for KeyError {
 impl KeyPress {
     /// Creates a key without modifiers.
     pub(crate) fn plain(code: KeyCode) -> Self {
-        Self { code, modifiers: KeyModifiers::NONE }
+        Self {
+            code,
+            modifiers: KeyModifiers::NONE,
+        }
     }
 
     /// Converts a terminal event, keeping the relevant modifiers.
     pub(crate) fn from_event(event: KeyEvent) -> Self {
-        let mut modifiers =
-            event.modifiers & (KeyModifiers::CONTROL | KeyModifiers::ALT | KeyModifiers::SHIFT | KeyModifiers::SUPER);
+        let mut modifiers = event.modifiers
+            & (KeyModifiers::CONTROL
+                | KeyModifiers::ALT
+                | KeyModifiers::SHIFT
+                | KeyModifiers::SUPER);
         let mut code = event.code;
         match code {
             KeyCode::Char(char) => {
@@ -69,7 +75,13 @@ impl KeyPress {
     /// The character that this key types, if any.
     pub(crate) fn typed(self) -> Option<char> {
         match self.code {
-            KeyCode::Char(char) if !self.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => Some(char),
+            KeyCode::Char(char)
+                if !self
+                    .modifiers
+                    .intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) =>
+            {
+                Some(char)
+            }
             _ => None,
         }
     }
@@ -91,7 +103,11 @@ pub(crate) fn parse(text: &str) -> Result<Vec<KeyPress>, KeyError> {
         keys.push(key_named(name)?);
         rest = after;
     }
-    if keys.is_empty() { Err(KeyError::Empty) } else { Ok(keys) }
+    if keys.is_empty() {
+        Err(KeyError::Empty)
+    } else {
+        Ok(keys)
+    }
 }
 
 const NAMES: &[(&str, KeyCode, &str)] = &[
@@ -118,7 +134,8 @@ fn key_named(name: &str) -> Result<KeyPress, KeyError> {
     let unknown = || KeyError::Unknown(name.to_owned());
     let mut modifiers = KeyModifiers::NONE;
     let mut rest = name;
-    while let Some((modifier, after)) = rest.split_once('-').filter(|(_, after)| !after.is_empty()) {
+    while let Some((modifier, after)) = rest.split_once('-').filter(|(_, after)| !after.is_empty())
+    {
         modifiers |= match modifier.to_ascii_lowercase().as_str() {
             "c" => KeyModifiers::CONTROL,
             "a" | "m" => KeyModifiers::ALT,
@@ -128,9 +145,16 @@ fn key_named(name: &str) -> Result<KeyPress, KeyError> {
         rest = after;
     }
     let lower = rest.to_ascii_lowercase();
-    let number = lower.strip_prefix('f').and_then(|digits| digits.parse::<u8>().ok());
+    let number = lower
+        .strip_prefix('f')
+        .and_then(|digits| digits.parse::<u8>().ok());
     let mut chars = rest.chars();
-    let code = match (NAMES.iter().find(|(known, ..)| *known == lower), number, chars.next(), chars.next()) {
+    let code = match (
+        NAMES.iter().find(|(known, ..)| *known == lower),
+        number,
+        chars.next(),
+        chars.next(),
+    ) {
         (Some((_, code, _)), ..) => *code,
         (None, Some(number @ 1..=24), ..) => KeyCode::F(number),
         (None, None, Some(char), None) if !modifiers.is_empty() => KeyCode::Char(char),
@@ -139,10 +163,16 @@ fn key_named(name: &str) -> Result<KeyPress, KeyError> {
     if let KeyCode::Char(char) = code {
         if modifiers.contains(KeyModifiers::SHIFT) {
             modifiers.remove(KeyModifiers::SHIFT);
-            return Ok(KeyPress { code: KeyCode::Char(char.to_ascii_uppercase()), modifiers });
+            return Ok(KeyPress {
+                code: KeyCode::Char(char.to_ascii_uppercase()),
+                modifiers,
+            });
         }
         if modifiers.contains(KeyModifiers::CONTROL) {
-            return Ok(KeyPress { code: KeyCode::Char(char.to_ascii_lowercase()), modifiers });
+            return Ok(KeyPress {
+                code: KeyCode::Char(char.to_ascii_lowercase()),
+                modifiers,
+            });
         }
     }
     Ok(KeyPress { code, modifiers })
@@ -151,9 +181,11 @@ fn key_named(name: &str) -> Result<KeyPress, KeyError> {
 /// Formats keys for display: `j`, `Ctrl-d`, `Shift-Tab`, `Enter`.
 impl fmt::Display for KeyPress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (flag, word) in
-            [(KeyModifiers::CONTROL, "Ctrl-"), (KeyModifiers::ALT, "Alt-"), (KeyModifiers::SHIFT, "Shift-")]
-        {
+        for (flag, word) in [
+            (KeyModifiers::CONTROL, "Ctrl-"),
+            (KeyModifiers::ALT, "Alt-"),
+            (KeyModifiers::SHIFT, "Shift-"),
+        ] {
             if self.modifiers.contains(flag) {
                 f.write_str(word)?;
             }
@@ -200,7 +232,10 @@ mod tests {
         assert_eq!(vec![KeyPress::from_event(event)], parse("G").unwrap());
         let event = KeyEvent::new(KeyCode::BackTab, KeyModifiers::SHIFT);
         assert_eq!(vec![KeyPress::from_event(event)], parse("<s-tab>").unwrap());
-        let event = KeyEvent::new(KeyCode::Char('C'), KeyModifiers::CONTROL | KeyModifiers::SHIFT);
+        let event = KeyEvent::new(
+            KeyCode::Char('C'),
+            KeyModifiers::CONTROL | KeyModifiers::SHIFT,
+        );
         assert_eq!(vec![KeyPress::from_event(event)], parse("<c-c>").unwrap());
     }
 }

@@ -44,7 +44,11 @@ pub(crate) enum KeymapError {
     Key { action: String, cause: KeyError },
     /// Two actions have the same chord.
     #[error("key `{chord}` is bound to both `{first}` and `{second}`")]
-    Conflict { chord: String, first: &'static str, second: &'static str },
+    Conflict {
+        chord: String,
+        first: &'static str,
+        second: &'static str,
+    },
     /// A required action has no key.
     #[error("action `{0}` must keep a key")]
     Unbound(&'static str),
@@ -82,16 +86,34 @@ impl Keymap {
         let mut errors: Vec<_> = overrides
             .keys()
             .chain(built_in.keys())
-            .filter(|name| !actions::ALL.iter().any(|spec| spec.name == *name) && !RETIRED.contains(&name.as_str()))
+            .filter(|name| {
+                !actions::ALL.iter().any(|spec| spec.name == *name)
+                    && !RETIRED.contains(&name.as_str())
+            })
             .map(|name| KeymapError::UnknownAction(name.clone()))
             .collect();
         let mut bindings = Vec::new();
-        for ActionSpec { action, name, scope, .. } in &actions::ALL {
-            let Some(chords) = overrides.get(*name).or_else(|| built_in.get(*name)) else { continue };
+        for ActionSpec {
+            action,
+            name,
+            scope,
+            ..
+        } in &actions::ALL
+        {
+            let Some(chords) = overrides.get(*name).or_else(|| built_in.get(*name)) else {
+                continue;
+            };
             for chord in chords.iter() {
                 match key::parse(chord) {
-                    Ok(keys) => bindings.push(KeyBinding { keys, action: *action, scope: *scope }),
-                    Err(cause) => errors.push(KeymapError::Key { action: (*name).into(), cause }),
+                    Ok(keys) => bindings.push(KeyBinding {
+                        keys,
+                        action: *action,
+                        scope: *scope,
+                    }),
+                    Err(cause) => errors.push(KeymapError::Key {
+                        action: (*name).into(),
+                        cause,
+                    }),
                 }
             }
         }
@@ -113,47 +135,71 @@ impl Keymap {
             .filter(|action| keymap.chords(*action).next().is_none())
             .map(|action| KeymapError::Unbound(action.spec().name)),
         );
-        if errors.is_empty() { Ok(keymap) } else { Err(errors) }
+        if errors.is_empty() {
+            Ok(keymap)
+        } else {
+            Err(errors)
+        }
     }
 
     fn conflicts(&self) -> impl Iterator<Item = KeymapError> {
-        self.bindings().iter().enumerate().flat_map(|(index, binding)| {
-            self.bindings()[index + 1..]
-                .iter()
-                .filter(move |rival| {
-                    binding.action != rival.action
-                        && can_conflict(binding, rival)
-                        && (rival.keys.starts_with(&binding.keys) || binding.keys.starts_with(&rival.keys))
-                })
-                .map(move |rival| KeymapError::Conflict {
-                    chord: key::display_chord(&binding.keys),
-                    first: binding.action.spec().name,
-                    second: rival.action.spec().name,
-                })
-        })
+        self.bindings()
+            .iter()
+            .enumerate()
+            .flat_map(|(index, binding)| {
+                self.bindings()[index + 1..]
+                    .iter()
+                    .filter(move |rival| {
+                        binding.action != rival.action
+                            && can_conflict(binding, rival)
+                            && (rival.keys.starts_with(&binding.keys)
+                                || binding.keys.starts_with(&rival.keys))
+                    })
+                    .map(move |rival| KeymapError::Conflict {
+                        chord: key::display_chord(&binding.keys),
+                        first: binding.action.spec().name,
+                        second: rival.action.spec().name,
+                    })
+            })
     }
 
     /// Rows of the help by heading: (keys, description).
     pub(crate) fn help(&self) -> impl Iterator<Item = (HelpGroup, Vec<(String, &'static str)>)> {
         actions::GROUPS.iter().map(|(group, actions)| {
-            (*group, actions.iter().map(|spec| (self.all(spec.action), spec.description)).collect())
+            (
+                *group,
+                actions
+                    .iter()
+                    .map(|spec| (self.all(spec.action), spec.description))
+                    .collect(),
+            )
         })
     }
 
     /// All keys of an action.
     pub(crate) fn all(&self, action: UserAction) -> String {
         let chords: Vec<_> = self.chords(action).map(key::display_chord).collect();
-        if chords.is_empty() { "unbound".to_owned() } else { chords.join("  ") }
+        if chords.is_empty() {
+            "unbound".to_owned()
+        } else {
+            chords.join("  ")
+        }
     }
 
     /// The key table as Markdown, for the documentation.
     pub(crate) fn markdown(&self) -> String {
         let mut out = String::new();
         for (group, rows) in self.help() {
-            out.push_str(&format!("### {}\n\n| keys | action |\n|---|---|\n", group.title()));
+            out.push_str(&format!(
+                "### {}\n\n| keys | action |\n|---|---|\n",
+                group.title()
+            ));
             for (keys, about) in rows {
                 let keys: Vec<_> = keys.split("  ").map(|chord| format!("`{chord}`")).collect();
-                out.push_str(&format!("| {} | {about} |\n", keys.join(" ").replace('|', "\\|")));
+                out.push_str(&format!(
+                    "| {} | {about} |\n",
+                    keys.join(" ").replace('|', "\\|")
+                ));
             }
             out.push('\n');
         }
@@ -164,20 +210,29 @@ impl Keymap {
 /// True if one key press could mean both actions. Some actions share a key by design: hold and play, edit a waiting
 /// call and retry a finished unit, run a held unit and play time to the next failure.
 fn can_conflict(one: &KeyBinding, other: &KeyBinding) -> bool {
-    let on_view = |scope: ActionScope| matches!(scope, ActionScope::View | ActionScope::Live | ActionScope::Held);
+    let on_view = |scope: ActionScope| {
+        matches!(
+            scope,
+            ActionScope::View | ActionScope::Live | ActionScope::Held
+        )
+    };
     match (one.scope, other.scope) {
         (a, b) if a == b => true,
         (ActionScope::Live, ActionScope::Held) | (ActionScope::Held, ActionScope::Live) => false,
         (a, b) if on_view(a) && on_view(b) => {
             let share = |view: UserAction, own: &[UserAction]| {
                 [one.action, other.action].contains(&view)
-                    && [one.action, other.action].iter().any(|action| own.contains(action))
+                    && [one.action, other.action]
+                        .iter()
+                        .any(|action| own.contains(action))
             };
             !share(UserAction::Play, &[UserAction::Hold, UserAction::LetGo])
                 && !share(UserAction::RetryWith, &[UserAction::EditCall])
                 && !share(UserAction::RunToFailure, &[UserAction::RunOn])
         }
-        (ActionScope::Form, ActionScope::Editing) | (ActionScope::Editing, ActionScope::Form) => true,
+        (ActionScope::Form, ActionScope::Editing) | (ActionScope::Editing, ActionScope::Form) => {
+            true
+        }
         _ => false,
     }
 }
@@ -212,10 +267,16 @@ pub(super) mod tests {
         let help: Vec<_> = keymap.help().flat_map(|(_, rows)| rows).collect();
         assert_eq!(help.len(), actions::ALL.len());
         for ActionSpec { action, scope, .. } in &actions::ALL {
-            let chord = keymap.chords(*action).next().unwrap_or_else(|| panic!("{action:?} has no key"));
+            let chord = keymap
+                .chords(*action)
+                .next()
+                .unwrap_or_else(|| panic!("{action:?} has no key"));
             assert_eq!(keymap.lookup(*scope, chord), ChordLookup::Action(*action));
         }
-        assert!(help.iter().all(|(keys, about)| keys != "unbound" && !about.is_empty()));
+        assert!(
+            help.iter()
+                .all(|(keys, about)| keys != "unbound" && !about.is_empty())
+        );
     }
 
     #[test]
@@ -223,18 +284,32 @@ pub(super) mod tests {
         let keymap = built_in();
         let g = key::parse("g").unwrap();
         assert_eq!(keymap.lookup(ActionScope::View, &g), ChordLookup::Pending);
-        assert_eq!(keymap.lookup(ActionScope::Question, &g), ChordLookup::Nothing);
-        assert_eq!(keymap.lookup(ActionScope::View, &key::parse("gg").unwrap()), ChordLookup::Action(UserAction::Top));
-        assert_eq!(keymap.lookup(ActionScope::View, &key::parse("gx").unwrap()), ChordLookup::Nothing);
+        assert_eq!(
+            keymap.lookup(ActionScope::Question, &g),
+            ChordLookup::Nothing
+        );
+        assert_eq!(
+            keymap.lookup(ActionScope::View, &key::parse("gg").unwrap()),
+            ChordLookup::Action(UserAction::Top)
+        );
+        assert_eq!(
+            keymap.lookup(ActionScope::View, &key::parse("gx").unwrap()),
+            ChordLookup::Nothing
+        );
     }
 
     #[test]
     fn overrides_move_keys_and_report_conflicts() {
         let keymap = Keymap::new(&overrides("retry = 'T'\nquit = ['Q', '<c-q>']")).unwrap();
         assert_eq!(keymap.first(UserAction::Retry).as_deref(), Some("T"));
-        assert_eq!(keymap.lookup(ActionScope::View, &key::parse("r").unwrap()), ChordLookup::Nothing);
-        let errors =
-            Keymap::new(&overrides("retry = 'j'\nzoom = 'g'\nfly = 'F'\nstop = '<no>'\nquit = []")).unwrap_err();
+        assert_eq!(
+            keymap.lookup(ActionScope::View, &key::parse("r").unwrap()),
+            ChordLookup::Nothing
+        );
+        let errors = Keymap::new(&overrides(
+            "retry = 'j'\nzoom = 'g'\nfly = 'F'\nstop = '<no>'\nquit = []",
+        ))
+        .unwrap_err();
         let words: Vec<_> = errors.iter().map(Diagnostic::to_line).collect();
         insta::assert_snapshot!(words.join("\n"));
     }
@@ -244,8 +319,16 @@ pub(super) mod tests {
         let errors = Keymap::new(&overrides("deny = 'j'\nhold = 'gx'\nlet-go = 'G'")).unwrap_err();
         let words: Vec<_> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(words.len(), 2, "{words:?}");
-        assert!(words.iter().any(|word| word.contains("`down` and `deny`")), "{words:?}");
-        assert!(words.iter().any(|word| word.contains("`bottom` and `let-go`")), "{words:?}");
+        assert!(
+            words.iter().any(|word| word.contains("`down` and `deny`")),
+            "{words:?}"
+        );
+        assert!(
+            words
+                .iter()
+                .any(|word| word.contains("`bottom` and `let-go`")),
+            "{words:?}"
+        );
         assert!(Keymap::new(&overrides("hold = 'H'\nlet-go = 'H'\ndeny = 'X'")).is_ok());
     }
 
@@ -261,7 +344,12 @@ pub(super) mod tests {
         let lookup = |key| keymap.lookup(ActionScope::View, &key::parse(key).unwrap());
         assert_eq!(lookup("l"), ChordLookup::Action(UserAction::NextAttempt));
         assert_eq!(lookup("<right>"), ChordLookup::Action(UserAction::Right));
-        assert!(actions::ALL.iter().all(|spec| keymap.chords(spec.action).next().is_some()), "every action has a key");
+        assert!(
+            actions::ALL
+                .iter()
+                .all(|spec| keymap.chords(spec.action).next().is_some()),
+            "every action has a key"
+        );
         // The guide has the same table.
         let guide = include_str!("../../assets/guide/keys.md");
         let table = text.split_once("[keys]").unwrap().1.trim();

@@ -54,17 +54,28 @@ impl Keymap {
     /// Looks up the typed `keys` in `scope`.
     pub(crate) fn lookup(&self, scope: ActionScope, keys: &[KeyPress]) -> ChordLookup {
         let mut pending = false;
-        for binding in self.bindings.iter().filter(|binding| binding.scope == scope) {
+        for binding in self
+            .bindings
+            .iter()
+            .filter(|binding| binding.scope == scope)
+        {
             if binding.keys == keys {
                 return ChordLookup::Action(binding.action);
             }
             pending |= binding.keys.starts_with(keys);
         }
-        if pending { ChordLookup::Pending } else { ChordLookup::Nothing }
+        if pending {
+            ChordLookup::Pending
+        } else {
+            ChordLookup::Nothing
+        }
     }
 
     pub(crate) fn chords(&self, action: UserAction) -> impl Iterator<Item = &[KeyPress]> {
-        self.bindings.iter().filter(move |binding| binding.action == action).map(|binding| binding.keys.as_slice())
+        self.bindings
+            .iter()
+            .filter(move |binding| binding.action == action)
+            .map(|binding| binding.keys.as_slice())
     }
 
     /// The first chord of an action, formatted for display.

@@ -55,12 +55,23 @@ pub(crate) struct ScreenLayout {
 }
 
 /// Computes the layout for a size; `walked` is true if the timeline bar is shown.
-pub(crate) fn screen_layout((width, height): (u16, u16), panes: UnitsPanes, walked: bool) -> ScreenLayout {
+pub(crate) fn screen_layout(
+    (width, height): (u16, u16),
+    panes: UnitsPanes,
+    walked: bool,
+) -> ScreenLayout {
     let area = Rect::new(0, 0, width, height);
     let header_rows = if height < MIN_SIZE.1 { 1 } else { 2 }.min(height);
     let footer_rows = 1.min(height - header_rows);
-    let header = Rect { height: header_rows, ..area };
-    let footer = Rect { y: height - footer_rows, height: footer_rows, ..area };
+    let header = Rect {
+        height: header_rows,
+        ..area
+    };
+    let footer = Rect {
+        y: height - footer_rows,
+        height: footer_rows,
+        ..area
+    };
     let bar_rows = match height {
         _ if !walked => 0,
         0..MIN_TALL_ROWS => 1,
@@ -68,15 +79,25 @@ pub(crate) fn screen_layout((width, height): (u16, u16), panes: UnitsPanes, walk
         MIN_MARK_ROWS.. => 3,
     };
     let bar_rows = bar_rows.min(height - header_rows - footer_rows);
-    let bar = Rect { y: footer.y - bar_rows, height: bar_rows, ..area };
-    let body = Rect { y: header_rows, height: bar.y - header_rows, ..area };
+    let bar = Rect {
+        y: footer.y - bar_rows,
+        height: bar_rows,
+        ..area
+    };
+    let body = Rect {
+        y: header_rows,
+        height: bar.y - header_rows,
+        ..area
+    };
     let (units, stream) = match panes.focus {
         Pane::Units if panes.zoom || body.height < 12 => (Some(body), None),
         Pane::Stream if panes.zoom || body.height < 12 => (None, Some(body)),
         // The table is above a stream of the full width. If it is too long for that, and the screen is wide enough for
         // both, it is next to the stream and shows twice as many units.
         _ => {
-            let wanted = u16::try_from(panes.lines.max(1)).unwrap_or(u16::MAX).saturating_add(3);
+            let wanted = u16::try_from(panes.lines.max(1))
+                .unwrap_or(u16::MAX)
+                .saturating_add(3);
             let most = body.height * 3 / 5;
             if wanted > most && width >= MIN_WIDE_TABLE_COLUMNS {
                 split(body, WIDE_TABLE_COLUMNS.max(width * 9 / 20), true)
@@ -85,16 +106,38 @@ pub(crate) fn screen_layout((width, height): (u16, u16), panes: UnitsPanes, walk
             }
         }
     };
-    ScreenLayout { area, header, body, units, stream, bar, footer }
+    ScreenLayout {
+        area,
+        header,
+        body,
+        units,
+        stream,
+        bar,
+        footer,
+    }
 }
 
 fn split(body: Rect, at: u16, side_by_side: bool) -> (Option<Rect>, Option<Rect>) {
     if side_by_side {
         let at = at.min(body.width);
-        (Some(Rect { width: at, ..body }), Some(Rect { x: body.x + at, width: body.width - at, ..body }))
+        (
+            Some(Rect { width: at, ..body }),
+            Some(Rect {
+                x: body.x + at,
+                width: body.width - at,
+                ..body
+            }),
+        )
     } else {
         let at = at.min(body.height);
-        (Some(Rect { height: at, ..body }), Some(Rect { y: body.y + at, height: body.height - at, ..body }))
+        (
+            Some(Rect { height: at, ..body }),
+            Some(Rect {
+                y: body.y + at,
+                height: body.height - at,
+                ..body
+            }),
+        )
     }
 }
 
@@ -116,12 +159,15 @@ impl ScreenLayout {
 
     /// Rows of the unit table without its headings.
     pub(crate) fn unit_rows(&self) -> usize {
-        self.units.map_or(1, |area| usize::from(unit_list(area).height))
+        self.units
+            .map_or(1, |area| usize::from(unit_list(area).height))
     }
 
     /// Rows of the stream without the verdict above and the live text below them.
     pub(crate) fn stream_rows(&self, attempt: Option<&AttemptState>) -> usize {
-        self.stream.map_or(1, |area| usize::from(stream_areas(area, attempt).rows.height))
+        self.stream.map_or(1, |area| {
+            usize::from(stream_areas(area, attempt).rows.height)
+        })
     }
 
     /// Rows inside a view that fills the body.
@@ -133,17 +179,36 @@ impl ScreenLayout {
 /// The inspector in the body of the screen: the row of attempts, the row of panels, and the rest.
 pub(crate) fn inspector_areas(body: Rect) -> [Rect; 3] {
     let inside = inner(body);
-    let attempts = Rect { height: inside.height.min(1), ..inside };
-    let panels = Rect { y: inside.y + attempts.height, height: inside.height.saturating_sub(1).min(1), ..inside };
+    let attempts = Rect {
+        height: inside.height.min(1),
+        ..inside
+    };
+    let panels = Rect {
+        y: inside.y + attempts.height,
+        height: inside.height.saturating_sub(1).min(1),
+        ..inside
+    };
     let top = attempts.height + panels.height;
-    [attempts, panels, Rect { y: inside.y + top, height: inside.height - top, ..inside }]
+    [
+        attempts,
+        panels,
+        Rect {
+            y: inside.y + top,
+            height: inside.height - top,
+            ..inside
+        },
+    ]
 }
 
 /// Area of the unit rows inside their pane: below the headings, if there is room for them.
 pub(crate) fn unit_list(pane: Rect) -> Rect {
     let inside = inner(pane);
     let headings = u16::from(inside.height >= 2);
-    Rect { y: inside.y + headings, height: inside.height - headings, ..inside }
+    Rect {
+        y: inside.y + headings,
+        height: inside.height - headings,
+        ..inside
+    }
 }
 
 /// Areas of a stream inside its pane.
@@ -165,13 +230,32 @@ pub(crate) fn stream_areas(pane: Rect, attempt: Option<&AttemptState>) -> Stream
         Some(attempt) if !attempt.held_calls.is_empty() => inside.height.saturating_sub(3),
         _ => third,
     };
-    let above = attempt.map_or(0, |attempt| verdict_lines(attempt, inside.width, half).len());
+    let above = attempt.map_or(0, |attempt| {
+        verdict_lines(attempt, inside.width, half).len()
+    });
     let above = u16::try_from(above).unwrap_or(half).min(inside.height);
     let below = attempt.map_or(0, |attempt| footer_height(attempt, inside.width, most));
-    let below = u16::try_from(below).unwrap_or(most).min(inside.height - above);
-    let verdict = Rect { height: above, ..inside };
-    let rows = Rect { y: verdict.bottom(), height: inside.height - above - below, ..inside };
-    StreamAreas { verdict, rows, below: Rect { y: rows.bottom(), height: below, ..inside } }
+    let below = u16::try_from(below)
+        .unwrap_or(most)
+        .min(inside.height - above);
+    let verdict = Rect {
+        height: above,
+        ..inside
+    };
+    let rows = Rect {
+        y: verdict.bottom(),
+        height: inside.height - above - below,
+        ..inside
+    };
+    StreamAreas {
+        verdict,
+        rows,
+        below: Rect {
+            y: rows.bottom(),
+            height: below,
+            ..inside
+        },
+    }
 }
 
 #[cfg(test)]
@@ -202,19 +286,35 @@ mod tests {
 
     #[test]
     fn long_table_is_next_to_the_stream_on_a_wide_screen() {
-        for (width, height) in (20..=300).flat_map(|width| [24, 36, 60].map(|height| (width, height))) {
+        for (width, height) in
+            (20..=300).flat_map(|width| [24, 36, 60].map(|height| (width, height)))
+        {
             let plan = |width, lines| {
-                let plan = screen_layout((width, height), UnitsPanes { lines, ..UnitsPanes::default() }, false);
+                let plan = screen_layout(
+                    (width, height),
+                    UnitsPanes {
+                        lines,
+                        ..UnitsPanes::default()
+                    },
+                    false,
+                );
                 (plan.units.unwrap(), plan.stream.unwrap())
             };
             let (units, stream) = plan(width, 4);
-            assert_eq!((units.width, stream.width), (width, width), "a short table is above the stream");
+            assert_eq!(
+                (units.width, stream.width),
+                (width, width),
+                "a short table is above the stream"
+            );
             let (units, stream) = plan(width, 500);
             if width < MIN_WIDE_TABLE_COLUMNS {
                 assert_eq!((units.width, stream.width), (width, width));
             } else {
                 let (narrow, _) = plan(MIN_WIDE_TABLE_COLUMNS - 1, 500);
-                assert!(units.height >= narrow.height * 3 / 2 && units.width >= WIDE_TABLE_COLUMNS, "{width}x{height}");
+                assert!(
+                    units.height >= narrow.height * 3 / 2 && units.width >= WIDE_TABLE_COLUMNS,
+                    "{width}x{height}"
+                );
                 assert!(stream.width >= 90 && stream.height == units.height);
             }
         }

@@ -7,7 +7,9 @@
 use std::collections::BTreeSet;
 
 use super::{
-    cache::{CacheRequest, DocumentContent, DocumentRequest, EntryLine, RowId, RowLine, ScreenCache},
+    cache::{
+        CacheRequest, DocumentContent, DocumentRequest, EntryLine, RowId, RowLine, ScreenCache,
+    },
     document::{DocumentBlock, DocumentLayout, LaidOutDocument},
     entry_part::EntryPart,
     theme::StyleRole,
@@ -73,17 +75,28 @@ pub(crate) fn load(timeline: &mut Timeline, cache: &mut ScreenCache, wants: &Cac
 }
 
 /// Reads or lays out one slice of the missing content. False when none is missing.
-pub(crate) fn load_more(timeline: &mut Timeline, cache: &mut ScreenCache, wants: &CacheRequest) -> bool {
-    if let Some(layout) = cache.layout().filter(|layout| !layout.is_complete() && wants.document.is_some()) {
+pub(crate) fn load_more(
+    timeline: &mut Timeline,
+    cache: &mut ScreenCache,
+    wants: &CacheRequest,
+) -> bool {
+    if let Some(layout) = cache
+        .layout()
+        .filter(|layout| !layout.is_complete() && wants.document.is_some())
+    {
         layout.step(FIRST);
         return true;
     }
     let entries = timeline.view().state.entries;
     let unread = wants.summaries.iter().find(|attempt_id| {
         let rows = timeline.view().rows(**attempt_id);
-        cache.summary(**attempt_id).is_none_or(|gathered| !gathered.is_complete(rows, entries))
+        cache
+            .summary(**attempt_id)
+            .is_none_or(|gathered| !gathered.is_complete(rows, entries))
     });
-    let Some(attempt_id) = unread else { return false };
+    let Some(attempt_id) = unread else {
+        return false;
+    };
     cache.summary_mut(*attempt_id).slice(timeline, *attempt_id);
     true
 }
@@ -94,16 +107,24 @@ pub(crate) fn has_more(timeline: &Timeline, cache: &ScreenCache, wants: &CacheRe
     (wants.document.is_some() && !cache.is_complete())
         || wants.summaries.iter().any(|attempt_id| {
             let rows = run_view.rows(*attempt_id);
-            cache.summary(*attempt_id).is_none_or(|gathered| !gathered.is_complete(rows, run_view.state.entries))
+            cache
+                .summary(*attempt_id)
+                .is_none_or(|gathered| !gathered.is_complete(rows, run_view.state.entries))
         })
 }
 
 /// The target of a call with a name for it: a command, a path, or the key of a page.
-pub(crate) fn call_target(timeline: &mut Timeline, seq: Seq, block: u8) -> Option<(&'static str, String)> {
+pub(crate) fn call_target(
+    timeline: &mut Timeline,
+    seq: Seq,
+    block: u8,
+) -> Option<(&'static str, String)> {
     let edited = edited(timeline, seq, block);
     let found = read(timeline, seq, |arrived| {
         let line = decode::decode_line(bytes(&arrived.body));
-        let Some(MessageBlock::ToolUse(call)) = blocks(&line).get(usize::from(block)) else { return None };
+        let Some(MessageBlock::ToolUse(call)) = blocks(&line).get(usize::from(block)) else {
+            return None;
+        };
         const NAMES: [(&str, &str); 7] = [
             ("command", "command"),
             ("file_path", "path"),
@@ -114,7 +135,9 @@ pub(crate) fn call_target(timeline: &mut Timeline, seq: Seq, block: u8) -> Optio
             ("query", "query"),
         ];
         let input = call_as_run(call, edited.as_deref()).input?;
-        NAMES.into_iter().find_map(|(key, what)| Some((what, input.get(key)?.as_str()?.into_owned())))
+        NAMES
+            .into_iter()
+            .find_map(|(key, what)| Some((what, input.get(key)?.as_str()?.into_owned())))
     });
     found.ok().flatten()
 }
@@ -134,7 +157,9 @@ pub(crate) fn written_text(
     let edited = edited(timeline, shown.first(), shown.block);
     let write = read(timeline, shown.first(), |arrived| {
         let line = decode::decode_line(bytes(&arrived.body));
-        let Some(MessageBlock::ToolUse(call)) = blocks(&line).get(usize::from(shown.block)) else { return None };
+        let Some(MessageBlock::ToolUse(call)) = blocks(&line).get(usize::from(shown.block)) else {
+            return None;
+        };
         file_change::write_of(&call_as_run(call, edited.as_deref()))
     });
     let target = write.ok().flatten()?.target;
@@ -143,13 +168,22 @@ pub(crate) fn written_text(
     Some((target, text))
 }
 
-fn start_layout(timeline: &mut Timeline, cache: &ScreenCache, wanted: &DocumentRequest) -> DocumentLayout {
+fn start_layout(
+    timeline: &mut Timeline,
+    cache: &ScreenCache,
+    wanted: &DocumentRequest,
+) -> DocumentLayout {
     let (pieces, turned): (Vec<DocumentBlock>, _) = match &wanted.content {
-        DocumentContent::Parts(parts) => (entry_blocks::entry_blocks(timeline, parts), BTreeSet::new()),
-        DocumentContent::Artifact(shown) => (artifact::artifact_blocks(timeline, shown), BTreeSet::new()),
-        DocumentContent::InspectPanel(page) => {
-            (inspect::panel_blocks(timeline, cache, page), page.toggled_folds.clone())
+        DocumentContent::Parts(parts) => {
+            (entry_blocks::entry_blocks(timeline, parts), BTreeSet::new())
         }
+        DocumentContent::Artifact(shown) => {
+            (artifact::artifact_blocks(timeline, shown), BTreeSet::new())
+        }
+        DocumentContent::InspectPanel(page) => (
+            inspect::panel_blocks(timeline, cache, page),
+            page.toggled_folds.clone(),
+        ),
     };
     DocumentLayout::new(pieces, turned, wanted.width)
 }
@@ -169,14 +203,21 @@ fn edited(timeline: &mut Timeline, first: Seq, block: u8) -> Option<String> {
 
 /// A call as it was executed: with the user's arguments, if there are any.
 fn call_as_run<'a>(call: &ToolUse<'a>, edited: Option<&'a str>) -> ToolUse<'a> {
-    ToolUse { input: edited.map(RawJson).or(call.input), ..call.clone() }
+    ToolUse {
+        input: edited.map(RawJson).or(call.input),
+        ..call.clone()
+    }
 }
 
 /// Reads one entry and applies `make` to it.
 ///
 /// # Errors
 /// When the entry cannot be read or does not exist.
-pub(crate) fn read<T>(timeline: &mut Timeline, seq: Seq, make: impl FnOnce(&EntryRef<'_>) -> T) -> Result<T, String> {
+pub(crate) fn read<T>(
+    timeline: &mut Timeline,
+    seq: Seq,
+    make: impl FnOnce(&EntryRef<'_>) -> T,
+) -> Result<T, String> {
     let (mut make, mut made) = (Some(make), None);
     let found = timeline.read(seq, &mut |arrived| {
         if let Some(make) = make.take() {
@@ -202,7 +243,11 @@ pub(crate) fn read_head<T>(
     read_result(seq, found, made)
 }
 
-fn read_result<T>(seq: Seq, found: Result<bool, EntrySourceError>, made: Option<T>) -> Result<T, String> {
+fn read_result<T>(
+    seq: Seq,
+    found: Result<bool, EntrySourceError>,
+    made: Option<T>,
+) -> Result<T, String> {
     match (found, made) {
         (Ok(_), Some(made)) => Ok(made),
         (Ok(_), None) => Err(format!("entry {seq} no longer exists")),
@@ -223,18 +268,37 @@ fn row_line(timeline: &mut Timeline, row: &StreamRow, id: RowId) -> RowLine {
     let edited = edited(timeline, id.first, id.block);
     let begun = read_head(timeline, id.first, MAX_DECODED_BYTES, |arrived, size| {
         let (label, call) = label(&arrived.body, size, row, edited.as_deref());
-        (RowLine { label, at: arrived.at, ..RowLine::default() }, call)
+        (
+            RowLine {
+                label,
+                at: arrived.at,
+                ..RowLine::default()
+            },
+            call,
+        )
     });
-    let (mut line, call) = begun.unwrap_or_else(|error| (RowLine { label: error, ..RowLine::default() }, None));
+    let (mut line, call) = begun.unwrap_or_else(|error| {
+        (
+            RowLine {
+                label: error,
+                ..RowLine::default()
+            },
+            None,
+        )
+    });
     let end = row.end(timeline.view().state.entries);
     if let (RowKind::Note, Some(_)) = (id.kind, id.last.filter(|last| *last != id.first)) {
         line.label = start_label(timeline, row).unwrap_or(line.label);
         return line;
     }
     if let Some(last) = id.last.filter(|last| *last != id.first)
-        && let Ok((ended, row_outcome)) = read_head(timeline, last, MAX_DECODED_BYTES, |arrived, size| {
-            (arrived.at, row_outcome(&arrived.body, size, call.as_deref(), end))
-        })
+        && let Ok((ended, row_outcome)) =
+            read_head(timeline, last, MAX_DECODED_BYTES, |arrived, size| {
+                (
+                    arrived.at,
+                    row_outcome(&arrived.body, size, call.as_deref(), end),
+                )
+            })
     {
         line.ended = Some(ended);
         line.outcome = row_outcome;
@@ -246,27 +310,43 @@ fn row_line(timeline: &mut Timeline, row: &StreamRow, id: RowId) -> RowLine {
 fn start_label(timeline: &mut Timeline, row: &StreamRow) -> Option<String> {
     let view = timeline.view();
     let mut attempts = view.state.units.iter().flat_map(|unit| &unit.attempts);
-    let number = attempts.find(|attempt| attempt.setup.start_note == Some(row.first()))?.number;
+    let number = attempts
+        .find(|attempt| attempt.setup.start_note == Some(row.first()))?
+        .number;
     let mut facts = row_text::StartFacts::default();
     for seq in view.row_entries(row).into_iter().flatten() {
-        read_head(timeline, seq, MAX_DECODED_BYTES, |arrived, size| facts.read(&arrived.body, size)).ok()?;
+        read_head(timeline, seq, MAX_DECODED_BYTES, |arrived, size| {
+            facts.read(&arrived.body, size)
+        })
+        .ok()?;
     }
     Some(facts.label(number))
 }
 
 /// The text of a row, and the id of the call if it is one.
-fn label(body: &EntryBody<'_>, size: u64, row: &StreamRow, edited: Option<&str>) -> (String, Option<String>) {
+fn label(
+    body: &EntryBody<'_>,
+    size: u64,
+    row: &StreamRow,
+    edited: Option<&str>,
+) -> (String, Option<String>) {
     let raw = bytes(body);
     if row.kind == RowKind::Completed && !is_result(body, size) {
         // A session without a result ends at its last line, which has other content. Session files have no results.
-        let is_file = matches!(body, EntryBody::Stdout(json) if decode::decode_line(json).is_session_file);
-        let missing = if is_file { "" } else { " without a result line" };
+        let is_file =
+            matches!(body, EntryBody::Stdout(json) if decode::decode_line(json).is_session_file);
+        let missing = if is_file {
+            ""
+        } else {
+            " without a result line"
+        };
         return (format!("the session ends here{missing}"), None);
     }
     match body {
-        EntryBody::StdoutRaw(_) | EntryBody::Stderr(_) => {
-            (text::one_row(&head(raw, MAX_ROW_CHARS), MAX_ROW_CHARS), None)
-        }
+        EntryBody::StdoutRaw(_) | EntryBody::Stderr(_) => (
+            text::one_row(&head(raw, MAX_ROW_CHARS), MAX_ROW_CHARS),
+            None,
+        ),
         _ if is_huge(size) => (row_text::oversized_line(&head(raw, 4096), size), None),
         EntryBody::Note(json) => {
             let note = Note::parse(json);
@@ -274,14 +354,18 @@ fn label(body: &EntryBody<'_>, size: u64, row: &StreamRow, edited: Option<&str>)
                 return (text::one_row(&started.prompt, MAX_ROW_CHARS), None);
             }
             // The second row of a note that begins an attempt.
-            let amendment = (row.block > 0).then(|| row_text::amendment(&note)).flatten();
+            let amendment = (row.block > 0)
+                .then(|| row_text::amendment(&note))
+                .flatten();
             (amendment.unwrap_or_else(|| row_text::note_row(&note)), None)
         }
         EntryBody::Stdout(json) | EntryBody::Stdin(json) => {
             let line = decode::decode_line(json);
             let blocks = match &line.body {
                 decode::LineBody::Assistant(chat) | decode::LineBody::User(chat) => &*chat.blocks,
-                decode::LineBody::Result(result) if row.is_redundant() => return (row_text::end(result), None),
+                decode::LineBody::Result(result) if row.is_redundant() => {
+                    return (row_text::end(result), None);
+                }
                 _ => &[],
             };
             match blocks.get(usize::from(row.block)) {
@@ -290,8 +374,13 @@ fn label(body: &EntryBody<'_>, size: u64, row: &StreamRow, edited: Option<&str>)
                     let label = row_text::call(&call.name, call_as_run(call, edited).input) + mark;
                     (label, Some(call.id.clone().into_owned()))
                 }
-                Some(MessageBlock::Text(text)) if matches!(row.kind, RowKind::Prompt | RowKind::Notice) => {
-                    (row_text::user(line.text_author(), text, MAX_ROW_CHARS), None)
+                Some(MessageBlock::Text(text))
+                    if matches!(row.kind, RowKind::Prompt | RowKind::Notice) =>
+                {
+                    (
+                        row_text::user(line.text_author(), text, MAX_ROW_CHARS),
+                        None,
+                    )
                 }
                 Some(block) => (row_text::block(block, MAX_ROW_CHARS), None),
                 None => (row_text::line(&line.body, json, MAX_ROW_CHARS), None),
@@ -315,7 +404,9 @@ fn row_outcome(body: &EntryBody<'_>, size: u64, call: Option<&str>, end: RowOutc
     if is_huge(size) {
         return text::size(size);
     }
-    let EntryBody::Stdout(json) = body else { return String::new() };
+    let EntryBody::Stdout(json) = body else {
+        return String::new();
+    };
     let line = decode::decode_line(json);
     let blocks = match &line.body {
         decode::LineBody::User(chat) | decode::LineBody::Assistant(chat) => &*chat.blocks,
@@ -327,7 +418,9 @@ fn row_outcome(body: &EntryBody<'_>, size: u64, call: Option<&str>, end: RowOutc
         _ => None,
     });
     let mut results = results.filter(|result| call.is_none_or(|call| result.tool_use_id == call));
-    let Some(result) = results.next() else { return String::new() };
+    let Some(result) = results.next() else {
+        return String::new();
+    };
     if end == RowOutcome::Declined {
         row_text::declined(result, MAX_ROW_CHARS)
     } else {
@@ -337,21 +430,50 @@ fn row_outcome(body: &EntryBody<'_>, size: u64, call: Option<&str>, end: RowOutc
 
 fn entry_line(arrived: &EntryRef<'_>, size: u64) -> EntryLine {
     let raw = bytes(&arrived.body);
-    let text =
-        |words: String| if words.is_empty() { text::one_row(&head(raw, MAX_ROW_CHARS), MAX_ROW_CHARS) } else { words };
-    let (stream, kind, role, text) = match &arrived.body {
-        EntryBody::Note(_) if is_huge(size) => {
-            ("note", "note".to_owned(), StyleRole::Focus, row_text::oversized_line(&head(raw, 4096), size))
+    let text = |words: String| {
+        if words.is_empty() {
+            text::one_row(&head(raw, MAX_ROW_CHARS), MAX_ROW_CHARS)
+        } else {
+            words
         }
+    };
+    let (stream, kind, role, text) = match &arrived.body {
+        EntryBody::Note(_) if is_huge(size) => (
+            "note",
+            "note".to_owned(),
+            StyleRole::Focus,
+            row_text::oversized_line(&head(raw, 4096), size),
+        ),
         EntryBody::Note(json) => {
             let note = Note::parse(json);
-            let amendment = row_text::amendment(&note).map(|words| format!(" · {words}")).unwrap_or_default();
-            ("note", row_text::note_kind(json), StyleRole::Focus, note.to_string() + &amendment)
+            let amendment = row_text::amendment(&note)
+                .map(|words| format!(" · {words}"))
+                .unwrap_or_default();
+            (
+                "note",
+                row_text::note_kind(json),
+                StyleRole::Focus,
+                note.to_string() + &amendment,
+            )
         }
-        EntryBody::Stderr(_) => ("err", "stderr".to_owned(), StyleRole::Warning, text(String::new())),
-        EntryBody::StdoutRaw(_) => ("raw", "not JSON".to_owned(), StyleRole::Warning, text(String::new())),
+        EntryBody::Stderr(_) => (
+            "err",
+            "stderr".to_owned(),
+            StyleRole::Warning,
+            text(String::new()),
+        ),
+        EntryBody::StdoutRaw(_) => (
+            "raw",
+            "not JSON".to_owned(),
+            StyleRole::Warning,
+            text(String::new()),
+        ),
         EntryBody::Stdout(json) | EntryBody::Stdin(json) => {
-            let stream = if matches!(arrived.body, EntryBody::Stdin(_)) { "in" } else { "out" };
+            let stream = if matches!(arrived.body, EntryBody::Stdin(_)) {
+                "in"
+            } else {
+                "out"
+            };
             if is_huge(size) {
                 (
                     stream,
@@ -373,11 +495,23 @@ fn entry_line(arrived: &EntryRef<'_>, size: u64) -> EntryLine {
                     | LineKind::RateLimit
                     | LineKind::Control => StyleRole::Dim,
                 };
-                (stream, row_text::kind(&line.body), role, text(row_text::line(&line.body, json, MAX_ROW_CHARS)))
+                (
+                    stream,
+                    row_text::kind(&line.body),
+                    role,
+                    text(row_text::line(&line.body, json, MAX_ROW_CHARS)),
+                )
             }
         }
     };
-    EntryLine { at: arrived.at, stream, kind, role, text, size }
+    EntryLine {
+        at: arrived.at,
+        stream,
+        kind,
+        role,
+        text,
+        size,
+    }
 }
 
 fn unreadable(error: String) -> EntryLine {
@@ -392,8 +526,16 @@ fn unreadable(error: String) -> EntryLine {
 }
 
 /// Lays out parts of entries completely, for callers that do not work in slices.
-pub(crate) fn render_document(timeline: &mut Timeline, parts: &[EntryPart], width: u16) -> LaidOutDocument {
-    let mut layout = DocumentLayout::new(entry_blocks::entry_blocks(timeline, parts), BTreeSet::new(), width);
+pub(crate) fn render_document(
+    timeline: &mut Timeline,
+    parts: &[EntryPart],
+    width: u16,
+) -> LaidOutDocument {
+    let mut layout = DocumentLayout::new(
+        entry_blocks::entry_blocks(timeline, parts),
+        BTreeSet::new(),
+        width,
+    );
     layout.step(usize::MAX);
     layout.into_document()
 }

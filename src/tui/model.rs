@@ -56,7 +56,9 @@ pub(crate) use lanes_view::LanesView;
 pub(crate) use mouse::{ClickAction, ClickTargets, MouseState};
 pub(crate) use overlay_views::{EntryView, HelpView, OverlayView, TranscriptView};
 pub(crate) use question::{AnswerMeaning, ConfirmQuestion, QuestionAnswer};
-pub(crate) use review_view::{DIFF_INDENT, DiffRow, ReviewLine, ReviewView, decision_of, diff_rows, shown_rows};
+pub(crate) use review_view::{
+    DIFF_INDENT, DiffRow, ReviewLine, ReviewView, decision_of, diff_rows, shown_rows,
+};
 pub(crate) use run_connection::{RecordedRunName, RunConnection};
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use search::{MAX_MATCHES, PaneMatches, SearchState, matching_cells};
@@ -66,8 +68,8 @@ pub(super) use toast::ToastTopic;
 pub(crate) use toast::Toasts;
 pub(crate) use unit_filter::FILTER_SYNTAX;
 pub(crate) use unit_listing::{
-    ConnectionProgress, GroupKey, Grouping, StatusFilter, TableLine, TableSettings, UnitCounts, UnitGroup, UnitListing,
-    UnitSort,
+    ConnectionProgress, GroupKey, Grouping, StatusFilter, TableLine, TableSettings, UnitCounts,
+    UnitGroup, UnitListing, UnitSort,
 };
 pub(crate) use unrecorded_acts::UnrecordedActs;
 
@@ -84,8 +86,8 @@ use crate::{
     run::{
         run_forecast::RunForecast,
         state::{
-            AttemptId, AttemptState, HoldMode, RecordedIsolation, RowOutcome, RunState, RunView, StateVersion,
-            UnitNeed, UnitState, UnitStatus,
+            AttemptId, AttemptState, HoldMode, RecordedIsolation, RowOutcome, RunState, RunView,
+            StateVersion, UnitNeed, UnitState, UnitStatus,
         },
     },
     tape::{Millis, UnitKey},
@@ -185,8 +187,13 @@ pub(crate) fn is_failure(status: UnitStatus) -> bool {
 
 /// Why recording failed, which the tape cannot contain, as lines above the messages inside such a pane.
 pub(crate) fn recording_failure_lines(failure: Option<&str>, inside: Rect) -> Vec<String> {
-    let Some(failure) = failure else { return Vec::new() };
-    let mut lines = text::wrap(&format!("broken: {}", text::one_row(failure, 600)), usize::from(inside.width));
+    let Some(failure) = failure else {
+        return Vec::new();
+    };
+    let mut lines = text::wrap(
+        &format!("broken: {}", text::one_row(failure, 600)),
+        usize::from(inside.width),
+    );
     lines.truncate(usize::from(inside.height.saturating_sub(2)));
     lines
 }
@@ -244,7 +251,10 @@ impl RunTotals {
     }
 
     fn compute(state: &RunState) -> Self {
-        let mut totals = Self { version: Some(state.version()), ..Self::default() };
+        let mut totals = Self {
+            version: Some(state.version()),
+            ..Self::default()
+        };
         for (place, unit) in state.units.iter().enumerate() {
             if matches!(unit.hold_mode, HoldMode::Until(_)) && !unit.status.is_finished() {
                 totals.until_units += 1;
@@ -263,20 +273,30 @@ impl RunTotals {
                 let is_priced = attempt.counts.cost_usd.is_some();
                 totals.priced += usize::from(is_priced);
                 totals.unpriced += usize::from(!is_priced && !attempt.setup.is_cost_included);
-                totals.isolation_breaches +=
-                    usize::from(matches!(attempt.setup.isolation, RecordedIsolation::Breached(_)));
+                totals.isolation_breaches += usize::from(matches!(
+                    attempt.setup.isolation,
+                    RecordedIsolation::Breached(_)
+                ));
             }
         }
         totals
     }
 
     pub(crate) fn count(&self, status: UnitStatus) -> usize {
-        Self::ORDER.iter().position(|known| *known == status).map_or(0, |place| self.statuses[place])
+        Self::ORDER
+            .iter()
+            .position(|known| *known == status)
+            .map_or(0, |place| self.statuses[place])
     }
 
     /// Units with an attempt that runs or is scheduled.
     pub(crate) fn active_units(&self) -> usize {
-        let active = [UnitStatus::Running, UnitStatus::Silent, UnitStatus::Held, UnitStatus::Waiting];
+        let active = [
+            UnitStatus::Running,
+            UnitStatus::Silent,
+            UnitStatus::Held,
+            UnitStatus::Waiting,
+        ];
         active.into_iter().map(|status| self.count(status)).sum()
     }
 
@@ -288,7 +308,12 @@ impl RunTotals {
 
     /// Units with a need.
     pub(crate) fn with_need(&self, need: UnitNeed) -> usize {
-        Self::ORDER.iter().zip(self.statuses).filter(|(status, _)| status.need() == need).map(|(_, units)| units).sum()
+        Self::ORDER
+            .iter()
+            .zip(self.statuses)
+            .filter(|(status, _)| status.need() == need)
+            .map(|(_, units)| units)
+            .sum()
     }
 
     /// Units that ended and will not run again.
@@ -301,13 +326,21 @@ impl RunTotals {
 impl ScreenModel {
     /// The model before the first entry.
     pub(crate) fn new(keymap: Keymap, live: bool) -> Self {
-        let units_view = UnitsView { follows_work: true, stream: ScrollList::following(), ..UnitsView::default() };
+        let units_view = UnitsView {
+            follows_work: true,
+            stream: ScrollList::following(),
+            ..UnitsView::default()
+        };
         Self {
             size: (0, 0),
             keymap,
             pending: Vec::new(),
             mouse: MouseState::new(),
-            connection: RunConnection { is_live: live, was_live: live, ..RunConnection::default() },
+            connection: RunConnection {
+                is_live: live,
+                was_live: live,
+                ..RunConnection::default()
+            },
             units_view,
             views: Vec::new(),
             dialogs: Dialogs::default(),
@@ -333,7 +366,11 @@ impl ScreenModel {
     /// Layout of the screen for the current view and size.
     pub(crate) fn layout(&self) -> ScreenLayout {
         let view = &self.units_view;
-        let panes = UnitsPanes { focus: view.focus, zoom: view.zoom, lines: view.listing.line_count() };
+        let panes = UnitsPanes {
+            focus: view.focus,
+            zoom: view.zoom,
+            lines: view.listing.line_count(),
+        };
         layout::screen_layout(self.size, panes, self.shows_timeline())
     }
 
@@ -354,12 +391,18 @@ impl ScreenModel {
 
     /// Withdraws the answers of a confirmation that no longer applies.
     fn withdraw_stale_question(&mut self, run_view: &RunView) {
-        let is_over =
-            |key: &UnitKey| run_view.state.units.iter().any(|unit| unit.key == *key && unit.status.is_finished());
+        let is_over = |key: &UnitKey| {
+            run_view
+                .state
+                .units
+                .iter()
+                .any(|unit| unit.key == *key && unit.status.is_finished())
+        };
         let totals = &self.playhead.bounds.present_totals;
         let (active, queued) = (totals.active_units(), totals.count(UnitStatus::Queued));
         let find = |key: &UnitKey| run_view.state.units.iter().find(|unit| unit.key == *key);
-        let starts = |unit: &UnitState| unit.status.is_in_flight() || unit.status == UnitStatus::Queued;
+        let starts =
+            |unit: &UnitState| unit.status.is_in_flight() || unit.status == UnitStatus::Queued;
         let is_review_open = self.playhead.bounds.is_review_open;
         // In the past, questions about the present are not asked.
         let stale_reason = |question: &ConfirmQuestion, effect: &ScreenEffect| {
@@ -379,30 +422,47 @@ impl ScreenModel {
                 }
                 // A unit that was retried elsewhere must not run again.
                 ScreenEffect::Command(RunCommand::RetryUnits { units, .. }) => {
-                    let is_stale = units.iter().any(|unit| find(unit).is_some_and(|unit| !unit.status.is_retryable()));
+                    let is_stale = units
+                        .iter()
+                        .any(|unit| find(unit).is_some_and(|unit| !unit.status.is_retryable()));
                     (is_stale, "one of them runs already")
                 }
                 ScreenEffect::Command(RunCommand::Release { unit }) => {
-                    let is_stale = find(unit).is_some_and(|unit| release_consequences(unit) != question.details);
+                    let is_stale = find(unit)
+                        .is_some_and(|unit| release_consequences(unit) != question.details);
                     (is_stale, "its waiting calls have changed")
                 }
-                ScreenEffect::Command(RunCommand::LiftLimit) => {
-                    (run_view.state.limits.pause.is_none(), "the run no longer waits for the limit")
-                }
+                ScreenEffect::Command(RunCommand::LiftLimit) => (
+                    run_view.state.limits.pause.is_none(),
+                    "the run no longer waits for the limit",
+                ),
                 ScreenEffect::Command(RunCommand::Resume) => {
                     (!run_view.state.limits.is_paused, "the run is not paused")
                 }
                 ScreenEffect::Command(RunCommand::FinishReview { .. }) => {
                     let review = run_view.state.publication.open_review();
-                    let is_same = review.is_some_and(|review| question.details.contains(&review.counts().to_string()));
-                    (!is_same, if review.is_some() { "the decisions have changed" } else { "the review is over" })
+                    let is_same = review.is_some_and(|review| {
+                        question.details.contains(&review.counts().to_string())
+                    });
+                    (
+                        !is_same,
+                        if review.is_some() {
+                            "the decisions have changed"
+                        } else {
+                            "the review is over"
+                        },
+                    )
                 }
                 _ => (false, ""),
             };
             is_stale.then_some(reason)
         };
         let asked = self.dialogs.question.as_ref();
-        let reason = asked.and_then(|asked| asked.effects().find_map(|effect| stale_reason(asked, effect)));
+        let reason = asked.and_then(|asked| {
+            asked
+                .effects()
+                .find_map(|effect| stale_reason(asked, effect))
+        });
         if let (Some(question), Some(reason)) = (&mut self.dialogs.question, reason) {
             question.withdraw(reason);
         }
@@ -418,12 +478,19 @@ impl ScreenModel {
 
     /// The selected heading of the table.
     pub(crate) fn heading(&self) -> Option<&UnitGroup> {
-        self.units_view.listing.find_group(self.units_view.heading.as_ref()?)
+        self.units_view
+            .listing
+            .find_group(self.units_view.heading.as_ref()?)
     }
 
     /// The user asked for another attempt at a unit: views of the unit show it once it has begun.
     pub(crate) fn await_attempt(&mut self, run_view: &RunView, unit: &UnitKey) {
-        let known = run_view.state.units.iter().find(|known| known.key == *unit).map(|unit| unit.attempts.len());
+        let known = run_view
+            .state
+            .units
+            .iter()
+            .find(|known| known.key == *unit)
+            .map(|unit| unit.attempts.len());
         for view in &mut self.views {
             match view {
                 OverlayView::Inspect(view) if view.unit == *unit => view.awaited = known,
@@ -436,25 +503,40 @@ impl ScreenModel {
     /// The attempt of the selected unit that is shown, with its index.
     pub(crate) fn attempt<'a>(&self, run_view: &'a RunView) -> Option<(usize, &'a AttemptState)> {
         let attempts = &self.unit(run_view)?.attempts;
-        let index = self.units_view.attempt.unwrap_or(usize::MAX).min(attempts.len().checked_sub(1)?);
+        let index = self
+            .units_view
+            .attempt
+            .unwrap_or(usize::MAX)
+            .min(attempts.len().checked_sub(1)?);
         attempts.get(index).map(|attempt| (index, attempt))
     }
 
     /// The rank of the selected unit among the listed ones, or where it would be.
     pub(crate) fn unit_rank(&self) -> usize {
         let heading = self.heading().map(UnitGroup::first_rank);
-        heading.or_else(|| self.units_view.listing.rank(self.units_view.unit)).unwrap_or(self.units_view.rank)
+        heading
+            .or_else(|| self.units_view.listing.rank(self.units_view.unit))
+            .unwrap_or(self.units_view.rank)
     }
 
     /// The selected line of the table.
     pub(crate) fn selected_line(&self) -> usize {
         let listing = &self.units_view.listing;
-        let heading = self.units_view.heading.as_ref().and_then(|key| listing.heading_line(key));
-        heading.or_else(|| listing.line_of(self.units_view.unit)).unwrap_or_default()
+        let heading = self
+            .units_view
+            .heading
+            .as_ref()
+            .and_then(|key| listing.heading_line(key));
+        heading
+            .or_else(|| listing.line_of(self.units_view.unit))
+            .unwrap_or_default()
     }
 
     /// Lines of the table that are on screen, with the number of each line.
-    pub(crate) fn visible_lines(&self, height: usize) -> impl Iterator<Item = (usize, TableLine<'_>)> {
+    pub(crate) fn visible_lines(
+        &self,
+        height: usize,
+    ) -> impl Iterator<Item = (usize, TableLine<'_>)> {
         let from = self.units_view.offset;
         let to = (from + height).min(self.units_view.listing.line_count());
         (from..to).filter_map(|line| Some((line, self.units_view.listing.at(line)?)))
@@ -469,12 +551,15 @@ impl ScreenModel {
             self.follow_work(&run_view.state);
             self.units_view.listing.refresh(&run_view.state);
         }
-        self.forecast.refresh(&run_view.state, &self.totals, self.playhead.time);
+        self.forecast
+            .refresh(&run_view.state, &self.totals, self.playhead.time);
         self.withdraw_stale_question(run_view);
         self.drop_stale_toasts(run_view);
         if !self.is_in_past() {
             let reports = self.dialogs.settle_messages(run_view);
-            reports.into_iter().for_each(|report| self.toasts.show(report));
+            reports
+                .into_iter()
+                .for_each(|report| self.toasts.show(report));
         }
         self.announce_concurrency(run_view);
         self.show_new_review(run_view);
@@ -482,16 +567,27 @@ impl ScreenModel {
             let plan = self.layout();
             self.grid.refresh(run_view, plan.body);
             // Commands apply to the focused pane, whatever the table hides.
-            if let Some(unit) = self.grid.unit().filter(|unit| *unit != self.units_view.unit) {
+            if let Some(unit) = self
+                .grid
+                .unit()
+                .filter(|unit| *unit != self.units_view.unit)
+            {
                 (self.units_view.unit, self.units_view.attempt) = (unit, None);
             }
-            (self.units_view.chosen_unit, self.units_view.last_valid_unit, self.units_view.hidden_by) =
-                (self.units_view.unit, self.units_view.unit, None);
+            (
+                self.units_view.chosen_unit,
+                self.units_view.last_valid_unit,
+                self.units_view.hidden_by,
+            ) = (self.units_view.unit, self.units_view.unit, None);
         } else {
             self.restore_selection(run_view);
         }
         // The number of lines, which the layout needs, depends on the selection.
-        let selected = self.units_view.heading.is_none().then_some(self.units_view.unit);
+        let selected = self
+            .units_view
+            .heading
+            .is_none()
+            .then_some(self.units_view.unit);
         self.units_view.listing.fold(selected);
         let plan = self.layout();
         let line = self.selected_line();
@@ -499,7 +595,11 @@ impl ScreenModel {
         let lines = deck.listing.line_count();
         // The progress bars cannot be selected, and follow the last line that can.
         let is_bar = |line: usize| matches!(deck.listing.at(line), Some(TableLine::Connection(_)));
-        let shown = if (line + 1..lines).all(is_bar) { lines.saturating_sub(1) } else { line };
+        let shown = if (line + 1..lines).all(is_bar) {
+            lines.saturating_sub(1)
+        } else {
+            line
+        };
         deck.offset = scrolled(deck.offset, shown, lines, plan.unit_rows()).min(line);
         let is_heading = |line: usize| matches!(deck.listing.at(line), Some(TableLine::Group(_)));
         if deck.offset == line && line > 0 && plan.unit_rows() > 1 && is_heading(line - 1) {
@@ -512,7 +612,10 @@ impl ScreenModel {
             self.units_view.stream = ScrollList::following();
         }
         let height = plan.stream_rows(self.attempt(run_view).map(|(_, attempt)| attempt));
-        self.units_view.stream.clamp(attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len()), height);
+        self.units_view.stream.clamp(
+            attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len()),
+            height,
+        );
 
         let body = usize::from(plan.body_rows());
         match self.views.last_mut() {
@@ -524,14 +627,20 @@ impl ScreenModel {
             Some(OverlayView::Compare(view)) => view.clamp(plan.body),
             Some(OverlayView::Inspect(view)) => view.clamp(run_view, plan.body),
             Some(OverlayView::Log(list)) => {
-                let above =
-                    recording_failure_lines(self.connection.recording_failure.as_deref(), layout::inner(plan.body))
-                        .len();
+                let above = recording_failure_lines(
+                    self.connection.recording_failure.as_deref(),
+                    layout::inner(plan.body),
+                )
+                .len();
                 list.clamp(run_view.messages().len(), body.saturating_sub(above));
             }
             Some(OverlayView::Grid) => {}
-            Some(OverlayView::Breakpoints(list)) => list.clamp(self.playhead.breakpoints.len(), body),
-            Some(OverlayView::Bookmarks(list)) => list.clamp(self.playhead.bookmarks.list.len(), body),
+            Some(OverlayView::Breakpoints(list)) => {
+                list.clamp(self.playhead.breakpoints.len(), body)
+            }
+            Some(OverlayView::Bookmarks(list)) => {
+                list.clamp(self.playhead.bookmarks.list.len(), body)
+            }
             Some(OverlayView::FailureGroups(view)) => {
                 let above = FailureGroupsView::header_rows(plan.body_rows());
                 let width = usize::from(layout::inner(plan.body).width);
@@ -564,7 +673,11 @@ impl ScreenModel {
         }
         let (last_rank, heading_rank) = (deck.listing.listed_count().saturating_sub(1), deck.rank);
         let filter = (deck.listing.filter, deck.listing.text.clone());
-        let wanted = if deck.hidden_by.as_ref() == Some(&filter) { deck.last_valid_unit } else { deck.chosen_unit };
+        let wanted = if deck.hidden_by.as_ref() == Some(&filter) {
+            deck.last_valid_unit
+        } else {
+            deck.chosen_unit
+        };
         deck.unit = wanted.min(units.saturating_sub(1));
         if deck.listing.rank(deck.unit).is_none()
             && let Some(nearest) = deck.listing.unit(deck.rank.min(last_rank))
@@ -576,8 +689,15 @@ impl ScreenModel {
             deck.attempt = None;
         }
         deck.last_valid_unit = deck.unit;
-        deck.rank = deck.listing.rank(deck.unit).unwrap_or(deck.rank.min(last_rank));
-        match deck.heading.as_ref().map(|key| deck.listing.find_group(key).map(UnitGroup::first_rank)) {
+        deck.rank = deck
+            .listing
+            .rank(deck.unit)
+            .unwrap_or(deck.rank.min(last_rank));
+        match deck
+            .heading
+            .as_ref()
+            .map(|key| deck.listing.find_group(key).map(UnitGroup::first_rank))
+        {
             Some(Some(rank)) => deck.rank = rank,
             // The group is gone. The next unit takes its place.
             Some(None) => {
@@ -599,7 +719,9 @@ impl ScreenModel {
         if !self.units_view.follows_work {
             return;
         }
-        let first = |wanted: fn(UnitStatus) -> bool| state.units.iter().position(|unit| wanted(unit.status));
+        let first = |wanted: fn(UnitStatus) -> bool| {
+            state.units.iter().position(|unit| wanted(unit.status))
+        };
         let place = first(|status| status == UnitStatus::Held)
             .or_else(|| first(|status| status == UnitStatus::Silent))
             .or_else(|| first(|status| status == UnitStatus::Running))

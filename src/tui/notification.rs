@@ -91,8 +91,16 @@ impl Notifier {
         caught_up: bool,
     ) -> TerminalStatus {
         // The screen may show an earlier moment; the status outside of it always shows the present.
-        let totals = if model.connection.is_live { &model.playhead.bounds.present_totals } else { &model.totals };
-        let title = if model.is_home() { "ingestdeck".to_owned() } else { title(origin, state, totals) };
+        let totals = if model.connection.is_live {
+            &model.playhead.bounds.present_totals
+        } else {
+            &model.totals
+        };
+        let title = if model.is_home() {
+            "ingestdeck".to_owned()
+        } else {
+            title(origin, state, totals)
+        };
         let mut outside = TerminalStatus::default();
         if self.title.as_ref() != Some(&title) {
             outside.title = Some(title.clone());
@@ -111,20 +119,30 @@ impl Notifier {
         outside
     }
 
-    fn new_notifications(&mut self, model: &ScreenModel, origin: &SourceInfo, state: &RunState) -> Vec<Notification> {
+    fn new_notifications(
+        &mut self,
+        model: &ScreenModel,
+        origin: &SourceInfo,
+        state: &RunState,
+    ) -> Vec<Notification> {
         let moment = (state.entries, model.playhead.bounds.now.0 / 1000);
         let first = self.last_checked.is_none();
         if self.last_checked.replace(moment) == Some(moment) {
             return Vec::new();
         }
-        let attended = self.focus.unwrap_or(model.toasts.now.saturating_sub(self.last_key_at) < ATTENDED_WITHIN);
+        let attended = self
+            .focus
+            .unwrap_or(model.toasts.now.saturating_sub(self.last_key_at) < ATTENDED_WITHIN);
         let mut notifications = Vec::new();
         for alert in alerts(state, model.playhead.bounds.now) {
             let text = alert_text(&alert);
             // Conditions from before the screen opened, and changes that the user has just seen, are not notified.
             if self.sent.insert(alert.key) && !first && !attended {
                 let title = format!("ingestdeck {}", text::printable(name(origin), NAME));
-                notifications.push(Notification { title, text: text::printable(&text, WIDTH).into_owned() });
+                notifications.push(Notification {
+                    title,
+                    text: text::printable(&text, WIDTH).into_owned(),
+                });
             }
         }
         notifications
@@ -133,10 +151,17 @@ impl Notifier {
 
 /// The text of an alert, with the reason of a failure.
 fn alert_text(alert: &RunAlert<'_>) -> String {
-    let verdict = alert.unit.and_then(|unit| unit.latest()).and_then(|attempt| attempt.verdict.as_ref());
+    let verdict = alert
+        .unit
+        .and_then(|unit| unit.latest())
+        .and_then(|attempt| attempt.verdict.as_ref());
     match (&alert.key, verdict) {
         (AlertKey::Failure, verdict) => {
-            format!("{}: {}", alert.text, verdict.map_or("?", |verdict| verdict.reason.as_str()))
+            format!(
+                "{}: {}",
+                alert.text,
+                verdict.map_or("?", |verdict| verdict.reason.as_str())
+            )
         }
         _ => alert.text.clone(),
     }
@@ -151,7 +176,9 @@ fn terminal_progress(state: &RunState, totals: &RunTotals) -> TerminalProgress {
     if units == 0 || (state.ended.is_some() && !failed) {
         return TerminalProgress::None;
     }
-    let percent = u8::try_from(totals.finished_units().saturating_mul(100) / units).unwrap_or(100).min(100);
+    let percent = u8::try_from(totals.finished_units().saturating_mul(100) / units)
+        .unwrap_or(100)
+        .min(100);
     TerminalProgress::Percent { percent, failed }
 }
 
@@ -165,7 +192,15 @@ fn name(origin: &SourceInfo) -> &str {
 /// The title of the terminal: the main facts for a user in another window.
 fn title(origin: &SourceInfo, state: &RunState, totals: &RunTotals) -> String {
     let failed = failures(totals);
-    let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
+    let failed = if failed > 0 {
+        format!(", {failed} failed")
+    } else {
+        String::new()
+    };
     let name = text::printable(name(origin), NAME);
-    format!("ingestdeck {name}: {}/{} done{failed}", totals.finished_units(), state.units.len())
+    format!(
+        "ingestdeck {name}: {}/{} done{failed}",
+        totals.finished_units(),
+        state.units.len()
+    )
 }

@@ -27,13 +27,26 @@ pub(crate) struct Player {
 impl Player {
     /// Starts a player whose run time is `from` at clock time `now`.
     pub(crate) fn new(now: Duration, from: Millis, speed: f64) -> Self {
-        Self { since: now, from, speed: if speed.is_finite() && speed > 0.0 { speed } else { 1.0 } }
+        Self {
+            since: now,
+            from,
+            speed: if speed.is_finite() && speed > 0.0 {
+                speed
+            } else {
+                1.0
+            },
+        }
     }
 
     /// The run time at clock time `now`.
     pub(crate) fn time(&self, now: Duration) -> Millis {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is never negative")]
-        let passed = (now.saturating_sub(self.since).as_secs_f64() * self.speed * 1000.0).round() as u64;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturates, and is never negative"
+        )]
+        let passed =
+            (now.saturating_sub(self.since).as_secs_f64() * self.speed * 1000.0).round() as u64;
         Millis(self.from.0.saturating_add(passed))
     }
 
@@ -55,7 +68,10 @@ mod tests {
         for speed in [0.25, 0.3, 1.0, 3.7, 64.0] {
             let player = Player::new(Duration::from_micros(1_234_567), Millis(17), speed);
             for time in 0..5_000 {
-                assert!(player.time(player.due(Millis(time))) >= Millis(time), "{time} at {speed}");
+                assert!(
+                    player.time(player.due(Millis(time))) >= Millis(time),
+                    "{time} at {speed}"
+                );
             }
         }
     }

@@ -1,14 +1,31 @@
 //! Matching of text against a query, and the order in which rows are tried.
 
 /// The first row after `from` (before it, if not `forward`) that passes, with wrap-around; `from` itself is tried last.
-pub(crate) fn nearest(len: usize, from: usize, forward: bool, passes: impl Fn(usize) -> bool) -> Option<usize> {
+pub(crate) fn nearest(
+    len: usize,
+    from: usize,
+    forward: bool,
+    passes: impl Fn(usize) -> bool,
+) -> Option<usize> {
     let from = from.min(len.checked_sub(1)?);
-    (1..=len).map(|away| if forward { (from + away) % len } else { (from + len - away) % len }).find(|row| passes(*row))
+    (1..=len)
+        .map(|away| {
+            if forward {
+                (from + away) % len
+            } else {
+                (from + len - away) % len
+            }
+        })
+        .find(|row| passes(*row))
 }
 
 /// Smart case: case-sensitive only if the query contains capitals.
 pub(crate) fn matches(text: &str, query: &str) -> bool {
-    if query.chars().any(char::is_uppercase) { text.contains(query) } else { text.to_lowercase().contains(query) }
+    if query.chars().any(char::is_uppercase) {
+        text.contains(query)
+    } else {
+        text.to_lowercase().contains(query)
+    }
 }
 
 #[cfg(test)]

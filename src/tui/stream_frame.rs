@@ -18,11 +18,17 @@ use crate::{
 
 /// Lines above the rows: why the attempt ended without success or seems to hang, and what a person can do. At most `most`
 /// lines. The view completes the line of a silent attempt, which depends on the time.
-pub(crate) fn verdict_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec<(StyleRole, String)> {
+pub(crate) fn verdict_lines(
+    attempt: &AttemptState,
+    width: u16,
+    most: u16,
+) -> Vec<(StyleRole, String)> {
     if attempt.live.is_silent && most > 0 {
         return vec![(status_role(UnitStatus::Silent), "silent".to_owned())];
     }
-    let (Some(reason), Some(verdict)) = (attempt.failure_reason(), &attempt.verdict) else { return Vec::new() };
+    let (Some(reason), Some(verdict)) = (attempt.failure_reason(), &attempt.verdict) else {
+        return Vec::new();
+    };
     let (columns, most) = (usize::from(width).saturating_sub(2), usize::from(most));
     if columns == 0 || most == 0 {
         return Vec::new();
@@ -34,21 +40,37 @@ pub(crate) fn verdict_lines(attempt: &AttemptState, width: u16, most: u16) -> Ve
     };
     let calls = match attempt.counts.failures {
         failures if verdict.cause == VerdictCause::ToolFailures && failures > 1 => {
-            format!(" ({failures} of {} calls failed)", attempt.counts.calls.max(failures))
+            format!(
+                " ({failures} of {} calls failed)",
+                attempt.counts.calls.max(failures)
+            )
         }
         _ => String::new(),
     };
     let reason = with_outcome(word, &format!("{}{calls}", text::one_row(&reason, 600)));
-    let remedy = verdict.remedy.as_deref().map(|remedy| text::one_row(remedy, 300)).unwrap_or_default();
-    let wrapped_remedy = |most| if remedy.is_empty() { Vec::new() } else { wrap_with_ellipsis(&remedy, columns, most) };
-    let (mut reason_rows, mut remedy_rows) = (wrap_with_ellipsis(&reason, columns, 4), wrapped_remedy(2));
+    let remedy = verdict
+        .remedy
+        .as_deref()
+        .map(|remedy| text::one_row(remedy, 300))
+        .unwrap_or_default();
+    let wrapped_remedy = |most| {
+        if remedy.is_empty() {
+            Vec::new()
+        } else {
+            wrap_with_ellipsis(&remedy, columns, most)
+        }
+    };
+    let (mut reason_rows, mut remedy_rows) =
+        (wrap_with_ellipsis(&reason, columns, 4), wrapped_remedy(2));
     if reason_rows.len() + remedy_rows.len() > most {
         // Parts of both are worth more than one of them.
         remedy_rows = wrapped_remedy((most / 2).min(2));
         reason_rows = wrap_with_ellipsis(&reason, columns, (most - remedy_rows.len()).min(4));
     }
     let reason_rows = reason_rows.into_iter().map(|row| (role, row));
-    reason_rows.chain(remedy_rows.into_iter().map(|row| (StyleRole::Text, row))).collect()
+    reason_rows
+        .chain(remedy_rows.into_iter().map(|row| (StyleRole::Text, row)))
+        .collect()
 }
 
 /// At most `most` rows of `text`; the last one ends in `…` if the text continues.
@@ -64,8 +86,14 @@ fn wrap_with_ellipsis(text: &str, columns: usize, most: usize) -> Vec<String> {
 }
 
 /// Lines below the rows: the text that is being written.
-pub(crate) fn live_lines(attempt: &AttemptState, width: u16, most: u16) -> Vec<(StyleRole, String)> {
-    let Some((role, live, most)) = live_text(attempt, most) else { return Vec::new() };
+pub(crate) fn live_lines(
+    attempt: &AttemptState,
+    width: u16,
+    most: u16,
+) -> Vec<(StyleRole, String)> {
+    let Some((role, live, most)) = live_text(attempt, most) else {
+        return Vec::new();
+    };
     let rows = text::wrap(live, live_columns(width));
     let from = rows.len().saturating_sub(most);
     rows.into_iter().skip(from).map(|row| (role, row)).collect()
@@ -76,14 +104,20 @@ fn live_text(attempt: &AttemptState, most: u16) -> Option<(StyleRole, &str, usiz
     let most = usize::from(most).min(3);
     // Text follows thinking, so if there is text, it is the newer output.
     let is_text = !attempt.live.text.is_empty();
-    let (role, live) =
-        if is_text { (StyleRole::Said, &attempt.live.text) } else { (StyleRole::Thinking, &attempt.live.thinking) };
+    let (role, live) = if is_text {
+        (StyleRole::Said, &attempt.live.text)
+    } else {
+        (StyleRole::Thinking, &attempt.live.thinking)
+    };
     if most == 0 || attempt.ended_at.is_some() || live.is_empty() {
         return None;
     }
     let live = live.trim_end();
     // A line takes at least one row, so the last `most` lines are enough.
-    let from = live.rmatch_indices('\n').nth(most - 1).map_or(0, |(at, _)| at + 1);
+    let from = live
+        .rmatch_indices('\n')
+        .nth(most - 1)
+        .map_or(0, |(at, _)| at + 1);
     Some((role, &live[from..], most))
 }
 
@@ -95,31 +129,54 @@ fn live_columns(width: u16) -> usize {
 /// Number of lines below the rows.
 pub(crate) fn footer_height(attempt: &AttemptState, width: u16, most: u16) -> usize {
     match (attempt.held_calls.first(), live_text(attempt, most)) {
-        (Some(call), _) => held_call(call, attempt.held_calls.len(), width, most).lines.len(),
+        (Some(call), _) => held_call(call, attempt.held_calls.len(), width, most)
+            .lines
+            .len(),
         (None, Some((_, live, most))) => text::wrap_at_most(live, live_columns(width), most).len(),
         (None, None) => 0,
     }
 }
 
 /// Lays out a pending approval in at most `most` lines.
-pub(crate) fn held_call(call: &HeldCallState, waiting: usize, width: u16, most: u16) -> LaidOutDocument {
+pub(crate) fn held_call(
+    call: &HeldCallState,
+    waiting: usize,
+    width: u16,
+    most: u16,
+) -> LaidOutDocument {
     let mut writer = LayoutWriter::new(width);
-    let more = if waiting > 1 { format!(", {} more waiting", waiting - 1) } else { String::new() };
+    let more = if waiting > 1 {
+        format!(", {} more waiting", waiting - 1)
+    } else {
+        String::new()
+    };
     let reached = match &call.reached {
         Some(condition) => format!(" · {}", text::one_row(condition, 80)),
         None => String::new(),
     };
-    writer.line(StyleRole::Paused, &format!("{} waits for you{more}{reached}", text::one_row(&call.tool, 80)));
+    writer.line(
+        StyleRole::Paused,
+        &format!(
+            "{} waits for you{more}{reached}",
+            text::one_row(&call.tool, 80)
+        ),
+    );
     // Avoid the layout of text that cannot be visible.
     let room = usize::from(most) * usize::from(width) * 4;
-    let end = (0..=room.min(call.input.len())).rev().find(|end| call.input.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=room.min(call.input.len()))
+        .rev()
+        .find(|end| call.input.is_char_boundary(*end))
+        .unwrap_or(0);
     writer.json(&call.input[..end]);
     let mut document = writer.finish();
     let most = usize::from(most);
     if document.lines.len() > most || end < call.input.len() {
         document.lines.truncate(most.saturating_sub(1));
         let all = text::size(call.input.len() as u64);
-        document.lines.push(vec![(StyleRole::Warning, format!("… {all} in total; open the row above to read it"))]);
+        document.lines.push(vec![(
+            StyleRole::Warning,
+            format!("… {all} in total; open the row above to read it"),
+        )]);
         document.lines.truncate(most);
     }
     document
@@ -138,26 +195,54 @@ mod tests {
             reason: reason.to_owned(),
             remedy: Some(remedy.to_owned()),
         };
-        AttemptState { verdict: Some(verdict), ..AttemptState::default() }
+        AttemptState {
+            verdict: Some(verdict),
+            ..AttemptState::default()
+        }
     }
 
     #[test]
     fn cut_reason_leaves_room_for_the_remedy() {
         let attempt = failed(&"reason ".repeat(60), &"remedy ".repeat(30));
-        for (most, reasons, remedies) in [(0, 0, 0), (1, 1, 0), (2, 1, 1), (3, 2, 1), (4, 2, 2), (6, 4, 2), (20, 4, 2)]
-        {
+        for (most, reasons, remedies) in [
+            (0, 0, 0),
+            (1, 1, 0),
+            (2, 1, 1),
+            (3, 2, 1),
+            (4, 2, 2),
+            (6, 4, 2),
+            (20, 4, 2),
+        ] {
             let lines = verdict_lines(&attempt, 40, most);
-            let of = |wanted: StyleRole| lines.iter().filter(|(role, _)| *role == wanted).collect::<Vec<_>>();
+            let of = |wanted: StyleRole| {
+                lines
+                    .iter()
+                    .filter(|(role, _)| *role == wanted)
+                    .collect::<Vec<_>>()
+            };
             let (reason, remedy) = (of(StyleRole::Failed), of(StyleRole::Text));
-            assert_eq!((reason.len(), remedy.len()), (reasons, remedies), "{most}: {lines:?}");
+            assert_eq!(
+                (reason.len(), remedy.len()),
+                (reasons, remedies),
+                "{most}: {lines:?}"
+            );
             for last in [reason.last(), remedy.last()].into_iter().flatten() {
-                assert!(last.1.ends_with('…') && text::width(&last.1) <= 38, "{lines:?}");
+                assert!(
+                    last.1.ends_with('…') && text::width(&last.1) <= 38,
+                    "{lines:?}"
+                );
             }
         }
         let attempt = failed("short", "retry");
         for most in 2..9 {
             let lines = verdict_lines(&attempt, 40, most);
-            assert_eq!(lines, [(StyleRole::Failed, "failed: short".into()), (StyleRole::Text, "retry".into())]);
+            assert_eq!(
+                lines,
+                [
+                    (StyleRole::Failed, "failed: short".into()),
+                    (StyleRole::Text, "retry".into())
+                ]
+            );
         }
     }
 
@@ -168,7 +253,11 @@ mod tests {
             for most in 0..9 {
                 let lines = verdict_lines(&attempt, 40, most);
                 let room = u16::try_from(lines.len()).unwrap();
-                assert_eq!(verdict_lines(&attempt, 40, room), lines, "{reason}, {remedy}, {most}");
+                assert_eq!(
+                    verdict_lines(&attempt, 40, room),
+                    lines,
+                    "{reason}, {remedy}, {most}"
+                );
             }
         }
     }

@@ -72,8 +72,7 @@ const SAVE_TITLE: &str = "\x1b[22;2t";
 // Alternate screen, bracketed paste, focus events. The first frame hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[2J\x1b[?2004h\x1b[?1004h";
 // Also ends an interrupted synchronised update.
-const LEAVE: &str =
-    "\x1b[?2026l\x1b[?1006l\x1b[?1002l\x1b[?1000l\x1b[?1004l\x1b[?2004l\x1b[0m\x1b[?25h\x1b[?1049l\x1b[23;2t";
+const LEAVE: &str = "\x1b[?2026l\x1b[?1006l\x1b[?1002l\x1b[?1000l\x1b[?1004l\x1b[?2004l\x1b[0m\x1b[?25h\x1b[?1049l\x1b[23;2t";
 // Buttons, the wheel, and motion while a button is held down.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
 const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1002l\x1b[?1000l";
@@ -167,7 +166,11 @@ impl FrameOutput {
     const END: &'static [u8] = b"\x1b[?2026l";
 
     fn new() -> Self {
-        Self { out: TtyWriter::open(), frame: Vec::new(), write_failed: false }
+        Self {
+            out: TtyWriter::open(),
+            frame: Vec::new(),
+            write_failed: false,
+        }
     }
 }
 
@@ -219,15 +222,19 @@ impl TerminationSignals {
     ///
     /// If the system does not allow it.
     pub(crate) fn listen() -> io::Result<Self> {
-        let listened = TERMINATION_SIGNALS.iter().map(|kind| Ok((*kind, listen(SignalKind::from_raw(*kind as i32))?)));
+        let listened = TERMINATION_SIGNALS
+            .iter()
+            .map(|kind| Ok((*kind, listen(SignalKind::from_raw(*kind as i32))?)));
         listened.collect::<io::Result<_>>().map(Self)
     }
 
     /// Waits for the next signal. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Unix {
         poll_fn(|context| {
-            let mut heard =
-                self.0.iter_mut().filter_map(|(kind, signal)| signal.poll_recv(context).is_ready().then_some(*kind));
+            let mut heard = self
+                .0
+                .iter_mut()
+                .filter_map(|(kind, signal)| signal.poll_recv(context).is_ready().then_some(*kind));
             heard.next().map_or(Poll::Pending, Poll::Ready)
         })
         .await
@@ -290,7 +297,9 @@ pub(crate) struct Terminal {
 
 impl std::fmt::Debug for Terminal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Terminal").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Terminal")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -325,7 +334,11 @@ impl Terminal {
     /// Sends a sequence to the outermost terminal.
     fn send_to_outer_terminal(&mut self, sequence: &str) {
         // Added to the next frame; writing to a `Vec` cannot fail.
-        let _ = if self.options.tmux { self.send(&osc::through_tmux(sequence)) } else { self.send(sequence) };
+        let _ = if self.options.tmux {
+            self.send(&osc::through_tmux(sequence))
+        } else {
+            self.send(sequence)
+        };
     }
 
     async fn run_export_tool(&mut self, export: &Export) -> Result<ToolExit, Problem> {
@@ -333,18 +346,33 @@ impl Terminal {
             .map_err(|error| Problem::new(format!("cannot write a temporary file: {error}")))?;
         match self.run_tool(export, &file).await {
             Ok(None) => {
-                let edited = export.edits.is_some().then(|| foreground::edited_text(file));
-                Ok(ToolExit { signal: None, edited })
+                let edited = export
+                    .edits
+                    .is_some()
+                    .then(|| foreground::edited_text(file));
+                Ok(ToolExit {
+                    signal: None,
+                    edited,
+                })
             }
             Ok(signal) => {
                 foreground::keep_changed_file(export, file);
-                Ok(ToolExit { signal, edited: None })
+                Ok(ToolExit {
+                    signal,
+                    edited: None,
+                })
             }
             Err(problem) => match foreground::keep_changed_file(export, file) {
                 None => Err(problem),
                 file => {
-                    let edit = UnusableEdit { reason: problem.to_line(), file };
-                    Ok(ToolExit { signal: None, edited: Some(Err(edit)) })
+                    let edit = UnusableEdit {
+                        reason: problem.to_line(),
+                        file,
+                    };
+                    Ok(ToolExit {
+                        signal: None,
+                        edited: Some(Err(edit)),
+                    })
                 }
             },
         }
@@ -354,7 +382,11 @@ impl Terminal {
     ///
     /// # Errors
     /// If it cannot be started, or fails.
-    async fn run_tool(&mut self, export: &Export, file: &NamedTempFile) -> Result<Option<HostInput>, Problem> {
+    async fn run_tool(
+        &mut self,
+        export: &Export,
+        file: &NamedTempFile,
+    ) -> Result<Option<HostInput>, Problem> {
         let command = foreground::command(&self.options.programs, export, file)?;
         let program = command.get_program().to_string_lossy().into_owned();
         let names = match export.tool {
@@ -364,8 +396,12 @@ impl Terminal {
         match foreground::foreground(command, &mut self.signals).await {
             Ok(ForegroundEnd::Interrupted(input)) => Ok(Some(input)),
             Ok(ForegroundEnd::Exited(0)) => Ok(None),
-            Ok(ForegroundEnd::Exited(code)) => Err(Problem::new(format!("`{program}` ended with code {code}"))),
-            Ok(ForegroundEnd::Killed(signal)) => Err(Problem::new(format!("`{program}` was ended by {signal}"))),
+            Ok(ForegroundEnd::Exited(code)) => {
+                Err(Problem::new(format!("`{program}` ended with code {code}")))
+            }
+            Ok(ForegroundEnd::Killed(signal)) => {
+                Err(Problem::new(format!("`{program}` was ended by {signal}")))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(Problem::new(format!("there is no program `{program}`"))
                     .with_help(format!("set {names} to one that is installed")))
@@ -382,7 +418,12 @@ fn size() -> io::Result<Rect> {
         Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col, size.ws_row),
         _ => tty::size()?,
     };
-    Ok(Rect { x: 0, y: 0, width, height })
+    Ok(Rect {
+        x: 0,
+        y: 0,
+        width,
+        height,
+    })
 }
 
 /// Detects that the terminal was closed. SIGHUP is sent only within the terminal's session, and crossterm reads the
@@ -391,11 +432,13 @@ fn watch_hangup() -> io::Result<oneshot::Receiver<()>> {
     let terminal = io::stdout().as_fd().try_clone_to_owned()?;
     let (hangup_tx, hangup_rx) = oneshot::channel();
     // This thread sleeps in `poll` until the process ends.
-    std::thread::Builder::new().name("terminal".into()).spawn(move || {
-        poll_hangup(terminal.as_fd(), PollTimeout::NONE);
-        // The receiver is gone after the screen closed.
-        let _ = hangup_tx.send(());
-    })?;
+    std::thread::Builder::new()
+        .name("terminal".into())
+        .spawn(move || {
+            poll_hangup(terminal.as_fd(), PollTimeout::NONE);
+            // The receiver is gone after the screen closed.
+            let _ = hangup_tx.send(());
+        })?;
     Ok(hangup_rx)
 }
 
@@ -454,12 +497,20 @@ impl EventReader {
             }
         };
         let reading = tokio::task::spawn_blocking(move || runtime.block_on(read));
-        Self { received, stop, reading }
+        Self {
+            received,
+            stop,
+            reading,
+        }
     }
 
     /// Stops reading; no event is consumed after this returns. Waits only for a limited time if the terminal is closed.
     async fn stop(self) {
-        let Self { received, stop, reading } = self;
+        let Self {
+            received,
+            stop,
+            reading,
+        } = self;
         drop((received, stop));
         let _ = timeout(STOP_TIMEOUT, reading).await;
     }
@@ -474,7 +525,10 @@ impl EventReader {
 
 impl ScreenHost for Terminal {
     fn clock(&self) -> ClockReading {
-        ClockReading { now: self.started.elapsed(), wall: Timestamp::now() }
+        ClockReading {
+            now: self.started.elapsed(),
+            wall: Timestamp::now(),
+        }
     }
 
     async fn input(&mut self) -> HostInput {
@@ -526,8 +580,12 @@ impl ScreenHost for Terminal {
             NotifyMethod::Bell => {
                 let _ = self.send("\x07");
             }
-            NotifyMethod::Osc9 => self.send_to_outer_terminal(&osc::osc9(&notification.title, &notification.text)),
-            NotifyMethod::Osc777 => self.send_to_outer_terminal(&osc::osc777(&notification.title, &notification.text)),
+            NotifyMethod::Osc9 => {
+                self.send_to_outer_terminal(&osc::osc9(&notification.title, &notification.text))
+            }
+            NotifyMethod::Osc777 => {
+                self.send_to_outer_terminal(&osc::osc777(&notification.title, &notification.text))
+            }
             NotifyMethod::Command(words) => return spawn_notifier(words, notification),
         }
         Ok(())
@@ -572,7 +630,9 @@ impl ScreenHost for Terminal {
 
 /// Starts the notification program without waiting for it.
 fn spawn_notifier(words: &[String], notification: &Notification) -> Result<(), Problem> {
-    let Some((program, arguments)) = words.split_first() else { return Ok(()) };
+    let Some((program, arguments)) = words.split_first() else {
+        return Ok(());
+    };
     let mut command = tokio::process::Command::new(program);
     open_file_limit::restore_limit_in(command.as_std_mut());
     let started = command
@@ -586,7 +646,8 @@ fn spawn_notifier(words: &[String], notification: &Notification) -> Result<(), P
         .spawn();
     // The runtime reaps the child process.
     started.map(|_| ()).map_err(|error| {
-        Problem::new(format!("cannot run `{program}`: {error}")).with_help("correct ui.notify_command")
+        Problem::new(format!("cannot run `{program}`: {error}"))
+            .with_help("correct ui.notify_command")
     })
 }
 
@@ -624,8 +685,14 @@ mod tests {
     fn entered_terminal_is_restored() {
         for mode in ["1049", "2004", "1004", "1000", "1002", "1006"] {
             let on = format!("\x1b[?{mode}h");
-            assert!(ENTER.contains(&on) || MOUSE_ON.contains(&on), "{mode} is never set");
-            assert!(LEAVE.contains(&format!("\x1b[?{mode}l")), "{mode} is never reset");
+            assert!(
+                ENTER.contains(&on) || MOUSE_ON.contains(&on),
+                "{mode} is never set"
+            );
+            assert!(
+                LEAVE.contains(&format!("\x1b[?{mode}l")),
+                "{mode} is never reset"
+            );
         }
         assert!(LEAVE.contains("\x1b[?25h"));
     }

@@ -45,8 +45,16 @@ struct PlaceBatch {
 impl PlaceBatch {
     /// The places with an entry that matches.
     fn matches(&self) -> impl Iterator<Item = usize> {
-        let is_match = |entries: &PlaceEntries| entries.iter().flatten().any(|seq| self.entries.is_match(*seq));
-        self.places.iter().filter(move |(_, entries)| is_match(entries)).map(|(place, _)| *place)
+        let is_match = |entries: &PlaceEntries| {
+            entries
+                .iter()
+                .flatten()
+                .any(|seq| self.entries.is_match(*seq))
+        };
+        self.places
+            .iter()
+            .filter(move |(_, entries)| is_match(entries))
+            .map(|(place, _)| *place)
     }
 }
 
@@ -96,12 +104,19 @@ impl TextSearch {
         let is_complete = done >= len;
         // The places were searched from the one after `from` to the end, and then from the start.
         let after = len - from.min(len.saturating_sub(1)) - usize::from(len > 0);
-        let searched =
-            if is_complete || !forward { len * usize::from(is_complete) } else { done.saturating_sub(after) };
+        let searched = if is_complete || !forward {
+            len * usize::from(is_complete)
+        } else {
+            done.saturating_sub(after)
+        };
         let mut places = self.found;
         places.sort_unstable();
         places.truncate(MAX_MATCHES);
-        PaneMatches { places, searched, is_complete }
+        PaneMatches {
+            places,
+            searched,
+            is_complete,
+        }
     }
 
     /// Searches the next slice, of a few megabytes at most, so that keys are not delayed.
@@ -114,14 +129,25 @@ impl TextSearch {
         cache: &ScreenCache,
     ) -> Result<SearchProgress, EntrySourceError> {
         let is_first = self.found.is_empty();
-        let SearchRequest { query, scope, from, forward } = &self.request;
+        let SearchRequest {
+            query,
+            scope,
+            from,
+            forward,
+        } = &self.request;
         if *scope == SearchScope::Document {
             let document = cache.document().filter(|_| is_first);
-            let Some(document) = document else { return Ok(SearchProgress::Complete) };
-            let all = PaneMatches::collect(document.lines.len(), |line| matches(&document.text(line), query));
-            let first = nearest(document.lines.len(), *from, *forward, |line| match all.is_complete {
-                true => all.contains(line),
-                false => matches(&document.text(line), query),
+            let Some(document) = document else {
+                return Ok(SearchProgress::Complete);
+            };
+            let all = PaneMatches::collect(document.lines.len(), |line| {
+                matches(&document.text(line), query)
+            });
+            let first = nearest(document.lines.len(), *from, *forward, |line| {
+                match all.is_complete {
+                    true => all.contains(line),
+                    false => matches(&document.text(line), query),
+                }
             });
             // A document that is not laid out completely may contain more.
             let is_complete = all.is_complete && cache.is_complete();
@@ -132,7 +158,9 @@ impl TextSearch {
         }
         let (mut bytes, mut places) = (0, 0);
         while bytes < SLICE.0 && places < SLICE.1 {
-            if self.batch.places.is_empty() && (self.found.len() > MAX_MATCHES || !self.start_batch(timeline)) {
+            if self.batch.places.is_empty()
+                && (self.found.len() > MAX_MATCHES || !self.start_batch(timeline))
+            {
                 return Ok(SearchProgress::Complete);
             }
             bytes += timeline.search(&self.matcher, &mut self.batch.entries, SLICE.0 - bytes)?;
@@ -159,20 +187,39 @@ impl TextSearch {
         };
         let len = rows.len().max(entries.len());
         // Rows that are added meanwhile are not searched: the order of the others would change.
-        let len = if self.done.1 == 0 { len } else { len.min(self.done.1) };
+        let len = if self.done.1 == 0 {
+            len
+        } else {
+            len.min(self.done.1)
+        };
         self.done.1 = len;
         let from = self.request.from.min(len.saturating_sub(1));
         let end = len.min(self.done.0 + self.next_places);
         let places = (self.done.0..end).map(|done| {
-            let place = if self.request.forward { (from + done + 1) % len } else { (from + len - done - 1) % len };
+            let place = if self.request.forward {
+                (from + done + 1) % len
+            } else {
+                (from + len - done - 1) % len
+            };
             let seqs = match rows.get(place) {
                 Some(row) => view.row_entries(row),
-                None => [entries.get(place).map(|seq| Seq(u64::from(*seq))), None, None],
+                None => [
+                    entries.get(place).map(|seq| Seq(u64::from(*seq))),
+                    None,
+                    None,
+                ],
             };
             (place, seqs)
         });
         let places: Vec<_> = places.collect();
-        let entries = EntryBatch::new(places.iter().flat_map(|(_, seqs)| seqs).flatten().copied().collect());
+        let entries = EntryBatch::new(
+            places
+                .iter()
+                .flat_map(|(_, seqs)| seqs)
+                .flatten()
+                .copied()
+                .collect(),
+        );
         self.batch = PlaceBatch { places, entries };
         self.next_places = (self.next_places * 2).min(PLACES.1);
         !self.batch.places.is_empty()
@@ -203,11 +250,24 @@ impl RunSearch {
         let matcher = TextMatcher::new(query)?;
         let units = timeline.view().state.units.iter().enumerate();
         let mut attempts: Vec<_> = units
-            .flat_map(|(unit, known)| known.attempts.iter().enumerate().map(move |(index, it)| (unit, index, it.id)))
+            .flat_map(|(unit, known)| {
+                known
+                    .attempts
+                    .iter()
+                    .enumerate()
+                    .map(move |(index, it)| (unit, index, it.id))
+            })
             .collect();
         attempts.reverse();
         let all = attempts.len();
-        Ok(Self { matcher, attempts, all, rows: 0, batch: PlaceBatch::default(), hits: None })
+        Ok(Self {
+            matcher,
+            attempts,
+            all,
+            rows: 0,
+            batch: PlaceBatch::default(),
+            hits: None,
+        })
     }
 
     /// Number of attempts that were searched, and of all.
@@ -219,10 +279,15 @@ impl RunSearch {
     ///
     /// # Errors
     /// If the source cannot be read.
-    pub(crate) fn slice(&mut self, timeline: &mut Timeline) -> Result<Vec<AttemptHits>, EntrySourceError> {
+    pub(crate) fn slice(
+        &mut self,
+        timeline: &mut Timeline,
+    ) -> Result<Vec<AttemptHits>, EntrySourceError> {
         let (mut bytes, mut places, mut found) = (0, 0, Vec::new());
         while bytes < SLICE.0 && places < SLICE.1 {
-            let Some((unit, attempt, attempt_id)) = self.attempts.last().copied() else { break };
+            let Some((unit, attempt, attempt_id)) = self.attempts.last().copied() else {
+                break;
+            };
             if self.batch.places.is_empty() && !self.start_batch(timeline, attempt_id) {
                 found.extend(self.hits.take());
                 self.attempts.pop();
@@ -235,7 +300,13 @@ impl RunSearch {
                 places += batch.places.len();
                 self.rows += batch.places.len();
                 for first in batch.matches() {
-                    let new = AttemptHits { unit, attempt, attempt_id, first, rows: 0 };
+                    let new = AttemptHits {
+                        unit,
+                        attempt,
+                        attempt_id,
+                        first,
+                        rows: 0,
+                    };
                     self.hits.get_or_insert(new).rows += 1;
                 }
             }
@@ -246,9 +317,23 @@ impl RunSearch {
     /// Starts with the next rows of an attempt. False if all were searched.
     fn start_batch(&mut self, timeline: &Timeline, attempt_id: AttemptId) -> bool {
         let view = timeline.view();
-        let rows = view.rows(attempt_id).iter().enumerate().skip(self.rows).take(PLACES.1);
-        let places: Vec<(usize, PlaceEntries)> = rows.map(|(place, row)| (place, view.row_entries(row))).collect();
-        let entries = EntryBatch::new(places.iter().flat_map(|(_, seqs)| seqs).flatten().copied().collect());
+        let rows = view
+            .rows(attempt_id)
+            .iter()
+            .enumerate()
+            .skip(self.rows)
+            .take(PLACES.1);
+        let places: Vec<(usize, PlaceEntries)> = rows
+            .map(|(place, row)| (place, view.row_entries(row)))
+            .collect();
+        let entries = EntryBatch::new(
+            places
+                .iter()
+                .flat_map(|(_, seqs)| seqs)
+                .flatten()
+                .copied()
+                .collect(),
+        );
         self.batch = PlaceBatch { places, entries };
         !self.batch.places.is_empty()
     }

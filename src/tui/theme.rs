@@ -68,8 +68,14 @@ roles! {
 const FILES: &[(&str, &str)] = &[
     ("dark", include_str!("../../assets/themes/dark.toml")),
     ("light", include_str!("../../assets/themes/light.toml")),
-    ("high-contrast", include_str!("../../assets/themes/high-contrast.toml")),
-    ("color-blind", include_str!("../../assets/themes/color-blind.toml")),
+    (
+        "high-contrast",
+        include_str!("../../assets/themes/high-contrast.toml"),
+    ),
+    (
+        "color-blind",
+        include_str!("../../assets/themes/color-blind.toml"),
+    ),
 ];
 
 /// An error in the choice or the text of a theme.
@@ -95,7 +101,9 @@ pub(crate) enum ThemeError {
 impl Diagnostic for ThemeError {
     fn help(&self) -> Option<String> {
         Some(match self {
-            Self::Unknown { known, .. } => format!("choose one of {known}, or name a file by its path"),
+            Self::Unknown { known, .. } => {
+                format!("choose one of {known}, or name a file by its path")
+            }
             Self::Invalid { .. } => return None,
         })
     }
@@ -129,12 +137,19 @@ impl ColorChoice {
     pub(crate) fn resolve(self, variable: impl Fn(&str) -> Option<String>) -> ColorLevel {
         let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
         let dumb = variable("TERM").is_some_and(|term| term == "dumb");
-        let without = if dumb { ColorLevel::Plain } else { ColorLevel::Attributes };
+        let without = if dumb {
+            ColorLevel::Plain
+        } else {
+            ColorLevel::Attributes
+        };
         match self {
             Self::Always => ColorLevel::Full,
             Self::Never => without,
             Self::Auto if set("NO_COLOR") => without,
-            Self::Auto if variable("CLICOLOR_FORCE").is_some_and(|value| !value.is_empty() && value != "0") => {
+            Self::Auto
+                if variable("CLICOLOR_FORCE")
+                    .is_some_and(|value| !value.is_empty() && value != "0") =>
+            {
                 ColorLevel::Full
             }
             Self::Auto if dumb || variable("CLICOLOR").is_some_and(|value| value == "0") => without,
@@ -145,8 +160,9 @@ impl ColorChoice {
 
 /// True when the locale or the terminal can show only ASCII.
 pub(crate) fn wants_ascii(variable: impl Fn(&str) -> Option<String>) -> bool {
-    let locale =
-        ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| variable(name).filter(|value| !value.is_empty()));
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(|name| variable(name).filter(|value| !value.is_empty()));
     let term = variable("TERM");
     matches!(term.as_deref(), Some("dumb" | "linux" | "vt100" | "vt220"))
         || locale.is_some_and(|locale| matches!(locale.as_str(), "C" | "POSIX"))
@@ -175,26 +191,46 @@ impl Theme {
     pub(crate) fn new(name: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
         let Some((_, text)) = FILES.iter().find(|(known, _)| *known == name) else {
             let known = Self::names().collect::<Vec<_>>().join(", ");
-            return Err(ThemeError::Unknown { name: name.to_owned(), known });
+            return Err(ThemeError::Unknown {
+                name: name.to_owned(),
+                known,
+            });
         };
         Self::parse(name, text, color, ascii)
     }
 
     /// Parses a user's theme from the text of a file called `name`.
-    pub(crate) fn parse(name: &str, text: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
-        let invalid = |cause: String| ThemeError::Invalid { name: name.to_owned(), cause };
-        let file: ThemeFile = toml::from_str(text).map_err(|error| invalid(with_line_number(text, &error)))?;
-        if let Some(unknown) = file.roles.keys().find(|role| !StyleRole::ALL.iter().any(|known| known.name() == *role))
+    pub(crate) fn parse(
+        name: &str,
+        text: &str,
+        color: ColorLevel,
+        ascii: bool,
+    ) -> Result<Self, ThemeError> {
+        let invalid = |cause: String| ThemeError::Invalid {
+            name: name.to_owned(),
+            cause,
+        };
+        let file: ThemeFile =
+            toml::from_str(text).map_err(|error| invalid(with_line_number(text, &error)))?;
+        if let Some(unknown) = file
+            .roles
+            .keys()
+            .find(|role| !StyleRole::ALL.iter().any(|known| known.name() == *role))
         {
             return Err(invalid(format!("no role is named `{unknown}`")));
         }
         let mut styles = Vec::with_capacity(StyleRole::ALL.len());
         for role in StyleRole::ALL {
-            let words =
-                file.roles.get(role.name()).ok_or_else(|| invalid(format!("role `{}` is missing", role.name())))?;
+            let words = file
+                .roles
+                .get(role.name())
+                .ok_or_else(|| invalid(format!("role `{}` is missing", role.name())))?;
             styles.push(reduce_color(style(words).map_err(&invalid)?, color));
         }
-        Ok(Self { styles, glyphs: if ascii { &ASCII } else { &UNICODE } })
+        Ok(Self {
+            styles,
+            glyphs: if ascii { &ASCII } else { &UNICODE },
+        })
     }
 
     /// The style of a role at the colour level of the theme.
@@ -204,7 +240,10 @@ impl Theme {
 }
 
 fn with_line_number(text: &str, error: &toml::de::Error) -> String {
-    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let before = error
+        .span()
+        .and_then(|span| text.get(..span.start))
+        .unwrap_or_default();
     let line = before.matches('\n').count() + 1;
     format!("line {line}: {}", error.message().replace('\n', " "))
 }
@@ -224,9 +263,14 @@ fn style(words: &str) -> Result<Style, String> {
             "underlined" => Modifier::UNDERLINED,
             "reversed" => Modifier::REVERSED,
             colour => {
-                let colour: Color =
-                    colour.parse().map_err(|_| format!("`{colour}` is neither a colour nor an attribute"))?;
-                style = if ground { style.bg(colour) } else { style.fg(colour) };
+                let colour: Color = colour
+                    .parse()
+                    .map_err(|_| format!("`{colour}` is neither a colour nor an attribute"))?;
+                style = if ground {
+                    style.bg(colour)
+                } else {
+                    style.fg(colour)
+                };
                 continue;
             }
         };
@@ -243,7 +287,9 @@ fn reduce_color(style: Style, color: ColorLevel) -> Style {
             Style::new().add_modifier(style.add_modifier | Modifier::REVERSED)
         }
         ColorLevel::Attributes => Style::new().add_modifier(style.add_modifier),
-        ColorLevel::Plain if style.bg.is_some() || style.add_modifier.contains(Modifier::REVERSED) => {
+        ColorLevel::Plain
+            if style.bg.is_some() || style.add_modifier.contains(Modifier::REVERSED) =>
+        {
             Style::new().add_modifier(Modifier::REVERSED)
         }
         ColorLevel::Plain => Style::new(),
@@ -303,7 +349,11 @@ impl GlyphSet {
 
     /// Glyph of a unit: that of its status, unless its patch was not integrated.
     pub(crate) fn unit(&self, unit: &UnitState) -> &'static str {
-        if unit.has_conflict() { self.statuses[11] } else { self.status(unit.status) }
+        if unit.has_conflict() {
+            self.statuses[11]
+        } else {
+            self.status(unit.status)
+        }
     }
 
     pub(crate) fn mark(&self, mark: ActivityMark) -> &'static str {
@@ -325,7 +375,13 @@ impl GlyphSet {
         }];
         let kind = match kind {
             RowKind::Tool => return by_end,
-            _ if matches!(end, RowOutcome::Failed | RowOutcome::Denied | RowOutcome::Aborted) => return by_end,
+            _ if matches!(
+                end,
+                RowOutcome::Failed | RowOutcome::Denied | RowOutcome::Aborted
+            ) =>
+            {
+                return by_end;
+            }
             RowKind::Text => 1,
             RowKind::Thinking => 2,
             RowKind::Denial => 3,
@@ -410,7 +466,9 @@ pub(crate) fn row_role(kind: RowKind, end: RowOutcome) -> StyleRole {
         (RowKind::Tool, RowOutcome::Open) => StyleRole::Running,
         (_, RowOutcome::Aborted) => StyleRole::Stopped,
         (_, RowOutcome::Declined) => StyleRole::Warning,
-        (RowKind::Tool | RowKind::Completed, RowOutcome::Ok | RowOutcome::Open) => StyleRole::Succeeded,
+        (RowKind::Tool | RowKind::Completed, RowOutcome::Ok | RowOutcome::Open) => {
+            StyleRole::Succeeded
+        }
         (RowKind::Text, _) => StyleRole::Said,
         (RowKind::Prompt, _) => StyleRole::Strong,
         (RowKind::Thinking, _) => StyleRole::Thinking,
@@ -440,20 +498,39 @@ mod tests {
     #[test]
     fn states_differ_in_colour_and_in_glyph() {
         use UnitStatus::{
-            BudgetExhausted, Failed, Held, Interrupted, Queued, Running, Silent, Stopped, Succeeded, Waiting,
+            BudgetExhausted, Failed, Held, Interrupted, Queued, Running, Silent, Stopped,
+            Succeeded, Waiting,
         };
-        let all = [Queued, Running, Waiting, Succeeded, BudgetExhausted, Failed, Stopped, Interrupted, Held, Silent];
+        let all = [
+            Queued,
+            Running,
+            Waiting,
+            Succeeded,
+            BudgetExhausted,
+            Failed,
+            Stopped,
+            Interrupted,
+            Held,
+            Silent,
+        ];
         for glyphs in [&UNICODE, &ASCII] {
-            let signs: std::collections::BTreeSet<_> =
-                all.iter().map(|status| glyphs.status(*status)).chain([glyphs.statuses[11]]).collect();
+            let signs: std::collections::BTreeSet<_> = all
+                .iter()
+                .map(|status| glyphs.status(*status))
+                .chain([glyphs.statuses[11]])
+                .collect();
             assert_eq!(signs.len(), all.len() + 1);
         }
         for name in Theme::names() {
             let theme = Theme::new(name, ColorLevel::Full, false).unwrap();
             let colour = |status| theme.style(status_role(status));
-            for (one, other) in
-                [(Running, Succeeded), (Succeeded, Failed), (Failed, Running), (Waiting, Running), (Held, Running)]
-            {
+            for (one, other) in [
+                (Running, Succeeded),
+                (Succeeded, Failed),
+                (Failed, Running),
+                (Waiting, Running),
+                (Held, Running),
+            ] {
                 assert_ne!(colour(one), colour(other), "{name}: {one:?} and {other:?}");
             }
         }
@@ -462,21 +539,52 @@ mod tests {
     #[test]
     fn selection_is_visible_without_color() {
         let theme = Theme::new("dark", ColorLevel::Attributes, true).unwrap();
-        assert!(theme.style(StyleRole::Selected).add_modifier.contains(Modifier::REVERSED));
-        assert!(StyleRole::ALL.iter().all(|role| theme.style(*role).fg.is_none() && theme.style(*role).bg.is_none()));
+        assert!(
+            theme
+                .style(StyleRole::Selected)
+                .add_modifier
+                .contains(Modifier::REVERSED)
+        );
+        assert!(
+            StyleRole::ALL
+                .iter()
+                .all(|role| theme.style(*role).fg.is_none() && theme.style(*role).bg.is_none())
+        );
     }
 
     #[test]
     fn color_auto_follows_the_environment() {
         let resolve = |choice: ColorChoice, set: &[(&str, &str)]| {
-            choice.resolve(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+            choice.resolve(|name| {
+                set.iter()
+                    .find(|(key, _)| *key == name)
+                    .map(|(_, value)| (*value).to_owned())
+            })
         };
         assert_eq!(resolve(ColorChoice::Auto, &[]), ColorLevel::Full);
-        assert_eq!(resolve(ColorChoice::Auto, &[("NO_COLOR", "1")]), ColorLevel::Attributes);
-        assert_eq!(resolve(ColorChoice::Auto, &[("NO_COLOR", "")]), ColorLevel::Full);
-        assert_eq!(resolve(ColorChoice::Auto, &[("TERM", "dumb")]), ColorLevel::Plain);
-        assert_eq!(resolve(ColorChoice::Auto, &[("TERM", "dumb"), ("CLICOLOR_FORCE", "1")]), ColorLevel::Full);
-        assert_eq!(resolve(ColorChoice::Always, &[("NO_COLOR", "1")]), ColorLevel::Full);
+        assert_eq!(
+            resolve(ColorChoice::Auto, &[("NO_COLOR", "1")]),
+            ColorLevel::Attributes
+        );
+        assert_eq!(
+            resolve(ColorChoice::Auto, &[("NO_COLOR", "")]),
+            ColorLevel::Full
+        );
+        assert_eq!(
+            resolve(ColorChoice::Auto, &[("TERM", "dumb")]),
+            ColorLevel::Plain
+        );
+        assert_eq!(
+            resolve(
+                ColorChoice::Auto,
+                &[("TERM", "dumb"), ("CLICOLOR_FORCE", "1")]
+            ),
+            ColorLevel::Full
+        );
+        assert_eq!(
+            resolve(ColorChoice::Always, &[("NO_COLOR", "1")]),
+            ColorLevel::Full
+        );
         assert_eq!(resolve(ColorChoice::Never, &[]), ColorLevel::Attributes);
     }
 }

@@ -11,7 +11,10 @@ use super::{
 use crate::{
     run::{
         spending::UnitSpending,
-        state::{AttemptState, HoldMode, RowKind, RowOutcome, RunState, RunView, StreamRow, UnitState, UnitStatus},
+        state::{
+            AttemptState, HoldMode, RowKind, RowOutcome, RunState, RunView, StreamRow, UnitState,
+            UnitStatus,
+        },
     },
     tape::{
         Millis,
@@ -149,41 +152,78 @@ pub(crate) fn columns(width: usize, seen: &TableContent) -> UnitColumns {
             }
         }
     }
-    let shown = UnitColumn::ALL.into_iter().filter(|column| added.contains(column)).collect();
+    let shown = UnitColumn::ALL
+        .into_iter()
+        .filter(|column| added.contains(column))
+        .collect();
     UnitColumns { key, shown, why }
 }
 
 /// Why a unit needs a person, or what it does, did or waits for. `label` is the text of its last action, if any.
-pub(crate) fn why(state: &RunState, unit: &UnitState, label: &str, has_times: bool) -> (StyleRole, String) {
+pub(crate) fn why(
+    state: &RunState,
+    unit: &UnitState,
+    label: &str,
+    has_times: bool,
+) -> (StyleRole, String) {
     let (role, attempt, now) = (status_role(unit.status), unit.latest(), state.clock);
-    let lasted = |since: Millis| if has_times { format!(" {}", now.since(since)) } else { String::new() };
-    let planned = || unit.planned.as_ref().map(|planned| text::one_row(&planned.why, 200)).unwrap_or_default();
+    let lasted = |since: Millis| {
+        if has_times {
+            format!(" {}", now.since(since))
+        } else {
+            String::new()
+        }
+    };
+    let planned = || {
+        unit.planned
+            .as_ref()
+            .map(|planned| text::one_row(&planned.why, 200))
+            .unwrap_or_default()
+    };
     if let (UnitStatus::Held, Some(call)) = (unit.status, unit.oldest_held_call()) {
         let tool = text::one_row(&call.tool, 80);
         // With several calls, the last action may be another one.
-        let is_only = unit.latest().is_some_and(|attempt| attempt.held_calls.len() == 1);
-        let call_text = if is_only && label.starts_with(&tool) { label } else { &tool };
+        let is_only = unit
+            .latest()
+            .is_some_and(|attempt| attempt.held_calls.len() == 1);
+        let call_text = if is_only && label.starts_with(&tool) {
+            label
+        } else {
+            &tool
+        };
         return (role, format!("held{}: {call_text}", lasted(call.since)));
     }
-    if let (UnitStatus::Silent, Some(since)) = (unit.status, attempt.and_then(|attempt| attempt.silent_since)) {
+    if let (UnitStatus::Silent, Some(since)) = (
+        unit.status,
+        attempt.and_then(|attempt| attempt.silent_since),
+    ) {
         let after = if label.is_empty() { "its start" } else { label };
         return (role, format!("silent{} after {after}", lasted(since)));
     }
     let doing = if label.is_empty() { "starting" } else { label };
     match (unit.status, &unit.hold_mode) {
-        (UnitStatus::Queued | UnitStatus::NotStarted | UnitStatus::Reused, _) => (StyleRole::Dim, planned()),
+        (UnitStatus::Queued | UnitStatus::NotStarted | UnitStatus::Reused, _) => {
+            (StyleRole::Dim, planned())
+        }
         (UnitStatus::Waiting, _) => (role, text::one_row(&state.failure_reason(unit), 300)),
-        (UnitStatus::Running, HoldMode::EachCall) => {
-            (StyleRole::Paused, format!("holds at the next call, now: {doing}"))
+        (UnitStatus::Running, HoldMode::EachCall) => (
+            StyleRole::Paused,
+            format!("holds at the next call, now: {doing}"),
+        ),
+        (UnitStatus::Running, HoldMode::Until(condition)) => (
+            StyleRole::Paused,
+            format!("runs until {}, now: {doing}", text::one_row(condition, 60)),
+        ),
+        (UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held, _) => {
+            (StyleRole::Text, doing.to_owned())
         }
-        (UnitStatus::Running, HoldMode::Until(condition)) => {
-            (StyleRole::Paused, format!("runs until {}, now: {doing}", text::one_row(condition, 60)))
-        }
-        (UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held, _) => (StyleRole::Text, doing.to_owned()),
         (UnitStatus::Succeeded, _) => {
             let output = attempt.and_then(|attempt| attempt.delivery.output.as_deref());
             let is_unchanged = attempt.is_some_and(|attempt| attempt.delivery.is_unchanged());
-            (StyleRole::Dim, output.map_or_else(|| label.to_owned(), |output| written(output, is_unchanged)))
+            (
+                StyleRole::Dim,
+                output.map_or_else(|| label.to_owned(), |output| written(output, is_unchanged)),
+            )
         }
         _ => (role, text::one_row(&state.failure_reason(unit), 300)),
     }
@@ -196,27 +236,56 @@ fn written(output: &AttemptOutput, is_unchanged: bool) -> String {
         return String::new();
     }
     let kinds = match is_unchanged {
-        true => [(ArtifactTarget::Wiki, "unchanged page"), (ArtifactTarget::SemanticLayer, "unchanged source")],
-        false => [(ArtifactTarget::Wiki, "page"), (ArtifactTarget::SemanticLayer, "source")],
+        true => [
+            (ArtifactTarget::Wiki, "unchanged page"),
+            (ArtifactTarget::SemanticLayer, "unchanged source"),
+        ],
+        false => [
+            (ArtifactTarget::Wiki, "page"),
+            (ArtifactTarget::SemanticLayer, "source"),
+        ],
     };
     let parts = kinds.into_iter().filter_map(|(target, noun)| {
-        let keys: Vec<_> =
-            output.actions.iter().filter(|action| action.target == target).map(|action| action.key.as_str()).collect();
+        let keys: Vec<_> = output
+            .actions
+            .iter()
+            .filter(|action| action.target == target)
+            .map(|action| action.key.as_str())
+            .collect();
         let listed = text::one_row(&keys.join(", "), 200);
         (!keys.is_empty()).then(|| format!("{}: {listed}", text::pluralize(keys.len(), noun)))
     });
-    let unmapped =
-        (!output.unmapped.is_empty()).then(|| format!("{} not mapped", text::pluralize(output.unmapped.len(), "file")));
-    let unread =
-        (!output.unread.is_empty()).then(|| format!("{} unread", text::pluralize(output.unread.len(), "file")));
-    let nothing = if output.nothing_written { "read, nothing written" } else { "wrote nothing" };
+    let unmapped = (!output.unmapped.is_empty()).then(|| {
+        format!(
+            "{} not mapped",
+            text::pluralize(output.unmapped.len(), "file")
+        )
+    });
+    let unread = (!output.unread.is_empty())
+        .then(|| format!("{} unread", text::pluralize(output.unread.len(), "file")));
+    let nothing = if output.nothing_written {
+        "read, nothing written"
+    } else {
+        "wrote nothing"
+    };
     let wrote: Vec<_> = parts.chain(unmapped).collect();
-    let wrote = if wrote.is_empty() { nothing.to_owned() } else { wrote.join("; ") };
-    std::iter::once(wrote).chain(unread).collect::<Vec<_>>().join("; ")
+    let wrote = if wrote.is_empty() {
+        nothing.to_owned()
+    } else {
+        wrote.join("; ")
+    };
+    std::iter::once(wrote)
+        .chain(unread)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// The text of the last action of a unit, empty before the first.
-pub(crate) fn last_action_label<'a>(cache: &'a ScreenCache, run_view: &RunView, unit: &UnitState) -> &'a str {
+pub(crate) fn last_action_label<'a>(
+    cache: &'a ScreenCache,
+    run_view: &RunView,
+    unit: &UnitState,
+) -> &'a str {
     unit.latest()
         .and_then(|attempt| last_action(run_view, attempt))
         .and_then(|row| cache.row(RowId::new(&row, run_view)))
@@ -226,10 +295,18 @@ pub(crate) fn last_action_label<'a>(cache: &'a ScreenCache, run_view: &RunView, 
 /// The row with the current activity of an attempt: the last call or the last text, once there is one.
 pub(crate) fn last_action(run_view: &RunView, attempt: &AttemptState) -> Option<StreamRow> {
     let rows = run_view.rows(attempt.id);
-    let telling =
-        |row: &&StreamRow| matches!(row.kind, RowKind::Tool | RowKind::Text | RowKind::Denial | RowKind::Warning);
+    let telling = |row: &&StreamRow| {
+        matches!(
+            row.kind,
+            RowKind::Tool | RowKind::Text | RowKind::Denial | RowKind::Warning
+        )
+    };
     let recent = rows.iter().rev().take(RECENT_ROWS);
-    recent.clone().find(telling).or_else(|| rows.last().filter(|_| recent.len() == RECENT_ROWS)).copied()
+    recent
+        .clone()
+        .find(telling)
+        .or_else(|| rows.last().filter(|_| recent.len() == RECENT_ROWS))
+        .copied()
 }
 
 /// Counts failed calls, and separately refused calls. A refused call counts as failed unless a person refused it; if
@@ -238,10 +315,19 @@ pub(crate) fn failed_and_refused_calls(
     attempt: &AttemptState,
     glyphs: &GlyphSet,
 ) -> impl Iterator<Item = (StyleRole, String)> {
-    let refused = if attempt.counts.failures == 0 { attempt.counts.denials } else { attempt.counts.refused_by_person };
-    let failed = (StyleRole::Failed, RowOutcome::Failed, attempt.counts.failures);
-    let calls =
-        [failed, (StyleRole::Denied, RowOutcome::Denied, refused)].into_iter().filter(|(_, _, calls)| *calls > 0);
+    let refused = if attempt.counts.failures == 0 {
+        attempt.counts.denials
+    } else {
+        attempt.counts.refused_by_person
+    };
+    let failed = (
+        StyleRole::Failed,
+        RowOutcome::Failed,
+        attempt.counts.failures,
+    );
+    let calls = [failed, (StyleRole::Denied, RowOutcome::Denied, refused)]
+        .into_iter()
+        .filter(|(_, _, calls)| *calls > 0);
     calls.map(|(role, end, calls)| (role, format!("{}{calls}", glyphs.row(RowKind::Tool, end))))
 }
 
@@ -251,7 +337,11 @@ pub(crate) fn cost(unit: &UnitState, now: Millis) -> String {
     if let (None, Some(attempt)) = (spent.cost, unit.latest()) {
         return attempt_cost(attempt);
     }
-    let more = if spent.cost.is_some() && spent.partial { "+" } else { "" };
+    let more = if spent.cost.is_some() && spent.partial {
+        "+"
+    } else {
+        ""
+    };
     format!("{}{more}", dollars(spent.cost))
 }
 
@@ -274,13 +364,27 @@ pub(crate) fn state_text(unit: &UnitState, now: Millis) -> Cow<'static, str> {
 }
 
 /// Time since the last output of a running unit.
-pub(crate) fn idle(unit: &UnitState, attempt: &AttemptState, now: Millis, has_times: bool) -> (StyleRole, String) {
+pub(crate) fn idle(
+    unit: &UnitState,
+    attempt: &AttemptState,
+    now: Millis,
+    has_times: bool,
+) -> (StyleRole, String) {
     if unit.status != UnitStatus::Running || !has_times {
         return (StyleRole::Dim, String::new());
     }
-    let Some(since) = attempt.silent_since else { return (StyleRole::Dim, String::new()) };
+    let Some(since) = attempt.silent_since else {
+        return (StyleRole::Dim, String::new());
+    };
     let silent = now.since(since);
-    (if silent.0 >= SILENCE_WARNING_MS { StyleRole::Warning } else { StyleRole::Dim }, silent.to_string())
+    (
+        if silent.0 >= SILENCE_WARNING_MS {
+            StyleRole::Warning
+        } else {
+            StyleRole::Dim
+        },
+        silent.to_string(),
+    )
 }
 
 /// `9/40`, or `9` if the budget is unknown.
@@ -294,7 +398,9 @@ pub(crate) fn turns(attempt: &AttemptState) -> String {
 /// Warns from four fifths of the turn budget.
 pub(crate) fn turns_role(attempt: &AttemptState) -> StyleRole {
     match attempt.setup.step_budget {
-        Some(budget) if budget > 0 && u64::from(attempt.counts.turns) * 5 >= u64::from(budget) * 4 => {
+        Some(budget)
+            if budget > 0 && u64::from(attempt.counts.turns) * 5 >= u64::from(budget) * 4 =>
+        {
             StyleRole::Warning
         }
         _ => StyleRole::Text,
@@ -302,21 +408,41 @@ pub(crate) fn turns_role(attempt: &AttemptState) -> StyleRole {
 }
 
 /// Duration of the last attempt, or until the next one.
-pub(crate) fn age(unit: &UnitState, attempt: Option<&AttemptState>, now: Millis) -> (StyleRole, String) {
+pub(crate) fn age(
+    unit: &UnitState,
+    attempt: Option<&AttemptState>,
+    now: Millis,
+) -> (StyleRole, String) {
     match (unit.status, attempt) {
         (UnitStatus::Waiting, _) => {
-            let wait = unit.retry_at.map_or_else(|| "?".to_owned(), |at| at.since(now).to_string());
+            let wait = unit
+                .retry_at
+                .map_or_else(|| "?".to_owned(), |at| at.since(now).to_string());
             // For a long wait, the larger unit of time is enough.
-            let short = if wait.len() > 3 { wait.split(' ').next().unwrap_or_default() } else { &wait };
+            let short = if wait.len() > 3 {
+                wait.split(' ').next().unwrap_or_default()
+            } else {
+                &wait
+            };
             (StyleRole::Waiting, format!("in {short}"))
         }
         (_, None) => (StyleRole::Dim, String::new()),
-        (status, Some(attempt)) if status.is_in_flight() => {
-            (StyleRole::Text, attempt.ended_at.unwrap_or(now).since(attempt.started_at).to_string())
-        }
-        (_, Some(attempt)) => {
-            (StyleRole::Dim, attempt.ended_at.unwrap_or(attempt.last_at).since(attempt.started_at).to_string())
-        }
+        (status, Some(attempt)) if status.is_in_flight() => (
+            StyleRole::Text,
+            attempt
+                .ended_at
+                .unwrap_or(now)
+                .since(attempt.started_at)
+                .to_string(),
+        ),
+        (_, Some(attempt)) => (
+            StyleRole::Dim,
+            attempt
+                .ended_at
+                .unwrap_or(attempt.last_at)
+                .since(attempt.started_at)
+                .to_string(),
+        ),
     }
 }
 
@@ -347,10 +473,14 @@ mod tests {
     #[test]
     fn reason_of_an_unchanged_page_does_not_claim_a_change() {
         let page = serde_json::json!({"target": "wiki", "type": "updated", "key": "orders"});
-        let output: AttemptOutput = serde_json::from_value(serde_json::json!({"actions": [page]})).unwrap();
+        let output: AttemptOutput =
+            serde_json::from_value(serde_json::json!({"actions": [page]})).unwrap();
         assert_eq!(written(&output, false), "1 page: orders");
         assert_eq!(written(&output, true), "1 unchanged page: orders");
-        let mut delivery = AttemptDelivery { output: Some(output.into()), ..AttemptDelivery::default() };
+        let mut delivery = AttemptDelivery {
+            output: Some(output.into()),
+            ..AttemptDelivery::default()
+        };
         assert!(!delivery.is_unchanged(), "its patch is not known");
         delivery.integration = Some(PatchResult::Noop);
         assert!(delivery.is_unchanged());

@@ -18,7 +18,11 @@ mod mouse;
 /// Maximum characters of a typed line.
 const MAX_TYPED_CHARS: usize = 200;
 
-pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMessage) -> Vec<ScreenEffect> {
+pub(crate) fn update(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    msg: ScreenMessage,
+) -> Vec<ScreenEffect> {
     let mut effects = match msg {
         ScreenMessage::Key(key) => keys::press(model, run_view, key),
         // A text that cannot be seen is not changed.
@@ -47,12 +51,22 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
             model.toasts.list.retain(|toast| toast.until > now);
             Vec::new()
         }
-        ScreenMessage::Edited { target: EditTarget::Reviewed(path), text } => {
-            review::edited(model, run_view, path, text)
-        }
-        ScreenMessage::Edited { target: EditTarget::Form, text } => {
-            match (text, &mut model.dialogs.amend_form, &mut model.dialogs.editor) {
-                (Ok(text), Some(form), _) => form.replace_feedback(text.trim_end_matches(['\r', '\n'])),
+        ScreenMessage::Edited {
+            target: EditTarget::Reviewed(path),
+            text,
+        } => review::edited(model, run_view, path, text),
+        ScreenMessage::Edited {
+            target: EditTarget::Form,
+            text,
+        } => {
+            match (
+                text,
+                &mut model.dialogs.amend_form,
+                &mut model.dialogs.editor,
+            ) {
+                (Ok(text), Some(form), _) => {
+                    form.replace_feedback(text.trim_end_matches(['\r', '\n']))
+                }
                 (Ok(text), None, Some(editor)) => editor.replace(&text),
                 (Err(edit), Some(form), _) => form.problem = Some(edit.to_string()),
                 (Err(edit), None, Some(editor)) => editor.problem = Some(edit.to_string()),
@@ -85,11 +99,15 @@ pub(crate) fn update(model: &mut ScreenModel, run_view: &RunView, msg: ScreenMes
 
 /// Adds a text to the typed line, without control characters, and shows if it does not fit.
 fn type_text(model: &mut ScreenModel, text: &str) {
-    let Some(typed) = &mut model.dialogs.line_input else { return };
+    let Some(typed) = &mut model.dialogs.line_input else {
+        return;
+    };
     let room = MAX_TYPED_CHARS.saturating_sub(typed.text.chars().count());
     let mut chars = text.chars().filter(|char| !char.is_control());
     typed.text.extend(chars.by_ref().take(room));
     if chars.next().is_some() {
-        model.toasts.show(format!("a line has at most {MAX_TYPED_CHARS} characters; the rest was not added"));
+        model.toasts.show(format!(
+            "a line has at most {MAX_TYPED_CHARS} characters; the rest was not added"
+        ));
     }
 }

@@ -148,7 +148,12 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
     search_marks::draw(scene, plan, buf);
     timeline_bar::draw(scene, plan.bar, buf);
     footer::draw(scene, plan.footer, buf);
-    if let Some(typed) = scene.model.dialogs.line_input.as_ref().filter(|typed| typed.purpose == InputPurpose::Command)
+    if let Some(typed) = scene
+        .model
+        .dialogs
+        .line_input
+        .as_ref()
+        .filter(|typed| typed.purpose == InputPurpose::Command)
     {
         dialog::commands(scene, &typed.text, plan.body, buf);
     }
@@ -170,28 +175,57 @@ fn too_small_notice(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let keymap = &scene.model.keymap;
     let keys: Vec<String> = screen::unseen_hints(scene.model, scene.run_view)
         .into_iter()
-        .filter_map(|(action, effect)| Some(format!("{} {effect}", key_names(scene, &keymap.first(action)?))))
+        .filter_map(|(action, effect)| {
+            Some(format!(
+                "{} {effect}",
+                key_names(scene, &keymap.first(action)?)
+            ))
+        })
         .collect();
     let first = keys.first().map_or("", String::as_str);
     let notices = [
-        format!("terminal too small: {width}×{height}, least {least_width}×{least_height}; {}", keys.join("; ")),
+        format!(
+            "terminal too small: {width}×{height}, least {least_width}×{least_height}; {}",
+            keys.join("; ")
+        ),
         format!("too small; {}", keys.join("; ")),
         format!("too small; {first}"),
         first.split(';').next().unwrap_or_default().to_owned(),
     ];
     let wrapped = |notice: &String| text::wrap(notice, usize::from(area.width));
     let fits = |rows: &Vec<_>| rows.len() <= usize::from(area.height);
-    let rows = notices.iter().map(wrapped).find(fits).or_else(|| notices.last().map(wrapped));
+    let rows = notices
+        .iter()
+        .map(wrapped)
+        .find(fits)
+        .or_else(|| notices.last().map(wrapped));
     for (y, row) in (area.y..area.bottom()).zip(rows.unwrap_or_default()) {
-        RowWriter::row(scene, buf, Rect { y, height: 1, ..area }).put(StyleRole::Warning, &row);
+        RowWriter::row(
+            scene,
+            buf,
+            Rect {
+                y,
+                height: 1,
+                ..area
+            },
+        )
+        .put(StyleRole::Warning, &row);
     }
 }
 
 /// Paints a progress bar of `width` columns. A part that is not empty is visible.
-fn progress(scene: &DrawContext<'_>, done: usize, total: usize, width: usize, pen: &mut RowWriter<'_>) {
+fn progress(
+    scene: &DrawContext<'_>,
+    done: usize,
+    total: usize,
+    width: usize,
+    pen: &mut RowWriter<'_>,
+) {
     let [full, rest, ..] = scene.theme.glyphs.progress;
     let filled = (width * done).checked_div(total).unwrap_or_default();
-    let filled = filled.max(usize::from(done > 0)).min(width - usize::from(done < total).min(width));
+    let filled = filled
+        .max(usize::from(done > 0))
+        .min(width - usize::from(done < total).min(width));
     pen.repeat(StyleRole::Succeeded, full, filled);
     pen.repeat(StyleRole::Border, rest, width - filled);
 }
@@ -206,24 +240,60 @@ pub(crate) fn pane(
     buf: &mut Buffer,
 ) -> Rect {
     if area.width < 2 || area.height < 2 {
-        return Rect { width: 0, height: 0, ..area };
+        return Rect {
+            width: 0,
+            height: 0,
+            ..area
+        };
     }
-    let role = if focus { StyleRole::Focus } else { StyleRole::Border };
+    let role = if focus {
+        StyleRole::Focus
+    } else {
+        StyleRole::Border
+    };
     let [top_left, top_right, bottom_left, bottom_right, side, flat] = scene.theme.glyphs.frame;
     let last = area.bottom() - 1;
-    for (y, left, end) in [(area.y, top_left, top_right), (last, bottom_left, bottom_right)] {
-        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..area });
+    for (y, left, end) in [
+        (area.y, top_left, top_right),
+        (last, bottom_left, bottom_right),
+    ] {
+        let mut pen = RowWriter::row(
+            scene,
+            buf,
+            Rect {
+                y,
+                height: 1,
+                ..area
+            },
+        );
         pen.repeat(role, left, 1);
         pen.repeat(role, flat, usize::from(area.width) - 2);
         pen.repeat(role, end, 1);
     }
     for y in area.y + 1..last {
-        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..area });
+        let mut pen = RowWriter::row(
+            scene,
+            buf,
+            Rect {
+                y,
+                height: 1,
+                ..area
+            },
+        );
         pen.repeat(role, side, 1);
         pen.skip(usize::from(area.width) - 2);
         pen.repeat(role, side, 1);
     }
-    let mut line = RowWriter::row(scene, buf, Rect { x: area.x + 1, width: area.width - 2, height: 1, y: area.y });
+    let mut line = RowWriter::row(
+        scene,
+        buf,
+        Rect {
+            x: area.x + 1,
+            width: area.width - 2,
+            height: 1,
+            y: area.y,
+        },
+    );
     line.end_with(right);
     if !title.is_empty() {
         line.put(role, " ");

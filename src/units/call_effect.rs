@@ -43,12 +43,19 @@ pub(crate) enum CallEffect {
 
 /// Returns the effect of `call`, given its `reply`.
 pub(crate) fn call_effect(call: &ToolCall, reply: &ToolReply) -> CallEffect {
-    let success = reply.structured.as_ref().and_then(|structured| structured.get("success")).and_then(Value::as_bool);
+    let success = reply
+        .structured
+        .as_ref()
+        .and_then(|structured| structured.get("success"))
+        .and_then(Value::as_bool);
     match (success, call.name.as_str()) {
-        _ if reply.is_error && reply.structured.is_none() => CallEffect::Rejected(call_subject(call)),
-        (_, "emit_unmapped_fallback") => {
-            CallEffect::Unmappable { table: text_argument(call, "tableRef"), is_recorded: success != Some(false) }
+        _ if reply.is_error && reply.structured.is_none() => {
+            CallEffect::Rejected(call_subject(call))
         }
+        (_, "emit_unmapped_fallback") => CallEffect::Unmappable {
+            table: text_argument(call, "tableRef"),
+            is_recorded: success != Some(false),
+        },
         (Some(false), _) => CallEffect::Declined(call_subject(call)),
         (Some(true), _) => call_subject(call).map_or(CallEffect::Neutral, CallEffect::Wrote),
         (None, _) => CallEffect::Neutral,
@@ -57,7 +64,9 @@ pub(crate) fn call_effect(call: &ToolCall, reply: &ToolReply) -> CallEffect {
 
 fn call_subject(call: &ToolCall) -> Option<WriteSubject> {
     match call.name.as_str() {
-        "wiki_write" | "wiki_remove" => text_argument(call, "key").map(|key| WriteSubject::Page(flatten_key(&key))),
+        "wiki_write" | "wiki_remove" => {
+            text_argument(call, "key").map(|key| WriteSubject::Page(flatten_key(&key)))
+        }
         "sl_write_source" | "sl_edit_source" => Some(WriteSubject::Source {
             connection: text_argument(call, "connectionId")?,
             name: text_argument(call, "sourceName")?,
@@ -68,7 +77,15 @@ fn call_subject(call: &ToolCall) -> Option<WriteSubject> {
 
 /// Keys are flat. An agent whose key was declined for a slash writes the same page under the flat key.
 fn flatten_key(key: &str) -> String {
-    key.chars().map(|char| if char.is_ascii_alphanumeric() || char == '_' { char } else { '-' }).collect()
+    key.chars()
+        .map(|char| {
+            if char.is_ascii_alphanumeric() || char == '_' {
+                char
+            } else {
+                '-'
+            }
+        })
+        .collect()
 }
 
 fn text_argument(call: &ToolCall, name: &str) -> Option<String> {
@@ -81,44 +98,102 @@ mod tests {
 
     use super::*;
 
-    fn effect(name: &str, arguments: Value, structured: Option<Value>, is_error: bool) -> CallEffect {
-        let call = ToolCall { name: name.into(), arguments, tool_use_id: None };
-        call_effect(&call, &ToolReply { markdown: "text".into(), structured, is_error, ..ToolReply::default() })
+    fn effect(
+        name: &str,
+        arguments: Value,
+        structured: Option<Value>,
+        is_error: bool,
+    ) -> CallEffect {
+        let call = ToolCall {
+            name: name.into(),
+            arguments,
+            tool_use_id: None,
+        };
+        call_effect(
+            &call,
+            &ToolReply {
+                markdown: "text".into(),
+                structured,
+                is_error,
+                ..ToolReply::default()
+            },
+        )
     }
 
     #[test]
     fn writes_are_identified_by_subject_not_by_tool() {
-        let source = WriteSubject::Source { connection: "warehouse".into(), name: "orders".into() };
+        let source = WriteSubject::Source {
+            connection: "warehouse".into(),
+            name: "orders".into(),
+        };
         let page = WriteSubject::Page("orders".into());
         let of_source = || json!({"connectionId": "warehouse", "sourceName": "orders"});
         let of_page = || json!({"key": "orders"});
         let good = || Some(json!({"success": true}));
         let declined = || Some(json!({"success": false}));
         let cases = [
-            (effect("wiki_write", of_page(), good(), false), CallEffect::Wrote(page.clone())),
-            (effect("wiki_remove", of_page(), declined(), true), CallEffect::Declined(Some(page))),
-            (effect("sl_write_source", of_source(), declined(), true), CallEffect::Declined(Some(source.clone()))),
-            (effect("sl_edit_source", of_source(), good(), false), CallEffect::Wrote(source)),
-            (effect("sl_rollback", of_source(), good(), false), CallEffect::Neutral),
+            (
+                effect("wiki_write", of_page(), good(), false),
+                CallEffect::Wrote(page.clone()),
+            ),
+            (
+                effect("wiki_remove", of_page(), declined(), true),
+                CallEffect::Declined(Some(page)),
+            ),
+            (
+                effect("sl_write_source", of_source(), declined(), true),
+                CallEffect::Declined(Some(source.clone())),
+            ),
+            (
+                effect("sl_edit_source", of_source(), good(), false),
+                CallEffect::Wrote(source),
+            ),
+            (
+                effect("sl_rollback", of_source(), good(), false),
+                CallEffect::Neutral,
+            ),
             (
                 effect("wiki_write", json!({"key": "a/b c"}), declined(), true),
                 CallEffect::Declined(Some(WriteSubject::Page("a-b-c".into()))),
             ),
-            (effect("wiki_read", of_page(), None, false), CallEffect::Neutral),
-            (effect("wiki_write", json!({"key": 7}), None, true), CallEffect::Rejected(None)),
+            (
+                effect("wiki_read", of_page(), None, false),
+                CallEffect::Neutral,
+            ),
+            (
+                effect("wiki_write", json!({"key": 7}), None, true),
+                CallEffect::Rejected(None),
+            ),
             (
                 effect("wiki_write", json!({"key": "p", "content": 7}), None, true),
                 CallEffect::Rejected(Some(WriteSubject::Page("p".into()))),
             ),
-            (effect("wiki_write", json!([]), good(), false), CallEffect::Neutral),
-            (effect("no_such_tool", json!({}), None, true), CallEffect::Rejected(None)),
             (
-                effect("emit_unmapped_fallback", json!({}), declined(), false),
-                CallEffect::Unmappable { table: None, is_recorded: false },
+                effect("wiki_write", json!([]), good(), false),
+                CallEffect::Neutral,
             ),
             (
-                effect("emit_unmapped_fallback", json!({"tableRef": "db.orders"}), good(), false),
-                CallEffect::Unmappable { table: Some("db.orders".into()), is_recorded: true },
+                effect("no_such_tool", json!({}), None, true),
+                CallEffect::Rejected(None),
+            ),
+            (
+                effect("emit_unmapped_fallback", json!({}), declined(), false),
+                CallEffect::Unmappable {
+                    table: None,
+                    is_recorded: false,
+                },
+            ),
+            (
+                effect(
+                    "emit_unmapped_fallback",
+                    json!({"tableRef": "db.orders"}),
+                    good(),
+                    false,
+                ),
+                CallEffect::Unmappable {
+                    table: Some("db.orders".into()),
+                    is_recorded: true,
+                },
             ),
         ];
         for (found, expected) in cases {

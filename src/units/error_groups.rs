@@ -29,15 +29,23 @@ pub(crate) struct ErrorGroup {
 }
 
 /// Groups failures, largest group first. Groups of equal size keep the order of their first failure.
-pub(crate) fn group_failures<'a>(failures: impl IntoIterator<Item = UnitFailure<'a>>) -> Vec<ErrorGroup> {
+pub(crate) fn group_failures<'a>(
+    failures: impl IntoIterator<Item = UnitFailure<'a>>,
+) -> Vec<ErrorGroup> {
     let mut groups: Vec<ErrorGroup> = Vec::new();
     let mut known: HashMap<(String, String), usize> = HashMap::new();
     for (position, failure) in failures.into_iter().enumerate() {
         let error = normalize_error(failure.error, failure.unit);
-        let group = *known.entry((failure.cause.to_owned(), error.clone())).or_insert_with(|| {
-            groups.push(ErrorGroup { cause: failure.cause.to_owned(), error, members: Vec::new() });
-            groups.len() - 1
-        });
+        let group = *known
+            .entry((failure.cause.to_owned(), error.clone()))
+            .or_insert_with(|| {
+                groups.push(ErrorGroup {
+                    cause: failure.cause.to_owned(),
+                    error,
+                    members: Vec::new(),
+                });
+                groups.len() - 1
+            });
         if let Some(group) = groups.get_mut(group) {
             group.members.push(position);
         }
@@ -62,15 +70,24 @@ pub(crate) fn headline(error: &str) -> Cow<'_, str> {
 /// Removes from an error what differs between units: unit names, numbers, ids, paths, quoted values and bold names.
 pub(crate) fn normalize_error(error: &str, unit: &str) -> String {
     let line = headline(error);
-    let end = line.char_indices().nth(MAX_INPUT_CHARS).map_or(line.len(), |(end, _)| end);
+    let end = line
+        .char_indices()
+        .nth(MAX_INPUT_CHARS)
+        .map_or(line.len(), |(end, _)| end);
     let mut line = line[..end].to_owned();
-    let bold =
-        line.split_once("**").and_then(|(_, rest)| rest.split_once("**")).map_or("", |(name, _)| name).to_owned();
+    let bold = line
+        .split_once("**")
+        .and_then(|(_, rest)| rest.split_once("**"))
+        .map_or("", |(name, _)| name)
+        .to_owned();
     // A short name may be part of any word.
     for name in [unit, &bold].into_iter().filter(|name| name.len() >= 3) {
         line = line.replace(name, "…");
     }
-    let words: Vec<String> = strip_quoted(&line).split_whitespace().map(normalize_word).collect();
+    let words: Vec<String> = strip_quoted(&line)
+        .split_whitespace()
+        .map(normalize_word)
+        .collect();
     words.join(" ").chars().take(MAX_ERROR_CHARS).collect()
 }
 
@@ -103,12 +120,15 @@ fn strip_quoted(line: &str) -> String {
 
 /// Removes the digits of a word. Paths and ids become a placeholder.
 fn normalize_word(word: &str) -> String {
-    let core = word.trim_matches(|char: char| !char.is_alphanumeric() && char != '/' && char != '.');
+    let core =
+        word.trim_matches(|char: char| !char.is_alphanumeric() && char != '/' && char != '.');
     let is_path = core.contains('/') && core.chars().any(char::is_alphanumeric);
     let is_id = core.len() >= 8
         && core.chars().any(|char| char.is_ascii_digit())
         && core.chars().any(|char| char.is_ascii_alphabetic())
-        && core.chars().all(|char| char.is_ascii_alphanumeric() || char == '-' || char == '_');
+        && core
+            .chars()
+            .all(|char| char.is_ascii_alphanumeric() || char == '-' || char == '_');
     if is_path || is_id {
         return word.replacen(core, "…", 1);
     }
@@ -135,23 +155,56 @@ mod tests {
 
     #[test]
     fn unit_specific_parts_are_normalized_away() {
-        let same = |a: (&str, &str), b: (&str, &str)| normalize_error(a.0, a.1) == normalize_error(b.0, b.1);
+        let same = |a: (&str, &str), b: (&str, &str)| {
+            normalize_error(a.0, a.1) == normalize_error(b.0, b.1)
+        };
         assert!(same(
             ("2 tool call(s) failed during WorkUnit dbt-all", "dbt-all"),
             ("13 tool call(s) failed during WorkUnit docs-b", "docs-b")
         ));
-        assert!(same(("no file models/a.yml at line 3", "a"), ("no file raw/b/c.sql at line 41", "b")));
-        assert!(same(("page \"arr\" has no title", "a"), ("page \"net churn\" has no title", "b")));
-        assert!(same(("API error req_011CabcDEF retry", "a"), ("API error req_9zz8yyXXX retry", "b")));
-        assert!(!same(("front matter is missing a title", "a"), ("front matter is missing a summary", "a")));
-        let refused =
-            |name: &str, why: &str| format!("Source **{name}** was NOT saved, 1 error(s):\n- {name}: {why}\n- more");
-        assert!(same((&refused("orders", "no grain"), "a"), (&refused("customers", "no grain"), "b")));
-        assert!(!same((&refused("orders", "no grain"), "a"), (&refused("orders", "no columns"), "a")));
-        assert_eq!(headline(&refused("a", "no grain")), "Source **a** was NOT saved, 1 error(s): a: no grain");
-        assert_eq!(normalize_error("can't read 'a' and 'b'", "u"), "can't read '…' and '…'");
-        assert_eq!(normalize_error("\n  first line \n second", "u"), "first line");
-        assert_eq!(normalize_error("open \" quote stays", "u"), "open \" quote stays");
+        assert!(same(
+            ("no file models/a.yml at line 3", "a"),
+            ("no file raw/b/c.sql at line 41", "b")
+        ));
+        assert!(same(
+            ("page \"arr\" has no title", "a"),
+            ("page \"net churn\" has no title", "b")
+        ));
+        assert!(same(
+            ("API error req_011CabcDEF retry", "a"),
+            ("API error req_9zz8yyXXX retry", "b")
+        ));
+        assert!(!same(
+            ("front matter is missing a title", "a"),
+            ("front matter is missing a summary", "a")
+        ));
+        let refused = |name: &str, why: &str| {
+            format!("Source **{name}** was NOT saved, 1 error(s):\n- {name}: {why}\n- more")
+        };
+        assert!(same(
+            (&refused("orders", "no grain"), "a"),
+            (&refused("customers", "no grain"), "b")
+        ));
+        assert!(!same(
+            (&refused("orders", "no grain"), "a"),
+            (&refused("orders", "no columns"), "a")
+        ));
+        assert_eq!(
+            headline(&refused("a", "no grain")),
+            "Source **a** was NOT saved, 1 error(s): a: no grain"
+        );
+        assert_eq!(
+            normalize_error("can't read 'a' and 'b'", "u"),
+            "can't read '…' and '…'"
+        );
+        assert_eq!(
+            normalize_error("\n  first line \n second", "u"),
+            "first line"
+        );
+        assert_eq!(
+            normalize_error("open \" quote stays", "u"),
+            "open \" quote stays"
+        );
         assert_eq!(normalize_error("", "u"), "");
     }
 
@@ -163,8 +216,18 @@ mod tests {
             failure("tool_failures", "wiki_write: no title", "c"),
             failure("transient", "wiki_write: no title", "d"),
         ]);
-        let causes: Vec<_> = groups.iter().map(|group| (group.cause.as_str(), group.members.clone())).collect();
-        assert_eq!(causes, [("tool_failures", vec![1, 2]), ("network", vec![0]), ("transient", vec![3])]);
+        let causes: Vec<_> = groups
+            .iter()
+            .map(|group| (group.cause.as_str(), group.members.clone()))
+            .collect();
+        assert_eq!(
+            causes,
+            [
+                ("tool_failures", vec![1, 2]),
+                ("network", vec![0]),
+                ("transient", vec![3])
+            ]
+        );
         assert_eq!(groups[1].error, "connection # refused");
     }
 

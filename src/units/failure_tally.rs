@@ -109,13 +109,28 @@ impl FailureTally {
         {
             return;
         }
-        self.refused.push(new_failed_call(tool, FailureRecoveryRule::Never, tool_use_id, reason));
+        self.refused.push(new_failed_call(
+            tool,
+            FailureRecoveryRule::Never,
+            tool_use_id,
+            reason,
+        ));
     }
 
     /// Records a failure, a rejected call or a call denied by a rule. `tool` may have the server prefix. Returns true
     /// if the call was not counted yet; a call without an id is always counted.
-    pub(crate) fn record_failure(&mut self, tool: &str, tool_use_id: Option<&str>, message: &str) -> bool {
-        self.add_failure(tool, FailureRecoveryRule::SameTool(None), tool_use_id, message)
+    pub(crate) fn record_failure(
+        &mut self,
+        tool: &str,
+        tool_use_id: Option<&str>,
+        message: &str,
+    ) -> bool {
+        self.add_failure(
+            tool,
+            FailureRecoveryRule::SameTool(None),
+            tool_use_id,
+            message,
+        )
     }
 
     /// Records a success from the stream. For our own tools, [`record_tool_reply`](Self::record_tool_reply) has more
@@ -138,15 +153,22 @@ impl FailureTally {
         let tool_use_id = tool_use_id.filter(|id| !id.is_empty());
         self.reported_ids.extend(tool_use_id.map(str::to_owned));
         match effect {
-            CallEffect::Wrote(subject) => {
-                self.mark_recovered(FailureRecovery::Settled, |call| call.subject() == Some(subject))
-            }
+            CallEffect::Wrote(subject) => self.mark_recovered(FailureRecovery::Settled, |call| {
+                call.subject() == Some(subject)
+            }),
             CallEffect::Unmappable { table, is_recorded } => {
                 // KTX accepts a declined call here, too.
-                let recovery = if *is_recorded { FailureRecovery::Settled } else { FailureRecovery::SameTool };
+                let recovery = if *is_recorded {
+                    FailureRecovery::Settled
+                } else {
+                    FailureRecovery::SameTool
+                };
                 self.recover_unmappable_writes(table.as_deref(), recovery);
             }
-            CallEffect::Neutral | CallEffect::Rejected(_) | CallEffect::ToolCrashed | CallEffect::Declined(_) => {}
+            CallEffect::Neutral
+            | CallEffect::Rejected(_)
+            | CallEffect::ToolCrashed
+            | CallEffect::Declined(_) => {}
         }
         let Some(message) = failure else {
             if !matches!(effect, CallEffect::Declined(_)) {
@@ -169,8 +191,15 @@ impl FailureTally {
     /// Settles calls of tools that the agent does not have although our own texts may have named them: `is_ours` knows
     /// their names. The agent reads that there is no such tool.
     pub(crate) fn settle_absent_tools(&mut self, is_ours: impl Fn(&str) -> bool) {
-        let is_absent = |message: &str| message.strip_prefix("Error: ").unwrap_or(message).starts_with(NO_SUCH_TOOL);
-        self.mark_recovered(FailureRecovery::Settled, |call| is_ours(&call.tool) && is_absent(&call.message));
+        let is_absent = |message: &str| {
+            message
+                .strip_prefix("Error: ")
+                .unwrap_or(message)
+                .starts_with(NO_SUCH_TOOL)
+        };
+        self.mark_recovered(FailureRecovery::Settled, |call| {
+            is_ours(&call.tool) && is_absent(&call.message)
+        });
     }
 
     /// All failed calls, in order of their first report.
@@ -192,14 +221,17 @@ impl FailureTally {
     pub(crate) fn counted(&self, rule: FailureRule) -> impl Iterator<Item = &FailedToolCall> {
         self.failed.iter().filter(move |call| match rule {
             FailureRule::Strict => call.recovery < FailureRecovery::Settled,
-            FailureRule::Recoverable => call.recovery == FailureRecovery::None && !call.is_refused_edit(),
+            FailureRule::Recoverable => {
+                call.recovery == FailureRecovery::None && !call.is_refused_edit()
+            }
         })
     }
 
     /// The failed call that explains best why `rule` fails the unit: the last failure that nothing recovered, if
     /// possible one that left its subject unwritten. A call that was denied earlier is rarely what the unit lacks.
     pub(crate) fn deciding_call(&self, rule: FailureRule) -> Option<&FailedToolCall> {
-        self.counted(rule).max_by_key(|call| (Reverse(call.recovery), call.subject().is_some()))
+        self.counted(rule)
+            .max_by_key(|call| (Reverse(call.recovery), call.subject().is_some()))
     }
 
     /// True if there were failures and later calls recovered all of them.
@@ -226,11 +258,16 @@ impl FailureTally {
             }
             self.by_id.insert(key, self.failed.len());
         }
-        self.failed.push(new_failed_call(tool, recovery_rule, tool_use_id, message));
+        self.failed
+            .push(new_failed_call(tool, recovery_rule, tool_use_id, message));
         true
     }
 
-    fn mark_recovered(&mut self, recovery: FailureRecovery, is_meant: impl Fn(&FailedToolCall) -> bool) {
+    fn mark_recovered(
+        &mut self,
+        recovery: FailureRecovery,
+        is_meant: impl Fn(&FailedToolCall) -> bool,
+    ) {
         for call in self.failed.iter_mut().filter(|call| is_meant(call)) {
             call.recovery = call.recovery.max(recovery);
         }
@@ -240,7 +277,9 @@ impl FailureTally {
     fn recover_same_tool(&mut self, tool: &str, tool_use_id: Option<&str>) {
         self.mark_recovered(FailureRecovery::SameTool, |call| {
             let same_call = tool_use_id.is_some() && call.tool_use_id.as_deref() == tool_use_id;
-            matches!(call.recovery_rule, FailureRecoveryRule::SameTool(_)) && call.tool == tool && !same_call
+            matches!(call.recovery_rule, FailureRecoveryRule::SameTool(_))
+                && call.tool == tool
+                && !same_call
         });
     }
 
@@ -248,7 +287,9 @@ impl FailureTally {
     /// failed.
     fn recover_unmappable_writes(&mut self, table: Option<&str>, recovery: FailureRecovery) {
         let pending = |call: &FailedToolCall| match &call.recovery_rule {
-            FailureRecoveryRule::Subject(subject @ WriteSubject::Source { .. }) if call.recovery < recovery => {
+            FailureRecoveryRule::Subject(subject @ WriteSubject::Source { .. })
+                if call.recovery < recovery =>
+            {
                 Some(subject.clone())
             }
             _ => None,
@@ -261,7 +302,12 @@ impl FailureTally {
             (WriteSubject::Source { .. }, None) => true,
             (WriteSubject::Page(_), _) => false,
         };
-        let given_up: HashSet<WriteSubject> = self.failed.iter().filter_map(pending).filter(meant).collect();
+        let given_up: HashSet<WriteSubject> = self
+            .failed
+            .iter()
+            .filter_map(pending)
+            .filter(meant)
+            .collect();
         if table.is_some() || given_up.len() == 1 {
             let is_given_up = |call: &FailedToolCall| matches!(&call.recovery_rule, FailureRecoveryRule::Subject(subject) if given_up.contains(subject));
             self.mark_recovered(recovery, is_given_up);
@@ -281,12 +327,15 @@ impl FailedToolCall {
 
     /// True for an edit of a source that the tool declined.
     fn is_refused_edit(&self) -> bool {
-        self.tool == "sl_edit_source" && matches!(self.recovery_rule, FailureRecoveryRule::Subject(_))
+        self.tool == "sl_edit_source"
+            && matches!(self.recovery_rule, FailureRecoveryRule::Subject(_))
     }
 
     /// Completes an earlier report of the same call with details from this one.
     fn merge_report(&mut self, recovery_rule: FailureRecoveryRule, message: &str) {
-        if self.recovery_rule == FailureRecoveryRule::SameTool(None) && self.recovery == FailureRecovery::None {
+        if self.recovery_rule == FailureRecoveryRule::SameTool(None)
+            && self.recovery == FailureRecovery::None
+        {
             self.recovery_rule = recovery_rule;
         }
         if self.message.is_empty() {
@@ -311,7 +360,10 @@ fn new_failed_call(
 }
 
 fn truncate_message(message: &str) -> &str {
-    let end = (0..=MAX_MESSAGE_BYTES).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
+    let end = (0..=MAX_MESSAGE_BYTES)
+        .rev()
+        .find(|at| message.is_char_boundary(*at))
+        .unwrap_or(0);
     &message[..end]
 }
 
@@ -326,12 +378,20 @@ mod tests {
     }
 
     fn source(name: &str) -> WriteSubject {
-        WriteSubject::Source { connection: "warehouse".into(), name: name.into() }
+        WriteSubject::Source {
+            connection: "warehouse".into(),
+            name: name.into(),
+        }
     }
 
     /// Records a write that our tool declined.
     fn declined(tally: &mut FailureTally, tool: &str, subject: WriteSubject, id: &str) -> bool {
-        tally.record_tool_reply(tool, Some(id), &CallEffect::Declined(Some(subject)), Some("no"))
+        tally.record_tool_reply(
+            tool,
+            Some(id),
+            &CallEffect::Declined(Some(subject)),
+            Some("no"),
+        )
     }
 
     fn wrote(tally: &mut FailureTally, tool: &str, subject: WriteSubject, id: &str) {
@@ -344,10 +404,15 @@ mod tests {
         assert!(tally.record_failure("mcp__ktx__wiki_write", Some("t1"), ""));
         assert!(!tally.record_failure("wiki_write", Some("t1"), "no such page"));
         assert!(!declined(&mut tally, "wiki_write", page("orders"), "t1"));
-        let [call] = tally.calls() else { unreachable!("one call: {tally:?}") };
+        let [call] = tally.calls() else {
+            unreachable!("one call: {tally:?}")
+        };
         assert_eq!(
             (&call.recovery_rule, call.message.as_str()),
-            (&FailureRecoveryRule::Subject(page("orders")), "no such page")
+            (
+                &FailureRecoveryRule::Subject(page("orders")),
+                "no such page"
+            )
         );
     }
 
@@ -358,7 +423,10 @@ mod tests {
         tally.record_refusal("wiki_write", Some("t1"), "again");
         assert!(!tally.record_failure("wiki_write", Some("t1"), "denied"));
         assert!(!tally.record_failure("?", Some("t1"), "permission denied"));
-        assert_eq!((tally.count(FailureRule::Strict), tally.refusals().len()), (0, 1));
+        assert_eq!(
+            (tally.count(FailureRule::Strict), tally.refusals().len()),
+            (0, 1)
+        );
         assert_eq!(tally.refusals()[0].message, "not this page");
         assert!(tally.record_failure("wiki_write", Some("t2"), "another call"));
         assert_eq!(tally.count(FailureRule::Strict), 1);
@@ -386,28 +454,46 @@ mod tests {
         let mut tally = FailureTally::default();
         wrote(&mut tally, "wiki_write", page("orders"), "t0");
         assert!(declined(&mut tally, "wiki_write", page("orders"), "t1"));
-        assert_eq!(tally.count(FailureRule::Recoverable), 1, "an earlier success does not recover a failure");
+        assert_eq!(
+            tally.count(FailureRule::Recoverable),
+            1,
+            "an earlier success does not recover a failure"
+        );
         wrote(&mut tally, "wiki_write", page("refunds"), "t2");
         tally.record_success("wiki_write", Some("t3"));
         tally.record_tool_reply("wiki_read", Some("t4"), &CallEffect::Neutral, None);
         tally.record_success("wiki_write", Some("t1"));
         assert_eq!(tally.count(FailureRule::Recoverable), 1);
         wrote(&mut tally, "mcp__ktx__wiki_remove", page("orders"), "t5");
-        assert_eq!((tally.count(FailureRule::Recoverable), tally.count(FailureRule::Strict)), (0, 0));
+        assert_eq!(
+            (
+                tally.count(FailureRule::Recoverable),
+                tally.count(FailureRule::Strict)
+            ),
+            (0, 0)
+        );
         assert!(tally.all_recovered());
     }
 
     #[test]
     fn deciding_call_left_its_subject_unwritten() {
         let mut tally = FailureTally::default();
-        let deciding = |tally: &FailureTally| tally.deciding_call(FailureRule::Strict).map(|call| call.message.clone());
+        let deciding = |tally: &FailureTally| {
+            tally
+                .deciding_call(FailureRule::Strict)
+                .map(|call| call.message.clone())
+        };
         assert_eq!(deciding(&tally), None);
         tally.record_failure("Bash", Some("t1"), "denied");
         assert_eq!(deciding(&tally).as_deref(), Some("denied"));
         declined(&mut tally, "wiki_write", page("orders"), "t2");
         assert_eq!(deciding(&tally).as_deref(), Some("no"));
         tally.record_failure("Grep", Some("t3"), "denied again");
-        assert_eq!(deciding(&tally).as_deref(), Some("no"), "nothing wrote the page");
+        assert_eq!(
+            deciding(&tally).as_deref(),
+            Some("no"),
+            "nothing wrote the page"
+        );
         wrote(&mut tally, "wiki_write", page("orders"), "t4");
         assert_eq!(deciding(&tally).as_deref(), Some("denied again"));
     }
@@ -415,25 +501,48 @@ mod tests {
     #[test]
     fn settled_refusals_fail_a_unit_under_no_rule() {
         let rejected = |tally: &mut FailureTally, tool: &str, subject: Option<WriteSubject>| {
-            tally.record_tool_reply(tool, Some("t1"), &CallEffect::Rejected(subject), Some("correct the arguments"))
+            tally.record_tool_reply(
+                tool,
+                Some("t1"),
+                &CallEffect::Rejected(subject),
+                Some("correct the arguments"),
+            )
         };
         // A field was missing, and a later call wrote the page with it.
         let mut tally = FailureTally::default();
         assert!(rejected(&mut tally, "wiki_write", Some(page("orders"))));
         wrote(&mut tally, "wiki_write", page("refunds"), "t2");
-        assert_eq!((tally.count(FailureRule::Strict), tally.count(FailureRule::Recoverable)), (1, 0));
+        assert_eq!(
+            (
+                tally.count(FailureRule::Strict),
+                tally.count(FailureRule::Recoverable)
+            ),
+            (1, 0)
+        );
         wrote(&mut tally, "wiki_write", page("orders"), "t3");
-        assert_eq!((tally.count(FailureRule::Strict), tally.calls().len()), (0, 1), "still one failed call on record");
+        assert_eq!(
+            (tally.count(FailureRule::Strict), tally.calls().len()),
+            (0, 1),
+            "still one failed call on record"
+        );
         // Without a subject, or without our reply, nothing proves that the write was done later.
         for is_ours in [true, false] {
             let mut tally = FailureTally::default();
             assert!(match is_ours {
                 true => rejected(&mut tally, "read_raw_span", None),
-                false => tally.record_failure("wiki_write", Some("t1"), "arguments that are not JSON"),
+                false =>
+                    tally.record_failure("wiki_write", Some("t1"), "arguments that are not JSON"),
             });
             tally.record_tool_reply("read_raw_span", Some("t2"), &CallEffect::Neutral, None);
             wrote(&mut tally, "wiki_write", page("orders"), "t3");
-            assert_eq!((tally.count(FailureRule::Strict), tally.count(FailureRule::Recoverable)), (1, 0), "{is_ours}");
+            assert_eq!(
+                (
+                    tally.count(FailureRule::Strict),
+                    tally.count(FailureRule::Recoverable)
+                ),
+                (1, 0),
+                "{is_ours}"
+            );
         }
     }
 
@@ -441,12 +550,27 @@ mod tests {
     fn refused_edit_fails_a_unit_under_strict_only() {
         let mut tally = FailureTally::default();
         assert!(tally.record_failure("mcp__ktx__sl_edit_source", Some("t1"), "no"));
-        assert!(!declined(&mut tally, "sl_edit_source", source("orders"), "t1"));
-        assert_eq!((tally.count(FailureRule::Strict), tally.count(FailureRule::Recoverable)), (1, 0));
+        assert!(!declined(
+            &mut tally,
+            "sl_edit_source",
+            source("orders"),
+            "t1"
+        ));
+        assert_eq!(
+            (
+                tally.count(FailureRule::Strict),
+                tally.count(FailureRule::Recoverable)
+            ),
+            (1, 0)
+        );
         wrote(&mut tally, "sl_write_source", source("orders"), "t2");
         assert_eq!(tally.count(FailureRule::Strict), 0, "settled");
         assert!(tally.record_failure("sl_edit_source", Some("t3"), "arguments that are not JSON"));
-        assert_eq!(tally.count(FailureRule::Recoverable), 1, "the call was rejected");
+        assert_eq!(
+            tally.count(FailureRule::Recoverable),
+            1,
+            "the call was rejected"
+        );
     }
 
     #[test]
@@ -454,13 +578,20 @@ mod tests {
         let mut tally = FailureTally::default();
         declined(&mut tally, "sl_write_source", source("orders"), "t1");
         declined(&mut tally, "sl_write_source", source("orders"), "t2");
-        let elsewhere = WriteSubject::Source { connection: "lake".into(), name: "orders".into() };
+        let elsewhere = WriteSubject::Source {
+            connection: "lake".into(),
+            name: "orders".into(),
+        };
         wrote(&mut tally, "sl_edit_source", elsewhere, "t3");
         assert_eq!(tally.count(FailureRule::Recoverable), 2);
         wrote(&mut tally, "sl_edit_source", source("orders"), "t4");
         assert!(tally.all_recovered());
         declined(&mut tally, "sl_write_source", source("orders"), "t5");
-        assert_eq!(tally.count(FailureRule::Recoverable), 1, "what failed after that counts again");
+        assert_eq!(
+            tally.count(FailureRule::Recoverable),
+            1,
+            "what failed after that counts again"
+        );
     }
 
     #[test]
@@ -474,16 +605,26 @@ mod tests {
             tally.record_tool_reply(
                 "emit_unmapped_fallback",
                 Some("e"),
-                &CallEffect::Unmappable { table: table.map(str::to_owned), is_recorded: true },
+                &CallEffect::Unmappable {
+                    table: table.map(str::to_owned),
+                    is_recorded: true,
+                },
                 None,
             );
-            assert_eq!(tally.count(FailureRule::Strict), tally.count(FailureRule::Recoverable));
+            assert_eq!(
+                tally.count(FailureRule::Strict),
+                tally.count(FailureRule::Recoverable)
+            );
             tally.count(FailureRule::Recoverable) - 1
         };
         assert_eq!(pending(Some("db.public.ORDERS"), &["orders", "refunds"]), 1);
         assert_eq!(pending(Some("db.public.plans"), &["orders", "refunds"]), 2);
         assert_eq!(pending(None, &["orders"]), 0, "it can only mean that one");
-        assert_eq!(pending(None, &["orders", "refunds"]), 2, "it could mean either");
+        assert_eq!(
+            pending(None, &["orders", "refunds"]),
+            2,
+            "it could mean either"
+        );
         assert_eq!(pending(None, &[]), 0);
     }
 
@@ -492,7 +633,10 @@ mod tests {
         let mut tally = FailureTally::default();
         declined(&mut tally, "sl_write_source", source("orders"), "t1");
         let mut give_up = |is_recorded| {
-            let effect = CallEffect::Unmappable { table: Some("orders".into()), is_recorded };
+            let effect = CallEffect::Unmappable {
+                table: Some("orders".into()),
+                is_recorded,
+            };
             tally.record_tool_reply("emit_unmapped_fallback", Some("t2"), &effect, None);
             [FailureRule::Strict, FailureRule::Recoverable].map(|rule| tally.count(rule))
         };
@@ -503,7 +647,12 @@ mod tests {
     #[test]
     fn tool_crash_is_never_recovered() {
         let mut tally = FailureTally::default();
-        assert!(tally.record_tool_reply("wiki_write", Some("t1"), &CallEffect::ToolCrashed, Some("it broke down")));
+        assert!(tally.record_tool_reply(
+            "wiki_write",
+            Some("t1"),
+            &CallEffect::ToolCrashed,
+            Some("it broke down")
+        ));
         wrote(&mut tally, "wiki_write", page("orders"), "t2");
         assert_eq!(tally.count(FailureRule::Recoverable), 1);
     }
@@ -519,7 +668,12 @@ mod tests {
             Some("invalid arguments")
         ));
         // Declined without being a failure, such as when the page was changed concurrently: not a success either.
-        tally.record_tool_reply("wiki_write", Some("t3"), &CallEffect::Declined(Some(page("orders"))), None);
+        tally.record_tool_reply(
+            "wiki_write",
+            Some("t3"),
+            &CallEffect::Declined(Some(page("orders"))),
+            None,
+        );
         tally.record_success("wiki_write", Some("t3"));
         assert_eq!(tally.count(FailureRule::Recoverable), 2);
         wrote(&mut tally, "wiki_write", page("orders"), "t4");
@@ -567,7 +721,10 @@ mod tests {
         tally.record_failure("mcp__ktx__sql_execution", Some("b"), "the table is unknown");
         tally.record_failure("Bash", Some("c"), "No such tool available: Bash");
         tally.settle_absent_tools(|tool| tool != "Bash");
-        let counted: Vec<_> = tally.counted(FailureRule::Strict).map(|call| call.tool.as_str()).collect();
+        let counted: Vec<_> = tally
+            .counted(FailureRule::Strict)
+            .map(|call| call.tool.as_str())
+            .collect();
         assert_eq!(counted, ["sql_execution", "Bash"]);
         assert_eq!(tally.count(FailureRule::Recoverable), 2);
     }

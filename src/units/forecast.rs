@@ -73,12 +73,25 @@ impl Forecast {
 
 /// Forecasts the units `left`, in the order in which they run, on `slots` slots. `finished` has one list per kind,
 /// oldest unit first.
-pub(crate) fn forecast(finished: &[Vec<FinishedUnit>], left: &[RemainingUnit], slots: usize) -> Forecast {
-    let costs: Vec<Vec<f64>> = finished.iter().map(|kind| newest_samples(kind.iter().filter_map(known_cost))).collect();
-    let times: Vec<Vec<f64>> =
-        finished.iter().map(|kind| newest_samples(kind.iter().map(|unit| seconds(unit.active_time)))).collect();
+pub(crate) fn forecast(
+    finished: &[Vec<FinishedUnit>],
+    left: &[RemainingUnit],
+    slots: usize,
+) -> Forecast {
+    let costs: Vec<Vec<f64>> = finished
+        .iter()
+        .map(|kind| newest_samples(kind.iter().filter_map(known_cost)))
+        .collect();
+    let times: Vec<Vec<f64>> = finished
+        .iter()
+        .map(|kind| newest_samples(kind.iter().map(|unit| seconds(unit.active_time))))
+        .collect();
     let known = |samples: &[Vec<f64>]| -> Vec<RemainingUnit> {
-        let enough = |unit: &&RemainingUnit| samples.get(unit.kind).is_some_and(|samples| samples.len() >= MIN_SAMPLES);
+        let enough = |unit: &&RemainingUnit| {
+            samples
+                .get(unit.kind)
+                .is_some_and(|samples| samples.len() >= MIN_SAMPLES)
+        };
         left.iter().filter(enough).copied().collect()
     };
     let priced = known(&costs);
@@ -87,20 +100,30 @@ pub(crate) fn forecast(finished: &[Vec<FinishedUnit>], left: &[RemainingUnit], s
         let late = late.get(unit.kind).copied().unwrap_or_default();
         unit.running.is_some_and(|running| seconds(running) >= late)
     };
-    let (overdue, timed): (Vec<RemainingUnit>, Vec<RemainingUnit>) = known(&times).into_iter().partition(is_late);
+    let (overdue, timed): (Vec<RemainingUnit>, Vec<RemainingUnit>) =
+        known(&times).into_iter().partition(is_late);
     let cost = |bags: &[Vec<f64>], dice: &mut SampleRng| {
-        batch_units(&priced).map(|block| block.sample_total(bags, dice)).sum()
+        batch_units(&priced)
+            .map(|block| block.sample_total(bags, dice))
+            .sum()
     };
     let cost = (!priced.is_empty()).then(|| estimate(&costs, cost));
     // An overdue unit occupies its slot until it ends, which is not forecast.
     let slots = slots.saturating_sub(overdue.len());
-    let time = (!timed.is_empty()).then(|| estimate(&times, |bags, dice| makespan(bags, dice, &times, &timed, slots)));
+    let time = (!timed.is_empty()).then(|| {
+        estimate(&times, |bags, dice| {
+            makespan(bags, dice, &times, &timed, slots)
+        })
+    });
     Forecast {
         units: left.len(),
         units_with_cost: priced.len(),
         cost,
         units_with_time: timed.len(),
-        time: time.map(|time| QuantileEstimate { p50: millis(time.p50), p90: millis(time.p90) }),
+        time: time.map(|time| QuantileEstimate {
+            p50: millis(time.p50),
+            p90: millis(time.p90),
+        }),
         overdue_units: overdue.len(),
     }
 }
@@ -120,18 +143,28 @@ fn newest_samples(all: impl DoubleEndedIterator<Item = f64>) -> Vec<f64> {
     all.rev().take(MAX_SAMPLES).collect()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "milliseconds of a run are far below 2^52")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "milliseconds of a run are far below 2^52"
+)]
 fn seconds(time: Millis) -> f64 {
     time.0 as f64 / 1000.0
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is never negative")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "saturates, and is never negative"
+)]
 fn millis(seconds: f64) -> Millis {
     Millis((seconds * 1000.0).round() as u64)
 }
 
 /// Simulates the rest of the run repeatedly and returns the median and the 90th percentile.
-fn estimate(samples: &[Vec<f64>], play: impl Fn(&[Vec<f64>], &mut SampleRng) -> f64) -> QuantileEstimate<f64> {
+fn estimate(
+    samples: &[Vec<f64>],
+    play: impl Fn(&[Vec<f64>], &mut SampleRng) -> f64,
+) -> QuantileEstimate<f64> {
     let mut dice = SampleRng(0x1234_5678);
     let mut bags = samples.to_vec();
     let mut results: Vec<f64> = (0..SIMULATION_ROUNDS)
@@ -146,7 +179,10 @@ fn estimate(samples: &[Vec<f64>], play: impl Fn(&[Vec<f64>], &mut SampleRng) -> 
         .collect();
     results.sort_by(f64::total_cmp);
     let at = |place: usize| results.get(place).copied().unwrap_or_default();
-    QuantileEstimate { p50: at(SIMULATION_ROUNDS / 2), p90: at(SIMULATION_ROUNDS * 9 / 10) }
+    QuantileEstimate {
+        p50: at(SIMULATION_ROUNDS / 2),
+        p90: at(SIMULATION_ROUNDS * 9 / 10),
+    }
 }
 
 /// Units that are drawn as one.
@@ -164,24 +200,46 @@ impl ForecastUnitBatch {
 
     /// Remaining time of a running unit: drawn from the finished units that took longer than it has run.
     fn sample_remaining_time(&self, samples: &[Vec<f64>], dice: &mut SampleRng) -> f64 {
-        let samples = samples.get(self.kind).map(Vec::as_slice).unwrap_or_default();
-        let longer: Vec<f64> = samples.iter().copied().filter(|took| *took > self.running_seconds).collect();
+        let samples = samples
+            .get(self.kind)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let longer: Vec<f64> = samples
+            .iter()
+            .copied()
+            .filter(|took| *took > self.running_seconds)
+            .collect();
         (dice.pick(&longer) - self.running_seconds).max(0.0)
     }
 }
 
 fn batch_units(left: &[RemainingUnit]) -> impl Iterator<Item = ForecastUnitBatch> {
     // Running units come first, and are few.
-    let running = left.iter().take_while(|unit| unit.running.is_some()).count().min(MAX_SIMULATED_UNITS);
+    let running = left
+        .iter()
+        .take_while(|unit| unit.running.is_some())
+        .count()
+        .min(MAX_SIMULATED_UNITS);
     let (running, rest) = left.split_at(running);
     let size = rest.len().div_ceil(MAX_SIMULATED_UNITS).max(1);
-    running.chunks(1).chain(rest.chunks(size)).filter_map(|chunk| {
-        let first = chunk.first()?;
-        #[expect(clippy::cast_precision_loss, reason = "units of a run are far fewer than 2^52")]
-        let units = chunk.len() as f64;
-        let running_seconds = first.running.map(seconds).unwrap_or_default();
-        Some(ForecastUnitBatch { kind: first.kind, units, running_seconds, is_running: first.running.is_some() })
-    })
+    running
+        .chunks(1)
+        .chain(rest.chunks(size))
+        .filter_map(|chunk| {
+            let first = chunk.first()?;
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "units of a run are far fewer than 2^52"
+            )]
+            let units = chunk.len() as f64;
+            let running_seconds = first.running.map(seconds).unwrap_or_default();
+            Some(ForecastUnitBatch {
+                kind: first.kind,
+                units,
+                running_seconds,
+                is_running: first.running.is_some(),
+            })
+        })
 }
 
 /// Time until the last unit ends, in seconds.
@@ -196,10 +254,16 @@ fn makespan(
     let mut free: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
     let mut last = 0;
     for block in batch_units(left) {
-        let took =
-            if block.is_running { block.sample_remaining_time(samples, dice) } else { block.sample_total(bags, dice) };
-        let from =
-            if block.is_running || free.len() < slots.max(1) { 0 } else { free.pop().map_or(0, |Reverse(at)| at) };
+        let took = if block.is_running {
+            block.sample_remaining_time(samples, dice)
+        } else {
+            block.sample_total(bags, dice)
+        };
+        let from = if block.is_running || free.len() < slots.max(1) {
+            0
+        } else {
+            free.pop().map_or(0, |Reverse(at)| at)
+        };
         let end = millis(took).0.saturating_add(from);
         last = last.max(end);
         free.push(Reverse(end));
@@ -229,41 +293,88 @@ mod tests {
     use super::*;
 
     fn finished(cost: f64, seconds: u64) -> FinishedUnit {
-        FinishedUnit { cost: Some(cost), active_time: Millis(seconds * 1000) }
+        FinishedUnit {
+            cost: Some(cost),
+            active_time: Millis(seconds * 1000),
+        }
     }
 
     fn queued(kind: usize, count: usize) -> Vec<RemainingUnit> {
-        vec![RemainingUnit { kind, running: None }; count]
+        vec![
+            RemainingUnit {
+                kind,
+                running: None
+            };
+            count
+        ]
     }
 
     #[test]
     fn forecast_needs_three_finished_units() {
         let mut like = vec![finished(0.5, 60); 2];
         let two = forecast(&[like.clone()], &queued(0, 4), 2);
-        assert_eq!(two, Forecast { units: 4, ..Forecast::default() });
+        assert_eq!(
+            two,
+            Forecast {
+                units: 4,
+                ..Forecast::default()
+            }
+        );
         like.push(finished(0.5, 60));
         let three = forecast(&[like], &queued(0, 4), 2);
         assert_eq!(three.cost, Some(QuantileEstimate { p50: 2.0, p90: 2.0 }));
-        assert_eq!(three.time, Some(QuantileEstimate { p50: Millis(120_000), p90: Millis(120_000) }));
+        assert_eq!(
+            three.time,
+            Some(QuantileEstimate {
+                p50: Millis(120_000),
+                p90: Millis(120_000)
+            })
+        );
     }
 
     #[test]
     fn unknown_kind_is_left_out() {
         let left = [queued(0, 7), queued(1, 1)].concat();
-        let forecast = forecast(&[vec![finished(1.0, 1); 5], vec![finished(1.0, 1); 2]], &left, 1);
-        assert_eq!((forecast.cost, forecast.units_with_cost), (Some(QuantileEstimate { p50: 7.0, p90: 7.0 }), 7));
-        assert_eq!((forecast.time.map(|time| time.p90), forecast.units_with_time), (Some(Millis(7000)), 7));
+        let forecast = forecast(
+            &[vec![finished(1.0, 1); 5], vec![finished(1.0, 1); 2]],
+            &left,
+            1,
+        );
+        assert_eq!(
+            (forecast.cost, forecast.units_with_cost),
+            (Some(QuantileEstimate { p50: 7.0, p90: 7.0 }), 7)
+        );
+        assert_eq!(
+            (forecast.time.map(|time| time.p90), forecast.units_with_time),
+            (Some(Millis(7000)), 7)
+        );
         assert!(!forecast.covers_all_costs() && !forecast.covers_all_times());
     }
 
     #[test]
     fn unit_beyond_p90_is_overdue() {
-        let like: Vec<FinishedUnit> = (1..=20).map(|seconds| finished(0.1, seconds * 10)).collect();
-        let running = |seconds: u64| RemainingUnit { kind: 0, running: Some(Millis(seconds * 1000)) };
-        let late = forecast(std::slice::from_ref(&like), &[running(181), running(400)], 2);
-        assert_eq!((late.time, late.overdue_units, late.units_with_time), (None, 2, 0));
+        let like: Vec<FinishedUnit> = (1..=20)
+            .map(|seconds| finished(0.1, seconds * 10))
+            .collect();
+        let running = |seconds: u64| RemainingUnit {
+            kind: 0,
+            running: Some(Millis(seconds * 1000)),
+        };
+        let late = forecast(
+            std::slice::from_ref(&like),
+            &[running(181), running(400)],
+            2,
+        );
+        assert_eq!(
+            (late.time, late.overdue_units, late.units_with_time),
+            (None, 2, 0)
+        );
         assert!(late.cost.is_some() && late.covers_all_times());
-        let other = forecast(std::slice::from_ref(&like), &[running(400), running(175)], 2);
+        let other = forecast(
+            std::slice::from_ref(&like),
+            &[running(400), running(175)],
+            2,
+        );
         assert_eq!((other.overdue_units, other.units_with_time), (1, 1));
         let rest = other.time.map(|time| time.p50.0 / 1000).unwrap_or_default();
         assert!((5..=25).contains(&rest), "{rest} s until 180 to 200 s");
@@ -271,30 +382,62 @@ mod tests {
 
     #[test]
     fn missing_costs_do_not_hide_the_time_forecast() {
-        let like = vec![FinishedUnit { cost: None, active_time: Millis(5000) }; 3];
+        let like = vec![
+            FinishedUnit {
+                cost: None,
+                active_time: Millis(5000)
+            };
+            3
+        ];
         let forecast = forecast(&[like], &queued(0, 1), 1);
-        assert_eq!((forecast.cost, forecast.time.map(|time| time.p90)), (None, Some(Millis(5000))));
+        assert_eq!(
+            (forecast.cost, forecast.time.map(|time| time.p90)),
+            (None, Some(Millis(5000)))
+        );
     }
 
     #[test]
     fn running_unit_needs_only_its_remaining_time() {
         let like = vec![finished(1.0, 60); 3];
-        let running = |seconds: u64| RemainingUnit { kind: 0, running: Some(Millis(seconds * 1000)) };
-        let end =
-            |left: &[RemainingUnit]| forecast(std::slice::from_ref(&like), left, 2).time.map(|time| time.p50.0 / 1000);
+        let running = |seconds: u64| RemainingUnit {
+            kind: 0,
+            running: Some(Millis(seconds * 1000)),
+        };
+        let end = |left: &[RemainingUnit]| {
+            forecast(std::slice::from_ref(&like), left, 2)
+                .time
+                .map(|time| time.p50.0 / 1000)
+        };
         assert_eq!(end(&[running(50)]), Some(10));
-        assert_eq!(end(&[running(50), running(20), RemainingUnit { kind: 0, running: None }]), Some(70));
+        assert_eq!(
+            end(&[
+                running(50),
+                running(20),
+                RemainingUnit {
+                    kind: 0,
+                    running: None
+                }
+            ]),
+            Some(70)
+        );
     }
 
     #[test]
     fn the_spread_shrinks_as_more_units_have_finished() {
-        let mixed = |times: usize| [finished(0.1, 10), finished(0.2, 20), finished(0.9, 90)].repeat(times);
+        let mixed =
+            |times: usize| [finished(0.1, 10), finished(0.2, 20), finished(0.9, 90)].repeat(times);
         let width = |times: usize| {
-            forecast(&[mixed(times)], &queued(0, 40), 4).cost.map(|cost| cost.p90 / cost.p50).unwrap_or_default()
+            forecast(&[mixed(times)], &queued(0, 40), 4)
+                .cost
+                .map(|cost| cost.p90 / cost.p50)
+                .unwrap_or_default()
         };
         assert!(width(1) > width(20), "{} {}", width(1), width(20));
         // The mean is 0.4, so 40 units cost about 16.
-        let cost = forecast(&[mixed(20)], &queued(0, 40), 4).cost.map(|cost| cost.p50).unwrap_or_default();
+        let cost = forecast(&[mixed(20)], &queued(0, 40), 4)
+            .cost
+            .map(|cost| cost.p50)
+            .unwrap_or_default();
         assert!((14.0..18.0).contains(&cost), "{cost}");
     }
 

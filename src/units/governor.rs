@@ -59,7 +59,9 @@ impl ThrottlePolicy {
     /// The wait before attempt `pauses + 1` when the service reports no reset time: base, 2 · base, 4 · base, …,
     /// capped.
     pub(crate) fn backoff_ms(&self, pauses: u32) -> u64 {
-        let grown = self.base_delay_ms.saturating_mul(1_u64.checked_shl(pauses).unwrap_or(u64::MAX));
+        let grown = self
+            .base_delay_ms
+            .saturating_mul(1_u64.checked_shl(pauses).unwrap_or(u64::MAX));
         grown.min(self.max_delay_ms)
     }
 }
@@ -106,7 +108,10 @@ impl Governor {
     pub(crate) fn new(pacing: ThrottlePolicy) -> Self {
         let slots_under_pressure = pacing.concurrency_under_pressure.max(1);
         Self {
-            policy: ThrottlePolicy { concurrency_under_pressure: slots_under_pressure, ..pacing },
+            policy: ThrottlePolicy {
+                concurrency_under_pressure: slots_under_pressure,
+                ..pacing
+            },
             ..Self::default()
         }
     }
@@ -118,14 +123,24 @@ impl Governor {
         if seen.status == LimitStatus::Rejected {
             return self.pause_until_reset(seen.resets_in_ms, seen.at);
         }
-        let near =
-            seen.status == LimitStatus::Warning || seen.utilization.is_some_and(|share| share >= self.policy.threshold);
-        if near { self.add_pressure(&seen.name) } else { self.remove_pressure(&seen.name) }
+        let near = seen.status == LimitStatus::Warning
+            || seen
+                .utilization
+                .is_some_and(|share| share >= self.policy.threshold);
+        if near {
+            self.add_pressure(&seen.name)
+        } else {
+            self.remove_pressure(&seen.name)
+        }
     }
 
     /// Records an attempt that ended at a limit. If no observation caused a pause, this starts one.
     pub(crate) fn record_limit_hit(&mut self) -> ThrottleChange {
-        if self.is_paused() || !self.policy.enabled { ThrottleChange::Unchanged } else { self.pause_with_backoff() }
+        if self.is_paused() || !self.policy.enabled {
+            ThrottleChange::Unchanged
+        } else {
+            self.pause_with_backoff()
+        }
     }
 
     /// Ends the pause, if there is one, and clears the limits that are near.
@@ -152,7 +167,11 @@ impl Governor {
 
     /// Number of `slots` that may be used.
     pub(crate) fn concurrency(&self, slots: u32) -> u32 {
-        if self.pressured_limits.is_empty() { slots } else { slots.min(self.policy.concurrency_under_pressure) }
+        if self.pressured_limits.is_empty() {
+            slots
+        } else {
+            slots.min(self.policy.concurrency_under_pressure)
+        }
     }
 
     fn add_pressure(&mut self, name: &str) -> ThrottleChange {
@@ -169,31 +188,55 @@ impl Governor {
 
     fn remove_pressure(&mut self, name: &str) -> ThrottleChange {
         let last = self.pressured_limits.remove(name) && self.pressured_limits.is_empty();
-        if last { ThrottleChange::Restored } else { ThrottleChange::Unchanged }
+        if last {
+            ThrottleChange::Restored
+        } else {
+            ThrottleChange::Unchanged
+        }
     }
 
     fn pause_until_reset(&mut self, resets_in_ms: Option<u64>, at: Millis) -> ThrottleChange {
         let Some(wait) = resets_in_ms else {
-            return if self.is_paused() { ThrottleChange::Unchanged } else { self.pause_with_backoff() };
+            return if self.is_paused() {
+                ThrottleChange::Unchanged
+            } else {
+                self.pause_with_backoff()
+            };
         };
         // The reset may have passed on our clock while the service still rejects attempts. The growing minimum wait
         // prevents a hot loop.
         let wait_ms = wait.max(self.policy.backoff_ms(self.consecutive_pauses));
-        if self.policy.max_wait_ms.is_some_and(|longest| wait > longest) {
+        if self
+            .policy
+            .max_wait_ms
+            .is_some_and(|longest| wait > longest)
+        {
             return ThrottleChange::ResetTooLate;
         }
         let until = Millis(at.0.saturating_add(wait_ms));
         let later = match self.pause {
             // The service may report the same reset twice, and the clock is read at different moments.
-            Some(LimitPause { until: Some(current), .. }) => until.since(current).0 > SAME_RESET_MS,
+            Some(LimitPause {
+                until: Some(current),
+                ..
+            }) => until.since(current).0 > SAME_RESET_MS,
             Some(LimitPause { until: None, .. }) | None => true,
         };
-        if later { self.pause(wait_ms, Some(until)) } else { ThrottleChange::Unchanged }
+        if later {
+            self.pause(wait_ms, Some(until))
+        } else {
+            ThrottleChange::Unchanged
+        }
     }
 
     fn pause_with_backoff(&mut self) -> ThrottleChange {
         let wait = self.with_jitter(self.policy.backoff_ms(self.consecutive_pauses));
-        self.pause(self.policy.max_wait_ms.map_or(wait, |longest| wait.min(longest)), None)
+        self.pause(
+            self.policy
+                .max_wait_ms
+                .map_or(wait, |longest| wait.min(longest)),
+            None,
+        )
     }
 
     fn pause(&mut self, wait_ms: u64, until: Option<Millis>) -> ThrottleChange {
@@ -207,7 +250,9 @@ impl Governor {
     /// Returns 75 % to 125 % of `wait`, so that programs that were rejected at the same time do not retry at the same
     /// time.
     fn with_jitter(&mut self, wait: u64) -> u64 {
-        let Some(seed) = self.policy.jitter else { return wait };
+        let Some(seed) = self.policy.jitter else {
+            return wait;
+        };
         self.jitter_draws = self.jitter_draws.wrapping_add(1);
         let quarter = wait / 4;
         wait - quarter + splitmix64(seed.wrapping_add(self.jitter_draws)) % (2 * quarter + 1)

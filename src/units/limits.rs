@@ -55,7 +55,11 @@ mod tests {
 
     #[test]
     fn turns_warn_once_at_four_fifths() {
-        let warnings = |max| (1..=60).filter_map(|turn| turn_limit_warning(turn, max)).collect::<Vec<_>>();
+        let warnings = |max| {
+            (1..=60)
+                .filter_map(|turn| turn_limit_warning(turn, max))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(warnings(50), ["Approaching turn limit: 40/50"]);
         assert_eq!(warnings(3), ["Approaching turn limit: 2/3"]);
         assert_eq!((warnings(1), warnings(0)), (Vec::new(), Vec::new()));
@@ -63,7 +67,10 @@ mod tests {
 
     #[test]
     fn unknown_limit_status_is_none() {
-        assert_eq!(LimitStatus::parse("allowed_warning"), Some(LimitStatus::Warning));
+        assert_eq!(
+            LimitStatus::parse("allowed_warning"),
+            Some(LimitStatus::Warning)
+        );
         assert_eq!(LimitStatus::parse("perhaps"), None);
     }
 

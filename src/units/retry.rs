@@ -22,7 +22,12 @@ pub(crate) struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self { max_retries: 3, initial_delay_ms: 1_000, factor: 2.0, max_delay_ms: 30_000 }
+        Self {
+            max_retries: 3,
+            initial_delay_ms: 1_000,
+            factor: 2.0,
+            max_delay_ms: 30_000,
+        }
     }
 }
 
@@ -67,7 +72,9 @@ impl RetryPolicy {
             return RetryDecision::Final;
         }
         match verdict.cause {
-            VerdictCause::UsageLimit { .. } | VerdictCause::RateLimited => RetryDecision::AwaitLimit,
+            VerdictCause::UsageLimit { .. } | VerdictCause::RateLimited => {
+                RetryDecision::AwaitLimit
+            }
             VerdictCause::OpenFiles => RetryDecision::AwaitCapacity,
             VerdictCause::ProgramMissing | VerdictCause::StartFailed => RetryDecision::AwaitProgram,
             VerdictCause::Transient
@@ -76,7 +83,9 @@ impl RetryPolicy {
             | VerdictCause::UnitTimeout
                 if used < self.max_retries =>
             {
-                RetryDecision::Retry { delay_ms: self.delay_ms(used) }
+                RetryDecision::Retry {
+                    delay_ms: self.delay_ms(used),
+                }
             }
             _ => RetryDecision::Final,
         }
@@ -86,9 +95,17 @@ impl RetryPolicy {
     pub(crate) fn delay_ms(&self, used: u32) -> u64 {
         #[expect(clippy::cast_precision_loss, reason = "waits are far below 2^53 ms")]
         let initial = self.initial_delay_ms as f64;
-        let grown = initial * self.factor.max(1.0).powi(i32::try_from(used).unwrap_or(i32::MAX));
+        let grown = initial
+            * self
+                .factor
+                .max(1.0)
+                .powi(i32::try_from(used).unwrap_or(i32::MAX));
         // Float casts saturate, and NaN becomes 0.
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and is not negative")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturates, and is not negative"
+        )]
         let grown = grown as u64;
         grown.min(self.max_delay_ms)
     }
@@ -98,7 +115,10 @@ impl RetryPolicy {
 /// network if no attempt got through.
 pub(crate) fn affects_every_unit(cause: &VerdictCause, own_model: bool, got_through: bool) -> bool {
     match cause {
-        VerdictCause::Auth | VerdictCause::Credit | VerdictCause::ProgramMissing | VerdictCause::StartFailed => true,
+        VerdictCause::Auth
+        | VerdictCause::Credit
+        | VerdictCause::ProgramMissing
+        | VerdictCause::StartFailed => true,
         VerdictCause::Model => !own_model,
         VerdictCause::Network => !got_through,
         _ => false,
@@ -113,30 +133,56 @@ mod tests {
     use crate::tape::note::StopReason;
 
     fn failed(cause: VerdictCause) -> Verdict {
-        Verdict { outcome: AttemptOutcome::Failed, stop: StopReason::Error, cause, reason: "x".into(), remedy: None }
+        Verdict {
+            outcome: AttemptOutcome::Failed,
+            stop: StopReason::Error,
+            cause,
+            reason: "x".into(),
+            remedy: None,
+        }
     }
 
     #[test]
     fn waits_double_up_to_the_cap() {
-        let waits: Vec<u64> = (0..7).map(|used| RetryPolicy::default().delay_ms(used)).collect();
+        let waits: Vec<u64> = (0..7)
+            .map(|used| RetryPolicy::default().delay_ms(used))
+            .collect();
         assert_eq!(waits, [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
     }
 
     #[test]
     fn only_transient_causes_are_retried() {
         let policy = RetryPolicy::default();
-        for cause in
-            [VerdictCause::Transient, VerdictCause::Network, VerdictCause::SilenceTimeout, VerdictCause::UnitTimeout]
-        {
-            assert_eq!(policy.decide(&failed(cause.clone()), 2), RetryDecision::Retry { delay_ms: 4_000 });
+        for cause in [
+            VerdictCause::Transient,
+            VerdictCause::Network,
+            VerdictCause::SilenceTimeout,
+            VerdictCause::UnitTimeout,
+        ] {
+            assert_eq!(
+                policy.decide(&failed(cause.clone()), 2),
+                RetryDecision::Retry { delay_ms: 4_000 }
+            );
             assert_eq!(policy.decide(&failed(cause), 3), RetryDecision::Final);
         }
-        for cause in [VerdictCause::UsageLimit { resets_at: None }, VerdictCause::RateLimited] {
+        for cause in [
+            VerdictCause::UsageLimit { resets_at: None },
+            VerdictCause::RateLimited,
+        ] {
             assert_eq!(policy.decide(&failed(cause), 99), RetryDecision::AwaitLimit);
         }
-        assert_eq!(policy.decide(&failed(VerdictCause::OpenFiles), 99), RetryDecision::AwaitCapacity);
-        assert_eq!(policy.decide(&failed(VerdictCause::ProgramMissing), 99), RetryDecision::AwaitProgram);
-        assert_eq!(policy.decide(&failed(VerdictCause::StartFailed), 99), RetryDecision::AwaitProgram);
+        assert_eq!(
+            policy.decide(&failed(VerdictCause::OpenFiles), 99),
+            RetryDecision::AwaitCapacity
+        );
+        assert_eq!(
+            policy.decide(&failed(VerdictCause::ProgramMissing), 99),
+            RetryDecision::AwaitProgram
+        );
+        assert_eq!(
+            policy.decide(&failed(VerdictCause::StartFailed), 99),
+            RetryDecision::AwaitProgram
+        );
         for cause in [
             VerdictCause::Auth,
             VerdictCause::ToolFailures,
@@ -147,7 +193,16 @@ mod tests {
             assert_eq!(policy.decide(&failed(cause), 0), RetryDecision::Final);
         }
         for outcome in [AttemptOutcome::Stopped, AttemptOutcome::Succeeded] {
-            assert_eq!(policy.decide(&Verdict { outcome, ..failed(VerdictCause::Transient) }, 0), RetryDecision::Final);
+            assert_eq!(
+                policy.decide(
+                    &Verdict {
+                        outcome,
+                        ..failed(VerdictCause::Transient)
+                    },
+                    0
+                ),
+                RetryDecision::Final
+            );
         }
     }
 

@@ -24,7 +24,9 @@ mod worker_wait;
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::tape::note::{Amendment, AttemptOutcome, RunEnded, Severity, StopMode, Verdict, VerdictCause};
+use crate::tape::note::{
+    Amendment, AttemptOutcome, RunEnded, Severity, StopMode, Verdict, VerdictCause,
+};
 use crate::{
     control::RunLimit,
     tape::{Millis, Note, UnitKey},
@@ -361,7 +363,9 @@ impl Schedule {
     /// A run of `units` in this order. Duplicate keys count once.
     pub(crate) fn new(units: Vec<UnitKey>, settings: ScheduleSettings) -> Self {
         let settings = ScheduleSettings {
-            concurrency: settings.concurrency.max(u32::from(settings.worker_slots.is_none())),
+            concurrency: settings
+                .concurrency
+                .max(u32::from(settings.worker_slots.is_none())),
             max_starting: settings.max_starting.max(1),
             ..settings
         };
@@ -387,7 +391,10 @@ impl Schedule {
 
     /// Gives the first attempts at all units this feedback.
     pub(crate) fn with_feedback(mut self, feedback: &str) -> Self {
-        let amendment = Arc::new(Amendment { feedback: Some(feedback.to_owned()), ..Amendment::default() });
+        let amendment = Arc::new(Amendment {
+            feedback: Some(feedback.to_owned()),
+            ..Amendment::default()
+        });
         self.table.amend_all(&amendment);
         self
     }
@@ -403,7 +410,10 @@ impl Schedule {
     }
 
     /// Marks the patches that a prior run left for `units`: they are integrated together with those of this run.
-    pub(crate) fn with_prior_patches<'a>(mut self, units: impl IntoIterator<Item = &'a UnitKey>) -> Self {
+    pub(crate) fn with_prior_patches<'a>(
+        mut self,
+        units: impl IntoIterator<Item = &'a UnitKey>,
+    ) -> Self {
         for unit in units {
             if let Some(at) = self.table.find(unit) {
                 self.table.mark_unsaved(at);
@@ -414,7 +424,9 @@ impl Schedule {
 
     /// The units, with the reconcile step if the run has one.
     pub(crate) fn unit_keys(&self) -> impl Iterator<Item = &UnitKey> {
-        self.table.keys().chain(self.reconcile.as_ref().map(|step| &step.key))
+        self.table
+            .keys()
+            .chain(self.reconcile.as_ref().map(|step| &step.key))
     }
 
     /// True if there is nothing to do until a person requests it.
@@ -435,12 +447,21 @@ impl Schedule {
                     self.handle_program_started(at, &mut effects);
                 }
             }
-            ScheduleEvent::AttemptEnded { unit, attempt, verdict, repeat } => {
+            ScheduleEvent::AttemptEnded {
+                unit,
+                attempt,
+                verdict,
+                repeat,
+            } => {
                 self.handle_attempt_end(&unit, attempt, &verdict, repeat, &mut effects);
             }
             ScheduleEvent::Integrated(together) => self.handle_integrated(together, &mut effects),
-            ScheduleEvent::ReviewRequested { waits } => self.handle_review_requested(waits, &mut effects),
-            ScheduleEvent::ReviewFinished { sent_back } => self.finish_review(sent_back, &mut effects),
+            ScheduleEvent::ReviewRequested { waits } => {
+                self.handle_review_requested(waits, &mut effects)
+            }
+            ScheduleEvent::ReviewFinished { sent_back } => {
+                self.finish_review(sent_back, &mut effects)
+            }
             ScheduleEvent::ReviewReopened => self.reopen_review(),
             ScheduleEvent::PartlySaved { left } => self.handle_partly_saved(&left, &mut effects),
             ScheduleEvent::Saved { ok } => self.handle_saved(ok, &mut effects),
@@ -450,7 +471,9 @@ impl Schedule {
             }
             ScheduleEvent::RetryUnsuccessfulRequested => self.retry_failed(&mut effects),
             ScheduleEvent::StopRequested { unit } => self.handle_stop_request(&unit, &mut effects),
-            ScheduleEvent::MessageRequested { unit, text } => self.pass_message(&unit, text, &mut effects),
+            ScheduleEvent::MessageRequested { unit, text } => {
+                self.pass_message(&unit, text, &mut effects)
+            }
             ScheduleEvent::ResultAccepted { unit } => self.accept_result(&unit, &mut effects),
             ScheduleEvent::DrainRequested => self.stop_run(StopMode::Drain, &mut effects),
             ScheduleEvent::StopAllRequested => self.stop_run(StopMode::Stop, &mut effects),
@@ -465,8 +488,12 @@ impl Schedule {
             ScheduleEvent::WorkerSlotsChanged { slots, lack } => self.set_worker_slots(slots, lack),
             ScheduleEvent::LimitChanged(limit) => self.change_limit(limit, &mut effects),
             ScheduleEvent::PauseRequested(pause) => self.set_paused(pause, &mut effects),
-            ScheduleEvent::ReleaseSeen { release, worker } => self.record_release(release, worker, &mut effects),
-            ScheduleEvent::PersonWaitExpired(wait, limit) => self.end_person_wait(wait, limit, &mut effects),
+            ScheduleEvent::ReleaseSeen { release, worker } => {
+                self.record_release(release, worker, &mut effects)
+            }
+            ScheduleEvent::PersonWaitExpired(wait, limit) => {
+                self.end_person_wait(wait, limit, &mut effects)
+            }
         }
         self.update_review(&mut effects);
         self.update_worker_wait(&mut effects);
@@ -484,9 +511,12 @@ impl Schedule {
         repeat: RetryMode,
         effects: &mut Vec<ScheduleEffect>,
     ) {
-        let Some((at, asked_to_stop)) = self.table.find_running_attempt(key, attempt) else { return };
+        let Some((at, asked_to_stop)) = self.table.find_running_attempt(key, attempt) else {
+            return;
+        };
         self.table.record_outcome(at, verdict.outcome, verdict.stop);
-        let is_refused = verdict.cause == VerdictCause::StartFailed && verdict.outcome == AttemptOutcome::Failed;
+        let is_refused =
+            verdict.cause == VerdictCause::StartFailed && verdict.outcome == AttemptOutcome::Failed;
         if is_refused {
             self.table.mark_untried(at);
         } else {
@@ -501,7 +531,8 @@ impl Schedule {
         }
         let next = self.decide_retry(at, verdict, repeat, asked_to_stop, effects);
         let given_up = next == RetryDecision::AwaitLimit
-            && self.table.count_limit_attempt(at) >= self.settings.throttle_policy.max_limit_attempts;
+            && self.table.count_limit_attempt(at)
+                >= self.settings.throttle_policy.max_limit_attempts;
         if next == RetryDecision::AwaitLimit && !given_up {
             let change = self.governor.record_limit_hit();
             self.apply_throttle_change(change, verdict.cause.label(), effects);
@@ -512,7 +543,9 @@ impl Schedule {
         }
         match next {
             // A stop request excludes a retry.
-            _ if asked_to_stop || self.halt.is_some() => self.table.set_phase(at, UnitPhase::Settled),
+            _ if asked_to_stop || self.halt.is_some() => {
+                self.table.set_phase(at, UnitPhase::Settled)
+            }
             RetryDecision::AwaitLimit if given_up => {
                 self.table.set_phase(at, UnitPhase::Settled);
                 self.halt_for_limit(at, effects);
@@ -532,7 +565,10 @@ impl Schedule {
                 self.table.spend_retry(at);
                 self.table.set_phase(at, UnitPhase::RetryPending(timer));
                 self.push_retry_note(at, delay_ms, &verdict.cause, effects);
-                effects.push(ScheduleEffect::SetTimer { id: timer, after_ms: delay_ms });
+                effects.push(ScheduleEffect::SetTimer {
+                    id: timer,
+                    after_ms: delay_ms,
+                });
             }
             RetryDecision::AwaitLimit => {
                 self.table.set_phase(at, UnitPhase::Queued);
@@ -547,11 +583,21 @@ impl Schedule {
         self.finish_program_trial(at);
     }
 
-    fn abort_after(&mut self, key: &UnitKey, outcome: AttemptOutcome, effects: &mut Vec<ScheduleEffect>) {
-        if outcome != AttemptOutcome::Failed || self.settings.failure_mode == FailureMode::Continue {
+    fn abort_after(
+        &mut self,
+        key: &UnitKey,
+        outcome: AttemptOutcome,
+        effects: &mut Vec<ScheduleEffect>,
+    ) {
+        if outcome != AttemptOutcome::Failed || self.settings.failure_mode == FailureMode::Continue
+        {
             return;
         }
-        push_message(Severity::Error, format!("{key} failed, and the failure mode is abort: the run stops"), effects);
+        push_message(
+            Severity::Error,
+            format!("{key} failed, and the failure mode is abort: the run stops"),
+            effects,
+        );
         self.halt(HaltReason::UnitFailed, effects);
         self.stop_in_flight(StopMode::Stop, effects);
     }
@@ -586,7 +632,11 @@ impl Schedule {
             && self.table.has_pending()
             && let Some(sentence) = self.budget.exhausted_message()
         {
-            push_message(Severity::Error, format!("{sentence}; the run can be resumed"), effects);
+            push_message(
+                Severity::Error,
+                format!("{sentence}; the run can be resumed"),
+                effects,
+            );
             self.halt(HaltReason::LimitReached, effects);
         }
         self.cancel_unaffordable_reconcile(effects);
@@ -601,8 +651,11 @@ impl Schedule {
             && self.table.starting_count() < self.max_starting()
         {
             // Attempts that are requested meanwhile wait until the result is saved.
-            let start =
-                if self.stage == RunStage::Reconciling { self.start_reconcile() } else { self.table.start_next() };
+            let start = if self.stage == RunStage::Reconciling {
+                self.start_reconcile()
+            } else {
+                self.table.start_next()
+            };
             let Some(start) = start else { return };
             self.record_start(&start);
             effects.push(start);
@@ -611,16 +664,28 @@ impl Schedule {
 }
 
 fn push_throttle_note(slots: Option<u32>, limit: &str, effects: &mut Vec<ScheduleEffect>) {
-    effects
-        .push(ScheduleEffect::RecordNote { attempt: None, note: Note::Throttled { slots, limit: limit.to_owned() } });
+    effects.push(ScheduleEffect::RecordNote {
+        attempt: None,
+        note: Note::Throttled {
+            slots,
+            limit: limit.to_owned(),
+        },
+    });
 }
 
 fn push_ending_message(effects: &mut Vec<ScheduleEffect>) {
-    push_message(Severity::Warning, "the run is ending: retry once it has ended".to_owned(), effects);
+    push_message(
+        Severity::Warning,
+        "the run is ending: retry once it has ended".to_owned(),
+        effects,
+    );
 }
 
 fn push_message(level: Severity, text: String, effects: &mut Vec<ScheduleEffect>) {
-    effects.push(ScheduleEffect::RecordNote { attempt: None, note: Note::Message { level, text } });
+    effects.push(ScheduleEffect::RecordNote {
+        attempt: None,
+        note: Note::Message { level, text },
+    });
 }
 
 #[cfg(test)]

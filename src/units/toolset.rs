@@ -44,16 +44,27 @@ pub(crate) struct ToolReply {
 impl ToolReply {
     /// A failed call. The text lets the model correct itself.
     pub(crate) fn error(text: impl Into<String>) -> Self {
-        Self { markdown: text.into(), is_error: true, ..Self::default() }
+        Self {
+            markdown: text.into(),
+            is_error: true,
+            ..Self::default()
+        }
     }
 
     /// A call that was not carried out and is not a failure.
     pub(crate) fn declined(text: impl Into<String>) -> Self {
-        Self { markdown: text.into(), declined: true, ..Self::default() }
+        Self {
+            markdown: text.into(),
+            declined: true,
+            ..Self::default()
+        }
     }
 
     pub(crate) fn text(text: impl Into<String>) -> Self {
-        Self { markdown: text.into(), ..Self::default() }
+        Self {
+            markdown: text.into(),
+            ..Self::default()
+        }
     }
 }
 

@@ -13,7 +13,9 @@ use serde_json::Value;
 
 use crate::tape::{
     Millis, UnitKey,
-    note::{AttemptOutcome, StopMode, StopReason, Verdict, VerdictCause, attempt_output::UnreadFile},
+    note::{
+        AttemptOutcome, StopMode, StopReason, Verdict, VerdictCause, attempt_output::UnreadFile,
+    },
 };
 
 pub(crate) use self::{remedy::session_remedy, start_failure::StartFailure};
@@ -132,8 +134,9 @@ impl WorkEvidence {
     fn unread_phrase(&self) -> Option<String> {
         const MAX_NAMED: usize = 5;
         let named = self.unread.iter().take(MAX_NAMED);
-        let named: Vec<String> =
-            named.map(|file| format!("{}{}", quote_foreign(&file.path), file.part_note())).collect();
+        let named: Vec<String> = named
+            .map(|file| format!("{}{}", quote_foreign(&file.path), file.part_note()))
+            .collect();
         let more = match self.unread.len().saturating_sub(MAX_NAMED) {
             0 => String::new(),
             more => format!(" and {more} more"),
@@ -163,16 +166,25 @@ pub(crate) enum TimeLimit {
 impl AttemptFacts {
     /// The attempt was to continue a session that Claude Code does not have.
     pub(crate) fn is_unknown_session(&self) -> bool {
-        let errors = self.reported.result.as_ref().and_then(|result| result.errors.as_deref());
+        let errors = self
+            .reported
+            .result
+            .as_ref()
+            .and_then(|result| result.errors.as_deref());
         let stderr = self.process.stderr_tail.iter().map(String::as_str);
-        errors.into_iter().chain(stderr).any(|text| text.contains(UNKNOWN_SESSION))
+        errors
+            .into_iter()
+            .chain(stderr)
+            .any(|text| text.contains(UNKNOWN_SESSION))
     }
 
     /// Message about an isolation breach.
     pub(crate) fn isolation_breach(&self) -> Option<&str> {
         match &self.isolation {
             IsolationStatus::Breached(sentence) => Some(sentence),
-            IsolationStatus::NotRequired | IsolationStatus::Unverified | IsolationStatus::Verified => None,
+            IsolationStatus::NotRequired
+            | IsolationStatus::Unverified
+            | IsolationStatus::Verified => None,
         }
     }
 }
@@ -229,7 +241,11 @@ pub(crate) struct ResultFacts {
 /// the person has already judged this call, given the model a reason and let the attempt continue. Refused calls are
 /// counted in the reason of a success.
 pub(crate) fn judge_attempt(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule) -> Verdict {
-    let stop = facts.reported.result.as_ref().map_or(StopReason::Error, stop_reason);
+    let stop = facts
+        .reported
+        .result
+        .as_ref()
+        .map_or(StopReason::Error, stop_reason);
     start_verdict(unit, facts)
         .or_else(|| loop_verdict(facts, stop))
         .or_else(|| work_verdict(unit, facts, rule, stop))
@@ -238,7 +254,11 @@ pub(crate) fn judge_attempt(unit: &UnitKey, facts: &AttemptFacts, rule: FailureR
 
 /// The verdict of an attempt that could not start because too many files are open.
 pub(crate) fn open_files_verdict(what: &str) -> Verdict {
-    failure_verdict(StopReason::Error, VerdictCause::OpenFiles, format!("too many open files: {}", quote_foreign(what)))
+    failure_verdict(
+        StopReason::Error,
+        VerdictCause::OpenFiles,
+        format!("too many open files: {}", quote_foreign(what)),
+    )
 }
 
 /// KTX's three stop reasons for a result. Turn and cost budgets come first, with or without an error flag: releases
@@ -249,66 +269,123 @@ pub(crate) fn stop_reason(result: &ResultFacts) -> StopReason {
         return StopReason::Budget;
     }
     let terminal = result.terminal_reason.as_deref();
-    let names_error = result.subtype.as_deref().is_some_and(|subtype| subtype.starts_with("error"));
+    let names_error = result
+        .subtype
+        .as_deref()
+        .is_some_and(|subtype| subtype.starts_with("error"));
     let natural = !result.failed && !names_error && matches!(terminal, None | Some("completed"));
-    if natural { StopReason::Natural } else { StopReason::Error }
+    if natural {
+        StopReason::Natural
+    } else {
+        StopReason::Error
+    }
 }
 
 /// The budget that a result reports as spent.
 pub(crate) fn spent_budget(result: &ResultFacts) -> Option<SpentBudget> {
     let subtype = result.subtype.as_deref();
     let terminal = result.terminal_reason.as_deref();
-    if subtype == Some("error_max_turns") || [terminal, result.stop_reason.as_deref()].contains(&Some("max_turns")) {
+    if subtype == Some("error_max_turns")
+        || [terminal, result.stop_reason.as_deref()].contains(&Some("max_turns"))
+    {
         return Some(SpentBudget::Turns);
     }
-    (subtype == Some("error_max_budget_usd") || terminal == Some("budget_exhausted")).then_some(SpentBudget::Cost)
+    (subtype == Some("error_max_budget_usd") || terminal == Some("budget_exhausted"))
+        .then_some(SpentBudget::Cost)
 }
 
 fn start_verdict(unit: &UnitKey, facts: &AttemptFacts) -> Option<Verdict> {
     if facts.prompt_chars > MAX_PROMPT_CHARS {
-        let reason =
-            format!("prompt too large for WorkUnit {unit}: {} chars exceeds {MAX_PROMPT_CHARS}", facts.prompt_chars);
-        return Some(failure_verdict(StopReason::Error, VerdictCause::PromptTooLarge, reason));
+        let reason = format!(
+            "prompt too large for WorkUnit {unit}: {} chars exceeds {MAX_PROMPT_CHARS}",
+            facts.prompt_chars
+        );
+        return Some(failure_verdict(
+            StopReason::Error,
+            VerdictCause::PromptTooLarge,
+            reason,
+        ));
     }
     let breach = facts.isolation_breach()?;
-    Some(failure_verdict(StopReason::Error, VerdictCause::Isolation, quote_foreign(breach)))
+    Some(failure_verdict(
+        StopReason::Error,
+        VerdictCause::Isolation,
+        quote_foreign(breach),
+    ))
 }
 
 fn loop_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
     // Draining lets an attempt end normally; only the firmer modes end it.
-    if matches!(facts.interruption.stopped, Some(StopMode::Stop | StopMode::Kill)) {
-        let verdict =
-            failure_verdict(StopReason::Error, VerdictCause::Cancelled, "stopped before it was done".to_owned());
-        return Some(Verdict { outcome: AttemptOutcome::Stopped, ..verdict });
+    if matches!(
+        facts.interruption.stopped,
+        Some(StopMode::Stop | StopMode::Kill)
+    ) {
+        let verdict = failure_verdict(
+            StopReason::Error,
+            VerdictCause::Cancelled,
+            "stopped before it was done".to_owned(),
+        );
+        return Some(Verdict {
+            outcome: AttemptOutcome::Stopped,
+            ..verdict
+        });
     }
     if let Some(error) = &facts.interruption.record_error {
         let reason = format!("the tape could not be written: {}", quote_foreign(error));
-        return Some(failure_verdict(StopReason::Error, VerdictCause::Internal, reason));
+        return Some(failure_verdict(
+            StopReason::Error,
+            VerdictCause::Internal,
+            reason,
+        ));
     }
     match facts.interruption.timed_out {
         Some(TimeLimit::Silence(limit)) => {
             let reason = format!("Claude Code wrote nothing for {limit} (silence timeout)");
-            return Some(failure_verdict(StopReason::Error, VerdictCause::SilenceTimeout, reason));
+            return Some(failure_verdict(
+                StopReason::Error,
+                VerdictCause::SilenceTimeout,
+                reason,
+            ));
         }
         Some(TimeLimit::Attempt(limit)) => {
             let reason = format!("the attempt took longer than {limit} (unit timeout)");
-            return Some(failure_verdict(StopReason::Error, VerdictCause::UnitTimeout, reason));
+            return Some(failure_verdict(
+                StopReason::Error,
+                VerdictCause::UnitTimeout,
+                reason,
+            ));
         }
         Some(TimeLimit::Approval(limit)) => {
             let reason = format!("a call waited for a decision for {limit} (approval timeout)");
             let verdict = failure_verdict(StopReason::Error, VerdictCause::ApprovalTimeout, reason);
-            return Some(Verdict { outcome: AttemptOutcome::Stopped, ..verdict });
+            return Some(Verdict {
+                outcome: AttemptOutcome::Stopped,
+                ..verdict
+            });
         }
         None => {}
     }
     if let Some(limit) = facts.interruption.oversized_line {
-        let reason = format!("Claude Code wrote a line longer than {}", format_byte_limit(limit));
-        return Some(failure_verdict(StopReason::Error, VerdictCause::OversizedLine, reason));
+        let reason = format!(
+            "Claude Code wrote a line longer than {}",
+            format_byte_limit(limit)
+        );
+        return Some(failure_verdict(
+            StopReason::Error,
+            VerdictCause::OversizedLine,
+            reason,
+        ));
     }
     if let Some(limit) = facts.interruption.unread_stdin {
-        let reason = format!("Claude Code stopped reading: more than {} of input is unread", format_byte_limit(limit));
+        let reason = format!(
+            "Claude Code stopped reading: more than {} of input is unread",
+            format_byte_limit(limit)
+        );
         let verdict = failure_verdict(StopReason::Error, VerdictCause::LoopError, reason);
-        return Some(Verdict { remedy: Some(remedy::UNREAD_REMEDY.to_owned()), ..verdict });
+        return Some(Verdict {
+            remedy: Some(remedy::UNREAD_REMEDY.to_owned()),
+            ..verdict
+        });
     }
     if let Some(error) = &facts.process.start_error {
         return Some(not_started(facts.process.start_fault, error));
@@ -317,23 +394,44 @@ fn loop_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
         return Some(verdict);
     }
     if let Some(strayed) = &facts.interruption.session_mismatch {
-        let verdict = failure_verdict(StopReason::Error, VerdictCause::LoopError, quote_foreign(strayed));
-        return Some(Verdict { remedy: Some(remedy::NEW_SESSION_REMEDY.to_owned()), ..verdict });
+        let verdict = failure_verdict(
+            StopReason::Error,
+            VerdictCause::LoopError,
+            quote_foreign(strayed),
+        );
+        return Some(Verdict {
+            remedy: Some(remedy::NEW_SESSION_REMEDY.to_owned()),
+            ..verdict
+        });
     }
     if stop == StopReason::Error
-        && let Some(result) = facts.reported.result.as_ref().filter(|result| !result.failed)
+        && let Some(result) = facts
+            .reported
+            .result
+            .as_ref()
+            .filter(|result| !result.failed)
     {
         // Neither success nor failure: the agent reports an early end that is not an error.
-        let verdict = failure_verdict(stop, cause::loop_failure_cause(facts), incomplete_result_reason(result));
-        return Some(Verdict { outcome: AttemptOutcome::Stopped, ..verdict });
+        let verdict = failure_verdict(
+            stop,
+            cause::loop_failure_cause(facts),
+            incomplete_result_reason(result),
+        );
+        return Some(Verdict {
+            outcome: AttemptOutcome::Stopped,
+            ..verdict
+        });
     }
     (stop == StopReason::Error).then(|| {
         if let Some(verdict) = start_failure::mute_process_verdict(facts) {
             return verdict;
         }
         let verdict = failure_verdict(stop, cause::loop_failure_cause(facts), loop_reason(facts));
-        let remedy =
-            if facts.is_unknown_session() { Some(remedy::NEW_SESSION_REMEDY.to_owned()) } else { verdict.remedy };
+        let remedy = if facts.is_unknown_session() {
+            Some(remedy::NEW_SESSION_REMEDY.to_owned())
+        } else {
+            verdict.remedy
+        };
         Verdict { remedy, ..verdict }
     })
 }
@@ -342,20 +440,34 @@ fn not_started(fault: AgentStartFault, error: &str) -> Verdict {
     let (cause, remedy) = match fault {
         AgentStartFault::OpenFiles => return open_files_verdict(error),
         AgentStartFault::Other => (VerdictCause::Internal, remedy::SPAWN_REMEDY),
-        AgentStartFault::ProgramMissing => (VerdictCause::ProgramMissing, remedy::MISSING_PROGRAM_REMEDY),
-        AgentStartFault::InterpreterMissing => (VerdictCause::ProgramMissing, remedy::MISSING_INTERPRETER_REMEDY),
+        AgentStartFault::ProgramMissing => {
+            (VerdictCause::ProgramMissing, remedy::MISSING_PROGRAM_REMEDY)
+        }
+        AgentStartFault::InterpreterMissing => (
+            VerdictCause::ProgramMissing,
+            remedy::MISSING_INTERPRETER_REMEDY,
+        ),
     };
     let verdict = failure_verdict(
         StopReason::Error,
         cause,
         format!("Claude Code could not be started: {}", quote_foreign(error)),
     );
-    Verdict { remedy: Some(remedy.to_owned()), ..verdict }
+    Verdict {
+        remedy: Some(remedy.to_owned()),
+        ..verdict
+    }
 }
 
-fn work_verdict(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule, stop: StopReason) -> Option<Verdict> {
+fn work_verdict(
+    unit: &UnitKey,
+    facts: &AttemptFacts,
+    rule: FailureRule,
+    stop: StopReason,
+) -> Option<Verdict> {
     if facts.isolation == IsolationStatus::Unverified {
-        let reason = "Claude Code runtime isolation failed: the agent never announced its tools".to_owned();
+        let reason =
+            "Claude Code runtime isolation failed: the agent never announced its tools".to_owned();
         return Some(failure_verdict(stop, VerdictCause::Isolation, reason));
     }
     let failed = facts.work.tally.count(rule);
@@ -365,23 +477,42 @@ fn work_verdict(unit: &UnitKey, facts: &AttemptFacts, rule: FailureRule, stop: S
             VerdictCause::ToolFailures,
             format!("{failed} tool call(s) failed during WorkUnit {unit}"),
         );
-        let recovered = facts.work.tally.all_recovered().then(|| remedy::RECOVERED_REMEDY.to_owned());
-        return Some(Verdict { remedy: recovered.or(verdict.remedy), ..verdict });
+        let recovered = facts
+            .work
+            .tally
+            .all_recovered()
+            .then(|| remedy::RECOVERED_REMEDY.to_owned());
+        return Some(Verdict {
+            remedy: recovered.or(verdict.remedy),
+            ..verdict
+        });
     }
     if let Some(verdict) = evidence_verdict(facts, stop) {
         return Some(verdict);
     }
     if !facts.work.dangling_refs.is_empty() {
-        let reason =
-            format!("wiki references target missing page(s): {}", quote_foreign(&facts.work.dangling_refs.join(", ")));
-        return Some(failure_verdict(stop, VerdictCause::DanglingReferences, reason));
+        let reason = format!(
+            "wiki references target missing page(s): {}",
+            quote_foreign(&facts.work.dangling_refs.join(", "))
+        );
+        return Some(failure_verdict(
+            stop,
+            VerdictCause::DanglingReferences,
+            reason,
+        ));
     }
     if !facts.work.invalid_artifacts.is_empty() {
-        let reason = format!("validation failed for: {}", quote_foreign(&facts.work.invalid_artifacts.join(", ")));
+        let reason = format!(
+            "validation failed for: {}",
+            quote_foreign(&facts.work.invalid_artifacts.join(", "))
+        );
         return Some(failure_verdict(stop, VerdictCause::Validation, reason));
     }
     let error = facts.work.patch_error.as_deref()?;
-    let reason = format!("its changes could not be saved as a patch: {}", quote_foreign(error));
+    let reason = format!(
+        "its changes could not be saved as a patch: {}",
+        quote_foreign(error)
+    );
     Some(failure_verdict(stop, VerdictCause::Internal, reason))
 }
 
@@ -392,16 +523,28 @@ pub(crate) fn integration_failure(cause: VerdictCause, reason: String) -> Verdic
 
 /// The failure of an agent that ended by itself without having worked on its unit.
 fn evidence_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
-    let evidence = facts.work.evidence.as_ref().filter(|_| stop == StopReason::Natural)?;
+    let evidence = facts
+        .work
+        .evidence
+        .as_ref()
+        .filter(|_| stop == StopReason::Natural)?;
     let fails = |cause, reason| Some(failure_verdict(stop, cause, reason));
     if facts.reported.turns == 0 {
-        return fails(VerdictCause::NothingDone, "the model wrote no message".to_owned());
+        return fails(
+            VerdictCause::NothingDone,
+            "the model wrote no message".to_owned(),
+        );
     }
     if !evidence.has_used_files {
-        return fails(VerdictCause::NothingDone, "read none of its raw files and decided nothing".to_owned());
+        return fails(
+            VerdictCause::NothingDone,
+            "read none of its raw files and decided nothing".to_owned(),
+        );
     }
     if evidence.lacks_lost_work {
-        let reason = "its earlier changes were discarded, and it made none again and decided nothing".to_owned();
+        let reason =
+            "its earlier changes were discarded, and it made none again and decided nothing"
+                .to_owned();
         return fails(VerdictCause::NothingDone, reason);
     }
     let unread = evidence.unread_phrase().filter(|_| evidence.unread_fails)?;
@@ -410,7 +553,10 @@ fn evidence_verdict(facts: &AttemptFacts, stop: StopReason) -> Option<Verdict> {
 
 fn success_verdict(stop: StopReason, work: &WorkFacts) -> Verdict {
     let (cause, reason) = match stop {
-        StopReason::Budget => (VerdictCause::Budget, "the turn or cost budget was spent before the model was done"),
+        StopReason::Budget => (
+            VerdictCause::Budget,
+            "the turn or cost budget was spent before the model was done",
+        ),
         StopReason::Natural | StopReason::Error => (VerdictCause::Completed, "completed"),
     };
     let refused = match work.tally.refusals().len() {
@@ -418,39 +564,76 @@ fn success_verdict(stop: StopReason, work: &WorkFacts) -> Verdict {
         1 => Some("a person denied 1 call".to_owned()),
         refused => Some(format!("a person denied {refused} calls")),
     };
-    let idle = work.evidence.as_ref().filter(|evidence| evidence.nothing_written && stop == StopReason::Natural);
+    let idle = work
+        .evidence
+        .as_ref()
+        .filter(|evidence| evidence.nothing_written && stop == StopReason::Natural);
     let idle = idle.map(|_| "read, nothing written".to_owned());
     let unread = work.evidence.as_ref().and_then(WorkEvidence::unread_phrase);
     let details = [idle, unread, refused].into_iter().flatten();
-    let reason = details.fold(reason.to_owned(), |reason, detail| format!("{reason}; {detail}"));
+    let reason = details.fold(reason.to_owned(), |reason, detail| {
+        format!("{reason}; {detail}")
+    });
     let remedy = remedy::remedy_for(&cause);
-    Verdict { outcome: AttemptOutcome::Succeeded, stop, cause, reason, remedy }
+    Verdict {
+        outcome: AttemptOutcome::Succeeded,
+        stop,
+        cause,
+        reason,
+        remedy,
+    }
 }
 
 fn failure_verdict(stop: StopReason, cause: VerdictCause, reason: String) -> Verdict {
     let remedy = remedy::remedy_for(&cause);
-    Verdict { outcome: AttemptOutcome::Failed, stop, cause, reason, remedy }
+    Verdict {
+        outcome: AttemptOutcome::Failed,
+        stop,
+        cause,
+        reason,
+        remedy,
+    }
 }
 
 fn terminal_reason(result: &ResultFacts) -> Option<&str> {
-    result.terminal_reason.as_deref().filter(|terminal| *terminal != "completed")
+    result
+        .terminal_reason
+        .as_deref()
+        .filter(|terminal| *terminal != "completed")
 }
 
 fn incomplete_result_reason(result: &ResultFacts) -> String {
-    let word = terminal_reason(result).or(result.subtype.as_deref()).unwrap_or("no reason given");
-    format!("Claude Code ended before it was done ({})", quote_foreign(word))
+    let word = terminal_reason(result)
+        .or(result.subtype.as_deref())
+        .unwrap_or("no reason given");
+    format!(
+        "Claude Code ended before it was done ({})",
+        quote_foreign(word)
+    )
 }
 
 fn loop_reason(facts: &AttemptFacts) -> String {
-    let Some(result) = &facts.reported.result else { return missing_result_reason(facts) };
+    let Some(result) = &facts.reported.result else {
+        return missing_result_reason(facts);
+    };
     let terminal = terminal_reason(result);
     if let Some(aborted @ ("aborted_streaming" | "aborted_tools")) = terminal {
         return format!("Claude Code was interrupted ({aborted})");
     }
-    let subtype = result.subtype.as_deref().filter(|subtype| *subtype != "success");
-    let label = subtype.or(terminal).map(|label| format!(" ({})", quote_foreign(label))).unwrap_or_default();
-    let texts = [&result.errors, &result.text, &facts.reported.last_text].into_iter().flatten();
-    let text = texts.map(|text| quote_foreign(&readable_error(text))).find(|text| !text.is_empty());
+    let subtype = result
+        .subtype
+        .as_deref()
+        .filter(|subtype| *subtype != "success");
+    let label = subtype
+        .or(terminal)
+        .map(|label| format!(" ({})", quote_foreign(label)))
+        .unwrap_or_default();
+    let texts = [&result.errors, &result.text, &facts.reported.last_text]
+        .into_iter()
+        .flatten();
+    let text = texts
+        .map(|text| quote_foreign(&readable_error(text)))
+        .find(|text| !text.is_empty());
     let text = text.map(|text| format!(": {text}")).unwrap_or_default();
     format!("Claude Code query failed{label}{text}")
 }
@@ -478,11 +661,25 @@ fn missing_result_reason(facts: &AttemptFacts) -> String {
         (Some(code), None) => format!("exit code {code}"),
         (None, None) => "end unknown".to_owned(),
     };
-    let synthetic = facts.reported.error_class.as_ref().and(facts.reported.last_text.as_deref());
-    let last = synthetic
-        .or_else(|| facts.process.stderr_tail.iter().rev().map(String::as_str).find(|line| !line.trim().is_empty()));
+    let synthetic = facts
+        .reported
+        .error_class
+        .as_ref()
+        .and(facts.reported.last_text.as_deref());
+    let last = synthetic.or_else(|| {
+        facts
+            .process
+            .stderr_tail
+            .iter()
+            .rev()
+            .map(String::as_str)
+            .find(|line| !line.trim().is_empty())
+    });
     match last {
-        Some(line) => format!("Claude Code query returned no result message ({end}): {}", quote_foreign(line)),
+        Some(line) => format!(
+            "Claude Code query returned no result message ({end}): {}",
+            quote_foreign(line)
+        ),
         None => format!("Claude Code query returned no result message ({end})"),
     }
 }
@@ -505,7 +702,11 @@ fn signal_name(signal: i32) -> String {
 /// Formats a limit in bytes.
 fn format_byte_limit(bytes: usize) -> String {
     const MIB: usize = 1024 * 1024;
-    if bytes.is_multiple_of(MIB) { format!("{} MiB", bytes / MIB) } else { format!("{bytes} bytes") }
+    if bytes.is_multiple_of(MIB) {
+        format!("{} MiB", bytes / MIB)
+    } else {
+        format!("{bytes} bytes")
+    }
 }
 
 /// Quotes untrusted text inside a message: on one line, with limited length.

@@ -29,14 +29,27 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let place = folder.path().join("project");
     fs::create_dir(&place)?;
     project::of_documents(&place, 1)?;
-    let speech: String = "The quick brown fox ".chars().cycle().take(DELTA * (ENTRIES + ENTRIES / 20)).collect();
+    let speech: String = "The quick brown fox "
+        .chars()
+        .cycle()
+        .take(DELTA * (ENTRIES + ENTRIES / 20))
+        .collect();
     let script = format!(
         "[pace]\nchunk_chars = {DELTA}\nchunk_ms = 0\n[[part]]\nsteps = [{{ say = \"{speech}\" }}, \"hang\"]\n"
     );
     let agent = project::agent(folder.path(), &script)?;
     let place_argument = argument(&place)?;
     let started = Command::new(ingestdeck())
-        .args(["run", "--detach", "--ui", "none", "--project-dir", place_argument, "--claude-bin", &agent])
+        .args([
+            "run",
+            "--detach",
+            "--ui",
+            "none",
+            "--project-dir",
+            place_argument,
+            "--claude-bin",
+            &agent,
+        ])
         .status()?;
     if !started.success() {
         return Err("the run could not be started".into());
@@ -44,8 +57,15 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let measured = measure_run(place_argument, &RunStore::new(&place));
     let stop = ["ctl", "--project-dir", place_argument, "stop-all", "--kill"];
     Command::new(ingestdeck()).args(stop).status()?;
-    let bar = FigureGoal { required: Threshold::AtMost(1.5), goal: Threshold::AtMost(1.1) };
-    report.ratio("attach to 100,000 entries, first complete screen / replay of the tape", &measured?, bar);
+    let bar = FigureGoal {
+        required: Threshold::AtMost(1.5),
+        goal: Threshold::AtMost(1.1),
+    };
+    report.ratio(
+        "attach to 100,000 entries, first complete screen / replay of the tape",
+        &measured?,
+        bar,
+    );
     Ok(())
 }
 
@@ -59,7 +79,15 @@ fn measure_run(project: &str, runs: &RunStore) -> BenchResult<PairedSamples> {
         std::thread::park_timeout(Duration::from_millis(200));
     }
     let replay = ["replay", argument(&tape)?, "--ui", "tui", "--until", "end"];
-    let attach = ["attach", "--project-dir", project, "--ui", "tui", "--until", "end"];
+    let attach = [
+        "attach",
+        "--project-dir",
+        project,
+        "--ui",
+        "tui",
+        "--until",
+        "end",
+    ];
     pairs(
         PAIRS,
         || Ok(run(ingestdeck(), &attach, ProbeOutput::Terminal)?.seconds),

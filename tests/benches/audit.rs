@@ -14,7 +14,10 @@ const COMMITTED: u32 = 500;
 
 pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
-    let row = format!("{{\"tool\":\"read_raw_file\",\"input\":\"{}\"}}", "x".repeat(300));
+    let row = format!(
+        "{{\"tool\":\"read_raw_file\",\"input\":\"{}\"}}",
+        "x".repeat(300)
+    );
     let (mut ratios, mut a_row) = (Vec::new(), Vec::new());
     for round in 0..PAIRS {
         let run = RunStore::new(folder.path()).create(None, |run| Header {
@@ -30,7 +33,10 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
         let start = std::time::Instant::now();
         let unit = UnitKey::from("unit");
         for _ in 0..RECORDED {
-            tape.record(&[NewEntry { attempt: Some((&unit, 1)), body: EntryBody::Stdout(row.as_bytes()) }])?;
+            tape.record(&[NewEntry {
+                attempt: Some((&unit, 1)),
+                body: EntryBody::Stdout(row.as_bytes()),
+            }])?;
         }
         // Syncs the rest.
         drop(tape);
@@ -42,14 +48,26 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
         database.execute_batch("CREATE TABLE rows (body TEXT)")?;
         let start = std::time::Instant::now();
         for _ in 0..COMMITTED {
-            database.prepare_cached("INSERT INTO rows VALUES (?1)")?.execute([&row])?;
+            database
+                .prepare_cached("INSERT INTO rows VALUES (?1)")?
+                .execute([&row])?;
         }
         let theirs = f64::from(COMMITTED) / start.elapsed().as_secs_f64();
         ratios.push(ours / theirs);
         a_row.push(1.0 / ours);
     }
-    let bar = FigureGoal { required: Threshold::AtLeast(15.0), goal: Threshold::AtLeast(30.0) };
-    report.figure("durable rows a second / SQLite, a commit per row", &Sample::new(ratios), bar);
-    report.note(&format!("{} a row; at most 100 ms are at risk", time(Sample::new(a_row).median())));
+    let bar = FigureGoal {
+        required: Threshold::AtLeast(15.0),
+        goal: Threshold::AtLeast(30.0),
+    };
+    report.figure(
+        "durable rows a second / SQLite, a commit per row",
+        &Sample::new(ratios),
+        bar,
+    );
+    report.note(&format!(
+        "{} a row; at most 100 ms are at risk",
+        time(Sample::new(a_row).median())
+    ));
     Ok(())
 }

@@ -27,7 +27,13 @@ pub(crate) struct BenchCapture {
 
 impl fmt::Display for BenchCapture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} bytes, {} lines", self.path.display(), self.bytes, self.lines)
+        write!(
+            f,
+            "{}, {} bytes, {} lines",
+            self.path.display(),
+            self.bytes,
+            self.lines
+        )
     }
 }
 
@@ -50,7 +56,9 @@ pub(crate) fn of_one_session() -> BenchResult<BenchCapture> {
 /// A capture of that size with at least `count` sessions.
 pub(crate) fn of_units(count: u64) -> BenchResult<BenchCapture> {
     // Line lengths vary, so generate some more sessions than needed.
-    made(&format!("capture-{count}"), |bytes| (bytes / LINE / (count + count / 10)).clamp(2, SESSION))
+    made(&format!("capture-{count}"), |bytes| {
+        (bytes / LINE / (count + count / 10)).clamp(2, SESSION)
+    })
 }
 
 fn made(name: &str, session: impl FnOnce(u64) -> u64) -> BenchResult<BenchCapture> {
@@ -64,11 +72,19 @@ fn made(name: &str, session: impl FnOnce(u64) -> u64) -> BenchResult<BenchCaptur
     if !path.exists() {
         let draft = path.with_extension("draft");
         let bytes = megabytes * 1_000_000;
-        write(BufWriter::with_capacity(1 << 20, File::create(&draft)?), bytes, session(bytes))?;
+        write(
+            BufWriter::with_capacity(1 << 20, File::create(&draft)?),
+            bytes,
+            session(bytes),
+        )?;
         fs::rename(draft, &path)?;
     }
     let bytes = fs::read(&path)?;
-    Ok(BenchCapture { bytes: bytes.len() as u64, lines: memchr::memchr_iter(b'\n', &bytes).count() as u64, path })
+    Ok(BenchCapture {
+        bytes: bytes.len() as u64,
+        lines: memchr::memchr_iter(b'\n', &bytes).count() as u64,
+        path,
+    })
 }
 
 fn write(mut out: impl Write, size: u64, most: u64) -> io::Result<()> {
@@ -104,7 +120,15 @@ impl SyntheticSession {
     fn new(most: u64) -> Self {
         let mut random = BenchRng(0x5eed);
         let words = words(&mut random);
-        Self { most, random, words, number: 0, step: 0, call: 0, seconds: 0 }
+        Self {
+            most,
+            random,
+            words,
+            number: 0,
+            step: 0,
+            call: 0,
+            seconds: 0,
+        }
     }
 
     fn line(&mut self, out: &mut Vec<u8>) {
@@ -148,11 +172,16 @@ impl SyntheticSession {
         let (minutes, seconds) = (self.seconds / 60, self.seconds % 60);
         let (hours, minutes) = (minutes / 60, minutes % 60);
         let (days, hours) = (hours / 24, hours % 24);
-        format!("\"timestamp\":\"2026-01-{:02}T{hours:02}:{minutes:02}:{seconds:02}.250Z\"", 1 + days % 28)
+        format!(
+            "\"timestamp\":\"2026-01-{:02}T{hours:02}:{minutes:02}:{seconds:02}.250Z\"",
+            1 + days % 28
+        )
     }
 
     fn init(&mut self, out: &mut Vec<u8>) {
-        let tools: Vec<String> = (0..12).map(|tool| format!("\"mcp__ktx__tool_{tool}\"")).collect();
+        let tools: Vec<String> = (0..12)
+            .map(|tool| format!("\"mcp__ktx__tool_{tool}\""))
+            .collect();
         let tail = self.tail();
         let _ = writeln!(
             out,
@@ -225,14 +254,21 @@ impl SyntheticSession {
         let mut payload = Vec::with_capacity(size + 32);
         self.prose(&mut payload, size);
         let (call, tail, stamp) = (self.call, self.tail(), self.stamp());
-        let error = if self.random.below(25) == 0 { ",\"is_error\":true" } else { "" };
+        let error = if self.random.below(25) == 0 {
+            ",\"is_error\":true"
+        } else {
+            ""
+        };
         let _ = write!(
             out,
             "{{\"type\":\"user\",\"message\":{{\"role\":\"user\",\"content\":[{{\"tool_use_id\":\"toolu_{call:012}\",\
              \"type\":\"tool_result\",\"content\":[{{\"type\":\"text\",\"text\":\""
         );
         out.extend_from_slice(&payload);
-        let _ = write!(out, "\"}}]{error}}}]}},{tail},{stamp},\"tool_use_result\":[{{\"type\":\"text\",\"text\":\"");
+        let _ = write!(
+            out,
+            "\"}}]{error}}}]}},{tail},{stamp},\"tool_use_result\":[{{\"type\":\"text\",\"text\":\""
+        );
         out.extend_from_slice(&payload);
         out.extend_from_slice(b"\"}]}\n");
     }

@@ -37,20 +37,39 @@ const BYTES: usize = 4 << 20;
 const PAIRS: usize = 5;
 
 pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> BenchResult<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     let path = capture.path.to_str().ok_or("the path is not UTF-8")?;
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
-    let measured =
-        pairs(PAIRS, || seconds_to_record(&runtime, path, folder.path()), || seconds_to_drain(&runtime, path))?;
-    let bar = FigureGoal { required: Threshold::AtLeast(0.35), goal: Threshold::AtLeast(0.60) };
-    let measured = PairedSamples { ratio: measured.ratio.inverse(), ..measured };
-    report.ratio("64 children taped, decoded, folded: speed / bare drain", &measured, bar);
+    let measured = pairs(
+        PAIRS,
+        || seconds_to_record(&runtime, path, folder.path()),
+        || seconds_to_drain(&runtime, path),
+    )?;
+    let bar = FigureGoal {
+        required: Threshold::AtLeast(0.35),
+        goal: Threshold::AtLeast(0.60),
+    };
+    let measured = PairedSamples {
+        ratio: measured.ratio.inverse(),
+        ..measured
+    };
+    report.ratio(
+        "64 children taped, decoded, folded: speed / bare drain",
+        &measured,
+        bar,
+    );
     Ok(())
 }
 
 fn command(path: &str, child: u32) -> BenchResult<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args([ROLE, path, &child.to_string()]).stdin(Stdio::null()).stdout(Stdio::piped());
+    command
+        .args([ROLE, path, &child.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
     Ok(command)
 }
 
@@ -97,7 +116,11 @@ fn seconds_to_record(runtime: &Runtime, path: &str, folder: &std::path::Path) ->
     })?;
     let (tape, _lock) = run.into_parts();
     let tape = Arc::new(tape);
-    let directory = tape.path().parent().map(std::path::Path::to_owned).ok_or("a tape without a directory")?;
+    let directory = tape
+        .path()
+        .parent()
+        .map(std::path::Path::to_owned)
+        .ok_or("a tape without a directory")?;
     let (source, finish) = FileSource::follow(tape.path())?;
     let mut grown = tape.subscribe();
     let recorded = Arc::new(AtomicU64::new(0));
@@ -105,7 +128,10 @@ fn seconds_to_record(runtime: &Runtime, path: &str, folder: &std::path::Path) ->
     let folding = std::thread::spawn(move || {
         let mut timeline = Timeline::new(Box::new(source));
         loop {
-            match timeline.advance(1 << 20, &mut |_| {}).map_err(|error| error.to_string())? {
+            match timeline
+                .advance(1 << 20, &mut |_| {})
+                .map_err(|error| error.to_string())?
+            {
                 PollStatus::More => {}
                 // An error means that the writer was dropped, which happens after it wrote the end.
                 PollStatus::Waiting => drop(handle.block_on(grown.changed())),
@@ -117,14 +143,21 @@ fn seconds_to_record(runtime: &Runtime, path: &str, folder: &std::path::Path) ->
         let mut tasks = tokio::task::JoinSet::new();
         for child in 0..CHILDREN {
             let mut process = command(path, child)?.spawn()?;
-            let mut lines = LineReader::with_limit(process.stdout.take().ok_or("no pipe")?, MAX_LINE_BYTES);
+            let mut lines =
+                LineReader::with_limit(process.stdout.take().ok_or("no pipe")?, MAX_LINE_BYTES);
             let (tape, recorded) = (Arc::clone(&tape), Arc::clone(&recorded));
             tasks.spawn(async move {
                 let unit = UnitKey::new(format!("unit-{child}"));
                 while !lines.is_finished() {
                     lines.fill().await?;
-                    let items: Vec<NewEntry<'_>> =
-                        lines.take_lines().bodies().map(|body| NewEntry { attempt: Some((&unit, 1)), body }).collect();
+                    let items: Vec<NewEntry<'_>> = lines
+                        .take_lines()
+                        .bodies()
+                        .map(|body| NewEntry {
+                            attempt: Some((&unit, 1)),
+                            body,
+                        })
+                        .collect();
                     tape.record(&items).map_err(std::io::Error::other)?;
                     recorded.fetch_add(items.len() as u64, Ordering::Relaxed);
                 }
@@ -150,7 +183,9 @@ fn seconds_to_record(runtime: &Runtime, path: &str, folder: &std::path::Path) ->
 
 /// The child process: writes its part of the capture, one line per write, as the CLI does.
 pub(crate) fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
-    let [path, child] = arguments else { return None };
+    let [path, child] = arguments else {
+        return None;
+    };
     if role != ROLE {
         return None;
     }
@@ -167,7 +202,11 @@ fn emit(path: &str, child: u64) -> BenchResult<()> {
     file.seek(SeekFrom::Start(room * child / u64::from(CHILDREN)))?;
     file.read_exact(&mut part)?;
     // Start and end at line boundaries.
-    let from = if room * child == 0 { 0 } else { memchr::memchr(b'\n', &part).map_or(0, |at| at + 1) };
+    let from = if room * child == 0 {
+        0
+    } else {
+        memchr::memchr(b'\n', &part).map_or(0, |at| at + 1)
+    };
     let to = memchr::memrchr(b'\n', &part).map_or(part.len(), |at| at + 1);
     let mut out = File::from(std::os::fd::AsFd::as_fd(&std::io::stdout()).try_clone_to_owned()?);
     for line in part[from..to].split_inclusive(|byte| *byte == b'\n') {

@@ -24,7 +24,12 @@ use crate::bars::{
     views,
 };
 
-const SIZE: Rect = Rect { x: 0, y: 0, width: 200, height: 60 };
+const SIZE: Rect = Rect {
+    x: 0,
+    y: 0,
+    width: 200,
+    height: 60,
+};
 const ROUNDS: usize = 9;
 const FRAMES: usize = 60;
 
@@ -39,9 +44,19 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
             times.push(ours.median() * 1000.0);
         }
     }
-    let bar = FigureGoal { required: Threshold::AtMost(1.2), goal: Threshold::AtMost(1.05) };
-    report.figure("scrolling frame, 1 M rows / 10 k rows", &Sample::new(ratios), bar);
-    let bar = FigureGoal { required: Threshold::AtMost(1.5), goal: Threshold::AtMost(0.9) };
+    let bar = FigureGoal {
+        required: Threshold::AtMost(1.2),
+        goal: Threshold::AtMost(1.05),
+    };
+    report.figure(
+        "scrolling frame, 1 M rows / 10 k rows",
+        &Sample::new(ratios),
+        bar,
+    );
+    let bar = FigureGoal {
+        required: Threshold::AtMost(1.5),
+        goal: Threshold::AtMost(0.9),
+    };
     report.figure("scrolling frame, 1 M rows, ms", &Sample::new(times), bar);
     Ok(())
 }
@@ -55,7 +70,9 @@ struct ScrollBench {
 
 impl ScrollBench {
     fn new(rows: u64) -> BenchResult<Self> {
-        let mut capture = io::BufWriter::new(tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR"))?);
+        let mut capture = io::BufWriter::new(tempfile::NamedTempFile::new_in(env!(
+            "CARGO_TARGET_TMPDIR"
+        ))?);
         for row in 0..rows {
             writeln!(
                 capture,
@@ -65,9 +82,19 @@ impl ScrollBench {
         let capture = capture.into_inner()?;
         let timeline = Timeline::new(Box::new(FileSource::open(capture.path())?));
         let started = Instant::now();
-        let app = App::new(timeline, RunAccess::Replay, views::options()?, clock(started));
+        let app = App::new(
+            timeline,
+            RunAccess::Replay,
+            views::options()?,
+            clock(started),
+        );
         let terminal = FrameWriter::new(io::sink(), SIZE);
-        let mut bench = Self { app, terminal, started, step: 0 };
+        let mut bench = Self {
+            app,
+            terminal,
+            started,
+            step: 0,
+        };
         while bench.app.is_busy() {
             bench.app.work();
         }
@@ -81,9 +108,15 @@ impl ScrollBench {
         let mut times = Vec::with_capacity(FRAMES);
         for _ in 0..FRAMES {
             self.step += 1;
-            self.press(if self.step % 200 < 100 { "<up>" } else { "<down>" })?;
+            self.press(if self.step % 200 < 100 {
+                "<up>"
+            } else {
+                "<down>"
+            })?;
             let (app, terminal) = (&mut self.app, &mut self.terminal);
-            times.push(timed(|| Ok(terminal.draw(|buffer, shown| app.paint(buffer, shown))?))?);
+            times.push(timed(|| {
+                Ok(terminal.draw(|buffer, shown| app.paint(buffer, shown))?)
+            })?);
         }
         Ok(Sample::new(times))
     }
@@ -98,5 +131,8 @@ impl ScrollBench {
 }
 
 fn clock(started: Instant) -> ClockReading {
-    ClockReading { now: started.elapsed(), wall: jiff::Timestamp::UNIX_EPOCH }
+    ClockReading {
+        now: started.elapsed(),
+        wall: jiff::Timestamp::UNIX_EPOCH,
+    }
 }

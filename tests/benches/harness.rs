@@ -55,7 +55,10 @@ impl Sample {
     /// The value below which `share` of the sample lies.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
-        self.0.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
+        self.0
+            .get((last as f64 * share).round() as usize)
+            .copied()
+            .unwrap_or(f64::NAN)
     }
 
     /// The sample of 1/x, which converts times to speeds.
@@ -71,7 +74,14 @@ impl Sample {
 impl fmt::Display for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (low, high) = (self.quantile(0.0), self.quantile(1.0));
-        write!(f, "{} [{}..{}], n={}", short(self.median()), short(low), short(high), self.0.len())
+        write!(
+            f,
+            "{} [{}..{}], n={}",
+            short(self.median()),
+            short(low),
+            short(high),
+            self.0.len()
+        )
     }
 }
 
@@ -96,8 +106,16 @@ pub(crate) fn pairs(
         left.push(ours()?);
         right.push(theirs()?);
     }
-    let ratio = left.iter().zip(&right).map(|(ours, theirs)| ours / theirs).collect();
-    Ok(PairedSamples { ours: Sample::new(left), theirs: Sample::new(right), ratio: Sample::new(ratio) })
+    let ratio = left
+        .iter()
+        .zip(&right)
+        .map(|(ours, theirs)| ours / theirs)
+        .collect();
+    Ok(PairedSamples {
+        ours: Sample::new(left),
+        theirs: Sample::new(right),
+        ratio: Sample::new(ratio),
+    })
 }
 
 /// The exit code of a process that plays a role.
@@ -127,12 +145,21 @@ pub(crate) struct BenchReport {
 
 impl BenchReport {
     pub(crate) fn new(wanted: Vec<String>) -> Self {
-        Self { wanted, missed: Vec::new(), absent: Vec::new() }
+        Self {
+            wanted,
+            missed: Vec::new(),
+            absent: Vec::new(),
+        }
     }
 
     /// Runs a topic if it was selected.
     pub(crate) fn topic(&mut self, name: &str, work: impl FnOnce(&mut Self) -> BenchResult<()>) {
-        if !self.wanted.is_empty() && !self.wanted.iter().any(|wanted| name.contains(wanted.as_str())) {
+        if !self.wanted.is_empty()
+            && !self
+                .wanted
+                .iter()
+                .any(|wanted| name.contains(wanted.as_str()))
+        {
             return;
         }
         println!("\n{name}");
@@ -146,7 +173,8 @@ impl BenchReport {
     pub(crate) fn figure(&mut self, name: &str, sample: &Sample, bar: FigureGoal) {
         let value = sample.median();
         let word = if !bar.required.is_met(value) {
-            self.missed.push(format!("{name}: {} (hard {})", short(value), bar.required));
+            self.missed
+                .push(format!("{name}: {} (hard {})", short(value), bar.required));
             "MISSED"
         } else if bar.goal.is_met(value) {
             "aim met"
@@ -163,7 +191,11 @@ impl BenchReport {
     /// Reports a ratio and its goal, and the underlying times.
     pub(crate) fn ratio(&mut self, name: &str, pairs: &PairedSamples, bar: FigureGoal) {
         self.figure(name, &pairs.ratio, bar);
-        self.note(&format!("ours {}, theirs {}", time(pairs.ours.median()), time(pairs.theirs.median())));
+        self.note(&format!(
+            "ours {}, theirs {}",
+            time(pairs.ours.median()),
+            time(pairs.theirs.median())
+        ));
     }
 
     /// Prints a comment on the preceding figure.

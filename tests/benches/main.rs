@@ -29,7 +29,10 @@ use std::process::ExitCode;
 use harness::BenchReport;
 
 pub(crate) fn run() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench")
+        .collect();
     if let Some((role, rest)) = arguments.split_first()
         && let Some(code) = measured_process::play(role, rest)
             .or_else(|| flood::play(role, rest))

@@ -40,16 +40,36 @@ pub(crate) struct MeasuredRun {
 }
 
 /// Runs `program`. Fails for an exit code other than 0.
-pub(crate) fn run(program: &str, arguments: &[&str], output: ProbeOutput) -> BenchResult<MeasuredRun> {
-    let kind = if output == ProbeOutput::Terminal { "terminal" } else { "null" };
-    let output = Command::new(std::env::current_exe()?).args([ROLE, kind, program]).args(arguments).output()?;
+pub(crate) fn run(
+    program: &str,
+    arguments: &[&str],
+    output: ProbeOutput,
+) -> BenchResult<MeasuredRun> {
+    let kind = if output == ProbeOutput::Terminal {
+        "terminal"
+    } else {
+        "null"
+    };
+    let output = Command::new(std::env::current_exe()?)
+        .args([ROLE, kind, program])
+        .args(arguments)
+        .output()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let figures: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let figures: Vec<f64> = text
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
     match figures.as_slice() {
-        [seconds, peak_kib] if output.status.success() => Ok(MeasuredRun { seconds: *seconds, peak_kib: *peak_kib }),
-        _ => {
-            Err(format!("{program} {}: {text}{}", arguments.join(" "), String::from_utf8_lossy(&output.stderr)).into())
-        }
+        [seconds, peak_kib] if output.status.success() => Ok(MeasuredRun {
+            seconds: *seconds,
+            peak_kib: *peak_kib,
+        }),
+        _ => Err(format!(
+            "{program} {}: {text}{}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr)
+        )
+        .into()),
     }
 }
 
@@ -71,7 +91,9 @@ pub(crate) fn argument(path: &Path) -> BenchResult<&str> {
 
 /// The intermediate process started by [`run`].
 pub(crate) fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
-    let [kind, program, rest @ ..] = arguments else { return None };
+    let [kind, program, rest @ ..] = arguments else {
+        return None;
+    };
     if role != ROLE {
         return None;
     }
@@ -92,10 +114,19 @@ fn measure(terminal: bool, program: &str, arguments: &[String]) -> BenchResult<M
     command.args(arguments).stderr(Stdio::inherit());
     let mut drain = None;
     if terminal {
-        let size = Winsize { ws_row: 60, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize {
+            ws_row: 60,
+            ws_col: 200,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
         let pty = openpty(&size, None)?;
         let slave = File::from(pty.slave);
-        command.env("TERM", "xterm-256color").stdin(slave.try_clone()?).stderr(slave.try_clone()?).stdout(slave);
+        command
+            .env("TERM", "xterm-256color")
+            .stdin(slave.try_clone()?)
+            .stderr(slave.try_clone()?)
+            .stdout(slave);
         let mut master = File::from(pty.master);
         drain = Some(thread::spawn(move || {
             let mut buffer = vec![0; 64 << 10];
@@ -111,10 +142,15 @@ fn measure(terminal: bool, program: &str, arguments: &[String]) -> BenchResult<M
     let seconds = start.elapsed().as_secs_f64();
     drop(command);
     if let Some(drain) = drain {
-        drain.join().map_err(|_| "the reader of the terminal failed")?;
+        drain
+            .join()
+            .map_err(|_| "the reader of the terminal failed")?;
     }
     if !status.success() {
         return Err(format!("ended with {status}").into());
     }
-    Ok(MeasuredRun { seconds, peak_kib: getrusage(UsageWho::RUSAGE_CHILDREN)?.max_rss() as f64 })
+    Ok(MeasuredRun {
+        seconds,
+        peak_kib: getrusage(UsageWho::RUSAGE_CHILDREN)?.max_rss() as f64,
+    })
 }

@@ -20,7 +20,10 @@ pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> Bench
 
     let first = until("first-frame");
     let measured = pairs(PAIRS, || Ok(first()?.seconds), count)?;
-    let bar = FigureGoal { required: Threshold::AtMost(0.25), goal: Threshold::AtMost(0.05) };
+    let bar = FigureGoal {
+        required: Threshold::AtMost(0.25),
+        goal: Threshold::AtMost(0.05),
+    };
     report.ratio("first screen / wc -l", &measured, bar);
 
     let indexed = until("indexed");
@@ -34,11 +37,15 @@ pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> Bench
         },
         count,
     )?;
-    let bar = FigureGoal { required: Threshold::AtMost(1.25), goal: Threshold::AtMost(0.5) };
+    let bar = FigureGoal {
+        required: Threshold::AtMost(1.25),
+        goal: Threshold::AtMost(0.5),
+    };
     report.ratio("first screen and complete index / wc -l", &measured, bar);
 
     let lines = capture.lines as f64;
-    let allowed = |mebibytes: f64, a_line: f64| (mebibytes * 1024.0 + lines * a_line / 1024.0) / 1024.0;
+    let allowed =
+        |mebibytes: f64, a_line: f64| (mebibytes * 1024.0 + lines * a_line / 1024.0) / 1024.0;
     let peaks = Sample::new(peaks.into_iter().map(|kib| kib / 1024.0).collect());
     let bar = FigureGoal {
         required: Threshold::AtMost(allowed(32.0, 16.0).round()),
@@ -49,8 +56,15 @@ pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> Bench
 
     let end = until("end");
     let measured = pairs(5, || Ok(end()?.seconds), count)?;
-    let bar = FigureGoal { required: Threshold::AtMost(5.0), goal: Threshold::AtMost(2.0) };
-    report.ratio("facts of the whole file (everything folded) / wc -l", &measured, bar);
+    let bar = FigureGoal {
+        required: Threshold::AtMost(5.0),
+        goal: Threshold::AtMost(2.0),
+    };
+    report.ratio(
+        "facts of the whole file (everything folded) / wc -l",
+        &measured,
+        bar,
+    );
     giant_line(report, capture)
 }
 
@@ -65,11 +79,15 @@ fn giant_line(report: &mut BenchReport, capture: &BenchCapture) -> BenchResult<(
     let text = "all work and no play ".repeat(GIANT / 21);
     let lines = [
         format!(r#"{{"type":"system","subtype":"init",{session},"tools":["Read"],"model":"m"}}"#),
-        format!(r#"{{"type":"assistant","message":{{"id":"m1","role":"assistant","content":[{call}]}},{session}}}"#),
+        format!(
+            r#"{{"type":"assistant","message":{{"id":"m1","role":"assistant","content":[{call}]}},{session}}}"#
+        ),
         format!(
             r#"{{"type":"user","message":{{"role":"user","content":[{{"tool_use_id":"t1","type":"tool_result","content":"{text}"}}]}},{session}}}"#
         ),
-        format!(r#"{{"type":"result","subtype":"success","is_error":false,"result":"Read.",{session}}}"#),
+        format!(
+            r#"{{"type":"result","subtype":"success","is_error":false,"result":"Read.",{session}}}"#
+        ),
     ];
     fs::write(&path, lines.join("\n") + "\n")?;
     let giant = argument(&path)?;
@@ -77,16 +95,34 @@ fn giant_line(report: &mut BenchReport, capture: &BenchCapture) -> BenchResult<(
     let measured = pairs(
         PAIRS,
         || {
-            let run = run(ingestdeck(), &["replay", giant, "--ui", "tui", "--until", "end"], ProbeOutput::Terminal)?;
+            let run = run(
+                ingestdeck(),
+                &["replay", giant, "--ui", "tui", "--until", "end"],
+                ProbeOutput::Terminal,
+            )?;
             peaks.push(run.peak_kib / 1024.0);
             Ok(run.seconds)
         },
         || Ok(run("wc", &["-l", giant], ProbeOutput::Null)?.seconds),
     )?;
     fs::remove_file(&path)?;
-    let bar = FigureGoal { required: Threshold::AtMost(4.0), goal: Threshold::AtMost(1.5) };
-    report.ratio("a line of 100 MB, start to the frame with its head / wc -l", &measured, bar);
-    let bar = FigureGoal { required: Threshold::AtMost(48.0), goal: Threshold::AtMost(32.0) };
-    report.figure("a line of 100 MB: peak memory, MiB", &Sample::new(peaks), bar);
+    let bar = FigureGoal {
+        required: Threshold::AtMost(4.0),
+        goal: Threshold::AtMost(1.5),
+    };
+    report.ratio(
+        "a line of 100 MB, start to the frame with its head / wc -l",
+        &measured,
+        bar,
+    );
+    let bar = FigureGoal {
+        required: Threshold::AtMost(48.0),
+        goal: Threshold::AtMost(32.0),
+    };
+    report.figure(
+        "a line of 100 MB: peak memory, MiB",
+        &Sample::new(peaks),
+        bar,
+    );
     Ok(())
 }

@@ -40,8 +40,14 @@ const IDLE_AFTER: Duration = Duration::from_secs(5);
 const ROLE: &str = "speak";
 
 pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
-    let with_lines = FigureGoal { required: Threshold::AtMost(1.0), goal: Threshold::AtMost(0.6) };
-    let on_terminal = FigureGoal { required: Threshold::AtMost(2.0), goal: Threshold::AtMost(1.2) };
+    let with_lines = FigureGoal {
+        required: Threshold::AtMost(1.0),
+        goal: Threshold::AtMost(0.6),
+    };
+    let on_terminal = FigureGoal {
+        required: Threshold::AtMost(2.0),
+        goal: Threshold::AtMost(1.2),
+    };
     for (view, bar) in [("lines", with_lines), ("screen", on_terminal)] {
         let name = format!("own CPU of a streaming attempt, {view} / tee and jq");
         if !is_installed("jq") || !is_installed("tee") {
@@ -67,12 +73,23 @@ fn our_cpu_seconds(on_terminal: bool, stream: &Path) -> BenchResult<f64> {
     fs::create_dir_all(&home)?;
     fs::create_dir(&place)?;
     project::of_documents(&place, 1)?;
-    let speech: String = "The quick brown fox ".chars().cycle().take(DELTA * DELTAS).collect();
-    let script =
-        format!("[pace]\nchunk_chars = {DELTA}\nchunk_ms = {PACE_MS}\n[[part]]\nsteps = [{{ say = \"{speech}\" }}]\n");
+    let speech: String = "The quick brown fox "
+        .chars()
+        .cycle()
+        .take(DELTA * DELTAS)
+        .collect();
+    let script = format!(
+        "[pace]\nchunk_chars = {DELTA}\nchunk_ms = {PACE_MS}\n[[part]]\nsteps = [{{ say = \"{speech}\" }}]\n"
+    );
     let agent = project::agent(folder.path(), &script)?;
     let mut command = Command::new(ingestdeck());
-    command.args(["run", "--project-dir", argument(&place)?, "--claude-bin", &agent]);
+    command.args([
+        "run",
+        "--project-dir",
+        argument(&place)?,
+        "--claude-bin",
+        &agent,
+    ]);
     command.env("HOME", &home).env("XDG_CONFIG_HOME", &home);
     let seconds = if on_terminal {
         let mut screen = TerminalScreen::start(command.args(["--ui", "tui"]))?;
@@ -83,7 +100,11 @@ fn our_cpu_seconds(on_terminal: bool, stream: &Path) -> BenchResult<f64> {
         screen.press(b"q")?;
         engine + processor_time(screen.child())?
     } else {
-        command.args(["--ui", "lines"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(["--ui", "lines"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
         processor_time(&mut command.spawn()?)?
     };
     let runs = RunStore::new(&place);
@@ -101,7 +122,9 @@ fn write_stream(tape: &Path, stream: &Path) -> BenchResult<()> {
         let progress = source.poll(1 << 20, &mut |arrived| {
             if let EntryBody::Stdout(line) = arrived.body {
                 let is_delta = memchr::memmem::find(line, b"\"text_delta\"").is_some();
-                let paced = last_delta.filter(|_| is_delta).map(|last| last + u64::from(PACE_MS));
+                let paced = last_delta
+                    .filter(|_| is_delta)
+                    .map(|last| last + u64::from(PACE_MS));
                 at = at.max(paced.unwrap_or(arrived.at.0));
                 last_delta = is_delta.then_some(at);
                 lines.extend_from_slice(format!("{at} ").as_bytes());
@@ -117,14 +140,23 @@ fn write_stream(tape: &Path, stream: &Path) -> BenchResult<()> {
 
 /// Seconds of processor time of `tee` and `jq` over the same stream.
 fn baseline_cpu_seconds(stream: &Path, folder: &Path) -> BenchResult<f64> {
-    let mut speaker =
-        Command::new(std::env::current_exe()?).args([ROLE, argument(stream)?]).stdout(Stdio::piped()).spawn()?;
+    let mut speaker = Command::new(std::env::current_exe()?)
+        .args([ROLE, argument(stream)?])
+        .stdout(Stdio::piped())
+        .spawn()?;
     let heard = speaker.stdout.take().ok_or("no pipe")?;
     let tape: PathBuf = folder.join("tape");
-    let mut tee = Command::new("tee").arg(tape).stdin(heard).stdout(Stdio::piped()).spawn()?;
+    let mut tee = Command::new("tee")
+        .arg(tape)
+        .stdin(heard)
+        .stdout(Stdio::piped())
+        .spawn()?;
     let copied = tee.stdout.take().ok_or("no pipe")?;
-    let mut jq =
-        Command::new("jq").args(["--unbuffered", "-c", ".type"]).stdin(copied).stdout(Stdio::null()).spawn()?;
+    let mut jq = Command::new("jq")
+        .args(["--unbuffered", "-c", ".type"])
+        .stdin(copied)
+        .stdout(Stdio::null())
+        .spawn()?;
     let seconds = processor_time(&mut tee)? + processor_time(&mut jq)?;
     if !speaker.wait()?.success() {
         return Err("the speaker failed".into());

@@ -17,7 +17,10 @@ pub(crate) fn of_documents(folder: &Path, count: u32) -> BenchResult<()> {
     for number in 0..count {
         fs::write(folder.join(document(number)), format!("# Page {number}\n"))?;
     }
-    Ok(fs::write(folder.join("ktx.yaml"), "connections:\n  handbook: {driver: docs, source_dir: docs}\n")?)
+    Ok(fs::write(
+        folder.join("ktx.yaml"),
+        "connections:\n  handbook: {driver: docs, source_dir: docs}\n",
+    )?)
 }
 
 /// Path of a document, relative to the project.
@@ -40,7 +43,13 @@ pub(crate) fn agent(folder: &Path, script: &str) -> BenchResult<String> {
     let (script_file, agent) = (folder.join("script.toml"), folder.join("agent"));
     fs::write(&script_file, script)?;
     let script_file = argument(&script_file)?;
-    program(&agent, &format!("exec '{}' scripted-agent --script '{script_file}' -- \"$@\"", ingestdeck()))?;
+    program(
+        &agent,
+        &format!(
+            "exec '{}' scripted-agent --script '{script_file}' -- \"$@\"",
+            ingestdeck()
+        ),
+    )?;
     Ok(argument(&agent)?.to_owned())
 }
 
@@ -50,12 +59,25 @@ pub(crate) fn local_worker(folder: &Path, agent: &str) -> BenchResult<(String, P
     let ssh = "while [ \"$1\" != -- ]; do shift; done\nshift 2\nexec sh -c \"$*\"";
     program(&folder.join("ssh"), ssh)?;
     let worker = folder.join("worker");
-    program(&worker, &format!("exec '{}' --claude-bin '{agent}' \"$@\"", ingestdeck()))?;
-    Ok((format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default()), worker))
+    program(
+        &worker,
+        &format!("exec '{}' --claude-bin '{agent}' \"$@\"", ingestdeck()),
+    )?;
+    Ok((
+        format!(
+            "{}:{}",
+            folder.display(),
+            std::env::var("PATH").unwrap_or_default()
+        ),
+        worker,
+    ))
 }
 
 /// Writes a shell script to `path`.
 pub(crate) fn program(path: &Path, body: &str) -> BenchResult<()> {
     fs::write(path, format!("#!/bin/sh\n{body}\n"))?;
-    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o700))?)
+    Ok(fs::set_permissions(
+        path,
+        fs::Permissions::from_mode(0o700),
+    )?)
 }

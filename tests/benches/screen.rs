@@ -36,18 +36,43 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let times = measure_key_latency()?;
-    let bar = FigureGoal { required: Threshold::AtMost(33.0), goal: Threshold::AtMost(16.0) };
-    report.figure("key to paint with 64 live streams, p99, ms", &Sample::new(vec![times.quantile(0.99)]), bar);
+    let bar = FigureGoal {
+        required: Threshold::AtMost(33.0),
+        goal: Threshold::AtMost(16.0),
+    };
+    report.figure(
+        "key to paint with 64 live streams, p99, ms",
+        &Sample::new(vec![times.quantile(0.99)]),
+        bar,
+    );
     report.note(&format!("all of them: {times}"));
     let rest = measure_idle()?;
-    report.figure("bytes drawn at rest", &Sample::new(vec![rest.bytes]), AT_REST);
-    let bar = FigureGoal { required: Threshold::AtMost(0.2), goal: Threshold::AtMost(0.0) };
-    report.figure("CPU at rest, % of a core", &Sample::new(vec![rest.cpu_percent]), bar);
-    report.note(&format!("wake-ups of all threads in {} s: {}", REST.as_secs(), rest.wakes));
+    report.figure(
+        "bytes drawn at rest",
+        &Sample::new(vec![rest.bytes]),
+        AT_REST,
+    );
+    let bar = FigureGoal {
+        required: Threshold::AtMost(0.2),
+        goal: Threshold::AtMost(0.0),
+    };
+    report.figure(
+        "CPU at rest, % of a core",
+        &Sample::new(vec![rest.cpu_percent]),
+        bar,
+    );
+    report.note(&format!(
+        "wake-ups of all threads in {} s: {}",
+        REST.as_secs(),
+        rest.wakes
+    ));
     Ok(())
 }
 
-const AT_REST: FigureGoal = FigureGoal { required: Threshold::AtMost(0.0), goal: Threshold::AtMost(0.0) };
+const AT_REST: FigureGoal = FigureGoal {
+    required: Threshold::AtMost(0.0),
+    goal: Threshold::AtMost(0.0),
+};
 
 /// Milliseconds from each key to the frame with its effect, while 64 units stream text.
 fn measure_key_latency() -> BenchResult<Sample> {
@@ -83,7 +108,9 @@ fn measure_key_latency() -> BenchResult<Sample> {
 /// A script that streams text for minutes.
 fn script() -> String {
     let speech = "The quick brown fox jumps over the lazy dog. ".repeat(2000);
-    format!("[pace]\nchunk_chars = 12\nchunk_ms = 20\n[[part]]\nsteps = [{{ say = \"{speech}\" }}]\n")
+    format!(
+        "[pace]\nchunk_chars = 12\nchunk_ms = 20\n[[part]]\nsteps = [{{ say = \"{speech}\" }}]\n"
+    )
 }
 
 /// Cost of a screen that shows the end of a recorded run.
@@ -94,7 +121,8 @@ struct IdleCost {
 }
 
 fn measure_idle() -> BenchResult<IdleCost> {
-    let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl");
+    let capture =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl");
     let screen = TerminalScreen::open(&["replay", argument(&capture)?, "--ui", "tui"])?;
     screen.until(|text| text.contains("unit"))?;
     screen.until_quiet_for(QUIET)?;
@@ -127,7 +155,12 @@ impl TerminalScreen {
 
     /// Starts a program on the terminal.
     pub(crate) fn start(command: &mut Command) -> BenchResult<Self> {
-        let size = Winsize { ws_row: ROWS.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize {
+            ws_row: ROWS.get(),
+            ws_col: COLUMNS.get(),
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
         let pty = openpty(&size, None)?;
         let slave = File::from(pty.slave);
         let child = command
@@ -138,7 +171,10 @@ impl TerminalScreen {
             .stdout(slave)
             .spawn()?;
         let master = File::from(pty.master);
-        let seen = ScreenState { parser: vt100::Parser::new(ROWS, COLUMNS, 0), bytes: 0 };
+        let seen = ScreenState {
+            parser: vt100::Parser::new(ROWS, COLUMNS, 0),
+            bytes: 0,
+        };
         let shown = Arc::new((Mutex::new(seen), Condvar::new()));
         let (mut reader, shared) = (master.try_clone()?, Arc::clone(&shown));
         thread::spawn(move || {
@@ -150,7 +186,11 @@ impl TerminalScreen {
                 shared.1.notify_all();
             }
         });
-        Ok(Self { child, master, shown })
+        Ok(Self {
+            child,
+            master,
+            shown,
+        })
     }
 
     pub(crate) fn press(&mut self, keys: &[u8]) -> BenchResult<()> {
@@ -172,9 +212,15 @@ impl TerminalScreen {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(format!("the expected text did not appear; the screen shows\n{text}").into());
+                return Err(
+                    format!("the expected text did not appear; the screen shows\n{text}").into(),
+                );
             }
-            (seen, _) = self.shown.1.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner);
+            (seen, _) = self
+                .shown
+                .1
+                .wait_timeout(seen, left)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -183,7 +229,11 @@ impl TerminalScreen {
         let deadline = Instant::now() + span;
         let mut seen = self.shown.0.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(left) = deadline.checked_duration_since(Instant::now()) {
-            (seen, _) = self.shown.1.wait_timeout(seen, left).unwrap_or_else(PoisonError::into_inner);
+            (seen, _) = self
+                .shown
+                .1
+                .wait_timeout(seen, left)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -201,19 +251,27 @@ impl TerminalScreen {
     }
 
     fn bytes(&self) -> u64 {
-        self.shown.0.lock().unwrap_or_else(PoisonError::into_inner).bytes
+        self.shown
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .bytes
     }
 
     /// Seconds of processor time of its current threads so far.
     fn cpu(&self) -> BenchResult<f64> {
-        let nanoseconds = self.of_threads("schedstat", |text| text.split_whitespace().next()?.parse().ok())?;
+        let nanoseconds = self.of_threads("schedstat", |text| {
+            text.split_whitespace().next()?.parse().ok()
+        })?;
         Ok(nanoseconds as f64 / 1e9)
     }
 
     /// Number of voluntary context switches of its threads so far.
     fn wakes(&self) -> BenchResult<u64> {
         self.of_threads("status", |text| {
-            let switches = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+            let switches = text
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
             switches.trim().parse().ok()
         })
     }
@@ -222,7 +280,8 @@ impl TerminalScreen {
     fn of_threads(&self, file: &str, read: impl Fn(&str) -> Option<u64>) -> BenchResult<u64> {
         let mut sum = 0;
         for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            sum += read(&fs::read_to_string(task?.path().join(file))?).ok_or("the file has an unexpected format")?;
+            sum += read(&fs::read_to_string(task?.path().join(file))?)
+                .ok_or("the file has an unexpected format")?;
         }
         Ok(sum)
     }

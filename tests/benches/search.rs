@@ -24,7 +24,12 @@ use crate::bars::{
 };
 
 const PAIRS: usize = 9;
-const SIZE: Rect = Rect { x: 0, y: 0, width: 200, height: 60 };
+const SIZE: Rect = Rect {
+    x: 0,
+    y: 0,
+    width: 200,
+    height: 60,
+};
 
 pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     // A search ends with the attempt, so the capture is one attempt.
@@ -32,7 +37,10 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     report.note(&format!("capture: {capture}"));
     let path = argument(&capture.path)?;
     let mut screen = SearchScreen::new(&capture)?;
-    for (program, arguments) in [("grep", ["-cF", LAST_WORD, path]), ("rg", ["-cF", LAST_WORD, path])] {
+    for (program, arguments) in [
+        ("grep", ["-cF", LAST_WORD, path]),
+        ("rg", ["-cF", LAST_WORD, path]),
+    ] {
         let figure = format!("/ for the last line / {program} -cF");
         if !is_installed(program) {
             report.note_missing_program(program, &figure);
@@ -41,10 +49,20 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
         let ours = || screen.seconds_to_find(LAST_WORD);
         let theirs = || Ok(run(program, &arguments, ProbeOutput::Null)?.seconds);
         let measured = pairs(PAIRS, ours, theirs)?;
-        report.ratio(&figure, &measured, FigureGoal { required: Threshold::AtMost(1.5), goal: Threshold::AtMost(1.1) });
+        report.ratio(
+            &figure,
+            &measured,
+            FigureGoal {
+                required: Threshold::AtMost(1.5),
+                goal: Threshold::AtMost(1.1),
+            },
+        );
     }
     let seconds = screen.seconds_to_find(&LAST_WORD.to_lowercase())?;
-    report.note(&format!("in lower case, which ignores the case: {}", time(seconds)));
+    report.note(&format!(
+        "in lower case, which ignores the case: {}",
+        time(seconds)
+    ));
     Ok(())
 }
 
@@ -58,7 +76,12 @@ impl SearchScreen {
     fn new(capture: &BenchCapture) -> BenchResult<Self> {
         let timeline = Timeline::new(Box::new(FileSource::open(&capture.path)?));
         let started = Instant::now();
-        let app = App::new(timeline, RunAccess::Replay, views::options()?, clock(started));
+        let app = App::new(
+            timeline,
+            RunAccess::Replay,
+            views::options()?,
+            clock(started),
+        );
         let mut screen = Self { app, started };
         screen.work();
         // The panel with every line: an action may also match by its end, which may be the last line for any call.
@@ -78,7 +101,11 @@ impl SearchScreen {
         })?;
         let shown = self.frame();
         let is_found = shown.matches(LAST_WORD).count() > usize::from(word == LAST_WORD);
-        if is_found { Ok(seconds) } else { Err(format!("{word} was not found; the screen shows\n{shown}").into()) }
+        if is_found {
+            Ok(seconds)
+        } else {
+            Err(format!("{word} was not found; the screen shows\n{shown}").into())
+        }
     }
 
     fn press(&mut self, keys: &str) -> BenchResult<()> {
@@ -117,5 +144,8 @@ impl SearchScreen {
 }
 
 fn clock(started: Instant) -> ClockReading {
-    ClockReading { now: started.elapsed(), wall: jiff::Timestamp::UNIX_EPOCH }
+    ClockReading {
+        now: started.elapsed(),
+        wall: jiff::Timestamp::UNIX_EPOCH,
+    }
 }

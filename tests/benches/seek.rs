@@ -26,16 +26,35 @@ pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> Bench
         let target = (jump * 7_919 * entries / JUMPS) % (entries + 1);
         times.push(timed(|| Ok(timeline.seek(target)?))? / folded);
         if timeline.view().state.entries != target {
-            return Err(format!("asked for {target}, got {}", timeline.view().state.entries).into());
+            return Err(
+                format!("asked for {target}, got {}", timeline.view().state.entries).into(),
+            );
         }
     }
     let times = Sample::new(times);
-    let bar = FigureGoal { required: Threshold::AtMost(0.05), goal: Threshold::AtMost(0.01) };
-    report.figure("seek in a folded capture / folding it once, median", &times, bar);
+    let bar = FigureGoal {
+        required: Threshold::AtMost(0.05),
+        goal: Threshold::AtMost(0.01),
+    };
+    report.figure(
+        "seek in a folded capture / folding it once, median",
+        &times,
+        bar,
+    );
     let worst = Sample::new(vec![times.quantile(0.99)]);
-    let bar = FigureGoal { required: Threshold::AtMost(0.1), goal: Threshold::AtMost(0.01) };
-    report.figure("seek in a folded capture / folding it once, p99", &worst, bar);
+    let bar = FigureGoal {
+        required: Threshold::AtMost(0.1),
+        goal: Threshold::AtMost(0.01),
+    };
+    report.figure(
+        "seek in a folded capture / folding it once, p99",
+        &worst,
+        bar,
+    );
     let [middle, rare] = [0.5, 0.99].map(|part| time(times.quantile(part) * folded));
-    report.note(&format!("folding it once took {}; a seek {middle}, p99 {rare}", time(folded)));
+    report.note(&format!(
+        "folding it once took {}; a seek {middle}, p99 {rare}",
+        time(folded)
+    ));
     Ok(())
 }

@@ -22,25 +22,51 @@ pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> Bench
         return Ok(());
     }
     let path = argument(&capture.path)?;
-    let ours = || Ok(run(ingestdeck(), &["replay", path, "--ui", "json"], ProbeOutput::Null)?.seconds);
+    let ours = || {
+        Ok(run(
+            ingestdeck(),
+            &["replay", path, "--ui", "json"],
+            ProbeOutput::Null,
+        )?
+        .seconds)
+    };
     let theirs = || Ok(run("jq", &["-c", ".type", path], ProbeOutput::Null)?.seconds);
     // jq takes ten seconds per round.
     let measured = pairs(5, ours, theirs)?;
-    let bar = FigureGoal { required: Threshold::AtLeast(15.0), goal: Threshold::AtLeast(40.0) };
-    report.ratio(FIGURE, &PairedSamples { ratio: measured.ratio.inverse(), ..measured }, bar);
+    let bar = FigureGoal {
+        required: Threshold::AtLeast(15.0),
+        goal: Threshold::AtLeast(40.0),
+    };
+    report.ratio(
+        FIGURE,
+        &PairedSamples {
+            ratio: measured.ratio.inverse(),
+            ..measured
+        },
+        bar,
+    );
     Ok(())
 }
 
 /// Time of each layer.
 fn layers(capture: &BenchCapture) -> BenchResult<String> {
     let read = timed(|| drain(capture, |_| {}))?;
-    let decoded = timed(|| drain(capture, |line| drop(std::hint::black_box(decode::decode_line(line)))))?;
+    let decoded = timed(|| {
+        drain(capture, |line| {
+            drop(std::hint::black_box(decode::decode_line(line)))
+        })
+    })?;
     let mut timeline = Timeline::new(Box::new(FileSource::open(&capture.path)?));
     let folded = timed(|| {
         while timeline.advance(1 << 20, &mut |_| {})? == PollStatus::More {}
         Ok(())
     })?;
-    Ok(format!("read {}, and decoded {}, and folded {}", time(read), time(decoded), time(folded)))
+    Ok(format!(
+        "read {}, and decoded {}, and folded {}",
+        time(read),
+        time(decoded),
+        time(folded)
+    ))
 }
 
 fn drain(capture: &BenchCapture, mut each: impl FnMut(&[u8])) -> BenchResult<()> {

@@ -23,11 +23,23 @@ const MANY: u32 = 1000;
 
 pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let name = "a unit in its worktree, beyond its agent / shell script";
-    if ["git", "xargs", "flock"].into_iter().all(measured_process::is_installed) {
-        let measured = pairs(PAIRS, || our_seconds().map(beyond_agents), || baseline_seconds().map(beyond_agents))?;
-        let bar = FigureGoal { required: Threshold::AtMost(1.5), goal: Threshold::AtMost(1.1) };
+    if ["git", "xargs", "flock"]
+        .into_iter()
+        .all(measured_process::is_installed)
+    {
+        let measured = pairs(
+            PAIRS,
+            || our_seconds().map(beyond_agents),
+            || baseline_seconds().map(beyond_agents),
+        )?;
+        let bar = FigureGoal {
+            required: Threshold::AtMost(1.5),
+            goal: Threshold::AtMost(1.1),
+        };
         report.ratio(name, &measured, bar);
-        report.note(&format!("{UNITS} units, {SLOTS} concurrently, each {AGENT_SECONDS:.1} s of its agent"));
+        report.note(&format!(
+            "{UNITS} units, {SLOTS} concurrently, each {AGENT_SECONDS:.1} s of its agent"
+        ));
     } else {
         report.note_missing_program("git, xargs or flock", name);
     }
@@ -47,12 +59,19 @@ fn workers(report: &mut BenchReport) -> BenchResult<()> {
     let mut words = vec![path, ingestdeck().to_owned()];
     words.extend(words_of_run(argument(folder.path())?, &agent, 0));
     for number in 1..=SLOTS {
-        words.extend(["--worker".to_owned(), format!("ssh://worker-{number}?program={}", worker.display())]);
+        words.extend([
+            "--worker".to_owned(),
+            format!("ssh://worker-{number}?program={}", worker.display()),
+        ]);
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let remote = measured_process::run("env", &words, ProbeOutput::Null)?.seconds;
-    let bar = FigureGoal { required: Threshold::AtMost(1.15), goal: Threshold::AtMost(1.05) };
-    let name = format!("{UNITS} units on {SLOTS} workers / on {SLOTS} slots of this machine, wall time");
+    let bar = FigureGoal {
+        required: Threshold::AtMost(1.15),
+        goal: Threshold::AtMost(1.05),
+    };
+    let name =
+        format!("{UNITS} units on {SLOTS} workers / on {SLOTS} slots of this machine, wall time");
     report.figure(&name, &Sample::new(vec![remote / local]), bar);
     report.note(&format!("workers {remote:.2} s, this machine {local:.2} s"));
     Ok(())
@@ -110,7 +129,12 @@ git update-ref -d refs/heads/session/all
 [ "$(ls wiki/global | wc -l)" -eq {UNITS} ]
 "##
     );
-    Ok(measured_process::run("sh", &["-c", &script, "sh", argument(folder.path())?], ProbeOutput::Null)?.seconds)
+    Ok(measured_process::run(
+        "sh",
+        &["-c", &script, "sh", argument(folder.path())?],
+        ProbeOutput::Null,
+    )?
+    .seconds)
 }
 
 /// Makes `folder` a repository with a project that has one document for each unit.
@@ -122,10 +146,20 @@ fn repository(folder: &Path) -> BenchResult<()> {
 fn queue(report: &mut BenchReport) -> BenchResult<()> {
     let folder = tempfile::tempdir()?;
     project::of_documents(folder.path(), MANY)?;
-    let agent = project::agent(folder.path(), "[[part]]\nsteps = [{ say = \"Nothing to write.\" }]\n")?;
+    let agent = project::agent(
+        folder.path(),
+        "[[part]]\nsteps = [{ say = \"Nothing to write.\" }]\n",
+    )?;
     let ran = run(folder.path(), &agent, 8)?;
-    let bar = FigureGoal { required: Threshold::AtMost(64.0), goal: Threshold::AtMost(32.0) };
-    report.figure(&format!("peak MiB, {MANY} units planned and run"), &Sample::new(vec![ran.peak_kib / 1024.0]), bar);
+    let bar = FigureGoal {
+        required: Threshold::AtMost(64.0),
+        goal: Threshold::AtMost(32.0),
+    };
+    report.figure(
+        &format!("peak MiB, {MANY} units planned and run"),
+        &Sample::new(vec![ran.peak_kib / 1024.0]),
+        bar,
+    );
     report.note(&format!("{:.1} s", ran.seconds));
     Ok(())
 }
@@ -138,8 +172,19 @@ fn run(project: &Path, agent: &str, slots: u32) -> BenchResult<measured_process:
 
 fn words_of_run(project: &str, agent: &str, slots: u32) -> Vec<String> {
     let slots = slots.to_string();
-    let options = ["--project-dir", project, "--claude-bin", agent, "--concurrency", &slots];
-    ["run", "--full", "--no-reconcile", "--ui", "none"].into_iter().chain(options).map(str::to_owned).collect()
+    let options = [
+        "--project-dir",
+        project,
+        "--claude-bin",
+        agent,
+        "--concurrency",
+        &slots,
+    ];
+    ["run", "--full", "--no-reconcile", "--ui", "none"]
+        .into_iter()
+        .chain(options)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Every unit reads its file, records its verification, and writes a page.
@@ -169,9 +214,24 @@ fn commit(project: &Path) -> BenchResult<()> {
     for words in [
         &["init", "-q"][..],
         &["add", "-A"],
-        &["-c", "user.name=bench", "-c", "user.email=bench@localhost", "commit", "-q", "-m", "A project"],
+        &[
+            "-c",
+            "user.name=bench",
+            "-c",
+            "user.email=bench@localhost",
+            "commit",
+            "-q",
+            "-m",
+            "A project",
+        ],
     ] {
-        if !Command::new("git").arg("-C").arg(project).args(words).status()?.success() {
+        if !Command::new("git")
+            .arg("-C")
+            .arg(project)
+            .args(words)
+            .status()?
+            .success()
+        {
             return Err(format!("git {} failed", words.join(" ")).into());
         }
     }

@@ -17,7 +17,8 @@ use crate::{
     replay::FileSource,
     run::Timeline,
     tui::{
-        self, ColorChoice, KeyOverrides, Keymap, NotifyMethod, Options, Theme, ToolPrograms, TtyOptions,
+        self, ColorChoice, KeyOverrides, Keymap, NotifyMethod, Options, Theme, ToolPrograms,
+        TtyOptions,
         export::Export,
         host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit},
         key::{self, KeyPress},
@@ -25,7 +26,9 @@ use crate::{
         terminal::FrameWriter,
     },
 };
-use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, buffer::Buffer, layout::Rect};
+use ratatui::{
+    Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, buffer::Buffer, layout::Rect,
+};
 
 use crate::bars::{
     capture,
@@ -33,7 +36,12 @@ use crate::bars::{
 };
 
 const UNITS: u64 = 1000;
-const SIZE: Rect = Rect { x: 0, y: 0, width: 200, height: 60 };
+const SIZE: Rect = Rect {
+    x: 0,
+    y: 0,
+    width: 200,
+    height: 60,
+};
 /// Number of moves of the selection in each view.
 const MOVES: usize = 60;
 /// Interval between two keys, in which the pane next to the list is updated.
@@ -49,16 +57,34 @@ struct ViewBenchPart {
 }
 
 const PARTS: [ViewBenchPart; 4] = [
-    ViewBenchPart { name: "units", way: "gg", moves: "j" },
-    ViewBenchPart { name: "stream of a unit", way: "<tab>", moves: "k" },
-    ViewBenchPart { name: "grid", way: "<tab>v", moves: "j" },
-    ViewBenchPart { name: "inspector", way: "<esc>ggi", moves: "j" },
+    ViewBenchPart {
+        name: "units",
+        way: "gg",
+        moves: "j",
+    },
+    ViewBenchPart {
+        name: "stream of a unit",
+        way: "<tab>",
+        moves: "k",
+    },
+    ViewBenchPart {
+        name: "grid",
+        way: "<tab>v",
+        moves: "j",
+    },
+    ViewBenchPart {
+        name: "inspector",
+        way: "<esc>ggi",
+        moves: "j",
+    },
 ];
 
 pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let capture = capture::of_units(UNITS)?;
     report.note(&format!("capture: {capture}"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     for part in &PARTS {
         let mut keys = key::parse(part.way).map_err(|error| format!("{error:?}"))?;
         let measured = keys.len();
@@ -73,8 +99,15 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
         }
         let frames = world.frames.get(measured..).ok_or("keys without frames")?;
         figures(report, part.name, frames);
-        let bar = FigureGoal { required: Threshold::AtMost(0.0), goal: Threshold::AtMost(0.0) };
-        report.figure(&format!("{}: frames at rest", part.name), &Sample::new(vec![world.at_rest as f64]), bar);
+        let bar = FigureGoal {
+            required: Threshold::AtMost(0.0),
+            goal: Threshold::AtMost(0.0),
+        };
+        report.figure(
+            &format!("{}: frames at rest", part.name),
+            &Sample::new(vec![world.at_rest as f64]),
+            bar,
+        );
     }
     Ok(())
 }
@@ -108,17 +141,46 @@ pub(crate) fn options() -> BenchResult<Options> {
 
 fn figures(report: &mut BenchReport, view: &str, frames: &[FrameCost]) {
     let sample = |of: fn(&FrameCost) -> f64| Sample::new(frames.iter().map(of).collect());
-    let bar = FigureGoal { required: Threshold::AtMost(2.5), goal: Threshold::AtMost(1.3) };
-    report.figure(&format!("{view}: a frame / bare ratatui"), &sample(|frame| frame.painted / frame.bare), bar);
-    let medians = (sample(|frame| frame.painted).median(), sample(|frame| frame.bare).median());
-    report.note(&format!("ours {:.2} ms, theirs {:.2} ms", medians.0, medians.1));
-    let bar = FigureGoal { required: Threshold::AtMost(33.0), goal: Threshold::AtMost(16.0) };
+    let bar = FigureGoal {
+        required: Threshold::AtMost(2.5),
+        goal: Threshold::AtMost(1.3),
+    };
+    report.figure(
+        &format!("{view}: a frame / bare ratatui"),
+        &sample(|frame| frame.painted / frame.bare),
+        bar,
+    );
+    let medians = (
+        sample(|frame| frame.painted).median(),
+        sample(|frame| frame.bare).median(),
+    );
+    report.note(&format!(
+        "ours {:.2} ms, theirs {:.2} ms",
+        medians.0, medians.1
+    ));
+    let bar = FigureGoal {
+        required: Threshold::AtMost(33.0),
+        goal: Threshold::AtMost(16.0),
+    };
     let worst = sample(|frame| frame.waited).quantile(0.99);
-    report.figure(&format!("{view}: key to frame, p99, ms"), &Sample::new(vec![worst]), bar);
-    let bar = FigureGoal { required: Threshold::AtMost(1024.0), goal: Threshold::AtMost(512.0) };
-    report.figure(&format!("{view}: bytes of a frame"), &sample(|frame| frame.bytes), bar);
+    report.figure(
+        &format!("{view}: key to frame, p99, ms"),
+        &Sample::new(vec![worst]),
+        bar,
+    );
+    let bar = FigureGoal {
+        required: Threshold::AtMost(1024.0),
+        goal: Threshold::AtMost(512.0),
+    };
+    report.figure(
+        &format!("{view}: bytes of a frame"),
+        &sample(|frame| frame.bytes),
+        bar,
+    );
     let followed = sample(|frame| frame.followed);
-    report.note(&format!("{view}: once the selection rests, another {followed} bytes"));
+    report.note(&format!(
+        "{view}: once the selection rests, another {followed} bytes"
+    ));
 }
 
 /// Cost of the frame after a key.
@@ -166,7 +228,9 @@ struct MeasuredHost {
 impl MeasuredHost {
     fn new(keys: Vec<KeyPress>) -> BenchResult<Self> {
         let written = ByteCounter::default();
-        let options = TerminalOptions { viewport: Viewport::Fixed(SIZE) };
+        let options = TerminalOptions {
+            viewport: Viewport::Fixed(SIZE),
+        };
         Ok(Self {
             terminal: FrameWriter::new(written.clone(), SIZE),
             bare: Terminal::with_options(CrosstermBackend::new(io::sink()), options)?,
@@ -208,14 +272,18 @@ fn copy_cells(cells: &Buffer, buffer: &mut Buffer) {
 
 impl ScreenHost for MeasuredHost {
     fn clock(&self) -> ClockReading {
-        ClockReading { now: self.started.elapsed(), wall: jiff::Timestamp::UNIX_EPOCH }
+        ClockReading {
+            now: self.started.elapsed(),
+            wall: jiff::Timestamp::UNIX_EPOCH,
+        }
     }
 
     async fn input(&mut self) -> HostInput {
         yield_until_idle().await;
         // The last frames are not part of the idle time either.
         if !self.rests {
-            let _ = tokio::time::timeout_at(self.drawn + BETWEEN, std::future::pending::<()>()).await;
+            let _ =
+                tokio::time::timeout_at(self.drawn + BETWEEN, std::future::pending::<()>()).await;
         }
         match self.keys.pop_front() {
             Some(key) => {
@@ -239,13 +307,20 @@ impl ScreenHost for MeasuredHost {
         let cells = self.terminal.shown().clone();
         self.drawn = tokio::time::Instant::now();
         let started = Instant::now();
-        self.bare.draw(|frame| copy_cells(&cells, frame.buffer_mut()))?;
+        self.bare
+            .draw(|frame| copy_cells(&cells, frame.buffer_mut()))?;
         let bare = started.elapsed();
         let bytes = (self.written.0.get() - before) as f64;
         if let Some(waited) = waited {
             let ms = |duration: Duration| duration.as_secs_f64() * 1000.0;
             let (painted, bare, waited) = (ms(painted), ms(bare), ms(waited));
-            self.frames.push(FrameCost { painted, bare, waited, bytes, followed: 0.0 });
+            self.frames.push(FrameCost {
+                painted,
+                bare,
+                waited,
+                bytes,
+                followed: 0.0,
+            });
         } else if let Some(last) = self.frames.last_mut() {
             self.at_rest += u64::from(self.rests);
             last.followed += bytes;

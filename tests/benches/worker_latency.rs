@@ -27,9 +27,19 @@ const PAUSE_MS: u32 = 110;
 
 pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let (local, remote) = (milliseconds(false)?, milliseconds(true)?);
-    let bar = FigureGoal { required: Threshold::AtMost(50.0), goal: Threshold::AtMost(25.0) };
-    report.figure("agent on a worker to the screen, p99, ms", &Sample::new(vec![remote.quantile(0.99)]), bar);
-    report.note(&format!("on a worker: {remote}; on this machine: {local}, p99 {:.1}", local.quantile(0.99)));
+    let bar = FigureGoal {
+        required: Threshold::AtMost(50.0),
+        goal: Threshold::AtMost(25.0),
+    };
+    report.figure(
+        "agent on a worker to the screen, p99, ms",
+        &Sample::new(vec![remote.quantile(0.99)]),
+        bar,
+    );
+    report.note(&format!(
+        "on a worker: {remote}; on this machine: {local}, p99 {:.1}",
+        local.quantile(0.99)
+    ));
     Ok(())
 }
 
@@ -40,15 +50,28 @@ fn milliseconds(on_worker: bool) -> BenchResult<Sample> {
     let stamps = programs.path().join("stamps");
     let speaker = project::agent(programs.path(), &script())?;
     let agent = programs.path().join("stamped-agent");
-    let stamp = format!("'{}' {ROLE} '{}'", std::env::current_exe()?.display(), stamps.display());
+    let stamp = format!(
+        "'{}' {ROLE} '{}'",
+        std::env::current_exe()?.display(),
+        stamps.display()
+    );
     project::program(&agent, &format!("'{speaker}' \"$@\" | {stamp}"))?;
     let agent = argument(&agent)?;
     let mut command = Command::new(ingestdeck());
-    command.args(["run", "--no-reconcile", "--ui", "tui", "--project-dir", argument(folder.path())?]);
+    command.args([
+        "run",
+        "--no-reconcile",
+        "--ui",
+        "tui",
+        "--project-dir",
+        argument(folder.path())?,
+    ]);
     if on_worker {
         let (path, worker) = project::local_worker(programs.path(), agent)?;
         let url = format!("ssh://worker?program={}", worker.display());
-        command.env("PATH", path).args(["--concurrency", "0", "--worker", &url]);
+        command
+            .env("PATH", path)
+            .args(["--concurrency", "0", "--worker", &url]);
     } else {
         command.args(["--claude-bin", agent]);
     }
@@ -61,7 +84,9 @@ fn milliseconds(on_worker: bool) -> BenchResult<Sample> {
     }
     let left = left_at(&stamps)?;
     let of = |number: usize| left.get(&mark(number)).ok_or("a text was not stamped");
-    let times: Result<Vec<f64>, _> = (0..TEXTS).map(|number| Ok::<f64, &str>(seen[number] - of(number)?)).collect();
+    let times: Result<Vec<f64>, _> = (0..TEXTS)
+        .map(|number| Ok::<f64, &str>(seen[number] - of(number)?))
+        .collect();
     Ok(Sample::new(times?))
 }
 
@@ -70,9 +95,13 @@ fn script() -> String {
     let mut script = "[[part]]\nsteps = [\n".to_owned();
     for number in 0..TEXTS {
         let content = format!(r#"{{"type":"text","text":"{}"}}"#, mark(number));
-        let message = format!(r#"{{"id":"msg_{number}","role":"assistant","content":[{content}]}}"#);
+        let message =
+            format!(r#"{{"id":"msg_{number}","role":"assistant","content":[{content}]}}"#);
         let line = format!(r#"{{"type":"assistant","message":{message}}}"#);
-        let _ = writeln!(script, "  {{ wait = {PAUSE_MS} }},\n  {{ line = '{line}' }},");
+        let _ = writeln!(
+            script,
+            "  {{ wait = {PAUSE_MS} }},\n  {{ line = '{line}' }},"
+        );
     }
     script + "  { say = \"Done.\" },\n]\n"
 }
@@ -93,7 +122,10 @@ fn left_at(stamps: &Path) -> BenchResult<HashMap<String, f64>> {
 
 /// The time in milliseconds since 1970.
 fn now() -> BenchResult<f64> {
-    Ok(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs_f64() * 1000.0)
+    Ok(SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)?
+        .as_secs_f64()
+        * 1000.0)
 }
 
 /// Copies stdin to stdout, and notes when lines with a mark leave.

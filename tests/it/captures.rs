@@ -18,7 +18,10 @@ fn captures() -> Vec<(String, Vec<Vec<u8>>)> {
     for folder in [root.clone(), root.join("versions")] {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "jsonl") {
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "jsonl")
+            {
                 files.push(path);
             }
         }
@@ -29,7 +32,10 @@ fn captures() -> Vec<(String, Vec<Vec<u8>>)> {
         .map(|path| {
             let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
             let bytes = fs::read(&path).unwrap();
-            let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).filter_map(from_cli);
+            let lines = bytes
+                .split(|byte| *byte == b'\n')
+                .filter(|line| !line.is_empty())
+                .filter_map(from_cli);
             (name, lines.collect())
         })
         .collect()
@@ -54,15 +60,28 @@ fn real_cli_lines_are_well_formed_and_heads_agree() {
             let decoded = decode::decode_line(line);
             let shown = String::from_utf8_lossy(line);
             assert_ne!(decoded.body, LineBody::Malformed, "{name}: {shown}");
-            assert_eq!(decode::guess_kind(line), Some(decoded.body.kind()), "{name}: {shown}");
+            assert_eq!(
+                decode::guess_kind(line),
+                Some(decoded.body.kind()),
+                "{name}: {shown}"
+            );
             let value: Value = serde_json::from_slice(line).unwrap();
-            let session = value.get("session_id").or(value.get("sessionId")).and_then(Value::as_str);
-            assert_eq!(decoded.session_id.as_deref(), session.filter(|id| !id.is_empty()), "{name}: {shown}");
+            let session = value
+                .get("session_id")
+                .or(value.get("sessionId"))
+                .and_then(Value::as_str);
+            assert_eq!(
+                decoded.session_id.as_deref(),
+                session.filter(|id| !id.is_empty()),
+                "{name}: {shown}"
+            );
         }
     }
-    assert!(
-        captures.iter().any(|(_, lines)| lines.iter().any(|line| decode::guess_kind(line) == Some(LineKind::Control)))
-    );
+    assert!(captures.iter().any(|(_, lines)| {
+        lines
+            .iter()
+            .any(|line| decode::guess_kind(line) == Some(LineKind::Control))
+    }));
 }
 
 /// The events of a capture.
@@ -73,7 +92,10 @@ fn events(lines: &[Vec<u8>]) -> Vec<Value> {
         event.write_json(&mut direct);
         events.push(serde_json::from_slice(&direct).unwrap());
     };
-    let (mut translator, mut stream) = (EventTranslator::default(), StreamState::new(TurnTracker::default()));
+    let (mut translator, mut stream) = (
+        EventTranslator::default(),
+        StreamState::new(TurnTracker::default()),
+    );
     for bytes in lines {
         let line = decode::decode_line(bytes);
         let role = stream.push(&line);
@@ -89,13 +111,23 @@ fn every_capture_keeps_the_event_contract() {
         let events = events(&lines);
         let count = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
         let completed = events.last().unwrap();
-        assert_eq!((count("completed"), &completed["type"]), (1, &Value::from("completed")), "{name}");
-        let identified = lines.iter().any(|line| decode::decode_line(line).session_id.is_some());
+        assert_eq!(
+            (count("completed"), &completed["type"]),
+            (1, &Value::from("completed")),
+            "{name}"
+        );
+        let identified = lines
+            .iter()
+            .any(|line| decode::decode_line(line).session_id.is_some());
         assert_eq!(count("started"), usize::from(identified), "{name}");
         if let Some(started) = events.iter().find(|event| event["type"] == "started") {
             assert_eq!(started["resume"], completed["resume"], "{name}");
         }
-        assert_eq!(completed["ok"].as_bool().unwrap(), completed.get("error").is_none(), "{name}");
+        assert_eq!(
+            completed["ok"].as_bool().unwrap(),
+            completed.get("error").is_none(),
+            "{name}"
+        );
         let mut open = BTreeSet::new();
         for event in events.iter().filter(|event| event["type"] == "action") {
             let id = event["action"]["id"].as_str().unwrap();
@@ -109,7 +141,11 @@ fn every_capture_keeps_the_event_contract() {
             }
         }
         assert!(open.is_empty(), "{name}: {open:?}");
-        assert!(events.iter().all(|event| event["action"]["title"] != "invalid JSON from claude; ignoring line"));
+        assert!(
+            events
+                .iter()
+                .all(|event| event["action"]["title"] != "invalid JSON from claude; ignoring line")
+        );
     }
 }
 
@@ -117,19 +153,32 @@ fn every_capture_keeps_the_event_contract() {
 fn events_contain_exactly_the_calls_of_the_capture() {
     for (name, lines) in captures() {
         let finds = |value: &Value, kind: &str| {
-            let content = value["message"]["content"].as_array().cloned().unwrap_or_default();
+            let content = value["message"]["content"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
             content.iter().filter(|block| block["type"] == kind).count()
         };
-        let parsed = lines.iter().map(|line| serde_json::from_slice::<Value>(line).unwrap());
+        let parsed = lines
+            .iter()
+            .map(|line| serde_json::from_slice::<Value>(line).unwrap());
         let expected: usize = parsed.map(|value| finds(&value, "tool_use")).sum();
-        let started = events(&lines).iter().filter(|event| event["phase"] == "started").count();
+        let started = events(&lines)
+            .iter()
+            .filter(|event| event["phase"] == "started")
+            .count();
         assert_eq!(started, expected, "{name}");
     }
 }
 
 /// One line per event, with the fields that matter to a reader.
 fn outline(events: &[Value]) -> String {
-    let text = |value: &Value| value.as_str().map(|text| text.chars().take(90).collect::<String>()).unwrap_or_default();
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map(|text| text.chars().take(90).collect::<String>())
+            .unwrap_or_default()
+    };
     let mut outline = String::new();
     for event in events {
         let action = &event["action"];
@@ -144,7 +193,12 @@ fn outline(events: &[Value]) -> String {
                 event.get("usage").is_some()
             ),
             _ => {
-                let keys: Vec<_> = action["detail"].as_object().unwrap().keys().map(String::as_str).collect();
+                let keys: Vec<_> = action["detail"]
+                    .as_object()
+                    .unwrap()
+                    .keys()
+                    .map(String::as_str)
+                    .collect();
                 writeln!(
                     outline,
                     "{} {} [{}] {:?} ok={} {} ({})",
@@ -212,22 +266,40 @@ fn verdict(lines: &[Vec<u8>]) -> Verdict {
 #[test]
 fn refused_start_names_the_damaged_file_and_its_backup() {
     let captures = captures();
-    let (_, lines) = captures.iter().find(|(name, _)| name == "startup_failure_config").unwrap();
+    let (_, lines) = captures
+        .iter()
+        .find(|(name, _)| name == "startup_failure_config")
+        .unwrap();
     let verdict = verdict(lines);
     assert_eq!(verdict.cause, VerdictCause::StartFailed);
-    assert_eq!(verdict.reason, "Claude Code did not start: /home/a/.claude.json is not valid JSON");
+    assert_eq!(
+        verdict.reason,
+        "Claude Code did not start: /home/a/.claude.json is not valid JSON"
+    );
     let remedy = verdict.remedy.unwrap();
-    assert!(remedy.contains("`cp /home/a/.claude.json.backup /home/a/.claude.json`"), "{remedy}");
+    assert!(
+        remedy.contains("`cp /home/a/.claude.json.backup /home/a/.claude.json`"),
+        "{remedy}"
+    );
 }
 
 #[test]
 fn usage_windows_of_a_capture_are_decoded() {
     let captures = captures();
-    let (_, lines) = captures.iter().find(|(name, _)| name == "2.1.332_rate_limit_rejected").unwrap();
+    let (_, lines) = captures
+        .iter()
+        .find(|(name, _)| name == "2.1.332_rate_limit_rejected")
+        .unwrap();
     let windows: Vec<_> = lines
         .iter()
         .filter_map(|line| match decode::decode_line(line).body {
-            LineBody::RateLimit(limit) => Some(limit.windows.iter().map(|it| it.name.to_string()).collect::<Vec<_>>()),
+            LineBody::RateLimit(limit) => Some(
+                limit
+                    .windows
+                    .iter()
+                    .map(|it| it.name.to_string())
+                    .collect::<Vec<_>>(),
+            ),
             _ => None,
         })
         .collect();
@@ -239,13 +311,28 @@ fn unreachable_api_is_a_network_failure_on_every_release() {
     let is_about = |name: &str, what: &[&str]| what.iter().any(|what| name.ends_with(what));
     let (mut unreachable, mut empty) = (0, 0);
     for (name, lines) in captures() {
-        if is_about(&name, &["connection_refused", "dns_failure", "connection_dropped"]) {
+        if is_about(
+            &name,
+            &["connection_refused", "dns_failure", "connection_dropped"],
+        ) {
             assert_eq!(verdict(&lines).cause, VerdictCause::Network, "{name}");
             unreachable += 1;
-        } else if is_about(&name, &["empty_stream", "sse_empty", "sse_garbage", "html_instead_of_api"]) {
+        } else if is_about(
+            &name,
+            &[
+                "empty_stream",
+                "sse_empty",
+                "sse_garbage",
+                "html_instead_of_api",
+            ],
+        ) {
             let verdict = verdict(&lines);
             assert_eq!(verdict.cause, VerdictCause::Transient, "{name}");
-            assert!(!verdict.reason.contains("ede_diagnostic"), "{name}: {}", verdict.reason);
+            assert!(
+                !verdict.reason.contains("ede_diagnostic"),
+                "{name}: {}",
+                verdict.reason
+            );
             empty += 1;
         }
     }

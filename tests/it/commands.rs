@@ -53,10 +53,22 @@ use self::test_dir::TestDir;
 #[test]
 fn help_that_cannot_be_written_is_an_error() {
     let place = TestDir::new();
-    for words in [&["--help"][..], &["--version"], &["help"], &["run", "--help"]] {
-        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for words in [
+        &["--help"][..],
+        &["--version"],
+        &["help"],
+        &["run", "--help"],
+    ] {
+        let full = fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
         let ended = place.command(words).stdout(full).output().unwrap();
-        assert_eq!((ended.status.code(), ended.stderr.is_empty()), (Some(1), false), "{words:?}");
+        assert_eq!(
+            (ended.status.code(), ended.stderr.is_empty()),
+            (Some(1), false),
+            "{words:?}"
+        );
     }
 }
 
@@ -87,30 +99,47 @@ fn help_lists_every_command() {
         let mut words: Vec<&str> = command.split_whitespace().collect();
         words.push("-h");
         let help = place.run(&words);
-        insta::assert_snapshot!(format!("help {command}").trim().replace(' ', "_"), help.expect_success());
+        insta::assert_snapshot!(
+            format!("help {command}").trim().replace(' ', "_"),
+            help.expect_success()
+        );
     }
 }
 
 #[test]
 fn completions_and_man_pages_cover_every_command() {
     let place = TestDir::new();
-    let commands = ["demo", "plan", "run", "step", "replay", "session", "mcp", "runs", "doctor", "config"];
+    let commands = [
+        "demo", "plan", "run", "step", "replay", "session", "mcp", "runs", "doctor", "config",
+    ];
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = place.run(&["completions", shell]);
         let script = script.expect_success();
-        assert!(commands.iter().all(|command| script.contains(command)), "{shell}");
+        assert!(
+            commands.iter().all(|command| script.contains(command)),
+            "{shell}"
+        );
     }
     let page = place.run(&["man"]);
     let page = page.expect_success();
-    assert!(page.contains(".TH ingestdeck 1") && commands.iter().all(|command| page.contains(command)), "{page}");
+    assert!(
+        page.contains(".TH ingestdeck 1") && commands.iter().all(|command| page.contains(command)),
+        "{page}"
+    );
     place.run(&["man", "--out", "pages"]).expect_success();
     let show = fs::read_to_string(place.path("pages/ingestdeck-runs-show.1")).unwrap();
     assert!(show.contains("ingestdeck runs show"), "{show}");
     let shown = |name: &str| place.path("pages").join(name).exists();
-    assert!(shown("ingestdeck.1") && !shown("ingestdeck-screenshot.1") && !shown("ingestdeck-help.1"));
+    assert!(
+        shown("ingestdeck.1") && !shown("ingestdeck-screenshot.1") && !shown("ingestdeck-help.1")
+    );
     fs::write(place.path("file"), "").unwrap();
     let refused = place.run(&["man", "--out", "file/pages"]);
-    assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""), "{refused:?}");
+    assert_eq!(
+        (refused.code, refused.stdout.as_str()),
+        (Some(1), ""),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -119,24 +148,39 @@ fn init_names_one_unit_in_the_singular() {
     place.write("notes/one.md", "# A page\n");
     let made = place.run(&["init"]);
     assert!(
-        made.expect_success().ends_with("1 unit; `ingestdeck plan` lists it, `ingestdeck run` runs it\n"),
+        made.expect_success()
+            .ends_with("1 unit; `ingestdeck plan` lists it, `ingestdeck run` runs it\n"),
         "{made:?}"
     );
-    assert!(!made.stdout.contains("warehouse"), "pages need none: {made:?}");
+    assert!(
+        !made.stdout.contains("warehouse"),
+        "pages need none: {made:?}"
+    );
 }
 
 #[test]
 fn init_detects_sources_in_the_directory() {
     let place = TestDir::new();
     let refused = place.run(&["init", "."]);
-    assert!(refused.expect_refusal(2).contains("holds no dbt project"), "{refused:?}");
+    assert!(
+        refused.expect_refusal(2).contains("holds no dbt project"),
+        "{refused:?}"
+    );
     place.write("warehouse/dbt_project.yml", "name: w\n");
     let program = place.path("missing/claude").display().to_string();
     let unusable = place.run(&["--claude-bin", &program, "init", "--probe"]);
-    assert!(unusable.stderr.contains(&format!("there is no program {program}")), "{unusable:?}");
+    assert!(
+        unusable
+            .stderr
+            .contains(&format!("there is no program {program}")),
+        "{unusable:?}"
+    );
     place.write("warehouse/models/schema.yml", "version: 2\n");
     place.write("bi/views/orders.view.lkml", "view: orders {}\n");
-    place.write("bi/dashboards/sales.dashboard.lookml", "- dashboard: sales\n");
+    place.write(
+        "bi/dashboards/sales.dashboard.lookml",
+        "- dashboard: sales\n",
+    );
     for name in ["one", "two: \"#"] {
         place.write(&format!("notes: \"/{name}.md"), "# A page\n");
     }
@@ -174,42 +218,77 @@ fn init_detects_sources_in_the_directory() {
     let plan = place.run(&["plan", "--ui", "json"]);
     assert_eq!(plan.expect_success().lines().count(), 5, "{plan:?}");
     let again = place.run(&["init"]);
-    assert!(again.expect_refusal(2).contains("already exists"), "{again:?}");
+    assert!(
+        again.expect_refusal(2).contains("already exists"),
+        "{again:?}"
+    );
     // Pages may be in the project directory itself. Pages that runs write do not become a source.
     let pages = TestDir::new();
     pages.write("pricing.md", "# Pricing\n");
     pages.write("README.md", "# About\n");
     let made = pages.run(&["init"]);
-    assert!(made.expect_success().contains("\n  docs  docs  .\n2 units; "), "{made:?}");
-    for path in ["wiki/global/pricing.md", "raw-sources/docs/docs/2026-11-22-100000-x/pricing.md"] {
+    assert!(
+        made.expect_success()
+            .contains("\n  docs  docs  .\n2 units; "),
+        "{made:?}"
+    );
+    for path in [
+        "wiki/global/pricing.md",
+        "raw-sources/docs/docs/2026-11-22-100000-x/pricing.md",
+    ] {
         pages.write(path, "# Pricing\n");
     }
     pages.write("more/deep.md", "# Deep\n");
     let plan = pages.run(&["plan"]);
-    assert!(plan.expect_success().contains("docs-more-deep") && plan.stdout.contains("3 units planned"), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("docs-more-deep") && plan.stdout.contains("3 units planned"),
+        "{plan:?}"
+    );
     let nowhere = place.run(&["init", "no-such-directory"]);
-    assert!(nowhere.expect_refusal(2).contains("cannot read no-such-directory"), "{nowhere:?}");
+    assert!(
+        nowhere
+            .expect_refusal(2)
+            .contains("cannot read no-such-directory"),
+        "{nowhere:?}"
+    );
 }
 
 #[test]
 fn init_makes_one_connection_of_a_looker_repository() {
     let block = TestDir::new();
-    block.write("block.model.lkml", "connection: \"x\"\ninclude: \"/views/**/*.view\"\nexplore: orders {}\n");
+    block.write(
+        "block.model.lkml",
+        "connection: \"x\"\ninclude: \"/views/**/*.view\"\nexplore: orders {}\n",
+    );
     block.write("manifest.lkml", "project_name: \"block\"\n");
     block.write("views/core/orders.view.lkml", "view: orders {}\n");
     block.write("views/customers.view.lkml", "view: customers {}\n");
     block.write("dashboards/sales.dashboard.lookml", "- dashboard: sales\n");
     let made = block.run(&["init"]);
-    assert!(made.expect_success().contains("\n  lookml  lookml  .\n2 units; "), "{made:?}");
+    assert!(
+        made.expect_success()
+            .contains("\n  lookml  lookml  .\n2 units; "),
+        "{made:?}"
+    );
     let standard = TestDir::new();
-    standard.write("models/shop.model.lkml", "connection: \"x\"\ninclude: \"/views/*.view\"\nexplore: orders {}\n");
+    standard.write(
+        "models/shop.model.lkml",
+        "connection: \"x\"\ninclude: \"/views/*.view\"\nexplore: orders {}\n",
+    );
     standard.write("views/orders.view.lkml", "view: orders {}\n");
     standard.write("views/users.view.lkml", "view: users {}\n");
     let made = standard.run(&["init"]);
-    assert!(made.expect_success().contains("\n  lookml  lookml  .\n1 unit; "), "{made:?}");
+    assert!(
+        made.expect_success()
+            .contains("\n  lookml  lookml  .\n1 unit; "),
+        "{made:?}"
+    );
     let plan = standard.run(&["plan", "--ui", "json"]);
     let unit: Value = serde_json::from_str(plan.expect_success().trim()).unwrap();
-    assert_eq!((&unit["unit"], unit["rawFiles"].as_array().map(Vec::len)), (&"lookml-shop".into(), Some(3)));
+    assert_eq!(
+        (&unit["unit"], unit["rawFiles"].as_array().map(Vec::len)),
+        (&"lookml-shop".into(), Some(3))
+    );
 }
 
 #[test]
@@ -229,23 +308,49 @@ fn config_shows_project_settings_with_their_lines() {
     );
     let shown = place.run(&["config", "show"]);
     let root = place.path("").canonicalize().unwrap();
-    let lines: Vec<_> =
-        shown.expect_success().lines().filter(|line| line.contains("llm.") || line.contains("Limit")).collect();
-    insta::assert_snapshot!(lines.join("\n").replace(root.to_str().unwrap().trim_end_matches('/'), "PROJECT"));
+    let lines: Vec<_> = shown
+        .expect_success()
+        .lines()
+        .filter(|line| line.contains("llm.") || line.contains("Limit"))
+        .collect();
+    insta::assert_snapshot!(
+        lines
+            .join("\n")
+            .replace(root.to_str().unwrap().trim_end_matches('/'), "PROJECT")
+    );
 }
 
 #[test]
 fn invalid_arguments_print_the_usage() {
     let place = TestDir::new();
-    for words in [&[][..], &["bogus"], &["runs"], &["replay"], &["demo", "--speed", "fast"], &["plan", "--ui", "html"]]
-    {
+    for words in [
+        &[][..],
+        &["bogus"],
+        &["runs"],
+        &["replay"],
+        &["demo", "--speed", "fast"],
+        &["plan", "--ui", "html"],
+    ] {
         let ran = place.run(words);
-        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{words:?}: {ran:?}");
-        assert!(ran.stderr.contains("Usage: ingestdeck") || ran.stderr.contains("try '--help'"), "{words:?}: {ran:?}");
+        assert_eq!(
+            (ran.code, ran.stdout.as_str()),
+            (Some(2), ""),
+            "{words:?}: {ran:?}"
+        );
+        assert!(
+            ran.stderr.contains("Usage: ingestdeck") || ran.stderr.contains("try '--help'"),
+            "{words:?}: {ran:?}"
+        );
     }
     for (words, sentence) in [
-        (&["demo", "--speed", "0"][..], "invalid --speed `0`; expected a number above 0, such as 2"),
-        (&["demo", "--speed", "NaN"], "invalid --speed `NaN`; expected a number above 0, such as 2"),
+        (
+            &["demo", "--speed", "0"][..],
+            "invalid --speed `0`; expected a number above 0, such as 2",
+        ),
+        (
+            &["demo", "--speed", "NaN"],
+            "invalid --speed `NaN`; expected a number above 0, such as 2",
+        ),
         (
             &["replay", "x.jsonl", "--speed", "inf"],
             "invalid --speed `inf`; expected a number above 0, such as 4, or max",
@@ -299,14 +404,31 @@ fn project_is_found_from_subdirectory_and_by_name() {
     fs::create_dir_all(place.path("deep/down")).unwrap();
     let mut below = place.command(&["plan"]);
     below.current_dir(place.path("deep/down"));
-    assert!(place.ran(below).expect_success().ends_with("1 unit planned\n"));
+    assert!(
+        place
+            .ran(below)
+            .expect_success()
+            .ends_with("1 unit planned\n")
+    );
     let elsewhere = tempfile::tempdir().unwrap();
     let mut named = place.command(&["plan", "--project-dir"]);
     named.arg(place.path("")).current_dir(elsewhere.path());
-    assert!(place.ran(named).expect_success().ends_with("1 unit planned\n"));
+    assert!(
+        place
+            .ran(named)
+            .expect_success()
+            .ends_with("1 unit planned\n")
+    );
     let mut variable = place.command(&["plan"]);
-    variable.env("KTX_PROJECT_DIR", place.path("")).current_dir(elsewhere.path());
-    assert!(place.ran(variable).expect_success().ends_with("1 unit planned\n"));
+    variable
+        .env("KTX_PROJECT_DIR", place.path(""))
+        .current_dir(elsewhere.path());
+    assert!(
+        place
+            .ran(variable)
+            .expect_success()
+            .ends_with("1 unit planned\n")
+    );
 }
 
 #[test]
@@ -314,22 +436,53 @@ fn project_instructions_are_shown_and_invalid_ones_are_fatal() {
     let place = TestDir::new();
     place.notes(&["one"]);
     place.write(".ktx/prompts/work_unit.md", "Be brief.\n");
-    place.write(".ktx/canonical-pins.yaml", "arr: annual-recurring-revenue\n");
+    place.write(
+        ".ktx/canonical-pins.yaml",
+        "arr: annual-recurring-revenue\n",
+    );
     let brought = "prompt work_unit from .ktx/prompts/work_unit.md instead of the program's";
     assert!(place.run(&["plan"]).expect_success().contains(brought));
-    assert!(place.run(&["config", "show"]).expect_success().contains(&format!("# {brought}\n# 1 canonical pin from ")));
+    assert!(
+        place
+            .run(&["config", "show"])
+            .expect_success()
+            .contains(&format!("# {brought}\n# 1 canonical pin from "))
+    );
     let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"done\" }]");
     let claude = claude.to_str().unwrap();
     assert_eq!(place.run(&["run", "--claude-bin", claude]).code, Some(0));
-    let run = place.path(".ktx/ingestdeck/runs").read_dir().unwrap().next().unwrap().unwrap().path();
+    let run = place
+        .path(".ktx/ingestdeck/runs")
+        .read_dir()
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     let tape = fs::read_to_string(run.join("tape.jsonl")).unwrap();
-    assert!(tape.contains("Be brief.\\n<pre_write_verification>"), "the prompt that was sent");
-    assert!(tape.contains("- arr -> annual-recurring-revenue"), "the pins");
-    assert!(tape.contains(&format!("\"instructions\":[\"{brought}\",")), "{tape}");
+    assert!(
+        tape.contains("Be brief.\\n<pre_write_verification>"),
+        "the prompt that was sent"
+    );
+    assert!(
+        tape.contains("- arr -> annual-recurring-revenue"),
+        "the pins"
+    );
+    assert!(
+        tape.contains(&format!("\"instructions\":[\"{brought}\",")),
+        "{tape}"
+    );
 
     place.write(".ktx/skills/house/SKILL.md", "no frontmatter");
-    for command in [&["plan"][..], &["run", "--claude-bin", claude], &["config", "show"]] {
+    for command in [
+        &["plan"][..],
+        &["run", "--claude-bin", claude],
+        &["config", "show"],
+    ] {
         let sentence = place.run(command).expect_refusal(2).to_owned();
-        assert!(sentence.starts_with(".ktx/skills/house/SKILL.md does not start with frontmatter"), "{sentence}");
+        assert!(
+            sentence.starts_with(".ktx/skills/house/SKILL.md does not start with frontmatter"),
+            "{sentence}"
+        );
     }
 }

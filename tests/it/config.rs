@@ -29,9 +29,15 @@ impl ConfigHome {
 
     fn load(&self, model: Option<&str>) -> Result<Config, ConfigError> {
         let file = UserDirs::from_vars(&self.vars).config_file().unwrap();
-        let mut layers = ConfigLayers::new().user_file(&file, false)?.environment(&self.vars)?;
+        let mut layers = ConfigLayers::new()
+            .user_file(&file, false)?
+            .environment(&self.vars)?;
         if let Some(model) = model {
-            layers = layers.flag("--model", "claude.model", SettingValue::Text(model.to_owned()))?;
+            layers = layers.flag(
+                "--model",
+                "claude.model",
+                SettingValue::Text(model.to_owned()),
+            )?;
         }
         Ok(layers.finish())
     }
@@ -45,7 +51,9 @@ impl ConfigHome {
 #[test]
 fn all_layers_together_are_shown_with_their_origins() {
     let file = "[claude]\nmodel = \"sonnet\"\nallowed_tools = []\n\n[retry]\nmax_retries = 1\n[ui]\nfps = 30\n[keys]\nretry = [\"r\"]\n";
-    let home = ConfigHome::new(Some(file)).with("INGESTDECK_UI_FPS", "20").with("INGESTDECK_UI_ASCII", "true");
+    let home = ConfigHome::new(Some(file))
+        .with("INGESTDECK_UI_FPS", "20")
+        .with("INGESTDECK_UI_ASCII", "true");
     let config = home.load(Some("opus")).unwrap();
     insta::assert_snapshot!(home.redact(&config.lines().join("\n")), @r#"
     claude.model = "opus"  # flag --model
@@ -100,8 +108,10 @@ fn all_layers_together_are_shown_with_their_origins() {
 #[test]
 fn missing_file_and_template_give_the_defaults() {
     let template = include_str!("../../assets/config.toml");
-    let (without, with) =
-        (ConfigHome::new(None).load(None).unwrap(), ConfigHome::new(Some(template)).load(None).unwrap());
+    let (without, with) = (
+        ConfigHome::new(None).load(None).unwrap(),
+        ConfigHome::new(Some(template)).load(None).unwrap(),
+    );
     assert_eq!(without.lines(), with.lines());
 }
 
@@ -122,7 +132,8 @@ fn unreadable_settings_file_is_an_error_with_its_path() {
     fs::create_dir_all(home.dir.path().join("ingestdeck/config.toml")).unwrap();
     let error = home.load(None).unwrap_err().to_string();
     assert!(
-        home.redact(&error).starts_with("cannot read the settings $XDG_CONFIG_HOME/ingestdeck/config.toml: "),
+        home.redact(&error)
+            .starts_with("cannot read the settings $XDG_CONFIG_HOME/ingestdeck/config.toml: "),
         "{error}"
     );
 }

@@ -12,8 +12,14 @@ use crate::it::commands::test_dir::{TestDir, parse_json_events, tape};
 
 fn objects(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
-    assert!(text.ends_with('\n'), "{} does not end with a line feed", path.display());
-    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    assert!(
+        text.ends_with('\n'),
+        "{} does not end with a line feed",
+        path.display()
+    );
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect(line))
+        .collect()
 }
 
 /// Names in a directory, except hidden ones.
@@ -46,10 +52,21 @@ fn demo_prints_its_lines() {
     ] {
         assert!(stdout.contains(line), "{line} is missing in\n{stdout}");
     }
-    let glyphs: Vec<usize> =
-        stdout.lines().filter(|line| line.contains("▸ running")).filter_map(|line| line.find('▸')).collect();
-    assert!(glyphs.len() == 8 && glyphs.iter().all(|at| *at == glyphs[0]), "columns: {glyphs:?}");
-    assert_eq!(place.run(&["demo", "--speed", "20", "--ui", "none"]).expect_success(), "");
+    let glyphs: Vec<usize> = stdout
+        .lines()
+        .filter(|line| line.contains("▸ running"))
+        .filter_map(|line| line.find('▸'))
+        .collect();
+    assert!(
+        glyphs.len() == 8 && glyphs.iter().all(|at| *at == glyphs[0]),
+        "columns: {glyphs:?}"
+    );
+    assert_eq!(
+        place
+            .run(&["demo", "--speed", "20", "--ui", "none"])
+            .expect_success(),
+        ""
+    );
 }
 
 #[test]
@@ -60,13 +77,22 @@ fn replay_prints_the_live_output() {
     let project = place.path("kept");
     let tape = tape(&project);
 
-    for words in [&["replay", "latest", "--project-dir", "kept"][..], &["replay", tape.to_str().unwrap()]] {
+    for words in [
+        &["replay", "latest", "--project-dir", "kept"][..],
+        &["replay", tape.to_str().unwrap()],
+    ] {
         let replayed = place.run(&[words, &["--ui", "json"]].concat());
-        assert!(replayed.expect_success() == live.stdout, "the stream differs after {words:?}");
+        assert!(
+            replayed.expect_success() == live.stdout,
+            "the stream differs after {words:?}"
+        );
     }
     let mut piped = place.command(&["replay", "-", "--ui", "json"]);
     piped.stdin(fs::File::open(&tape).unwrap());
-    assert!(place.ran(piped).expect_success() == live.stdout, "the stream from stdin differs");
+    assert!(
+        place.ran(piped).expect_success() == live.stdout,
+        "the stream from stdin differs"
+    );
 
     assert_tape_format(&objects(&tape), &lines);
     assert_transcripts_name_calls(&project);
@@ -76,22 +102,47 @@ fn replay_prints_the_live_output() {
 
 fn assert_tape_format(tape: &[Value], lines: &[Value]) {
     let (header, entries) = tape.split_first().unwrap();
-    assert_eq!((&header["tape"], &header["run"]), (&1.into(), &lines[0]["run"]));
+    assert_eq!(
+        (&header["tape"], &header["run"]),
+        (&1.into(), &lines[0]["run"])
+    );
     assert_eq!(header["scripted"], true);
     for (seq, entry) in entries.iter().enumerate() {
         assert_eq!(entry["seq"], seq, "{entry}");
         assert!(entry["at"].is_u64(), "{entry}");
-        assert_eq!(entry.get("unit").is_some(), entry.get("try").is_some(), "{entry}");
-        let bodies = ["out", "raw", "in", "err", "note"].iter().filter(|body| entry.get(**body).is_some()).count();
+        assert_eq!(
+            entry.get("unit").is_some(),
+            entry.get("try").is_some(),
+            "{entry}"
+        );
+        let bodies = ["out", "raw", "in", "err", "note"]
+            .iter()
+            .filter(|body| entry.get(**body).is_some())
+            .count();
         assert_eq!(bodies, 1, "{entry}");
-        let keys: Vec<&str> = entry.as_object().unwrap().keys().map(String::as_str).collect();
+        let keys: Vec<&str> = entry
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
         assert!(keys.starts_with(&["seq", "at"]), "{entry}");
     }
     // `jq -c 'select(.unit=="dbt-all").out'` extracts the agent's own stream.
-    let stream: Vec<&Value> =
-        entries.iter().filter(|entry| entry["unit"] == "dbt-all").filter_map(|entry| entry.get("out")).collect();
-    let init = stream.iter().find(|line| line["type"] == "system" && line["subtype"] == "init").expect("an init line");
-    assert!(stream.iter().any(|line| line["type"] == "result" && line["session_id"] == init["session_id"]));
+    let stream: Vec<&Value> = entries
+        .iter()
+        .filter(|entry| entry["unit"] == "dbt-all")
+        .filter_map(|entry| entry.get("out"))
+        .collect();
+    let init = stream
+        .iter()
+        .find(|line| line["type"] == "system" && line["subtype"] == "init")
+        .expect("an init line");
+    assert!(
+        stream
+            .iter()
+            .any(|line| line["type"] == "result" && line["session_id"] == init["session_id"])
+    );
 }
 
 fn assert_transcripts_name_calls(project: &Path) {
@@ -104,7 +155,10 @@ fn assert_transcripts_name_calls(project: &Path) {
         assert!(!calls.is_empty(), "{unit}");
         for call in calls {
             assert_eq!(call["wuKey"], unit.as_str(), "{call}");
-            assert!(call["toolCallId"].as_str().is_some_and(|id| !id.is_empty()), "{call}");
+            assert!(
+                call["toolCallId"].as_str().is_some_and(|id| !id.is_empty()),
+                "{call}"
+            );
         }
     }
 }
@@ -115,20 +169,40 @@ fn assert_only_successful_units_wrote(project: &Path) {
         .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
         .collect();
     assert!(pages.iter().any(|page| page == "net-revenue"), "{pages:?}");
-    assert!(!pages.iter().any(|page| page == "landed-cost"), "the failed unit wrote: {pages:?}");
+    assert!(
+        !pages.iter().any(|page| page == "landed-cost"),
+        "the failed unit wrote: {pages:?}"
+    );
     let run = tape(project);
-    assert!(!run.parent().unwrap().join("work").exists(), "workspaces are deleted");
+    assert!(
+        !run.parent().unwrap().join("work").exists(),
+        "workspaces are deleted"
+    );
 }
 
 fn assert_runs_are_listed(place: &TestDir, run: &str) {
     let on_kept = |words: &[&str]| place.run(&[words, &["--project-dir", "kept"]].concat());
     let list = on_kept(&["runs", "list"]);
-    assert!(list.expect_success().contains("  partial  ") && list.stdout.contains("8 units"), "{list:?}");
+    assert!(
+        list.expect_success().contains("  partial  ") && list.stdout.contains("8 units"),
+        "{list:?}"
+    );
     let show = on_kept(&["runs", "show"]);
-    assert!(show.expect_success().starts_with(&format!("run {run}  finished\n")), "{show:?}");
+    assert!(
+        show.expect_success()
+            .starts_with(&format!("run {run}  finished\n")),
+        "{show:?}"
+    );
     let short = run.get(run.len() - 6..).unwrap();
-    assert!(show.stdout.contains(&format!("ingestdeck replay {short} --project-dir kept")), "{show:?}");
-    assert_eq!(on_kept(&["runs", "reindex"]).expect_success(), "indexed 1 run\n");
+    assert!(
+        show.stdout
+            .contains(&format!("ingestdeck replay {short} --project-dir kept")),
+        "{show:?}"
+    );
+    assert_eq!(
+        on_kept(&["runs", "reindex"]).expect_success(),
+        "indexed 1 run\n"
+    );
     assert_eq!(on_kept(&["runs", "list"]).expect_success(), list.stdout);
 }
 
@@ -147,19 +221,28 @@ fn first_sigint_lets_running_units_end() {
     running.wait_for("stderr", "draining: nothing new starts");
     let ran = running.end();
     assert_eq!(ran.code, Some(130), "{ran:?}");
-    assert!(ran.stdout.contains("4 untried") && ran.stdout.contains("2 succeeded"), "{ran:?}");
+    assert!(
+        ran.stdout.contains("4 untried") && ran.stdout.contains("2 succeeded"),
+        "{ran:?}"
+    );
     assert!(ran.stdout.contains("run ended: stopped"), "{ran:?}");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn terminated_run_leaves_no_process() {
-    for (signal, code) in
-        [(Signal::SIGTERM, 143), (Signal::SIGHUP, 129), (Signal::SIGQUIT, 131), (Signal::SIGUSR1, 138)]
-    {
+    for (signal, code) in [
+        (Signal::SIGTERM, 143),
+        (Signal::SIGHUP, 129),
+        (Signal::SIGQUIT, 131),
+        (Signal::SIGUSR1, 138),
+    ] {
         let place = TestDir::new();
         let running = begun(&place, "1");
-        assert!(!place.processes(running.id()).is_empty(), "agents are running");
+        assert!(
+            !place.processes(running.id()).is_empty(),
+            "agents are running"
+        );
         running.signal(signal);
         let ran = running.end();
         assert_eq!(ran.code, Some(code), "{ran:?}");
@@ -173,15 +256,24 @@ fn terminated_run_leaves_no_process() {
 fn killed_run_leaves_no_process_and_a_readable_tape() {
     let place = TestDir::new();
     let running = begun(&place, "1");
-    assert!(!place.processes(running.id()).is_empty(), "agents are running");
+    assert!(
+        !place.processes(running.id()).is_empty(),
+        "agents are running"
+    );
     let alive = place.run(&["runs", "show", "--project-dir", "kept"]);
-    assert!(alive.expect_success().contains("  running\n") && alive.stdout.contains("still running"), "{alive:?}");
+    assert!(
+        alive.expect_success().contains("  running\n") && alive.stdout.contains("still running"),
+        "{alive:?}"
+    );
     running.signal(Signal::SIGKILL);
     assert_eq!(running.end().code, None);
     place.wait_until_no_process_left();
 
     let show = place.run(&["runs", "show", "--project-dir", "kept"]);
-    assert!(show.expect_success().contains("  interrupted\n"), "{show:?}");
+    assert!(
+        show.expect_success().contains("  interrupted\n"),
+        "{show:?}"
+    );
     assert!(show.stdout.contains("4 interrupted, 4 untried"), "{show:?}");
     let list = place.run(&["runs", "list", "--project-dir", "kept"]);
     assert!(list.expect_success().contains("interrupted"), "{list:?}");
@@ -193,5 +285,8 @@ fn killed_run_leaves_no_process_and_a_readable_tape() {
     let whole = fs::read(tape(&place.path("kept"))).unwrap();
     place.write("torn.jsonl", &whole[..whole.len() - 7]);
     let torn = place.run(&["replay", "torn.jsonl", "--ui", "json"]);
-    assert_eq!(parse_json_events(torn.expect_success()).last().unwrap()["event"]["lost"]["torn"], 1);
+    assert_eq!(
+        parse_json_events(torn.expect_success()).last().unwrap()["event"]["lost"]["torn"],
+        1
+    );
 }

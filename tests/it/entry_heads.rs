@@ -17,11 +17,16 @@ const MOST: usize = 100_000;
 /// Number of bytes that this thread has read from files so far.
 fn bytes_read() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/io").unwrap();
-    text.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok()).unwrap()
+    text.lines()
+        .find_map(|line| line.strip_prefix("rchar: ")?.parse().ok())
+        .unwrap()
 }
 
 fn source(bytes: &[u8]) -> FileSource {
-    let mut file = tempfile::Builder::new().suffix(".jsonl").tempfile().unwrap();
+    let mut file = tempfile::Builder::new()
+        .suffix(".jsonl")
+        .tempfile()
+        .unwrap();
     file.write_all(bytes).unwrap();
     let mut source = FileSource::open(file.path()).unwrap();
     while source.poll(64 << 10, &mut |_| {}).unwrap() == PollStatus::More {}
@@ -32,22 +37,43 @@ fn source(bytes: &[u8]) -> FileSource {
 fn compare(source: &mut FileSource, entries: u64, escaped: bool) {
     for seq in 0..entries {
         let mut whole = None;
-        source.read(Seq(seq), &mut |arrived| whole = Some((arrived.at, arrived.body.bytes().to_vec()))).unwrap();
+        source
+            .read(Seq(seq), &mut |arrived| {
+                whole = Some((arrived.at, arrived.body.bytes().to_vec()))
+            })
+            .unwrap();
         let (at, whole) = whole.unwrap();
         let (before, mut is_checked) = (bytes_read(), false);
         let found = source.read_head(Seq(seq), MOST, &mut |arrived, size| {
             let head = arrived.body.bytes();
             assert_eq!(arrived.at, at, "entry {seq}");
-            assert!(whole.starts_with(head) && head.len() >= MOST.min(whole.len()) / 2, "entry {seq}");
-            assert!(head.len() <= MOST + 8192, "entry {seq} has a head of {} bytes", head.len());
-            assert!(size == whole.len() as u64 || (escaped && size > whole.len() as u64), "entry {seq}: {size}");
+            assert!(
+                whole.starts_with(head) && head.len() >= MOST.min(whole.len()) / 2,
+                "entry {seq}"
+            );
+            assert!(
+                head.len() <= MOST + 8192,
+                "entry {seq} has a head of {} bytes",
+                head.len()
+            );
+            assert!(
+                size == whole.len() as u64 || (escaped && size > whole.len() as u64),
+                "entry {seq}: {size}"
+            );
             is_checked = true;
         });
         assert!(found.unwrap() && is_checked);
         let read = bytes_read() - before;
-        assert!(read < 4 * MOST as u64, "{read} bytes were read for a head of entry {seq}");
+        assert!(
+            read < 4 * MOST as u64,
+            "{read} bytes were read for a head of entry {seq}"
+        );
     }
-    assert!(!source.read_head(Seq(entries), MOST, &mut |_, _| {}).unwrap());
+    assert!(
+        !source
+            .read_head(Seq(entries), MOST, &mut |_, _| {})
+            .unwrap()
+    );
 }
 
 #[test]
@@ -62,7 +88,9 @@ fn heads_of_a_tape_match_full_entries() {
         agent: None,
     };
     let text = "all work and no \"play\" ".repeat(HUGE / 23);
-    let line = json!({"type": "user", "message": {"content": [{"type": "tool_result", "content": text}]}}).to_string();
+    let line =
+        json!({"type": "user", "message": {"content": [{"type": "tool_result", "content": text}]}})
+            .to_string();
     let bodies = [
         EntryBody::Stdout(br#"{"type":"x"}"#),
         EntryBody::Stdout(line.as_bytes()),
@@ -70,12 +98,21 @@ fn heads_of_a_tape_match_full_entries() {
         EntryBody::Note(line.as_bytes()),
         EntryBody::Stdout(br#"{"type":"y"}"#),
     ];
-    let texts = [EntryBody::Stderr(text.as_str().into()), EntryBody::StdoutRaw(text.as_bytes().into())];
+    let texts = [
+        EntryBody::Stderr(text.as_str().into()),
+        EntryBody::StdoutRaw(text.as_bytes().into()),
+    ];
     for (bodies, escaped) in [(&bodies[..], false), (&texts[..], true)] {
         let mut bytes = header.to_line();
         for (seq, body) in (0..).zip(bodies) {
             let lane = Some(("dbt-all".into(), 1));
-            TapeEntry { seq: Seq(seq), at: Millis(seq * 1000), attempt: lane, body: body.clone() }.write(&mut bytes);
+            TapeEntry {
+                seq: Seq(seq),
+                at: Millis(seq * 1000),
+                attempt: lane,
+                body: body.clone(),
+            }
+            .write(&mut bytes);
         }
         compare(&mut source(&bytes), bodies.len() as u64, escaped);
     }

@@ -53,14 +53,27 @@ impl HostileClone {
         let scene = Self { place, claude };
         scene.origin("sources/docs/a.md", "# a\n");
         scene.origin("wiki/global/tracked.md", "x");
-        scene.origin("ktx.yaml", "connections:\n  notes:\n    driver: docs\n    source_dir: sources/docs\n");
+        scene.origin(
+            "ktx.yaml",
+            "connections:\n  notes:\n    driver: docs\n    source_dir: sources/docs\n",
+        );
         scene.git("origin", &["init", "--quiet", "--initial-branch=main"]);
-        for file in [".profile", ".bashrc", "b.key", "thesis.txt", ".ssh/id_rsa", "wiki/global/a.md", "tape.jsonl"] {
+        for file in [
+            ".profile",
+            ".bashrc",
+            "b.key",
+            "thesis.txt",
+            ".ssh/id_rsa",
+            "wiki/global/a.md",
+            "tape.jsonl",
+        ] {
             scene.write(&format!("victim/{file}"), "precious\n");
         }
         fs::create_dir_all(scene.path("../home/.local/state/ingestdeck")).unwrap();
         let cookies = rusqlite::Connection::open(scene.path("victim/cookies.db")).unwrap();
-        cookies.execute_batch("CREATE TABLE cookies (value); INSERT INTO cookies VALUES ('precious')").unwrap();
+        cookies
+            .execute_batch("CREATE TABLE cookies (value); INSERT INTO cookies VALUES ('precious')")
+            .unwrap();
         scene
     }
 
@@ -98,7 +111,16 @@ impl HostileClone {
     fn clone_origin(&self) {
         self.git("origin", &["add", "--all", "--force"]);
         self.git("origin", &["commit", "--quiet", "-m", "all"]);
-        self.git("", &["clone", "--quiet", "--recurse-submodules", "origin", "clone"]);
+        self.git(
+            "",
+            &[
+                "clone",
+                "--quiet",
+                "--recurse-submodules",
+                "origin",
+                "clone",
+            ],
+        );
     }
 
     fn run(&self, args: &[&str]) -> CommandOutput {
@@ -111,7 +133,10 @@ impl HostileClone {
 /// Every file next to the clone, with its content. The user's own state directory may grow.
 fn outside(scene: &HostileClone) -> BTreeMap<PathBuf, Vec<u8>> {
     let root = scene.path("");
-    let (mut open, mut found) = (vec![root.clone(), root.parent().unwrap().join("home")], BTreeMap::new());
+    let (mut open, mut found) = (
+        vec![root.clone(), root.parent().unwrap().join("home")],
+        BTreeMap::new(),
+    );
     while let Some(dir) = open.pop() {
         for entry in fs::read_dir(&dir).unwrap() {
             let path = entry.unwrap().path();
@@ -124,7 +149,11 @@ fn outside(scene: &HostileClone) -> BTreeMap<PathBuf, Vec<u8>> {
             let content = if kind.is_file() {
                 fs::read(&path).unwrap()
             } else if kind.is_symlink() {
-                fs::read_link(&path).unwrap().as_os_str().as_bytes().to_vec()
+                fs::read_link(&path)
+                    .unwrap()
+                    .as_os_str()
+                    .as_bytes()
+                    .to_vec()
             } else {
                 format!("dir {} pipe {}", kind.is_dir(), kind.is_fifo()).into_bytes()
             };
@@ -141,7 +170,10 @@ fn assert_inert(case: &str, args: &[&str], ran: &CommandOutput) {
             (c.is_control() && !"\n\t".contains(*c))
                 || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
         });
-        assert_eq!(bad, None, "{case}: {args:?} printed it to {stream}: {ran:?}");
+        assert_eq!(
+            bad, None,
+            "{case}: {args:?} printed it to {stream}: {ran:?}"
+        );
     }
 }
 
@@ -174,22 +206,40 @@ fn attack(
         let ran = scene.run(args);
         assert_inert(case, args, &ran);
         assert!(ran.code.is_some(), "{case}: {args:?} was killed: {ran:?}");
-        assert!(!ran.stderr.contains("panicked"), "{case}: {args:?}: {ran:?}");
+        assert!(
+            !ran.stderr.contains("panicked"),
+            "{case}: {args:?}: {ran:?}"
+        );
         if ran.code != Some(0) {
             let output = format!("{}{}", ran.stdout, ran.stderr);
-            assert!(!output.trim().is_empty(), "{case}: {args:?} failed without a message: {ran:?}");
+            assert!(
+                !output.trim().is_empty(),
+                "{case}: {args:?} failed without a message: {ran:?}"
+            );
         }
         if args[0] == "run" {
             run_code = ran.code;
             let output = format!("{}{}", ran.stdout, ran.stderr);
             for part in refusal {
-                assert!(output.contains(part), "{case}: `run` does not print {part:?}: {ran:?}");
+                assert!(
+                    output.contains(part),
+                    "{case}: `run` does not print {part:?}: {ran:?}"
+                );
             }
         }
         let after = outside(&scene);
-        let changed: Vec<_> = before.iter().filter(|(path, content)| after.get(*path) != Some(content)).collect();
-        let new: Vec<_> = after.keys().filter(|path| !before.contains_key(*path)).collect();
-        assert!(changed.is_empty() && new.is_empty(), "{case}: {args:?} changed {changed:?}, made {new:?}: {ran:?}");
+        let changed: Vec<_> = before
+            .iter()
+            .filter(|(path, content)| after.get(*path) != Some(content))
+            .collect();
+        let new: Vec<_> = after
+            .keys()
+            .filter(|path| !before.contains_key(*path))
+            .collect();
+        assert!(
+            changed.is_empty() && new.is_empty(),
+            "{case}: {args:?} changed {changed:?}, made {new:?}: {ran:?}"
+        );
     }
     run_code
 }
@@ -232,7 +282,11 @@ fn links_in_program_directories_are_not_followed() {
     ];
     for place in places {
         let up = "../".repeat(place.matches('/').count() + 1);
-        clone_case(place, |scene| scene.link(&format!("{up}victim"), place), &[]);
+        clone_case(
+            place,
+            |scene| scene.link(&format!("{up}victim"), place),
+            &[],
+        );
     }
 }
 
@@ -248,10 +302,17 @@ fn links_in_place_of_program_files_are_not_followed() {
         &format!("locks/{RUN}"),
         &format!("runs/{RUN}/tape.jsonl"),
     ];
-    for (place, target) in places.into_iter().flat_map(|place| [(place, "cookies.db"), (place, "nothing")]) {
+    for (place, target) in places
+        .into_iter()
+        .flat_map(|place| [(place, "cookies.db"), (place, "nothing")])
+    {
         let up = "../".repeat(place.matches('/').count() + 3);
-        let plant =
-            |scene: &HostileClone| scene.link(&format!("{up}victim/{target}"), &format!(".ktx/ingestdeck/{place}"));
+        let plant = |scene: &HostileClone| {
+            scene.link(
+                &format!("{up}victim/{target}"),
+                &format!(".ktx/ingestdeck/{place}"),
+            )
+        };
         clone_case(&format!("{place} -> {target}"), plant, &[]);
     }
 }
@@ -281,7 +342,14 @@ fn named_pipes_hang_no_command() {
         let (directory, name) = commit.trim_end().split_at(2);
         scene.pipe(&format!(".git/objects/{directory}/{name}"));
     };
-    assert_eq!(archive_case("an object", plant, &["is not a regular file, and git would wait for it"]), Some(2));
+    assert_eq!(
+        archive_case(
+            "an object",
+            plant,
+            &["is not a regular file, and git would wait for it"]
+        ),
+        Some(2)
+    );
 }
 
 #[test]
@@ -298,17 +366,29 @@ fn foreign_databases_are_left_unchanged() {
     scene.origin(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), tape);
     scene.clone_origin();
     let before = fs::read(scene.path(&format!("clone/{place}"))).unwrap();
-    for args in [&["plan"][..], &["runs", "list"], &["doctor"], &["run", "--claude-bin", &scene.claude]] {
+    for args in [
+        &["plan"][..],
+        &["runs", "list"],
+        &["doctor"],
+        &["run", "--claude-bin", &scene.claude],
+    ] {
         let ran = scene.run(args);
         assert_inert("foreign database", args, &ran);
-        assert_eq!(fs::read(scene.path(&format!("clone/{place}"))).unwrap(), before, "{args:?}: {ran:?}");
+        assert_eq!(
+            fs::read(scene.path(&format!("clone/{place}"))).unwrap(),
+            before,
+            "{args:?}: {ran:?}"
+        );
     }
 }
 
 #[test]
 fn escape_sequences_of_a_project_are_not_printed() {
     let yaml = |connection: &str| {
-        let text: String = ESCAPES.chars().map(|c| format!("\\U{:08x}", u32::from(c))).collect();
+        let text: String = ESCAPES
+            .chars()
+            .map(|c| format!("\\U{:08x}", u32::from(c)))
+            .collect();
         format!(
             "connections:\n  notes:\n    driver: docs\n    source_dir: sources/docs\n  bad:\n{}",
             connection.replace("ESC", &text)
@@ -330,12 +410,17 @@ fn escape_sequences_of_a_project_are_not_printed() {
         scene.origin(&format!("sources/docs/{ESCAPES}.md"), "# x\n");
         scene.origin(&format!(".ktx/prompts/{ESCAPES}.md"), "x");
         scene.origin(&format!(".ktx/skills/{ESCAPES}/SKILL.md"), "x");
-        scene.origin(&format!("wiki/global/{ESCAPES}.md"), format!("---\nsummary: {ESCAPES}\n---\n# {ESCAPES}\n"));
+        scene.origin(
+            &format!("wiki/global/{ESCAPES}.md"),
+            format!("---\nsummary: {ESCAPES}\n---\n# {ESCAPES}\n"),
+        );
         scene.origin("sources/docs/b.md", format!("# {ESCAPES}\n"));
     };
     clone_case("file names and texts", names, &[]);
-    let units =
-        format!(r#"[{{"unitKey":"x{}","rawFiles":["a.md"],"notes":"{}"}}]"#, "\\u001b]0;t\\u0007", "\\u001b[2J");
+    let units = format!(
+        r#"[{{"unitKey":"x{}","rawFiles":["a.md"],"notes":"{}"}}]"#,
+        "\\u001b]0;t\\u0007", "\\u001b[2J"
+    );
     let manifest = |scene: &HostileClone| {
         scene.origin("units.json", &units);
         let yaml = "connections:\n  notes:\n    driver: manifest\n    path: units.json\n    source_dir: sources/docs\n";
@@ -349,10 +434,15 @@ fn shipped_records_reach_nothing_outside() {
     let hostile = include_str!("../fixtures/tapes/demo.jsonl")
         .replace(".ktx/ingest-patches/", "../../victim/")
         .replace("\"docs-", "\"\\u001b]52;c;UFdO\\u0007docs-");
-    let plant = |scene: &HostileClone| scene.origin(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), &hostile);
+    let plant = |scene: &HostileClone| {
+        scene.origin(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), &hostile)
+    };
     clone_case("a record", plant, &[]);
     let torn = |scene: &HostileClone| {
-        scene.origin(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), &hostile.as_bytes()[..hostile.len() / 2]);
+        scene.origin(
+            &format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"),
+            &hostile.as_bytes()[..hostile.len() / 2],
+        );
         scene.origin(".ktx/ingestdeck/runs/.leaving-x/a", "");
     };
     clone_case("a torn record", torn, &[]);
@@ -362,53 +452,91 @@ fn shipped_records_reach_nothing_outside() {
 /// ingested.
 #[test]
 fn unit_skipped_by_a_foreign_record_is_reported() {
-    const NAMED: &str = "1 unit is unchanged according to a record that this installation did not write";
+    const NAMED: &str =
+        "1 unit is unchanged according to a record that this installation did not write";
     let scene = HostileClone::new();
     scene.clone_origin();
     let run: &[&str] = &["run", "--claude-bin", &scene.claude];
     assert_eq!(scene.run(run).code, Some(0));
     for args in [&["plan"][..], run] {
         let ran = scene.run(args);
-        assert!(ran.code == Some(0) && !ran.stderr.contains("did not write"), "{args:?}: {ran:?}");
+        assert!(
+            ran.code == Some(0) && !ran.stderr.contains("did not write"),
+            "{args:?}: {ran:?}"
+        );
     }
     fs::rename(scene.path("clone"), scene.path("first")).unwrap();
-    let copied = Command::new("cp").args(["-r", "first", "clone"]).current_dir(scene.path("")).status().unwrap();
+    let copied = Command::new("cp")
+        .args(["-r", "first", "clone"])
+        .current_dir(scene.path(""))
+        .status()
+        .unwrap();
     assert!(copied.success());
     for args in [&["plan"][..], run] {
         let ran = scene.run(args);
-        assert!(ran.code == Some(0) && ran.stderr.contains(NAMED), "{args:?}: {ran:?}");
         assert!(
-            ran.stderr.contains("run all units with `ingestdeck run --full`, which ends this warning"),
+            ran.code == Some(0) && ran.stderr.contains(NAMED),
+            "{args:?}: {ran:?}"
+        );
+        assert!(
+            ran.stderr
+                .contains("run all units with `ingestdeck run --full`, which ends this warning"),
             "{args:?}: {ran:?}"
         );
     }
     let ran = scene.run(&[run, &["--full"]].concat());
-    assert!(ran.code == Some(0) && !ran.stderr.contains("did not write"), "{ran:?}");
+    assert!(
+        ran.code == Some(0) && !ran.stderr.contains("did not write"),
+        "{ran:?}"
+    );
     let ran = scene.run(&["plan"]);
-    assert!(ran.code == Some(0) && !ran.stderr.contains("did not write"), "{ran:?}");
+    assert!(
+        ran.code == Some(0) && !ran.stderr.contains("did not write"),
+        "{ran:?}"
+    );
 }
 
 #[test]
 fn files_outside_the_project_are_not_read_silently() {
     let cases = [
         ("    driver: docs\n    source_dir: ../victim\n", "victim"),
-        ("    driver: manifest\n    path: units.json\n    source_dir: ../victim\n", "victim"),
+        (
+            "    driver: manifest\n    path: units.json\n    source_dir: ../victim\n",
+            "victim",
+        ),
         ("    driver: docs\n    source_dir: linked\n", "victim"),
     ];
     for (connection, named) in cases {
         let scene = HostileClone::new();
-        scene.origin("units.json", r#"[{"unitKey":"handbook","rawFiles":[".ssh/id_rsa"]}]"#);
+        scene.origin(
+            "units.json",
+            r#"[{"unitKey":"handbook","rawFiles":[".ssh/id_rsa"]}]"#,
+        );
         scene.link("../victim", "linked");
         scene.origin("ktx.yaml", format!("connections:\n  notes:\n{connection}"));
         scene.clone_origin();
-        for args in [&["plan"][..], &["doctor"], &["run", "--claude-bin", &scene.claude]] {
+        for args in [
+            &["plan"][..],
+            &["doctor"],
+            &["run", "--claude-bin", &scene.claude],
+        ] {
             let ran = scene.run(args);
             let output = format!("{}{}", ran.stdout, ran.stderr);
-            assert!(output.contains(named) && output.contains("notes"), "{connection}: {args:?}: {ran:?}");
+            assert!(
+                output.contains(named) && output.contains("notes"),
+                "{connection}: {args:?}: {ran:?}"
+            );
         }
-        let grep =
-            Command::new("grep").args(["-rl", "precious", "."]).current_dir(scene.path("clone")).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&grep.stdout), "", "{connection}: the user's files are copied");
+        let grep = Command::new("grep")
+            .args(["-rl", "precious", "."])
+            .current_dir(scene.path("clone"))
+            .output()
+            .unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&grep.stdout),
+            "",
+            "{connection}: the user's files are copied"
+        );
     }
 }
 
@@ -427,7 +555,11 @@ fn debug_log_follows_no_link() {
     scene.link("../victim/.profile", "ingestdeck-debug.log");
     scene.clone_origin();
     let ran = scene.run(&["plan", "--debug"]);
-    assert_eq!(fs::read_to_string(scene.path("victim/.profile")).unwrap(), "precious\n", "{ran:?}");
+    assert_eq!(
+        fs::read_to_string(scene.path("victim/.profile")).unwrap(),
+        "precious\n",
+        "{ran:?}"
+    );
     assert!(ran.stderr.contains("ingestdeck-debug.log"), "{ran:?}");
 }
 
@@ -440,7 +572,10 @@ fn shipped_gitignore_does_not_publish_tapes() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     scene.git("clone", &["add", "--all"]);
     let staged = scene.git("clone", &["ls-files"]);
-    assert!(!staged.contains("tape.jsonl") && !staged.contains("db.sqlite"), "{staged}");
+    assert!(
+        !staged.contains("tape.jsonl") && !staged.contains("db.sqlite"),
+        "{staged}"
+    );
 }
 
 /// The name of the directory comes from the archive.
@@ -450,7 +585,13 @@ fn directory_name_with_escapes_is_not_printed() {
     scene.clone_origin();
     let odd = scene.path(&format!("x{ESCAPES}"));
     fs::rename(scene.path("clone"), &odd).unwrap();
-    for args in [&["plan"][..], &["doctor"], &["runs", "list"], &["run", "--claude-bin", &scene.claude], &["report"]] {
+    for args in [
+        &["plan"][..],
+        &["doctor"],
+        &["runs", "list"],
+        &["run", "--claude-bin", &scene.claude],
+        &["report"],
+    ] {
         let mut command = scene.place.command(args);
         command.current_dir(&odd);
         assert_inert("directory name", args, &scene.place.ran(command));
@@ -463,7 +604,14 @@ fn worktrees_of_killed_runs_without_git_are_removed() {
     let place = TestDir::new();
     place.notes(&["a"]);
     let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
-    let run: &[&str] = &["run", "--ui", "lines", "--no-reconcile", "--claude-bin", claude.to_str().unwrap()];
+    let run: &[&str] = &[
+        "run",
+        "--ui",
+        "lines",
+        "--no-reconcile",
+        "--claude-bin",
+        claude.to_str().unwrap(),
+    ];
     let mut running = place.start(place.command(run));
     running.wait_for("stdout", "● session");
     running.signal(nix::sys::signal::Signal::SIGKILL);
@@ -474,14 +622,22 @@ fn worktrees_of_killed_runs_without_git_are_removed() {
     place.scripted_claude(SCRIPT);
     let ran = place.run(run);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.stderr.contains("removed 1 worktree that it had left"), "{ran:?}");
+    assert!(
+        ran.stderr.contains("removed 1 worktree that it had left"),
+        "{ran:?}"
+    );
     assert!(worktrees() == before - 1 && shipped.is_file(), "{ran:?}");
 }
 
 /// Kills the program during a git call whose arguments match `pattern`, and waits until that call has ended. It runs
 /// `replacement` instead, which must print something and name the directory of the test in its command line.
 #[cfg(target_os = "linux")]
-fn assert_git_ends_with_program(scene: &HostileClone, args: &[&str], pattern: &str, replacement: &str) {
+fn assert_git_ends_with_program(
+    scene: &HostileClone,
+    args: &[&str],
+    pattern: &str,
+    replacement: &str,
+) {
     scene.clone_origin();
     let waiting = scene.path("WAITING");
     let git = format!(
@@ -490,11 +646,20 @@ fn assert_git_ends_with_program(scene: &HostileClone, args: &[&str], pattern: &s
     );
     let bin = scene.place.script("git", &git).parent().unwrap().to_owned();
     let mut command = scene.place.command(args);
-    command.current_dir(scene.path("clone")).env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+    command
+        .current_dir(scene.path("clone"))
+        .env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
     let running = scene.place.start(command);
     let deadline = std::time::Instant::now() + crate::it::commands::test_dir::DEADLINE;
-    while fs::read_to_string(&waiting).unwrap_or_default().trim().is_empty() {
-        assert!(std::time::Instant::now() < deadline, "git was not called as expected: {running:?}");
+    while fs::read_to_string(&waiting)
+        .unwrap_or_default()
+        .trim()
+        .is_empty()
+    {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "git was not called as expected: {running:?}"
+        );
         crate::it::support::pause_before_check();
     }
     running.signal(nix::sys::signal::Signal::SIGKILL);
@@ -517,5 +682,10 @@ fn git_ends_with_a_killed_run() {
 #[cfg(target_os = "linux")]
 #[test]
 fn git_ends_with_a_killed_plan() {
-    assert_git_ends_with_program(&HostileClone::new(), &["plan"], "*rev-parse*", "exec tail -f \"$0\"");
+    assert_git_ends_with_program(
+        &HostileClone::new(),
+        &["plan"],
+        "*rev-parse*",
+        "exec tail -f \"$0\"",
+    );
 }

@@ -11,7 +11,17 @@ use regex_lite::Regex;
 
 /// Words and phrases that comments and sentences do not use, with a plainer one.
 const WORDS: &[(&[&str], &str)] = &[
-    (&["nobody", "somebody", "anybody", "everybody", "whoever", "whomever"], "name the component or `the user`"),
+    (
+        &[
+            "nobody",
+            "somebody",
+            "anybody",
+            "everybody",
+            "whoever",
+            "whomever",
+        ],
+        "name the component or `the user`",
+    ),
     (&["stranger", "strangers"], "untrusted"),
     (&["heap", "heaps"], "group"),
     (&["beside"], "next to, besides, or in addition to"),
@@ -93,7 +103,9 @@ impl RustFile {
 
 fn rust_files() -> Vec<RustFile> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut waiting: Vec<PathBuf> = ["src", "tests/it", "tests/benches"].map(|dir| root.join(dir)).into();
+    let mut waiting: Vec<PathBuf> = ["src", "tests/it", "tests/benches"]
+        .map(|dir| root.join(dir))
+        .into();
     let mut files = Vec::new();
     while let Some(dir) = waiting.pop() {
         for entry in fs::read_dir(dir).unwrap() {
@@ -101,8 +113,16 @@ fn rust_files() -> Vec<RustFile> {
             if path.is_dir() {
                 waiting.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let relative = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-                files.push(RustFile { path: relative, text: fs::read_to_string(&path).unwrap() });
+                let relative = path
+                    .strip_prefix(root)
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .to_owned();
+                files.push(RustFile {
+                    path: relative,
+                    text: fs::read_to_string(&path).unwrap(),
+                });
             }
         }
     }
@@ -116,8 +136,17 @@ fn segments(text: &str) -> Vec<(usize, Kind, &str)> {
         r##"(?s)//[^\n]*|/\*.*?\*/|r#+".*?"#+|r".*?"|"(?:[^"\\]|\\.)*"|'(?:[^'\\\n]|\\[^u]|\\u\{[^}]*\})'"##,
     )
     .unwrap();
-    let kind = |found: &str| if found.starts_with('/') { Kind::Comment } else { Kind::Text };
-    token.find_iter(text).map(|found| (found.start(), kind(found.as_str()), found.as_str())).collect()
+    let kind = |found: &str| {
+        if found.starts_with('/') {
+            Kind::Comment
+        } else {
+            Kind::Text
+        }
+    };
+    token
+        .find_iter(text)
+        .map(|found| (found.start(), kind(found.as_str()), found.as_str()))
+        .collect()
 }
 
 fn assert_none(problems: &[String], rule: &str) {
@@ -127,12 +156,19 @@ fn assert_none(problems: &[String], rule: &str) {
 /// The first word or phrase of a sentence that has a plainer equivalent.
 fn replaced_word(sentence: &str) -> Option<(&'static str, &'static str)> {
     let lower = sentence.to_lowercase();
-    let words: Vec<&str> = lower.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> = lower
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect();
     for (at, word) in words.iter().enumerate() {
         for (phrases, plain) in WORDS {
             let is_phrase = |phrase: &&&str| {
                 phrase.starts_with(word)
-                    && phrase.split(' ').eq(words.iter().skip(at).take(phrase.split(' ').count()).copied())
+                    && phrase.split(' ').eq(words
+                        .iter()
+                        .skip(at)
+                        .take(phrase.split(' ').count())
+                        .copied())
             };
             if let Some(phrase) = phrases.iter().find(is_phrase) {
                 return Some((phrase, plain));
@@ -141,15 +177,24 @@ fn replaced_word(sentence: &str) -> Option<(&'static str, &'static str)> {
     }
     // `there is no X` and `is no longer` are fine, `X is no Y` is not.
     let claim = words.windows(4).find(|words| {
-        words[0] != "there" && ["is", "are"].contains(&words[1]) && words[2] == "no" && words[3] != "longer"
+        words[0] != "there"
+            && ["is", "are"].contains(&words[1])
+            && words[2] == "no"
+            && words[3] != "longer"
     })?;
-    Some((if claim[1] == "is" { "is no" } else { "are no" }, "is not a …, or invalid …"))
+    Some((
+        if claim[1] == "is" { "is no" } else { "are no" },
+        "is not a …, or invalid …",
+    ))
 }
 
 #[test]
 fn comments_and_sentences_use_plain_words() {
     let mut problems = Vec::new();
-    for file in rust_files().iter().filter(|file| file.path != "tests/it/language.rs") {
+    for file in rust_files()
+        .iter()
+        .filter(|file| file.path != "tests/it/language.rs")
+    {
         for (offset, kind, segment) in segments(&file.text) {
             let is_sentence = kind == Kind::Comment || segment.trim_matches('"').contains(' ');
             let is_quoted = QUOTED.iter().any(|text| segment.contains(text));
@@ -158,7 +203,11 @@ fn comments_and_sentences_use_plain_words() {
             }
             for (line, sentence) in segment.lines().enumerate() {
                 if let Some((word, plain)) = replaced_word(sentence) {
-                    problems.push(format!("{}:{}: `{word}`: {plain}", file.path, file.line_of(offset) + line));
+                    problems.push(format!(
+                        "{}:{}: `{word}`: {plain}",
+                        file.path,
+                        file.line_of(offset) + line
+                    ));
                 }
             }
         }
@@ -171,17 +220,30 @@ fn comments_and_sentences_use_plain_words() {
 fn error_messages_contain_no_remedy() {
     let attribute = Regex::new(r##"(?s)#\[error\((.*?)\)\]\n"##).unwrap();
     let mut problems = Vec::new();
-    for file in rust_files().iter().filter(|file| file.path.starts_with("src/")) {
-        if ERRORS_FOR_MODELS.iter().any(|path| file.path.starts_with(path)) {
+    for file in rust_files()
+        .iter()
+        .filter(|file| file.path.starts_with("src/"))
+    {
+        if ERRORS_FOR_MODELS
+            .iter()
+            .any(|path| file.path.starts_with(path))
+        {
             continue;
         }
         for found in attribute.captures_iter(&file.text) {
-            let text = segments(&found[1]).into_iter().find(|(_, kind, _)| *kind == Kind::Text);
+            let text = segments(&found[1])
+                .into_iter()
+                .find(|(_, kind, _)| *kind == Kind::Text);
             let text = text.map(|(_, _, text)| text.to_owned()).unwrap_or_default();
-            let text = NOT_REMEDIES.iter().fold(text, |text, clause| text.replace(clause, ""));
+            let text = NOT_REMEDIES
+                .iter()
+                .fold(text, |text, clause| text.replace(clause, ""));
             if text.contains("; ") {
                 let line = file.line_of(found.get(0).unwrap().start());
-                problems.push(format!("{}:{line}: move the remedy to Diagnostic::help: {text}", file.path));
+                problems.push(format!(
+                    "{}:{line}: move the remedy to Diagnostic::help: {text}",
+                    file.path
+                ));
             }
         }
     }
@@ -206,9 +268,14 @@ fn documentation_does_not_repeat_names() {
 
 #[test]
 fn type_names_are_unique() {
-    let definition = Regex::new(r"(?m)^\s*(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|type) ([A-Z]\w*)(.*)$").unwrap();
+    let definition =
+        Regex::new(r"(?m)^\s*(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait|type) ([A-Z]\w*)(.*)$")
+            .unwrap();
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for file in rust_files().iter().filter(|file| file.path.starts_with("src/")) {
+    for file in rust_files()
+        .iter()
+        .filter(|file| file.path.starts_with("src/"))
+    {
         let mut kept = String::new();
         let mut last = 0;
         for (offset, _, segment) in segments(&file.text) {
@@ -218,14 +285,20 @@ fn type_names_are_unique() {
         kept.push_str(&file.text[last..]);
         for found in definition.captures_iter(&kept) {
             // An associated type has the name that its trait gives it.
-            let is_associated = found[0].trim_start().starts_with("type ") && found[0].starts_with("    ");
+            let is_associated =
+                found[0].trim_start().starts_with("type ") && found[0].starts_with("    ");
             if !is_associated && !REPEATED.contains(&&found[1]) {
-                places.entry(found[1].to_owned()).or_default().push(file.path.clone());
+                places
+                    .entry(found[1].to_owned())
+                    .or_default()
+                    .push(file.path.clone());
             }
         }
     }
     let repeated = places.iter().filter(|(_, files)| files.len() > 1);
-    let problems: Vec<String> = repeated.map(|(name, files)| format!("{name}: {}", files.join(", "))).collect();
+    let problems: Vec<String> = repeated
+        .map(|(name, files)| format!("{name}: {}", files.join(", ")))
+        .collect();
     assert_none(&problems, "type names used twice");
 }
 
@@ -234,21 +307,43 @@ fn test_names_are_short() {
     let name = Regex::new(r"fn (\w+)").unwrap();
     let mut problems = Vec::new();
     for file in rust_files() {
-        let names = name.captures_iter(&file.text).map(|found| found[1].to_owned());
-        problems.extend(names.filter(|name| name.len() > TEST_NAME).map(|name| format!("{}: {name}", file.path)));
+        let names = name
+            .captures_iter(&file.text)
+            .map(|found| found[1].to_owned());
+        problems.extend(
+            names
+                .filter(|name| name.len() > TEST_NAME)
+                .map(|name| format!("{}: {name}", file.path)),
+        );
     }
     assert_none(&problems, "names over 60 characters");
 }
 
 #[test]
 fn rules_find_what_they_are_about() {
-    for sentence in ["nobody reads it", "the file is no tape", "It goes on", "as long as it runs", "A heap of errors"] {
+    for sentence in [
+        "nobody reads it",
+        "the file is no tape",
+        "It goes on",
+        "as long as it runs",
+        "A heap of errors",
+    ] {
         assert!(replaced_word(sentence).is_some(), "{sentence}");
     }
-    for sentence in ["there is no tape", "it is no longer used", "besides", "understands", "the passes", "saying"] {
+    for sentence in [
+        "there is no tape",
+        "it is no longer used",
+        "besides",
+        "understands",
+        "the passes",
+        "saying",
+    ] {
         assert_eq!(replaced_word(sentence), None, "{sentence}");
     }
     let found = segments("let a = \"x // y\"; // z\n/// d\nlet b = 'c'; r#\"q \" q\"#");
     let texts: Vec<&str> = found.iter().map(|(_, _, text)| *text).collect();
-    assert_eq!(texts, ["\"x // y\"", "// z", "/// d", "'c'", "r#\"q \" q\"#"]);
+    assert_eq!(
+        texts,
+        ["\"x // y\"", "// z", "/// d", "'c'", "r#\"q \" q\"#"]
+    );
 }

@@ -1,6 +1,10 @@
 //! The only binary of the integration tests.
 
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a test that cannot continue should report the line")]
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test that cannot continue should report the line"
+)]
 
 mod architecture;
 mod captures;

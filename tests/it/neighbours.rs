@@ -11,28 +11,51 @@ const READS: &str = "[[part]]\nsteps = [{ say = \"read\" }]";
 
 fn run(place: &TestDir, script: &str, more: &[&str]) -> Option<i32> {
     let claude = place.scripted_claude(script);
-    let options =
-        ["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none", "--concurrency", "4", "--no-reconcile"];
+    let options = [
+        "run",
+        "--claude-bin",
+        claude.to_str().unwrap(),
+        "--ui",
+        "none",
+        "--concurrency",
+        "4",
+        "--no-reconcile",
+    ];
     place.run(&[&options[..], more].concat()).code
 }
 
 /// Keys and reasons of the planned units.
 fn planned(place: &TestDir, more: &[&str]) -> Vec<String> {
     let ran = place.run(&[&["plan", "--ui", "json"], more].concat());
-    let objects = ran.expect_success().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let objects = ran
+        .expect_success()
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let units = objects.filter(|object| object["unit"].is_string());
-    units.map(|object| format!("{}: {}", text(&object["unit"]), text(&object["why"]))).collect()
+    units
+        .map(|object| format!("{}: {}", text(&object["unit"]), text(&object["why"])))
+        .collect()
 }
 
 /// A dbt project whose model `n` refers to model `n + 1` in its SQL, for the first three.
 fn dbt_project(models: usize) -> TestDir {
     let place = TestDir::new();
-    place.write("ktx.yaml", "connections:\n  d: {driver: dbt, source_dir: d}\n");
+    place.write(
+        "ktx.yaml",
+        "connections:\n  d: {driver: dbt, source_dir: d}\n",
+    );
     place.write("d/dbt_project.yml", "name: x\n");
     for n in 0..models {
-        place.write(&format!("d/models/m{n:02}.yml"), format!("models:\n  - name: m{n}\n"));
-        let sql = if n < 3 { format!("select * from {{{{ ref('m{}') }}}}", n + 1) } else { "select 1".to_owned() };
+        place.write(
+            &format!("d/models/m{n:02}.yml"),
+            format!("models:\n  - name: m{n}\n"),
+        );
+        let sql = if n < 3 {
+            format!("select * from {{{{ ref('m{}') }}}}", n + 1)
+        } else {
+            "select 1".to_owned()
+        };
         place.write(&format!("d/models/sql/m{n}.sql"), sql);
     }
     place
@@ -42,31 +65,48 @@ fn dbt_project(models: usize) -> TestDir {
 fn one_edit_plans_its_unit_and_those_that_refer_to_it() {
     let place = dbt_project(46);
     place.write("d/models/m40.yml", "models:\n  - name: m40\n    columns:\n      - name: id\n        tests:\n          - relationships: {to: ref(\"m3\"), field: id}\n");
-    place
-        .write("d/models/m41.yml", "models: [{name: m41, description: \"not m3 but {{ ref('m30') }} # ref('m3')\"}]\n");
+    place.write(
+        "d/models/m41.yml",
+        "models: [{name: m41, description: \"not m3 but {{ ref('m30') }} # ref('m3')\"}]\n",
+    );
     assert_eq!(run(&place, READS, &[]), Some(0));
     assert_eq!(planned(&place, &[]), [""; 0]);
 
-    place.write("d/models/m03.yml", "models:\n  - name: m3\n    description: new\n");
+    place.write(
+        "d/models/m03.yml",
+        "models:\n  - name: m3\n    description: new\n",
+    );
     let own = "dbt-models-m03: 1 file modified";
-    let referring =
-        ["dbt-models-m02: refers to a change: models/m03.yml", "dbt-models-m40: refers to a change: models/m03.yml"];
+    let referring = [
+        "dbt-models-m02: refers to a change: models/m03.yml",
+        "dbt-models-m40: refers to a change: models/m03.yml",
+    ];
     assert_eq!(planned(&place, &[]), [referring[0], own, referring[1]]);
     assert_eq!(planned(&place, &["--neighbours"]).len(), 46);
     let table = place.run(&["plan"]);
     assert!(
-        table.expect_success().contains("1 unit changed, 2 units refer to a change, 43 units unchanged"),
+        table
+            .expect_success()
+            .contains("1 unit changed, 2 units refer to a change, 43 units unchanged"),
         "{table:?}"
     );
 
     assert_eq!(run(&place, READS, &["--only", "dbt-models-m03"]), Some(0));
     assert_eq!(planned(&place, &[]), referring);
     let table = place.run(&["plan"]);
-    assert!(table.expect_success().contains("d +0/~0/-0/=46, 2 units refer to a change"), "{table:?}");
+    assert!(
+        table
+            .expect_success()
+            .contains("d +0/~0/-0/=46, 2 units refer to a change"),
+        "{table:?}"
+    );
     assert_eq!(run(&place, READS, &[]), Some(0));
     assert_eq!(planned(&place, &[]), [""; 0]);
 
-    place.write("d/models/m20.yml", "models:\n  - name: m20\n    description: new\n");
+    place.write(
+        "d/models/m20.yml",
+        "models:\n  - name: m20\n    description: new\n",
+    );
     assert_eq!(run(&place, READS, &["--only", "dbt-models-m20"]), Some(0));
     assert_eq!(planned(&place, &[]), [""; 0], "no unit refers to it");
     // The index can be deleted, because it is rebuilt from the tapes.
@@ -80,23 +120,39 @@ fn deleted_or_renamed_model_concerns_those_that_refer_to_it() {
     assert_eq!(run(&place, READS, &[]), Some(0));
     place.write("d/models/m01.yml", "models:\n  - name: renamed\n");
     let referring = "dbt-models-m00: refers to a change: models/m01.yml";
-    assert_eq!(planned(&place, &[]), [referring, "dbt-models-m01: 1 file modified"]);
+    assert_eq!(
+        planned(&place, &[]),
+        [referring, "dbt-models-m01: 1 file modified"]
+    );
     assert_eq!(run(&place, READS, &["--only", "dbt-models-m01"]), Some(0));
     assert_eq!(planned(&place, &[]), [referring]);
     assert_eq!(run(&place, READS, &[]), Some(0));
     assert_eq!(planned(&place, &[]), [""; 0]);
 
     fs::remove_file(place.path("d/models/m03.yml")).unwrap();
-    assert_eq!(planned(&place, &[]), ["dbt-models-m02: refers to a change: models/m03.yml"]);
+    assert_eq!(
+        planned(&place, &[]),
+        ["dbt-models-m02: refers to a change: models/m03.yml"]
+    );
     assert_eq!(run(&place, READS, &[]), Some(0));
-    assert_eq!(planned(&place, &[]), [""; 0], "the deletion is not decided, but the unit has run without the file");
+    assert_eq!(
+        planned(&place, &[]),
+        [""; 0],
+        "the deletion is not decided, but the unit has run without the file"
+    );
 
     // Files that cannot be parsed may refer to anything.
     place.write("d/models/m09.yml", "models: [a\nb: 1\n");
     assert_eq!(planned(&place, &[]), ["dbt-models-m09: 1 file modified"]);
     assert_eq!(run(&place, READS, &[]), Some(0));
-    place.write("d/models/m20.yml", "models:\n  - name: m20\n    description: new\n");
-    let all = ["dbt-models-m09: may refer to a change: models/m20.yml", "dbt-models-m20: 1 file modified"];
+    place.write(
+        "d/models/m20.yml",
+        "models:\n  - name: m20\n    description: new\n",
+    );
+    let all = [
+        "dbt-models-m09: may refer to a change: models/m20.yml",
+        "dbt-models-m20: 1 file modified",
+    ];
     assert_eq!(planned(&place, &[]), all);
 }
 
@@ -129,23 +185,42 @@ fn forget_names(place: &TestDir) {
 #[test]
 fn changes_that_an_older_version_ingested_plan_nothing() {
     let place = dbt_project(27);
-    place.write("d/models/sql/m26.sql", "select * from {{ ref('of_a_package') }}");
+    place.write(
+        "d/models/sql/m26.sql",
+        "select * from {{ ref('of_a_package') }}",
+    );
     assert_eq!(run(&place, READS, &[]), Some(0));
     fs::remove_file(place.path("d/models/m20.yml")).unwrap();
-    place.write("d/models/m03.yml", "models:\n  - name: m3\n    description: new\n");
+    place.write(
+        "d/models/m03.yml",
+        "models:\n  - name: m3\n    description: new\n",
+    );
     assert_eq!(run(&place, READS, &["--only", "dbt-models-m03"]), Some(0));
-    assert_eq!(planned(&place, &[]), ["dbt-models-m02: refers to a change: models/m03.yml"]);
+    assert_eq!(
+        planned(&place, &[]),
+        ["dbt-models-m02: refers to a change: models/m03.yml"]
+    );
     forget_names(&place);
     assert_eq!(planned(&place, &[]), [""; 0]);
     assert_eq!(planned(&place, &["--neighbours"]), [""; 0]);
 
     // A later change is a reason. Nothing refers to a name that is not known.
     fs::remove_file(place.path("d/models/m10.yml")).unwrap();
-    place.write("d/models/m03.yml", "models:\n  - name: m3\n    description: newer\n");
+    place.write(
+        "d/models/m03.yml",
+        "models:\n  - name: m3\n    description: newer\n",
+    );
     let referring = "dbt-models-m02: refers to a change: models/m03.yml";
-    assert_eq!(planned(&place, &[]), [referring, "dbt-models-m03: 1 file modified"]);
+    assert_eq!(
+        planned(&place, &[]),
+        [referring, "dbt-models-m03: 1 file modified"]
+    );
     assert_eq!(run(&place, READS, &["--only", "dbt-models-m03"]), Some(0));
-    assert_eq!(planned(&place, &[]), [referring], "this version ingested the change");
+    assert_eq!(
+        planned(&place, &[]),
+        [referring],
+        "this version ingested the change"
+    );
     assert_eq!(run(&place, READS, &[]), Some(0));
     assert_eq!(planned(&place, &[]), [""; 0]);
 
@@ -154,20 +229,37 @@ fn changes_that_an_older_version_ingested_plan_nothing() {
     place.write("d/models/m15.yml", "models: [a\nb: 1\n");
     assert_eq!(
         planned(&place, &[]),
-        ["dbt-models-m15: 1 file modified", "dbt-models-m26: refers to a change: models/m15.yml"]
+        [
+            "dbt-models-m15: 1 file modified",
+            "dbt-models-m26: refers to a change: models/m15.yml"
+        ]
     );
 }
 
 #[test]
 fn new_kind_of_reference_plans_nothing_of_older_runs() {
     let place = TestDir::new();
-    place.write("ktx.yaml", "connections:\n  l: {driver: lookml, source_dir: l}\n");
-    place.write("l/a.model.lkml", "include: \"views/users.view\"\nexplore: orders { join: users {} }\n");
-    place.write("l/b.model.lkml", "include: \"views/users.view\"\nexplore: users {}\n");
+    place.write(
+        "ktx.yaml",
+        "connections:\n  l: {driver: lookml, source_dir: l}\n",
+    );
+    place.write(
+        "l/a.model.lkml",
+        "include: \"views/users.view\"\nexplore: orders { join: users {} }\n",
+    );
+    place.write(
+        "l/b.model.lkml",
+        "include: \"views/users.view\"\nexplore: users {}\n",
+    );
     place.write("l/views/users.view.lkml", "view: users {}\n");
     assert_eq!(run(&place, READS, &[]), Some(0));
-    place.write("l/views/users.view.lkml", "view: users { label: \"new\" }\n");
-    let owner = planned(&place, &[]).into_iter().find_map(|unit| Some(unit.split_once(": 1 file")?.0.to_owned()));
+    place.write(
+        "l/views/users.view.lkml",
+        "view: users { label: \"new\" }\n",
+    );
+    let owner = planned(&place, &[])
+        .into_iter()
+        .find_map(|unit| Some(unit.split_once(": 1 file")?.0.to_owned()));
     assert_eq!(run(&place, READS, &["--only", &owner.unwrap()]), Some(0));
     assert_eq!(planned(&place, &[]).len(), 1);
     forget_names(&place);
@@ -179,7 +271,10 @@ fn killed_and_resumed_run_plans_nothing_twice() {
     let place = dbt_project(27);
     assert_eq!(run(&place, READS, &[]), Some(0));
     for n in [1, 5, 6] {
-        place.write(&format!("d/models/m{n:02}.yml"), format!("models:\n  - name: m{n}\n    description: new\n"));
+        place.write(
+            &format!("d/models/m{n:02}.yml"),
+            format!("models:\n  - name: m{n}\n    description: new\n"),
+        );
     }
     let page = r#"
 [[part]]
@@ -195,13 +290,24 @@ steps = [{ say = "now" }, "hang"]
 "#;
     let claude = place.scripted_claude(&format!("{page}{READS}"));
     let claude = claude.to_str().unwrap();
-    let mut running = place.start(place.command(&["run", "--ui", "lines", "--claude-bin", claude, "--no-reconcile"]));
+    let mut running = place.start(place.command(&[
+        "run",
+        "--ui",
+        "lines",
+        "--claude-bin",
+        claude,
+        "--no-reconcile",
+    ]));
     running.wait_for("stdout", "dbt-models-m05#1");
     running.wait_for("stdout", "dbt-models-m06#1");
     running.signal(Signal::SIGKILL);
     assert_eq!(running.end().code, None);
     let left = planned(&place, &[]);
-    assert!(left.iter().any(|unit| unit == "dbt-models-m01: what it wrote last time was not saved"), "{left:?}");
+    assert!(
+        left.iter()
+            .any(|unit| unit == "dbt-models-m01: what it wrote last time was not saved"),
+        "{left:?}"
+    );
     assert_eq!(run(&place, READS, &["--resume-run", "latest"]), Some(0));
     assert_eq!(planned(&place, &[]), [""; 0]);
 }
@@ -209,29 +315,54 @@ steps = [{ say = "now" }, "hang"]
 #[test]
 fn metricflow_units_run_for_what_they_refer_to() {
     let place = TestDir::new();
-    place.write("ktx.yaml", "connections:\n  m: {driver: metricflow, source_dir: m}\n");
+    place.write(
+        "ktx.yaml",
+        "connections:\n  m: {driver: metricflow, source_dir: m}\n",
+    );
     let model = |name: &str, more: &str| {
         format!(
             "semantic_models:\n  - name: {name}\n    measures: [{{name: {name}_count}}]\n    entities: [{{name: {name}, type: primary}}{more}]\n"
         )
     };
-    place.write("m/orders.yml", model("orders", ", {name: users, type: foreign}"));
+    place.write(
+        "m/orders.yml",
+        model("orders", ", {name: users, type: foreign}"),
+    );
     place.write("m/users.yml", model("users", ""));
     place.write("m/visits.yml", model("visits", ""));
-    let derived = "metrics:\n  - {name: x, type: derived, type_params: {metrics: [{name: simple}]}}\n";
+    let derived =
+        "metrics:\n  - {name: x, type: derived, type_params: {metrics: [{name: simple}]}}\n";
     place.write("m/derived.yml", derived);
-    place.write("m/simple.yml", "metrics:\n  - {name: simple, type: derived, type_params: {}}\n");
-    assert_eq!(run(&place, READS, &[]), Some(0));
-    assert_eq!(planned(&place, &[]), [""; 0]);
-    place.write("m/users.yml", model("users", "").replace("users_count", "users_total"));
-    assert_eq!(
-        planned(&place, &[]),
-        ["metricflow-orders: refers to a change: users.yml", "metricflow-users: 1 file modified"]
+    place.write(
+        "m/simple.yml",
+        "metrics:\n  - {name: simple, type: derived, type_params: {}}\n",
     );
     assert_eq!(run(&place, READS, &[]), Some(0));
-    place.write("m/simple.yml", "metrics:\n  - {name: simple, type: derived, label: new, type_params: {}}\n");
-    assert_eq!(run(&place, READS, &["--only", "metricflow-simple"]), Some(0));
-    assert_eq!(planned(&place, &[]), ["metricflow-x: refers to a change: simple.yml"]);
+    assert_eq!(planned(&place, &[]), [""; 0]);
+    place.write(
+        "m/users.yml",
+        model("users", "").replace("users_count", "users_total"),
+    );
+    assert_eq!(
+        planned(&place, &[]),
+        [
+            "metricflow-orders: refers to a change: users.yml",
+            "metricflow-users: 1 file modified"
+        ]
+    );
+    assert_eq!(run(&place, READS, &[]), Some(0));
+    place.write(
+        "m/simple.yml",
+        "metrics:\n  - {name: simple, type: derived, label: new, type_params: {}}\n",
+    );
+    assert_eq!(
+        run(&place, READS, &["--only", "metricflow-simple"]),
+        Some(0)
+    );
+    assert_eq!(
+        planned(&place, &[]),
+        ["metricflow-x: refers to a change: simple.yml"]
+    );
     assert_eq!(run(&place, READS, &[]), Some(0));
     assert_eq!(planned(&place, &[]), [""; 0]);
 }
@@ -239,28 +370,54 @@ fn metricflow_units_run_for_what_they_refer_to() {
 #[test]
 fn lookml_units_run_for_what_they_refer_to() {
     let place = TestDir::new();
-    place.write("ktx.yaml", "connections:\n  l: {driver: lookml, source_dir: l}\n");
-    place.write("l/a.model.lkml", "include: \"views/orders.view\"\nexplore: orders { join: users {} }\n");
-    place.write("l/b.model.lkml", "include: \"views/users.view\"\nexplore: users {}\n");
+    place.write(
+        "ktx.yaml",
+        "connections:\n  l: {driver: lookml, source_dir: l}\n",
+    );
+    place.write(
+        "l/a.model.lkml",
+        "include: \"views/orders.view\"\nexplore: orders { join: users {} }\n",
+    );
+    place.write(
+        "l/b.model.lkml",
+        "include: \"views/users.view\"\nexplore: users {}\n",
+    );
     place.write("l/c.model.lkml", "explore: other { from: base }\n");
-    place.write("l/d.dashboard.lookml", "- dashboard: d\n  elements:\n  - {name: e, explore: orders}\n");
+    place.write(
+        "l/d.dashboard.lookml",
+        "- dashboard: d\n  elements:\n  - {name: e, explore: orders}\n",
+    );
     place.write("l/views/orders.view.lkml", "view: orders {}\n");
     place.write("l/views/users.view.lkml", "view: users {}\n");
     assert_eq!(run(&place, READS, &[]), Some(0));
-    place.write("l/views/users.view.lkml", "view: users { label: \"new\" }\n");
+    place.write(
+        "l/views/users.view.lkml",
+        "view: users { label: \"new\" }\n",
+    );
     assert_eq!(
         planned(&place, &[]),
-        ["lookml-a: refers to a change: views/users.view.lkml", "lookml-b: 1 file modified"]
+        [
+            "lookml-a: refers to a change: views/users.view.lkml",
+            "lookml-b: 1 file modified"
+        ]
     );
     assert_eq!(run(&place, READS, &["--only", "lookml-b"]), Some(0));
-    assert_eq!(planned(&place, &[]), ["lookml-a: refers to a change: views/users.view.lkml"]);
-    assert_eq!(run(&place, READS, &[]), Some(0));
-    assert_eq!(planned(&place, &[]), [""; 0]);
-    place
-        .write("l/a.model.lkml", "include: \"views/orders.view\"\nexplore: orders { label: \"new\" join: users {} }\n");
     assert_eq!(
         planned(&place, &[]),
-        ["lookml-a: 1 file modified", "lookml-dashboard-d: refers to a change: a.model.lkml"]
+        ["lookml-a: refers to a change: views/users.view.lkml"]
+    );
+    assert_eq!(run(&place, READS, &[]), Some(0));
+    assert_eq!(planned(&place, &[]), [""; 0]);
+    place.write(
+        "l/a.model.lkml",
+        "include: \"views/orders.view\"\nexplore: orders { label: \"new\" join: users {} }\n",
+    );
+    assert_eq!(
+        planned(&place, &[]),
+        [
+            "lookml-a: 1 file modified",
+            "lookml-dashboard-d: refers to a change: a.model.lkml"
+        ]
     );
 }
 
@@ -274,7 +431,10 @@ fn new_cut_of_units_plans_nothing_that_succeeded() {
         place.write(&format!("d/seeds/s{n}.yml"), "version: 2\n");
     }
     assert_eq!(planned(&place, &[]), [""; 0]);
-    place.write("d/models/m10.yml", "models:\n  - name: m10\n    description: new\n");
+    place.write(
+        "d/models/m10.yml",
+        "models:\n  - name: m10\n    description: new\n",
+    );
     assert_eq!(planned(&place, &[]), ["dbt-models-m10: 1 file modified"]);
     assert_eq!(run(&place, READS, &[]), Some(0));
     (0..10).for_each(|n| fs::remove_file(place.path(&format!("d/seeds/s{n}.yml"))).unwrap());
@@ -284,7 +444,10 @@ fn new_cut_of_units_plans_nothing_that_succeeded() {
 #[test]
 fn explicit_dependency_of_a_manifest_is_a_reference() {
     let place = TestDir::new();
-    place.write("ktx.yaml", "connections:\n  m: {driver: manifest, path: m/units.jsonl}\n");
+    place.write(
+        "ktx.yaml",
+        "connections:\n  m: {driver: manifest, path: m/units.jsonl}\n",
+    );
     for name in ["a", "b", "c"] {
         place.write(&format!("m/{name}.md"), format!("# {name}\n"));
     }
@@ -294,7 +457,10 @@ fn explicit_dependency_of_a_manifest_is_a_reference() {
     assert_eq!(run(&place, READS, &[]), Some(0));
     place.write("m/b.md", "# b, and more\n");
     assert_eq!(planned(&place, &[]), ["x: refers to a change: b.md"]);
-    assert_eq!(planned(&place, &["--neighbours"]), ["x: refers to a change: b.md", "y: 1 file around it changed"]);
+    assert_eq!(
+        planned(&place, &["--neighbours"]),
+        ["x: refers to a change: b.md", "y: 1 file around it changed"]
+    );
     assert_eq!(run(&place, READS, &[]), Some(0));
     assert_eq!(planned(&place, &[]), [""; 0]);
 }

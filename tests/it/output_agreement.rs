@@ -15,8 +15,8 @@ use crate::{
     decode,
     replay::FileSource,
     run::{
-        EntrySource as _, PollStatus, RunReport, Timeline, attempt_reducer::AttemptReducer, report::ReportBuilder,
-        state::RunState, state::UnitStatus,
+        EntrySource as _, PollStatus, RunReport, Timeline, attempt_reducer::AttemptReducer,
+        report::ReportBuilder, state::RunState, state::UnitStatus,
     },
     tape::{
         Note,
@@ -61,12 +61,21 @@ fn record_outputs(path: &Path) -> RecordOutputs {
     let json = String::from_utf8(json).unwrap();
     let parse = |line: &str| {
         // Lone surrogates are rejected here, as strict JSON readers do.
-        assert!(!line.contains("\\ud") || serde_json::from_str::<Value>(line).is_ok(), "{line}");
+        assert!(
+            !line.contains("\\ud") || serde_json::from_str::<Value>(line).is_ok(),
+            "{line}"
+        );
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
     };
     let json = json.lines().map(parse).collect();
     let report = gathering.finish(&origin, timeline.view(), false);
-    RecordOutputs { json, lines: String::from_utf8(lines).unwrap(), report, state, exit: summary.exit() }
+    RecordOutputs {
+        json,
+        lines: String::from_utf8(lines).unwrap(),
+        report,
+        state,
+        exit: summary.exit(),
+    }
 }
 
 /// Names the session of a capture, so that no line comes before it.
@@ -86,8 +95,13 @@ struct AttemptOutputs {
 fn of_attempts(json: &[Value]) -> BTreeMap<(String, u64), AttemptOutputs> {
     let mut all: BTreeMap<(String, u64), AttemptOutputs> = BTreeMap::new();
     for line in json {
-        let (Some(unit), Some(attempt)) = (line["unit"].as_str(), line["try"].as_u64()) else { continue };
-        let (event, of) = (&line["event"], all.entry((unit.to_owned(), attempt)).or_default());
+        let (Some(unit), Some(attempt)) = (line["unit"].as_str(), line["try"].as_u64()) else {
+            continue;
+        };
+        let (event, of) = (
+            &line["event"],
+            all.entry((unit.to_owned(), attempt)).or_default(),
+        );
         match event["type"].as_str().unwrap() {
             "started" => {
                 of.started += 1;
@@ -97,7 +111,9 @@ fn of_attempts(json: &[Value]) -> BTreeMap<(String, u64), AttemptOutputs> {
                 of.after += of.completed.len();
                 of.calls += usize::from(event["phase"] == "started");
             }
-            "completed" => of.completed.push((event["ok"].as_bool().unwrap(), event["answer"].to_string())),
+            "completed" => of
+                .completed
+                .push((event["ok"].as_bool().unwrap(), event["answer"].to_string())),
             // The result of the integration of its changes is not an outcome of the attempt.
             "unit" if event["state"] != "integrated" => {
                 of.state = event["state"].as_str().unwrap().to_owned();
@@ -122,7 +138,12 @@ fn in_order(json: &[Value]) {
 /// Quoted results that only one result has, such as `answer 7`.
 fn answers(text: &str) -> Vec<&str> {
     text.match_indices("answer-")
-        .map(|(at, _)| text[at..].split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next().unwrap())
+        .map(|(at, _)| {
+            text[at..]
+                .split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+                .next()
+                .unwrap()
+        })
         .collect()
 }
 
@@ -130,23 +151,47 @@ fn answers(text: &str) -> Vec<&str> {
 fn assert_outputs_agree(name: &str, outputs: &RecordOutputs) {
     for ((unit, attempt), of) in of_attempts(&outputs.json) {
         let name = format!("{name}: {unit}#{attempt}");
-        let fold = outputs.state.units.iter().find(|found| found.key.as_str() == unit).unwrap();
-        let Some(folded) = fold.attempts.iter().find(|found| u64::from(found.number) == attempt) else { continue };
-        assert_eq!((of.completed.len(), of.after), (1, 0), "{name}: one completed event, and nothing after it");
+        let fold = outputs
+            .state
+            .units
+            .iter()
+            .find(|found| found.key.as_str() == unit)
+            .unwrap();
+        let Some(folded) = fold
+            .attempts
+            .iter()
+            .find(|found| u64::from(found.number) == attempt)
+        else {
+            continue;
+        };
+        assert_eq!(
+            (of.completed.len(), of.after),
+            (1, 0),
+            "{name}: one completed event, and nothing after it"
+        );
         assert!(of.started <= 1, "{name}");
         let (ok, answer) = &of.completed[0];
         assert_eq!(folded.reported_ok, Some(*ok), "{name}");
         match of.state.as_str() {
             "succeeded" => assert!(ok, "{name}: {}", of.reason),
             // The agent succeeded, but its files do not pass the checks of an ingest.
-            "failed" if folded.verdict.as_ref().is_some_and(|verdict| verdict.stop == StopReason::Natural) => {}
+            "failed"
+                if folded
+                    .verdict
+                    .as_ref()
+                    .is_some_and(|verdict| verdict.stop == StopReason::Natural) => {}
             "failed" => assert!(!ok, "{name}: {}", of.reason),
             "budget" | "stopped" | "interrupted" => {}
             // An attempt that was followed by another one.
-            "running" | "queued" | "waiting" => assert_ne!(fold.attempts.last(), Some(folded), "{name}"),
+            "running" | "queued" | "waiting" => {
+                assert_ne!(fold.attempts.last(), Some(folded), "{name}")
+            }
             other => panic!("{name}: {other}"),
         }
-        if let (Some(verdict), Some(true)) = (&folded.verdict, fold.attempts.last().map(|last| last == folded)) {
+        if let (Some(verdict), Some(true)) = (
+            &folded.verdict,
+            fold.attempts.last().map(|last| last == folded),
+        ) {
             let outcome = match verdict.outcome {
                 AttemptOutcome::Succeeded if verdict.cause == VerdictCause::Budget => "budget",
                 AttemptOutcome::Succeeded => "succeeded",
@@ -157,14 +202,31 @@ fn assert_outputs_agree(name: &str, outputs: &RecordOutputs) {
         }
         // A quoted answer must be the one that decided.
         if let [decided] = answers(answer)[..] {
-            assert!(answers(&of.reason).iter().all(|quoted| *quoted == decided), "{name}: {answer} {}", of.reason);
+            assert!(
+                answers(&of.reason).iter().all(|quoted| *quoted == decided),
+                "{name}: {answer} {}",
+                of.reason
+            );
         }
         assert_eq!(of.calls, folded.counts.calls as usize, "{name}");
-        let report = outputs.report.units.iter().find(|report| report.key.as_str() == unit).unwrap();
-        let reported = report.attempts.iter().find(|report| u64::from(report.state.number) == attempt).unwrap();
+        let report = outputs
+            .report
+            .units
+            .iter()
+            .find(|report| report.key.as_str() == unit)
+            .unwrap();
+        let reported = report
+            .attempts
+            .iter()
+            .find(|report| u64::from(report.state.number) == attempt)
+            .unwrap();
         assert_eq!(reported.state.verdict, folded.verdict, "{name}");
         if fold.attempts.last() == Some(folded) {
-            assert_eq!((report.status.as_str(), fold.status.as_str()), (&*of.state, &*of.state), "{name}");
+            assert_eq!(
+                (report.status.as_str(), fold.status.as_str()),
+                (&*of.state, &*of.state),
+                "{name}"
+            );
         }
     }
     if let [unit] = &outputs.state.units[..]
@@ -187,7 +249,10 @@ fn assert_outputs_agree(name: &str, outputs: &RecordOutputs) {
             unit.status.as_str(),
             outputs.lines
         );
-        let exit = if matches!(unit.status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted) {
+        let exit = if matches!(
+            unit.status,
+            UnitStatus::Succeeded | UnitStatus::BudgetExhausted
+        ) {
             Exit::Ok
         } else {
             outputs.exit
@@ -195,7 +260,10 @@ fn assert_outputs_agree(name: &str, outputs: &RecordOutputs) {
         assert_eq!(outputs.exit, exit, "{name}");
         assert_eq!(
             outputs.exit == Exit::Ok,
-            matches!(unit.status, UnitStatus::Succeeded | UnitStatus::BudgetExhausted),
+            matches!(
+                unit.status,
+                UnitStatus::Succeeded | UnitStatus::BudgetExhausted
+            ),
             "{name}"
         );
     }
@@ -208,16 +276,32 @@ fn assert_outputs_agree(name: &str, outputs: &RecordOutputs) {
         .filter_map(|attempt| attempt.counts.cost_usd)
         .collect();
     // A record without attempts cost nothing.
-    let has_attempts = outputs.state.units.iter().any(|unit| !unit.attempts.is_empty());
+    let has_attempts = outputs
+        .state
+        .units
+        .iter()
+        .any(|unit| !unit.attempts.is_empty());
     let cost = (!costs.is_empty() || !has_attempts).then(|| costs.iter().sum::<f64>());
     let near = |a: Option<f64>, b: Option<f64>| {
-        a.unwrap_or_default().mul_add(-1.0, b.unwrap_or_default()).abs() < 1e-9 && a.is_some() == b.is_some()
+        a.unwrap_or_default()
+            .mul_add(-1.0, b.unwrap_or_default())
+            .abs()
+            < 1e-9
+            && a.is_some() == b.is_some()
     };
     assert!(near(summary["cost_usd"].as_f64(), cost), "{name}");
     assert!(near(outputs.report.totals.cost, cost), "{name}");
-    assert!((outputs.state.spent_usd - cost.unwrap_or_default()).abs() < 1e-9, "{name}");
-    let calls: u64 =
-        outputs.state.units.iter().flat_map(|unit| &unit.attempts).map(|attempt| u64::from(attempt.counts.calls)).sum();
+    assert!(
+        (outputs.state.spent_usd - cost.unwrap_or_default()).abs() < 1e-9,
+        "{name}"
+    );
+    let calls: u64 = outputs
+        .state
+        .units
+        .iter()
+        .flat_map(|unit| &unit.attempts)
+        .map(|attempt| u64::from(attempt.counts.calls))
+        .sum();
     assert_eq!(summary["calls"], calls, "{name}");
 }
 
@@ -245,20 +329,47 @@ fn background_work_counts_up_to_its_last_result() {
     for (name, answer, calls) in [
         ("background_bash.jsonl", "I wrote second.txt", 2),
         ("background_agent.jsonl", "the agent said: sub done", 2),
-        ("versions/2.1.223_background_bash.jsonl", "I wrote second.txt", 2),
-        ("versions/2.1.223_background_agent.jsonl", "the agent said: sub done", 2),
-        ("versions/2.1.200_background_agent.jsonl", "the agent said: sub done", 2),
-        ("versions/2.1.160_background_agent.jsonl", "the agent said: sub done", 2),
+        (
+            "versions/2.1.223_background_bash.jsonl",
+            "I wrote second.txt",
+            2,
+        ),
+        (
+            "versions/2.1.223_background_agent.jsonl",
+            "the agent said: sub done",
+            2,
+        ),
+        (
+            "versions/2.1.200_background_agent.jsonl",
+            "the agent said: sub done",
+            2,
+        ),
+        (
+            "versions/2.1.160_background_agent.jsonl",
+            "the agent said: sub done",
+            2,
+        ),
     ] {
         let lines = fs::read_to_string(root.join(name)).unwrap();
         let lines: Vec<&str> = lines.lines().collect();
         let scratch = tempfile::tempdir().unwrap();
         let live = recorded(scratch.path(), &lines, None);
-        for (kind, outputs) in [("capture", record_outputs(&root.join(name))), ("tape", record_outputs(&live))] {
+        for (kind, outputs) in [
+            ("capture", record_outputs(&root.join(name))),
+            ("tape", record_outputs(&live)),
+        ] {
             assert_outputs_agree(name, &outputs);
             let of = of_attempts(&outputs.json).into_values().next().unwrap();
-            assert_eq!(of.completed, [(true, Value::from(answer).to_string())], "{name} as a {kind}");
-            assert_eq!((of.calls, of.state.as_str()), (calls, "succeeded"), "{name} as a {kind}");
+            assert_eq!(
+                of.completed,
+                [(true, Value::from(answer).to_string())],
+                "{name} as a {kind}"
+            );
+            assert_eq!(
+                (of.calls, of.state.as_str()),
+                (calls, "succeeded"),
+                "{name} as a {kind}"
+            );
         }
     }
 }
@@ -273,14 +384,26 @@ fn resumed_sessions_cost_what_they_spent_themselves() {
     ] {
         let lines = fs::read_to_string(root.join(name)).unwrap();
         let lines: Vec<&str> = lines.lines().collect();
-        let session = decode::decode_line(lines[0].as_bytes()).session_id.unwrap().into_owned();
+        let session = decode::decode_line(lines[0].as_bytes())
+            .session_id
+            .unwrap()
+            .into_owned();
         let scratch = tempfile::tempdir().unwrap();
-        let outputs =
-            record_outputs(&recorded(scratch.path(), &lines, Some(ResumedFrom { session: &session, tolerant: false })));
+        let outputs = record_outputs(&recorded(
+            scratch.path(),
+            &lines,
+            Some(ResumedFrom {
+                session: &session,
+                tolerant: false,
+            }),
+        ));
         assert_outputs_agree(name, &outputs);
         let cost = outputs.state.units[0].attempts[0].counts.cost_usd;
         assert_eq!(cost.is_some(), expected.is_some(), "{name}: {cost:?}");
-        assert!((cost.unwrap_or_default() - expected.unwrap_or_default()).abs() < 1e-6, "{name}: {cost:?}");
+        assert!(
+            (cost.unwrap_or_default() - expected.unwrap_or_default()).abs() < 1e-6,
+            "{name}: {cost:?}"
+        );
     }
 }
 
@@ -299,8 +422,11 @@ fn recorded(folder: &Path, lines: &[&str], resume: Option<ResumedFrom<'_>>) -> s
     }
     argv.extend(["--".to_owned(), "go".to_owned()]);
     let tolerates_mismatch = resume.is_some_and(|resume| resume.tolerant);
-    let started =
-        Note::AttemptStarted(Box::new(AttemptStarted { argv, tolerates_mismatch, ..AttemptStarted::default() }));
+    let started = Note::AttemptStarted(Box::new(AttemptStarted {
+        argv,
+        tolerates_mismatch,
+        ..AttemptStarted::default()
+    }));
     let verdict = judged(lines, resume);
     let ended = Note::AttemptEnded(Box::new(AttemptEnded {
         verdict,
@@ -317,7 +443,9 @@ fn recorded(folder: &Path, lines: &[&str], resume: Option<ResumedFrom<'_>>) -> s
     let mut tape = header.to_string();
     let mut entry = |body: &str, value: &str| {
         let seq = tape.matches('\n').count();
-        tape.push_str(&format!("\n{{\"seq\":{seq},\"at\":{seq},\"unit\":\"session\",\"try\":1,\"{body}\":{value}}}"));
+        tape.push_str(&format!(
+            "\n{{\"seq\":{seq},\"at\":{seq},\"unit\":\"session\",\"try\":1,\"{body}\":{value}}}"
+        ));
     };
     entry("note", std::str::from_utf8(&started.to_json()).unwrap());
     for line in lines {
@@ -336,17 +464,23 @@ fn recorded(folder: &Path, lines: &[&str], resume: Option<ResumedFrom<'_>>) -> s
 /// The verdict of the running program on these lines.
 fn judged(lines: &[&str], resume: Option<ResumedFrom<'_>>) -> Verdict {
     let mut reported = AttemptReducer::new(TurnTracker::for_one_prompt());
-    let mut identity =
-        resume.map(|resume| SessionIdentity::resuming(resume.session, resume.tolerant)).unwrap_or_default();
+    let mut identity = resume
+        .map(|resume| SessionIdentity::resuming(resume.session, resume.tolerant))
+        .unwrap_or_default();
     let mut facts = AttemptFacts {
-        process: ProcessFacts { exit_code: Some(0), ..ProcessFacts::default() },
+        process: ProcessFacts {
+            exit_code: Some(0),
+            ..ProcessFacts::default()
+        },
         ..AttemptFacts::default()
     };
     for line in lines {
         let line = decode::decode_line(line.as_bytes());
         if facts.interruption.session_mismatch.is_none() && !reported.stream().turns().is_closed() {
             match identity.push(&line) {
-                SessionCheck::Mismatch(sentence) => facts.interruption.session_mismatch = Some(sentence),
+                SessionCheck::Mismatch(sentence) => {
+                    facts.interruption.session_mismatch = Some(sentence)
+                }
                 _ => _ = reported.push(&line),
             }
         }
@@ -364,7 +498,12 @@ fn any_result() -> impl Strategy<Value = Value> {
         "error_max_turns",
         "error_max_budget_usd",
     ]));
-    let terminal = prop::option::of(prop::sample::select(vec!["completed", "aborted_tools", "max_turns", "api_error"]));
+    let terminal = prop::option::of(prop::sample::select(vec![
+        "completed",
+        "aborted_tools",
+        "max_turns",
+        "api_error",
+    ]));
     let is_error = prop::option::of(any::<bool>());
     let cost = prop::option::of(0.0..1.0f64);
     let numbers = (0..1000u32, cost.clone(), cost, any::<bool>(), any::<bool>());
@@ -380,10 +519,19 @@ fn any_result() -> impl Strategy<Value = Value> {
         set("is_error", is_error.map(Value::from));
         set("terminal_reason", terminal.map(Value::from));
         set("total_cost_usd", total.map(Value::from));
-        set("model_usage_since_last_result", since.map(|cost| json!({"m": {"costUSD": cost}})));
+        set(
+            "model_usage_since_last_result",
+            since.map(|cost| json!({"m": {"costUSD": cost}})),
+        );
         set("result", Some(json!(format!("answer-{number}"))));
-        set("errors", in_errors.then(|| json!([format!("answer-{number}")])));
-        set("permission_denials", denied.then(|| json!([{"tool_name": "Bash", "tool_use_id": format!("d{number}")}])));
+        set(
+            "errors",
+            in_errors.then(|| json!([format!("answer-{number}")])),
+        );
+        set(
+            "permission_denials",
+            denied.then(|| json!([{"tool_name": "Bash", "tool_use_id": format!("d{number}")}])),
+        );
         line
     })
 }

@@ -41,7 +41,10 @@ fn project() -> (TestDir, PathBuf) {
 }
 
 fn connections(place: &TestDir, lines: &[&str]) {
-    place.write("ktx.yaml", format!("connections:\n  {}\n", lines.join("\n  ")));
+    place.write(
+        "ktx.yaml",
+        format!("connections:\n  {}\n", lines.join("\n  ")),
+    );
 }
 
 /// Sets the user's setting that allows `paths`.
@@ -52,13 +55,19 @@ fn allow(place: &TestDir, paths: &[&Path]) {
 }
 
 fn units(ran: &CommandOutput) -> Vec<Value> {
-    ran.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    ran.expect_success()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 /// Result and text of the finding of `doctor` about `connection`.
 fn examined(place: &TestDir, connection: &str) -> (String, String) {
     let ran = place.run(&["doctor", "--ui", "json"]);
-    let found = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let found = ran
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
     let text = |value: &Value, key: &str| value[key].as_str().unwrap().to_owned();
     found
         .map(|finding| (text(&finding, "result"), text(&finding, "text")))
@@ -71,9 +80,18 @@ fn outside_source_is_refused_with_the_line_that_allows_it() {
     let (place, data) = project();
     symlink("../data/docs", place.path("link")).unwrap();
     let absolute = format!("x: {{driver: docs, source_dir: {}}}", data.display());
-    let address = format!("x: {{driver: docs, repoUrl: \"file://{}\"}}", data.display());
-    let manifest = format!("x: {{driver: manifest, source_dir: {}, path: units.json}}", data.display());
-    place.write("units.json", r#"[{"unitKey": "u", "rawFiles": ["secret.md"]}]"#);
+    let address = format!(
+        "x: {{driver: docs, repoUrl: \"file://{}\"}}",
+        data.display()
+    );
+    let manifest = format!(
+        "x: {{driver: manifest, source_dir: {}, path: units.json}}",
+        data.display()
+    );
+    place.write(
+        "units.json",
+        r#"[{"unitKey": "u", "rawFiles": ["secret.md"]}]"#,
+    );
     for line in [
         "x: {driver: docs, source_dir: ../data/docs}",
         "x: {driver: docs, source_dir: notes, path: ../../data/docs}",
@@ -90,39 +108,82 @@ fn outside_source_is_refused_with_the_line_that_allows_it() {
             data.display()
         );
         let ran = place.run(&["plan"]);
-        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), "0 units planned\n"), "{line}: {ran:?}");
+        assert_eq!(
+            (ran.code, ran.stdout.as_str()),
+            (Some(2), "0 units planned\n"),
+            "{line}: {ran:?}"
+        );
         assert!(ran.stderr.contains(&expected), "{line}: {ran:?}");
-        assert!(place.run(&["run", "--ui", "none"]).expect_refusal(2).contains(&expected), "{line}");
+        assert!(
+            place
+                .run(&["run", "--ui", "none"])
+                .expect_refusal(2)
+                .contains(&expected),
+            "{line}"
+        );
         let (result, text) = examined(&place, "x");
-        assert!(result == "fail" && text.starts_with(&expected), "{line}: {result} {text}");
-        assert!(place.run(&["plan", "x"]).expect_refusal(2).contains(&expected), "{line}");
+        assert!(
+            result == "fail" && text.starts_with(&expected),
+            "{line}: {result} {text}"
+        );
+        assert!(
+            place
+                .run(&["plan", "x"])
+                .expect_refusal(2)
+                .contains(&expected),
+            "{line}"
+        );
     }
 }
 
 #[test]
 fn outside_manifest_is_refused() {
     let (place, data) = project();
-    let units = place.write("../data/units.json", r#"[{"unitKey": "u", "rawFiles": ["inside.md"]}]"#);
-    connections(&place, &["x: {driver: manifest, source_dir: notes, path: ../data/units.json}"]);
+    let units = place.write(
+        "../data/units.json",
+        r#"[{"unitKey": "u", "rawFiles": ["inside.md"]}]"#,
+    );
+    connections(
+        &place,
+        &["x: {driver: manifest, source_dir: notes, path: ../data/units.json}"],
+    );
     let ran = place.run(&["plan"]);
-    let expected = format!("`{}` is outside the project", units.canonicalize().unwrap().display());
-    assert!(ran.code == Some(2) && ran.stderr.contains(&expected), "{ran:?}");
+    let expected = format!(
+        "`{}` is outside the project",
+        units.canonicalize().unwrap().display()
+    );
+    assert!(
+        ran.code == Some(2) && ran.stderr.contains(&expected),
+        "{ran:?}"
+    );
     allow(&place, &[data.parent().unwrap()]);
     assert_eq!(units_of(&place), ["u"]);
 }
 
 fn units_of(place: &TestDir) -> Vec<String> {
     let planned = units(&place.run(&["plan", "--ui", "json"]));
-    planned.iter().map(|unit| unit["unit"].as_str().unwrap().to_owned()).collect()
+    planned
+        .iter()
+        .map(|unit| unit["unit"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
 fn refused_connection_leaves_the_others_planned() {
     let (place, _) = project();
-    connections(&place, &["x: {driver: docs, source_dir: ../data/docs}", "n: {driver: docs, source_dir: notes}"]);
+    connections(
+        &place,
+        &[
+            "x: {driver: docs, source_dir: ../data/docs}",
+            "n: {driver: docs, source_dir: notes}",
+        ],
+    );
     let ran = place.run(&["plan", "--ui", "json"]);
     assert_eq!(units(&ran).len(), 1);
-    assert!(ran.stderr.contains("warning: connection x is skipped: `"), "{ran:?}");
+    assert!(
+        ran.stderr.contains("warning: connection x is skipped: `"),
+        "{ran:?}"
+    );
     assert_eq!(place.run(&["plan", "n"]).stderr, "");
 }
 
@@ -130,15 +191,24 @@ fn refused_connection_leaves_the_others_planned() {
 fn allowed_outside_source_is_planned_and_shown() {
     let (place, data) = project();
     connections(&place, &["x: {driver: docs, source_dir: ../data/docs}"]);
-    let shown = format!("its files are outside the project, in `{}`, and are not committed", data.display());
+    let shown = format!(
+        "its files are outside the project, in `{}`, and are not committed",
+        data.display()
+    );
     for allowed in [data.as_path(), data.parent().unwrap()] {
         allow(&place, &[allowed]);
         let table = place.run(&["plan"]);
-        assert!(table.expect_success().contains(&format!("\n  {shown}\n")), "{table:?}");
+        assert!(
+            table.expect_success().contains(&format!("\n  {shown}\n")),
+            "{table:?}"
+        );
         let planned = units(&place.run(&["plan", "--ui", "json"]));
         assert_eq!(planned[0]["outsideProject"], json!(data));
         let (result, text) = examined(&place, "x");
-        assert_eq!((result.as_str(), text), ("note", format!("connection x gives 1 unit; {shown}")));
+        assert_eq!(
+            (result.as_str(), text),
+            ("note", format!("connection x gives 1 unit; {shown}"))
+        );
     }
     // A sibling path is not covered, and neither is one that only the project claims to be allowed.
     allow(&place, &[&data.with_file_name("doc")]);
@@ -148,7 +218,12 @@ fn allowed_outside_source_is_planned_and_shown() {
     place.ran(command).expect_success();
     let mut command = place.command(&["plan"]);
     command.env("INGESTDECK_INGEST_ALLOW_PATHS", "../data");
-    assert!(place.ran(command).expect_refusal(2).contains("must be a list of absolute paths"));
+    assert!(
+        place
+            .ran(command)
+            .expect_refusal(2)
+            .contains("must be a list of absolute paths")
+    );
 }
 
 #[test]
@@ -169,38 +244,82 @@ fn home_of_the_user_may_be_written_as_a_tilde() {
 #[test]
 fn project_cannot_allow_outside_paths_itself() {
     let (place, data) = project();
-    let (data, line) = (data.display(), "x: {driver: docs, source_dir: ../data/docs}");
+    let (data, line) = (
+        data.display(),
+        "x: {driver: docs, source_dir: ../data/docs}",
+    );
     for claim in ["allow_paths", "allowPaths", "allowHidden"] {
         let claim = format!("\ningest: {{{claim}: [\"{data}\", \"../data\"]}}");
         connections(&place, &[&format!("{line}{claim}")]);
         let ran = place.run(&["plan"]);
-        assert!(ran.code == Some(2) && ran.stderr.contains("is outside the project"), "{claim}: {ran:?}");
+        assert!(
+            ran.code == Some(2) && ran.stderr.contains("is outside the project"),
+            "{claim}: {ran:?}"
+        );
     }
 }
 
 #[test]
 fn outside_raw_files_are_not_committed() {
     let (place, data) = project();
-    connections(&place, &["x: {driver: docs, source_dir: ../data/docs}", "n: {driver: docs, source_dir: notes}"]);
+    connections(
+        &place,
+        &[
+            "x: {driver: docs, source_dir: ../data/docs}",
+            "n: {driver: docs, source_dir: notes}",
+        ],
+    );
     allow(&place, &[&data]);
     let claude = place.scripted_claude(SCRIPT);
-    git(&place.path(""), &["init", "--quiet", "--initial-branch=main"]);
+    git(
+        &place.path(""),
+        &["init", "--quiet", "--initial-branch=main"],
+    );
     git(&place.path(""), &["add", "--all"]);
     git(&place.path(""), &["commit", "--quiet", "-m", "first"]);
-    let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none", "--no-reconcile"]);
+    let ran = place.run(&[
+        "run",
+        "--claude-bin",
+        claude.to_str().unwrap(),
+        "--ui",
+        "none",
+        "--no-reconcile",
+    ]);
     ran.expect_success();
-    assert!(ran.stderr.contains("connection x: its files are outside the project, in `"), "{ran:?}");
-    let committed = git(&place.path(""), &["show", "--name-only", "--format=", "HEAD"]);
-    let mut committed: Vec<&str> = committed.lines().map(|path| path.rsplit('/').next().unwrap()).collect();
+    assert!(
+        ran.stderr
+            .contains("connection x: its files are outside the project, in `"),
+        "{ran:?}"
+    );
+    let committed = git(
+        &place.path(""),
+        &["show", "--name-only", "--format=", "HEAD"],
+    );
+    let mut committed: Vec<&str> = committed
+        .lines()
+        .map(|path| path.rsplit('/').next().unwrap())
+        .collect();
     committed.sort_unstable();
-    assert_eq!(committed, ["inside.md", "inside.md", "outside.md"], "two pages, and the raw file inside the project");
+    assert_eq!(
+        committed,
+        ["inside.md", "inside.md", "outside.md"],
+        "two pages, and the raw file inside the project"
+    );
 }
 
 #[test]
 fn manifest_files_that_are_hidden_or_internal_are_refused() {
     let (place, _) = project();
     connections(&place, &["x: {driver: manifest, path: units.jsonl}"]);
-    for path in [".ssh/id_rsa", ".env", "a/.npmrc", ".git/config", ".ktx/db.sqlite", "wiki/global/a.md", "KTX.yaml"] {
+    for path in [
+        ".ssh/id_rsa",
+        ".env",
+        "a/.npmrc",
+        ".git/config",
+        ".ktx/db.sqlite",
+        "wiki/global/a.md",
+        "KTX.yaml",
+    ] {
         place.write(path, "secret: 1\n");
     }
     for (path, why) in [
@@ -208,19 +327,36 @@ fn manifest_files_that_are_hidden_or_internal_are_refused() {
             ".ssh/id_rsa",
             "`.ssh/id_rsa` is hidden; to allow it, write `allowHidden: [\".ssh\"]` below `ingest` in ktx.yaml",
         ),
-        (".env", "`.env` is hidden; to allow it, write `allow_paths = "),
-        ("a/.npmrc", "`a/.npmrc` is hidden; to allow it, write `allow_paths = "),
+        (
+            ".env",
+            "`.env` is hidden; to allow it, write `allow_paths = ",
+        ),
+        (
+            "a/.npmrc",
+            "`a/.npmrc` is hidden; to allow it, write `allow_paths = ",
+        ),
         (".git/config", "/.git/config` belongs to git or KTX"),
         (".ktx/db.sqlite", "/.ktx/db.sqlite` belongs to git or KTX"),
         ("ktx.yaml", "/ktx.yaml` belongs to git or KTX"),
         ("KTX.yaml", "/KTX.yaml` belongs to git or KTX"),
         ("wiki/global/a.md", "`wiki/global/a.md` is where runs write"),
     ] {
-        let unit = |key: &str, files: [&str; 1]| json!({"unitKey": key, "rawFiles": files}).to_string();
-        place.write("units.jsonl", format!("{}\n{}\n", unit("a", ["notes/inside.md"]), unit("b", [path])));
+        let unit =
+            |key: &str, files: [&str; 1]| json!({"unitKey": key, "rawFiles": files}).to_string();
+        place.write(
+            "units.jsonl",
+            format!(
+                "{}\n{}\n",
+                unit("a", ["notes/inside.md"]),
+                unit("b", [path])
+            ),
+        );
         let ran = place.run(&["plan"]);
         assert_eq!(ran.code, Some(2), "{path}: {ran:?}");
-        assert!(ran.stderr.contains("units.jsonl line 2: `") && ran.stderr.contains(why), "{path}: {ran:?}");
+        assert!(
+            ran.stderr.contains("units.jsonl line 2: `") && ran.stderr.contains(why),
+            "{path}: {ran:?}"
+        );
     }
 }
 
@@ -231,17 +367,30 @@ fn hidden_source_is_refused_until_it_is_allowed_by_name() {
     let line = "x: {driver: docs, source_dir: .github/docs}";
     connections(&place, &[line]);
     let ran = place.run(&["plan"]);
-    let expected =
-        "`.github/docs` is hidden; to allow it, write `allowHidden: [\".github\"]` below `ingest` in ktx.yaml";
-    assert!(ran.code == Some(2) && ran.stderr.contains(expected), "{ran:?}");
-    connections(&place, &[&format!("{line}\ningest: {{allowHidden: [\".github\"]}}")]);
+    let expected = "`.github/docs` is hidden; to allow it, write `allowHidden: [\".github\"]` below `ingest` in ktx.yaml";
+    assert!(
+        ran.code == Some(2) && ran.stderr.contains(expected),
+        "{ran:?}"
+    );
+    connections(
+        &place,
+        &[&format!("{line}\ningest: {{allowHidden: [\".github\"]}}")],
+    );
     let ran = place.run(&["plan", "--ui", "json"]);
     assert_eq!((units(&ran).len(), ran.stderr.as_str()), (1, ""));
     // A link to a directory of git does not make it less hidden.
     place.write(".git/notes/a.md", "# a\n");
     symlink(".git/notes", place.path("plain")).unwrap();
-    connections(&place, &["x: {driver: docs, source_dir: plain}\ningest: {allowHidden: [.git]}"]);
-    assert!(place.run(&["plan"]).stderr.contains("/.git/notes` belongs to git or KTX"));
+    connections(
+        &place,
+        &["x: {driver: docs, source_dir: plain}\ningest: {allowHidden: [.git]}"],
+    );
+    assert!(
+        place
+            .run(&["plan"])
+            .stderr
+            .contains("/.git/notes` belongs to git or KTX")
+    );
 }
 
 #[test]
@@ -250,22 +399,42 @@ fn outside_database_is_refused_until_it_is_allowed() {
     let file = data.with_file_name("cookies.db");
     fs::write(&file, "SQLite format 3\0").unwrap();
     symlink(&file, place.path("linked.db")).unwrap();
-    for path in ["../data/cookies.db", "linked.db", "sqlite:../data/cookies.db", file.to_str().unwrap()] {
+    for path in [
+        "../data/cookies.db",
+        "linked.db",
+        "sqlite:../data/cookies.db",
+        file.to_str().unwrap(),
+    ] {
         connections(
             &place,
-            &[&format!("w: {{driver: sqlite, path: \"{path}\"}}"), "n: {driver: docs, source_dir: notes}"],
+            &[
+                &format!("w: {{driver: sqlite, path: \"{path}\"}}"),
+                "n: {driver: docs, source_dir: notes}",
+            ],
         );
         let _ = fs::remove_file(place.path("../home/.config/ingestdeck/config.toml"));
-        let refused = format!("connection w is skipped: `{}` is outside the project", file.display());
+        let refused = format!(
+            "connection w is skipped: `{}` is outside the project",
+            file.display()
+        );
         let ran = place.run(&["plan"]);
-        assert!(ran.code == Some(0) && ran.stderr.contains(&refused), "{path}: {ran:?}");
+        assert!(
+            ran.code == Some(0) && ran.stderr.contains(&refused),
+            "{path}: {ran:?}"
+        );
         assert_eq!(examined(&place, "w").0, "fail");
         allow(&place, &[&file]);
         let shown = format!("it is a database outside the project, `{}`", file.display());
         let ran = place.run(&["plan"]);
-        assert!(ran.expect_success().contains(&shown) && ran.stderr.is_empty(), "{path}: {ran:?}");
+        assert!(
+            ran.expect_success().contains(&shown) && ran.stderr.is_empty(),
+            "{path}: {ran:?}"
+        );
         let (result, text) = examined(&place, "w");
-        assert!(result == "note" && text.contains(&shown), "{result}: {text}");
+        assert!(
+            result == "note" && text.contains(&shown),
+            "{result}: {text}"
+        );
     }
 }
 
@@ -274,10 +443,19 @@ fn refused_names_cannot_steer_the_terminal() {
     let (place, data) = project();
     let name = "x\u{1b}]52;c;UFdO\u{7}\u{202e}";
     fs::create_dir(data.with_file_name(name)).unwrap();
-    connections(&place, &[r#"x: {driver: docs, source_dir: "../data/x\e]52;c;UFdO\a\u202e"}"#]);
+    connections(
+        &place,
+        &[r#"x: {driver: docs, source_dir: "../data/x\e]52;c;UFdO\a\u202e"}"#],
+    );
     let ran = place.run(&["plan"]);
-    assert!(ran.stderr.contains("is outside the project") && ran.stderr.contains("x\\u{1b}]52"), "{ran:?}");
-    assert!(!ran.stderr.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{ran:?}");
+    assert!(
+        ran.stderr.contains("is outside the project") && ran.stderr.contains("x\\u{1b}]52"),
+        "{ran:?}"
+    );
+    assert!(
+        !ran.stderr.contains(['\u{1b}', '\u{7}', '\u{202e}']),
+        "{ran:?}"
+    );
     let (_, text) = examined(&place, "x");
     assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
 }
@@ -297,7 +475,10 @@ fn settings_are_a_raw_file_of_no_adapter() {
             ],
         );
         let planned = units(&place.run(&["plan", "--ui", "json"]));
-        let files: Vec<&Value> = planned.iter().flat_map(|unit| unit["rawFiles"].as_array().unwrap()).collect();
+        let files: Vec<&Value> = planned
+            .iter()
+            .flat_map(|unit| unit["rawFiles"].as_array().unwrap())
+            .collect();
         assert!(!files.is_empty(), "{adapter}");
         let is_settings = |path: &&&Value| path.as_str().unwrap().ends_with("ktx.yaml");
         assert_eq!(files.iter().find(is_settings), None, "{adapter}");
@@ -310,11 +491,26 @@ fn changed_settings_plan_nothing_again() {
     place.write("dbt_project.yml", "name: w\n");
     connections(&place, &["x: {driver: dbt, source_dir: \".\"}"]);
     let claude = place.scripted_claude(SCRIPT);
-    place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "none"]).expect_success();
-    connections(&place, &["x: {driver: dbt, source_dir: \".\"}", "wh: {driver: postgres}"]);
+    place
+        .run(&[
+            "run",
+            "--claude-bin",
+            claude.to_str().unwrap(),
+            "--ui",
+            "none",
+        ])
+        .expect_success();
+    connections(
+        &place,
+        &[
+            "x: {driver: dbt, source_dir: \".\"}",
+            "wh: {driver: postgres}",
+        ],
+    );
     let ran = place.run(&["plan"]);
     assert!(
-        ran.expect_success().contains("0 units planned") && ran.stdout.contains("its one unit is unchanged"),
+        ran.expect_success().contains("0 units planned")
+            && ran.stdout.contains("its one unit is unchanged"),
         "{ran:?}"
     );
 }
@@ -327,7 +523,8 @@ fn settings_behind_a_link_are_refused() {
     symlink("../data/ktx.yaml", place.path("ktx.yaml")).unwrap();
     let ran = place.run(&["plan"]);
     assert!(
-        ran.expect_refusal(2).contains("ktx.yaml: it is a symbolic link; replace it with the file itself"),
+        ran.expect_refusal(2)
+            .contains("ktx.yaml: it is a symbolic link; replace it with the file itself"),
         "{ran:?}"
     );
 }

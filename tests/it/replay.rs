@@ -43,14 +43,23 @@ fn keep(arrived: &EntryRef<'_>) -> OwnedEntry {
         EntryBody::StdoutRaw(bytes) => format!("raw {bytes:?}"),
         EntryBody::Stderr(text) => format!("err {text}"),
     };
-    OwnedEntry { seq: arrived.seq.0, at: arrived.at.0, lane, body, intact: arrived.is_well_formed }
+    OwnedEntry {
+        seq: arrived.seq.0,
+        at: arrived.at.0,
+        lane,
+        body,
+        intact: arrived.is_well_formed,
+    }
 }
 
 /// Polls until nothing more is available, in steps of `step` bytes.
 fn drain(source: &mut impl EntrySource, step: usize) -> (Vec<OwnedEntry>, PollStatus) {
     let mut kept = Vec::new();
     loop {
-        match source.poll(step, &mut |arrived| kept.push(keep(&arrived))).unwrap() {
+        match source
+            .poll(step, &mut |arrived| kept.push(keep(&arrived)))
+            .unwrap()
+        {
             PollStatus::More => {}
             progress => return (kept, progress),
         }
@@ -59,7 +68,9 @@ fn drain(source: &mut impl EntrySource, step: usize) -> (Vec<OwnedEntry>, PollSt
 
 fn read(source: &mut impl EntrySource, seq: u64) -> Option<OwnedEntry> {
     let mut kept = None;
-    let found = source.read(Seq(seq), &mut |arrived| kept = Some(keep(&arrived))).unwrap();
+    let found = source
+        .read(Seq(seq), &mut |arrived| kept = Some(keep(&arrived)))
+        .unwrap();
     assert_eq!(found, kept.is_some());
     kept
 }
@@ -70,7 +81,9 @@ struct ScratchDir {
 
 impl ScratchDir {
     fn new() -> Self {
-        Self { directory: tempfile::tempdir().unwrap() }
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -84,8 +97,7 @@ impl ScratchDir {
     }
 }
 
-const HEADER: &str =
-    r#"{"tape":1,"program":"p","run":"00000000-0000-0000-0000-000000000007","started_at":"2026-01-01T00:00:00Z"}"#;
+const HEADER: &str = r#"{"tape":1,"program":"p","run":"00000000-0000-0000-0000-000000000007","started_at":"2026-01-01T00:00:00Z"}"#;
 
 #[test]
 fn tape_entries_have_lanes_and_times() {
@@ -103,7 +115,10 @@ fn tape_entries_have_lanes_and_times() {
     assert_eq!(source.info().name, "00000000-0000-0000-0000-000000000007");
     let (kept, progress) = drain(&mut source, usize::MAX);
     assert_eq!(progress, PollStatus::End);
-    let lines: Vec<String> = kept.iter().map(|kept| format!("{} {} {}", kept.at, kept.lane, kept.body)).collect();
+    let lines: Vec<String> = kept
+        .iter()
+        .map(|kept| format!("{} {} {}", kept.at, kept.lane, kept.body))
+        .collect();
     assert_eq!(
         lines[..3],
         [
@@ -131,8 +146,14 @@ fn capture_times_are_relative_to_the_first() {
     );
     let mut source = FileSource::open(&scratch.file("a", text)).unwrap();
     let (kept, _) = drain(&mut source, 1);
-    assert_eq!(kept.iter().map(|kept| kept.at).collect::<Vec<_>>(), [0, 0, 0, 2250, 0]);
-    assert_eq!(source.info().started_at.unwrap().to_string(), "2026-01-01T00:00:01Z");
+    assert_eq!(
+        kept.iter().map(|kept| kept.at).collect::<Vec<_>>(),
+        [0, 0, 0, 2250, 0]
+    );
+    assert_eq!(
+        source.info().started_at.unwrap().to_string(),
+        "2026-01-01T00:00:01Z"
+    );
     for entry in kept.iter().rev() {
         assert_eq!(read(&mut source, entry.seq).as_ref(), Some(entry));
     }
@@ -144,18 +165,26 @@ fn file_without_times_is_paced_with_a_notice() {
     let mut source = FileSource::open(&scratch.file("a", "{\"type\":\"x\"}\n".repeat(3))).unwrap();
     assert!(!source.info().has_times);
     let (kept, _) = drain(&mut source, 1);
-    assert_eq!(kept.iter().map(|kept| kept.at).collect::<Vec<_>>(), [0, 100, 200]);
+    assert_eq!(
+        kept.iter().map(|kept| kept.at).collect::<Vec<_>>(),
+        [0, 100, 200]
+    );
 }
 
 #[test]
 fn pretty_printed_document_is_one_entry_on_one_line() {
     let scratch = ScratchDir::new();
-    let mut source = FileSource::open(&scratch.file("a", "{\r\n \"type\":\n  \"result\",\"a\":\"b\\n\"\n}\n")).unwrap();
+    let mut source =
+        FileSource::open(&scratch.file("a", "{\r\n \"type\":\n  \"result\",\"a\":\"b\\n\"\n}\n"))
+            .unwrap();
     assert_eq!(source.info().format, InputFormat::Document.description());
     let (kept, progress) = drain(&mut source, 1);
     assert_eq!(progress, PollStatus::End);
     assert_eq!(kept.len(), 1);
-    assert_eq!(kept[0].body, "out {   \"type\":   \"result\",\"a\":\"b\\n\" }");
+    assert_eq!(
+        kept[0].body,
+        "out {   \"type\":   \"result\",\"a\":\"b\\n\" }"
+    );
     assert_eq!(read(&mut source, 0).as_ref(), Some(&kept[0]));
 }
 
@@ -163,12 +192,34 @@ fn pretty_printed_document_is_one_entry_on_one_line() {
 fn unsupported_files_are_refused_by_kind() {
     let scratch = ScratchDir::new();
     let open = |path: &Path| FileSource::open(path).unwrap_err();
-    assert!(matches!(open(&scratch.path("missing")), OpenError::NotFound { .. }));
-    assert!(matches!(open(scratch.directory.path()), OpenError::Directory { .. }));
+    assert!(matches!(
+        open(&scratch.path("missing")),
+        OpenError::NotFound { .. }
+    ));
+    assert!(matches!(
+        open(scratch.directory.path()),
+        OpenError::Directory { .. }
+    ));
     let newer = open(&scratch.file("newer", "{\"tape\":9}\n"));
-    assert!(newer.to_line().ends_with("tape format 9 is newer than this program reads (1); use a newer ingestdeck"));
-    let binary = open(&scratch.file("image", b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\xff\xfe"));
-    assert!(matches!(binary, OpenError::Unsupported { refusal: UnsupportedInput::Binary, .. }), "{binary}");
+    assert!(
+        newer.to_line().ends_with(
+            "tape format 9 is newer than this program reads (1); use a newer ingestdeck"
+        )
+    );
+    let binary = open(&scratch.file(
+        "image",
+        b"\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\xff\xfe",
+    ));
+    assert!(
+        matches!(
+            binary,
+            OpenError::Unsupported {
+                refusal: UnsupportedInput::Binary,
+                ..
+            }
+        ),
+        "{binary}"
+    );
     let packed = open(&scratch.file("t.gz", b"\x1f\x8b\x08\x00"));
     assert!(packed.to_line().contains("zcat"), "{packed}");
     let torn = open(&scratch.file("t.zst", b"\x28\xb5\x2f\xfd\x04\x00"));
@@ -185,8 +236,10 @@ fn compressed_tape_reads_like_plain_tape() {
     for name in ["tapes/demo.jsonl", "captures/success_tools.jsonl"] {
         let bytes = std::fs::read(fixtures.join(name)).unwrap();
         let packed = scratch.file("record", zstd::encode_all(bytes.as_slice(), 3).unwrap());
-        let (mut plain, mut unpacked) =
-            (FileSource::open(&fixtures.join(name)).unwrap(), FileSource::open(&packed).unwrap());
+        let (mut plain, mut unpacked) = (
+            FileSource::open(&fixtures.join(name)).unwrap(),
+            FileSource::open(&packed).unwrap(),
+        );
         assert_eq!(unpacked.info().format, plain.info().format);
         let (expected, _) = drain(&mut plain, 1 << 20);
         let mut found = Vec::new();
@@ -204,7 +257,10 @@ fn empty_file_opens_and_ends() {
     let scratch = ScratchDir::new();
     let mut source = FileSource::open(&scratch.file("empty.jsonl", "")).unwrap();
     assert_eq!(drain(&mut source, 1), (vec![], PollStatus::End));
-    assert_eq!((source.info().format, source.info().fallback_unit.as_str()), ("empty file", "empty"));
+    assert_eq!(
+        (source.info().format, source.info().fallback_unit.as_str()),
+        ("empty file", "empty")
+    );
     source.rewind(Seq(0)).unwrap();
 }
 
@@ -218,7 +274,11 @@ fn pipe_is_read_like_a_file_and_can_be_read_again() {
         move || {
             let mut pipe = File::options().write(true).open(path).unwrap();
             for number in 0..2000 {
-                writeln!(pipe, "{{\"type\":\"x\",\"session_id\":\"s\",\"n\":{number}}}").unwrap();
+                writeln!(
+                    pipe,
+                    "{{\"type\":\"x\",\"session_id\":\"s\",\"n\":{number}}}"
+                )
+                .unwrap();
             }
             write!(pipe, "{{\"torn").unwrap();
         }
@@ -245,7 +305,10 @@ fn pipe_is_read_like_a_file_and_can_be_read_again() {
 #[test]
 fn growing_tape_continues_after_a_seek_back() {
     let scratch = ScratchDir::new();
-    let tape = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes/demo.jsonl")).unwrap();
+    let tape = std::fs::read(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tapes/demo.jsonl"),
+    )
+    .unwrap();
     let half = memchr::memrchr(b'\n', &tape[..tape.len() / 2]).unwrap() + 1;
     let path = scratch.file("tape", &tape[..half]);
     let (source, finish) = FileSource::follow(&path).unwrap();
@@ -254,9 +317,18 @@ fn growing_tape_continues_after_a_seek_back() {
     let entries = timeline.view().state.entries;
     timeline.seek(0).unwrap();
     timeline.advance(1, &mut |_| {}).unwrap();
-    assert_eq!(timeline.prefetch(1 << 20).unwrap(), PollStatus::Waiting, "nothing was appended");
+    assert_eq!(
+        timeline.prefetch(1 << 20).unwrap(),
+        PollStatus::Waiting,
+        "nothing was appended"
+    );
     assert_eq!(timeline.known_entries(), entries);
-    std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(&tape[half..]).unwrap();
+    std::fs::OpenOptions::new()
+        .append(true)
+        .open(&path)
+        .unwrap()
+        .write_all(&tape[half..])
+        .unwrap();
     finish.finish();
     while timeline.prefetch(1 << 20).unwrap() != PollStatus::End {}
     let all = memchr::memchr_iter(b'\n', &tape).count() as u64 - 1;
@@ -271,7 +343,12 @@ fn followed_file_that_shrinks_is_reported() {
     let path = scratch.file("a", "{\"type\":\"x\"}\n{\"type\":\"y\"}\n");
     let (mut source, _finish) = FileSource::follow(&path).unwrap();
     assert_eq!(drain(&mut source, 1).1, PollStatus::Waiting);
-    File::options().write(true).open(&path).unwrap().set_len(3).unwrap();
+    File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(3)
+        .unwrap();
     let error = source.poll(1, &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("it shrank"), "{error}");
 
@@ -280,7 +357,12 @@ fn followed_file_that_shrinks_is_reported() {
     drain(&mut source, 1);
     fs::rename(scratch.file("c", "{\"type\":\"z\"}\n"), &path).unwrap();
     let error = source.poll(1, &mut |_| {}).unwrap_err();
-    assert!(error.to_string().contains("it was replaced by another file"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("it was replaced by another file"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -289,7 +371,12 @@ fn shrinking_finished_file_is_an_error_without_panic() {
     let path = scratch.file("a", "{\"type\":\"x\"}\n".repeat(100_000));
     let mut source = FileSource::open(&path).unwrap();
     source.poll(100, &mut |_| {}).unwrap();
-    File::options().write(true).open(&path).unwrap().set_len(50).unwrap();
+    File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(50)
+        .unwrap();
     let error = loop {
         match source.poll(1 << 16, &mut |_| {}) {
             Ok(PollStatus::More) => {}
@@ -320,11 +407,20 @@ fn line() -> impl Strategy<Value = String> {
 }
 
 fn content() -> impl Strategy<Value = String> {
-    (any::<bool>(), prop::collection::vec(line(), 0..30), any::<bool>()).prop_map(|(tape, lines, ended)| {
-        let head = if tape { format!("{HEADER}\n") } else { String::new() };
-        let end = if ended { "\n" } else { "" };
-        head + &lines.join("\n") + end
-    })
+    (
+        any::<bool>(),
+        prop::collection::vec(line(), 0..30),
+        any::<bool>(),
+    )
+        .prop_map(|(tape, lines, ended)| {
+            let head = if tape {
+                format!("{HEADER}\n")
+            } else {
+                String::new()
+            };
+            let end = if ended { "\n" } else { "" };
+            head + &lines.join("\n") + end
+        })
 }
 
 proptest! {
@@ -421,7 +517,12 @@ fn every_capture_opens_and_reads_in_both_directions() {
             seen += 1;
             if name.starts_with("request_") || name.ends_with(".meta.json") {
                 let error = FileSource::open(&path).unwrap_err();
-                assert!(error.to_string().contains("none of its lines belongs to a transcript"), "{error}");
+                assert!(
+                    error
+                        .to_string()
+                        .contains("none of its lines belongs to a transcript"),
+                    "{error}"
+                );
                 continue;
             }
             let content = fs::read(&path).unwrap();
@@ -430,11 +531,21 @@ fn every_capture_opens_and_reads_in_both_directions() {
             assert_eq!(source.info().format, format.description(), "{name}");
             let (kept, progress) = drain(&mut source, 700);
             assert_eq!(progress, PollStatus::End);
-            let lines = content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
+            let lines = content
+                .split(|byte| *byte == b'\n')
+                .filter(|line| !line.is_empty())
+                .count();
             assert_eq!(kept.len(), lines, "{name}");
-            assert!(kept.iter().all(|entry| entry.intact && !entry.body.starts_with("raw")), "{name}");
+            assert!(
+                kept.iter()
+                    .all(|entry| entry.intact && !entry.body.starts_with("raw")),
+                "{name}"
+            );
             if matches!(format, InputFormat::SessionFile | InputFormat::TwoWay) {
-                assert!(source.info().has_times && kept.iter().any(|entry| entry.at > 0), "{name}");
+                assert!(
+                    source.info().has_times && kept.iter().any(|entry| entry.at > 0),
+                    "{name}"
+                );
             }
             for entry in kept.iter().rev() {
                 assert_eq!(read(&mut source, entry.seq).as_ref(), Some(entry), "{name}");
@@ -452,7 +563,10 @@ fn prefetch_counts_without_folding() {
     assert_eq!(source.known_entries(), Some(0));
     let before = source.position();
     while source.scan_ahead(1000).unwrap() == PollStatus::More {}
-    assert_eq!((source.known_entries(), source.position()), (Some(5000), before));
+    assert_eq!(
+        (source.known_entries(), source.position()),
+        (Some(5000), before)
+    );
     // Prefetched entries can be read before they are polled.
     assert_eq!(read(&mut source, 4999).map(|kept| kept.at), Some(499_900));
     assert_eq!(drain(&mut source, 1 << 20).0.len(), 5000);
@@ -465,12 +579,17 @@ fn fuzzed_records_open_or_are_refused() {
         include_str!("../fixtures/captures/success_tools.jsonl"),
         include_str!("../fixtures/captures/ondisk_session.jsonl"),
     ];
-    let corpus: Vec<Vec<u8>> = records.iter().map(|text| text.bytes().take(20_000).collect()).collect();
+    let corpus: Vec<Vec<u8>> = records
+        .iter()
+        .map(|text| text.bytes().take(20_000).collect())
+        .collect();
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("record.jsonl");
     fuzz("records", &corpus, |bytes| {
         fs::write(&path, bytes).unwrap();
-        let Ok(mut source) = FileSource::open(&path) else { return };
+        let Ok(mut source) = FileSource::open(&path) else {
+            return;
+        };
         let (entries, _) = drain(&mut source, 1 << 20);
         for (seq, entry) in entries.iter().enumerate().step_by(7) {
             assert_eq!(read(&mut source, seq as u64).as_ref(), Some(entry));

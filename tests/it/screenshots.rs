@@ -16,8 +16,19 @@ struct Screenshot {
     theme: &'static str,
 }
 
-const fn shot(name: &'static str, tape: &'static str, size: &'static str, keys: &'static str) -> Screenshot {
-    Screenshot { name, tape, size, keys, theme: "dark" }
+const fn shot(
+    name: &'static str,
+    tape: &'static str,
+    size: &'static str,
+    keys: &'static str,
+) -> Screenshot {
+    Screenshot {
+        name,
+        tape,
+        size,
+        keys,
+        theme: "dark",
+    }
 }
 
 /// Runs of the demo (a unit held and stepped, another one failed and retried; one with a review), of the real CLI, and
@@ -33,7 +44,10 @@ const SHOTS: &[Screenshot] = &[
     shot("workers", "workers", "120x36", ":14s<enter>ggj"),
     shot("causes", "real", "100x24", "C"),
     shot("transcript", "real", "80x24", "gg<enter>6gg"),
-    Screenshot { theme: "color-blind", ..shot("narrow", "demo", "60x20", "gg") },
+    Screenshot {
+        theme: "color-blind",
+        ..shot("narrow", "demo", "60x20", "gg")
+    },
 ];
 
 fn place(below: &str) -> PathBuf {
@@ -48,15 +62,26 @@ fn drawn(shot: &Screenshot) -> String {
     let ran = Command::new(crate::it::support::program())
         .arg("screenshot")
         .arg(tape)
-        .args(["--size", shot.size, "--keys", shot.keys, "--theme", shot.theme, "--out"])
+        .args([
+            "--size", shot.size, "--keys", shot.keys, "--theme", shot.theme, "--out",
+        ])
         .arg(&out)
         .env_clear()
-        .envs([("TERM", "xterm-256color"), ("LANG", "C.UTF-8"), ("TZ", "UTC")])
+        .envs([
+            ("TERM", "xterm-256color"),
+            ("LANG", "C.UTF-8"),
+            ("TZ", "UTC"),
+        ])
         .env("HOME", home.path())
         .current_dir(home.path())
         .output()
         .unwrap();
-    assert!(ran.status.success(), "{}: {}", shot.name, String::from_utf8_lossy(&ran.stderr));
+    assert!(
+        ran.status.success(),
+        "{}: {}",
+        shot.name,
+        String::from_utf8_lossy(&ran.stderr)
+    );
     fs::read_to_string(out).unwrap()
 }
 
@@ -65,7 +90,10 @@ fn screenshots_match_the_rendered_screen() {
     let update = std::env::var_os("INGESTDECK_UPDATE_SCREENSHOTS").is_some();
     let mut stale = Vec::new();
     for shot in SHOTS {
-        let (path, svg) = (place(&format!("screenshots/{}.svg", shot.name)), drawn(shot));
+        let (path, svg) = (
+            place(&format!("screenshots/{}.svg", shot.name)),
+            drawn(shot),
+        );
         if update {
             fs::write(&path, &svg).unwrap();
             png::write(&svg, &path.with_extension("png"));
@@ -91,9 +119,17 @@ fn documented_keys_match_the_bindings() {
     let (table, after) = rest.split_once(KEYS.1).unwrap();
     let keys = Keymap::new(&KeyOverrides::new()).unwrap().markdown();
     if std::env::var_os("INGESTDECK_UPDATE_SCREENSHOTS").is_some() {
-        fs::write(place(KEYS_PAGE), [before, KEYS.0, "\n", &keys, KEYS.1, after].concat()).unwrap();
+        fs::write(
+            place(KEYS_PAGE),
+            [before, KEYS.0, "\n", &keys, KEYS.1, after].concat(),
+        )
+        .unwrap();
     } else {
-        assert_eq!(table.trim(), keys.trim(), "the table of keys is out of date; see the header of this file");
+        assert_eq!(
+            table.trim(),
+            keys.trim(),
+            "the table of keys is out of date; see the header of this file"
+        );
     }
 }
 
@@ -103,10 +139,17 @@ fn every_screenshot_file_is_used() {
     for file in fs::read_dir(place("screenshots")).unwrap() {
         let name = file.unwrap().file_name().into_string().unwrap();
         let (stem, extension) = name.split_once('.').unwrap();
-        assert!(matches!(extension, "svg" | "png") && SHOTS.iter().any(|shot| shot.name == stem), "{name} is unused");
+        assert!(
+            matches!(extension, "svg" | "png") && SHOTS.iter().any(|shot| shot.name == stem),
+            "{name} is unused"
+        );
     }
     for shot in SHOTS {
-        assert!(readme.contains(&format!("screenshots/{}.", shot.name)), "README does not show {}", shot.name);
+        assert!(
+            readme.contains(&format!("screenshots/{}.", shot.name)),
+            "README does not show {}",
+            shot.name
+        );
     }
 }
 
@@ -116,7 +159,11 @@ fn recorded_tapes_name_no_build_folder() {
     for file in fs::read_dir(place("tests/fixtures/tapes")).unwrap() {
         let path = file.unwrap().path();
         let tape = fs::read_to_string(&path).unwrap();
-        assert!(!tape.contains("/target/debug/") && !tape.contains("/target/release/"), "{}", path.display());
+        assert!(
+            !tape.contains("/target/debug/") && !tape.contains("/target/release/"),
+            "{}",
+            path.display()
+        );
     }
 }
 
@@ -142,11 +189,16 @@ mod png {
     const FONT: &str = "DejaVu Sans Mono";
 
     pub(super) fn write(svg: &str, path: &Path) {
-        let mut options = Options { font_family: FONT.to_owned(), ..Options::default() };
+        let mut options = Options {
+            font_family: FONT.to_owned(),
+            ..Options::default()
+        };
         let fonts = options.fontdb_mut();
         fonts.load_system_fonts();
         assert!(
-            fonts.faces().any(|face| face.families.iter().any(|(family, _)| family == FONT)),
+            fonts
+                .faces()
+                .any(|face| face.families.iter().any(|(family, _)| family == FONT)),
             "the font {FONT} is not installed"
         );
         fonts.set_monospace_family(FONT);

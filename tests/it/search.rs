@@ -28,7 +28,11 @@ impl EntrySource for UnindexedSource {
         self.0.info()
     }
 
-    fn poll(&mut self, max_bytes: usize, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<PollStatus, EntrySourceError> {
+    fn poll(
+        &mut self,
+        max_bytes: usize,
+        sink: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Result<PollStatus, EntrySourceError> {
         self.0.poll(max_bytes, sink)
     }
 
@@ -36,7 +40,11 @@ impl EntrySource for UnindexedSource {
         self.0.rewind(seq)
     }
 
-    fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<bool, EntrySourceError> {
+    fn read(
+        &mut self,
+        seq: Seq,
+        sink: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Result<bool, EntrySourceError> {
         self.0.read(seq, sink)
     }
 
@@ -46,7 +54,10 @@ impl EntrySource for UnindexedSource {
 }
 
 fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
-    let mut file = tempfile::Builder::new().suffix(".jsonl").tempfile().unwrap();
+    let mut file = tempfile::Builder::new()
+        .suffix(".jsonl")
+        .tempfile()
+        .unwrap();
     file.write_all(bytes).unwrap();
     file
 }
@@ -65,7 +76,10 @@ fn matches(source: &mut impl EntrySource, query: &str, seqs: &[u64], max_bytes: 
     while !batch.is_complete() {
         assert!(source.search(&text, &mut batch, max_bytes).unwrap() > 0 || batch.is_complete());
     }
-    seqs.iter().copied().filter(|seq| batch.is_match(Seq(*seq))).collect()
+    seqs.iter()
+        .copied()
+        .filter(|seq| batch.is_match(Seq(*seq)))
+        .collect()
 }
 
 /// Searches these entries in blocks and one by one. Returns what both find.
@@ -86,12 +100,20 @@ impl SourcePair {
         let mut indexed = FileSource::open(file.path()).unwrap();
         let mut unindexed = UnindexedSource(FileSource::open(file.path()).unwrap());
         assert_eq!(read_all(&mut indexed), read_all(&mut unindexed));
-        Self { indexed, unindexed, _file: file }
+        Self {
+            indexed,
+            unindexed,
+            _file: file,
+        }
     }
 
     fn matches(&mut self, query: &str, seqs: &[u64], max_bytes: usize) -> Vec<u64> {
         let found = matches(&mut self.indexed, query, seqs, max_bytes);
-        assert_eq!(found, matches(&mut self.unindexed, query, seqs, max_bytes), "{query:?}");
+        assert_eq!(
+            found,
+            matches(&mut self.unindexed, query, seqs, max_bytes),
+            "{query:?}"
+        );
         found
     }
 }
@@ -115,12 +137,18 @@ fn stdout_line(kind: u8, text: &str, call: u8) -> String {
     let message = |content| json!({"type": "assistant", "session_id": "s", "message": {"content": [content]}});
     let line = match kind {
         0 => message(json!({"type": "text", "text": text})),
-        1 => message(json!({"type": "tool_use", "id": id, "name": "Bash", "input": {"command": text}})),
+        1 => message(
+            json!({"type": "tool_use", "id": id, "name": "Bash", "input": {"command": text}}),
+        ),
         2 => json!({"type": "user", "session_id": "s", "message": {"content": [
             {"type": "tool_result", "tool_use_id": id, "content": text}]}}),
-        3 => json!({"type": "stream_event", "session_id": "s", "event": {"type": "content_block_delta", "index": 0,
-            "delta": {"type": "text_delta", "text": text}}}),
-        _ => json!({"type": "result", "session_id": "s", "subtype": "success", "result": text, "is_error": false}),
+        3 => {
+            json!({"type": "stream_event", "session_id": "s", "event": {"type": "content_block_delta", "index": 0,
+            "delta": {"type": "text_delta", "text": text}}})
+        }
+        _ => {
+            json!({"type": "result", "session_id": "s", "subtype": "success", "result": text, "is_error": false})
+        }
     };
     line.to_string()
 }
@@ -128,7 +156,13 @@ fn stdout_line(kind: u8, text: &str, call: u8) -> String {
 /// The line as a writer that escapes all non-ASCII characters writes it.
 fn in_ascii(line: &str) -> String {
     line.chars()
-        .map(|char| if char.is_ascii() { char.to_string() } else { format!("\\u{:04x}", char as u32) })
+        .map(|char| {
+            if char.is_ascii() {
+                char.to_string()
+            } else {
+                format!("\\u{:04x}", char as u32)
+            }
+        })
         .collect()
 }
 
@@ -148,12 +182,18 @@ fn line() -> impl Strategy<Value = String> {
 
 fn capture() -> impl Strategy<Value = Vec<u8>> {
     let line = prop_oneof![9 => line(), 1 => Just(String::new()), 1 => Just("  ".to_owned())];
-    prop::collection::vec(line, 1..40)
-        .prop_map(|lines| format!("{}\n{}", stdout_line(0, "begin", 0), lines.join("\n")).into_bytes())
+    prop::collection::vec(line, 1..40).prop_map(|lines| {
+        format!("{}\n{}", stdout_line(0, "begin", 0), lines.join("\n")).into_bytes()
+    })
 }
 
 fn tape() -> impl Strategy<Value = Vec<u8>> {
-    let entry = (0..10_u8, prop_oneof![Just("ab"), Just("Ab")], line(), text());
+    let entry = (
+        0..10_u8,
+        prop_oneof![Just("ab"), Just("Ab")],
+        line(),
+        text(),
+    );
     prop::collection::vec(entry, 1..60).prop_map(|entries| {
         let mut bytes = header();
         for (seq, (kind, unit, line, text)) in (0..).zip(&entries) {
@@ -167,7 +207,13 @@ fn tape() -> impl Strategy<Value = Vec<u8>> {
                 _ => EntryBody::StdoutRaw(line.as_bytes().into()),
             };
             let attempt = (*kind != 4).then_some(((*unit).into(), 1));
-            TapeEntry { seq: Seq(seq), at: Millis(seq), attempt, body }.write(&mut bytes);
+            TapeEntry {
+                seq: Seq(seq),
+                at: Millis(seq),
+                attempt,
+                body,
+            }
+            .write(&mut bytes);
         }
         bytes
     })
@@ -180,25 +226,43 @@ fn place_by_reading(timeline: &mut Timeline, request: &SearchRequest) -> Option<
     let places: Vec<Vec<Seq>> = match request.scope {
         SearchScope::Rows(attempt) => {
             let rows = timeline.view().rows(attempt).iter();
-            rows.map(|row| [Some(row.first()), row.last(entries)].into_iter().flatten().collect()).collect()
+            rows.map(|row| {
+                [Some(row.first()), row.last(entries)]
+                    .into_iter()
+                    .flatten()
+                    .collect()
+            })
+            .collect()
         }
-        SearchScope::Entries(attempt) => {
-            timeline.view().entries(attempt).iter().map(|seq| vec![Seq(u64::from(*seq))]).collect()
-        }
+        SearchScope::Entries(attempt) => timeline
+            .view()
+            .entries(attempt)
+            .iter()
+            .map(|seq| vec![Seq(u64::from(*seq))])
+            .collect(),
         _ => unreachable!("other content is not read"),
     };
     let mut is_match = |seq: &Seq| {
         let mut found = false;
-        timeline.read(*seq, &mut |entry| found = text.is_in(entry.body.bytes())).unwrap();
+        timeline
+            .read(*seq, &mut |entry| found = text.is_in(entry.body.bytes()))
+            .unwrap();
         found
     };
-    let hits: Vec<bool> = places.iter().map(|entries| entries.iter().any(&mut is_match)).collect();
+    let hits: Vec<bool> = places
+        .iter()
+        .map(|entries| entries.iter().any(&mut is_match))
+        .collect();
     let last = hits.len().checked_sub(1)?;
     let from = request.from.min(last);
     // With wrap-around; the first place is the last to be searched.
     let forward = (from + 1..hits.len()).chain(0..=from);
     let backward = (0..from).rev().chain((from..hits.len()).rev());
-    let order: Vec<usize> = if request.forward { forward.collect() } else { backward.collect() };
+    let order: Vec<usize> = if request.forward {
+        forward.collect()
+    } else {
+        backward.collect()
+    };
     order.into_iter().find(|place| hits[*place])
 }
 
@@ -222,13 +286,20 @@ fn assert_screen_search_agrees(bytes: &[u8], query: &str, from: usize, moment: u
     for timeline in &mut timelines {
         timeline.seek(u64::MAX).unwrap();
         let entries = timeline.view().state.entries;
-        timeline.seek_to(SeekTarget::Entries(entries - moment.min(entries))).unwrap();
+        timeline
+            .seek_to(SeekTarget::Entries(entries - moment.min(entries)))
+            .unwrap();
     }
     let attempts = u32::try_from(timelines[0].view().attempts.len()).unwrap();
     for attempt in (0..attempts).map(AttemptId) {
         for scope in [SearchScope::Rows(attempt), SearchScope::Entries(attempt)] {
             for forward in [true, false] {
-                let request = SearchRequest { query: query.to_owned(), scope, from, forward };
+                let request = SearchRequest {
+                    query: query.to_owned(),
+                    scope,
+                    from,
+                    forward,
+                };
                 let expected = place_by_reading(&mut timelines[0], &request);
                 for timeline in &mut timelines {
                     assert_eq!(place_by_search(timeline, &request), expected, "{request:?}");
@@ -267,14 +338,33 @@ fn every_capture_is_searched_like_its_entries() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let mut searched = 0;
     for folder in ["captures", "tapes", "ktx"].map(|folder| root.join(folder)) {
-        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            let Ok(mut indexed) = FileSource::open(&path) else { continue };
+        for path in fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+        {
+            let Ok(mut indexed) = FileSource::open(&path) else {
+                continue;
+            };
             let mut unindexed = UnindexedSource(FileSource::open(&path).unwrap());
             let all: Vec<u64> = (0..read_all(&mut indexed)).collect();
             read_all(&mut unindexed);
-            for query in ["orders", "tool", "Read", "\"type\"", "seq", "é", "\\", "not in any capture"] {
+            for query in [
+                "orders",
+                "tool",
+                "Read",
+                "\"type\"",
+                "seq",
+                "é",
+                "\\",
+                "not in any capture",
+            ] {
                 let found = matches(&mut indexed, query, &all, 10_000);
-                assert_eq!(found, matches(&mut unindexed, query, &all, 10_000), "{query} in {}", path.display());
+                assert_eq!(
+                    found,
+                    matches(&mut unindexed, query, &all, 10_000),
+                    "{query} in {}",
+                    path.display()
+                );
                 searched += found.len();
             }
         }
@@ -284,7 +374,9 @@ fn every_capture_is_searched_like_its_entries() {
 
 #[test]
 fn rare_and_far_rows_are_found_in_both_directions() {
-    let mut lines: Vec<String> = (0..5000).map(|row| stdout_line(0, &format!("row {row}"), 0)).collect();
+    let mut lines: Vec<String> = (0..5000)
+        .map(|row| stdout_line(0, &format!("row {row}"), 0))
+        .collect();
     lines[10] = stdout_line(1, "a call", 7);
     lines[4990] = stdout_line(2, "far result", 7);
     lines[4000] = stdout_line(0, "far text", 0);
@@ -294,14 +386,34 @@ fn rare_and_far_rows_are_found_in_both_directions() {
     timeline.seek(u64::MAX).unwrap();
     let scope = SearchScope::Rows(AttemptId(0));
     let mut find = |query: &str, from, forward| {
-        place_by_search(&mut timeline, &SearchRequest { query: query.into(), scope, from, forward })
+        place_by_search(
+            &mut timeline,
+            &SearchRequest {
+                query: query.into(),
+                scope,
+                from,
+                forward,
+            },
+        )
     };
-    let (call, text) = (find("a call", 0, true).unwrap(), find("far text", 0, true).unwrap());
+    let (call, text) = (
+        find("a call", 0, true).unwrap(),
+        find("far text", 0, true).unwrap(),
+    );
     assert!(call < text);
     // The result belongs to the row of its call.
-    assert_eq!((find("far", call - 1, true), find("far", text + 1, false)), (Some(call), Some(text)));
-    assert_eq!((find("far", call, true), find("far", text, false)), (Some(text), Some(call)));
-    assert_eq!((find("far result", text, true), find("absent", 17, false)), (Some(call), None));
+    assert_eq!(
+        (find("far", call - 1, true), find("far", text + 1, false)),
+        (Some(call), Some(text))
+    );
+    assert_eq!(
+        (find("far", call, true), find("far", text, false)),
+        (Some(text), Some(call))
+    );
+    assert_eq!(
+        (find("far result", text, true), find("absent", 17, false)),
+        (Some(call), None)
+    );
 }
 
 #[test]
@@ -320,10 +432,17 @@ fn content_that_the_file_encodes_is_found() {
         tape.push_str(&format!("{{\"seq\":{seq},\"at\":{seq},{entry}}}\n"));
     }
     for (query, found) in [("t \"hi", 0), ("café", 1), ("< b.", 2), ("hidden", 3)] {
-        assert_eq!(matches_both_ways(tape.as_bytes(), query, &[0, 1, 2, 3, 4], 1 << 20), [found], "{query}");
+        assert_eq!(
+            matches_both_ways(tape.as_bytes(), query, &[0, 1, 2, 3, 4], 1 << 20),
+            [found],
+            "{query}"
+        );
     }
     let document = "{\n  \"type\": \"user\",\n  \"session_id\": \"s\"\n}\n";
-    assert_eq!(matches_both_ways(document.as_bytes(), "\"user\",   \"", &[0], 1 << 20), [0]);
+    assert_eq!(
+        matches_both_ways(document.as_bytes(), "\"user\",   \"", &[0], 1 << 20),
+        [0]
+    );
 }
 
 /// Long lines are searched in pieces of this size.
@@ -345,7 +464,13 @@ fn text_at_the_border_of_pieces_is_found() {
             EntryBody::Stdout(small.as_bytes()),
         ];
         for (seq, body) in (0..).zip(bodies) {
-            TapeEntry { seq: Seq(seq), at: Millis(seq), attempt: Some(("stamp".into(), 1)), body }.write(&mut tape);
+            TapeEntry {
+                seq: Seq(seq),
+                at: Millis(seq),
+                attempt: Some(("stamp".into(), 1)),
+                body,
+            }
+            .write(&mut tape);
         }
         let (mut capture, mut tape) = (SourcePair::new(capture.as_bytes()), SourcePair::new(&tape));
         for (query, in_capture, in_tape) in [
@@ -356,8 +481,16 @@ fn text_at_the_border_of_pieces_is_found() {
             ("stamp", &[], &[]),
         ] {
             for max_bytes in [1, 1 << 20] {
-                assert_eq!(capture.matches(query, &[0, 1, 2], max_bytes), in_capture, "{shift}");
-                assert_eq!(tape.matches(query, &[0, 1, 2], max_bytes), in_tape, "{shift}");
+                assert_eq!(
+                    capture.matches(query, &[0, 1, 2], max_bytes),
+                    in_capture,
+                    "{shift}"
+                );
+                assert_eq!(
+                    tape.matches(query, &[0, 1, 2], max_bytes),
+                    in_tape,
+                    "{shift}"
+                );
             }
         }
     }
@@ -381,11 +514,17 @@ fn long_line_is_searched_in_bounded_steps() {
 
 #[test]
 fn search_in_a_file_that_shrank_is_an_error() {
-    let file = file(format!("{}\n", stdout_line(0, "text", 0)).repeat(1000).as_bytes());
+    let file = file(
+        format!("{}\n", stdout_line(0, "text", 0))
+            .repeat(1000)
+            .as_bytes(),
+    );
     let mut source = FileSource::open(file.path()).unwrap();
     let entries = read_all(&mut source);
     file.as_file().set_len(100).unwrap();
     let mut batch = EntryBatch::new((0..entries).map(Seq).collect());
-    let error = source.search(&TextMatcher::new("absent").unwrap(), &mut batch, 1 << 20).unwrap_err();
+    let error = source
+        .search(&TextMatcher::new("absent").unwrap(), &mut batch, 1 << 20)
+        .unwrap_err();
     assert!(error.to_string().contains("it shrank"), "{error}");
 }

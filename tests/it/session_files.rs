@@ -27,7 +27,11 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let to = to.join(entry.file_name());
-        if entry.path().is_dir() { copy(&entry.path(), &to) } else { fs::copy(entry.path(), to).map(|_| ()).unwrap() }
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to)
+        } else {
+            fs::copy(entry.path(), to).map(|_| ()).unwrap()
+        }
     }
 }
 
@@ -56,11 +60,18 @@ fn timeline(path: &Path) -> Timeline {
 
 /// Unit, status, and number of attempts.
 fn units(state: &RunState) -> Vec<(&str, UnitStatus, usize)> {
-    state.units.iter().map(|unit| (unit.key.as_str(), unit.status, unit.attempts.len())).collect()
+    state
+        .units
+        .iter()
+        .map(|unit| (unit.key.as_str(), unit.status, unit.attempts.len()))
+        .collect()
 }
 
 fn messages(view: &RunView) -> Vec<&str> {
-    view.messages().iter().map(|message| message.text.as_str()).collect()
+    view.messages()
+        .iter()
+        .map(|message| message.text.as_str())
+        .collect()
 }
 
 fn kinds(view: &RunView, unit: usize) -> Vec<RowKind> {
@@ -82,21 +93,47 @@ fn session_has_its_agents_as_units() {
         ("refund-audit: payments", succeeded, 2),
     ];
     assert_eq!(units(&view.state), expected);
-    assert_eq!((source.title.as_deref(), source.format), (Some("Refund rules"), "session file"));
-    assert_eq!(view.state.loss_counts, crate::run::state::LossCounts::default());
+    assert_eq!(
+        (source.title.as_deref(), source.format),
+        (Some("Refund rules"), "session file")
+    );
+    assert_eq!(
+        view.state.loss_counts,
+        crate::run::state::LossCounts::default()
+    );
     assert_eq!(messages(view), [""; 0]);
     let main = view.state.units[0].latest().unwrap();
     assert_eq!(main.setup.model.as_deref(), Some("claude-sonnet-5-5"));
     // The totals that the CLI reported in its own results.
     assert_eq!(main.counts.cost_usd, Some(1.982_232));
-    assert!((view.state.spent_usd - 1.982_232).abs() < 1e-9, "{}", view.state.spent_usd);
-    let of = |kind| kinds(view, 0).into_iter().filter(|each| *each == kind).count();
-    assert_eq!((of(RowKind::Prompt), of(RowKind::Tool), of(RowKind::Warning)), (4, 6, 0));
+    assert!(
+        (view.state.spent_usd - 1.982_232).abs() < 1e-9,
+        "{}",
+        view.state.spent_usd
+    );
+    let of = |kind| {
+        kinds(view, 0)
+            .into_iter()
+            .filter(|each| *each == kind)
+            .count()
+    };
+    assert_eq!(
+        (of(RowKind::Prompt), of(RowKind::Tool), of(RowKind::Warning)),
+        (4, 6, 0)
+    );
     let payments = &view.state.units[4].attempts;
     assert_eq!((payments[0].number, payments[1].number), (1, 2));
     let reason = payments[0].failure_reason().unwrap();
     assert!(reason.contains("payments agent was refused"), "{reason}");
-    assert_eq!(kinds(view, 1), [RowKind::Prompt, RowKind::Tool, RowKind::Text, RowKind::Completed]);
+    assert_eq!(
+        kinds(view, 1),
+        [
+            RowKind::Prompt,
+            RowKind::Tool,
+            RowKind::Text,
+            RowKind::Completed
+        ]
+    );
 }
 
 #[test]
@@ -126,7 +163,12 @@ fn growing_session_ends_like_a_finished_one() {
     assert_eq!(advance(&mut followed), PollStatus::Waiting);
     let units = followed.view().state.units.len();
     assert_eq!((units, followed.view().state.loss_counts.malformed), (1, 0));
-    File::options().append(true).open(&path).unwrap().write_all(&whole[whole.len() / 2..]).unwrap();
+    File::options()
+        .append(true)
+        .open(&path)
+        .unwrap()
+        .write_all(&whole[whole.len() / 2..])
+        .unwrap();
     fs::rename(&later, &agents).unwrap();
     follower.finish();
     while advance(&mut followed) == PollStatus::Waiting {
@@ -135,8 +177,11 @@ fn growing_session_ends_like_a_finished_one() {
     let finished = timeline(&path);
     let facts = |timeline: &Timeline| {
         let state = &timeline.view().state;
-        let mut units: Vec<_> =
-            state.units.iter().map(|unit| (unit.key.clone(), unit.status, unit.latest().unwrap().counts)).collect();
+        let mut units: Vec<_> = state
+            .units
+            .iter()
+            .map(|unit| (unit.key.clone(), unit.status, unit.latest().unwrap().counts))
+            .collect();
         units.sort_by(|one, other| one.0.cmp(&other.0));
         (state.entries, units)
     };
@@ -158,13 +203,21 @@ fn deleted_and_replaced_sessions_keep_what_was_read() {
         crate::it::support::pause_before_check();
     }
     assert_eq!(followed.view().state.entries, before + 1);
-    assert_eq!(messages(followed.view()), ["the session file was replaced by another file; open the session again"]);
+    assert_eq!(
+        messages(followed.view()),
+        ["the session file was replaced by another file; open the session again"]
+    );
 
     let (_dir, path) = scratch();
     let (source, follower) = FileSource::follow_session(&path).unwrap().unwrap();
     let mut followed = Timeline::new(Box::new(source));
     advance(&mut followed);
-    File::options().write(true).open(&path).unwrap().set_len(10).unwrap();
+    File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(10)
+        .unwrap();
     follower.finish();
     while advance(&mut followed) == PollStatus::Waiting {
         crate::it::support::pause_before_check();
@@ -176,21 +229,48 @@ fn deleted_and_replaced_sessions_keep_what_was_read() {
 #[test]
 fn links_and_missing_transcripts_are_reported() {
     let (dir, path) = scratch();
-    let run = dir.path().join(SESSION).join("subagents/workflows/wf_acd6e91d-7ec");
+    let run = dir
+        .path()
+        .join(SESSION)
+        .join("subagents/workflows/wf_acd6e91d-7ec");
     fs::remove_file(run.join("agent-a9febf7aa29091292.jsonl")).unwrap();
     let outside = tempfile::NamedTempFile::new().unwrap();
-    fs::write(outside.path(), "{\"type\":\"user\",\"sessionId\":\"s\",\"message\":{\"content\":\"secret\"}}\n")
-        .unwrap();
-    symlink(outside.path(), dir.path().join(SESSION).join("subagents/agent-link.jsonl")).unwrap();
-    symlink(dir.path(), dir.path().join(SESSION).join("subagents/workflows/wf_loop")).unwrap();
+    fs::write(
+        outside.path(),
+        "{\"type\":\"user\",\"sessionId\":\"s\",\"message\":{\"content\":\"secret\"}}\n",
+    )
+    .unwrap();
+    symlink(
+        outside.path(),
+        dir.path().join(SESSION).join("subagents/agent-link.jsonl"),
+    )
+    .unwrap();
+    symlink(
+        dir.path(),
+        dir.path().join(SESSION).join("subagents/workflows/wf_loop"),
+    )
+    .unwrap();
     let timeline = timeline(&path);
     let expected = [
         "the transcript of sub-agent `link` is a symbolic link, so it is not shown",
         "the transcript of `refund-audit: payments` is missing",
     ];
     assert_eq!(messages(timeline.view()), expected);
-    let payments = timeline.view().state.units.iter().find(|unit| unit.key.as_str() == "refund-audit: payments");
-    assert_eq!(payments.unwrap().attempts.iter().map(|attempt| attempt.number).collect::<Vec<_>>(), [2]);
+    let payments = timeline
+        .view()
+        .state
+        .units
+        .iter()
+        .find(|unit| unit.key.as_str() == "refund-audit: payments");
+    assert_eq!(
+        payments
+            .unwrap()
+            .attempts
+            .iter()
+            .map(|attempt| attempt.number)
+            .collect::<Vec<_>>(),
+        [2]
+    );
     // The whole directory may be a link, too.
     let aside = tempfile::tempdir().unwrap();
     let moved = aside.path().join("agents");
@@ -200,7 +280,11 @@ fn links_and_missing_transcripts_are_reported() {
 }
 
 fn line(kind: &str, uuid: &str, parent: &str, more: &str, content: &str) -> String {
-    let more = if more.is_empty() { "\"isSidechain\":false," } else { more };
+    let more = if more.is_empty() {
+        "\"isSidechain\":false,"
+    } else {
+        more
+    };
     format!(
         "{{\"type\":\"{kind}\",\"sessionId\":\"s\",\"uuid\":\"{uuid}\",\"parentUuid\":\"{parent}\",{more}\"message\":{{\"id\":\"m{uuid}\",\"model\":\"m\",\"stop_reason\":\"end_turn\",\"content\":{content}}}}}\n"
     )
@@ -219,10 +303,22 @@ fn damaged_lines_cost_only_themselves() {
         "{\"type\":\"attachment\",\"attachment\":\n".to_owned(),
         // A cycle of two sub-agents, and one that is its own parent.
         line("user", "a", "b", side, "\"first\""),
-        line("assistant", "b", "a", side, "[{\"type\":\"text\",\"text\":\"one\"}]"),
+        line(
+            "assistant",
+            "b",
+            "a",
+            side,
+            "[{\"type\":\"text\",\"text\":\"one\"}]",
+        ),
         line("user", "c", "c", side, "\"second\""),
         line("user", "3", "1", "", &huge),
-        line("assistant", "2", "3", "", "[{\"type\":\"text\",\"text\":\"answer\"}]"),
+        line(
+            "assistant",
+            "2",
+            "3",
+            "",
+            "[{\"type\":\"text\",\"text\":\"answer\"}]",
+        ),
         "{\"type\":\"never-heard-of\",\"sessionId\":\"s\"}\n".to_owned(),
         "{\"type\":\"assis".to_owned(),
     ];
@@ -237,7 +333,13 @@ fn damaged_lines_cost_only_themselves() {
             ("sub-agent 2", UnitStatus::Interrupted, 1)
         ]
     );
-    assert_eq!((view.state.loss_counts.malformed, view.state.loss_counts.unknown), (4, 1));
+    assert_eq!(
+        (
+            view.state.loss_counts.malformed,
+            view.state.loss_counts.unknown
+        ),
+        (4, 1)
+    );
     assert_eq!(view.state.units[0].latest().unwrap().counts.cost_usd, None);
     let entries = view.state.entries;
     assert_eq!(entries, 11);
@@ -248,12 +350,20 @@ fn damaged_lines_cost_only_themselves() {
 
 #[test]
 fn transcript_of_an_agent_opens_alone() {
-    let path = fixture().join(SESSION).join("subagents/agent-ab67a6f478ef1ccbc.jsonl");
+    let path = fixture()
+        .join(SESSION)
+        .join("subagents/agent-ab67a6f478ef1ccbc.jsonl");
     let timeline = timeline(&path);
     let state = &timeline.view().state;
     let unit = &state.units[0];
     assert_eq!((state.units.len(), unit.status), (1, UnitStatus::Succeeded));
-    assert_eq!((unit.latest().unwrap().counts.turns, unit.latest().unwrap().counts.calls), (2, 1));
+    assert_eq!(
+        (
+            unit.latest().unwrap().counts.turns,
+            unit.latest().unwrap().counts.calls
+        ),
+        (2, 1)
+    );
 }
 
 #[test]
@@ -269,13 +379,22 @@ fn thousands_of_agents_are_bounded() {
     }
     let timeline = timeline(&path);
     assert_eq!(timeline.view().state.units.len(), 1001);
-    assert_eq!(messages(timeline.view()), ["only 1000 sub-agents are shown"]);
+    assert_eq!(
+        messages(timeline.view()),
+        ["only 1000 sub-agents are shown"]
+    );
 }
 
 #[test]
 fn fixture_is_listed_with_title_and_cost() {
-    let list = claude_sessions::sessions_in(&fixture(), 9).unwrap().unwrap();
-    let listed: Vec<_> = list.files.iter().map(|file| (file.title.as_deref(), file.cost_usd)).collect();
+    let list = claude_sessions::sessions_in(&fixture(), 9)
+        .unwrap()
+        .unwrap();
+    let listed: Vec<_> = list
+        .files
+        .iter()
+        .map(|file| (file.title.as_deref(), file.cost_usd))
+        .collect();
     assert_eq!(listed, [(Some("Refund rules"), Some(1.982_232))]);
 }
 
@@ -289,7 +408,10 @@ fn finish(timeline: &mut Timeline) {
 #[test]
 fn transcript_after_its_journal_entry_is_not_missing() {
     let (dir, path) = scratch();
-    let agent = dir.path().join(SESSION).join("subagents/workflows/wf_acd6e91d-7ec/agent-a9febf7aa29091292.jsonl");
+    let agent = dir
+        .path()
+        .join(SESSION)
+        .join("subagents/workflows/wf_acd6e91d-7ec/agent-a9febf7aa29091292.jsonl");
     let later = dir.path().join("later");
     fs::rename(&agent, &later).unwrap();
     let (source, follower) = FileSource::follow_session(&path).unwrap().unwrap();
@@ -299,7 +421,10 @@ fn transcript_after_its_journal_entry_is_not_missing() {
     follower.finish();
     finish(&mut followed);
     assert_eq!(messages(followed.view()), [""; 0]);
-    assert_eq!(followed.view().state.entries, timeline(&path).view().state.entries);
+    assert_eq!(
+        followed.view().state.entries,
+        timeline(&path).view().state.entries
+    );
 }
 
 #[test]
@@ -321,8 +446,14 @@ fn session_in_a_pipe_is_whole() {
     opened.send(()).unwrap();
     finish(&mut piped);
     writer.join().unwrap();
-    let lines = whole.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
-    assert_eq!((piped.view().state.units.len(), piped.view().state.entries), (1, lines as u64));
+    let lines = whole
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .count();
+    assert_eq!(
+        (piped.view().state.units.len(), piped.view().state.entries),
+        (1, lines as u64)
+    );
 }
 
 #[test]
@@ -331,7 +462,12 @@ fn session_that_grows_too_large_ends_with_an_error() {
     let (source, _follower) = FileSource::follow_session(&path).unwrap().unwrap();
     let mut followed = Timeline::new(Box::new(source));
     // A hole occupies no space.
-    File::options().write(true).open(&path).unwrap().set_len(600 << 20).unwrap();
+    File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(600 << 20)
+        .unwrap();
     let error = loop {
         match followed.advance(1 << 16, &mut |_| {}) {
             Ok(PollStatus::End) => panic!("it ended without an error"),
@@ -351,10 +487,17 @@ fn inline_agents_are_bounded() {
     let name = "a".repeat(80);
     let side = |number: usize| format!("\"isSidechain\":true,\"agentId\":\"{name}{number}\",");
     let agents = (0..20_000).map(|number| line("user", "1", "", &side(number), "\"go\""));
-    fs::write(&path, line("user", "0", "", "", "\"go\"") + &agents.collect::<String>()).unwrap();
+    fs::write(
+        &path,
+        line("user", "0", "", "", "\"go\"") + &agents.collect::<String>(),
+    )
+    .unwrap();
     let timeline = timeline(&path);
     let units = &timeline.view().state.units;
-    assert_eq!((units.len(), units[1001].key.as_str()), (1002, "more sub-agents"));
+    assert_eq!(
+        (units.len(), units[1001].key.as_str()),
+        (1002, "more sub-agents")
+    );
 }
 
 #[test]
@@ -363,12 +506,22 @@ fn runs_of_one_workflow_have_separate_units() {
     let session = dir.path().join(SESSION);
     let runs = session.join("subagents/workflows");
     copy(&runs.join("wf_acd6e91d-7ec"), &runs.join("wf_b"));
-    fs::copy(session.join("workflows/wf_acd6e91d-7ec.json"), session.join("workflows/wf_b.json")).unwrap();
+    fs::copy(
+        session.join("workflows/wf_acd6e91d-7ec.json"),
+        session.join("workflows/wf_b.json"),
+    )
+    .unwrap();
     let timeline = timeline(&path);
     let units = units(&timeline.view().state);
     let attempts = |name: &str| units.iter().find(|unit| unit.0 == name).map(|unit| unit.2);
     assert_eq!(units.len(), 7, "{units:?}");
-    assert_eq!((attempts("refund-audit: payments"), attempts("refund-audit: payments (2)")), (Some(2), Some(2)));
+    assert_eq!(
+        (
+            attempts("refund-audit: payments"),
+            attempts("refund-audit: payments (2)")
+        ),
+        (Some(2), Some(2))
+    );
 }
 
 #[test]
@@ -379,10 +532,28 @@ fn only_work_begins_a_turn_after_the_last_one() {
         fs::write(&path, lines.concat()).unwrap();
         timeline(&path).view().state.units[0].status
     };
-    let answer = line("assistant", "2", "1", "", "[{\"type\":\"text\",\"text\":\"answer\"}]");
+    let answer = line(
+        "assistant",
+        "2",
+        "1",
+        "",
+        "[{\"type\":\"text\",\"text\":\"answer\"}]",
+    );
     let mut lines = vec![line("user", "1", "", "", "\"go\""), answer.clone()];
-    lines.push(line("user", "3", "2", "", "\"<command-name>/exit</command-name>\""));
-    lines.push(line("user", "4", "3", "", "\"<bash-input>ls</bash-input>\""));
+    lines.push(line(
+        "user",
+        "3",
+        "2",
+        "",
+        "\"<command-name>/exit</command-name>\"",
+    ));
+    lines.push(line(
+        "user",
+        "4",
+        "3",
+        "",
+        "\"<bash-input>ls</bash-input>\"",
+    ));
     assert_eq!(status(&lines), UnitStatus::Succeeded);
     lines.push(line("user", "5", "4", "\"isMeta\":true,", "\"continue\""));
     assert_eq!(status(&lines), UnitStatus::Succeeded);
@@ -408,7 +579,11 @@ fn unreadable_parts_and_both_limits_are_reported() {
     }
     let timeline = timeline(&path);
     let text = messages(timeline.view()).join("\n");
-    for part in ["only 1000 sub-agents are shown", "only 100 of 101 workflow runs are shown", "journal.jsonl`: "] {
+    for part in [
+        "only 1000 sub-agents are shown",
+        "only 100 of 101 workflow runs are shown",
+        "journal.jsonl`: ",
+    ] {
         assert!(text.contains(part), "{text}");
     }
 }
@@ -418,10 +593,20 @@ fn times_begin_with_the_first_line_that_has_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.jsonl");
     let timed = |uuid: &str, second: u32, side: &str| {
-        line("user", uuid, "", &format!("\"timestamp\":\"2026-01-31T23:59:{second}.000Z\",{side}"), "\"go\"")
+        line(
+            "user",
+            uuid,
+            "",
+            &format!("\"timestamp\":\"2026-01-31T23:59:{second}.000Z\",{side}"),
+            "\"go\"",
+        )
     };
     let long = format!("\"{}\"", "x".repeat(70 << 10));
-    let lines = [line("user", "1", "", "", &long), timed("2", 10, ""), timed("3", 40, "\"isSidechain\":true,")];
+    let lines = [
+        line("user", "1", "", "", &long),
+        timed("2", 10, ""),
+        timed("3", 40, "\"isSidechain\":true,"),
+    ];
     fs::write(&path, lines.concat()).unwrap();
     let timeline = timeline(&path);
     let last = timeline.view().state.last_entry_at.0;
@@ -432,11 +617,35 @@ fn times_begin_with_the_first_line_that_has_one() {
 fn prompts_above_the_limit_are_marked() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s.jsonl");
-    let prompts = (0..20).map(|number| line("user", &number.to_string(), "", "", &format!("\"prompt {number}\"")));
-    let answer = line("assistant", "a", "", "", "[{\"type\":\"text\",\"text\":\"answer\"}]");
+    let prompts = (0..20).map(|number| {
+        line(
+            "user",
+            &number.to_string(),
+            "",
+            "",
+            &format!("\"prompt {number}\""),
+        )
+    });
+    let answer = line(
+        "assistant",
+        "a",
+        "",
+        "",
+        "[{\"type\":\"text\",\"text\":\"answer\"}]",
+    );
     fs::write(&path, prompts.collect::<String>() + &answer).unwrap();
     let mut timeline = Timeline::new(Box::new(FileSource::open(&path).unwrap()));
     let mut events = String::new();
-    while timeline.advance(1 << 16, &mut |event| events += &format!("{event:?}\n")).unwrap() != PollStatus::End {}
-    assert_eq!(events.matches("title: \"prompt: … more prompts before the first answer").count(), 1, "{events}");
+    while timeline
+        .advance(1 << 16, &mut |event| events += &format!("{event:?}\n"))
+        .unwrap()
+        != PollStatus::End
+    {}
+    assert_eq!(
+        events
+            .matches("title: \"prompt: … more prompts before the first answer")
+            .count(),
+        1,
+        "{events}"
+    );
 }

@@ -21,7 +21,9 @@ use crate::it::commands::test_dir::{DEADLINE, TestDir};
 /// The unit that runs last and hangs until it is killed. Meanwhile, the program is measured.
 const GATE: &str = "docs-zz-gate";
 /// Kinds of units, in plan order. Each name is also the first word of the key.
-const KINDS: [&str; 6] = ["a-good", "b-crash", "e-hang", "f-turns", "g-denied", "h-broken"];
+const KINDS: [&str; 6] = [
+    "a-good", "b-crash", "e-hang", "f-turns", "g-denied", "h-broken",
+];
 /// Number of units of a short run.
 const FEW: usize = 48;
 /// Number of units of a long run.
@@ -77,7 +79,12 @@ steps = [
 
 /// An agent that plays [`SCRIPT`], except in the processes that meet a faulty service.
 fn agent(place: &TestDir) -> String {
-    for (name, text) in [("count", "0"), ("script.toml", SCRIPT), ("busy.toml", BUSY), ("limit.toml", LIMIT)] {
+    for (name, text) in [
+        ("count", "0"),
+        ("script.toml", SCRIPT),
+        ("busy.toml", BUSY),
+        ("limit.toml", LIMIT),
+    ] {
         place.write(&format!("agent/{name}"), text);
     }
     let body = r#"n=$(flock AGENT/count sh -c 'n=$(($(cat "$0") + 1)); echo $n > "$0"; echo $n' AGENT/count)
@@ -86,7 +93,10 @@ script=script
 [ $((n % 19)) -eq 7 ] && script=limit
 exec EXE scripted-agent --script AGENT/$script.toml -- "$@""#;
     let body = body.replace("AGENT", place.path("agent").to_str().unwrap());
-    place.claude(&body.replace("EXE", crate::it::support::program())).display().to_string()
+    place
+        .claude(&body.replace("EXE", crate::it::support::program()))
+        .display()
+        .to_string()
 }
 
 /// Delays for limits, which would otherwise take most of the time.
@@ -114,18 +124,29 @@ impl Drop for SoakRun {
 
 impl SoakRun {
     fn start(mut command: Command) -> Self {
-        Self(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+        Self(
+            command
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
     }
 
     fn entries(&self, of: &str) -> Vec<String> {
         let entries = fs::read_dir(format!("/proc/{}/{of}", self.0.id())).unwrap();
-        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+        entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect()
     }
 
     fn resource_usage(&self, place: &TestDir) -> ResourceUsage {
         let children = |task: &String| {
             let path = format!("/proc/{}/task/{task}/children", self.0.id());
-            fs::read_to_string(path).unwrap_or_default().split_whitespace().count()
+            fs::read_to_string(path)
+                .unwrap_or_default()
+                .split_whitespace()
+                .count()
         };
         let threads = self.entries("task");
         ResourceUsage {
@@ -139,7 +160,10 @@ impl SoakRun {
     /// Peak of its memory, in KiB.
     fn peak(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .unwrap();
         line.split_whitespace().next().unwrap().parse().unwrap()
     }
 
@@ -148,7 +172,11 @@ impl SoakRun {
     fn wait_for_usage(&self, place: &TestDir, wanted: &ResourceUsage) -> ResourceUsage {
         let is_settled = |held: &ResourceUsage| {
             let threads = held.threads.min(wanted.threads);
-            *held == ResourceUsage { threads, ..wanted.clone() }
+            *held
+                == ResourceUsage {
+                    threads,
+                    ..wanted.clone()
+                }
         };
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -166,7 +194,10 @@ impl SoakRun {
         let deadline = Instant::now() + DEADLINE;
         let (mut held, mut checks) = (self.resource_usage(place), 0);
         while checks < 200 {
-            assert!(Instant::now() < deadline, "the usage does not settle: {held:?}");
+            assert!(
+                Instant::now() < deadline,
+                "the usage does not settle: {held:?}"
+            );
             crate::it::support::pause_before_check();
             let now = self.resource_usage(place);
             checks = if now == held { checks + 1 } else { 0 };
@@ -179,10 +210,15 @@ impl SoakRun {
 /// Kills the agent that plays `session`, as a person or the system would.
 fn kill_agent(session: &str) {
     let flag = format!("--session-id={session}");
-    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let pids = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     for pid in pids.filter_map(|pid| pid.parse::<i32>().ok()) {
         let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        if words.split(|byte| *byte == 0).any(|word| word == flag.as_bytes()) {
+        if words
+            .split(|byte| *byte == 0)
+            .any(|word| word == flag.as_bytes())
+        {
             // The agent may already have exited.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
@@ -190,16 +226,34 @@ fn kill_agent(session: &str) {
 }
 
 /// Runs the project of `place` and measures when only the gate is left. The measurement must equal `wanted`.
-fn soak(place: &TestDir, more: &[&str], units: usize, wanted: Option<&ResourceUsage>) -> (ResourceUsage, u64) {
+fn soak(
+    place: &TestDir,
+    more: &[&str],
+    units: usize,
+    wanted: Option<&ResourceUsage>,
+) -> (ResourceUsage, u64) {
     let claude = agent(place);
     // Makes the test fail instead of hanging if a unit does not end.
-    let words = ["run", "--full", "--no-reconcile", "--unit-timeout", "2m", "--ui", "json", "--claude-bin", &claude];
+    let words = [
+        "run",
+        "--full",
+        "--no-reconcile",
+        "--unit-timeout",
+        "2m",
+        "--ui",
+        "json",
+        "--claude-bin",
+        &claude,
+    ];
     let mut run = SoakRun::start(place.command(&[&words, more].concat()));
     let lines = BufReader::new(run.0.stdout.take().unwrap()).lines();
     let (mut over, mut gate, mut measured) = (BTreeSet::new(), None, None);
     for line in lines {
         let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
-        let (unit, event) = (line["unit"].as_str().unwrap_or_default().to_owned(), &line["event"]);
+        let (unit, event) = (
+            line["unit"].as_str().unwrap_or_default().to_owned(),
+            &line["event"],
+        );
         match event["type"].as_str() {
             Some("started") => {
                 let session = event["resume"]["value"].as_str().unwrap();
@@ -210,7 +264,10 @@ fn soak(place: &TestDir, more: &[&str], units: usize, wanted: Option<&ResourceUs
                 }
             }
             // A unit that will be retried is `failed` first and `waiting` immediately afterwards.
-            Some("unit") if ["succeeded", "budget", "failed"].contains(&event["state"].as_str().unwrap()) => {
+            Some("unit")
+                if ["succeeded", "budget", "failed"]
+                    .contains(&event["state"].as_str().unwrap()) =>
+            {
                 over.insert(unit);
             }
             Some("unit") => {
@@ -230,9 +287,17 @@ fn soak(place: &TestDir, more: &[&str], units: usize, wanted: Option<&ResourceUs
             kill_agent(&session);
         }
     }
-    assert_eq!(run.0.wait().unwrap().code(), Some(100), "units failed, and nothing else happened");
+    assert_eq!(
+        run.0.wait().unwrap().code(),
+        Some(100),
+        "units failed, and nothing else happened"
+    );
     place.wait_until_no_process_left();
-    assert_eq!(fs::read_dir(place.temporary()).unwrap().count(), 0, "temporary files are left");
+    assert_eq!(
+        fs::read_dir(place.temporary()).unwrap().count(),
+        0,
+        "temporary files are left"
+    );
     measured.expect("the gate was never the only running unit")
 }
 
@@ -242,7 +307,10 @@ type VerdictsByUnit = BTreeMap<String, (String, String, String)>;
 /// The last verdict of every unit on the newest tape, and the causes of verdicts that were followed by another attempt.
 fn verdicts(place: &TestDir) -> (VerdictsByUnit, BTreeSet<String>) {
     let runs = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
-    let newest = runs.map(|run| run.unwrap().path().join("tape.jsonl")).max().unwrap();
+    let newest = runs
+        .map(|run| run.unwrap().path().join("tape.jsonl"))
+        .max()
+        .unwrap();
     let tape = fs::read_to_string(newest).unwrap();
     let (mut verdicts, mut retried) = (BTreeMap::new(), BTreeSet::new());
     for line in tape.lines().skip(1) {
@@ -253,7 +321,9 @@ fn verdicts(place: &TestDir) -> (VerdictsByUnit, BTreeSet<String>) {
         let word = |key: &str| {
             let value = &entry["note"]["verdict"][key];
             // A cause with more data is an object with one key.
-            let name = value.as_object().and_then(|object| object.keys().next().map(String::as_str));
+            let name = value
+                .as_object()
+                .and_then(|object| object.keys().next().map(String::as_str));
             value.as_str().or(name).unwrap_or_default().to_owned()
         };
         let verdict = (word("outcome"), word("cause"), word("reason"));
@@ -266,23 +336,44 @@ fn verdicts(place: &TestDir) -> (VerdictsByUnit, BTreeSet<String>) {
 #[test]
 #[cfg(target_os = "linux")]
 fn many_units_with_faults_leave_nothing_behind() {
-    let seconds = std::env::var("INGESTDECK_SOAK_SECONDS").ok().and_then(|text| text.parse().ok());
+    let seconds = std::env::var("INGESTDECK_SOAK_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
     let units = if seconds.is_some() { MANY } else { FEW };
     let place = TestDir::new();
-    let names: Vec<String> = (0..units - 1).map(|unit| format!("{}-{unit:03}", KINDS[unit % KINDS.len()])).collect();
-    place.notes(&names.iter().map(String::as_str).chain(["zz-gate"]).collect::<Vec<_>>());
+    let names: Vec<String> = (0..units - 1)
+        .map(|unit| format!("{}-{unit:03}", KINDS[unit % KINDS.len()]))
+        .collect();
+    place.notes(
+        &names
+            .iter()
+            .map(String::as_str)
+            .chain(["zz-gate"])
+            .collect::<Vec<_>>(),
+    );
     let yaml = fs::read_to_string(place.path("ktx.yaml")).unwrap();
-    place.write("ktx.yaml", format!("{yaml}ingest: {{workUnits: {{maxConcurrency: 8}}, {PACE}}}\n"));
+    place.write(
+        "ktx.yaml",
+        format!("{yaml}ingest: {{workUnits: {{maxConcurrency: 8}}, {PACE}}}\n"),
+    );
 
     let (wanted, alone) = soak(&place, &["--only", GATE], 1, None);
     let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     loop {
         let (_, peak) = soak(&place, &[], units, Some(&wanted));
         let most = alone + KIB_MORE + KIB_EACH * units as u64;
-        assert!(peak <= most, "{peak} KiB for {units} units, {alone} KiB for one");
+        assert!(
+            peak <= most,
+            "{peak} KiB for {units} units, {alone} KiB for one"
+        );
         let (verdicts, retried) = verdicts(&place);
         assert_eq!(verdicts.len(), units);
-        assert!(["transient", "usage_limit"].iter().all(|cause| retried.contains(*cause)), "{retried:?}");
+        assert!(
+            ["transient", "usage_limit"]
+                .iter()
+                .all(|cause| retried.contains(*cause)),
+            "{retried:?}"
+        );
         for (unit, (outcome, cause, reason)) in &verdicts {
             let expected = match &unit[5..10] {
                 "a-goo" => ("succeeded", "completed"),
@@ -290,7 +381,11 @@ fn many_units_with_faults_leave_nothing_behind() {
                 "f-tur" => ("succeeded", "budget"),
                 _ => ("failed", "tool_failures"),
             };
-            assert_eq!((outcome.as_str(), cause.as_str()), expected, "{unit}: {reason}");
+            assert_eq!(
+                (outcome.as_str(), cause.as_str()),
+                expected,
+                "{unit}: {reason}"
+            );
             assert!(!reason.is_empty(), "{unit}");
         }
         if until.is_none_or(|until| Instant::now() >= until) {

@@ -11,14 +11,14 @@ use crate::{
     replay::FileSource,
     run::entry_source::{EntrySource, NewEntry, Recorder},
     store::{
-        Db, RecordedRun, RunStatus, RunStore, db::QueryLimits, index_rows::RunIndexRows, runs::NewRun,
-        runs::RunStoreError,
+        Db, RecordedRun, RunStatus, RunStore, db::QueryLimits, index_rows::RunIndexRows,
+        runs::NewRun, runs::RunStoreError,
     },
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{
-            AttemptEnded, AttemptOutcome, CallDecision, CommandReceived, PlannedUnit, RunEnded, RunPlanned, StopReason,
-            Verdict, VerdictCause,
+            AttemptEnded, AttemptOutcome, CallDecision, CommandReceived, PlannedUnit, RunEnded,
+            RunPlanned, StopReason, Verdict, VerdictCause,
         },
     },
 };
@@ -44,16 +44,32 @@ fn open(tape: &Path, file: fs::File) -> Result<Box<dyn EntrySource>, String> {
 }
 
 fn note(run: &NewRun, lane: Option<(&UnitKey, u32)>, note: &Note) {
-    run.tape.record(&[NewEntry { attempt: lane, body: EntryBody::Note(&note.to_json()) }]).unwrap();
+    run.tape
+        .record(&[NewEntry {
+            attempt: lane,
+            body: EntryBody::Note(&note.to_json()),
+        }])
+        .unwrap();
 }
 
 /// The first lines of a capture of the real CLI, as an attempt of `unit`.
 fn lines(run: &NewRun, unit: &str, capture: &str, most: usize) {
     let unit = UnitKey::from(unit);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures").join(capture);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/captures")
+        .join(capture);
     let text = fs::read(path).unwrap();
-    for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).take(most) {
-        run.tape.record(&[NewEntry { attempt: Some((&unit, 1)), body: EntryBody::Stdout(line) }]).unwrap();
+    for line in text
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .take(most)
+    {
+        run.tape
+            .record(&[NewEntry {
+                attempt: Some((&unit, 1)),
+                body: EntryBody::Stdout(line),
+            }])
+            .unwrap();
     }
 }
 
@@ -92,11 +108,22 @@ fn plan(run: &NewRun, units: &[&str]) {
         adapter: "dbt".into(),
         ..PlannedUnit::default()
     });
-    note(run, None, &Note::RunPlanned(Box::new(RunPlanned { units: units.collect(), ..RunPlanned::default() })));
+    note(
+        run,
+        None,
+        &Note::RunPlanned(Box::new(RunPlanned {
+            units: units.collect(),
+            ..RunPlanned::default()
+        })),
+    );
 }
 
 fn end(run: &NewRun) {
-    let ended = RunEnded { outcome: "done".into(), succeeded: 1, ..RunEnded::default() };
+    let ended = RunEnded {
+        outcome: "done".into(),
+        succeeded: 1,
+        ..RunEnded::default()
+    };
     note(run, None, &Note::RunEnded(ended));
 }
 
@@ -108,9 +135,18 @@ fn run_is_private_running_then_finished() {
 
     let run = runs.create(None, header).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(run.tape.path().parent().unwrap()), mode(run.tape.path())), (0o700, 0o600));
+    assert_eq!(
+        (
+            mode(run.tape.path().parent().unwrap()),
+            mode(run.tape.path())
+        ),
+        (0o700, 0o600)
+    );
     assert_eq!(mode(runs.root()), 0o700);
-    assert_eq!(fs::read_to_string(runs.root().join(".gitignore")).unwrap(), "*\n");
+    assert_eq!(
+        fs::read_to_string(runs.root().join(".gitignore")).unwrap(),
+        "*\n"
+    );
     let found = runs.resolve("latest").unwrap();
     assert_eq!((found.id, found.tape.as_path()), (run.id, run.tape.path()));
     assert_eq!(runs.status(&found).unwrap(), RunStatus::Running);
@@ -123,7 +159,11 @@ fn run_is_private_running_then_finished() {
     let (tape, lock) = run.into_parts();
     drop(tape);
     let found = runs.resolve("latest").unwrap();
-    assert_eq!(runs.status(&found).unwrap(), RunStatus::Running, "the lock is still held");
+    assert_eq!(
+        runs.status(&found).unwrap(),
+        RunStatus::Running,
+        "the lock is still held"
+    );
     drop(lock);
     assert_eq!(runs.status(&found).unwrap(), RunStatus::Finished);
     assert_eq!(fs::read_dir(runs.root().join("locks")).unwrap().count(), 0);
@@ -136,8 +176,19 @@ fn run_killed_in_a_late_retry_is_interrupted() {
     let run = runs.create(None, header).unwrap();
     let unit = UnitKey::from("u");
     end(&run);
-    note(&run, Some((&unit, 1)), &Note::RetryRequested { next: 2, amendment: None });
-    note(&run, Some((&unit, 2)), &Note::AttemptStarted(Box::default()));
+    note(
+        &run,
+        Some((&unit, 1)),
+        &Note::RetryRequested {
+            next: 2,
+            amendment: None,
+        },
+    );
+    note(
+        &run,
+        Some((&unit, 2)),
+        &Note::AttemptStarted(Box::default()),
+    );
     drop(run);
     let found = runs.resolve("latest").unwrap();
     assert_eq!(runs.status(&found).unwrap(), RunStatus::Interrupted);
@@ -170,7 +221,11 @@ fn run_id_prefix_selects_a_run() {
     const NEW: &str = "01900000-0001-7000-8000-0000004affff";
     let (_project, runs) = with_ids(&[OLD, NEW]);
     fs::create_dir_all(runs.root().join("runs/not-a-run")).unwrap();
-    fs::create_dir_all(runs.root().join("runs/01900000-0002-7000-8000-000000000000")).unwrap();
+    fs::create_dir_all(
+        runs.root()
+            .join("runs/01900000-0002-7000-8000-000000000000"),
+    )
+    .unwrap();
     let resolve = |text: &str| runs.resolve(text).map(|run| run.id.to_string());
     for text in [OLD, "4a11c3", "4A11", "019000000000", "01900000-0000"] {
         assert_eq!(resolve(text).unwrap(), OLD, "{text}");
@@ -180,17 +235,26 @@ fn run_id_prefix_selects_a_run() {
     for text in ["4a", "0190"] {
         let error = resolve(text).unwrap_err();
         let shown = error.to_string();
-        assert!(matches!(error, RunStoreError::Ambiguous { count: 2, .. }), "{shown}");
+        assert!(
+            matches!(error, RunStoreError::Ambiguous { count: 2, .. }),
+            "{shown}"
+        );
         assert!(shown.contains(OLD) && shown.contains(NEW), "{shown}");
     }
     for text in ["", "zz", "4a11c4", "../..", "11c3"] {
-        assert!(matches!(resolve(text), Err(RunStoreError::NotFound(_))), "{text}");
+        assert!(
+            matches!(resolve(text), Err(RunStoreError::NotFound(_))),
+            "{text}"
+        );
     }
 }
 
 #[test]
 fn short_run_id_takes_precedence_over_a_prefix() {
-    let (_project, runs) = with_ids(&["01900000-0000-7000-8000-000000019000", "01900000-0001-7000-8000-00000000abcd"]);
+    let (_project, runs) = with_ids(&[
+        "01900000-0000-7000-8000-000000019000",
+        "01900000-0001-7000-8000-00000000abcd",
+    ]);
     let run = runs.resolve("019000").unwrap();
     assert_eq!(run.id.short(), "019000");
 }
@@ -199,16 +263,24 @@ fn short_run_id_takes_precedence_over_a_prefix() {
 fn dump(runs: &RunStore) -> String {
     let index = rusqlite::Connection::open(runs.root().join("db.sqlite")).unwrap();
     let tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name";
-    let tables: Vec<String> =
-        index.prepare(tables).unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let tables: Vec<String> = index
+        .prepare(tables)
+        .unwrap()
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
     let mut text = String::new();
     for table in tables {
-        let mut statement = index.prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2, 3, 4")).unwrap();
+        let mut statement = index
+            .prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2, 3, 4"))
+            .unwrap();
         let columns = statement.column_count();
         let mut rows = statement.query([]).unwrap();
         while let Some(row) = rows.next().unwrap() {
-            let values: Vec<String> =
-                (0..columns).map(|column| format!("{:?}", row.get_ref(column).unwrap())).collect();
+            let values: Vec<String> = (0..columns)
+                .map(|column| format!("{:?}", row.get_ref(column).unwrap()))
+                .collect();
             text.push_str(&format!("{table}\t{}\n", values.join("\t")));
         }
     }
@@ -223,17 +295,36 @@ fn index_is_rebuilt_from_tapes_alone() {
 
     let first = runs.create(None, header).unwrap();
     plan(&first, &["good", "never"]);
-    play(&first, "good", "success_tools.jsonl", AttemptOutcome::Succeeded);
+    play(
+        &first,
+        "good",
+        "success_tools.jsonl",
+        AttemptOutcome::Succeeded,
+    );
     assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 1);
-    play(&first, "denied", "permission_denied_dontask.jsonl", AttemptOutcome::Failed);
+    play(
+        &first,
+        "denied",
+        "permission_denied_dontask.jsonl",
+        AttemptOutcome::Failed,
+    );
     end(&first);
     drop(first);
     let second = runs.create(None, header).unwrap();
-    play(&second, "cut", "killed_sigterm_tool.jsonl", AttemptOutcome::Stopped);
+    play(
+        &second,
+        "cut",
+        "killed_sigterm_tool.jsonl",
+        AttemptOutcome::Stopped,
+    );
     drop(second);
 
     assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 2);
-    assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 0, "nothing has changed");
+    assert_eq!(
+        runs.refresh(&mut db, &open).unwrap().indexed,
+        0,
+        "nothing has changed"
+    );
     let grown = dump(&runs);
     assert!(grown.lines().count() > 6, "{grown}");
     drop(db);
@@ -246,14 +337,24 @@ fn index_is_rebuilt_from_tapes_alone() {
     let listed = db.list().unwrap();
     assert_eq!(listed.len(), 2);
     assert!(listed[0].id > listed[1].id, "newest first");
-    assert_eq!((listed[0].outcome.as_deref(), listed[1].outcome.as_deref()), (None, Some("done")));
-    assert_eq!((listed[1].units, listed[1].succeeded, listed[1].failed), (3, 1, 1));
+    assert_eq!(
+        (listed[0].outcome.as_deref(), listed[1].outcome.as_deref()),
+        (None, Some("done"))
+    );
+    assert_eq!(
+        (listed[1].units, listed[1].succeeded, listed[1].failed),
+        (3, 1, 1)
+    );
 
     // A deleted run is removed from the index. A broken one is reported and does not affect the others.
     fs::remove_dir_all(runs.root().join("runs").join(listed[0].id.to_string())).unwrap();
     let broken = "01900000-0000-7000-8000-000000000001";
     fs::create_dir_all(runs.root().join("runs").join(broken)).unwrap();
-    fs::write(runs.root().join("runs").join(broken).join("tape.jsonl"), "{\"tape\":7}\n").unwrap();
+    fs::write(
+        runs.root().join("runs").join(broken).join("tape.jsonl"),
+        "{\"tape\":7}\n",
+    )
+    .unwrap();
     let refreshed = runs.refresh(&mut db, &open).unwrap();
     assert_eq!((refreshed.indexed, refreshed.unreadable.len()), (0, 1));
     assert!(refreshed.unreadable[0].1.contains("newer"), "{refreshed:?}");
@@ -265,12 +366,22 @@ fn torn_tape_is_indexed_once_and_grown_tape_again() {
     let project = tempfile::tempdir().unwrap();
     let runs = RunStore::new(project.path());
     let run = runs.create(None, header).unwrap();
-    play(&run, "cut", "success_tools.jsonl", AttemptOutcome::Succeeded);
+    play(
+        &run,
+        "cut",
+        "success_tools.jsonl",
+        AttemptOutcome::Succeeded,
+    );
     let tape = run.tape.path().to_owned();
     drop(run);
     let append = |text: &str| {
         use std::io::Write as _;
-        fs::OpenOptions::new().append(true).open(&tape).unwrap().write_all(text.as_bytes()).unwrap();
+        fs::OpenOptions::new()
+            .append(true)
+            .open(&tape)
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
     };
     append("{\"seq\":99,\"at\":5,\"unit\":\"c");
     let mut db = runs.open_database().unwrap();
@@ -285,13 +396,20 @@ fn units_work_in_the_index_until_the_engine_is_gone() {
     let project = tempfile::tempdir().unwrap();
     let runs = RunStore::new(project.path());
     let run = runs.create(None, header).unwrap();
-    note(&run, Some((&"cut".into(), 1)), &Note::AttemptStarted(Box::default()));
+    note(
+        &run,
+        Some((&"cut".into(), 1)),
+        &Note::AttemptStarted(Box::default()),
+    );
     lines(&run, "cut", "killed_sigterm_tool.jsonl", 2);
     let mut db = runs.open_database().unwrap();
     let mut statuses = || {
         runs.refresh(&mut db, &open).unwrap();
         let sql = "SELECT a.status, u.status FROM agents a JOIN units u ON (u.run, u.unit) = (a.run, a.task)";
-        let limits = QueryLimits { rows: 9, time: Duration::from_secs(60) };
+        let limits = QueryLimits {
+            rows: 9,
+            time: Duration::from_secs(60),
+        };
         let mut rows = Vec::new();
         db.query(sql, limits, &mut |_| {}, &mut |row| {
             rows.push(row);
@@ -303,7 +421,11 @@ fn units_work_in_the_index_until_the_engine_is_gone() {
     assert_eq!(statuses(), [["running", "running"]]);
     drop(run);
     assert_eq!(statuses(), [["interrupted", "interrupted"]]);
-    assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 0, "nothing has changed");
+    assert_eq!(
+        runs.refresh(&mut db, &open).unwrap().indexed,
+        0,
+        "nothing has changed"
+    );
 }
 
 #[test]
@@ -311,7 +433,12 @@ fn index_of_an_earlier_version_is_rebuilt() {
     let project = tempfile::tempdir().unwrap();
     let runs = RunStore::new(project.path());
     let run = runs.create(None, header).unwrap();
-    play(&run, "done", "success_tools.jsonl", AttemptOutcome::Succeeded);
+    play(
+        &run,
+        "done",
+        "success_tools.jsonl",
+        AttemptOutcome::Succeeded,
+    );
     let unit = UnitKey::from("spent");
     let capture = "success_tools.jsonl";
     lines(&run, "spent", capture, 3);
@@ -326,17 +453,29 @@ fn index_of_an_earlier_version_is_rebuilt() {
     drop(run);
 
     let old = rusqlite::Connection::open(runs.database()).unwrap();
-    old.execute_batch("CREATE TABLE runs (run TEXT PRIMARY KEY, tape_bytes INTEGER) STRICT, WITHOUT ROWID").unwrap();
+    old.execute_batch(
+        "CREATE TABLE runs (run TEXT PRIMARY KEY, tape_bytes INTEGER) STRICT, WITHOUT ROWID",
+    )
+    .unwrap();
     let id = runs.resolve("latest").unwrap().id.to_string();
-    let length = fs::metadata(runs.resolve("latest").unwrap().tape).unwrap().len();
-    old.execute("INSERT INTO runs VALUES (?1, ?2)", rusqlite::params![id, i64::try_from(length).unwrap()]).unwrap();
+    let length = fs::metadata(runs.resolve("latest").unwrap().tape)
+        .unwrap()
+        .len();
+    old.execute(
+        "INSERT INTO runs VALUES (?1, ?2)",
+        rusqlite::params![id, i64::try_from(length).unwrap()],
+    )
+    .unwrap();
     old.pragma_update(None, "user_version", 1).unwrap();
     drop(old);
 
     let mut db = runs.open_database().unwrap();
     assert_eq!(runs.refresh(&mut db, &open).unwrap().indexed, 1);
     let listed = &db.list().unwrap()[0];
-    assert_eq!((listed.units, listed.succeeded, listed.budget, listed.failed), (2, 1, 1, 0));
+    assert_eq!(
+        (listed.units, listed.succeeded, listed.budget, listed.failed),
+        (2, 1, 1, 0)
+    );
 }
 
 #[test]
@@ -344,33 +483,78 @@ fn calls_are_indexed_with_their_results() {
     let project = tempfile::tempdir().unwrap();
     let runs = RunStore::new(project.path());
     let run = runs.create(None, header).unwrap();
-    play(&run, "good", "parallel_readonly_tools.jsonl", AttemptOutcome::Succeeded);
-    play(&run, "failing", "rpc_error_result.jsonl", AttemptOutcome::Failed);
-    play(&run, "denied", "permission_denied_dontask.jsonl", AttemptOutcome::Failed);
+    play(
+        &run,
+        "good",
+        "parallel_readonly_tools.jsonl",
+        AttemptOutcome::Succeeded,
+    );
+    play(
+        &run,
+        "failing",
+        "rpc_error_result.jsonl",
+        AttemptOutcome::Failed,
+    );
+    play(
+        &run,
+        "denied",
+        "permission_denied_dontask.jsonl",
+        AttemptOutcome::Failed,
+    );
     lines(&run, "cut", "killed_sigterm_tool.jsonl", 2);
     let tape: PathBuf = run.tape.path().to_owned();
     drop(run);
 
-    let rows = RunIndexRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 7, false).unwrap();
+    let rows = RunIndexRows::from_source(
+        open(&tape, fs::File::open(&tape).unwrap()).unwrap(),
+        7,
+        false,
+    )
+    .unwrap();
     assert_eq!(rows.run.tape_bytes, 7);
-    let of = |unit: &str| rows.calls.iter().filter(|call| call.unit == unit).cloned().collect::<Vec<_>>();
+    let of = |unit: &str| {
+        rows.calls
+            .iter()
+            .filter(|call| call.unit == unit)
+            .cloned()
+            .collect::<Vec<_>>()
+    };
     let good = of("good");
     assert!(!good.is_empty());
     for (position, call) in good.iter().enumerate() {
         assert_eq!(call.status.as_str(), "complete", "{call:?}");
         assert_eq!(call.turn_number as usize, position + 1);
         assert!(call.result_seq.unwrap() > call.seq);
-        assert!(call.input.is_some() && call.output.is_some() && call.error.is_none(), "{call:?}");
+        assert!(
+            call.input.is_some() && call.output.is_some() && call.error.is_none(),
+            "{call:?}"
+        );
     }
     let failing = of("failing");
     assert_eq!(failing[0].status.as_str(), "error");
-    assert!(failing[0].error.as_deref().is_some_and(|text| !text.is_empty()), "{failing:?}");
-    assert!(of("denied").iter().any(|call| call.status.as_str() == "denied"), "{:?}", of("denied"));
+    assert!(
+        failing[0]
+            .error
+            .as_deref()
+            .is_some_and(|text| !text.is_empty()),
+        "{failing:?}"
+    );
+    assert!(
+        of("denied")
+            .iter()
+            .any(|call| call.status.as_str() == "denied"),
+        "{:?}",
+        of("denied")
+    );
     let cut = &of("cut")[0];
     assert_eq!((cut.status.as_str(), cut.result_seq), ("error", None));
     assert_eq!(cut.error.as_deref(), Some("no result before the run ended"));
     for unit in ["good", "failing", "denied"] {
-        let attempt = rows.attempts.iter().find(|attempt| attempt.unit == unit).unwrap();
+        let attempt = rows
+            .attempts
+            .iter()
+            .find(|attempt| attempt.unit == unit)
+            .unwrap();
         assert_eq!(attempt.calls as usize, of(unit).len(), "{unit}");
     }
 }
@@ -389,28 +573,63 @@ fn plant(path: &Path, what: &str, outside: &Path) {
 fn links_and_pipes_in_the_state_directory_are_refused() {
     let run = RunId(uuid::Uuid::now_v7());
     let of_run = [format!("locks/{run}"), format!("runs/{run}")];
-    let places = ["", "runs", "locks", "db.sqlite", "db.sqlite-wal", "db.sqlite-journal", &of_run[0], &of_run[1]];
-    for (place, what) in places.iter().flat_map(|place| [(*place, "link"), (*place, "pipe")]) {
+    let places = [
+        "",
+        "runs",
+        "locks",
+        "db.sqlite",
+        "db.sqlite-wal",
+        "db.sqlite-journal",
+        &of_run[0],
+        &of_run[1],
+    ];
+    for (place, what) in places
+        .iter()
+        .flat_map(|place| [(*place, "link"), (*place, "pipe")])
+    {
         let (project, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(outside.path().join("tape.jsonl"), header(run).to_line()).unwrap();
         let runs = RunStore::new(project.path());
         let planted = format!(".ktx/ingestdeck/{place}");
-        plant(&project.path().join(planted.trim_end_matches('/')), what, outside.path());
+        plant(
+            &project.path().join(planted.trim_end_matches('/')),
+            what,
+            outside.path(),
+        );
 
-        let found = RecordedRun { id: run, tape: runs.root().join(format!("runs/{run}/tape.jsonl")) };
+        let found = RecordedRun {
+            id: run,
+            tape: runs.root().join(format!("runs/{run}/tape.jsonl")),
+        };
         let _ = (
             runs.list().map(|listed| assert_eq!(listed, [])),
             runs.is_alive(run),
             runs.lock_holder_pid(run),
             runs.size(&found),
         );
-        let _ = (runs.finish_removals(), runs.remove(&found), runs.status(&found).is_ok());
+        let _ = (
+            runs.finish_removals(),
+            runs.remove(&found),
+            runs.status(&found).is_ok(),
+        );
         assert!(runs.open_tape(&found).is_err(), "{place} {what}");
         let is_used_by_create = ["", "runs", "locks"].contains(&place);
-        assert_eq!(runs.create(None, header).is_err(), is_used_by_create, "{place} {what}");
+        assert_eq!(
+            runs.create(None, header).is_err(),
+            is_used_by_create,
+            "{place} {what}"
+        );
         let is_used_by_index = place.is_empty() || place.starts_with("db.sqlite");
-        assert_eq!(runs.open_database().is_err(), is_used_by_index, "{place} {what}");
-        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1, "{place} {what}");
+        assert_eq!(
+            runs.open_database().is_err(),
+            is_used_by_index,
+            "{place} {what}"
+        );
+        assert_eq!(
+            fs::read_dir(outside.path()).unwrap().count(),
+            1,
+            "{place} {what}"
+        );
     }
 }
 
@@ -424,7 +643,10 @@ fn indexed_call_has_the_arguments_that_ran() {
         let block = json!({"type": "tool_use", "id": id, "name": "mcp__ktx__wiki_write", "input": {"key": "model"}});
         let line = json!({"type": "assistant", "message": {"id": "m1", "role": "assistant", "content": [block]}});
         run.tape
-            .record(&[NewEntry { attempt: Some((&unit, 1)), body: EntryBody::Stdout(line.to_string().as_bytes()) }])
+            .record(&[NewEntry {
+                attempt: Some((&unit, 1)),
+                body: EntryBody::Stdout(line.to_string().as_bytes()),
+            }])
             .unwrap();
     };
     ["t1", "t2"].into_iter().for_each(call);
@@ -439,8 +661,17 @@ fn indexed_call_has_the_arguments_that_ran() {
     end(&run);
     let tape = run.tape.path().to_owned();
     drop(run);
-    let rows = RunIndexRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 0, false).unwrap();
-    let inputs: Vec<_> = rows.calls.iter().map(|call| call.input.as_deref().unwrap()).collect();
+    let rows = RunIndexRows::from_source(
+        open(&tape, fs::File::open(&tape).unwrap()).unwrap(),
+        0,
+        false,
+    )
+    .unwrap();
+    let inputs: Vec<_> = rows
+        .calls
+        .iter()
+        .map(|call| call.input.as_deref().unwrap())
+        .collect();
     assert_eq!(inputs, [r#"{"key":"model"}"#, r#"{"key":"person"}"#]);
 }
 
@@ -450,7 +681,14 @@ fn indexed_call_names_who_decided_it_and_why() {
     let run = RunStore::new(project.path()).create(None, header).unwrap();
     plan(&run, &["unit"]);
     let unit = UnitKey::from("unit");
-    let of_attempt = |body: EntryBody<'_>| run.tape.record(&[NewEntry { attempt: Some((&unit, 1)), body }]).unwrap();
+    let of_attempt = |body: EntryBody<'_>| {
+        run.tape
+            .record(&[NewEntry {
+                attempt: Some((&unit, 1)),
+                body,
+            }])
+            .unwrap()
+    };
     let call = |id: &str| {
         let block = json!({"type": "tool_use", "id": id, "name": "mcp__ktx__wiki_write", "input": {"key": "model"}});
         let line = json!({"type": "assistant", "parent_tool_use_id": (id == "t4").then_some("t1"),
@@ -458,14 +696,28 @@ fn indexed_call_names_who_decided_it_and_why() {
         of_attempt(EntryBody::Stdout(line.to_string().as_bytes()));
     };
     let held = |id: &str| {
-        let (tool, reached) = ("wiki_write".to_owned(), (id == "t5").then(|| "tool wiki_*".to_owned()));
-        let held =
-            Note::CallHeld { needs_decision: false, tool, tool_use_id: Some(id.into()), input: json!({}), reached };
+        let (tool, reached) = (
+            "wiki_write".to_owned(),
+            (id == "t5").then(|| "tool wiki_*".to_owned()),
+        );
+        let held = Note::CallHeld {
+            needs_decision: false,
+            tool,
+            tool_use_id: Some(id.into()),
+            input: json!({}),
+            reached,
+        };
         of_attempt(EntryBody::Note(&held.to_json()));
     };
     let decided = |id: &str, decision, reason: Option<&str>| {
         let (input, reason) = (None, reason.map(str::to_owned));
-        let decided = Note::CallDecided { tool_use_id: Some(id.into()), decision, input, reason, rule: None };
+        let decided = Note::CallDecided {
+            tool_use_id: Some(id.into()),
+            decision,
+            input,
+            reason,
+            rule: None,
+        };
         of_attempt(EntryBody::Note(&decided.to_json()));
     };
     let command = |units: &[&str], user: &str| {
@@ -473,10 +725,18 @@ fn indexed_call_names_who_decided_it_and_why() {
         let units: Vec<UnitKey> = units.iter().map(|unit| UnitKey::from(*unit)).collect();
         let reason = (units == [UnitKey::from("other")]).then(|| "unrelated".to_owned());
         let reason = reason.or_else(|| units.is_empty().then(|| "all clear".to_owned()));
-        let received = CommandReceived { command: "decide".into(), units, client, user, reason };
+        let received = CommandReceived {
+            command: "decide".into(),
+            units,
+            client,
+            user,
+            reason,
+        };
         note(&run, None, &Note::CommandReceived(Box::new(received)));
     };
-    ["t1", "t2", "t3", "t4", "t5", "t6"].into_iter().for_each(call);
+    ["t1", "t2", "t3", "t4", "t5", "t6"]
+        .into_iter()
+        .for_each(call);
     ["t2", "t3", "t4", "t5"].into_iter().for_each(held);
     command(&["unit"], "anna");
     decided("t2", CallDecision::Denied, Some("not now"));
@@ -488,13 +748,26 @@ fn indexed_call_names_who_decided_it_and_why() {
     end(&run);
     let tape = run.tape.path().to_owned();
     drop(run);
-    let rows = RunIndexRows::from_source(open(&tape, fs::File::open(&tape).unwrap()).unwrap(), 0, false).unwrap();
+    let rows = RunIndexRows::from_source(
+        open(&tape, fs::File::open(&tape).unwrap()).unwrap(),
+        0,
+        false,
+    )
+    .unwrap();
     let rulings: Vec<_> = rows
         .calls
         .iter()
         .map(|call| {
-            let (by, reason) = (call.ruling.decided_by.as_deref(), call.ruling.reason.as_deref());
-            (call.ruling.decision.as_str(), by, reason, call.times.waited.is_some())
+            let (by, reason) = (
+                call.ruling.decided_by.as_deref(),
+                call.ruling.reason.as_deref(),
+            );
+            (
+                call.ruling.decision.as_str(),
+                by,
+                reason,
+                call.times.waited.is_some(),
+            )
         })
         .collect();
     let expected = [
@@ -512,7 +785,9 @@ fn indexed_call_names_who_decided_it_and_why() {
 /// The id of a run that started that many milliseconds from now.
 fn run_at(milliseconds: i64) -> RunId {
     let mut bytes = uuid::Uuid::now_v7().into_bytes();
-    let now = i64::from_be_bytes([0, 0, bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]]);
+    let now = i64::from_be_bytes([
+        0, 0, bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5],
+    ]);
     bytes[..6].copy_from_slice(&(now + milliseconds).to_be_bytes()[2..]);
     RunId(uuid::Uuid::from_bytes(bytes))
 }
@@ -527,12 +802,20 @@ fn new_run_id_follows_the_newest_run_of_a_clock_that_was_ahead() {
         let run = runs.create(Some(newest), header).unwrap();
         assert!(run.id > newest, "{ahead} ms ahead");
         assert_eq!(run.id.0.get_version_num(), 7);
-        assert!(run.id <= run_at(ahead + HOUR), "it follows the newest id closely");
+        assert!(
+            run.id <= run_at(ahead + HOUR),
+            "it follows the newest id closely"
+        );
     }
     let project = tempfile::tempdir().unwrap();
     let runs = RunStore::new(project.path());
     assert_eq!(runs.newest(u64::MAX, |_| true).unwrap(), None);
-    let ids = [run_at(-HOUR), run_at(HOUR), run_at(100 * 24 * HOUR), RunId(uuid::Uuid::max())];
+    let ids = [
+        run_at(-HOUR),
+        run_at(HOUR),
+        run_at(100 * 24 * HOUR),
+        RunId(uuid::Uuid::max()),
+    ];
     for id in ids {
         let directory = runs.root().join(format!("runs/{id}"));
         fs::create_dir_all(&directory).unwrap();
@@ -544,9 +827,19 @@ fn new_run_id_follows_the_newest_run_of_a_clock_that_was_ahead() {
         Some(ids[1]),
         "foreign records from the far future do not count"
     );
-    assert_eq!(runs.newest(tomorrow, |id| id == ids[2]).unwrap(), Some(ids[2]), "records of this installation do");
+    assert_eq!(
+        runs.newest(tomorrow, |id| id == ids[2]).unwrap(),
+        Some(ids[2]),
+        "records of this installation do"
+    );
 
     let run = runs.create(Some(run_at(-HOUR)), header).unwrap();
-    assert!(run.id > run_at(-HOUR / 2) && run.id < run_at(HOUR / 2), "a correct clock is used");
-    assert!(runs.create(Some(RunId(uuid::Uuid::max())), header).is_ok(), "the largest id has no successor");
+    assert!(
+        run.id > run_at(-HOUR / 2) && run.id < run_at(HOUR / 2),
+        "a correct clock is used"
+    );
+    assert!(
+        runs.create(Some(RunId(uuid::Uuid::max())), header).is_ok(),
+        "the largest id has no successor"
+    );
 }

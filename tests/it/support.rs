@@ -31,7 +31,10 @@ pub(crate) fn program() -> &'static str {
     static PROGRAM: LazyLock<String> = LazyLock::new(|| {
         let test = std::env::current_exe().unwrap();
         let program = test.ancestors().nth(2).unwrap().join("ingestdeck");
-        assert!(program.is_file(), "{program:?} is not built; run `cargo test` without `--lib`");
+        assert!(
+            program.is_file(),
+            "{program:?} is not built; run `cargo test` without `--lib`"
+        );
         program.into_os_string().into_string().unwrap()
     });
     &PROGRAM
@@ -55,7 +58,10 @@ pub(crate) fn open_terminal() -> (PtyMaster, File) {
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
     let mut options = File::options();
-    let slave = options.read(true).write(true).custom_flags(OFlag::O_NOCTTY.bits());
+    let slave = options
+        .read(true)
+        .write(true)
+        .custom_flags(OFlag::O_NOCTTY.bits());
     let slave = slave.open(ptsname_r(&master).unwrap()).unwrap();
     (master, slave)
 }

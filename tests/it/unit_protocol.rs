@@ -13,8 +13,8 @@ use crate::{
     agent::{
         AgentProgram,
         attempt::{
-            AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptCommand, AttemptContext,
-            time_limits::AttemptTimeouts,
+            AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptCommand,
+            AttemptContext, time_limits::AttemptTimeouts,
         },
         claude::version::ClaudeVersion,
         line_reader::{LineReader, MAX_LINE_BYTES},
@@ -25,7 +25,10 @@ use crate::{
     run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{
         EntryBody, Millis, Note, UnitKey,
-        note::{Amendment, AttemptOutcome, AttemptStarted, IsolationChecked, StopMode, StopReason, VerdictCause},
+        note::{
+            Amendment, AttemptOutcome, AttemptStarted, IsolationChecked, StopMode, StopReason,
+            VerdictCause,
+        },
     },
     units::{
         ToolCall, ToolReply, ToolSpec, Toolset,
@@ -59,7 +62,10 @@ impl Recorder for MemoryRecorder {
         for item in items {
             assert_eq!(item.attempt, Some((&UnitKey::from("docs-a"), 1)));
             if self.full_after.is_some_and(|count| entries.len() >= count) {
-                return Err(RecordError::new("tape.jsonl", &std::io::ErrorKind::StorageFull.into()));
+                return Err(RecordError::new(
+                    "tape.jsonl",
+                    &std::io::ErrorKind::StorageFull.into(),
+                ));
             }
             entries.push(match &item.body {
                 EntryBody::Stdout(bytes) => ('o', bytes.to_vec()),
@@ -78,7 +84,11 @@ impl Recorder for MemoryRecorder {
 impl MemoryRecorder {
     fn of(&self, kind: char) -> Vec<Vec<u8>> {
         let entries = self.entries.lock().unwrap();
-        entries.iter().filter(|(other, _)| *other == kind).map(|(_, bytes)| bytes.clone()).collect()
+        entries
+            .iter()
+            .filter(|(other, _)| *other == kind)
+            .map(|(_, bytes)| bytes.clone())
+            .collect()
     }
 
     fn notes(&self) -> Vec<Note> {
@@ -87,14 +97,27 @@ impl MemoryRecorder {
 
     fn started(&self) -> AttemptStarted {
         let first = self.notes().into_iter().next();
-        let started =
-            first.and_then(|note| if let Note::AttemptStarted(started) = note { Some(*started) } else { None });
+        let started = first.and_then(|note| {
+            if let Note::AttemptStarted(started) = note {
+                Some(*started)
+            } else {
+                None
+            }
+        });
         started.expect("the first note describes the start of the attempt")
     }
 
     fn checks(&self) -> Vec<IsolationChecked> {
         let notes = self.notes().into_iter();
-        notes.filter_map(|note| if let Note::IsolationChecked(check) = note { Some(check) } else { None }).collect()
+        notes
+            .filter_map(|note| {
+                if let Note::IsolationChecked(check) = note {
+                    Some(check)
+                } else {
+                    None
+                }
+            })
+            .collect()
     }
 
     /// Waits until an entry that was read or written contains `needle`.
@@ -103,13 +126,22 @@ impl MemoryRecorder {
             loop {
                 let rung = self.bell.notified();
                 let holds = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(needle);
-                if self.entries.lock().unwrap().iter().any(|(_, bytes)| holds(bytes)) {
+                if self
+                    .entries
+                    .lock()
+                    .unwrap()
+                    .iter()
+                    .any(|(_, bytes)| holds(bytes))
+                {
                     return;
                 }
                 rung.await;
             }
         };
-        assert!(tokio::time::timeout(LIMIT, seen).await.is_ok(), "never saw {needle}");
+        assert!(
+            tokio::time::timeout(LIMIT, seen).await.is_ok(),
+            "never saw {needle}"
+        );
     }
 }
 
@@ -122,14 +154,22 @@ struct FakeWiki {
 impl Toolset for FakeWiki {
     fn specs(&self) -> Vec<ToolSpec> {
         let spec = |name, read_only| {
-            let Value::Object(input_schema) =
-                json!({"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]})
+            let Value::Object(input_schema) = json!({"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]})
             else {
                 unreachable!()
             };
-            ToolSpec { name, description: format!("{name} of the wiki"), input_schema: input_schema.into(), read_only }
+            ToolSpec {
+                name,
+                description: format!("{name} of the wiki"),
+                input_schema: input_schema.into(),
+                read_only,
+            }
         };
-        vec![spec("wiki_read", true), spec("wiki_write", false), spec("wiki_remove", false)]
+        vec![
+            spec("wiki_read", true),
+            spec("wiki_write", false),
+            spec("wiki_remove", false),
+        ]
     }
 
     fn call(&self, call: &ToolCall) -> ToolReply {
@@ -149,7 +189,12 @@ impl Toolset for FakeWiki {
 
 impl FakeWiki {
     fn called(&self) -> Vec<(String, Value)> {
-        self.calls.lock().unwrap().iter().map(|call| (call.name.clone(), call.arguments["key"].clone())).collect()
+        self.calls
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|call| (call.name.clone(), call.arguments["key"].clone()))
+            .collect()
     }
 }
 
@@ -157,7 +202,10 @@ impl FakeWiki {
 struct AllowAllGate;
 
 impl ApprovalGate for AllowAllGate {
-    fn decide(&self, _call: ApprovalRequest) -> futures_util::future::BoxFuture<'_, ApprovalDecision> {
+    fn decide(
+        &self,
+        _call: ApprovalRequest,
+    ) -> futures_util::future::BoxFuture<'_, ApprovalDecision> {
         Box::pin(std::future::ready(ApprovalDecision::Pass))
     }
 }
@@ -183,11 +231,18 @@ impl AttemptFixture {
 
     fn launch(&self, exe: impl Into<PathBuf>, prefix: &[&str]) -> UnitLaunch {
         let prefix = prefix.iter().map(OsString::from).collect();
-        let variables = ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "CLAUDE_CODE_MAX_RETRIES"];
+        let variables = [
+            "ANTHROPIC_BASE_URL",
+            "ANTHROPIC_API_KEY",
+            "CLAUDE_CODE_MAX_RETRIES",
+        ];
         UnitLaunch {
             context: AttemptContext {
                 worker: None,
-                agent: Arc::new(AgentProgram { exe: exe.into(), prefix }),
+                agent: Arc::new(AgentProgram {
+                    exe: exe.into(),
+                    prefix,
+                }),
                 unit: "docs-a".into(),
                 attempt: 1,
                 cwd: self.home.project(),
@@ -198,7 +253,10 @@ impl AttemptFixture {
                 paid_usd: None,
                 traceparent: None,
             },
-            options: AgentOptions { pass_env: variables.map(String::from).into(), ..AgentOptions::default() },
+            options: AgentOptions {
+                pass_env: variables.map(String::from).into(),
+                ..AgentOptions::default()
+            },
             timeouts: watch::channel(AttemptTimeouts::default()).1,
             system_prompt: "You keep the wiki.".into(),
             prompt: "## WorkUnit: docs-a\nGo.".into(),
@@ -213,12 +271,17 @@ impl AttemptFixture {
 
     /// An attempt with the real CLI.
     fn claude(&self) -> UnitLaunch {
-        self.launch(claude_bin().expect("INGESTDECK_TEST_CLAUDE names the CLI"), &[])
+        self.launch(
+            claude_bin().expect("INGESTDECK_TEST_CLAUDE names the CLI"),
+            &[],
+        )
     }
 
     fn env(&self, api: Option<&FakeApi>) -> Vec<(OsString, OsString)> {
         let vars = api.map_or_else(|| self.home.env_offline(), |api| self.home.env(api));
-        vars.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+        vars.into_iter()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect()
     }
 
     /// Runs to the end, undisturbed. The second value is true if start-up was completed.
@@ -226,7 +289,9 @@ impl AttemptFixture {
         let (_commands, orders) = mpsc::channel(1);
         let (ready, started) = oneshot::channel();
         let run = run_unit_with_env(self.env(api), self.patience, launch, orders, ready);
-        let facts = tokio::time::timeout(LIMIT, run).await.expect("the attempt ends");
+        let facts = tokio::time::timeout(LIMIT, run)
+            .await
+            .expect("the attempt ends");
         (facts, started.await.is_ok())
     }
 
@@ -240,20 +305,37 @@ impl AttemptFixture {
     ) -> AttemptFacts {
         let (commands, orders) = mpsc::channel(1);
         let (ready, _started) = oneshot::channel();
-        let run = tokio::spawn(run_unit_with_env(self.env(api), self.patience, launch, orders, ready));
+        let run = tokio::spawn(run_unit_with_env(
+            self.env(api),
+            self.patience,
+            launch,
+            orders,
+            ready,
+        ));
         self.tape.wait_for(needle).await;
         commands.send(command).await.unwrap();
-        tokio::time::timeout(LIMIT, run).await.expect("the attempt ends").unwrap()
+        tokio::time::timeout(LIMIT, run)
+            .await
+            .expect("the attempt ends")
+            .unwrap()
     }
 }
 
 fn gone(pid: Option<u32>) -> bool {
-    let stat = Path::new("/proc").join(pid.unwrap().to_string()).join("stat");
+    let stat = Path::new("/proc")
+        .join(pid.unwrap().to_string())
+        .join("stat");
     !std::fs::read_to_string(stat).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
 fn failures(facts: &AttemptFacts) -> Vec<(&str, &str)> {
-    facts.work.tally.calls().iter().map(|call| (call.tool.as_str(), call.message.as_str())).collect()
+    facts
+        .work
+        .tally
+        .calls()
+        .iter()
+        .map(|call| (call.tool.as_str(), call.message.as_str()))
+        .collect()
 }
 
 fn reads_and_writes() -> FakeApi {
@@ -272,25 +354,66 @@ async fn unit_that_reads_and_writes_succeeds() {
     let (scene, api) = (AttemptFixture::new(), reads_and_writes());
     let (facts, ready) = scene.run(scene.claude(), Some(&api)).await;
     assert!(ready);
-    assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("arr")), ("wiki_write".into(), json!("arr"))]);
-    let ids: Vec<_> = scene.wiki.calls.lock().unwrap().iter().map(|call| call.tool_use_id.is_some()).collect();
+    assert_eq!(
+        scene.wiki.called(),
+        [
+            ("wiki_read".into(), json!("arr")),
+            ("wiki_write".into(), json!("arr"))
+        ]
+    );
+    let ids: Vec<_> = scene
+        .wiki
+        .calls
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|call| call.tool_use_id.is_some())
+        .collect();
     assert_eq!(ids, [true, true], "calls carry their id");
     let result = facts.reported.result.as_ref().unwrap();
     assert_eq!(result.text.as_deref(), Some("All written."));
     assert_eq!(stop_reason(result), StopReason::Natural);
-    assert_eq!((facts.process.exit_code, facts.process.signal), (Some(0), None));
+    assert_eq!(
+        (facts.process.exit_code, facts.process.signal),
+        (Some(0), None)
+    );
     assert_eq!(failures(&facts), []);
-    assert_eq!(scene.tape.checks(), [IsolationChecked { breach: None, settings_sources: Some(vec![]) }]);
+    assert_eq!(
+        scene.tape.checks(),
+        [IsolationChecked {
+            breach: None,
+            settings_sources: Some(vec![])
+        }]
+    );
 
     let started = scene.tape.started();
     assert!(gone(started.pid));
     assert_eq!(started.tools.len(), 3);
-    assert!(started.env_set.contains(&"CLAUDE_CODE_DISABLE_CLAUDE_MDS".to_owned()));
-    assert!(started.env_passed.contains(&"ANTHROPIC_BASE_URL".to_owned()));
+    assert!(
+        started
+            .env_set
+            .contains(&"CLAUDE_CODE_DISABLE_CLAUDE_MDS".to_owned())
+    );
+    assert!(
+        started
+            .env_passed
+            .contains(&"ANTHROPIC_BASE_URL".to_owned())
+    );
     let asked = api.requests();
-    assert_eq!(asked[0].tool_names(), ["mcp__ktx__wiki_read", "mcp__ktx__wiki_remove", "mcp__ktx__wiki_write"]);
+    assert_eq!(
+        asked[0].tool_names(),
+        [
+            "mcp__ktx__wiki_read",
+            "mcp__ktx__wiki_remove",
+            "mcp__ktx__wiki_write"
+        ]
+    );
     assert!(asked[0].body.contains("You keep the wiki."));
-    assert!(!asked.iter().any(|request| request.body.contains("only for the transcript")));
+    assert!(
+        !asked
+            .iter()
+            .any(|request| request.body.contains("only for the transcript"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -307,28 +430,56 @@ async fn failing_denied_unknown_and_malformed_calls_count_once_each() {
     let (facts, _) = scene.run(scene.claude(), Some(&api)).await;
     let failures = failures(&facts);
     let tools: Vec<&str> = failures.iter().map(|(tool, _)| *tool).collect();
-    assert_eq!(tools, ["wiki_remove", "Bash", "wiki_read", "wiki_write"], "{failures:?}");
+    assert_eq!(
+        tools,
+        ["wiki_remove", "Bash", "wiki_read", "wiki_write"],
+        "{failures:?}"
+    );
     assert_eq!(failures[0].1, "there is no page gone");
     assert!(failures[1].1.contains("No such tool"), "{}", failures[1].1);
     assert_eq!(failures[2].1, "key is required and must be a string");
     assert!(!scene.home.project().join("pwned").exists());
-    let noted = scene.tape.notes().into_iter().filter(|note| matches!(note, Note::ToolFailed { .. })).count();
+    let noted = scene
+        .tape
+        .notes()
+        .into_iter()
+        .filter(|note| matches!(note, Note::ToolFailed { .. }))
+        .count();
     // 2.1.160 passes arguments that are not JSON to the tool.
-    let refused = if claude_version() < ClaudeVersion(2, 1, 200) { 3 } else { 2 };
+    let refused = if claude_version() < ClaudeVersion(2, 1, 200) {
+        3
+    } else {
+        2
+    };
     assert_eq!(noted, refused, "calls that the program's tools refused");
-    assert_eq!(stop_reason(facts.reported.result.as_ref().unwrap()), StopReason::Natural);
+    assert_eq!(
+        stop_reason(facts.reported.result.as_ref().unwrap()),
+        StopReason::Natural
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn turn_budget_ends_the_turn_and_the_process() {
     let scene = AttemptFixture::new();
-    let api = FakeApi::start([ApiRoute::any([ApiTurn::blocks([tool("mcp__ktx__wiki_read", json!({"key": "x"}))])])]);
-    let launch = UnitLaunch { step_budget: 2, ..scene.claude() };
+    let api = FakeApi::start([ApiRoute::any([ApiTurn::blocks([tool(
+        "mcp__ktx__wiki_read",
+        json!({"key": "x"}),
+    )])])]);
+    let launch = UnitLaunch {
+        step_budget: 2,
+        ..scene.claude()
+    };
     let (facts, _) = scene.run(launch, Some(&api)).await;
-    assert_eq!(stop_reason(facts.reported.result.as_ref().unwrap()), StopReason::Budget);
+    assert_eq!(
+        stop_reason(facts.reported.result.as_ref().unwrap()),
+        StopReason::Budget
+    );
     assert_eq!(scene.wiki.called().len(), 2);
-    assert_eq!((facts.process.exit_code, facts.process.signal), (Some(1), None));
+    assert_eq!(
+        (facts.process.exit_code, facts.process.signal),
+        (Some(1), None)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -337,7 +488,11 @@ async fn service_error_has_its_own_cause() {
     for (turn, class, status) in [
         (ApiTurn::unauthorized(), "authentication_failed", 401),
         (ApiTurn::rate_limited(300), "rate_limit", 429),
-        (ApiTurn::error(500, "api_error", "Internal server error"), "server_error", 500),
+        (
+            ApiTurn::error(500, "api_error", "Internal server error"),
+            "server_error",
+            500,
+        ),
     ] {
         let scene = AttemptFixture::new();
         let api = FakeApi::start([ApiRoute::any([turn])]);
@@ -346,10 +501,15 @@ async fn service_error_has_its_own_cause() {
         assert_eq!(facts.reported.error_class.as_deref(), Some(class));
         let names_status = claude_version() >= ClaudeVersion(2, 1, 300);
         assert!(
-            facts.reported.api_status == Some(status) || !names_status && facts.reported.api_status.is_none(),
+            facts.reported.api_status == Some(status)
+                || !names_status && facts.reported.api_status.is_none(),
             "{facts:?}"
         );
-        assert_eq!(stop_reason(facts.reported.result.as_ref().unwrap()), StopReason::Error, "{class}");
+        assert_eq!(
+            stop_reason(facts.reported.result.as_ref().unwrap()),
+            StopReason::Error,
+            "{class}"
+        );
     }
 }
 
@@ -361,9 +521,14 @@ async fn interrupt_ends_the_turn_with_a_result() {
     let api = FakeApi::start([ApiRoute::any([slow])]);
     let mut launch = scene.claude();
     launch.options.partial_messages = true;
-    let facts = scene.stopped_at("text_delta", AttemptCommand::Interrupt, launch, Some(&api)).await;
+    let facts = scene
+        .stopped_at("text_delta", AttemptCommand::Interrupt, launch, Some(&api))
+        .await;
     assert_eq!(facts.interruption.stopped, Some(StopMode::Stop));
-    let result = facts.reported.result.expect("an interrupted turn has a result");
+    let result = facts
+        .reported
+        .result
+        .expect("an interrupted turn has a result");
     assert_eq!(result.terminal_reason.as_deref(), Some("aborted_streaming"));
     assert_eq!(facts.process.signal, None, "it ended without a signal");
     assert!(gone(scene.tape.started().pid));
@@ -376,15 +541,37 @@ async fn message_starts_no_further_turn() {
     for (budget, messages) in [(2, 1), (1, 0)] {
         let scene = AttemptFixture::new();
         let read = ApiTurn::blocks([tool("mcp__ktx__wiki_read", json!({"key": "x"}))]);
-        let api = FakeApi::start([ApiRoute::any([read.delay(Duration::from_millis(500)), ApiTurn::answer("Done.")])]);
-        let launch = UnitLaunch { step_budget: budget, ..scene.claude() };
+        let api = FakeApi::start([ApiRoute::any([
+            read.delay(Duration::from_millis(500)),
+            ApiTurn::answer("Done."),
+        ])]);
+        let launch = UnitLaunch {
+            step_budget: budget,
+            ..scene.claude()
+        };
         let message = AttemptCommand::Message("Amounts are in euros.".into());
-        let facts = scene.stopped_at("\"init\"", message, launch, Some(&api)).await;
+        let facts = scene
+            .stopped_at("\"init\"", message, launch, Some(&api))
+            .await;
         assert_eq!(facts.isolation, IsolationStatus::Verified, "{budget}");
         let asked = api.requests();
         assert_eq!(asked.len(), usize::try_from(budget).unwrap());
-        assert_eq!(asked.iter().filter(|request| request.body.contains("euros")).count(), messages);
-        assert_eq!(scene.tape.notes().iter().filter(|note| matches!(note, Note::MessageSent { .. })).count(), messages);
+        assert_eq!(
+            asked
+                .iter()
+                .filter(|request| request.body.contains("euros"))
+                .count(),
+            messages
+        );
+        assert_eq!(
+            scene
+                .tape
+                .notes()
+                .iter()
+                .filter(|note| matches!(note, Note::MessageSent { .. }))
+                .count(),
+            messages
+        );
     }
 }
 
@@ -396,11 +583,25 @@ async fn killed_attempt_has_no_result() {
     let api = FakeApi::start([ApiRoute::any([slow])]);
     let mut launch = scene.claude();
     launch.options.partial_messages = true;
-    let facts = scene.stopped_at("text_delta", AttemptCommand::Kill, launch, Some(&api)).await;
+    let facts = scene
+        .stopped_at("text_delta", AttemptCommand::Kill, launch, Some(&api))
+        .await;
     assert_eq!(facts.interruption.stopped, Some(StopMode::Kill));
-    assert_eq!(facts.process.exit_code, Some(143), "it could end its children");
-    let reason = facts.reported.result.and_then(|result| result.terminal_reason);
-    assert!(reason.as_deref().is_none_or(|reason| reason == "aborted_streaming"), "{reason:?}");
+    assert_eq!(
+        facts.process.exit_code,
+        Some(143),
+        "it could end its children"
+    );
+    let reason = facts
+        .reported
+        .result
+        .and_then(|result| result.terminal_reason);
+    assert!(
+        reason
+            .as_deref()
+            .is_none_or(|reason| reason == "aborted_streaming"),
+        "{reason:?}"
+    );
     assert!(gone(scene.tape.started().pid));
 }
 
@@ -411,7 +612,10 @@ struct EditThenDenyGate {
 }
 
 impl ApprovalGate for EditThenDenyGate {
-    fn decide(&self, call: ApprovalRequest) -> futures_util::future::BoxFuture<'_, ApprovalDecision> {
+    fn decide(
+        &self,
+        call: ApprovalRequest,
+    ) -> futures_util::future::BoxFuture<'_, ApprovalDecision> {
         let mut held = self.held.lock().unwrap();
         held.push(call);
         let decision = match held.len() {
@@ -430,15 +634,26 @@ impl ApprovalGate for EditThenDenyGate {
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn gate_edits_and_denies_calls() {
     let gate = Arc::<EditThenDenyGate>::default();
-    let scene = AttemptFixture { gate: Arc::clone(&gate) as Arc<dyn ApprovalGate>, ..AttemptFixture::new() };
+    let scene = AttemptFixture {
+        gate: Arc::clone(&gate) as Arc<dyn ApprovalGate>,
+        ..AttemptFixture::new()
+    };
     let api = reads_and_writes();
     let (facts, _) = scene.run(scene.claude(), Some(&api)).await;
     assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("edited"))]);
     assert_eq!(gate.held.lock().unwrap()[1].tool, "wiki_write");
     assert_eq!(failures(&facts), [], "a denied call is not a failure");
-    let [denied] = facts.work.tally.refusals() else { panic!("one call: {:?}", facts.work.tally) };
-    assert_eq!((denied.tool.as_str(), denied.message.as_str()), ("wiki_write", "not today"));
-    assert_eq!(stop_reason(facts.reported.result.as_ref().unwrap()), StopReason::Natural);
+    let [denied] = facts.work.tally.refusals() else {
+        panic!("one call: {:?}", facts.work.tally)
+    };
+    assert_eq!(
+        (denied.tool.as_str(), denied.message.as_str()),
+        ("wiki_write", "not today")
+    );
+    assert_eq!(
+        stop_reason(facts.reported.result.as_ref().unwrap()),
+        StopReason::Natural
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -446,28 +661,53 @@ async fn gate_edits_and_denies_calls() {
 async fn hostile_project_and_home_change_nothing() {
     let scene = AttemptFixture::new();
     hostile::plant(&scene.home);
-    assert!(hostile::harms_the_unprotected(&scene.home), "the attack does not work, so the test would prove nothing");
+    assert!(
+        hostile::harms_the_unprotected(&scene.home),
+        "the attack does not work, so the test would prove nothing"
+    );
     let api = FakeApi::start([ApiRoute::any([
         ApiTurn::blocks([
             tool("Bash", json!({"command": "touch pwned"})),
-            tool("Write", json!({"file_path": scene.home.project().join("pwned"), "content": "x"})),
+            tool(
+                "Write",
+                json!({"file_path": scene.home.project().join("pwned"), "content": "x"}),
+            ),
             tool("Skill", json!({"skill": "evil"})),
-            tool("Task", json!({"subagent_type": "evil", "description": "x", "prompt": "x"})),
+            tool(
+                "Task",
+                json!({"subagent_type": "evil", "description": "x", "prompt": "x"}),
+            ),
             tool("mcp__evil__x", json!({})),
         ]),
         ApiTurn::answer("Nothing worked."),
     ])]);
     let (facts, _) = scene.run(scene.claude(), Some(&api)).await;
     assert_eq!(facts.isolation, IsolationStatus::Verified);
-    assert_eq!(scene.tape.checks(), [IsolationChecked { breach: None, settings_sources: Some(vec![]) }]);
-    assert!(!scene.home.project().join("pwned").exists(), "a hostile program ran");
+    assert_eq!(
+        scene.tape.checks(),
+        [IsolationChecked {
+            breach: None,
+            settings_sources: Some(vec![])
+        }]
+    );
+    assert!(
+        !scene.home.project().join("pwned").exists(),
+        "a hostile program ran"
+    );
     assert_eq!(facts.work.tally.calls().len(), 5);
     for request in api.requests() {
         // Requests repeat the model's own calls. No other part may contain the text.
-        assert!(!request.body.contains("HOSTILE-TEXT"), "hostile text reached the model");
+        assert!(
+            !request.body.contains("HOSTILE-TEXT"),
+            "hostile text reached the model"
+        );
         assert_eq!(request.header("x-hostile"), None);
         assert_eq!(request.tool_names().len(), 3);
-        assert!(request.json()["model"].as_str().is_some_and(|model| model.contains("sonnet")));
+        assert!(
+            request.json()["model"]
+                .as_str()
+                .is_some_and(|model| model.contains("sonnet"))
+        );
     }
 }
 
@@ -476,54 +716,119 @@ async fn hostile_project_and_home_change_nothing() {
 async fn prompt_that_looks_like_a_command_reaches_the_model() {
     let scene = AttemptFixture::new();
     let api = FakeApi::start([ApiRoute::any([ApiTurn::answer("read it")])]);
-    let launch = UnitLaunch { prompt: "/compact is what the feedback began with".into(), ..scene.claude() };
+    let launch = UnitLaunch {
+        prompt: "/compact is what the feedback began with".into(),
+        ..scene.claude()
+    };
     let (facts, _) = scene.run(launch, Some(&api)).await;
-    assert_eq!(facts.reported.result.unwrap().text.as_deref(), Some("read it"));
-    assert!(api.requests()[0].body.contains("/compact is what the feedback began with"));
+    assert_eq!(
+        facts.reported.result.unwrap().text.as_deref(),
+        Some("read it")
+    );
+    assert!(
+        api.requests()[0]
+            .body
+            .contains("/compact is what the feedback began with")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn session_is_resumed_under_its_id() {
     let scene = AttemptFixture::new();
-    let api = FakeApi::start([ApiRoute::any([ApiTurn::answer("first answer"), ApiTurn::answer("second answer")])]);
+    let api = FakeApi::start([ApiRoute::any([
+        ApiTurn::answer("first answer"),
+        ApiTurn::answer("second answer"),
+    ])]);
     scene.run(scene.claude(), Some(&api)).await;
-    let id = scene.tape.started().argv.iter().find_map(|word| word.strip_prefix("--session-id=").map(str::to_owned));
-    let resume = |resume| Some(Amendment { resume, ..Amendment::default() });
-    let mut launch = UnitLaunch { prompt: "Continue.".into(), ..scene.claude() };
+    let id = scene
+        .tape
+        .started()
+        .argv
+        .iter()
+        .find_map(|word| word.strip_prefix("--session-id=").map(str::to_owned));
+    let resume = |resume| {
+        Some(Amendment {
+            resume,
+            ..Amendment::default()
+        })
+    };
+    let mut launch = UnitLaunch {
+        prompt: "Continue.".into(),
+        ..scene.claude()
+    };
     launch.context.amendment = resume(id);
     let (facts, _) = scene.run(launch, Some(&api)).await;
-    assert_eq!(facts.reported.result.unwrap().text.as_deref(), Some("second answer"));
+    assert_eq!(
+        facts.reported.result.unwrap().text.as_deref(),
+        Some("second answer")
+    );
     let last = api.requests().pop().unwrap();
     assert!(last.body.contains("first answer") && last.body.contains("Continue."));
     let mut launch = scene.claude();
     launch.context.amendment = resume(Some(uuid::Uuid::nil().to_string()));
     let (facts, ready) = scene.run(launch, Some(&api)).await;
     assert!(!ready);
-    assert!(facts.reported.result.unwrap().errors.unwrap().contains("No conversation found"));
+    assert!(
+        facts
+            .reported
+            .result
+            .unwrap()
+            .errors
+            .unwrap()
+            .contains("No conversation found")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 async fn resumed_session_sends_the_system_prompt_of_its_tape() {
     let scene = AttemptFixture::new();
-    let api = FakeApi::start([ApiRoute::any([ApiTurn::answer("first"), ApiTurn::answer("second")])]);
-    let with_prompt = |prompt: &str| UnitLaunch { system_prompt: prompt.into(), ..scene.claude() };
+    let api = FakeApi::start([ApiRoute::any([
+        ApiTurn::answer("first"),
+        ApiTurn::answer("second"),
+    ])]);
+    let with_prompt = |prompt: &str| UnitLaunch {
+        system_prompt: prompt.into(),
+        ..scene.claude()
+    };
     scene.run(with_prompt("You are ALPHA."), Some(&api)).await;
-    let id = scene.tape.started().argv.iter().find_map(|word| word.strip_prefix("--session-id=").map(str::to_owned));
+    let id = scene
+        .tape
+        .started()
+        .argv
+        .iter()
+        .find_map(|word| word.strip_prefix("--session-id=").map(str::to_owned));
     let mut launch = with_prompt("You are BETA.");
-    launch.context.amendment = Some(Amendment { resume: id, ..Amendment::default() });
+    launch.context.amendment = Some(Amendment {
+        resume: id,
+        ..Amendment::default()
+    });
     let (facts, _) = scene.run(launch, Some(&api)).await;
-    assert_eq!(facts.reported.result.unwrap().text.as_deref(), Some("second"));
+    assert_eq!(
+        facts.reported.result.unwrap().text.as_deref(),
+        Some("second")
+    );
     let taped: Vec<String> = scene
         .tape
         .notes()
         .into_iter()
-        .filter_map(|note| if let Note::AttemptStarted(started) = note { Some(started.system_prompt) } else { None })
+        .filter_map(|note| {
+            if let Note::AttemptStarted(started) = note {
+                Some(started.system_prompt)
+            } else {
+                None
+            }
+        })
         .collect();
     assert_eq!(taped, ["You are ALPHA.", "You are BETA."]);
     let requests = api.requests();
-    let sends = |of: usize| taped.iter().map(|taped| requests[of].system().contains(taped)).collect::<Vec<_>>();
+    let sends = |of: usize| {
+        taped
+            .iter()
+            .map(|taped| requests[of].system().contains(taped))
+            .collect::<Vec<_>>()
+    };
     assert_eq!([sends(0), sends(1)], [[true, false], [false, true]]);
 }
 
@@ -543,23 +848,50 @@ async fn resumed_session_has_a_separate_budget() {
     ])]);
     scene.run(scene.claude(), Some(&api)).await;
     let bill = |tape: &MemoryRecorder| -> f64 {
-        let lines = tape.of('o').into_iter().filter_map(|line| serde_json::from_slice::<Value>(&line).ok());
-        lines.filter_map(|line| line["total_cost_usd"].as_f64()).next_back().unwrap()
+        let lines = tape
+            .of('o')
+            .into_iter()
+            .filter_map(|line| serde_json::from_slice::<Value>(&line).ok());
+        lines
+            .filter_map(|line| line["total_cost_usd"].as_f64())
+            .next_back()
+            .unwrap()
     };
     let first = bill(&scene.tape);
-    let id = scene.tape.started().argv.iter().find_map(|word| word.strip_prefix("--session-id=").map(str::to_owned));
+    let id = scene
+        .tape
+        .started()
+        .argv
+        .iter()
+        .find_map(|word| word.strip_prefix("--session-id=").map(str::to_owned));
     let launch = |dollars| {
-        let mut launch = UnitLaunch { prompt: "Continue.".into(), ..scene.claude() };
-        launch.context.amendment = Some(Amendment { resume: id.clone(), ..Amendment::default() });
+        let mut launch = UnitLaunch {
+            prompt: "Continue.".into(),
+            ..scene.claude()
+        };
+        launch.context.amendment = Some(Amendment {
+            resume: id.clone(),
+            ..Amendment::default()
+        });
         launch.options.max_budget_usd = Some(dollars);
         launch
     };
     // Less than the cost of the session so far, more than the cost of its continuation.
     let (facts, _) = scene.run(launch(first * 0.9), Some(&api)).await;
-    assert_eq!(facts.reported.result.unwrap().text.as_deref(), Some("second"));
-    assert_eq!(bill(&scene.tape) > first, claude_version() >= BILLS_WHOLE_SESSION, "whether its bill includes both");
+    assert_eq!(
+        facts.reported.result.unwrap().text.as_deref(),
+        Some("second")
+    );
+    assert_eq!(
+        bill(&scene.tape) > first,
+        claude_version() >= BILLS_WHOLE_SESSION,
+        "whether its bill includes both"
+    );
     let (facts, _) = scene.run(launch(first / 100.0), Some(&api)).await;
-    assert_eq!(stop_reason(&facts.reported.result.unwrap()), StopReason::Budget);
+    assert_eq!(
+        stop_reason(&facts.reported.result.unwrap()),
+        StopReason::Budget
+    );
 }
 
 /// Short timeouts for programs that are expected to misbehave.
@@ -577,11 +909,20 @@ fn shell(scene: &AttemptFixture, script: &str) -> UnitLaunch {
 }
 
 fn limited(launch: UnitLaunch, limits: StreamLimits) -> UnitLaunch {
-    UnitLaunch { context: AttemptContext { limits, ..launch.context }, ..launch }
+    UnitLaunch {
+        context: AttemptContext {
+            limits,
+            ..launch.context
+        },
+        ..launch
+    }
 }
 
 fn quick() -> AttemptFixture {
-    AttemptFixture { patience: QUICK, ..AttemptFixture::new() }
+    AttemptFixture {
+        patience: QUICK,
+        ..AttemptFixture::new()
+    }
 }
 
 #[tokio::test]
@@ -590,24 +931,38 @@ async fn start_failure_is_explained() {
     let program = missing("claude");
     let (facts, ready) = scene.run(scene.launch(&program, &[]), None).await;
     assert!(!ready);
-    assert_eq!(facts.process.start_error, Some(format!("there is no program {program}")));
+    assert_eq!(
+        facts.process.start_error,
+        Some(format!("there is no program {program}"))
+    );
     assert_eq!(scene.tape.started().pid, None);
 
     let mut nowhere = scene.launch("/bin/sh", &[]);
     nowhere.context.cwd = missing("project").into();
     let (facts, _) = scene.run(nowhere, None).await;
-    let expected = format!("the working directory {} does not exist", missing("project"));
+    let expected = format!(
+        "the working directory {} does not exist",
+        missing("project")
+    );
     assert_eq!(facts.process.start_error, Some(expected));
 
     let huge = "x".repeat(4 * 1024 * 1024);
     let (facts, _) = scene.run(scene.launch("/bin/sh", &[&huge]), None).await;
-    assert!(facts.process.start_error.is_some_and(|error| error.contains("too large")));
+    assert!(
+        facts
+            .process
+            .start_error
+            .is_some_and(|error| error.contains("too large"))
+    );
 }
 
 #[tokio::test]
 async fn prompt_beyond_the_limit_starts_no_process() {
     let scene = quick();
-    let launch = UnitLaunch { prompt: "é".repeat(240_001), ..shell(&scene, "touch started") };
+    let launch = UnitLaunch {
+        prompt: "é".repeat(240_001),
+        ..shell(&scene, "touch started")
+    };
     let (facts, _) = scene.run(launch, None).await;
     assert!(facts.prompt_chars > 240_000 && facts.process.start_error.is_none());
     assert!(!scene.home.project().join("started").exists());
@@ -620,7 +975,10 @@ async fn crashed_program_leaves_its_stderr_tail() {
     let script = "echo 'error: unknown option --x' >&2; printf 'half a li'; exit 1";
     let (facts, ready) = scene.run(shell(&scene, script), None).await;
     assert!(!ready);
-    assert_eq!((facts.process.exit_code, facts.reported.result.is_none()), (Some(1), true));
+    assert_eq!(
+        (facts.process.exit_code, facts.reported.result.is_none()),
+        (Some(1), true)
+    );
     assert_eq!(facts.process.stderr_tail, ["error: unknown option --x"]);
     assert_eq!(scene.tape.of('r'), [b"half a li".to_vec()]);
     assert_eq!(scene.tape.of('e'), [b"error: unknown option --x".to_vec()]);
@@ -633,7 +991,10 @@ async fn system_prompt_is_a_private_temporary_file() {
     let script = r#"while [ "$1" != --system-prompt-file ]; do shift; done
         stat -c %a "$2" >&2; cat "$2" >&2; echo >&2; echo "$TMPDIR" >&2; stat -c %a "$TMPDIR" >&2"#;
     let (facts, _) = scene.run(shell(&scene, script), None).await;
-    assert_eq!(facts.process.stderr_tail[..2], ["600", "You keep the wiki."]);
+    assert_eq!(
+        facts.process.stderr_tail[..2],
+        ["600", "You keep the wiki."]
+    );
     assert_eq!(facts.process.stderr_tail[3], "700");
     assert!(!Path::new(&facts.process.stderr_tail[2]).exists());
 }
@@ -642,8 +1003,18 @@ async fn system_prompt_is_a_private_temporary_file() {
 async fn program_that_ignores_signals_is_killed_in_time() {
     let scene = quick();
     let script = "trap '' INT TERM; echo '{\"type\":\"hello\"}'; while :; do sleep 0.05; done";
-    let facts = scene.stopped_at("hello", AttemptCommand::Interrupt, shell(&scene, script), None).await;
-    assert_eq!((facts.interruption.stopped, facts.process.signal), (Some(StopMode::Stop), Some(9)));
+    let facts = scene
+        .stopped_at(
+            "hello",
+            AttemptCommand::Interrupt,
+            shell(&scene, script),
+            None,
+        )
+        .await;
+    assert_eq!(
+        (facts.interruption.stopped, facts.process.signal),
+        (Some(StopMode::Stop), Some(9))
+    );
     assert!(gone(scene.tape.started().pid));
 }
 
@@ -656,7 +1027,11 @@ async fn program_that_never_reads_does_not_deadlock() {
     let (facts, _) = scene.run(shell(&scene, &script), None).await;
     assert_eq!(facts.process.exit_code, Some(5));
     assert_eq!(scene.tape.of('o').len(), 3000);
-    assert_eq!(scene.tape.of('i').len(), 3001, "every request was answered, after the initial one");
+    assert_eq!(
+        scene.tape.of('i').len(),
+        3001,
+        "every request was answered, after the initial one"
+    );
 }
 
 #[tokio::test]
@@ -664,28 +1039,61 @@ async fn line_beyond_the_limit_ends_the_attempt() {
     const LIMIT: usize = 256 * 1024;
     let scene = quick();
     let script = "echo first; head -c 1000000 /dev/zero | tr '\\0' x; while :; do sleep 0.05; done";
-    let limits = StreamLimits { line: LIMIT, ..StreamLimits::default() };
-    let (facts, _) = scene.run(limited(shell(&scene, script), limits), None).await;
-    assert_eq!((facts.interruption.oversized_line, facts.process.signal), (Some(LIMIT), Some(15)));
+    let limits = StreamLimits {
+        line: LIMIT,
+        ..StreamLimits::default()
+    };
+    let (facts, _) = scene
+        .run(limited(shell(&scene, script), limits), None)
+        .await;
+    assert_eq!(
+        (facts.interruption.oversized_line, facts.process.signal),
+        (Some(LIMIT), Some(15))
+    );
     let verdict = judge_attempt(&"docs-a".into(), &facts, FailureRule::Strict);
-    assert_eq!((verdict.outcome, &verdict.cause), (AttemptOutcome::Failed, &VerdictCause::OversizedLine));
-    assert_eq!(verdict.reason, "Claude Code wrote a line longer than 262144 bytes");
+    assert_eq!(
+        (verdict.outcome, &verdict.cause),
+        (AttemptOutcome::Failed, &VerdictCause::OversizedLine)
+    );
+    assert_eq!(
+        verdict.reason,
+        "Claude Code wrote a line longer than 262144 bytes"
+    );
     let pieces = scene.tape.of('r');
     assert_eq!(pieces[0], b"first");
-    assert!(pieces[1..].iter().all(|piece| piece.len() <= LIMIT / 8), "in pieces");
+    assert!(
+        pieces[1..].iter().all(|piece| piece.len() <= LIMIT / 8),
+        "in pieces"
+    );
     let recorded: usize = pieces[1..].iter().map(Vec::len).sum();
     assert!((LIMIT..=1_000_000).contains(&recorded), "{recorded}");
     let is_message = |note: &Note| matches!(note, Note::Message { text, .. } if text.contains("recorded in pieces"));
-    assert_eq!(scene.tape.notes().iter().filter(|note| is_message(note)).count(), 1);
+    assert_eq!(
+        scene
+            .tape
+            .notes()
+            .iter()
+            .filter(|note| is_message(note))
+            .count(),
+        1
+    );
 }
 
 #[tokio::test]
 async fn long_line_of_stderr_is_recorded_in_pieces() {
     let scene = quick();
     let script = "head -c 1000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo last >&2; exit 5";
-    let limits = StreamLimits { stderr_line: 256 * 1024, ..StreamLimits::default() };
-    let (facts, _) = scene.run(limited(shell(&scene, script), limits), None).await;
-    assert_eq!((facts.process.exit_code, facts.interruption.oversized_line), (Some(5), None));
+    let limits = StreamLimits {
+        stderr_line: 256 * 1024,
+        ..StreamLimits::default()
+    };
+    let (facts, _) = scene
+        .run(limited(shell(&scene, script), limits), None)
+        .await;
+    assert_eq!(
+        (facts.process.exit_code, facts.interruption.oversized_line),
+        (Some(5), None)
+    );
     let lines = scene.tape.of('e');
     assert_eq!(lines.iter().map(Vec::len).sum::<usize>(), 1_000_004);
     assert!(lines.len() > 8 && lines.last().unwrap() == b"last");
@@ -694,17 +1102,31 @@ async fn long_line_of_stderr_is_recorded_in_pieces() {
 #[tokio::test]
 async fn stderr_beyond_the_limit_is_counted_and_not_recorded() {
     let scene = quick();
-    let script =
-        "i=0; while [ $i -lt 2000 ]; do echo 'the same error again' >&2; i=$((i+1)); done; echo last >&2; exit 5";
-    let limits = StreamLimits { stderr: 21_000, ..StreamLimits::default() };
-    let (facts, _) = scene.run(limited(shell(&scene, script), limits), None).await;
+    let script = "i=0; while [ $i -lt 2000 ]; do echo 'the same error again' >&2; i=$((i+1)); done; echo last >&2; exit 5";
+    let limits = StreamLimits {
+        stderr: 21_000,
+        ..StreamLimits::default()
+    };
+    let (facts, _) = scene
+        .run(limited(shell(&scene, script), limits), None)
+        .await;
     assert_eq!(scene.tape.of('e').len(), 1050);
-    assert_eq!(facts.process.stderr_tail.last().unwrap(), "last", "the verdict has the end of it");
+    assert_eq!(
+        facts.process.stderr_tail.last().unwrap(),
+        "last",
+        "the verdict has the end of it"
+    );
     let messages: Vec<_> = scene
         .tape
         .notes()
         .into_iter()
-        .filter_map(|note| if let Note::Message { text, .. } = note { Some(text) } else { None })
+        .filter_map(|note| {
+            if let Note::Message { text, .. } = note {
+                Some(text)
+            } else {
+                None
+            }
+        })
         .collect();
     assert_eq!(
         messages,
@@ -719,35 +1141,52 @@ async fn stderr_beyond_the_limit_is_counted_and_not_recorded() {
 async fn agent_that_calls_without_reading_is_ended() {
     let scene = quick();
     let ask = r#"{"type":"control_request","request_id":"r","request":{"subtype":"mcp_message","server_name":"ktx","message":{"jsonrpc":"2.0","method":"notifications/initialized"}}}"#;
-    let limits = StreamLimits { unread_stdin: 64 * 1024, ..StreamLimits::default() };
+    let limits = StreamLimits {
+        unread_stdin: 64 * 1024,
+        ..StreamLimits::default()
+    };
     let launch = limited(shell(&scene, &format!("exec yes '{ask}'")), limits);
     let (facts, _) = scene.run(launch, None).await;
-    assert_eq!((facts.interruption.unread_stdin, facts.process.signal), (Some(64 * 1024), Some(15)));
+    assert_eq!(
+        (facts.interruption.unread_stdin, facts.process.signal),
+        (Some(64 * 1024), Some(15))
+    );
     let verdict = judge_attempt(&"docs-a".into(), &facts, FailureRule::Strict);
-    assert_eq!(verdict.reason, "Claude Code stopped reading: more than 65536 bytes of input is unread");
+    assert_eq!(
+        verdict.reason,
+        "Claude Code stopped reading: more than 65536 bytes of input is unread"
+    );
 }
 
 #[tokio::test]
 async fn pipe_held_open_by_an_orphan_is_not_waited_for() {
     let scene = quick();
     // In its own session, so that killing the group does not reach it.
-    let script =
-        "setsid sh -c 'echo $$ > runaway; exec sleep 600' & while [ ! -s runaway ]; do sleep 0.01; done; exit 0";
+    let script = "setsid sh -c 'echo $$ > runaway; exec sleep 600' & while [ ! -s runaway ]; do sleep 0.01; done; exit 0";
     let (facts, _) = scene.run(shell(&scene, script), None).await;
     assert_eq!(facts.process.exit_code, Some(0));
     let runaway = std::fs::read_to_string(scene.home.project().join("runaway")).unwrap();
-    let killed = std::process::Command::new("kill").arg(runaway.trim()).status().unwrap();
+    let killed = std::process::Command::new("kill")
+        .arg(runaway.trim())
+        .status()
+        .unwrap();
     assert!(killed.success(), "it was still running");
 }
 
 #[tokio::test]
 async fn unwritable_tape_ends_the_attempt() {
     for full_after in [0, 3] {
-        let tape = Arc::new(MemoryRecorder { full_after: Some(full_after), ..MemoryRecorder::default() });
+        let tape = Arc::new(MemoryRecorder {
+            full_after: Some(full_after),
+            ..MemoryRecorder::default()
+        });
         let scene = AttemptFixture { tape, ..quick() };
         let script = "while :; do echo '{\"type\":\"hello\"}'; sleep 0.01; done";
         let (facts, _) = scene.run(shell(&scene, script), None).await;
-        assert_eq!(facts.interruption.record_error.as_deref(), Some("cannot write tape.jsonl: no storage space"));
+        assert_eq!(
+            facts.interruption.record_error.as_deref(),
+            Some("cannot write tape.jsonl: no storage space")
+        );
         assert_eq!(scene.tape.entries.lock().unwrap().len(), full_after);
     }
 }
@@ -755,13 +1194,21 @@ async fn unwritable_tape_ends_the_attempt() {
 #[tokio::test]
 async fn program_that_never_opens_the_conversation_is_ended() {
     let scene = AttemptFixture {
-        patience: ProcessTimeouts { startup: Duration::from_millis(200), ..QUICK },
+        patience: ProcessTimeouts {
+            startup: Duration::from_millis(200),
+            ..QUICK
+        },
         ..AttemptFixture::new()
     };
     // The program does not exit when its stdin is closed, either.
-    let (facts, ready) = scene.run(shell(&scene, "while :; do sleep 0.05; done"), None).await;
+    let (facts, ready) = scene
+        .run(shell(&scene, "while :; do sleep 0.05; done"), None)
+        .await;
     assert!(!ready);
-    assert_eq!(facts.process.start_error.as_deref(), Some("claude did not open the conversation within 0 s"));
+    assert_eq!(
+        facts.process.start_error.as_deref(),
+        Some("claude did not open the conversation within 0 s")
+    );
     assert_eq!(facts.process.signal, Some(15));
 }
 
@@ -770,8 +1217,17 @@ async fn dropping_an_attempt_kills_its_process() {
     let scene = quick();
     let (_commands, orders) = mpsc::channel(1);
     let (ready, _started) = oneshot::channel();
-    let launch = shell(&scene, "trap '' INT TERM; echo '{\"type\":\"hello\"}'; while :; do sleep 0.05; done");
-    let run = tokio::spawn(run_unit_with_env(scene.env(None), QUICK, launch, orders, ready));
+    let launch = shell(
+        &scene,
+        "trap '' INT TERM; echo '{\"type\":\"hello\"}'; while :; do sleep 0.05; done",
+    );
+    let run = tokio::spawn(run_unit_with_env(
+        scene.env(None),
+        QUICK,
+        launch,
+        orders,
+        ready,
+    ));
     scene.tape.wait_for("hello").await;
     run.abort();
     assert!(run.await.unwrap_err().is_cancelled());
@@ -792,13 +1248,23 @@ const ALONE: &str = "INGESTDECK_TEST_ALONE";
 fn second_process(test: &str) -> (bool, Output) {
     let ids = tempfile::NamedTempFile::new().unwrap();
     let run = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([&format!("it::unit_protocol::{test}"), "--exact", "--nocapture", "--include-ignored"])
+        .args([
+            &format!("it::unit_protocol::{test}"),
+            "--exact",
+            "--nocapture",
+            "--include-ignored",
+        ])
         .env(ALONE, ids.path())
         .output()
         .unwrap();
     let text = std::fs::read_to_string(ids.path()).unwrap();
     let children: Vec<u32> = text.lines().map(|line| line.parse().unwrap()).collect();
-    assert_eq!(children.len(), 3, "{}", String::from_utf8_lossy(&run.stdout));
+    assert_eq!(
+        children.len(),
+        3,
+        "{}",
+        String::from_utf8_lossy(&run.stdout)
+    );
     let deadline = std::time::Instant::now() + LIMIT;
     while std::time::Instant::now() < deadline {
         if children.iter().all(|pid| gone(Some(*pid))) {
@@ -814,14 +1280,20 @@ async fn three_children() -> Vec<Child> {
     for _ in 0..3 {
         let order = SpawnRequest {
             exe: "/bin/sh".into(),
-            args: vec!["-c".into(), "trap '' INT TERM HUP; while :; do sleep 0.05; done".into()],
+            args: vec![
+                "-c".into(),
+                "trap '' INT TERM HUP; while :; do sleep 0.05; done".into(),
+            ],
             cwd: std::env::temp_dir(),
             env: vec![("PATH".into(), "/usr/bin:/bin".into())],
             stdin: false,
         };
         children.push(process::spawn(order).await.unwrap());
     }
-    let ids: String = children.iter().map(|child| format!("{}\n", child.pid())).collect();
+    let ids: String = children
+        .iter()
+        .map(|child| format!("{}\n", child.pid()))
+        .collect();
     std::fs::write(std::env::var_os(ALONE).unwrap(), ids).unwrap();
     children
 }
@@ -867,7 +1339,10 @@ async fn group_of_an_agent_dies_with_a_killed_program() {
         let order = SpawnRequest {
             exe: "/bin/sh".into(),
             // The shell itself gets the parent-death signal, its child does not.
-            args: vec!["-c".into(), "(trap '' INT TERM HUP; while :; do sleep 0.05; done) & echo $!; wait".into()],
+            args: vec![
+                "-c".into(),
+                "(trap '' INT TERM HUP; while :; do sleep 0.05; done) & echo $!; wait".into(),
+            ],
             cwd: std::env::temp_dir(),
             env: vec![("PATH".into(), "/usr/bin:/bin".into())],
             stdin: false,
@@ -875,7 +1350,10 @@ async fn group_of_an_agent_dies_with_a_killed_program() {
         let mut child = process::spawn(order).await.unwrap();
         let mut lines = LineReader::with_limit(child.stdout.take().unwrap(), MAX_LINE_BYTES);
         lines.fill().await.unwrap();
-        ids += &format!("{}\n", String::from_utf8_lossy(lines.take_lines().lines().next().unwrap()));
+        ids += &format!(
+            "{}\n",
+            String::from_utf8_lossy(lines.take_lines().lines().next().unwrap())
+        );
         children.push(child);
     }
     std::fs::write(std::env::var_os(ALONE).unwrap(), ids).unwrap();
@@ -907,7 +1385,15 @@ fn calls_once(scene: &AttemptFixture) -> UnitLaunch {
         [[part]]
         steps = [{ call = { tool = "wiki_read", with = { key = "arr" } } }, { say = "Done." }]"#;
     std::fs::write(&script, text).unwrap();
-    let words = ["scripted-agent", "--script", script.to_str().unwrap(), "--unit", "docs-a", "--attempt", "1"];
+    let words = [
+        "scripted-agent",
+        "--script",
+        script.to_str().unwrap(),
+        "--unit",
+        "docs-a",
+        "--attempt",
+        "1",
+    ];
     scene.launch(crate::it::support::program(), &words)
 }
 
@@ -916,16 +1402,32 @@ fn calls_once(scene: &AttemptFixture) -> UnitLaunch {
 async fn tool_panic_fails_its_call_and_other_panics_end_agents() {
     if std::env::var_os(ALONE).is_none() {
         let (gone, run) = second_process("tool_panic_fails_its_call_and_other_panics_end_agents");
-        assert!(gone && run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        assert!(
+            gone && run.status.success(),
+            "{}",
+            String::from_utf8_lossy(&run.stderr)
+        );
         return;
     }
     // In the same way as the program does it.
     crate::cli::debug::install(false).unwrap();
     let mut children = three_children().await;
     let scene = quick();
-    let (facts, _) = scene.run(UnitLaunch { tools: Arc::new(PanickingTools), ..calls_once(&scene) }, None).await;
+    let (facts, _) = scene
+        .run(
+            UnitLaunch {
+                tools: Arc::new(PanickingTools),
+                ..calls_once(&scene)
+            },
+            None,
+        )
+        .await;
     assert_eq!(failures(&facts)[0].0, "wiki_read");
-    assert_eq!(facts.reported.result.unwrap().text.as_deref(), Some("Done."), "the agent of the call continues");
+    assert_eq!(
+        facts.reported.result.unwrap().text.as_deref(),
+        Some("Done."),
+        "the agent of the call continues"
+    );
     for child in &mut children {
         let ended = tokio::time::timeout(Duration::ZERO, child.wait()).await;
         assert!(ended.is_err(), "the agents of other units continue");
@@ -946,7 +1448,10 @@ struct StuckTools {
 }
 
 impl ApprovalGate for StuckTools {
-    fn decide(&self, _call: ApprovalRequest) -> futures_util::future::BoxFuture<'_, ApprovalDecision> {
+    fn decide(
+        &self,
+        _call: ApprovalRequest,
+    ) -> futures_util::future::BoxFuture<'_, ApprovalDecision> {
         Box::pin(std::future::pending())
     }
 }
@@ -967,13 +1472,24 @@ impl Toolset for StuckTools {
 #[tokio::test(flavor = "multi_thread")]
 async fn stuck_tool_and_gate_do_not_block_the_end() {
     let (held, latch) = std::sync::mpsc::channel();
-    let stuck = Arc::new(StuckTools { latch: Mutex::new(Some(latch)), hangs: Notify::new() });
-    let scene = AttemptFixture { gate: Arc::clone(&stuck) as Arc<dyn ApprovalGate>, ..quick() };
-    let request = |id: u32, request: Value| {
-        json!({"type": "control_request", "request_id": id.to_string(), "request": request}).to_string()
+    let stuck = Arc::new(StuckTools {
+        latch: Mutex::new(Some(latch)),
+        hangs: Notify::new(),
+    });
+    let scene = AttemptFixture {
+        gate: Arc::clone(&stuck) as Arc<dyn ApprovalGate>,
+        ..quick()
     };
-    let message =
-        |id, message: Value| request(id, json!({"subtype": "mcp_message", "server_name": "ktx", "message": message}));
+    let request = |id: u32, request: Value| {
+        json!({"type": "control_request", "request_id": id.to_string(), "request": request})
+            .to_string()
+    };
+    let message = |id, message: Value| {
+        request(
+            id,
+            json!({"subtype": "mcp_message", "server_name": "ktx", "message": message}),
+        )
+    };
     let client = json!({"name": "agent", "version": "1"});
     let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
     let reply = |id: &str, response: Value| {
@@ -992,26 +1508,45 @@ async fn stuck_tool_and_gate_do_not_block_the_end() {
             1,
             json!({"subtype": "hook_callback", "callback_id": "pre_tool_use", "input": {"tool_name": tools[0]}}),
         ),
-        message(2, json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello})),
+        message(
+            2,
+            json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}),
+        ),
         message(
             3,
             json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "wiki_read", "arguments": {}}}),
         ),
     ];
-    let script = format!("cat <<'END'\n{}\nEND\nwhile :; do sleep 0.05; done", lines.join("\n"));
-    let launch = UnitLaunch { tools: Arc::clone(&stuck) as Arc<dyn Toolset>, ..shell(&scene, &script) };
+    let script = format!(
+        "cat <<'END'\n{}\nEND\nwhile :; do sleep 0.05; done",
+        lines.join("\n")
+    );
+    let launch = UnitLaunch {
+        tools: Arc::clone(&stuck) as Arc<dyn Toolset>,
+        ..shell(&scene, &script)
+    };
     let (commands, orders) = mpsc::channel(1);
     let (ready, _started) = oneshot::channel();
-    let run = tokio::spawn(run_unit_with_env(scene.env(None), scene.patience, launch, orders, ready));
-    tokio::time::timeout(LIMIT, stuck.hangs.notified()).await.unwrap();
+    let run = tokio::spawn(run_unit_with_env(
+        scene.env(None),
+        scene.patience,
+        launch,
+        orders,
+        ready,
+    ));
+    tokio::time::timeout(LIMIT, stuck.hangs.notified())
+        .await
+        .unwrap();
     commands.send(AttemptCommand::Kill).await.unwrap();
     let facts = tokio::time::timeout(LIMIT, run).await.unwrap().unwrap();
-    assert_eq!((facts.interruption.stopped, facts.process.signal), (Some(StopMode::Kill), Some(15)));
-    let is_reported = scene
-        .tape
-        .notes()
-        .iter()
-        .any(|note| matches!(note, Note::Message { text, .. } if text.contains("was abandoned")));
+    assert_eq!(
+        (facts.interruption.stopped, facts.process.signal),
+        (Some(StopMode::Kill), Some(15))
+    );
+    let is_reported =
+        scene.tape.notes().iter().any(
+            |note| matches!(note, Note::Message { text, .. } if text.contains("was abandoned")),
+        );
     assert!(is_reported, "{:?}", scene.tape.notes());
     drop(held);
 }
@@ -1021,7 +1556,10 @@ async fn time_limit_reaches_a_running_attempt() {
     use crate::units::verdict::TimeLimit;
     let scene = quick();
     let (limits, timeouts) = watch::channel(AttemptTimeouts::default());
-    let mut launch = shell(&scene, "trap '' INT TERM; echo '{}'; while :; do sleep 0.05; done");
+    let mut launch = shell(
+        &scene,
+        "trap '' INT TERM; echo '{}'; while :; do sleep 0.05; done",
+    );
     launch.timeouts = timeouts;
     let tape = Arc::clone(&scene.tape);
     let limiting = tokio::spawn(async move {
@@ -1032,7 +1570,10 @@ async fn time_limit_reaches_a_running_attempt() {
         limits
     });
     let (facts, _) = scene.run(launch, None).await;
-    assert_eq!(facts.interruption.timed_out, Some(TimeLimit::Silence(Millis(300))));
+    assert_eq!(
+        facts.interruption.timed_out,
+        Some(TimeLimit::Silence(Millis(300)))
+    );
     drop(limiting.await);
 }
 
@@ -1041,15 +1582,23 @@ async fn agent_that_writes_nothing_is_ended() {
     use crate::units::verdict::TimeLimit;
     let scene = quick();
     let limit = Duration::from_millis(300);
-    for (silence, attempt, expected) in
-        [(Some(limit), None, TimeLimit::Silence(Millis(300))), (None, Some(limit), TimeLimit::Attempt(Millis(300)))]
-    {
-        let timeouts = AttemptTimeouts { silence, total: attempt, approval: None };
+    for (silence, attempt, expected) in [
+        (Some(limit), None, TimeLimit::Silence(Millis(300))),
+        (None, Some(limit), TimeLimit::Attempt(Millis(300))),
+    ] {
+        let timeouts = AttemptTimeouts {
+            silence,
+            total: attempt,
+            approval: None,
+        };
         let script = "trap '' INT TERM; echo '{}'; while :; do sleep 0.05; done";
         let mut launch = shell(&scene, script);
         launch.timeouts = watch::channel(timeouts).1;
         let (facts, _) = scene.run(launch, None).await;
-        assert_eq!((facts.interruption.timed_out, facts.process.signal), (Some(expected), Some(9)));
+        assert_eq!(
+            (facts.interruption.timed_out, facts.process.signal),
+            (Some(expected), Some(9))
+        );
         assert!(gone(scene.tape.started().pid));
     }
 }
@@ -1070,13 +1619,32 @@ async fn scripted_agent_passes_the_isolation_proof() {
           { say = "Done." },
         ]"#;
     std::fs::write(&script, text).unwrap();
-    let words = ["scripted-agent", "--script", script.to_str().unwrap(), "--unit", "docs-a", "--attempt", "1"];
-    let (facts, ready) = scene.run(scene.launch(crate::it::support::program(), &words), None).await;
+    let words = [
+        "scripted-agent",
+        "--script",
+        script.to_str().unwrap(),
+        "--unit",
+        "docs-a",
+        "--attempt",
+        "1",
+    ];
+    let (facts, ready) = scene
+        .run(scene.launch(crate::it::support::program(), &words), None)
+        .await;
     assert!(ready, "{facts:?}");
     assert_eq!(facts.isolation, IsolationStatus::Verified);
-    assert_eq!(scene.wiki.called(), [("wiki_read".into(), json!("arr")), ("wiki_remove".into(), json!("gone"))]);
+    assert_eq!(
+        scene.wiki.called(),
+        [
+            ("wiki_read".into(), json!("arr")),
+            ("wiki_remove".into(), json!("gone"))
+        ]
+    );
     assert_eq!(failures(&facts), [("wiki_remove", "there is no page gone")]);
     let result = facts.reported.result.as_ref().unwrap();
-    assert_eq!((stop_reason(result), result.text.as_deref()), (StopReason::Natural, Some("Done.")));
+    assert_eq!(
+        (stop_reason(result), result.text.as_deref()),
+        (StopReason::Natural, Some("Done."))
+    );
     assert_eq!(scene.tape.checks().len(), 1);
 }

@@ -5,9 +5,14 @@ use super::*;
 #[test]
 fn denials_are_warnings_before_completed() {
     let done = |denials: &str| {
-        format!(r#"{{"type":"result","is_error":false,"result":"ok","session_id":"s","permission_denials":{denials}}}"#)
+        format!(
+            r#"{{"type":"result","is_error":false,"result":"ok","session_id":"s","permission_denials":{denials}}}"#
+        )
     };
-    let events = run(&[INIT, &done(r#"[{"tool_name":"Bash","tool_use_id":"t","tool_input":{"command":"x"}}]"#)]);
+    let events = run(&[
+        INIT,
+        &done(r#"[{"tool_name":"Bash","tool_use_id":"t","tool_input":{"command":"x"}}]"#),
+    ]);
     assert_eq!(
         events[1],
         json!({
@@ -18,18 +23,26 @@ fn denials_are_warnings_before_completed() {
             },
         })
     );
-    assert_eq!((outline(&events)[2].as_str(), events[2]["ok"].as_bool()), ("completed", Some(true)));
+    assert_eq!(
+        (outline(&events)[2].as_str(), events[2]["ok"].as_bool()),
+        ("completed", Some(true))
+    );
 
     let titles = |denials: &str| -> Vec<(String, String)> {
         let events = run(&[INIT, &done(denials)]);
         let of = |event: &Value, key: &str| event["action"][key].as_str().unwrap().to_owned();
-        events[1..events.len() - 1].iter().map(|event| (of(event, "id"), of(event, "title"))).collect()
+        events[1..events.len() - 1]
+            .iter()
+            .map(|event| (of(event, "id"), of(event, "title")))
+            .collect()
     };
     let pair = |id: &str, title: &str| (format!("claude.permission.{id}"), title.to_owned());
     assert_eq!(titles("null"), []);
     assert_eq!(titles(r#""odd""#), []);
     assert_eq!(
-        titles(r#"["Bash","Write",null,{},[],{"tool_use_id":"t"},{"tool_use_id":"t"},{"tool_use_id":"9"}]"#),
+        titles(
+            r#"["Bash","Write",null,{},[],{"tool_use_id":"t"},{"tool_use_id":"t"},{"tool_use_id":"9"}]"#
+        ),
         [
             pair("0", "permission denied: Bash"),
             pair("1", "permission denied: Write"),
@@ -94,11 +107,16 @@ fn invalid_lines_are_warnings() {
             })
         );
         assert_eq!(outline(&events[1..]), ["completed claude.note.2"]);
-        assert_eq!(outline(&push(&mut translator, &[INIT, OK])), ["started", "completed"]);
+        assert_eq!(
+            outline(&push(&mut translator, &[INIT, OK])),
+            ["started", "completed"]
+        );
     }
     let bytes = b"\xff\xfe\0";
     let mut shown = Value::Null;
-    one_prompt().push(&decode::decode_line(bytes), bytes, &mut |event| shown = to_json(&event));
+    one_prompt().push(&decode::decode_line(bytes), bytes, &mut |event| {
+        shown = to_json(&event)
+    });
     assert_eq!(shown["action"]["detail"]["line"], "\u{fffd}\u{fffd}\0");
 }
 
@@ -123,13 +141,29 @@ fn ok_is_the_opposite_of_is_error() {
 
 #[test]
 fn first_result_completes_and_later_lines_are_ignored() {
-    let events = run(&[INIT, OK, &OK.replace("\"ok\"", "\"again\""), "not json", &call("t", "X", "{}"), INIT]);
+    let events = run(&[
+        INIT,
+        OK,
+        &OK.replace("\"ok\"", "\"again\""),
+        "not json",
+        &call("t", "X", "{}"),
+        INIT,
+    ]);
     assert_eq!(outline(&events), ["started", "completed"]);
     assert_eq!(last(&events)["answer"], "ok");
     let mut translator = one_prompt();
     push(&mut translator, &[INIT, OK]);
     assert!(translator.translator.is_complete());
-    assert_eq!(end(&mut translator, &StreamEnd { exit_code: Some(1), ..StreamEnd::default() }), [] as [Value; 0]);
+    assert_eq!(
+        end(
+            &mut translator,
+            &StreamEnd {
+                exit_code: Some(1),
+                ..StreamEnd::default()
+            }
+        ),
+        [] as [Value; 0]
+    );
 }
 
 #[test]
@@ -137,12 +171,17 @@ fn all_turns_are_reported_before_completed() {
     let first = OK.replace("\"ok\"", "\"one\"");
     let second = OK.replace("\"ok\"", "\"two\"");
     let turn = [call("t", "X", "{}"), result("t", "")];
-    let lines = [INIT, &first, INIT, &turn[0], &turn[1], &second, "not json", &first];
+    let lines = [
+        INIT, &first, INIT, &turn[0], &turn[1], &second, "not json", &first,
+    ];
     let mut translator = TranslatedStream::new(TurnTracker::default());
     let events = push(&mut translator, &lines);
     assert_eq!(outline(&events), ["started", "started t", "completed t"]);
     let end = end(&mut translator, &StreamEnd::default());
-    assert_eq!((outline(&end).len(), last(&end)["answer"].as_str()), (1, Some("two")));
+    assert_eq!(
+        (outline(&end).len(), last(&end)["answer"].as_str()),
+        (1, Some("two"))
+    );
     // A process with one prompt has one turn.
     assert_eq!(outline(&run(&lines)), ["started", "completed"]);
 }
@@ -152,12 +191,33 @@ fn an_empty_answer_falls_back_to_the_last_text() {
     let nested = text("of the sub-agent").replacen('{', r#"{"parent_tool_use_id":"p","#, 1);
     let done = |fields: &str| format!(r#"{{"type":"result","session_id":"s",{fields}}}"#);
     for (lines, answer) in [
-        (vec![text("a"), text("b"), text(" "), nested.clone(), done(r#""result":"""#)], "b"),
+        (
+            vec![
+                text("a"),
+                text("b"),
+                text(" "),
+                nested.clone(),
+                done(r#""result":"""#),
+            ],
+            "b",
+        ),
         (vec![text("a"), done(r#""is_error":true"#)], "a"),
-        (vec![text("a"), done(r#""result":null,"is_error":false"#)], "a"),
-        (vec![nested.clone(), done(r#""is_error":false"#)], "of the sub-agent"),
+        (
+            vec![text("a"), done(r#""result":null,"is_error":false"#)],
+            "a",
+        ),
+        (
+            vec![nested.clone(), done(r#""is_error":false"#)],
+            "of the sub-agent",
+        ),
         (vec![text("a"), done(r#""result":"r""#)], "r"),
-        (vec![text("a").replace("assistant", "user"), done(r#""is_error":false"#)], ""),
+        (
+            vec![
+                text("a").replace("assistant", "user"),
+                done(r#""is_error":false"#),
+            ],
+            "",
+        ),
     ] {
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
         assert_eq!(last(&run(&lines))["answer"], answer, "{lines:?}");
@@ -167,48 +227,105 @@ fn an_empty_answer_falls_back_to_the_last_text() {
 #[test]
 fn the_error_text_is_the_first_that_is_there() {
     for (fields, error) in [
-        (r#""error":"E","errors":["a"],"result":"r","subtype":"x""#, "E"),
-        (r#""error":"","errors":["a",{"message":"b"}],"result":"r""#, "a; b"),
+        (
+            r#""error":"E","errors":["a"],"result":"r","subtype":"x""#,
+            "E",
+        ),
+        (
+            r#""error":"","errors":["a",{"message":"b"}],"result":"r""#,
+            "a; b",
+        ),
         (r#""error":{"a":1},"errors":[],"result":"r""#, "r"),
-        (r#""result":"","subtype":"error_max_turns""#, "claude run failed (error_max_turns)"),
+        (
+            r#""result":"","subtype":"error_max_turns""#,
+            "claude run failed (error_max_turns)",
+        ),
         (r#""result":null"#, "claude run failed"),
     ] {
-        let events = run(&[&format!(r#"{{"type":"result","session_id":"s","is_error":true,{fields}}}"#)]);
+        let events = run(&[&format!(
+            r#"{{"type":"result","session_id":"s","is_error":true,{fields}}}"#
+        )]);
         assert_eq!(last(&events)["error"], error, "{fields}");
     }
 }
 
 #[test]
 fn a_stream_without_a_result_is_a_failure() {
-    let code = |exit_code| StreamEnd { exit_code: Some(exit_code), ..StreamEnd::default() };
-    let signal = |signal| StreamEnd { signal: Some(signal), ..StreamEnd::default() };
-    let exited = |exit_code, stderr: &str| StreamEnd { stderr: Some(stderr.to_owned()), ..code(exit_code) };
+    let code = |exit_code| StreamEnd {
+        exit_code: Some(exit_code),
+        ..StreamEnd::default()
+    };
+    let signal = |signal| StreamEnd {
+        signal: Some(signal),
+        ..StreamEnd::default()
+    };
+    let exited = |exit_code, stderr: &str| StreamEnd {
+        stderr: Some(stderr.to_owned()),
+        ..code(exit_code)
+    };
     for (ended, with_id, without_id, warned) in [
-        (code(0), "claude finished without a result event", "claude finished but no session_id was captured", false),
+        (
+            code(0),
+            "claude finished without a result event",
+            "claude finished but no session_id was captured",
+            false,
+        ),
         (
             StreamEnd::default(),
             "claude finished without a result event",
             "claude finished but no session_id was captured",
             false,
         ),
-        (code(1), "claude failed (rc=1).", "claude failed (rc=1).", true),
-        (exited(127, " not found \n"), "claude failed (rc=127). not found", "claude failed (rc=127). not found", true),
-        (exited(1, ""), "claude failed (rc=1).", "claude failed (rc=1).", true),
-        (signal(9), "claude failed (killed by signal 9).", "claude failed (killed by signal 9).", true),
+        (
+            code(1),
+            "claude failed (rc=1).",
+            "claude failed (rc=1).",
+            true,
+        ),
+        (
+            exited(127, " not found \n"),
+            "claude failed (rc=127). not found",
+            "claude failed (rc=127). not found",
+            true,
+        ),
+        (
+            exited(1, ""),
+            "claude failed (rc=1).",
+            "claude failed (rc=1).",
+            true,
+        ),
+        (
+            signal(9),
+            "claude failed (killed by signal 9).",
+            "claude failed (killed by signal 9).",
+            true,
+        ),
     ] {
-        for (lines, error) in [(vec![INIT.to_owned(), text("half")], with_id), (vec![], without_id)] {
+        for (lines, error) in [
+            (vec![INIT.to_owned(), text("half")], with_id),
+            (vec![], without_id),
+        ] {
             let mut translator = one_prompt();
             let lines: Vec<_> = lines.iter().map(String::as_str).collect();
             push(&mut translator, &lines);
             let events = end(&mut translator, &ended);
             let completed = last(&events);
-            assert_eq!((completed["ok"].as_bool(), completed["error"].as_str()), (Some(false), Some(error)));
-            assert_eq!(completed["answer"], if lines.is_empty() { "" } else { "half" });
+            assert_eq!(
+                (completed["ok"].as_bool(), completed["error"].as_str()),
+                (Some(false), Some(error))
+            );
+            assert_eq!(
+                completed["answer"],
+                if lines.is_empty() { "" } else { "half" }
+            );
             assert_eq!(completed.get("resume").is_some(), !lines.is_empty());
             assert_eq!(events.len(), 1 + usize::from(warned));
             if warned {
                 assert_eq!(
-                    (events[0]["action"]["title"].as_str(), events[0]["level"].as_str()),
+                    (
+                        events[0]["action"]["title"].as_str(),
+                        events[0]["level"].as_str()
+                    ),
                     (Some(error), Some("warning"))
                 );
             }
@@ -224,30 +341,55 @@ fn a_stream_without_a_result_is_a_failure() {
 fn start_failure_is_the_completed_error() {
     let why = "Claude Code could not be started: there is no program /no/claude";
     let mut translator = one_prompt();
-    let events = end(&mut translator, &StreamEnd { not_started: Some(why.into()), ..StreamEnd::default() });
+    let events = end(
+        &mut translator,
+        &StreamEnd {
+            not_started: Some(why.into()),
+            ..StreamEnd::default()
+        },
+    );
     assert_eq!(events.len(), 1);
-    assert_eq!((last(&events)["ok"].as_bool(), last(&events)["error"].as_str()), (Some(false), Some(why)));
+    assert_eq!(
+        (
+            last(&events)["ok"].as_bool(),
+            last(&events)["error"].as_str()
+        ),
+        (Some(false), Some(why))
+    );
 }
 
 #[test]
 fn calls_that_are_open_at_the_end_are_closed() {
-    let open = [call("b", "X", "{}"), call("a", "Bash", r#"{"command":"ls"}"#), call("c", "Y", "{}"), result("c", "")];
+    let open = [
+        call("b", "X", "{}"),
+        call("a", "Bash", r#"{"command":"ls"}"#),
+        call("c", "Y", "{}"),
+        result("c", ""),
+    ];
     let lines: Vec<_> = open.iter().map(String::as_str).chain([OK]).collect();
     let events = run(&lines);
-    assert_eq!(outline(&events)[5..], ["completed b", "completed a", "completed"]);
+    assert_eq!(
+        outline(&events)[5..],
+        ["completed b", "completed a", "completed"]
+    );
     let closed = &events[6];
     assert_eq!(
         (closed["ok"].as_bool(), closed["message"].as_str()),
         (Some(false), Some("no result before the run ended"))
     );
-    assert_eq!((closed["action"]["title"].as_str(), closed.get("level")), (Some("ls"), None));
-    assert_eq!(closed["action"]["detail"]["tool_input"], json!({"command": "ls"}));
+    assert_eq!(
+        (closed["action"]["title"].as_str(), closed.get("level")),
+        (Some("ls"), None)
+    );
+    assert_eq!(
+        closed["action"]["detail"]["tool_input"],
+        json!({"command": "ls"})
+    );
 }
 
 #[test]
 fn a_background_task_lets_a_result_end_a_turn_only() {
-    let background =
-        r#"{"type":"system","subtype":"task_started","session_id":"s","task_id":"x","is_backgrounded":true}"#;
+    let background = r#"{"type":"system","subtype":"task_started","session_id":"s","task_id":"x","is_backgrounded":true}"#;
     let unsaid = background.replace(r#","is_backgrounded":true"#, "");
     let first = OK.replace("\"ok\"", "\"one\"");
     let second = OK.replace("\"ok\"", "\"two\"");
@@ -265,13 +407,30 @@ fn a_background_task_lets_a_result_end_a_turn_only() {
     assert_eq!(answer(&[INIT, &unsaid, INIT, &first, &second]), "two");
     assert_eq!(answer(&[INIT, &unsaid, &first, INIT, &second]), "two");
     // A task in the foreground ends with its turn.
-    assert_eq!(answer(&[INIT, &background.replace("true", "false"), &first, &second]), "one");
+    assert_eq!(
+        answer(&[INIT, &background.replace("true", "false"), &first, &second]),
+        "one"
+    );
     // A turn that was cut off has no answer.
     let cut = run(&[INIT, background, &first, INIT, &text("half")]);
-    assert_eq!((last(&cut)["ok"].as_bool(), last(&cut)["answer"].as_str()), (Some(false), Some("half")));
+    assert_eq!(
+        (last(&cut)["ok"].as_bool(), last(&cut)["answer"].as_str()),
+        (Some(false), Some("half"))
+    );
     // Calls of the second turn are still translated.
-    let events = run(&[INIT, background, INIT, &first, &call("t", "X", "{}"), &result("t", ""), &second]);
-    assert_eq!(outline(&events), ["started", "started t", "completed t", "completed"]);
+    let events = run(&[
+        INIT,
+        background,
+        INIT,
+        &first,
+        &call("t", "X", "{}"),
+        &result("t", ""),
+        &second,
+    ]);
+    assert_eq!(
+        outline(&events),
+        ["started", "started t", "completed t", "completed"]
+    );
 }
 
 #[test]
@@ -286,21 +445,48 @@ fn a_session_file_ends_as_its_last_message_did() {
     for (lines, error) in [
         (vec![user, &message("\"end_turn\"", "")], None),
         (vec![user, &message("\"tool_use\"", "")], Some(underway)),
-        (vec![user, &message("\"end_turn\"", ""), user], Some(underway)),
-        (vec![user, &message("\"stop_sequence\"", r#","error":"server_error","isApiErrorMessage":true"#)], Some("hi")),
+        (
+            vec![user, &message("\"end_turn\"", ""), user],
+            Some(underway),
+        ),
+        (
+            vec![
+                user,
+                &message(
+                    "\"stop_sequence\"",
+                    r#","error":"server_error","isApiErrorMessage":true"#,
+                ),
+            ],
+            Some("hi"),
+        ),
         (vec![user], Some(underway)),
     ] {
         let events = run(&lines);
         let prompts = lines.iter().filter(|line| **line == user).count();
-        let notes: Vec<_> =
-            events.iter().filter(|event| event["type"] == "action").map(|event| &event["action"]).collect();
-        assert_eq!((outline(&events)[0].as_str(), events.len(), notes.len()), ("started", 2 + prompts, prompts));
+        let notes: Vec<_> = events
+            .iter()
+            .filter(|event| event["type"] == "action")
+            .map(|event| &event["action"])
+            .collect();
+        assert_eq!(
+            (outline(&events)[0].as_str(), events.len(), notes.len()),
+            ("started", 2 + prompts, prompts)
+        );
         assert!(
-            notes.iter().all(|note| note["title"] == "prompt: go" && note["detail"]["prompt"] == "go"),
+            notes
+                .iter()
+                .all(|note| note["title"] == "prompt: go" && note["detail"]["prompt"] == "go"),
             "{notes:?}"
         );
-        assert_eq!(events[0]["title"], if lines.len() == 1 { "claude" } else { "m" });
-        assert_eq!(last(&events).get("error").and_then(Value::as_str), error, "{lines:?}");
+        assert_eq!(
+            events[0]["title"],
+            if lines.len() == 1 { "claude" } else { "m" }
+        );
+        assert_eq!(
+            last(&events).get("error").and_then(Value::as_str),
+            error,
+            "{lines:?}"
+        );
         assert_eq!(last(&events)["ok"], error.is_none());
     }
 }
@@ -318,6 +504,9 @@ fn large_inputs_are_not_repeated() {
         push(&mut translator, &[&call(&n.to_string(), "X", &big)]);
     }
     let kept = end(&mut translator, &StreamEnd::default());
-    let repeated = kept.iter().filter(|event| event["action"]["detail"].get("tool_input").is_some()).count();
+    let repeated = kept
+        .iter()
+        .filter(|event| event["action"]["detail"].get("tool_input").is_some())
+        .count();
     assert!((1..100).contains(&repeated), "{repeated}");
 }

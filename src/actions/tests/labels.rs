@@ -5,11 +5,26 @@ use super::*;
 #[test]
 fn labels_follow_the_table() {
     for (name, input, kind, text) in [
-        ("Bash", r#"{"command":"cat /p/a.md\n  | wc"}"#, "command", "cat a.md | wc"),
+        (
+            "Bash",
+            r#"{"command":"cat /p/a.md\n  | wc"}"#,
+            "command",
+            "cat a.md | wc",
+        ),
         ("bash", "{}", "command", "bash"),
         ("killshell", "{}", "command", "killshell"),
-        ("Write", r#"{"file_path":"/p/x/a.md"}"#, "file_change", "x/a.md"),
-        ("edit", r#"{"path":"/other/a.md"}"#, "file_change", "/other/a.md"),
+        (
+            "Write",
+            r#"{"file_path":"/p/x/a.md"}"#,
+            "file_change",
+            "x/a.md",
+        ),
+        (
+            "edit",
+            r#"{"path":"/other/a.md"}"#,
+            "file_change",
+            "/other/a.md",
+        ),
         ("NotebookEdit", "{}", "file_change", "NotebookEdit"),
         ("Read", r#"{"file_path":"/p/a.md"}"#, "tool", "read: `a.md`"),
         ("read", "{}", "tool", "read"),
@@ -24,19 +39,43 @@ fn labels_follow_the_table() {
         ("TodoWrite", r#"{"todos":[]}"#, "note", "update todos"),
         ("TodoRead", "{}", "note", "read todos"),
         ("AskUserQuestion", "{}", "note", "ask user"),
-        ("Task", r#"{"description":"d","prompt":"p"}"#, "subagent", "d"),
+        (
+            "Task",
+            r#"{"description":"d","prompt":"p"}"#,
+            "subagent",
+            "d",
+        ),
         ("Agent", r#"{"prompt":"p"}"#, "subagent", "p"),
         ("agent", "{}", "subagent", "agent"),
-        ("mcp__ktx__read_raw_file", r#"{"path":"schema.yml"}"#, "tool", "read_raw_file schema.yml"),
-        ("mcp__ktx__wiki_search", r#"{"limit":3,"query":"arr"}"#, "tool", "wiki_search \"arr\""),
-        ("mcp__ktx__sl_write_source", r#"{"connectionId":"c","sourceName":"mart"}"#, "tool", "sl_write_source mart"),
+        (
+            "mcp__ktx__read_raw_file",
+            r#"{"path":"schema.yml"}"#,
+            "tool",
+            "read_raw_file schema.yml",
+        ),
+        (
+            "mcp__ktx__wiki_search",
+            r#"{"limit":3,"query":"arr"}"#,
+            "tool",
+            "wiki_search \"arr\"",
+        ),
+        (
+            "mcp__ktx__sl_write_source",
+            r#"{"connectionId":"c","sourceName":"mart"}"#,
+            "tool",
+            "sl_write_source mart",
+        ),
         ("mcp__ktx__wiki_list_tags", "{}", "tool", "wiki_list_tags"),
         ("mcp__a__b__c", r#"{"key":7}"#, "tool", "b__c 7"),
         ("mcp__odd", r#"{"path":{"a":1}}"#, "tool", "mcp__odd"),
         ("Skill", "[]", "tool", "Skill"),
     ] {
         let label = label::call_label(name, Some(RawJson(input)), Some("/p/"));
-        assert_eq!((label.kind.as_str(), &*label.text), (kind, text), "{name} {input}");
+        assert_eq!(
+            (label.kind.as_str(), &*label.text),
+            (kind, text),
+            "{name} {input}"
+        );
     }
     assert_eq!(label::call_label("Bash", None, None).text, "Bash");
 }
@@ -45,14 +84,31 @@ fn labels_follow_the_table() {
 fn action_label_includes_its_call() {
     let mut labels = Vec::new();
     let mut translator = one_prompt();
-    for line in [call("t", "mcp__ktx__wiki_read", r#"{"key":"a\nb"}"#), result("t", ""), result("u", ""), "x".into()] {
-        translator.push(&decode::decode_line(line.as_bytes()), line.as_bytes(), &mut |event| {
-            if let AgentEvent::Action(action) = &event {
-                labels.push(label::action_label(&action.action).to_string());
-            }
-        });
+    for line in [
+        call("t", "mcp__ktx__wiki_read", r#"{"key":"a\nb"}"#),
+        result("t", ""),
+        result("u", ""),
+        "x".into(),
+    ] {
+        translator.push(
+            &decode::decode_line(line.as_bytes()),
+            line.as_bytes(),
+            &mut |event| {
+                if let AgentEvent::Action(action) = &event {
+                    labels.push(label::action_label(&action.action).to_string());
+                }
+            },
+        );
     }
-    assert_eq!(labels, ["wiki_read a b", "wiki_read a b", "tool result", "invalid JSON from claude; ignoring line"]);
+    assert_eq!(
+        labels,
+        [
+            "wiki_read a b",
+            "wiki_read a b",
+            "tool result",
+            "invalid JSON from claude; ignoring line"
+        ]
+    );
 }
 
 #[test]
@@ -66,11 +122,21 @@ fn results_are_summed_up() {
         (Some("\"one line\""), "8 B"),
         (Some(&*lines), "12 lines"),
         (Some(&*long), "15.7 KB"),
-        (Some(r#"[{"type":"text","text":"a\nb"},{"type":"text","text":"c"}]"#), "3 lines"),
+        (
+            Some(r#"[{"type":"text","text":"a\nb"},{"type":"text","text":"c"}]"#),
+            "3 lines",
+        ),
         (Some(r#"[{"type":"image","source":{}}]"#), "1 image"),
-        (Some(r#"[{"type":"image"},{"type":"image"},{"type":"text","text":"x"}]"#), "2 images"),
+        (
+            Some(r#"[{"type":"image"},{"type":"image"},{"type":"text","text":"x"}]"#),
+            "2 images",
+        ),
     ] {
-        assert_eq!(label::result_summary(content.map(RawJson)), fact, "{content:?}");
+        assert_eq!(
+            label::result_summary(content.map(RawJson)),
+            fact,
+            "{content:?}"
+        );
     }
 }
 
@@ -81,11 +147,23 @@ fn errors_are_shown_without_wrapping_tags() {
             "PreToolUse:mcp__ktx__wiki_write hook error: write the other page first",
             "denied: write the other page first",
         ),
-        ("Permission to use Bash has been denied because this is a test.", "denied: this is a test."),
+        (
+            "Permission to use Bash has been denied because this is a test.",
+            "denied: this is a test.",
+        ),
         ("Permission to use Bash has been denied.", "denied."),
-        ("Permission to use this page has been denied.", "Permission to use this page has been denied."),
-        ("PreToolUse: a page about hook error: none", "PreToolUse: a page about hook error: none"),
-        ("<tool_use_error>Error: No such tool available: Bash</tool_use_error>", "Error: No such tool available: Bash"),
+        (
+            "Permission to use this page has been denied.",
+            "Permission to use this page has been denied.",
+        ),
+        (
+            "PreToolUse: a page about hook error: none",
+            "PreToolUse: a page about hook error: none",
+        ),
+        (
+            "<tool_use_error>Error: No such tool available: Bash</tool_use_error>",
+            "Error: No such tool available: Bash",
+        ),
         ("<tool_use_error>cut sho", "cut sho"),
         (" the key must be flat\n", "the key must be flat"),
         ("", ""),

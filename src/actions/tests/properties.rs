@@ -24,7 +24,8 @@ fn any_stream() -> impl Strategy<Value = Vec<String>> {
         id.prop_map(|id| format!(r#"{{"type":"system","subtype":"permission_denied","tool_use_id":"{id}"}}"#)),
         any::<String>().prop_map(|message| text(&message)),
     ];
-    let line = (line, session).prop_map(|(line, session)| line.replace("\"s\"", &format!("\"{session}\"")));
+    let line = (line, session)
+        .prop_map(|(line, session)| line.replace("\"s\"", &format!("\"{session}\"")));
     prop::collection::vec(line, 0..30)
 }
 
@@ -56,14 +57,20 @@ proptest! {
 fn check(events: &[Value]) {
     let outline = outline(events);
     assert_eq!(outline.last().map(String::as_str), Some("completed"));
-    assert_eq!(outline.iter().filter(|event| *event == "completed").count(), 1);
+    assert_eq!(
+        outline.iter().filter(|event| *event == "completed").count(),
+        1
+    );
     assert!(outline.iter().filter(|event| *event == "started").count() <= 1);
     if let Some(started) = events.iter().find(|event| event["type"] == "started") {
         assert_eq!(started["resume"], last(events)["resume"]);
     }
     let mut open = std::collections::BTreeMap::new();
     for event in events.iter().filter(|event| event["type"] == "action") {
-        let (id, title) = (event["action"]["id"].as_str().unwrap(), &event["action"]["title"]);
+        let (id, title) = (
+            event["action"]["id"].as_str().unwrap(),
+            &event["action"]["title"],
+        );
         assert!(!id.is_empty());
         match event["phase"].as_str().unwrap() {
             "started" => {

@@ -19,7 +19,10 @@ impl EventTranslator {
     /// Emits a prompt. A session file begins with one, before the model is known, so it may have to wait for `started`.
     pub(super) fn prompt(&mut self, author: TextAuthor, text: &LazyText<'_>, emit: EmitEvent<'_>) {
         let (text, _) = text.prefix(MAX_PROMPT_BYTES);
-        let (UserText::Prompt(prompt) | UserText::Command(prompt)) = UserText::parse(author, &text) else { return };
+        let (UserText::Prompt(prompt) | UserText::Command(prompt)) = UserText::parse(author, &text)
+        else {
+            return;
+        };
         if prompt.trim().is_empty() {
             return;
         }
@@ -41,14 +44,29 @@ impl EventTranslator {
 
     fn emit_prompt(&mut self, prompt: &str, emit: EmitEvent<'_>) {
         self.note_count += 1;
-        let first = prompt.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-        let title = format!("prompt: {}", first.chars().take(super::MAX_THOUGHT_TITLE_CHARS).collect::<String>());
+        let first = prompt
+            .lines()
+            .map(str::trim)
+            .find(|line| !line.is_empty())
+            .unwrap_or_default();
+        let title = format!(
+            "prompt: {}",
+            first
+                .chars()
+                .take(super::MAX_THOUGHT_TITLE_CHARS)
+                .collect::<String>()
+        );
         let action = AgentAction {
             id: Cow::Owned(format!("claude.note.{}", self.note_count)),
             kind: ActionKind::Note,
             title: Cow::Owned(title),
             detail: ActionDetail::Prompt(Cow::Borrowed(prompt)),
         };
-        emit(action_event(action, ActionPhase::Completed, Some(true), None));
+        emit(action_event(
+            action,
+            ActionPhase::Completed,
+            Some(true),
+            None,
+        ));
     }
 }

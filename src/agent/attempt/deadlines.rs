@@ -71,14 +71,28 @@ impl Deadlines {
 
     /// The limit that expires first, and when.
     pub(super) fn next_deadline(&self) -> Option<(Instant, TimeLimit)> {
-        let AttemptTimeouts { silence, total, approval } = self.timeouts;
+        let AttemptTimeouts {
+            silence,
+            total,
+            approval,
+        } = self.timeouts;
         let Some(from) = self.counts_from() else {
-            return approval.map(|limit| (self.waits_since + limit, TimeLimit::Approval(millis(limit))));
+            return approval
+                .map(|limit| (self.waits_since + limit, TimeLimit::Approval(millis(limit))));
         };
-        let silence = silence.map(|limit| (self.silent_since.max(from) + limit, TimeLimit::Silence(millis(limit))));
+        let silence = silence.map(|limit| {
+            (
+                self.silent_since.max(from) + limit,
+                TimeLimit::Silence(millis(limit)),
+            )
+        });
         let counted = from.max(self.counted_until);
-        let total =
-            total.map(|limit| (counted + limit.saturating_sub(self.elapsed), TimeLimit::Attempt(millis(limit))));
+        let total = total.map(|limit| {
+            (
+                counted + limit.saturating_sub(self.elapsed),
+                TimeLimit::Attempt(millis(limit)),
+            )
+        });
         silence.into_iter().chain(total).min_by_key(|(at, _)| *at)
     }
 
@@ -113,7 +127,11 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn limits(silence: u32, attempt: u32) -> AttemptTimeouts {
-        AttemptTimeouts { silence: Some(SECOND * silence), total: Some(SECOND * attempt), approval: None }
+        AttemptTimeouts {
+            silence: Some(SECOND * silence),
+            total: Some(SECOND * attempt),
+            approval: None,
+        }
     }
 
     fn silence(seconds: u64) -> TimeLimit {
@@ -128,10 +146,16 @@ mod tests {
     fn silence_is_counted_from_the_last_byte() {
         let start = Instant::now();
         let mut deadlines = Deadlines::new(limits(60, 600), start);
-        assert_eq!(deadlines.next_deadline(), Some((start + SECOND * 60, silence(60))));
+        assert_eq!(
+            deadlines.next_deadline(),
+            Some((start + SECOND * 60, silence(60)))
+        );
         deadlines.record_output(start + SECOND * 50);
         deadlines.update(start + SECOND * 50, WaitReason::Agent);
-        assert_eq!(deadlines.next_deadline(), Some((start + SECOND * 110, silence(60))));
+        assert_eq!(
+            deadlines.next_deadline(),
+            Some((start + SECOND * 110, silence(60)))
+        );
     }
 
     #[test]
@@ -140,9 +164,16 @@ mod tests {
         let mut deadlines = Deadlines::new(limits(60, 100), start);
         deadlines.update(start + SECOND * 10, WaitReason::Tool);
         deadlines.update(start + SECOND * 310, WaitReason::Agent);
-        assert_eq!(deadlines.next_deadline(), Some((start + SECOND * 370, silence(60))));
+        assert_eq!(
+            deadlines.next_deadline(),
+            Some((start + SECOND * 370, silence(60)))
+        );
         deadlines.record_output(start + SECOND * 365);
-        assert_eq!(deadlines.next_deadline(), Some((start + SECOND * 400, attempt(100))), "10 s and 90 s count");
+        assert_eq!(
+            deadlines.next_deadline(),
+            Some((start + SECOND * 400, attempt(100))),
+            "10 s and 90 s count"
+        );
     }
 
     #[test]
@@ -150,9 +181,15 @@ mod tests {
         let start = Instant::now();
         let mut deadlines = Deadlines::new(limits(60, 6_000), start);
         deadlines.update(start + SECOND, WaitReason::Tool);
-        assert_eq!(deadlines.next_deadline(), Some((start + SECOND * 661, silence(60))));
+        assert_eq!(
+            deadlines.next_deadline(),
+            Some((start + SECOND * 661, silence(60)))
+        );
         deadlines.update(start + SECOND * 650, WaitReason::Tool);
-        assert_eq!(deadlines.next_deadline(), Some((start + SECOND * 661, silence(60))));
+        assert_eq!(
+            deadlines.next_deadline(),
+            Some((start + SECOND * 661, silence(60)))
+        );
     }
 
     #[test]
@@ -163,7 +200,10 @@ mod tests {
         assert_eq!(deadlines.next_deadline(), None);
         deadlines.update(start + SECOND * 1000, WaitReason::Agent);
         deadlines.record_output(start + SECOND * 1050);
-        assert_eq!(deadlines.next_deadline(), Some((start + SECOND * 1090, attempt(100))));
+        assert_eq!(
+            deadlines.next_deadline(),
+            Some((start + SECOND * 1090, attempt(100)))
+        );
         deadlines.clear();
         assert_eq!(deadlines.next_deadline(), None);
     }
@@ -171,7 +211,10 @@ mod tests {
     #[test]
     fn approval_has_a_limit_of_its_own() {
         let start = Instant::now();
-        let timeouts = AttemptTimeouts { approval: Some(SECOND * 500), ..limits(60, 100) };
+        let timeouts = AttemptTimeouts {
+            approval: Some(SECOND * 500),
+            ..limits(60, 100)
+        };
         let mut deadlines = Deadlines::new(timeouts, start);
         deadlines.update(start + SECOND * 10, WaitReason::Approval);
         deadlines.record_output(start + SECOND * 20);
@@ -186,11 +229,20 @@ mod tests {
         let mut deadlines = Deadlines::new(AttemptTimeouts::default(), start);
         let detached = start + SECOND * 10_000;
         deadlines.set_timeouts(limits(60, 100), detached);
-        assert_eq!(deadlines.next_deadline(), Some((detached + SECOND * 60, silence(60))));
+        assert_eq!(
+            deadlines.next_deadline(),
+            Some((detached + SECOND * 60, silence(60)))
+        );
         deadlines.record_output(detached + SECOND * 70);
-        assert_eq!(deadlines.next_deadline(), Some((detached + SECOND * 100, attempt(100))));
+        assert_eq!(
+            deadlines.next_deadline(),
+            Some((detached + SECOND * 100, attempt(100)))
+        );
         // A change of a limit that applies keeps what has passed.
         deadlines.set_timeouts(limits(90, 200), detached + SECOND * 75);
-        assert_eq!(deadlines.next_deadline(), Some((detached + SECOND * 160, silence(90))));
+        assert_eq!(
+            deadlines.next_deadline(),
+            Some((detached + SECOND * 160, silence(90)))
+        );
     }
 }

@@ -28,11 +28,25 @@ pub(super) struct ControlFrameQueue {
 
 impl ControlFrameQueue {
     /// A queue of up to `limit` bytes that is written to `pipe`, and its writer task.
-    pub(super) fn start(pipe: impl AsyncWrite + Unpin + Send + 'static, limit: usize) -> (Self, ControlFrameWriter) {
+    pub(super) fn start(
+        pipe: impl AsyncWrite + Unpin + Send + 'static,
+        limit: usize,
+    ) -> (Self, ControlFrameWriter) {
         let (frames, queued) = mpsc::unbounded_channel();
         let waiting = Arc::<AtomicUsize>::default();
-        let writer = ControlFrameWriter(tokio::spawn(write_frames(pipe, queued, Arc::clone(&waiting))));
-        (Self { frames, queued_bytes: waiting, limit }, writer)
+        let writer = ControlFrameWriter(tokio::spawn(write_frames(
+            pipe,
+            queued,
+            Arc::clone(&waiting),
+        )));
+        (
+            Self {
+                frames,
+                queued_bytes: waiting,
+                limit,
+            },
+            writer,
+        )
     }
 
     /// True if `frame` may be sent. A single frame always may, regardless of its length.
@@ -42,7 +56,8 @@ impl ControlFrameQueue {
     }
 
     pub(super) fn send(&self, frame: ControlFrame) {
-        self.queued_bytes.fetch_add(frame.0.len(), Ordering::Relaxed);
+        self.queued_bytes
+            .fetch_add(frame.0.len(), Ordering::Relaxed);
         // A closed pipe means that the process is dying; its exit is reported separately.
         let _ = self.frames.send(frame);
     }
@@ -85,7 +100,10 @@ mod tests {
         let (pipe, mut reader) = tokio::io::duplex(4);
         let (queue, _writer) = ControlFrameQueue::start(pipe, 20);
         let frame = || ControlFrame(b"0123456789".to_vec());
-        assert!(queue.has_capacity_for(&ControlFrame(vec![b'x'; 100])), "a single frame may have any length");
+        assert!(
+            queue.has_capacity_for(&ControlFrame(vec![b'x'; 100])),
+            "a single frame may have any length"
+        );
         for _ in 0..2 {
             assert!(queue.has_capacity_for(&frame()));
             queue.send(frame());
@@ -99,6 +117,9 @@ mod tests {
         drop(queue);
         let mut rest = Vec::new();
         reader.read_to_end(&mut rest).await.unwrap();
-        assert_eq!((&read[..], &rest[..]), (&b"0123456789\n"[..], &b"0123456789\n"[..]));
+        assert_eq!(
+            (&read[..], &rest[..]),
+            (&b"0123456789\n"[..], &b"0123456789\n"[..])
+        );
     }
 }

@@ -14,8 +14,8 @@ use crate::{
     agent::{
         claude::isolation::{self, IsolationProof},
         control::{
-            ApprovalDecision, ApprovalRequest, ControlEffect, ControlFrame, ControlProtocol, ControlRequest,
-            prompt_frame, user_message_frame,
+            ApprovalDecision, ApprovalRequest, ControlEffect, ControlFrame, ControlProtocol,
+            ControlRequest, prompt_frame, user_message_frame,
         },
         facts_collector::AttemptFactsCollector,
         mcp::ServerEvent,
@@ -175,16 +175,36 @@ pub(in crate::agent) struct AttemptMachine {
 
 impl AttemptMachine {
     /// An attempt at a unit. `facts` are those from before the start.
-    pub(in crate::agent) fn for_unit(facts: AttemptFacts, task: UnitTask, timeouts: ProcessTimeouts) -> Self {
-        let facts = AttemptFacts { isolation: IsolationStatus::Unverified, ..facts };
-        let UnitTask { proof, prompt, max_turns, resume } = task;
+    pub(in crate::agent) fn for_unit(
+        facts: AttemptFacts,
+        task: UnitTask,
+        timeouts: ProcessTimeouts,
+    ) -> Self {
+        let facts = AttemptFacts {
+            isolation: IsolationStatus::Unverified,
+            ..facts
+        };
+        let UnitTask {
+            proof,
+            prompt,
+            max_turns,
+            resume,
+        } = task;
         let mut stats = AttemptFactsCollector::new(facts).with_turn_limit(Some(max_turns));
         if let Some(resumed) = &resume {
             stats.resume_session(resumed.paid_usd);
         }
-        let identity = resume.map(|resumed| SessionIdentity::resuming(&resumed.id, false)).unwrap_or_default();
+        let identity = resume
+            .map(|resumed| SessionIdentity::resuming(&resumed.id, false))
+            .unwrap_or_default();
         let phase = AttemptPhase::Initializing;
-        Self { proof, prompt, identity, phase, ..Self::new(stats, timeouts) }
+        Self {
+            proof,
+            prompt,
+            identity,
+            phase,
+            ..Self::new(stats, timeouts)
+        }
     }
 
     /// A plain session, which gets its prompt on stdin unless that is empty.
@@ -194,7 +214,12 @@ impl AttemptMachine {
         prompt: String,
         timeouts: ProcessTimeouts,
     ) -> Self {
-        Self { prompt, session: Some(session), is_two_way: false, ..Self::new(stats, timeouts) }
+        Self {
+            prompt,
+            session: Some(session),
+            is_two_way: false,
+            ..Self::new(stats, timeouts)
+        }
     }
 
     /// One turn of a session whose calls a person can hold, and whose requests for permission a person answers. With
@@ -209,7 +234,14 @@ impl AttemptMachine {
         let control = ControlProtocol::with_permission_requests();
         let proof = IsolationProof::new(tools);
         let phase = AttemptPhase::Initializing;
-        Self { prompt, proof, control, phase, session: Some(session), ..Self::new(stats, timeouts) }
+        Self {
+            prompt,
+            proof,
+            control,
+            phase,
+            session: Some(session),
+            ..Self::new(stats, timeouts)
+        }
     }
 
     fn new(stats: AttemptFactsCollector, timeouts: ProcessTimeouts) -> Self {
@@ -234,8 +266,12 @@ impl AttemptMachine {
 
     /// The accounting of the lines so far; `None` if another session answered, whose lines do not count.
     pub(super) fn reducer(&self) -> Option<&AttemptReducer> {
-        let is_other = self.session.as_ref().is_some_and(|session| session.mismatch().is_some());
-        (!is_other && self.stats.facts.interruption.session_mismatch.is_none()).then(|| self.stats.reducer())
+        let is_other = self
+            .session
+            .as_ref()
+            .is_some_and(|session| session.mismatch().is_some());
+        (!is_other && self.stats.facts.interruption.session_mismatch.is_none())
+            .then(|| self.stats.reducer())
     }
 
     pub(in crate::agent) fn into_facts(self) -> AttemptFacts {
@@ -257,8 +293,13 @@ impl AttemptMachine {
         self.stats.facts.process.is_mute = true;
         if !self.is_two_way {
             let prompt = std::mem::take(&mut self.prompt);
-            let prompt = (!prompt.is_empty()).then(|| AttemptEffect::SendPrompt(user_message_frame(&prompt)));
-            let rest = [AttemptEffect::CloseStdin, AttemptEffect::StartupFinished, set_timer];
+            let prompt = (!prompt.is_empty())
+                .then(|| AttemptEffect::SendPrompt(user_message_frame(&prompt)));
+            let rest = [
+                AttemptEffect::CloseStdin,
+                AttemptEffect::StartupFinished,
+                set_timer,
+            ];
             return prompt.into_iter().chain(rest).collect();
         }
         let ask = self.control.start_request(ControlRequest::Initialize {
@@ -286,17 +327,28 @@ impl AttemptMachine {
             steps.extend(self.stats.push_line(line).map(AttemptEffect::RecordNote));
         }
         let ran = self.proof.line_breach(&line.body);
-        steps.extend(ran.map(|sentence| self.record_breach(sentence)).unwrap_or_default());
+        steps.extend(
+            ran.map(|sentence| self.record_breach(sentence))
+                .unwrap_or_default(),
+        );
         steps.extend(self.handle_line_body(line));
         steps
     }
 
     fn handle_line_body(&mut self, line: &AgentLine<'_>) -> Vec<AttemptEffect> {
         match &line.body {
-            LineBody::Control { kind, request_id, payload, .. } => {
+            LineBody::Control {
+                kind,
+                request_id,
+                payload,
+                ..
+            } => {
                 let body = payload.map_or(Value::Null, |payload| payload.value());
                 let effects = self.control.handle_frame(kind, request_id, body);
-                effects.into_iter().flat_map(|effect| self.apply_control_effect(effect)).collect()
+                effects
+                    .into_iter()
+                    .flat_map(|effect| self.apply_control_effect(effect))
+                    .collect()
             }
             LineBody::Init(init) => self.handle_init(init),
             // The isolation of the last turn is not verified yet. The pending request has its timer, and its reply
@@ -312,7 +364,14 @@ impl AttemptMachine {
 
     /// Handles a line longer than `limit` bytes, of which a piece is on the tape.
     pub(super) fn handle_oversized_line(&mut self, limit: usize) -> Vec<AttemptEffect> {
-        if self.stats.facts.interruption.oversized_line.replace(limit).is_some() {
+        if self
+            .stats
+            .facts
+            .interruption
+            .oversized_line
+            .replace(limit)
+            .is_some()
+        {
             return Vec::new();
         }
         let text = format!("a line of stdout exceeds {limit} bytes; it is recorded in pieces");
@@ -333,7 +392,10 @@ impl AttemptMachine {
     /// What the attempt waits for on our side.
     pub(super) fn waits_for(&self) -> WaitReason {
         let is_in_call = self.session.is_some() && self.stats.reducer().calls().open_count() > 0;
-        match (self.pending_approvals.is_empty(), self.control.has_pending_agent_requests() || is_in_call) {
+        match (
+            self.pending_approvals.is_empty(),
+            self.control.has_pending_agent_requests() || is_in_call,
+        ) {
             (false, _) => WaitReason::Approval,
             (true, true) => WaitReason::Tool,
             (true, false) => WaitReason::Agent,
@@ -342,7 +404,11 @@ impl AttemptMachine {
 
     /// Handles an agent with more than `limit` unread bytes on its stdin: it would not read an interrupt either.
     pub(super) fn handle_unread_input(&mut self, limit: usize) -> Vec<AttemptEffect> {
-        self.stats.facts.interruption.unread_stdin.get_or_insert(limit);
+        self.stats
+            .facts
+            .interruption
+            .unread_stdin
+            .get_or_insert(limit);
         self.escalate_to(EscalationStep::Terminate)
     }
 
@@ -360,27 +426,56 @@ impl AttemptMachine {
     /// Handles an event or the end of the tool server.
     pub(super) fn handle_server_event(&mut self, event: Option<ServerEvent>) -> Vec<AttemptEffect> {
         match event {
-            Some(ServerEvent::Message(message)) => {
-                self.control.handle_server_message(message).map(AttemptEffect::WriteFrame).into_iter().collect()
-            }
-            Some(ServerEvent::CallFinished { tool, tool_use_id, effect, failure, declined }) => {
-                let is_new = self.stats.record_tool_reply(&tool, tool_use_id.as_deref(), &effect, failure.as_deref());
+            Some(ServerEvent::Message(message)) => self
+                .control
+                .handle_server_message(message)
+                .map(AttemptEffect::WriteFrame)
+                .into_iter()
+                .collect(),
+            Some(ServerEvent::CallFinished {
+                tool,
+                tool_use_id,
+                effect,
+                failure,
+                declined,
+            }) => {
+                let is_new = self.stats.record_tool_reply(
+                    &tool,
+                    tool_use_id.as_deref(),
+                    &effect,
+                    failure.as_deref(),
+                );
                 let failed = failure.filter(|_| is_new);
                 let note = match (failed, declined) {
-                    (Some(message), _) => Some(Note::ToolFailed { tool, tool_use_id, message }),
-                    (None, Some(message)) => {
-                        Some(Note::ToolDeclined { tool, tool_use_id, message: truncate_declined_message(message) })
-                    }
+                    (Some(message), _) => Some(Note::ToolFailed {
+                        tool,
+                        tool_use_id,
+                        message,
+                    }),
+                    (None, Some(message)) => Some(Note::ToolDeclined {
+                        tool,
+                        tool_use_id,
+                        message: truncate_declined_message(message),
+                    }),
                     (None, None) => None,
                 };
                 note.map(AttemptEffect::RecordNote).into_iter().collect()
             }
-            None => self.control.handle_server_exit().into_iter().map(AttemptEffect::WriteFrame).collect(),
+            None => self
+                .control
+                .handle_server_exit()
+                .into_iter()
+                .map(AttemptEffect::WriteFrame)
+                .collect(),
         }
     }
 
     /// Handles a decision of the approval gate.
-    pub(super) fn handle_decision(&mut self, request_id: &str, decision: ApprovalDecision) -> Vec<AttemptEffect> {
+    pub(super) fn handle_decision(
+        &mut self,
+        request_id: &str,
+        decision: ApprovalDecision,
+    ) -> Vec<AttemptEffect> {
         let held = self
             .pending_approvals
             .iter()
@@ -391,10 +486,16 @@ impl AttemptMachine {
             (Some((_, tool, id)), ApprovalDecision::Deny(reason)) => {
                 self.stats.record_refusal(&tool, id.as_deref(), reason);
             }
-            (Some((_, _, id)), ApprovalDecision::DenyByPolicy(_)) => self.stats.record_denial(id.as_deref()),
+            (Some((_, _, id)), ApprovalDecision::DenyByPolicy(_)) => {
+                self.stats.record_denial(id.as_deref())
+            }
             _ => {}
         }
-        self.control.resolve_approval(request_id, decision).map(AttemptEffect::WriteFrame).into_iter().collect()
+        self.control
+            .resolve_approval(request_id, decision)
+            .map(AttemptEffect::WriteFrame)
+            .into_iter()
+            .collect()
     }
 
     /// Handles a request. After the result, a stop request only speeds up the exit; the result stays valid.
@@ -405,8 +506,10 @@ impl AttemptMachine {
             // SIGKILL follows; before that, the agent can end its child processes.
             AttemptCommand::Kill => (StopMode::Kill, EscalationStep::Terminate),
         };
-        let is_finished =
-            self.session.as_ref().map_or(self.phase == AttemptPhase::Finished, SessionMonitor::is_complete);
+        let is_finished = self.session.as_ref().map_or(
+            self.phase == AttemptPhase::Finished,
+            SessionMonitor::is_complete,
+        );
         if is_finished && self.stats.facts.interruption.stopped.is_none() {
             return self.escalate_to(step.max(EscalationStep::Terminate));
         }
@@ -416,23 +519,33 @@ impl AttemptMachine {
 
     /// Handles a tape that cannot be written: ends the attempt, because nothing more could be recorded.
     pub(super) fn handle_record_error(&mut self, error: String) -> Vec<AttemptEffect> {
-        self.stats.facts.interruption.record_error.get_or_insert(error);
+        self.stats
+            .facts
+            .interruption
+            .record_error
+            .get_or_insert(error);
         self.escalate_to(EscalationStep::Terminate)
     }
 
     pub(super) fn handle_timer(&mut self, alarm: AttemptTimer) -> Vec<AttemptEffect> {
         match alarm {
-            AttemptTimer::Startup if self.has_begun() || self.phase == AttemptPhase::Finished => Vec::new(),
+            AttemptTimer::Startup if self.has_begun() || self.phase == AttemptPhase::Finished => {
+                Vec::new()
+            }
             AttemptTimer::Startup => self.handle_startup_timeout(),
-            AttemptTimer::Settings if self.phase == AttemptPhase::VerifyingIsolation || self.is_awaiting_settings() => {
+            AttemptTimer::Settings
+                if self.phase == AttemptPhase::VerifyingIsolation
+                    || self.is_awaiting_settings() =>
+            {
                 self.handle_settings(None)
             }
             AttemptTimer::Settings => Vec::new(),
             AttemptTimer::Exit if self.phase != AttemptPhase::Finished => Vec::new(),
             AttemptTimer::Exit => self.escalate_to(EscalationStep::Terminate),
-            AttemptTimer::Escalation => {
-                self.escalate_to(self.escalation.map_or(EscalationStep::Interrupt, EscalationStep::next_step))
-            }
+            AttemptTimer::Escalation => self.escalate_to(
+                self.escalation
+                    .map_or(EscalationStep::Interrupt, EscalationStep::next_step),
+            ),
             AttemptTimer::Drain => {
                 let mut steps = self.fail_missing_settings();
                 steps.push(AttemptEffect::StopWaiting);
@@ -446,7 +559,8 @@ impl AttemptMachine {
         self.stats.facts.process.exit_code = ended.code;
         self.stats.facts.process.signal = ended.signal;
         // A process may exit by itself while a signal is on its way to it.
-        let ended_by_signal = ended.signal.is_some() || ended.code.is_some_and(|code| code > SIGNAL_EXIT_CODE);
+        let ended_by_signal =
+            ended.signal.is_some() || ended.code.is_some_and(|code| code > SIGNAL_EXIT_CODE);
         self.stats.facts.process.terminated_by_us =
             ended_by_signal && self.escalation >= Some(EscalationStep::Terminate);
         self.phase = AttemptPhase::Finished;
@@ -457,27 +571,45 @@ impl AttemptMachine {
     fn apply_control_effect(&mut self, effect: ControlEffect) -> Vec<AttemptEffect> {
         match effect {
             ControlEffect::Write(frame) => vec![AttemptEffect::WriteFrame(frame)],
-            ControlEffect::ForwardToServer(message) => match self.refusal_reason(is_tool_call(&message)) {
-                Some(why) => {
-                    let error = json!({"code": -32600, "message": why});
-                    let refusal = json!({"jsonrpc": "2.0", "id": message.get("id"), "error": error});
-                    self.handle_server_event(Some(ServerEvent::Message(refusal)))
+            ControlEffect::ForwardToServer(message) => {
+                match self.refusal_reason(is_tool_call(&message)) {
+                    Some(why) => {
+                        let error = json!({"code": -32600, "message": why});
+                        let refusal =
+                            json!({"jsonrpc": "2.0", "id": message.get("id"), "error": error});
+                        self.handle_server_event(Some(ServerEvent::Message(refusal)))
+                    }
+                    None => vec![AttemptEffect::ForwardToServer(message)],
                 }
-                None => vec![AttemptEffect::ForwardToServer(message)],
-            },
-            ControlEffect::ApprovalNeeded { request_id: id, tool_id, permission_mode, mut call } => {
+            }
+            ControlEffect::ApprovalNeeded {
+                request_id: id,
+                tool_id,
+                permission_mode,
+                mut call,
+            } => {
                 if let Some(why) = self.refusal_reason(true) {
-                    return self.handle_decision(&id, ApprovalDecision::DenyByPolicy(why.to_owned()));
+                    return self
+                        .handle_decision(&id, ApprovalDecision::DenyByPolicy(why.to_owned()));
                 }
                 let breach = || self.proof.call_breach(&tool_id, permission_mode.as_deref());
                 if let Some(sentence) = self.session.is_none().then(breach).flatten() {
-                    let mut steps = self.handle_decision(&id, ApprovalDecision::DenyByPolicy(sentence.clone()));
+                    let mut steps =
+                        self.handle_decision(&id, ApprovalDecision::DenyByPolicy(sentence.clone()));
                     steps.extend(self.record_breach(sentence));
                     return steps;
                 }
                 call.earlier_failures = self.stats.facts.work.tally.calls().len();
-                self.pending_approvals.push((id.clone(), call.tool.clone(), call.tool_use_id.clone()));
-                let mut steps = if self.escalation.is_none() { self.send_messages() } else { Vec::new() };
+                self.pending_approvals.push((
+                    id.clone(),
+                    call.tool.clone(),
+                    call.tool_use_id.clone(),
+                ));
+                let mut steps = if self.escalation.is_none() {
+                    self.send_messages()
+                } else {
+                    Vec::new()
+                };
                 steps.push(AttemptEffect::RequestApproval(id, call));
                 steps
             }
@@ -488,9 +620,16 @@ impl AttemptMachine {
             ControlEffect::StopRequested { request_id } if self.may_be_asked() => {
                 vec![AttemptEffect::AskToolsBeforeStop(request_id)]
             }
-            ControlEffect::StopRequested { request_id } => self.handle_stop_question(&request_id, None),
-            ControlEffect::ToolFailed { tool, tool_use_id, message } => {
-                self.stats.record_failure(&tool, tool_use_id.as_deref(), &message);
+            ControlEffect::StopRequested { request_id } => {
+                self.handle_stop_question(&request_id, None)
+            }
+            ControlEffect::ToolFailed {
+                tool,
+                tool_use_id,
+                message,
+            } => {
+                self.stats
+                    .record_failure(&tool, tool_use_id.as_deref(), &message);
                 Vec::new()
             }
             ControlEffect::ReplyReceived(ask, answer) => self.handle_reply(ask, answer),
@@ -507,11 +646,17 @@ impl AttemptMachine {
             IsolationStatus::Unverified if is_call => {
                 Some("no call is accepted before the agent has announced its tools")
             }
-            IsolationStatus::NotRequired | IsolationStatus::Unverified | IsolationStatus::Verified => None,
+            IsolationStatus::NotRequired
+            | IsolationStatus::Unverified
+            | IsolationStatus::Verified => None,
         }
     }
 
-    fn handle_reply(&mut self, ask: ControlRequest, answer: Result<Value, String>) -> Vec<AttemptEffect> {
+    fn handle_reply(
+        &mut self,
+        ask: ControlRequest,
+        answer: Result<Value, String>,
+    ) -> Vec<AttemptEffect> {
         match (ask, answer) {
             // A running escalation has its own timer, and there is only one timer.
             (ControlRequest::Initialize { .. }, Ok(_))
@@ -534,7 +679,8 @@ impl AttemptMachine {
                 self.escalate_to(EscalationStep::Interrupt)
             }
             (ControlRequest::Settings, answer) => {
-                let mut steps = self.handle_settings(answer.ok().as_ref().and_then(isolation::settings_sources));
+                let mut steps = self
+                    .handle_settings(answer.ok().as_ref().and_then(isolation::settings_sources));
                 if self.phase == AttemptPhase::Finished && self.escalation.is_none() {
                     steps.extend(self.finish());
                 }
@@ -549,28 +695,48 @@ impl AttemptMachine {
             return Vec::new();
         }
         self.phase = AttemptPhase::Working;
-        vec![AttemptEffect::WriteFrame(prompt_frame(&self.prompt)), AttemptEffect::SetTimer(AttemptTimer::Startup)]
+        vec![
+            AttemptEffect::WriteFrame(prompt_frame(&self.prompt)),
+            AttemptEffect::SetTimer(AttemptTimer::Startup),
+        ]
     }
 
     fn handle_startup_timeout(&mut self) -> Vec<AttemptEffect> {
-        let what = if self.phase == AttemptPhase::Working { "begin to work" } else { "open the conversation" };
+        let what = if self.phase == AttemptPhase::Working {
+            "begin to work"
+        } else {
+            "open the conversation"
+        };
         let seconds = self.timeouts.startup.as_secs();
-        self.stats.facts.process.start_error = Some(format!("claude did not {what} within {seconds} s"));
-        self.escalate_to(if self.is_two_way { EscalationStep::Interrupt } else { EscalationStep::Terminate })
+        self.stats.facts.process.start_error =
+            Some(format!("claude did not {what} within {seconds} s"));
+        self.escalate_to(if self.is_two_way {
+            EscalationStep::Interrupt
+        } else {
+            EscalationStep::Terminate
+        })
     }
 
     /// True once the agent has announced a turn.
     fn has_begun(&self) -> bool {
-        self.session.as_ref().map_or(self.has_announced_turn, SessionMonitor::has_begun)
+        self.session
+            .as_ref()
+            .map_or(self.has_announced_turn, SessionMonitor::has_begun)
     }
 }
 
 fn warning_note(text: &str) -> AttemptEffect {
-    AttemptEffect::RecordNote(Note::Message { level: Severity::Warning, text: text.to_owned() })
+    AttemptEffect::RecordNote(Note::Message {
+        level: Severity::Warning,
+        text: text.to_owned(),
+    })
 }
 
 fn error_note(text: String) -> AttemptEffect {
-    AttemptEffect::RecordNote(Note::Message { level: Severity::Error, text })
+    AttemptEffect::RecordNote(Note::Message {
+        level: Severity::Error,
+        text,
+    })
 }
 
 /// True for a message that runs a tool.

@@ -47,15 +47,18 @@ impl PausablePipe {
     }
 
     fn new(end: OwnedFd) -> io::Result<Self> {
-        Ok(Self { state: PipeState::Registered(Receiver::from_owned_fd(end)?), received: vec![0; PIPE_CAPACITY] })
+        Ok(Self {
+            state: PipeState::Registered(Receiver::from_owned_fd(end)?),
+            received: vec![0; PIPE_CAPACITY],
+        })
     }
 
     /// Pauses the pipe until the next read.
     pub(crate) fn pause(&mut self) {
         self.state = match std::mem::replace(&mut self.state, PipeState::Failed) {
-            PipeState::Registered(watched) => {
-                watched.into_nonblocking_fd().map_or(PipeState::Failed, PipeState::Paused)
-            }
+            PipeState::Registered(watched) => watched
+                .into_nonblocking_fd()
+                .map_or(PipeState::Failed, PipeState::Paused),
             other => other,
         };
     }
@@ -70,7 +73,11 @@ fn read_available(end: &OwnedFd, received: &mut [u8], out: &mut ReadBuf<'_>) -> 
 }
 
 impl AsyncRead for PausablePipe {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        out: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let Self { state, received } = self.get_mut();
         if let PipeState::Paused(end) = state {
             match read_available(end, received, out) {
@@ -126,7 +133,12 @@ mod tests {
         let (mut pipe, mut writer) = pipe();
         pipe.pause();
         writer.write_all(&[b'x'; PIPE_CAPACITY]).unwrap();
-        assert_eq!(pipe.read_buf(&mut Vec::with_capacity(PIPE_CAPACITY)).await.unwrap(), PIPE_CAPACITY);
+        assert_eq!(
+            pipe.read_buf(&mut Vec::with_capacity(PIPE_CAPACITY))
+                .await
+                .unwrap(),
+            PIPE_CAPACITY
+        );
     }
 
     #[tokio::test]

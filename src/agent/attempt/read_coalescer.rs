@@ -32,14 +32,22 @@ static TICK_CLOCK_START: RwLock<Option<Instant>> = RwLock::new(None);
 
 /// Starts the shared tick clock. Must be called when a runtime starts its clock.
 pub(crate) fn start_tick_clock() {
-    *TICK_CLOCK_START.write().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    *TICK_CLOCK_START
+        .write()
+        .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
 }
 
 fn next_tick(now: Instant) -> Instant {
     // In tests that stop the clock, another test's clock may be ahead.
-    let first = TICK_CLOCK_START.read().unwrap_or_else(PoisonError::into_inner).unwrap_or(now).min(now);
+    let first = TICK_CLOCK_START
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .unwrap_or(now)
+        .min(now);
     let passed = now.duration_since(first).as_millis();
-    let beats = u32::try_from(passed / TICK.as_millis()).unwrap_or(u32::MAX).saturating_add(1);
+    let beats = u32::try_from(passed / TICK.as_millis())
+        .unwrap_or(u32::MAX)
+        .saturating_add(1);
     first + TICK * beats
 }
 
@@ -65,11 +73,20 @@ struct ReadRate {
 impl ReadRate {
     fn add(self, now: Instant, size: usize) -> Self {
         match now.duration_since(self.tick_start) {
-            age if age < TICK => Self { bytes: self.bytes.saturating_add(size), ..self },
-            age if age < 2 * TICK => {
-                Self { tick_start: self.tick_start + TICK, bytes: size, previous_bytes: self.bytes }
-            }
-            _ => Self { tick_start: now, bytes: size, previous_bytes: 0 },
+            age if age < TICK => Self {
+                bytes: self.bytes.saturating_add(size),
+                ..self
+            },
+            age if age < 2 * TICK => Self {
+                tick_start: self.tick_start + TICK,
+                bytes: size,
+                previous_bytes: self.bytes,
+            },
+            _ => Self {
+                tick_start: now,
+                bytes: size,
+                previous_bytes: 0,
+            },
         }
     }
 
@@ -81,23 +98,44 @@ impl ReadRate {
 
 impl ReadCoalescer {
     /// The state after `lines` of `size` bytes in total.
-    pub(super) fn observe<'a>(self, lines: impl IntoIterator<Item = &'a LineBody<'a>>, size: usize) -> Self {
+    pub(super) fn observe<'a>(
+        self,
+        lines: impl IntoIterator<Item = &'a LineBody<'a>>,
+        size: usize,
+    ) -> Self {
         let is_piece = |line: &LineBody<'_>| {
-            matches!(line, LineBody::StreamEvent(StreamDelta::Text(_) | StreamDelta::Thinking(_)))
+            matches!(
+                line,
+                LineBody::StreamEvent(StreamDelta::Text(_) | StreamDelta::Thinking(_))
+            )
         };
         if !lines.into_iter().all(is_piece) {
             return Self::default();
         }
         let now = Instant::now();
         let since = self.streaming_since.unwrap_or(now);
-        let rate = self.rate.unwrap_or(ReadRate { tick_start: now, bytes: 0, previous_bytes: 0 }).add(now, size);
+        let rate = self
+            .rate
+            .unwrap_or(ReadRate {
+                tick_start: now,
+                bytes: 0,
+                previous_bytes: 0,
+            })
+            .add(now, size);
         let rests = !rate.is_high() && now.duration_since(since) >= MIN_STREAMING_TIME;
-        Self { streaming_since: Some(since), paused_until: rests.then(|| next_tick(now)), rate: Some(rate) }
+        Self {
+            streaming_since: Some(since),
+            paused_until: rests.then(|| next_tick(now)),
+            rate: Some(rate),
+        }
     }
 
     /// The state after another event, whose reply may follow immediately.
     pub(super) fn cancel_pause(self) -> Self {
-        Self { paused_until: None, ..self }
+        Self {
+            paused_until: None,
+            ..self
+        }
     }
 
     pub(super) fn is_paused(self) -> bool {
@@ -131,12 +169,22 @@ mod tests {
         let mut coalescer = ReadCoalescer::default();
         for step in 0..10 {
             coalescer = after(coalescer, PIECE, 300);
-            assert_eq!(coalescer.is_paused(), step >= 5, "after {step} pieces of 20 ms each");
+            assert_eq!(
+                coalescer.is_paused(),
+                step >= 5,
+                "after {step} pieces of 20 ms each"
+            );
             advance(Duration::from_millis(20)).await;
         }
-        assert!(!after(coalescer, PIECE, HIGH_RATE_BYTES).is_paused(), "the pipe must not fill up");
+        assert!(
+            !after(coalescer, PIECE, HIGH_RATE_BYTES).is_paused(),
+            "the pipe must not fill up"
+        );
         assert!(!coalescer.cancel_pause().is_paused());
-        assert!(after(coalescer.cancel_pause(), PIECE, 300).is_paused(), "it still speaks");
+        assert!(
+            after(coalescer.cancel_pause(), PIECE, 300).is_paused(),
+            "it still speaks"
+        );
         let thinking = PIECE.replace("text", "thinking");
         assert!(after(coalescer, &thinking, 300).is_paused());
         for other in [
@@ -148,7 +196,10 @@ mod tests {
             "not JSON",
         ] {
             let broken = after(coalescer, other, 300);
-            assert!(!broken.is_paused() && broken.streaming_since.is_none(), "{other}");
+            assert!(
+                !broken.is_paused() && broken.streaming_since.is_none(),
+                "{other}"
+            );
         }
     }
 
@@ -160,7 +211,10 @@ mod tests {
             advance(Duration::from_millis(1)).await;
             held += rate;
             most = most.max(held);
-            if coalescer.paused_until.is_none_or(|end| end <= Instant::now()) {
+            if coalescer
+                .paused_until
+                .is_none_or(|end| end <= Instant::now())
+            {
                 coalescer = after(coalescer.cancel_pause(), PIECE, std::mem::take(&mut held));
                 taken += 1;
             }
@@ -187,7 +241,11 @@ mod tests {
             ..ReadCoalescer::default()
         };
         coalescer.wait_then(async {}).await;
-        assert!(begun.elapsed() <= TICK + Duration::from_millis(1), "{:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() <= TICK + Duration::from_millis(1),
+            "{:?}",
+            begun.elapsed()
+        );
         let (beat, now) = (next_tick(Instant::now()), Instant::now());
         assert!(beat > now && beat - now <= TICK);
         coalescer.cancel_pause().wait_then(async {}).await;

@@ -18,7 +18,12 @@ pub(in crate::agent) struct AttemptRecorder {
 
 impl AttemptRecorder {
     pub(in crate::agent) fn new(recorder: Arc<dyn Recorder>, unit: UnitKey, attempt: u32) -> Self {
-        Self { recorder, unit, attempt, failed: None }
+        Self {
+            recorder,
+            unit,
+            attempt,
+            failed: None,
+        }
     }
 
     /// Appends all `bodies` together.
@@ -31,7 +36,11 @@ impl AttemptRecorder {
         }
         let attempt = Some((&self.unit, self.attempt));
         let items: Vec<NewEntry<'a>> = bodies.map(|body| NewEntry { attempt, body }).collect();
-        let recorded = if items.is_empty() { Ok(()) } else { self.recorder.record(&items) };
+        let recorded = if items.is_empty() {
+            Ok(())
+        } else {
+            self.recorder.record(&items)
+        };
         self.failed = recorded.clone().err();
         recorded
     }

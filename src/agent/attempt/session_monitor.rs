@@ -46,8 +46,13 @@ pub(in crate::agent) struct SessionMonitor {
 
 impl SessionMonitor {
     /// Expects the resumed `session`, if any, and the permission mode `mode`.
-    pub(in crate::agent) fn new(session: Option<String>, rule: MismatchPolicy, mode: &'static str) -> Self {
-        let resuming = |session: String| SessionIdentity::resuming(&session, rule == MismatchPolicy::Warn);
+    pub(in crate::agent) fn new(
+        session: Option<String>,
+        rule: MismatchPolicy,
+        mode: &'static str,
+    ) -> Self {
+        let resuming =
+            |session: String| SessionIdentity::resuming(&session, rule == MismatchPolicy::Warn);
         Self {
             locked: session.clone(),
             can_lock: true,
@@ -84,7 +89,9 @@ impl SessionMonitor {
 
     /// Message about a fatal mismatch.
     pub(in crate::agent) fn mismatch(&self) -> Option<&str> {
-        self.identity.mismatch().filter(|_| self.mismatch_policy == MismatchPolicy::Error)
+        self.identity
+            .mismatch()
+            .filter(|_| self.mismatch_policy == MismatchPolicy::Error)
     }
 
     /// Message about a permission mode that was not requested.
@@ -124,7 +131,9 @@ impl SessionMonitor {
             LineBody::System(SystemLine::Status { permission_mode }) => permission_mode.as_deref(),
             _ => None,
         };
-        let of_mode = mode.map_or(SessionLineFinding::Nothing, |mode| self.check_permission_mode(mode));
+        let of_mode = mode.map_or(SessionLineFinding::Nothing, |mode| {
+            self.check_permission_mode(mode)
+        });
         let of_id = self.check_session_id(line);
         match (of_mode, of_id) {
             (breach @ SessionLineFinding::Breach(_), _) => breach,
@@ -134,7 +143,9 @@ impl SessionMonitor {
     }
 
     fn check_permission_mode(&mut self, mode: &str) -> SessionLineFinding {
-        if self.breach.is_some() || self.reported_mode.replace(mode.to_owned()).as_deref() == Some(mode) {
+        if self.breach.is_some()
+            || self.reported_mode.replace(mode.to_owned()).as_deref() == Some(mode)
+        {
             return SessionLineFinding::Nothing;
         }
         let expected = self.expected_mode;
@@ -142,7 +153,8 @@ impl SessionMonitor {
             _ if mode == expected => SessionLineFinding::Nothing,
             // These modes allow less.
             "default" | "plan" | "dontAsk" => {
-                let text = format!("Claude Code runs in permission mode `{mode}` instead of `{expected}`");
+                let text =
+                    format!("Claude Code runs in permission mode `{mode}` instead of `{expected}`");
                 SessionLineFinding::Message(Severity::Warning, text)
             }
             // The requested mode already allows everything.
@@ -171,7 +183,10 @@ impl SessionMonitor {
 fn may_run_tools(body: &LineBody<'_>) -> bool {
     match body {
         LineBody::Assistant(chat) | LineBody::User(chat) => chat.blocks.iter().any(|block| {
-            matches!(block, MessageBlock::ToolUse(_) | MessageBlock::ToolResult(_) | MessageBlock::Unknown(_))
+            matches!(
+                block,
+                MessageBlock::ToolUse(_) | MessageBlock::ToolResult(_) | MessageBlock::Unknown(_)
+            )
         }),
         LineBody::ToolProgress { .. }
         | LineBody::System(SystemLine::Task { .. } | SystemLine::PermissionDenied { .. }) => true,
@@ -185,45 +200,81 @@ mod tests {
     use super::*;
     use crate::decode;
 
-    fn watch(resumed: Option<&str>, rule: MismatchPolicy, lines: &[&str]) -> (SessionMonitor, Vec<SessionLineFinding>) {
+    fn watch(
+        resumed: Option<&str>,
+        rule: MismatchPolicy,
+        lines: &[&str],
+    ) -> (SessionMonitor, Vec<SessionLineFinding>) {
         let mut watch = SessionMonitor::new(resumed.map(str::to_owned), rule, "default");
-        let seen = lines.iter().map(|line| watch.push_line(&decode::decode_line(line.as_bytes()))).collect();
+        let seen = lines
+            .iter()
+            .map(|line| watch.push_line(&decode::decode_line(line.as_bytes())))
+            .collect();
         (watch, seen)
     }
 
     const INIT_A: &str = r#"{"type":"system","subtype":"init","session_id":"a"}"#;
-    const RESULT_A: &str = r#"{"is_error":false,"type":"result","subtype":"success","session_id":"a"}"#;
-    const RESULT_B: &str = r#"{"is_error":false,"type":"result","subtype":"success","session_id":"b"}"#;
+    const RESULT_A: &str =
+        r#"{"is_error":false,"type":"result","subtype":"success","session_id":"a"}"#;
+    const RESULT_B: &str =
+        r#"{"is_error":false,"type":"result","subtype":"success","session_id":"b"}"#;
 
     #[test]
     fn a_resumed_session_keeps_its_id_or_ends() {
         let (same, seen) = watch(Some("a"), MismatchPolicy::Error, &[INIT_A, RESULT_A]);
         assert_eq!(
             (same.session(), same.mismatch(), seen),
-            (Some("a"), None, vec![SessionLineFinding::Nothing, SessionLineFinding::Nothing])
+            (
+                Some("a"),
+                None,
+                vec![SessionLineFinding::Nothing, SessionLineFinding::Nothing]
+            )
         );
 
         let (other, seen) = watch(Some("a"), MismatchPolicy::Error, &[RESULT_B, RESULT_B]);
         let text = "claude emitted session id b but expected a";
         assert_eq!((other.session(), other.mismatch()), (Some("a"), Some(text)));
-        assert_eq!(seen, [SessionLineFinding::Mismatch(text.into()), SessionLineFinding::Nothing], "reported once");
+        assert_eq!(
+            seen,
+            [
+                SessionLineFinding::Mismatch(text.into()),
+                SessionLineFinding::Nothing
+            ],
+            "reported once"
+        );
 
         let (warned, seen) = watch(Some("a"), MismatchPolicy::Warn, &[RESULT_B, RESULT_B]);
         assert_eq!((warned.session(), warned.mismatch()), (Some("b"), None));
-        assert_eq!(seen, [SessionLineFinding::Message(Severity::Warning, text.into()), SessionLineFinding::Nothing]);
+        assert_eq!(
+            seen,
+            [
+                SessionLineFinding::Message(Severity::Warning, text.into()),
+                SessionLineFinding::Nothing
+            ]
+        );
     }
 
     #[test]
     fn a_new_session_takes_the_first_id_from_any_line() {
         let hook = r#"{"type":"system","subtype":"hook_started","session_id":"a"}"#;
-        let (new, seen) =
-            watch(None, MismatchPolicy::Error, &["not json", r#"{"type":"x","session_id":""}"#, hook, RESULT_B]);
+        let (new, seen) = watch(
+            None,
+            MismatchPolicy::Error,
+            &[
+                "not json",
+                r#"{"type":"x","session_id":""}"#,
+                hook,
+                RESULT_B,
+            ],
+        );
         assert_eq!((new.session(), new.mismatch()), (Some("a"), None));
         assert!(seen.iter().all(|seen| *seen == SessionLineFinding::Nothing));
     }
 
     fn init(mode: &str) -> String {
-        format!(r#"{{"type":"system","subtype":"init","session_id":"a","permissionMode":"{mode}"}}"#)
+        format!(
+            r#"{{"type":"system","subtype":"init","session_id":"a","permissionMode":"{mode}"}}"#
+        )
     }
 
     #[test]
@@ -231,10 +282,16 @@ mod tests {
         for mode in ["auto", "acceptEdits", "bypassPermissions", "of tomorrow"] {
             let (watch, seen) = watch(None, MismatchPolicy::Error, &[&init(mode), &init(mode)]);
             let breach = watch.breach().unwrap();
-            assert!(breach.contains(&format!("`{mode}` instead of `default`")), "{breach}");
+            assert!(
+                breach.contains(&format!("`{mode}` instead of `default`")),
+                "{breach}"
+            );
             assert_eq!(
                 seen,
-                [SessionLineFinding::Breach(breach.to_owned()), SessionLineFinding::Nothing],
+                [
+                    SessionLineFinding::Breach(breach.to_owned()),
+                    SessionLineFinding::Nothing
+                ],
                 "reported once"
             );
         }
@@ -243,7 +300,10 @@ mod tests {
             let (changed, seen) = watch(None, MismatchPolicy::Error, &[&init("default"), changed]);
             assert!(
                 changed.breach().is_some()
-                    && matches!(&seen[..], [SessionLineFinding::Nothing, SessionLineFinding::Breach(_)]),
+                    && matches!(
+                        &seen[..],
+                        [SessionLineFinding::Nothing, SessionLineFinding::Breach(_)]
+                    ),
                 "{seen:?}"
             );
         }
@@ -259,7 +319,10 @@ mod tests {
             assert_eq!(watch.breach(), None);
         }
         for line in [init("default"), INIT_A.to_owned()] {
-            assert_eq!(watch(None, MismatchPolicy::Error, &[&line]).1, [SessionLineFinding::Nothing]);
+            assert_eq!(
+                watch(None, MismatchPolicy::Error, &[&line]).1,
+                [SessionLineFinding::Nothing]
+            );
         }
         let mut bypassed = SessionMonitor::new(None, MismatchPolicy::Error, BYPASS_PERMISSION_MODE);
         for mode in ["bypassPermissions", "auto", "acceptEdits"] {
@@ -278,9 +341,15 @@ mod tests {
             format!(r#"{{"type":"{kind}","message":{{"role":"{kind}","content":[{block}]}}}}"#)
         };
         for line in [
-            block("assistant", r#"{"type":"tool_use","id":"t","name":"Bash","input":{}}"#),
+            block(
+                "assistant",
+                r#"{"type":"tool_use","id":"t","name":"Bash","input":{}}"#,
+            ),
             block("assistant", r#"{"type":"block_of_tomorrow"}"#),
-            block("user", r#"{"type":"tool_result","tool_use_id":"t","content":"x"}"#),
+            block(
+                "user",
+                r#"{"type":"tool_result","tool_use_id":"t","content":"x"}"#,
+            ),
             r#"{"type":"tool_progress","tool_use_id":"t","elapsed_time_seconds":3}"#.into(),
             r#"{"type":"system","subtype":"task_started","task_id":"t"}"#.into(),
             r#"{"type":"assistant","message":{"content":[{"type":"tool_u"#.into(),
@@ -303,20 +372,37 @@ mod tests {
     fn result_that_knows_no_session_names_none() {
         let unknown = r#"{"type":"result","subtype":"error_during_execution","is_error":true,"session_id":"made-up","errors":["No conversation found with session ID: a"]}"#;
         let (resumed, seen) = watch(Some("a"), MismatchPolicy::Error, &[unknown]);
-        assert_eq!((resumed.mismatch(), seen), (None, vec![SessionLineFinding::Nothing]));
+        assert_eq!(
+            (resumed.mismatch(), seen),
+            (None, vec![SessionLineFinding::Nothing])
+        );
         assert!(resumed.is_complete());
     }
 
     #[test]
     fn a_result_completes_unless_a_task_runs_in_the_background() {
-        let started = r#"{"type":"system","subtype":"task_started","task_id":"t","is_backgrounded":true}"#;
-        let notified = r#"{"type":"system","subtype":"task_notification","task_id":"t","status":"completed"}"#;
-        assert!(watch(None, MismatchPolicy::Error, &[INIT_A, RESULT_A]).0.is_complete());
-        assert!(!watch(None, MismatchPolicy::Error, &[INIT_A, started, RESULT_A]).0.is_complete());
+        let started =
+            r#"{"type":"system","subtype":"task_started","task_id":"t","is_backgrounded":true}"#;
+        let notified =
+            r#"{"type":"system","subtype":"task_notification","task_id":"t","status":"completed"}"#;
         assert!(
-            watch(None, MismatchPolicy::Error, &[INIT_A, started, RESULT_A, notified, INIT_A, RESULT_A])
+            watch(None, MismatchPolicy::Error, &[INIT_A, RESULT_A])
                 .0
                 .is_complete()
+        );
+        assert!(
+            !watch(None, MismatchPolicy::Error, &[INIT_A, started, RESULT_A])
+                .0
+                .is_complete()
+        );
+        assert!(
+            watch(
+                None,
+                MismatchPolicy::Error,
+                &[INIT_A, started, RESULT_A, notified, INIT_A, RESULT_A]
+            )
+            .0
+            .is_complete()
         );
     }
 }

@@ -41,7 +41,11 @@ impl TimeLimitSettings {
 
     /// The limits in the settings.
     pub(crate) fn from_config(ingest: &IngestSettings) -> Self {
-        Self { silence: *ingest.silence_timeout, attempt: *ingest.unit_timeout, approval: *ingest.approval_timeout }
+        Self {
+            silence: *ingest.silence_timeout,
+            attempt: *ingest.unit_timeout,
+            approval: *ingest.approval_timeout,
+        }
     }
 
     /// The limits that apply to an attempt. What is set always applies; the defaults apply where no person can
@@ -58,7 +62,11 @@ impl TimeLimitSettings {
 
 impl From<AttemptTimeouts> for TimeLimitSettings {
     fn from(limits: AttemptTimeouts) -> Self {
-        Self { silence: limits.silence.into(), attempt: limits.total.into(), approval: limits.approval.into() }
+        Self {
+            silence: limits.silence.into(),
+            attempt: limits.total.into(),
+            approval: limits.approval.into(),
+        }
     }
 }
 
@@ -80,24 +88,64 @@ mod tests {
 
     #[test]
     fn default_time_limits_apply_where_no_person_can_intervene() {
-        let limits = |is_remote, has_screen| TimeLimitSettings::default().effective(is_remote, has_screen);
-        let (silence, total, approval) = (Some(UNATTENDED_SILENCE), Some(UNATTENDED_ATTEMPT), Some(UNATTENDED_WAIT));
+        let limits =
+            |is_remote, has_screen| TimeLimitSettings::default().effective(is_remote, has_screen);
+        let (silence, total, approval) = (
+            Some(UNATTENDED_SILENCE),
+            Some(UNATTENDED_ATTEMPT),
+            Some(UNATTENDED_WAIT),
+        );
         assert_eq!(limits(false, true), AttemptTimeouts::default());
-        assert_eq!(limits(false, false), AttemptTimeouts { silence, total, approval });
-        assert_eq!(limits(true, false), AttemptTimeouts { silence, total, approval });
-        assert_eq!(limits(true, true), AttemptTimeouts { silence, total, approval: None });
+        assert_eq!(
+            limits(false, false),
+            AttemptTimeouts {
+                silence,
+                total,
+                approval
+            }
+        );
+        assert_eq!(
+            limits(true, false),
+            AttemptTimeouts {
+                silence,
+                total,
+                approval
+            }
+        );
+        assert_eq!(
+            limits(true, true),
+            AttemptTimeouts {
+                silence,
+                total,
+                approval: None
+            }
+        );
     }
 
     #[test]
     fn set_time_limits_apply_with_and_without_a_screen() {
         let after = |seconds| TimeLimitSetting::After(Duration::from_secs(seconds));
-        let set = TimeLimitSettings { silence: after(5), attempt: TimeLimitSetting::Unlimited, approval: after(7) };
-        for (is_remote, has_screen) in [(false, true), (false, false), (true, true), (true, false)] {
+        let set = TimeLimitSettings {
+            silence: after(5),
+            attempt: TimeLimitSetting::Unlimited,
+            approval: after(7),
+        };
+        for (is_remote, has_screen) in [(false, true), (false, false), (true, true), (true, false)]
+        {
             let limits = set.effective(is_remote, has_screen);
-            assert_eq!((limits.silence, limits.total), (Some(Duration::from_secs(5)), None));
+            assert_eq!(
+                (limits.silence, limits.total),
+                (Some(Duration::from_secs(5)), None)
+            );
             assert_eq!(limits.approval, Some(Duration::from_secs(7)));
-            assert_eq!(TimeLimitSettings::from(limits).effective(true, false), limits);
+            assert_eq!(
+                TimeLimitSettings::from(limits).effective(true, false),
+                limits
+            );
         }
-        assert_eq!(TimeLimitSettings::UNLIMITED.effective(true, false), AttemptTimeouts::default());
+        assert_eq!(
+            TimeLimitSettings::UNLIMITED.effective(true, false),
+            AttemptTimeouts::default()
+        );
     }
 }

@@ -25,7 +25,9 @@ pub(in crate::agent) struct WorkLog {
 
 impl WorkLog {
     pub(in crate::agent) fn push_line(&mut self, line: &AgentLine<'_>) {
-        let LineBody::Assistant(chat) = &line.body else { return };
+        let LineBody::Assistant(chat) = &line.body else {
+            return;
+        };
         for block in &chat.blocks {
             match block {
                 MessageBlock::Text(text) => self.last_message = head(&text.text(), MAX_TEXT_CHARS),
@@ -49,14 +51,28 @@ impl WorkLog {
             head(task, MAX_TEXT_CHARS)
         );
         if self.call_count > 0 {
-            text.push_str(&format!("\nThe earlier session made {} tool calls", self.call_count));
-            text.push_str(if self.call_count > self.calls.len() { ". The last ones:\n" } else { ":\n" });
-            self.calls.iter().for_each(|call| text.push_str(&format!("- {call}\n")));
+            text.push_str(&format!(
+                "\nThe earlier session made {} tool calls",
+                self.call_count
+            ));
+            text.push_str(if self.call_count > self.calls.len() {
+                ". The last ones:\n"
+            } else {
+                ":\n"
+            });
+            self.calls
+                .iter()
+                .for_each(|call| text.push_str(&format!("- {call}\n")));
         }
         if !self.last_message.is_empty() {
-            text.push_str(&format!("\nIts last message was:\n\n{}\n", self.last_message));
+            text.push_str(&format!(
+                "\nIts last message was:\n\n{}\n",
+                self.last_message
+            ));
         }
-        text.push_str("\nCheck the current state before you repeat anything, and read large files in parts.");
+        text.push_str(
+            "\nCheck the current state before you repeat anything, and read large files in parts.",
+        );
         text
     }
 }
@@ -107,7 +123,11 @@ mod tests {
         );
         (0..500).for_each(|_| log.push_line(&decode::decode_line(call.as_bytes())));
         let prompt = log.continuation_prompt(&"y".repeat(1_000_000));
-        assert!(prompt.contains("made 500 tool calls. The last ones"), "{}", head(&prompt, 9_000));
+        assert!(
+            prompt.contains("made 500 tool calls. The last ones"),
+            "{}",
+            head(&prompt, 9_000)
+        );
         assert!(prompt.chars().count() < MAX_CALLS * (MAX_CALL_CHARS + 4) + 2 * MAX_TEXT_CHARS);
     }
 }

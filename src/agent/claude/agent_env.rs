@@ -148,8 +148,13 @@ impl AgentEnvironment {
 
     /// Names of the variables that the child inherits unchanged without a setting. Sorted.
     pub(crate) fn inherited(&self) -> Vec<String> {
-        let names = self.vars.iter().map(|(name, _)| name.to_string_lossy().into_owned());
-        names.filter(|name| !self.set.contains(name) && !self.passed.contains(name)).collect()
+        let names = self
+            .vars
+            .iter()
+            .map(|(name, _)| name.to_string_lossy().into_owned());
+        names
+            .filter(|name| !self.set.contains(name) && !self.passed.contains(name))
+            .collect()
     }
 }
 
@@ -157,7 +162,10 @@ impl AgentEnvironment {
 impl std::fmt::Debug for AgentEnvironment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AgentEnvironment")
-            .field("vars", &self.vars.iter().map(|(name, _)| name).collect::<Vec<_>>())
+            .field(
+                "vars",
+                &self.vars.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            )
             .field("set", &self.set)
             .field("stripped", &self.stripped)
             .field("passed", &self.passed)
@@ -181,7 +189,9 @@ pub(crate) fn unit_environment(
         }
         if !matches_any(&INHERITED_VARS, key) {
             if !matches_any(pass, key) {
-                if matches_any(&REPORTED_VARS, key) && !TIMEOUT_VARS.iter().any(|(bound, _)| *bound == key) {
+                if matches_any(&REPORTED_VARS, key)
+                    && !TIMEOUT_VARS.iter().any(|(bound, _)| *bound == key)
+                {
                     done.stripped.push(key.to_owned());
                 }
                 continue;
@@ -212,10 +222,12 @@ pub(crate) fn unit_environment(
 
 /// True if `name` equals one of `patterns`, or matches one that ends in `*`.
 fn matches_any(patterns: &[impl AsRef<str>], name: &str) -> bool {
-    patterns.iter().any(|pattern| match pattern.as_ref().strip_suffix('*') {
-        Some(prefix) => name.starts_with(prefix),
-        None => name == pattern.as_ref(),
-    })
+    patterns
+        .iter()
+        .any(|pattern| match pattern.as_ref().strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => name == pattern.as_ref(),
+        })
 }
 
 /// True if no setting can change the variable.
@@ -255,7 +267,10 @@ mod tests {
     ];
 
     fn parent() -> Vec<(OsString, OsString)> {
-        let mut vars: Vec<_> = WITHHELD.iter().map(|name| (OsString::from(name), OsString::from("secret"))).collect();
+        let mut vars: Vec<_> = WITHHELD
+            .iter()
+            .map(|name| (OsString::from(name), OsString::from("secret")))
+            .collect();
         for (name, value) in [
             ("HOME", "/home/dev"),
             ("PATH", "/usr/bin"),
@@ -274,13 +289,21 @@ mod tests {
     }
 
     fn value<'a>(environment: &'a AgentEnvironment, name: &str) -> Option<&'a str> {
-        environment.vars.iter().find(|(key, _)| key == name).and_then(|(_, value)| value.to_str())
+        environment
+            .vars
+            .iter()
+            .find(|(key, _)| key == name)
+            .and_then(|(_, value)| value.to_str())
     }
 
     #[test]
     fn inherited_variables_are_listed_by_name() {
-        let environment = unit_environment(parent(), &["NODE_OPTIONS".into()], Path::new("/private"));
-        assert_eq!(environment.inherited(), ["CLAUDE_CONFIG_DIR", "HOME", "PATH"]);
+        let environment =
+            unit_environment(parent(), &["NODE_OPTIONS".into()], Path::new("/private"));
+        assert_eq!(
+            environment.inherited(),
+            ["CLAUDE_CONFIG_DIR", "HOME", "PATH"]
+        );
         assert_eq!(environment.passed, ["NODE_OPTIONS"]);
     }
 
@@ -288,7 +311,10 @@ mod tests {
     fn agent_waits_for_tools_as_long_as_its_limits_assume() {
         let longest = LONGEST_TOOL_WAIT.as_millis().to_string();
         let vars = unit_environment(parent(), &[], Path::new("/private")).vars;
-        assert!(vars.iter().any(|(name, value)| name == "MCP_TOOL_TIMEOUT" && *value == *longest));
+        assert!(
+            vars.iter()
+                .any(|(name, value)| name == "MCP_TOOL_TIMEOUT" && *value == *longest)
+        );
     }
 
     #[test]
@@ -327,7 +353,11 @@ mod tests {
 
     #[test]
     fn pass_env_passes_withheld_variables() {
-        let pass = ["ANTHROPIC_BASE_URL".to_owned(), "API_TIMEOUT_MS".to_owned(), "NOT_THERE".to_owned()];
+        let pass = [
+            "ANTHROPIC_BASE_URL".to_owned(),
+            "API_TIMEOUT_MS".to_owned(),
+            "NOT_THERE".to_owned(),
+        ];
         let environment = unit_environment(parent(), &pass, Path::new("/private"));
         assert_eq!(environment.passed, ["ANTHROPIC_BASE_URL", "API_TIMEOUT_MS"]);
         assert_eq!(value(&environment, "ANTHROPIC_BASE_URL"), Some("secret"));
@@ -337,19 +367,39 @@ mod tests {
 
     #[test]
     fn pattern_passes_every_name_with_its_prefix() {
-        let environment =
-            unit_environment(parent(), &["AWS_*".to_owned(), "GITHUB_TOKEN".to_owned()], Path::new("/private"));
-        assert_eq!(environment.passed, ["AWS_BEARER_TOKEN_BEDROCK", "AWS_PROFILE", "GITHUB_TOKEN"]);
+        let environment = unit_environment(
+            parent(),
+            &["AWS_*".to_owned(), "GITHUB_TOKEN".to_owned()],
+            Path::new("/private"),
+        );
+        assert_eq!(
+            environment.passed,
+            ["AWS_BEARER_TOKEN_BEDROCK", "AWS_PROFILE", "GITHUB_TOKEN"]
+        );
         assert_eq!(value(&environment, "GITHUB_TOKEN"), Some("secret"));
         assert_eq!(value(&environment, "ANTHROPIC_MODEL"), None);
     }
 
     #[test]
     fn network_language_and_login_are_inherited() {
-        let names =
-            ["https_proxy", "NO_PROXY", "NODE_EXTRA_CA_CERTS", "LC_ALL", "XDG_CONFIG_HOME", "CLAUDE_CODE_OAUTH_TOKEN"];
-        let environment = unit_environment(names.map(|name| (name.into(), "x".into())), &[], Path::new("/private"));
-        assert!(names.iter().all(|name| value(&environment, name) == Some("x")));
+        let names = [
+            "https_proxy",
+            "NO_PROXY",
+            "NODE_EXTRA_CA_CERTS",
+            "LC_ALL",
+            "XDG_CONFIG_HOME",
+            "CLAUDE_CODE_OAUTH_TOKEN",
+        ];
+        let environment = unit_environment(
+            names.map(|name| (name.into(), "x".into())),
+            &[],
+            Path::new("/private"),
+        );
+        assert!(
+            names
+                .iter()
+                .all(|name| value(&environment, name) == Some("x"))
+        );
         assert_eq!(environment.inherited().len(), names.len());
         assert!(environment.stripped.is_empty());
     }
@@ -358,14 +408,23 @@ mod tests {
     fn pass_env_cannot_override_isolation_variables() {
         let pass = ["CLAUDE_CODE_DISABLE_*".to_owned(), "TMPDIR".to_owned()];
         let environment = unit_environment(parent(), &pass, Path::new("/private"));
-        assert_eq!(value(&environment, "CLAUDE_CODE_DISABLE_CLAUDE_MDS"), Some("1"));
+        assert_eq!(
+            value(&environment, "CLAUDE_CODE_DISABLE_CLAUDE_MDS"),
+            Some("1")
+        );
         assert_eq!(value(&environment, "TMPDIR"), Some("/private"));
         assert!(environment.passed.is_empty());
     }
 
     #[test]
     fn debug_output_holds_no_values() {
-        let shown = format!("{:?}", unit_environment(parent(), &["AWS_PROFILE".to_owned()], Path::new("/private")));
-        assert!(shown.contains("AWS_PROFILE") && !shown.contains("secret"), "{shown}");
+        let shown = format!(
+            "{:?}",
+            unit_environment(parent(), &["AWS_PROFILE".to_owned()], Path::new("/private"))
+        );
+        assert!(
+            shown.contains("AWS_PROFILE") && !shown.contains("secret"),
+            "{shown}"
+        );
     }
 }

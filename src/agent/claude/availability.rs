@@ -123,9 +123,10 @@ impl LoginStatus {
     pub(crate) fn problem(&self) -> Option<Problem> {
         match self {
             Self::LoggedIn { .. } => None,
-            Self::LoggedOut => {
-                Some(Problem::new("Claude Code is not logged in").with_help("run claude once and sign in"))
-            }
+            Self::LoggedOut => Some(
+                Problem::new("Claude Code is not logged in")
+                    .with_help("run claude once and sign in"),
+            ),
             Self::Unknown(why) => Some(why.clone()),
         }
     }
@@ -153,11 +154,12 @@ pub(crate) async fn check_installation(asked: &ClaudeInvocation) -> Installation
 pub(crate) async fn check_availability(asked: &ClaudeInvocation) -> AvailabilityReport {
     let installed = check_installation(asked).await;
     let login = match &installed {
-        Installation::NotStarted(_) => {
-            LoginStatus::Unknown(Problem::new("the login was not checked, because claude could not be started"))
-        }
+        Installation::NotStarted(_) => LoginStatus::Unknown(Problem::new(
+            "the login was not checked, because claude could not be started",
+        )),
         Installation::Version(version) if *version < FIRST_AUTH_STATUS => LoginStatus::Unknown(
-            Problem::new(format!("claude {version} cannot report its login")).with_help("update it"),
+            Problem::new(format!("claude {version} cannot report its login"))
+                .with_help("update it"),
         ),
         Installation::Scripted | Installation::Version(_) | Installation::UnknownVersion(_) => {
             match asked.run(&["auth", "status"], QUICK_CHECK_TIMEOUT).await {
@@ -166,25 +168,53 @@ pub(crate) async fn check_availability(asked: &ClaudeInvocation) -> Availability
             }
         }
     };
-    AvailabilityReport { installation: installed, login }
+    AvailabilityReport {
+        installation: installed,
+        login,
+    }
 }
 
 /// Requests a one-word answer from the model. This costs a request, so it only runs when a person asks for it.
 pub(crate) async fn probe(asked: &ClaudeInvocation, model: Option<&str>) -> ProbeResult {
     let built_ins = DENIED_BUILT_INS.join(",");
-    let mut args =
-        vec!["-p", "--output-format", "stream-json", "--verbose", "--setting-sources=", "--strict-mcp-config"];
-    args.extend(["--tools=", "--disable-slash-commands", "--no-chrome", "--permission-mode", "dontAsk"]);
-    args.extend(["--disallowedTools", &built_ins, "--max-turns", "1", "--no-session-persistence"]);
+    let mut args = vec![
+        "-p",
+        "--output-format",
+        "stream-json",
+        "--verbose",
+        "--setting-sources=",
+        "--strict-mcp-config",
+    ];
+    args.extend([
+        "--tools=",
+        "--disable-slash-commands",
+        "--no-chrome",
+        "--permission-mode",
+        "dontAsk",
+    ]);
+    args.extend([
+        "--disallowedTools",
+        &built_ins,
+        "--max-turns",
+        "1",
+        "--no-session-persistence",
+    ]);
     args.extend(model.iter().flat_map(|model| ["--model", model]));
     args.extend(["--", "Reply with exactly: ok"]);
     let mut asked = asked.clone();
     // Otherwise a bad key is retried for minutes.
-    asked.env.retain(|(name, _)| name != "CLAUDE_CODE_MAX_RETRIES");
-    asked.env.push(("CLAUDE_CODE_MAX_RETRIES".into(), "0".into()));
+    asked
+        .env
+        .retain(|(name, _)| name != "CLAUDE_CODE_MAX_RETRIES");
+    asked
+        .env
+        .push(("CLAUDE_CODE_MAX_RETRIES".into(), "0".into()));
     match asked.run(&args, PROBE_TIMEOUT).await {
         Ok(output) => probe_result_from_facts(output.to_facts()),
-        Err(problem) => ProbeResult::Unusable { cause: VerdictCause::Internal, problem },
+        Err(problem) => ProbeResult::Unusable {
+            cause: VerdictCause::Internal,
+            problem,
+        },
     }
 }
 
@@ -202,9 +232,15 @@ impl CheckOutput {
         for line in self.stdout.split(|byte| *byte == b'\n') {
             stats.push_line(&decode::decode_line(line));
         }
-        String::from_utf8_lossy(&self.stderr).lines().for_each(|line| stats.push_stderr_line(line));
+        String::from_utf8_lossy(&self.stderr)
+            .lines()
+            .for_each(|line| stats.push_stderr_line(line));
         let facts = stats.into_facts();
-        let process = ProcessFacts { exit_code: self.exit.code, signal: self.exit.signal, ..facts.process };
+        let process = ProcessFacts {
+            exit_code: self.exit.code,
+            signal: self.exit.signal,
+            ..facts.process
+        };
         AttemptFacts { process, ..facts }
     }
 }
@@ -213,7 +249,12 @@ impl ClaudeInvocation {
     /// Runs the program with an empty stdin.
     async fn run(&self, args: &[&str], limit: Duration) -> Result<CheckOutput, Problem> {
         let exe = self.program.exe.display();
-        let words = self.program.prefix.iter().cloned().chain(args.iter().map(OsString::from));
+        let words = self
+            .program
+            .prefix
+            .iter()
+            .cloned()
+            .chain(args.iter().map(OsString::from));
         let order = SpawnRequest {
             exe: self.program.exe.clone(),
             args: words.collect(),
@@ -229,17 +270,34 @@ impl ClaudeInvocation {
         };
         let listening = async {
             let ended = async { Ok(child.wait().await) };
-            let (stdout, stderr, ended) = tokio::try_join!(read_bounded(stdout), read_bounded(stderr), ended)?;
-            Ok(CheckOutput { stdout, stderr, exit: ended })
+            let (stdout, stderr, ended) =
+                tokio::try_join!(read_bounded(stdout), read_bounded(stderr), ended)?;
+            Ok(CheckOutput {
+                stdout,
+                stderr,
+                exit: ended,
+            })
         };
         let why = match tokio::time::timeout(limit, listening).await {
             Ok(Ok(output)) => return Ok(output),
-            Ok(Err(OutputTooLarge)) => format!("answered with more than {} MiB", MAX_OUTPUT_BYTES / 1024 / 1024),
+            Ok(Err(OutputTooLarge)) => format!(
+                "answered with more than {} MiB",
+                MAX_OUTPUT_BYTES / 1024 / 1024
+            ),
             Err(_) => format!("did not answer within {} s", limit.as_secs()),
         };
-        child.escalate_from(EscalationStep::Terminate, ProcessTimeouts::default()).await;
-        let what = args.iter().take_while(|word| **word != "--").take(2).copied().collect::<Vec<_>>().join(" ");
-        Err(Problem::new(format!("{exe} {what} {why}")).with_help("run it in a terminal to see why"))
+        child
+            .escalate_from(EscalationStep::Terminate, ProcessTimeouts::default())
+            .await;
+        let what = args
+            .iter()
+            .take_while(|word| **word != "--")
+            .take(2)
+            .copied()
+            .collect::<Vec<_>>()
+            .join(" ");
+        Err(Problem::new(format!("{exe} {what} {why}"))
+            .with_help("run it in a terminal to see why"))
     }
 }
 
@@ -268,7 +326,10 @@ struct OutputTooLarge;
 fn describe_start_failure(exe: &Path, cwd: &Path, error: &std::io::Error) -> Problem {
     let name = exe.display();
     if !cwd.is_dir() {
-        return Problem::new(format!("the working directory {} does not exist", cwd.display()));
+        return Problem::new(format!(
+            "the working directory {} does not exist",
+            cwd.display()
+        ));
     }
     let why = StartError::from_io_error(exe, cwd, error);
     match why.fault {
@@ -289,7 +350,11 @@ fn parse_version_output(output: &CheckOutput) -> Installation {
         _ if text.trim_end().ends_with(SCRIPTED_SUFFIX) => Installation::Scripted,
         Some(version) => Installation::Version(version),
         None => {
-            let words = if text.trim().is_empty() { String::from_utf8_lossy(&output.stderr) } else { text };
+            let words = if text.trim().is_empty() {
+                String::from_utf8_lossy(&output.stderr)
+            } else {
+                text
+            };
             Installation::UnknownVersion(quote_output(&words))
         }
     }
@@ -306,35 +371,57 @@ struct AuthStatusReply {
 
 fn parse_login_output(output: &CheckOutput) -> LoginStatus {
     match serde_json::from_slice::<AuthStatusReply>(&output.stdout) {
-        Ok(AuthStatusReply { logged_in: false, .. }) => LoginStatus::LoggedOut,
-        Ok(AuthStatusReply { auth_method, more, .. }) => {
+        Ok(AuthStatusReply {
+            logged_in: false, ..
+        }) => LoginStatus::LoggedOut,
+        Ok(AuthStatusReply {
+            auth_method, more, ..
+        }) => {
             let word = |key: &str| more.get(key).and_then(Value::as_str);
-            let detail = ["subscriptionType", "apiKeySource", "email"].into_iter().find_map(word);
+            let detail = ["subscriptionType", "apiKeySource", "email"]
+                .into_iter()
+                .find_map(word);
             LoginStatus::LoggedIn {
                 method: auth_method.unwrap_or_else(|| "?".into()),
                 detail: detail.map(str::to_owned),
-                account: ["email", "orgId", "orgName"].into_iter().find_map(word).map(str::to_owned),
+                account: ["email", "orgId", "orgName"]
+                    .into_iter()
+                    .find_map(word)
+                    .map(str::to_owned),
             }
         }
         Err(_) => {
             // A damaged settings file and the like.
             let facts = output.to_facts();
-            let unsigned = AttemptFacts { process: facts.process, ..AttemptFacts::default() };
+            let unsigned = AttemptFacts {
+                process: facts.process,
+                ..AttemptFacts::default()
+            };
             let verdict = judge_attempt(&UnitKey::from("login"), &unsigned, FailureRule::Strict);
             if verdict.cause == VerdictCause::StartFailed {
-                let problem = Problem::new(format!("claude auth status failed: {}", verdict.reason));
+                let problem =
+                    Problem::new(format!("claude auth status failed: {}", verdict.reason));
                 return LoginStatus::Unknown(match verdict.remedy {
                     Some(remedy) => problem.with_help(remedy),
                     None => problem,
                 });
             }
-            let printed = [&output.stdout, &output.stderr].map(|bytes| quote_output(&String::from_utf8_lossy(bytes)));
-            let printed: Vec<_> = printed.into_iter().filter(|text| !text.is_empty()).collect();
+            let printed = [&output.stdout, &output.stderr]
+                .map(|bytes| quote_output(&String::from_utf8_lossy(bytes)));
+            let printed: Vec<_> = printed
+                .into_iter()
+                .filter(|text| !text.is_empty())
+                .collect();
             let problem = match &printed[..] {
                 [] => "claude auth status printed nothing".to_owned(),
-                printed => format!("claude auth status did not return JSON: {}", printed.join("; ")),
+                printed => format!(
+                    "claude auth status did not return JSON: {}",
+                    printed.join("; ")
+                ),
             };
-            LoginStatus::Unknown(Problem::new(problem).with_help("run it in a terminal, or update claude"))
+            LoginStatus::Unknown(
+                Problem::new(problem).with_help("run it in a terminal, or update claude"),
+            )
         }
     }
 }
@@ -346,12 +433,20 @@ fn probe_result_from_facts(mut facts: AttemptFacts) -> ProbeResult {
     if verdict.outcome == AttemptOutcome::Succeeded {
         return ProbeResult::Usable;
     }
-    let text = facts.reported.result.as_ref().and_then(|result| result.errors.clone().or_else(|| result.text.clone()));
-    let output = text.map(|text| quote_output(&text)).filter(|text| !text.is_empty());
+    let text = facts
+        .reported
+        .result
+        .as_ref()
+        .and_then(|result| result.errors.clone().or_else(|| result.text.clone()));
+    let output = text
+        .map(|text| quote_output(&text))
+        .filter(|text| !text.is_empty());
     let output = output.unwrap_or(verdict.reason);
     let problem = match &verdict.cause {
         VerdictCause::Auth => "Claude Code authentication is not usable",
-        VerdictCause::UsageLimit { .. } => "Claude Code is logged in, but its usage limit is reached",
+        VerdictCause::UsageLimit { .. } => {
+            "Claude Code is logged in, but its usage limit is reached"
+        }
         VerdictCause::RateLimited | VerdictCause::Transient => {
             "Claude Code is logged in, but the service is rejecting requests"
         }
@@ -366,12 +461,20 @@ fn probe_result_from_facts(mut facts: AttemptFacts) -> ProbeResult {
         Some(remedy) => problem.with_help(remedy),
         None => problem,
     };
-    ProbeResult::Unusable { cause: verdict.cause, problem }
+    ProbeResult::Unusable {
+        cause: verdict.cause,
+        problem,
+    }
 }
 
 /// Quotes program output inside a message: on one line, with limited length.
 fn quote_output(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_QUOTE_CHARS).collect()
+    text.split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .take(MAX_QUOTE_CHARS)
+        .collect()
 }
 
 #[cfg(test)]
@@ -381,7 +484,10 @@ mod tests {
 
     fn shell(script: &str) -> ClaudeInvocation {
         ClaudeInvocation {
-            program: AgentProgram { exe: "/bin/sh".into(), prefix: vec!["-c".into(), script.into()] },
+            program: AgentProgram {
+                exe: "/bin/sh".into(),
+                prefix: vec!["-c".into(), script.into()],
+            },
             cwd: std::env::temp_dir(),
             env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         }
@@ -389,7 +495,9 @@ mod tests {
 
     /// A program that answers both checks. `$0` is the first argument of the check.
     fn answers(version: &str, status: &str) -> ClaudeInvocation {
-        shell(&format!("case $0 in --version) echo '{version}';; auth) echo '{status}';; *) exit 3;; esac"))
+        shell(&format!(
+            "case $0 in --version) echo '{version}';; auth) echo '{status}';; *) exit 3;; esac"
+        ))
     }
 
     #[tokio::test]
@@ -404,26 +512,50 @@ mod tests {
             detail: Some("max".into()),
             account: Some("a@b.c".into()),
         };
-        assert_eq!(report, AvailabilityReport { installation: Installation::Version(ClaudeVersion(2, 1, 330)), login });
+        assert_eq!(
+            report,
+            AvailabilityReport {
+                installation: Installation::Version(ClaudeVersion(2, 1, 330)),
+                login
+            }
+        );
 
-        let out =
-            check_availability(&answers("2.1.330 (Claude Code)", r#"{"loggedIn":false,"authMethod":"none"}"#)).await;
+        let out = check_availability(&answers(
+            "2.1.330 (Claude Code)",
+            r#"{"loggedIn":false,"authMethod":"none"}"#,
+        ))
+        .await;
         assert_eq!(out.login, LoginStatus::LoggedOut);
-        assert!(out.login.problem().is_some_and(|problem| problem.to_line().contains("sign in")));
+        assert!(
+            out.login
+                .problem()
+                .is_some_and(|problem| problem.to_line().contains("sign in"))
+        );
     }
 
     #[tokio::test]
     async fn old_release_is_not_asked_for_login() {
-        let report = check_availability(&answers("2.1.39 (Claude Code)", r#"{"loggedIn":true}"#)).await;
-        assert_eq!(report.installation, Installation::Version(ClaudeVersion(2, 1, 39)));
-        assert!(matches!(report.login, LoginStatus::Unknown(why) if why.to_string().contains("2.1.39")));
+        let report =
+            check_availability(&answers("2.1.39 (Claude Code)", r#"{"loggedIn":true}"#)).await;
+        assert_eq!(
+            report.installation,
+            Installation::Version(ClaudeVersion(2, 1, 39))
+        );
+        assert!(
+            matches!(report.login, LoginStatus::Unknown(why) if why.to_string().contains("2.1.39"))
+        );
     }
 
     #[tokio::test]
     async fn foreign_program_is_reported_as_not_claude() {
         let report = check_availability(&answers("bash, I am", "hello there")).await;
-        assert_eq!(report.installation, Installation::UnknownVersion("bash, I am".into()));
-        assert!(matches!(report.login, LoginStatus::Unknown(why) if why.to_string().contains("hello there")));
+        assert_eq!(
+            report.installation,
+            Installation::UnknownVersion("bash, I am".into())
+        );
+        assert!(
+            matches!(report.login, LoginStatus::Unknown(why) if why.to_string().contains("hello there"))
+        );
 
         let mut missing = shell("");
         missing.program.exe = crate::it::support::missing("claude").into();
@@ -433,25 +565,52 @@ mod tests {
             "{report:?}"
         );
 
-        assert_eq!(check_availability(&answers("0.0.0 (scripted)", "{}")).await.installation, Installation::Scripted);
+        assert_eq!(
+            check_availability(&answers("0.0.0 (scripted)", "{}"))
+                .await
+                .installation,
+            Installation::Scripted
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn hanging_program_times_out() {
-        let error = shell("sleep 600").run(&["--version"], Duration::from_millis(10)).await.unwrap_err();
-        assert!(error.to_string().starts_with("/bin/sh --version did not answer within 0 s"), "{error}");
+        let error = shell("sleep 600")
+            .run(&["--version"], Duration::from_millis(10))
+            .await
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("/bin/sh --version did not answer within 0 s"),
+            "{error}"
+        );
     }
 
     #[tokio::test]
     async fn oversized_output_is_rejected() {
         for script in ["exec yes", "exec tr '\\0' x < /dev/zero", "exec yes >&2"] {
-            let error = shell(script).run(&["--version"], Duration::from_secs(60)).await.unwrap_err();
-            assert!(error.to_string().starts_with("/bin/sh --version answered with more than 4 MiB"), "{error}");
+            let error = shell(script)
+                .run(&["--version"], Duration::from_secs(60))
+                .await
+                .unwrap_err();
+            assert!(
+                error
+                    .to_string()
+                    .starts_with("/bin/sh --version answered with more than 4 MiB"),
+                "{error}"
+            );
         }
     }
 
     fn judged(lines: &str) -> ProbeResult {
-        probe_result_from_facts(CheckOutput { stdout: lines.into(), ..CheckOutput::default() }.to_facts())
+        probe_result_from_facts(
+            CheckOutput {
+                stdout: lines.into(),
+                ..CheckOutput::default()
+            }
+            .to_facts(),
+        )
     }
 
     #[test]
@@ -464,24 +623,48 @@ mod tests {
             )
         };
         let cases = [
-            ("authentication_failed", "", "Not logged in", "Claude Code authentication is not usable: "),
+            (
+                "authentication_failed",
+                "",
+                "Not logged in",
+                "Claude Code authentication is not usable: ",
+            ),
             (
                 "rate_limit",
                 ",\"api_error\":\"usage_limit_reached\"",
                 "You've hit your limit",
                 "Claude Code is logged in, but its usage limit",
             ),
-            ("rate_limit", ",\"api_error_status\":429", "Slow down", "Claude Code is logged in, but the service"),
-            ("billing_error", "", "Credit balance is too low", "Claude Code is logged in, but its account"),
-            ("model_not_found", "", "No such model", "Claude Code is logged in, but may not use"),
+            (
+                "rate_limit",
+                ",\"api_error_status\":429",
+                "Slow down",
+                "Claude Code is logged in, but the service",
+            ),
+            (
+                "billing_error",
+                "",
+                "Credit balance is too low",
+                "Claude Code is logged in, but its account",
+            ),
+            (
+                "model_not_found",
+                "",
+                "No such model",
+                "Claude Code is logged in, but may not use",
+            ),
         ];
         for (class, more, text, start) in cases {
-            let ProbeResult::Unusable { problem, .. } = judged(&failed(class, more, text)) else { panic!("{class}") };
+            let ProbeResult::Unusable { problem, .. } = judged(&failed(class, more, text)) else {
+                panic!("{class}")
+            };
             let output = problem.to_line();
-            assert!(output.starts_with(start) && output.contains(&format!(": {text}; ")), "{class}: {output}");
+            assert!(
+                output.starts_with(start) && output.contains(&format!(": {text}; ")),
+                "{class}: {output}"
+            );
         }
-        let ok =
-            r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","terminal_reason":"completed"}"#;
+        let ok = r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","terminal_reason":"completed"}"#;
         assert_eq!(judged(ok), ProbeResult::Usable);
         assert!(
             matches!(judged(""), ProbeResult::Unusable { problem, .. } if problem.to_string().starts_with("Claude Code did not answer: "))

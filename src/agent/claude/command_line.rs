@@ -159,7 +159,10 @@ pub(crate) fn unit_argv(args: &UnitArgs<'_>) -> Vec<OsString> {
 
 /// Converts a command line to text for the tape. Replaces bytes that are not UTF-8.
 pub(crate) fn argv_to_strings<'a>(words: impl IntoIterator<Item = &'a OsStr>) -> Vec<String> {
-    words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect()
+    words
+        .into_iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
 }
 
 fn flag_with_value(flag: &str, value: &str) -> OsString {
@@ -192,7 +195,10 @@ mod tests {
 
     #[test]
     fn the_whole_command_line() {
-        let tools = ["mcp__ktx__wiki_read".to_owned(), "mcp__ktx__wiki_write".to_owned()];
+        let tools = [
+            "mcp__ktx__wiki_read".to_owned(),
+            "mcp__ktx__wiki_write".to_owned(),
+        ];
         let full = UnitArgs {
             model: Some("sonnet"),
             max_budget_usd: Some(2.5),
@@ -260,7 +266,12 @@ mod tests {
             "Workflow",
             "Write",
         ];
-        assert_eq!(announced.iter().find(|tool| !DENIED_BUILT_INS.contains(tool)), None);
+        assert_eq!(
+            announced
+                .iter()
+                .find(|tool| !DENIED_BUILT_INS.contains(tool)),
+            None
+        );
     }
 
     #[test]
@@ -271,7 +282,10 @@ mod tests {
     #[test]
     fn resuming_names_no_session_of_its_own() {
         let argv = text(&args(&[], SessionChoice::Resume(ID)));
-        assert_eq!(argv.last().map(String::as_str), Some("--resume=0199aaaa-0000-7000-8000-000000000000"));
+        assert_eq!(
+            argv.last().map(String::as_str),
+            Some("--resume=0199aaaa-0000-7000-8000-000000000000")
+        );
         assert!(!argv.iter().any(|word| word.starts_with("--session-id")));
     }
 
@@ -281,13 +295,20 @@ mod tests {
         let argv = text(&args(&tools, SessionChoice::New(ID)));
         for list in ["--allowedTools", "--disallowedTools"] {
             let at = argv.iter().position(|word| word == list).unwrap();
-            assert!(argv[at + 2].starts_with("--"), "{list} is followed by {}", argv[at + 2]);
+            assert!(
+                argv[at + 2].starts_with("--"),
+                "{list} is followed by {}",
+                argv[at + 2]
+            );
         }
     }
 
     #[test]
     fn a_hostile_model_cannot_become_a_flag() {
-        let hostile = UnitArgs { model: Some("--mcp-config"), ..args(&[], SessionChoice::New(ID)) };
+        let hostile = UnitArgs {
+            model: Some("--mcp-config"),
+            ..args(&[], SessionChoice::New(ID))
+        };
         assert!(text(&hostile).contains(&"--model=--mcp-config".to_owned()));
     }
 }

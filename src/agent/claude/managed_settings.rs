@@ -15,8 +15,11 @@ use crate::diagnostic::Problem;
 
 /// Directory in which Claude Code looks for them. Only an administrator can write there, and a project cannot change
 /// the path.
-pub(crate) const MANAGED_SETTINGS_DIR: &str =
-    if cfg!(target_os = "macos") { "/Library/Application Support/ClaudeCode" } else { "/etc/claude-code" };
+pub(crate) const MANAGED_SETTINGS_DIR: &str = if cfg!(target_os = "macos") {
+    "/Library/Application Support/ClaudeCode"
+} else {
+    "/etc/claude-code"
+};
 
 /// Maximum number of bytes read of a file.
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
@@ -24,7 +27,10 @@ const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 /// The problem if settings in `directory` prevent units from running.
 pub(crate) fn managed_settings_problem(directory: &Path) -> Option<Problem> {
     let files = find_managed_files(directory);
-    let named: Vec<String> = files.iter().map(|path| format!("`{}`", path.display())).collect();
+    let named: Vec<String> = files
+        .iter()
+        .map(|path| format!("`{}`", path.display()))
+        .collect();
     (!files.is_empty()).then(|| {
         Problem::new(format!(
             "organisation-managed settings of Claude Code apply to every agent on this machine, so no unit can be \
@@ -42,34 +48,56 @@ pub(crate) fn managed_settings_problem(directory: &Path) -> Option<Problem> {
 /// missing.
 fn find_managed_files(directory: &Path) -> Vec<PathBuf> {
     let mut drop_ins: Vec<PathBuf> = fs::read_dir(directory.join("managed-settings.d"))
-        .map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
+        .map(|entries| {
+            entries
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .collect()
+        })
         .unwrap_or_default();
     drop_ins.retain(|path| {
-        let is_hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().first() == Some(&b'.'));
+        let is_hidden = path
+            .file_name()
+            .is_none_or(|name| name.as_encoded_bytes().first() == Some(&b'.'));
         !is_hidden && path.extension() == Some(OsStr::new("json"))
     });
     drop_ins.sort();
-    let settings =
-        [directory.join("managed-settings.json")].into_iter().chain(drop_ins).filter(|path| has_settings(path));
-    settings.chain([directory.join("managed-mcp.json")].into_iter().filter(|path| has_mcp_servers(path))).collect()
+    let settings = [directory.join("managed-settings.json")]
+        .into_iter()
+        .chain(drop_ins)
+        .filter(|path| has_settings(path));
+    settings
+        .chain(
+            [directory.join("managed-mcp.json")]
+                .into_iter()
+                .filter(|path| has_mcp_servers(path)),
+        )
+        .collect()
 }
 
 /// True if the file has settings, or prevents Claude Code from starting because it is not an object.
 fn has_settings(path: &Path) -> bool {
-    let Some(text) = read_bounded_file(path).filter(|text| !text.trim_ascii().is_empty()) else { return false };
+    let Some(text) = read_bounded_file(path).filter(|text| !text.trim_ascii().is_empty()) else {
+        return false;
+    };
     !matches!(serde_json::from_slice(&text), Ok(Value::Object(fields)) if fields.is_empty())
 }
 
 /// True if the file makes Claude Code refuse `--strict-mcp-config`, which even a file without servers does.
 fn has_mcp_servers(path: &Path) -> bool {
-    let parsed = read_bounded_file(path).and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+    let parsed =
+        read_bounded_file(path).and_then(|text| serde_json::from_slice::<Value>(&text).ok());
     parsed.is_some_and(|parsed| parsed.get("mcpServers").is_some_and(Value::is_object))
 }
 
 fn read_bounded_file(path: &Path) -> Option<Vec<u8>> {
     let is_file = path.metadata().is_ok_and(|metadata| metadata.is_file());
     let mut text = Vec::new();
-    File::open(path).ok().filter(|_| is_file)?.take(MAX_FILE_BYTES).read_to_end(&mut text).ok()?;
+    File::open(path)
+        .ok()
+        .filter(|_| is_file)?
+        .take(MAX_FILE_BYTES)
+        .read_to_end(&mut text)
+        .ok()?;
     Some(text)
 }
 
@@ -84,8 +112,12 @@ mod tests {
         for (name, text) in files {
             fs::write(dir.path().join(name), text).unwrap();
         }
-        let relative = |path: &PathBuf| path.strip_prefix(dir.path()).unwrap().display().to_string();
-        find_managed_files(dir.path()).iter().map(relative).collect()
+        let relative =
+            |path: &PathBuf| path.strip_prefix(dir.path()).unwrap().display().to_string();
+        find_managed_files(dir.path())
+            .iter()
+            .map(relative)
+            .collect()
     }
 
     #[test]
@@ -96,7 +128,10 @@ mod tests {
         let path = dir.path().join("managed-settings.json");
         fs::write(&path, r#"{"model":"opus"}"#).unwrap();
         let sentence = managed_settings_problem(dir.path()).unwrap().to_line();
-        assert!(sentence.contains(&format!("`{}`; ask the administrator", path.display())), "{sentence}");
+        assert!(
+            sentence.contains(&format!("`{}`; ask the administrator", path.display())),
+            "{sentence}"
+        );
     }
 
     #[test]
@@ -107,8 +142,12 @@ mod tests {
             ("managed-settings.d/a.json", "not JSON"),
             ("managed-settings.json", r#"{"model":"opus"}"#),
         ];
-        let expected =
-            ["managed-settings.json", "managed-settings.d/a.json", "managed-settings.d/b.json", "managed-mcp.json"];
+        let expected = [
+            "managed-settings.json",
+            "managed-settings.d/a.json",
+            "managed-settings.d/b.json",
+            "managed-mcp.json",
+        ];
         assert_eq!(named(&files), expected);
     }
 
@@ -122,6 +161,12 @@ mod tests {
             ("managed-mcp.json", "{}"),
         ];
         assert_eq!(named(&files), [""; 0]);
-        assert_eq!(named(&[("managed-settings.json", "{}"), ("managed-mcp.json", "not JSON")]), [""; 0]);
+        assert_eq!(
+            named(&[
+                ("managed-settings.json", "{}"),
+                ("managed-mcp.json", "not JSON")
+            ]),
+            [""; 0]
+        );
     }
 }

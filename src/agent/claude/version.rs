@@ -36,7 +36,9 @@ impl ClaudeVersion {
     /// Parses `X.Y.Z (Claude Code)`; text after the number is ignored. Returns `None` without such a number.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let word = text.split_whitespace().next()?;
-        let word = word.split_once(['-', '+']).map_or(word, |(number, _)| number);
+        let word = word
+            .split_once(['-', '+'])
+            .map_or(word, |(number, _)| number);
         let mut parts = word.split('.').map(|part| part.parse().ok());
         let version = Self(parts.next()??, parts.next()??, parts.next()??);
         parts.next().is_none().then_some(version)
@@ -74,17 +76,21 @@ impl ReleaseSupport {
     pub(crate) fn problem(self, version: ClaudeVersion) -> Option<Problem> {
         match self {
             Self::Unsupported => Some(
-                Problem::new(format!("claude {version} is too old: a held tool call may run without approval"))
-                    .with_help(format!("update it to {RECOMMENDED} or newer")),
+                Problem::new(format!(
+                    "claude {version} is too old: a held tool call may run without approval"
+                ))
+                .with_help(format!("update it to {RECOMMENDED} or newer")),
             ),
             Self::Degraded => Some(
-                Problem::new(format!("claude {version} works, but reports denials and API errors with less detail"))
-                    .with_help(format!("{RECOMMENDED} or newer is recommended")),
+                Problem::new(format!(
+                    "claude {version} works, but reports denials and API errors with less detail"
+                ))
+                .with_help(format!("{RECOMMENDED} or newer is recommended")),
             ),
             Self::Tested => None,
-            Self::Untested => {
-                Some(Problem::new(format!("claude {version} is newer than the newest tested release, {NEWEST_TESTED}")))
-            }
+            Self::Untested => Some(Problem::new(format!(
+                "claude {version} is newer than the newest tested release, {NEWEST_TESTED}"
+            ))),
         }
     }
 }
@@ -95,9 +101,22 @@ mod tests {
 
     #[test]
     fn the_text_of_the_cli_is_read() {
-        assert_eq!(ClaudeVersion::parse("2.1.330 (Claude Code)\n"), Some(ClaudeVersion(2, 1, 330)));
-        assert_eq!(ClaudeVersion::parse("2.2.0-beta.1 (Claude Code)"), Some(ClaudeVersion(2, 2, 0)));
-        for odd in ["", "Claude Code", "2.1", "2.1.x (Claude Code)", "2.1.330.4", "99999999999.1.1"] {
+        assert_eq!(
+            ClaudeVersion::parse("2.1.330 (Claude Code)\n"),
+            Some(ClaudeVersion(2, 1, 330))
+        );
+        assert_eq!(
+            ClaudeVersion::parse("2.2.0-beta.1 (Claude Code)"),
+            Some(ClaudeVersion(2, 2, 0))
+        );
+        for odd in [
+            "",
+            "Claude Code",
+            "2.1",
+            "2.1.x (Claude Code)",
+            "2.1.330.4",
+            "99999999999.1.1",
+        ] {
             assert_eq!(ClaudeVersion::parse(odd), None, "{odd:?}");
         }
     }
@@ -111,7 +130,10 @@ mod tests {
         assert_eq!(standing(223), ReleaseSupport::Tested);
         assert_eq!(standing(332), ReleaseSupport::Tested);
         assert_eq!(standing(333), ReleaseSupport::Untested);
-        assert_eq!(ClaudeVersion(1, 0, 128).support(), ReleaseSupport::Unsupported);
+        assert_eq!(
+            ClaudeVersion(1, 0, 128).support(),
+            ReleaseSupport::Unsupported
+        );
         assert_eq!(ClaudeVersion(3, 0, 0).support(), ReleaseSupport::Untested);
         assert_eq!(ReleaseSupport::Tested.problem(NEWEST_TESTED), None);
     }

@@ -13,9 +13,14 @@ pub(crate) struct FakeTools {
 
 impl Toolset for FakeTools {
     fn specs(&self) -> Vec<ToolSpec> {
-        [("echo", true), ("fail", false), ("stick", false), ("break", false)]
-            .map(|(name, read_only)| spec(name, read_only))
-            .into()
+        [
+            ("echo", true),
+            ("fail", false),
+            ("stick", false),
+            ("break", false),
+        ]
+        .map(|(name, read_only)| spec(name, read_only))
+        .into()
     }
 
     fn call(&self, call: &ToolCall) -> ToolReply {
@@ -38,8 +43,15 @@ impl Toolset for FakeTools {
 }
 
 pub(crate) fn spec(name: &'static str, read_only: bool) -> ToolSpec {
-    let Value::Object(input_schema) = json!({"type": "object", "properties": {}}) else { unreachable!() };
-    ToolSpec { name, description: format!("the tool {name}"), input_schema: input_schema.into(), read_only }
+    let Value::Object(input_schema) = json!({"type": "object", "properties": {}}) else {
+        unreachable!()
+    };
+    ToolSpec {
+        name,
+        description: format!("the tool {name}"),
+        input_schema: input_schema.into(),
+        read_only,
+    }
 }
 
 async fn message(server: &mut ToolServer) -> Value {
@@ -61,7 +73,9 @@ async fn start_initialized(tools: Arc<FakeTools>) -> ToolServer {
     assert_eq!(answer["result"]["protocolVersion"], "2025-11-25");
     assert_eq!(answer["result"]["serverInfo"]["name"], "ktx");
     assert!(answer["result"]["capabilities"]["tools"].is_object());
-    server.send_message(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).unwrap();
+    server
+        .send_message(json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+        .unwrap();
     server
 }
 
@@ -74,7 +88,9 @@ fn call(id: u64, name: &str, arguments: Value) -> Value {
 #[tokio::test]
 async fn tools_are_listed_with_their_hints() {
     let mut server = start_initialized(Arc::default()).await;
-    server.send_message(json!({"method": "tools/list", "jsonrpc": "2.0", "id": 1})).unwrap();
+    server
+        .send_message(json!({"method": "tools/list", "jsonrpc": "2.0", "id": 1}))
+        .unwrap();
     let answer = message(&mut server).await;
     assert_eq!(
         answer["result"]["tools"][0],
@@ -93,7 +109,9 @@ async fn tools_are_listed_with_their_hints() {
 async fn only_the_text_of_a_reply_reaches_the_model() {
     let toys = Arc::<FakeTools>::default();
     let mut server = start_initialized(Arc::clone(&toys)).await;
-    server.send_message(call(7, "echo", json!({"a": "\u{fffd}"}))).unwrap();
+    server
+        .send_message(call(7, "echo", json!({"a": "\u{fffd}"})))
+        .unwrap();
     let called = server.next_event().await.unwrap();
     assert_eq!(
         called,
@@ -107,17 +125,31 @@ async fn only_the_text_of_a_reply_reaches_the_model() {
     );
     let answer = message(&mut server).await;
     assert_eq!(answer["id"], 7);
-    assert_eq!(answer["result"]["content"], json!([{"type": "text", "text": "{\"a\":\"\u{fffd}\"}"}]));
+    assert_eq!(
+        answer["result"]["content"],
+        json!([{"type": "text", "text": "{\"a\":\"\u{fffd}\"}"}])
+    );
     assert!(!answer.to_string().contains("private"));
-    assert_eq!(toys.calls.lock().unwrap()[0].tool_use_id.as_deref(), Some("t7"));
+    assert_eq!(
+        toys.calls.lock().unwrap()[0].tool_use_id.as_deref(),
+        Some("t7")
+    );
 }
 
 #[tokio::test]
 async fn failures_and_panics_become_error_results() {
     let mut server = start_initialized(Arc::default()).await;
-    for (name, text) in [("fail", "fail failed"), ("break", "break broke down"), ("unknown", "unknown failed")] {
+    for (name, text) in [
+        ("fail", "fail failed"),
+        ("break", "break broke down"),
+        ("unknown", "unknown failed"),
+    ] {
         server.send_message(call(1, name, json!({}))).unwrap();
-        let Some(ServerEvent::CallFinished { failure: Some(failure), .. }) = server.next_event().await else {
+        let Some(ServerEvent::CallFinished {
+            failure: Some(failure),
+            ..
+        }) = server.next_event().await
+        else {
             panic!("{name}")
         };
         assert!(failure.starts_with(text), "{failure}");
@@ -129,9 +161,16 @@ async fn failures_and_panics_become_error_results() {
 async fn malformed_messages_are_refused_without_ending_the_server() {
     let mut server = start_initialized(Arc::default()).await;
     assert_eq!(server.send_message(json!({"jsonrpc": "2.0"})), Err(None));
-    let Err(Some(refusal)) = server.send_message(json!({"id": "x", "method": 5})) else { panic!("not refused") };
-    assert_eq!((&refusal["id"], &refusal["error"]["code"]), (&json!("x"), &json!(-32600)));
-    server.send_message(json!({"method": "nonsense/ask", "jsonrpc": "2.0", "id": 3})).unwrap();
+    let Err(Some(refusal)) = server.send_message(json!({"id": "x", "method": 5})) else {
+        panic!("not refused")
+    };
+    assert_eq!(
+        (&refusal["id"], &refusal["error"]["code"]),
+        (&json!("x"), &json!(-32600))
+    );
+    server
+        .send_message(json!({"method": "nonsense/ask", "jsonrpc": "2.0", "id": 3}))
+        .unwrap();
     assert_eq!(message(&mut server).await["error"]["code"], -32601);
     server.send_message(call(4, "echo", json!({}))).unwrap();
     assert_eq!(message(&mut server).await["id"], 4);
@@ -140,7 +179,10 @@ async fn malformed_messages_are_refused_without_ending_the_server() {
 #[tokio::test]
 async fn drain_gives_up_on_a_stuck_call() {
     let (held, latch) = std::sync::mpsc::channel();
-    let toys = Arc::new(FakeTools { latch: Mutex::new(Some(latch)), ..FakeTools::default() });
+    let toys = Arc::new(FakeTools {
+        latch: Mutex::new(Some(latch)),
+        ..FakeTools::default()
+    });
     let mut server = start_initialized(Arc::clone(&toys)).await;
     server.send_message(call(1, "echo", json!({}))).unwrap();
     message(&mut server).await;
@@ -158,9 +200,18 @@ async fn drain_gives_up_on_a_stuck_call() {
 fn unfit_tools_are_refused() {
     let fit = spec("echo", true);
     assert_eq!(validate_tools(&[fit.clone(), spec("fail", false)]), Ok(()));
-    assert_eq!(validate_tools(&[fit.clone(), fit.clone()]), Err(InvalidTool::DuplicateName("echo".into())));
-    assert_eq!(validate_tools(&[spec("has space", true)]), Err(InvalidTool::InvalidName("has space".into())));
+    assert_eq!(
+        validate_tools(&[fit.clone(), fit.clone()]),
+        Err(InvalidTool::DuplicateName("echo".into()))
+    );
+    assert_eq!(
+        validate_tools(&[spec("has space", true)]),
+        Err(InvalidTool::InvalidName("has space".into()))
+    );
     let mut list = fit;
     Arc::make_mut(&mut list.input_schema).insert("type".into(), "array".into());
-    assert_eq!(validate_tools(&[list]), Err(InvalidTool::InvalidSchema("echo".into())));
+    assert_eq!(
+        validate_tools(&[list]),
+        Err(InvalidTool::InvalidSchema("echo".into()))
+    );
 }

@@ -10,7 +10,9 @@ use super::{
     args::ClaudeFlags,
     host::{HostConnection, TurnControl},
     output::OutputLines,
-    script::{AgentScript, IgnoredEvent, MessageTokens, ScriptPart, ScriptStep, ScriptedResult, unit_key},
+    script::{
+        AgentScript, IgnoredEvent, MessageTokens, ScriptPart, ScriptStep, ScriptedResult, unit_key,
+    },
     turn::{ScriptedTurn, TurnAbort},
 };
 
@@ -44,7 +46,11 @@ impl ScriptedAgent {
     /// Plays the prompt of the command line, or every prompt from stdin, and returns the exit code.
     pub(super) async fn run(&self) -> u8 {
         if let Some(prompt) = self.run.prompt.as_ref().filter(|_| !self.run.stream_input) {
-            return self.run_turn(prompt).await.err().unwrap_or_else(|| self.exit_code());
+            return self
+                .run_turn(prompt)
+                .await
+                .err()
+                .unwrap_or_else(|| self.exit_code());
         }
         loop {
             let prompt = tokio::select! {
@@ -67,7 +73,10 @@ impl ScriptedAgent {
 
     /// As in the real program: the last result decides, but an interrupt by signal is never an error.
     fn exit_code(&self) -> u8 {
-        u8::from(!self.turn_control.exit_after_turn.is_cancelled() && self.with_totals(|totals| totals.last_failed))
+        u8::from(
+            !self.turn_control.exit_after_turn.is_cancelled()
+                && self.with_totals(|totals| totals.last_failed),
+        )
     }
 
     /// Reads or changes the totals.
@@ -86,7 +95,10 @@ impl ScriptedAgent {
         let part = match self.script.find_part(unit, self.attempt, prompt) {
             Some(part) => part,
             None => {
-                let text = format!("the script has no part for unit `{unit}`, attempt {}", self.attempt);
+                let text = format!(
+                    "the script has no part for unit `{unit}`, attempt {}",
+                    self.attempt
+                );
                 let ending = ScriptedResult {
                     subtype: "error_during_execution".into(),
                     is_error: true,
@@ -94,7 +106,10 @@ impl ScriptedAgent {
                     errors: vec![text],
                     ..ScriptedResult::default()
                 };
-                missing = ScriptPart { steps: vec![ScriptStep::Result(ending)], ..ScriptPart::default() };
+                missing = ScriptPart {
+                    steps: vec![ScriptStep::Result(ending)],
+                    ..ScriptPart::default()
+                };
                 &missing
             }
         };
@@ -114,7 +129,11 @@ impl ScriptedAgent {
 
     fn session_id(&self, part: &ScriptPart) -> String {
         let resumed = self.run.resume.clone().filter(|_| !self.run.fork);
-        let claimed = part.session_id.clone().or(self.run.session_id.clone()).or(resumed);
+        let claimed = part
+            .session_id
+            .clone()
+            .or(self.run.session_id.clone())
+            .or(resumed);
         claimed.unwrap_or_else(|| Uuid::new_v4().to_string())
     }
 }

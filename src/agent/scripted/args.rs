@@ -86,17 +86,31 @@ const VALUE_FLAGS: &[&str] = &[
 ];
 
 /// Flags that take every following word up to the next flag.
-const VARIADIC_FLAGS: &[&str] = &["--allowedTools", "--disallowedTools", "--tools", "--mcp-config"];
+const VARIADIC_FLAGS: &[&str] = &[
+    "--allowedTools",
+    "--disallowedTools",
+    "--tools",
+    "--mcp-config",
+];
 
 impl ScriptedAgentArgs {
     /// Parses the arguments after the subcommand.
-    pub(crate) fn parse(words: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Self, ScriptedArgsError> {
+    pub(crate) fn parse(
+        words: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Result<Self, ScriptedArgsError> {
         let mut words = words.into_iter().map(Into::<OsString>::into).peekable();
         let (mut script, mut attempt, mut unit, mut speed) = (None, 1, None, 1.0);
-        let is_own = |word: &OsString| matches!(word.to_str(), Some("--script" | "--attempt" | "--unit" | "--speed"));
+        let is_own = |word: &OsString| {
+            matches!(
+                word.to_str(),
+                Some("--script" | "--attempt" | "--unit" | "--speed")
+            )
+        };
         while let Some(flag) = words.next_if(is_own) {
             let flag = flag.to_string_lossy();
-            let given = words.next().ok_or_else(|| ScriptedArgsError::OwnFlag(format!("{flag} needs a value")))?;
+            let given = words
+                .next()
+                .ok_or_else(|| ScriptedArgsError::OwnFlag(format!("{flag} needs a value")))?;
             let value = given.to_string_lossy().into_owned();
             let wrong = || ScriptedArgsError::OwnFlag(format!("{flag} cannot be `{value}`"));
             match &*flag {
@@ -104,24 +118,41 @@ impl ScriptedAgentArgs {
                 "--script" => script = Some(PathBuf::from(given)),
                 "--attempt" => attempt = value.parse().map_err(|_| wrong())?,
                 "--unit" => unit = Some(value),
-                _ => speed = value.parse().ok().filter(|speed| *speed > 0.0).ok_or_else(wrong)?,
+                _ => {
+                    speed = value
+                        .parse()
+                        .ok()
+                        .filter(|speed| *speed > 0.0)
+                        .ok_or_else(wrong)?
+                }
             }
         }
         // A separator between the two sets of flags is optional.
-        let claude: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+        let claude: Vec<String> = words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect();
         let claude = match claude.as_slice() {
             [first, rest @ ..] if first == "--" => rest,
             all => all,
         };
-        let script = script.ok_or_else(|| ScriptedArgsError::OwnFlag("--script FILE is needed".into()))?;
-        Ok(Self { script, attempt, unit, speed, request: parse_request(claude)? })
+        let script =
+            script.ok_or_else(|| ScriptedArgsError::OwnFlag("--script FILE is needed".into()))?;
+        Ok(Self {
+            script,
+            attempt,
+            unit,
+            speed,
+            request: parse_request(claude)?,
+        })
     }
 }
 
 fn parse_request(words: &[String]) -> Result<ScriptedCommand, ScriptedArgsError> {
     match words {
         [word] if word == "--version" || word == "-v" => return Ok(ScriptedCommand::Version),
-        [first, second, ..] if first == "auth" && second == "status" => return Ok(ScriptedCommand::AuthStatus),
+        [first, second, ..] if first == "auth" && second == "status" => {
+            return Ok(ScriptedCommand::AuthStatus);
+        }
         _ => {}
     }
     let mut run = ClaudeFlags::default();
@@ -138,7 +169,11 @@ fn parse_request(words: &[String]) -> Result<ScriptedCommand, ScriptedArgsError>
         } else if VARIADIC_FLAGS.contains(&name) {
             let mut values: Vec<String> = inline.into_iter().collect();
             if values.is_empty() {
-                while let Some(value) = rest.as_slice().first().filter(|value| !value.starts_with('-')) {
+                while let Some(value) = rest
+                    .as_slice()
+                    .first()
+                    .filter(|value| !value.starts_with('-'))
+                {
                     values.push(value.clone());
                     rest.next();
                 }
@@ -153,7 +188,9 @@ fn parse_request(words: &[String]) -> Result<ScriptedCommand, ScriptedArgsError>
             }
         } else if VALUE_FLAGS.contains(&name) {
             let value = inline.or_else(|| rest.next().cloned()).ok_or_else(|| {
-                ScriptedArgsError::ClaudeFlag(format!("error: option '{name} <value>' argument missing"))
+                ScriptedArgsError::ClaudeFlag(format!(
+                    "error: option '{name} <value>' argument missing"
+                ))
             })?;
             match name {
                 "--output-format" => streams = value == "stream-json",
@@ -172,7 +209,9 @@ fn parse_request(words: &[String]) -> Result<ScriptedCommand, ScriptedArgsError>
                 _ => {}
             }
         } else if name.starts_with('-') {
-            return Err(ScriptedArgsError::ClaudeFlag(format!("error: unknown option '{name}'")));
+            return Err(ScriptedArgsError::ClaudeFlag(format!(
+                "error: unknown option '{name}'"
+            )));
         } else {
             run.prompt = Some(word.clone());
         }
@@ -209,8 +248,12 @@ mod tests {
 
     #[test]
     fn own_flags_precede_claude_flags() {
-        let args = parse("--script s.toml --attempt 2 --unit dbt-all --speed 10 --version").unwrap();
-        assert_eq!((args.attempt, args.unit.as_deref(), args.speed), (2, Some("dbt-all"), 10.0));
+        let args =
+            parse("--script s.toml --attempt 2 --unit dbt-all --speed 10 --version").unwrap();
+        assert_eq!(
+            (args.attempt, args.unit.as_deref(), args.speed),
+            (2, Some("dbt-all"), 10.0)
+        );
         assert_eq!(args.request, ScriptedCommand::Version);
         for line in ["--script s auth status", "--script s -- auth status --json"] {
             assert_eq!(parse(line).unwrap().request, ScriptedCommand::AuthStatus);
@@ -223,15 +266,23 @@ mod tests {
 
         let path = OsString::from_vec(b"dir\xff/s.toml".to_vec());
         let words = [OsString::from("--script"), path.clone(), "--version".into()];
-        assert_eq!(ScriptedAgentArgs::parse(words).unwrap().script.into_os_string(), path);
+        assert_eq!(
+            ScriptedAgentArgs::parse(words)
+                .unwrap()
+                .script
+                .into_os_string(),
+            path
+        );
     }
 
     #[test]
     fn a_whole_unit_command_line_is_read() {
-        let run = run("--script s -p --input-format stream-json --output-format stream-json --verbose \
+        let run = run(
+            "--script s -p --input-format stream-json --output-format stream-json --verbose \
              --setting-sources= --strict-mcp-config --tools= --permission-mode dontAsk \
              --allowedTools mcp__ktx__a,mcp__ktx__b --disallowedTools Bash Read --max-turns 40 \
-             --include-partial-messages --session-id 11111111-1111-4111-8111-111111111111");
+             --include-partial-messages --session-id 11111111-1111-4111-8111-111111111111",
+        );
         assert!(run.stream_input && run.partial_messages && run.prompt.is_none());
         assert_eq!(run.allowed_tools, ["mcp__ktx__a", "mcp__ktx__b"]);
         assert_eq!(run.max_turns, Some(40));
@@ -240,8 +291,16 @@ mod tests {
     #[test]
     fn the_prompt_is_the_word_after_the_separator() {
         let base = "--script s -p --output-format stream-json --verbose --allowedTools Bash,Read";
-        assert_eq!(run(&format!("{base} -- --help")).prompt.as_deref(), Some("--help"));
-        assert_eq!(run(&format!("--script s -- {}", "-p --verbose -- hi")).prompt.as_deref(), Some("hi"));
+        assert_eq!(
+            run(&format!("{base} -- --help")).prompt.as_deref(),
+            Some("--help")
+        );
+        assert_eq!(
+            run(&format!("--script s -- {}", "-p --verbose -- hi"))
+                .prompt
+                .as_deref(),
+            Some("hi")
+        );
     }
 
     #[test]
@@ -251,7 +310,10 @@ mod tests {
             ("--script", "--script needs a value"),
             ("--script s --speed 0", "--speed cannot be `0`"),
             ("--script s -p --zzz -- x", "unknown option '--zzz'"),
-            ("--script s -p --output-format stream-json -- x", "requires --verbose"),
+            (
+                "--script s -p --output-format stream-json -- x",
+                "requires --verbose",
+            ),
             ("--script s -p --tools x", "Input must be provided"),
             ("--script s -p --model", "argument missing"),
         ] {

@@ -43,7 +43,9 @@ pub(super) struct ScriptedCallOutcome {
 impl PendingCall {
     /// Arguments as the model wrote them.
     pub(super) fn raw_arguments(&self) -> String {
-        self.invalid_arguments.clone().unwrap_or_else(|| self.input.to_string())
+        self.invalid_arguments
+            .clone()
+            .unwrap_or_else(|| self.input.to_string())
     }
 
     /// `tool_use_meta`, for tools of a server.
@@ -55,9 +57,9 @@ impl PendingCall {
     }
 
     fn failed_outcome(&self, text: &str, decision: PermissionDecision) -> ScriptedCallOutcome {
-        let denial = decision
-            .is_denial()
-            .then(|| json!({"tool_name": self.name, "tool_use_id": self.id, "tool_input": self.input}));
+        let denial = decision.is_denial().then(
+            || json!({"tool_name": self.name, "tool_use_id": self.id, "tool_input": self.input}),
+        );
         let notice = (decision == PermissionDecision::DeniedByMode).then(|| {
             json!({"type": "system", "subtype": "permission_denied", "tool_name": self.name, "tool_use_id": self.id,
                 "decision_reason_type": "mode", "message": text})
@@ -76,7 +78,9 @@ impl PendingCall {
 fn display_name(tool: &str) -> String {
     let words = tool.split('_').map(|word| {
         let mut letters = word.chars();
-        letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+        letters.next().map_or_else(String::new, |first| {
+            first.to_uppercase().chain(letters).collect()
+        })
     });
     words.collect::<Vec<String>>().join(" ")
 }
@@ -84,15 +88,23 @@ fn display_name(tool: &str) -> String {
 impl ScriptedAgent {
     /// Prepares a call from a step: finds its tool and assigns an id.
     pub(super) fn prepare_call(&self, call: &ScriptedCall, denied: bool) -> PendingCall {
-        let tools = self.host.as_ref().map(|host| host.tools()).unwrap_or_default();
-        let tool = tools.into_iter().find(|tool| tool.name == call.tool || tool.id() == call.tool);
+        let tools = self
+            .host
+            .as_ref()
+            .map(|host| host.tools())
+            .unwrap_or_default();
+        let tool = tools
+            .into_iter()
+            .find(|tool| tool.name == call.tool || tool.id() == call.tool);
         let input = match &call.raw_arguments {
             Some(text) => json!({"__unparsedToolInput": {"raw": text, "len": text.len()}}),
             None => Value::Object(call.arguments.clone()),
         };
         PendingCall {
             id: format!("toolu_{}", Uuid::new_v4().simple()),
-            name: tool.as_ref().map_or_else(|| call.tool.clone(), HostTool::id),
+            name: tool
+                .as_ref()
+                .map_or_else(|| call.tool.clone(), HostTool::id),
             input,
             read_only: tool.as_ref().is_some_and(|tool| tool.read_only),
             invalid_arguments: call.raw_arguments.clone(),
@@ -113,27 +125,41 @@ impl ScriptedAgent {
             return Ok(call.failed_outcome(&text, PermissionDecision::NotDecided));
         }
         if call.tool.is_none() && !call.denied {
-            let text = format!("<tool_use_error>Error: No such tool available: {}</tool_use_error>", call.name);
+            let text = format!(
+                "<tool_use_error>Error: No such tool available: {}</tool_use_error>",
+                call.name
+            );
             return Ok(call.failed_outcome(&text, PermissionDecision::NotDecided));
         }
         // Hooks are not asked about a tool that does not exist.
         let Some(host) = self.host.as_ref().filter(|_| call.tool.is_some()) else {
-            return Ok(call.failed_outcome(&denied_by_mode_message(&call.name), PermissionDecision::DeniedByMode));
+            return Ok(call.failed_outcome(
+                &denied_by_mode_message(&call.name),
+                PermissionDecision::DeniedByMode,
+            ));
         };
-        let (edited, allowed) =
-            match host.run_hooks("PreToolUse", self.hook_input("PreToolUse", &call, &call.input)).await? {
-                HookDecision::Proceed { input, allowed } => (input, allowed),
-                HookDecision::Deny(reason) => {
-                    let text = format!("PreToolUse:{} hook error: {reason}", call.name);
-                    return Ok(call.failed_outcome(&text, PermissionDecision::DeniedByHook));
-                }
-                HookDecision::TimedOut => {
-                    let text = "PreToolUse hook did not respond before its timeout. The tool call was not executed.";
-                    return Ok(call.failed_outcome(text, PermissionDecision::DeniedByHook));
-                }
-            };
+        let (edited, allowed) = match host
+            .run_hooks(
+                "PreToolUse",
+                self.hook_input("PreToolUse", &call, &call.input),
+            )
+            .await?
+        {
+            HookDecision::Proceed { input, allowed } => (input, allowed),
+            HookDecision::Deny(reason) => {
+                let text = format!("PreToolUse:{} hook error: {reason}", call.name);
+                return Ok(call.failed_outcome(&text, PermissionDecision::DeniedByHook));
+            }
+            HookDecision::TimedOut => {
+                let text = "PreToolUse hook did not respond before its timeout. The tool call was not executed.";
+                return Ok(call.failed_outcome(text, PermissionDecision::DeniedByHook));
+            }
+        };
         if call.denied || !(allowed || self.is_tool_allowed(&call.name)) {
-            return Ok(call.failed_outcome(&denied_by_mode_message(&call.name), PermissionDecision::DeniedByMode));
+            return Ok(call.failed_outcome(
+                &denied_by_mode_message(&call.name),
+                PermissionDecision::DeniedByMode,
+            ));
         }
         let input = edited.unwrap_or_else(|| call.input.clone());
         self.call_tool(call, input).await
@@ -174,17 +200,28 @@ impl ScriptedAgent {
         host.run_hooks("PostToolUse", hook).await?;
         let letters = join_text_blocks(&content).chars().count();
         let line = tool_result_line(&call.id, content, whole);
-        Ok(ScriptedCallOutcome { id: call.id, line, char_count: letters, preceding_line: None, denial: None })
+        Ok(ScriptedCallOutcome {
+            id: call.id,
+            line,
+            char_count: letters,
+            preceding_line: None,
+            denial: None,
+        })
     }
 
     /// In the mode `dontAsk`, only listed tools may run.
     fn is_tool_allowed(&self, name: &str) -> bool {
         let listed = |rule: &String| {
             rule == name
-                || rule.strip_suffix('*').is_some_and(|start| name.starts_with(start))
-                || name.strip_prefix(rule.as_str()).is_some_and(|rest| rest.starts_with("__"))
+                || rule
+                    .strip_suffix('*')
+                    .is_some_and(|start| name.starts_with(start))
+                || name
+                    .strip_prefix(rule.as_str())
+                    .is_some_and(|rest| rest.starts_with("__"))
         };
-        self.run.permission_mode.as_deref() != Some("dontAsk") || self.run.allowed_tools.iter().any(listed)
+        self.run.permission_mode.as_deref() != Some("dontAsk")
+            || self.run.allowed_tools.iter().any(listed)
     }
 
     fn hook_input(&self, event: &str, call: &PendingCall, input: &Value) -> Value {
@@ -203,14 +240,19 @@ impl ScriptedAgent {
             hook.insert(key.into(), value);
         }
         if let Some(tool) = &call.tool {
-            hook.insert("mcp_server".into(), json!({"name": tool.server, "source": "sdk"}));
+            hook.insert(
+                "mcp_server".into(),
+                json!({"name": tool.server, "source": "sdk"}),
+            );
         }
         hook.into()
     }
 }
 
 fn denied_by_mode_message(name: &str) -> String {
-    format!("Permission to use {name} has been denied because Claude Code is running in don't ask mode.")
+    format!(
+        "Permission to use {name} has been denied because Claude Code is running in don't ask mode."
+    )
 }
 
 /// Joins text blocks by newlines; returns a string unchanged.
@@ -218,7 +260,10 @@ fn join_text_blocks(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Array(blocks) => {
-            let texts: Vec<&str> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
+            let texts: Vec<&str> = blocks
+                .iter()
+                .filter_map(|block| block["text"].as_str())
+                .collect();
             texts.join("\n")
         }
         _ => String::new(),
@@ -228,12 +273,21 @@ fn join_text_blocks(content: &Value) -> String {
 /// Splits a successful result into the text for the model and the additional data.
 fn split_result(name: &str, result: Value) -> (Value, Value) {
     let content = result["content"].clone();
-    if let Some(structured) = result.get("structuredContent").filter(|value| !value.is_null()) {
+    if let Some(structured) = result
+        .get("structuredContent")
+        .filter(|value| !value.is_null())
+    {
         let text = structured.to_string();
-        return (text.into(), json!({"content": content, "structuredContent": structured}));
+        return (
+            text.into(),
+            json!({"content": content, "structuredContent": structured}),
+        );
     }
     match content.as_array() {
         Some(blocks) if !blocks.is_empty() => (content.clone(), content),
-        _ => (format!("({name} completed with no output)").into(), json!([])),
+        _ => (
+            format!("({name} completed with no output)").into(),
+            json!([]),
+        ),
     }
 }

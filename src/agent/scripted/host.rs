@@ -122,8 +122,17 @@ pub(super) struct HostConnection {
 impl HostConnection {
     /// A connection before the first message of the host.
     pub(super) fn new(lines: Arc<OutputLines>, turn_control: Arc<TurnControl>) -> Self {
-        let peer = Mutex::new(PeerState { pending: Some(HashMap::new()), ..PeerState::default() });
-        Self { output: lines, turn_control, peer, rpc_id: AtomicU64::new(0), handshake: Arc::default() }
+        let peer = Mutex::new(PeerState {
+            pending: Some(HashMap::new()),
+            ..PeerState::default()
+        });
+        Self {
+            output: lines,
+            turn_control,
+            peer,
+            rpc_id: AtomicU64::new(0),
+            handshake: Arc::default(),
+        }
     }
 
     /// Tools of all servers, sorted by id.
@@ -136,7 +145,9 @@ impl HostConnection {
         let status = |connected| if connected { "connected" } else { "failed" };
         let peer = lock(&self.peer);
         let servers = peer.servers.iter();
-        servers.map(|(name, up)| json!({"name": name, "status": status(*up), "source": "sdk"})).collect()
+        servers
+            .map(|(name, up)| json!({"name": name, "status": status(*up), "source": "sdk"}))
+            .collect()
     }
 
     /// Marks the host as gone: no replies will follow.
@@ -169,7 +180,9 @@ impl HostConnection {
             }
             let Ok(message) = serde_json::from_slice::<Value>(&line) else {
                 let text = String::from_utf8_lossy(line.trim_ascii()).into_owned();
-                self.output.write_stderr(&format!("Error parsing streaming input line: {text}")).await?;
+                self.output
+                    .write_stderr(&format!("Error parsing streaming input line: {text}"))
+                    .await?;
                 self.turn_control.exit_now.cancel();
                 return Ok(());
             };
@@ -187,11 +200,19 @@ impl HostConnection {
 
     fn resolve_reply(&self, response: &Value) {
         let id = response["request_id"].as_str().unwrap_or_default();
-        let waiting = lock(&self.peer).pending.as_mut().and_then(|pending| pending.remove(id));
+        let waiting = lock(&self.peer)
+            .pending
+            .as_mut()
+            .and_then(|pending| pending.remove(id));
         let answer = if response["subtype"] == "success" {
             HostReply::Success(response["response"].clone())
         } else {
-            HostReply::Error(response["error"].as_str().unwrap_or("the host refused").to_owned())
+            HostReply::Error(
+                response["error"]
+                    .as_str()
+                    .unwrap_or("the host refused")
+                    .to_owned(),
+            )
         };
         if let Some(waiting) = waiting {
             // The call may have been interrupted in the meantime.
@@ -200,11 +221,14 @@ impl HostConnection {
     }
 
     async fn handle_request(self: Arc<Self>, message: Value) -> io::Result<()> {
-        let id = message["request_id"].as_str().unwrap_or_default().to_owned();
+        let id = message["request_id"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         let request = &message["request"];
-        let done = |payload: Value| json!({"subtype": "success", "request_id": id, "response": payload});
-        let refused =
-            |text: String, code: &str| json!({"subtype": "error", "request_id": id, "error": text, "error_code": code});
+        let done =
+            |payload: Value| json!({"subtype": "success", "request_id": id, "response": payload});
+        let refused = |text: String, code: &str| json!({"subtype": "error", "request_id": id, "error": text, "error_code": code});
         let subtype = request["subtype"].as_str().unwrap_or_default();
         let response = match subtype {
             "initialize" => match self.handshake.clone().try_lock_owned() {
@@ -226,19 +250,28 @@ impl HostConnection {
                 self.turn_control.interrupt();
                 return Ok(());
             }
-            "get_settings" => done(json!({"effective": {}, "sources": [], "applied": {"model": MODEL}})),
+            "get_settings" => {
+                done(json!({"effective": {}, "sources": [], "applied": {"model": MODEL}}))
+            }
             "mcp_status" => done(json!({"mcpServers": self.mcp_status()})),
             "get_binary_version" => done(json!({"version": VERSION})),
-            "get_session_cost" => done(json!({"text": "Played from a script; no tokens were bought."})),
+            "get_session_cost" => {
+                done(json!({"text": "Played from a script; no tokens were bought."}))
+            }
             "set_model" => done(json!({"model": MODEL})),
             "set_permission_mode" => done(json!({"mode": request["mode"]})),
-            other => refused(format!("Unsupported control request subtype: {other}"), "unsupported_request"),
+            other => refused(
+                format!("Unsupported control request subtype: {other}"),
+                "unsupported_request",
+            ),
         };
         self.reply(response).await
     }
 
     async fn reply(&self, response: Value) -> io::Result<()> {
-        self.output.write_json(&json!({"type": "control_response", "response": response})).await
+        self.output
+            .write_json(&json!({"type": "control_response", "response": response}))
+            .await
     }
 
     fn mcp_status(&self) -> Value {
@@ -255,7 +288,11 @@ impl HostConnection {
     /// Connects to the host's servers, then confirms.
     async fn initialize(&self, request: &Value, id: &str) -> io::Result<()> {
         lock(&self.peer).hooks = request["hooks"].clone();
-        let servers = request["sdkMcpServers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let servers = request["sdkMcpServers"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
         let mut connected = Vec::new();
         for name in servers {
             let hello = json!({
@@ -272,12 +309,18 @@ impl HostConnection {
             "models": [model], "account": account, "hooks_applied": true, "pid": std::process::id(),
             "claude_code_version": VERSION,
         });
-        self.reply(json!({"subtype": "success", "request_id": id, "response": payload})).await?;
+        self.reply(json!({"subtype": "success", "request_id": id, "response": payload}))
+            .await?;
         let mut tools = Vec::new();
         for (name, _) in connected.iter().filter(|(_, up)| *up) {
             let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-            self.send_request(json!({"subtype": "mcp_message", "server_name": name, "message": initialized})).await?;
-            let Ok(list) = self.call_server(name, "tools/list", Value::Null).await? else { continue };
+            self.send_request(
+                json!({"subtype": "mcp_message", "server_name": name, "message": initialized}),
+            )
+            .await?;
+            let Ok(list) = self.call_server(name, "tools/list", Value::Null).await? else {
+                continue;
+            };
             for tool in list["tools"].as_array().into_iter().flatten() {
                 tools.push(HostTool {
                     server: name.clone(),
@@ -305,13 +348,23 @@ impl HostConnection {
         if !params.is_null() {
             message["params"] = params;
         }
-        let withdrawn = CancelOnDrop { host: self, server, id, armed: method == "tools/call" };
-        let answer =
-            self.send_request(json!({"subtype": "mcp_message", "server_name": server, "message": message})).await?;
+        let withdrawn = CancelOnDrop {
+            host: self,
+            server,
+            id,
+            armed: method == "tools/call",
+        };
+        let answer = self
+            .send_request(
+                json!({"subtype": "mcp_message", "server_name": server, "message": message}),
+            )
+            .await?;
         withdrawn.disarm();
         Ok(match answer {
             HostReply::Success(payload) => match payload["mcp_response"].get("error") {
-                Some(error) => Err(HostReply::Error(error["message"].as_str().unwrap_or("error").to_owned())),
+                Some(error) => Err(HostReply::Error(
+                    error["message"].as_str().unwrap_or("error").to_owned(),
+                )),
                 None => Ok(payload["mcp_response"]["result"].clone()),
             },
             other => Err(other),
@@ -326,42 +379,62 @@ impl HostConnection {
             Some(pending) => pending.insert(id.clone(), sender),
             None => return Ok(HostReply::Disconnected),
         };
-        self.output.write_json(&json!({"type": "control_request", "request_id": id, "request": request})).await?;
+        self.output
+            .write_json(&json!({"type": "control_request", "request_id": id, "request": request}))
+            .await?;
         Ok(receiver.await.unwrap_or(HostReply::Disconnected))
     }
 
     /// Runs every hook of `event` that matches the tool; the first objection counts.
     pub(super) async fn run_hooks(&self, event: &str, input: Value) -> io::Result<HookDecision> {
         let (mut edited, mut allowed) = (None, false);
-        let groups = lock(&self.peer).hooks[event].as_array().cloned().unwrap_or_default();
+        let groups = lock(&self.peer).hooks[event]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         let tool = input["tool_name"].as_str().unwrap_or_default();
         for group in groups.iter().filter(|group| hook_matches(group, tool)) {
             for callback in group["hookCallbackIds"].as_array().into_iter().flatten() {
-                let mut request = json!({"subtype": "hook_callback", "callback_id": callback, "input": input});
+                let mut request =
+                    json!({"subtype": "hook_callback", "callback_id": callback, "input": input});
                 request["tool_use_id"] = input["tool_use_id"].clone();
                 let limit = Duration::from_secs(group["timeout"].as_u64().unwrap_or(600));
-                let Ok(answer) = tokio::time::timeout(limit, self.send_request(request)).await else {
+                let Ok(answer) = tokio::time::timeout(limit, self.send_request(request)).await
+                else {
                     return Ok(HookDecision::TimedOut);
                 };
-                let HostReply::Success(payload) = answer? else { continue };
+                let HostReply::Success(payload) = answer? else {
+                    continue;
+                };
                 if payload["decision"] == "block" {
-                    return Ok(HookDecision::Deny(payload["reason"].as_str().unwrap_or_default().to_owned()));
+                    return Ok(HookDecision::Deny(
+                        payload["reason"].as_str().unwrap_or_default().to_owned(),
+                    ));
                 }
                 let decision = &payload["hookSpecificOutput"];
                 match decision["permissionDecision"].as_str() {
                     Some("deny") => {
-                        let reason = decision["permissionDecisionReason"].as_str().unwrap_or("denied").to_owned();
+                        let reason = decision["permissionDecisionReason"]
+                            .as_str()
+                            .unwrap_or("denied")
+                            .to_owned();
                         return Ok(HookDecision::Deny(reason));
                     }
                     Some("allow") => allowed = true,
                     _ => {}
                 }
-                if let Some(input) = decision.get("updatedInput").filter(|input| input.is_object()) {
+                if let Some(input) = decision
+                    .get("updatedInput")
+                    .filter(|input| input.is_object())
+                {
                     edited = Some(input.clone());
                 }
             }
         }
-        Ok(HookDecision::Proceed { input: edited, allowed })
+        Ok(HookDecision::Proceed {
+            input: edited,
+            allowed,
+        })
     }
 }
 
@@ -383,10 +456,11 @@ impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         if self.armed {
             let params = json!({"requestId": self.id, "reason": "AbortError: interrupted"});
-            let message = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-            let request = json!({"subtype": "mcp_message", "server_name": self.server, "message": message});
-            let frame =
-                json!({"type": "control_request", "request_id": Uuid::new_v4().to_string(), "request": request});
+            let message =
+                json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+            let request =
+                json!({"subtype": "mcp_message", "server_name": self.server, "message": message});
+            let frame = json!({"type": "control_request", "request_id": Uuid::new_v4().to_string(), "request": request});
             let lines = Arc::clone(&self.host.output);
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 // The reply is not needed, and a broken pipe is detected at the next line.
@@ -399,7 +473,9 @@ impl Drop for CancelOnDrop<'_> {
 fn hook_matches(group: &Value, tool: &str) -> bool {
     match group["matcher"].as_str() {
         None | Some("" | "*") => true,
-        Some(pattern) => Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|regex| regex.is_match(tool)),
+        Some(pattern) => {
+            Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|regex| regex.is_match(tool))
+        }
     }
 }
 
@@ -408,7 +484,10 @@ fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Array(blocks) => {
-            let texts: Vec<&str> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
+            let texts: Vec<&str> = blocks
+                .iter()
+                .filter_map(|block| block["text"].as_str())
+                .collect();
             texts.join("\n")
         }
         _ => String::new(),

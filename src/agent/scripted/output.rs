@@ -36,7 +36,11 @@ impl OutputLines {
         out: impl AsyncWrite + Send + Unpin + 'static,
         err: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Self {
-        Self { out: spawn_writer(out), err: spawn_writer(err), session: OnceLock::new() }
+        Self {
+            out: spawn_writer(out),
+            err: spawn_writer(err),
+            session: OnceLock::new(),
+        }
     }
 
     /// The session id: `wanted` on the first call, then always the same.
@@ -80,7 +84,9 @@ impl OutputLines {
 
 /// Starts the task that writes to `sink`. The channel is unbounded, because every sender waits until its line is
 /// written.
-fn spawn_writer(mut sink: impl AsyncWrite + Send + Unpin + 'static) -> mpsc::UnboundedSender<OutputWriteJob> {
+fn spawn_writer(
+    mut sink: impl AsyncWrite + Send + Unpin + 'static,
+) -> mpsc::UnboundedSender<OutputWriteJob> {
     let (sender, mut jobs) = mpsc::unbounded_channel::<OutputWriteJob>();
     tokio::spawn(async move {
         while let Some((bytes, done)) = jobs.recv().await {
@@ -164,7 +170,8 @@ impl PermissionDecision {
             Self::ServerLost => decided(Some("interrupted"), accept),
             Self::Interrupted => decided(Some("user-rejected"), accept),
             Self::DeniedByMode => {
-                let reject = json!({"decision": "reject", "source": "config", "reason_type": "mode"});
+                let reject =
+                    json!({"decision": "reject", "source": "config", "reason_type": "mode"});
                 decided(Some("permission-rule"), reject)
             }
             Self::DeniedByHook => {
@@ -183,7 +190,9 @@ impl PermissionDecision {
 
 /// A failed result: its content is a string.
 pub(super) fn tool_error_line(id: &str, text: &str, decision: PermissionDecision) -> Value {
-    let bare = text.trim_start_matches("<tool_use_error>").trim_end_matches("</tool_use_error>");
+    let bare = text
+        .trim_start_matches("<tool_use_error>")
+        .trim_end_matches("</tool_use_error>");
     let bare = bare.trim_start_matches("Error: ");
     let mut line = json!({"type": "user", "message": {"role": "user", "content": [
         {"type": "tool_result", "content": text, "is_error": true, "tool_use_id": id},

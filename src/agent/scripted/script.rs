@@ -54,7 +54,11 @@ pub(crate) struct MessagePacing {
 
 impl Default for MessagePacing {
     fn default() -> Self {
-        Self { message_ms: 0, chunk_chars: 24, chunk_ms: 30 }
+        Self {
+            message_ms: 0,
+            chunk_chars: 24,
+            chunk_ms: 30,
+        }
     }
 }
 
@@ -161,7 +165,10 @@ impl TryFrom<String> for Base64Bytes {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        BASE64.decode(text).map(Self).map_err(|error| format!("bytes must be base64: {error}"))
+        BASE64
+            .decode(text)
+            .map(Self)
+            .map_err(|error| format!("bytes must be base64: {error}"))
     }
 }
 
@@ -174,7 +181,9 @@ impl TryFrom<String> for UnitGlob {
     type Error = String;
 
     fn try_from(glob: String) -> Result<Self, String> {
-        Glob::new(&glob).map(|glob| Self(glob.compile_matcher())).map_err(|error| error.to_string())
+        Glob::new(&glob)
+            .map(|glob| Self(glob.compile_matcher()))
+            .map_err(|error| error.to_string())
     }
 }
 
@@ -193,7 +202,13 @@ pub(crate) struct ApiRetryStep {
 
 impl Default for ApiRetryStep {
     fn default() -> Self {
-        Self { attempt: 1, max_retries: 3, delay_ms: 1_000, status: Some(529), error: "overloaded".into() }
+        Self {
+            attempt: 1,
+            max_retries: 3,
+            delay_ms: 1_000,
+            status: Some(529),
+            error: "overloaded".into(),
+        }
     }
 }
 
@@ -291,16 +306,24 @@ impl AgentScript {
     /// The first part that matches this unit, attempt and prompt.
     pub(crate) fn find_part(&self, unit: &str, attempt: u32, prompt: &str) -> Option<&ScriptPart> {
         self.parts.iter().find(|part| {
-            part.unit.as_ref().is_none_or(|pattern| pattern.0.is_match(unit))
+            part.unit
+                .as_ref()
+                .is_none_or(|pattern| pattern.0.is_match(unit))
                 && part.attempt.is_none_or(|number| number == attempt)
-                && part.prompt.as_ref().is_none_or(|text| prompt.contains(text))
+                && part
+                    .prompt
+                    .as_ref()
+                    .is_none_or(|text| prompt.contains(text))
         })
     }
 }
 
 /// The key in a prompt's `## WorkUnit: <key>` heading; empty if there is none.
 pub(crate) fn unit_key(prompt: &str) -> &str {
-    prompt.lines().find_map(|line| line.strip_prefix("## WorkUnit:")).map_or("", str::trim)
+    prompt
+        .lines()
+        .find_map(|line| line.strip_prefix("## WorkUnit:"))
+        .map_or("", str::trim)
 }
 
 #[cfg(test)]
@@ -326,12 +349,18 @@ mod tests {
             "#,
         )
         .unwrap();
-        let found = |unit, attempt, prompt| script.find_part(unit, attempt, prompt).map(|part| part.steps.len());
+        let found = |unit, attempt, prompt| {
+            script
+                .find_part(unit, attempt, prompt)
+                .map(|part| part.steps.len())
+        };
         assert_eq!(found("docs-a", 2, ""), Some(1));
         assert_eq!(found("docs-a", 1, ""), Some(3));
         assert_eq!(found("dbt-all", 1, "write hello"), Some(0));
         assert_eq!(found("dbt-all", 1, ""), None);
-        assert!(matches!(&script.parts[1].steps[2], ScriptStep::Bytes(bytes) if bytes.0 == [0xff, 0xfe, 0xfd]));
+        assert!(
+            matches!(&script.parts[1].steps[2], ScriptStep::Bytes(bytes) if bytes.0 == [0xff, 0xfe, 0xfd])
+        );
     }
 
     #[test]
@@ -346,7 +375,10 @@ mod tests {
 
     #[test]
     fn the_unit_key_is_in_its_heading() {
-        assert_eq!(unit_key("# Wiki Index\n\n## WorkUnit: dbt-all \n### rawFiles"), "dbt-all");
+        assert_eq!(
+            unit_key("# Wiki Index\n\n## WorkUnit: dbt-all \n### rawFiles"),
+            "dbt-all"
+        );
         assert_eq!(unit_key("no heading ## WorkUnit: x"), "");
     }
 }

@@ -14,7 +14,8 @@ use super::{
     host::{HookDecision, HostTool},
     output::{self, MODEL, VERSION},
     script::{
-        ApiErrorStep, ApiRetryStep, MessageTokens, RateLimitStep, ScriptPart, ScriptStep, ScriptedCall, ScriptedResult,
+        ApiErrorStep, ApiRetryStep, MessageTokens, RateLimitStep, ScriptPart, ScriptStep,
+        ScriptedCall, ScriptedResult,
     },
 };
 
@@ -78,7 +79,12 @@ enum TurnProgress {
 
 impl<'a> ScriptedTurn<'a> {
     /// A turn before its first line.
-    pub(super) fn new(actor: &'a ScriptedAgent, part: &'a ScriptPart, token: CancellationToken, prompt: &str) -> Self {
+    pub(super) fn new(
+        actor: &'a ScriptedAgent,
+        part: &'a ScriptPart,
+        token: CancellationToken,
+        prompt: &str,
+    ) -> Self {
         // System prompt and tool descriptions, which the script cannot see.
         const UNSEEN: u64 = 2_600;
         Self {
@@ -103,7 +109,12 @@ impl<'a> ScriptedTurn<'a> {
     /// Plays from the init line to the result line.
     pub(super) async fn run(&mut self) -> Result<(), TurnAbort> {
         // Ignored events must be set before a signal can arrive.
-        for step in self.part.steps.iter().take_while(|step| matches!(step, ScriptStep::Ignore(_))) {
+        for step in self
+            .part
+            .steps
+            .iter()
+            .take_while(|step| matches!(step, ScriptStep::Ignore(_)))
+        {
             self.run_step(step).await?;
         }
         self.actor.output.write_stamped(self.init_line()).await?;
@@ -126,12 +137,19 @@ impl<'a> ScriptedTurn<'a> {
             && ending.terminal_reason == "completed"
             && std::mem::replace(&mut self.progress, TurnProgress::Asked) == TurnProgress::Playing
             && let Some(host) = &self.actor.host
-            && let HookDecision::Deny(question) =
-                host.run_hooks("Stop", json!({"hook_event_name": "Stop", "stop_hook_active": false})).await?
+            && let HookDecision::Deny(question) = host
+                .run_hooks(
+                    "Stop",
+                    json!({"hook_event_name": "Stop", "stop_hook_active": false}),
+                )
+                .await?
         {
             let text = format!("Stop hook feedback:\n{question}");
             self.new_tokens += estimate_tokens(text.chars().count());
-            self.actor.output.write_chat(output::user_text_line(&text)).await?;
+            self.actor
+                .output
+                .write_chat(output::user_text_line(&text))
+                .await?;
             match &self.part.if_asked {
                 Some(steps) => {
                     for step in steps {
@@ -192,9 +210,16 @@ impl<'a> ScriptedTurn<'a> {
 
     fn init_line(&self) -> Value {
         let actor = self.actor;
-        let tools = actor.host.as_ref().map(|host| host.tools()).unwrap_or_default();
+        let tools = actor
+            .host
+            .as_ref()
+            .map(|host| host.tools())
+            .unwrap_or_default();
         let tools: Vec<String> = tools.iter().map(HostTool::id).collect();
-        let cwd = std::env::current_dir().unwrap_or_default().display().to_string();
+        let cwd = std::env::current_dir()
+            .unwrap_or_default()
+            .display()
+            .to_string();
         json!({
             "type": "system", "subtype": "init", "cwd": cwd, "session_id": "", "tools": tools,
             "mcp_servers": actor.host.as_ref().map_or_else(|| json!([]), |host| host.servers()),
@@ -207,8 +232,12 @@ impl<'a> ScriptedTurn<'a> {
     /// Waits, unless the turn is interrupted.
     async fn sleep(&self, ms: u64) -> Result<(), TurnAbort> {
         // Milliseconds of a script are far below 2^52.
-        #[expect(clippy::cast_precision_loss, reason = "exact for every wait that ends in a lifetime")]
-        let time = Duration::try_from_secs_f64(ms as f64 / 1_000.0 / self.actor.speed).unwrap_or(Duration::MAX);
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "exact for every wait that ends in a lifetime"
+        )]
+        let time = Duration::try_from_secs_f64(ms as f64 / 1_000.0 / self.actor.speed)
+            .unwrap_or(Duration::MAX);
         // The timer rounds up to a millisecond, which is too long for no wait.
         tokio::select! {
             biased;
@@ -222,7 +251,10 @@ impl<'a> ScriptedTurn<'a> {
         if !self.actor.run.partial_messages {
             return Ok(());
         }
-        let id = self.message.as_ref().map_or("", |message| message.id.as_str());
+        let id = self
+            .message
+            .as_ref()
+            .map_or("", |message| message.id.as_str());
         let line = json!({"type": "stream_event", "event": event, "session_id": "", "parent_tool_use_id": null,
             "api_message_id": id});
         self.actor.output.write_stamped(line).await
@@ -241,33 +273,63 @@ impl<'a> ScriptedTurn<'a> {
         };
         self.context += estimate.cache_write;
         // The first output token count of the stream is an estimate; the exact number comes at the end.
-        let tokens = self.part.tokens.map_or(estimate, |tokens| MessageTokens { output: 1, ..tokens });
+        let tokens = self.part.tokens.map_or(estimate, |tokens| MessageTokens {
+            output: 1,
+            ..tokens
+        });
         let id = format!("msg_{}", Uuid::new_v4().simple());
         self.messages += 1;
         let start = json!({"id": id, "type": "message", "role": "assistant", "model": MODEL, "content": [],
             "stop_reason": null, "stop_sequence": null, "usage": output::usage_json(tokens)});
-        self.message = Some(MessageInProgress { id, blocks: 0, char_count: 0, tokens });
-        self.write_stream_event(json!({"type": "message_start", "message": start})).await?;
+        self.message = Some(MessageInProgress {
+            id,
+            blocks: 0,
+            char_count: 0,
+            tokens,
+        });
+        self.write_stream_event(json!({"type": "message_start", "message": start}))
+            .await?;
         Ok(())
     }
 
     async fn end_message(&mut self, stop_reason: &str) -> io::Result<()> {
-        let Some(message) = &self.message else { return Ok(()) };
-        let output = self.part.tokens.map_or_else(|| 12 + estimate_tokens(message.char_count), |tokens| tokens.output);
+        let Some(message) = &self.message else {
+            return Ok(());
+        };
+        let output = self.part.tokens.map_or_else(
+            || 12 + estimate_tokens(message.char_count),
+            |tokens| tokens.output,
+        );
         let delta = json!({"stop_reason": stop_reason, "stop_sequence": null});
-        self.write_stream_event(json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": output}}))
+        self.write_stream_event(
+            json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": output}}),
+        )
+        .await?;
+        self.write_stream_event(json!({"type": "message_stop"}))
             .await?;
-        self.write_stream_event(json!({"type": "message_stop"})).await?;
         if let Some(message) = self.message.take() {
-            add_tokens(&mut self.spent, MessageTokens { output, ..message.tokens });
+            add_tokens(
+                &mut self.spent,
+                MessageTokens {
+                    output,
+                    ..message.tokens
+                },
+            );
         }
         self.new_tokens += output;
         Ok(())
     }
 
     /// Writes a block of the current message: its `assistant` line comes before its stop event, as in the real stream.
-    async fn write_block(&mut self, block: Value, letters: usize, more: Option<(&str, Value)>) -> io::Result<()> {
-        let Some(message) = &mut self.message else { return Ok(()) };
+    async fn write_block(
+        &mut self,
+        block: Value,
+        letters: usize,
+        more: Option<(&str, Value)>,
+    ) -> io::Result<()> {
+        let Some(message) = &mut self.message else {
+            return Ok(());
+        };
         message.char_count += letters;
         let index = message.blocks;
         message.blocks += 1;
@@ -276,20 +338,27 @@ impl<'a> ScriptedTurn<'a> {
             line[key] = value;
         }
         self.actor.output.write_chat(line).await?;
-        self.write_stream_event(json!({"type": "content_block_stop", "index": index})).await
+        self.write_stream_event(json!({"type": "content_block_stop", "index": index}))
+            .await
     }
 
     async fn stream_text(&mut self, kind: &str, text: &str) -> Result<(), TurnAbort> {
         self.begin_message().await?;
         let index = self.message.as_ref().map_or(0, |message| message.blocks);
         let empty = json!({"type": kind, kind: ""});
-        self.write_stream_event(json!({"type": "content_block_start", "index": index, "content_block": empty})).await?;
+        self.write_stream_event(
+            json!({"type": "content_block_start", "index": index, "content_block": empty}),
+        )
+        .await?;
         let letters: Vec<char> = text.chars().collect();
         let delta_kind = format!("{kind}_delta");
         for chunk in letters.chunks(self.actor.script.pace.chunk_chars.max(1)) {
             let piece = String::from_iter(chunk);
             let delta = json!({"type": delta_kind, kind: piece});
-            self.write_stream_event(json!({"type": "content_block_delta", "index": index, "delta": delta})).await?;
+            self.write_stream_event(
+                json!({"type": "content_block_delta", "index": index, "delta": delta}),
+            )
+            .await?;
             if kind == "text" {
                 self.unsent_text.push_str(&piece);
             }
@@ -312,15 +381,26 @@ impl<'a> ScriptedTurn<'a> {
         for call in calls {
             let ready = self.actor.prepare_call(call, denied);
             let index = self.message.as_ref().map_or(0, |message| message.blocks);
-            let start = json!({"type": "tool_use", "id": ready.id, "name": ready.name, "input": {}});
+            let start =
+                json!({"type": "tool_use", "id": ready.id, "name": ready.name, "input": {}});
             let delta = json!({"type": "input_json_delta", "partial_json": ready.raw_arguments()});
-            self.write_stream_event(json!({"type": "content_block_start", "index": index, "content_block": start}))
-                .await?;
-            self.write_stream_event(json!({"type": "content_block_delta", "index": index, "delta": delta})).await?;
+            self.write_stream_event(
+                json!({"type": "content_block_start", "index": index, "content_block": start}),
+            )
+            .await?;
+            self.write_stream_event(
+                json!({"type": "content_block_delta", "index": index, "delta": delta}),
+            )
+            .await?;
             let block = json!({"type": "tool_use", "id": ready.id, "name": ready.name, "input": ready.input});
             self.open_calls.push(ready.id.clone());
             let letters = ready.raw_arguments().chars().count();
-            self.write_block(block, letters, ready.meta().map(|meta| ("tool_use_meta", meta))).await?;
+            self.write_block(
+                block,
+                letters,
+                ready.meta().map(|meta| ("tool_use_meta", meta)),
+            )
+            .await?;
             asked.push(ready);
         }
         self.end_message("tool_use").await?;
@@ -346,7 +426,12 @@ impl<'a> ScriptedTurn<'a> {
             }
         }
         // As in the real program, messages at the turn limit start another turn.
-        if self.actor.run.max_turns.is_some_and(|most| self.messages >= most) {
+        if self
+            .actor
+            .run
+            .max_turns
+            .is_some_and(|most| self.messages >= most)
+        {
             return Ok(self.write_max_turns_result().await?);
         }
         // Messages that arrived before the results are part of the next request to the model.
@@ -402,7 +487,10 @@ impl<'a> ScriptedTurn<'a> {
             is_error: true,
             terminal_reason: "max_turns".into(),
             stop_reason: Some("tool_use".into()),
-            errors: vec![format!("Reached maximum number of turns ({})", self.messages)],
+            errors: vec![format!(
+                "Reached maximum number of turns ({})",
+                self.messages
+            )],
             ..ScriptedResult::default()
         };
         // This result reports the number of messages as `num_turns`.
@@ -428,7 +516,10 @@ impl<'a> ScriptedTurn<'a> {
         let spent = std::mem::take(&mut self.spent);
         let rates = self.actor.script.usd_per_million;
         // Token counts are far below 2^52.
-        #[expect(clippy::cast_precision_loss, reason = "exact for every count that a context can hold")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "exact for every count that a context can hold"
+        )]
         let price = |count: u64, rate: f64| count as f64 * rate / 1_000_000.0;
         let cost = ending.cost_usd.unwrap_or_else(|| {
             price(spent.input, rates.input)
@@ -481,25 +572,38 @@ impl<'a> ScriptedTurn<'a> {
                     the user to tell you how to proceed.";
                 self.actor
                     .output
-                    .write_chat(output::tool_error_line(&id, text, output::PermissionDecision::Interrupted))
+                    .write_chat(output::tool_error_line(
+                        &id,
+                        text,
+                        output::PermissionDecision::Interrupted,
+                    ))
                     .await?;
             }
         } else if !self.unsent_text.is_empty() {
             let block = json!({"type": "text", "text": std::mem::take(&mut self.unsent_text)});
-            self.write_block(block, 0, Some(("aborted", true.into()))).await?;
+            self.write_block(block, 0, Some(("aborted", true.into())))
+                .await?;
         }
         let (mark, reason) = if in_tools {
-            ("[Request interrupted by user for tool use]", "aborted_tools")
+            (
+                "[Request interrupted by user for tool use]",
+                "aborted_tools",
+            )
         } else {
             ("[Request interrupted by user]", "aborted_streaming")
         };
-        self.actor.output.write_chat(output::user_text_line(mark)).await?;
+        self.actor
+            .output
+            .write_chat(output::user_text_line(mark))
+            .await?;
         let ending = ScriptedResult {
             subtype: "error_during_execution".into(),
             is_error: true,
             terminal_reason: reason.into(),
             stop_reason: None,
-            errors: vec!["[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=null".into()],
+            errors: vec![
+                "[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=null".into(),
+            ],
             ..ScriptedResult::default()
         };
         self.write_result(&ending).await?;
@@ -512,14 +616,19 @@ fn read_calls(question: &str) -> Vec<ScriptedCall> {
     let names = question.split('`').skip(1).step_by(2);
     let call = |name: &str| {
         let arguments = std::iter::once(("path".to_owned(), name.into())).collect();
-        ScriptedCall { tool: "read_raw_file".into(), arguments, ..ScriptedCall::default() }
+        ScriptedCall {
+            tool: "read_raw_file".into(),
+            arguments,
+            ..ScriptedCall::default()
+        }
     };
     names.map(call).collect()
 }
 
 fn rate_limit_line(limit: &RateLimitStep) -> Value {
     let resets_at = jiff::Timestamp::now().as_second() + limit.resets_in_s;
-    let mut info = json!({"status": limit.status, "resetsAt": resets_at, "rateLimitType": limit.limit});
+    let mut info =
+        json!({"status": limit.status, "resetsAt": resets_at, "rateLimitType": limit.limit});
     if let Some(utilization) = limit.utilization {
         info["utilization"] = utilization.into();
     }

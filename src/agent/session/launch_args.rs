@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 
 use crate::{
-    agent::{attempt::session_monitor::BYPASS_PERMISSION_MODE, claude::agent_env::AgentEnvironment},
+    agent::{
+        attempt::session_monitor::BYPASS_PERMISSION_MODE, claude::agent_env::AgentEnvironment,
+    },
     diagnostic::Diagnostic,
 };
 
@@ -39,7 +41,11 @@ pub(crate) struct ClaudeSessionArgs {
 impl ClaudeSessionArgs {
     /// The permission mode that the session is started in.
     pub(super) fn permission_mode(&self) -> &'static str {
-        if self.bypass_permissions { BYPASS_PERMISSION_MODE } else { DEFAULT_PERMISSION_MODE }
+        if self.bypass_permissions {
+            BYPASS_PERMISSION_MODE
+        } else {
+            DEFAULT_PERMISSION_MODE
+        }
     }
 }
 
@@ -85,7 +91,11 @@ pub(crate) fn choose_delivery(prompt: &str) -> Result<PromptDelivery, InvalidPro
         return Err(InvalidPrompt::SlashCommand);
     }
     let fits = prompt.len() <= MAX_ARGUMENT_BYTES && !prompt.contains('\0');
-    Ok(if fits { PromptDelivery::Argument } else { PromptDelivery::Stdin })
+    Ok(if fits {
+        PromptDelivery::Argument
+    } else {
+        PromptDelivery::Stdin
+    })
 }
 
 /// True for `/name` and `/name …`, but not for a path such as `/usr/bin`.
@@ -95,7 +105,11 @@ fn is_slash_command(prompt: &str) -> bool {
 }
 
 /// The arguments, in the order of the contract.
-pub(crate) fn session_argv(args: &ClaudeSessionArgs, prompt: &str, delivery: PromptDelivery) -> Vec<OsString> {
+pub(crate) fn session_argv(
+    args: &ClaudeSessionArgs,
+    prompt: &str,
+    delivery: PromptDelivery,
+) -> Vec<OsString> {
     let mut words: Vec<&str> = vec!["-p", "--output-format", "stream-json", "--verbose"];
     if delivery != PromptDelivery::Argument {
         words.extend(["--input-format", "stream-json"]);
@@ -129,7 +143,10 @@ pub(crate) fn session_argv(args: &ClaudeSessionArgs, prompt: &str, delivery: Pro
     } else {
         words.extend(["--permission-mode", DEFAULT_PERMISSION_MODE]);
     }
-    let offered = args.offered_tools.as_ref().map(|tools| format!("--tools={}", tools.join(",")));
+    let offered = args
+        .offered_tools
+        .as_ref()
+        .map(|tools| format!("--tools={}", tools.join(",")));
     words.extend(offered.as_deref());
     let turns = args.max_turns.map(|turns| turns.to_string());
     if let Some(turns) = &turns {
@@ -175,7 +192,9 @@ mod tests {
 
     fn words(args: &ClaudeSessionArgs, prompt: &str) -> Vec<String> {
         let argv = session_argv(args, prompt, choose_delivery(prompt).unwrap());
-        argv.into_iter().map(|word| word.into_string().unwrap()).collect()
+        argv.into_iter()
+            .map(|word| word.into_string().unwrap())
+            .collect()
     }
 
     #[test]
@@ -183,7 +202,16 @@ mod tests {
         let bare = words(&ClaudeSessionArgs::default(), "hi");
         assert_eq!(
             bare,
-            ["-p", "--output-format", "stream-json", "--verbose", "--permission-mode", "default", "--", "hi"]
+            [
+                "-p",
+                "--output-format",
+                "stream-json",
+                "--verbose",
+                "--permission-mode",
+                "default",
+                "--",
+                "hi"
+            ]
         );
         let full = ClaudeSessionArgs {
             resume: Some("é-1".into()),
@@ -218,14 +246,25 @@ mod tests {
                 "--help"
             ]
         );
-        let fork_of_nothing = ClaudeSessionArgs { fork: true, ..ClaudeSessionArgs::default() };
+        let fork_of_nothing = ClaudeSessionArgs {
+            fork: true,
+            ..ClaudeSessionArgs::default()
+        };
         assert_eq!(words(&fork_of_nothing, "hi"), bare);
     }
 
     #[test]
     fn unusual_prompts_are_passed_unchanged() {
-        for prompt in ["-one thing", "-", "--model opus", "do this - and that", "!ls", "# x", "/usr/bin is a path", "/"]
-        {
+        for prompt in [
+            "-one thing",
+            "-",
+            "--model opus",
+            "do this - and that",
+            "!ls",
+            "# x",
+            "/usr/bin is a path",
+            "/",
+        ] {
             let words = words(&ClaudeSessionArgs::default(), prompt);
             assert_eq!(words[words.len() - 2..], ["--", prompt]);
         }
@@ -238,8 +277,18 @@ mod tests {
         for prompt in [format!("{edge}x"), "a\0b".to_owned()] {
             assert_eq!(choose_delivery(&prompt), Ok(PromptDelivery::Stdin));
             let words = words(&ClaudeSessionArgs::default(), &prompt);
-            assert_eq!(words[3..], ["--verbose", "--input-format", "stream-json", "--permission-mode", "default"]);
-            let line: serde_json::Value = serde_json::from_slice(&user_message_frame(&prompt).0).unwrap();
+            assert_eq!(
+                words[3..],
+                [
+                    "--verbose",
+                    "--input-format",
+                    "stream-json",
+                    "--permission-mode",
+                    "default"
+                ]
+            );
+            let line: serde_json::Value =
+                serde_json::from_slice(&user_message_frame(&prompt).0).unwrap();
             assert_eq!(line["message"]["content"], prompt);
         }
     }
@@ -247,19 +296,30 @@ mod tests {
     #[test]
     fn empty_and_slash_command_prompts_are_refused() {
         for prompt in ["/compact", "/clear now", "/mcp__x:y"] {
-            assert_eq!(choose_delivery(prompt), Err(InvalidPrompt::SlashCommand), "{prompt}");
-            assert_eq!(choose_delivery(&format!(" {prompt}")), Ok(PromptDelivery::Argument));
+            assert_eq!(
+                choose_delivery(prompt),
+                Err(InvalidPrompt::SlashCommand),
+                "{prompt}"
+            );
+            assert_eq!(
+                choose_delivery(&format!(" {prompt}")),
+                Ok(PromptDelivery::Argument)
+            );
         }
         assert_eq!(choose_delivery(" \n"), Err(InvalidPrompt::Empty));
     }
 
     #[test]
     fn api_key_is_withheld_unless_api_billing_is_on() {
-        let parent = ["PATH", "ANTHROPIC_API_KEY", "CLAUDECODE"].map(|name| (name.into(), "x".into()));
+        let parent =
+            ["PATH", "ANTHROPIC_API_KEY", "CLAUDECODE"].map(|name| (name.into(), "x".into()));
         let stripped = session_environment(parent.clone(), false);
         assert_eq!(stripped.stripped, ["ANTHROPIC_API_KEY", "CLAUDECODE"]);
         assert_eq!(stripped.vars.len(), 1);
         let billed = session_environment(parent, true);
-        assert_eq!((billed.passed.as_slice(), billed.vars.len()), (["ANTHROPIC_API_KEY".to_owned()].as_slice(), 2));
+        assert_eq!(
+            (billed.passed.as_slice(), billed.vars.len()),
+            (["ANTHROPIC_API_KEY".to_owned()].as_slice(), 2)
+        );
     }
 }

@@ -15,22 +15,37 @@ pub(crate) fn resume_line(session: &str) -> String {
 
 /// The session of the last resume line in `text`.
 pub(crate) fn find_session(text: &str) -> Option<&str> {
-    resume_line_regex()?.captures_iter(text).last()?.name("token").map(|token| token.as_str())
+    resume_line_regex()?
+        .captures_iter(text)
+        .last()?
+        .name("token")
+        .map(|token| token.as_str())
 }
 
 /// Splits a prompt into the text without resume lines and the session of the last one. If no text remains, it is
 /// `continue`; a prompt without a resume line is unchanged.
 pub(crate) fn split_prompt(prompt: &str) -> (String, Option<&str>) {
-    let Some(session) = find_session(prompt) else { return (prompt.to_owned(), None) };
-    let rest = resume_line_regex().map_or_else(|| prompt.into(), |pattern| pattern.replace_all(prompt, ""));
+    let Some(session) = find_session(prompt) else {
+        return (prompt.to_owned(), None);
+    };
+    let rest = resume_line_regex()
+        .map_or_else(|| prompt.into(), |pattern| pattern.replace_all(prompt, ""));
     let rest = rest.trim();
-    (if rest.is_empty() { CONTINUE_PROMPT.to_owned() } else { rest.to_owned() }, Some(session))
+    (
+        if rest.is_empty() {
+            CONTINUE_PROMPT.to_owned()
+        } else {
+            rest.to_owned()
+        },
+        Some(session),
+    )
 }
 
 /// `None` only if the pattern is invalid, which a test rules out.
 fn resume_line_regex() -> Option<&'static Regex> {
-    static PATTERN: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r"(?im)^\s*`?claude\s+(?:--resume|-r)\s+(?P<token>[^`\s]+)`?\s*$").ok());
+    static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r"(?im)^\s*`?claude\s+(?:--resume|-r)\s+(?P<token>[^`\s]+)`?\s*$").ok()
+    });
     PATTERN.as_ref()
 }
 
@@ -53,7 +68,10 @@ mod tests {
             ("claude --resume 'sid'", Some("'sid'")),
             ("claude\n--resume\nsid", Some("sid")),
             ("claude --resume a\ntext\n`claude -r b`", Some("b")),
-            ("before\n`claude --resume session_01`\nafter", Some("session_01")),
+            (
+                "before\n`claude --resume session_01`\nafter",
+                Some("session_01"),
+            ),
             ("claude --resume é€", Some("é€")),
             ("claude --resume=sid", None),
             ("claude --resume sid extra", None),
@@ -71,11 +89,23 @@ mod tests {
 
     #[test]
     fn resume_lines_do_not_reach_the_model() {
-        assert_eq!(split_prompt("`claude --resume a`"), ("continue".into(), Some("a")));
-        assert_eq!(split_prompt("fix it\n`claude --resume a`\n"), ("fix it".into(), Some("a")));
-        assert_eq!(split_prompt("claude -r a\none\n\nclaude -r b\ntwo"), ("one\n\ntwo".into(), Some("b")));
+        assert_eq!(
+            split_prompt("`claude --resume a`"),
+            ("continue".into(), Some("a"))
+        );
+        assert_eq!(
+            split_prompt("fix it\n`claude --resume a`\n"),
+            ("fix it".into(), Some("a"))
+        );
+        assert_eq!(
+            split_prompt("claude -r a\none\n\nclaude -r b\ntwo"),
+            ("one\n\ntwo".into(), Some("b"))
+        );
         assert_eq!(split_prompt("  no line  "), ("  no line  ".into(), None));
-        assert_eq!(split_prompt("claude --resume a b"), ("claude --resume a b".into(), None));
+        assert_eq!(
+            split_prompt("claude --resume a b"),
+            ("claude --resume a b".into(), None)
+        );
     }
 
     proptest! {

@@ -34,5 +34,6 @@ pub(crate) struct AttemptArgs {
 }
 
 fn time_limit(text: &str) -> Result<TimeLimitSetting, String> {
-    value::parse_time_limit(text).ok_or_else(|| format!("expected a {}, or none", value::DURATION_SYNTAX))
+    value::parse_time_limit(text)
+        .ok_or_else(|| format!("expected a {}, or none", value::DURATION_SYNTAX))
 }

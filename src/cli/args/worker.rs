@@ -40,7 +40,12 @@ pub(crate) struct WorkerArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct NatsArgs {
     /// Use the workers at this NATS server: nats://HOST:PORT, or tls://HOST:PORT
-    #[arg(long = "nats", value_name = "URL", env = "INGESTDECK_NATS_URL", hide_env_values = true)]
+    #[arg(
+        long = "nats",
+        value_name = "URL",
+        env = "INGESTDECK_NATS_URL",
+        hide_env_values = true
+    )]
     pub address: Option<NatsAddress>,
     /// Credentials file for the NATS server
     #[arg(long = "nats-creds", value_name = "FILE", requires = "address")]
@@ -61,8 +66,20 @@ pub(crate) struct NatsArgs {
 impl NatsArgs {
     /// The server, if one is named.
     pub(crate) fn server(&self) -> Option<NatsServer> {
-        let Self { address, credentials, nkey, root_certificates, insecure } = self.clone();
-        Some(NatsServer { address: address?, credentials, nkey, root_certificates, allows_open: insecure })
+        let Self {
+            address,
+            credentials,
+            nkey,
+            root_certificates,
+            insecure,
+        } = self.clone();
+        Some(NatsServer {
+            address: address?,
+            credentials,
+            nkey,
+            root_certificates,
+            allows_open: insecure,
+        })
     }
 
     /// The warning about a login that other users of the machine can see.

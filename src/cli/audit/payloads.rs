@@ -41,7 +41,11 @@ struct CutCalls {
 impl<'a> PayloadReader<'a> {
     /// Reads results only if `has_results`.
     pub(super) fn new(store: &'a RunStore, has_results: bool) -> Self {
-        Self { store, has_results, runs: HashMap::new() }
+        Self {
+            store,
+            has_results,
+            runs: HashMap::new(),
+        }
     }
 
     /// Notes a call that will be completed, so that each tape is read once.
@@ -49,7 +53,10 @@ impl<'a> PayloadReader<'a> {
         if !self.cut_columns(call).is_empty() {
             let has_results = self.has_results;
             let run = self.runs.entry(call.text("run").to_owned());
-            let calls = run.or_insert_with(|| CutCalls { has_results, ..CutCalls::default() });
+            let calls = run.or_insert_with(|| CutCalls {
+                has_results,
+                ..CutCalls::default()
+            });
             calls.payloads.insert(key(call), Payload::default());
         }
     }
@@ -60,14 +67,24 @@ impl<'a> PayloadReader<'a> {
     /// If the tape cannot be read.
     pub(super) fn complete(&mut self, call: &mut AuditedCall) -> Result<(), CliError> {
         let cut = self.cut_columns(call);
-        let Some(calls) = self.runs.get_mut(call.text("run")).filter(|_| !cut.is_empty()) else { return Ok(()) };
+        let Some(calls) = self
+            .runs
+            .get_mut(call.text("run"))
+            .filter(|_| !cut.is_empty())
+        else {
+            return Ok(());
+        };
         if !std::mem::replace(&mut calls.is_read, true) {
             let found = self.store.resolve(call.text("run"))?;
             let source = recorded_tapes::open_source(self.store, &found)?;
             let mut timeline = Timeline::new_forward_only(Box::new(source));
-            while timeline.advance(SLICE, &mut |emitted| calls.observe(&emitted))? == PollStatus::More {}
+            while timeline.advance(SLICE, &mut |emitted| calls.observe(&emitted))?
+                == PollStatus::More
+            {}
         }
-        let Some([input, output]) = calls.payloads.remove(&key(call)) else { return Ok(()) };
+        let Some([input, output]) = calls.payloads.remove(&key(call)) else {
+            return Ok(());
+        };
         for (column, value) in [("input", input), ("output", output)] {
             if let Some(value) = value.filter(|_| cut.contains(&column)) {
                 call.set(column, value.into());
@@ -77,25 +94,54 @@ impl<'a> PayloadReader<'a> {
     }
 
     fn cut_columns(&self, call: &AuditedCall) -> Vec<&'static str> {
-        let columns: &[&str] = if self.has_results { &["input", "output"] } else { &["input"] };
-        columns.iter().filter(|column| call.text(column).chars().count() >= MIN_CUT_CHARS).copied().collect()
+        let columns: &[&str] = if self.has_results {
+            &["input", "output"]
+        } else {
+            &["input"]
+        };
+        columns
+            .iter()
+            .filter(|column| call.text(column).chars().count() >= MIN_CUT_CHARS)
+            .copied()
+            .collect()
     }
 }
 
 fn key(call: &AuditedCall) -> PayloadKey {
     let attempt = call.get("attempt").as_u64().unwrap_or_default();
-    (call.text("unit").to_owned(), attempt, call.text("tool_use_id").to_owned())
+    (
+        call.text("unit").to_owned(),
+        attempt,
+        call.text("tool_use_id").to_owned(),
+    )
 }
 
 impl CutCalls {
     fn observe(&mut self, emitted: &SinkEvent<'_>) {
         match emitted {
-            SinkEvent::Agent { unit, attempt, event: AgentEvent::Action(event), .. } => {
-                let ActionDetail::Tool(detail) = &event.action.detail else { return };
-                let key = ((*unit).to_owned(), u64::from(*attempt), event.action.id.clone().into_owned());
-                let Some([known_input, known_output]) = self.payloads.get_mut(&key) else { return };
+            SinkEvent::Agent {
+                unit,
+                attempt,
+                event: AgentEvent::Action(event),
+                ..
+            } => {
+                let ActionDetail::Tool(detail) = &event.action.detail else {
+                    return;
+                };
+                let key = (
+                    (*unit).to_owned(),
+                    u64::from(*attempt),
+                    event.action.id.clone().into_owned(),
+                );
+                let Some([known_input, known_output]) = self.payloads.get_mut(&key) else {
+                    return;
+                };
                 if known_input.is_none() {
-                    *known_input = detail.tool_input.as_ref().map(JsonText::raw).map(|raw| raw.0.to_owned());
+                    *known_input = detail
+                        .tool_input
+                        .as_ref()
+                        .map(JsonText::raw)
+                        .map(|raw| raw.0.to_owned());
                 }
                 if known_output.is_none() && self.has_results {
                     let content = detail.result.as_ref().and_then(|result| result.content);
@@ -104,10 +150,18 @@ impl CutCalls {
             }
             SinkEvent::Note {
                 attempt: Some((unit, attempt)),
-                note: Note::CallDecided { tool_use_id: Some(id), input: Some(input), .. },
+                note:
+                    Note::CallDecided {
+                        tool_use_id: Some(id),
+                        input: Some(input),
+                        ..
+                    },
                 ..
             } => {
-                if let Some(payload) = self.payloads.get_mut(&((*unit).to_owned(), u64::from(*attempt), id.clone())) {
+                if let Some(payload) =
+                    self.payloads
+                        .get_mut(&((*unit).to_owned(), u64::from(*attempt), id.clone()))
+                {
                     payload[0] = Some(input.to_string());
                 }
             }

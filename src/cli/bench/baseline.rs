@@ -68,15 +68,27 @@ impl EarlierBench {
                 .with_help("name the `result.json` of an earlier bench")
         };
         let bytes = read_named_file(file, MAX_RESULT_BYTES).map_err(|error| failed(&error))?;
-        let before: BaselineFile = serde_json::from_slice(&bytes).map_err(|error| failed(&error))?;
+        let before: BaselineFile =
+            serde_json::from_slice(&bytes).map_err(|error| failed(&error))?;
         if before.outcome != BenchOutcome::Complete.as_str() {
-            let message = format!("the bench of {name} is not complete: its outcome is {:?}", before.outcome);
-            return Err(CliError::usage(message).with_help("name the result of a bench that came to its end"));
+            let message = format!(
+                "the bench of {name} is not complete: its outcome is {:?}",
+                before.outcome
+            );
+            return Err(CliError::usage(message)
+                .with_help("name the result of a bench that came to its end"));
         }
-        let same = |cell: &Cell| before.cells.iter().find(|it| (&it.model, &it.prompt) == (&cell.model, &cell.prompt));
+        let same = |cell: &Cell| {
+            before
+                .cells
+                .iter()
+                .find(|it| (&it.model, &it.prompt) == (&cell.model, &cell.prompt))
+        };
         if !cells.iter().any(|cell| same(cell).is_some()) {
-            return Err(CliError::usage(format!("the result {name} has no model and prompt of this bench"))
-                .with_help("give the same --model and --prompt as for that result"));
+            return Err(CliError::usage(format!(
+                "the result {name} has no model and prompt of this bench"
+            ))
+            .with_help("give the same --model and --prompt as for that result"));
         }
         let mut rules = Vec::new();
         for cell in cells {
@@ -84,36 +96,58 @@ impl EarlierBench {
             let of_cell = before.map(no_worse_rules).unwrap_or_default();
             match before {
                 None => {
-                    let text = format!("{} is not in the result {name}, so it is not compared", cell.name());
+                    let text = format!(
+                        "{} is not in the result {name}, so it is not compared",
+                        cell.name()
+                    );
                     exit::print_warning(&Problem::new(text));
                 }
                 Some(_) if of_cell.is_empty() => {
-                    let message = format!("the result {name} has no known figure of {}", cell.name());
-                    return Err(CliError::usage(message).with_help("name a result in which every model has a run"));
+                    let message =
+                        format!("the result {name} has no known figure of {}", cell.name());
+                    return Err(CliError::usage(message)
+                        .with_help("name a result in which every model has a run"));
                 }
                 Some(_) => {}
             }
             rules.push(of_cell);
         }
-        Ok(Self { bench: before.bench, commit: before.commit, units: before.units, rules })
+        Ok(Self {
+            bench: before.bench,
+            commit: before.commit,
+            units: before.units,
+            rules,
+        })
     }
 
     /// A warning if the bench has other units than the one it is compared with.
     pub(super) fn units_warning(&self, units: &[String]) -> Option<Problem> {
-        let added = units.iter().filter(|unit| !self.units.contains(*unit)).count();
-        let missing = self.units.iter().filter(|unit| !units.contains(unit)).count();
+        let added = units
+            .iter()
+            .filter(|unit| !self.units.contains(*unit))
+            .count();
+        let missing = self
+            .units
+            .iter()
+            .filter(|unit| !units.contains(unit))
+            .count();
         let text = format!(
             "the earlier bench had other units ({added} are new, {missing} are missing), so figures may differ for \
              this reason"
         );
-        (added + missing > 0).then(|| Problem::new(text).with_help("repeat the earlier bench with the same units"))
+        (added + missing > 0)
+            .then(|| Problem::new(text).with_help("repeat the earlier bench with the same units"))
     }
 }
 
 fn no_worse_rules(before: &BaselineCell) -> Vec<GateRule> {
     let estimate = |figure: BenchFigure| {
         let BaselineScore { mean, low, high } = *before.score.get(figure.key())?;
-        GateRule::not_worse_than(&Estimate { figure, mean, interval: low.zip(high) })
+        GateRule::not_worse_than(&Estimate {
+            figure,
+            mean,
+            interval: low.zip(high),
+        })
     };
     BenchFigure::all().filter_map(estimate).collect()
 }

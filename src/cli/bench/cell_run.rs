@@ -61,10 +61,18 @@ pub(super) struct CloneDir {
 impl CloneDir {
     /// Clones the project, without the runs that the commit may have.
     pub(super) fn create(snapshot: &ProjectSnapshot, is_kept: bool) -> Result<Self, CliError> {
-        let failed =
-            |error: std::io::Error| CliError::failed("cannot create a directory for a clone").with_cause(error);
+        let failed = |error: std::io::Error| {
+            CliError::failed("cannot create a directory for a clone").with_cause(error)
+        };
         let (temporary, directory) = match is_kept {
-            true => (None, tempfile::Builder::new().prefix("ingestdeck-kept-").tempdir().map_err(failed)?.keep()),
+            true => (
+                None,
+                tempfile::Builder::new()
+                    .prefix("ingestdeck-kept-")
+                    .tempdir()
+                    .map_err(failed)?
+                    .keep(),
+            ),
             false => {
                 let temporary = PrivateDir::new(BENCH_PREFIX).map_err(failed)?;
                 let directory = temporary.path().to_path_buf();
@@ -73,10 +81,17 @@ impl CloneDir {
         };
         // The marker of the directory must not be a part of the project.
         let project = directory.join(snapshot.name());
-        ScopedDir::open(&directory).and_then(|dir| dir.dir(snapshot.name(), Some(PRIVATE_MODE))).map_err(failed)?;
+        ScopedDir::open(&directory)
+            .and_then(|dir| dir.dir(snapshot.name(), Some(PRIVATE_MODE)))
+            .map_err(failed)?;
         snapshot.clone_into(&project).map_err(CliError::internal)?;
-        ScopedDir::open(&project).and_then(|dir| dir.remove_dir_all(STATE_DIR)).map_err(failed)?;
-        Ok(Self { project, _temporary: temporary })
+        ScopedDir::open(&project)
+            .and_then(|dir| dir.remove_dir_all(STATE_DIR))
+            .map_err(failed)?;
+        Ok(Self {
+            project,
+            _temporary: temporary,
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -106,7 +121,9 @@ impl ChildControl {
     /// Handles a request to drain, stop or kill.
     pub(super) async fn handle(&self, command: RunCommand) {
         self.is_stopping.set(true);
-        let Some(child) = self.child.borrow().clone() else { return };
+        let Some(child) = self.child.borrow().clone() else {
+            return;
+        };
         let signal = match command {
             RunCommand::KillAll => Signal::SIGTERM,
             // Two signals of the same kind may arrive as one.
@@ -122,8 +139,13 @@ impl RunningChild {
     /// Sends the request to stop to the engine of the run. False if it cannot be reached.
     async fn stop(&self) -> bool {
         let runs = RunStore::new(&self.clone).list().unwrap_or_default();
-        let Some(run) = runs.first() else { return false };
-        let origin = CommandOrigin { client: Some("bench".to_owned()), reason: None };
+        let Some(run) = runs.first() else {
+            return false;
+        };
+        let origin = CommandOrigin {
+            client: Some("bench".to_owned()),
+            reason: None,
+        };
         match ControlClient::connect(run.id, origin).await {
             Ok(mut client) => client.execute(RunCommand::StopAll).await.is_ok(),
             Err(_) => false,
@@ -144,13 +166,22 @@ impl BenchRunBudget {
     /// At most `left` for a run in which at most `slots` units are active.
     pub(super) fn new(left: f64, slots: usize) -> Self {
         let slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
-        Self { run: left, attempt: left / f64::from(slots) }
+        Self {
+            run: left,
+            attempt: left / f64::from(slots),
+        }
     }
 
     /// True if the cost of an attempt reached its budget, so the attempt may have done less than it would have.
     fn has_cut(self, report: &RunReport) -> bool {
         let mut attempts = report.units.iter().flat_map(|unit| &unit.attempts);
-        attempts.any(|attempt| attempt.state.counts.cost_usd.is_some_and(|cost| cost >= self.attempt))
+        attempts.any(|attempt| {
+            attempt
+                .state
+                .counts
+                .cost_usd
+                .is_some_and(|cost| cost >= self.attempt)
+        })
     }
 }
 
@@ -208,20 +239,28 @@ impl CellRunner<'_> {
     ) -> Result<Option<EndedRun>, CliError> {
         let (snapshot, is_kept) = (Arc::clone(&self.snapshot), self.args.keep);
         // Signals are handled meanwhile.
-        let created = tokio::task::spawn_blocking(move || CloneDir::create(&snapshot, is_kept)).await;
+        let created =
+            tokio::task::spawn_blocking(move || CloneDir::create(&snapshot, is_kept)).await;
         let clone = created.map_err(CliError::internal)??;
         if control.is_stopping() {
             return Ok(None);
         }
         let project = ScopedDir::open(clone.path()).map_err(|error| clone_failed(&error))?;
         let prompt = prompt.map(|prompt| (format!("{PROMPTS_DIR}/{PROMPT_FILE}"), &prompt.text));
-        let rules = self.rules.as_ref().map(|rules| (policy::PROJECT_FILE.to_owned(), rules));
+        let rules = self
+            .rules
+            .as_ref()
+            .map(|rules| (policy::PROJECT_FILE.to_owned(), rules));
         for (path, text) in prompt.into_iter().chain(rules) {
-            project.write(&path, text, PRIVATE_MODE, 0o600).map_err(|error| clone_failed(&error))?;
+            project
+                .write(&path, text, PRIVATE_MODE, 0o600)
+                .map_err(|error| clone_failed(&error))?;
         }
         let name = format!("{}-{repeat}", index + 1);
         let (log_name, log) = self.dir.create_log(&name)?;
-        let status = self.run_child(clone.path(), cell, budget, log, control).await?;
+        let status = self
+            .run_child(clone.path(), cell, budget, log, control)
+            .await?;
         let exit = exit_of(status);
         let recorded = self.read_run((index, repeat), &name, &clone, exit, budget)?;
         let is_cut = recorded.as_ref().is_some_and(|run| run.is_cut);
@@ -233,7 +272,11 @@ impl CellRunner<'_> {
             Some(Exit::Signal(_)) if status.code().is_some() => RunEnd::Interrupted,
             _ => {
                 let log = self.dir.read_log(&log_name).unwrap_or_default();
-                let message = format!("run {repeat} of cell {} ({}) failed", index + 1, cell.name());
+                let message = format!(
+                    "run {repeat} of cell {} ({}) failed",
+                    index + 1,
+                    cell.name()
+                );
                 let error = failure(message, status, &log, recorded.as_ref());
                 RunEnd::Failed(match is_kept {
                     true => error.with_location(format!("kept in {}", clone.path().display())),
@@ -242,7 +285,10 @@ impl CellRunner<'_> {
             }
         };
         self.dir.remove_empty_log(&log_name);
-        Ok(Some(EndedRun { finished: recorded.map(|run| run.finished), cause }))
+        Ok(Some(EndedRun {
+            finished: recorded.map(|run| run.finished),
+            cause,
+        }))
     }
 
     /// Copies the tape of a run and scores it; `None` without a tape.
@@ -255,8 +301,12 @@ impl CellRunner<'_> {
         budget: Option<BenchRunBudget>,
     ) -> Result<Option<TapedRun>, CliError> {
         let store = RunStore::new(clone.path());
-        let Some(recorded) = store.list()?.into_iter().next() else { return Ok(None) };
-        let recorded_tape = store.open_tape(&recorded).map_err(|error| clone_failed(&error))?;
+        let Some(recorded) = store.list()?.into_iter().next() else {
+            return Ok(None);
+        };
+        let recorded_tape = store
+            .open_tape(&recorded)
+            .map_err(|error| clone_failed(&error))?;
         let tape = self.dir.copy_tape(name, &recorded_tape)?;
         let source = FileSource::open(&tape)?.with_shortened_lines();
         let report = report::fold_report(source, false, None)?;
@@ -266,10 +316,29 @@ impl CellRunner<'_> {
         let is_cut = budget.is_some_and(|budget| budget.has_cut(&report));
         run.is_complete &= matches!(exit, Some(Exit::Ok | Exit::UnitFailed)) && !is_cut;
         let kept = self.args.keep.then(|| clone.path().to_path_buf());
-        let reason = if run.is_complete { None } else { Some(incomplete_reason(&report, is_cut)) };
-        let (id, tape, exit) = (recorded.id, format!("{name}.jsonl"), exit.unwrap_or(Exit::Internal));
+        let reason = if run.is_complete {
+            None
+        } else {
+            Some(incomplete_reason(&report, is_cut))
+        };
+        let (id, tape, exit) = (
+            recorded.id,
+            format!("{name}.jsonl"),
+            exit.unwrap_or(Exit::Internal),
+        );
         let remedy = failed_unit(&report).and_then(|unit| unit.remedy.clone());
-        Ok(Some(TapedRun { finished: FinishedRun { run, id, tape, exit, reason, clone: kept }, is_cut, remedy }))
+        Ok(Some(TapedRun {
+            finished: FinishedRun {
+                run,
+                id,
+                tape,
+                exit,
+                reason,
+                clone: kept,
+            },
+            is_cut,
+            remedy,
+        }))
     }
 
     /// Runs this program in the clone, and waits for its end.
@@ -281,32 +350,50 @@ impl CellRunner<'_> {
         log: File,
         control: &ChildControl,
     ) -> Result<ExitStatus, CliError> {
-        let failed = |error: std::io::Error| CliError::failed("cannot start a run").with_cause(error);
+        let failed =
+            |error: std::io::Error| CliError::failed("cannot start a run").with_cause(error);
         let exe = std::env::current_exe().map_err(failed)?;
         // Without a guard, a child that outlives this process ends its run by itself.
         if let Err(error) = group_guard::start(&exe) {
             tracing::warn!(%error, "cannot start the group guard");
         }
         let mut command = tokio::process::Command::new(exe);
-        command.args(["run", "--full", "--ui", "none", "--project-dir"]).arg(clone);
+        command
+            .args(["run", "--full", "--ui", "none", "--project-dir"])
+            .arg(clone);
         command.arg("--claude-bin").arg(self.claude);
         if let Some(config) = &self.global.config {
-            command.arg("--config").arg(std::path::absolute(config).map_err(failed)?);
+            command
+                .arg("--config")
+                .arg(std::path::absolute(config).map_err(failed)?);
         }
         for unit in &self.args.units {
             command.arg(format!("--only={unit}"));
         }
         command.args(cell.model.iter().map(|model| format!("--model={model}")));
         if let Some(BenchRunBudget { run, attempt }) = budget {
-            command.args([format!("--max-run-budget-usd={run}"), format!("--max-budget-usd={attempt}")]);
+            command.args([
+                format!("--max-run-budget-usd={run}"),
+                format!("--max-budget-usd={attempt}"),
+            ]);
         }
-        command.env(REVIEW_VARIABLE, "false").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command
+            .env(REVIEW_VARIABLE, "false")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
         command.process_group(0).kill_on_drop(true);
         group_guard::set_parent_death_signal(command.as_std_mut(), Signal::SIGTERM);
         let mut child = command.spawn().map_err(failed)?;
-        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
+        let pid = child
+            .id()
+            .and_then(|pid| i32::try_from(pid).ok())
+            .map(Pid::from_raw);
         pid.into_iter().for_each(group_guard::watch_command);
-        *control.child.borrow_mut() = pid.map(|pid| RunningChild { pid, clone: clone.to_path_buf() });
+        *control.child.borrow_mut() = pid.map(|pid| RunningChild {
+            pid,
+            clone: clone.to_path_buf(),
+        });
         let status = child.wait().await;
         *control.child.borrow_mut() = None;
         pid.into_iter().for_each(group_guard::unwatch);
@@ -319,8 +406,16 @@ fn clone_failed(error: &std::io::Error) -> CliError {
 }
 
 fn exit_of(status: ExitStatus) -> Option<Exit> {
-    let code = status.code().and_then(|code| u8::try_from(code).ok()).and_then(Exit::from_code);
-    code.or_else(|| status.signal().and_then(|signal| u8::try_from(signal).ok()).map(Exit::Signal))
+    let code = status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .and_then(Exit::from_code);
+    code.or_else(|| {
+        status
+            .signal()
+            .and_then(|signal| u8::try_from(signal).ok())
+            .map(Exit::Signal)
+    })
 }
 
 /// The text of the last error in a log, and its help.
@@ -337,16 +432,24 @@ fn last_error(log: &str) -> (Option<String>, Option<String>) {
 }
 
 /// The error of a run that ended with `status`, which `log` or else its tape explains.
-fn failure(message: String, status: ExitStatus, log: &str, recorded: Option<&TapedRun>) -> CliError {
+fn failure(
+    message: String,
+    status: ExitStatus,
+    log: &str,
+    recorded: Option<&TapedRun>,
+) -> CliError {
     if let (None, Some(signal)) = (status.code(), status.signal()) {
-        let name = Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |it| it.to_string());
+        let name = Signal::try_from(signal)
+            .map_or_else(|_| format!("signal {signal}"), |it| it.to_string());
         return CliError::failed(message)
             .with_cause(format!("{name} ended its process"))
             .with_help("see whether memory is short, which makes the system kill processes");
     }
     let error = CliError::new(exit_of(status).unwrap_or(Exit::Internal), message);
     let (cause, help) = match last_error(log) {
-        (None, _) => recorded.map_or((None, None), |run| (run.finished.reason.clone(), run.remedy.clone())),
+        (None, _) => recorded.map_or((None, None), |run| {
+            (run.finished.reason.clone(), run.remedy.clone())
+        }),
         found => found,
     };
     let error = error.with_cause(cause.unwrap_or_else(|| format!("it ended with {status}")));
@@ -358,7 +461,10 @@ fn failure(message: String, status: ExitStatus, log: &str, recorded: Option<&Tap
 
 /// The first unit that has no success, although it ran.
 fn failed_unit(report: &RunReport) -> Option<&UnitReport> {
-    report.units.iter().find(|unit| !unit.is_successful() && unit.reason.is_some())
+    report
+        .units
+        .iter()
+        .find(|unit| !unit.is_successful() && unit.reason.is_some())
 }
 
 /// Why a run does not count.
@@ -366,23 +472,47 @@ fn incomplete_reason(report: &RunReport, is_cut: bool) -> String {
     if is_cut {
         return "an attempt reached its part of the cost limit".to_owned();
     }
-    let saving = report.publication.save_error.as_deref().map(|error| format!("not saved: {error}"));
-    let ended_by_agent = matches!(report.outcome, RunOutcome::AgentUnusable | RunOutcome::Limit);
-    let of_unit = || failed_unit(report).filter(|_| ended_by_agent).and_then(|unit| unit.reason.clone());
+    let saving = report
+        .publication
+        .save_error
+        .as_deref()
+        .map(|error| format!("not saved: {error}"));
+    let ended_by_agent = matches!(
+        report.outcome,
+        RunOutcome::AgentUnusable | RunOutcome::Limit
+    );
+    let of_unit = || {
+        failed_unit(report)
+            .filter(|_| ended_by_agent)
+            .and_then(|unit| unit.reason.clone())
+    };
     let last = || report.messages.0.last().map(|(_, message)| message.clone());
-    saving.or_else(of_unit).or_else(last).unwrap_or_else(|| format!("its outcome is {}", report.outcome.as_str()))
+    saving
+        .or_else(of_unit)
+        .or_else(last)
+        .unwrap_or_else(|| format!("its outcome is {}", report.outcome.as_str()))
 }
 
 /// Paths and lines of the artifacts that a run changed, as the clone has them.
-fn read_artifacts(project: &ScopedDir, report: &RunReport) -> (BTreeSet<String>, BTreeSet<(String, String)>) {
+fn read_artifacts(
+    project: &ScopedDir,
+    report: &RunReport,
+) -> (BTreeSet<String>, BTreeSet<(String, String)>) {
     let (mut paths, mut lines) = (BTreeSet::new(), BTreeSet::new());
-    for artifact in report.artifacts.list.iter().filter(|artifact| quality::is_accepted(report, artifact)) {
+    for artifact in report
+        .artifacts
+        .list
+        .iter()
+        .filter(|artifact| quality::is_accepted(report, artifact))
+    {
         paths.insert(artifact.path.clone());
         if artifact.change == Some(ArtifactChange::Removed) {
             continue;
         }
         // What is not in the clone was not saved.
-        let Ok(text) = project.read(&artifact.path, MAX_ARTIFACT_BYTES) else { continue };
+        let Ok(text) = project.read(&artifact.path, MAX_ARTIFACT_BYTES) else {
+            continue;
+        };
         let text = String::from_utf8_lossy(&text);
         let written = text.lines().map(str::trim).filter(|line| !line.is_empty());
         lines.extend(written.map(|line| (artifact.path.clone(), line.to_owned())));

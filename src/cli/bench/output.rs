@@ -43,7 +43,10 @@ pub(super) struct BenchOutput {
 
 impl BenchOutput {
     pub(super) fn new(global: &GlobalArgs, project: &Path) -> Self {
-        Self { ui: global.ui, project: project.to_path_buf() }
+        Self {
+            ui: global.ui,
+            project: project.to_path_buf(),
+        }
     }
 
     /// Prints what will run, before anything is spent.
@@ -56,7 +59,12 @@ impl BenchOutput {
     ) -> Result<(), CliError> {
         let runs = result.cells.len() * result.repeat as usize;
         if self.ui == Ui::Json {
-            let cells: Vec<Value> = result.cells.iter().enumerate().map(|(index, cell)| cell.to_json(index)).collect();
+            let cells: Vec<Value> = result
+                .cells
+                .iter()
+                .enumerate()
+                .map(|(index, cell)| cell.to_json(index))
+                .collect();
             let mut plan = json!({
                 "v": VERSION, "type": "plan", "bench": result.id.to_string(), "commit": result.commit,
                 "units": result.units, "cells": cells, "repeat": result.repeat, "runs": runs, "max_cost_usd": max_cost,
@@ -68,29 +76,50 @@ impl BenchOutput {
         }
         let commit = result.commit.get(..8).unwrap_or(&result.commit);
         let mut lines = vec![format!("bench {} at commit {commit}", result.id.short())];
-        let named = result.units.iter().take(MAX_NAMED).map(|unit| text::printable(unit, MAX_NAME_WIDTH).into_owned());
+        let named = result
+            .units
+            .iter()
+            .take(MAX_NAMED)
+            .map(|unit| text::printable(unit, MAX_NAME_WIDTH).into_owned());
         let more = result.units.len().saturating_sub(MAX_NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
         let named: Vec<String> = named.collect();
-        lines.push(format!("{}: {}{more}", pluralize(result.units.len(), "unit"), named.join(", ")));
+        lines.push(format!(
+            "{}: {}{more}",
+            pluralize(result.units.len(), "unit"),
+            named.join(", ")
+        ));
         for (index, cell) in result.cells.iter().enumerate() {
             lines.push(format!("cell {}: {}", index + 1, cell.name()));
         }
         let repeats = pluralize(result.repeat as usize, "repeat");
-        lines.push(format!("{} × {repeats} = {}", pluralize(result.cells.len(), "cell"), pluralize(runs, "run")));
+        lines.push(format!(
+            "{} × {repeats} = {}",
+            pluralize(result.cells.len(), "cell"),
+            pluralize(runs, "run")
+        ));
         lines.push(format!("forecast by earlier runs of any model: {forecast}"));
         lines.extend(max_cost.map(|cost| format!("cost limit: {}", dollars(Some(cost)))));
         lines.extend(baseline.map(|before| {
             let bench = text::printable(&before.bench, MAX_ID_WIDTH);
             let commit = before.commit.get(..8).unwrap_or(&before.commit);
-            format!("compared with bench {bench} at commit {}", text::printable(commit, MAX_ID_WIDTH))
+            format!(
+                "compared with bench {bench} at commit {}",
+                text::printable(commit, MAX_ID_WIDTH)
+            )
         }));
         self.lines(&lines)
     }
 
     /// Prints the run that ended last.
     pub(super) fn last_run(&mut self, result: &BenchResult) -> Result<(), CliError> {
-        let Some(finished) = result.runs.last() else { return Ok(()) };
+        let Some(finished) = result.runs.last() else {
+            return Ok(());
+        };
         if self.ui == Ui::Json {
             return self.json(tagged("run", finished.to_json()));
         }
@@ -100,12 +129,23 @@ impl BenchOutput {
         let incomplete = match &finished.reason {
             _ if run.is_complete => String::new(),
             Some(reason) => {
-                format!(" · incomplete, does not count: {}", text::printable(reason, MAX_REASON_WIDTH))
+                format!(
+                    " · incomplete, does not count: {}",
+                    text::printable(reason, MAX_REASON_WIDTH)
+                )
             }
             None => " · incomplete, does not count".to_owned(),
         };
-        let step = if run.is_reconciled || !run.is_complete { "" } else { " · reconcile step failed" };
-        let kept = finished.clone.as_ref().map(|clone| format!(" · kept in {}", clone.display())).unwrap_or_default();
+        let step = if run.is_reconciled || !run.is_complete {
+            ""
+        } else {
+            " · reconcile step failed"
+        };
+        let kept = finished
+            .clone
+            .as_ref()
+            .map(|clone| format!(" · kept in {}", clone.display()))
+            .unwrap_or_default();
         self.lines(&[format!(
             "run {} of {runs}: cell {}, repeat {} · {} of {} succeeded · {cost} · {}{step}{incomplete}{kept}",
             result.runs.len(),
@@ -122,24 +162,43 @@ impl BenchOutput {
         match self.ui {
             Ui::None => return Ok(()),
             Ui::Json => {
-                (0..result.cells.len()).try_for_each(|index| self.json(tagged("cell", result.cell_json(index))))?;
-                return result.gates.iter().try_for_each(|gate| self.json(tagged("gate", gate.to_json())));
+                (0..result.cells.len())
+                    .try_for_each(|index| self.json(tagged("cell", result.cell_json(index))))?;
+                return result
+                    .gates
+                    .iter()
+                    .try_for_each(|gate| self.json(tagged("gate", gate.to_json())));
             }
             Ui::Auto | Ui::Tui | Ui::Lines => {}
         }
-        let cells = result.cells.iter().enumerate().map(|(index, cell)| format!("{} {}", index + 1, cell.name()));
+        let cells = result
+            .cells
+            .iter()
+            .enumerate()
+            .map(|(index, cell)| format!("{} {}", index + 1, cell.name()));
         let columns: Vec<String> = ["figure".to_owned()].into_iter().chain(cells).collect();
         let redactor = Redactor::for_process(Some(&self.project));
         let mut table = TableWriter::new(TableFormat::Text, columns, None, redactor);
-        let scored: Vec<_> = (0..result.cells.len()).map(|index| scores::score(result.runs_of(index))).collect();
+        let scored: Vec<_> = (0..result.cells.len())
+            .map(|index| scores::score(result.runs_of(index)))
+            .collect();
         for (row, figure) in BenchFigure::all().enumerate() {
             let cells = scored.iter().map(|score| score[row].text());
-            table.push([figure.label().to_owned()].into_iter().chain(cells).map(Value::from).collect());
+            table.push(
+                [figure.label().to_owned()]
+                    .into_iter()
+                    .chain(cells)
+                    .map(Value::from)
+                    .collect(),
+            );
         }
         let mut note = "mean (95% interval) of the complete runs of each cell\n".to_owned();
         for gate in &result.gates {
             let (glyph, cell) = (if gate.is_met { '✓' } else { '✗' }, gate.cell + 1);
-            note.push_str(&format!("{glyph} gate {}: in cell {cell}, {}\n", gate.rule, gate.found));
+            note.push_str(&format!(
+                "{glyph} gate {}: in cell {cell}, {}\n",
+                gate.rule, gate.found
+            ));
         }
         table.finish(&note)
     }
@@ -163,9 +222,14 @@ impl BenchOutput {
         let mut lines = Vec::new();
         if result.outcome != BenchOutcome::Complete {
             let word = result.outcome.as_str();
-            lines.push(format!("{word}: {} of {runs} runs recorded", result.runs.len()));
+            lines.push(format!(
+                "{word}: {} of {runs} runs recorded",
+                result.runs.len()
+            ));
         }
-        lines.push(format!("result: {path}; `ingestdeck diff`, `report` and `replay` open the tapes next to it"));
+        lines.push(format!(
+            "result: {path}; `ingestdeck diff`, `report` and `replay` open the tapes next to it"
+        ));
         self.lines(&lines)
     }
 
@@ -174,7 +238,10 @@ impl BenchOutput {
             return Ok(());
         }
         let mut out = output::stdout_for(Ui::Lines);
-        let written = lines.iter().try_for_each(|line| writeln!(out, "{line}")).and_then(|()| out.flush());
+        let written = lines
+            .iter()
+            .try_for_each(|line| writeln!(out, "{line}"))
+            .and_then(|()| out.flush());
         written.map_err(|error| playback_output::stdout_failed(&error))
     }
 

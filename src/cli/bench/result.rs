@@ -73,10 +73,16 @@ impl FinishedRun {
             "exit": self.exit.code(), "complete": run.is_complete, "units": run.units,
             "succeeded": run.succeeded_units,
         });
-        let figures =
-            BenchFigure::all().filter(|it| !matches!(it, BenchFigure::Agreement | BenchFigure::PathAgreement));
-        value["figures"] =
-            figures.map(|figure| (figure.key().to_owned(), json!(run.value(figure).map(scores::rounded)))).collect();
+        let figures = BenchFigure::all()
+            .filter(|it| !matches!(it, BenchFigure::Agreement | BenchFigure::PathAgreement));
+        value["figures"] = figures
+            .map(|figure| {
+                (
+                    figure.key().to_owned(),
+                    json!(run.value(figure).map(scores::rounded)),
+                )
+            })
+            .collect();
         value["artifacts"] = json!(run.paths);
         if let Some(reason) = &self.reason {
             value["reason"] = json!(reason);
@@ -169,7 +175,10 @@ impl BenchResult {
 
     /// The runs of the cell at `index`.
     pub(super) fn runs_of(&self, index: usize) -> impl Iterator<Item = &BenchRun> {
-        self.runs.iter().map(|finished| &finished.run).filter(move |run| run.cell == index)
+        self.runs
+            .iter()
+            .map(|finished| &finished.run)
+            .filter(move |run| run.cell == index)
     }
 
     /// The cell at `index` with its score.
@@ -178,11 +187,18 @@ impl BenchResult {
         let complete = self.runs_of(index).filter(|run| run.is_complete).count();
         let estimate = |estimate: Estimate| {
             let (low, high) = estimate.interval.unzip();
-            let [mean, low, high] = [estimate.mean, low, high].map(|value| value.map(scores::rounded));
-            (estimate.figure.key().to_owned(), json!({"mean": mean, "low": low, "high": high}))
+            let [mean, low, high] =
+                [estimate.mean, low, high].map(|value| value.map(scores::rounded));
+            (
+                estimate.figure.key().to_owned(),
+                json!({"mean": mean, "low": low, "high": high}),
+            )
         };
         value["runs"] = json!(complete);
-        value["score"] = scores::score(self.runs_of(index)).into_iter().map(estimate).collect();
+        value["score"] = scores::score(self.runs_of(index))
+            .into_iter()
+            .map(estimate)
+            .collect();
         value
     }
 
@@ -217,7 +233,8 @@ impl BenchDir {
         let id = RunId(uuid::Uuid::now_v7());
         let name = format!("{BENCHES_DIR}/{id}");
         let path = project.join(STATE_DIR).join(&name);
-        let dir = scoped_dir::state_dir(project).and_then(|state| state.dir(&name, Some(PRIVATE_MODE)));
+        let dir =
+            scoped_dir::state_dir(project).and_then(|state| state.dir(&name, Some(PRIVATE_MODE)));
         let dir = dir.map_err(|error| write_failure(&path, &error))?;
         Ok(Self { id, dir, path })
     }
@@ -230,7 +247,10 @@ impl BenchDir {
     /// Creates the log of the run `name`, and returns its name.
     pub(super) fn create_log(&self, name: &str) -> Result<(String, File), CliError> {
         let log = format!("{name}.log");
-        let file = self.dir.create_new(&log).map_err(|error| write_failure(&self.path.join(&log), &error))?;
+        let file = self
+            .dir
+            .create_new(&log)
+            .map_err(|error| write_failure(&self.path.join(&log), &error))?;
         Ok((log, file))
     }
 
@@ -263,7 +283,9 @@ impl BenchDir {
     /// Writes the result so far.
     pub(super) fn write_result(&self, result: &BenchResult) -> Result<(), CliError> {
         let text = format!("{:#}\n", result.to_json());
-        let written = self.dir.write(RESULT_FILE, text.as_bytes(), PRIVATE_MODE, 0o600);
+        let written = self
+            .dir
+            .write(RESULT_FILE, text.as_bytes(), PRIVATE_MODE, 0o600);
         written.map_err(|error| write_failure(&self.path.join(RESULT_FILE), &error))
     }
 }

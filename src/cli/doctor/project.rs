@@ -3,8 +3,8 @@
 
 use super::{
     super::{
-        args::GlobalArgs, exit::CliError, model_choice::ModelChoice, plan::outside_project_message, policy, project,
-        runs, settings,
+        args::GlobalArgs, exit::CliError, model_choice::ModelChoice, plan::outside_project_message,
+        policy, project, runs, settings,
     },
     DoctorCheck, DoctorFinding,
 };
@@ -20,7 +20,10 @@ use crate::{
 };
 
 /// Checks the project, if there is one. Returns the model of its units, because the login may not include every model.
-pub(super) fn check_project(global: &GlobalArgs, findings: &mut Vec<DoctorFinding>) -> Option<String> {
+pub(super) fn check_project(
+    global: &GlobalArgs,
+    findings: &mut Vec<DoctorFinding>,
+) -> Option<String> {
     let opened = match project::resolve_directory(global) {
         Ok(directory) => project::read(&directory),
         Err(failure) => {
@@ -33,7 +36,10 @@ pub(super) fn check_project(global: &GlobalArgs, findings: &mut Vec<DoctorFindin
         Ok(project) => {
             let paths = settings::allowed_paths(global).unwrap_or_default();
             findings.extend(
-                paths.warnings.into_iter().map(|warning| DoctorFinding::note(DoctorCheck::Project, warning.to_line())),
+                paths
+                    .warnings
+                    .into_iter()
+                    .map(|warning| DoctorFinding::note(DoctorCheck::Project, warning.to_line())),
             );
             project.with_allowed_paths(paths.allowed, &paths.file)
         }
@@ -64,52 +70,94 @@ pub(super) fn check_project(global: &GlobalArgs, findings: &mut Vec<DoctorFindin
     ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None).model
 }
 
-fn examine_settings(project: &Project, planned: &Result<IngestPlan, PlanError>, findings: &mut Vec<DoctorFinding>) {
-    findings
-        .extend(project.warnings.iter().map(|warning| DoctorFinding::note(DoctorCheck::Project, warning.to_line())));
+fn examine_settings(
+    project: &Project,
+    planned: &Result<IngestPlan, PlanError>,
+    findings: &mut Vec<DoctorFinding>,
+) {
+    findings.extend(
+        project
+            .warnings
+            .iter()
+            .map(|warning| DoctorFinding::note(DoctorCheck::Project, warning.to_line())),
+    );
     let connections = pluralize(project.settings.connections.len(), "connection");
     findings.push(match (project.check_backend(), planned) {
         (Err(error), _) => DoctorFinding::fail(DoctorCheck::Project, error.to_line()),
         (Ok(()), Err(error)) => DoctorFinding::fail(DoctorCheck::Project, error.to_line()),
         (Ok(()), Ok(planned)) if planned.sources.is_empty() => {
-            let text = format!("project {} with {connections}, none of which has units", project.root.display());
+            let text = format!(
+                "project {} with {connections}, none of which has units",
+                project.root.display()
+            );
             DoctorFinding::fail(DoctorCheck::Project, text)
         }
-        (Ok(()), Ok(_)) => {
-            DoctorFinding::ok(DoctorCheck::Project, format!("project {} with {connections}", project.root.display()))
-        }
+        (Ok(()), Ok(_)) => DoctorFinding::ok(
+            DoctorCheck::Project,
+            format!("project {} with {connections}", project.root.display()),
+        ),
     });
     if let Ok(planned) = planned {
-        findings
-            .extend(project.settings.connections.iter().map(|connection| check_connection(&connection.id, planned)));
+        findings.extend(
+            project
+                .settings
+                .connections
+                .iter()
+                .map(|connection| check_connection(&connection.id, planned)),
+        );
     }
 }
 
 /// Checks whether a connection has units.
 fn check_connection(id: &str, planned: &IngestPlan) -> DoctorFinding {
-    if let Some(skipped) = planned.skipped.iter().find(|skipped| skipped.connection == id) {
-        let finding = if skipped.fault { DoctorFinding::fail } else { DoctorFinding::note };
+    if let Some(skipped) = planned
+        .skipped
+        .iter()
+        .find(|skipped| skipped.connection == id)
+    {
+        let finding = if skipped.fault {
+            DoctorFinding::fail
+        } else {
+            DoctorFinding::note
+        };
         return finding(DoctorCheck::Connection, skipped.problem.to_line());
     }
-    if let Some(target) = planned.targets.iter().find(|target| target.connection == id) {
+    if let Some(target) = planned
+        .targets
+        .iter()
+        .find(|target| target.connection == id)
+    {
         return DoctorFinding::ok(DoctorCheck::Connection, target.problem.to_line());
     }
-    let units = planned.units.iter().filter(|unit| unit.planned.connection == id).count();
+    let units = planned
+        .units
+        .iter()
+        .filter(|unit| unit.planned.connection == id)
+        .count();
     let given = format!("connection {id} gives {}", pluralize(units, "unit"));
-    let source = planned.sources.iter().find(|source| source.connection == id);
+    let source = planned
+        .sources
+        .iter()
+        .find(|source| source.connection == id);
     let remarks = source
         .and_then(outside_project_message)
         .into_iter()
         .chain(source.and_then(|source| Some(source.branch_mismatch.as_ref()?.to_line())));
     let text = std::iter::once(given).chain(remarks).collect::<Vec<_>>();
-    let finding = if text.len() > 1 { DoctorFinding::note } else { DoctorFinding::ok };
+    let finding = if text.len() > 1 {
+        DoctorFinding::note
+    } else {
+        DoctorFinding::ok
+    };
     finding(DoctorCheck::Connection, text.join("; "))
 }
 
 /// Reports how the project stores the results of units.
 fn repository(kept: Result<String, RepositoryError>) -> DoctorFinding {
     match kept {
-        Ok(text) if text == prepare::NO_REPOSITORY => DoctorFinding::note(DoctorCheck::Repository, text),
+        Ok(text) if text == prepare::NO_REPOSITORY => {
+            DoctorFinding::note(DoctorCheck::Repository, text)
+        }
         Ok(text) => DoctorFinding::ok(DoctorCheck::Repository, text),
         Err(error) => DoctorFinding::fail(DoctorCheck::Repository, error.to_line()),
     }
@@ -117,7 +165,11 @@ fn repository(kept: Result<String, RepositoryError>) -> DoctorFinding {
 
 /// Reports why a run cannot be recorded, or which records cannot be read, which run is active and which earlier work is not
 /// committed.
-fn records(global: &GlobalArgs, project: &Project, planned: Option<&IngestPlan>) -> Vec<DoctorFinding> {
+fn records(
+    global: &GlobalArgs,
+    project: &Project,
+    planned: Option<&IngestPlan>,
+) -> Vec<DoctorFinding> {
     let read = || -> Result<_, CliError> {
         let history = ProjectHistory::open(project)?;
         prepare::check_writable(&project.root)?;
@@ -125,10 +177,15 @@ fn records(global: &GlobalArgs, project: &Project, planned: Option<&IngestPlan>)
     };
     match read() {
         Ok((past, warnings)) => {
-            let left = past.unsaved_run.and_then(|left| left.still_planned(&planned?.units));
+            let left = past
+                .unsaved_run
+                .and_then(|left| left.still_planned(&planned?.units));
             let left = left.map(|left| left.problem(global.project_dir.as_deref()));
             let active = runs::active_run_problem(global);
-            let problems = active.into_iter().chain(left).map(|problem| problem.to_line());
+            let problems = active
+                .into_iter()
+                .chain(left)
+                .map(|problem| problem.to_line());
             warnings
                 .into_iter()
                 .chain(problems)

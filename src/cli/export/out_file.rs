@@ -27,12 +27,19 @@ pub(in crate::cli) fn create(path: &Path, project: Option<&Path>) -> io::Result<
         let why = format!("{} is a symbolic link within the project", link.display());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(PRIVATE_MODE).open(path)?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(PRIVATE_MODE)
+        .open(path)?;
     if file.metadata()?.is_file() {
         match file.set_permissions(Permissions::from_mode(PRIVATE_MODE)) {
             // A file of another user, or a file system without modes.
             Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {
-                if let Some(warning) = exposed_mode_warning(path, file.metadata()?.permissions().mode()) {
+                if let Some(warning) =
+                    exposed_mode_warning(path, file.metadata()?.permissions().mode())
+                {
                     exit::print_warning(&warning);
                 }
             }
@@ -47,8 +54,10 @@ pub(in crate::cli) fn create(path: &Path, project: Option<&Path>) -> io::Result<
 fn exposed_mode_warning(path: &Path, mode: u32) -> Option<Problem> {
     let (path, mode) = (path.display(), mode & 0o777);
     (mode & 0o077 != 0).then(|| {
-        Problem::new(format!("{path} keeps its mode {mode:03o}, so other users can access it"))
-            .with_help("name a file that you own")
+        Problem::new(format!(
+            "{path} keeps its mode {mode:03o}, so other users can access it"
+        ))
+        .with_help("name a file that you own")
     })
 }
 
@@ -58,13 +67,18 @@ fn link_within(path: &Path, project: &Path) -> Option<PathBuf> {
     let mut prefixes: Vec<&Path> = path.ancestors().collect();
     prefixes.reverse();
     let is_shipped_link = |prefix: &&&Path| {
-        prefix.symlink_metadata().is_ok_and(|meta| meta.is_symlink())
+        prefix
+            .symlink_metadata()
+            .is_ok_and(|meta| meta.is_symlink())
             && prefix
                 .parent()
                 .and_then(|parent| parent.canonicalize().ok())
                 .is_some_and(|real| real.starts_with(&project))
     };
-    prefixes.iter().find(is_shipped_link).map(|link| link.to_path_buf())
+    prefixes
+        .iter()
+        .find(is_shipped_link)
+        .map(|link| link.to_path_buf())
 }
 
 #[cfg(test)]
@@ -82,10 +96,19 @@ mod tests {
     fn created_file_is_private() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out");
-        create(&path, None).unwrap().write_all(b"long text").unwrap();
-        assert_eq!((mode(&path), fs::read(&path).unwrap()), (0o600, b"long text".to_vec()));
+        create(&path, None)
+            .unwrap()
+            .write_all(b"long text")
+            .unwrap();
+        assert_eq!(
+            (mode(&path), fs::read(&path).unwrap()),
+            (0o600, b"long text".to_vec())
+        );
         fs::set_permissions(&path, Permissions::from_mode(0o664)).unwrap();
-        create(&path, Some(dir.path())).unwrap().write_all(b"new").unwrap();
+        create(&path, Some(dir.path()))
+            .unwrap()
+            .write_all(b"new")
+            .unwrap();
         assert_eq!(
             (mode(&path), fs::read(&path).unwrap()),
             (0o600, b"new".to_vec()),
@@ -111,18 +134,29 @@ mod tests {
         symlink(outside.path(), dir.path().join("reports")).unwrap();
         for path in ["reports/out", "./reports/../reports/out"] {
             let error = create(&dir.path().join(path), Some(dir.path())).unwrap_err();
-            assert!(error.to_string().contains("reports is a symbolic link within the project"), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .contains("reports is a symbolic link within the project"),
+                "{error}"
+            );
         }
         assert!(!outside.path().join("out").exists());
         create(&dir.path().join("out"), Some(dir.path())).unwrap();
         create(&link, Some(outside.path())).unwrap();
-        assert_eq!((mode(&target), fs::read(&target).unwrap()), (0o600, Vec::new()));
+        assert_eq!(
+            (mode(&target), fs::read(&target).unwrap()),
+            (0o600, Vec::new())
+        );
     }
 
     #[test]
     fn world_readable_mode_is_reported() {
         let warning = exposed_mode_warning(Path::new("out"), 0o100_644).unwrap();
-        assert_eq!(warning.to_line(), "out keeps its mode 644, so other users can access it; name a file that you own");
+        assert_eq!(
+            warning.to_line(),
+            "out keeps its mode 644, so other users can access it; name a file that you own"
+        );
         assert_eq!(exposed_mode_warning(Path::new("out"), 0o100_700), None);
     }
 
@@ -140,7 +174,10 @@ mod tests {
     #[test]
     fn device_is_written_to_as_it_is() {
         let before = mode(Path::new("/dev/null"));
-        create(Path::new("/dev/null"), None).unwrap().write_all(b"x").unwrap();
+        create(Path::new("/dev/null"), None)
+            .unwrap()
+            .write_all(b"x")
+            .unwrap();
         assert_eq!(mode(Path::new("/dev/null")), before);
     }
 }

@@ -56,36 +56,71 @@ pub(super) struct TranslatedEvent<'a> {
 
 impl AgentEventTranslator {
     pub(super) fn new(origin: &SourceInfo) -> Self {
-        Self { started_at: origin.started_at.filter(|_| origin.has_times), attempts: HashMap::new() }
+        Self {
+            started_at: origin.started_at.filter(|_| origin.has_times),
+            attempts: HashMap::new(),
+        }
     }
 
     /// Translates an event; `None` for one that both vocabularies share.
-    pub(super) fn translate<'a>(&mut self, emitted: &SinkEvent<'a>) -> Option<Vec<TranslatedEvent<'a>>> {
+    pub(super) fn translate<'a>(
+        &mut self,
+        emitted: &SinkEvent<'a>,
+    ) -> Option<Vec<TranslatedEvent<'a>>> {
         let (at, unit, attempt) = match *emitted {
-            SinkEvent::Agent { at, unit, attempt, .. }
-            | SinkEvent::Line { at, unit, attempt, .. }
-            | SinkEvent::Unit { at, unit, attempt, .. } => (at, unit, attempt),
-            SinkEvent::Note { at, attempt: Some((unit, attempt)), .. } => (at, unit, attempt),
+            SinkEvent::Agent {
+                at, unit, attempt, ..
+            }
+            | SinkEvent::Line {
+                at, unit, attempt, ..
+            }
+            | SinkEvent::Unit {
+                at, unit, attempt, ..
+            } => (at, unit, attempt),
+            SinkEvent::Note {
+                at,
+                attempt: Some((unit, attempt)),
+                ..
+            } => (at, unit, attempt),
             SinkEvent::Note { attempt: None, .. } => return Some(Vec::new()),
-            SinkEvent::Run { .. } | SinkEvent::Message { .. } | SinkEvent::Patch { .. } => return None,
+            SinkEvent::Run { .. } | SinkEvent::Message { .. } | SinkEvent::Patch { .. } => {
+                return None;
+            }
         };
-        let timestamp = self.started_at.map(|start| start.as_millisecond().saturating_add_unsigned(at.0));
-        let state = self.attempts.entry(unit.to_owned()).or_default().entry(attempt).or_default();
+        let timestamp = self
+            .started_at
+            .map(|start| start.as_millisecond().saturating_add_unsigned(at.0));
+        let state = self
+            .attempts
+            .entry(unit.to_owned())
+            .or_default()
+            .entry(attempt)
+            .or_default();
         let events = match emitted {
             SinkEvent::Agent { event, .. } => state.agent_event(at, event),
             SinkEvent::Line { line, turns, .. } => state.line(line, *turns),
-            SinkEvent::Unit { status, reason, .. } => vec![(state_update(unit, *status, *reason), None)],
+            SinkEvent::Unit { status, reason, .. } => {
+                vec![(state_update(unit, *status, *reason), None)]
+            }
             SinkEvent::Note { note, .. } => {
                 state.note(note);
                 Vec::new()
             }
-            SinkEvent::Run { .. } | SinkEvent::Message { .. } | SinkEvent::Patch { .. } => Vec::new(),
+            SinkEvent::Run { .. } | SinkEvent::Message { .. } | SinkEvent::Patch { .. } => {
+                Vec::new()
+            }
         };
         let session = json!(state.session);
         let complete = |(mut json, tool_use_id): (Value, Option<String>)| {
             json["sessionId"] = session.clone();
             json["timestamp"] = json!(timestamp);
-            TranslatedEvent { at, unit, attempt, json, tool_use_id }
+            TranslatedEvent {
+                at,
+                unit,
+                attempt,
+                json,
+                tool_use_id,
+            }
         };
         Some(events.into_iter().map(complete).collect())
     }
@@ -114,13 +149,22 @@ impl AttemptVocabulary {
     }
 
     fn action(&mut self, at: Millis, event: &ActionEvent<'_>) -> Vec<(Value, Option<String>)> {
-        let ActionDetail::Tool(detail) = &event.action.detail else { return Vec::new() };
+        let ActionDetail::Tool(detail) = &event.action.detail else {
+            return Vec::new();
+        };
         let id = event.action.id.clone().into_owned();
-        let raw_input = || detail.tool_input.as_ref().map(JsonText::raw).map_or(Value::Null, |raw| raw.value());
+        let raw_input = || {
+            detail
+                .tool_input
+                .as_ref()
+                .map(JsonText::raw)
+                .map_or(Value::Null, |raw| raw.value())
+        };
         match event.phase {
             ActionPhase::Started => {
                 let (tool, input) = (json!(detail.tool_name), raw_input());
-                let invoke = json!({"type": "tool:invoke", "toolId": id, "tool": tool, "input": input});
+                let invoke =
+                    json!({"type": "tool:invoke", "toolId": id, "tool": tool, "input": input});
                 let start = json!({"type": "tool:start", "tool": tool, "input": input});
                 self.calls.insert(id.clone(), (at, tool, input));
                 vec![(invoke, None), (start, Some(id))]
@@ -129,10 +173,14 @@ impl AttemptVocabulary {
             ActionPhase::Completed => {
                 let known = self.calls.remove(&id);
                 let duration = known.as_ref().map(|(started, ..)| at.since(*started).0);
-                let (_, tool, input) = known.unwrap_or_else(|| (at, json!(detail.tool_name), raw_input()));
-                let mut output = json!({"content": event.message, "is_error": event.ok == Some(false)});
+                let (_, tool, input) =
+                    known.unwrap_or_else(|| (at, json!(detail.tool_name), raw_input()));
+                let mut output =
+                    json!({"content": event.message, "is_error": event.ok == Some(false)});
                 if let Some(result) = &detail.result {
-                    output["content"] = result.content.map_or(Value::Null, |content| content.value());
+                    output["content"] = result
+                        .content
+                        .map_or(Value::Null, |content| content.value());
                     if result.truncated {
                         output["truncated"] = json!(true);
                     }
@@ -147,7 +195,11 @@ impl AttemptVocabulary {
 
     fn line(&mut self, line: &AgentLine<'_>, turns: u32) -> Vec<(Value, Option<String>)> {
         if self.session.is_none() {
-            self.session = line.session_id.as_deref().filter(|id| !id.is_empty()).map(str::to_owned);
+            self.session = line
+                .session_id
+                .as_deref()
+                .filter(|id| !id.is_empty())
+                .map(str::to_owned);
         }
         // The text of a sub-agent is a part of the call that started it.
         if line.parent_tool_use_id.is_some() {
@@ -161,12 +213,17 @@ impl AttemptVocabulary {
                     cut += 1;
                 }
                 self.accumulated.drain(..cut);
-                vec![(json!({"type": "stream:token", "text": text, "accumulated": self.accumulated}), None)]
+                vec![(
+                    json!({"type": "stream:token", "text": text, "accumulated": self.accumulated}),
+                    None,
+                )]
             }
             LineBody::Assistant(chat) => {
                 self.accumulated.clear();
                 let texts = chat.blocks.iter().filter_map(|block| match block {
-                    MessageBlock::Text(text) if !text.is_blank() => Some(json!({"type": "text", "text": text.text()})),
+                    MessageBlock::Text(text) if !text.is_blank() => {
+                        Some(json!({"type": "text", "text": text.text()}))
+                    }
                     _ => None,
                 });
                 let content: Vec<Value> = texts.collect();
@@ -175,14 +232,21 @@ impl AttemptVocabulary {
                 if !is_new_turn && content.is_empty() {
                     return Vec::new();
                 }
-                vec![(json!({"type": "agent:turn", "turn": turns, "content": content}), None)]
+                vec![(
+                    json!({"type": "agent:turn", "turn": turns, "content": content}),
+                    None,
+                )]
             }
             _ => Vec::new(),
         }
     }
 
     fn note(&mut self, note: &Note) {
-        if let Note::CallDecided { tool_use_id: Some(id), input: Some(edited), .. } = note
+        if let Note::CallDecided {
+            tool_use_id: Some(id),
+            input: Some(edited),
+            ..
+        } = note
             && let Some((_, _, input)) = self.calls.get_mut(id)
         {
             input.clone_from(edited);
@@ -194,7 +258,10 @@ fn state_update(unit: &str, status: UnitStatus, reason: Option<&str>) -> Value {
     let word = match status {
         UnitStatus::Queued | UnitStatus::NotStarted => "idle",
         UnitStatus::Running | UnitStatus::Silent => "running",
-        UnitStatus::Held | UnitStatus::Waiting | UnitStatus::Stopped | UnitStatus::BudgetExhausted => "paused",
+        UnitStatus::Held
+        | UnitStatus::Waiting
+        | UnitStatus::Stopped
+        | UnitStatus::BudgetExhausted => "paused",
         UnitStatus::Succeeded | UnitStatus::Reused => "completed",
         UnitStatus::Failed | UnitStatus::Interrupted => "error",
     };
@@ -219,14 +286,17 @@ mod tests {
         };
         let mut push = |line: &str, turns| {
             let decoded = crate::decode::decode_line(line.as_bytes());
-            state.line(&decoded, turns).pop().map(|(json, _)| json).unwrap_or_default()
+            state
+                .line(&decoded, turns)
+                .pop()
+                .map(|(json, _)| json)
+                .unwrap_or_default()
         };
         assert_eq!(push(&delta("a"), 0)["accumulated"], "a");
         assert_eq!(push(&delta("b"), 0)["accumulated"], "ab");
         let long = push(&delta(&"é".repeat(MAX_ACCUMULATED_BYTES)), 0);
         assert!(long["accumulated"].as_str().unwrap().len() <= MAX_ACCUMULATED_BYTES);
-        let text =
-            r#"{"type":"assistant","session_id":"s","message":{"id":"m1","content":[{"type":"text","text":"ab"}]}}"#;
+        let text = r#"{"type":"assistant","session_id":"s","message":{"id":"m1","content":[{"type":"text","text":"ab"}]}}"#;
         assert_eq!(
             push(text, 1),
             json!({"type": "agent:turn", "turn": 1, "content": [{"type": "text", "text": "ab"}]})

@@ -20,11 +20,21 @@ impl RowWidths {
     /// The widths for the widest `key`, `forecast` and `why`. Rows fit into a terminal with this number of `columns`.
     pub(super) fn new(key: usize, forecast: usize, why: usize, columns: Option<usize>) -> Self {
         let Some(columns) = columns else {
-            return Self { key, forecast: forecast.max(23), why: usize::MAX };
+            return Self {
+                key,
+                forecast: forecast.max(23),
+                why: usize::MAX,
+            };
         };
-        let room = columns.saturating_sub(Self::FIXED + forecast).max(Self::MIN_ROOM);
+        let room = columns
+            .saturating_sub(Self::FIXED + forecast)
+            .max(Self::MIN_ROOM);
         let key = key.min(MAX_KEY_WIDTH).min(room - why.min(room / 2));
-        Self { key, forecast, why: room - key }
+        Self {
+            key,
+            forecast,
+            why: room - key,
+        }
     }
 }
 
@@ -34,16 +44,41 @@ mod tests {
 
     #[test]
     fn rows_fit_into_the_terminal() {
-        let total = |widths: RowWidths| widths.key + RowWidths::FIXED + widths.forecast + widths.why;
+        let total =
+            |widths: RowWidths| widths.key + RowWidths::FIXED + widths.forecast + widths.why;
         for columns in [62, 80, 100, 250] {
-            for (key, forecast, why) in [(10, 1, 3), (90, 13, 16), (90, 13, 200), (20, 13, 200), (200, 5, 3)] {
+            for (key, forecast, why) in [
+                (10, 1, 3),
+                (90, 13, 16),
+                (90, 13, 200),
+                (20, 13, 200),
+                (200, 5, 3),
+            ] {
                 let widths = RowWidths::new(key, forecast, why, Some(columns));
                 assert!(total(widths) <= columns, "{columns}: {widths:?}");
-                assert!(widths.key >= key.min(12) && widths.why >= why.min(12), "{columns}: {widths:?}");
+                assert!(
+                    widths.key >= key.min(12) && widths.why >= why.min(12),
+                    "{columns}: {widths:?}"
+                );
             }
         }
-        let piped = RowWidths { key: 200, forecast: 23, why: usize::MAX };
-        assert_eq!(RowWidths::new(200, 13, 300, None), piped, "other output is complete");
-        assert_eq!(RowWidths::new(90, 13, 16, Some(80)), RowWidths { key: 26, forecast: 13, why: 16 });
+        let piped = RowWidths {
+            key: 200,
+            forecast: 23,
+            why: usize::MAX,
+        };
+        assert_eq!(
+            RowWidths::new(200, 13, 300, None),
+            piped,
+            "other output is complete"
+        );
+        assert_eq!(
+            RowWidths::new(90, 13, 16, Some(80)),
+            RowWidths {
+                key: 26,
+                forecast: 13,
+                why: 16
+            }
+        );
     }
 }

@@ -42,14 +42,20 @@ fn any_json() -> impl Strategy<Value = String> {
         long,
         Just("null".to_owned()),
         Just("true".to_owned()),
-        any::<f64>().prop_filter("JSON has no infinity", |n| n.is_finite()).prop_map(|n| n.to_string()),
+        any::<f64>()
+            .prop_filter("JSON has no infinity", |n| n.is_finite())
+            .prop_map(|n| n.to_string()),
         any::<i64>().prop_map(|n| n.to_string()),
     ];
     leaf.prop_recursive(5, 64, 8, move |inner| {
         prop_oneof![
-            prop::collection::vec(inner.clone(), 0..8).prop_map(|items| format!("[{}]", items.join(","))),
+            prop::collection::vec(inner.clone(), 0..8)
+                .prop_map(|items| format!("[{}]", items.join(","))),
             prop::collection::vec((word.clone(), inner), 0..8).prop_map(|fields| {
-                let fields: Vec<_> = fields.into_iter().map(|(key, value)| format!("{key} : {value}")).collect();
+                let fields: Vec<_> = fields
+                    .into_iter()
+                    .map(|(key, value)| format!("{key} : {value}"))
+                    .collect();
                 format!("{{{}}}", fields.join(" , "))
             }),
         ]
@@ -125,7 +131,9 @@ fn raws<'a>(line: &AgentLine<'a>) -> Vec<RawJson<'a>> {
             found.extend(result.model_usage);
             found.extend(result.denials.iter().filter_map(|denial| denial.tool_input));
         }
-        LineBody::Init(init) => found.extend([init.tools_raw, init.mcp_servers_raw].into_iter().flatten()),
+        LineBody::Init(init) => {
+            found.extend([init.tools_raw, init.mcp_servers_raw].into_iter().flatten())
+        }
         LineBody::Control { payload, .. } => found.extend(payload),
         _ => {}
     }
@@ -272,13 +280,21 @@ fn fuzzed_lines_never_panic() {
         include_str!("../../../tests/fixtures/captures/subagent_foreground.jsonl"),
         include_str!("../../../tests/fixtures/captures/ondisk_session.jsonl"),
     ];
-    let corpus: Vec<Vec<u8>> =
-        captures.iter().flat_map(|text| text.lines()).map(|line| line.as_bytes().to_vec()).collect();
+    let corpus: Vec<Vec<u8>> = captures
+        .iter()
+        .flat_map(|text| text.lines())
+        .map(|line| line.as_bytes().to_vec())
+        .collect();
     crate::it::support::fuzz::fuzz("decoder", &corpus, |bytes| {
         drop(decode_line(bytes));
         let _ = guess_kind(bytes);
-        let Ok(text) = std::str::from_utf8(bytes) else { return };
+        let Ok(text) = std::str::from_utf8(bytes) else {
+            return;
+        };
         let is_json_elsewhere = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
-        assert!(!is_json_elsewhere || is_json(bytes), "JSON must remain JSON on the tape");
+        assert!(
+            !is_json_elsewhere || is_json(bytes),
+            "JSON must remain JSON on the tape"
+        );
     });
 }

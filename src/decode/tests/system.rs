@@ -35,11 +35,18 @@ fn system_subtype_may_be_anywhere() {
         ),
         (
             r#"{"type":"system","subtype":"compact_boundary","compact_metadata":{"trigger":"auto","pre_tokens":985107}}"#,
-            SystemLine::Compacted { trigger: Some("auto".into()), pre_tokens: Some(985_107) },
+            SystemLine::Compacted {
+                trigger: Some("auto".into()),
+                pre_tokens: Some(985_107),
+            },
         ),
         (
             r#"{"type":"system","subtype":"model_fallback","original_model":"a","fallback_model":"b"}"#,
-            SystemLine::ModelFallback { from: Some("a".into()), to: Some("b".into()), refused: false },
+            SystemLine::ModelFallback {
+                from: Some("a".into()),
+                to: Some("b".into()),
+                refused: false,
+            },
         ),
         (
             r#"{"type":"system","subtype":"task_updated","task_id":"x","patch":{"status":"completed"}}"#,
@@ -53,25 +60,42 @@ fn system_subtype_may_be_anywhere() {
         ),
         (
             r#"{"type":"system","subtype":"notification","text":"look","priority":"immediate"}"#,
-            SystemLine::Notice { text: "look".into(), level: Some("immediate".into()) },
+            SystemLine::Notice {
+                text: "look".into(),
+                level: Some("immediate".into()),
+            },
         ),
         (
             r#"{"type":"system","subtype":"model_refusal_fallback","trigger":"refusal","original_model":"a","fallback_model":"b"}"#,
-            SystemLine::ModelFallback { from: Some("a".into()), to: Some("b".into()), refused: true },
+            SystemLine::ModelFallback {
+                from: Some("a".into()),
+                to: Some("b".into()),
+                refused: true,
+            },
         ),
         (
             r#"{"type":"system","error_code":"ENOSPC","lost":["transcript"],"subtype":"session_writes_lost"}"#,
-            SystemLine::WritesLost { code: Some("ENOSPC".into()), lost: vec!["transcript".into()] },
+            SystemLine::WritesLost {
+                code: Some("ENOSPC".into()),
+                lost: vec!["transcript".into()],
+            },
         ),
         (
             r#"{"type":"auth_status","isAuthenticating":false,"output":[],"error":"expired"}"#,
-            SystemLine::AuthStatus { error: Some("expired".into()) },
+            SystemLine::AuthStatus {
+                error: Some("expired".into()),
+            },
         ),
         (
             r#"{"type":"conversation_reset","new_conversation_id":"s2","session_id":"s1"}"#,
-            SystemLine::ConversationReset { session: Some("s2".into()) },
+            SystemLine::ConversationReset {
+                session: Some("s2".into()),
+            },
         ),
-        (r#"{"type":"system","subtype":"from_a_later_release"}"#, SystemLine::Unknown("from_a_later_release".into())),
+        (
+            r#"{"type":"system","subtype":"from_a_later_release"}"#,
+            SystemLine::Unknown("from_a_later_release".into()),
+        ),
         (
             r#"{"type":"system","subtype":"thinking_tokens","estimated_tokens":1}"#,
             SystemLine::Other("thinking_tokens".into()),
@@ -79,9 +103,16 @@ fn system_subtype_may_be_anywhere() {
     ];
     for (text, expected) in cases {
         assert_eq!(body(text), LineBody::System(expected), "{text}");
-        assert_eq!(guess_kind(text.as_bytes()), Some(LineKind::System), "{text}");
+        assert_eq!(
+            guess_kind(text.as_bytes()),
+            Some(LineKind::System),
+            "{text}"
+        );
     }
-    assert_eq!(body(r#"{"type":"system"}"#), LineBody::System(SystemLine::Unknown("".into())));
+    assert_eq!(
+        body(r#"{"type":"system"}"#),
+        LineBody::System(SystemLine::Unknown("".into()))
+    );
 }
 
 #[test]
@@ -96,8 +127,17 @@ fn init_fields_are_read() {
     assert_eq!(init.tools_raw, Some(RawJson(r#"["a",1,"b"]"#)));
     assert_eq!(init.mcp_servers, [("ktx".into(), "failed".into())]);
     assert_eq!(init.plugins, [("p".into(), "builtin".into())]);
-    assert_eq!((init.model.as_deref(), init.cwd.as_deref(), init.skills.len()), (None, Some("/p"), 0));
-    let LineBody::Init(init) = body(r#"{"type":"system","subtype":"init"}"#) else { panic!() };
+    assert_eq!(
+        (
+            init.model.as_deref(),
+            init.cwd.as_deref(),
+            init.skills.len()
+        ),
+        (None, Some("/p"), 0)
+    );
+    let LineBody::Init(init) = body(r#"{"type":"system","subtype":"init"}"#) else {
+        panic!()
+    };
     assert_eq!(*init, crate::decode::line::InitLine::default());
 }
 
@@ -117,21 +157,35 @@ fn progress_names_the_call_itself() {
         let decoded = decode_line(text.as_bytes());
         let parent = if expected == "t1" { None } else { Some("t1") };
         assert_eq!(decoded.parent_tool_use_id.as_deref(), parent);
-        assert_eq!(decoded.body, LineBody::ToolProgress { tool_use_id: expected.into(), elapsed_seconds: 30.0 });
+        assert_eq!(
+            decoded.body,
+            LineBody::ToolProgress {
+                tool_use_id: expected.into(),
+                elapsed_seconds: 30.0
+            }
+        );
     }
 }
 
 #[test]
 fn reset_times_are_seconds() {
-    for (written, expected) in
-        [("1795311594", Some(1_795_311_594)), ("1795311594123", Some(1_795_311_594)), ("\"soon\"", None), ("-4", None)]
-    {
+    for (written, expected) in [
+        ("1795311594", Some(1_795_311_594)),
+        ("1795311594123", Some(1_795_311_594)),
+        ("\"soon\"", None),
+        ("-4", None),
+    ] {
         let text = format!(
             r#"{{"type":"rate_limit_event","rate_limit_info":{{"status":"rejected","resetsAt":{written},"rateLimitType":"five_hour","utilization":0.93}}}}"#
         );
-        let LineBody::RateLimit(limit) = body(&text) else { panic!() };
+        let LineBody::RateLimit(limit) = body(&text) else {
+            panic!()
+        };
         assert_eq!((limit.resets_at, limit.utilization), (expected, Some(0.93)));
-        assert_eq!((&*limit.status, limit.limit.as_deref()), ("rejected", Some("five_hour")));
+        assert_eq!(
+            (&*limit.status, limit.limit.as_deref()),
+            ("rejected", Some("five_hour"))
+        );
     }
 }
 
@@ -148,15 +202,22 @@ fn control_frames_keep_their_payload() {
             payload: Some(payload)
         }
     );
-    let LineBody::Control { subtype, request_id, payload, .. } =
-        body(r#"{"type":"control_response","response":{"subtype":"success","request_id":"q"}}"#)
+    let LineBody::Control {
+        subtype,
+        request_id,
+        payload,
+        ..
+    } = body(r#"{"type":"control_response","response":{"subtype":"success","request_id":"q"}}"#)
     else {
         panic!()
     };
     assert_eq!((&*subtype, &*request_id), ("success", "q"));
     assert_eq!(payload.and_then(|payload| payload.get("response")), None);
-    let LineBody::Control { subtype, request_id, .. } =
-        body(r#"{"type":"command_lifecycle","command_uuid":"u","state":"queued"}"#)
+    let LineBody::Control {
+        subtype,
+        request_id,
+        ..
+    } = body(r#"{"type":"command_lifecycle","command_uuid":"u","state":"queued"}"#)
     else {
         panic!()
     };
@@ -166,14 +227,32 @@ fn control_frames_keep_their_payload() {
 #[test]
 fn partial_messages_add_text_or_thinking() {
     for (event, expected) in [
-        (r#"{"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}"#, StreamDelta::Text("a".into())),
-        (r#"{"type":"content_block_delta","delta":{"thinking":"b"}}"#, StreamDelta::Thinking("b".into())),
+        (
+            r#"{"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}"#,
+            StreamDelta::Text("a".into()),
+        ),
+        (
+            r#"{"type":"content_block_delta","delta":{"thinking":"b"}}"#,
+            StreamDelta::Thinking("b".into()),
+        ),
         (
             r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":42}}"#,
-            StreamDelta::Usage { message_id: None, usage: Usage { output: 42, ..Usage::default() } },
+            StreamDelta::Usage {
+                message_id: None,
+                usage: Usage {
+                    output: 42,
+                    ..Usage::default()
+                },
+            },
         ),
-        (r#"{"type":"message_delta","usage":"odd"}"#, StreamDelta::Other("message_delta".into())),
-        (r#"{"type":"message_stop"}"#, StreamDelta::Other("message_stop".into())),
+        (
+            r#"{"type":"message_delta","usage":"odd"}"#,
+            StreamDelta::Other("message_delta".into()),
+        ),
+        (
+            r#"{"type":"message_stop"}"#,
+            StreamDelta::Other("message_stop".into()),
+        ),
         (r#""odd""#, StreamDelta::Other("".into())),
     ] {
         let text = format!(r#"{{"type":"stream_event","event":{event}}}"#);

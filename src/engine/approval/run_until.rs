@@ -13,7 +13,10 @@ pub(super) struct RunUntil {
 impl RunUntil {
     /// Starts at a moment at which `failures` calls of the attempt had failed.
     pub(super) fn new(conditions: Vec<BreakCondition>, failures: usize) -> Self {
-        Self { conditions, failures }
+        Self {
+            conditions,
+            failures,
+        }
     }
 
     /// Resets the count for a new attempt.
@@ -22,11 +25,17 @@ impl RunUntil {
     }
 
     /// Returns the condition that `call` meets when the run has cost `spent` US dollars.
-    pub(super) fn met_condition(&self, call: &ApprovalRequest, spent: f64) -> Option<&BreakCondition> {
+    pub(super) fn met_condition(
+        &self,
+        call: &ApprovalRequest,
+        spent: f64,
+    ) -> Option<&BreakCondition> {
         self.conditions.iter().find(|condition| match condition {
             BreakCondition::Failure => call.earlier_failures > self.failures,
             BreakCondition::Cost(dollars) => spent >= *dollars,
-            BreakCondition::Tool(_) | BreakCondition::Path(_) => condition.matches_call_input(&call.tool, &call.input),
+            BreakCondition::Tool(_) | BreakCondition::Path(_) => {
+                condition.matches_call_input(&call.tool, &call.input)
+            }
             // A waiting call does not measure the silence before it, and the screen does not offer this condition.
             BreakCondition::Silence(_) => false,
         })
@@ -34,6 +43,10 @@ impl RunUntil {
 
     /// The conditions as a person types them, separated by commas.
     pub(super) fn to_text(&self) -> String {
-        self.conditions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        self.conditions
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }

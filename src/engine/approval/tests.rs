@@ -8,7 +8,10 @@ use tokio::time::timeout;
 use crate::control::NamePattern;
 
 use super::*;
-use crate::{actions::TurnTracker, agent::attempt::LineObserver as _, decode, run::attempt_reducer::AttemptReducer};
+use crate::{
+    actions::TurnTracker, agent::attempt::LineObserver as _, decode,
+    run::attempt_reducer::AttemptReducer,
+};
 
 #[derive(Debug, Default)]
 struct NoteTape(Mutex<Vec<(UnitKey, u32, Note)>>, Mutex<bool>);
@@ -16,11 +19,19 @@ struct NoteTape(Mutex<Vec<(UnitKey, u32, Note)>>, Mutex<bool>);
 impl Recorder for NoteTape {
     fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
         if *self.1.lock().unwrap() {
-            return Err(RecordError::new("tape.jsonl", &std::io::ErrorKind::StorageFull.into()));
+            return Err(RecordError::new(
+                "tape.jsonl",
+                &std::io::ErrorKind::StorageFull.into(),
+            ));
         }
         for item in items {
-            let (Some((unit, attempt)), EntryBody::Note(json)) = (item.attempt, &item.body) else { panic!("a note") };
-            self.0.lock().unwrap().push((unit.clone(), attempt, Note::parse(json)));
+            let (Some((unit, attempt)), EntryBody::Note(json)) = (item.attempt, &item.body) else {
+                panic!("a note")
+            };
+            self.0
+                .lock()
+                .unwrap()
+                .push((unit.clone(), attempt, Note::parse(json)));
         }
         Ok(())
     }
@@ -34,21 +45,36 @@ impl NoteTape {
             Note::HoldRequested => "hold".to_owned(),
             Note::HoldReleased => "let go".to_owned(),
             Note::RunUntil { condition } => format!("until {condition}"),
-            Note::CallHeld { tool, reached: Some(condition), .. } => format!("held {tool} at {condition}"),
+            Note::CallHeld {
+                tool,
+                reached: Some(condition),
+                ..
+            } => format!("held {tool} at {condition}"),
             Note::CallHeld { tool, .. } => format!("held {tool}"),
-            Note::CallDecided { tool_use_id, decision, .. } => {
-                format!("{decision:?} {}", tool_use_id.as_deref().unwrap_or("?")).to_lowercase()
-            }
+            Note::CallDecided {
+                tool_use_id,
+                decision,
+                ..
+            } => format!("{decision:?} {}", tool_use_id.as_deref().unwrap_or("?")).to_lowercase(),
             other => panic!("{other:?}"),
         };
-        notes.iter().map(|(unit, attempt, note)| format!("{}#{attempt} {}", unit.as_str(), word(note))).collect()
+        notes
+            .iter()
+            .map(|(unit, attempt, note)| format!("{}#{attempt} {}", unit.as_str(), word(note)))
+            .collect()
     }
 }
 
 fn approvals() -> (Arc<ApprovalQueue>, Arc<NoteTape>) {
     let tape = Arc::new(NoteTape::default());
     let meter = Arc::new(RunMeter::new(tokio::sync::mpsc::channel(1).0.downgrade()));
-    (Arc::new(ApprovalQueue::new(Arc::clone(&tape) as Arc<dyn Recorder>, meter)), tape)
+    (
+        Arc::new(ApprovalQueue::new(
+            Arc::clone(&tape) as Arc<dyn Recorder>,
+            meter,
+        )),
+        tape,
+    )
 }
 
 fn call(id: &str) -> ApprovalRequest {
@@ -78,7 +104,11 @@ async fn until(tape: &NoteTape, word: &str) {
 }
 
 async fn last(tape: &NoteTape, word: &str) {
-    while !tape.words().last().is_some_and(|known| known.ends_with(word)) {
+    while !tape
+        .words()
+        .last()
+        .is_some_and(|known| known.ends_with(word))
+    {
         tokio::task::yield_now().await;
     }
 }
@@ -86,7 +116,10 @@ async fn last(tape: &NoteTape, word: &str) {
 #[tokio::test(start_paused = true)]
 async fn call_of_unheld_unit_passes_without_a_note() {
     let (approvals, tape) = approvals();
-    assert_eq!(approvals.gate(&unit(), 1).decide(call("a")).await, ApprovalDecision::Pass);
+    assert_eq!(
+        approvals.gate(&unit(), 1).decide(call("a")).await,
+        ApprovalDecision::Pass
+    );
     approvals.release(&unit());
     assert!(!approvals.decide_call(&unit(), Some("a"), UserDecision::Allow));
     assert_eq!(tape.words(), [""; 0]);
@@ -102,12 +135,23 @@ async fn step_allows_one_call_and_holds_the_next() {
     assert!(approvals.decide_call(&unit(), Some("a"), UserDecision::Allow));
     assert_eq!(first.await.unwrap(), ApprovalDecision::Allow);
     let mut second = ask(&gate, "b");
-    assert!(timeout(Duration::from_secs(3 * 3600), &mut second).await.is_err(), "it waits");
+    assert!(
+        timeout(Duration::from_secs(3 * 3600), &mut second)
+            .await
+            .is_err(),
+        "it waits"
+    );
     approvals.release(&unit());
     assert_eq!(second.await.unwrap(), ApprovalDecision::Pass);
     assert_eq!(gate.decide(call("c")).await, ApprovalDecision::Pass);
-    let expected =
-        ["u#0 hold", "u#1 held wiki_write", "u#1 allowed a", "u#1 held wiki_write", "u#1 let go", "u#1 released b"];
+    let expected = [
+        "u#0 hold",
+        "u#1 held wiki_write",
+        "u#1 allowed a",
+        "u#1 held wiki_write",
+        "u#1 let go",
+        "u#1 released b",
+    ];
     assert_eq!(tape.words(), expected);
 }
 
@@ -117,16 +161,36 @@ async fn pause_holds_all_units_until_it_ends() {
     let (held, other) = (unit(), UnitKey::from("other"));
     approvals.hold(&held);
     approvals.pause();
-    let calls = [ask(&approvals.gate(&held, 1), "a"), ask(&approvals.gate(&other, 1), "b")];
-    while tape.words().iter().filter(|word| word.ends_with("held wiki_write")).count() < 2 {
+    let calls = [
+        ask(&approvals.gate(&held, 1), "a"),
+        ask(&approvals.gate(&other, 1), "b"),
+    ];
+    while tape
+        .words()
+        .iter()
+        .filter(|word| word.ends_with("held wiki_write"))
+        .count()
+        < 2
+    {
         tokio::task::yield_now().await;
     }
-    assert!(approvals.waiting_tool(&other, Some("b")).is_some() && approvals.waiting_tool(&other, Some("a")).is_none());
+    assert!(
+        approvals.waiting_tool(&other, Some("b")).is_some()
+            && approvals.waiting_tool(&other, Some("a")).is_none()
+    );
     approvals.resume();
     let [mut first, second] = calls;
     assert_eq!(second.await.unwrap(), ApprovalDecision::Pass);
-    assert!(timeout(Duration::from_secs(3600), &mut first).await.is_err(), "its unit is held");
-    assert_eq!(approvals.gate(&other, 1).decide(call("c")).await, ApprovalDecision::Pass);
+    assert!(
+        timeout(Duration::from_secs(3600), &mut first)
+            .await
+            .is_err(),
+        "its unit is held"
+    );
+    assert_eq!(
+        approvals.gate(&other, 1).decide(call("c")).await,
+        ApprovalDecision::Pass
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +200,11 @@ async fn leash_holds_every_third_call() {
     approvals.leash(&unit(), 3);
     for round in 0..2 {
         for id in ["a", "b"] {
-            assert_eq!(gate.decide(call(id)).await, ApprovalDecision::Pass, "round {round}");
+            assert_eq!(
+                gate.decide(call(id)).await,
+                ApprovalDecision::Pass,
+                "round {round}"
+            );
         }
         let third = ask(&gate, "c");
         until(&tape, "held wiki_write at every 3 calls").await;
@@ -146,7 +214,14 @@ async fn leash_holds_every_third_call() {
         assert_eq!(third.await.unwrap(), ApprovalDecision::Allow);
     }
     let words = tape.words();
-    assert_eq!(words.iter().filter(|word| word.ends_with("until every 3 calls")).count(), 3, "{words:?}");
+    assert_eq!(
+        words
+            .iter()
+            .filter(|word| word.ends_with("until every 3 calls"))
+            .count(),
+        3,
+        "{words:?}"
+    );
     approvals.release(&unit());
     for id in ["d", "e", "f", "g"] {
         assert_eq!(gate.decide(call(id)).await, ApprovalDecision::Pass);
@@ -162,7 +237,12 @@ async fn resume_keeps_calls_that_met_a_condition() {
     until(&tape, "held wiki_write").await;
     approvals.run_until(&unit(), None, vec![tool("wiki_*")]);
     approvals.resume();
-    assert!(timeout(Duration::from_secs(3600), &mut waiting).await.is_err(), "it waits for a person");
+    assert!(
+        timeout(Duration::from_secs(3600), &mut waiting)
+            .await
+            .is_err(),
+        "it waits for a person"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,11 +254,20 @@ async fn resume_keeps_calls_that_a_leash_holds() {
     let first = ask(&gate, "a");
     until(&tape, "held wiki_write").await;
     approvals.resume();
-    assert_eq!(first.await.unwrap(), ApprovalDecision::Pass, "the leash lets it pass");
+    assert_eq!(
+        first.await.unwrap(),
+        ApprovalDecision::Pass,
+        "the leash lets it pass"
+    );
     let mut second = ask(&gate, "b");
     until(&tape, "at every 2 calls").await;
     approvals.resume();
-    assert!(timeout(Duration::from_secs(3600), &mut second).await.is_err(), "it waits for a person");
+    assert!(
+        timeout(Duration::from_secs(3600), &mut second)
+            .await
+            .is_err(),
+        "it waits for a person"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -221,8 +310,15 @@ async fn run_until_holds_at_the_first_matching_call() {
     until(&tape, "held wiki_write").await;
     let path = BreakCondition::Path(NamePattern::new("*.sql").unwrap());
     approvals.run_until(&unit(), Some("a"), vec![tool("sl_*"), path]);
-    assert_eq!(first.await.unwrap(), ApprovalDecision::Allow, "the current call passes");
-    for passes in [called("b", "wiki_write", json!({}), 0), called("c", "read", json!({"path": "a.yml"}), 3)] {
+    assert_eq!(
+        first.await.unwrap(),
+        ApprovalDecision::Allow,
+        "the current call passes"
+    );
+    for passes in [
+        called("b", "wiki_write", json!({}), 0),
+        called("c", "read", json!({"path": "a.yml"}), 3),
+    ] {
         assert_eq!(gate.decide(passes).await, ApprovalDecision::Pass);
     }
     let met = called("d", "read", json!({"path": "models/a.sql"}), 3);
@@ -254,12 +350,21 @@ async fn run_until_holds_at_the_first_matching_call() {
 async fn run_until_failure_counts_from_release_and_ends_on_hold() {
     let (approvals, tape) = approvals();
     let gate = approvals.gate(&unit(), 1);
-    assert_eq!(gate.decide(called("a", "read", json!({}), 2)).await, ApprovalDecision::Pass);
+    assert_eq!(
+        gate.decide(called("a", "read", json!({}), 2)).await,
+        ApprovalDecision::Pass
+    );
     approvals.run_until(&unit(), None, vec![BreakCondition::Failure]);
-    assert_eq!(gate.decide(called("b", "read", json!({}), 2)).await, ApprovalDecision::Pass);
+    assert_eq!(
+        gate.decide(called("b", "read", json!({}), 2)).await,
+        ApprovalDecision::Pass
+    );
     // The next attempt starts without failed calls.
     let gate = approvals.gate(&unit(), 2);
-    assert_eq!(gate.decide(called("c", "read", json!({}), 0)).await, ApprovalDecision::Pass);
+    assert_eq!(
+        gate.decide(called("c", "read", json!({}), 0)).await,
+        ApprovalDecision::Pass
+    );
     let waits = tokio::spawn(async move { gate.decide(called("d", "read", json!({}), 1)).await });
     until(&tape, "held read at failure").await;
     approvals.release(&unit());
@@ -269,7 +374,13 @@ async fn run_until_failure_counts_from_release_and_ends_on_hold() {
     let gate = approvals.gate(&unit(), 3);
     let _waits = ask(&gate, "e");
     until(&tape, "u#3 held wiki_write").await;
-    let last = ["u#2 let go", "u#2 released d", "u#2 until failure", "u#2 hold", "u#3 held wiki_write"];
+    let last = [
+        "u#2 let go",
+        "u#2 released d",
+        "u#2 until failure",
+        "u#2 hold",
+        "u#3 held wiki_write",
+    ];
     assert_eq!(tape.words()[2..], last);
 }
 
@@ -282,7 +393,9 @@ async fn run_until_cost_holds_once_the_cost_is_reached() {
     let line = decode::decode_line(br#"{"type":"result","total_cost_usd":0.5}"#);
     let mut reducer = AttemptReducer::new(TurnTracker::for_one_prompt());
     reducer.push(&line);
-    approvals.meter.observe((&"other".into(), 1), &line, &reducer);
+    approvals
+        .meter
+        .observe((&"other".into(), 1), &line, &reducer);
     let _waits = ask(&gate, "b");
     until(&tape, "held wiki_write at cost $0.5").await;
 }
@@ -301,9 +414,19 @@ async fn run_until_releases_other_waiting_calls_unless_they_match() {
         tokio::task::yield_now().await;
     }
     approvals.run_until(&unit(), Some("a"), vec![tool("sl_edit")]);
-    assert_eq!((a.await.unwrap(), b.await.unwrap()), (ApprovalDecision::Allow, ApprovalDecision::Pass));
-    assert!(!tape.words().iter().any(|word| word.contains("until")), "it is there already: {:?}", tape.words());
-    assert!(approvals.decide_call(&unit(), Some("c"), UserDecision::Allow), "it still waits");
+    assert_eq!(
+        (a.await.unwrap(), b.await.unwrap()),
+        (ApprovalDecision::Allow, ApprovalDecision::Pass)
+    );
+    assert!(
+        !tape.words().iter().any(|word| word.contains("until")),
+        "it is there already: {:?}",
+        tape.words()
+    );
+    assert!(
+        approvals.decide_call(&unit(), Some("c"), UserDecision::Allow),
+        "it still waits"
+    );
     c.await.unwrap();
     // The current call passes even if it meets the condition.
     let d = ask(&gate, "d");
@@ -325,19 +448,37 @@ async fn decision_reaches_its_call() {
     while tape.words().len() < 3 {
         tokio::task::yield_now().await;
     }
-    let Value::Object(edited) = json!({"key": "b"}) else { unreachable!() };
+    let Value::Object(edited) = json!({"key": "b"}) else {
+        unreachable!()
+    };
     assert!(approvals.decide_call(&unit(), Some("b"), UserDecision::Edit(edited.clone())));
-    assert!(!approvals.decide_call(&unit(), Some("b"), UserDecision::Allow), "once is enough");
+    assert!(
+        !approvals.decide_call(&unit(), Some("b"), UserDecision::Allow),
+        "once is enough"
+    );
     assert!(!approvals.decide_call(&"other".into(), Some("a"), UserDecision::Allow));
-    assert!(approvals.decide_call(&unit(), Some("a"), UserDecision::Deny("not this page".into())));
-    assert_eq!(b.await.unwrap(), ApprovalDecision::AllowEdited(Value::Object(edited.clone())));
-    assert_eq!(a.await.unwrap(), ApprovalDecision::Deny("not this page".into()));
+    assert!(approvals.decide_call(
+        &unit(),
+        Some("a"),
+        UserDecision::Deny("not this page".into())
+    ));
+    assert_eq!(
+        b.await.unwrap(),
+        ApprovalDecision::AllowEdited(Value::Object(edited.clone()))
+    );
+    assert_eq!(
+        a.await.unwrap(),
+        ApprovalDecision::Deny("not this page".into())
+    );
     let notes = tape.0.lock().unwrap();
     let decided = |id: &str| {
         notes.iter().find_map(|(.., note)| match note {
-            Note::CallDecided { tool_use_id, input, reason, .. } if tool_use_id.as_deref() == Some(id) => {
-                Some((input.clone(), reason.clone()))
-            }
+            Note::CallDecided {
+                tool_use_id,
+                input,
+                reason,
+                ..
+            } if tool_use_id.as_deref() == Some(id) => Some((input.clone(), reason.clone())),
             _ => None,
         })
     };
@@ -355,7 +496,10 @@ async fn ended_attempt_withdraws_its_pending_approval() {
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
     assert!(!approvals.decide_call(&unit(), Some("a"), UserDecision::Allow));
-    assert_eq!(tape.words().last().map(String::as_str), Some("u#1 withdrawn a"));
+    assert_eq!(
+        tape.words().last().map(String::as_str),
+        Some("u#1 withdrawn a")
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -363,7 +507,8 @@ async fn unrecordable_held_call_is_refused() {
     let (approvals, tape) = approvals();
     approvals.hold(&unit());
     *tape.1.lock().unwrap() = true;
-    let ApprovalDecision::DenyByPolicy(why) = approvals.gate(&unit(), 1).decide(call("a")).await else {
+    let ApprovalDecision::DenyByPolicy(why) = approvals.gate(&unit(), 1).decide(call("a")).await
+    else {
         panic!("it passed")
     };
     assert!(why.contains("tape.jsonl"), "{why}");
@@ -379,7 +524,8 @@ fn held_by_policy(can_ask: bool) -> (Arc<ApprovalQueue>, Arc<NoteTape>) {
         allow: rules("wiki_write arg:^b$"),
         ..CallPolicy::default()
     };
-    let queue = ApprovalQueue::new(Arc::clone(&tape) as Arc<dyn Recorder>, meter).with_policy(policy, can_ask);
+    let queue = ApprovalQueue::new(Arc::clone(&tape) as Arc<dyn Recorder>, meter)
+        .with_policy(policy, can_ask);
     (Arc::new(queue), tape)
 }
 
@@ -400,10 +546,19 @@ async fn rule_denies_or_allows_without_a_person() {
     let (approvals, tape) = held_by_policy(true);
     let gate = approvals.gate(&unit(), 1);
     let denied = gate.decide(called("a", "sl_edit", json!({}), 0)).await;
-    assert_eq!(denied, ApprovalDecision::DenyByPolicy("The policy denies this call (rule `sl_*`).".into()));
-    let allowed = ApprovalRequest { asks_permission: true, ..called("b", "wiki_write", json!({"key": "b"}), 0) };
+    assert_eq!(
+        denied,
+        ApprovalDecision::DenyByPolicy("The policy denies this call (rule `sl_*`).".into())
+    );
+    let allowed = ApprovalRequest {
+        asks_permission: true,
+        ..called("b", "wiki_write", json!({"key": "b"}), 0)
+    };
     assert_eq!(gate.decide(allowed).await, ApprovalDecision::Allow);
-    assert_eq!(gate.decide(called("c", "read", json!({}), 0)).await, ApprovalDecision::Pass);
+    assert_eq!(
+        gate.decide(called("c", "read", json!({}), 0)).await,
+        ApprovalDecision::Pass
+    );
     assert_eq!(rules_of(&tape), ["rule sl_*", "rule wiki_write arg:^b$"]);
 }
 
@@ -418,7 +573,12 @@ async fn held_call_waits_for_its_decision_only() {
     approvals.run_until(&unit(), None, vec![tool("nothing")]);
     approvals.pause();
     approvals.resume();
-    assert!(timeout(Duration::from_secs(3600), &mut waiting).await.is_err(), "it still waits");
+    assert!(
+        timeout(Duration::from_secs(3600), &mut waiting)
+            .await
+            .is_err(),
+        "it still waits"
+    );
     assert!(approvals.decide_call(&unit(), Some("a"), UserDecision::Allow));
     assert_eq!(waiting.await.unwrap(), ApprovalDecision::Allow);
 }
@@ -436,7 +596,10 @@ async fn held_call_is_denied_if_no_person_watches() {
 async fn permission_request_waits_in_a_unit_that_is_not_held() {
     let (approvals, tape) = approvals();
     let gate = approvals.gate(&unit(), 1);
-    let request = ApprovalRequest { asks_permission: true, ..call("a") };
+    let request = ApprovalRequest {
+        asks_permission: true,
+        ..call("a")
+    };
     let waiting = tokio::spawn(async move { gate.decide(request).await });
     until(&tape, "held wiki_write at permission request").await;
     assert!(approvals.decide_call(&unit(), Some("a"), UserDecision::Deny("no".into())));

@@ -14,8 +14,8 @@ use tokio_util::codec::{Framed, LinesCodec};
 use super::location;
 use crate::{
     control::{
-        AttachRequest, ClientRequest, CommandOrigin, CommandOutcome, CommandReply, EngineEvent, EngineLine,
-        MAX_REQUEST_BYTES, RefusalReason, RequestBody, RunCommand,
+        AttachRequest, ClientRequest, CommandOrigin, CommandOutcome, CommandReply, EngineEvent,
+        EngineLine, MAX_REQUEST_BYTES, RefusalReason, RequestBody, RunCommand,
     },
     diagnostic::Diagnostic,
     tape::RunId,
@@ -71,27 +71,50 @@ impl ControlClient {
     ///
     /// # Errors
     /// If the run has no control socket, or another user owns it.
-    pub(crate) async fn connect(run: RunId, origin: CommandOrigin) -> Result<Self, ControlClientError> {
+    pub(crate) async fn connect(
+        run: RunId,
+        origin: CommandOrigin,
+    ) -> Result<Self, ControlClientError> {
         let mut cause = io::Error::new(io::ErrorKind::NotFound, "it has no control socket");
         for path in location::existing_socket_paths(run) {
             match UnixStream::connect(&path).await {
-                Ok(stream) if stream.peer_cred().is_ok_and(|peer| peer.uid() == Uid::current().as_raw()) => {
-                    let lines = Framed::new(stream, LinesCodec::new_with_max_length(MAX_REQUEST_BYTES));
-                    return Ok(Self { lines, origin, next_id: 0 });
+                Ok(stream)
+                    if stream
+                        .peer_cred()
+                        .is_ok_and(|peer| peer.uid() == Uid::current().as_raw()) =>
+                {
+                    let lines =
+                        Framed::new(stream, LinesCodec::new_with_max_length(MAX_REQUEST_BYTES));
+                    return Ok(Self {
+                        lines,
+                        origin,
+                        next_id: 0,
+                    });
                 }
-                Ok(_) => cause = io::Error::new(io::ErrorKind::PermissionDenied, "its socket belongs to another user"),
+                Ok(_) => {
+                    cause = io::Error::new(
+                        io::ErrorKind::PermissionDenied,
+                        "its socket belongs to another user",
+                    )
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => cause = error,
             }
         }
-        Err(ControlClientError::Connect { run: run.short(), cause })
+        Err(ControlClientError::Connect {
+            run: run.short(),
+            cause,
+        })
     }
 
     /// Sends a command and waits for the reply.
     ///
     /// # Errors
     /// If the engine is gone or does not reply in time.
-    pub(crate) async fn execute(&mut self, command: RunCommand) -> Result<CommandReply, ControlClientError> {
+    pub(crate) async fn execute(
+        &mut self,
+        command: RunCommand,
+    ) -> Result<CommandReply, ControlClientError> {
         self.exchange(RequestBody::Command(command)).await
     }
 
@@ -106,11 +129,15 @@ impl ControlClient {
         match self.exchange(RequestBody::Attach(request)).await? {
             CommandReply::Attached { clients } => Ok((AttachedClient { client: self }, clients)),
             CommandReply::Invalid { message } => Err(ControlClientError::Refused(message)),
-            CommandReply::Refused { reason: reason @ RefusalReason::TooManyClients { .. } } => {
-                Err(ControlClientError::Full(reason))
+            CommandReply::Refused {
+                reason: reason @ RefusalReason::TooManyClients { .. },
+            } => Err(ControlClientError::Full(reason)),
+            CommandReply::Refused { reason } => {
+                Err(ControlClientError::Refused(reason.to_string()))
             }
-            CommandReply::Refused { reason } => Err(ControlClientError::Refused(reason.to_string())),
-            CommandReply::Accepted | CommandReply::Detached { .. } => Err(failed("it sent another reply")),
+            CommandReply::Accepted | CommandReply::Detached { .. } => {
+                Err(failed("it sent another reply"))
+            }
         }
     }
 
@@ -125,12 +152,18 @@ impl ControlClient {
                 }
             }
         };
-        timeout(REPLY_TIMEOUT, exchange).await.map_err(|_| failed("no reply within 10 s"))?
+        timeout(REPLY_TIMEOUT, exchange)
+            .await
+            .map_err(|_| failed("no reply within 10 s"))?
     }
 
     async fn send(&mut self, body: RequestBody) -> Result<(), ControlClientError> {
         self.next_id += 1;
-        let request = ClientRequest { id: self.next_id, body, origin: self.origin.clone() };
+        let request = ClientRequest {
+            id: self.next_id,
+            body,
+            origin: self.origin.clone(),
+        };
         let line = serde_json::to_string(&request).map_err(failed)?;
         if line.len() > MAX_REQUEST_BYTES {
             return Err(ControlClientError::TooLarge);
@@ -141,7 +174,9 @@ impl ControlClient {
     /// The next line of the engine that this version knows; `None` after the last one.
     async fn next_line(&mut self) -> Result<Option<EngineLine>, ControlClientError> {
         loop {
-            let Some(line) = self.lines.next().await else { return Ok(None) };
+            let Some(line) = self.lines.next().await else {
+                return Ok(None);
+            };
             let line = line.map_err(failed)?;
             match serde_json::from_str(&line) {
                 Ok(line) => return Ok(Some(line)),
@@ -204,7 +239,10 @@ pub(crate) struct LeaveSignal {
 
 impl LeaveSignal {
     pub(crate) fn new(receiver: oneshot::Receiver<LeaveMode>) -> Self {
-        Self { receiver: Some(receiver), mode: None }
+        Self {
+            receiver: Some(receiver),
+            mode: None,
+        }
     }
 
     async fn wait(&mut self) {
@@ -248,7 +286,9 @@ impl AttachedClient {
         let mut failure = None;
         // This connection cannot repeat what the last one sent: the engine may have carried it out.
         while !reports.unanswered.is_empty() {
-            reports.answered(invalid("the connection broke; send the command again".to_owned()));
+            reports.answered(invalid(
+                "the connection broke; send the command again".to_owned(),
+            ));
         }
         if leave.mode.is_some() {
             // The connection on which the client left has broken.
@@ -265,10 +305,14 @@ impl AttachedClient {
                 ClientEvent::Command(command) => {
                     match self.client.send(RequestBody::Command(command)).await {
                         // The answers keep the order of the commands.
-                        Err(error @ ControlClientError::TooLarge) if !reports.unanswered.is_empty() => {
+                        Err(error @ ControlClientError::TooLarge)
+                            if !reports.unanswered.is_empty() =>
+                        {
                             reports.unanswered.push_back(Some(error.to_string()));
                         }
-                        Err(error @ ControlClientError::TooLarge) => reports.answered(invalid(error.to_string())),
+                        Err(error @ ControlClientError::TooLarge) => {
+                            reports.answered(invalid(error.to_string()))
+                        }
                         sent => {
                             reports.unanswered.push_back(None);
                             sent?;
@@ -280,19 +324,26 @@ impl AttachedClient {
                         self.client.send(RequestBody::Detach).await?;
                     }
                 }
-                ClientEvent::Line(None) => return Ok(failure.map_or(AttachmentEnd::Closed, AttachmentEnd::Aborted)),
+                ClientEvent::Line(None) => {
+                    return Ok(failure.map_or(AttachmentEnd::Closed, AttachmentEnd::Aborted));
+                }
                 ClientEvent::Line(Some(EngineLine::Event(EngineEvent::Grown))) => {
                     reports.grown.send_modify(|count| *count += 1)
                 }
-                ClientEvent::Line(Some(EngineLine::Event(EngineEvent::RecordingFailed { message }))) => {
+                ClientEvent::Line(Some(EngineLine::Event(EngineEvent::RecordingFailed {
+                    message,
+                }))) => {
                     if let Some(failed) = reports.failed.take() {
                         let _ = failed.send(message.clone());
                     }
                     failure = Some(message);
                 }
                 ClientEvent::Line(Some(EngineLine::Reply(reply))) => match reply.reply {
-                    CommandReply::Detached { clients: 0 } if leave.mode == Some(LeaveMode::AwaitEnd) => {}
-                    CommandReply::Detached { clients } => return Ok(AttachmentEnd::Detached { clients }),
+                    CommandReply::Detached { clients: 0 }
+                        if leave.mode == Some(LeaveMode::AwaitEnd) => {}
+                    CommandReply::Detached { clients } => {
+                        return Ok(AttachmentEnd::Detached { clients });
+                    }
                     CommandReply::Accepted => reports.answered(Ok(())),
                     CommandReply::Refused { reason } => reports.answered(Err(reason)),
                     CommandReply::Invalid { message } => reports.answered(invalid(message)),
@@ -311,11 +362,23 @@ mod tests {
     fn answers_keep_the_order_of_the_commands() {
         let (outcomes, mut delivered) = mpsc::unbounded_channel();
         let unanswered = VecDeque::from([None, Some("too large".to_owned()), None]);
-        let mut reports = EngineReports { grown: watch::channel(0).0, outcomes, failed: None, unanswered };
+        let mut reports = EngineReports {
+            grown: watch::channel(0).0,
+            outcomes,
+            failed: None,
+            unanswered,
+        };
         reports.answered(Ok(()));
         reports.answered(Err(RefusalReason::NotInReview));
         let delivered: Vec<_> = std::iter::from_fn(|| delivered.try_recv().ok()).collect();
-        assert_eq!(delivered, [Ok(()), invalid("too large".to_owned()), Err(RefusalReason::NotInReview)]);
+        assert_eq!(
+            delivered,
+            [
+                Ok(()),
+                invalid("too large".to_owned()),
+                Err(RefusalReason::NotInReview)
+            ]
+        );
         assert!(reports.unanswered.is_empty());
     }
 }

@@ -19,10 +19,18 @@ const MAX_SOCKET_PATH: usize = 103;
 /// Directories that may hold sockets, most preferred first. The environment can differ between two logins, so clients
 /// look at all of them.
 fn candidate_dirs() -> Vec<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let temporary = [std::env::temp_dir(), PathBuf::from("/tmp")].into_iter().filter(|dir| dir.is_absolute());
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|dir| dir.is_absolute());
+    let temporary = [std::env::temp_dir(), PathBuf::from("/tmp")]
+        .into_iter()
+        .filter(|dir| dir.is_absolute());
     let of_user = temporary.map(|dir| dir.join(format!("ingestdeck-{}", Uid::current())));
-    runtime.map(|dir| dir.join("ingestdeck")).into_iter().chain(of_user).collect()
+    runtime
+        .map(|dir| dir.join("ingestdeck"))
+        .into_iter()
+        .chain(of_user)
+        .collect()
 }
 
 fn socket_in(dir: &Path, run: RunId) -> Option<PathBuf> {
@@ -37,7 +45,9 @@ fn socket_in(dir: &Path, run: RunId) -> Option<PathBuf> {
 pub(super) fn new_socket_path(run: RunId) -> io::Result<PathBuf> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "no directory for sockets");
     for dir in candidate_dirs() {
-        let Some(path) = socket_in(&dir, run) else { continue };
+        let Some(path) = socket_in(&dir, run) else {
+            continue;
+        };
         match create_private_dir(&dir) {
             Ok(()) => return Ok(path),
             Err(error) => last = error,
@@ -49,7 +59,10 @@ pub(super) fn new_socket_path(run: RunId) -> io::Result<PathBuf> {
 /// The paths at which the socket of a run may be, in private directories of the user.
 pub(super) fn existing_socket_paths(run: RunId) -> Vec<PathBuf> {
     let dirs = candidate_dirs();
-    dirs.iter().filter(|dir| is_private_dir(dir).is_ok()).filter_map(|dir| socket_in(dir, run)).collect()
+    dirs.iter()
+        .filter(|dir| is_private_dir(dir).is_ok())
+        .filter_map(|dir| socket_in(dir, run))
+        .collect()
 }
 
 fn create_private_dir(dir: &Path) -> io::Result<()> {
@@ -62,9 +75,15 @@ fn create_private_dir(dir: &Path) -> io::Result<()> {
 /// Another user must not own the directory or write to it, and it must not be a link.
 fn is_private_dir(dir: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(dir)?;
-    let is_private = metadata.is_dir() && metadata.uid() == Uid::current().as_raw() && metadata.mode() & 0o077 == 0;
-    let refusal =
-        || io::Error::new(io::ErrorKind::PermissionDenied, format!("{} is not a private directory", dir.display()));
+    let is_private = metadata.is_dir()
+        && metadata.uid() == Uid::current().as_raw()
+        && metadata.mode() & 0o077 == 0;
+    let refusal = || {
+        io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{} is not a private directory", dir.display()),
+        )
+    };
     is_private.then_some(()).ok_or_else(refusal)
 }
 
@@ -83,9 +102,15 @@ mod tests {
         create_private_dir(&dir).unwrap();
         let link = parent.path().join("link");
         symlink(&dir, &link).unwrap();
-        assert_eq!(create_private_dir(&link).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            create_private_dir(&link).unwrap_err().kind(),
+            io::ErrorKind::PermissionDenied
+        );
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o770)).unwrap();
-        assert_eq!(create_private_dir(&dir).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(
+            create_private_dir(&dir).unwrap_err().kind(),
+            io::ErrorKind::PermissionDenied
+        );
     }
 
     #[test]

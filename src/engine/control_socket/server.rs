@@ -29,8 +29,9 @@ use tokio_util::codec::{Framed, LinesCodec};
 use super::location;
 use crate::{
     control::{
-        self, AttachRequest, CONTROL_VERSION, ClientRequest, CommandOrigin, CommandReply, DisconnectAction,
-        EngineEvent, EngineReply, MAX_REQUEST_BYTES, RefusalReason, RequestBody, RunCommand,
+        self, AttachRequest, CONTROL_VERSION, ClientRequest, CommandOrigin, CommandReply,
+        DisconnectAction, EngineEvent, EngineReply, MAX_REQUEST_BYTES, RefusalReason, RequestBody,
+        RunCommand,
     },
     engine::{
         attached_clients::{AttachedClients, ClientGuard},
@@ -87,7 +88,11 @@ impl ControlServer {
         fs::rename(&unnamed, &path)?;
         let closing = watch::Sender::new(false);
         let accepting = tokio::spawn(accept_clients(listener, served, closing.subscribe()));
-        Ok(Self { path, closing, accepting })
+        Ok(Self {
+            path,
+            closing,
+            accepting,
+        })
     }
 
     /// The path of the socket.
@@ -112,10 +117,16 @@ impl Drop for ControlServer {
 
 /// Removes the sockets of killed runs: nothing accepts connections there.
 async fn remove_abandoned_sockets(dir: &Path) {
-    let Ok(entries) = fs::read_dir(dir) else { return };
+    let Ok(entries) = fs::read_dir(dir) else {
+        return;
+    };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-        if path.extension().is_some_and(|extension| extension == "sock")
-            && UnixStream::connect(&path).await.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "sock")
+            && UnixStream::connect(&path)
+                .await
+                .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
         {
             // Another run may have removed it first.
             let _ = fs::remove_file(&path);
@@ -124,7 +135,11 @@ async fn remove_abandoned_sockets(dir: &Path) {
 }
 
 /// Accepts clients until the run ends, then waits for their last replies.
-async fn accept_clients(listener: UnixListener, served: ServedRun, mut closing: watch::Receiver<bool>) {
+async fn accept_clients(
+    listener: UnixListener,
+    served: ServedRun,
+    mut closing: watch::Receiver<bool>,
+) {
     let places = Arc::new(Semaphore::new(MAX_ATTACHED));
     let mut connections = JoinSet::new();
     let mut others = VecDeque::new();
@@ -142,7 +157,10 @@ async fn accept_clients(listener: UnixListener, served: ServedRun, mut closing: 
             }
         };
         while connections.try_join_next().is_some() {}
-        if !stream.peer_cred().is_ok_and(|peer| peer.uid() == Uid::current().as_raw()) {
+        if !stream
+            .peer_cred()
+            .is_ok_and(|peer| peer.uid() == Uid::current().as_raw())
+        {
             continue;
         }
         let mut connection = ClientConnection::new(stream, served.clone(), Arc::clone(&places));
@@ -170,7 +188,9 @@ fn make_room(others: &mut VecDeque<(Arc<AtomicU8>, AbortHandle)>) -> bool {
         return true;
     }
     let idle = others.iter().position(|(state, _)| state_of(state) == IDLE);
-    let Some((_, task)) = idle.and_then(|at| others.remove(at)) else { return false };
+    let Some((_, task)) = idle.and_then(|at| others.remove(at)) else {
+        return false;
+    };
     task.abort();
     true
 }
@@ -208,19 +228,36 @@ impl ClientConnection {
         let framed = Framed::new(stream, LinesCodec::new_with_max_length(MAX_REQUEST_BYTES));
         let (replies, lines) = framed.split();
         let state = Arc::new(AtomicU8::new(IDLE));
-        Self { lines, replies, served, attached: None, places, place: None, state, has_detached: false }
+        Self {
+            lines,
+            replies,
+            served,
+            attached: None,
+            places,
+            place: None,
+            state,
+            has_detached: false,
+        }
     }
 
     /// Serves the client until it leaves, sends a line that is too long, or accepts no reply.
     async fn serve(&mut self, closing: watch::Receiver<bool>) {
         self.exchange_lines(closing).await;
-        let Some((client, request)) = self.attached.take() else { return };
+        let Some((client, request)) = self.attached.take() else {
+            return;
+        };
         drop(client);
         if request.on_disconnect == DisconnectAction::Stop && self.served.clients.count() == 0 {
             let reason = "the last screen of the run disappeared".to_owned();
-            let origin = CommandOrigin { client: Some("engine".to_owned()), reason: Some(reason) };
+            let origin = CommandOrigin {
+                client: Some("engine".to_owned()),
+                reason: Some(reason),
+            };
             // A run that is over refuses commands.
-            self.served.controller.execute(RunCommand::StopAll, origin).await;
+            self.served
+                .controller
+                .execute(RunCommand::StopAll, origin)
+                .await;
         }
     }
 
@@ -253,17 +290,24 @@ impl ClientConnection {
                     self.state.store(BUSY, Ordering::Relaxed);
                     let reply = self.reply_to(&line).await;
                     let was_sent = self.send(&reply).await;
-                    self.state.store(if self.place.is_some() { ATTACHED } else { IDLE }, Ordering::Relaxed);
+                    self.state.store(
+                        if self.place.is_some() { ATTACHED } else { IDLE },
+                        Ordering::Relaxed,
+                    );
                     was_sent
                 }
                 ConnectionEvent::Line(Err(error)) => {
-                    let message = format!("unreadable request: {error}; the limit is {MAX_REQUEST_BYTES} bytes");
+                    let message = format!(
+                        "unreadable request: {error}; the limit is {MAX_REQUEST_BYTES} bytes"
+                    );
                     self.send(&invalid(None, message)).await;
                     return;
                 }
                 ConnectionEvent::Grown => {
                     next_growth = Instant::now() + GROWTH_INTERVAL;
-                    let Ok(line) = serde_json::to_string(&EngineEvent::Grown) else { return };
+                    let Ok(line) = serde_json::to_string(&EngineEvent::Grown) else {
+                        return;
+                    };
                     let fed = self.replies.feed(line).await;
                     let flushed = self.replies.flush().now_or_never();
                     is_behind = flushed.is_none();
@@ -304,28 +348,51 @@ impl ClientConnection {
                 if self.attached.is_none() {
                     self.attached = Some((self.served.clients.attach(), request));
                 }
-                CommandReply::Attached { clients: self.served.clients.count() }
+                CommandReply::Attached {
+                    clients: self.served.clients.count(),
+                }
             }
             RequestBody::Detach => {
                 self.has_detached |= self.attached.take().is_some();
-                CommandReply::Detached { clients: self.served.clients.count() }
+                CommandReply::Detached {
+                    clients: self.served.clients.count(),
+                }
             }
         };
-        EngineReply { version: CONTROL_VERSION, id: Some(id), reply }
+        EngineReply {
+            version: CONTROL_VERSION,
+            id: Some(id),
+            reply,
+        }
     }
 
     /// Returns false if the client does not accept the line.
     async fn send(&mut self, line: &impl Serialize) -> bool {
-        let Ok(json) = serde_json::to_string(line) else { return false };
-        matches!(timeout(SEND_TIMEOUT, self.replies.send(json)).await, Ok(Ok(())))
+        let Ok(json) = serde_json::to_string(line) else {
+            return false;
+        };
+        matches!(
+            timeout(SEND_TIMEOUT, self.replies.send(json)).await,
+            Ok(Ok(()))
+        )
     }
 }
 
 fn too_many(id: Option<u64>, limit: usize) -> EngineReply {
-    let reply = CommandReply::Refused { reason: RefusalReason::TooManyClients { limit } };
-    EngineReply { version: CONTROL_VERSION, id, reply }
+    let reply = CommandReply::Refused {
+        reason: RefusalReason::TooManyClients { limit },
+    };
+    EngineReply {
+        version: CONTROL_VERSION,
+        id,
+        reply,
+    }
 }
 
 fn invalid(id: Option<u64>, message: String) -> EngineReply {
-    EngineReply { version: CONTROL_VERSION, id, reply: CommandReply::Invalid { message } }
+    EngineReply {
+        version: CONTROL_VERSION,
+        id,
+        reply: CommandReply::Invalid { message },
+    }
 }

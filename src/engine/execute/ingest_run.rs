@@ -54,13 +54,23 @@ pub(crate) struct IngestRun {
 impl IngestRun {
     /// The units of a plan, by their keys.
     pub(crate) fn index_units(units: Vec<WorkUnit>) -> HashMap<UnitKey, (usize, WorkUnit)> {
-        units.into_iter().enumerate().map(|(index, unit)| (unit.planned.unit.clone(), (index, unit))).collect()
+        units
+            .into_iter()
+            .enumerate()
+            .map(|(index, unit)| (unit.planned.unit.clone(), (index, unit)))
+            .collect()
     }
 
     /// The prior run and the attempt of each reused success.
-    pub(crate) fn reused_attempts(continues: Option<&ContinuedRun>) -> HashMap<UnitKey, (RunId, u32)> {
+    pub(crate) fn reused_attempts(
+        continues: Option<&ContinuedRun>,
+    ) -> HashMap<UnitKey, (RunId, u32)> {
         let units = continues.into_iter().flat_map(|continues| &continues.units);
-        units.filter_map(|(unit, prior)| Some((unit.clone(), (prior.run, prior.reused.as_ref()?.attempt)))).collect()
+        units
+            .filter_map(|(unit, prior)| {
+                Some((unit.clone(), (prior.run, prior.reused.as_ref()?.attempt)))
+            })
+            .collect()
     }
 
     pub(super) fn work_unit(&self, unit: &UnitKey) -> Option<&WorkUnit> {
@@ -71,24 +81,39 @@ impl IngestRun {
     pub(super) fn unit_patch(&self, unit: &UnitKey, file: Option<PathBuf>) -> UnitPatch {
         let work_unit = self.work_unit(unit);
         let may_write = work_unit.is_none_or(WorkUnit::may_write_sources);
-        let writable = || self.project.target_ids(work_unit.and_then(WorkUnit::own_connection));
+        let writable = || {
+            self.project
+                .target_ids(work_unit.and_then(WorkUnit::own_connection))
+        };
         UnitPatch {
             unit: unit.clone(),
             file,
             source_connections: may_write.then(writable).unwrap_or_default(),
-            targets: work_unit
-                .map_or_else(|| self.all_targets(), |unit| self.project.target_ids(unit.own_connection())),
+            targets: work_unit.map_or_else(
+                || self.all_targets(),
+                |unit| self.project.target_ids(unit.own_connection()),
+            ),
         }
     }
 
     /// All connections whose sources the pages of a unit may refer to.
     pub(super) fn all_targets(&self) -> Vec<String> {
         let of_units = self.units.values().map(|(_, unit)| unit.own_connection());
-        let of_deleted = self.reconcile.iter().flat_map(|pass| &pass.evictions).map(|of| Some(of.connection.as_str()));
+        let of_deleted = self
+            .reconcile
+            .iter()
+            .flat_map(|pass| &pass.evictions)
+            .map(|of| Some(of.connection.as_str()));
         let connections: BTreeSet<Option<&str>> = of_units.chain(of_deleted).collect();
-        let all: BTreeSet<String> =
-            connections.into_iter().flat_map(|connection| self.project.target_ids(connection)).collect();
-        if all.is_empty() { self.project.target_ids(None) } else { all.into_iter().collect() }
+        let all: BTreeSet<String> = connections
+            .into_iter()
+            .flat_map(|connection| self.project.target_ids(connection))
+            .collect();
+        if all.is_empty() {
+            self.project.target_ids(None)
+        } else {
+            all.into_iter().collect()
+        }
     }
 
     /// The raw files of these units.
@@ -103,12 +128,21 @@ impl IngestRun {
             })
         });
         // Units may share files.
-        copies.map(|copy| (copy.destination.clone(), copy)).collect::<BTreeMap<_, _>>().into_values().collect()
+        copies
+            .map(|copy| (copy.destination.clone(), copy))
+            .collect::<BTreeMap<_, _>>()
+            .into_values()
+            .collect()
     }
 
     /// The changes that a commit with the raw files of these units alone contains.
     pub(super) fn diff_of(&self, units: &[UnitKey], is_first: bool) -> DiffCounts {
-        self.diff.of_units(units.iter().filter_map(|unit| Some(&self.work_unit(unit)?.planned)), is_first)
+        self.diff.of_units(
+            units
+                .iter()
+                .filter_map(|unit| Some(&self.work_unit(unit)?.planned)),
+            is_first,
+        )
     }
 
     /// The message for the commit of an ingest that changes `paths` with the patches of these attempts, in integration
@@ -121,12 +155,24 @@ impl IngestRun {
     ) -> CommitMessage {
         let trailer = |(unit, attempt): &(UnitKey, u32)| {
             let prior = self.prior_attempts.get(unit).filter(|_| *attempt == 0);
-            let (prior_run, attempt) = prior.map_or((None, *attempt), |(run, attempt)| (Some(*run), *attempt));
-            AttemptTrailer { unit: trailer_key(unit), attempt, prior_run }
+            let (prior_run, attempt) =
+                prior.map_or((None, *attempt), |(run, attempt)| (Some(*run), *attempt));
+            AttemptTrailer {
+                unit: trailer_key(unit),
+                attempt,
+                prior_run,
+            }
         };
-        let trailers = RunTrailers { run: self.id, attempts: attempts.iter().map(trailer).collect(), noted: None };
+        let trailers = RunTrailers {
+            run: self.id,
+            attempts: attempts.iter().map(trailer).collect(),
+            noted: None,
+        };
         let message = match &self.committed {
-            Some(of) => format!("review of run {}: changes that its commits made", of.run.short()),
+            Some(of) => format!(
+                "review of run {}: changes that its commits made",
+                of.run.short()
+            ),
             None => self.ktx_message(failed, diff, paths),
         };
         trailers.append_to(&message)
@@ -141,11 +187,20 @@ impl IngestRun {
         if self.units.values().any(|(_, unit)| unit.is_text()) {
             return memory_message(&self.job, paths);
         }
-        let mut sources: BTreeSet<&str> = self.units.values().map(|(_, unit)| unit.planned.adapter.as_str()).collect();
+        let mut sources: BTreeSet<&str> = self
+            .units
+            .values()
+            .map(|(_, unit)| unit.planned.adapter.as_str())
+            .collect();
         sources.extend(self.projections.iter().map(|due| due.adapter.as_str()));
         if sources.is_empty() {
             // A commit without units is about deleted files.
-            sources.extend(self.reconcile.iter().flat_map(|pass| &pass.evictions).map(|of| of.adapter.as_str()));
+            sources.extend(
+                self.reconcile
+                    .iter()
+                    .flat_map(|pass| &pass.evictions)
+                    .map(|of| of.adapter.as_str()),
+            );
         }
         let sources: Vec<&str> = sources.into_iter().collect();
         ingest_message(&sources, &self.job, diff, failed)
@@ -153,8 +208,17 @@ impl IngestRun {
 }
 
 /// KTX's message, which is one line, as a subject and a body.
-fn ingest_message(sources: &[&str], job: &IngestJob, diff: DiffCounts, failed: &[UnitKey]) -> String {
-    let count = if failed.is_empty() { String::new() } else { format!(", {} failed", failed.len()) };
+fn ingest_message(
+    sources: &[&str],
+    job: &IngestJob,
+    diff: DiffCounts,
+    failed: &[UnitKey],
+) -> String {
+    let count = if failed.is_empty() {
+        String::new()
+    } else {
+        format!(", {} failed", failed.len())
+    };
     let subject = |sources: &str| format!("ingest({sources}): {} diff={diff}{count}", job.id);
     let mut message = subject(&sources.join(","));
     if let (true, [first, others @ ..]) = (message.len() > MAX_SUBJECT_CHARS, sources) {
@@ -162,9 +226,17 @@ fn ingest_message(sources: &[&str], job: &IngestJob, diff: DiffCounts, failed: &
     }
     message.push_str(&format!("\n\nsyncId={}", job.sync_id));
     if !failed.is_empty() {
-        let names: Vec<String> = failed.iter().take(MAX_NAMED_FAILURES).map(trailer_key).collect();
+        let names: Vec<String> = failed
+            .iter()
+            .take(MAX_NAMED_FAILURES)
+            .map(trailer_key)
+            .collect();
         let more = failed.len() - names.len();
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
         message.push_str(&format!("\nfailed WUs: {}{more}", names.join(", ")));
     }
     message
@@ -178,9 +250,20 @@ const MAX_NAMED_FAILURES: usize = 20;
 /// KTX's message for the commit of captured texts that changes `paths`. It names the job, where KTX names a chat.
 fn memory_message<'a>(job: &IngestJob, paths: impl IntoIterator<Item = &'a String>) -> String {
     const CHAT_CHARS: usize = 8;
-    let (wiki, sources): (Vec<_>, Vec<_>) = paths.into_iter().partition(|path| path.starts_with("wiki/"));
-    let chat: String = job.id.trim_start_matches("local-").chars().take(CHAT_CHARS).collect();
-    format!("Memory ingest ({TEXT_ADAPTER}): {} wiki, {} sl [chat={chat}]", wiki.len(), sources.len())
+    let (wiki, sources): (Vec<_>, Vec<_>) = paths
+        .into_iter()
+        .partition(|path| path.starts_with("wiki/"));
+    let chat: String = job
+        .id
+        .trim_start_matches("local-")
+        .chars()
+        .take(CHAT_CHARS)
+        .collect();
+    format!(
+        "Memory ingest ({TEXT_ADAPTER}): {} wiki, {} sl [chat={chat}]",
+        wiki.len(),
+        sources.len()
+    )
 }
 
 #[cfg(test)]
@@ -190,8 +273,15 @@ mod tests {
     #[test]
     fn subject_of_an_ingest_is_short() {
         let job = IngestJob::new("2026-03-17T15:30:01.5Z".parse().unwrap());
-        let failed: Vec<UnitKey> = (0..22).map(|unit| format!("docs-{unit}\n").as_str().into()).collect();
-        let diff = DiffCounts { added: 2000, modified: 30, deleted: 4, unchanged: 5 };
+        let failed: Vec<UnitKey> = (0..22)
+            .map(|unit| format!("docs-{unit}\n").as_str().into())
+            .collect();
+        let diff = DiffCounts {
+            added: 2000,
+            modified: 30,
+            deleted: 4,
+            unchanged: 5,
+        };
         let message = |sources: &[&str], failed| ingest_message(sources, &job, diff, failed);
         insta::assert_snapshot!(message(&["dbt", "docs"], &failed[..1]), @"
         ingest(dbt,docs): local-mmurqopo diff=+2000/~30/-4/=5, 1 failed
@@ -199,17 +289,42 @@ mod tests {
         syncId=2026-03-17-153001-local-mmurqopo
         failed WUs: docs-0%0A
         ");
-        let many = message(&["dbt", "docs", "looker", "lookml", "metabase", "metricflow", "notion"], &failed);
+        let many = message(
+            &[
+                "dbt",
+                "docs",
+                "looker",
+                "lookml",
+                "metabase",
+                "metricflow",
+                "notion",
+            ],
+            &failed,
+        );
         let subject = many.lines().next().unwrap();
-        assert_eq!(subject, "ingest(dbt+6): local-mmurqopo diff=+2000/~30/-4/=5, 22 failed");
-        assert!(many.ends_with("docs-19%0A and 2 more") && !message(&["dbt"], &[]).contains("failed"), "{many}");
+        assert_eq!(
+            subject,
+            "ingest(dbt+6): local-mmurqopo diff=+2000/~30/-4/=5, 22 failed"
+        );
+        assert!(
+            many.ends_with("docs-19%0A and 2 more") && !message(&["dbt"], &[]).contains("failed"),
+            "{many}"
+        );
     }
 
     #[test]
     fn message_of_texts_counts_pages_and_sources() {
         let job = IngestJob::new("2026-03-17T15:30:01.5Z".parse().unwrap());
-        let paths = ["semantic-layer/wh/orders.yaml", "wiki/global/a.md", "wiki/global/b.md"].map(str::to_owned);
+        let paths = [
+            "semantic-layer/wh/orders.yaml",
+            "wiki/global/a.md",
+            "wiki/global/b.md",
+        ]
+        .map(str::to_owned);
         let message = memory_message(&job, &paths);
-        assert_eq!(message, "Memory ingest (external_ingest): 2 wiki, 1 sl [chat=mmurqopo]");
+        assert_eq!(
+            message,
+            "Memory ingest (external_ingest): 2 wiki, 1 sl [chat=mmurqopo]"
+        );
     }
 }

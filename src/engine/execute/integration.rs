@@ -19,7 +19,9 @@ use crate::{
     ingest::{
         committed_changes,
         git::CommitId,
-        integrate::{IntegrationError, PatchIntegrator, PatchOutcome, RawCopy, SavedIntegration, UnitPatch},
+        integrate::{
+            IntegrationError, PatchIntegrator, PatchOutcome, RawCopy, SavedIntegration, UnitPatch,
+        },
         reconcile::StageIndex,
     },
     run::{
@@ -31,8 +33,8 @@ use crate::{
     tape::{
         Note, UnitKey,
         note::{
-            self, AttemptOutput, BlockedFile, DiffCounts, IntegrationStarted, PatchIntegrated, ReviewRequested,
-            SaveFailed, Severity, SlRefsRepaired, StopReason, VerdictCause,
+            self, AttemptOutput, BlockedFile, DiffCounts, IntegrationStarted, PatchIntegrated,
+            ReviewRequested, SaveFailed, Severity, SlRefsRepaired, StopReason, VerdictCause,
         },
     },
     text::{list_some, pluralize},
@@ -80,11 +82,24 @@ struct IntegrationState {
 }
 
 impl Integration {
-    pub(super) fn new(run: Arc<IngestRun>, recorder: Arc<dyn Recorder>, review: Arc<RunReview>) -> Self {
+    pub(super) fn new(
+        run: Arc<IngestRun>,
+        recorder: Arc<dyn Recorder>,
+        review: Arc<RunReview>,
+    ) -> Self {
         let backlog = ReconcileBacklog::new(run.reconcile.as_ref());
-        let state = Mutex::new(IntegrationState { backlog, ..IntegrationState::default() });
+        let state = Mutex::new(IntegrationState {
+            backlog,
+            ..IntegrationState::default()
+        });
         review.set_repository(run.worktrees.repository().clone());
-        let new = Self { run, recorder, state, saved: Mutex::default(), review };
+        let new = Self {
+            run,
+            recorder,
+            state,
+            saved: Mutex::default(),
+            review,
+        };
         for (unit, path) in new.run.reconcile.iter().flat_map(|pass| &pass.unreconciled) {
             new.add_prior_patch(unit, path);
         }
@@ -109,7 +124,9 @@ impl Integration {
     /// Records a successful attempt at the reconcile step.
     pub(super) fn record_reconciled(&self, stop: StopReason, work: &AttemptOutput) {
         if let Some(pass) = &self.run.reconcile {
-            self.state().backlog.record_success(stop, work, &pass.artifacts_by_deleted_file);
+            self.state()
+                .backlog
+                .record_success(stop, work, &pass.artifacts_by_deleted_file);
         }
     }
 
@@ -127,16 +144,24 @@ impl Integration {
     pub(super) fn reconcile_stage(&self) -> (StageIndex, Option<CommitId>) {
         let state = self.state();
         let status = |unit: &UnitKey| match state.rejected.get(unit) {
-            Some(reason) => UnitIntegration::Rejected { reason: reason.clone() },
+            Some(reason) => UnitIntegration::Rejected {
+                reason: reason.clone(),
+            },
             None if state.integrated.contains(unit) => UnitIntegration::Integrated,
             None => UnitIntegration::Absent,
         };
         let patch = |unit: &UnitKey| state.patches.get(unit)?.1.clone();
-        (state.backlog.stage_index(&self.run, &status, &patch), state.head.clone())
+        (
+            state.backlog.stage_index(&self.run, &status, &patch),
+            state.head.clone(),
+        )
     }
 
     /// Integrates the patches of these attempts in this order, and records the result of each.
-    pub(super) async fn integrate(self: Arc<Self>, units: Vec<(UnitKey, u32)>) -> IntegrationReport {
+    pub(super) async fn integrate(
+        self: Arc<Self>,
+        units: Vec<(UnitKey, u32)>,
+    ) -> IntegrationReport {
         let integration = Arc::clone(&self);
         let work = caught_panics::spawn_blocking_caught(move || {
             let mut state = integration.state();
@@ -145,7 +170,10 @@ impl Integration {
                 let done = integration.integrate_units(&mut state, &units, &mut results);
                 state.error = done.err().map(|error| error.to_line());
             }
-            IntegrationReport { results, ok: state.error.is_none() }
+            IntegrationReport {
+                results,
+                ok: state.error.is_none(),
+            }
         });
         work.await.unwrap_or_else(|error| {
             self.state().error = Some(error.to_string());
@@ -159,23 +187,33 @@ impl Integration {
         let integration = Arc::clone(&self);
         let work = caught_panics::spawn_blocking_caught(move || {
             let state = self.state();
-            let request = state.integrator.as_ref().map(PatchIntegrator::review_request);
+            let request = state
+                .integrator
+                .as_ref()
+                .map(PatchIntegrator::review_request);
             let evicted = state.backlog.settled_evictions().to_vec();
             drop(state);
-            let request = request.map(|request| request.map(|request| ReviewRequested { evicted, ..request }));
+            let request = request
+                .map(|request| request.map(|request| ReviewRequested { evicted, ..request }));
             match request {
                 Some(Ok(request)) if request.files.is_empty() => Ok(false),
-                Some(Ok(request)) => self.review.request(request).map(|()| true).map_err(|error| error.to_line()),
+                Some(Ok(request)) => self
+                    .review
+                    .request(request)
+                    .map(|()| true)
+                    .map_err(|error| error.to_line()),
                 Some(Err(error)) => Err(error.to_line()),
                 None => Ok(false),
             }
         });
-        work.await.unwrap_or_else(|error| Err(error.to_string())).unwrap_or_else(|error| {
-            // Without a review nothing may be saved.
-            let mut state = integration.state();
-            (state.error, state.integrator) = (Some(error), None);
-            false
-        })
+        work.await
+            .unwrap_or_else(|error| Err(error.to_string()))
+            .unwrap_or_else(|error| {
+                // Without a review nothing may be saved.
+                let mut state = integration.state();
+                (state.error, state.integrator) = (Some(error), None);
+                false
+            })
     }
 
     /// Puts the integrated patches on the project's branch, as far as a review accepted them, and records the result.
@@ -189,11 +227,19 @@ impl Integration {
         match saved {
             Ok((taken, left)) => {
                 self.saved().extend(taken);
-                if left.is_empty() { SaveOutcome::Saved } else { SaveOutcome::Partly(left) }
+                if left.is_empty() {
+                    SaveOutcome::Saved
+                } else {
+                    SaveOutcome::Partly(left)
+                }
             }
             Err(failure) => {
-                let review_open = self.state().integrator.is_some() && self.review.current().is_some();
-                let failure = SaveFailed { review_open, ..failure };
+                let review_open =
+                    self.state().integrator.is_some() && self.review.current().is_some();
+                let failure = SaveFailed {
+                    review_open,
+                    ..failure
+                };
                 record_note(self.recorder.as_ref(), None, &Note::SaveFailed(failure));
                 match review_open && self.review.reopen().unwrap_or(false) {
                     true => SaveOutcome::ReviewOpen,
@@ -212,10 +258,21 @@ impl Integration {
         (raw, contributors): (&[RawCopy], &[(UnitKey, u32)]),
         review: Option<ReviewState>,
     ) -> Result<(SavedIntegration, CommitMessage), IntegrationError> {
-        let Some(open) = integrator else { return Err(IntegrationError::BranchMovedRepeatedly) };
-        let before = review.as_ref().map(|review| open.apply_review(review)).transpose()?;
-        let contributors: Vec<_> = contributors.iter().filter(|(unit, _)| open.has_writer(unit)).cloned().collect();
-        let message = self.run.commit_message((failed, diff), open.changed_paths(), &contributors);
+        let Some(open) = integrator else {
+            return Err(IntegrationError::BranchMovedRepeatedly);
+        };
+        let before = review
+            .as_ref()
+            .map(|review| open.apply_review(review))
+            .transpose()?;
+        let contributors: Vec<_> = contributors
+            .iter()
+            .filter(|(unit, _)| open.has_writer(unit))
+            .cloned()
+            .collect();
+        let message = self
+            .run
+            .commit_message((failed, diff), open.changed_paths(), &contributors);
         let saved = open.save(&message, raw);
         if saved.is_err() && before.is_none_or(|before| open.undo_review(before).is_err()) {
             *integrator = None;
@@ -224,9 +281,17 @@ impl Integration {
     }
 
     /// Returns the saved units and those of which a file is left out, or why nothing was saved and the files that block it.
-    fn save_blocking(&self, failed: &[UnitKey]) -> Result<(Vec<UnitKey>, Vec<UnitKey>), SaveFailed> {
+    fn save_blocking(
+        &self,
+        failed: &[UnitKey],
+    ) -> Result<(Vec<UnitKey>, Vec<UnitKey>), SaveFailed> {
         let note = |note: Note| record_note(self.recorder.as_ref(), None, &note);
-        let warn = |text: String| note(Note::Message { level: Severity::Warning, text });
+        let warn = |text: String| {
+            note(Note::Message {
+                level: Severity::Warning,
+                text,
+            })
+        };
         let mut state = self.state();
         if let Some(reason) = state.error.take() {
             state.integrator = None;
@@ -240,9 +305,18 @@ impl Integration {
         let (mut blocked, mut left) = (Vec::new(), Vec::<UnitKey>::new());
         // A commit counts only its own files if the run has others.
         let is_first = self.saved().is_empty();
-        let diff = if is_first { self.run.diff.counts } else { self.run.diff_of(&state.integrated, false) };
+        let diff = if is_first {
+            self.run.diff.counts
+        } else {
+            self.run.diff_of(&state.integrated, false)
+        };
         let files = (raw.as_slice(), contributors.as_slice());
-        let mut saved = self.save_accepted(&mut state.integrator, (failed, diff), files, self.review.current());
+        let mut saved = self.save_accepted(
+            &mut state.integrator,
+            (failed, diff),
+            files,
+            self.review.current(),
+        );
         // What the commits of a run contain already cannot be left out of them.
         if let Err(error) = &saved
             && state.integrator.is_some()
@@ -251,15 +325,33 @@ impl Integration {
         {
             let first = error.to_line();
             blocked = error.blocked_files().to_vec();
-            left = state.integrated.iter().filter(|unit| bound.contains(*unit)).cloned().collect();
-            let kept: Vec<UnitKey> = state.integrated.iter().filter(|unit| !left.contains(unit)).cloned().collect();
+            left = state
+                .integrated
+                .iter()
+                .filter(|unit| bound.contains(*unit))
+                .cloned()
+                .collect();
+            let kept: Vec<UnitKey> = state
+                .integrated
+                .iter()
+                .filter(|unit| !left.contains(unit))
+                .cloned()
+                .collect();
             let raw = self.run.raw_copies(&kept);
             let diff = self.run.diff_of(&kept, is_first);
-            saved = self.save_accepted(&mut state.integrator, (failed, diff), (&raw, &contributors), Some(rest));
+            saved = self.save_accepted(
+                &mut state.integrator,
+                (failed, diff),
+                (&raw, &contributors),
+                Some(rest),
+            );
             if let Err(second) = &saved
                 && state.integrator.is_some()
             {
-                return Err(save_failure(format!("{first}; without these files: {}", second.to_line()), &blocked));
+                return Err(save_failure(
+                    format!("{first}; without these files: {}", second.to_line()),
+                    &blocked,
+                ));
             }
         }
         if let Err(error) = &saved
@@ -267,26 +359,47 @@ impl Integration {
         {
             return Err(save_failure(error.to_line(), error.blocked_files()));
         }
-        let (taken, accepted) = (std::mem::take(&mut state.integrated), std::mem::take(&mut state.accepted));
+        let (taken, accepted) = (
+            std::mem::take(&mut state.integrated),
+            std::mem::take(&mut state.accepted),
+        );
         (state.integrator, state.head, state.contributors) = Default::default();
-        let (saved, message) = saved.map_err(|error| save_failure(error.to_line(), error.blocked_files()))?;
+        let (saved, message) =
+            saved.map_err(|error| save_failure(error.to_line(), error.blocked_files()))?;
         if let Some(error) = &saved.note_error {
-            warn(format!("the attempts of the commit are not in {NOTES_REF}: {error}"));
+            warn(format!(
+                "the attempts of the commit are not in {NOTES_REF}: {error}"
+            ));
         }
-        let [taken, accepted] =
-            [taken, accepted].map(|units| units.into_iter().filter(|unit| !left.contains(unit)).collect::<Vec<_>>());
+        let [taken, accepted] = [taken, accepted].map(|units| {
+            units
+                .into_iter()
+                .filter(|unit| !left.contains(unit))
+                .collect::<Vec<_>>()
+        });
         if !saved.skipped_raw_files.is_empty() {
             let count = pluralize(saved.skipped_raw_files.len(), "raw file");
             let folder = format!("/{}/", self.run.job.sync_id);
-            let name = |place: &String| place.split_once(&folder).map_or(place.clone(), |(_, name)| name.to_owned());
+            let name = |place: &String| {
+                place
+                    .split_once(&folder)
+                    .map_or(place.clone(), |(_, name)| name.to_owned())
+            };
             let names: Vec<String> = saved.skipped_raw_files.iter().map(name).collect();
-            warn(format!("the commit omits {count} that git ignores or rejects: {}", list_some(&names)));
+            warn(format!(
+                "the commit omits {count} that git ignores or rejects: {}",
+                list_some(&names)
+            ));
         }
         let passed = taken.iter().any(|unit| unit.as_str() == RECONCILE_KEY);
         let settled = match &self.run.reconcile {
             Some(_) => state.backlog.mark_saved(accepted, passed),
             // The reconcile step of a prior run, whose changes this run saves after their review.
-            None => self.review.current().map(|review| review.request.evicted.clone()).unwrap_or_default(),
+            None => self
+                .review
+                .current()
+                .map(|review| review.request.evicted.clone())
+                .unwrap_or_default(),
         };
         note(Note::RunSaved(note::RunSaved {
             subject: message.subject().to_owned(),
@@ -297,11 +410,18 @@ impl Integration {
             blocked,
         }));
         if !saved.sl_ref_repairs.is_empty() {
-            note(Note::SlRefsRepaired(SlRefsRepaired { repairs: saved.sl_ref_repairs }));
+            note(Note::SlRefsRepaired(SlRefsRepaired {
+                repairs: saved.sl_ref_repairs,
+            }));
         }
-        settled.into_iter().for_each(|evicted| note(Note::FilesEvicted(Box::new(evicted))));
+        settled
+            .into_iter()
+            .for_each(|evicted| note(Note::FilesEvicted(Box::new(evicted))));
         if passed {
-            let remarks = [undecided_message(&state.backlog.take_undecided()), state.backlog.take_flagged()];
+            let remarks = [
+                undecided_message(&state.backlog.take_undecided()),
+                state.backlog.take_flagged(),
+            ];
             remarks.into_iter().flatten().for_each(warn);
         }
         Ok((taken, left))
@@ -314,7 +434,11 @@ impl Integration {
         units: &'a [(UnitKey, u32)],
     ) -> Cow<'a, [(UnitKey, u32)]> {
         let key = UnitKey::from(RECONCILE_KEY);
-        let is_left = self.run.reconcile.is_none() && state.patches.get(&key).is_some_and(|(attempt, _)| *attempt == 0);
+        let is_left = self.run.reconcile.is_none()
+            && state
+                .patches
+                .get(&key)
+                .is_some_and(|(attempt, _)| *attempt == 0);
         if !is_left {
             return Cow::Borrowed(units);
         }
@@ -323,10 +447,19 @@ impl Integration {
 
     /// Lets the review begin with the commits that it is about.
     fn add_committed(&self, integrator: &mut PatchIntegrator) -> Result<(), IntegrationError> {
-        let Some(committed) = &self.run.committed else { return Ok(()) };
+        let Some(committed) = &self.run.committed else {
+            return Ok(());
+        };
         let left_out = integrator.add_committed(committed)?;
         for text in committed_changes::left_out_messages(&left_out) {
-            record_note(self.recorder.as_ref(), None, &Note::Message { level: Severity::Warning, text });
+            record_note(
+                self.recorder.as_ref(),
+                None,
+                &Note::Message {
+                    level: Severity::Warning,
+                    text,
+                },
+            );
         }
         Ok(())
     }
@@ -343,7 +476,12 @@ impl Integration {
             Some(begun) if is_reconcile_step(units) => begun,
             _ => {
                 self.review.begin_integration();
-                (state.head, state.integrated, state.accepted, state.contributors) = Default::default();
+                (
+                    state.head,
+                    state.integrated,
+                    state.accepted,
+                    state.contributors,
+                ) = Default::default();
                 let mut begun = PatchIntegrator::open(&self.run.worktrees, self.run.all_targets())?;
                 self.add_committed(&mut begun)?;
                 begun
@@ -354,10 +492,17 @@ impl Integration {
         }
         let units = &*self.with_prior_reconcile(state, units);
         let keys = units.iter().map(|(unit, _)| unit.clone()).collect();
-        let started = IntegrationStarted { onto: integrator.base().to_string(), units: keys };
+        let started = IntegrationStarted {
+            onto: integrator.base().to_string(),
+            units: keys,
+        };
         record_note(recorder, None, &Note::IntegrationStarted(started));
         let patch = |(unit, attempt): &(UnitKey, u32)| {
-            let file = state.patches.get(unit).filter(|(of, _)| of == attempt).and_then(|(_, file)| file.clone());
+            let file = state
+                .patches
+                .get(unit)
+                .filter(|(of, _)| of == attempt)
+                .and_then(|(_, file)| file.clone());
             self.run.unit_patch(unit, file)
         };
         let patches: Vec<UnitPatch> = units.iter().map(patch).collect();
@@ -374,7 +519,9 @@ impl Integration {
                 state.integrated.push(patch.unit.clone());
             }
             if let Some(verdict) = &note.verdict {
-                state.rejected.insert(patch.unit.clone(), verdict.reason.clone());
+                state
+                    .rejected
+                    .insert(patch.unit.clone(), verdict.reason.clone());
             }
             let has_changes = note.result == note::PatchResult::Accepted;
             if has_changes {
@@ -384,8 +531,17 @@ impl Integration {
                 }
             }
             let verdict = note.verdict.clone();
-            results.push(IntegratedUnit { unit: patch.unit.clone(), attempt, verdict, has_changes });
-            record_note(recorder, Some((&patch.unit, attempt)), &Note::PatchIntegrated(Box::new(note)));
+            results.push(IntegratedUnit {
+                unit: patch.unit.clone(),
+                attempt,
+                verdict,
+                has_changes,
+            });
+            record_note(
+                recorder,
+                Some((&patch.unit, attempt)),
+                &Note::PatchIntegrated(Box::new(note)),
+            );
         })?;
         state.head = Some(integrator.head()?);
         state.integrator = Some(integrator);
@@ -411,36 +567,71 @@ fn is_reconcile_step(units: &[(UnitKey, u32)]) -> bool {
 fn integration_note(integrated: &PatchOutcome) -> PatchIntegrated {
     use note::PatchResult;
     let (result, cause, reason) = match integrated {
-        PatchOutcome::Accepted { commit, paths, shared_writes: shared } => {
+        PatchOutcome::Accepted {
+            commit,
+            paths,
+            shared_writes: shared,
+        } => {
             let (commit, paths, shared) = (Some(commit.clone()), paths.clone(), shared.clone());
-            return PatchIntegrated { result: PatchResult::Accepted, commit, paths, shared, verdict: None };
+            return PatchIntegrated {
+                result: PatchResult::Accepted,
+                commit,
+                paths,
+                shared,
+                verdict: None,
+            };
         }
-        PatchOutcome::Noop { shared_writes: shared } => {
-            return PatchIntegrated { shared: shared.clone(), ..PatchIntegrated::default() };
+        PatchOutcome::Noop {
+            shared_writes: shared,
+        } => {
+            return PatchIntegrated {
+                shared: shared.clone(),
+                ..PatchIntegrated::default()
+            };
         }
         PatchOutcome::TextualConflict { paths, others } => {
-            let with =
-                if others.is_empty() { " with the current state of the branch".to_owned() } else { with_units(others) };
+            let with = if others.is_empty() {
+                " with the current state of the branch".to_owned()
+            } else {
+                with_units(others)
+            };
             let reason = format!("textual conflict in {}{with}", list_some(paths));
             (PatchResult::TextualConflict, VerdictCause::Conflict, reason)
         }
         PatchOutcome::SemanticConflict { findings, others } => {
-            let reason = format!("its changes are no longer valid{}: {}", with_units(others), list_some(findings));
-            (PatchResult::SemanticConflict, VerdictCause::Conflict, reason)
+            let reason = format!(
+                "its changes are no longer valid{}: {}",
+                with_units(others),
+                list_some(findings)
+            );
+            (
+                PatchResult::SemanticConflict,
+                VerdictCause::Conflict,
+                reason,
+            )
         }
-        PatchOutcome::PolicyViolation { reason: why } => {
-            (PatchResult::ForbiddenPaths, VerdictCause::Policy, format!("its patch {why}"))
-        }
-        PatchOutcome::Unreadable { reason: why } => {
-            (PatchResult::PatchUnreadable, VerdictCause::Internal, format!("its patch {why}"))
-        }
+        PatchOutcome::PolicyViolation { reason: why } => (
+            PatchResult::ForbiddenPaths,
+            VerdictCause::Policy,
+            format!("its patch {why}"),
+        ),
+        PatchOutcome::Unreadable { reason: why } => (
+            PatchResult::PatchUnreadable,
+            VerdictCause::Internal,
+            format!("its patch {why}"),
+        ),
     };
     let paths = match integrated {
         PatchOutcome::TextualConflict { paths, .. } => paths.clone(),
         _ => Vec::new(),
     };
     let verdict = Some(verdict::integration_failure(cause, reason));
-    PatchIntegrated { result, paths, verdict, ..PatchIntegrated::default() }
+    PatchIntegrated {
+        result,
+        paths,
+        verdict,
+        ..PatchIntegrated::default()
+    }
 }
 
 /// The warning about deleted files that the reconcile step left open.
@@ -456,11 +647,19 @@ fn undecided_message(paths: &[String]) -> Option<String> {
 
 /// Whether the review is open again is known later.
 fn save_failure(reason: String, blocked: &[BlockedFile]) -> SaveFailed {
-    SaveFailed { reason, blocked: blocked.to_vec(), review_open: false }
+    SaveFailed {
+        reason,
+        blocked: blocked.to_vec(),
+        review_open: false,
+    }
 }
 
 fn with_units(others: &[UnitKey]) -> String {
-    if others.is_empty() { String::new() } else { format!(" with {}", list_some(others)) }
+    if others.is_empty() {
+        String::new()
+    } else {
+        format!(" with {}", list_some(others))
+    }
 }
 
 /// A failed write ends the run independently.

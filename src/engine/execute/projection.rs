@@ -16,12 +16,19 @@ impl AttemptExecutor {
     pub(super) async fn write_pending_projections(&self) {
         self.restore_prior_projections().await;
         for due in &self.run.projections {
-            let (run, due, connection) = (Arc::clone(&self.run), due.clone(), due.connection.clone());
+            let (run, due, connection) =
+                (Arc::clone(&self.run), due.clone(), due.connection.clone());
             let work = caught_panics::spawn_blocking_caught(move || {
                 let targets = run.project.target_ids(Some(&due.connection));
                 let about = (run.id, &run.job, run.is_reviewed);
-                projection::write_projections(&run.project.root, &run.worktrees, about, &due, &targets)
-                    .map_err(|error| error.to_line())
+                projection::write_projections(
+                    &run.project.root,
+                    &run.worktrees,
+                    about,
+                    &due,
+                    &targets,
+                )
+                .map_err(|error| error.to_line())
             });
             let written = work.await.unwrap_or_else(|error| Err(error.to_string()));
             let projected = written.unwrap_or_else(|reason| SourcesProjected {
@@ -29,9 +36,18 @@ impl AttemptExecutor {
                 reason: Some(reason),
                 ..SourcesProjected::default()
             });
-            let SourcesProjected { actions, reason, left_out, .. } = &projected;
+            let SourcesProjected {
+                actions,
+                reason,
+                left_out,
+                ..
+            } = &projected;
             if !actions.is_empty() || reason.is_some() || !left_out.is_empty() {
-                record_note(self.recorder.as_ref(), None, &Note::SourcesProjected(Box::new(projected)));
+                record_note(
+                    self.recorder.as_ref(),
+                    None,
+                    &Note::SourcesProjected(Box::new(projected)),
+                );
             }
         }
     }
@@ -43,19 +59,25 @@ impl AttemptExecutor {
         }
         let run = Arc::clone(&self.run);
         let work = caught_panics::spawn_blocking_caught(move || {
-            projection::restore_base_patches(&run.worktrees, run.all_targets()).map_err(|error| error.to_line())
+            projection::restore_base_patches(&run.worktrees, run.all_targets())
+                .map_err(|error| error.to_line())
         });
         if let Err(reason) = work.await.unwrap_or_else(|error| Err(error.to_string())) {
             self.run.worktrees.drop_base_patches();
-            let reason =
-                format!("the sources of the prior run no longer fit ({reason}); `run --full` writes them again");
+            let reason = format!(
+                "the sources of the prior run no longer fit ({reason}); `run --full` writes them again"
+            );
             for connection in &self.run.prior_projections {
                 let lost = SourcesProjected {
                     connection: Some(connection.clone()),
                     reason: Some(reason.clone()),
                     ..SourcesProjected::default()
                 };
-                record_note(self.recorder.as_ref(), None, &Note::SourcesProjected(Box::new(lost)));
+                record_note(
+                    self.recorder.as_ref(),
+                    None,
+                    &Note::SourcesProjected(Box::new(lost)),
+                );
             }
         }
     }

@@ -43,12 +43,23 @@ impl Launch {
             throttle_policy: throttle_policy(&self.project.settings.rate_limit),
             worker_slots: (!self.places.workers.is_empty()).then_some(0),
             worker_wait_ms: u64::try_from(self.places.worker_wait.as_millis()).unwrap_or(u64::MAX),
-            ..ScheduleSettings::new(self.places.concurrency, u32::try_from(cores).unwrap_or(u32::MAX))
+            ..ScheduleSettings::new(
+                self.places.concurrency,
+                u32::try_from(cores).unwrap_or(u32::MAX),
+            )
         };
-        let schedule =
-            Schedule::new(self.planned.units.iter().map(|unit| unit.planned.unit.clone()).collect(), settings)
-                .with_reused(resume::reused_units(self.prior.continues.as_ref()))
-                .with_prior_patches(resume::pending_patches(self.prior.continues.as_ref()).map(|(unit, _)| unit));
+        let schedule = Schedule::new(
+            self.planned
+                .units
+                .iter()
+                .map(|unit| unit.planned.unit.clone())
+                .collect(),
+            settings,
+        )
+        .with_reused(resume::reused_units(self.prior.continues.as_ref()))
+        .with_prior_patches(
+            resume::pending_patches(self.prior.continues.as_ref()).map(|(unit, _)| unit),
+        );
         let schedule = match &self.feedback {
             Some(feedback) => schedule.with_feedback(feedback),
             None => schedule,
@@ -62,8 +73,18 @@ impl Launch {
     pub(super) fn plan_notes(&self, job: &IngestJob) -> Vec<Note> {
         let plan = Note::RunPlanned(Box::new(RunPlanned {
             job: job.id.clone(),
-            units: self.planned.units.iter().map(|unit| unit.planned.clone()).collect(),
-            skipped: self.planned.skipped.iter().map(UnplannedConnection::to_note).collect(),
+            units: self
+                .planned
+                .units
+                .iter()
+                .map(|unit| unit.planned.clone())
+                .collect(),
+            skipped: self
+                .planned
+                .skipped
+                .iter()
+                .map(UnplannedConnection::to_note)
+                .collect(),
             concurrency: self.places.concurrency,
             step_budget: self.terms.step_budget,
             failure_mode: self.failure_mode().as_str().to_owned(),
@@ -71,23 +92,49 @@ impl Launch {
             model: self.terms.model.clone(),
             scripted: self.agent.is_scripted(),
             run_budget_usd: self.terms.run_budget_usd,
-            instructions: self.project.instructions.overrides.iter().map(ToString::to_string).collect(),
+            instructions: self
+                .project
+                .instructions
+                .overrides
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             continues: self.prior.continues.clone(),
             silence_after_ms: u64::try_from(self.terms.silence_after.as_millis()).ok(),
             selection: Some(self.planned.selection.clone()),
             traceparent: self.trace.parent.clone(),
         }));
-        let read = self.planned.sources.iter().map(|source| Note::SourceRead(Box::new(source.to_note())));
+        let read = self
+            .planned
+            .sources
+            .iter()
+            .map(|source| Note::SourceRead(Box::new(source.to_note())));
         // The record must mention files that were left out.
         let left_out = self.planned.warnings.iter();
-        let left_out = left_out.map(|text| Note::Message { level: Severity::Warning, text: text.to_line() });
+        let left_out = left_out.map(|text| Note::Message {
+            level: Severity::Warning,
+            text: text.to_line(),
+        });
         let branch = self.prepared.repository.target_branch();
-        let branch = branch.map(|branch| Note::BranchSelected { branch: Some(branch) });
+        let branch = branch.map(|branch| Note::BranchSelected {
+            branch: Some(branch),
+        });
         let review = self.review.as_ref().map(|_| Note::ReviewPlanned);
-        let projected =
-            self.prior.projected.iter().map(|projected| Note::SourcesProjected(Box::new(projected.clone())));
-        let committed = self.prior.committed.as_ref().map(|of| Note::CommittedReviewPlanned { run: of.run });
-        let notes = std::iter::once(plan).chain(review).chain(committed).chain(branch).chain(projected);
+        let projected = self
+            .prior
+            .projected
+            .iter()
+            .map(|projected| Note::SourcesProjected(Box::new(projected.clone())));
+        let committed = self
+            .prior
+            .committed
+            .as_ref()
+            .map(|of| Note::CommittedReviewPlanned { run: of.run });
+        let notes = std::iter::once(plan)
+            .chain(review)
+            .chain(committed)
+            .chain(branch)
+            .chain(projected);
         notes.chain(read).chain(left_out).collect()
     }
 }

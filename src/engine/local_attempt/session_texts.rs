@@ -14,7 +14,10 @@ pub(super) struct SessionTexts(Mutex<HashMap<String, Vec<String>>>);
 impl SessionTexts {
     pub(super) fn push(&self, session: &str, text: &str) {
         let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.entry(session.to_owned()).or_default().push(text.to_owned());
+        sessions
+            .entry(session.to_owned())
+            .or_default()
+            .push(text.to_owned());
     }
 
     pub(super) fn of(&self, session: &str) -> Vec<String> {

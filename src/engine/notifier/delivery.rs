@@ -26,13 +26,19 @@ impl NotificationTargets {
     /// # Errors
     /// A sentence about the first target that did not accept the notification.
     pub(super) async fn deliver(&self, notification: &RunNotification) -> Result<(), String> {
-        let failed = |target: &str, error: io::Error| format!("a notification was not delivered by {target}: {error}");
+        let failed = |target: &str, error: io::Error| {
+            format!("a notification was not delivered by {target}: {error}")
+        };
         let mut result = Ok(());
         if let Some((program, arguments)) = self.command.split_first() {
             let title = format!("ingestdeck {}", text::printable(&notification.project, 40));
             let text = text::printable(&notification.text, 160).into_owned();
             let mut command = http_post::helper(program);
-            command.args(arguments).args([title, text]).stdin(Stdio::null()).kill_on_drop(true);
+            command
+                .args(arguments)
+                .args([title, text])
+                .stdin(Stdio::null())
+                .kill_on_drop(true);
             let started = command.spawn();
             let ended = match started {
                 Ok(child) => http_post::wait(child).await,
@@ -42,7 +48,9 @@ impl NotificationTargets {
         }
         if let Some(url) = &self.url {
             let body = serde_json::to_string(notification).unwrap_or_default();
-            let posted = http_post::post_json(url, &[], &body).await.map_err(|error| failed("notify.url", error));
+            let posted = http_post::post_json(url, &[], &body)
+                .await
+                .map_err(|error| failed("notify.url", error));
             result = result.and(posted);
         }
         result

@@ -7,7 +7,12 @@ use crate::ingest::{baseline::FileOwners, source_diff::SourceDiff};
 
 const HASH: &str = "99b249fbeab03e4b814d96c32f14560cee4f011d38306c5c9497536f6b7be9e2";
 
-fn written(began_ms: u64, path: &str, (target, connection, key): ArtifactId<'_>, change: &str) -> WrittenArtifact {
+fn written(
+    began_ms: u64,
+    path: &str,
+    (target, connection, key): ArtifactId<'_>,
+    change: &str,
+) -> WrittenArtifact {
     let row = ArtifactIndexRow {
         connection: "kb".into(),
         path: path.into(),
@@ -16,28 +21,57 @@ fn written(began_ms: u64, path: &str, (target, connection, key): ArtifactId<'_>,
         key: key.into(),
         change: change.into(),
     };
-    WrittenArtifact { began_ms, run: format!("r{began_ms}"), row }
+    WrittenArtifact {
+        began_ms,
+        run: format!("r{began_ms}"),
+        row,
+    }
 }
 
 fn past(paths: &[&str], artifacts: impl IntoIterator<Item = WrittenArtifact>) -> PriorResults {
     let mut past = PriorResults::default();
     for path in paths {
-        let event =
-            FileEvent { content: Fingerprint::parse(HASH), outcome: FileOutcome::Processed, ..FileEvent::default() };
-        past.baseline.add_file("kb", "docs", (*path).to_owned(), PriorFileRecord::from_events([event]));
+        let event = FileEvent {
+            content: Fingerprint::parse(HASH),
+            outcome: FileOutcome::Processed,
+            ..FileEvent::default()
+        };
+        past.baseline.add_file(
+            "kb",
+            "docs",
+            (*path).to_owned(),
+            PriorFileRecord::from_events([event]),
+        );
     }
-    artifacts.into_iter().for_each(|artifact| past.add_artifact(artifact));
+    artifacts
+        .into_iter()
+        .for_each(|artifact| past.add_artifact(artifact));
     past
 }
 
 fn gone(past: &PriorResults, paths: &[&str]) -> Vec<String> {
-    let diff = SourceDiff { deleted: paths.iter().map(|path| (*path).to_owned()).collect(), ..SourceDiff::default() };
-    let source = SourcePlan { connection: "kb".into(), adapter: "docs".into(), diff, ..SourcePlan::default() };
-    let mut planned = IngestPlan { sources: vec![source], ..IngestPlan::default() };
+    let diff = SourceDiff {
+        deleted: paths.iter().map(|path| (*path).to_owned()).collect(),
+        ..SourceDiff::default()
+    };
+    let source = SourcePlan {
+        connection: "kb".into(),
+        adapter: "docs".into(),
+        diff,
+        ..SourcePlan::default()
+    };
+    let mut planned = IngestPlan {
+        sources: vec![source],
+        ..IngestPlan::default()
+    };
     past.annotate(&mut planned);
     let artifacts_by_deleted_file = planned.sources[0].eviction_candidates.iter();
     artifacts_by_deleted_file
-        .flat_map(|(path, found)| found.iter().map(move |artifact| format!("{path}: {artifact}")))
+        .flat_map(|(path, found)| {
+            found
+                .iter()
+                .map(move |artifact| format!("{path}: {artifact}"))
+        })
         .collect()
 }
 
@@ -75,8 +109,14 @@ fn newest_record_of_an_artifact_wins() {
     let id = ("wiki", "", "p");
     let by_ktx = |ms| written(ms, "a.md", id, "wiki_written");
     let past_of = |ms| past(&["a.md"], [written(5, "a.md", id, "updated"), by_ktx(ms)]);
-    assert_eq!(gone(&past_of(4), &["a.md"]), ["a.md: wiki p (updated in run r5)"]);
-    assert_eq!(gone(&past_of(6), &["a.md"]), ["a.md: wiki p (wiki_written in run r6)"]);
+    assert_eq!(
+        gone(&past_of(4), &["a.md"]),
+        ["a.md: wiki p (updated in run r5)"]
+    );
+    assert_eq!(
+        gone(&past_of(6), &["a.md"]),
+        ["a.md: wiki p (wiki_written in run r6)"]
+    );
 }
 
 #[test]
@@ -105,7 +145,10 @@ fn ktx_record_counts_unless_own_run_is_newer() {
             run: run(at),
             sha256: sha256.map(str::to_owned),
             state,
-            units: result.map(|result| ("docs-a".to_owned(), result)).into_iter().collect(),
+            units: result
+                .map(|result| ("docs-a".to_owned(), result))
+                .into_iter()
+                .collect(),
             unread: BTreeMap::new(),
             defines: None,
         };
@@ -118,23 +161,60 @@ fn ktx_record_counts_unless_own_run_is_newer() {
         events.sort_by_key(|event| event.time);
         let record = PriorFileRecord::from_events(events);
         let is_settled = |content: &&&str| {
-            record.is_settled(Some("docs-a"), Fingerprint::parse(content).unwrap(), &FileOwners::default())
+            record.is_settled(
+                Some("docs-a"),
+                Fingerprint::parse(content).unwrap(),
+                &FileOwners::default(),
+            )
         };
-        let content =
-            [HASH, OTHER].iter().find(is_settled).map(|content| if *content == HASH { "hash" } else { "other" });
-        (content, record.origin().map(|origin| matches!(origin, RecordOrigin::Ktx { .. })))
+        let content = [HASH, OTHER]
+            .iter()
+            .find(is_settled)
+            .map(|content| if *content == HASH { "hash" } else { "other" });
+        (
+            content,
+            record
+                .origin()
+                .map(|origin| matches!(origin, RecordOrigin::Ktx { .. })),
+        )
     };
     let ktx = Some(HASH);
     let (processed, failed) = (FileState::Processed, FileState::Failed);
     assert_eq!(settled(ktx, &[]), (Some("hash"), Some(true)));
-    assert_eq!(settled(ktx, &[own(None, FileState::Evicted, 20)]), (None, None), "gone since");
-    assert_eq!(settled(ktx, &[own(Some(OTHER), processed, 5)]), (Some("hash"), Some(true)));
-    assert_eq!(settled(ktx, &[own(Some(OTHER), processed, 15)]), (Some("other"), Some(false)));
-    assert_eq!(settled(ktx, &[own(ktx, processed, 5)]), (Some("hash"), Some(false)), "the same state is its own");
+    assert_eq!(
+        settled(ktx, &[own(None, FileState::Evicted, 20)]),
+        (None, None),
+        "gone since"
+    );
+    assert_eq!(
+        settled(ktx, &[own(Some(OTHER), processed, 5)]),
+        (Some("hash"), Some(true))
+    );
+    assert_eq!(
+        settled(ktx, &[own(Some(OTHER), processed, 15)]),
+        (Some("other"), Some(false))
+    );
+    assert_eq!(
+        settled(ktx, &[own(ktx, processed, 5)]),
+        (Some("hash"), Some(false)),
+        "the same state is its own"
+    );
     let failed_before = [own(Some(OTHER), processed, 5), own(Some(OTHER), failed, 8)];
-    assert_eq!(settled(ktx, &failed_before), (Some("hash"), Some(true)), "KTX made good");
+    assert_eq!(
+        settled(ktx, &failed_before),
+        (Some("hash"), Some(true)),
+        "KTX made good"
+    );
     assert_eq!(settled(ktx, &[own(ktx, failed, 12)]), (None, Some(true)));
     assert_eq!(settled(None, &[]), (None, None));
-    assert_eq!(settled(None, &[own(ktx, processed, 5)]), (None, None), "KTX processed its deletion later");
-    assert_eq!(settled(None, &[own(ktx, processed, 15)]), (Some("hash"), Some(false)), "it came back since");
+    assert_eq!(
+        settled(None, &[own(ktx, processed, 5)]),
+        (None, None),
+        "KTX processed its deletion later"
+    );
+    assert_eq!(
+        settled(None, &[own(ktx, processed, 15)]),
+        (Some("hash"), Some(false)),
+        "it came back since"
+    );
 }

@@ -82,7 +82,9 @@ impl RunRecord {
             _ => recorded_tapes::open_source(runs, &found),
         };
         let unreadable = |cause: String| format!("the record of run {run} cannot be read: {cause}");
-        let source = tape.map_err(|error| unreadable(error.to_line()))?.with_shortened_lines();
+        let source = tape
+            .map_err(|error| unreadable(error.to_line()))?
+            .with_shortened_lines();
         let header = source.info().header.as_ref();
         if header.is_none_or(|header| header.run != run) {
             return Err(unreadable("it is the record of another run".to_owned()));
@@ -90,8 +92,17 @@ impl RunRecord {
         let started_at = header.map(|header| header.started_at);
         let is_active = runs.is_alive(run).unwrap_or(false);
         let (attempts, others, decisions) = Default::default();
-        let mut record = Self { source, started_at, attempts, others, decisions, is_active };
-        record.read_notes(path).map_err(|error| unreadable(error.cause))?;
+        let mut record = Self {
+            source,
+            started_at,
+            attempts,
+            others,
+            decisions,
+            is_active,
+        };
+        record
+            .read_notes(path)
+            .map_err(|error| unreadable(error.cause))?;
         Ok(record)
     }
 
@@ -107,32 +118,48 @@ impl RunRecord {
     /// If the tape does not contain its patch: the sentence about it.
     pub(super) fn attempt(&self, key: &AttemptKey) -> Result<Option<RecordedAttempt>, String> {
         match self.attempts.get(key) {
-            None if !self.others.contains(key) => Err("the record does not name the patch of the attempt".to_owned()),
+            None if !self.others.contains(key) => {
+                Err("the record does not name the patch of the attempt".to_owned())
+            }
             recorded => Ok(recorded.cloned()),
         }
     }
 
     fn read_notes(&mut self, path: &str) -> Result<(), EntrySourceError> {
-        let (attempts, others, decisions) = (&mut self.attempts, &mut self.others, &mut self.decisions);
+        let (attempts, others, decisions) =
+            (&mut self.attempts, &mut self.others, &mut self.decisions);
         for_each_entry(&mut self.source, &mut |entry| {
-            let EntryBody::Note(json) = &entry.body else { return };
+            let EntryBody::Note(json) = &entry.body else {
+                return;
+            };
             if json.starts_with(REVIEW_REQUESTED) || json.starts_with(REVIEW_DECIDED) {
                 let decided = match Note::parse(json) {
                     Note::ReviewRequested(request) => request.decided.clone(),
                     Note::ReviewDecided(decided) => vec![*decided],
                     _ => Vec::new(),
                 };
-                let is_kept = |note: &ReviewDecided| note.path == path && note.decision != ReviewDecision::Open;
+                let is_kept = |note: &ReviewDecided| {
+                    note.path == path && note.decision != ReviewDecision::Open
+                };
                 decisions.extend(decided.into_iter().filter(is_kept));
                 decisions.drain(..decisions.len().saturating_sub(MAX_DECISIONS));
             }
-            let EntryScope::Attempt(unit, number) = entry.scope else { return };
+            let EntryScope::Attempt(unit, number) = entry.scope else {
+                return;
+            };
             if json.starts_with(PATCH_WRITTEN) {
                 if let Note::PatchWritten(patch) = Note::parse(json) {
                     let unit = UnitKey::from(unit);
                     let key = (trailer_key(&unit), number);
                     if patch.paths.iter().any(|changed| changed == path) {
-                        attempts.insert(key, RecordedAttempt { unit, patch, output: None });
+                        attempts.insert(
+                            key,
+                            RecordedAttempt {
+                                unit,
+                                patch,
+                                output: None,
+                            },
+                        );
                     } else {
                         others.insert(key);
                     }
@@ -152,17 +179,31 @@ impl RunRecord {
     ///
     /// # Errors
     /// If the tape cannot be read.
-    pub(super) fn read_calls(&mut self, unit: &UnitKey, number: u32) -> Result<AttemptCallRecord, EntrySourceError> {
+    pub(super) fn read_calls(
+        &mut self,
+        unit: &UnitKey,
+        number: u32,
+    ) -> Result<AttemptCallRecord, EntrySourceError> {
         let (mut fold, mut view) = (Fold::new(unit.clone()), RunView::default());
-        let mut record = AttemptCallRecord { calls: ProvenanceCalls::default(), is_resumed: false };
+        let mut record = AttemptCallRecord {
+            calls: ProvenanceCalls::default(),
+            is_resumed: false,
+        };
         self.source.rewind(Seq(0))?;
         for_each_entry(&mut self.source, &mut |entry| {
             if entry.scope != EntryScope::Attempt(unit, number) {
                 return;
             }
             fold.apply(&mut view, &entry, &mut |emitted| {
-                if let SinkEvent::Note { note: Note::AttemptStarted(started), .. } = &emitted {
-                    record.is_resumed = started.amendment.as_ref().is_some_and(|amendment| amendment.resume.is_some());
+                if let SinkEvent::Note {
+                    note: Note::AttemptStarted(started),
+                    ..
+                } = &emitted
+                {
+                    record.is_resumed = started
+                        .amendment
+                        .as_ref()
+                        .is_some_and(|amendment| amendment.resume.is_some());
                 }
                 record.calls.observe(&emitted);
             });
@@ -171,7 +212,10 @@ impl RunRecord {
     }
 }
 
-fn for_each_entry(source: &mut FileSource, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<(), EntrySourceError> {
+fn for_each_entry(
+    source: &mut FileSource,
+    sink: &mut dyn FnMut(EntryRef<'_>),
+) -> Result<(), EntrySourceError> {
     while source.poll(SLICE, sink)? == PollStatus::More {}
     Ok(())
 }

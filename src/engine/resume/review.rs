@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 
 use super::{
-    ResumeBasis, ResumeChain, ResumeError, RunPlan, drop_saved_patches, find_resumable, join_names, open_history,
-    planned_units, settled_units::LaterSaves, texts,
+    ResumeBasis, ResumeChain, ResumeError, RunPlan, drop_saved_patches, find_resumable, join_names,
+    open_history, planned_units, settled_units::LaterSaves, texts,
 };
 use crate::{
     diagnostic::Problem,
@@ -32,24 +32,45 @@ use crate::{
 ///
 /// # Errors
 /// If the run does not exist or is active, or if its project cannot be planned.
-pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) -> Result<RunPlan, ResumeError> {
+pub(crate) fn plan_review(
+    project: &Project,
+    what: &str,
+    warn: WarningSink<'_>,
+) -> Result<RunPlan, ResumeError> {
     let runs = RunStore::new(&project.root);
     let chain = ResumeChain::load(&runs, find_resumable(&runs, what)?)?;
     texts::find_recorded(chain.state()).map_err(ResumeError::NotResumable)?;
     let history = open_history(project, warn)?;
     let past = history.past(Some(chain.oldest()))?;
-    let selection = chain.state().planned.as_ref().and_then(|plan| plan.selection.clone()).unwrap_or_default();
-    let changed = UnitSelection { full: false, ..selection.clone() };
+    let selection = chain
+        .state()
+        .planned
+        .as_ref()
+        .and_then(|plan| plan.selection.clone())
+        .unwrap_or_default();
+    let changed = UnitSelection {
+        full: false,
+        ..selection.clone()
+    };
     let due = plan_against(project, &changed, &past.baseline)?.units;
     // A later run may have processed other content, or failed.
     let outdated = plan_against(project, &changed, &history.past(None)?.baseline)?.units;
-    let selection = UnitSelection { full: true, ..selection };
+    let selection = UnitSelection {
+        full: true,
+        ..selection
+    };
     let mut planned = plan_against(project, &selection, &past.baseline)?;
     planned.reuse_unit_keys(chain.units());
     let committed = chain.committed_run(project, true)?;
     // Decisions are about the changes of the prior run, whatever later runs saved.
     let since = LaterSaves::default();
-    let basis = ResumeBasis { project, chain: &chain, model: None, since: &since, warn };
+    let basis = ResumeBasis {
+        project,
+        chain: &chain,
+        model: None,
+        since: &since,
+        warn,
+    };
     let mut taken = basis.review(planned, (&due, &outdated), committed.as_ref())?;
     let runs_so_far = history.continued_runs()?;
     drop_saved_patches(&runs, &runs_so_far, chain.id(), &mut taken)?;
@@ -59,7 +80,10 @@ pub(crate) fn plan_review(project: &Project, what: &str, warn: WarningSink<'_>) 
         taken.branch = review_branch(project, committed, taken.branch, is_continued)?;
     }
     taken.committed = committed;
-    Ok(RunPlan { is_ktx_locked: history.is_ktx_locked, ..taken })
+    Ok(RunPlan {
+        is_ktx_locked: history.is_ktx_locked,
+        ..taken
+    })
 }
 
 /// The branch for a review of commits that went to `branch`: the current one if it contains them, or if `branch` is gone and the
@@ -74,7 +98,9 @@ fn review_branch(
     let repository = Repository::find_for_reading(&project.root);
     let repository = repository.map_err(|error| unusable(Problem::from_error(&error)))?;
     let name = branch.as_ref().map(|branch| branch.name.as_str());
-    let Some(repository) = repository else { return Ok(None) };
+    let Some(repository) = repository else {
+        return Ok(None);
+    };
     let failed = |error| unusable(Problem::from_error(&error));
     let found = repository.review_branch(committed, name).map_err(failed)?;
     if let (Some(name), None) = (name, &found)
@@ -82,8 +108,12 @@ fn review_branch(
         && !repository.has_commits(committed).map_err(failed)?
     {
         // On another branch, the changes that wait would not apply, and the decisions would be lost.
-        let problem = Problem::new(format!("the branch {name}, which the review is about, is gone"));
-        return Err(unusable(problem.with_help("create it again, or merge the commits of the run")));
+        let problem = Problem::new(format!(
+            "the branch {name}, which the review is about, is gone"
+        ));
+        return Err(unusable(
+            problem.with_help("create it again, or merge the commits of the run"),
+        ));
     }
     let name = found;
     // Another branch may be named: a review of commits has none on it yet.
@@ -94,7 +124,9 @@ fn review_branch(
 /// plan of units does not show them.
 pub(super) fn waiting_sentence(history: &ProjectHistory) -> Result<Option<String>, RefreshError> {
     let id = history.newest_open_review()?.as_ref().map(RunId::short);
-    Ok(id.map(|id| format!("the changes of run {id} wait for a review; decide with `ingestdeck review {id}`")))
+    Ok(id.map(|id| {
+        format!("the changes of run {id} wait for a review; decide with `ingestdeck review {id}`")
+    }))
 }
 
 impl ResumeBasis<'_> {
@@ -109,41 +141,78 @@ impl ResumeBasis<'_> {
         let before = self.before();
         let mut continues = before.continues();
         let state = self.chain.state();
-        let prior = state.planned.as_ref().and_then(|planned| planned.continues.as_ref());
-        for unit in state.units.iter().filter(|unit| unit.planned.is_some() || unit.key.as_str() == RECONCILE_KEY) {
+        let prior = state
+            .planned
+            .as_ref()
+            .and_then(|planned| planned.continues.as_ref());
+        for unit in state
+            .units
+            .iter()
+            .filter(|unit| unit.planned.is_some() || unit.key.as_str() == RECONCILE_KEY)
+        {
             let past = before.prior_unit(unit);
             // A review that was cut off leaves the patch of a run before it.
             let left = || {
-                let is_saved = state.publication.prior_patches.get(&unit.key).is_some_and(|patch| patch.is_saved);
+                let is_saved = state
+                    .publication
+                    .prior_patches
+                    .get(&unit.key)
+                    .is_some_and(|patch| patch.is_saved);
                 let earlier = prior?.units.get(&unit.key)?;
                 let reused = earlier.reused.as_ref()?;
-                let is_left = !is_saved && unit.attempts.is_empty() && reused.pending_patch.is_some();
+                let is_left =
+                    !is_saved && unit.attempts.is_empty() && reused.pending_patch.is_some();
                 is_left.then(|| (reused.clone(), earlier.run))
             };
             // The reconcile step has no unit that could be sent back.
             let saved = || success(&past).filter(|_| committed.is_some() && unit.planned.is_some());
             let own = |reused| (reused, past.run);
-            let found = pending_success(&past).map(own).or_else(left).or_else(|| saved().map(own));
+            let found = pending_success(&past)
+                .map(own)
+                .or_else(left)
+                .or_else(|| saved().map(own));
             let Some((reused, run)) = found else { continue };
             let summary = before.prior_unit_summary(unit);
-            let summary = summary.unwrap_or(PriorUnitSummary { run, attempts: 0, cost_usd: None, reused: None });
-            let summary = PriorUnitSummary { run, reused: Some(reused), ..summary };
+            let summary = summary.unwrap_or(PriorUnitSummary {
+                run,
+                attempts: 0,
+                cost_usd: None,
+                reused: None,
+            });
+            let summary = PriorUnitSummary {
+                run,
+                reused: Some(reused),
+                ..summary
+            };
             continues.units.insert(unit.key.clone(), summary);
         }
         let known = planned_units(state).count();
         let units = std::mem::take(&mut planned.units).into_iter();
-        let (units, others) = units.partition(|unit| continues.units.contains_key(&unit.planned.unit));
+        let (units, others) =
+            units.partition(|unit| continues.units.contains_key(&unit.planned.unit));
         planned.units = units;
         let key = |unit: &WorkUnit| {
             let planned = &unit.planned;
-            (planned.connection.clone(), planned.adapter.clone(), planned.ktx_key().as_str().to_owned())
+            (
+                planned.connection.clone(),
+                planned.adapter.clone(),
+                planned.ktx_key().as_str().to_owned(),
+            )
         };
-        let [due, outdated] = [due, outdated].map(|units| units.iter().map(key).collect::<HashSet<_>>());
-        let (outdated, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|unit| outdated.contains(&key(unit)));
-        let (due, done): (Vec<_>, Vec<_>) = others.into_iter().partition(|unit| due.contains(&key(unit)));
-        outdated.iter().for_each(|unit| planned.exclude_unit(unit, false));
+        let [due, outdated] =
+            [due, outdated].map(|units| units.iter().map(key).collect::<HashSet<_>>());
+        let (outdated, others): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|unit| outdated.contains(&key(unit)));
+        let (due, done): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|unit| due.contains(&key(unit)));
+        outdated
+            .iter()
+            .for_each(|unit| planned.exclude_unit(unit, false));
         self.exclude_units(&mut planned, due);
-        done.iter().for_each(|unit| planned.exclude_unit(unit, true));
+        done.iter()
+            .for_each(|unit| planned.exclude_unit(unit, true));
         if committed.is_none() {
             self.warn_gone_units(&continues, &planned);
             self.leave_changed_files(&mut planned);
@@ -151,10 +220,17 @@ impl ResumeBasis<'_> {
         for unit in &mut planned.units {
             unit.planned.why = match committed {
                 Some(of) => format!("the commits of run {} are reviewed", of.run.short()),
-                None => format!("its changes in run {} wait for a review", continues.run.short()),
+                None => format!(
+                    "its changes in run {} wait for a review",
+                    continues.run.short()
+                ),
             };
         }
-        let has_projections = state.inputs.projected.iter().any(|projected| projected.is_unsaved());
+        let has_projections = state
+            .inputs
+            .projected
+            .iter()
+            .any(|projected| projected.is_unsaved());
         if planned.units.is_empty() && known > 0 && !has_projections && committed.is_none() {
             return Err(ResumeError::NoUnitsLeft(continues.run));
         }
@@ -177,15 +253,26 @@ impl ResumeBasis<'_> {
 impl ResumeBasis<'_> {
     /// Names units whose changes cannot be reviewed, because the plan no longer contains them.
     fn warn_gone_units(&self, continues: &ContinuedRun, planned: &IngestPlan) {
-        let there: HashSet<&UnitKey> = planned.units.iter().map(|unit| &unit.planned.unit).collect();
+        let there: HashSet<&UnitKey> = planned
+            .units
+            .iter()
+            .map(|unit| &unit.planned.unit)
+            .collect();
         let is_gone = |unit: &&UnitKey| unit.as_str() != RECONCILE_KEY && !there.contains(*unit);
-        let gone: Vec<&str> = continues.units.keys().filter(is_gone).map(UnitKey::as_str).collect();
+        let gone: Vec<&str> = continues
+            .units
+            .keys()
+            .filter(is_gone)
+            .map(UnitKey::as_str)
+            .collect();
         if !gone.is_empty() {
             let (what, names) = (pluralize(gone.len(), "unit"), join_names(&gone));
             let run = continues.run.short();
             warn_all(
                 self.warn,
-                &[format!("{what} of run {run} left out because the plan does not contain them: {names}")],
+                &[format!(
+                    "{what} of run {run} left out because the plan does not contain them: {names}"
+                )],
             );
         }
     }
@@ -197,15 +284,22 @@ impl ResumeBasis<'_> {
             let past = self.chain.prior_unit(unit.planned.unit.as_str());
             let then = past.and_then(|past| past.content.map(|content| content.raw_files.clone()));
             let now = content_digest::digest_unit(self.project, unit, self.model).ok();
-            then.zip(now).is_some_and(|(then, now)| then != now.raw_files)
+            then.zip(now)
+                .is_some_and(|(then, now)| then != now.raw_files)
         };
         let changed: Vec<WorkUnit> = planned.units.iter().filter(is_changed).cloned().collect();
         for unit in &changed {
             planned.exclude_unit(unit, false);
         }
-        let names: Vec<&str> = changed.iter().map(|unit| unit.planned.unit.as_str()).collect();
+        let names: Vec<&str> = changed
+            .iter()
+            .map(|unit| unit.planned.unit.as_str())
+            .collect();
         if !names.is_empty() {
-            let text = format!("raw files changed after the run, and are left to the next one: {}", join_names(&names));
+            let text = format!(
+                "raw files changed after the run, and are left to the next one: {}",
+                join_names(&names)
+            );
             warn_all(self.warn, &[text]);
         }
     }
@@ -214,12 +308,18 @@ impl ResumeBasis<'_> {
 /// The success of a unit whose patch is in no commit.
 fn pending_success(past: &PriorUnit<'_>) -> Option<ReusedSuccess> {
     let patch = past.patch?.to_owned();
-    Some(ReusedSuccess { pending_patch: Some(patch), ..success(past)? })
+    Some(ReusedSuccess {
+        pending_patch: Some(patch),
+        ..success(past)?
+    })
 }
 
 /// The success of a unit whose changes are in a commit.
 fn success(past: &PriorUnit<'_>) -> Option<ReusedSuccess> {
-    let is_success = matches!(past.outcome, PriorOutcome::Succeeded | PriorOutcome::OutOfBudget(_));
+    let is_success = matches!(
+        past.outcome,
+        PriorOutcome::Succeeded | PriorOutcome::OutOfBudget(_)
+    );
     is_success.then(|| ReusedSuccess {
         attempt: past.attempt,
         is_budget_exhausted: matches!(past.outcome, PriorOutcome::OutOfBudget(_)),

@@ -42,15 +42,28 @@ pub(crate) fn plan_new_texts(
 ///
 /// # Errors
 /// If the record contains an invalid text.
-pub(super) fn find_recorded(state: &RunState) -> Result<Option<(UnitSelection, TextInputs)>, Problem> {
+pub(super) fn find_recorded(
+    state: &RunState,
+) -> Result<Option<(UnitSelection, TextInputs)>, Problem> {
     let mut texts = Vec::new();
     let mut selection = UnitSelection::default();
-    for unit in state.units.iter().filter_map(|unit| unit.planned.as_deref()) {
+    for unit in state
+        .units
+        .iter()
+        .filter_map(|unit| unit.planned.as_deref())
+    {
         let Some(text) = &unit.text else { continue };
-        texts.push(TextInput::recorded(unit.label.as_deref().unwrap_or(unit.unit.as_str()), text)?);
+        texts.push(TextInput::recorded(
+            unit.label.as_deref().unwrap_or(unit.unit.as_str()),
+            text,
+        )?);
         if selection.connections.is_empty() && !unit.connection.is_empty() {
             selection.connections.push(unit.connection.clone());
         }
     }
-    Ok(if texts.is_empty() { None } else { Some((selection, TextInputs::collect(texts)?)) })
+    Ok(if texts.is_empty() {
+        None
+    } else {
+        Some((selection, TextInputs::collect(texts)?))
+    })
 }

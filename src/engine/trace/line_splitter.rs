@@ -14,7 +14,11 @@ pub(super) struct LineSplitter {
 impl LineSplitter {
     /// Skips lines that are longer than about `most` bytes.
     pub(super) fn new(most: usize) -> Self {
-        Self { rest: Vec::new(), max_line: most, is_skipping: false }
+        Self {
+            rest: Vec::new(),
+            max_line: most,
+            is_skipping: false,
+        }
     }
 
     /// Adds the next block, and passes the completed lines without their newlines.
@@ -49,13 +53,18 @@ mod tests {
 
     fn cut(most: usize, blocks: &[&[u8]]) -> Vec<Vec<u8>> {
         let (mut cutter, mut lines) = (LineSplitter::new(most), Vec::new());
-        blocks.iter().for_each(|block| cutter.feed(block, &mut |line| lines.push(line.to_vec())));
+        blocks
+            .iter()
+            .for_each(|block| cutter.feed(block, &mut |line| lines.push(line.to_vec())));
         lines
     }
 
     #[test]
     fn overlong_line_is_skipped_alone() {
-        assert_eq!(cut(4, &[b"ab", b"cd", b"e", b"fgh", b"\nij\n", b"k"]), [b"ij"]);
+        assert_eq!(
+            cut(4, &[b"ab", b"cd", b"e", b"fgh", b"\nij\n", b"k"]),
+            [b"ij"]
+        );
         assert_eq!(cut(4, &[b"ab", b"cd", b"\n"]), [b"abcd"]);
     }
 

@@ -20,8 +20,8 @@ use super::{
     names::plain_name,
     pool::AttemptMessage,
     protocol::{
-        CHUNK_BYTES, EngineMessage, HEARTBEAT_INTERVAL, LEASE_DURATION, PROTOCOL_VERSION, RunTerms, WorkerJoin,
-        WorkerMessage,
+        CHUNK_BYTES, EngineMessage, HEARTBEAT_INTERVAL, LEASE_DURATION, PROTOCOL_VERSION, RunTerms,
+        WorkerJoin, WorkerMessage,
     },
     remote_attempt::shipped_limits,
     shipment::ShipmentStore,
@@ -100,22 +100,33 @@ impl WorkerHost {
     /// Serves a worker until it leaves or is lost. The second part is whether it joined the run.
     pub(crate) async fn serve(&self, mut connection: WorkerConnection) -> (ConnectionEnd, bool) {
         let admitted = timeout(ADMISSION_TIMEOUT, self.admit(&mut connection)).await;
-        let silent = || Err(ConnectionEnd::Lost("it did not get ready in time".to_owned()));
+        let silent = || {
+            Err(ConnectionEnd::Lost(
+                "it did not get ready in time".to_owned(),
+            ))
+        };
         let (machine, join, connections) = match admitted.unwrap_or_else(|_| silent()) {
             Ok(admitted) => admitted,
             Err(end) => {
                 if let ConnectionEnd::Refused(reason) = &end {
-                    let refused = EngineMessage::Refused { reason: reason.clone() };
+                    let refused = EngineMessage::Refused {
+                        reason: reason.clone(),
+                    };
                     // Its end of the connection may be closed already.
                     let _ = timeout(END_PATIENCE, connection.outgoing.send(refused)).await;
                 }
                 return (end.with_reason(connection.reading).await, false);
             }
         };
-        let name = self.pool.add_worker(machine, join, connections, &connection);
+        let name = self
+            .pool
+            .add_worker(machine, join, connections, &connection);
         let end = self.exchange(&name, connection).await;
-        let (ConnectionEnd::Left(reason) | ConnectionEnd::Lost(reason) | ConnectionEnd::Refused(reason)) = &end;
-        self.pool.remove_worker(&name, reason, matches!(end, ConnectionEnd::Lost(_)));
+        let (ConnectionEnd::Left(reason)
+        | ConnectionEnd::Lost(reason)
+        | ConnectionEnd::Refused(reason)) = &end;
+        self.pool
+            .remove_worker(&name, reason, matches!(end, ConnectionEnd::Lost(_)));
         (end, true)
     }
 
@@ -130,11 +141,15 @@ impl WorkerHost {
         self.check_ban(&machine, is_named)?;
         let name = self.pool.reserve_name(&machine, MAX_WORKERS);
         join.host = name.ok_or_else(|| {
-            ConnectionEnd::Refused(format!("the run has {MAX_WORKERS} workers, which is the limit; start fewer"))
+            ConnectionEnd::Refused(format!(
+                "the run has {MAX_WORKERS} workers, which is the limit; start fewer"
+            ))
         })?;
         // A worker of the machine may be banned meanwhile.
-        let ready =
-            self.welcome(&join, connection).await.and_then(|ready| self.check_ban(&machine, is_named).map(|()| ready));
+        let ready = self
+            .welcome(&join, connection)
+            .await
+            .and_then(|ready| self.check_ban(&machine, is_named).map(|()| ready));
         if ready.is_err() {
             self.pool.release_name(&join.host);
         }
@@ -143,26 +158,49 @@ impl WorkerHost {
 
     /// Refuses the workers of a banned machine that the user named.
     fn check_ban(&self, machine: &str, is_named: bool) -> Result<(), ConnectionEnd> {
-        let refused = || ConnectionEnd::Refused(format!("a worker of {machine} sent something invalid before"));
-        if is_named && self.pool.is_banned(machine) { Err(refused()) } else { Ok(()) }
+        let refused = || {
+            ConnectionEnd::Refused(format!(
+                "a worker of {machine} sent something invalid before"
+            ))
+        };
+        if is_named && self.pool.is_banned(machine) {
+            Err(refused())
+        } else {
+            Ok(())
+        }
     }
 
     /// Sends the terms of the run, again if they are lost, and waits for the answer.
     async fn welcome(
         &self,
         join: &WorkerJoin,
-        WorkerConnection { incoming, outgoing, resend_after, .. }: &mut WorkerConnection,
+        WorkerConnection {
+            incoming,
+            outgoing,
+            resend_after,
+            ..
+        }: &mut WorkerConnection,
     ) -> Result<Vec<String>, ConnectionEnd> {
         let limits = shipped_limits(&self.limits);
-        let terms = Box::new(RunTerms { worker: join.host.clone(), limits, ..self.terms.clone() });
+        let terms = Box::new(RunTerms {
+            worker: join.host.clone(),
+            limits,
+            ..self.terms.clone()
+        });
         let until = Instant::now() + LEASE_DURATION;
         while Instant::now() < until {
-            if outgoing.send(EngineMessage::Welcome(terms.clone())).await.is_err() {
+            if outgoing
+                .send(EngineMessage::Welcome(terms.clone()))
+                .await
+                .is_err()
+            {
                 break;
             }
             let answer = async {
                 loop {
-                    if let WorkerMessage::Ready { connections } = next_message(incoming, "was ready").await? {
+                    if let WorkerMessage::Ready { connections } =
+                        next_message(incoming, "was ready").await?
+                    {
                         return Ok(connections);
                     }
                 }
@@ -175,7 +213,13 @@ impl WorkerHost {
     }
 
     async fn exchange(&self, name: &str, connection: WorkerConnection) -> ConnectionEnd {
-        let WorkerConnection { mut incoming, outgoing, reading, resend_after, .. } = connection;
+        let WorkerConnection {
+            mut incoming,
+            outgoing,
+            reading,
+            resend_after,
+            ..
+        } = connection;
         let mut tick = tokio::time::interval(LEASE_CHECK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut heard, mut next_heartbeat) = (Instant::now(), Instant::now());
@@ -184,7 +228,12 @@ impl WorkerHost {
         let (files, wanted) = mpsc::unbounded_channel();
         let queued = Arc::new(Mutex::new(HashSet::new()));
         let mut sending = JoinSet::new();
-        sending.spawn(send_files(Arc::clone(&self.store), wanted, Arc::clone(&queued), outgoing.clone()));
+        sending.spawn(send_files(
+            Arc::clone(&self.store),
+            wanted,
+            Arc::clone(&queued),
+            outgoing.clone(),
+        ));
         loop {
             tokio::select! {
                 message = incoming.recv() => {
@@ -252,7 +301,9 @@ impl WorkerHost {
 }
 
 /// The description that a worker gives of itself, if it may work for a run of this program.
-pub(super) async fn read_join(incoming: &mut mpsc::Receiver<WorkerMessage>) -> Result<WorkerJoin, ConnectionEnd> {
+pub(super) async fn read_join(
+    incoming: &mut mpsc::Receiver<WorkerMessage>,
+) -> Result<WorkerJoin, ConnectionEnd> {
     loop {
         if let WorkerMessage::Join(join) = next_message(incoming, "joined").await? {
             return refusal(&join).map_or(Ok(*join), |reason| Err(ConnectionEnd::Refused(reason)));
@@ -267,8 +318,12 @@ async fn next_message(
 ) -> Result<WorkerMessage, ConnectionEnd> {
     match timeout(LEASE_DURATION, incoming.recv()).await {
         Ok(Some(message)) => Ok(message),
-        Ok(None) => Err(ConnectionEnd::Lost(format!("the connection was closed before it {joined}"))),
-        Err(_) => Err(ConnectionEnd::Lost(format!("it was silent before it {joined}"))),
+        Ok(None) => Err(ConnectionEnd::Lost(format!(
+            "the connection was closed before it {joined}"
+        ))),
+        Err(_) => Err(ConnectionEnd::Lost(format!(
+            "it was silent before it {joined}"
+        ))),
     }
 }
 
@@ -281,19 +336,32 @@ fn send(outgoing: &mpsc::Sender<EngineMessage>, message: EngineMessage) {
 
 /// Why a worker may not work for this run.
 fn refusal(join: &WorkerJoin) -> Option<String> {
-    let WorkerJoin { protocol, program, agent_release, host, slots, .. } = join;
+    let WorkerJoin {
+        protocol,
+        program,
+        agent_release,
+        host,
+        slots,
+        ..
+    } = join;
     if *protocol != PROTOCOL_VERSION || program != PROGRAM_VERSION {
         return Some(format!(
             "worker {host} runs ingestdeck {program} and this is {PROGRAM_VERSION}: install the same version there"
         ));
     }
     if !(1..=MAX_SLOTS).contains(slots) {
-        return Some(format!("worker {host} offers {slots} slots: start it with 1 to {MAX_SLOTS}"));
+        return Some(format!(
+            "worker {host} offers {slots} slots: start it with 1 to {MAX_SLOTS}"
+        ));
     }
     let release: Option<ClaudeVersion> = ClaudeVersion::parse(agent_release);
     let is_unsafe = agent_release != SCRIPTED_RELEASE
         && release.is_none_or(|release| release.support() == ReleaseSupport::Unsupported);
-    is_unsafe.then(|| format!("worker {host} has claude {agent_release}, which is not safe for units: update it there"))
+    is_unsafe.then(|| {
+        format!(
+            "worker {host} has claude {agent_release}, which is not safe for units: update it there"
+        )
+    })
 }
 
 /// Sends the content of files, in pieces.
@@ -307,7 +375,10 @@ async fn send_files(
         if send_file(&store, &digest, &outgoing).await.is_err() {
             return;
         }
-        queued.lock().unwrap_or_else(PoisonError::into_inner).remove(&digest);
+        queued
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&digest);
     }
 }
 
@@ -322,14 +393,19 @@ async fn send_file(
     let content = match read.map_err(std::io::Error::other).flatten() {
         Ok(content) => content,
         Err(error) => {
-            let message = EngineMessage::FileMissing { digest: digest.to_owned(), reason: error.to_string() };
+            let message = EngineMessage::FileMissing {
+                digest: digest.to_owned(),
+                reason: error.to_string(),
+            };
             return outgoing.send(message).await;
         }
     };
     let pieces = content.len().div_ceil(CHUNK_BYTES).max(1);
     for piece in 0..pieces {
         let start = piece * CHUNK_BYTES;
-        let bytes = content.get(start..content.len().min(start + CHUNK_BYTES)).unwrap_or_default();
+        let bytes = content
+            .get(start..content.len().min(start + CHUNK_BYTES))
+            .unwrap_or_default();
         let message = EngineMessage::FilePiece {
             digest: digest.to_owned(),
             offset: start as u64,

@@ -16,7 +16,10 @@ pub(crate) struct Outbox<T> {
 
 impl<T> Default for Outbox<T> {
     fn default() -> Self {
-        Self { first: 0, parts: VecDeque::new() }
+        Self {
+            first: 0,
+            parts: VecDeque::new(),
+        }
     }
 }
 
@@ -29,8 +32,11 @@ impl<T> Outbox<T> {
 
     /// The receiver has the first `count` parts.
     pub(crate) fn confirm(&mut self, count: u64) {
-        let known = count.saturating_sub(self.first).min(self.parts.len() as u64);
-        self.parts.drain(..usize::try_from(known).unwrap_or(usize::MAX));
+        let known = count
+            .saturating_sub(self.first)
+            .min(self.parts.len() as u64);
+        self.parts
+            .drain(..usize::try_from(known).unwrap_or(usize::MAX));
         self.first += known;
     }
 
@@ -138,14 +144,22 @@ mod tests {
                     self.sent += 1;
                 }
                 NetworkStep::Resend => {
-                    self.in_flight.extend(self.outbox.unconfirmed().map(|(number, part)| (number, *part)));
+                    self.in_flight.extend(
+                        self.outbox
+                            .unconfirmed()
+                            .map(|(number, part)| (number, *part)),
+                    );
                 }
                 NetworkStep::Deliver(at) if flying > 0 => {
                     let message = self.in_flight.swap_remove(at % flying);
                     self.deliver(message);
                 }
-                NetworkStep::Lose(at) if flying > 0 => drop(self.in_flight.swap_remove(at % flying)),
-                NetworkStep::Duplicate(at) if flying > 0 => self.in_flight.push(self.in_flight[at % flying]),
+                NetworkStep::Lose(at) if flying > 0 => {
+                    drop(self.in_flight.swap_remove(at % flying))
+                }
+                NetworkStep::Duplicate(at) if flying > 0 => {
+                    self.in_flight.push(self.in_flight[at % flying])
+                }
                 NetworkStep::Confirm(age) => {
                     if let Some(count) = self.confirmations.iter().rev().nth(age) {
                         self.outbox.confirm(*count);

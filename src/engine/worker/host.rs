@@ -97,13 +97,17 @@ impl WorkerTransports {
             host.pool.add_transport();
             tasks.spawn(server.keep_listening(Arc::clone(&host)));
         }
-        Self { host, tasks: Mutex::new(tasks) }
+        Self {
+            host,
+            tasks: Mutex::new(tasks),
+        }
     }
 
     /// Reports the end of the run to the workers, and waits a moment for the end of the connections.
     pub(crate) async fn close(&self) {
         self.host.pool.end();
-        let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut tasks =
+            std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         let ending = async { while tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(CLOSE_TIMEOUT, ending).await.is_err() {
             tracing::warn!("a connection to a worker did not end in time");
@@ -133,9 +137,24 @@ impl WorkerHost {
         let readable = terms.connections.iter().filter(|of| of.database.is_some());
         let databases = readable.map(|of| of.id.clone()).collect();
         let account = account.unwrap_or_else(|| "this machine".to_owned());
-        let pool = SlotPool::new(slots, Some(account.clone()), databases, recorder, meter.schedule());
+        let pool = SlotPool::new(
+            slots,
+            Some(account.clone()),
+            databases,
+            recorder,
+            meter.schedule(),
+        );
         let store = Arc::new(ShipmentStore::new(Arc::clone(&project), repository));
-        Arc::new(Self { pool, store, limits, project, agent, meter, account, terms })
+        Arc::new(Self {
+            pool,
+            store,
+            limits,
+            project,
+            agent,
+            meter,
+            account,
+            terms,
+        })
     }
 
     /// Waits for a place for an attempt. Messages that arrive meanwhile are added to `early`.
@@ -169,63 +188,140 @@ impl WorkerHost {
         orders: (Vec<AttemptOrder>, mpsc::Receiver<AttemptOrder>),
         ready: oneshot::Sender<()>,
     ) -> (FinishedAttempt, RetryMode) {
-        let failed =
-            |reason: String| (FinishedAttempt::without_agent(preparation_failed(reason)), RetryMode::FromStart);
+        let failed = |reason: String| {
+            (
+                FinishedAttempt::without_agent(preparation_failed(reason)),
+                RetryMode::FromStart,
+            )
+        };
         let unit = task.work_unit.planned.ktx_key().clone();
-        let patch_path = attempt::patch_path(&self.terms.job.id, task.index, &task.unit, task.attempt);
+        let patch_path =
+            attempt::patch_path(&self.terms.job.id, task.index, &task.unit, task.attempt);
         let project = match ScopedDir::open(&self.project.root) {
             Ok(project) => project,
             Err(error) => return failed(format!("cannot open the project: {error}")),
         };
-        let (store, base_commit, session) = (Arc::clone(&self.store), base.clone(), task.session.clone());
-        let shipped = caught_panics::spawn_blocking_caught(move || store.shipment(task, &base_commit)).await;
+        let (store, base_commit, session) =
+            (Arc::clone(&self.store), base.clone(), task.session.clone());
+        let shipped =
+            caught_panics::spawn_blocking_caught(move || store.shipment(task, &base_commit)).await;
         let shipment = match shipped {
             Ok(Ok(shipment)) => shipment,
             Ok(Err(error)) => return failed(error.to_line()),
             Err(error) => return failed(error.to_string()),
         };
-        let target =
-            RemoteTarget { project, job: self.terms.job.id.clone(), patch_path, decoder: self.agent.decoder() };
-        let (worker, account, began) = (permit.worker.clone(), permit.account.clone(), Instant::now());
+        let target = RemoteTarget {
+            project,
+            job: self.terms.job.id.clone(),
+            patch_path,
+            decoder: self.agent.decoder(),
+        };
+        let (worker, account, began) = (
+            permit.worker.clone(),
+            permit.account.clone(),
+            Instant::now(),
+        );
         self.pool.record_session(&session, &worker);
-        let sinks = AttemptSinks { observer: Some(self.observer(&account, Some(&worker))), ..sinks };
-        let ended = remote_attempt::run(permit, shipment, target, sinks, &self.limits, orders, ready).await;
+        let sinks = AttemptSinks {
+            observer: Some(self.observer(&account, Some(&worker))),
+            ..sinks
+        };
+        let ended =
+            remote_attempt::run(permit, shipment, target, sinks, &self.limits, orders, ready).await;
         if let RemoteEnd::Invalid(reason) = &ended {
-            self.pool.warn(Severity::Error, format!("{reason}; nothing more starts there"));
-            self.pool.ban(&worker, "it, or another worker of its machine, sent something invalid");
+            self.pool.warn(
+                Severity::Error,
+                format!("{reason}; nothing more starts there"),
+            );
+            self.pool.ban(
+                &worker,
+                "it, or another worker of its machine, sent something invalid",
+            );
         }
         match ended {
             RemoteEnd::Finished(finished) => {
-                let FinishedAttempt { mut ended, patch, warning } = *finished;
+                let FinishedAttempt {
+                    mut ended,
+                    patch,
+                    warning,
+                } = *finished;
                 if ended.verdict.cause == VerdictCause::StartFailed {
                     // The cause is on that machine, and the others can run the unit.
                     let reason = format!("worker {worker}: {}", ended.verdict.reason);
                     if self.pool.record_refusal(&worker, began) {
-                        self.pool.warn(Severity::Warning, format!("{reason}; trying once more after a moment"));
+                        self.pool.warn(
+                            Severity::Warning,
+                            format!("{reason}; trying once more after a moment"),
+                        );
                     } else {
-                        self.pool.warn(Severity::Error, format!("{reason}; nothing more starts there"));
+                        self.pool.warn(
+                            Severity::Error,
+                            format!("{reason}; nothing more starts there"),
+                        );
                         self.pool.drain(&worker, "its agent refused to start");
                     }
-                    let remedy = ended.verdict.remedy.map(|remedy| format!("on worker {worker}: {remedy}"));
-                    ended.verdict = Verdict { cause: VerdictCause::WorkerLost, reason, remedy, ..ended.verdict };
-                    return (FinishedAttempt { ended, patch, warning }, RetryMode::Elsewhere);
+                    let remedy = ended
+                        .verdict
+                        .remedy
+                        .map(|remedy| format!("on worker {worker}: {remedy}"));
+                    ended.verdict = Verdict {
+                        cause: VerdictCause::WorkerLost,
+                        reason,
+                        remedy,
+                        ..ended.verdict
+                    };
+                    return (
+                        FinishedAttempt {
+                            ended,
+                            patch,
+                            warning,
+                        },
+                        RetryMode::Elsewhere,
+                    );
                 }
                 self.pool.clear_refusal(&worker);
                 // The patch is for a commit with the same files.
-                let patch = patch.map(|patch| attempt::WrittenPatch { base: base.to_string(), ..patch });
+                let patch = patch.map(|patch| attempt::WrittenPatch {
+                    base: base.to_string(),
+                    ..patch
+                });
                 let repeat = self.repeat_of(&ended.verdict, &account);
-                (FinishedAttempt { ended, patch, warning }, repeat)
+                (
+                    FinishedAttempt {
+                        ended,
+                        patch,
+                        warning,
+                    },
+                    repeat,
+                )
             }
             RemoteEnd::Stopped(how) => {
-                let interruption = InterruptionFacts { stopped: Some(how), ..InterruptionFacts::default() };
-                let facts = AttemptFacts { interruption, ..AttemptFacts::default() };
-                let verdict = self.agent.classify(&unit, &facts, self.limits.current().rule);
-                (FinishedAttempt::without_agent(verdict), RetryMode::FromStart)
+                let interruption = InterruptionFacts {
+                    stopped: Some(how),
+                    ..InterruptionFacts::default()
+                };
+                let facts = AttemptFacts {
+                    interruption,
+                    ..AttemptFacts::default()
+                };
+                let verdict = self
+                    .agent
+                    .classify(&unit, &facts, self.limits.current().rule);
+                (
+                    FinishedAttempt::without_agent(verdict),
+                    RetryMode::FromStart,
+                )
             }
             RemoteEnd::NotStored(reason) => failed(reason),
             RemoteEnd::Lost(reason) | RemoteEnd::Invalid(reason) => {
-                let verdict = Verdict { cause: VerdictCause::WorkerLost, ..preparation_failed(reason) };
-                (FinishedAttempt::without_agent(verdict), RetryMode::Elsewhere)
+                let verdict = Verdict {
+                    cause: VerdictCause::WorkerLost,
+                    ..preparation_failed(reason)
+                };
+                (
+                    FinishedAttempt::without_agent(verdict),
+                    RetryMode::Elsewhere,
+                )
             }
         }
     }
@@ -233,12 +329,19 @@ impl WorkerHost {
     /// Observes the lines of an attempt with this account on `worker`, or on this machine.
     pub(crate) fn observer(&self, account: &str, worker: Option<&str>) -> Arc<dyn LineObserver> {
         let (meter, pool) = (Arc::clone(&self.meter), Arc::clone(&self.pool));
-        Arc::new(AccountObserver { meter, pool, account: account.to_owned(), worker: worker.map(str::to_owned) })
+        Arc::new(AccountObserver {
+            meter,
+            pool,
+            account: account.to_owned(),
+            worker: worker.map(str::to_owned),
+        })
     }
 
     /// An attempt that ended at the limit of its account is repeated elsewhere, if another account has room.
     pub(crate) fn repeat_of(&self, verdict: &Verdict, account: &str) -> RetryMode {
-        let VerdictCause::UsageLimit { resets_at } = verdict.cause else { return RetryMode::FromStart };
+        let VerdictCause::UsageLimit { resets_at } = verdict.cause else {
+            return RetryMode::FromStart;
+        };
         let resets_in = resets_at.map(|at| {
             let seconds = at.saturating_sub(Timestamp::now().as_second());
             Duration::from_secs(u64::try_from(seconds).unwrap_or(0).max(1))
@@ -262,19 +365,25 @@ struct AccountObserver {
 
 impl LineObserver for AccountObserver {
     fn observe(&self, attempt: (&UnitKey, u32), line: &AgentLine<'_>, state: &AttemptReducer) {
-        let is_rejected = |limit: &RateLimitEvent<'_>| LimitStatus::parse(&limit.status) == Some(LimitStatus::Rejected);
+        let is_rejected = |limit: &RateLimitEvent<'_>| {
+            LimitStatus::parse(&limit.status) == Some(LimitStatus::Rejected)
+        };
         let goes_on = match &line.body {
             LineBody::RateLimit(limit) if is_rejected(limit) => {
                 let now = Timestamp::now().as_second();
-                let resets_in = limit.resets_at.map(|at| u64::try_from(at.saturating_sub(now)).unwrap_or(0).max(1));
-                self.pool.record_limit(&self.account, resets_in.map(Duration::from_secs))
+                let resets_in = limit
+                    .resets_at
+                    .map(|at| u64::try_from(at.saturating_sub(now)).unwrap_or(0).max(1));
+                self.pool
+                    .record_limit(&self.account, resets_in.map(Duration::from_secs))
             }
             // A limit that is near throttles the whole run only if it is the account of the whole run.
             LineBody::RateLimit(_) => self.pool.has_other_account(&self.account),
             _ => false,
         };
         if !goes_on {
-            self.meter.observe_on(self.worker.as_deref(), attempt, line, state);
+            self.meter
+                .observe_on(self.worker.as_deref(), attempt, line, state);
             if matches!(&line.body, LineBody::RateLimit(limit) if is_rejected(limit)) {
                 self.pool.recheck_limit();
             }

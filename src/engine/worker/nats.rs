@@ -79,13 +79,21 @@ impl FromStr for NatsAddress {
 
     fn from_str(text: &str) -> Result<Self, Problem> {
         let invalid = |why: String| {
-            Problem::new(format!("invalid NATS server: {why}"))
-                .with_help("write nats://host[:port], or tls://host[:port] for an encrypted connection")
+            Problem::new(format!("invalid NATS server: {why}")).with_help(
+                "write nats://host[:port], or tls://host[:port] for an encrypted connection",
+            )
         };
-        if !["nats://", "tls://"].iter().any(|scheme| text.starts_with(scheme)) {
-            return Err(invalid("it does not begin with nats:// or tls://".to_owned()));
+        if !["nats://", "tls://"]
+            .iter()
+            .any(|scheme| text.starts_with(scheme))
+        {
+            return Err(invalid(
+                "it does not begin with nats:// or tls://".to_owned(),
+            ));
         }
-        let address: async_nats::ServerAddr = text.parse().map_err(|error: io::Error| invalid(error.to_string()))?;
+        let address: async_nats::ServerAddr = text
+            .parse()
+            .map_err(|error: io::Error| invalid(error.to_string()))?;
         if address.host().is_empty() {
             return Err(invalid("it names no host".to_owned()));
         }
@@ -96,7 +104,13 @@ impl FromStr for NatsAddress {
 /// Written without the password.
 impl fmt::Display for NatsAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}:{}", self.0.scheme(), self.0.host(), self.0.port())
+        write!(
+            f,
+            "{}://{}:{}",
+            self.0.scheme(),
+            self.0.host(),
+            self.0.port()
+        )
     }
 }
 
@@ -121,9 +135,14 @@ impl NatsServer {
     /// If a file of the login cannot be read, the server cannot be reached, it refuses the login or requires none, or the
     /// limits are too small. Each names the remedy.
     pub(crate) async fn connect(&self) -> Result<Client, Problem> {
-        let mut options = ConnectOptions::new().connection_timeout(CONNECT_TIMEOUT).name("ingestdeck");
+        let mut options = ConnectOptions::new()
+            .connection_timeout(CONNECT_TIMEOUT)
+            .name("ingestdeck");
         let unreadable = |what: &str, path: &Path, error: &dyn fmt::Display| {
-            Problem::new(format!("cannot read the {what} {}: {error}", path.display()))
+            Problem::new(format!(
+                "cannot read the {what} {}: {error}",
+                path.display()
+            ))
         };
         if let Some(path) = &self.credentials {
             let loaded = options.credentials_file(path).await;
@@ -131,7 +150,11 @@ impl NatsServer {
         }
         if let Some(path) = &self.nkey {
             let seed = tokio::fs::read_to_string(path).await;
-            options = options.nkey(seed.map_err(|error| unreadable("nkey file", path, &error))?.trim().to_owned());
+            options = options.nkey(
+                seed.map_err(|error| unreadable("nkey file", path, &error))?
+                    .trim()
+                    .to_owned(),
+            );
         }
         if let Some(path) = &self.root_certificates {
             if let Err(error) = tokio::fs::metadata(path).await {
@@ -141,7 +164,10 @@ impl NatsServer {
         }
         let server = &self.address;
         // The client does not take the login from the address.
-        let (user, password) = (server.0.username().map(percent_decoded), server.0.password().map(percent_decoded));
+        let (user, password) = (
+            server.0.username().map(percent_decoded),
+            server.0.password().map(percent_decoded),
+        );
         options = match (user, password) {
             (Some(user), Some(password)) => options.user_and_password(user, password),
             (Some(token), None) => options.token(token),
@@ -160,12 +186,16 @@ impl NatsServer {
         let payload = client.max_payload();
         if payload < MIN_PAYLOAD {
             let text = format!("{server} accepts messages of {payload} bytes at most");
-            return Err(Problem::new(text).with_help(format!("raise max_payload of the server to {MIN_PAYLOAD}")));
+            return Err(Problem::new(text)
+                .with_help(format!("raise max_payload of the server to {MIN_PAYLOAD}")));
         }
         // A server may let clients without a login in as one of its users.
-        let has_login = self.credentials.is_some() || self.nkey.is_some() || server.0.username().is_some();
+        let has_login =
+            self.credentials.is_some() || self.nkey.is_some() || server.0.username().is_some();
         if !(self.allows_open || client.server_info().auth_required && has_login) {
-            let text = format!("{server} requires no login: each of its clients can act as an engine or a worker");
+            let text = format!(
+                "{server} requires no login: each of its clients can act as an engine or a worker"
+            );
             let help = "set up a login, for example `nats-server --user NAME --pass PASSWORD`, and name it with \
                  --nats-creds, --nats-nkey or INGESTDECK_NATS_URL; --insecure uses the server as it is";
             return Err(Problem::new(text).with_help(help));
@@ -175,7 +205,8 @@ impl NatsServer {
 
     /// True if an argument of this process, which other users of the machine can list, contains the login.
     pub(crate) fn exposes_login(&self) -> bool {
-        let is_address = |argument: &str| argument.contains("nats://") || argument.contains("tls://");
+        let is_address =
+            |argument: &str| argument.contains("nats://") || argument.contains("tls://");
         self.address.0.username().is_some()
             && std::env::args_os().any(|argument| {
                 let argument = argument.to_string_lossy();
@@ -191,7 +222,10 @@ impl NatsServer {
                 Ok(client) => break client,
                 Err(problem) => {
                     if std::mem::take(&mut is_first) {
-                        host.pool.warn(Severity::Warning, crate::diagnostic::Diagnostic::to_line(&problem));
+                        host.pool.warn(
+                            Severity::Warning,
+                            crate::diagnostic::Diagnostic::to_line(&problem),
+                        );
                     }
                     tokio::select! {
                         () = tokio::time::sleep(RECONNECT_PAUSE) => {}
@@ -202,11 +236,21 @@ impl NatsServer {
         };
         let run = host.terms.run;
         let Ok(from_workers) = client.subscribe(format!("ingestdeck.{run}.up.*")).await else {
-            host.pool.warn(Severity::Error, format!("{} does not let this run listen to workers", self.address));
+            host.pool.warn(
+                Severity::Error,
+                format!("{} does not let this run listen to workers", self.address),
+            );
             return host.pool.remove_transport();
         };
         let (workers, refusals, served) = Default::default();
-        let listener = EngineListener { client, server: self.address, host, workers, refusals, served };
+        let listener = EngineListener {
+            client,
+            server: self.address,
+            host,
+            workers,
+            refusals,
+            served,
+        };
         listener.listen(from_workers).await;
     }
 }
@@ -230,8 +274,11 @@ struct ConnectedWorker {
 
 impl EngineListener {
     async fn listen(mut self, mut from_workers: Subscriber) {
-        let announcement =
-            Announcement { run: self.host.terms.run, protocol: PROTOCOL_VERSION, program: PROGRAM_VERSION.to_owned() };
+        let announcement = Announcement {
+            run: self.host.terms.run,
+            protocol: PROTOCOL_VERSION,
+            program: PROGRAM_VERSION.to_owned(),
+        };
         let announcement = serde_json::to_vec(&announcement).unwrap_or_default();
         let mut announce = tokio::time::interval(ANNOUNCE_INTERVAL);
         announce.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -315,7 +362,13 @@ impl EngineListener {
             });
             // The queue is empty.
             let _ = messages.try_send(join);
-            self.workers.insert(id, ConnectedWorker { messages, fragments });
+            self.workers.insert(
+                id,
+                ConnectedWorker {
+                    messages,
+                    fragments,
+                },
+            );
             return;
         }
         if let Some(worker) = self.workers.get_mut(&id)
@@ -339,8 +392,11 @@ pub(crate) async fn serve_runs(
     tell: &dyn Fn(&str),
 ) -> Result<(), Problem> {
     let listening = client.subscribe(ANNOUNCEMENTS).await;
-    let mut announcements =
-        listening.map_err(|error| Problem::new(format!("the NATS server does not let this worker listen: {error}")))?;
+    let mut announcements = listening.map_err(|error| {
+        Problem::new(format!(
+            "the NATS server does not let this worker listen: {error}"
+        ))
+    })?;
     // Runs that this worker does not join again.
     let mut over: HashSet<RunId> = HashSet::new();
     let mut has_refused = false;
@@ -352,13 +408,22 @@ pub(crate) async fn serve_runs(
             },
             _ = leave.wait_for(|leave| *leave != LeaveRequest::Stay) => return Ok(()),
         };
-        let Some(Announcement { run, protocol, program }) = announcement else { continue };
+        let Some(Announcement {
+            run,
+            protocol,
+            program,
+        }) = announcement
+        else {
+            continue;
+        };
         if over.contains(&run) {
             continue;
         }
         if protocol != PROTOCOL_VERSION || program != PROGRAM_VERSION {
             if !std::mem::replace(&mut has_refused, true) {
-                tell(&format!("a run of ingestdeck {program} is not served, because this is {PROGRAM_VERSION}"));
+                tell(&format!(
+                    "a run of ingestdeck {program} is not served, because this is {PROGRAM_VERSION}"
+                ));
             }
             continue;
         }
@@ -366,8 +431,13 @@ pub(crate) async fn serve_runs(
         let end = serve_run(setup, client, run, leave.clone()).await?;
         match &end {
             ServiceEnd::Done => tell(&format!("run {} is over", run.short())),
-            ServiceEnd::Refused(reason) => tell(&format!("run {} does not use this worker: {reason}", run.short())),
-            ServiceEnd::EngineLost(reason) => tell(&format!("run {} was lost: {reason}", run.short())),
+            ServiceEnd::Refused(reason) => tell(&format!(
+                "run {} does not use this worker: {reason}",
+                run.short()
+            )),
+            ServiceEnd::EngineLost(reason) => {
+                tell(&format!("run {} was lost: {reason}", run.short()))
+            }
             ServiceEnd::Failed(reason) => return Err(Problem::new(reason.clone())),
         }
         // A run that is over is not announced any longer; another client may have ended the connection.
@@ -387,12 +457,21 @@ async fn serve_run(
 ) -> Result<ServiceEnd, Problem> {
     // Each connection has a new id, so that the engine never takes it for an earlier one.
     let id = Uuid::new_v4().simple();
-    let listening = client.subscribe(format!("ingestdeck.{run}.down.{id}")).await;
-    let mut from_engine =
-        listening.map_err(|error| Problem::new(format!("the NATS server does not let this worker listen: {error}")))?;
+    let listening = client
+        .subscribe(format!("ingestdeck.{run}.down.{id}"))
+        .await;
+    let mut from_engine = listening.map_err(|error| {
+        Problem::new(format!(
+            "the NATS server does not let this worker listen: {error}"
+        ))
+    })?;
     let (messages, incoming) = mpsc::channel(QUEUE_CAPACITY);
     let (outgoing, to_engine) = mpsc::unbounded_channel();
-    let sending = tokio::spawn(publish_messages(client.clone(), format!("ingestdeck.{run}.up.{id}"), to_engine));
+    let sending = tokio::spawn(publish_messages(
+        client.clone(),
+        format!("ingestdeck.{run}.up.{id}"),
+        to_engine,
+    ));
     let receiving = tokio::spawn(async move {
         let mut fragments = FragmentBuffer::default();
         while let Some(message) = from_engine.next().await {
@@ -403,7 +482,11 @@ async fn serve_run(
             }
         }
     });
-    let connection = EngineLink { incoming, outgoing, resend_after: Some(RESEND_AFTER) };
+    let connection = EngineLink {
+        incoming,
+        outgoing,
+        resend_after: Some(RESEND_AFTER),
+    };
     let end = service::serve(setup.clone(), connection, leave).await;
     receiving.abort();
     // The queue is closed, so this ends after the last message.
@@ -419,7 +502,9 @@ async fn publish_messages<M: Serialize>(
 ) {
     let mut next_id = 0_u64;
     while let Some(message) = messages.recv().await {
-        let Ok(message) = serde_json::to_vec(&message) else { continue };
+        let Ok(message) = serde_json::to_vec(&message) else {
+            continue;
+        };
         for fragment in fragments_of(&message, next_id, client.max_payload()) {
             // What is lost is sent again.
             if let Err(error) = client.publish(subject.clone(), fragment.into()).await {
@@ -436,14 +521,16 @@ async fn publish_messages<M: Serialize>(
 fn fragments_of(message: &[u8], id: u64, limit: usize) -> impl Iterator<Item = Vec<u8>> {
     let room = limit.saturating_sub(FRAGMENT_HEAD).max(1);
     let count = u32::try_from(message.len().div_ceil(room)).unwrap_or(u32::MAX);
-    (0_u32..).zip(message.chunks(room)).map(move |(number, content)| {
-        let mut fragment = Vec::with_capacity(FRAGMENT_HEAD + content.len());
-        fragment.extend(id.to_be_bytes());
-        fragment.extend(number.to_be_bytes());
-        fragment.extend(count.to_be_bytes());
-        fragment.extend(content);
-        fragment
-    })
+    (0_u32..)
+        .zip(message.chunks(room))
+        .map(move |(number, content)| {
+            let mut fragment = Vec::with_capacity(FRAGMENT_HEAD + content.len());
+            fragment.extend(id.to_be_bytes());
+            fragment.extend(number.to_be_bytes());
+            fragment.extend(count.to_be_bytes());
+            fragment.extend(content);
+            fragment
+        })
 }
 
 /// Joins fragments of one sender. A message of which a fragment is lost is dropped.
@@ -465,7 +552,10 @@ impl FragmentBuffer {
             (self.id, self.next) = (id, 0);
             self.content.clear();
         }
-        if id != self.id || number != self.next || self.content.len() + content.len() > MAX_MESSAGE_BYTES {
+        if id != self.id
+            || number != self.next
+            || self.content.len() + content.len() > MAX_MESSAGE_BYTES
+        {
             return None;
         }
         self.next += 1;
@@ -474,7 +564,9 @@ impl FragmentBuffer {
             return None;
         }
         let message = serde_json::from_slice(&self.content);
-        message.inspect_err(|error| tracing::warn!(%error, "a message from NATS is not understood")).ok()
+        message
+            .inspect_err(|error| tracing::warn!(%error, "a message from NATS is not understood"))
+            .ok()
     }
 }
 
@@ -487,8 +579,16 @@ mod tests {
     #[test]
     fn addresses_hide_passwords() {
         let address: NatsAddress = "nats://ann:secret@nats.example:4333".parse().unwrap();
-        assert_eq!(format!("{address} {address:?}"), "nats://nats.example:4333 nats://nats.example:4333");
-        for text in ["nats.example", "http://nats.example", "nats://", "nats://host:port"] {
+        assert_eq!(
+            format!("{address} {address:?}"),
+            "nats://nats.example:4333 nats://nats.example:4333"
+        );
+        for text in [
+            "nats.example",
+            "http://nats.example",
+            "nats://",
+            "nats://host:port",
+        ] {
             assert!(text.parse::<NatsAddress>().is_err(), "{text}");
         }
     }

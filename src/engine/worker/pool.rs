@@ -103,11 +103,16 @@ struct PoolWorker {
 
 impl PoolWorker {
     fn has_room(&self) -> bool {
-        self.attempts.len() < self.join.slots as usize && self.refusal_rest.is_none_or(|until| until <= Instant::now())
+        self.attempts.len() < self.join.slots as usize
+            && self
+                .refusal_rest
+                .is_none_or(|until| until <= Instant::now())
     }
 
     fn reaches(&self, databases: &[String]) -> bool {
-        databases.iter().all(|database| self.connections.contains(database))
+        databases
+            .iter()
+            .all(|database| self.connections.contains(database))
     }
 }
 
@@ -158,10 +163,26 @@ impl SlotPool {
         recorder: Arc<dyn Recorder>,
         schedule: mpsc::WeakSender<ScheduleEvent>,
     ) -> Arc<Self> {
-        let local = LocalPlaces { slots, running: 0, is_usable: slots > 0, account };
-        let state = Mutex::new(PoolState { local, databases, next_fence: 1, ..PoolState::default() });
+        let local = LocalPlaces {
+            slots,
+            running: 0,
+            is_usable: slots > 0,
+            account,
+        };
+        let state = Mutex::new(PoolState {
+            local,
+            databases,
+            next_fence: 1,
+            ..PoolState::default()
+        });
         let (changed, ended) = (watch::channel(0).0, watch::channel(false).0);
-        Arc::new(Self { state, changed, ended, recorder, schedule })
+        Arc::new(Self {
+            state,
+            changed,
+            ended,
+            recorder,
+            schedule,
+        })
     }
 
     /// Waits for a place for an attempt at `unit`. `session` is the session that it continues: only the worker that has
@@ -204,16 +225,23 @@ impl SlotPool {
         let mut state = self.state();
         let now = Instant::now();
         state.spent.retain(|_, until| *until > now);
-        let rests = state.workers.values().filter_map(|of| of.refusal_rest).filter(|until| *until > now);
+        let rests = state
+            .workers
+            .values()
+            .filter_map(|of| of.refusal_rest)
+            .filter(|until| *until > now);
         let wake = rests.chain(state.spent.values().copied()).min();
-        if let Some(worker) = session.and_then(|session| state.sessions.get(session)).cloned() {
+        if let Some(worker) = session
+            .and_then(|session| state.sessions.get(session))
+            .cloned()
+        {
             return match state.workers.get(&worker) {
-                Some(of) if of.is_draining => {
-                    Err(format!("the session is on worker {worker}, where nothing starts any longer"))
-                }
-                Some(of) if of.has_room() && !state.spent.contains_key(&of.join.account) => {
-                    Ok(ClaimOutcome::Place(self.grant(&mut state, &worker, unit, attempt)))
-                }
+                Some(of) if of.is_draining => Err(format!(
+                    "the session is on worker {worker}, where nothing starts any longer"
+                )),
+                Some(of) if of.has_room() && !state.spent.contains_key(&of.join.account) => Ok(
+                    ClaimOutcome::Place(self.grant(&mut state, &worker, unit, attempt)),
+                ),
                 Some(_) => Ok(ClaimOutcome::Wait(wake)),
                 None => Err(format!("the session is on worker {worker}, which has left")),
             };
@@ -225,15 +253,27 @@ impl SlotPool {
                 && !state.spent.contains_key(&of.join.account)
         };
         // The emptiest worker first. A session that no worker has continues here.
-        let free = state.workers.iter().filter(|(_, of)| session.is_none() && is_free(of));
-        let emptiest = free.min_by_key(|(_, of)| of.attempts.len() * 1_000 / of.join.slots.max(1) as usize);
+        let free = state
+            .workers
+            .iter()
+            .filter(|(_, of)| session.is_none() && is_free(of));
+        let emptiest =
+            free.min_by_key(|(_, of)| of.attempts.len() * 1_000 / of.join.slots.max(1) as usize);
         if let Some(worker) = emptiest.map(|(name, _)| name.clone()) {
-            return Ok(ClaimOutcome::Place(self.grant(&mut state, &worker, unit, attempt)));
+            return Ok(ClaimOutcome::Place(
+                self.grant(&mut state, &worker, unit, attempt),
+            ));
         }
-        let is_spent = state.local.account.as_ref().is_some_and(|account| state.spent.contains_key(account));
+        let is_spent = state
+            .local
+            .account
+            .as_ref()
+            .is_some_and(|account| state.spent.contains_key(account));
         if state.local.running < state.local.slots && !is_spent {
             state.local.running += 1;
-            return Ok(ClaimOutcome::Place(AttemptPlace::Local(LocalPermit { pool: Arc::clone(self) })));
+            return Ok(ClaimOutcome::Place(AttemptPlace::Local(LocalPermit {
+                pool: Arc::clone(self),
+            })));
         }
         if state.local.slots == 0 && session.is_some() {
             return Err("no worker has the session, and this machine runs nothing".to_owned());
@@ -241,20 +281,42 @@ impl SlotPool {
         Ok(ClaimOutcome::Wait(wake))
     }
 
-    fn grant(self: &Arc<Self>, state: &mut PoolState, worker: &str, unit: &UnitKey, attempt: u32) -> AttemptPlace {
-        let lease = AttemptLease { unit: unit.clone(), attempt, fence: state.next_fence };
+    fn grant(
+        self: &Arc<Self>,
+        state: &mut PoolState,
+        worker: &str,
+        unit: &UnitKey,
+        attempt: u32,
+    ) -> AttemptPlace {
+        let lease = AttemptLease {
+            unit: unit.clone(),
+            attempt,
+            fence: state.next_fence,
+        };
         state.next_fence += 1;
         let (parts, incoming) = mpsc::channel(MESSAGE_QUEUE_CAPACITY);
         // The caller has just found the worker under this lock; without it, the attempt counts as lost.
         let (outgoing, account, resend_after) = match state.workers.get_mut(worker) {
             Some(of) => {
                 of.attempts.insert(lease.clone(), parts);
-                (of.outgoing.clone(), of.join.account.clone(), of.resend_after)
+                (
+                    of.outgoing.clone(),
+                    of.join.account.clone(),
+                    of.resend_after,
+                )
             }
             None => (mpsc::channel(1).0, String::new(), None),
         };
         let (pool, worker) = (Arc::clone(self), worker.to_owned());
-        let permit = WorkerPermit { pool, worker, account, lease, outgoing, incoming, resend_after };
+        let permit = WorkerPermit {
+            pool,
+            worker,
+            account,
+            lease,
+            outgoing,
+            incoming,
+            resend_after,
+        };
         AttemptPlace::Worker(Box::new(permit))
     }
 
@@ -275,12 +337,19 @@ impl SlotPool {
     /// name that a worker gave to its machine may be that of another.
     pub(super) fn ban(&self, worker: &str, reason: &str) {
         let mut state = self.state();
-        let named = state.workers.get(worker).filter(|of| of.is_named_by_user).map(|of| of.machine.clone());
+        let named = state
+            .workers
+            .get(worker)
+            .filter(|of| of.is_named_by_user)
+            .map(|of| of.machine.clone());
         let is_banned = |name: &String, of: &PoolWorker| match &named {
             Some(machine) => of.is_named_by_user && of.machine == *machine,
             None => name == worker,
         };
-        let of_machine = state.workers.iter().filter(|(name, of)| is_banned(name, of));
+        let of_machine = state
+            .workers
+            .iter()
+            .filter(|(name, of)| is_banned(name, of));
         let names: Vec<String> = of_machine.map(|(name, _)| name.clone()).collect();
         state.banned.extend(named);
         drop(state);
@@ -343,10 +412,19 @@ impl SlotPool {
         machine: String,
         join: WorkerJoin,
         connections: Vec<String>,
-        WorkerConnection { name: given, outgoing, resend_after, returns, .. }: &WorkerConnection,
+        WorkerConnection {
+            name: given,
+            outgoing,
+            resend_after,
+            returns,
+            ..
+        }: &WorkerConnection,
     ) -> String {
         let name = join.host.clone();
-        let join = WorkerJoin { account: plain_name(&join.account), ..join };
+        let join = WorkerJoin {
+            account: plain_name(&join.account),
+            ..join
+        };
         let mut state = self.state();
         let note = Note::WorkerJoined(WorkerJoined {
             worker: name.clone(),
@@ -395,12 +473,18 @@ impl SlotPool {
     pub(super) fn remove_worker(&self, name: &str, reason: &str, is_lost: bool) {
         let mut state = self.state();
         state.names.remove(name);
-        let Some(worker) = state.workers.remove(name) else { return };
+        let Some(worker) = state.workers.remove(name) else {
+            return;
+        };
         if worker.returns {
             state.pending_transports += 1;
         }
-        let lost: Vec<String> =
-            state.sessions.iter().filter(|(_, of)| *of == name).map(|(session, _)| session.clone()).collect();
+        let lost: Vec<String> = state
+            .sessions
+            .iter()
+            .filter(|(_, of)| *of == name)
+            .map(|(session, _)| session.clone())
+            .collect();
         for session in lost {
             state.sessions.remove(&session);
             state.lost_sessions.insert(session, name.to_owned());
@@ -409,18 +493,28 @@ impl SlotPool {
         drop(state);
         let attempts = u32::try_from(worker.attempts.len()).unwrap_or(u32::MAX);
         let reason = reason.to_owned();
-        self.record(&Note::WorkerLeft(WorkerLeft { worker: name.to_owned(), reason, is_lost, attempts }));
+        self.record(&Note::WorkerLeft(WorkerLeft {
+            worker: name.to_owned(),
+            reason,
+            is_lost,
+            attempts,
+        }));
     }
 
     /// Starts nothing new on a worker. Returns false if there is no such worker.
     pub(crate) fn drain(&self, name: &str, reason: &str) -> bool {
         let mut state = self.state();
-        let Some(worker) = state.workers.get_mut(name) else { return false };
+        let Some(worker) = state.workers.get_mut(name) else {
+            return false;
+        };
         let is_new = !std::mem::replace(&mut worker.is_draining, true);
         self.send_slots(&state);
         drop(state);
         if is_new {
-            self.record(&Note::WorkerDrained(WorkerDrained { worker: name.to_owned(), reason: reason.to_owned() }));
+            self.record(&Note::WorkerDrained(WorkerDrained {
+                worker: name.to_owned(),
+                reason: reason.to_owned(),
+            }));
         }
         true
     }
@@ -429,9 +523,13 @@ impl SlotPool {
     /// false if it has refused after a rest as well: the fault remains.
     pub(super) fn record_refusal(&self, name: &str, began: Instant) -> bool {
         let mut state = self.state();
-        let Some(worker) = state.workers.get_mut(name) else { return true };
+        let Some(worker) = state.workers.get_mut(name) else {
+            return true;
+        };
         let is_same = worker.refusal_rest.is_some_and(|until| began >= until);
-        worker.refusal_rest.get_or_insert_with(|| Instant::now() + REFUSAL_REST);
+        worker
+            .refusal_rest
+            .get_or_insert_with(|| Instant::now() + REFUSAL_REST);
         !is_same
     }
 
@@ -446,7 +544,9 @@ impl SlotPool {
     pub(crate) fn stop(&self, name: &str, reason: &str) -> bool {
         let is_known = self.drain(name, reason);
         let mut state = self.state();
-        let Some(worker) = state.workers.get_mut(name) else { return is_known };
+        let Some(worker) = state.workers.get_mut(name) else {
+            return is_known;
+        };
         worker.lease_ended = Some(Instant::now());
         for (lease, _) in worker.attempts.drain() {
             // A worker that does not receive it is informed by heartbeats.
@@ -458,15 +558,34 @@ impl SlotPool {
     /// The leases of a worker, and whether one ended a short time ago, which the worker may not know.
     pub(super) fn valid_leases(&self, worker: &str) -> (ValidLeases, bool) {
         let state = self.state();
-        let Some(of) = state.workers.get(worker) else { return Default::default() };
+        let Some(of) = state.workers.get(worker) else {
+            return Default::default();
+        };
         let fences = of.attempts.keys().map(|lease| lease.fence).collect();
-        let is_news = of.lease_ended.is_some_and(|at| at.elapsed() < LEASE_DURATION);
-        (ValidLeases { fences, next_fence: state.next_fence }, is_news)
+        let is_news = of
+            .lease_ended
+            .is_some_and(|at| at.elapsed() < LEASE_DURATION);
+        (
+            ValidLeases {
+                fences,
+                next_fence: state.next_fence,
+            },
+            is_news,
+        )
     }
 
     /// Where the messages about an attempt go; `None` if the lease is not valid.
-    pub(super) fn attempt(&self, worker: &str, lease: &AttemptLease) -> Option<mpsc::Sender<AttemptMessage>> {
-        self.state().workers.get(worker)?.attempts.get(lease).cloned()
+    pub(super) fn attempt(
+        &self,
+        worker: &str,
+        lease: &AttemptLease,
+    ) -> Option<mpsc::Sender<AttemptMessage>> {
+        self.state()
+            .workers
+            .get(worker)?
+            .attempts
+            .get(lease)
+            .cloned()
     }
 
     /// Sets the number of slots of this machine.
@@ -486,7 +605,10 @@ impl SlotPool {
         drop(state);
         if is_new {
             let text = format!("the usage limit of account {account} is spent; its workers wait");
-            self.record(&Note::Message { level: Severity::Warning, text });
+            self.record(&Note::Message {
+                level: Severity::Warning,
+                text,
+            });
         }
         goes_on
     }
@@ -507,7 +629,9 @@ impl SlotPool {
 
     /// Remembers which worker has a session.
     pub(crate) fn record_session(&self, session: &str, worker: &str) {
-        self.state().sessions.insert(session.to_owned(), worker.to_owned());
+        self.state()
+            .sessions
+            .insert(session.to_owned(), worker.to_owned());
     }
 
     /// The run is over: connections end, and nothing more is recorded.
@@ -542,7 +666,10 @@ impl SlotPool {
 
     /// Sends the slots of all workers. The caller holds the lock, so that the last value arrives last.
     fn send_slots(&self, state: &PoolState) {
-        let event = ScheduleEvent::WorkerSlotsChanged { slots: state.offered_slots(), lack: state.lack_of_workers() };
+        let event = ScheduleEvent::WorkerSlotsChanged {
+            slots: state.offered_slots(),
+            lack: state.lack_of_workers(),
+        };
         self.mark_changed();
         if let Some(schedule) = self.schedule.upgrade()
             && schedule.try_send(event).is_err()
@@ -561,7 +688,8 @@ impl SlotPool {
     }
 
     fn mark_changed(&self) {
-        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+        self.changed
+            .send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// The state stays valid if a thread panics while it holds the lock.
@@ -579,7 +707,10 @@ enum ClaimOutcome {
 impl PoolState {
     /// The slots of all workers that can run attempts.
     fn offered_slots(&self) -> u32 {
-        let usable = self.workers.values().filter(|of| !of.is_draining && of.reaches(&self.databases));
+        let usable = self
+            .workers
+            .values()
+            .filter(|of| !of.is_draining && of.reaches(&self.databases));
         usable.map(|of| of.join.slots).sum()
     }
 
@@ -589,7 +720,10 @@ impl PoolState {
             return None;
         }
         Some(match self.workers.values().find(|of| !of.is_draining) {
-            None => "no worker is left that starts units, and this machine runs none; set --concurrency".to_owned(),
+            None => {
+                "no worker is left that starts units, and this machine runs none; set --concurrency"
+                    .to_owned()
+            }
             Some(_) => {
                 let databases = self.databases.join(" and ");
                 format!(
@@ -603,10 +737,9 @@ impl PoolState {
         let is_unspent = |account: &String| !self.spent.contains_key(account);
         let local = self.local.slots > 0 && self.local.account.as_ref().is_none_or(is_unspent);
         local
-            || self
-                .workers
-                .values()
-                .any(|of| !of.is_draining && of.reaches(&self.databases) && is_unspent(&of.join.account))
+            || self.workers.values().any(|of| {
+                !of.is_draining && of.reaches(&self.databases) && is_unspent(&of.join.account)
+            })
     }
 }
 

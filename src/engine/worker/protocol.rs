@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{
-    agent::attempt::{AgentOptions, ApprovalDecision, ApprovalRequest, time_limits::AttemptTimeouts},
+    agent::attempt::{
+        AgentOptions, ApprovalDecision, ApprovalRequest, time_limits::AttemptTimeouts,
+    },
     config::schema::WorkChecks,
     engine::local_attempt::AttemptTask,
     ingest::{attempt::WrittenPatch, git::CommitId, job::IngestJob},
@@ -178,8 +180,19 @@ impl RunTerms {
             rule: FailureRule::default(),
             timeouts: agent.timeouts.effective(true, false),
         };
-        let agent = AgentOptions { pass_env: Vec::new(), ..agent.clone() };
-        Self { run, worker: String::new(), job, connections, agent, checks, limits }
+        let agent = AgentOptions {
+            pass_env: Vec::new(),
+            ..agent.clone()
+        };
+        Self {
+            run,
+            worker: String::new(),
+            job,
+            connections,
+            agent,
+            checks,
+            limits,
+        }
     }
 }
 

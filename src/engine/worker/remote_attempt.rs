@@ -24,7 +24,10 @@ use tokio::{
 use super::{
     delivery::{Inbox, Outbox, PartArrival},
     pool::{AttemptMessage, WorkerPermit},
-    protocol::{AttemptResult, AttemptShipment, EngineMessage, EnginePart, ResultFile, ShippedLimits, WorkerPart},
+    protocol::{
+        AttemptResult, AttemptShipment, EngineMessage, EnginePart, ResultFile, ShippedLimits,
+        WorkerPart,
+    },
 };
 use crate::{
     actions::TurnTracker,
@@ -147,7 +150,9 @@ pub(crate) async fn run(
     loop {
         if let Some((how, _)) = stop.filter(|(_, until)| Instant::now() >= *until) {
             // The worker is also informed when it sends something about the attempt.
-            let _ = permit.outgoing.try_send(EngineMessage::Revoked { lease: permit.lease.clone() });
+            let _ = permit.outgoing.try_send(EngineMessage::Revoked {
+                lease: permit.lease.clone(),
+            });
             return RemoteEnd::Stopped(how);
         }
         let event = tokio::select! {
@@ -196,7 +201,10 @@ pub(crate) async fn run(
                     (PartArrival::Repeated | PartArrival::Early, _) => None,
                 };
                 // Confirmed after it is recorded.
-                let received = EngineMessage::Received { lease: permit.lease.clone(), count: attempt.inbox.received() };
+                let received = EngineMessage::Received {
+                    lease: permit.lease.clone(),
+                    count: attempt.inbox.received(),
+                };
                 let confirmed = pass_on(&permit, received).await;
                 match done {
                     Some(Ok(finished)) => return RemoteEnd::Finished(Box::new(finished)),
@@ -219,7 +227,11 @@ pub(crate) async fn run(
             RemoteEvent::Order(order) => {
                 has_orders = order.is_some();
                 if let Some(AttemptOrder::Stop(how @ (StopMode::Stop | StopMode::Kill))) = order {
-                    let patience = if how == StopMode::Kill { KILL_PATIENCE } else { STOP_PATIENCE };
+                    let patience = if how == StopMode::Kill {
+                        KILL_PATIENCE
+                    } else {
+                        STOP_PATIENCE
+                    };
                     stop = Some((how, Instant::now() + patience));
                 }
                 match order.and_then(part_of) {
@@ -229,7 +241,12 @@ pub(crate) async fn run(
             }
             RemoteEvent::Decided(Ok((call, decision))) => {
                 handles.remove(&call);
-                send(&permit, &mut outbox, EnginePart::Decision { call, decision }).await
+                send(
+                    &permit,
+                    &mut outbox,
+                    EnginePart::Decision { call, decision },
+                )
+                .await
             }
             RemoteEvent::Decided(Err(Aborted)) => Ok(()),
             RemoteEvent::Send(part) => send(&permit, &mut outbox, part).await,
@@ -241,25 +258,37 @@ pub(crate) async fn run(
                 if std::mem::replace(&mut open_calls, open) != open {
                     in_tool_since = (open > 0).then(Instant::now);
                 }
-                let is_in_tool = in_tool_since.is_some_and(|since| since.elapsed() < LONGEST_TOOL_WAIT);
+                let is_in_tool =
+                    in_tool_since.is_some_and(|since| since.elapsed() < LONGEST_TOOL_WAIT);
                 // A call that waits for a person, for any time, or for a tool counts for no limit.
                 if !handles.is_empty() || is_in_tool {
                     (began, heard) = (began + since_tick, heard + since_tick);
                 }
                 let AttemptTimeouts { silence, total, .. } = applied;
                 let is_late = |since: Instant, limit: Duration| {
-                    since.elapsed() >= limit + TIME_LIMIT_GRACE && limits_since.elapsed() >= TIME_LIMIT_GRACE
+                    since.elapsed() >= limit + TIME_LIMIT_GRACE
+                        && limits_since.elapsed() >= TIME_LIMIT_GRACE
                 };
-                let exceeded = |since: Instant, limit: Option<Duration>| limit.filter(|limit| is_late(since, *limit));
-                let late = [(exceeded(heard, silence), "silence"), (exceeded(began, total), "duration")];
-                if let Some((limit, of)) = late.into_iter().find_map(|(limit, of)| Some((limit?, of))) {
+                let exceeded = |since: Instant, limit: Option<Duration>| {
+                    limit.filter(|limit| is_late(since, *limit))
+                };
+                let late = [
+                    (exceeded(heard, silence), "silence"),
+                    (exceeded(began, total), "duration"),
+                ];
+                if let Some((limit, of)) =
+                    late.into_iter().find_map(|(limit, of)| Some((limit?, of)))
+                {
                     return RemoteEnd::Invalid(format!(
                         "worker {} does not end the attempt at the limit of its {of}, {} s",
                         permit.worker,
                         limit.as_secs()
                     ));
                 }
-                if permit.resend_after.is_some_and(|patience| progress.elapsed() >= patience) {
+                if permit
+                    .resend_after
+                    .is_some_and(|patience| progress.elapsed() >= patience)
+                {
                     progress = Instant::now();
                     repeat(&permit, &outbox).await
                 } else {
@@ -297,13 +326,19 @@ struct RemoteAttempt {
 
 impl RemoteAttempt {
     /// Handles a part. Returns the end of the attempt after the last one.
-    fn take(&mut self, part: WorkerPart, sinks: &AttemptSinks) -> Result<Option<FinishedAttempt>, PartError> {
+    fn take(
+        &mut self,
+        part: WorkerPart,
+        sinks: &AttemptSinks,
+    ) -> Result<Option<FinishedAttempt>, PartError> {
         match part {
             WorkerPart::Entries(entries) => self.record(&entries, sinks)?,
             // The receiver is gone if the run is ending.
             WorkerPart::Ready => drop(self.ready.take().map(|ready| ready.send(()))),
             WorkerPart::ResultPiece { file, data } => {
-                let data = BASE64_STANDARD.decode(data).map_err(|_| "sent a file that is not Base64")?;
+                let data = BASE64_STANDARD
+                    .decode(data)
+                    .map_err(|_| "sent a file that is not Base64")?;
                 let size: usize = self.files.values().map(Vec::len).sum();
                 if size + data.len() > MAX_RESULT_BYTES {
                     return Err("sent a result that is too large".into());
@@ -317,27 +352,37 @@ impl RemoteAttempt {
     }
 
     /// Appends entries to the tape, and shows its lines to the observer.
-    fn record(&mut self, entries: &[Box<serde_json::value::RawValue>], sinks: &AttemptSinks) -> Result<(), PartError> {
+    fn record(
+        &mut self,
+        entries: &[Box<serde_json::value::RawValue>],
+        sinks: &AttemptSinks,
+    ) -> Result<(), PartError> {
         let attempt = Some((&self.unit, self.number));
         self.entry_bytes += entries.iter().map(|entry| entry.get().len()).sum::<usize>();
         if self.entry_bytes > MAX_ENTRY_BYTES {
-            let reason = format!("sent more than {} MiB of entries for one attempt", MAX_ENTRY_BYTES >> 20);
+            let reason = format!(
+                "sent more than {} MiB of entries for one attempt",
+                MAX_ENTRY_BYTES >> 20
+            );
             return Err(PartError::Invalid(reason));
         }
         let mut new = Vec::with_capacity(entries.len());
         for entry in entries {
-            let entry = TapeEntry::parse(entry.get().as_bytes()).map_err(|_| "sent an invalid entry")?;
+            let entry =
+                TapeEntry::parse(entry.get().as_bytes()).map_err(|_| "sent an invalid entry")?;
             if let EntryBody::Note(note) = &entry.body
                 && !is_note_of_an_agent(&Note::parse(note))
             {
                 return Err("sent a note that an agent cannot cause".into());
             }
-            new.push(NewEntry { attempt, body: entry.body });
+            new.push(NewEntry {
+                attempt,
+                body: entry.body,
+            });
         }
-        sinks
-            .recorder
-            .record(&new)
-            .map_err(|error| PartError::NotStored(format!("sent entries that cannot be recorded: {error}")))?;
+        sinks.recorder.record(&new).map_err(|error| {
+            PartError::NotStored(format!("sent entries that cannot be recorded: {error}"))
+        })?;
         for entry in &new {
             if let EntryBody::Stdout(line) = &entry.body {
                 let line = (self.target.decoder)(line);
@@ -352,17 +397,30 @@ impl RemoteAttempt {
 
     /// Stores the files of the result.
     fn finish(&mut self, result: AttemptResult) -> Result<FinishedAttempt, PartError> {
-        let AttemptResult { mut ended, patch, warning } = result;
-        let RemoteTarget { project, job, patch_path, .. } = &self.target;
+        let AttemptResult {
+            mut ended,
+            patch,
+            warning,
+        } = result;
+        let RemoteTarget {
+            project,
+            job,
+            patch_path,
+            ..
+        } = &self.target;
         let failed = |path: &str| {
             let path = path.to_owned();
             move |error: std::io::Error| {
-                PartError::NotStored(format!("sent a result that cannot be stored in {path}: {error}"))
+                PartError::NotStored(format!(
+                    "sent a result that cannot be stored in {path}: {error}"
+                ))
             }
         };
         if let Some(lines) = self.files.remove(&ResultFile::Transcript) {
             let path = transcript::transcript_path(job, &self.unit);
-            let appended = project.append_to(&path).and_then(|mut file| std::io::Write::write_all(&mut file, &lines));
+            let appended = project
+                .append_to(&path)
+                .and_then(|mut file| std::io::Write::write_all(&mut file, &lines));
             appended.map_err(failed(&path))?;
             ended.work.transcript = Some(path);
         } else {
@@ -375,14 +433,39 @@ impl RemoteAttempt {
             Some(WrittenPatch { base, .. }) if base != self.base => {
                 return Err("sent a patch for another base".into());
             }
-            Some(WrittenPatch { base, path: None, paths }) => Some(WrittenPatch { base, path: None, paths }),
-            Some(WrittenPatch { base, path: Some(_), paths }) => {
-                let bytes = self.files.remove(&ResultFile::Patch).ok_or("sent no patch")?;
-                project.write(patch_path, &bytes, PRIVATE_MODE, 0o600).map_err(failed(patch_path))?;
-                Some(WrittenPatch { base, path: Some(patch_path.clone()), paths })
+            Some(WrittenPatch {
+                base,
+                path: None,
+                paths,
+            }) => Some(WrittenPatch {
+                base,
+                path: None,
+                paths,
+            }),
+            Some(WrittenPatch {
+                base,
+                path: Some(_),
+                paths,
+            }) => {
+                let bytes = self
+                    .files
+                    .remove(&ResultFile::Patch)
+                    .ok_or("sent no patch")?;
+                project
+                    .write(patch_path, &bytes, PRIVATE_MODE, 0o600)
+                    .map_err(failed(patch_path))?;
+                Some(WrittenPatch {
+                    base,
+                    path: Some(patch_path.clone()),
+                    paths,
+                })
             }
         };
-        Ok(FinishedAttempt { ended, patch, warning })
+        Ok(FinishedAttempt {
+            ended,
+            patch,
+            warning,
+        })
     }
 }
 
@@ -402,7 +485,11 @@ fn is_note_of_an_agent(note: &Note) -> bool {
 /// The limits of a run, for a worker.
 pub(super) fn shipped_limits(limits: &AttemptLimits) -> ShippedLimits {
     let (current, timeouts) = (limits.current(), *limits.remote_timeouts().borrow());
-    ShippedLimits { step_budget: current.step_budget, rule: current.rule, timeouts }
+    ShippedLimits {
+        step_budget: current.step_budget,
+        rule: current.rule,
+        timeouts,
+    }
 }
 
 fn worker_lost(permit: &WorkerPermit) -> String {
@@ -418,22 +505,45 @@ fn part_of(order: AttemptOrder) -> Option<EnginePart> {
     }
 }
 
-async fn send(permit: &WorkerPermit, outbox: &mut Outbox<EnginePart>, part: EnginePart) -> Result<(), ()> {
+async fn send(
+    permit: &WorkerPermit,
+    outbox: &mut Outbox<EnginePart>,
+    part: EnginePart,
+) -> Result<(), ()> {
     let number = outbox.push(part.clone());
     if permit.resend_after.is_none() {
         outbox.confirm(number + 1);
     }
-    pass_on(permit, EngineMessage::Attempt { lease: permit.lease.clone(), number, part }).await
+    pass_on(
+        permit,
+        EngineMessage::Attempt {
+            lease: permit.lease.clone(),
+            number,
+            part,
+        },
+    )
+    .await
 }
 
 /// Queues a message for the worker; fails if the worker is gone or accepts nothing.
 async fn pass_on(permit: &WorkerPermit, message: EngineMessage) -> Result<(), ()> {
-    tokio::time::timeout(SEND_PATIENCE, permit.outgoing.send(message)).await.map_err(drop)?.map_err(drop)
+    tokio::time::timeout(SEND_PATIENCE, permit.outgoing.send(message))
+        .await
+        .map_err(drop)?
+        .map_err(drop)
 }
 
 async fn repeat(permit: &WorkerPermit, outbox: &Outbox<EnginePart>) -> Result<(), ()> {
     for (number, part) in outbox.unconfirmed() {
-        pass_on(permit, EngineMessage::Attempt { lease: permit.lease.clone(), number, part: part.clone() }).await?;
+        pass_on(
+            permit,
+            EngineMessage::Attempt {
+                lease: permit.lease.clone(),
+                number,
+                part: part.clone(),
+            },
+        )
+        .await?;
     }
     Ok(())
 }

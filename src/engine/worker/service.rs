@@ -20,8 +20,9 @@ use tokio::{
 use super::{
     delivery::{Inbox, PartArrival},
     protocol::{
-        AttemptLease, AttemptResult, AttemptShipment, EngineMessage, EnginePart, HEARTBEAT_INTERVAL, LEASE_DURATION,
-        RunTerms, ShippedLimits, WorkerJoin, WorkerMessage, WorkerPart,
+        AttemptLease, AttemptResult, AttemptShipment, EngineMessage, EnginePart,
+        HEARTBEAT_INTERVAL, LEASE_DURATION, RunTerms, ShippedLimits, WorkerJoin, WorkerMessage,
+        WorkerPart,
     },
     shipped_attempts::ShippedAttempts,
     stdio,
@@ -97,7 +98,13 @@ pub(crate) async fn serve(
     leave: watch::Receiver<LeaveRequest>,
 ) -> ServiceEnd {
     let join = setup.join.clone();
-    serve_with(|terms, link| ShippedAttempts::new(setup, terms, link).map(Arc::new), join, connection, leave).await
+    serve_with(
+        |terms, link| ShippedAttempts::new(setup, terms, link).map(Arc::new),
+        join,
+        connection,
+        leave,
+    )
+    .await
 }
 
 /// Serves one engine with attempts that `backend` runs.
@@ -108,10 +115,17 @@ pub(super) async fn serve_with<B: WorkerBackend>(
     mut leave: watch::Receiver<LeaveRequest>,
 ) -> ServiceEnd {
     join.clock_ms = jiff::Timestamp::now().as_millisecond();
-    let (began, patience) = (Instant::now(), connection.resend_after.unwrap_or(LEASE_DURATION));
+    let (began, patience) = (
+        Instant::now(),
+        connection.resend_after.unwrap_or(LEASE_DURATION),
+    );
     let mut is_due = true;
     let terms = loop {
-        if std::mem::take(&mut is_due) && connection.outgoing.send(WorkerMessage::Join(Box::new(join.clone()))).is_err()
+        if std::mem::take(&mut is_due)
+            && connection
+                .outgoing
+                .send(WorkerMessage::Join(Box::new(join.clone())))
+                .is_err()
         {
             return ServiceEnd::EngineLost("the connection was closed".to_owned());
         }
@@ -131,18 +145,40 @@ pub(super) async fn serve_with<B: WorkerBackend>(
         }
     };
     match backend(*terms, &connection) {
-        Ok(backend) => WorkerService::new(backend, join.slots, &connection).run(connection, leave).await,
-        Err(error) => ServiceEnd::Failed(format!("cannot create a directory for the worker: {error}")),
+        Ok(backend) => {
+            WorkerService::new(backend, join.slots, &connection)
+                .run(connection, leave)
+                .await
+        }
+        Err(error) => {
+            ServiceEnd::Failed(format!("cannot create a directory for the worker: {error}"))
+        }
     }
 }
 
 /// Serves an engine on stdin and stdout.
-pub(crate) async fn serve_stdio(setup: WorkerSetup, leave: watch::Receiver<LeaveRequest>) -> ServiceEnd {
+pub(crate) async fn serve_stdio(
+    setup: WorkerSetup,
+    leave: watch::Receiver<LeaveRequest>,
+) -> ServiceEnd {
     let (to_service, incoming) = mpsc::channel(QUEUE_CAPACITY);
     let (outgoing, mut to_engine) = mpsc::unbounded_channel();
-    let reading = tokio::spawn(async move { stdio::read_messages(tokio::io::stdin(), &to_service).await });
-    let writing = tokio::spawn(async move { stdio::write_messages(tokio::io::stdout(), &mut to_engine).await });
-    let end = serve(setup, EngineLink { incoming, outgoing, resend_after: None }, leave).await;
+    let reading =
+        tokio::spawn(async move { stdio::read_messages(tokio::io::stdin(), &to_service).await });
+    let writing =
+        tokio::spawn(
+            async move { stdio::write_messages(tokio::io::stdout(), &mut to_engine).await },
+        );
+    let end = serve(
+        setup,
+        EngineLink {
+            incoming,
+            outgoing,
+            resend_after: None,
+        },
+        leave,
+    )
+    .await;
     // The last messages are written; nothing comes after them.
     let written = tokio::time::timeout(LAST_WRITE_TIMEOUT, writing).await;
     if let Ok(Ok(Err(error))) = written {
@@ -159,9 +195,20 @@ pub(crate) async fn serve_stdio(setup: WorkerSetup, leave: watch::Receiver<Leave
 
 /// The result of a start that exceeds the slots of the worker.
 fn refused_start(slots: usize) -> AttemptResult {
-    let reason = format!("the worker offers {} and is given more attempts", pluralize(slots, "slot"));
-    let FinishedAttempt { ended, patch, warning } = FinishedAttempt::without_agent(preparation_failed(reason));
-    AttemptResult { ended, patch, warning }
+    let reason = format!(
+        "the worker offers {} and is given more attempts",
+        pluralize(slots, "slot")
+    );
+    let FinishedAttempt {
+        ended,
+        patch,
+        warning,
+    } = FinishedAttempt::without_agent(preparation_failed(reason));
+    AttemptResult {
+        ended,
+        patch,
+        warning,
+    }
 }
 
 /// What a worker does apart from exchanging messages: it keeps files and runs attempts.
@@ -211,14 +258,30 @@ struct WorkerAttempt {
 
 impl<B: WorkerBackend> WorkerService<B> {
     fn new(backend: Arc<B>, slots: u32, connection: &EngineLink) -> Self {
-        let (outgoing, keeps_unconfirmed) = (connection.outgoing.clone(), connection.resend_after.is_some());
+        let (outgoing, keeps_unconfirmed) = (
+            connection.outgoing.clone(),
+            connection.resend_after.is_some(),
+        );
         let (attempts, over, running) = Default::default();
         let slot_count = slots as usize;
         let slots = Arc::new(Semaphore::new(slot_count));
-        Self { backend, slots, slot_count, outgoing, keeps_unconfirmed, attempts, over, running }
+        Self {
+            backend,
+            slots,
+            slot_count,
+            outgoing,
+            keeps_unconfirmed,
+            attempts,
+            over,
+            running,
+        }
     }
 
-    async fn run(mut self, mut connection: EngineLink, mut leave: watch::Receiver<LeaveRequest>) -> ServiceEnd {
+    async fn run(
+        mut self,
+        mut connection: EngineLink,
+        mut leave: watch::Receiver<LeaveRequest>,
+    ) -> ServiceEnd {
         self.send_ready();
         let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -227,7 +290,8 @@ impl<B: WorkerBackend> WorkerService<B> {
         let mut heard = Instant::now();
         let (mut is_leaving, mut can_ask) = (false, true);
         let end = loop {
-            let is_idle = self.running.is_empty() && self.attempts.values().all(|of| of.uplink.is_confirmed());
+            let is_idle = self.running.is_empty()
+                && self.attempts.values().all(|of| of.uplink.is_confirmed());
             if is_leaving && is_idle {
                 break ServiceEnd::Done;
             }
@@ -274,7 +338,11 @@ impl<B: WorkerBackend> WorkerService<B> {
 
     fn handle(&mut self, message: EngineMessage) {
         match message {
-            EngineMessage::Attempt { lease, number, part } => self.handle_part(lease, number, part),
+            EngineMessage::Attempt {
+                lease,
+                number,
+                part,
+            } => self.handle_part(lease, number, part),
             EngineMessage::Received { lease, count } => {
                 if let Some(attempt) = self.attempts.get(&lease) {
                     attempt.uplink.confirm(count);
@@ -283,7 +351,12 @@ impl<B: WorkerBackend> WorkerService<B> {
                     }
                 }
             }
-            EngineMessage::FilePiece { digest, offset, data, is_last } => {
+            EngineMessage::FilePiece {
+                digest,
+                offset,
+                data,
+                is_last,
+            } => {
                 self.backend.receive_piece(digest, offset, &data, is_last);
             }
             EngineMessage::FileMissing { digest, reason } => {
@@ -303,7 +376,9 @@ impl<B: WorkerBackend> WorkerService<B> {
     }
 
     fn send_ready(&self) {
-        self.send(WorkerMessage::Ready { connections: self.backend.connections() });
+        self.send(WorkerMessage::Ready {
+            connections: self.backend.connections(),
+        });
     }
 
     fn send(&self, message: WorkerMessage) {
@@ -323,26 +398,39 @@ impl<B: WorkerBackend> WorkerService<B> {
                 EnginePart::Decision { call, decision } => attempt.uplink.decide(call, decision),
                 // Stop requests come last, and an attempt that does not take orders is over.
                 EnginePart::Stop(how) => drop(attempt.orders.try_send(AttemptOrder::Stop(how))),
-                EnginePart::Message { text } => drop(attempt.orders.try_send(AttemptOrder::Message(text))),
+                EnginePart::Message { text } => {
+                    drop(attempt.orders.try_send(AttemptOrder::Message(text)))
+                }
                 EnginePart::Limits(limits) => self.backend.set_limits(limits),
                 EnginePart::Start(_) => {}
             }
         }
-        let count = self.attempts.get(&lease).map(|attempt| attempt.inbox.received());
+        let count = self
+            .attempts
+            .get(&lease)
+            .map(|attempt| attempt.inbox.received());
         if let Some(count) = count {
             self.send(WorkerMessage::Received { lease, count });
         }
     }
 
     fn start(&mut self, lease: AttemptLease, shipment: AttemptShipment) {
-        let uplink = Arc::new(Uplink::new(lease.clone(), self.outgoing.clone(), self.keeps_unconfirmed));
+        let uplink = Arc::new(Uplink::new(
+            lease.clone(),
+            self.outgoing.clone(),
+            self.keeps_unconfirmed,
+        ));
         let (orders, received) = mpsc::channel(ORDER_QUEUE_CAPACITY);
         let mut inbox = Inbox::default();
         inbox.take(0);
         let attempt = Arc::clone(&self.backend).run(shipment, Arc::clone(&uplink), received);
         let (to_engine, running) = (Arc::clone(&uplink), lease.clone());
         // The engine may learn of the end of an attempt before its slot is free. It never orders more than that.
-        let ordered = self.attempts.values().filter(|attempt| attempt.is_running).count();
+        let ordered = self
+            .attempts
+            .values()
+            .filter(|attempt| attempt.is_running)
+            .count();
         let (slots, slot_count) = (Arc::clone(&self.slots), self.slot_count);
         let task = self.running.spawn(async move {
             let result = match ordered < 2 * slot_count {
@@ -356,7 +444,16 @@ impl<B: WorkerBackend> WorkerService<B> {
             to_engine.send(WorkerPart::Ended(Box::new(result)));
             running
         });
-        self.attempts.insert(lease, WorkerAttempt { inbox, uplink, orders, task, is_running: true });
+        self.attempts.insert(
+            lease,
+            WorkerAttempt {
+                inbox,
+                uplink,
+                orders,
+                task,
+                is_running: true,
+            },
+        );
     }
 
     fn finish(&mut self, ended: Result<AttemptLease, tokio::task::JoinError>) {

@@ -80,32 +80,56 @@ enum FileContent {
 
 impl ShipmentStore {
     pub(crate) fn new(project: Arc<Project>, repository: Repository) -> Self {
-        Self { project, repository, state: Mutex::default() }
+        Self {
+            project,
+            repository,
+            state: Mutex::default(),
+        }
     }
 
     /// The connections of a project, without credentials.
     pub(crate) fn connections_of(project: &Project) -> Vec<ShippedConnection> {
         let shipped = |connection: &Connection| {
-            let database = connection_scope::resolve_database(project, connection).and_then(Result::ok);
-            ShippedConnection { id: connection.id.clone(), driver: connection.driver.clone(), database }
+            let database =
+                connection_scope::resolve_database(project, connection).and_then(Result::ok);
+            ShippedConnection {
+                id: connection.id.clone(),
+                driver: connection.driver.clone(),
+                database,
+            }
         };
         project.settings.connections.iter().map(shipped).collect()
     }
 
     /// Collects what an attempt that starts from `base` needs. Blocks on files and git.
-    pub(crate) fn shipment(&self, task: AttemptTask, base: &CommitId) -> Result<AttemptShipment, ShipmentError> {
+    pub(crate) fn shipment(
+        &self,
+        task: AttemptTask,
+        base: &CommitId,
+    ) -> Result<AttemptShipment, ShipmentError> {
         let base = self.base(base)?;
         let mut files = self.instructions()?;
         let mut source_dirs = BTreeMap::new();
         for (root, path) in raw_files(&task) {
-            let dir = source_dirs.entry(root.clone()).or_insert_with(|| source_dir(&root));
+            let dir = source_dirs
+                .entry(root.clone())
+                .or_insert_with(|| source_dir(&root));
             let path_there = format!("{dir}/{path}");
             // The agent reports files that cannot be read.
             if let Ok((digest, bytes)) = self.raw_file(root, path) {
-                files.push(ShippedFile { path: path_there, digest, bytes });
+                files.push(ShippedFile {
+                    path: path_there,
+                    digest,
+                    bytes,
+                });
             }
         }
-        Ok(AttemptShipment { task, base, files, source_dirs })
+        Ok(AttemptShipment {
+            task,
+            base,
+            files,
+            source_dirs,
+        })
     }
 
     /// The content with this digest. Blocks on files.
@@ -116,8 +140,13 @@ impl ShipmentStore {
         let content = self.state().contents.get(digest).cloned();
         match content {
             Some(FileContent::InMemory(bytes)) => Ok(bytes),
-            Some(FileContent::Below(root, path)) => Ok(ScopedDir::open(&root)?.read(&path, MAX_FILE_BYTES)?.into()),
-            None => Err(io::Error::new(io::ErrorKind::NotFound, "no attempt needs such a file")),
+            Some(FileContent::Below(root, path)) => {
+                Ok(ScopedDir::open(&root)?.read(&path, MAX_FILE_BYTES)?.into())
+            }
+            None => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "no attempt needs such a file",
+            )),
         }
     }
 
@@ -127,9 +156,14 @@ impl ShipmentStore {
         }
         let (packed, bytes) = shipped_base::pack(&self.repository, commit)?;
         let pack = digest(&bytes);
-        let base = ShippedBase { commit: packed, pack: pack.clone() };
+        let base = ShippedBase {
+            commit: packed,
+            pack: pack.clone(),
+        };
         let mut state = self.state();
-        state.contents.insert(pack, FileContent::InMemory(bytes.into()));
+        state
+            .contents
+            .insert(pack, FileContent::InMemory(bytes.into()));
         // Two attempts that pack the same commit use one of the two results.
         Ok(state.bases.entry(commit.clone()).or_insert(base).clone())
     }
@@ -140,10 +174,21 @@ impl ShipmentStore {
             return Ok(files.clone());
         }
         let mut files = Vec::new();
-        for path in self.project.instructions.overrides.iter().map(|of| &of.path) {
-            let failed = |cause| ShipmentError::File { path: path.clone(), cause };
+        for path in self
+            .project
+            .instructions
+            .overrides
+            .iter()
+            .map(|of| &of.path)
+        {
+            let failed = |cause| ShipmentError::File {
+                path: path.clone(),
+                cause,
+            };
             let root = ScopedDir::open(&self.project.root).map_err(failed)?;
-            let bytes = root.read(path, instructions::MAX_FILE_BYTES).map_err(failed)?;
+            let bytes = root
+                .read(path, instructions::MAX_FILE_BYTES)
+                .map_err(failed)?;
             files.push(self.keep(format!("{PROJECT_DIR}/{path}"), bytes));
         }
         self.state().instructions = Some(files.clone());
@@ -153,8 +198,14 @@ impl ShipmentStore {
     /// Keeps the content of a file in memory.
     fn keep(&self, path: String, content: Vec<u8>) -> ShippedFile {
         let (digest, bytes) = (digest(&content), content.len() as u64);
-        self.state().contents.insert(digest.clone(), FileContent::InMemory(content.into()));
-        ShippedFile { path, digest, bytes }
+        self.state()
+            .contents
+            .insert(digest.clone(), FileContent::InMemory(content.into()));
+        ShippedFile {
+            path,
+            digest,
+            bytes,
+        }
     }
 
     fn raw_file(&self, root: PathBuf, path: String) -> io::Result<(String, u64)> {
@@ -165,7 +216,10 @@ impl ShipmentStore {
         let content = ScopedDir::open(&key.0)?.read(&key.1, MAX_FILE_BYTES)?;
         let found = (digest(&content), content.len() as u64);
         let mut state = self.state();
-        state.contents.insert(found.0.clone(), FileContent::Below(key.0.clone(), key.1.clone()));
+        state.contents.insert(
+            found.0.clone(),
+            FileContent::Below(key.0.clone(), key.1.clone()),
+        );
         state.raw_files.insert(key, found.clone());
         Ok(found)
     }
@@ -179,23 +233,41 @@ impl ShipmentStore {
 fn raw_files(task: &AttemptTask) -> Vec<(PathBuf, String)> {
     let unit = &task.work_unit;
     if let Some(stage) = &unit.stage_index {
-        let files = unit.planned.raw_files.iter().filter_map(|path| stage.resolve_raw_path(path));
-        return files.map(|(root, path)| (root.to_path_buf(), path.to_owned())).collect();
+        let files = unit
+            .planned
+            .raw_files
+            .iter()
+            .filter_map(|path| stage.resolve_raw_path(path));
+        return files
+            .map(|(root, path)| (root.to_path_buf(), path.to_owned()))
+            .collect();
     }
     if unit.is_text() {
         return Vec::new();
     }
-    let files = unit.planned.raw_files.iter().chain(&unit.planned.dependency_paths);
-    files.map(|path| (unit.source_root.clone(), path.clone())).collect()
+    let files = unit
+        .planned
+        .raw_files
+        .iter()
+        .chain(&unit.planned.dependency_paths);
+    files
+        .map(|path| (unit.source_root.clone(), path.clone()))
+        .collect()
 }
 
 /// The directory on a worker for a directory of raw files here.
 fn source_dir(root: &Path) -> String {
-    let name: String = digest(root.as_os_str().as_encoded_bytes()).chars().take(DIR_NAME_DIGITS).collect();
+    let name: String = digest(root.as_os_str().as_encoded_bytes())
+        .chars()
+        .take(DIR_NAME_DIGITS)
+        .collect();
     format!("{SOURCES_DIR}/{name}")
 }
 
 /// SHA-256 in hexadecimal digits.
 pub(super) fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }

@@ -18,7 +18,10 @@ use tokio::{
 };
 
 use super::{
-    protocol::{AttemptResult, AttemptShipment, ResultFile, RunTerms, ShippedLimits, WorkerMessage, WorkerPart},
+    protocol::{
+        AttemptResult, AttemptShipment, ResultFile, RunTerms, ShippedLimits, WorkerMessage,
+        WorkerPart,
+    },
     service::{EngineLink, WorkerBackend, WorkerSetup},
     uplink::{Uplink, lock},
     workspace::WorkerDir,
@@ -65,7 +68,9 @@ pub(super) struct ShippedAttempts {
 
 impl WorkerBackend for ShippedAttempts {
     fn connections(&self) -> Vec<String> {
-        self.setup.machine.reachable(&self.dir.project_dir(), &self.terms.connections)
+        self.setup
+            .machine
+            .reachable(&self.dir.project_dir(), &self.terms.connections)
     }
 
     fn receive_piece(&self, digest: String, offset: u64, data: &str, is_last: bool) {
@@ -74,13 +79,19 @@ impl WorkerBackend for ShippedAttempts {
             return;
         }
         let mut arriving = lock(&self.arriving);
-        let others: usize = arriving.iter().filter(|(of, _)| **of != digest).map(|(_, content)| content.len()).sum();
+        let others: usize = arriving
+            .iter()
+            .filter(|(of, _)| **of != digest)
+            .map(|(_, content)| content.len())
+            .sum();
         let content = arriving.entry(digest.clone()).or_default();
         if offset == 0 {
             content.clear();
         }
         // Pieces that are lost or repeated make the digest wrong, or the file is asked for again.
-        let Ok(data) = BASE64_STANDARD.decode(data) else { return };
+        let Ok(data) = BASE64_STANDARD.decode(data) else {
+            return;
+        };
         if content.len() as u64 != offset {
             return;
         }
@@ -88,7 +99,10 @@ impl WorkerBackend for ShippedAttempts {
         if size > MAX_SHIPPED_BYTES || others + size > MAX_ARRIVING_BYTES {
             arriving.remove(&digest);
             drop(arriving);
-            return self.mark_missing(digest, format!("it exceeds {} MiB", MAX_SHIPPED_BYTES >> 20));
+            return self.mark_missing(
+                digest,
+                format!("it exceeds {} MiB", MAX_SHIPPED_BYTES >> 20),
+            );
         }
         content.extend(data);
         lock(&self.requested).insert(digest.clone(), Instant::now());
@@ -109,8 +123,16 @@ impl WorkerBackend for ShippedAttempts {
         self.mark_arrival();
     }
 
-    fn set_limits(&self, ShippedLimits { step_budget, rule, timeouts }: ShippedLimits) {
-        self.limits.set(LimitValues { step_budget, rule }, timeouts.into());
+    fn set_limits(
+        &self,
+        ShippedLimits {
+            step_budget,
+            rule,
+            timeouts,
+        }: ShippedLimits,
+    ) {
+        self.limits
+            .set(LimitValues { step_budget, rule }, timeouts.into());
     }
 
     fn run(
@@ -124,7 +146,9 @@ impl WorkerBackend for ShippedAttempts {
             match running.catch_unwind().await {
                 Ok(Ok(result)) => result,
                 Ok(Err(reason)) => self.failed(&reason),
-                Err(_) => self.failed("internal error of ingestdeck; its log has more with --debug"),
+                Err(_) => {
+                    self.failed("internal error of ingestdeck; its log has more with --debug")
+                }
             }
         })
     }
@@ -132,7 +156,11 @@ impl WorkerBackend for ShippedAttempts {
 
 impl ShippedAttempts {
     pub(super) fn new(setup: WorkerSetup, terms: RunTerms, link: &EngineLink) -> io::Result<Self> {
-        let ShippedLimits { step_budget, rule, timeouts } = terms.limits;
+        let ShippedLimits {
+            step_budget,
+            rule,
+            timeouts,
+        } = terms.limits;
         Ok(Self {
             dir: WorkerDir::new(&terms.job.id)?,
             limits: Arc::new(AttemptLimits::new(step_budget, rule, timeouts.into())),
@@ -150,8 +178,16 @@ impl ShippedAttempts {
     /// The result of an attempt that could not run.
     fn failed(&self, reason: &str) -> AttemptResult {
         let why = format!("worker {}: {reason}", self.terms.worker);
-        let FinishedAttempt { ended, patch, warning } = FinishedAttempt::without_agent(preparation_failed(why));
-        AttemptResult { ended, patch, warning }
+        let FinishedAttempt {
+            ended,
+            patch,
+            warning,
+        } = FinishedAttempt::without_agent(preparation_failed(why));
+        AttemptResult {
+            ended,
+            patch,
+            warning,
+        }
     }
 
     async fn try_run_attempt(
@@ -176,7 +212,11 @@ impl ShippedAttempts {
                 break worktrees;
             }
         };
-        let AttemptShipment { mut task, source_dirs, .. } = shipment;
+        let AttemptShipment {
+            mut task,
+            source_dirs,
+            ..
+        } = shipment;
         self.dir.localize(&mut task, &source_dirs);
         let attempts = self.local_attempts()?;
         let root = self.dir.project_dir();
@@ -191,21 +231,43 @@ impl ShippedAttempts {
                 }
             }
         });
-        let sinks = AttemptSinks { recorder: Arc::clone(uplink) as _, observer: None, gate: Arc::clone(uplink) as _ };
-        let FinishedAttempt { ended, patch, warning } =
-            attempts.run(&task, &worktrees, sinks, (Vec::new(), orders), ready).await;
+        let sinks = AttemptSinks {
+            recorder: Arc::clone(uplink) as _,
+            observer: None,
+            gate: Arc::clone(uplink) as _,
+        };
+        let FinishedAttempt {
+            ended,
+            patch,
+            warning,
+        } = attempts
+            .run(&task, &worktrees, sinks, (Vec::new(), orders), ready)
+            .await;
         reporting.abort();
         let transcript = transcript_bytes(&root, &path);
-        uplink.send_file(ResultFile::Transcript, transcript.get(before..).unwrap_or_default());
+        uplink.send_file(
+            ResultFile::Transcript,
+            transcript.get(before..).unwrap_or_default(),
+        );
         if let Some(path) = patch.as_ref().and_then(|patch| patch.path.as_ref()) {
             let read = ScopedDir::open(&root).and_then(|root| root.read(path, MAX_PATCH_BYTES));
-            uplink.send_file(ResultFile::Patch, &read.map_err(|error| format!("cannot read its patch: {error}"))?);
+            uplink.send_file(
+                ResultFile::Patch,
+                &read.map_err(|error| format!("cannot read its patch: {error}"))?,
+            );
         }
-        Ok(AttemptResult { ended, patch, warning })
+        Ok(AttemptResult {
+            ended,
+            patch,
+            warning,
+        })
     }
 
     /// Waits until all files of an attempt have arrived.
-    async fn await_files(self: &Arc<Self>, mut shipment: AttemptShipment) -> Result<AttemptShipment, String> {
+    async fn await_files(
+        self: &Arc<Self>,
+        mut shipment: AttemptShipment,
+    ) -> Result<AttemptShipment, String> {
         let mut arrivals = self.arrivals.subscribe();
         loop {
             arrivals.borrow_and_update();
@@ -219,7 +281,10 @@ impl ShippedAttempts {
             if digests.is_empty() {
                 return Ok(shipment);
             }
-            if let Some(reason) = digests.iter().find_map(|digest| lock(&self.missing).remove(digest)) {
+            if let Some(reason) = digests
+                .iter()
+                .find_map(|digest| lock(&self.missing).remove(digest))
+            {
                 return Err(format!("a file of the unit is not available: {reason}"));
             }
             let due = self.due_requests(digests);
@@ -235,7 +300,11 @@ impl ShippedAttempts {
     fn due_requests(&self, digests: Vec<String>) -> Vec<String> {
         let mut requested = lock(&self.requested);
         let now = Instant::now();
-        let is_due = |digest: &String| requested.get(digest).is_none_or(|at| now.duration_since(*at) >= FILE_PATIENCE);
+        let is_due = |digest: &String| {
+            requested
+                .get(digest)
+                .is_none_or(|at| now.duration_since(*at) >= FILE_PATIENCE)
+        };
         let due: Vec<String> = digests.into_iter().filter(is_due).collect();
         requested.extend(due.iter().map(|digest| (digest.clone(), now)));
         due
@@ -246,16 +315,26 @@ impl ShippedAttempts {
         if let Some(attempts) = &*attempts {
             return Ok(Arc::clone(attempts));
         }
-        let project: Project = self.dir.project(&self.terms.connections, &self.setup.machine)?;
+        let project: Project = self
+            .dir
+            .project(&self.terms.connections, &self.setup.machine)?;
         let new = LocalAttempts::new(
             (Arc::new(project), self.terms.job.clone()),
             Arc::clone(&self.setup.agent),
             // The machine decides which variables its agents get.
-            (AgentOptions { pass_env: self.setup.pass_env.clone(), ..self.terms.agent.clone() }, self.terms.checks),
+            (
+                AgentOptions {
+                    pass_env: self.setup.pass_env.clone(),
+                    ..self.terms.agent.clone()
+                },
+                self.terms.checks,
+            ),
             Arc::clone(&self.limits),
             self.setup.locks.clone(),
         );
-        Ok(Arc::clone(attempts.insert(Arc::new(new.on_worker(&self.terms.worker)))))
+        Ok(Arc::clone(
+            attempts.insert(Arc::new(new.on_worker(&self.terms.worker))),
+        ))
     }
 
     fn send(&self, message: WorkerMessage) {
@@ -264,11 +343,13 @@ impl ShippedAttempts {
     }
 
     fn mark_arrival(&self) {
-        self.arrivals.send_modify(|count| *count = count.wrapping_add(1));
+        self.arrivals
+            .send_modify(|count| *count = count.wrapping_add(1));
     }
 }
 
 fn transcript_bytes(root: &std::path::Path, path: &str) -> Vec<u8> {
-    let read = ScopedDir::open(root).and_then(|root| root.read_if_exists(path, MAX_TRANSCRIPT_BYTES));
+    let read =
+        ScopedDir::open(root).and_then(|root| root.read_if_exists(path, MAX_TRANSCRIPT_BYTES));
     read.ok().flatten().unwrap_or_default()
 }

@@ -63,7 +63,9 @@ impl FromStr for SshWorker {
             Problem::new(format!("invalid worker `{text}`: {why}"))
                 .with_help("write ssh://[user@]host[:port], as in ssh://build-2?slots=4; options are slots=N, program=PATH and claude=PATH")
         };
-        let rest = text.strip_prefix("ssh://").ok_or_else(|| invalid("it does not begin with ssh://"))?;
+        let rest = text
+            .strip_prefix("ssh://")
+            .ok_or_else(|| invalid("it does not begin with ssh://"))?;
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let place = place.strip_suffix('/').unwrap_or(place);
         let (user, place) = match place.rsplit_once('@') {
@@ -71,15 +73,28 @@ impl FromStr for SshWorker {
             None => (None, place),
         };
         // An IPv6 address is in brackets.
-        let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        let (host, port) = match place
+            .strip_prefix('[')
+            .and_then(|rest| rest.split_once(']'))
+        {
             Some((host, "")) => (host, None),
-            Some((host, port)) => (host, Some(port.strip_prefix(':').ok_or_else(|| invalid("the port is wrong"))?)),
-            None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
+            Some((host, port)) => (
+                host,
+                Some(
+                    port.strip_prefix(':')
+                        .ok_or_else(|| invalid("the port is wrong"))?,
+                ),
+            ),
+            None => place
+                .split_once(':')
+                .map_or((place, None), |(host, port)| (host, Some(port))),
         };
         let is_name = |name: &str| {
             !name.is_empty()
                 && !name.starts_with('-')
-                && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-:%".contains(c))
+                && name
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "._-:%".contains(c))
         };
         if !is_name(host) {
             return Err(invalid("the host is wrong"));
@@ -87,7 +102,9 @@ impl FromStr for SshWorker {
         if user.is_some_and(|user| !is_name(user) || user.contains(':')) {
             return Err(invalid("the user is wrong; a password is not supported"));
         }
-        let port = port.map(|port| port.parse().map_err(|_| invalid("the port is wrong"))).transpose()?;
+        let port = port
+            .map(|port| port.parse().map_err(|_| invalid("the port is wrong")))
+            .transpose()?;
         let (mut slots, mut program, mut claude) = (None, "ingestdeck".to_owned(), None);
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
@@ -103,7 +120,14 @@ impl FromStr for SshWorker {
                 _ => return Err(invalid("it knows only slots, program and claude")),
             }
         }
-        Ok(Self { user: user.map(str::to_owned), host: host.to_owned(), port, slots, program, claude })
+        Ok(Self {
+            user: user.map(str::to_owned),
+            host: host.to_owned(),
+            port,
+            slots,
+            program,
+            claude,
+        })
     }
 }
 
@@ -111,7 +135,11 @@ impl FromStr for SshWorker {
 fn is_path(path: &str) -> bool {
     // The shell replaces a leading `~`.
     let path = path.strip_prefix("~/").unwrap_or(path);
-    !path.is_empty() && !path.starts_with('-') && path.chars().all(|c| c.is_ascii_alphanumeric() || "._-+/".contains(c))
+    !path.is_empty()
+        && !path.starts_with('-')
+        && path
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "._-+/".contains(c))
 }
 
 impl fmt::Display for SshWorker {
@@ -126,10 +154,17 @@ impl fmt::Display for SshWorker {
 impl SshWorker {
     /// The arguments of `ssh`.
     fn arguments(&self) -> Vec<String> {
-        let mut arguments: Vec<String> =
-            ["-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3"]
-                .map(str::to_owned)
-                .into();
+        let mut arguments: Vec<String> = [
+            "-T",
+            "-o",
+            "BatchMode=yes",
+            "-o",
+            "ServerAliveInterval=10",
+            "-o",
+            "ServerAliveCountMax=3",
+        ]
+        .map(str::to_owned)
+        .into();
         if let Some(port) = self.port {
             arguments.extend(["-p".to_owned(), port.to_string()]);
         }
@@ -158,20 +193,28 @@ impl SshWorker {
             let (end, has_joined) = self.connect(&host).await;
             has_ever_joined |= has_joined;
             let is_given_up = match &end {
-                ConnectionEnd::Refused(_) => !has_ever_joined || host.pool.is_banned(&plain_name(&self.host)),
+                ConnectionEnd::Refused(_) => {
+                    !has_ever_joined || host.pool.is_banned(&plain_name(&self.host))
+                }
                 ConnectionEnd::Lost(reason) => {
                     !has_ever_joined && FATAL_COMPLAINTS.iter().any(|fatal| reason.contains(fatal))
                 }
                 ConnectionEnd::Left(_) => false,
             };
-            let (ConnectionEnd::Left(reason) | ConnectionEnd::Lost(reason) | ConnectionEnd::Refused(reason)) = end;
+            let (ConnectionEnd::Left(reason)
+            | ConnectionEnd::Lost(reason)
+            | ConnectionEnd::Refused(reason)) = end;
             if is_given_up {
-                host.pool.warn(Severity::Error, format!("{self}: {reason}; it is given up"));
+                host.pool
+                    .warn(Severity::Error, format!("{self}: {reason}; it is given up"));
                 break;
             }
             // The pool has recorded why a worker that had joined was lost.
             if !has_joined && last_reason.as_ref() != Some(&reason) {
-                host.pool.warn(Severity::Warning, format!("{self}: {reason}; it is tried again while the run lasts"));
+                host.pool.warn(
+                    Severity::Warning,
+                    format!("{self}: {reason}; it is tried again while the run lasts"),
+                );
                 last_reason = Some(reason);
             }
             if has_joined && began.elapsed() >= STABLE_AFTER {
@@ -193,7 +236,14 @@ impl SshWorker {
             Err(end) => return (end, false),
         };
         let (name, reading) = (Some(self.host.clone()), Some(reading));
-        let connection = WorkerConnection { name, incoming, outgoing, resend_after: None, reading, returns: true };
+        let connection = WorkerConnection {
+            name,
+            incoming,
+            outgoing,
+            resend_after: None,
+            reading,
+            returns: true,
+        };
         let (end, has_joined) = host.serve(connection).await;
         (process.explain(self, end, has_joined).await, has_joined)
     }
@@ -203,7 +253,8 @@ impl SshWorker {
     /// # Errors
     /// If it cannot be started or may not work for a run of this program.
     pub(crate) async fn probe(&self) -> Result<WorkerJoin, Problem> {
-        let (process, mut incoming, outgoing, reading) = self.start().map_err(ConnectionEnd::into_problem)?;
+        let (process, mut incoming, outgoing, reading) =
+            self.start().map_err(ConnectionEnd::into_problem)?;
         let admitted = connection::read_join(&mut incoming).await;
         // It ends with its connection, too.
         let _ = outgoing.send(EngineMessage::End).await;
@@ -220,28 +271,52 @@ impl SshWorker {
     /// Starts `ssh` with pipes.
     fn start(&self) -> Result<StartedSsh, ConnectionEnd> {
         let Some(ssh) = program_path::find("ssh") else {
-            return Err(ConnectionEnd::Refused("ssh is not on the PATH: install an SSH client".to_owned()));
+            return Err(ConnectionEnd::Refused(
+                "ssh is not on the PATH: install an SSH client".to_owned(),
+            ));
         };
         let mut command = Command::new(ssh);
-        command.args(self.arguments()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(self.arguments())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let child = command.kill_on_drop(true).spawn();
-        let mut child = child.map_err(|error| ConnectionEnd::Lost(format!("cannot start ssh: {error}")))?;
-        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        let mut child =
+            child.map_err(|error| ConnectionEnd::Lost(format!("cannot start ssh: {error}")))?;
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(ConnectionEnd::Lost("ssh was started without pipes".to_owned()));
+            return Err(ConnectionEnd::Lost(
+                "ssh was started without pipes".to_owned(),
+            ));
         };
         let (to_host, incoming) = mpsc::channel(QUEUE_CAPACITY);
         let (outgoing, mut to_worker) = mpsc::channel(QUEUE_CAPACITY);
         let reading = tokio::spawn(async move { stdio::read_messages(stdout, &to_host).await });
-        let writing = tokio::spawn(async move { stdio::write_messages(stdin, &mut to_worker).await });
+        let writing =
+            tokio::spawn(async move { stdio::write_messages(stdin, &mut to_worker).await });
         let complaint = tokio::spawn(complaint(stderr));
-        Ok((SshProcess { child, writing, complaint }, incoming, outgoing, reading))
+        Ok((
+            SshProcess {
+                child,
+                writing,
+                complaint,
+            },
+            incoming,
+            outgoing,
+            reading,
+        ))
     }
 }
 
 /// A started `ssh`, the queues of its messages, and the task that reads them.
-type StartedSsh =
-    (SshProcess, mpsc::Receiver<WorkerMessage>, mpsc::Sender<EngineMessage>, JoinHandle<stdio::MessagesEnd>);
+type StartedSsh = (
+    SshProcess,
+    mpsc::Receiver<WorkerMessage>,
+    mpsc::Sender<EngineMessage>,
+    JoinHandle<stdio::MessagesEnd>,
+);
 
 /// A running `ssh`, killed on drop.
 struct SshProcess {
@@ -253,25 +328,42 @@ struct SshProcess {
 
 impl SshProcess {
     /// Waits for its end, which explains the `end` of the connection.
-    async fn explain(mut self, worker: &SshWorker, end: ConnectionEnd, has_joined: bool) -> ConnectionEnd {
+    async fn explain(
+        mut self,
+        worker: &SshWorker,
+        end: ConnectionEnd,
+        has_joined: bool,
+    ) -> ConnectionEnd {
         // It ends when the queue of messages is closed.
         let _ = timeout(EXIT_PATIENCE, self.writing).await;
         let exit = timeout(EXIT_PATIENCE, self.child.wait()).await;
         let code = exit.ok().and_then(Result::ok).and_then(|exit| exit.code());
-        let ConnectionEnd::Lost(reason) = end else { return end };
+        let ConnectionEnd::Lost(reason) = end else {
+            return end;
+        };
         if code.is_none() {
             return ConnectionEnd::Lost(reason);
         }
-        let complaint = timeout(EXIT_PATIENCE, self.complaint).await.ok().and_then(Result::ok).unwrap_or_default();
+        let complaint = timeout(EXIT_PATIENCE, self.complaint)
+            .await
+            .ok()
+            .and_then(Result::ok)
+            .unwrap_or_default();
         let complaint = complaint.replace("--claude-bin", "?claude=PATH in the URL of the worker");
         match code {
             Some(PROGRAM_MISSING) => {
                 let program = &worker.program;
                 let why = "is not installed there, or not on the PATH of its shell";
-                ConnectionEnd::Refused(format!("{program} {why}: install it, or name it with ?program=PATH"))
+                ConnectionEnd::Refused(format!(
+                    "{program} {why}: install it, or name it with ?program=PATH"
+                ))
             }
-            Some(SSH_FAILED) if !complaint.is_empty() => ConnectionEnd::Lost(format!("cannot connect: {complaint}")),
-            _ if !has_joined && !complaint.is_empty() => ConnectionEnd::Lost(format!("it did not start: {complaint}")),
+            Some(SSH_FAILED) if !complaint.is_empty() => {
+                ConnectionEnd::Lost(format!("cannot connect: {complaint}"))
+            }
+            _ if !has_joined && !complaint.is_empty() => {
+                ConnectionEnd::Lost(format!("it did not start: {complaint}"))
+            }
             _ => ConnectionEnd::Lost(reason),
         }
     }
@@ -283,7 +375,12 @@ async fn complaint(stderr: impl tokio::io::AsyncRead + Unpin) -> String {
     let mut lines = BufReader::new(stderr).lines();
     let (mut last, mut error) = (String::new(), None::<String>);
     while let Ok(Some(line)) = lines.next_line().await {
-        let line: String = line.trim().chars().filter(|c| !c.is_control()).take(MOST_CHARS).collect();
+        let line: String = line
+            .trim()
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(MOST_CHARS)
+            .collect();
         if let Some(text) = line.strip_prefix("error: ") {
             error.get_or_insert_with(|| text.to_owned());
         } else if let (Some(error), Some(help)) = (&mut error, line.strip_prefix("help: ")) {
@@ -306,12 +403,19 @@ mod tests {
         let worker: SshWorker = "ssh://ann@build-2:2222?slots=4".parse().unwrap();
         assert_eq!(worker.to_string(), "ssh://ann@build-2:2222");
         let arguments = worker.arguments().join(" ");
-        assert!(arguments.ends_with("-p 2222 -l ann -- build-2 ingestdeck worker --stdio --slots 4"), "{arguments}");
+        assert!(
+            arguments.ends_with("-p 2222 -l ann -- build-2 ingestdeck worker --stdio --slots 4"),
+            "{arguments}"
+        );
         let plain: SshWorker =
-            "ssh://[fe80::1]/?program=/opt/bin/ingestdeck&claude=~/.local/bin/claude".parse().unwrap();
+            "ssh://[fe80::1]/?program=/opt/bin/ingestdeck&claude=~/.local/bin/claude"
+                .parse()
+                .unwrap();
         let arguments = plain.arguments().join(" ");
         assert!(
-            arguments.ends_with("-- fe80::1 /opt/bin/ingestdeck worker --stdio --claude-bin ~/.local/bin/claude"),
+            arguments.ends_with(
+                "-- fe80::1 /opt/bin/ingestdeck worker --stdio --claude-bin ~/.local/bin/claude"
+            ),
             "{arguments}"
         );
     }
@@ -335,7 +439,10 @@ mod tests {
             "ssh://host;id",
         ] {
             let error = text.parse::<SshWorker>().unwrap_err();
-            assert!(error.to_string().starts_with("invalid worker"), "{text}: {error}");
+            assert!(
+                error.to_string().starts_with("invalid worker"),
+                "{text}: {error}"
+            );
         }
     }
 }

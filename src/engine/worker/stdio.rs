@@ -44,7 +44,9 @@ pub(crate) async fn read_messages<M: DeserializeOwned>(
             Some(Ok(line)) if line.trim().is_empty() => continue,
             Some(Ok(line)) => line,
             Some(Err(LinesCodecError::MaxLineLengthExceeded)) => {
-                return MessagesEnd::Garbage(format!("a line of more than {MAX_MESSAGE_BYTES} bytes"));
+                return MessagesEnd::Garbage(format!(
+                    "a line of more than {MAX_MESSAGE_BYTES} bytes"
+                ));
             }
             Some(Err(LinesCodecError::Io(error))) if error.kind() == io::ErrorKind::InvalidData => {
                 return MessagesEnd::Garbage("bytes that are not text".to_owned());

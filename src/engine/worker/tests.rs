@@ -24,8 +24,8 @@ use super::{
     host::WorkerHost,
     pool::{AttemptPlace, SlotPool},
     protocol::{
-        AttemptLease, AttemptResult, AttemptShipment, EngineMessage, PROTOCOL_VERSION, ResultFile, RunTerms,
-        ShippedBase, ShippedLimits, WorkerJoin, WorkerMessage,
+        AttemptLease, AttemptResult, AttemptShipment, EngineMessage, PROTOCOL_VERSION, ResultFile,
+        RunTerms, ShippedBase, ShippedLimits, WorkerJoin, WorkerMessage,
     },
     remote_attempt::{self, RemoteEnd, RemoteTarget},
     service::{EngineLink, LeaveRequest, ServiceEnd, WorkerBackend, serve_with},
@@ -87,15 +87,21 @@ struct AttemptScript {
 impl AttemptScript {
     /// The entries of an attempt that is not interrupted.
     fn entries(&self, unit: &UnitKey, attempt: u32) -> Vec<String> {
-        let mut entries: Vec<String> =
-            (0..self.pauses.len()).map(|number| format!("{unit} {attempt} {number}")).collect();
+        let mut entries: Vec<String> = (0..self.pauses.len())
+            .map(|number| format!("{unit} {attempt} {number}"))
+            .collect();
         entries.extend(self.asks.then(|| format!("decided {unit}")));
         entries.extend(self.awaits_message.then(|| format!("message for {unit}")));
         entries
     }
 
     fn patch(&self, unit: &UnitKey, attempt: u32) -> Vec<u8> {
-        format!("{unit} {attempt} ").into_bytes().into_iter().cycle().take(self.result_bytes).collect()
+        format!("{unit} {attempt} ")
+            .into_bytes()
+            .into_iter()
+            .cycle()
+            .take(self.result_bytes)
+            .collect()
     }
 }
 
@@ -104,13 +110,15 @@ fn attempt_script() -> impl Strategy<Value = AttemptScript> {
     let pauses = prop_oneof![Just(Vec::new()), prop::collection::vec(0..20_u64, 0..8)];
     let stop = prop::option::weighted(0.3, (0..60_u64, any::<bool>()));
     let parts = (pauses, any::<bool>(), any::<bool>(), stop, 1..600_000_usize);
-    parts.prop_map(|(pauses, asks, awaits_message, stop, result_bytes)| AttemptScript {
-        pauses,
-        asks,
-        awaits_message,
-        stop,
-        result_bytes,
-    })
+    parts.prop_map(
+        |(pauses, asks, awaits_message, stop, result_bytes)| AttemptScript {
+            pauses,
+            asks,
+            awaits_message,
+            stop,
+            result_bytes,
+        },
+    )
 }
 
 /// Entries by attempt, and when the agents of attempts ended.
@@ -127,7 +135,10 @@ impl Recorder for ProtocolLog {
     fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
         for item in items {
             if let (Some((unit, attempt)), EntryBody::Stderr(text)) = (item.attempt, &item.body) {
-                lock(&self.entries).entry((unit.clone(), attempt)).or_default().push(text.to_string());
+                lock(&self.entries)
+                    .entry((unit.clone(), attempt))
+                    .or_default()
+                    .push(text.to_string());
             }
         }
         Ok(())
@@ -194,7 +205,9 @@ impl WorkerBackend for ScriptedAttempts {
                 while let Some(order) = orders.recv().await {
                     match order {
                         AttemptOrder::Message(text) => to_agent.send(text).unwrap(),
-                        AttemptOrder::Stop(_) if script.stop.is_some_and(|(_, ends)| ends) => return,
+                        AttemptOrder::Stop(_) if script.stop.is_some_and(|(_, ends)| ends) => {
+                            return;
+                        }
                         AttemptOrder::Stop(_) => {}
                     }
                 }
@@ -215,7 +228,12 @@ async fn play(
     uplink: &Uplink,
     mut messages: mpsc::UnboundedReceiver<String>,
 ) -> AttemptResult {
-    let say = |text: String| uplink.record(&[NewEntry { attempt: None, body: EntryBody::Stderr(text.into()) }]);
+    let say = |text: String| {
+        uplink.record(&[NewEntry {
+            attempt: None,
+            body: EntryBody::Stderr(text.into()),
+        }])
+    };
     for (number, pause) in script.pauses.iter().enumerate() {
         wait(Duration::from_secs(*pause)).await;
         say(format!("{} {} {number}", attempt.0, attempt.1)).unwrap();
@@ -228,7 +246,10 @@ async fn play(
             earlier_failures: 0,
             asks_permission: false,
         };
-        assert_eq!(ApprovalGate::decide(uplink, request).await, ApprovalDecision::Allow);
+        assert_eq!(
+            ApprovalGate::decide(uplink, request).await,
+            ApprovalDecision::Allow
+        );
         say(format!("decided {}", attempt.0)).unwrap();
     }
     if script.awaits_message {
@@ -240,14 +261,22 @@ async fn play(
     }
     uplink.send_file(ResultFile::Transcript, b"line\n");
     uplink.send_file(ResultFile::Patch, &script.patch(&attempt.0, attempt.1));
-    let patch = WrittenPatch { base: BASE.to_owned(), path: Some("ignored".to_owned()), paths: Vec::new() };
+    let patch = WrittenPatch {
+        base: BASE.to_owned(),
+        path: Some("ignored".to_owned()),
+        paths: Vec::new(),
+    };
     result_of(attempt, Some(patch))
 }
 
 fn result_of((unit, attempt): &(UnitKey, u32), patch: Option<WrittenPatch>) -> AttemptResult {
     let FinishedAttempt { ended, warning, .. } =
         FinishedAttempt::without_agent(preparation_failed(format!("{unit} {attempt}")));
-    AttemptResult { ended, patch, warning }
+    AttemptResult {
+        ended,
+        patch,
+        warning,
+    }
 }
 
 fn join() -> WorkerJoin {
@@ -297,9 +326,19 @@ async fn keep_serving(
         if connections.send(connection).is_err() {
             return;
         }
-        let link = EngineLink { incoming: incoming_of_worker, outgoing: to_engine, resend_after: Some(RESEND_AFTER) };
+        let link = EngineLink {
+            incoming: incoming_of_worker,
+            outgoing: to_engine,
+            resend_after: Some(RESEND_AFTER),
+        };
         let backend = Arc::clone(&backend);
-        let end = serve_with(move |_, _| io::Result::Ok(backend), join(), link, leave.clone()).await;
+        let end = serve_with(
+            move |_, _| io::Result::Ok(backend),
+            join(),
+            link,
+            leave.clone(),
+        )
+        .await;
         carrying.iter().for_each(|task| task.abort());
         feeding.abort();
         match end {
@@ -330,7 +369,10 @@ impl EngineSide {
         });
         let log = Arc::new(ProtocolLog::default());
         let schedule = mpsc::channel(1).0.downgrade();
-        let job = IngestJob { id: "job".to_owned(), sync_id: "sync".to_owned() };
+        let job = IngestJob {
+            id: "job".to_owned(),
+            sync_id: "sync".to_owned(),
+        };
         let terms = RunTerms::new(
             (RunId(uuid::Uuid::from_u128(7)), job.clone()),
             Vec::new(),
@@ -343,34 +385,60 @@ impl EngineSide {
         let host = Arc::new(WorkerHost {
             pool,
             store: Arc::new(ShipmentStore::new(Arc::clone(&project), repository.clone())),
-            limits: Arc::new(AttemptLimits::new(40, FailureRule::default(), Default::default())),
+            limits: Arc::new(AttemptLimits::new(
+                40,
+                FailureRule::default(),
+                Default::default(),
+            )),
             project,
             agent: Arc::new(ClaudeCode::new("claude".into(), None)),
             meter: Arc::new(RunMeter::new(schedule)),
             account: "this machine".to_owned(),
             terms,
         });
-        Self { host, log, project: ScopedDir::open(root).unwrap(), job: job.id }
+        Self {
+            host,
+            log,
+            project: ScopedDir::open(root).unwrap(),
+            job: job.id,
+        }
     }
 
     /// Makes attempts at a unit until one ends or is stopped. Returns the number of the one with a patch, and when the
     /// others ended or were given up.
-    async fn finish_unit(&self, unit: &UnitKey, stop: Option<u64>) -> (Option<u32>, Vec<(AttemptLease, Instant)>) {
+    async fn finish_unit(
+        &self,
+        unit: &UnitKey,
+        stop: Option<u64>,
+    ) -> (Option<u32>, Vec<(AttemptLease, Instant)>) {
         let mut others = Vec::new();
         for attempt in 1.. {
             let place = self.host.pool.claim(unit, attempt, None).await.unwrap();
-            let AttemptPlace::Worker(permit) = place else { panic!("a slot of this machine") };
+            let AttemptPlace::Worker(permit) = place else {
+                panic!("a slot of this machine")
+            };
             let lease = permit.lease.clone();
-            assert!(others.iter().all(|(old, _): &(AttemptLease, _)| old.fence < lease.fence));
+            assert!(
+                others
+                    .iter()
+                    .all(|(old, _): &(AttemptLease, _)| old.fence < lease.fence)
+            );
             let target = RemoteTarget {
                 project: ScopedDir::open(&self.host.project.root).unwrap(),
                 job: self.job.clone(),
                 patch_path: patch_path(&self.job, 0, unit, attempt),
                 decoder: decode::decode_line,
             };
-            let sinks = AttemptSinks { recorder: Arc::clone(&self.log) as _, observer: None, gate: Arc::new(SlowGate) };
+            let sinks = AttemptSinks {
+                recorder: Arc::clone(&self.log) as _,
+                observer: None,
+                gate: Arc::new(SlowGate),
+            };
             let (orders, received) = mpsc::channel(4);
-            orders.send(AttemptOrder::Message(format!("message for {unit}"))).await.unwrap();
+            orders
+                .send(AttemptOrder::Message(format!("message for {unit}")))
+                .await
+                .unwrap();
             let stopping = tokio::spawn(async move {
                 if let Some(seconds) = stop {
                     wait(Duration::from_secs(seconds)).await;
@@ -381,8 +449,15 @@ impl EngineSide {
             });
             let shipment = shipment(unit, attempt);
             let (ready, _) = oneshot::channel();
-            let end =
-                remote_attempt::run(*permit, shipment, target, sinks, &self.host.limits, (Vec::new(), received), ready);
+            let end = remote_attempt::run(
+                *permit,
+                shipment,
+                target,
+                sinks,
+                &self.host.limits,
+                (Vec::new(), received),
+                ready,
+            );
             let end = end.await;
             stopping.abort();
             match end {
@@ -422,8 +497,16 @@ fn shipment(unit: &UnitKey, attempt: u32) -> AttemptShipment {
         paid_usd: None,
         traceparent: None,
     };
-    let base = ShippedBase { commit: CommitId::parse(BASE).unwrap(), pack: "pack".to_owned() };
-    AttemptShipment { task, base, files: Vec::new(), source_dirs: BTreeMap::new() }
+    let base = ShippedBase {
+        commit: CommitId::parse(BASE).unwrap(),
+        pack: "pack".to_owned(),
+    };
+    AttemptShipment {
+        task,
+        base,
+        files: Vec::new(),
+        source_dirs: BTreeMap::new(),
+    }
 }
 
 /// Every unit ends once with all of its entries and its patch, and no agent outlives its lease by much.
@@ -437,7 +520,10 @@ async fn check_protocol(
     let scripts = Arc::new(scripts);
     let network = FaultyNetwork::new(faults);
     let (connections, mut arriving) = mpsc::unbounded_channel();
-    let backend = Arc::new(ScriptedAttempts { scripts: Arc::clone(&scripts), log: Arc::clone(&engine.log) });
+    let backend = Arc::new(ScriptedAttempts {
+        scripts: Arc::clone(&scripts),
+        log: Arc::clone(&engine.log),
+    });
     let worker = tokio::spawn(keep_serving(backend, network, connections));
     let accepting = tokio::spawn({
         let host = Arc::clone(&engine.host);
@@ -454,26 +540,47 @@ async fn check_protocol(
         let stop = scripts[&unit].stop.map(|(after, _)| after);
         units.spawn(async move { (engine.finish_unit(&unit, stop).await, unit) });
     }
-    let all = timeout(Duration::from_secs(3600), units.join_all()).await.expect("all units end");
+    let all = timeout(Duration::from_secs(3600), units.join_all())
+        .await
+        .expect("all units end");
     wait(MAX_OVERRUN).await;
     let running = lock(&engine.log.running).clone();
     assert_eq!(running, [], "no agent is left");
     assert_eq!(*lock(&engine.log.repeated), [], "no attempt starts twice");
     for ((attempt, others), unit) in all {
         let (script, entries) = (&scripts[&unit], lock(&engine.log.entries));
-        let recorded = |attempt: u32| entries.get(&(unit.clone(), attempt)).cloned().unwrap_or_default();
+        let recorded = |attempt: u32| {
+            entries
+                .get(&(unit.clone(), attempt))
+                .cloned()
+                .unwrap_or_default()
+        };
         assert_eq!(attempt.is_some(), script.stop.is_none());
         if let Some(attempt) = attempt {
             assert_eq!(recorded(attempt), script.entries(&unit, attempt));
-            let patch = engine.project.read(&patch_path("job", 0, &unit, attempt), 1 << 20).unwrap();
-            assert!(patch == script.patch(&unit, attempt), "the patch of {unit} differs");
+            let patch = engine
+                .project
+                .read(&patch_path("job", 0, &unit, attempt), 1 << 20)
+                .unwrap();
+            assert!(
+                patch == script.patch(&unit, attempt),
+                "the patch of {unit} differs"
+            );
         }
         for (lease, given_up) in others {
             let recorded = recorded(lease.attempt);
-            assert!(script.entries(&unit, lease.attempt).starts_with(&recorded), "{recorded:?}");
+            assert!(
+                script.entries(&unit, lease.attempt).starts_with(&recorded),
+                "{recorded:?}"
+            );
             // An attempt whose start was lost has no agent.
-            if let Some(ended) = lock(&engine.log.agents_ended).get(&(unit.clone(), lease.attempt)) {
-                assert!(*ended <= given_up + MAX_OVERRUN, "the agent ran {:?} longer", *ended - given_up);
+            if let Some(ended) = lock(&engine.log.agents_ended).get(&(unit.clone(), lease.attempt))
+            {
+                assert!(
+                    *ended <= given_up + MAX_OVERRUN,
+                    "the agent ran {:?} longer",
+                    *ended - given_up
+                );
             }
         }
     }
@@ -493,7 +600,10 @@ fn project() -> (tempfile::TempDir, PathBuf, Repository) {
 #[test]
 fn attempts_survive_any_network() {
     let (_place, root, repository) = project();
-    let cases = ProptestConfig { cases: 128, ..ProptestConfig::default() };
+    let cases = ProptestConfig {
+        cases: 128,
+        ..ProptestConfig::default()
+    };
     proptest!(cases, |(scripts in prop::collection::vec(attempt_script(), 1..4), faults in network_faults())| {
         let named = scripts.into_iter().enumerate().map(|(number, script)| (format!("unit-{number}").as_str().into(), script));
         run_paused(check_protocol(&root, &repository, named.collect(), faults));

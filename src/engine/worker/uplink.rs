@@ -54,7 +54,9 @@ struct UplinkState {
 
 impl fmt::Debug for Uplink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Uplink").field("lease", &self.lease).finish_non_exhaustive()
+        f.debug_struct("Uplink")
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
     }
 }
 
@@ -65,7 +67,12 @@ impl Uplink {
         outgoing: mpsc::UnboundedSender<WorkerMessage>,
         keeps_unconfirmed: bool,
     ) -> Self {
-        Self { lease, outgoing, keeps_unconfirmed, state: Mutex::default() }
+        Self {
+            lease,
+            outgoing,
+            keeps_unconfirmed,
+            state: Mutex::default(),
+        }
     }
 
     pub(super) fn send(&self, part: WorkerPart) {
@@ -78,12 +85,19 @@ impl Uplink {
             state.outbox.confirm(number + 1);
         }
         // Sent under the lock, so that parts leave in order. A closed connection ends the worker.
-        let _ = self.outgoing.send(WorkerMessage::Attempt { lease: self.lease.clone(), number, part });
+        let _ = self.outgoing.send(WorkerMessage::Attempt {
+            lease: self.lease.clone(),
+            number,
+            part,
+        });
     }
 
     pub(super) fn send_file(&self, file: ResultFile, content: &[u8]) {
         for piece in content.chunks(CHUNK_BYTES) {
-            self.send(WorkerPart::ResultPiece { file, data: BASE64_STANDARD.encode(piece) });
+            self.send(WorkerPart::ResultPiece {
+                file,
+                data: BASE64_STANDARD.encode(piece),
+            });
         }
     }
 
@@ -109,7 +123,11 @@ impl Uplink {
         state.progress = Some(Instant::now());
         for (number, part) in state.outbox.unconfirmed() {
             let (lease, part) = (self.lease.clone(), part.clone());
-            let _ = self.outgoing.send(WorkerMessage::Attempt { lease, number, part });
+            let _ = self.outgoing.send(WorkerMessage::Attempt {
+                lease,
+                number,
+                part,
+            });
         }
     }
 
@@ -128,17 +146,32 @@ impl Recorder for Uplink {
         for item in items {
             let mut line = Vec::new();
             let attempt = Some((self.lease.unit.as_str().into(), self.lease.attempt));
-            TapeEntry { seq: Seq(0), at: Millis(0), attempt, body: item.body.clone() }.write(&mut line);
+            TapeEntry {
+                seq: Seq(0),
+                at: Millis(0),
+                attempt,
+                body: item.body.clone(),
+            }
+            .write(&mut line);
             size += line.len();
             let entry = String::from_utf8(line).map_err(std::io::Error::other);
-            let entry = entry.and_then(|line| RawValue::from_string(line).map_err(std::io::Error::other));
-            entries.push(entry.map_err(|error| RecordError::new("the entries of the worker", &error))?);
+            let entry =
+                entry.and_then(|line| RawValue::from_string(line).map_err(std::io::Error::other));
+            entries.push(
+                entry.map_err(|error| RecordError::new("the entries of the worker", &error))?,
+            );
         }
         let mut state = lock(&self.state);
         state.total_bytes += size;
         if state.total_bytes > MAX_ENTRY_BYTES {
-            let text = format!("the attempt produced more than {} MiB", MAX_ENTRY_BYTES >> 20);
-            return Err(RecordError::new("the entries of the worker", &std::io::Error::other(text)));
+            let text = format!(
+                "the attempt produced more than {} MiB",
+                MAX_ENTRY_BYTES >> 20
+            );
+            return Err(RecordError::new(
+                "the entries of the worker",
+                &std::io::Error::other(text),
+            ));
         }
         if self.keeps_unconfirmed {
             state.bytes += size;
@@ -168,7 +201,9 @@ impl ApprovalGate for Uplink {
         Box::pin(async move {
             let _cancelling = cancelling;
             // The sender is dropped only with the attempt.
-            decided.await.unwrap_or(ApprovalDecision::DenyByPolicy("the worker is ending".to_owned()))
+            decided.await.unwrap_or(ApprovalDecision::DenyByPolicy(
+                "the worker is ending".to_owned(),
+            ))
         })
     }
 }
@@ -182,7 +217,8 @@ struct CallGuard<'u> {
 impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         if lock(&self.uplink.state).calls.remove(&self.call).is_some() {
-            self.uplink.send(WorkerPart::CallCancelled { call: self.call });
+            self.uplink
+                .send(WorkerPart::CallCancelled { call: self.call });
         }
     }
 }

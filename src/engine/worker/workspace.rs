@@ -73,7 +73,12 @@ impl WorkerDir {
     pub(crate) fn new(job: &str) -> io::Result<Self> {
         let dir = PrivateDir::new(WORKER_PREFIX)?;
         ScopedDir::open(dir.path())?.dir(PROJECT_DIR, Some(PRIVATE_MODE))?;
-        Ok(Self { dir, job: job.to_owned(), arrived: Mutex::default(), placed: Mutex::default() })
+        Ok(Self {
+            dir,
+            job: job.to_owned(),
+            arrived: Mutex::default(),
+            placed: Mutex::default(),
+        })
     }
 
     /// The directory that takes the place of the project.
@@ -88,11 +93,17 @@ impl WorkerDir {
 
     fn missing_from(&self, placed: &PlacedFiles, shipment: &AttemptShipment) -> Vec<String> {
         let AttemptShipment { base, files, .. } = shipment;
-        let files = files.iter().filter(|file| !placed.contains(&file.path, &file.digest)).map(|file| &file.digest);
+        let files = files
+            .iter()
+            .filter(|file| !placed.contains(&file.path, &file.digest))
+            .map(|file| &file.digest);
         let pack = Some(&base.pack).filter(|pack| !placed.packs.contains(*pack));
         let arrived = lock(&self.arrived);
-        let mut missing: Vec<String> =
-            files.chain(pack).filter(|digest| !arrived.contains_key(*digest)).cloned().collect();
+        let mut missing: Vec<String> = files
+            .chain(pack)
+            .filter(|digest| !arrived.contains_key(*digest))
+            .cloned()
+            .collect();
         missing.sort_unstable();
         missing.dedup();
         missing
@@ -111,20 +122,33 @@ impl WorkerDir {
     ///
     /// # Errors
     /// If a file cannot be written, or the base cannot be unpacked. Reads as a sentence.
-    pub(crate) fn place(&self, shipment: &AttemptShipment) -> Result<Option<Arc<Worktrees>>, String> {
+    pub(crate) fn place(
+        &self,
+        shipment: &AttemptShipment,
+    ) -> Result<Option<Arc<Worktrees>>, String> {
         let mut placed = lock(&self.placed);
         if !self.missing_from(&placed, shipment).is_empty() {
             return Ok(None);
         }
         if let Some(file) = shipment.files.iter().find(|file| !is_own_path(&file.path)) {
-            return Err(format!("the engine sent a file for {}", file.path.escape_debug()));
+            return Err(format!(
+                "the engine sent a file for {}",
+                file.path.escape_debug()
+            ));
         }
         // Another attempt that needs the same content in another place asks for it again.
-        let digests: BTreeSet<&String> =
-            shipment.files.iter().map(|file| &file.digest).chain([&shipment.base.pack]).collect();
+        let digests: BTreeSet<&String> = shipment
+            .files
+            .iter()
+            .map(|file| &file.digest)
+            .chain([&shipment.base.pack])
+            .collect();
         let arrived: HashMap<&String, Vec<u8>> = {
             let mut arrived = lock(&self.arrived);
-            digests.into_iter().filter_map(|digest| Some((digest, arrived.remove(digest)?))).collect()
+            digests
+                .into_iter()
+                .filter_map(|digest| Some((digest, arrived.remove(digest)?)))
+                .collect()
         };
         let root = ScopedDir::open(self.dir.path()).map_err(|error| error.to_string())?;
         for file in &shipment.files {
@@ -136,9 +160,16 @@ impl WorkerDir {
             };
             let written = root.write_unsynced(&file.path, content, PRIVATE_MODE, 0o600);
             written.map_err(|error| format!("cannot write {}: {error}", file.path))?;
-            placed.digests.insert(file.path.clone(), file.digest.clone());
+            placed
+                .digests
+                .insert(file.path.clone(), file.digest.clone());
         }
-        self.unpack(&mut placed, &shipment.base, arrived.get(&shipment.base.pack)).map(Some)
+        self.unpack(
+            &mut placed,
+            &shipment.base,
+            arrived.get(&shipment.base.pack),
+        )
+        .map(Some)
     }
 
     fn unpack(
@@ -148,7 +179,9 @@ impl WorkerDir {
         pack: Option<&Vec<u8>>,
     ) -> Result<Arc<Worktrees>, String> {
         if !placed.packs.contains(&base.pack) {
-            let Some(pack) = pack else { return Err("the base has not arrived".to_owned()) };
+            let Some(pack) = pack else {
+                return Err("the base has not arrived".to_owned());
+            };
             let repository = shipped_base::unpack(&self.project_dir(), pack, &base.commit);
             let repository = repository.map_err(|error| error.to_line())?;
             placed.packs.insert(base.pack.clone());
@@ -156,7 +189,10 @@ impl WorkerDir {
                 placed.worktrees = Some(Worktrees::new(repository, &self.job, &base.commit));
             }
         }
-        let worktrees = placed.worktrees.as_ref().ok_or("the worker has no repository")?;
+        let worktrees = placed
+            .worktrees
+            .as_ref()
+            .ok_or("the worker has no repository")?;
         Ok(worktrees.with_base(&base.commit))
     }
 
@@ -168,7 +204,10 @@ impl WorkerDir {
     ) -> Result<Project, String> {
         let root = self.project_dir();
         let (instructions, _) = Instructions::load(&root).map_err(|error| error.to_line())?;
-        Ok(Project { instructions: Arc::new(instructions), ..machine.project(&root, connections) })
+        Ok(Project {
+            instructions: Arc::new(instructions),
+            ..machine.project(&root, connections)
+        })
     }
 
     /// Changes the directories of raw files to those of this worker.
@@ -176,19 +215,27 @@ impl WorkerDir {
         // Other directories of this machine are none of the engine's business.
         let local = |root: &mut PathBuf| {
             let dir = source_dirs.get(root).filter(|dir| is_own_path(dir));
-            *root = self.dir.path().join(dir.map_or(NO_SOURCE_DIR, String::as_str));
+            *root = self
+                .dir
+                .path()
+                .join(dir.map_or(NO_SOURCE_DIR, String::as_str));
         };
         local(&mut task.work_unit.source_root);
         if let Some(stage) = &mut task.work_unit.stage_index {
-            Arc::make_mut(stage).source_dirs.values_mut().for_each(local);
+            Arc::make_mut(stage)
+                .source_dirs
+                .values_mut()
+                .for_each(local);
         }
     }
 }
 
 /// True for a path in one of the two directories that the engine fills.
 fn is_own_path(path: &str) -> bool {
-    let is_inside =
-        [PROJECT_DIR, SOURCES_DIR].iter().any(|dir| path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/')));
+    let is_inside = [PROJECT_DIR, SOURCES_DIR].iter().any(|dir| {
+        path.strip_prefix(dir)
+            .is_some_and(|rest| rest.starts_with('/'))
+    });
     is_inside && scoped_dir::validate_relative_path(path).is_ok()
 }
 
@@ -198,11 +245,16 @@ impl WorkerMachine {
         let connection = |of: &ShippedConnection| Connection {
             id: of.id.clone(),
             driver: of.driver.clone(),
-            subdir: of.database.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            subdir: of
+                .database
+                .as_ref()
+                .map(|path| path.to_string_lossy().into_owned()),
             ..Connection::default()
         };
-        let settings =
-            ProjectSettings { connections: connections.iter().map(connection).collect(), ..ProjectSettings::default() };
+        let settings = ProjectSettings {
+            connections: connections.iter().map(connection).collect(),
+            ..ProjectSettings::default()
+        };
         let project = Project {
             root: root.to_path_buf(),
             settings,
@@ -218,8 +270,16 @@ impl WorkerMachine {
     pub(crate) fn reachable(&self, root: &Path, connections: &[ShippedConnection]) -> Vec<String> {
         let project = self.project(root, connections);
         let is_readable = |of: &&Connection| {
-            of.subdir.is_some() && connection_scope::resolve_database(&project, of).is_some_and(|found| found.is_ok())
+            of.subdir.is_some()
+                && connection_scope::resolve_database(&project, of)
+                    .is_some_and(|found| found.is_ok())
         };
-        project.settings.connections.iter().filter(is_readable).map(|of| of.id.clone()).collect()
+        project
+            .settings
+            .connections
+            .iter()
+            .filter(is_readable)
+            .map(|of| of.id.clone())
+            .collect()
     }
 }

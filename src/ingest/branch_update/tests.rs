@@ -19,7 +19,9 @@ fn without_git() -> (tempfile::TempDir, Repository) {
     start_group_guard();
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
-    PAGES.iter().for_each(|(path, text)| write(&root, path, text));
+    PAGES
+        .iter()
+        .for_each(|(path, text)| write(&root, path, text));
     let (repository, _) = Repository::open_private(&root).unwrap();
     repository.current_state().unwrap();
     (dir, repository)
@@ -35,7 +37,9 @@ fn stage() -> (tempfile::TempDir, Repository, CommitId, CommitId) {
 
 /// A project with two commits: the current one and the target. The target changes the first page, deletes the second
 /// and adds a third.
-fn stage_in(kind: fn() -> (tempfile::TempDir, Repository)) -> (tempfile::TempDir, Repository, CommitId, CommitId) {
+fn stage_in(
+    kind: fn() -> (tempfile::TempDir, Repository),
+) -> (tempfile::TempDir, Repository, CommitId, CommitId) {
     let (dir, repository) = kind();
     repository.ignore_state_dirs().unwrap();
     let (git, root) = (&repository.git, repository.root().to_path_buf());
@@ -45,21 +49,36 @@ fn stage_in(kind: fn() -> (tempfile::TempDir, Repository)) -> (tempfile::TempDir
     write(&root, "wiki/global/deep/c.md", "c\n");
     git.run(&["add", "--all", "--", "wiki"]).unwrap();
     let tree = git.run_for_line(&["write-tree"]).unwrap();
-    let new = git.run_for_commit(&["commit-tree", &tree, "-p", old.as_str(), "-m", "new"]).unwrap();
-    git.run(&["reset", "--quiet", "--hard", old.as_str()]).unwrap();
+    let new = git
+        .run_for_commit(&["commit-tree", &tree, "-p", old.as_str(), "-m", "new"])
+        .unwrap();
+    git.run(&["reset", "--quiet", "--hard", old.as_str()])
+        .unwrap();
     (dir, repository, old, new)
 }
 
 fn files(root: &Path) -> Vec<Option<String>> {
-    ["a.md", "b.md", "deep/c.md"].map(|name| fs::read_to_string(root.join("wiki/global").join(name)).ok()).into()
+    ["a.md", "b.md", "deep/c.md"]
+        .map(|name| fs::read_to_string(root.join("wiki/global").join(name)).ok())
+        .into()
 }
 
 /// Asserts that the project is completely at `commit` and that `git status` is clean.
 fn assert_whole(repository: &Repository, commit: &CommitId, files_there: &[Option<String>]) {
     assert_eq!(&repository.head().unwrap(), commit);
-    assert_eq!(repository.git.run_for_line(&["status", "--porcelain", "--", "wiki"]).unwrap(), "");
+    assert_eq!(
+        repository
+            .git
+            .run_for_line(&["status", "--porcelain", "--", "wiki"])
+            .unwrap(),
+        ""
+    );
     assert_eq!(files(repository.root()), files_there);
-    assert_eq!(recover(repository).unwrap(), RecoveredUpdate::default(), "once is enough");
+    assert_eq!(
+        recover(repository).unwrap(),
+        RecoveredUpdate::default(),
+        "once is enough"
+    );
 }
 
 /// A later process finishes an interrupted update.
@@ -67,9 +86,15 @@ fn assert_whole(repository: &Repository, commit: &CommitId, files_there: &[Optio
 fn journal_of_an_update_is_as_published() {
     let [old, new] = ["0a", "0b"].map(|digits| CommitId::parse(&digits.repeat(20)).unwrap());
     let expected = format!(r#"{{"old":"{old}","new":"{new}"}}"#);
-    assert_eq!(serde_json::to_string(&BranchUpdateJournal { old, new }).unwrap(), expected);
+    assert_eq!(
+        serde_json::to_string(&BranchUpdateJournal { old, new }).unwrap(),
+        expected
+    );
     let (_dir, repository) = with_git();
-    assert_eq!(repository.git_path(UPDATE_JOURNAL_FILE), ".git/ingestdeck/branch-update.json");
+    assert_eq!(
+        repository.git_path(UPDATE_JOURNAL_FILE),
+        ".git/ingestdeck/branch-update.json"
+    );
 }
 
 #[test]
@@ -77,19 +102,26 @@ fn crash_at_any_step_leaves_old_or_new_state() {
     let torn = |root: &Path| write(root, "wiki/global/a.md", "a n");
     let missing = |root: &Path| fs::remove_file(root.join("wiki/global/a.md")).unwrap();
     // Steps: journal; files and index; branch.
-    let steps = KINDS.into_iter().flat_map(|kind| (1..=3).map(move |steps_done| (kind, steps_done)));
+    let steps = KINDS
+        .into_iter()
+        .flat_map(|kind| (1..=3).map(move |steps_done| (kind, steps_done)));
     for (kind, steps_done) in steps {
         for damage in [None, Some(&torn as &dyn Fn(&Path)), Some(&missing)] {
             let (_dir, repository, old, new) = stage_in(kind);
             let (before, git) = (files(repository.root()), &repository.git);
-            let journal = BranchUpdateJournal { old: old.clone(), new: new.clone() };
+            let journal = BranchUpdateJournal {
+                old: old.clone(),
+                new: new.clone(),
+            };
             write_journal(&repository, &journal);
             let mut end = (&old, before);
             if steps_done >= 2 {
-                git.run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()]).unwrap();
+                git.run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()])
+                    .unwrap();
             }
             if steps_done >= 3 {
-                git.run(&["update-ref", "HEAD", new.as_str(), old.as_str()]).unwrap();
+                git.run(&["update-ref", "HEAD", new.as_str(), old.as_str()])
+                    .unwrap();
                 end = (&new, files(repository.root()));
             }
             if let Some(damage) = damage {
@@ -98,7 +130,10 @@ fn crash_at_any_step_leaves_old_or_new_state() {
             let settled = recover(&repository).unwrap();
             assert_eq!(
                 settled,
-                RecoveredUpdate { commit: Some(end.0.clone()), kept_paths: Vec::new() },
+                RecoveredUpdate {
+                    commit: Some(end.0.clone()),
+                    kept_paths: Vec::new()
+                },
                 "{steps_done}"
             );
             assert_whole(&repository, end.0, &end.1);
@@ -116,18 +151,36 @@ pub(crate) fn died_half_way_without_git() -> (tempfile::TempDir, Repository) {
     died_half_way_in(without_git)
 }
 
-fn died_half_way_in(kind: fn() -> (tempfile::TempDir, Repository)) -> (tempfile::TempDir, Repository) {
+fn died_half_way_in(
+    kind: fn() -> (tempfile::TempDir, Repository),
+) -> (tempfile::TempDir, Repository) {
     let (dir, repository, old, new) = stage_in(kind);
-    write_journal(&repository, &BranchUpdateJournal { old: old.clone(), new: new.clone() });
-    repository.git.run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()]).unwrap();
+    write_journal(
+        &repository,
+        &BranchUpdateJournal {
+            old: old.clone(),
+            new: new.clone(),
+        },
+    );
+    repository
+        .git
+        .run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()])
+        .unwrap();
     (dir, repository)
 }
 
 #[test]
 fn rejected_private_journal_has_its_own_remedy() {
-    for (kind, remedy) in KINDS.into_iter().zip([JOURNAL_REMEDY, PRIVATE_JOURNAL_REMEDY]) {
+    for (kind, remedy) in KINDS
+        .into_iter()
+        .zip([JOURNAL_REMEDY, PRIVATE_JOURNAL_REMEDY])
+    {
         let (_dir, repository) = died_half_way_in(kind);
-        write(repository.root(), &repository.git_path(UPDATE_JOURNAL_FILE), "from elsewhere");
+        write(
+            repository.root(),
+            &repository.git_path(UPDATE_JOURNAL_FILE),
+            "from elsewhere",
+        );
         let help = recover(&repository).unwrap_err().help().unwrap();
         assert!(help.starts_with(remedy), "{help}");
     }
@@ -140,8 +193,16 @@ fn interrupted_update_paths_are_listed_until_recovery() {
     assert_eq!(unrecovered_paths(&repository), paths);
     recover(&repository).unwrap();
     assert_eq!(unrecovered_paths(&repository), Vec::<String>::new());
-    write(repository.root(), &repository.git_path(UPDATE_JOURNAL_FILE), "from elsewhere");
-    assert_eq!(unrecovered_paths(&repository), Vec::<String>::new(), "the journal is not trusted");
+    write(
+        repository.root(),
+        &repository.git_path(UPDATE_JOURNAL_FILE),
+        "from elsewhere",
+    );
+    assert_eq!(
+        unrecovered_paths(&repository),
+        Vec::<String>::new(),
+        "the journal is not trusted"
+    );
 }
 
 fn write_journal(repository: &Repository, journal: &BranchUpdateJournal) {
@@ -152,14 +213,29 @@ fn write_journal(repository: &Repository, journal: &BranchUpdateJournal) {
 fn recovery_keeps_files_changed_since_the_crash() {
     for kind in KINDS {
         let (_dir, repository, old, new) = stage_in(kind);
-        write_journal(&repository, &BranchUpdateJournal { old: old.clone(), new: new.clone() });
-        repository.git.run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()]).unwrap();
+        write_journal(
+            &repository,
+            &BranchUpdateJournal {
+                old: old.clone(),
+                new: new.clone(),
+            },
+        );
+        repository
+            .git
+            .run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()])
+            .unwrap();
         write(repository.root(), "wiki/global/a.md", "by hand");
         assert_eq!(
             recover(&repository).unwrap(),
-            RecoveredUpdate { commit: Some(old), kept_paths: vec!["wiki/global/a.md".into()] }
+            RecoveredUpdate {
+                commit: Some(old),
+                kept_paths: vec!["wiki/global/a.md".into()]
+            }
         );
-        assert_eq!(files(repository.root()), [Some("by hand".into()), Some("b\n".into()), None]);
+        assert_eq!(
+            files(repository.root()),
+            [Some("by hand".into()), Some("b\n".into()), None]
+        );
     }
 }
 
@@ -176,9 +252,18 @@ fn update_of_a_moved_branch_changes_nothing() {
     assert_whole(&repository, &new, &after);
     // The process was killed, and another commit was made before the recovery.
     write_journal(&repository, &BranchUpdateJournal { old, new });
-    repository.git.run(&["commit", "--quiet", "--allow-empty", "-m", "by hand"]).unwrap();
+    repository
+        .git
+        .run(&["commit", "--quiet", "--allow-empty", "-m", "by hand"])
+        .unwrap();
     let head = repository.head().unwrap();
-    assert_eq!(recover(&repository).unwrap(), RecoveredUpdate { commit: Some(head.clone()), kept_paths: Vec::new() });
+    assert_eq!(
+        recover(&repository).unwrap(),
+        RecoveredUpdate {
+            commit: Some(head.clone()),
+            kept_paths: Vec::new()
+        }
+    );
     assert_whole(&repository, &head, &after);
 }
 
@@ -203,8 +288,14 @@ fn ignored_files_are_not_replaced() {
         write(root, "wiki/.gitignore", "*\n");
         write(root, "wiki/global/deep/c.md", "by hand\n");
         let error = update_branch(&repository, &old, &new, "x").unwrap_err();
-        assert!(matches!(error, BranchUpdateError::WouldOverwrite { .. }), "{error}");
-        assert_eq!(fs::read_to_string(root.join("wiki/global/deep/c.md")).unwrap(), "by hand\n");
+        assert!(
+            matches!(error, BranchUpdateError::WouldOverwrite { .. }),
+            "{error}"
+        );
+        assert_eq!(
+            fs::read_to_string(root.join("wiki/global/deep/c.md")).unwrap(),
+            "by hand\n"
+        );
         assert_eq!(repository.head().unwrap(), old);
         write(root, "wiki/global/deep/c.md", "c\n");
         update_branch(&repository, &old, &new, "x").unwrap();
@@ -213,22 +304,49 @@ fn ignored_files_are_not_replaced() {
 
 #[test]
 fn update_over_local_changes_changes_nothing() {
-    let edits = ["the end is cut off", "emptied", "deleted", "another page is written", "a page that goes is changed"];
-    let cases = edits.iter().flat_map(|what| [(*what, false), (*what, true)]);
-    for (kind, (what, is_staged)) in KINDS.into_iter().flat_map(|kind| cases.clone().map(move |case| (kind, case))) {
+    let edits = [
+        "the end is cut off",
+        "emptied",
+        "deleted",
+        "another page is written",
+        "a page that goes is changed",
+    ];
+    let cases = edits
+        .iter()
+        .flat_map(|what| [(*what, false), (*what, true)]);
+    for (kind, (what, is_staged)) in KINDS
+        .into_iter()
+        .flat_map(|kind| cases.clone().map(move |case| (kind, case)))
+    {
         let (_dir, repository, old, new) = stage_in(kind);
         edit(repository.root(), what);
         if is_staged {
             repository.git.run(&["add", "--all", "--", "wiki"]).unwrap();
         }
-        let status = || repository.git.run(&["status", "--porcelain=v2", "--untracked-files=all"]).unwrap();
+        let status = || {
+            repository
+                .git
+                .run(&["status", "--porcelain=v2", "--untracked-files=all"])
+                .unwrap()
+        };
         let (files_before, status_before) = (files(repository.root()), status());
         let error = update_branch(&repository, &old, &new, "new").unwrap_err();
-        assert!(matches!(error, BranchUpdateError::WouldOverwrite { .. }), "{what}, staged: {is_staged}: {error}");
-        assert_eq!(files(repository.root()), files_before, "{what}, staged: {is_staged}");
+        assert!(
+            matches!(error, BranchUpdateError::WouldOverwrite { .. }),
+            "{what}, staged: {is_staged}: {error}"
+        );
+        assert_eq!(
+            files(repository.root()),
+            files_before,
+            "{what}, staged: {is_staged}"
+        );
         assert_eq!(status(), status_before, "{what}, staged: {is_staged}");
         assert_eq!(repository.head().unwrap(), old);
-        assert_eq!(recover(&repository).unwrap(), RecoveredUpdate::default(), "no recovery is pending");
+        assert_eq!(
+            recover(&repository).unwrap(),
+            RecoveredUpdate::default(),
+            "no recovery is pending"
+        );
     }
 }
 
@@ -236,7 +354,10 @@ fn update_over_local_changes_changes_nothing() {
 fn unwritable_branch_is_not_reported_as_moved() {
     let (_dir, repository, old, new) = stage();
     let before = files(repository.root());
-    let lock = format!(".git/refs/heads/{}.lock", repository.branch().unwrap().unwrap());
+    let lock = format!(
+        ".git/refs/heads/{}.lock",
+        repository.branch().unwrap().unwrap()
+    );
     write(repository.root(), &lock, "");
     let error = update_branch(&repository, &old, &new, "new").unwrap_err();
     assert!(
@@ -250,8 +371,12 @@ fn unwritable_branch_is_not_reported_as_moved() {
 fn locked_index_is_not_reported_as_local_changes() {
     let lock = "fatal: Unable to create '/p/.git/index.lock': File exists.; Another git process seems to be running";
     assert!(!is_overwrite_refusal(lock));
-    assert!(!is_overwrite_refusal("error: unable to write file wiki/global/a.md: No space left on device"));
-    assert!(is_overwrite_refusal("error: Entry 'wiki/global/a.md' not uptodate. Cannot merge."));
+    assert!(!is_overwrite_refusal(
+        "error: unable to write file wiki/global/a.md: No space left on device"
+    ));
+    assert!(is_overwrite_refusal(
+        "error: Entry 'wiki/global/a.md' not uptodate. Cannot merge."
+    ));
 }
 
 #[test]
@@ -260,12 +385,25 @@ fn partially_written_files_are_restored_after_full_disk() {
     let root = repository.root();
     // Another page is edited by hand, and its content could be a file that git did not finish writing.
     write(root, "wiki/global/b.md", "");
-    let changes = changes(&repository, &BranchUpdateJournal { old: old.clone(), new }).unwrap();
+    let changes = changes(
+        &repository,
+        &BranchUpdateJournal {
+            old: old.clone(),
+            new,
+        },
+    )
+    .unwrap();
     let before = hashes(&repository, &changes).unwrap();
     write(root, "wiki/global/a.md", "a new a");
     write(root, "wiki/global/deep/c.md", "");
-    assert_eq!(restore_to_head(&repository, changes, &UpdateUndoScope::FilesOnly(before)).unwrap(), [""; 0]);
-    assert_eq!(files(root), [Some("a old\n".into()), Some(String::new()), None]);
+    assert_eq!(
+        restore_to_head(&repository, changes, &UpdateUndoScope::FilesOnly(before)).unwrap(),
+        [""; 0]
+    );
+    assert_eq!(
+        files(root),
+        [Some("a old\n".into()), Some(String::new()), None]
+    );
     assert_eq!(repository.head().unwrap(), old);
 }
 
@@ -290,23 +428,55 @@ fn refusal(repository: &Repository) -> RejectedJournal {
 
 /// Writes `bytes` to the journal file.
 fn plant(repository: &Repository, bytes: impl AsRef<[u8]>) {
-    fs::create_dir_all(repository.root().join(repository.git_path(UPDATE_JOURNAL_FILE)).parent().unwrap()).unwrap();
-    fs::write(repository.root().join(repository.git_path(UPDATE_JOURNAL_FILE)), bytes).unwrap();
+    fs::create_dir_all(
+        repository
+            .root()
+            .join(repository.git_path(UPDATE_JOURNAL_FILE))
+            .parent()
+            .unwrap(),
+    )
+    .unwrap();
+    fs::write(
+        repository
+            .root()
+            .join(repository.git_path(UPDATE_JOURNAL_FILE)),
+        bytes,
+    )
+    .unwrap();
 }
 
 #[test]
 fn journal_of_other_version_or_place_is_rejected() {
     let (_dir, repository, old, new) = stage();
     let ((_other, copy, ..), before) = (stage(), files(repository.root()));
-    let of_a_copy =
-        local_record::encode(&open_project(&copy).unwrap(), BranchUpdateJournal { old: old.clone(), new: new.clone() });
+    let of_a_copy = local_record::encode(
+        &open_project(&copy).unwrap(),
+        BranchUpdateJournal {
+            old: old.clone(),
+            new: new.clone(),
+        },
+    );
     plant(&repository, of_a_copy.unwrap());
-    assert!(matches!(refusal(&repository).reason, UntrustedRecord::OtherLocation));
-    plant(&repository, format!(r#"{{"version":1,"old":"{old}","new":"{new}"}}"#));
-    assert!(matches!(refusal(&repository).reason, UntrustedRecord::UnknownVersion));
+    assert!(matches!(
+        refusal(&repository).reason,
+        UntrustedRecord::OtherLocation
+    ));
+    plant(
+        &repository,
+        format!(r#"{{"version":1,"old":"{old}","new":"{new}"}}"#),
+    );
+    assert!(matches!(
+        refusal(&repository).reason,
+        UntrustedRecord::UnknownVersion
+    ));
     // The remedy in the message works.
     assert!(refusal(&repository).to_line().ends_with("then delete it"));
-    fs::remove_file(repository.root().join(repository.git_path(UPDATE_JOURNAL_FILE))).unwrap();
+    fs::remove_file(
+        repository
+            .root()
+            .join(repository.git_path(UPDATE_JOURNAL_FILE)),
+    )
+    .unwrap();
     assert_whole(&repository, &old, &before);
 }
 
@@ -315,18 +485,35 @@ fn journal_with_non_commit_ids_is_rejected() {
     let (dir, repository, old, new) = stage();
     let good = local_record::encode(
         &open_project(&repository).unwrap(),
-        BranchUpdateJournal { old: old.clone(), new: new.clone() },
+        BranchUpdateJournal {
+            old: old.clone(),
+            new: new.clone(),
+        },
     );
     let good = String::from_utf8(good.unwrap()).unwrap();
     let target = dir.path().join("profile");
     let option = format!("--output={}", target.display());
-    for (from, to) in [(old.as_str(), &*option), (new.as_str(), &option), (new.as_str(), "HEAD"), (new.as_str(), "")] {
+    for (from, to) in [
+        (old.as_str(), &*option),
+        (new.as_str(), &option),
+        (new.as_str(), "HEAD"),
+        (new.as_str(), ""),
+    ] {
         plant(&repository, good.replace(from, to));
-        assert!(matches!(refusal(&repository).reason, UntrustedRecord::UnknownVersion), "{to}");
+        assert!(
+            matches!(refusal(&repository).reason, UntrustedRecord::UnknownVersion),
+            "{to}"
+        );
     }
     assert!(!target.exists());
-    plant(&repository, good.replace(new.as_str(), &"01234567".repeat(5)));
-    assert!(matches!(refusal(&repository).reason, UntrustedRecord::MissingCommits(_)));
+    plant(
+        &repository,
+        good.replace(new.as_str(), &"01234567".repeat(5)),
+    );
+    assert!(matches!(
+        refusal(&repository).reason,
+        UntrustedRecord::MissingCommits(_)
+    ));
 }
 
 #[test]
@@ -337,13 +524,24 @@ fn journal_with_forbidden_paths_changes_nothing() {
         write(root, path, "other\n");
         git.run(&["add", "--force", "--", path]).unwrap();
         let tree = git.run_for_line(&["write-tree"]).unwrap();
-        let new = git.run_for_commit(&["commit-tree", &tree, "-p", old.as_str(), "-m", "new"]).unwrap();
-        git.run(&["reset", "--quiet", "--hard", old.as_str()]).unwrap();
+        let new = git
+            .run_for_commit(&["commit-tree", &tree, "-p", old.as_str(), "-m", "new"])
+            .unwrap();
+        git.run(&["reset", "--quiet", "--hard", old.as_str()])
+            .unwrap();
         assert!(
             matches!(update_branch(&repository, &old, &new, "new"), Err(BranchUpdateError::ForbiddenPath { path: of }) if of == path)
         );
-        write_journal(&repository, &BranchUpdateJournal { old: old.clone(), new });
-        assert!(matches!(refusal(&repository).reason, UntrustedRecord::ForbiddenPath(of) if of == path));
+        write_journal(
+            &repository,
+            &BranchUpdateJournal {
+                old: old.clone(),
+                new,
+            },
+        );
+        assert!(
+            matches!(refusal(&repository).reason, UntrustedRecord::ForbiddenPath(of) if of == path)
+        );
         fs::remove_file(root.join(repository.git_path(UPDATE_JOURNAL_FILE))).unwrap();
     }
 }

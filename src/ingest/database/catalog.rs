@@ -61,9 +61,15 @@ pub(crate) struct NameMatches {
     pub(crate) total: usize,
 }
 
-pub(super) fn look_up(connection: &Connection, targets: &[LookupTarget]) -> Result<Vec<TableLookup>, QueryError> {
+pub(super) fn look_up(
+    connection: &Connection,
+    targets: &[LookupTarget],
+) -> Result<Vec<TableLookup>, QueryError> {
     let names = list_tables(connection)?;
-    targets.iter().map(|target| look_up_one(connection, &names, target)).collect()
+    targets
+        .iter()
+        .map(|target| look_up_one(connection, &names, target))
+        .collect()
 }
 
 fn look_up_one(
@@ -75,13 +81,22 @@ fn look_up_one(
     for (wanted, column) in target {
         // SQLite compares names without case, but another program may have created names that differ in case only.
         let exact = names.iter().find(|(name, _)| name == wanted);
-        let Some((name, kind)) = exact.or_else(|| names.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)))
-        else {
+        let Some((name, kind)) = exact.or_else(|| {
+            names
+                .iter()
+                .find(|(name, _)| name.eq_ignore_ascii_case(wanted))
+        }) else {
             continue;
         };
         let mut table = describe_table(connection, name, kind)?;
-        let Some(column) = column else { return Ok(TableLookup::Found(table)) };
-        match table.columns.iter().position(|known| known.name.eq_ignore_ascii_case(column)) {
+        let Some(column) = column else {
+            return Ok(TableLookup::Found(table));
+        };
+        match table
+            .columns
+            .iter()
+            .position(|known| known.name.eq_ignore_ascii_case(column))
+        {
             Some(index) => {
                 table.columns = vec![table.columns.swap_remove(index)];
                 return Ok(TableLookup::Found(table));
@@ -91,14 +106,21 @@ fn look_up_one(
     }
     Ok(missing_column.unwrap_or_else(|| {
         let known: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
-        let closest = target.iter().find_map(|(name, _)| nearest_name(name, &known)).map(str::to_owned);
+        let closest = target
+            .iter()
+            .find_map(|(name, _)| nearest_name(name, &known))
+            .map(str::to_owned);
         TableLookup::MissingTable { closest }
     }))
 }
 
 /// The first `limit` tables and columns whose names contain one of `words` (lower case); all tables if `words` is
 /// empty.
-pub(super) fn search(connection: &Connection, words: &[String], limit: usize) -> Result<NameMatches, QueryError> {
+pub(super) fn search(
+    connection: &Connection,
+    words: &[String],
+    limit: usize,
+) -> Result<NameMatches, QueryError> {
     let holds = |name: &str| {
         let name = name.to_lowercase();
         words.iter().any(|word| name.contains(word.as_str()))
@@ -111,7 +133,10 @@ pub(super) fn search(connection: &Connection, words: &[String], limit: usize) ->
             matches.first.push((kind.to_owned(), name));
         }
     };
-    for (name, kind) in names.iter().filter(|(name, _)| words.is_empty() || holds(name)) {
+    for (name, kind) in names
+        .iter()
+        .filter(|(name, _)| words.is_empty() || holds(name))
+    {
         add(kind, name.clone());
     }
     for (table, _) in names.iter().filter(|_| !words.is_empty()) {
@@ -137,7 +162,8 @@ pub(super) fn list_tables(connection: &Connection) -> Result<Vec<(String, String
 }
 
 fn columns(connection: &Connection, table: &str) -> Result<Vec<ColumnInfo>, QueryError> {
-    const COLUMNS: &str = "SELECT name, type, \"notnull\", pk FROM pragma_table_xinfo(?1) WHERE hidden <> 1";
+    const COLUMNS: &str =
+        "SELECT name, type, \"notnull\", pk FROM pragma_table_xinfo(?1) WHERE hidden <> 1";
     let mut statement = connection.prepare(COLUMNS)?;
     let rows = statement.query_map([table], |row| {
         Ok(ColumnInfo {
@@ -160,8 +186,16 @@ fn columns(connection: &Connection, table: &str) -> Result<Vec<ColumnInfo>, Quer
 }
 
 /// Columns, foreign keys and sample values of the table or view `name`.
-pub(super) fn describe_table(connection: &Connection, name: &str, kind: &str) -> Result<TableInfo, QueryError> {
-    let mut table = TableInfo { name: name.to_owned(), kind: kind.to_owned(), ..TableInfo::default() };
+pub(super) fn describe_table(
+    connection: &Connection,
+    name: &str,
+    kind: &str,
+) -> Result<TableInfo, QueryError> {
+    let mut table = TableInfo {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        ..TableInfo::default()
+    };
     match read_details(connection, &mut table) {
         // A view over a missing table is still listed, with the error.
         Err(QueryError::Sqlite(problem)) => table.error = Some(problem),
@@ -185,19 +219,34 @@ fn read_details(connection: &Connection, table: &mut TableInfo) -> Result<(), Qu
 }
 
 fn keys(connection: &Connection, table: &str) -> Result<Vec<String>, QueryError> {
-    const KEYS: &str = "SELECT \"from\", \"table\", \"to\" FROM pragma_foreign_key_list(?1) ORDER BY id, seq";
+    const KEYS: &str =
+        "SELECT \"from\", \"table\", \"to\" FROM pragma_foreign_key_list(?1) ORDER BY id, seq";
     let mut statement = connection.prepare(KEYS)?;
     let rows = statement.query_map([table], |row| {
         let (from, to): (String, Option<String>) = (row.get(0)?, row.get(2)?);
         let target: String = row.get(1)?;
-        Ok(to.map_or_else(|| format!("{from} → {target}"), |to| format!("{from} → {target}.{to}")))
+        Ok(to.map_or_else(
+            || format!("{from} → {target}"),
+            |to| format!("{from} → {target}.{to}"),
+        ))
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
 fn sample(connection: &Connection, table: &str) -> Result<Vec<Vec<SqlCell>>, QueryError> {
-    let sql = format!("SELECT * FROM \"{}\" LIMIT {SAMPLE_ROWS}", table.replace('"', "\"\""));
-    Ok(read_only_connection::query(connection, &sql, RowLimits { rows: SAMPLE_ROWS, chars: 20_000 })?.rows)
+    let sql = format!(
+        "SELECT * FROM \"{}\" LIMIT {SAMPLE_ROWS}",
+        table.replace('"', "\"\"")
+    );
+    Ok(read_only_connection::query(
+        connection,
+        &sql,
+        RowLimits {
+            rows: SAMPLE_ROWS,
+            chars: 20_000,
+        },
+    )?
+    .rows)
 }
 
 fn distinct_samples<'a>(cells: impl Iterator<Item = &'a SqlCell>) -> Vec<String> {

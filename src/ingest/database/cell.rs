@@ -50,14 +50,21 @@ impl SqlCell {
                 match text.char_indices().nth(widest) {
                     Some((end, _)) => {
                         let head = text.get(..end).unwrap_or_default().to_owned();
-                        Self::Text { head, full_chars: Some(text.chars().count()) }
+                        Self::Text {
+                            head,
+                            full_chars: Some(text.chars().count()),
+                        }
                     }
-                    None => Self::Text { head: text.into_owned(), full_chars: None },
+                    None => Self::Text {
+                        head: text.into_owned(),
+                        full_chars: None,
+                    },
                 }
             }
-            ValueRef::Blob(bytes) => {
-                Self::Blob { head: bytes.get(..BLOB_HEAD_BYTES).unwrap_or(bytes).to_vec(), full_bytes: bytes.len() }
-            }
+            ValueRef::Blob(bytes) => Self::Blob {
+                head: bytes.get(..BLOB_HEAD_BYTES).unwrap_or(bytes).to_vec(),
+                full_bytes: bytes.len(),
+            },
         }
     }
 
@@ -71,7 +78,10 @@ impl SqlCell {
             Self::Null => Value::Null,
             Self::Int(number) => (*number).into(),
             Self::Real(number) => (*number).into(),
-            Self::Text { head, full_chars: None } => head.as_str().into(),
+            Self::Text {
+                head,
+                full_chars: None,
+            } => head.as_str().into(),
             Self::Text { .. } | Self::Blob { .. } => self.to_string().into(),
         }
     }
@@ -84,7 +94,10 @@ impl fmt::Display for SqlCell {
             Self::Null => f.write_str("NULL"),
             Self::Int(number) => write!(f, "{number}"),
             Self::Real(number) => write!(f, "{number}"),
-            Self::Text { head, full_chars: cut } => {
+            Self::Text {
+                head,
+                full_chars: cut,
+            } => {
                 for c in head.chars() {
                     match c {
                         '|' => f.write_str("\\|")?,
@@ -94,13 +107,20 @@ impl fmt::Display for SqlCell {
                 }
                 cut.map_or(Ok(()), |all| write!(f, "… [{all} characters]"))
             }
-            Self::Blob { head, full_bytes: len } => {
+            Self::Blob {
+                head,
+                full_bytes: len,
+            } => {
                 write!(f, "<blob of {len} bytes")?;
                 if !head.is_empty() {
                     f.write_str(": ")?;
                 }
                 head.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-                if head.len() < *len { f.write_str("…>") } else { f.write_str(">") }
+                if head.len() < *len {
+                    f.write_str("…>")
+                } else {
+                    f.write_str(">")
+                }
             }
         }
     }

@@ -30,7 +30,11 @@ pub(super) struct HistoryLimits {
 }
 
 pub(super) const LIMITS: HistoryLimits = HistoryLimits {
-    piece: PageLimits { bytes: 4 << 20, reports: 64 << 20, rows: 100_000 },
+    piece: PageLimits {
+        bytes: 4 << 20,
+        reports: 64 << 20,
+        rows: 100_000,
+    },
     bytes: 32 << 20,
     rows: 500_000,
 };
@@ -102,11 +106,17 @@ pub(super) fn load(
     provenance: impl FnMut(i64) -> Result<KtxHistoryPage<ProvenanceRow>, QueryError>,
     limits: HistoryLimits,
 ) -> Result<Option<KtxHistory>, QueryError> {
-    let Some(first) = runs(i64::MAX)? else { return Ok(None) };
+    let Some(first) = runs(i64::MAX)? else {
+        return Ok(None);
+    };
     let (mut history, mut bytes) = (KtxHistory::default(), limits.bytes);
     let mut first = Some(first);
     // A table that is missing when the second piece is read has no more rows.
-    let runs = |from| first.take().map_or_else(|| runs(from).map(Option::unwrap_or_default), Ok);
+    let runs = |from| {
+        first
+            .take()
+            .map_or_else(|| runs(from).map(Option::unwrap_or_default), Ok)
+    };
     let runs = history.read_table(runs, &mut bytes, limits)?;
     let rows = history.read_table(provenance, &mut bytes, limits)?;
     history.add_rows(runs, rows);
@@ -144,8 +154,11 @@ impl KtxHistory {
                     break;
                 }
                 None if next.is_some() && (*bytes == 0 || visited >= limits.rows) => {
-                    let limit =
-                        format!("at most {} MiB and {} rows of a table are read", limits.bytes >> 20, limits.rows);
+                    let limit = format!(
+                        "at most {} MiB and {} rows of a table are read",
+                        limits.bytes >> 20,
+                        limits.rows
+                    );
                     self.incomplete.get_or_insert(limit);
                     break;
                 }
@@ -160,7 +173,11 @@ impl KtxHistory {
         let mut by_sync: HashMap<(String, String, String), KtxRunRow> = HashMap::new();
         let age = |run: &KtxRunRow| Reverse((run.completed_ms, run.row));
         for run in runs {
-            let sync = (run.connection.clone(), run.adapter.clone(), run.sync.clone());
+            let sync = (
+                run.connection.clone(),
+                run.adapter.clone(),
+                run.sync.clone(),
+            );
             match by_sync.get(&sync) {
                 Some(known) if age(known) <= age(&run) => {}
                 _ => drop(by_sync.insert(sync, run)),
@@ -179,12 +196,23 @@ impl KtxHistory {
         let mut known: HashSet<(String, String, String, String, String)> = HashSet::new();
         for (run, row) in dated {
             if let Some(artifact) = artifact(run, &row) {
-                let KtxArtifact { connection, path, kind, target_connection, key, .. } = artifact.clone();
+                let KtxArtifact {
+                    connection,
+                    path,
+                    kind,
+                    target_connection,
+                    key,
+                    ..
+                } = artifact.clone();
                 if known.insert((connection, path, kind, target_connection, key)) {
                     self.artifacts.push(artifact);
                 }
             }
-            let file = (row.connection.clone(), row.adapter.clone(), row.path.clone());
+            let file = (
+                row.connection.clone(),
+                row.adapter.clone(),
+                row.path.clone(),
+            );
             let state = states.get(&file);
             if matches!(state, Some(KtxFileState::Decided)) {
                 continue;
@@ -197,11 +225,27 @@ impl KtxHistory {
             // KTX writes `skipped` rows for files without output and for unchanged files: such a row counts if no unit
             // of the run failed. A run without units found nothing new, so the run before it decides.
             let next = match (row.action.as_str(), run.outcome, idle) {
-                ("skipped", KtxRunOutcome::Idle, Some(completed_ms)) => KtxFileState::Idle(row.sha256, completed_ms),
-                ("skipped", KtxRunOutcome::Idle | KtxRunOutcome::Failed, _) | (_, _, None) => KtxFileState::Decided,
+                ("skipped", KtxRunOutcome::Idle, Some(completed_ms)) => {
+                    KtxFileState::Idle(row.sha256, completed_ms)
+                }
+                ("skipped", KtxRunOutcome::Idle | KtxRunOutcome::Failed, _) | (_, _, None) => {
+                    KtxFileState::Decided
+                }
                 (_, _, Some(completed_ms)) => {
-                    let ProvenanceRow { connection, adapter, path, sha256, .. } = row;
-                    self.files.push(KtxFile { connection, adapter, path, sha256, completed_ms });
+                    let ProvenanceRow {
+                        connection,
+                        adapter,
+                        path,
+                        sha256,
+                        ..
+                    } = row;
+                    self.files.push(KtxFile {
+                        connection,
+                        adapter,
+                        path,
+                        sha256,
+                        completed_ms,
+                    });
                     KtxFileState::Decided
                 }
             };
@@ -251,9 +295,16 @@ mod tests {
         connection
     }
 
-    fn read_within(connection: &Connection, limits: HistoryLimits) -> Result<Option<KtxHistory>, QueryError> {
+    fn read_within(
+        connection: &Connection,
+        limits: HistoryLimits,
+    ) -> Result<Option<KtxHistory>, QueryError> {
         let runs = |from| tables::runs(connection, from, limits.piece);
-        load(runs, |from| tables::provenance(connection, from, limits.piece), limits)
+        load(
+            runs,
+            |from| tables::provenance(connection, from, limits.piece),
+            limits,
+        )
     }
 
     fn read(connection: &Connection) -> Result<Option<KtxHistory>, QueryError> {
@@ -278,8 +329,13 @@ mod tests {
     }
 
     fn processed(connection: &Connection) -> Vec<String> {
-        let mut paths: Vec<String> =
-            read(connection).unwrap().unwrap().files.into_iter().map(|file| file.path).collect();
+        let mut paths: Vec<String> = read(connection)
+            .unwrap()
+            .unwrap()
+            .files
+            .into_iter()
+            .map(|file| file.path)
+            .collect();
         paths.sort();
         paths
     }
@@ -287,16 +343,33 @@ mod tests {
     #[test]
     fn files_and_artifacts_of_a_completed_run_are_known() {
         let history = read(&ingested()).unwrap().unwrap();
-        assert_eq!(processed(&ingested()).len(), 6, "files without output are included");
-        let schema = history.files.iter().find(|file| file.path == "schema.yml").unwrap();
-        assert_eq!((schema.connection.as_str(), schema.adapter.as_str()), ("orbit", "dbt"));
-        assert_eq!((schema.sha256.as_deref(), schema.completed_ms), (Some(SCHEMA), 1_795_375_893_608));
+        assert_eq!(
+            processed(&ingested()).len(),
+            6,
+            "files without output are included"
+        );
+        let schema = history
+            .files
+            .iter()
+            .find(|file| file.path == "schema.yml")
+            .unwrap();
+        assert_eq!(
+            (schema.connection.as_str(), schema.adapter.as_str()),
+            ("orbit", "dbt")
+        );
+        assert_eq!(
+            (schema.sha256.as_deref(), schema.completed_ms),
+            (Some(SCHEMA), 1_795_375_893_608)
+        );
         let mut made: Vec<String> = history
             .artifacts
             .iter()
             .filter(|made| made.path == "schema.yml")
             .map(|made| {
-                format!("{} {}/{} {} by {}", made.kind, made.target_connection, made.key, made.action, made.job)
+                format!(
+                    "{} {}/{} {} by {}",
+                    made.kind, made.target_connection, made.key, made.action, made.job
+                )
             })
             .collect();
         made.sort();
@@ -311,19 +384,31 @@ mod tests {
     fn skipped_files_count_unless_a_unit_of_their_run_failed() {
         let with_failure = |file: &str| {
             let connection = ingested();
-            let report =
-                "UPDATE bundle_ingest_reports SET body_json = json_set(body_json, '$.failedWorkUnits', json(?1))";
+            let report = "UPDATE bundle_ingest_reports SET body_json = json_set(body_json, '$.failedWorkUnits', json(?1))";
             connection.execute(report, [file]).unwrap();
             processed(&connection)
         };
         assert_eq!(with_failure("[]").len(), 6);
-        assert_eq!(with_failure("[\"dbt-all\"]"), ["dbt_project.yml", "schema.yml", "sources.yml"]);
+        assert_eq!(
+            with_failure("[\"dbt-all\"]"),
+            ["dbt_project.yml", "schema.yml", "sources.yml"]
+        );
         let broken = ingested();
-        broken.execute_batch("UPDATE bundle_ingest_reports SET body_json = '{'").unwrap();
-        assert_eq!(processed(&broken).len(), 3, "an unreadable report counts as failed units");
-        broken.execute_batch("DELETE FROM bundle_ingest_reports").unwrap();
+        broken
+            .execute_batch("UPDATE bundle_ingest_reports SET body_json = '{'")
+            .unwrap();
+        assert_eq!(
+            processed(&broken).len(),
+            3,
+            "an unreadable report counts as failed units"
+        );
+        broken
+            .execute_batch("DELETE FROM bundle_ingest_reports")
+            .unwrap();
         assert_eq!(processed(&broken).len(), 6, "as in KTX");
-        broken.execute_batch("UPDATE bundle_ingest_runs SET status = 'failed'").unwrap();
+        broken
+            .execute_batch("UPDATE bundle_ingest_runs SET status = 'failed'")
+            .unwrap();
         assert_eq!(processed(&broken).len(), 0);
     }
 
@@ -331,29 +416,59 @@ mod tests {
     fn idle_runs_defer_to_the_run_before() {
         let connection = ingested();
         again(&connection, 3, "[{}]", "[]");
-        assert_eq!(processed(&connection).len(), 6, "unchanged files of a clean run");
+        assert_eq!(
+            processed(&connection).len(),
+            6,
+            "unchanged files of a clean run"
+        );
         again(&connection, 4, "[]", "[]");
         assert_eq!(processed(&connection).len(), 6, "nothing was new");
         connection
-            .execute("UPDATE bundle_ingest_provenance SET raw_content_hash = ?1 WHERE sync_id = 's4'", [OTHER])
+            .execute(
+                "UPDATE bundle_ingest_provenance SET raw_content_hash = ?1 WHERE sync_id = 's4'",
+                [OTHER],
+            )
             .unwrap();
-        assert_eq!(processed(&connection), Vec::<String>::new(), "the files changed, but no unit ingested them");
+        assert_eq!(
+            processed(&connection),
+            Vec::<String>::new(),
+            "the files changed, but no unit ingested them"
+        );
         again(&connection, 5, "[{}]", "[\"dbt-all\"]");
-        assert_eq!(processed(&connection), Vec::<String>::new(), "failed units run again");
+        assert_eq!(
+            processed(&connection),
+            Vec::<String>::new(),
+            "failed units run again"
+        );
         again(&connection, 6, "[{}]", "[]");
         assert_eq!(processed(&connection).len(), 6);
-        assert_eq!(read(&connection).unwrap().unwrap().artifacts.len(), 7, "later runs do not remove artifacts");
+        assert_eq!(
+            read(&connection).unwrap().unwrap().artifacts.len(),
+            7,
+            "later runs do not remove artifacts"
+        );
     }
 
     #[test]
     fn database_without_ingests_has_no_history() {
         let connection = Connection::open_in_memory().unwrap();
         assert_eq!(read(&connection), Ok(None));
-        connection.execute_batch("CREATE TABLE bundle_ingest_runs (id)").unwrap();
-        assert!(read(&connection).unwrap_err().to_string().contains("lacks tables"));
-        let others = "CREATE TABLE bundle_ingest_reports (id); CREATE TABLE bundle_ingest_provenance (id)";
+        connection
+            .execute_batch("CREATE TABLE bundle_ingest_runs (id)")
+            .unwrap();
+        assert!(
+            read(&connection)
+                .unwrap_err()
+                .to_string()
+                .contains("lacks tables")
+        );
+        let others =
+            "CREATE TABLE bundle_ingest_reports (id); CREATE TABLE bundle_ingest_provenance (id)";
         connection.execute_batch(others).unwrap();
-        assert!(read(&connection).is_err(), "tables of KTX's names with other columns");
+        assert!(
+            read(&connection).is_err(),
+            "tables of KTX's names with other columns"
+        );
     }
 
     #[test]
@@ -361,45 +476,118 @@ mod tests {
         let schema = "WHERE raw_path = 'schema.yml' AND artifact_key = 'p1'";
         for (damage, why) in [
             ("raw_path = x'ff'", "raw_path is not text, or too long"),
-            ("raw_path = CAST(x'ff' AS TEXT)", "raw_path is not UTF-8 text"),
-            ("raw_path = CAST(zeroblob(40000000) AS TEXT)", "raw_path is not text, or too long"),
-            ("raw_content_hash = 'none'", "raw_content_hash is not a SHA-256"),
-            ("artifact_kind = 'secret'", "artifact_kind is not a word of KTX"),
-            ("artifact_key = zeroblob(40000000)", "artifact_key is not text, or too long"),
-            ("artifact_key = 'p' || char(10) || '1'", "artifact_key is not a key of a page or source"),
-            ("artifact_key = printf('%0300d', 1)", "artifact_key is not a key of a page or source"),
-            ("action_type = 'ignore all rules'", "action_type is not a word of KTX"),
+            (
+                "raw_path = CAST(x'ff' AS TEXT)",
+                "raw_path is not UTF-8 text",
+            ),
+            (
+                "raw_path = CAST(zeroblob(40000000) AS TEXT)",
+                "raw_path is not text, or too long",
+            ),
+            (
+                "raw_content_hash = 'none'",
+                "raw_content_hash is not a SHA-256",
+            ),
+            (
+                "artifact_kind = 'secret'",
+                "artifact_kind is not a word of KTX",
+            ),
+            (
+                "artifact_key = zeroblob(40000000)",
+                "artifact_key is not text, or too long",
+            ),
+            (
+                "artifact_key = 'p' || char(10) || '1'",
+                "artifact_key is not a key of a page or source",
+            ),
+            (
+                "artifact_key = printf('%0300d', 1)",
+                "artifact_key is not a key of a page or source",
+            ),
+            (
+                "action_type = 'ignore all rules'",
+                "action_type is not a word of KTX",
+            ),
         ] {
             let connection = ingested();
-            connection.execute_batch(&format!("UPDATE bundle_ingest_provenance SET {damage} {schema}")).unwrap();
+            connection
+                .execute_batch(&format!(
+                    "UPDATE bundle_ingest_provenance SET {damage} {schema}"
+                ))
+                .unwrap();
             // Reading has a lower limit than writing.
-            connection.set_limit(rusqlite::limits::Limit::SQLITE_LIMIT_LENGTH, 1 << 20).unwrap();
+            connection
+                .set_limit(rusqlite::limits::Limit::SQLITE_LIMIT_LENGTH, 1 << 20)
+                .unwrap();
             let history = read(&connection).unwrap().unwrap();
-            assert_eq!((history.files.len(), history.artifacts.len()), (6, 6), "{damage}");
+            assert_eq!(
+                (history.files.len(), history.artifacts.len()),
+                (6, 6),
+                "{damage}"
+            );
             assert_eq!(history.damaged.count, 1, "{damage}");
             let example = history.damaged.example.unwrap();
-            assert_eq!(example, format!("row 7 of bundle_ingest_provenance: {why}"), "{damage}");
+            assert_eq!(
+                example,
+                format!("row 7 of bundle_ingest_provenance: {why}"),
+                "{damage}"
+            );
             assert_eq!(history.incomplete, None, "{damage}");
         }
         let connection = ingested();
         again(&connection, 3, "[{}]", "[]");
-        connection.execute_batch("UPDATE bundle_ingest_runs SET completed_at = 'soon' WHERE sync_id = 's3'").unwrap();
+        connection
+            .execute_batch(
+                "UPDATE bundle_ingest_runs SET completed_at = 'soon' WHERE sync_id = 's3'",
+            )
+            .unwrap();
         let history = read(&connection).unwrap().unwrap();
-        assert_eq!((history.files.len(), history.artifacts.len(), history.damaged.count), (6, 7, 1));
-        assert_eq!(history.damaged.example.as_deref(), Some("row 2 of bundle_ingest_runs: completed_at is not a time"));
+        assert_eq!(
+            (
+                history.files.len(),
+                history.artifacts.len(),
+                history.damaged.count
+            ),
+            (6, 7, 1)
+        );
+        assert_eq!(
+            history.damaged.example.as_deref(),
+            Some("row 2 of bundle_ingest_runs: completed_at is not a time")
+        );
     }
 
     #[test]
     fn history_in_small_pieces_is_the_whole_history() {
         let connection = ingested();
         for number in 3..9 {
-            again(&connection, number, if number % 2 == 0 { "[]" } else { "[{}]" }, "[]");
+            again(
+                &connection,
+                number,
+                if number % 2 == 0 { "[]" } else { "[{}]" },
+                "[]",
+            );
         }
         let whole = read(&connection).unwrap();
-        let pieces = [(1, u64::MAX, u64::MAX), (u64::MAX, 1, u64::MAX), (u64::MAX, u64::MAX, 3), (700, 200, 2)];
+        let pieces = [
+            (1, u64::MAX, u64::MAX),
+            (u64::MAX, 1, u64::MAX),
+            (u64::MAX, u64::MAX, 3),
+            (700, 200, 2),
+        ];
         for (bytes, reports, rows) in pieces {
-            let limits = HistoryLimits { piece: PageLimits { bytes, reports, rows }, ..LIMITS };
-            assert_eq!(read_within(&connection, limits).unwrap(), whole, "{limits:?}");
+            let limits = HistoryLimits {
+                piece: PageLimits {
+                    bytes,
+                    reports,
+                    rows,
+                },
+                ..LIMITS
+            };
+            assert_eq!(
+                read_within(&connection, limits).unwrap(),
+                whole,
+                "{limits:?}"
+            );
         }
     }
 
@@ -407,12 +595,35 @@ mod tests {
     fn history_beyond_the_bounds_loses_the_oldest_rows() {
         let connection = ingested();
         again(&connection, 3, "[{}]", "[]");
-        let piece = PageLimits { rows: 3, ..LIMITS.piece };
-        let bounds =
-            [(HistoryLimits { piece, rows: 6, ..LIMITS }, 6), (HistoryLimits { piece, bytes: 900, ..LIMITS }, 3)];
+        let piece = PageLimits {
+            rows: 3,
+            ..LIMITS.piece
+        };
+        let bounds = [
+            (
+                HistoryLimits {
+                    piece,
+                    rows: 6,
+                    ..LIMITS
+                },
+                6,
+            ),
+            (
+                HistoryLimits {
+                    piece,
+                    bytes: 900,
+                    ..LIMITS
+                },
+                3,
+            ),
+        ];
         for (limits, files) in bounds {
             let history = read_within(&connection, limits).unwrap().unwrap();
-            assert_eq!(history.files.len(), files, "the newest run has a row for each file");
+            assert_eq!(
+                history.files.len(),
+                files,
+                "the newest run has a row for each file"
+            );
             assert_eq!(history.artifacts, [], "the older one is not read");
             assert!(history.incomplete.unwrap().starts_with("at most "));
         }
@@ -422,16 +633,35 @@ mod tests {
     fn failure_after_the_first_piece_keeps_what_was_read() {
         let connection = ingested();
         let mut left = 1;
-        let piece = PageLimits { rows: 8, ..LIMITS.piece };
+        let piece = PageLimits {
+            rows: 8,
+            ..LIMITS.piece
+        };
         let fails_later = |from| {
             left -= 1;
-            if left < 0 { Err(QueryError::TimedOut(3)) } else { tables::provenance(&connection, from, piece) }
+            if left < 0 {
+                Err(QueryError::TimedOut(3))
+            } else {
+                tables::provenance(&connection, from, piece)
+            }
         };
-        let history = load(|from| tables::runs(&connection, from, piece), fails_later, LIMITS).unwrap().unwrap();
+        let history = load(
+            |from| tables::runs(&connection, from, piece),
+            fails_later,
+            LIMITS,
+        )
+        .unwrap()
+        .unwrap();
         assert!(!history.files.is_empty());
-        assert_eq!(history.incomplete.as_deref(), Some("reading it takes too long"));
+        assert_eq!(
+            history.incomplete.as_deref(),
+            Some("reading it takes too long")
+        );
         let fails = |_| Err(QueryError::TimedOut(3));
-        assert_eq!(load(|from| tables::runs(&connection, from, piece), fails, LIMITS), Err(QueryError::TimedOut(3)));
+        assert_eq!(
+            load(|from| tables::runs(&connection, from, piece), fails, LIMITS),
+            Err(QueryError::TimedOut(3))
+        );
     }
 
     /// KTX records actions for a deleted file with an empty hash.
@@ -446,7 +676,11 @@ mod tests {
             )
             .unwrap();
         let history = read(&connection).unwrap().unwrap();
-        let schema = history.files.iter().find(|file| file.path == "schema.yml").unwrap();
+        let schema = history
+            .files
+            .iter()
+            .find(|file| file.path == "schema.yml")
+            .unwrap();
         assert_eq!((schema.sha256.as_deref(), history.files.len()), (None, 6));
     }
 }

@@ -65,7 +65,10 @@ impl SqlWorkers {
     }
 
     pub(super) fn with_command(command: WorkerCommand) -> Self {
-        Self(Arc::new(WorkerPool { launcher: WorkerLauncher::Program(command), queue: WorkerQueue::default() }))
+        Self(Arc::new(WorkerPool {
+            launcher: WorkerLauncher::Program(command),
+            queue: WorkerQueue::default(),
+        }))
     }
 
     /// Runs `sql`, which must be one read-only statement, and returns its rows. Blocks.
@@ -76,7 +79,14 @@ impl SqlWorkers {
         sql: &str,
         limits: RowLimits,
     ) -> Result<QueryRows, QueryError> {
-        self.read(database, time_limit, WorkerOperation::Query { sql: sql.to_owned(), limits })
+        self.read(
+            database,
+            time_limit,
+            WorkerOperation::Query {
+                sql: sql.to_owned(),
+                limits,
+            },
+        )
     }
 
     /// Looks up tables and columns and returns one answer per target. Blocks.
@@ -98,12 +108,23 @@ impl SqlWorkers {
         words: &[String],
         limit: usize,
     ) -> Result<NameMatches, QueryError> {
-        self.read(database, time_limit, WorkerOperation::Search { words: words.to_vec(), limit })
+        self.read(
+            database,
+            time_limit,
+            WorkerOperation::Search {
+                words: words.to_vec(),
+                limit,
+            },
+        )
     }
 
     /// Reads KTX's history from its database; `None` if KTX never ingested anything. Each piece is read in a new
     /// process, all of them within `time_limit`. Blocks.
-    pub(super) fn ktx_history(&self, database: &Path, time_limit: Duration) -> Result<Option<KtxHistory>, QueryError> {
+    pub(super) fn ktx_history(
+        &self,
+        database: &Path,
+        time_limit: Duration,
+    ) -> Result<Option<KtxHistory>, QueryError> {
         let deadline = Instant::now() + time_limit;
         let remaining = || match deadline.saturating_duration_since(Instant::now()) {
             Duration::ZERO => Err(QueryError::TimedOut(time_limit.as_secs())),
@@ -111,8 +132,20 @@ impl SqlWorkers {
         };
         let limits = ktx_history::LIMITS.piece;
         let history = ktx_history::load(
-            |from| self.read(database, remaining()?, WorkerOperation::KtxRuns { from, limits }),
-            |from| self.read(database, remaining()?, WorkerOperation::KtxProvenance { from, limits }),
+            |from| {
+                self.read(
+                    database,
+                    remaining()?,
+                    WorkerOperation::KtxRuns { from, limits },
+                )
+            },
+            |from| {
+                self.read(
+                    database,
+                    remaining()?,
+                    WorkerOperation::KtxProvenance { from, limits },
+                )
+            },
             ktx_history::LIMITS,
         );
         history.map_err(|error| match error {
@@ -127,22 +160,28 @@ impl SqlWorkers {
         time_limit: Duration,
         operation: WorkerOperation,
     ) -> Result<T, QueryError> {
-        let request = WorkerRequest { database: database.as_os_str().to_owned(), time_limit, operation };
+        let request = WorkerRequest {
+            database: database.as_os_str().to_owned(),
+            time_limit,
+            operation,
+        };
         let request = serde_json::to_vec(&request)
             .map_err(|error| QueryError::WorkerFailed(format!("cannot be asked: {error}")))?;
         let _slot = self.0.queue.acquire(MAX_QUEUE_WAIT)?;
         let reply = match &self.0.launcher {
             WorkerLauncher::Program(command) => command.exchange(request, time_limit + KILL_GRACE),
             #[cfg(not(test))]
-            WorkerLauncher::Missing => {
-                Err(QueryError::WorkerFailed("cannot start: no program was given for it".into()))
-            }
+            WorkerLauncher::Missing => Err(QueryError::WorkerFailed(
+                "cannot start: no program was given for it".into(),
+            )),
             #[cfg(test)]
             WorkerLauncher::InProcess => super::process::exchange_in_process(&request),
         };
         let result = reply.and_then(|reply| {
             serde_json::from_slice::<Result<T, QueryError>>(&reply).unwrap_or_else(|_| {
-                Err(QueryError::WorkerFailed("sent an invalid answer; send the statement again".into()))
+                Err(QueryError::WorkerFailed(
+                    "sent an invalid answer; send the statement again".into(),
+                ))
             })
         });
         match result {
@@ -175,7 +214,11 @@ impl Default for WorkerQueue {
 
 impl WorkerQueue {
     fn new(concurrent: usize) -> Self {
-        Self { max_running: concurrent, state: Mutex::default(), slot_freed: Condvar::new() }
+        Self {
+            max_running: concurrent,
+            state: Mutex::default(),
+            slot_freed: Condvar::new(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, WorkerQueueState> {
@@ -190,7 +233,9 @@ impl WorkerQueue {
         }
         state.waiting += 1;
         let is_full = |state: &mut WorkerQueueState| state.running >= self.max_running;
-        let waited = self.slot_freed.wait_timeout_while(state, longest_wait, is_full);
+        let waited = self
+            .slot_freed
+            .wait_timeout_while(state, longest_wait, is_full);
         let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         state.waiting -= 1;
         if waited.timed_out() {

@@ -38,7 +38,11 @@ impl WorkerCommand {
     }
 
     /// Sends `request` to a new process and returns its answer line. The process has ended when this returns.
-    pub(super) fn exchange(&self, request: Vec<u8>, time_limit: Duration) -> Result<Vec<u8>, QueryError> {
+    pub(super) fn exchange(
+        &self,
+        request: Vec<u8>,
+        time_limit: Duration,
+    ) -> Result<Vec<u8>, QueryError> {
         let mut process = WorkerProcess::start(self).map_err(|error| {
             let program = self.program.display();
             QueryError::WorkerFailed(format!(
@@ -48,13 +52,17 @@ impl WorkerCommand {
         let group = Arc::clone(&process.group);
         let (finished, exchanged) = mpsc::channel();
         // A thread, because writing to the child and reading from it have no timeout.
-        let thread = thread::Builder::new().name("sql-worker".into()).spawn(move || {
-            let reply = process.converse(&request);
-            let status = process.end();
-            // The receiver is gone after the time limit.
-            let _ = finished.send((reply, status));
-        });
-        thread.map_err(|error| QueryError::WorkerFailed(format!("cannot start: no thread for it: {error}")))?;
+        let thread = thread::Builder::new()
+            .name("sql-worker".into())
+            .spawn(move || {
+                let reply = process.converse(&request);
+                let status = process.end();
+                // The receiver is gone after the time limit.
+                let _ = finished.send((reply, status));
+            });
+        thread.map_err(|error| {
+            QueryError::WorkerFailed(format!("cannot start: no thread for it: {error}"))
+        })?;
         let exchanged = exchanged.recv_timeout(time_limit).or_else(|_| {
             group.kill();
             exchanged.recv_timeout(REAP_TIMEOUT)
@@ -91,7 +99,10 @@ impl WorkerProcess {
             .process_group(0)
             .spawn()?;
         let leader = i32::try_from(child.id()).map_err(io::Error::other)?;
-        Ok(Self { child, group: Arc::new(WorkerGroup::new(Pid::from_raw(leader))) })
+        Ok(Self {
+            child,
+            group: Arc::new(WorkerGroup::new(Pid::from_raw(leader))),
+        })
     }
 
     fn converse(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
@@ -117,7 +128,10 @@ impl Drop for WorkerProcess {
 /// Writes one request and reads one line. `stdin` stays open until then, because a worker exits when it closes.
 fn converse(stdin: &mut impl Write, stdout: &mut impl Read, request: &[u8]) -> io::Result<Vec<u8>> {
     // A worker that cannot set its own limits answers without reading the request.
-    let _ = stdin.write_all(request).and_then(|()| stdin.write_all(b"\n")).and_then(|()| stdin.flush());
+    let _ = stdin
+        .write_all(request)
+        .and_then(|()| stdin.write_all(b"\n"))
+        .and_then(|()| stdin.flush());
     let mut reply = Vec::new();
     BufReader::new(stdout.take(MAX_REPLY_BYTES + 1)).read_until(b'\n', &mut reply)?;
     Ok(reply)
@@ -135,7 +149,10 @@ struct WorkerGroupState {
 
 impl WorkerGroup {
     fn new(leader: Pid) -> Self {
-        Self(Mutex::new(WorkerGroupState { leader: Some(leader), was_killed: false }))
+        Self(Mutex::new(WorkerGroupState {
+            leader: Some(leader),
+            was_killed: false,
+        }))
     }
 
     fn state(&self) -> MutexGuard<'_, WorkerGroupState> {
@@ -161,10 +178,12 @@ impl WorkerGroup {
     fn failure(&self, status: io::Result<ExitStatus>) -> QueryError {
         match status {
             _ if self.state().was_killed => QueryError::TimedOut(0),
-            Ok(status) if status.signal() == Some(Signal::SIGXCPU as i32) => QueryError::TimedOut(0),
-            Ok(status) => {
-                QueryError::WorkerFailed(format!("ended without an answer ({status}); send the statement again"))
+            Ok(status) if status.signal() == Some(Signal::SIGXCPU as i32) => {
+                QueryError::TimedOut(0)
             }
+            Ok(status) => QueryError::WorkerFailed(format!(
+                "ended without an answer ({status}); send the statement again"
+            )),
             Err(error) => QueryError::WorkerFailed(format!("cannot be waited for: {error}")),
         }
     }
@@ -181,7 +200,10 @@ pub(super) fn exchange_in_process(request: &[u8]) -> Result<Vec<u8>, QueryError>
         output.write_all(&super::worker::reply(request))
     });
     let reply = converse(&mut stdin, &mut stdout, request).map_err(failed)?;
-    worker.join().map_err(|_| QueryError::WorkerFailed("panicked".into()))?.map_err(failed)?;
+    worker
+        .join()
+        .map_err(|_| QueryError::WorkerFailed("panicked".into()))?
+        .map_err(failed)?;
     Ok(reply)
 }
 

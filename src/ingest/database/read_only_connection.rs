@@ -70,7 +70,9 @@ impl FileAccess {
         let unreadable = |cause: io::Error| QueryError::Unreadable(cause.to_string());
         let name = path.file_name().and_then(|name| name.to_str());
         let (Some(directory), Some(name)) = (path.parent(), name) else {
-            return Err(QueryError::Unreadable("its name is not UTF-8 text; rename it".into()));
+            return Err(QueryError::Unreadable(
+                "its name is not UTF-8 text; rename it".into(),
+            ));
         };
         let directory = ScopedDir::open(directory).map_err(unreadable)?;
         let (file, size) = directory.open_entry(name).map_err(unreadable)?;
@@ -81,13 +83,19 @@ impl FileAccess {
                 Some(FileKind::File) => Ok(true),
                 Some(_) => {
                     let name = name.escape_debug();
-                    Err(QueryError::Unreadable(format!("`{name}` next to it is not a regular file; remove it")))
+                    Err(QueryError::Unreadable(format!(
+                        "`{name}` next to it is not a regular file; remove it"
+                    )))
                 }
             }
         };
         let mut header = Vec::new();
-        file.take(HEADER_BYTES).read_to_end(&mut header).map_err(unreadable)?;
-        let is_wal_mode = header.get(18..20).is_some_and(|versions| versions.contains(&2));
+        file.take(HEADER_BYTES)
+            .read_to_end(&mut header)
+            .map_err(unreadable)?;
+        let is_wal_mode = header
+            .get(18..20)
+            .is_some_and(|versions| versions.contains(&2));
         has("-journal")?;
         Ok(match (has("-wal")?, has("-shm")?) {
             // SQLite deletes a log next to an empty file.
@@ -110,8 +118,12 @@ pub(super) fn open(path: &Path, deadline: Instant) -> Result<Connection, QueryEr
 }
 
 fn connect(path: &Path, access: FileAccess, deadline: Instant) -> Result<Connection, QueryError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-    let with_option = |option: &str| Connection::open_with_flags(uri(path, option), flags | OpenFlags::SQLITE_OPEN_URI);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let with_option = |option: &str| {
+        Connection::open_with_flags(uri(path, option), flags | OpenFlags::SQLITE_OPEN_URI)
+    };
     let mut connection = match access {
         FileAccess::Normal => Connection::open_with_flags(path, flags),
         FileAccess::Immutable => with_option("immutable=1"),
@@ -153,7 +165,9 @@ fn uri(path: &Path, option: &str) -> String {
     let mut uri = "file:".to_owned();
     for byte in path.as_os_str().as_bytes() {
         match byte {
-            b'/' | b'.' | b'-' | b'_' | b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => uri.push(char::from(*byte)),
+            b'/' | b'.' | b'-' | b'_' | b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => {
+                uri.push(char::from(*byte))
+            }
             byte => uri.push_str(&format!("%{byte:02X}")),
         }
     }
@@ -162,7 +176,8 @@ fn uri(path: &Path, option: &str) -> String {
 
 /// Rejects names that are not UTF-8, because the driver panics on them.
 fn check_names(connection: &Connection) -> Result<(), QueryError> {
-    let mut statement = connection.prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema")?;
+    let mut statement =
+        connection.prepare("SELECT type, name, tbl_name, sql FROM sqlite_schema")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         for index in 0..4 {
@@ -178,22 +193,43 @@ fn check_names(connection: &Connection) -> Result<(), QueryError> {
 
 fn authorize(context: AuthContext<'_>) -> Authorization {
     /// Pragmas that describe a table and cannot change anything.
-    const ALLOWED_PRAGMAS: [&str; 6] =
-        ["table_info", "table_xinfo", "table_list", "foreign_key_list", "index_list", "index_info"];
+    const ALLOWED_PRAGMAS: [&str; 6] = [
+        "table_info",
+        "table_xinfo",
+        "table_list",
+        "foreign_key_list",
+        "index_list",
+        "index_info",
+    ];
     /// Functions that access something outside the database.
-    const DENIED_FUNCTIONS: [&str; 5] = ["load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"];
-    let among = |names: &[&str], name: &str| names.iter().any(|known| known.eq_ignore_ascii_case(name));
+    const DENIED_FUNCTIONS: [&str; 5] = [
+        "load_extension",
+        "fts3_tokenizer",
+        "readfile",
+        "writefile",
+        "edit",
+    ];
+    let among =
+        |names: &[&str], name: &str| names.iter().any(|known| known.eq_ignore_ascii_case(name));
     let is_read = match context.action {
         AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive => true,
         AuthAction::Function { function_name } => !among(&DENIED_FUNCTIONS, function_name),
         AuthAction::Pragma { pragma_name, .. } => among(&ALLOWED_PRAGMAS, pragma_name),
         _ => false,
     };
-    if is_read { Authorization::Allow } else { Authorization::Deny }
+    if is_read {
+        Authorization::Allow
+    } else {
+        Authorization::Deny
+    }
 }
 
 /// Runs `sql`, which must be one read-only statement, and returns its rows.
-pub(super) fn query(connection: &Connection, sql: &str, limits: RowLimits) -> Result<QueryRows, QueryError> {
+pub(super) fn query(
+    connection: &Connection,
+    sql: &str,
+    limits: RowLimits,
+) -> Result<QueryRows, QueryError> {
     let mut batch = Batch::new(connection, sql);
     let mut statement = batch.next()?.ok_or(QueryError::EmptyStatement)?;
     if batch.next()?.is_some() {
@@ -205,7 +241,10 @@ pub(super) fn query(connection: &Connection, sql: &str, limits: RowLimits) -> Re
     }
     let headers: Vec<String> = statement.column_names().map(str::to_owned).collect();
     let widest = SqlCell::max_chars(limits.chars, headers.len());
-    let mut found = QueryRows { headers, ..QueryRows::default() };
+    let mut found = QueryRows {
+        headers,
+        ..QueryRows::default()
+    };
     let mut used: usize = 0;
     let mut rows = statement.query([])?;
     loop {
@@ -223,7 +262,8 @@ pub(super) fn query(connection: &Connection, sql: &str, limits: RowLimits) -> Re
             found.truncated = true;
             return Ok(found);
         }
-        let cells = (0..found.headers.len()).map(|index| Ok(SqlCell::from_value(row.get_ref(index)?, widest)));
+        let cells = (0..found.headers.len())
+            .map(|index| Ok(SqlCell::from_value(row.get_ref(index)?, widest)));
         let cells = cells.collect::<Result<Vec<_>, rusqlite::Error>>()?;
         used += cells.iter().map(SqlCell::width).sum::<usize>();
         if used > limits.chars && !found.rows.is_empty() {
@@ -241,10 +281,17 @@ impl From<rusqlite::Error> for QueryError {
         match (code, error) {
             (Some(ErrorCode::OperationInterrupted), _) => Self::TimedOut(0),
             // The plain code is about the statement, the extended codes are about the file.
-            (Some(ErrorCode::ReadOnly), _) if extended_code != Some(rusqlite::ffi::SQLITE_READONLY) => {
-                Self::Unreadable("its last change was interrupted; open it once with the program that writes it".into())
+            (Some(ErrorCode::ReadOnly), _)
+                if extended_code != Some(rusqlite::ffi::SQLITE_READONLY) =>
+            {
+                Self::Unreadable(
+                    "its last change was interrupted; open it once with the program that writes it"
+                        .into(),
+                )
             }
-            (Some(ErrorCode::AuthorizationForStatementDenied | ErrorCode::ReadOnly), _) => Self::NotReadOnly,
+            (Some(ErrorCode::AuthorizationForStatementDenied | ErrorCode::ReadOnly), _) => {
+                Self::NotReadOnly
+            }
             (Some(ErrorCode::TooBig), _) => Self::ValueTooLarge(MAX_VALUE_BYTES),
             (Some(ErrorCode::OutOfMemory), _) => Self::OutOfMemory(SQLITE_MEMORY_MIB),
             (_, rusqlite::Error::SqlInputError { msg, offset, .. }) => {

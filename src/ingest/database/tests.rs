@@ -6,7 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-const ALL: RowLimits = RowLimits { rows: 100, chars: 40_000 };
+const ALL: RowLimits = RowLimits {
+    rows: 100,
+    chars: 40_000,
+};
 
 /// A database with customers, orders, odd names and a broken view.
 fn shop() -> (tempfile::TempDir, PathBuf) {
@@ -34,7 +37,15 @@ fn run(path: &Path, sql: &str, limits: RowLimits) -> Result<QueryRows, QueryErro
 }
 
 fn shown(rows: &QueryRows) -> Vec<String> {
-    rows.rows.iter().map(|row| row.iter().map(ToString::to_string).collect::<Vec<_>>().join(";")).collect()
+    rows.rows
+        .iter()
+        .map(|row| {
+            row.iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(";")
+        })
+        .collect()
 }
 
 #[test]
@@ -51,13 +62,48 @@ fn rows_come_back_with_every_kind_of_value() {
         ]
     );
     assert!(!rows.truncated);
-    let odd = run(&path, "SELECT name, CAST(x'61ff62' AS TEXT), 9e999, x'' FROM customers WHERE id = 2", ALL).unwrap();
-    assert_eq!(shown(&odd), ["Bob \\| and \\n co;a\u{fffd}b;inf;<blob of 0 bytes>"]);
+    let odd = run(
+        &path,
+        "SELECT name, CAST(x'61ff62' AS TEXT), 9e999, x'' FROM customers WHERE id = 2",
+        ALL,
+    )
+    .unwrap();
+    assert_eq!(
+        shown(&odd),
+        ["Bob \\| and \\n co;a\u{fffd}b;inf;<blob of 0 bytes>"]
+    );
     assert_eq!(odd.rows[0][2].to_json(), serde_json::Value::Null);
-    assert_eq!(run(&path, "WITH t(n) AS (VALUES (1), (2)) SELECT sum(n) AS s FROM t", ALL).unwrap().headers, ["s"]);
-    assert_eq!(run(&path, "SELECT * FROM orders WHERE 0", ALL).unwrap().rows.len(), 0);
-    assert_eq!(run(&path, "SELECT name FROM pragma_table_info('orders')", ALL).unwrap().rows.len(), 4);
-    assert_eq!(run(&path, "EXPLAIN QUERY PLAN SELECT * FROM orders", ALL).unwrap().rows.len(), 1);
+    assert_eq!(
+        run(
+            &path,
+            "WITH t(n) AS (VALUES (1), (2)) SELECT sum(n) AS s FROM t",
+            ALL
+        )
+        .unwrap()
+        .headers,
+        ["s"]
+    );
+    assert_eq!(
+        run(&path, "SELECT * FROM orders WHERE 0", ALL)
+            .unwrap()
+            .rows
+            .len(),
+        0
+    );
+    assert_eq!(
+        run(&path, "SELECT name FROM pragma_table_info('orders')", ALL)
+            .unwrap()
+            .rows
+            .len(),
+        4
+    );
+    assert_eq!(
+        run(&path, "EXPLAIN QUERY PLAN SELECT * FROM orders", ALL)
+            .unwrap()
+            .rows
+            .len(),
+        1
+    );
 }
 
 #[test]
@@ -107,19 +153,41 @@ fn writing_statements_are_rejected_and_change_nothing() {
         "DELETE FROM orders; SELECT 1",
     ] {
         let error = run(&path, sql, ALL).unwrap_err();
-        let refused = matches!(error, QueryError::NotReadOnly | QueryError::MultipleStatements);
+        let refused = matches!(
+            error,
+            QueryError::NotReadOnly | QueryError::MultipleStatements
+        );
         let has_no_such_function = ["no such function", "not authorized to use function"];
         let says = |text: &&str| error.to_string().contains(text);
-        assert!(refused || has_no_such_function.iter().any(says), "{sql}: {error}");
+        assert!(
+            refused || has_no_such_function.iter().any(says),
+            "{sql}: {error}"
+        );
     }
-    assert_eq!(run(&path, "SELECT 1; SELECT 2", ALL), Err(QueryError::MultipleStatements));
-    assert_eq!(run(&path, " ;; -- nothing\n/* at all */", ALL), Err(QueryError::EmptyStatement));
-    assert_eq!(run(&path, "SELEC 1", ALL).unwrap_err().to_string(), "near \"SELEC\": syntax error at offset 0");
+    assert_eq!(
+        run(&path, "SELECT 1; SELECT 2", ALL),
+        Err(QueryError::MultipleStatements)
+    );
+    assert_eq!(
+        run(&path, " ;; -- nothing\n/* at all */", ALL),
+        Err(QueryError::EmptyStatement)
+    );
+    assert_eq!(
+        run(&path, "SELEC 1", ALL).unwrap_err().to_string(),
+        "near \"SELEC\": syntax error at offset 0"
+    );
     assert!(
-        run(&path, "SELECT nosuch FROM orders", ALL).unwrap_err().to_string().starts_with("no such column: nosuch")
+        run(&path, "SELECT nosuch FROM orders", ALL)
+            .unwrap_err()
+            .to_string()
+            .starts_with("no such column: nosuch")
     );
     assert_eq!(fs::read(&path).unwrap(), before);
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no other file is created");
+    assert_eq!(
+        fs::read_dir(dir.path()).unwrap().count(),
+        1,
+        "no other file is created"
+    );
 }
 
 #[test]
@@ -142,9 +210,28 @@ fn large_result_is_limited_to_requested_rows() {
     let rows = run(&path, million, ALL).unwrap();
     assert_eq!((rows.rows.len(), rows.truncated), (100, true));
     let wide = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT hex(zeroblob(900)) FROM t";
-    let rows = run(&path, wide, RowLimits { rows: 1_000, chars: 10_000 }).unwrap();
+    let rows = run(
+        &path,
+        wide,
+        RowLimits {
+            rows: 1_000,
+            chars: 10_000,
+        },
+    )
+    .unwrap();
     assert_eq!((rows.rows.len(), rows.truncated), (5, true));
-    assert!(!run(&path, "SELECT * FROM orders LIMIT 2", RowLimits { rows: 2, chars: 9_999 }).unwrap().truncated);
+    assert!(
+        !run(
+            &path,
+            "SELECT * FROM orders LIMIT 2",
+            RowLimits {
+                rows: 2,
+                chars: 9_999
+            }
+        )
+        .unwrap()
+        .truncated
+    );
 }
 
 #[test]
@@ -152,13 +239,31 @@ fn huge_values_are_cut_or_refused() {
     let (_dir, path) = shop();
     let rows = run(&path, "SELECT hex(zeroblob(400000)), 'é'", ALL).unwrap();
     let text = rows.rows[0][0].to_string();
-    assert!(text.ends_with("0… [800000 characters]") && text.len() < 2_100, "{}", text.len());
-    for sql in ["SELECT zeroblob(1000000000)", "SELECT randomblob(2000000)", "SELECT printf('%.*c', 2000000, 'x')"] {
-        assert_eq!(run(&path, sql, ALL), Err(QueryError::ValueTooLarge(1024 * 1024)), "{sql}");
+    assert!(
+        text.ends_with("0… [800000 characters]") && text.len() < 2_100,
+        "{}",
+        text.len()
+    );
+    for sql in [
+        "SELECT zeroblob(1000000000)",
+        "SELECT randomblob(2000000)",
+        "SELECT printf('%.*c', 2000000, 'x')",
+    ] {
+        assert_eq!(
+            run(&path, sql, ALL),
+            Err(QueryError::ValueTooLarge(1024 * 1024)),
+            "{sql}"
+        );
     }
-    let columns: Vec<String> = (0..1_500).map(|n| format!("'{}' AS c{n}", "y".repeat(50))).collect();
+    let columns: Vec<String> = (0..1_500)
+        .map(|n| format!("'{}' AS c{n}", "y".repeat(50)))
+        .collect();
     let rows = run(&path, &format!("SELECT {}", columns.join(", ")), ALL).unwrap();
-    assert!(rows.rows[0].iter().all(|cell| cell.to_string().chars().count() < 40));
+    assert!(
+        rows.rows[0]
+            .iter()
+            .all(|cell| cell.to_string().chars().count() < 40)
+    );
 }
 
 #[test]
@@ -167,7 +272,16 @@ fn tables_are_described() {
     let workers = SqlWorkers::default();
     let names = workers.search(&path, STATEMENT_TIMEOUT, &[], 10).unwrap();
     let names: Vec<String> = names.first.into_iter().map(|(_, name)| name).collect();
-    assert_eq!(names, ["big_orders", "broken", "customers", "odd \"name.x", "orders"]);
+    assert_eq!(
+        names,
+        [
+            "big_orders",
+            "broken",
+            "customers",
+            "odd \"name.x",
+            "orders"
+        ]
+    );
     let targets = names.into_iter().map(|name| vec![(name, None)]).collect();
     let found = workers.look_up(&path, STATEMENT_TIMEOUT, targets).unwrap();
     let tables: Vec<TableInfo> = found
@@ -184,19 +298,39 @@ fn tables_are_described() {
 fn non_database_files_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
-    fs::write(root.join("text.db"), "not a database, but long enough to look like one".repeat(40)).unwrap();
+    fs::write(
+        root.join("text.db"),
+        "not a database, but long enough to look like one".repeat(40),
+    )
+    .unwrap();
     fs::write(root.join("empty.db"), "").unwrap();
-    assert_eq!(run(&root.join("text.db"), "SELECT 1", ALL).unwrap_err().to_string(), "file is not a database");
-    assert!(run(&root.join("none.db"), "SELECT 1", ALL).unwrap_err().to_string().contains("unable to open"));
     assert_eq!(
-        run(&root.join("empty.db"), "SELECT 1", ALL).unwrap().rows.len(),
+        run(&root.join("text.db"), "SELECT 1", ALL)
+            .unwrap_err()
+            .to_string(),
+        "file is not a database"
+    );
+    assert!(
+        run(&root.join("none.db"), "SELECT 1", ALL)
+            .unwrap_err()
+            .to_string()
+            .contains("unable to open")
+    );
+    assert_eq!(
+        run(&root.join("empty.db"), "SELECT 1", ALL)
+            .unwrap()
+            .rows
+            .len(),
         1,
         "SQLite treats it as a new database"
     );
     let (shop_dir, path) = shop();
     symlink(&path, shop_dir.path().join("link.db")).unwrap();
     let linked = shop_dir.path().canonicalize().unwrap().join("link.db");
-    assert!(run(&linked, "SELECT 1", ALL).is_err(), "callers must resolve symbolic links");
+    assert!(
+        run(&linked, "SELECT 1", ALL).is_err(),
+        "callers must resolve symbolic links"
+    );
     let mut bytes = fs::read(&path).unwrap();
     bytes[5_000..].iter_mut().for_each(|byte| *byte = 0x5a);
     fs::write(&path, bytes).unwrap();
@@ -206,9 +340,15 @@ fn non_database_files_are_reported() {
 #[test]
 fn non_utf8_names_are_rejected_without_panic() {
     let (_dir, path) = shop();
-    rusqlite::Connection::open(&path).unwrap().execute_batch("CREATE TABLE zzzz (a)").unwrap();
+    rusqlite::Connection::open(&path)
+        .unwrap()
+        .execute_batch("CREATE TABLE zzzz (a)")
+        .unwrap();
     let bytes = fs::read(&path).unwrap();
-    let broken: Vec<u8> = bytes.iter().map(|byte| if *byte == b'z' { 0xff } else { *byte }).collect();
+    let broken: Vec<u8> = bytes
+        .iter()
+        .map(|byte| if *byte == b'z' { 0xff } else { *byte })
+        .collect();
     fs::write(&path, broken).unwrap();
     assert_eq!(run(&path, "SELECT 1", ALL), Err(QueryError::InvalidNames));
 }
@@ -218,10 +358,18 @@ fn a_database_in_use_can_be_read() {
     let (_dir, path) = shop();
     let writer = rusqlite::Connection::open(&path).unwrap();
     writer.pragma_update(None, "journal_mode", "WAL").unwrap();
-    writer.execute_batch("BEGIN; INSERT INTO customers VALUES (3, 'Cy')").unwrap();
-    assert_eq!(shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()), ["2"]);
+    writer
+        .execute_batch("BEGIN; INSERT INTO customers VALUES (3, 'Cy')")
+        .unwrap();
+    assert_eq!(
+        shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()),
+        ["2"]
+    );
     writer.execute_batch("COMMIT").unwrap();
-    assert_eq!(shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()), ["3"]);
+    assert_eq!(
+        shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()),
+        ["3"]
+    );
 }
 
 /// A database in WAL mode whose newest row is only in the log, as after a killed writer.
@@ -229,7 +377,9 @@ fn crashed(with_index: bool) -> (tempfile::TempDir, PathBuf) {
     let (from, path) = shop();
     let writer = rusqlite::Connection::open(&path).unwrap();
     writer.pragma_update(None, "journal_mode", "WAL").unwrap();
-    writer.execute_batch("INSERT INTO customers VALUES (3, 'Cy')").unwrap();
+    writer
+        .execute_batch("INSERT INTO customers VALUES (3, 'Cy')")
+        .unwrap();
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     for name in ["shop.db", "shop.db-wal", "shop.db-shm"] {
@@ -242,7 +392,9 @@ fn crashed(with_index: bool) -> (tempfile::TempDir, PathBuf) {
 
 fn contents(dir: &tempfile::TempDir) -> Vec<(std::ffi::OsString, Vec<u8>)> {
     let entries = fs::read_dir(dir.path()).unwrap().map(Result::unwrap);
-    let mut contents: Vec<_> = entries.map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap())).collect();
+    let mut contents: Vec<_> = entries
+        .map(|entry| (entry.file_name(), fs::read(entry.path()).unwrap()))
+        .collect();
     contents.sort();
     contents
 }
@@ -250,10 +402,16 @@ fn contents(dir: &tempfile::TempDir) -> Vec<(std::ffi::OsString, Vec<u8>)> {
 #[test]
 fn wal_database_without_log_gets_no_files_beside_it() {
     let (dir, path) = shop();
-    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "journal_mode", "WAL").unwrap();
+    rusqlite::Connection::open(&path)
+        .unwrap()
+        .pragma_update(None, "journal_mode", "WAL")
+        .unwrap();
     let before = contents(&dir);
     assert_eq!(before.len(), 1, "the last writer removes the log");
-    assert_eq!(shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()), ["2"]);
+    assert_eq!(
+        shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()),
+        ["2"]
+    );
     assert_eq!(contents(&dir), before);
 }
 
@@ -263,7 +421,10 @@ fn log_of_a_killed_writer_is_read_and_left_alone() {
         let (dir, path) = crashed(with_index);
         let before = contents(&dir);
         assert_eq!(before.len(), if with_index { 3 } else { 2 });
-        assert_eq!(shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()), ["3"]);
+        assert_eq!(
+            shown(&run(&path, "SELECT count(*) FROM customers", ALL).unwrap()),
+            ["3"]
+        );
         assert!(contents(&dir) == before, "with index: {with_index}");
     }
 }
@@ -272,23 +433,37 @@ fn log_of_a_killed_writer_is_read_and_left_alone() {
 fn journal_of_a_killed_writer_names_the_remedy() {
     let (from, path) = shop();
     let writer = rusqlite::Connection::open(&path).unwrap();
-    writer.execute_batch("PRAGMA synchronous = OFF; BEGIN; INSERT INTO customers VALUES (3, 'Cy')").unwrap();
+    writer
+        .execute_batch("PRAGMA synchronous = OFF; BEGIN; INSERT INTO customers VALUES (3, 'Cy')")
+        .unwrap();
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     for name in ["shop.db", "shop.db-journal"] {
         fs::copy(from.path().join(name), root.join(name)).unwrap();
     }
     let before = contents(&dir);
-    let error = run(&root.join("shop.db"), "SELECT 1 FROM customers", ALL).unwrap_err().to_string();
-    assert!(error.ends_with("interrupted; open it once with the program that writes it"), "{error}");
+    let error = run(&root.join("shop.db"), "SELECT 1 FROM customers", ALL)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.ends_with("interrupted; open it once with the program that writes it"),
+        "{error}"
+    );
     assert!(contents(&dir) == before);
 }
 
 #[test]
 fn names_with_uri_characters_are_opened() {
     let (dir, path) = shop();
-    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "journal_mode", "WAL").unwrap();
-    let odd = dir.path().canonicalize().unwrap().join("a?mode=rw&b#c%41 é.db");
+    rusqlite::Connection::open(&path)
+        .unwrap()
+        .pragma_update(None, "journal_mode", "WAL")
+        .unwrap();
+    let odd = dir
+        .path()
+        .canonicalize()
+        .unwrap()
+        .join("a?mode=rw&b#c%41 é.db");
     fs::rename(&path, &odd).unwrap();
     assert_eq!(run(&odd, "SELECT 1", ALL).unwrap().rows.len(), 1);
     assert_eq!(contents(&dir).len(), 1);
@@ -304,13 +479,19 @@ fn special_files_are_refused_without_hanging() {
     symlink(&path, root.join("link.db")).unwrap();
     for name in ["pipe.db", "link.db", "", "no/such.db"] {
         let error = run(&root.join(name), "SELECT 1", ALL).unwrap_err();
-        assert!(matches!(error, QueryError::Unreadable(_)), "{name}: {error}");
+        assert!(
+            matches!(error, QueryError::Unreadable(_)),
+            "{name}: {error}"
+        );
     }
     for suffix in ["-wal", "-shm", "-journal"] {
         let beside = root.join(format!("shop.db{suffix}"));
         mkfifo(&beside, Mode::S_IRWXU).unwrap();
         let error = run(&path, "SELECT 1", ALL).unwrap_err();
-        assert!(matches!(&error, QueryError::Unreadable(why) if why.contains(suffix)), "{error}");
+        assert!(
+            matches!(&error, QueryError::Unreadable(why) if why.contains(suffix)),
+            "{error}"
+        );
         fs::remove_file(beside).unwrap();
     }
 }
@@ -318,9 +499,18 @@ fn special_files_are_refused_without_hanging() {
 #[test]
 fn numbers_cross_the_process_boundary_exactly() {
     let (_dir, path) = shop();
-    let rows = run(&path, "SELECT 0.1 + 0.2, -9e999, 9223372036854775807, 5e-324", ALL).unwrap();
-    let expected =
-        [SqlCell::Real(0.1 + 0.2), SqlCell::Real(f64::NEG_INFINITY), SqlCell::Int(i64::MAX), SqlCell::Real(5e-324)];
+    let rows = run(
+        &path,
+        "SELECT 0.1 + 0.2, -9e999, 9223372036854775807, 5e-324",
+        ALL,
+    )
+    .unwrap();
+    let expected = [
+        SqlCell::Real(0.1 + 0.2),
+        SqlCell::Real(f64::NEG_INFINITY),
+        SqlCell::Int(i64::MAX),
+        SqlCell::Real(5e-324),
+    ];
     assert_eq!(rows.rows, [expected]);
 }
 

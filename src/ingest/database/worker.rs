@@ -68,13 +68,17 @@ pub(super) enum WorkerOperation {
 
 /// Runs the worker: limits the process, answers one request on stdin, and exits early when stdin closes.
 pub(crate) fn run() -> ExitCode {
-    let confined = limit_process().map_err(|why| QueryError::WorkerFailed(format!("cannot limit itself: {why}")));
+    let confined = limit_process()
+        .map_err(|why| QueryError::WorkerFailed(format!("cannot limit itself: {why}")));
     let request = confined.and_then(|()| read_request(io::stdin().lock()));
     if request.is_ok() {
         exit_when_stdin_closes();
     }
     let mut output = io::stdout();
-    match output.write_all(&reply(request)).and_then(|()| output.flush()) {
+    match output
+        .write_all(&reply(request))
+        .and_then(|()| output.flush())
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
@@ -89,17 +93,32 @@ pub(super) fn read_request(input: impl BufRead) -> Result<WorkerRequest, QueryEr
 
 /// The line that answers `request`.
 pub(super) fn reply(request: Result<WorkerRequest, QueryError>) -> Vec<u8> {
-    let opened = request.and_then(|WorkerRequest { database, time_limit, operation }| {
-        Ok((read_only_connection::open(Path::new(&database), Instant::now() + time_limit)?, operation))
-    });
+    let opened = request.and_then(
+        |WorkerRequest {
+             database,
+             time_limit,
+             operation,
+         }| {
+            Ok((
+                read_only_connection::open(Path::new(&database), Instant::now() + time_limit)?,
+                operation,
+            ))
+        },
+    );
     match opened {
         Err(error) => line(&Err::<(), _>(error)),
         Ok((database, WorkerOperation::Query { sql, limits })) => {
             line(&read_only_connection::query(&database, &sql, limits))
         }
-        Ok((database, WorkerOperation::LookUp { targets })) => line(&catalog::look_up(&database, &targets)),
-        Ok((database, WorkerOperation::Search { words, limit })) => line(&catalog::search(&database, &words, limit)),
-        Ok((database, WorkerOperation::KtxRuns { from, limits })) => line(&tables::runs(&database, from, limits)),
+        Ok((database, WorkerOperation::LookUp { targets })) => {
+            line(&catalog::look_up(&database, &targets))
+        }
+        Ok((database, WorkerOperation::Search { words, limit })) => {
+            line(&catalog::search(&database, &words, limit))
+        }
+        Ok((database, WorkerOperation::KtxRuns { from, limits })) => {
+            line(&tables::runs(&database, from, limits))
+        }
         Ok((database, WorkerOperation::KtxProvenance { from, limits })) => {
             line(&tables::provenance(&database, from, limits))
         }
@@ -109,7 +128,8 @@ pub(super) fn reply(request: Result<WorkerRequest, QueryError>) -> Vec<u8> {
 fn line<T: Serialize>(result: &Result<T, QueryError>) -> Vec<u8> {
     let mut line = serde_json::to_vec(result).unwrap_or_default();
     if line.len() as u64 >= MAX_REPLY_BYTES {
-        line = serde_json::to_vec(&Err::<(), _>(QueryError::AnswerTooLarge(MAX_REPLY_BYTES))).unwrap_or_default();
+        line = serde_json::to_vec(&Err::<(), _>(QueryError::AnswerTooLarge(MAX_REPLY_BYTES)))
+            .unwrap_or_default();
     }
     line.push(b'\n');
     line
@@ -121,7 +141,9 @@ fn limit_process() -> Result<(), String> {
     // With the signal blocked, a write beyond the limit fails instead of ending the process.
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);
-    signals.thread_block().map_err(|error| format!("signal mask: {error}"))?;
+    signals
+        .thread_block()
+        .map_err(|error| format!("signal mask: {error}"))?;
     for (resource, limit) in [
         (Resource::RLIMIT_CORE, 0),
         (Resource::RLIMIT_FSIZE, 0),
@@ -139,12 +161,18 @@ fn limit_process() -> Result<(), String> {
         lowered.map_err(|error| format!("{resource:?}: {error}"))?;
     }
     // The limit applies to the process, so any connection can set it.
-    let connection = rusqlite::Connection::open_in_memory().map_err(|error| format!("memory: {error}"))?;
+    let connection =
+        rusqlite::Connection::open_in_memory().map_err(|error| format!("memory: {error}"))?;
     let limit = i64::try_from(SQLITE_MEMORY_MIB << 20).map_err(|error| error.to_string())?;
-    let set: Result<i64, _> = connection.query_row(&format!("PRAGMA hard_heap_limit = {limit}"), [], |row| row.get(0));
+    let set: Result<i64, _> =
+        connection.query_row(&format!("PRAGMA hard_heap_limit = {limit}"), [], |row| {
+            row.get(0)
+        });
     match set {
         Ok(set) if set == limit => Ok(()),
-        Ok(set) => Err(format!("memory: the limit is {set} instead of {limit} bytes")),
+        Ok(set) => Err(format!(
+            "memory: the limit is {set} instead of {limit} bytes"
+        )),
         Err(error) => Err(format!("memory: {error}")),
     }
 }
@@ -152,7 +180,9 @@ fn limit_process() -> Result<(), String> {
 /// Closes file descriptors that this process inherited from the program that started its parent.
 fn close_inherited_files() {
     let listed = fs::read_dir("/dev/fd").into_iter().flatten();
-    let open: Vec<i32> = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    let open: Vec<i32> = listed
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
     for file in open.into_iter().filter(|file| *file > 2) {
         // The descriptor of the directory listing is included, and already closed.
         let _ = nix::unistd::close(file);

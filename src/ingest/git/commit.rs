@@ -62,9 +62,19 @@ mod tests {
             assert!(CommitId::parse(&format!("{name}\n")).is_err());
             assert!(CommitId::parse(&name.to_uppercase()).is_err());
         }
-        for text in ["", "HEAD", "0a", "--output=/home/me/.profile", &"g".repeat(40), &"0".repeat(41)] {
+        for text in [
+            "",
+            "HEAD",
+            "0a",
+            "--output=/home/me/.profile",
+            &"g".repeat(40),
+            &"0".repeat(41),
+        ] {
             assert!(CommitId::parse(text).is_err(), "{text}");
-            assert!(serde_json::from_value::<CommitId>(text.into()).is_err(), "{text}");
+            assert!(
+                serde_json::from_value::<CommitId>(text.into()).is_err(),
+                "{text}"
+            );
         }
     }
 }

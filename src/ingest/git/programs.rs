@@ -27,11 +27,28 @@ const PROBE: (&str, &str) = ("ingestdeck.override", "arrives");
 const EXCLUDES_FILE: &[u8] = b"core.excludesfile";
 
 /// A section whose subsections name programs, the variables that contain them, and the values that disable them.
-type ProgramSection = (&'static str, ProgramKind, &'static [(&'static str, &'static str)]);
+type ProgramSection = (
+    &'static str,
+    ProgramKind,
+    &'static [(&'static str, &'static str)],
+);
 
 const PROGRAM_SECTIONS: &[ProgramSection] = &[
-    ("filter", ProgramKind::Filter, &[("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")]),
-    ("diff", ProgramKind::DiffDriver, &[("command", ""), ("textconv", "")]),
+    (
+        "filter",
+        ProgramKind::Filter,
+        &[
+            ("clean", ""),
+            ("smudge", ""),
+            ("process", ""),
+            ("required", "false"),
+        ],
+    ),
+    (
+        "diff",
+        ProgramKind::DiffDriver,
+        &[("command", ""), ("textconv", "")],
+    ),
     ("merge", ProgramKind::MergeDriver, &[("driver", "")]),
 ];
 
@@ -85,7 +102,10 @@ pub(crate) struct DisabledProgram {
 
 impl DisabledProgram {
     pub(in crate::ingest) fn new(kind: ProgramKind, name: &[u8]) -> Self {
-        Self { kind, name: String::from_utf8_lossy(name).escape_debug().to_string() }
+        Self {
+            kind,
+            name: String::from_utf8_lossy(name).escape_debug().to_string(),
+        }
     }
 }
 
@@ -96,7 +116,9 @@ impl fmt::Display for DisabledProgram {
             ProgramKind::DiffDriver => "diff driver",
             ProgramKind::MergeDriver => "merge driver",
             ProgramKind::Hook => "hook",
-            ProgramKind::HooksDirectory => return write!(f, "hooks in `{}` (core.hooksPath)", self.name),
+            ProgramKind::HooksDirectory => {
+                return write!(f, "hooks in `{}` (core.hooksPath)", self.name);
+            }
             ProgramKind::Setting => return f.write_str(&self.name),
         };
         write!(f, "{kind} `{}`", self.name)
@@ -125,7 +147,10 @@ pub(super) enum DisableError {
 impl ConfiguredPrograms {
     /// Overrides nothing, but detects whether git reads overrides.
     pub(super) fn probe() -> Self {
-        Self { overrides: [(PROBE.0.into(), PROBE.1.into())].into(), ..Self::default() }
+        Self {
+            overrides: [(PROBE.0.into(), PROBE.1.into())].into(),
+            ..Self::default()
+        }
     }
 
     /// Parses the output of [`LIST_CONFIG_ARGS`], called with the overrides of [`probe`](Self::probe).
@@ -134,7 +159,10 @@ impl ConfiguredPrograms {
         let (mut own_excludes, mut has_excludes) = (None, false);
         let mut fields = listed.split(|byte| *byte == 0);
         while let (Some(scope), Some(entry)) = (fields.next(), fields.next()) {
-            let end = entry.iter().position(|byte| *byte == b'\n').unwrap_or(entry.len());
+            let end = entry
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .unwrap_or(entry.len());
             let (key, value) = entry.split_at(end);
             let value = value.get(1..);
             programs.replaces_hooks |= key == HOOKS_PATH;
@@ -142,23 +170,36 @@ impl ConfiguredPrograms {
             arrived |= scope == b"command" && key == PROBE.0.as_bytes();
             if key == EXCLUDES_FILE {
                 has_excludes |= is_of_repository;
-                own_excludes = if is_of_repository { own_excludes } else { value };
+                own_excludes = if is_of_repository {
+                    own_excludes
+                } else {
+                    value
+                };
             }
             let disabled = match SubsectionKey::parse(key) {
                 Some(key) => key.disable(&mut programs.overrides, &mut bytes),
                 None => None,
             };
             let disabled = disabled.or_else(|| disabled_setting(key, value));
-            programs.repository_programs.extend(disabled.filter(|_| is_of_repository));
+            programs
+                .repository_programs
+                .extend(disabled.filter(|_| is_of_repository));
             if programs.overrides.len() > MAX_OVERRIDES || bytes > MAX_OVERRIDE_BYTES {
                 return Err(DisableError::TooManyPrograms);
             }
         }
         if has_excludes {
-            let own = own_excludes.map_or_else(default_excludes, |own| OsString::from_vec(own.to_vec()));
-            programs.overrides.insert(OsString::from_vec(EXCLUDES_FILE.to_vec()), own);
+            let own =
+                own_excludes.map_or_else(default_excludes, |own| OsString::from_vec(own.to_vec()));
+            programs
+                .overrides
+                .insert(OsString::from_vec(EXCLUDES_FILE.to_vec()), own);
         }
-        if arrived { Ok(programs) } else { Err(DisableError::OverridesIgnored) }
+        if arrived {
+            Ok(programs)
+        } else {
+            Err(DisableError::OverridesIgnored)
+        }
     }
 }
 
@@ -172,24 +213,41 @@ struct SubsectionKey<'a> {
 impl<'a> SubsectionKey<'a> {
     fn parse(key: &'a [u8]) -> Option<Self> {
         let first = key.iter().position(|byte| *byte == b'.')?;
-        let last = key.iter().rposition(|byte| *byte == b'.').filter(|last| *last > first)?;
-        Some(Self { section: &key[..first], subsection: &key[first + 1..last], variable: &key[last + 1..] })
+        let last = key
+            .iter()
+            .rposition(|byte| *byte == b'.')
+            .filter(|last| *last > first)?;
+        Some(Self {
+            section: &key[..first],
+            subsection: &key[first + 1..last],
+            variable: &key[last + 1..],
+        })
     }
 
     /// Adds the override that disables the program of this key, if the key names a program.
-    fn disable(&self, overrides: &mut BTreeMap<OsString, OsString>, bytes: &mut usize) -> Option<DisabledProgram> {
+    fn disable(
+        &self,
+        overrides: &mut BTreeMap<OsString, OsString>,
+        bytes: &mut usize,
+    ) -> Option<DisabledProgram> {
         let (kind, variable, value) = if self.section == b"hook" {
             // The other variables of the hook do not matter: a hook that is not enabled does not run.
             (ProgramKind::Hook, &b"enabled"[..], "false")
         } else {
-            let (_, kind, variables) =
-                PROGRAM_SECTIONS.iter().find(|(section, ..)| section.as_bytes() == self.section)?;
-            let (_, value) = variables.iter().find(|(variable, _)| variable.as_bytes() == self.variable)?;
+            let (_, kind, variables) = PROGRAM_SECTIONS
+                .iter()
+                .find(|(section, ..)| section.as_bytes() == self.section)?;
+            let (_, value) = variables
+                .iter()
+                .find(|(variable, _)| variable.as_bytes() == self.variable)?;
             (*kind, self.variable, *value)
         };
         let key = [self.section, self.subsection, variable].join(&b'.');
         let length = key.len();
-        if overrides.insert(OsString::from_vec(key), value.into()).is_none() {
+        if overrides
+            .insert(OsString::from_vec(key), value.into())
+            .is_none()
+        {
             *bytes += length;
         }
         Some(DisabledProgram::new(kind, self.subsection))
@@ -202,25 +260,37 @@ fn disabled_setting(key: &[u8], value: Option<&[u8]>) -> Option<DisabledProgram>
     if key == HOOKS_PATH {
         return Some(DisabledProgram::new(ProgramKind::HooksDirectory, value));
     }
-    let (_, name) = PROGRAM_SETTINGS.iter().find(|(listed, _)| listed.as_bytes() == key)?;
+    let (_, name) = PROGRAM_SETTINGS
+        .iter()
+        .find(|(listed, _)| listed.as_bytes() == key)?;
     let is_program = *name != FSMONITOR || !is_boolean(value);
     is_program.then(|| DisabledProgram::new(ProgramKind::Setting, name.as_bytes()))
 }
 
 /// Whether git parses a value as a boolean: a word, or a number with an optional unit.
 fn is_boolean(value: &[u8]) -> bool {
-    let is_word =
-        [&b"true"[..], b"yes", b"on", b"false", b"no", b"off"].iter().any(|word| value.eq_ignore_ascii_case(word));
-    let digits = [&b"k"[..], b"m", b"g"].iter().find_map(|unit| value.strip_suffix(*unit)).unwrap_or(value);
+    let is_word = [&b"true"[..], b"yes", b"on", b"false", b"no", b"off"]
+        .iter()
+        .any(|word| value.eq_ignore_ascii_case(word));
+    let digits = [&b"k"[..], b"m", b"g"]
+        .iter()
+        .find_map(|unit| value.strip_suffix(*unit))
+        .unwrap_or(value);
     let digits = digits.strip_prefix(b"-").unwrap_or(digits);
     is_word || (!digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
 }
 
 /// git's default for the excludes file. Empty if the user has no home, so that git reads none.
 fn default_excludes() -> OsString {
-    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let of = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     let config = of("XDG_CONFIG_HOME").or_else(|| Some(of("HOME")?.join(".config")));
-    config.map(|config| config.join("git/ignore").into_os_string()).unwrap_or_default()
+    config
+        .map(|config| config.join("git/ignore").into_os_string())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -231,23 +301,49 @@ mod tests {
 
     /// The output of git for `entries`, followed by the override from the environment.
     fn listed(entries: &[(&str, &[u8])]) -> Vec<u8> {
-        let bytes = |(scope, entry): &(&str, &[u8])| [scope.as_bytes(), b"\0", entry, b"\0"].concat();
-        entries.iter().chain(&[("command", &b"ingestdeck.override\narrives"[..])]).flat_map(bytes).collect()
+        let bytes =
+            |(scope, entry): &(&str, &[u8])| [scope.as_bytes(), b"\0", entry, b"\0"].concat();
+        entries
+            .iter()
+            .chain(&[("command", &b"ingestdeck.override\narrives"[..])])
+            .flat_map(bytes)
+            .collect()
     }
 
     #[test]
     fn only_keys_of_programs_are_overridden() {
-        let keys =
-            ["filter.lfs.clean", "diff.a.b.textconv", "merge.x.driver", "filter.x=y.process", "filter.x.required"];
+        let keys = [
+            "filter.lfs.clean",
+            "diff.a.b.textconv",
+            "merge.x.driver",
+            "filter.x=y.process",
+            "filter.x.required",
+        ];
         for key in keys {
-            let programs = ConfiguredPrograms::parse(&listed(&[("global", format!("{key}\nv").as_bytes())])).unwrap();
+            let programs =
+                ConfiguredPrograms::parse(&listed(&[("global", format!("{key}\nv").as_bytes())]))
+                    .unwrap();
             assert_eq!(programs.overrides.keys().collect::<Vec<_>>(), [key]);
-            assert!(programs.repository_programs.is_empty(), "{key} is the user's own");
-        }
-        for key in ["diff.external", "merge.tool", "filter.clean", "core.editor", "merge.x.name", "hook.jobs", "x", ""]
-        {
             assert!(
-                ConfiguredPrograms::parse(&listed(&[("local", key.as_bytes())])).unwrap().overrides.is_empty(),
+                programs.repository_programs.is_empty(),
+                "{key} is the user's own"
+            );
+        }
+        for key in [
+            "diff.external",
+            "merge.tool",
+            "filter.clean",
+            "core.editor",
+            "merge.x.name",
+            "hook.jobs",
+            "x",
+            "",
+        ] {
+            assert!(
+                ConfiguredPrograms::parse(&listed(&[("local", key.as_bytes())]))
+                    .unwrap()
+                    .overrides
+                    .is_empty(),
                 "{key}"
             );
         }
@@ -255,9 +351,18 @@ mod tests {
 
     #[test]
     fn names_that_are_not_utf8_are_overridden_as_they_are() {
-        let programs = ConfiguredPrograms::parse(&listed(&[("local", b"filter.e\xff.clean\ntouch x")])).unwrap();
-        assert_eq!(programs.overrides.keys().next().unwrap().as_bytes(), b"filter.e\xff.clean");
-        let shown: Vec<String> = programs.repository_programs.iter().map(ToString::to_string).collect();
+        let programs =
+            ConfiguredPrograms::parse(&listed(&[("local", b"filter.e\xff.clean\ntouch x")]))
+                .unwrap();
+        assert_eq!(
+            programs.overrides.keys().next().unwrap().as_bytes(),
+            b"filter.e\xff.clean"
+        );
+        let shown: Vec<String> = programs
+            .repository_programs
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(shown, ["filter `e\u{fffd}`"]);
     }
 
@@ -270,10 +375,22 @@ mod tests {
             ("local", b"hook.jobs\n4"),
         ];
         let programs = ConfiguredPrograms::parse(&listed(&entries)).unwrap();
-        let overrides: Vec<_> =
-            programs.overrides.iter().map(|(key, value)| (key.as_bytes(), value.to_str().unwrap())).collect();
-        assert_eq!(overrides, [(&b"hook.\x1b[2j.enabled"[..], "false"), (b"hook.a.b.enabled", "false")]);
-        assert_eq!(programs.repository_programs, [DisabledProgram::new(ProgramKind::Hook, b"a.b")].into());
+        let overrides: Vec<_> = programs
+            .overrides
+            .iter()
+            .map(|(key, value)| (key.as_bytes(), value.to_str().unwrap()))
+            .collect();
+        assert_eq!(
+            overrides,
+            [
+                (&b"hook.\x1b[2j.enabled"[..], "false"),
+                (b"hook.a.b.enabled", "false")
+            ]
+        );
+        assert_eq!(
+            programs.repository_programs,
+            [DisabledProgram::new(ProgramKind::Hook, b"a.b")].into()
+        );
     }
 
     fn shown(entries: &[(&str, &[u8])]) -> Vec<String> {
@@ -287,8 +404,14 @@ mod tests {
 
     #[test]
     fn fsmonitor_is_listed_only_if_it_names_a_program() {
-        assert_eq!(shown(&[("local", b"core.fsmonitor\n/bin/trap")]), ["core.fsmonitor"]);
-        for switch in ["", "\n", "\ntrue", "\nYes", "\non", "\n1", "\nfalse", "\nOff", "\nno", "\n0", "\n-1", "\n2k"] {
+        assert_eq!(
+            shown(&[("local", b"core.fsmonitor\n/bin/trap")]),
+            ["core.fsmonitor"]
+        );
+        for switch in [
+            "", "\n", "\ntrue", "\nYes", "\non", "\n1", "\nfalse", "\nOff", "\nno", "\n0", "\n-1",
+            "\n2k",
+        ] {
             let entry = format!("core.fsmonitor{switch}");
             assert_eq!(shown(&[("local", entry.as_bytes())]), [""; 0], "{entry:?}");
         }
@@ -299,21 +422,40 @@ mod tests {
         for (key, name) in PROGRAM_SETTINGS {
             let entry = format!("{key}\n/bin/x");
             assert_eq!(shown(&[("local", entry.as_bytes())]), [*name]);
-            assert_eq!(shown(&[("global", entry.as_bytes())]), [""; 0], "{key} is the user's own");
-            assert_eq!(shown(&[("local", format!("{key}\n").as_bytes())]), [""; 0], "{key} is unset");
+            assert_eq!(
+                shown(&[("global", entry.as_bytes())]),
+                [""; 0],
+                "{key} is the user's own"
+            );
+            assert_eq!(
+                shown(&[("local", format!("{key}\n").as_bytes())]),
+                [""; 0],
+                "{key} is unset"
+            );
         }
         for key in ["core.pager", "core.editor", "sequence.editor", "pager.log"] {
-            assert_eq!(shown(&[("local", format!("{key}\n/bin/x").as_bytes())]), [""; 0], "{key}");
+            assert_eq!(
+                shown(&[("local", format!("{key}\n/bin/x").as_bytes())]),
+                [""; 0],
+                "{key}"
+            );
         }
     }
 
     #[test]
     fn hooks_path_is_listed_and_replaces_hooks() {
-        let programs = ConfiguredPrograms::parse(&listed(&[("local", b"core.hookspath\n.husky/\x1b")])).unwrap();
-        let shown: Vec<String> = programs.repository_programs.iter().map(ToString::to_string).collect();
+        let programs =
+            ConfiguredPrograms::parse(&listed(&[("local", b"core.hookspath\n.husky/\x1b")]))
+                .unwrap();
+        let shown: Vec<String> = programs
+            .repository_programs
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(shown, ["hooks in `.husky/\\u{1b}` (core.hooksPath)"]);
         assert!(programs.replaces_hooks);
-        let of_user = ConfiguredPrograms::parse(&listed(&[("global", b"core.hookspath\n/x")])).unwrap();
+        let of_user =
+            ConfiguredPrograms::parse(&listed(&[("global", b"core.hookspath\n/x")])).unwrap();
         assert!(of_user.repository_programs.is_empty() && of_user.replaces_hooks);
     }
 
@@ -325,13 +467,26 @@ mod tests {
         let long = format!("filter.{}.clean\nx", "n".repeat(MAX_OVERRIDE_BYTES));
         assert!(ConfiguredPrograms::parse(&listed(&[("local", long.as_bytes())])).is_err());
         // Repetitions of the same key count once.
-        assert_eq!(ConfiguredPrograms::parse(&section(1).repeat(2 * MAX_OVERRIDES)).unwrap().overrides.len(), 1);
+        assert_eq!(
+            ConfiguredPrograms::parse(&section(1).repeat(2 * MAX_OVERRIDES))
+                .unwrap()
+                .overrides
+                .len(),
+            1
+        );
     }
 
     #[test]
     fn ignored_overrides_are_rejected() {
-        for entries in [&b""[..], b"local\0ingestdeck.override\narrives\0", b"global\0ingestdeck.override\narrives\0"] {
-            assert!(matches!(ConfiguredPrograms::parse(entries), Err(DisableError::OverridesIgnored)));
+        for entries in [
+            &b""[..],
+            b"local\0ingestdeck.override\narrives\0",
+            b"global\0ingestdeck.override\narrives\0",
+        ] {
+            assert!(matches!(
+                ConfiguredPrograms::parse(entries),
+                Err(DisableError::OverridesIgnored)
+            ));
         }
         assert!(ConfiguredPrograms::parse(&listed(&[])).is_ok());
     }
@@ -339,12 +494,26 @@ mod tests {
     #[test]
     fn repository_excludes_file_is_overridden() {
         let of = |entries: &[(&str, &[u8])]| {
-            ConfiguredPrograms::parse(&listed(entries)).unwrap().overrides.into_values().next()
+            ConfiguredPrograms::parse(&listed(entries))
+                .unwrap()
+                .overrides
+                .into_values()
+                .next()
         };
         let local: (&str, &[u8]) = ("local", b"core.excludesfile\n/pipe");
-        assert_eq!(of(&[("global", b"core.excludesfile\n~/mine")]), None, "nothing to override");
-        assert_eq!(of(&[("global", b"core.excludesfile\n~/mine"), local]), Some("~/mine".into()));
+        assert_eq!(
+            of(&[("global", b"core.excludesfile\n~/mine")]),
+            None,
+            "nothing to override"
+        );
+        assert_eq!(
+            of(&[("global", b"core.excludesfile\n~/mine"), local]),
+            Some("~/mine".into())
+        );
         assert_eq!(of(&[local]), Some(default_excludes()));
-        assert_eq!(of(&[("worktree", b"core.excludesfile\nx")]), Some(default_excludes()));
+        assert_eq!(
+            of(&[("worktree", b"core.excludesfile\nx")]),
+            Some(default_excludes())
+        );
     }
 }

@@ -33,16 +33,26 @@ fn skill(name: &str, body: &str) -> String {
 }
 
 fn names(instructions: &Instructions, extra: &[&str]) -> Vec<String> {
-    instructions.skills_for_unit(&skill::COMMON_SKILLS, extra).iter().map(|skill| skill.name.clone()).collect()
+    instructions
+        .skills_for_unit(&skill::COMMON_SKILLS, extra)
+        .iter()
+        .map(|skill| skill.name.clone())
+        .collect()
 }
 
 #[test]
 fn project_without_instructions_uses_bundled_ones() {
-    assert_eq!(InstructionsFixture::new().read(), (Instructions::default(), Vec::new()));
+    assert_eq!(
+        InstructionsFixture::new().read(),
+        (Instructions::default(), Vec::new())
+    );
     let nowhere = Instructions::load(Path::new(&crate::it::support::missing("project"))).unwrap();
     assert!(nowhere.0.overrides.is_empty());
     assert!(nowhere.0.prompt(PromptKind::WorkUnit).starts_with("<role>"));
-    assert_eq!(names(&nowhere.0, &["dbt_ingest"]), ["ingest_triage", "sl_capture", "wiki_capture", "dbt_ingest"]);
+    assert_eq!(
+        names(&nowhere.0, &["dbt_ingest"]),
+        ["ingest_triage", "sl_capture", "wiki_capture", "dbt_ingest"]
+    );
 }
 
 #[test]
@@ -50,20 +60,46 @@ fn project_instructions_override_and_are_reported() {
     let place = InstructionsFixture::new()
         .with(".ktx/prompts/work_unit.md", "Be brief.\n")
         .with(".ktx/prompts/notes.txt", "no prompt")
-        .with(".ktx/skills/wiki_capture/SKILL.md", skill("wiki_capture", "Ours."))
-        .with(".ktx/skills/dbt_ingest/SKILL.md", skill("dbt_ingest", "Ours too."))
-        .with(".ktx/skills/house_style/SKILL.md", skill("house_style", "New."))
-        .with(".ktx/canonical-pins.yaml", "arr: annual-recurring-revenue\nchurn: churn-rate\n");
+        .with(
+            ".ktx/skills/wiki_capture/SKILL.md",
+            skill("wiki_capture", "Ours."),
+        )
+        .with(
+            ".ktx/skills/dbt_ingest/SKILL.md",
+            skill("dbt_ingest", "Ours too."),
+        )
+        .with(
+            ".ktx/skills/house_style/SKILL.md",
+            skill("house_style", "New."),
+        )
+        .with(
+            ".ktx/canonical-pins.yaml",
+            "arr: annual-recurring-revenue\nchurn: churn-rate\n",
+        );
     let (instructions, idle) = place.read();
     assert_eq!(idle, [] as [&str; 0]);
     assert_eq!(instructions.prompt(PromptKind::WorkUnit), "Be brief.");
-    assert!(instructions.prompt(PromptKind::Verification).starts_with("<pre_write_verification>"));
-    assert_eq!(names(&instructions, &[]), ["ingest_triage", "sl_capture", "wiki_capture", "house_style"]);
+    assert!(
+        instructions
+            .prompt(PromptKind::Verification)
+            .starts_with("<pre_write_verification>")
+    );
+    assert_eq!(
+        names(&instructions, &[]),
+        ["ingest_triage", "sl_capture", "wiki_capture", "house_style"]
+    );
     let skills = instructions.skills_for_unit(&skill::COMMON_SKILLS, &["dbt_ingest"]);
     let bodies: Vec<_> = skills.iter().map(|skill| skill.body.clone()).collect();
     assert_eq!(bodies[2..], ["Ours.", "Ours too.", "New."]);
-    assert_eq!(instructions.pins[0], ("arr".into(), "annual-recurring-revenue".into()));
-    let messages: Vec<_> = instructions.overrides.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        instructions.pins[0],
+        ("arr".into(), "annual-recurring-revenue".into())
+    );
+    let messages: Vec<_> = instructions
+        .overrides
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(
         messages,
         [
@@ -79,7 +115,9 @@ fn project_instructions_override_and_are_reported() {
 #[test]
 fn a_skill_for_others_is_not_offered_to_units() {
     let text = skill("sl_capture", "x").replace("---\nx", "callers: [research]\n---\nx");
-    let (instructions, _) = InstructionsFixture::new().with(".ktx/skills/sl_capture/SKILL.md", text).read();
+    let (instructions, _) = InstructionsFixture::new()
+        .with(".ktx/skills/sl_capture/SKILL.md", text)
+        .read();
     assert_eq!(names(&instructions, &[]), ["ingest_triage", "wiki_capture"]);
 }
 
@@ -106,10 +144,16 @@ fn unused_instruction_files_are_reported() {
 #[test]
 fn invalid_instructions_are_rejected_on_open() {
     let skill_at = |name: &str, text: &str| {
-        InstructionsFixture::new().with(&format!(".ktx/skills/{name}/SKILL.md"), text).refused()
+        InstructionsFixture::new()
+            .with(&format!(".ktx/skills/{name}/SKILL.md"), text)
+            .refused()
     };
     let pins = |text: &str| InstructionsFixture::new().with(PINS_FILE, text).refused();
-    let prompt = |bytes: &[u8]| InstructionsFixture::new().with(".ktx/prompts/work_unit.md", bytes).refused();
+    let prompt = |bytes: &[u8]| {
+        InstructionsFixture::new()
+            .with(".ktx/prompts/work_unit.md", bytes)
+            .refused()
+    };
     let messages = [
         prompt(b" \n"),
         prompt(b"caf\xe9"),
@@ -128,8 +172,9 @@ fn invalid_instructions_are_rejected_on_open() {
 
 #[test]
 fn nothing_is_read_through_a_link_or_out_of_a_pipe() {
-    let secret =
-        InstructionsFixture::new().with("secret.md", "hunter2").with("house/SKILL.md", skill("house", "hunter2"));
+    let secret = InstructionsFixture::new()
+        .with("secret.md", "hunter2")
+        .with("house/SKILL.md", skill("house", "hunter2"));
     let out = secret.0.path();
     let refused = |link: &str, to: &Path| {
         let place = InstructionsFixture::new();
@@ -137,7 +182,10 @@ fn nothing_is_read_through_a_link_or_out_of_a_pipe() {
         fs::create_dir_all(link.parent().unwrap()).unwrap();
         symlink(to, link).unwrap();
         let messages = place.refused();
-        assert!(messages.contains("symbolic link") && !messages.contains("hunter2"), "{messages}");
+        assert!(
+            messages.contains("symbolic link") && !messages.contains("hunter2"),
+            "{messages}"
+        );
     };
     refused(".ktx/prompts/work_unit.md", &out.join("secret.md"));
     refused(".ktx/skills/house", &out.join("house"));
@@ -152,7 +200,11 @@ fn nothing_is_read_through_a_link_or_out_of_a_pipe() {
 
 #[test]
 fn skill_count_is_limited() {
-    let place =
-        (0..=MAX_SKILLS).fold(InstructionsFixture::new(), |place, n| place.with(&format!(".ktx/skills/s{n}/x"), ""));
-    assert_eq!(place.refused(), ".ktx/skills holds 101 entries; keep 100 skills or fewer");
+    let place = (0..=MAX_SKILLS).fold(InstructionsFixture::new(), |place, n| {
+        place.with(&format!(".ktx/skills/s{n}/x"), "")
+    });
+    assert_eq!(
+        place.refused(),
+        ".ktx/skills holds 101 entries; keep 100 skills or fewer"
+    );
 }

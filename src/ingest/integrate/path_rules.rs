@@ -22,25 +22,36 @@ pub(super) enum PatchContent<'a> {
 pub(super) fn forbidden_reason(path: &str, content: PatchContent<'_>) -> Option<String> {
     let shown = path.escape_debug();
     let is_layer = path.starts_with(SEMANTIC_LAYER_DIR);
-    if scoped_dir::validate_relative_path(path).is_err() || !(path.starts_with(WIKI_DIR) || is_layer) {
-        return Some(format!("changes {shown}, which is not below wiki/ or semantic-layer/"));
+    if scoped_dir::validate_relative_path(path).is_err()
+        || !(path.starts_with(WIKI_DIR) || is_layer)
+    {
+        return Some(format!(
+            "changes {shown}, which is not below wiki/ or semantic-layer/"
+        ));
     }
-    let PatchContent::Unit { source_connections } = content else { return None };
+    let PatchContent::Unit { source_connections } = content else {
+        return None;
+    };
     if !is_layer {
         let is_page = wiki::page_key(path).is_some_and(wiki::is_page_key);
-        return (!is_page)
-            .then(|| format!("changes {shown}, which is not a page: the tools write `wiki/global/KEY.md` only"));
+        return (!is_page).then(|| {
+            format!(
+                "changes {shown}, which is not a page: the tools write `wiki/global/KEY.md` only"
+            )
+        });
     }
     if source_connections.is_empty() {
-        return Some(format!("changes {shown}, and this unit may not change the semantic layer"));
+        return Some(format!(
+            "changes {shown}, and this unit may not change the semantic layer"
+        ));
     }
     match semantic_layer::split_source_path(path).filter(|(_, file)| !file.starts_with('.')) {
         None => Some(format!(
             "changes {shown}, which is not a source: the tools write `semantic-layer/CONNECTION/NAME.yaml` only"
         )),
-        Some((connection, _)) if !source_connections.iter().any(|id| id == connection) => {
-            Some(format!("changes {shown}, and this unit may not write sources of that connection"))
-        }
+        Some((connection, _)) if !source_connections.iter().any(|id| id == connection) => Some(
+            format!("changes {shown}, and this unit may not write sources of that connection"),
+        ),
         Some(_) => None,
     }
 }
@@ -63,17 +74,25 @@ pub(super) fn forbidden_new_file(before: &Originals, now: &Originals) -> Option<
 }
 
 /// The changed paths in the output of `diff-index --raw -z`, or why one of them is not permitted.
-pub(super) fn parse_staged_paths(raw: &str, content: PatchContent<'_>) -> Result<Vec<String>, String> {
+pub(super) fn parse_staged_paths(
+    raw: &str,
+    content: PatchContent<'_>,
+) -> Result<Vec<String>, String> {
     let mut fields = raw.split('\0');
     let mut paths = Vec::new();
-    while let (Some(meta), Some(path)) = (fields.next().filter(|meta| !meta.is_empty()), fields.next()) {
+    while let (Some(meta), Some(path)) =
+        (fields.next().filter(|meta| !meta.is_empty()), fields.next())
+    {
         let mode = meta.split(' ').nth(1).unwrap_or_default();
         let is_gone = meta.ends_with('D');
         if let Some(why) = forbidden_reason(path, content) {
             return Err(why);
         }
         if !is_gone && mode != REGULAR_FILE_MODE {
-            return Err(format!("gives {} the mode {mode}; only {REGULAR_FILE_MODE} may be", path.escape_debug()));
+            return Err(format!(
+                "gives {} the mode {mode}; only {REGULAR_FILE_MODE} may be",
+                path.escape_debug()
+            ));
         }
         paths.push(path.to_owned());
     }

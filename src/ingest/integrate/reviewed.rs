@@ -23,7 +23,9 @@ const MAX_DIFF_BYTES: usize = 1 << 20;
 fn omit_long_diffs(files: &mut [ReviewedFile]) {
     let mut total: usize = files.iter().map(|file| file.diff.len()).sum();
     while total > MAX_DIFF_BYTES {
-        let Some(longest) = files.iter_mut().max_by_key(|file| file.diff.len()) else { return };
+        let Some(longest) = files.iter_mut().max_by_key(|file| file.diff.len()) else {
+            return;
+        };
         total -= longest.diff.len();
         let hash = workspace::hash_bytes(longest.diff.as_bytes());
         longest.omitted = Some(hash.iter().map(|byte| format!("{byte:02x}")).collect());
@@ -42,7 +44,10 @@ pub(crate) struct ReviewedHead {
 impl PatchIntegrator {
     /// Lets the review begin with what the commits of `run` changed. Returns the files of these commits that are left
     /// out, because they have changed since or their commits are gone.
-    pub(crate) fn add_committed(&mut self, run: &CommittedRun) -> Result<LeftOutFiles, IntegrationError> {
+    pub(crate) fn add_committed(
+        &mut self,
+        run: &CommittedRun,
+    ) -> Result<LeftOutFiles, IntegrationError> {
         self.committed = CommittedChanges::find(&self.worktree()?.git, &self.base, run)?;
         Ok(std::mem::take(&mut self.committed.left_out))
     }
@@ -50,7 +55,10 @@ impl PatchIntegrator {
     /// What the accepted patches changed, and the commits that are reviewed.
     pub(crate) fn review_request(&self) -> Result<ReviewRequested, IntegrationError> {
         let Some(worktree) = self.worktree.get() else {
-            return Ok(ReviewRequested { base: self.base.to_string(), ..ReviewRequested::default() });
+            return Ok(ReviewRequested {
+                base: self.base.to_string(),
+                ..ReviewRequested::default()
+            });
         };
         let patch = worktree.committed_patch(&self.base)?;
         let mut files = committed_changes::parse_files(&patch, &self.writers_by_path);
@@ -69,16 +77,26 @@ impl PatchIntegrator {
             }
         }
         omit_long_diffs(&mut files);
-        Ok(ReviewRequested { base: self.base.to_string(), files, ..ReviewRequested::default() })
+        Ok(ReviewRequested {
+            base: self.base.to_string(),
+            files,
+            ..ReviewRequested::default()
+        })
     }
 
     /// Reduces the integration to the accepted changes, and returns the state before.
     ///
     /// # Errors
     /// If the accepted part is not valid. Nothing is changed then.
-    pub(crate) fn apply_review(&mut self, review: &ReviewState) -> Result<ReviewedHead, IntegrationError> {
-        let before =
-            ReviewedHead { head: self.head()?, base: self.base.clone(), writers_by_path: self.writers_by_path.clone() };
+    pub(crate) fn apply_review(
+        &mut self,
+        review: &ReviewState,
+    ) -> Result<ReviewedHead, IntegrationError> {
+        let before = ReviewedHead {
+            head: self.head()?,
+            base: self.base.clone(),
+            writers_by_path: self.writers_by_path.clone(),
+        };
         match self.try_apply_review(review) {
             Ok(()) => Ok(before),
             Err(error) => {
@@ -89,8 +107,13 @@ impl PatchIntegrator {
     }
 
     fn try_apply_review(&mut self, review: &ReviewState) -> Result<(), IntegrationError> {
-        let folder = self.worktree()?.open_dir().map_err(|cause| self.io_error(cause))?;
-        let invalid = |finding| IntegrationError::InvalidReview { findings: vec![finding] };
+        let folder = self
+            .worktree()?
+            .open_dir()
+            .map_err(|cause| self.io_error(cause))?;
+        let invalid = |finding| IntegrationError::InvalidReview {
+            findings: vec![finding],
+        };
         let (mut changed, mut restored) = (Vec::new(), BTreeMap::<CommitId, Vec<&str>>::new());
         let mut originals = self.originals.clone();
         for (file, decisions) in review.by_path() {
@@ -103,18 +126,26 @@ impl PatchIntegrator {
             let resolved = decisions.resolve(file, text.as_deref()).map_err(invalid)?;
             if self.committed.before(path).is_some() {
                 // Its changes are a part of the branch, so the review changes the branch.
-                let current =
-                    folder.read_if_exists(path, workspace::MAX_FILE_BYTES).map_err(|cause| self.io_error(cause))?;
+                let current = folder
+                    .read_if_exists(path, workspace::MAX_FILE_BYTES)
+                    .map_err(|cause| self.io_error(cause))?;
                 originals.entry(path.to_owned()).or_insert(current);
             }
             match resolved {
                 FileResolution::AsWritten => continue,
-                FileResolution::AsBefore if file.change == ArtifactChange::Created => folder.remove(path).map(drop),
+                FileResolution::AsBefore if file.change == ArtifactChange::Created => {
+                    folder.remove(path).map(drop)
+                }
                 FileResolution::AsBefore => {
-                    restored.entry(self.commit_before(path).clone()).or_default().push(path);
+                    restored
+                        .entry(self.commit_before(path).clone())
+                        .or_default()
+                        .push(path);
                     Ok(())
                 }
-                FileResolution::Text(text) => folder.write(path, text.as_bytes(), PRIVATE_MODE, 0o600),
+                FileResolution::Text(text) => {
+                    folder.write(path, text.as_bytes(), PRIVATE_MODE, 0o600)
+                }
             }
             .map_err(|cause| self.io_error(cause))?;
             if decisions.is_dropped() {
@@ -124,7 +155,13 @@ impl PatchIntegrator {
         }
         for (commit, paths) in &restored {
             // git restores the mode and the bytes, whatever the attributes of the file are.
-            let checkout = ["--literal-pathspecs", "checkout", "--quiet", commit.as_str(), "--"];
+            let checkout = [
+                "--literal-pathspecs",
+                "checkout",
+                "--quiet",
+                commit.as_str(),
+                "--",
+            ];
             self.worktree()?.git.run(&[&checkout[..], paths].concat())?;
         }
         if changed.is_empty() {
@@ -135,7 +172,8 @@ impl PatchIntegrator {
         if !findings.is_empty() {
             return Err(IntegrationError::InvalidReview { findings });
         }
-        self.worktree()?.commit_staged("ingest: reviewed WorkUnits")?;
+        self.worktree()?
+            .commit_staged("ingest: reviewed WorkUnits")?;
         Ok(())
     }
 
@@ -147,7 +185,10 @@ impl PatchIntegrator {
     /// The text of a file before what is reviewed; `None` if it is not UTF-8.
     fn text_before(&self, path: &str) -> Result<Option<String>, IntegrationError> {
         let object = format!("{}:{path}", self.commit_before(path));
-        let blob = self.worktree()?.git.run(&["cat-file", "blob", "--end-of-options", &object])?;
+        let blob = self
+            .worktree()?
+            .git
+            .run(&["cat-file", "blob", "--end-of-options", &object])?;
         Ok(String::from_utf8(blob).ok())
     }
 

@@ -21,7 +21,10 @@ struct IntegrationFixture {
 }
 
 fn page(body: &str, refs: &[&str]) -> String {
-    format!("---\nsummary: s\nrefs: [{}]\n---\n\n{body}\n", refs.join(", "))
+    format!(
+        "---\nsummary: s\nrefs: [{}]\n---\n\n{body}\n",
+        refs.join(", ")
+    )
 }
 
 impl IntegrationFixture {
@@ -33,15 +36,22 @@ impl IntegrationFixture {
     fn with(more: &[(&str, &str)]) -> Self {
         let old = page("old\n\nsecond\n\nthird\n\nfourth", &[]);
         let fan = page("fan", &["old"]);
-        let pages: [(&str, &str); 3] =
-            [("wiki/global/old.md", &old), ("wiki/global/fan.md", &fan), ("raw-sources/x/big.txt", "raw\n")];
+        let pages: [(&str, &str); 3] = [
+            ("wiki/global/old.md", &old),
+            ("wiki/global/fan.md", &fan),
+            ("raw-sources/x/big.txt", "raw\n"),
+        ];
         let (dir, root) = project(&[&pages, more].concat());
         let repository = Repository::find(&root).unwrap().unwrap();
         repository.ignore_state_dirs().unwrap();
         // Not `check_ready`, which refuses the filters that some tests configure.
         let head = repository.head().unwrap();
         let trees = Worktrees::new(repository, "local-1", &head);
-        Self { _dir: dir, root, trees }
+        Self {
+            _dir: dir,
+            root,
+            trees,
+        }
     }
 
     fn git(&self, args: &[&str]) -> String {
@@ -60,7 +70,15 @@ impl IntegrationFixture {
             }
         }
         let WorktreePatch { patch, paths, .. } = space.create_patch().unwrap().unwrap();
-        assert_eq!(paths, files.iter().map(|(path, _)| *path).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>());
+        assert_eq!(
+            paths,
+            files
+                .iter()
+                .map(|(path, _)| *path)
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect::<Vec<_>>()
+        );
         self.raw_patch(unit, &patch)
     }
 
@@ -68,13 +86,20 @@ impl IntegrationFixture {
         let file = self.root.join(format!(".ktx/ingest-patches/{unit}.patch"));
         fs::write(&file, patch).unwrap();
         let connections = vec!["w".into()];
-        UnitPatch { unit: unit.into(), file: Some(file), source_connections: connections.clone(), targets: connections }
+        UnitPatch {
+            unit: unit.into(),
+            file: Some(file),
+            source_connections: connections.clone(),
+            targets: connections,
+        }
     }
 
     fn integrate(&self, patches: &[UnitPatch]) -> (PatchIntegrator, Vec<PatchOutcome>) {
         let mut integration = PatchIntegrator::open(&self.trees, vec!["w".into()]).unwrap();
         let mut results = Vec::new();
-        integration.integrate_all(patches, |_, integrated| results.push(integrated.clone())).unwrap();
+        integration
+            .integrate_all(patches, |_, integrated| results.push(integrated.clone()))
+            .unwrap();
         (integration, results)
     }
 
@@ -86,24 +111,46 @@ impl IntegrationFixture {
     fn assert_tidy(&self) {
         assert_eq!(self.git(&["status", "--porcelain"]), "");
         assert_eq!(self.git(&["worktree", "list"]).lines().count(), 1);
-        assert_eq!(self.git(&["branch", "--format=%(refname)"]), "refs/heads/main\n");
+        assert_eq!(
+            self.git(&["branch", "--format=%(refname)"]),
+            "refs/heads/main\n"
+        );
         let swept = worktree::remove_leftovers(&self.trees.repository).unwrap();
-        assert!(swept.removed_worktrees == 0 && swept.skipped.is_empty(), "{swept:?}");
+        assert!(
+            swept.removed_worktrees == 0 && swept.skipped.is_empty(),
+            "{swept:?}"
+        );
     }
 }
 
 #[test]
 fn integration_without_changes_needs_no_worktree() {
     let run = IntegrationFixture::new();
-    let unchanged = UnitPatch { unit: "a".into(), file: None, source_connections: Vec::new(), targets: Vec::new() };
+    let unchanged = UnitPatch {
+        unit: "a".into(),
+        file: None,
+        source_connections: Vec::new(),
+        targets: Vec::new(),
+    };
     let (mut integration, results) = run.integrate(&[unchanged]);
-    assert_eq!(results, [PatchOutcome::Noop { shared_writes: Vec::new() }]);
+    assert_eq!(
+        results,
+        [PatchOutcome::Noop {
+            shared_writes: Vec::new()
+        }]
+    );
     assert_eq!(integration.head().unwrap(), run.trees.base());
     run.assert_tidy();
     // Later attempts start from a commit that was made meanwhile.
     run.git(&["commit", "--quiet", "--allow-empty", "-m", "later"]);
-    assert_eq!(integration.save(&"subject".into(), &[]).unwrap().commit, None);
-    assert_eq!(run.trees.base().to_string(), run.git(&["rev-parse", "HEAD"]).trim());
+    assert_eq!(
+        integration.save(&"subject".into(), &[]).unwrap().commit,
+        None
+    );
+    assert_eq!(
+        run.trees.base().to_string(),
+        run.git(&["rev-parse", "HEAD"]).trim()
+    );
 }
 
 #[test]
@@ -111,17 +158,36 @@ fn unit_patches_become_one_commit() {
     let run = IntegrationFixture::new();
     let (new, gone) = (page("new", &["old"]), page("fan", &[]));
     let patches = [
-        run.patch("a", &[("wiki/global/new.md", Some(&new)), ("semantic-layer/w/x.yaml", Some("name: x\n"))]),
-        UnitPatch { unit: "b".into(), file: None, source_connections: Vec::new(), targets: Vec::new() },
+        run.patch(
+            "a",
+            &[
+                ("wiki/global/new.md", Some(&new)),
+                ("semantic-layer/w/x.yaml", Some("name: x\n")),
+            ],
+        ),
+        UnitPatch {
+            unit: "b".into(),
+            file: None,
+            source_connections: Vec::new(),
+            targets: Vec::new(),
+        },
         run.patch("c", &[("wiki/global/fan.md", Some(&gone))]),
     ];
     run.assert_tidy();
     let (mut integration, results) = run.integrate(&patches);
-    let words: Vec<_> = results.iter().map(|result| matches!(result, PatchOutcome::Accepted { .. })).collect();
+    let words: Vec<_> = results
+        .iter()
+        .map(|result| matches!(result, PatchOutcome::Accepted { .. }))
+        .collect();
     // The source is invalid, which fails only its own unit.
     assert_eq!(words, [false, false, true], "{results:?}");
     assert!(matches!(results[0], PatchOutcome::SemanticConflict { .. }));
-    assert_eq!(results[1], PatchOutcome::Noop { shared_writes: Vec::new() });
+    assert_eq!(
+        results[1],
+        PatchOutcome::Noop {
+            shared_writes: Vec::new()
+        }
+    );
     let before = run.git(&["rev-parse", "HEAD"]);
     let elsewhere = tempfile::tempdir().unwrap();
     let raw = elsewhere.path().join("staged.md");
@@ -132,14 +198,29 @@ fn unit_patches_become_one_commit() {
         destination: to.to_owned(),
     };
     let to = "raw-sources/notes/docs/2026-01-01-000000-local-1/a.md";
-    let copies = [copy(&raw, to), copy(&elsewhere.path().join("gone.md"), "raw-sources/notes/docs/x/gone.md")];
-    let saved = integration.save(&"ingest(docs): local-1\n\nbody".into(), &copies).unwrap();
+    let copies = [
+        copy(&raw, to),
+        copy(
+            &elsewhere.path().join("gone.md"),
+            "raw-sources/notes/docs/x/gone.md",
+        ),
+    ];
+    let saved = integration
+        .save(&"ingest(docs): local-1\n\nbody".into(), &copies)
+        .unwrap();
     drop(integration);
-    assert_eq!(run.read(to).as_deref(), Some("raw\r\n"), "with the bytes that it has");
+    assert_eq!(
+        run.read(to).as_deref(),
+        Some("raw\r\n"),
+        "with the bytes that it has"
+    );
     assert_eq!(saved.paths, ["wiki/global/fan.md"]);
     assert_eq!(saved.branch.as_deref(), Some("main"));
     assert_eq!(run.git(&["rev-parse", "HEAD^"]), before, "one commit");
-    assert_eq!(run.git(&["log", "-1", "--format=%s"]), "ingest(docs): local-1\n");
+    assert_eq!(
+        run.git(&["log", "-1", "--format=%s"]),
+        "ingest(docs): local-1\n"
+    );
     assert_eq!(run.read("wiki/global/fan.md"), Some(gone));
     assert_eq!(run.trees.base().as_str(), saved.commit.unwrap());
     run.assert_tidy();
@@ -148,15 +229,22 @@ fn unit_patches_become_one_commit() {
 #[test]
 fn note_of_a_message_is_attached_to_the_commit() {
     let run = IntegrationFixture::new();
-    let (mut integration, _) = run.integrate(&[run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))])]);
-    let message = CommitMessage { note: Some("Ingest-Run: x\n".into()), ..CommitMessage::from("ingest") };
+    let (mut integration, _) =
+        run.integrate(&[run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))])]);
+    let message = CommitMessage {
+        note: Some("Ingest-Run: x\n".into()),
+        ..CommitMessage::from("ingest")
+    };
     let before = run.trees.base();
     let saved = integration.save(&message, &[]).unwrap();
     drop(integration);
     assert_eq!(saved.note_error, None);
     let repository = &run.trees.repository;
     let commit = CommitId::parse(&saved.commit.unwrap()).unwrap();
-    assert_eq!(repository.note(&commit).unwrap().as_deref(), Some("Ingest-Run: x\n"));
+    assert_eq!(
+        repository.note(&commit).unwrap().as_deref(),
+        Some("Ingest-Run: x\n")
+    );
     assert_eq!(repository.note(&before).unwrap(), None);
     run.assert_tidy();
 }
@@ -164,7 +252,8 @@ fn note_of_a_message_is_attached_to_the_commit() {
 #[test]
 fn ignored_raw_files_do_not_reach_the_commit() {
     let run = IntegrationFixture::new();
-    let (mut integration, _) = run.integrate(&[run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))])]);
+    let (mut integration, _) =
+        run.integrate(&[run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))])]);
     for (path, text) in [
         (".gitignore", "/docs/private.md\n/vendor/\n/notes/*.txt\n"),
         ("docs/private.md", "secret\n"),
@@ -180,15 +269,26 @@ fn ignored_raw_files_do_not_reach_the_commit() {
         source_root: run.root.join(root),
         destination: format!("raw-sources/{name}"),
     };
-    let names = [("docs", "private.md"), ("docs", "a.md"), ("vendor", "b.md"), ("notes", "all.txt")];
+    let names = [
+        ("docs", "private.md"),
+        ("docs", "a.md"),
+        ("vendor", "b.md"),
+        ("notes", "all.txt"),
+    ];
     let copies = names.map(|(root, name)| copy(root, name));
     let saved = integration.save(&"one".into(), &copies).unwrap();
     drop(integration);
     let skipped = ["raw-sources/private.md", "raw-sources/all.txt"];
-    assert_eq!(saved.skipped_raw_files, skipped, "a connection may be in an ignored directory");
+    assert_eq!(
+        saved.skipped_raw_files, skipped,
+        "a connection may be in an ignored directory"
+    );
     let tree = run.git(&["ls-tree", "-r", "--name-only", "HEAD", "raw-sources"]);
     assert!(
-        !tree.contains("private") && !tree.contains("all.txt") && tree.contains("a.md") && tree.contains("b.md"),
+        !tree.contains("private")
+            && !tree.contains("all.txt")
+            && tree.contains("a.md")
+            && tree.contains("b.md"),
         "{tree}"
     );
 }
@@ -196,7 +296,8 @@ fn ignored_raw_files_do_not_reach_the_commit() {
 #[test]
 fn unstageable_raw_files_do_not_fail_the_commit() {
     let run = IntegrationFixture::new();
-    let (mut integration, _) = run.integrate(&[run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))])]);
+    let (mut integration, _) =
+        run.integrate(&[run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))])]);
     let elsewhere = tempfile::tempdir().unwrap();
     // Names are passed to git as text, so git does not find the second one.
     let raw = [&b"raw"[..], b"r\xffw"].map(|name| elsewhere.path().join(OsStr::from_bytes(name)));
@@ -207,40 +308,78 @@ fn unstageable_raw_files_do_not_fail_the_commit() {
         destination: format!("raw-sources/{to}"),
     };
     // The last one is already on the branch.
-    let names = ["m/.git/config", "m/a.md", "m/git~1/x", "m/b/c.md", "m/b/.GIT/x", "m/d.md", "x/big.txt"];
+    let names = [
+        "m/.git/config",
+        "m/a.md",
+        "m/git~1/x",
+        "m/b/c.md",
+        "m/b/.GIT/x",
+        "m/d.md",
+        "x/big.txt",
+    ];
     let mut copies: Vec<RawCopy> = names.iter().map(|name| copy(&raw[0], name)).collect();
     copies.insert(3, copy(&raw[1], "m/odd.md"));
     let saved = integration.save(&"one".into(), &copies).unwrap();
     drop(integration);
-    let refused = ["m/.git/config", "m/git~1/x", "m/odd.md", "m/b/.GIT/x"].map(|name| format!("raw-sources/{name}"));
+    let refused = ["m/.git/config", "m/git~1/x", "m/odd.md", "m/b/.GIT/x"]
+        .map(|name| format!("raw-sources/{name}"));
     assert_eq!(saved.skipped_raw_files, refused);
     let files = run.git(&["show", "--format=", "--name-only", "HEAD"]);
-    assert_eq!(files, "raw-sources/m/a.md\nraw-sources/m/b/c.md\nraw-sources/m/d.md\nwiki/global/new.md\n");
+    assert_eq!(
+        files,
+        "raw-sources/m/a.md\nraw-sources/m/b/c.md\nraw-sources/m/d.md\nwiki/global/new.md\n"
+    );
     run.assert_tidy();
     // Only such files: the search for them terminates.
-    let (mut integration, _) = run.integrate(&[run.patch("b", &[("wiki/global/two.md", Some(&page("two", &[])))])]);
-    let many: Vec<RawCopy> = (0..1000).map(|n| copy(&raw[1], &format!("m/{n}"))).collect();
-    assert_eq!(integration.save(&"two".into(), &many).unwrap().skipped_raw_files.len(), 1000);
+    let (mut integration, _) =
+        run.integrate(&[run.patch("b", &[("wiki/global/two.md", Some(&page("two", &[])))])]);
+    let many: Vec<RawCopy> = (0..1000)
+        .map(|n| copy(&raw[1], &format!("m/{n}")))
+        .collect();
+    assert_eq!(
+        integration
+            .save(&"two".into(), &many)
+            .unwrap()
+            .skipped_raw_files
+            .len(),
+        1000
+    );
     drop(integration);
     run.assert_tidy();
 }
 
 #[test]
 fn pages_are_text_whatever_the_attributes_say() {
-    let all = ["wiki/** -diff\n", "*.md binary\n", "* -text -diff\n", "*.md diff=odd\n"];
+    let all = [
+        "wiki/** -diff\n",
+        "*.md binary\n",
+        "* -text -diff\n",
+        "*.md diff=odd\n",
+    ];
     let places = [".gitattributes", "wiki/.gitattributes"];
-    for (place, attributes) in places.iter().flat_map(|place| all.map(|attributes| (*place, attributes))) {
+    for (place, attributes) in places
+        .iter()
+        .flat_map(|place| all.map(|attributes| (*place, attributes)))
+    {
         let run = IntegrationFixture::with(&[(place, attributes)]);
         run.git(&["config", "diff.odd.binary", "true"]);
         let old = run.read("wiki/global/old.md").unwrap();
         let patches = [
             run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))]),
-            run.patch("b", &[("wiki/global/old.md", Some(&old.replace("second", "changed")))]),
+            run.patch(
+                "b",
+                &[(
+                    "wiki/global/old.md",
+                    Some(&old.replace("second", "changed")),
+                )],
+            ),
             run.patch("c", &[("wiki/global/fan.md", None)]),
         ];
         let (mut integration, results) = run.integrate(&patches);
         assert!(
-            results.iter().all(|result| matches!(result, PatchOutcome::Accepted { .. })),
+            results
+                .iter()
+                .all(|result| matches!(result, PatchOutcome::Accepted { .. })),
             "{attributes}: {results:?}"
         );
         assert_eq!(integration.save(&"all".into(), &[]).unwrap().paths.len(), 3);
@@ -257,18 +396,40 @@ fn binary_or_oversized_write_is_declined() {
     let space = Workspace::from_worktree(run.trees.open(Some("a"), &base).unwrap(), base);
     let error = space.write("wiki/global/new.md", b"a\0b").unwrap_err();
     assert!(error.to_string().contains("NUL"), "{error}");
-    let error = space.write("wiki/global/new.md", &vec![b'a'; 1024 * 1024 + 1]).unwrap_err();
-    assert!(error.to_string().contains("would have 1048577 bytes, more than the limit of 1048576"), "{error}");
+    let error = space
+        .write("wiki/global/new.md", &vec![b'a'; 1024 * 1024 + 1])
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("would have 1048577 bytes, more than the limit of 1048576"),
+        "{error}"
+    );
     assert!(space.changes().is_empty());
 }
 
 #[test]
 fn worktree_config_programs_do_not_run() {
     use std::os::unix::fs::PermissionsExt as _;
-    for condition in ["onbranch:session/**", "gitdir:**/worktrees/**", "onbranch:main"] {
-        let run = IntegrationFixture::with(&[(".gitattributes", "*.md filter=evil diff=evil merge=evil\n")]);
-        let (proof, trap, more) = (run.root.join("../proof"), run.root.join("../trap"), run.root.join("../more"));
-        fs::write(&trap, format!("#!/bin/sh\necho \"$0 $@\" >> '{}'\ncat\n", proof.display())).unwrap();
+    for condition in [
+        "onbranch:session/**",
+        "gitdir:**/worktrees/**",
+        "onbranch:main",
+    ] {
+        let run = IntegrationFixture::with(&[(
+            ".gitattributes",
+            "*.md filter=evil diff=evil merge=evil\n",
+        )]);
+        let (proof, trap, more) = (
+            run.root.join("../proof"),
+            run.root.join("../trap"),
+            run.root.join("../more"),
+        );
+        fs::write(
+            &trap,
+            format!("#!/bin/sh\necho \"$0 $@\" >> '{}'\ncat\n", proof.display()),
+        )
+        .unwrap();
         fs::set_permissions(&trap, fs::Permissions::from_mode(0o755)).unwrap();
         let trap = trap.display();
         fs::write(
@@ -279,20 +440,46 @@ fn worktree_config_programs_do_not_run() {
             ),
         )
         .unwrap();
-        run.git(&["config", &format!("includeIf.{condition}.path"), &more.to_string_lossy()]);
+        run.git(&[
+            "config",
+            &format!("includeIf.{condition}.path"),
+            &more.to_string_lossy(),
+        ]);
         let old = run.read("wiki/global/old.md").unwrap();
         let patches = [
             run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))]),
-            run.patch("b", &[("wiki/global/old.md", Some(&old.replace("second", "changed")))]),
+            run.patch(
+                "b",
+                &[(
+                    "wiki/global/old.md",
+                    Some(&old.replace("second", "changed")),
+                )],
+            ),
             // This one requires a merge by a program that must not run.
-            run.patch("c", &[("wiki/global/old.md", Some(&old.replace("fourth", "other")))]),
+            run.patch(
+                "c",
+                &[("wiki/global/old.md", Some(&old.replace("fourth", "other")))],
+            ),
         ];
         let (mut integration, results) = run.integrate(&patches);
-        let fit = results.iter().take(2).all(|result| matches!(result, PatchOutcome::Accepted { .. }));
+        let fit = results
+            .iter()
+            .take(2)
+            .all(|result| matches!(result, PatchOutcome::Accepted { .. }));
         assert!(fit, "{condition}: {results:?}");
-        assert!(matches!(integration.save(&"all".into(), &[]), Err(IntegrationError::ConvertedFile(_))), "{condition}");
+        assert!(
+            matches!(
+                integration.save(&"all".into(), &[]),
+                Err(IntegrationError::ConvertedFile(_))
+            ),
+            "{condition}"
+        );
         drop(integration);
-        assert!(!proof.exists(), "{condition}: {}", fs::read_to_string(&proof).unwrap());
+        assert!(
+            !proof.exists(),
+            "{condition}: {}",
+            fs::read_to_string(&proof).unwrap()
+        );
     }
 }
 
@@ -303,7 +490,10 @@ fn worktree_checks_out_writable_dirs_only() {
     assert!(tree.dir().ends_with(".ktx/worktrees/session-local-1-a"));
     assert!(tree.dir().join("wiki/global/old.md").exists());
     assert!(!tree.dir().join("raw-sources").exists());
-    assert_eq!(run.git(&["branch", "--list", "session/*", "--format=%(refname:short)"]), "session/local-1-a\n");
+    assert_eq!(
+        run.git(&["branch", "--list", "session/*", "--format=%(refname:short)"]),
+        "session/local-1-a\n"
+    );
     let again = run.trees.open(Some("a"), &run.trees.base()).unwrap();
     assert_ne!(tree.dir(), again.dir(), "an existing name is not reused");
     drop((tree, again));
@@ -319,15 +509,27 @@ fn only_overlapping_lines_conflict() {
         run.patch("a", &[(path, Some(&old.replace("second", "second by a")))]),
         run.patch(
             "b",
-            &[(path, Some(&old.replace("second", "second by b"))), ("wiki/global/b.md", Some(&page("b", &[])))],
+            &[
+                (path, Some(&old.replace("second", "second by b"))),
+                ("wiki/global/b.md", Some(&page("b", &[]))),
+            ],
         ),
         run.patch("c", &[(path, Some(&old.replace("fourth", "fourth by c")))]),
         run.patch("d", &[(path, Some(&old.replace("second", "second by a")))]),
     ];
     let (mut integration, results) = run.integrate(&patches);
     assert!(matches!(results[0], PatchOutcome::Accepted { .. }));
-    assert_eq!(results[1], PatchOutcome::TextualConflict { paths: vec![path.into()], others: vec!["a".into()] });
-    assert!(matches!(results[2], PatchOutcome::Accepted { .. }), "{results:?}");
+    assert_eq!(
+        results[1],
+        PatchOutcome::TextualConflict {
+            paths: vec![path.into()],
+            others: vec!["a".into()]
+        }
+    );
+    assert!(
+        matches!(results[2], PatchOutcome::Accepted { .. }),
+        "{results:?}"
+    );
     let shared = |merged, units: &[&str]| {
         vec![SharedWrite {
             path: path.into(),
@@ -339,25 +541,42 @@ fn only_overlapping_lines_conflict() {
         matches!(&results[2], PatchOutcome::Accepted { shared_writes: of, .. } if *of == shared(true, &["a"])),
         "{results:?}"
     );
-    let same = PatchOutcome::Noop { shared_writes: shared(false, &["a", "c"]) };
+    let same = PatchOutcome::Noop {
+        shared_writes: shared(false, &["a", "c"]),
+    };
     assert_eq!(results[3], same, "the result is the same");
     integration.save(&"m".into(), &[]).unwrap();
-    assert_eq!(run.read(path), Some(old.replace("second", "second by a").replace("fourth", "fourth by c")));
-    assert_eq!(run.read("wiki/global/b.md"), None, "a unit is integrated completely or not at all");
+    assert_eq!(
+        run.read(path),
+        Some(
+            old.replace("second", "second by a")
+                .replace("fourth", "fourth by c")
+        )
+    );
+    assert_eq!(
+        run.read("wiki/global/b.md"),
+        None,
+        "a unit is integrated completely or not at all"
+    );
     drop(integration);
     run.assert_tidy();
 }
 
 /// `lines` lines of some kilobytes each below the frontmatter of a page.
 fn long(lines: usize, word: &str) -> String {
-    (0..lines).map(|n| format!("{word} {n} {}\n", "x".repeat(1000))).collect()
+    (0..lines)
+        .map(|n| format!("{word} {n} {}\n", "x".repeat(1000)))
+        .collect()
 }
 
 #[test]
 fn unreadable_file_fails_only_its_unit() {
     let huge = page(&long(1100, "by hand"), &[]);
     let run = IntegrationFixture::with(&[("wiki/global/huge.md", &huge)]);
-    let (old, path) = (run.read("wiki/global/old.md").unwrap(), "wiki/global/old.md");
+    let (old, path) = (
+        run.read("wiki/global/old.md").unwrap(),
+        "wiki/global/old.md",
+    );
     let gone = run.patch("gone", &[("wiki/global/gone.md", Some(&page("gone", &[])))]);
     fs::remove_file(gone.file.as_ref().unwrap()).unwrap();
     let edit = "diff --git a/wiki/global/huge.md b/wiki/global/huge.md\n--- a/wiki/global/huge.md\n\
@@ -366,8 +585,20 @@ fn unreadable_file_fails_only_its_unit() {
         gone,
         run.raw_patch("huge", edit.as_bytes()),
         // Each alone is within the size limit, both together are not.
-        run.patch("half", &[(path, Some(&old.replace("second\n", &format!("second\n{}", long(600, "half")))))]),
-        run.patch("rest", &[(path, Some(&old.replace("fourth\n", &format!("fourth\n{}", long(600, "rest")))))]),
+        run.patch(
+            "half",
+            &[(
+                path,
+                Some(&old.replace("second\n", &format!("second\n{}", long(600, "half")))),
+            )],
+        ),
+        run.patch(
+            "rest",
+            &[(
+                path,
+                Some(&old.replace("fourth\n", &format!("fourth\n{}", long(600, "rest")))),
+            )],
+        ),
         run.patch("good", &[("wiki/global/good.md", Some(&page("good", &[])))]),
     ];
     let (mut integration, results) = run.integrate(&patches);
@@ -376,13 +607,28 @@ fn unreadable_file_fails_only_its_unit() {
         "{results:?}"
     );
     let found = |result: &PatchOutcome, what: &str| match result {
-        PatchOutcome::SemanticConflict { findings, others } if findings[0].contains(what) => others.len(),
+        PatchOutcome::SemanticConflict { findings, others } if findings[0].contains(what) => {
+            others.len()
+        }
         other => panic!("{other:?}"),
     };
-    assert_eq!(found(&results[1], "wiki/global/huge.md cannot be read: it has "), 0);
-    assert!(matches!(results[2], PatchOutcome::Accepted { .. }), "{results:?}");
-    assert_eq!(found(&results[3], "wiki/global/old.md cannot be read: it has "), 1, "the other half is named");
-    assert_eq!(integration.save(&"m".into(), &[]).unwrap().paths, ["wiki/global/good.md", path]);
+    assert_eq!(
+        found(&results[1], "wiki/global/huge.md cannot be read: it has "),
+        0
+    );
+    assert!(
+        matches!(results[2], PatchOutcome::Accepted { .. }),
+        "{results:?}"
+    );
+    assert_eq!(
+        found(&results[3], "wiki/global/old.md cannot be read: it has "),
+        1,
+        "the other half is named"
+    );
+    assert_eq!(
+        integration.save(&"m".into(), &[]).unwrap().paths,
+        ["wiki/global/good.md", path]
+    );
     assert_eq!(run.read("wiki/global/huge.md"), Some(huge));
     drop(integration);
     run.assert_tidy();
@@ -392,13 +638,30 @@ fn unreadable_file_fails_only_its_unit() {
 fn clean_patch_with_invalid_result_is_a_conflict() {
     let run = IntegrationFixture::new();
     let patches = [
-        run.patch("remover", &[("wiki/global/old.md", None), ("wiki/global/fan.md", Some(&page("fan", &[])))]),
-        run.patch("referrer", &[("wiki/global/new.md", Some(&page("new", &["old"])))]),
+        run.patch(
+            "remover",
+            &[
+                ("wiki/global/old.md", None),
+                ("wiki/global/fan.md", Some(&page("fan", &[]))),
+            ],
+        ),
+        run.patch(
+            "referrer",
+            &[("wiki/global/new.md", Some(&page("new", &["old"])))],
+        ),
     ];
     let (_integration, results) = run.integrate(&patches);
-    assert!(matches!(results[0], PatchOutcome::Accepted { .. }), "{results:?}");
-    let PatchOutcome::SemanticConflict { findings, .. } = &results[1] else { panic!("{results:?}") };
-    assert_eq!(findings, &["wiki references target missing page(s): new -> old"]);
+    assert!(
+        matches!(results[0], PatchOutcome::Accepted { .. }),
+        "{results:?}"
+    );
+    let PatchOutcome::SemanticConflict { findings, .. } = &results[1] else {
+        panic!("{results:?}")
+    };
+    assert_eq!(
+        findings,
+        &["wiki references target missing page(s): new -> old"]
+    );
 }
 
 #[test]
@@ -409,7 +672,8 @@ fn a_patch_may_only_be_what_a_unit_can_write() {
             "diff --git a/{path} b/{path}\nnew file mode {mode}\nindex 0000000..1\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"
         )
     };
-    let chmod = "diff --git a/wiki/global/old.md b/wiki/global/old.md\nold mode 100644\nnew mode 100755\n";
+    let chmod =
+        "diff --git a/wiki/global/old.md b/wiki/global/old.md\nold mode 100644\nnew mode 100755\n";
     let binary = "diff --git a/wiki/x b/wiki/x\nnew file mode 100644\nindex 0000000000000000000000000000000000000000..f76dd238ade08917e6712764a16a22005a50573d\nGIT binary patch\nliteral 1\nIcmZPo000310RR91\n\nliteral 0\nHcmV?d00001\n\n";
     for (name, patch) in [
         ("outside", new("ktx.yaml2", "100644")),
@@ -419,12 +683,27 @@ fn a_patch_may_only_be_what_a_unit_can_write() {
         ("link", new("wiki/global/x.md", "120000")),
         ("mode", chmod.to_owned()),
         ("binary", binary.to_owned()),
-        ("binary by its bytes", new("wiki/global/x.md", "100644").replace("+x", "+x\0")),
+        (
+            "binary by its bytes",
+            new("wiki/global/x.md", "100644").replace("+x", "+x\0"),
+        ),
         ("garbage", "not a patch".to_owned()),
     ] {
         let (integration, results) = run.integrate(&[run.raw_patch(name, patch.as_bytes())]);
-        assert!(matches!(results[0], PatchOutcome::PolicyViolation { .. }), "{name}: {results:?}");
-        assert_eq!(integration.worktree().unwrap().git.run(&["status", "--porcelain"]).unwrap(), b"", "{name}");
+        assert!(
+            matches!(results[0], PatchOutcome::PolicyViolation { .. }),
+            "{name}: {results:?}"
+        );
+        assert_eq!(
+            integration
+                .worktree()
+                .unwrap()
+                .git
+                .run(&["status", "--porcelain"])
+                .unwrap(),
+            b"",
+            "{name}"
+        );
     }
     let mut layer = run.patch("layer", &[("semantic-layer/w/x.yaml", Some("x"))]);
     layer.source_connections.clear();
@@ -437,7 +716,9 @@ fn a_patch_may_only_be_what_a_unit_can_write() {
 
 /// A patch that creates `path` with this text.
 fn creating(path: &str, text: &str) -> String {
-    format!("diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{text}\n")
+    format!(
+        "diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{text}\n"
+    )
 }
 
 #[test]
@@ -447,7 +728,8 @@ fn patch_with_a_file_that_no_tool_writes_is_refused() {
         ("wiki/user/ann/a.md", page("hers", &[])),
         ("semantic-layer/w/_schema/s.yaml", "tables: {}\n".to_owned()),
     ];
-    let run = IntegrationFixture::with(&files.each_ref().map(|(path, text)| (*path, text.as_str())));
+    let run =
+        IntegrationFixture::with(&files.each_ref().map(|(path, text)| (*path, text.as_str())));
     let long = "a".repeat(121);
     let unusual = [
         "wiki/.claude/settings.json",
@@ -496,16 +778,33 @@ fn patch_with_a_file_that_no_tool_writes_is_refused() {
     let refused = |name: &str, patch: &str| {
         let good = run.patch("good", &[("wiki/global/good.md", Some(&page("good", &[])))]);
         let (_, results) = run.integrate(&[run.raw_patch("bad", patch.as_bytes()), good]);
-        assert!(matches!(results[0], PatchOutcome::PolicyViolation { .. }), "{name}: {results:?}");
-        assert!(matches!(results[1], PatchOutcome::Accepted { .. }), "{name}: {results:?}");
+        assert!(
+            matches!(results[0], PatchOutcome::PolicyViolation { .. }),
+            "{name}: {results:?}"
+        );
+        assert!(
+            matches!(results[1], PatchOutcome::Accepted { .. }),
+            "{name}: {results:?}"
+        );
     };
-    for path in unusual.into_iter().chain([&*format!("wiki/global/{long}.md")]) {
+    for path in unusual
+        .into_iter()
+        .chain([&*format!("wiki/global/{long}.md")])
+    {
         let quoted = path.escape_default().to_string() == path;
         if quoted {
             refused(path, &creating(path, "name: x"));
         } else {
-            let why = path_rules::forbidden_reason(path, PatchContent::Unit { source_connections: &["w".into()] });
-            assert!(why.is_some_and(|why| !why.contains(['\u{1b}', '\u{202e}'])), "{path:?}");
+            let why = path_rules::forbidden_reason(
+                path,
+                PatchContent::Unit {
+                    source_connections: &["w".into()],
+                },
+            );
+            assert!(
+                why.is_some_and(|why| !why.contains(['\u{1b}', '\u{202e}'])),
+                "{path:?}"
+            );
         }
     }
     let remove = |path: &str, text: &str| {
@@ -519,11 +818,19 @@ fn patch_with_a_file_that_no_tool_writes_is_refused() {
         refused(path, &remove(path, text));
     }
     let rename = |from: &str, to: &str| {
-        format!("diff --git a/{from} b/{to}\nsimilarity index 100%\nrename from {from}\nrename to {to}\n")
+        format!(
+            "diff --git a/{from} b/{to}\nsimilarity index 100%\nrename from {from}\nrename to {to}\n"
+        )
     };
     refused("renamed out", &rename("wiki/global/old.md", "wiki/evil.sh"));
-    refused("renamed in", &rename("raw-sources/x/big.txt", "wiki/global/big.md"));
-    refused("renamed in from a page of a person", &rename("wiki/user/ann/a.md", "wiki/global/a.md"));
+    refused(
+        "renamed in",
+        &rename("raw-sources/x/big.txt", "wiki/global/big.md"),
+    );
+    refused(
+        "renamed in from a page of a person",
+        &rename("wiki/user/ann/a.md", "wiki/global/a.md"),
+    );
     let submodule = "diff --git a/wiki/global/m.md b/wiki/global/m.md\nnew file mode 160000\n--- /dev/null\n+++ b/wiki/global/m.md\n@@ -0,0 +1 @@\n+Subproject commit 0123456701234567012345670123456701234567\n";
     refused("submodule", submodule);
 }
@@ -533,15 +840,29 @@ fn existing_source_of_any_name_may_change() {
     let text = "name: Orders\ntable: orders\ngrain: [id]\ncolumns:\n  - {name: id, type: number}\n";
     let run = IntegrationFixture::with(&[
         ("semantic-layer/w/Meine Orders.yml", text),
-        ("semantic-layer/w/Kunden \u{202e}x.yaml", &text.replace("Orders", "Kunden")),
+        (
+            "semantic-layer/w/Kunden \u{202e}x.yaml",
+            &text.replace("Orders", "Kunden"),
+        ),
     ]);
     let changed = text.replace("number", "string");
     let patches = [
-        run.patch("edit", &[("semantic-layer/w/Meine Orders.yml", Some(&changed))]),
-        run.patch("remove", &[("semantic-layer/w/Kunden \u{202e}x.yaml", None)]),
+        run.patch(
+            "edit",
+            &[("semantic-layer/w/Meine Orders.yml", Some(&changed))],
+        ),
+        run.patch(
+            "remove",
+            &[("semantic-layer/w/Kunden \u{202e}x.yaml", None)],
+        ),
     ];
     let (mut integration, results) = run.integrate(&patches);
-    assert!(results.iter().all(|result| matches!(result, PatchOutcome::Accepted { .. })), "{results:?}");
+    assert!(
+        results
+            .iter()
+            .all(|result| matches!(result, PatchOutcome::Accepted { .. })),
+        "{results:?}"
+    );
     integration.save(&"m".into(), &[]).unwrap();
     assert_eq!(run.read("semantic-layer/w/Meine Orders.yml"), Some(changed));
 }
@@ -550,24 +871,49 @@ fn existing_source_of_any_name_may_change() {
 fn moved_branch_is_rebased_onto_or_reported() {
     let run = IntegrationFixture::new();
     let old = run.read("wiki/global/old.md").unwrap();
-    let patches = [run.patch("a", &[("wiki/global/old.md", Some(&old.replace("second", "second by a")))])];
+    let patches = [run.patch(
+        "a",
+        &[(
+            "wiki/global/old.md",
+            Some(&old.replace("second", "second by a")),
+        )],
+    )];
     let (mut integration, _) = run.integrate(&patches);
-    write(&run.root, "wiki/global/old.md", &old.replace("fourth", "fourth by hand"));
+    write(
+        &run.root,
+        "wiki/global/old.md",
+        &old.replace("fourth", "fourth by hand"),
+    );
     run.git(&["commit", "--quiet", "-am", "by hand"]);
     let head = run.git(&["rev-parse", "HEAD"]);
     integration.save(&"m".into(), &[]).unwrap();
     assert_eq!(run.git(&["rev-parse", "HEAD^"]), head);
-    let both = old.replace("second", "second by a").replace("fourth", "fourth by hand");
+    let both = old
+        .replace("second", "second by a")
+        .replace("fourth", "fourth by hand");
     assert_eq!(run.read("wiki/global/old.md"), Some(both.clone()));
     drop(integration);
     run.assert_tidy();
 
-    let patches = [run.patch("b", &[("wiki/global/old.md", Some(&both.replace("third", "third by b")))])];
+    let patches = [run.patch(
+        "b",
+        &[(
+            "wiki/global/old.md",
+            Some(&both.replace("third", "third by b")),
+        )],
+    )];
     let (mut integration, _) = run.integrate(&patches);
-    write(&run.root, "wiki/global/old.md", &both.replace("third", "third by hand"));
+    write(
+        &run.root,
+        "wiki/global/old.md",
+        &both.replace("third", "third by hand"),
+    );
     run.git(&["commit", "--quiet", "-am", "by hand again"]);
     let error = integration.save(&"m".into(), &[]).unwrap_err();
-    assert!(matches!(error, IntegrationError::ConflictsWithBranch { .. }), "{error}");
+    assert!(
+        matches!(error, IntegrationError::ConflictsWithBranch { .. }),
+        "{error}"
+    );
     assert!(patches[0].file.as_ref().unwrap().exists());
     drop(integration);
     run.assert_tidy();
@@ -577,15 +923,27 @@ fn moved_branch_is_rebased_onto_or_reported() {
 fn concurrent_user_edit_is_not_lost() {
     let run = IntegrationFixture::new();
     let old = run.read("wiki/global/old.md").unwrap();
-    let patches = [run.patch("a", &[("wiki/global/old.md", Some(&old.replace("second", "second by a")))])];
+    let patches = [run.patch(
+        "a",
+        &[(
+            "wiki/global/old.md",
+            Some(&old.replace("second", "second by a")),
+        )],
+    )];
     let (mut integration, _) = run.integrate(&patches);
     write(&run.root, "wiki/global/old.md", "by hand, not committed");
     let head = run.git(&["rev-parse", "HEAD"]);
     let error = integration.save(&"m".into(), &[]).unwrap_err();
     assert!(error.to_line().contains("commit or stash them"), "{error}");
-    assert_eq!(run.read("wiki/global/old.md").as_deref(), Some("by hand, not committed"));
+    assert_eq!(
+        run.read("wiki/global/old.md").as_deref(),
+        Some("by hand, not committed")
+    );
     assert_eq!(run.git(&["rev-parse", "HEAD"]), head);
-    assert_eq!(branch_update::recover(&run.trees.repository).unwrap(), branch_update::RecoveredUpdate::default());
+    assert_eq!(
+        branch_update::recover(&run.trees.repository).unwrap(),
+        branch_update::RecoveredUpdate::default()
+    );
     run.git(&["checkout", "--", "wiki"]);
     integration.save(&"m".into(), &[]).unwrap();
     drop(integration);
@@ -595,7 +953,11 @@ fn concurrent_user_edit_is_not_lost() {
 #[test]
 fn a_worktree_that_cannot_be_filled_leaves_nothing() {
     let run = IntegrationFixture::new();
-    assert!(run.trees.open(Some("a"), &CommitId::parse(&"01234567".repeat(5)).unwrap()).is_err());
+    assert!(
+        run.trees
+            .open(Some("a"), &CommitId::parse(&"01234567".repeat(5)).unwrap())
+            .is_err()
+    );
     run.assert_tidy();
     run.trees.open(Some("a"), &run.trees.base()).unwrap();
 }
@@ -611,9 +973,19 @@ fn worktrees_of_a_killed_run_are_removed() {
     fs::remove_dir_all(run.root.join(".ktx/worktrees/session-local-1-b")).unwrap();
     // A worktree of another run.
     let other = run.root.join(".ktx/worktrees/session-other");
-    run.git(&["worktree", "add", "--quiet", "-b", "session/other", other.to_str().unwrap()]);
+    run.git(&[
+        "worktree",
+        "add",
+        "--quiet",
+        "-b",
+        "session/other",
+        other.to_str().unwrap(),
+    ]);
     let swept = worktree::remove_leftovers(&run.trees.repository).unwrap();
-    assert!(swept.removed_worktrees == 2 && swept.skipped.is_empty(), "{swept:?}");
+    assert!(
+        swept.removed_worktrees == 2 && swept.skipped.is_empty(),
+        "{swept:?}"
+    );
     assert!(other.exists());
     run.git(&["worktree", "remove", other.to_str().unwrap()]);
     run.git(&["branch", "--quiet", "-D", "session/other"]);
@@ -624,14 +996,24 @@ fn worktrees_of_a_killed_run_are_removed() {
 fn patches_are_only_read_from_their_own_directory() {
     let run = IntegrationFixture::new();
     let mut patch = run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))]);
-    let (file, outside) = (patch.file.clone().unwrap(), run.root.join("../outside.patch"));
+    let (file, outside) = (
+        patch.file.clone().unwrap(),
+        run.root.join("../outside.patch"),
+    );
     fs::rename(&file, &outside).unwrap();
     std::os::unix::fs::symlink(&outside, &file).unwrap();
-    for file in [file, outside, run.root.join(".ktx/ingest-patches/../../../outside.patch"), run.root.join("ktx.yaml")]
-    {
+    for file in [
+        file,
+        outside,
+        run.root.join(".ktx/ingest-patches/../../../outside.patch"),
+        run.root.join("ktx.yaml"),
+    ] {
         patch.file = Some(file);
         let (_, results) = run.integrate(&[patch.clone()]);
-        assert!(matches!(results[0], PatchOutcome::Unreadable { .. }), "{results:?}");
+        assert!(
+            matches!(results[0], PatchOutcome::Unreadable { .. }),
+            "{results:?}"
+        );
     }
 }
 
@@ -640,12 +1022,26 @@ fn pages_that_differ_only_in_case_are_a_conflict() {
     let run = IntegrationFixture::new();
     let upper = run.patch("one", &[("wiki/global/Page.md", Some(&page("one", &[])))]);
     let lower = run.patch("two", &[("wiki/global/page.md", Some(&page("two", &[])))]);
-    let known = run.patch("three", &[("wiki/global/OLD.md", Some(&page("three", &[])))]);
+    let known = run.patch(
+        "three",
+        &[("wiki/global/OLD.md", Some(&page("three", &[])))],
+    );
     let (mut integration, results) = run.integrate(&[upper, lower, known]);
-    assert!(matches!(results[0], PatchOutcome::Accepted { .. }), "{results:?}");
-    for (result, names) in [(&results[1], ["global/page.md", "global/Page.md"]), (&results[2], ["OLD.md", "old.md"])] {
-        let PatchOutcome::SemanticConflict { findings, .. } = result else { panic!("{result:?}") };
-        assert!(names.iter().all(|name| findings[0].contains(name)), "{findings:?}");
+    assert!(
+        matches!(results[0], PatchOutcome::Accepted { .. }),
+        "{results:?}"
+    );
+    for (result, names) in [
+        (&results[1], ["global/page.md", "global/Page.md"]),
+        (&results[2], ["OLD.md", "old.md"]),
+    ] {
+        let PatchOutcome::SemanticConflict { findings, .. } = result else {
+            panic!("{result:?}")
+        };
+        assert!(
+            names.iter().all(|name| findings[0].contains(name)),
+            "{findings:?}"
+        );
     }
     integration.save(&"all".into(), &[]).unwrap();
     assert!(run.read("wiki/global/Page.md").is_some() && run.read("wiki/global/page.md").is_none());
@@ -654,12 +1050,23 @@ fn pages_that_differ_only_in_case_are_a_conflict() {
 #[test]
 fn file_with_git_filter_is_not_committed() {
     let run = IntegrationFixture::with(&[(".gitattributes", "wiki/global/big-*.md filter=lfs\n")]);
-    let patch = run.patch("one", &[("wiki/global/big-page.md", Some(&page("one", &[])))]);
+    let patch = run.patch(
+        "one",
+        &[("wiki/global/big-page.md", Some(&page("one", &[])))],
+    );
     let before = run.git(&["rev-parse", "HEAD"]);
     let (mut integration, _) = run.integrate(&[patch]);
     let error = integration.save(&"all".into(), &[]).unwrap_err();
-    assert!(matches!(error, IntegrationError::ConvertedFile(_)), "{error}");
-    assert!(error.to_string().contains("`wiki/global/big-page.md` goes through the git filter `lfs`"), "{error}");
+    assert!(
+        matches!(error, IntegrationError::ConvertedFile(_)),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("`wiki/global/big-page.md` goes through the git filter `lfs`"),
+        "{error}"
+    );
     assert_eq!(run.git(&["rev-parse", "HEAD"]), before);
 }
 
@@ -669,29 +1076,53 @@ fn private_repository_merges_edits_and_keeps_other_files() {
     const OLD: &str = "wiki/global/old.md";
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
-    let text = |first: &str, last: &str| page(&format!("{first}\n\nsecond\n\nthird\n\n{last}"), &[]);
+    let text =
+        |first: &str, last: &str| page(&format!("{first}\n\nsecond\n\nthird\n\n{last}"), &[]);
     write(&root, OLD, &text("old", "fourth"));
     let (repository, _) = Repository::open_private(&root).unwrap();
     repository.ignore_state_dirs().unwrap();
     let head = repository.current_state().unwrap();
-    let run = IntegrationFixture { _dir: dir, trees: Worktrees::new(repository, "local-1", &head), root };
-    let files = [(OLD, Some(&*text("new", "fourth"))), ("wiki/global/new.md", Some(&*page("new", &[])))];
+    let run = IntegrationFixture {
+        _dir: dir,
+        trees: Worktrees::new(repository, "local-1", &head),
+        root,
+    };
+    let files = [
+        (OLD, Some(&*text("new", "fourth"))),
+        ("wiki/global/new.md", Some(&*page("new", &[]))),
+    ];
     let (mut integration, results) = run.integrate(&[run.patch("a", &files)]);
-    assert!(matches!(results[0], PatchOutcome::Accepted { .. }), "{results:?}");
+    assert!(
+        matches!(results[0], PatchOutcome::Accepted { .. }),
+        "{results:?}"
+    );
     write(&run.root, OLD, &text("old", "mine"));
     // It cannot be recorded.
     let pipe = run.root.join("wiki/global/new.md");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let error = integration.save(&"ingest".into(), &[]).unwrap_err().to_line();
+    let error = integration
+        .save(&"ingest".into(), &[])
+        .unwrap_err()
+        .to_line();
     assert!(
-        error.starts_with("files in the project block") && error.ends_with("move them away, then try again"),
+        error.starts_with("files in the project block")
+            && error.ends_with("move them away, then try again"),
         "{error}"
     );
     assert_eq!(run.read(OLD).unwrap(), text("old", "mine"));
     fs::remove_file(pipe).unwrap();
-    let raw =
-        RawCopy { source: run.root.join(OLD), source_root: run.root.clone(), destination: "raw-sources/a.md".into() };
+    let raw = RawCopy {
+        source: run.root.join(OLD),
+        source_root: run.root.clone(),
+        destination: "raw-sources/a.md".into(),
+    };
     let saved = integration.save(&"ingest".into(), &[raw]).unwrap();
-    assert_eq!((saved.branch, saved.paths), (None, vec!["wiki/global/new.md".to_owned(), OLD.to_owned()]));
-    assert_eq!((run.read(OLD).unwrap(), run.read("raw-sources/a.md")), (text("new", "mine"), None));
+    assert_eq!(
+        (saved.branch, saved.paths),
+        (None, vec!["wiki/global/new.md".to_owned(), OLD.to_owned()])
+    );
+    assert_eq!(
+        (run.read(OLD).unwrap(), run.read("raw-sources/a.md")),
+        (text("new", "mine"), None)
+    );
 }

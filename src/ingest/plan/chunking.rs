@@ -9,8 +9,8 @@ use crate::{
         connection_scope, database,
         project::{Connection, Project},
         source::{
-            self, ProjectConnection, SourceAdapter, SourceDirError, SourceTree, UnitChunk, fingerprint,
-            fingerprint_cache,
+            self, ProjectConnection, SourceAdapter, SourceDirError, SourceTree, UnitChunk,
+            fingerprint, fingerprint_cache,
         },
         spelling::nearest_name,
         untrusted_text::visible_path,
@@ -42,46 +42,61 @@ pub(super) fn chunk_connection<'a>(
     let (faulty, fine) = (|why| skip(why, true), |why| skip(why, false));
     let Some(driver) = &connection.driver else {
         return Err(faulty(
-            Problem::new("it names no driver").with_help(format!("give it one of {}", adapter_names())),
+            Problem::new("it names no driver")
+                .with_help(format!("give it one of {}", adapter_names())),
         ));
     };
     if let Some(path) = connection_scope::database_path(&project.root, connection) {
-        return Err(match connection_scope::resolve_database(project, connection) {
-            Some(Ok(path)) => {
-                let place = if path.starts_with(&project.root) {
-                    String::new()
-                } else {
-                    format!(" outside the project, `{}`", visible_path(&path.to_string_lossy()))
-                };
-                fine(Problem::new(format!(
-                    "it is a database{place}; there are no files to cut into units, but units may query it"
-                )))
-            }
-            Some(Err(refusal)) => faulty(Problem::from_error(&refusal)),
-            None => {
-                let path = visible_path(&path.to_string_lossy());
-                faulty(
-                    Problem::new(format!("its database {path} does not exist"))
-                        .with_help("correct its path in ktx.yaml"),
-                )
-            }
-        });
+        return Err(
+            match connection_scope::resolve_database(project, connection) {
+                Some(Ok(path)) => {
+                    let place = if path.starts_with(&project.root) {
+                        String::new()
+                    } else {
+                        format!(
+                            " outside the project, `{}`",
+                            visible_path(&path.to_string_lossy())
+                        )
+                    };
+                    fine(Problem::new(format!(
+                        "it is a database{place}; there are no files to cut into units, but units may query it"
+                    )))
+                }
+                Some(Err(refusal)) => faulty(Problem::from_error(&refusal)),
+                None => {
+                    let path = visible_path(&path.to_string_lossy());
+                    faulty(
+                        Problem::new(format!("its database {path} does not exist"))
+                            .with_help("correct its path in ktx.yaml"),
+                    )
+                }
+            },
+        );
     }
     if driver == database::DRIVER {
-        return Err(faulty(Problem::new("it is a database and names no file").with_help("give it a path")));
+        return Err(faulty(
+            Problem::new("it is a database and names no file").with_help("give it a path"),
+        ));
     }
     if is_target(connection) {
         let problem = Problem::new(format!(
             "connection {id} is a database (driver `{driver}`) without files; units write sources for it"
         ));
-        return Err(UnplannedConnection { connection: id.clone(), problem, fault: false });
+        return Err(UnplannedConnection {
+            connection: id.clone(),
+            problem,
+            fault: false,
+        });
     }
-    let Some(adapter) = source::find_adapter(driver) else { return Err(skip_without_adapter(driver, faulty, fine)) };
+    let Some(adapter) = source::find_adapter(driver) else {
+        return Err(skip_without_adapter(driver, faulty, fine));
+    };
     if let Some(allowed) = &project.settings.adapters
         && !allowed.contains(driver)
     {
         return Err(fine(
-            Problem::new(format!("adapter `{driver}` is not in ingest.adapters")).with_help("add it there"),
+            Problem::new(format!("adapter `{driver}` is not in ingest.adapters"))
+                .with_help("add it there"),
         ));
     }
     // KTX fetches this source itself, so skipping it is expected.
@@ -90,27 +105,46 @@ pub(super) fn chunk_connection<'a>(
         Err(error @ SourceDirError::RemoteUrl(_)) => return Err(fine(Problem::from_error(&error))),
         Err(SourceDirError::NotConfigured) if driver == "notion" => {
             return Err(fine(
-                Problem::new("pages are not fetched here").with_help("stage them, and name their folder as source_dir"),
+                Problem::new("pages are not fetched here")
+                    .with_help("stage them, and name their folder as source_dir"),
             ));
         }
         _ => {}
     }
     let mut tree = adapter.list_files(origin).map_err(faulty)?;
     let root = visible_path(&tree.root.to_string_lossy());
-    adapter.detect(&tree).map_err(|why| faulty(why.prefixed(format_args!("{root} "))))?;
+    adapter
+        .detect(&tree)
+        .map_err(|why| faulty(why.prefixed(format_args!("{root} "))))?;
     let known = fingerprint_cache::load(&project.root, id);
     fingerprint::fingerprint_tree(&mut tree, &known);
     fingerprint_cache::save(&project.root, id, &tree, &known);
     let chunks = adapter.chunk(&tree, origin).map_err(faulty)?;
     let other_branch = source::branch_mismatch(origin);
-    let warnings = other_branch.iter().chain(&tree.warnings).chain(&chunks.warnings).cloned().collect();
-    Ok(ChunkedConnection { connection, adapter, tree, chunks: chunks.units, warnings, branch_mismatch: other_branch })
+    let warnings = other_branch
+        .iter()
+        .chain(&tree.warnings)
+        .chain(&chunks.warnings)
+        .cloned()
+        .collect();
+    Ok(ChunkedConnection {
+        connection,
+        adapter,
+        tree,
+        chunks: chunks.units,
+        warnings,
+        branch_mismatch: other_branch,
+    })
 }
 
 /// True for a database that only KTX can read.
 pub(super) fn is_target(connection: &Connection) -> bool {
-    let is_foreign = |driver: &str| driver != database::DRIVER && source::UNSUPPORTED_DRIVERS.contains(&driver);
-    connection.driver.as_deref().is_some_and(|driver| is_foreign(driver) && !source::is_context_driver(driver))
+    let is_foreign =
+        |driver: &str| driver != database::DRIVER && source::UNSUPPORTED_DRIVERS.contains(&driver);
+    connection
+        .driver
+        .as_deref()
+        .is_some_and(|driver| is_foreign(driver) && !source::is_context_driver(driver))
 }
 
 /// A driver of KTX without an adapter is expected; a driver that resembles a known one is probably misspelled.
@@ -121,12 +155,18 @@ fn skip_without_adapter(
 ) -> UnplannedConnection {
     let shown: String = driver.chars().take(60).collect();
     let shown = shown.escape_debug();
-    let known: Vec<&str> = source::adapter_names().chain(source::UNSUPPORTED_DRIVERS.iter().copied()).collect();
+    let known: Vec<&str> = source::adapter_names()
+        .chain(source::UNSUPPORTED_DRIVERS.iter().copied())
+        .collect();
     match nearest_name(driver, &known).filter(|_| !known.contains(&driver)) {
-        Some(meant) => {
-            faulty(Problem::new(format!("unknown driver `{shown}`")).with_help(format!("did you mean `{meant}`?")))
-        }
-        None => fine(Problem::new(format!("there is no adapter for driver `{shown}` yet, only {}", adapter_names()))),
+        Some(meant) => faulty(
+            Problem::new(format!("unknown driver `{shown}`"))
+                .with_help(format!("did you mean `{meant}`?")),
+        ),
+        None => fine(Problem::new(format!(
+            "there is no adapter for driver `{shown}` yet, only {}",
+            adapter_names()
+        ))),
     }
 }
 

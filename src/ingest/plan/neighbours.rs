@@ -56,28 +56,63 @@ impl<'a> Neighbourhood<'a> {
         deleted: &'a [String],
     ) -> Self {
         let mut kinds: HashMap<&str, RecordTime> = HashMap::new();
-        for (path, time) in prior.iter().filter_map(|(path, record)| Some((path, record.first_time()?))) {
+        for (path, time) in prior
+            .iter()
+            .filter_map(|(path, record)| Some((path, record.first_time()?)))
+        {
             let known = kinds.entry(extension(path)).or_insert(time);
             *known = time.min(*known);
         }
-        let references_since = prior.values().filter_map(PriorFileRecord::first_named_time).min();
+        let references_since = prior
+            .values()
+            .filter_map(PriorFileRecord::first_named_time)
+            .min();
         let now = |path: &str| tree.get(path).and_then(|file| file.fingerprint);
         let is_settled = |path: &str, record: &PriorFileRecord| {
-            kinds.get(extension(path)).is_some_and(|first| record.is_constant_since(*first, now(path)))
+            kinds
+                .get(extension(path))
+                .is_some_and(|first| record.is_constant_since(*first, now(path)))
                 || record.is_from_before_references(now(path), references_since)
         };
-        let is_candidate = |path: &str| prior.get(path).is_none_or(|record| !is_settled(path, record));
-        let files = tree.files.iter().filter(|file| file.fingerprint.is_some()).map(|file| file.path.as_str());
-        let mut candidates: Vec<&str> =
-            files.chain(deleted.iter().map(String::as_str)).filter(|path| is_candidate(path)).collect();
+        let is_candidate = |path: &str| {
+            prior
+                .get(path)
+                .is_none_or(|record| !is_settled(path, record))
+        };
+        let files = tree
+            .files
+            .iter()
+            .filter(|file| file.fingerprint.is_some())
+            .map(|file| file.path.as_str());
+        let mut candidates: Vec<&str> = files
+            .chain(deleted.iter().map(String::as_str))
+            .filter(|path| is_candidate(path))
+            .collect();
         candidates.sort_unstable();
-        let reader = if candidates.is_empty() { None } else { adapter.reference_reader(tree, deleted) };
-        Self { adapter, tree, prior, candidates, kinds, reader, since: HashMap::new(), defined: HashMap::new() }
+        let reader = if candidates.is_empty() {
+            None
+        } else {
+            adapter.reference_reader(tree, deleted)
+        };
+        Self {
+            adapter,
+            tree,
+            prior,
+            candidates,
+            kinds,
+            reader,
+            since: HashMap::new(),
+            defined: HashMap::new(),
+        }
     }
 
     /// Changed files that a unit refers to, and whether that is uncertain because not all its references can be read.
     /// `files` are its raw files, each with the time as of which the unit read the other files.
-    pub(super) fn referred(&mut self, unit: &UnitChunk, files: &[(&str, RecordTime)]) -> (Vec<String>, bool) {
+    pub(super) fn referred(
+        &mut self,
+        unit: &UnitChunk,
+        files: &[(&str, RecordTime)],
+    ) -> (Vec<String>, bool) {
         let own: HashSet<&str> = unit.raw_files.iter().map(String::as_str).collect();
         let mut found: BTreeSet<&str> = BTreeSet::new();
         let mut is_uncertain = false;
@@ -86,21 +121,39 @@ impl<'a> Neighbourhood<'a> {
             if changed.all.iter().all(|path| own.contains(path)) {
                 continue;
             }
-            let Some(reader) = &mut self.reader else { break };
+            let Some(reader) = &mut self.reader else {
+                break;
+            };
             let references = reader.references(unit, path);
             is_uncertain |= references.is_unknown;
             found.extend(changed.referred(&references, reader.as_mut()));
         }
-        (found.into_iter().filter(|path| !own.contains(path)).map(str::to_owned).collect(), is_uncertain)
+        (
+            found
+                .into_iter()
+                .filter(|path| !own.contains(path))
+                .map(str::to_owned)
+                .collect(),
+            is_uncertain,
+        )
     }
 
     /// Changed files among the dependencies and peers of a unit since `time`, without those in `known`.
-    pub(super) fn around(&mut self, unit: &UnitChunk, time: RecordTime, known: &[String]) -> Vec<String> {
+    pub(super) fn around(
+        &mut self,
+        unit: &UnitChunk,
+        time: RecordTime,
+        known: &[String],
+    ) -> Vec<String> {
         let changed = self.changed_since(time);
         let dependencies = unit.dependency_paths.iter().map(String::as_str);
         let around = dependencies.chain(unit.peer_file_index.iter().map(|path| &**path));
         let around: BTreeSet<&str> = around.filter(|path| changed.all.contains(path)).collect();
-        around.into_iter().filter(|path| !known.iter().any(|known| known == path)).map(str::to_owned).collect()
+        around
+            .into_iter()
+            .filter(|path| !known.iter().any(|known| known == path))
+            .map(str::to_owned)
+            .collect()
     }
 
     fn changed_since(&mut self, time: RecordTime) -> Rc<ChangedFiles<'a>> {
@@ -110,10 +163,19 @@ impl<'a> Neighbourhood<'a> {
         let mut changed = ChangedFiles::default();
         for path in self.candidates.clone() {
             let now = self.tree.get(path).and_then(|file| file.fingerprint);
-            let then = self.prior.get(path).and_then(|record| record.content_at(time));
+            let then = self
+                .prior
+                .get(path)
+                .and_then(|record| record.content_at(time));
             let is_changed = match &then {
                 Some(then) => then.content != now,
-                None => now.is_some() && self.kinds.get(extension(path)).is_some_and(|first| *first <= time),
+                None => {
+                    now.is_some()
+                        && self
+                            .kinds
+                            .get(extension(path))
+                            .is_some_and(|first| *first <= time)
+                }
             };
             if !is_changed {
                 continue;
@@ -128,8 +190,18 @@ impl<'a> Neighbourhood<'a> {
                 names.extend(file_name(path).split('.').next().map(str::to_owned));
             }
             let before = then.and_then(|then| then.defines);
-            let after = if now.is_some() { self.defined_now(path) } else { None };
-            names.extend(before.iter().flat_map(|names| names.iter()).chain(after.into_iter().flatten()).cloned());
+            let after = if now.is_some() {
+                self.defined_now(path)
+            } else {
+                None
+            };
+            names.extend(
+                before
+                    .iter()
+                    .flat_map(|names| names.iter())
+                    .chain(after.into_iter().flatten())
+                    .cloned(),
+            );
             if now.is_some() && before.is_none() && after.is_none() {
                 changed.unnamed.push(path);
             }
@@ -144,18 +216,29 @@ impl<'a> Neighbourhood<'a> {
 
     fn defined_now(&mut self, path: &'a str) -> Option<&BTreeSet<String>> {
         let (adapter, tree) = (self.adapter, self.tree);
-        let read = || tree.read_text(path).ok().and_then(|text| adapter.defined_names(path, &text));
+        let read = || {
+            tree.read_text(path)
+                .ok()
+                .and_then(|text| adapter.defined_names(path, &text))
+        };
         self.defined.entry(path).or_insert_with(read).as_ref()
     }
 }
 
 impl<'a> ChangedFiles<'a> {
-    fn referred(&self, references: &FileReferences, reader: &mut dyn ReferenceReader) -> Vec<&'a str> {
+    fn referred(
+        &self,
+        references: &FileReferences,
+        reader: &mut dyn ReferenceReader,
+    ) -> Vec<&'a str> {
         if references.is_unknown {
             return self.all.iter().copied().collect();
         }
         let names = references.names.iter().chain(&references.open_names);
-        let named = names.filter_map(|name| self.by_name.get(name)).flatten().copied();
+        let named = names
+            .filter_map(|name| self.by_name.get(name))
+            .flatten()
+            .copied();
         let mut found: Vec<&str> = named.collect();
         if !self.unnamed.is_empty() && reader.refers_to_undefined(references) {
             found.extend(&self.unnamed);
@@ -174,7 +257,8 @@ pub(super) fn deleted_files(
 ) -> Vec<String> {
     let is_gone = |path: &&String| {
         let is_open = diff.deleted.binary_search(path).is_ok();
-        is_open || (adapter.accepts_file(path) && tree.get(path).is_none() && !tree.may_contain(path))
+        is_open
+            || (adapter.accepts_file(path) && tree.get(path).is_none() && !tree.may_contain(path))
     };
     prior.keys().filter(is_gone).cloned().collect()
 }
@@ -188,9 +272,16 @@ pub(super) fn retain_deleted(
     takes: impl Fn(&str) -> bool,
     is_of_ktx: impl Fn(&str) -> bool,
 ) {
-    let any_there = diff.modified.iter().chain(&diff.unchanged).any(|path| is_of_ktx(path));
+    let any_there = diff
+        .modified
+        .iter()
+        .chain(&diff.unchanged)
+        .any(|path| is_of_ktx(path));
     let root = ScopedDir::open(&tree.root);
-    let is_missing = |path: &str| root.as_ref().is_ok_and(|root| root.kind(path).is_ok_and(|kind| kind.is_none()));
+    let is_missing = |path: &str| {
+        root.as_ref()
+            .is_ok_and(|root| root.kind(path).is_ok_and(|kind| kind.is_none()))
+    };
     diff.deleted.retain(|path| match is_of_ktx(path) {
         true => any_there && takes(path) && is_missing(path),
         false => takes(path) || is_missing(path),
@@ -198,5 +289,8 @@ pub(super) fn retain_deleted(
 }
 
 fn extension(path: &str) -> &str {
-    path.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map_or("", |(_, extension)| extension)
+    path.rsplit('/')
+        .next()
+        .and_then(|name| name.rsplit_once('.'))
+        .map_or("", |(_, extension)| extension)
 }

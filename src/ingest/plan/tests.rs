@@ -36,11 +36,15 @@ fn project(text: &str) -> (tempfile::TempDir, Project) {
     write(PROJECT_FILE, SETTINGS);
     write("dbt/dbt_project.yml", &format!("name: {quoted}\n"));
     write(&format!("dbt/models/m{name}.yml"), "version: 2\n");
-    let model =
-        format!("connection: \"x{bare}\"\nexplore: \"{bare}\" {{}}\nexplore: plain {{}}\nview: \"{bare}\" {{}}\n");
+    let model = format!(
+        "connection: \"x{bare}\"\nexplore: \"{bare}\" {{}}\nexplore: plain {{}}\nview: \"{bare}\" {{}}\n"
+    );
     write("looks/plain.model.lkml", &model);
     write(&format!("looks/m{name}.model.lkml"), &model);
-    write(&format!("looks/d{name}.dashboard.lookml"), "- dashboard: x\n");
+    write(
+        &format!("looks/d{name}.dashboard.lookml"),
+        "- dashboard: x\n",
+    );
     write("flow/plain.yml", "semantic_models: [{name: plain}]\n");
     write(
         "flow/odd.yml",
@@ -49,11 +53,18 @@ fn project(text: &str) -> (tempfile::TempDir, Project) {
         ),
     );
     write("pages/pages/a/page.md", "# Page\n");
-    write("pages/pages/a/metadata.json", &json!({"path": text}).to_string());
-    write(&format!("pages/pages/p{name}/page.md"), &"long line\n".repeat(5_000));
+    write(
+        "pages/pages/a/metadata.json",
+        &json!({"path": text}).to_string(),
+    );
+    write(
+        &format!("pages/pages/p{name}/page.md"),
+        &"long line\n".repeat(5_000),
+    );
     write("docs/plain.md", "# Plain\n");
     write(&format!("docs/d{name}.md"), "# Odd\n");
-    let unit = json!({"unitKey": "ready", "rawFiles": ["plain.md"], "notes": text, "slDisallowed": true});
+    let unit =
+        json!({"unitKey": "ready", "rawFiles": ["plain.md"], "notes": text, "slDisallowed": true});
     write("units.json", &unit.to_string());
     write("fake/plain/a", "a\n");
     write(&format!("fake/f{name}/a"), "a\n");

@@ -1,7 +1,8 @@
 //! The plan of texts that the user gives to a run: one unit for each text, whatever the connections contain.
 
 use super::{
-    IngestPlan, PlanError, Project, UnitSelection, UnitSelector, WorkUnit, check_connections_exist, known_names,
+    IngestPlan, PlanError, Project, UnitSelection, UnitSelector, WorkUnit, check_connections_exist,
+    known_names,
 };
 use crate::{
     diagnostic::Problem,
@@ -26,18 +27,29 @@ pub(crate) fn plan_texts(
     let wanted = UnitSelector::from_selection(selection)?;
     let connection = selection.connections.first().cloned().unwrap_or_default();
     let keys = inputs.keys();
-    let mut planned = IngestPlan { selection: selection.clone(), is_of_texts: true, ..IngestPlan::default() };
-    planned.warnings.extend(inputs.duplicates.into_iter().map(Problem::new));
+    let mut planned = IngestPlan {
+        selection: selection.clone(),
+        is_of_texts: true,
+        ..IngestPlan::default()
+    };
+    planned
+        .warnings
+        .extend(inputs.duplicates.into_iter().map(Problem::new));
     if !selection.only.is_empty() && !keys.iter().any(|key| wanted.selects((key, key))) {
         let units = known_names(keys.iter().map(String::as_str));
-        return Err(PlanError::NoSuchUnit { patterns: selection.only.join(", "), units });
+        return Err(PlanError::NoSuchUnit {
+            patterns: selection.only.join(", "),
+            units,
+        });
     }
     for (TextInput { label, content }, key) in inputs.texts.into_iter().zip(keys) {
         if !wanted.selects((&key, &key)) {
             continue;
         }
         if let Some(reason) = capture_signals::skip_reason(&content) {
-            planned.warnings.push(Problem::new(format!("{label} is skipped: {reason}")));
+            planned
+                .warnings
+                .push(Problem::new(format!("{label} is skipped: {reason}")));
             continue;
         }
         let unit = PlannedUnit {
@@ -50,7 +62,10 @@ pub(crate) fn plan_texts(
             text: Some(content),
             ..PlannedUnit::default()
         };
-        planned.units.push(WorkUnit { planned: unit, ..WorkUnit::default() });
+        planned.units.push(WorkUnit {
+            planned: unit,
+            ..WorkUnit::default()
+        });
     }
     Ok(planned)
 }

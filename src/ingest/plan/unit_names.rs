@@ -16,13 +16,27 @@ pub(super) struct RunUnitKeys(BTreeMap<String, String>);
 impl RunUnitKeys {
     /// Assigns the keys of all connections of a run, in their order.
     pub(super) fn assign(cuts: &[ChunkedConnection<'_>]) -> Vec<Self> {
-        let bearers = slug::count_bearers(cuts.iter().flat_map(|cut| &cut.chunks).map(|chunk| &*chunk.key));
+        let bearers = slug::count_bearers(
+            cuts.iter()
+                .flat_map(|cut| &cut.chunks)
+                .map(|chunk| &*chunk.key),
+        );
         let is_shared = |key: &str| bearers.get(key).is_some_and(|count| *count > 1);
-        let mut taken: BTreeSet<String> =
-            bearers.keys().filter(|key| !is_shared(key)).map(|key| (*key).to_owned()).collect();
+        let mut taken: BTreeSet<String> = bearers
+            .keys()
+            .filter(|key| !is_shared(key))
+            .map(|key| (*key).to_owned())
+            .collect();
         let mut named = |cut: &ChunkedConnection<'_>| {
             let shared = cut.chunks.iter().filter(|chunk| is_shared(&chunk.key));
-            shared.map(|chunk| (chunk.key.clone(), claim_key(&chunk.key, &cut.connection.id, &mut taken))).collect()
+            shared
+                .map(|chunk| {
+                    (
+                        chunk.key.clone(),
+                        claim_key(&chunk.key, &cut.connection.id, &mut taken),
+                    )
+                })
+                .collect()
         };
         cuts.iter().map(|cut| Self(named(cut))).collect()
     }
@@ -58,13 +72,23 @@ impl IngestPlan {
     pub(crate) fn reuse_unit_keys<'a>(&mut self, earlier: impl Iterator<Item = &'a PlannedUnit>) {
         let mut names: HashMap<(&str, &str), &UnitKey> = HashMap::new();
         for unit in earlier {
-            names.entry((unit.connection.as_str(), unit.ktx_key().as_str())).or_insert(&unit.unit);
+            names
+                .entry((unit.connection.as_str(), unit.ktx_key().as_str()))
+                .or_insert(&unit.unit);
         }
         let mut taken: BTreeSet<String> = names.values().map(|name| name.to_string()).collect();
-        for PlannedUnit { unit, ktx_key, connection, .. } in self.units.iter_mut().map(|unit| &mut unit.planned) {
+        for PlannedUnit {
+            unit,
+            ktx_key,
+            connection,
+            ..
+        } in self.units.iter_mut().map(|unit| &mut unit.planned)
+        {
             let key = ktx_key.take().unwrap_or_else(|| unit.clone());
             let shared = qualified_key(&key, connection);
-            let name = [key.as_str(), &shared].into_iter().find_map(|key| names.get(&(connection.as_str(), key)));
+            let name = [key.as_str(), &shared]
+                .into_iter()
+                .find_map(|key| names.get(&(connection.as_str(), key)));
             match name {
                 Some(name) => (*name).clone_into(unit),
                 None if taken.contains(unit.as_str()) => {
@@ -84,19 +108,43 @@ mod tests {
 
     fn planned(unit: &str, key: Option<&str>) -> PlannedUnit {
         let (unit, ktx_key) = (unit.into(), key.map(UnitKey::from));
-        PlannedUnit { unit, ktx_key, connection: "b".into(), ..PlannedUnit::default() }
+        PlannedUnit {
+            unit,
+            ktx_key,
+            connection: "b".into(),
+            ..PlannedUnit::default()
+        }
     }
 
     #[test]
     fn resumed_run_keeps_its_unit_keys() {
-        let old_and_new = [planned("docs-page-b", None), planned("docs-page-b", Some("docs-page"))];
-        for earlier in [old_and_new[0].clone(), old_and_new[1].clone(), planned("docs-page", None)] {
-            for now in [planned("docs-page", None), planned("docs-page-b", Some("docs-page"))] {
-                let unit = WorkUnit { planned: now, ..WorkUnit::default() };
-                let mut plan = IngestPlan { units: vec![unit], ..IngestPlan::default() };
+        let old_and_new = [
+            planned("docs-page-b", None),
+            planned("docs-page-b", Some("docs-page")),
+        ];
+        for earlier in [
+            old_and_new[0].clone(),
+            old_and_new[1].clone(),
+            planned("docs-page", None),
+        ] {
+            for now in [
+                planned("docs-page", None),
+                planned("docs-page-b", Some("docs-page")),
+            ] {
+                let unit = WorkUnit {
+                    planned: now,
+                    ..WorkUnit::default()
+                };
+                let mut plan = IngestPlan {
+                    units: vec![unit],
+                    ..IngestPlan::default()
+                };
                 plan.reuse_unit_keys(std::iter::once(&earlier));
                 let called = &plan.units[0].planned;
-                assert_eq!((&called.unit, called.ktx_key().as_str()), (&earlier.unit, "docs-page"));
+                assert_eq!(
+                    (&called.unit, called.ktx_key().as_str()),
+                    (&earlier.unit, "docs-page")
+                );
             }
         }
     }

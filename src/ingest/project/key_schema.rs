@@ -49,8 +49,8 @@ enum ValueType {
 type KeySpec = (&'static str, ValueType);
 
 use ValueType::{
-    Any, AnyText, Boolean, BooleanOr, Connections, Fraction, Integer, IntegerOr, Map, OneOf, OneOfOrOther, OpenMap,
-    Text, TextList,
+    Any, AnyText, Boolean, BooleanOr, Connections, Fraction, Integer, IntegerOr, Map, OneOf,
+    OneOfOrOther, OpenMap, Text, TextList,
 };
 
 const TOP_LEVEL: &[KeySpec] = &[
@@ -60,7 +60,13 @@ const TOP_LEVEL: &[KeySpec] = &[
     ("llm", Map(LLM)),
     ("ingest", Map(INGEST)),
     ("agent", Map(&[("run_research", Map(RESEARCH))])),
-    ("scan", Map(&[("enrichment", Map(ENRICHMENT)), ("relationships", Map(RELATIONSHIPS))])),
+    (
+        "scan",
+        Map(&[
+            ("enrichment", Map(ENRICHMENT)),
+            ("relationships", Map(RELATIONSHIPS)),
+        ]),
+    ),
 ];
 
 const STORAGE: &[KeySpec] = &[
@@ -71,7 +77,10 @@ const STORAGE: &[KeySpec] = &[
 
 const LLM: &[KeySpec] = &[
     ("provider", Map(PROVIDER)),
-    ("agentRunner", Map(&[("backend", OneOf(super::settings::RUNNER_BACKENDS))])),
+    (
+        "agentRunner",
+        Map(&[("backend", OneOf(super::settings::RUNNER_BACKENDS))]),
+    ),
     ("models", Map(MODELS)),
     ("promptCaching", Map(CACHING)),
 ];
@@ -114,16 +123,25 @@ const INGEST: &[KeySpec] = &[
 ];
 
 const EMBEDDINGS: &[KeySpec] = &[
-    ("backend", OneOfOrOther(&["none", "openai", "sentence-transformers"])),
+    (
+        "backend",
+        OneOfOrOther(&["none", "openai", "sentence-transformers"]),
+    ),
     ("model", Text),
     ("dimensions", Integer(1)),
     ("openai", Map(CREDENTIALS)),
-    ("sentenceTransformers", Map(&[("base_url", AnyText), ("pathPrefix", AnyText)])),
+    (
+        "sentenceTransformers",
+        Map(&[("base_url", AnyText), ("pathPrefix", AnyText)]),
+    ),
     ("batchSize", Integer(1)),
 ];
 
-const WORK_UNITS: &[KeySpec] =
-    &[("stepBudget", Integer(1)), ("maxConcurrency", Integer(1)), ("failureMode", OneOf(&["abort", "continue"]))];
+const WORK_UNITS: &[KeySpec] = &[
+    ("stepBudget", Integer(1)),
+    ("maxConcurrency", Integer(1)),
+    ("failureMode", OneOf(&["abort", "continue"])),
+];
 
 const RATE_LIMIT: &[KeySpec] = &[
     ("enabled", Boolean),
@@ -133,13 +151,23 @@ const RATE_LIMIT: &[KeySpec] = &[
     ("retry", Map(RETRY)),
 ];
 
-const RETRY: &[KeySpec] =
-    &[("maxAttempts", Integer(1)), ("baseDelayMs", Integer(1)), ("maxDelayMs", Integer(1)), ("jitter", Boolean)];
+const RETRY: &[KeySpec] = &[
+    ("maxAttempts", Integer(1)),
+    ("baseDelayMs", Integer(1)),
+    ("maxDelayMs", Integer(1)),
+    ("jitter", Boolean),
+];
 
-const RESEARCH: &[KeySpec] = &[("enabled", Boolean), ("max_iterations", Integer(0)), ("default_toolset", TextList)];
+const RESEARCH: &[KeySpec] = &[
+    ("enabled", Boolean),
+    ("max_iterations", Integer(0)),
+    ("default_toolset", TextList),
+];
 
-const ENRICHMENT: &[KeySpec] =
-    &[("mode", OneOfOrOther(&["none", "deterministic", "llm"])), ("embeddings", Map(EMBEDDINGS))];
+const ENRICHMENT: &[KeySpec] = &[
+    ("mode", OneOfOrOther(&["none", "deterministic", "llm"])),
+    ("embeddings", Map(EMBEDDINGS)),
+];
 
 const RELATIONSHIPS: &[KeySpec] = &[
     ("enabled", Boolean),
@@ -170,16 +198,35 @@ const CONNECTION: &[KeySpec] = &[
 /// Keys of a driver in addition to [`CONNECTION`].
 fn driver_keys(driver: &str) -> &'static [KeySpec] {
     match driver {
-        "dbt" => &[("auth_token_ref", Text), ("profiles_path", AnyText), ("target", Text), ("project_name", Text)],
-        "lookml" => &[("auth_token_ref", Text), ("mappings", OpenMap(&[("expectedLookerConnectionName", Text)]))],
+        "dbt" => &[
+            ("auth_token_ref", Text),
+            ("profiles_path", AnyText),
+            ("target", Text),
+            ("project_name", Text),
+        ],
+        "lookml" => &[
+            ("auth_token_ref", Text),
+            (
+                "mappings",
+                OpenMap(&[("expectedLookerConnectionName", Text)]),
+            ),
+        ],
         "metricflow" => &[(
             "metricflow",
-            OpenMap(&[("repoUrl", Text), ("branch", Text), ("path", AnyText), ("auth_token_ref", Text)]),
+            OpenMap(&[
+                ("repoUrl", Text),
+                ("branch", Text),
+                ("path", AnyText),
+                ("auth_token_ref", Text),
+            ]),
         )],
         "notion" => &[
             ("auth_token", Text),
             ("auth_token_ref", Text),
-            ("crawl_mode", OneOfOrOther(&["selected_roots", "all_accessible"])),
+            (
+                "crawl_mode",
+                OneOfOrOther(&["selected_roots", "all_accessible"]),
+            ),
             ("root_page_ids", TextList),
             ("root_database_ids", TextList),
             ("root_data_source_ids", TextList),
@@ -211,7 +258,11 @@ fn driver_keys(driver: &str) -> &'static [KeySpec] {
             ("workbookFilter", OpenMap(&[])),
             ("dataModelFilter", OpenMap(&[])),
         ],
-        "gdrive" => &[("service_account_key_ref", Text), ("folder_id", Text), ("recursive", Boolean)],
+        "gdrive" => &[
+            ("service_account_key_ref", Text),
+            ("folder_id", Text),
+            ("recursive", Boolean),
+        ],
         "mongodb" => &[
             ("database", Text),
             ("databases", TextList),
@@ -219,9 +270,12 @@ fn driver_keys(driver: &str) -> &'static [KeySpec] {
             ("sample_size", Integer(1)),
             ("order_by", Text),
         ],
-        "postgres" | "mysql" | "snowflake" | "bigquery" | "sqlite" | "duckdb" | "clickhouse" | "sqlserver" => {
-            &[("enabled_tables", TextList), ("query_timeout_ms", Integer(1)), ("context", Any)]
-        }
+        "postgres" | "mysql" | "snowflake" | "bigquery" | "sqlite" | "duckdb" | "clickhouse"
+        | "sqlserver" => &[
+            ("enabled_tables", TextList),
+            ("query_timeout_ms", Integer(1)),
+            ("context", Any),
+        ],
         _ => &[],
     }
 }
@@ -238,7 +292,13 @@ pub(super) struct CheckedKeys {
 /// Compares the document with the table.
 pub(super) fn check_keys(tree: &YamlNode) -> Result<CheckedKeys, ProjectSettingsFault> {
     let mut checked = CheckedKeys::default();
-    map("", tree, &[TOP_LEVEL], UnknownKeyPolicy::Closed, &mut checked)?;
+    map(
+        "",
+        tree,
+        &[TOP_LEVEL],
+        UnknownKeyPolicy::Closed,
+        &mut checked,
+    )?;
     Ok(checked)
 }
 
@@ -258,9 +318,16 @@ fn map(
     checked: &mut CheckedKeys,
 ) -> Result<(), ProjectSettingsFault> {
     for entry in entries(path, node)? {
-        match tables.iter().copied().flatten().find(|(name, _)| *name == entry.key) {
+        match tables
+            .iter()
+            .copied()
+            .flatten()
+            .find(|(name, _)| *name == entry.key)
+        {
             Some((_, shape)) => value(&join_key(path, &entry.key), &entry.value, *shape, checked)?,
-            None => checked.warnings.extend(unknown(path, entry, tables, strictness).map(Problem::from)),
+            None => checked
+                .warnings
+                .extend(unknown(path, entry, tables, strictness).map(Problem::from)),
         }
     }
     Ok(())
@@ -280,15 +347,24 @@ fn unknown(
     tables: &[&'static [KeySpec]],
     strictness: UnknownKeyPolicy,
 ) -> Option<String> {
-    let names: Vec<_> = tables.iter().copied().flatten().map(|(name, _)| *name).collect();
+    let names: Vec<_> = tables
+        .iter()
+        .copied()
+        .flatten()
+        .map(|(name, _)| *name)
+        .collect();
     let hint = match (nearest_name(&entry.key, &names), strictness) {
         (Some(name), _) => format!("; did you mean `{name}`?"),
         (None, UnknownKeyPolicy::Open) => return None,
-        (None, UnknownKeyPolicy::Closed) => {
-            other_location(&entry.key).map(|place| format!("; did you mean `{place}`?")).unwrap_or_default()
-        }
+        (None, UnknownKeyPolicy::Closed) => other_location(&entry.key)
+            .map(|place| format!("; did you mean `{place}`?"))
+            .unwrap_or_default(),
     };
-    Some(format!("line {}: unknown key `{}` is ignored{hint}", entry.line, join_key(path, &entry.key)))
+    Some(format!(
+        "line {}: unknown key `{}` is ignored{hint}",
+        entry.line,
+        join_key(path, &entry.key)
+    ))
 }
 
 /// The only place where a key of this name belongs; `None` if there are several.
@@ -310,7 +386,12 @@ fn other_location(name: &str) -> Option<String> {
     if found.is_empty() { only } else { None }
 }
 
-fn value(path: &str, node: &YamlNode, shape: ValueType, checked: &mut CheckedKeys) -> Result<(), ProjectSettingsFault> {
+fn value(
+    path: &str,
+    node: &YamlNode,
+    shape: ValueType,
+    checked: &mut CheckedKeys,
+) -> Result<(), ProjectSettingsFault> {
     // An empty value counts as absent.
     if node.value == YamlValue::Null {
         return Ok(());
@@ -325,7 +406,9 @@ fn value(path: &str, node: &YamlNode, shape: ValueType, checked: &mut CheckedKey
         Map(keys) => return map(path, node, &[keys], UnknownKeyPolicy::Closed, checked),
         OpenMap(keys) => return map(path, node, &[keys], UnknownKeyPolicy::Open, checked),
         Connections => return connections(node, checked),
-        Text if matches!(&node.value, YamlValue::Text(text) if !text.trim().is_empty()) => return Ok(()),
+        Text if matches!(&node.value, YamlValue::Text(text) if !text.trim().is_empty()) => {
+            return Ok(());
+        }
         AnyText if matches!(&node.value, YamlValue::Text(_)) => return Ok(()),
         Text | AnyText => "text".to_owned(),
         Boolean | BooleanOr(_) if matches!(&node.value, YamlValue::Bool(_)) => return Ok(()),
@@ -344,9 +427,13 @@ fn value(path: &str, node: &YamlNode, shape: ValueType, checked: &mut CheckedKey
             YamlValue::Text(text) => {
                 if !words.contains(&text.as_str()) {
                     let text = excerpt(text);
-                    checked
-                        .warnings
-                        .push(format!("line {}: {path} is `{text}`, which has no effect here", node.line).into());
+                    checked.warnings.push(
+                        format!(
+                            "line {}: {path} is `{text}`, which has no effect here",
+                            node.line
+                        )
+                        .into(),
+                    );
                 }
                 return Ok(());
             }
@@ -365,8 +452,13 @@ fn is_fraction(value: &YamlValue) -> bool {
 }
 
 fn texts(path: &str, node: &YamlNode) -> Result<(), ProjectSettingsFault> {
-    let YamlValue::List(nodes) = &node.value else { return Err(wrong_type(path, node, "a list of names")) };
-    match nodes.iter().find(|node| !matches!(&node.value, YamlValue::Text(_))) {
+    let YamlValue::List(nodes) = &node.value else {
+        return Err(wrong_type(path, node, "a list of names"));
+    };
+    match nodes
+        .iter()
+        .find(|node| !matches!(&node.value, YamlValue::Text(_)))
+    {
         Some(node) => Err(wrong_type(path, node, "a list of names")),
         None => Ok(()),
     }
@@ -377,7 +469,10 @@ fn connections(node: &YamlNode, checked: &mut CheckedKeys) -> Result<(), Project
         reader::check_connection_id(entry)?;
         let path = join_key("connections", &entry.key);
         let fields = entries(&path, &entry.value).map_err(|fault| ProjectSettingsFault {
-            problem: fault.problem.with_help(format!("as in `{}: {{driver: docs, source_dir: PATH}}`", entry.key)),
+            problem: fault.problem.with_help(format!(
+                "as in `{}: {{driver: docs, source_dir: PATH}}`",
+                entry.key
+            )),
             ..fault
         })?;
         let driver = fields.iter().find(|field| field.key == "driver");
@@ -385,7 +480,13 @@ fn connections(node: &YamlNode, checked: &mut CheckedKeys) -> Result<(), Project
             Some(YamlValue::Text(driver)) => driver.as_str(),
             _ => "",
         };
-        map(&path, &entry.value, &[CONNECTION, driver_keys(driver)], UnknownKeyPolicy::Open, checked)?;
+        map(
+            &path,
+            &entry.value,
+            &[CONNECTION, driver_keys(driver)],
+            UnknownKeyPolicy::Open,
+            checked,
+        )?;
     }
     Ok(())
 }

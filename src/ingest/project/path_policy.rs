@@ -56,7 +56,9 @@ impl Diagnostic for PathRefusal {
     fn help(&self) -> Option<String> {
         Some(match self {
             Self::Internal(_) => "name other files".into(),
-            Self::Outside { remedy, .. } | Self::Hidden { remedy, .. } => format!("to allow it, {remedy}"),
+            Self::Outside { remedy, .. } | Self::Hidden { remedy, .. } => {
+                format!("to allow it, {remedy}")
+            }
         })
     }
 }
@@ -64,15 +66,29 @@ impl Diagnostic for PathRefusal {
 impl PathPolicy {
     /// The policy of `ktx.yaml`. Entries that are not plain paths inside the project have no effect.
     pub(super) fn from_project(hidden: &[String]) -> Self {
-        Self { allowed_hidden: hidden.iter().filter_map(|entry| normal_path(entry)).collect(), ..Self::default() }
+        Self {
+            allowed_hidden: hidden
+                .iter()
+                .filter_map(|entry| normal_path(entry))
+                .collect(),
+            ..Self::default()
+        }
     }
 
     /// Adds the paths that the user allows in `settings_file`. Relative paths, and paths that a symbolic link in the
     /// project at `root` redirects, are ignored.
-    pub(super) fn allow(&mut self, root: &Path, paths: impl IntoIterator<Item = PathBuf>, settings_file: &str) {
+    pub(super) fn allow(
+        &mut self,
+        root: &Path,
+        paths: impl IntoIterator<Item = PathBuf>,
+        settings_file: &str,
+    ) {
         settings_file.clone_into(&mut self.settings_file);
         let leads_out = |path: &Path, real: &Path| {
-            !real.starts_with(root) && path.ancestors().any(|above| above.canonicalize().is_ok_and(|real| real == root))
+            !real.starts_with(root)
+                && path
+                    .ancestors()
+                    .any(|above| above.canonicalize().is_ok_and(|real| real == root))
         };
         for path in paths.into_iter().filter(|path| path.is_absolute()) {
             let real = path.canonicalize().unwrap_or_else(|_| path.clone());
@@ -91,31 +107,51 @@ impl PathPolicy {
         if inside.is_some_and(is_internal) {
             return Err(PathRefusal::Internal(path.to_path_buf()));
         }
-        let allowed = self.allowed_paths.iter().map(PathBuf::as_path).filter(|allowed| path.starts_with(allowed));
-        let nearest = allowed.chain(inside.map(|_| root)).max_by_key(|base| base.components().count());
+        let allowed = self
+            .allowed_paths
+            .iter()
+            .map(PathBuf::as_path)
+            .filter(|allowed| path.starts_with(allowed));
+        let nearest = allowed
+            .chain(inside.map(|_| root))
+            .max_by_key(|base| base.components().count());
         let Some(below) = nearest.and_then(|base| path.strip_prefix(base).ok()) else {
-            return Err(PathRefusal::Outside { path: path.to_path_buf(), remedy: self.settings_remedy(path) });
+            return Err(PathRefusal::Outside {
+                path: path.to_path_buf(),
+                remedy: self.settings_remedy(path),
+            });
         };
         if is_internal(below) {
             return Err(PathRefusal::Internal(path.to_path_buf()));
         }
-        let Some(hidden) = hidden_prefix(below) else { return Ok(()) };
+        let Some(hidden) = hidden_prefix(below) else {
+            return Ok(());
+        };
         let shown = inside.unwrap_or(path).to_path_buf();
         // Hidden files often hold secrets that are not part of the repository, so `ktx.yaml` allows directories only.
         let directory = inside.filter(|_| below != hidden || path.is_dir());
         let Some(inside) = directory else {
-            return Err(PathRefusal::Hidden { path: shown, remedy: self.settings_remedy(path) });
+            return Err(PathRefusal::Hidden {
+                path: shown,
+                remedy: self.settings_remedy(path),
+            });
         };
-        if self
-            .allowed_hidden
-            .iter()
-            .any(|entry| inside.strip_prefix(entry).is_ok_and(|rest| hidden_prefix(rest).is_none()))
-        {
+        if self.allowed_hidden.iter().any(|entry| {
+            inside
+                .strip_prefix(entry)
+                .is_ok_and(|rest| hidden_prefix(rest).is_none())
+        }) {
             return Ok(());
         }
         let entry = hidden_prefix(inside).unwrap_or(inside);
-        let remedy = format!("write `allowHidden: {}` below `ingest` in ktx.yaml", list(&self.allowed_hidden, entry));
-        Err(PathRefusal::Hidden { path: shown, remedy })
+        let remedy = format!(
+            "write `allowHidden: {}` below `ingest` in ktx.yaml",
+            list(&self.allowed_hidden, entry)
+        );
+        Err(PathRefusal::Hidden {
+            path: shown,
+            remedy,
+        })
     }
 
     fn settings_remedy(&self, path: &Path) -> String {
@@ -123,15 +159,27 @@ impl PathPolicy {
             "" => "in a file of settings that you name with --config".to_owned(),
             file => format!("in your settings ({})", escape_unpresentable(file)),
         };
-        format!("write `allow_paths = {}` below `[ingest]` {file}", list(&self.allowed_paths, path))
+        format!(
+            "write `allow_paths = {}` below `[ingest]` {file}",
+            list(&self.allowed_paths, path)
+        )
     }
 }
 
 /// `entry` as a relative path without `.` and `..`.
 fn normal_path(entry: &str) -> Option<PathBuf> {
-    let parts = Path::new(entry).components().filter(|part| *part != Component::CurDir);
-    let names: Option<PathBuf> =
-        parts.map(|part| if let Component::Normal(name) = part { Some(name) } else { None }).collect();
+    let parts = Path::new(entry)
+        .components()
+        .filter(|part| *part != Component::CurDir);
+    let names: Option<PathBuf> = parts
+        .map(|part| {
+            if let Component::Normal(name) = part {
+                Some(name)
+            } else {
+                None
+            }
+        })
+        .collect();
     names.filter(|names| names.components().next().is_some())
 }
 
@@ -139,13 +187,18 @@ fn normal_path(entry: &str) -> Option<PathBuf> {
 fn is_internal(path: &Path) -> bool {
     let is = |name: &OsStr, known: &str| name.eq_ignore_ascii_case(known);
     path.file_name().is_some_and(|name| is(name, PROJECT_FILE))
-        || path.components().any(|part| INTERNAL_DIRS.iter().any(|known| is(part.as_os_str(), known)))
+        || path.components().any(|part| {
+            INTERNAL_DIRS
+                .iter()
+                .any(|known| is(part.as_os_str(), known))
+        })
 }
 
 /// The relative `path` up to its last component that begins with a dot.
 fn hidden_prefix(path: &Path) -> Option<&Path> {
     let is_hidden = |name: &OsStr| name.as_encoded_bytes().first() == Some(&b'.');
-    path.ancestors().find(|part| part.file_name().is_some_and(is_hidden))
+    path.ancestors()
+        .find(|part| part.file_name().is_some_and(is_hidden))
 }
 
 /// The allowed paths and one more, as a list that is valid TOML and YAML.
@@ -160,7 +213,13 @@ fn quoted(path: &Path) -> String {
         c if is_presentable(c.encode_utf8(&mut [0; 4])) => c.to_string(),
         c => format!("\\U{:08X}", u32::from(c)),
     };
-    format!("\"{}\"", path.to_string_lossy().chars().map(escape).collect::<String>())
+    format!(
+        "\"{}\"",
+        path.to_string_lossy()
+            .chars()
+            .map(escape)
+            .collect::<String>()
+    )
 }
 
 fn display(path: &Path) -> String {
@@ -174,12 +233,23 @@ mod tests {
     use super::*;
 
     fn check(policy: &PathPolicy, path: &str) -> Result<(), String> {
-        policy.check(Path::new("/p"), Path::new(path)).map_err(|refusal| refusal.to_line())
+        policy
+            .check(Path::new("/p"), Path::new(path))
+            .map_err(|refusal| refusal.to_line())
     }
 
     fn policy(allowed: &[&str], hidden: &[&str]) -> PathPolicy {
-        let mut policy = PathPolicy::from_project(&hidden.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>());
-        policy.allow(Path::new("/p"), allowed.iter().map(PathBuf::from), "~/settings.toml");
+        let mut policy = PathPolicy::from_project(
+            &hidden
+                .iter()
+                .map(|path| (*path).to_owned())
+                .collect::<Vec<_>>(),
+        );
+        policy.allow(
+            Path::new("/p"),
+            allowed.iter().map(PathBuf::from),
+            "~/settings.toml",
+        );
         policy
     }
 
@@ -197,11 +267,18 @@ mod tests {
             "`/q/dbt` is outside the project; to allow it, write `allow_paths = [\"/q/dbt\"]` below `[ingest]` in your \
              settings (~/settings.toml)"
         );
-        assert!(check(&PathPolicy::default(), "/q/dbt").unwrap_err().ends_with("that you name with --config"));
+        assert!(
+            check(&PathPolicy::default(), "/q/dbt")
+                .unwrap_err()
+                .ends_with("that you name with --config")
+        );
         let policy = policy(&["/q/dbt", "relative", "~/x"], &["../q", "/q", "q"]);
         assert_eq!(check(&policy, "/q/dbt/models"), Ok(()));
         let refused = check(&policy, "/q/dbt2").unwrap_err();
-        assert!(refused.contains("write `allow_paths = [\"/q/dbt\", \"/q/dbt2\"]`"), "{refused}");
+        assert!(
+            refused.contains("write `allow_paths = [\"/q/dbt\", \"/q/dbt2\"]`"),
+            "{refused}"
+        );
         assert!(check(&policy, "/q").is_err());
     }
 
@@ -213,29 +290,49 @@ mod tests {
         );
         let project = policy(&[], &["./.github/"]);
         assert_eq!(check(&project, "/p/.github/docs"), Ok(()));
-        assert!(check(&project, "/p/.github/.cache/x").is_err() && check(&project, "/p/a/.github/x").is_err());
+        assert!(
+            check(&project, "/p/.github/.cache/x").is_err()
+                && check(&project, "/p/a/.github/x").is_err()
+        );
         let user = policy(&["/home/me", "/home/me/.local/dbt"], &["/home/me/.ssh"]);
         assert_eq!(check(&user, "/home/me/.local/dbt/x"), Ok(()));
         let refused = check(&user, "/home/me/.ssh").unwrap_err();
-        assert!(refused.starts_with("`/home/me/.ssh` is hidden; to allow it, write `allow_paths = "), "{refused}");
+        assert!(
+            refused.starts_with("`/home/me/.ssh` is hidden; to allow it, write `allow_paths = "),
+            "{refused}"
+        );
     }
 
     #[test]
     fn hidden_files_are_not_allowed_by_ktx_yaml() {
         let refused = check(&policy(&[], &[".env", "a/.npmrc"]), "/p/.env").unwrap_err();
-        assert!(refused.contains("write `allow_paths = [\"/p/.env\"]`"), "{refused}");
+        assert!(
+            refused.contains("write `allow_paths = [\"/p/.env\"]`"),
+            "{refused}"
+        );
         assert!(check(&policy(&[], &[".env", "a/.npmrc"]), "/p/a/.npmrc").is_err());
         assert_eq!(check(&policy(&["/p/.env"], &[]), "/p/.env"), Ok(()));
     }
 
     #[test]
     fn files_of_git_and_ktx_are_never_allowed() {
-        let all = policy(&["/p", "/p/.git", "/q", "/p/ktx.yaml"], &[".git", ".ktx", "ktx.yaml"]);
-        for path in
-            ["/p/.git", "/p/.GIT/config", "/p/sub/.ktx/db.sqlite", "/p/ktx.yaml", "/p/sub/KTX.yaml", "/q/.git/config"]
-        {
+        let all = policy(
+            &["/p", "/p/.git", "/q", "/p/ktx.yaml"],
+            &[".git", ".ktx", "ktx.yaml"],
+        );
+        for path in [
+            "/p/.git",
+            "/p/.GIT/config",
+            "/p/sub/.ktx/db.sqlite",
+            "/p/ktx.yaml",
+            "/p/sub/KTX.yaml",
+            "/q/.git/config",
+        ] {
             let refused = check(&all, path).unwrap_err();
-            assert!(refused.contains("belongs to git or KTX"), "{path}: {refused}");
+            assert!(
+                refused.contains("belongs to git or KTX"),
+                "{path}: {refused}"
+            );
         }
     }
 
@@ -243,7 +340,10 @@ mod tests {
     fn names_in_a_refusal_are_escaped() {
         let refused = check(&PathPolicy::default(), "/q/\u{1b}]52;\"\u{202e}").unwrap_err();
         assert!(!refused.contains(['\u{1b}', '\u{202e}']), "{refused:?}");
-        assert!(refused.contains("[\"/q/\\U0000001B]52;\\\"\\U0000202E\"]"), "{refused}");
+        assert!(
+            refused.contains("[\"/q/\\U0000001B]52;\\\"\\U0000202E\"]"),
+            "{refused}"
+        );
     }
 
     #[test]
@@ -256,8 +356,19 @@ mod tests {
         symlink(base.join("secret"), base.join("project/data")).unwrap();
         symlink(base.join("data"), base.join("alias")).unwrap();
         let mut policy = PathPolicy::default();
-        policy.allow(&base.join("project"), [base.join("project/data"), base.join("alias")], "");
-        assert!(policy.check(&base.join("project"), &base.join("secret")).is_err());
-        assert_eq!(policy.check(&base.join("project"), &base.join("data")), Ok(()));
+        policy.allow(
+            &base.join("project"),
+            [base.join("project/data"), base.join("alias")],
+            "",
+        );
+        assert!(
+            policy
+                .check(&base.join("project"), &base.join("secret"))
+                .is_err()
+        );
+        assert_eq!(
+            policy.check(&base.join("project"), &base.join("data")),
+            Ok(())
+        );
     }
 }

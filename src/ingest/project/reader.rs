@@ -20,13 +20,17 @@ pub(super) struct ProjectSettingsFault {
 
 /// Checks that the key of a connection is a valid id.
 pub(super) fn check_connection_id(entry: &YamlEntry) -> Result<(), ProjectSettingsFault> {
-    static ID: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[a-zA-Z0-9][a-zA-Z0-9_-]*$").ok());
+    static ID: LazyLock<Option<Regex>> =
+        LazyLock::new(|| Regex::new("^[a-zA-Z0-9][a-zA-Z0-9_-]*$").ok());
     if ID.as_ref().is_some_and(|regex| regex.is_match(&entry.key)) {
         return Ok(());
     }
     let problem = Problem::new(format!("invalid connection id `{}`", excerpt(&entry.key)))
         .with_help("use letters, digits, `-` and `_`, starting with a letter or digit");
-    Err(ProjectSettingsFault { line: entry.line, problem })
+    Err(ProjectSettingsFault {
+        line: entry.line,
+        problem,
+    })
 }
 
 /// The error for a value that is not `expected`.
@@ -40,14 +44,19 @@ pub(super) fn wrong_type(path: &str, node: &YamlNode, expected: &str) -> Project
         YamlValue::Float(number) => number.to_string(),
         other => other.kind().to_owned(),
     };
-    ProjectSettingsFault { line: node.line, problem: Problem::new(format!("{named} must be {expected}, not {found}")) }
+    ProjectSettingsFault {
+        line: node.line,
+        problem: Problem::new(format!("{named} must be {expected}, not {found}")),
+    }
 }
 
 /// Connections and credentials may contain passwords under any key, so messages never quote their values.
 fn may_be_secret(path: &str) -> bool {
     const SECRET_WORDS: [&str; 6] = ["key", "token", "secret", "password", "url", "ref"];
     let last = path.rsplit('.').next().unwrap_or(path).to_lowercase();
-    ["connections", "llm.provider"].iter().any(|place| path.starts_with(place) && path != "llm.provider.backend")
+    ["connections", "llm.provider"]
+        .iter()
+        .any(|place| path.starts_with(place) && path != "llm.provider.backend")
         || SECRET_WORDS.iter().any(|word| last.contains(word))
 }
 
@@ -56,7 +65,10 @@ pub(crate) fn without_login(url: &str) -> Cow<'_, str> {
     let parts = url.split_once("://").and_then(|(scheme, rest)| {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at_checked(end)?;
-        Some(format!("{scheme}://{}{path}", authority.rsplit_once('@')?.1))
+        Some(format!(
+            "{scheme}://{}{path}",
+            authority.rsplit_once('@')?.1
+        ))
     });
     parts.map_or(Cow::Borrowed(url), Cow::Owned)
 }
@@ -69,7 +81,11 @@ pub(super) fn excerpt(text: &str) -> String {
 
 pub(super) fn join_key(path: &str, key: &str) -> String {
     let key = excerpt(key);
-    if path.is_empty() { key } else { format!("{path}.{key}") }
+    if path.is_empty() {
+        key
+    } else {
+        format!("{path}.{key}")
+    }
 }
 
 #[cfg(test)]

@@ -98,8 +98,14 @@ pub(crate) enum ModelRole {
 
 impl ModelRole {
     /// Every role, in KTX's order.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Default, Self::Triage, Self::CandidateExtraction, Self::Curator, Self::Reconcile, Self::Repair];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Default,
+        Self::Triage,
+        Self::CandidateExtraction,
+        Self::Curator,
+        Self::Reconcile,
+        Self::Repair,
+    ];
 
     /// The key in `llm.models`.
     pub(crate) fn as_str(self) -> &'static str {
@@ -129,7 +135,11 @@ pub(crate) struct WorkUnitSettings {
 
 impl Default for WorkUnitSettings {
     fn default() -> Self {
-        Self { step_budget: 40, max_concurrency: 1, failure_mode: FailureMode::Continue }
+        Self {
+            step_budget: 40,
+            max_concurrency: 1,
+            failure_mode: FailureMode::Continue,
+        }
     }
 }
 
@@ -177,7 +187,12 @@ pub(crate) struct RetrySettings {
 
 impl Default for RetrySettings {
     fn default() -> Self {
-        Self { max_attempts: 6, base_delay_ms: 1_000, max_delay_ms: 60_000, jitter: true }
+        Self {
+            max_attempts: 6,
+            base_delay_ms: 1_000,
+            max_delay_ms: 60_000,
+            jitter: true,
+        }
     }
 }
 
@@ -185,24 +200,44 @@ impl ProjectSettings {
     /// The model of `role`, else the default model, with the role that it is configured for. With `None`, Claude Code
     /// chooses the model.
     pub(crate) fn model_with_role(&self, role: ModelRole) -> Option<(ModelRole, &str)> {
-        [role, ModelRole::Default].into_iter().find_map(|role| Some((role, self.models.get(&role)?.as_str())))
+        [role, ModelRole::Default]
+            .into_iter()
+            .find_map(|role| Some((role, self.models.get(&role)?.as_str())))
     }
 }
 
-pub(super) const PROVIDER_BACKENDS: &[&str] = &["none", "anthropic", "vertex", "gateway", CLAUDE_CODE, "codex"];
+pub(super) const PROVIDER_BACKENDS: &[&str] = &[
+    "none",
+    "anthropic",
+    "vertex",
+    "gateway",
+    CLAUDE_CODE,
+    "codex",
+];
 pub(super) const RUNNER_BACKENDS: &[&str] = &[CLAUDE_CODE, "ai-sdk"];
 
 const CLAUDE_CODE: &str = "claude-code";
 
 /// Reads the tree of a `ktx.yaml` and returns the settings and the warnings.
-pub(super) fn parse_settings(tree: &YamlNode) -> Result<(ProjectSettings, Vec<Problem>), ProjectSettingsFault> {
-    let key_schema::CheckedKeys { mut warnings, lines } = key_schema::check_keys(tree)?;
+pub(super) fn parse_settings(
+    tree: &YamlNode,
+) -> Result<(ProjectSettings, Vec<Problem>), ProjectSettingsFault> {
+    let key_schema::CheckedKeys {
+        mut warnings,
+        lines,
+    } = key_schema::check_keys(tree)?;
     let given = |section: &str, key: &str| {
-        tree.get(section).and_then(|section| section.get(key)).filter(|node| node.value != YamlValue::Null)
+        tree.get(section)
+            .and_then(|section| section.get(key))
+            .filter(|node| node.value != YamlValue::Null)
     };
     if let Some(YamlNode { line, .. }) = given("llm", "promptCaching") {
-        warnings
-            .push(format!("line {line}: llm.promptCaching has no effect: Claude Code decides what it caches").into());
+        warnings.push(
+            format!(
+                "line {line}: llm.promptCaching has no effect: Claude Code decides what it caches"
+            )
+            .into(),
+        );
     }
     let adapters = given("ingest", "adapters").and_then(|names| adapters(names, &mut warnings));
     let document = tree.to_json();
@@ -222,7 +257,10 @@ pub(super) fn parse_settings(tree: &YamlNode) -> Result<(ProjectSettings, Vec<Pr
 
 /// The settings at `pointer`. Their types were checked, so a value that does not fit is absent.
 fn section<T: DeserializeOwned + Default>(document: &Value, pointer: &str) -> T {
-    document.pointer(pointer).and_then(|value| T::deserialize(value).ok()).unwrap_or_default()
+    document
+        .pointer(pointer)
+        .and_then(|value| T::deserialize(value).ok())
+        .unwrap_or_default()
 }
 
 fn failure_mode<'de, D: Deserializer<'de>>(value: D) -> Result<FailureMode, D::Error> {
@@ -230,13 +268,21 @@ fn failure_mode<'de, D: Deserializer<'de>>(value: D) -> Result<FailureMode, D::E
 }
 
 fn connection(id: &str, keys: &Value) -> Connection {
-    let text = |pointer: &str| keys.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let text = |pointer: &str| {
+        keys.pointer(pointer)
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
     // KTX keeps the repository of a MetricFlow connection in the section `metricflow`.
-    let url = text("/repoUrl").or_else(|| text("/repo_url")).or_else(|| text("/metricflow/repoUrl"));
+    let url = text("/repoUrl")
+        .or_else(|| text("/repo_url"))
+        .or_else(|| text("/metricflow/repoUrl"));
     Connection {
         id: id.to_owned(),
         driver: text("/driver"),
-        source: text("/source_dir").map(SourceLocation::Dir).or(url.map(SourceLocation::Url)),
+        source: text("/source_dir")
+            .map(SourceLocation::Dir)
+            .or(url.map(SourceLocation::Url)),
         subdir: text("/path").or_else(|| text("/metricflow/path")),
         branch: text("/branch").or_else(|| text("/metricflow/branch")),
         url: text("/url"),
@@ -246,15 +292,21 @@ fn connection(id: &str, keys: &Value) -> Connection {
 
 /// The seeds set the backend in `llm.agentRunner`, KTX in `llm.provider`. The runner is more specific, so it wins.
 fn backend(document: &Value, lines: &BTreeMap<String, u64>) -> ModelBackend {
-    let selected = ["llm.agentRunner.backend", "llm.provider.backend"].into_iter().find_map(|key| {
-        let name = document.pointer(&format!("/{}", key.replace('.', "/")))?.as_str()?;
-        Some((key, name))
-    });
+    let selected = ["llm.agentRunner.backend", "llm.provider.backend"]
+        .into_iter()
+        .find_map(|key| {
+            let name = document
+                .pointer(&format!("/{}", key.replace('.', "/")))?
+                .as_str()?;
+            Some((key, name))
+        });
     match selected {
         None | Some((_, CLAUDE_CODE)) => ModelBackend::ClaudeCode,
-        Some((key, name)) => {
-            ModelBackend::Unsupported { key, name: name.to_owned(), line: lines.get(key).copied().unwrap_or_default() }
-        }
+        Some((key, name)) => ModelBackend::Unsupported {
+            key,
+            name: name.to_owned(),
+            line: lines.get(key).copied().unwrap_or_default(),
+        },
     }
 }
 
@@ -286,11 +338,23 @@ pub(crate) const ADAPTERS: &[&str] = &[
 ];
 
 fn adapters(names: &YamlNode, warnings: &mut Vec<Problem>) -> Option<Vec<String>> {
-    let YamlValue::List(nodes) = &names.value else { return None };
-    let named = || nodes.iter().filter_map(|node| Some((node.as_text()?, node.line)));
+    let YamlValue::List(nodes) = &names.value else {
+        return None;
+    };
+    let named = || {
+        nodes
+            .iter()
+            .filter_map(|node| Some((node.as_text()?, node.line)))
+    };
     for (name, line) in named().filter(|(name, _)| !ADAPTERS.contains(name)) {
         let hint = did_you_mean(name, ADAPTERS);
-        warnings.push(format!("line {line}: unknown adapter `{}` in ingest.adapters{hint}", excerpt(name)).into());
+        warnings.push(
+            format!(
+                "line {line}: unknown adapter `{}` in ingest.adapters{hint}",
+                excerpt(name)
+            )
+            .into(),
+        );
     }
     let names: Vec<_> = named().map(|(name, _)| name.to_owned()).collect();
     (!names.is_empty()).then_some(names)

@@ -23,8 +23,15 @@ const TAB: &str = "    ";
 
 /// The skills that fit the text of `unit`.
 pub(super) fn choose_skills(unit: &WorkUnit, instructions: &Instructions) -> Vec<Arc<Skill>> {
-    let sources = if unit.may_write_sources() { &SOURCE_SKILLS[..] } else { &[] };
-    let required: Vec<&str> = required(unit).iter().map(|required| required.skill).collect();
+    let sources = if unit.may_write_sources() {
+        &SOURCE_SKILLS[..]
+    } else {
+        &[]
+    };
+    let required: Vec<&str> = required(unit)
+        .iter()
+        .map(|required| required.skill)
+        .collect();
     instructions.skills_for_unit(&WIKI_SKILLS, &[sources, &required].concat())
 }
 
@@ -35,7 +42,8 @@ fn required(unit: &WorkUnit) -> Vec<RequiredSkill> {
 
 /// The part of the system prompt about skills that the agent must load; `None` if the text requires none of `skills`.
 pub(super) fn required_skills(unit: &WorkUnit, skills: &[Arc<Skill>]) -> Option<String> {
-    let is_listed = |required: &RequiredSkill| skills.iter().any(|skill| skill.name == required.skill);
+    let is_listed =
+        |required: &RequiredSkill| skills.iter().any(|skill| skill.name == required.skill);
     let lines: Vec<String> = required(unit)
         .iter()
         .filter(|required| is_listed(required))
@@ -52,16 +60,33 @@ pub(super) fn required_skills(unit: &WorkUnit, skills: &[Arc<Skill>]) -> Option<
 /// The user prompt for the text of `unit`.
 pub(super) fn task(unit: &WorkUnit, project: &ProjectContext) -> String {
     let planned = &unit.planned;
-    let wiki = format!("# Wiki Index\n{}", or_empty(&wiki_index(&[], &project.wiki_pages)));
-    let layer = unit.may_write_sources().then(|| layer_section(&[], project));
-    let text = planned.text.as_deref().unwrap_or_default().replace("\r\n", "\n").replace('\t', TAB);
+    let wiki = format!(
+        "# Wiki Index\n{}",
+        or_empty(&wiki_index(&[], &project.wiki_pages))
+    );
+    let layer = unit
+        .may_write_sources()
+        .then(|| layer_section(&[], project));
+    let text = planned
+        .text
+        .as_deref()
+        .unwrap_or_default()
+        .replace("\r\n", "\n")
+        .replace('\t', TAB);
     let label = one_line(planned.label.as_deref().unwrap_or(planned.unit.as_str()));
-    let excerpt = label.strip_prefix('"').and_then(|label| label.strip_suffix('"'));
+    let excerpt = label
+        .strip_prefix('"')
+        .and_then(|label| label.strip_suffix('"'));
     let label = excerpt.unwrap_or(&label).replace('"', "'");
     let task = [
         "---".to_owned(),
         format!("## Assistant Response\n{}", escape_headings(&text)),
         format!("## User Message\nIngest external text artifact \"{label}\" into ktx memory."),
     ];
-    [wiki].into_iter().chain(layer).chain(task).collect::<Vec<_>>().join("\n\n")
+    [wiki]
+        .into_iter()
+        .chain(layer)
+        .chain(task)
+        .collect::<Vec<_>>()
+        .join("\n\n")
 }

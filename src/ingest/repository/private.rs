@@ -21,7 +21,8 @@ use crate::{
 /// Directory of the repository, relative to the project.
 pub(crate) const DIR: &str = ".ktx/ingestdeck/repository.git";
 /// Arguments that make git use it.
-pub(super) const GIT_LOCATION: &[&str] = &["--git-dir=.ktx/ingestdeck/repository.git", "--work-tree=."];
+pub(super) const GIT_LOCATION: &[&str] =
+    &["--git-dir=.ktx/ingestdeck/repository.git", "--work-tree=."];
 /// The beginning of a command line for the user.
 pub(super) const GIT_COMMAND: &str = "git --git-dir=.ktx/ingestdeck/repository.git";
 
@@ -40,7 +41,10 @@ const DIRECTORIES: [&str; 2] = ["objects", "refs/heads"];
 /// unchanged and starts no driver.
 const FILES: [(&str, &str); 3] = [
     ("HEAD", "ref: refs/heads/main\n"),
-    ("info/attributes", "* -text -ident -filter !eol !working-tree-encoding !diff !merge !whitespace\n"),
+    (
+        "info/attributes",
+        "* -text -ident -filter !eol !working-tree-encoding !diff !merge !whitespace\n",
+    ),
     (
         "config",
         "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tfileMode = false\n\tlogAllRefUpdates = false\n",
@@ -48,7 +52,12 @@ const FILES: [(&str, &str); 3] = [
 ];
 
 /// Locks that a killed git leaves behind. No other process uses the repository while the project is locked.
-const STALE_LOCKS: [&str; 4] = ["index.lock", "HEAD.lock", "packed-refs.lock", "refs/heads/main.lock"];
+const STALE_LOCKS: [&str; 4] = [
+    "index.lock",
+    "HEAD.lock",
+    "packed-refs.lock",
+    "refs/heads/main.lock",
+];
 
 /// Directory of the branches of worktrees, whose locks may be left behind as well.
 const WORKTREE_BRANCHES: &str = "refs/heads/session";
@@ -77,7 +86,9 @@ pub(super) fn has_own_journal(project: &ScopedDir) -> bool {
 }
 
 fn has_journal(project: &ScopedDir) -> bool {
-    project.kind(&format!("{DIR}/{UPDATE_JOURNAL_FILE}")).is_ok_and(|kind| kind.is_some())
+    project
+        .kind(&format!("{DIR}/{UPDATE_JOURNAL_FILE}"))
+        .is_ok_and(|kind| kind.is_some())
 }
 
 /// Creates the repository in `project`, and replaces one that this installation did not create. Returns true if one was
@@ -90,7 +101,10 @@ pub(super) fn create_or_replace(project: &ScopedDir) -> io::Result<bool> {
         dir.dir(name, Some(PRIVATE_MODE))?;
     }
     for (name, text) in FILES {
-        if !dir.read(name, MAX_FILE_BYTES).is_ok_and(|found| found == text.as_bytes()) {
+        if !dir
+            .read(name, MAX_FILE_BYTES)
+            .is_ok_and(|found| found == text.as_bytes())
+        {
             dir.write(name, text.as_bytes(), PRIVATE_MODE, 0o600)?;
         }
     }
@@ -117,9 +131,13 @@ pub(super) fn list_files(root: &Path) -> io::Result<BTreeSet<String>> {
     let (project, mut files) = (ScopedDir::open(root)?, BTreeSet::new());
     let mut folders: Vec<String> = RECORDED_DIRS.map(str::to_owned).into();
     while let Some(folder) = folders.pop() {
-        let Some(dir) = project.dir_if_exists(&folder)? else { continue };
+        let Some(dir) = project.dir_if_exists(&folder)? else {
+            continue;
+        };
         for (name, kind) in dir.entries()? {
-            let Ok(name) = name.into_string() else { continue };
+            let Ok(name) = name.into_string() else {
+                continue;
+            };
             let path = format!("{folder}/{name}");
             match kind {
                 // git accepts no such path, and a nested repository may be large.
@@ -135,18 +153,38 @@ pub(super) fn list_files(root: &Path) -> io::Result<BTreeSet<String>> {
 
 /// Commits the current content of `files`, which are all files to record, and returns the head of the branch. Does not
 /// commit if nothing changed. `has_index` is false in a new repository.
-pub(super) fn record_state(git: &Git, files: &BTreeSet<String>, has_index: bool) -> Result<CommitId, GitError> {
-    let tree = if files.is_empty() && !has_index { EMPTY_TREE.to_owned() } else { write_tree(git, files)? };
+pub(super) fn record_state(
+    git: &Git,
+    files: &BTreeSet<String>,
+    has_index: bool,
+) -> Result<CommitId, GitError> {
+    let tree = if files.is_empty() && !has_index {
+        EMPTY_TREE.to_owned()
+    } else {
+        write_tree(git, files)?
+    };
     let head = git.run_for_line(&["for-each-ref", "--format=%(objectname) %(tree)", BRANCH])?;
     let (head, recorded) = head.split_once(' ').unwrap_or_default();
     if recorded == tree {
-        return CommitId::parse(head)
-            .map_err(|cause| GitError::NotACommitId { subcommand: "for-each-ref".to_owned(), cause });
+        return CommitId::parse(head).map_err(|cause| GitError::NotACommitId {
+            subcommand: "for-each-ref".to_owned(),
+            cause,
+        });
     }
     let parent: &[&str] = if head.is_empty() { &[] } else { &["-p", head] };
-    let commit = [&["commit-tree", "-m", "Record the state of the project"], parent, &["--end-of-options", &tree]];
+    let commit = [
+        &["commit-tree", "-m", "Record the state of the project"],
+        parent,
+        &["--end-of-options", &tree],
+    ];
     let commit = git.run_for_commit(&commit.concat())?;
-    git.run(&["update-ref", "--end-of-options", BRANCH, commit.as_str(), head])?;
+    git.run(&[
+        "update-ref",
+        "--end-of-options",
+        BRANCH,
+        commit.as_str(),
+        head,
+    ])?;
     Ok(commit)
 }
 
@@ -154,18 +192,33 @@ pub(super) fn record_state(git: &Git, files: &BTreeSet<String>, has_index: bool)
 fn write_tree(git: &Git, files: &BTreeSet<String>) -> Result<String, GitError> {
     let known = git.run(&["ls-files", "-z"])?;
     let known = String::from_utf8_lossy(&known);
-    let gone = known.split_terminator('\0').filter(|path| !files.contains(*path));
+    let gone = known
+        .split_terminator('\0')
+        .filter(|path| !files.contains(*path));
     // Remove first, so that a directory can replace a file.
     update_index(git, &["--force-remove"], gone)?;
     // git skips paths that it does not accept. Ignored files and files of nested repositories are included.
-    update_index(git, &["--add", "--remove"], files.iter().map(String::as_str))?;
+    update_index(
+        git,
+        &["--add", "--remove"],
+        files.iter().map(String::as_str),
+    )?;
     git.run_for_line(&["write-tree"])
 }
 
-fn update_index<'a>(git: &Git, options: &[&str], paths: impl Iterator<Item = &'a str>) -> Result<(), GitError> {
-    let paths: Vec<u8> = paths.flat_map(|path| [path.as_bytes(), b"\0"].concat()).collect();
+fn update_index<'a>(
+    git: &Git,
+    options: &[&str],
+    paths: impl Iterator<Item = &'a str>,
+) -> Result<(), GitError> {
+    let paths: Vec<u8> = paths
+        .flat_map(|path| [path.as_bytes(), b"\0"].concat())
+        .collect();
     if !paths.is_empty() {
-        git.run_with_input(&[&["update-index"], options, &["-z", "--stdin"]].concat(), &paths)?;
+        git.run_with_input(
+            &[&["update-index"], options, &["-z", "--stdin"]].concat(),
+            &paths,
+        )?;
     }
     Ok(())
 }
@@ -174,7 +227,11 @@ fn update_index<'a>(git: &Git, options: &[&str], paths: impl Iterator<Item = &'a
 /// commits of the branch.
 pub(super) fn collect_garbage(git: &Git, limit: u64) -> Result<(), GitError> {
     let count = git.run_for_line(&["count-objects"])?;
-    let count = count.split(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0);
+    let count = count
+        .split(' ')
+        .next()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(0);
     if count < limit {
         return Ok(());
     }
@@ -208,8 +265,15 @@ mod tests {
 
     fn recorded(repository: &Repository) -> Vec<String> {
         let commit = repository.current_state().unwrap();
-        let listed = repository.git.run(&["ls-tree", "-r", "-z", "--name-only", commit.as_str()]).unwrap();
-        String::from_utf8(listed).unwrap().split_terminator('\0').map(str::to_owned).collect()
+        let listed = repository
+            .git
+            .run(&["ls-tree", "-r", "-z", "--name-only", commit.as_str()])
+            .unwrap();
+        String::from_utf8(listed)
+            .unwrap()
+            .split_terminator('\0')
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]
@@ -218,12 +282,29 @@ mod tests {
         let repository = open(&root);
         assert_eq!(recorded(&repository), ["wiki/global/a.md"]);
         let first = repository.head().unwrap();
-        assert_eq!(repository.current_state().unwrap(), first, "nothing changed");
+        assert_eq!(
+            repository.current_state().unwrap(),
+            first,
+            "nothing changed"
+        );
         write(&root, "semantic-layer/shop/orders.yaml", "name: orders\n");
         fs::remove_file(root.join("wiki/global/a.md")).unwrap();
-        write(&root, "wiki/global/a.md/b c\n.md", "a directory in place of a file");
-        assert_eq!(recorded(&repository), ["semantic-layer/shop/orders.yaml", "wiki/global/a.md/b c\n.md"]);
-        assert_eq!(fs::metadata(root.join(DIR)).unwrap().permissions().mode() & 0o777, 0o700);
+        write(
+            &root,
+            "wiki/global/a.md/b c\n.md",
+            "a directory in place of a file",
+        );
+        assert_eq!(
+            recorded(&repository),
+            [
+                "semantic-layer/shop/orders.yaml",
+                "wiki/global/a.md/b c\n.md"
+            ]
+        );
+        assert_eq!(
+            fs::metadata(root.join(DIR)).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
         assert!(!root.join(".git").exists() && Repository::find(&root).unwrap().is_none());
     }
 
@@ -232,9 +313,17 @@ mod tests {
         let (_dir, root) = project();
         write(&root, ".gitignore", "*\n");
         write(&root, ".gitattributes", "* text=auto eol=crlf filter=lfs\n");
-        write(&root, "wiki/.gitattributes", "*.md text filter=x working-tree-encoding=UTF-16\n");
+        write(
+            &root,
+            "wiki/.gitattributes",
+            "*.md text filter=x working-tree-encoding=UTF-16\n",
+        );
         for nested in ["wiki", "wiki/deep"] {
-            write(&root, &format!("{nested}/.git/HEAD"), "ref: refs/heads/main\n");
+            write(
+                &root,
+                &format!("{nested}/.git/HEAD"),
+                "ref: refs/heads/main\n",
+            );
             fs::create_dir_all(root.join(nested).join(".git/objects")).unwrap();
             fs::create_dir_all(root.join(nested).join(".git/refs")).unwrap();
         }
@@ -243,12 +332,31 @@ mod tests {
         symlink("/etc", root.join("wiki/folder")).unwrap();
         nix::unistd::mkfifo(&root.join("wiki/pipe.md"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let repository = open(&root);
-        let paths = ["wiki/.gitattributes", "wiki/deep/c.md", "wiki/folder", "wiki/global/a.md", "wiki/link.md"];
+        let paths = [
+            "wiki/.gitattributes",
+            "wiki/deep/c.md",
+            "wiki/folder",
+            "wiki/global/a.md",
+            "wiki/link.md",
+        ];
         assert_eq!(recorded(&repository), paths);
-        let page = repository.git.run(&["cat-file", "blob", "HEAD:wiki/global/a.md"]).unwrap();
+        let page = repository
+            .git
+            .run(&["cat-file", "blob", "HEAD:wiki/global/a.md"])
+            .unwrap();
         assert_eq!(page, b"a\r\n");
-        assert_eq!(repository.git.run(&["cat-file", "blob", "HEAD:wiki/folder"]).unwrap(), b"/etc");
-        assert!(super::super::first_converted(&repository.git, b"wiki/global/a.md\0wiki/x.md\0").unwrap().is_none());
+        assert_eq!(
+            repository
+                .git
+                .run(&["cat-file", "blob", "HEAD:wiki/folder"])
+                .unwrap(),
+            b"/etc"
+        );
+        assert!(
+            super::super::first_converted(&repository.git, b"wiki/global/a.md\0wiki/x.md\0")
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]
@@ -256,21 +364,44 @@ mod tests {
         let (_dir, root) = project();
         let (_other, copy) = project();
         let head = open(&root).current_state().unwrap();
-        assert_eq!((open(&root).head().unwrap(), Repository::open_private(&root).unwrap().1), (head.clone(), false));
+        assert_eq!(
+            (
+                open(&root).head().unwrap(),
+                Repository::open_private(&root).unwrap().1
+            ),
+            (head.clone(), false)
+        );
         fs::create_dir_all(copy.join(".ktx/ingestdeck")).unwrap();
         let (foreign, here) = (root.join(DIR), copy.join(DIR));
-        assert!(std::process::Command::new("cp").arg("-R").args([foreign, here]).status().unwrap().success());
-        write(&copy, &format!("{DIR}/hooks/post-index-change"), "#!/bin/sh\n");
+        assert!(
+            std::process::Command::new("cp")
+                .arg("-R")
+                .args([foreign, here])
+                .status()
+                .unwrap()
+                .success()
+        );
+        write(
+            &copy,
+            &format!("{DIR}/hooks/post-index-change"),
+            "#!/bin/sh\n",
+        );
         let (repository, is_replaced) = Repository::open_private(&copy).unwrap();
-        assert!(is_replaced && repository.head().is_err() && !copy.join(DIR).join("hooks").exists());
-        assert!(!Repository::open_private(&copy).unwrap().1, "once is enough");
+        assert!(
+            is_replaced && repository.head().is_err() && !copy.join(DIR).join("hooks").exists()
+        );
+        assert!(
+            !Repository::open_private(&copy).unwrap().1,
+            "once is enough"
+        );
     }
 
     #[test]
     fn locks_of_a_killed_git_are_removed() {
         let (_dir, root) = project();
         open(&root).current_state().unwrap();
-        let locks = ["index.lock", "refs/heads/session/local-a.lock"].map(|name| root.join(DIR).join(name));
+        let locks =
+            ["index.lock", "refs/heads/session/local-a.lock"].map(|name| root.join(DIR).join(name));
         fs::create_dir_all(root.join(DIR).join(WORKTREE_BRANCHES)).unwrap();
         locks.iter().for_each(|lock| fs::write(lock, "").unwrap());
         open(&root);
@@ -283,10 +414,17 @@ mod tests {
         let journal = format!("{DIR}/{UPDATE_JOURNAL_FILE}");
         write(&root, &journal, "{}");
         let error = Repository::open_private(&root).unwrap_err();
-        assert!(matches!(error, RepositoryError::UntrustedPrivate { .. }), "{error}");
+        assert!(
+            matches!(error, RepositoryError::UntrustedPrivate { .. }),
+            "{error}"
+        );
         assert!(root.join(journal).exists());
         fs::remove_dir_all(root.join(DIR)).unwrap();
-        assert_eq!(recorded(&open(&root)), ["wiki/global/a.md"], "the remedy works");
+        assert_eq!(
+            recorded(&open(&root)),
+            ["wiki/global/a.md"],
+            "the remedy works"
+        );
     }
 
     #[test]
@@ -301,7 +439,10 @@ mod tests {
         fs::remove_dir_all(root.join("wiki")).unwrap();
         symlink(outside.path(), root.join("wiki")).unwrap();
         let error = open(&root).current_state().unwrap_err().to_string();
-        assert!(error.ends_with("`wiki` is a symbolic link; replace it with a real directory"), "{error}");
+        assert!(
+            error.ends_with("`wiki` is a symbolic link; replace it with a real directory"),
+            "{error}"
+        );
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
     }
 
@@ -311,14 +452,21 @@ mod tests {
         let head = open(&root).current_state().unwrap();
         let proof = dir.path().join("proof");
         let program = format!("touch {}", proof.display());
-        let config = format!("[core]\n\tfsmonitor = {program}\n\tworktree = /\n[filter \"x\"]\n\tclean = {program}\n");
+        let config = format!(
+            "[core]\n\tfsmonitor = {program}\n\tworktree = /\n[filter \"x\"]\n\tclean = {program}\n"
+        );
         write(&root, &format!("{DIR}/config"), &config);
         write(&root, &format!("{DIR}/HEAD"), "ref: refs/heads/other\n");
-        STALE_LOCKS.iter().for_each(|lock| write(&root, &format!("{DIR}/{lock}"), ""));
+        STALE_LOCKS
+            .iter()
+            .for_each(|lock| write(&root, &format!("{DIR}/{lock}"), ""));
         let repository = open(&root);
         assert_eq!(repository.head().unwrap(), head);
         write(&root, "wiki/global/b.md", "b\n");
-        assert_eq!(recorded(&repository), ["wiki/global/a.md", "wiki/global/b.md"]);
+        assert_eq!(
+            recorded(&repository),
+            ["wiki/global/a.md", "wiki/global/b.md"]
+        );
         assert!(!proof.exists());
     }
 
@@ -327,9 +475,15 @@ mod tests {
         let (_dir, root) = project();
         let repository = open(&root);
         let (git, head) = (&repository.git, repository.current_state().unwrap());
-        let unused = git.run_with_input(&["hash-object", "-w", "--stdin"], b"of a past attempt").unwrap();
+        let unused = git
+            .run_with_input(&["hash-object", "-w", "--stdin"], b"of a past attempt")
+            .unwrap();
         let unused = String::from_utf8(unused).unwrap();
-        let is_there = || git.try_run(&["cat-file", "-e", unused.trim()]).unwrap().success;
+        let is_there = || {
+            git.try_run(&["cat-file", "-e", unused.trim()])
+                .unwrap()
+                .success
+        };
         collect_garbage(git, 1_000).unwrap();
         assert!(is_there());
         collect_garbage(git, 1).unwrap();

@@ -73,9 +73,10 @@ impl BranchUse {
         match self {
             Self::Free | Self::Current => Ok(()),
             Self::CheckedOut => Err(TargetBranchError::CheckedOut { name }),
-            Self::Symbolic => {
-                Err(TargetBranchError::Refused { name, reason: "it is another name of a branch".to_owned() })
-            }
+            Self::Symbolic => Err(TargetBranchError::Refused {
+                name,
+                reason: "it is another name of a branch".to_owned(),
+            }),
         }
     }
 }
@@ -83,7 +84,10 @@ impl BranchUse {
 impl Repository {
     /// The branch that commits go to, if it is not the current one.
     pub(crate) fn target_branch(&self) -> Option<String> {
-        self.target.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.target
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Commits go to the branch `name` from now on. `continued` is the last commit of a prior run on it, which it must
@@ -91,14 +95,22 @@ impl Repository {
     ///
     /// # Errors
     /// If the name is invalid, or the branch is unusable. Nothing changes then.
-    pub(crate) fn set_target_branch(&self, name: &str, continued: Option<&str>) -> Result<(), RepositoryError> {
+    pub(crate) fn set_target_branch(
+        &self,
+        name: &str,
+        continued: Option<&str>,
+    ) -> Result<(), RepositoryError> {
         let is_current = self.check_target_branch(name, continued)? == BranchUse::Current;
         let target = (!is_current).then(|| name.to_owned());
         *self.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
         Ok(())
     }
 
-    fn check_target_branch(&self, name: &str, continued: Option<&str>) -> Result<BranchUse, RepositoryError> {
+    fn check_target_branch(
+        &self,
+        name: &str,
+        continued: Option<&str>,
+    ) -> Result<BranchUse, RepositoryError> {
         if self.is_private() {
             return Err(TargetBranchError::NoRepository.into());
         }
@@ -108,30 +120,48 @@ impl Repository {
         }
         let used = self.branch_use(name)?;
         used.check(name)?;
-        let unborn = |_| RepositoryError::Unborn { project: self.root.clone() };
+        let unborn = |_| RepositoryError::Unborn {
+            project: self.root.clone(),
+        };
         let head = self.head().map_err(unborn)?;
         match (self.branch_tip(name)?, continued) {
             (Some(tip), commit) => {
                 let contained = commit.unwrap_or(head.as_str());
-                let contains = ["merge-base", "--is-ancestor", "--end-of-options", contained, tip.as_str()];
+                let contains = [
+                    "merge-base",
+                    "--is-ancestor",
+                    "--end-of-options",
+                    contained,
+                    tip.as_str(),
+                ];
                 match (self.git.try_run(&contains)?.success, commit) {
                     (true, _) => Ok(used),
                     (false, None) => Err(TargetBranchError::LacksHead { name: named() }.into()),
-                    (false, Some(commit)) => {
-                        Err(TargetBranchError::LacksCommit { name: named(), commit: commit.to_owned() }.into())
+                    (false, Some(commit)) => Err(TargetBranchError::LacksCommit {
+                        name: named(),
+                        commit: commit.to_owned(),
                     }
+                    .into()),
                 }
             }
-            (None, Some(commit)) => {
-                Err(TargetBranchError::LacksCommit { name: named(), commit: commit.to_owned() }.into())
+            (None, Some(commit)) => Err(TargetBranchError::LacksCommit {
+                name: named(),
+                commit: commit.to_owned(),
             }
+            .into()),
             (None, None) => {
                 // Only git knows whether other branches leave room for the name.
                 let trial = format!("start\ncreate {REF_PREFIX}{name} {head}\nprepare\nabort\n");
-                let tried = self.git.try_run_with_input(&["update-ref", "--stdin"], trial.as_bytes())?;
+                let tried = self
+                    .git
+                    .try_run_with_input(&["update-ref", "--stdin"], trial.as_bytes())?;
                 match tried.success {
                     true => Ok(used),
-                    false => Err(TargetBranchError::Refused { name: named(), reason: tried.stderr }.into()),
+                    false => Err(TargetBranchError::Refused {
+                        name: named(),
+                        reason: tried.stderr,
+                    }
+                    .into()),
                 }
             }
         }
@@ -139,13 +169,20 @@ impl Repository {
 
     fn is_branch_name(&self, name: &str) -> Result<bool, GitError> {
         // git accepts more: names that a command line reads as something else, and invisible characters.
-        let is_misread = name.starts_with(['-', '+']) || name.starts_with("refs/") || name == "HEAD" || name == "@";
+        let is_misread = name.starts_with(['-', '+'])
+            || name.starts_with("refs/")
+            || name == "HEAD"
+            || name == "@";
         let is_plain = !name.is_empty()
             && name.len() <= MAX_NAME_BYTES
             && !is_misread
             && !name.contains(char::is_whitespace)
             && text::printable(name, usize::MAX) == name;
-        Ok(is_plain && self.git.try_run(&["check-ref-format", &format!("{REF_PREFIX}{name}")])?.success)
+        Ok(is_plain
+            && self
+                .git
+                .try_run(&["check-ref-format", &format!("{REF_PREFIX}{name}")])?
+                .success)
     }
 
     /// Where the branch is in use now.
@@ -159,7 +196,11 @@ impl Repository {
         let listed = self.git.run(&["for-each-ref", format, &reference])?;
         // The pattern also matches branches below the name.
         let listed = String::from_utf8_lossy(&listed);
-        let row = listed.lines().find_map(|row| row.strip_prefix(&reference)?.strip_prefix('\0')?.split_once('\0'));
+        let row = listed.lines().find_map(|row| {
+            row.strip_prefix(&reference)?
+                .strip_prefix('\0')?
+                .split_once('\0')
+        });
         Ok(match row {
             Some((_, symbolic)) if !symbolic.is_empty() => BranchUse::Symbolic,
             Some((worktree, _)) if !worktree.is_empty() => BranchUse::CheckedOut,
@@ -170,17 +211,26 @@ impl Repository {
     /// The commit that the branch points to; `None` if it does not exist.
     fn branch_tip(&self, name: &str) -> Result<Option<CommitId>, GitError> {
         let reference = format!("{REF_PREFIX}{name}^{{commit}}");
-        let tip = self.git.try_run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &reference])?;
+        let tip = self.git.try_run(&[
+            "rev-parse",
+            "--verify",
+            "--quiet",
+            "--end-of-options",
+            &reference,
+        ])?;
         let parse = |tip: &str| {
             let subcommand = "rev-parse".to_owned();
             CommitId::parse(tip).map_err(|cause| GitError::NotACommitId { subcommand, cause })
         };
-        tip.success.then(|| parse(String::from_utf8_lossy(&tip.stdout).trim_end())).transpose()
+        tip.success
+            .then(|| parse(String::from_utf8_lossy(&tip.stdout).trim_end()))
+            .transpose()
     }
 
     /// The commit that the target branch points to; `None` without a target, and before its first commit.
     pub(in crate::ingest) fn target_tip(&self) -> Result<Option<CommitId>, GitError> {
-        self.target_branch().map_or(Ok(None), |name| self.branch_tip(&name))
+        self.target_branch()
+            .map_or(Ok(None), |name| self.branch_tip(&name))
     }
 
     /// True if the target branch exists.
@@ -202,12 +252,24 @@ impl Repository {
         let reference = format!("{REF_PREFIX}{name}");
         // An empty old value means that the branch must not exist.
         let expected = tip.as_ref().map_or("", CommitId::as_str);
-        let options = ["update-ref", "--no-deref", "--create-reflog", "-m", subject, "--end-of-options"];
-        let moved = self.git.try_run(&[&options[..], &[&reference, new.as_str(), expected]].concat())?;
+        let options = [
+            "update-ref",
+            "--no-deref",
+            "--create-reflog",
+            "-m",
+            subject,
+            "--end-of-options",
+        ];
+        let moved = self
+            .git
+            .try_run(&[&options[..], &[&reference, new.as_str(), expected]].concat())?;
         match moved.success {
             true => Ok(true),
             false if self.branch_tip(name)? != tip => Ok(false),
-            false => Err(GitError::Failed { subcommand: "update-ref".into(), stderr: moved.stderr }),
+            false => Err(GitError::Failed {
+                subcommand: "update-ref".into(),
+                stderr: moved.stderr,
+            }),
         }
     }
 }

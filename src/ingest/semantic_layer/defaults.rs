@@ -19,10 +19,17 @@ pub(crate) fn fill_defaults(mut doc: SourceDoc) -> SourceDoc {
         }
     }
     let mut doc = definition::order_fields(doc);
-    let name = non_empty_text(doc.get("name")).unwrap_or("source").to_owned();
+    let name = non_empty_text(doc.get("name"))
+        .unwrap_or("source")
+        .to_owned();
     let fallback = default_source_description(&doc, &name);
     fill_description(&mut doc, fallback);
-    for column in doc.get_mut("columns").and_then(Value::as_array_mut).into_iter().flatten() {
+    for column in doc
+        .get_mut("columns")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         if let Some(column) = column.as_object_mut() {
             let fallback = default_column_description(column, &name);
             fill_description(column, fallback);
@@ -39,7 +46,10 @@ pub(crate) fn append_missing_lists(text: String, doc: &SourceDoc) -> (String, So
     if !longer.ends_with('\n') {
         longer.push('\n');
     }
-    for list in REQUIRED_LISTS.into_iter().filter(|list| !doc.contains_key(*list)) {
+    for list in REQUIRED_LISTS
+        .into_iter()
+        .filter(|list| !doc.contains_key(*list))
+    {
         longer.push_str(list);
         longer.push_str(": []\n");
         completed.insert(list.to_owned(), Value::Array(Vec::new()));
@@ -54,8 +64,13 @@ pub(crate) fn append_missing_lists(text: String, doc: &SourceDoc) -> (String, So
 
 /// Removes blank descriptions, and adds `fallback` as KTX's description if none remains.
 fn fill_description(of: &mut Map<String, Value>, fallback: String) {
-    let given = of.get("descriptions").and_then(Value::as_object).into_iter().flatten();
-    let said = given.filter_map(|(who, text)| Some((who.clone(), Value::from(non_empty_text(Some(text))?))));
+    let given = of
+        .get("descriptions")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    let said = given
+        .filter_map(|(who, text)| Some((who.clone(), Value::from(non_empty_text(Some(text))?))));
     let mut descriptions: Map<String, Value> = said.collect();
     if descriptions.is_empty() {
         descriptions.insert("ktx".into(), fallback.into());
@@ -70,16 +85,24 @@ fn default_source_description(doc: &SourceDoc, name: &str) -> String {
     if non_empty_text(doc.get("sql")).is_some() {
         return format!("Semantic-layer source for {name} backed by curated SQL.");
     }
-    let count = |key: &str, what: &str| match doc.get(key).and_then(Value::as_array).map_or(0, Vec::len) {
-        0 => None,
-        1 => Some(format!("1 {what}")),
-        count => Some(format!("{count} {what}s")),
-    };
-    let counts = [count("measures", "measure"), count("segments", "segment"), count("columns", "computed column")];
+    let count =
+        |key: &str, what: &str| match doc.get(key).and_then(Value::as_array).map_or(0, Vec::len) {
+            0 => None,
+            1 => Some(format!("1 {what}")),
+            count => Some(format!("{count} {what}s")),
+        };
+    let counts = [
+        count("measures", "measure"),
+        count("segments", "segment"),
+        count("columns", "computed column"),
+    ];
     let counts: Vec<String> = counts.into_iter().flatten().collect();
     match counts.is_empty() {
         true => format!("Semantic-layer overlay for {name}."),
-        false => format!("Semantic-layer overlay for {name} defining {}.", counts.join(", ")),
+        false => format!(
+            "Semantic-layer overlay for {name} defining {}.",
+            counts.join(", ")
+        ),
     }
 }
 
@@ -97,8 +120,10 @@ fn default_column_description(column: &Map<String, Value>, source: &str) -> Stri
     if lower == "id" {
         return format!("Identifier column for {source}.");
     }
-    if let Some(entity) =
-        lower.strip_suffix("_id").and_then(|entity| name.get(..entity.len())).filter(|e| !e.is_empty())
+    if let Some(entity) = lower
+        .strip_suffix("_id")
+        .and_then(|entity| name.get(..entity.len()))
+        .filter(|e| !e.is_empty())
     {
         return match self::words(entity) {
             entity if entity.is_empty() => format!("Identifier column for {source}."),
@@ -122,11 +147,18 @@ fn words(name: &str) -> String {
         spaced.push(if matches!(char, '_' | '-') { ' ' } else { char });
         before = char;
     }
-    spaced.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
+    spaced
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .to_lowercase()
 }
 
 fn non_empty_text(value: Option<&Value>) -> Option<&str> {
-    value?.as_str().map(str::trim).filter(|text| !text.is_empty())
+    value?
+        .as_str()
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]
@@ -136,18 +168,30 @@ mod tests {
     use super::*;
 
     fn described(source: Value) -> Vec<String> {
-        let Value::Object(source) = source else { panic!("not an object") };
+        let Value::Object(source) = source else {
+            panic!("not an object")
+        };
         let doc = fill_defaults(source);
         let columns = doc["columns"].as_array().unwrap().iter();
-        let all = std::iter::once(&doc["descriptions"]).chain(columns.map(|column| &column["descriptions"]));
-        all.map(|texts| texts["ktx"].as_str().unwrap_or("its own").to_owned()).collect()
+        let all = std::iter::once(&doc["descriptions"])
+            .chain(columns.map(|column| &column["descriptions"]));
+        all.map(|texts| texts["ktx"].as_str().unwrap_or("its own").to_owned())
+            .collect()
     }
 
     #[test]
     fn descriptions_are_filled_in_as_by_ktx() {
         let column = |name: &str| json!({"name": name, "type": "string"});
-        let columns =
-            ["ID", "customer_id", "orderItem_Id", "_id", "created_at", "week_start_day", "grossAmount2Eur", "-"];
+        let columns = [
+            "ID",
+            "customer_id",
+            "orderItem_Id",
+            "_id",
+            "created_at",
+            "week_start_day",
+            "grossAmount2Eur",
+            "-",
+        ];
         let mut columns: Vec<Value> = columns.into_iter().map(column).collect();
         columns.push(json!({"name": "day_no", "expr": "x"}));
         columns.push(json!({"name": "a", "descriptions": {"dbt": " ", "user": " Own "}}));
@@ -168,8 +212,14 @@ mod tests {
             ]
         );
         let sources = [
-            (json!({"name": "s", "sql": "select 1"}), "Semantic-layer source for s backed by curated SQL."),
-            (json!({"name": "s", "columns": []}), "Semantic-layer overlay for s."),
+            (
+                json!({"name": "s", "sql": "select 1"}),
+                "Semantic-layer source for s backed by curated SQL.",
+            ),
+            (
+                json!({"name": "s", "columns": []}),
+                "Semantic-layer overlay for s.",
+            ),
             (
                 json!({"name": "s", "columns": [{}], "measures": [{}, {}], "segments": [{}]}),
                 "Semantic-layer overlay for s defining 2 measures, 1 segment, 1 computed column.",
@@ -179,13 +229,19 @@ mod tests {
             assert_eq!(described(source)[0], text);
         }
         let own = json!({"name": "a", "table": "t", "columns": [{"name": "a", "descriptions": {"dbt": " ", "user": " Own "}}]});
-        let Value::Object(own) = own else { unreachable!() };
-        assert_eq!(fill_defaults(own)["columns"][0]["descriptions"], json!({"user": "Own"}));
+        let Value::Object(own) = own else {
+            unreachable!()
+        };
+        assert_eq!(
+            fill_defaults(own)["columns"][0]["descriptions"],
+            json!({"user": "Own"})
+        );
     }
 
     #[test]
     fn lists_are_appended_only_where_the_text_takes_them() {
-        let text = |text: &str| append_missing_lists(text.to_owned(), &parse_source(text).unwrap()).0;
+        let text =
+            |text: &str| append_missing_lists(text.to_owned(), &parse_source(text).unwrap()).0;
         let base = "name: a\ntable: t\ncolumns: []";
         assert_eq!(text(base), format!("{base}\njoins: []\nmeasures: []\n"));
         for same in [

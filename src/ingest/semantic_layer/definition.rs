@@ -272,7 +272,8 @@ pub(crate) struct UsageJoin {
     pub(crate) on: Vec<String>,
 }
 
-static DEFINITION_SCHEMA: LazyLock<schema::ToolInputSchema> = LazyLock::new(schema::schema_for::<SourceDefinition>);
+static DEFINITION_SCHEMA: LazyLock<schema::ToolInputSchema> =
+    LazyLock::new(schema::schema_for::<SourceDefinition>);
 
 /// Sorts the fields of `doc`, and of the objects in its lists, in the order of the definition, so that all sources
 /// have the same order.
@@ -281,14 +282,19 @@ pub(crate) fn order_fields(doc: SourceDoc) -> SourceDoc {
 }
 
 fn order_by_schema(schema: &Map<String, Value>, mut doc: SourceDoc) -> SourceDoc {
-    let fields = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
+    let fields = schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
     let ordered_field = |(field, schema): (&String, &Value)| {
         let (field, value) = doc.shift_remove_entry(field)?;
         let items = schema.get("items").and_then(Value::as_object);
         let value = match (value, items) {
-            (Value::Array(list), Some(items)) => {
-                list.into_iter().map(|item| order_item_by_schema(items, item)).collect()
-            }
+            (Value::Array(list), Some(items)) => list
+                .into_iter()
+                .map(|item| order_item_by_schema(items, item))
+                .collect(),
             (value, _) => value,
         };
         Some((field, value))
@@ -315,13 +321,21 @@ pub(super) struct FieldProblem {
 /// Parses `doc` as a definition. Problems with fields that KTX ignores leave the rest readable.
 pub(super) fn parse_definition(doc: &SourceDoc) -> (Option<SourceDefinition>, Vec<FieldProblem>) {
     let mut value = Value::Object(doc.clone());
-    let is_standalone = ["table", "sql"].iter().any(|key| doc.get(*key).is_some_and(|text| text != ""));
+    let is_standalone = ["table", "sql"]
+        .iter()
+        .any(|key| doc.get(*key).is_some_and(|text| text != ""));
     let mut problems = Vec::new();
     let mut add = |texts: Vec<String>, is_ignored: fn(&str) -> bool| {
-        let problem = |text: String| FieldProblem { is_fatal: !is_ignored(field_path(&text)), text };
+        let problem = |text: String| FieldProblem {
+            is_fatal: !is_ignored(field_path(&text)),
+            text,
+        };
         problems.extend(texts.into_iter().map(problem));
     };
-    add(schema::remove_unknown_fields(&DEFINITION_SCHEMA, &mut value), is_ignored_by_ktx);
+    add(
+        schema::remove_unknown_fields(&DEFINITION_SCHEMA, &mut value),
+        is_ignored_by_ktx,
+    );
     add(schema::null_fields(&DEFINITION_SCHEMA, &value), may_be_null);
     let parsed = schema::validate(&DEFINITION_SCHEMA, &value)
         .and_then(|value| serde_json::from_value(value).map_err(|error| vec![error.to_string()]));
@@ -329,7 +343,11 @@ pub(super) fn parse_definition(doc: &SourceDoc) -> (Option<SourceDefinition>, Ve
         Ok(definition) => (Some(definition), problems),
         Err(texts) => {
             // KTX reads these fields of overlays only.
-            let unread = |path: &str| ["usage", "source_type"].iter().any(|field| path.starts_with(field));
+            let unread = |path: &str| {
+                ["usage", "source_type"]
+                    .iter()
+                    .any(|field| path.starts_with(field))
+            };
             add(texts, if is_standalone { unread } else { |_| false });
             (None, problems)
         }
@@ -338,12 +356,17 @@ pub(super) fn parse_definition(doc: &SourceDoc) -> (Option<SourceDefinition>, Ve
 
 /// The path at the beginning of a problem.
 fn field_path(problem: &str) -> &str {
-    problem.strip_prefix('`').and_then(|rest| rest.split('`').next()).unwrap_or_default()
+    problem
+        .strip_prefix('`')
+        .and_then(|rest| rest.split('`').next())
+        .unwrap_or_default()
 }
 
 /// KTX drops unknown fields of measures and segments, and moves `description` to `descriptions`.
 fn is_ignored_by_ktx(path: &str) -> bool {
-    path.starts_with("measures[") || path.starts_with("segments[") || path.rsplit('.').next() == Some("description")
+    path.starts_with("measures[")
+        || path.starts_with("segments[")
+        || path.rsplit('.').next() == Some("description")
 }
 
 /// KTX replaces these by empty values, or permits null.

@@ -7,23 +7,42 @@ use serde_json::{Map, Value};
 use super::SourceDoc;
 
 /// The maps in the list at `key`.
-pub(crate) fn maps_at<'a>(doc: &'a SourceDoc, key: &str) -> impl Iterator<Item = &'a Map<String, Value>> + use<'a> {
-    doc.get(key).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object)
+pub(crate) fn maps_at<'a>(
+    doc: &'a SourceDoc,
+    key: &str,
+) -> impl Iterator<Item = &'a Map<String, Value>> + use<'a> {
+    doc.get(key)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_object)
 }
 
 /// The texts at `field` of the maps in the list at `key`; if `field` is empty, the texts in the list.
 pub(crate) fn texts<'a>(doc: &'a SourceDoc, key: &str, field: &str) -> Vec<&'a str> {
     let list = doc.get(key).and_then(Value::as_array).into_iter().flatten();
-    list.filter_map(|item| if field.is_empty() { item.as_str() } else { item.get(field)?.as_str() }).collect()
+    list.filter_map(|item| {
+        if field.is_empty() {
+            item.as_str()
+        } else {
+            item.get(field)?.as_str()
+        }
+    })
+    .collect()
 }
 
 /// The tables of a scan, each as a source.
 pub(super) fn scanned_tables(scan: &SourceDoc) -> Vec<(String, SourceDoc)> {
-    let tables = scan.get("tables").and_then(Value::as_object).into_iter().flatten();
+    let tables = scan
+        .get("tables")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
     let table = |(name, entry): (&String, &Value)| {
         let mut doc = entry.as_object()?.clone();
         doc.shift_insert(0, "name".into(), Value::from(name.as_str()));
-        doc.entry("table").or_insert_with(|| Value::from(name.as_str()));
+        doc.entry("table")
+            .or_insert_with(|| Value::from(name.as_str()));
         Some((name.clone(), doc))
     };
     tables.filter_map(table).collect()
@@ -33,17 +52,36 @@ pub(super) fn scanned_tables(scan: &SourceDoc) -> Vec<(String, SourceDoc)> {
 pub(super) fn merge_overlay(table: &SourceDoc, overlay: &SourceDoc) -> SourceDoc {
     let mut doc = table.clone();
     let excluded = texts(overlay, "exclude_columns", "");
-    let disabled: Vec<String> = texts(overlay, "disable_joins", "").into_iter().map(normalize_whitespace).collect();
-    retain(&mut doc, "columns", "name", |name| !excluded.contains(&name));
-    retain(&mut doc, "joins", "on", |on| !disabled.contains(&normalize_whitespace(on)));
-    let lower = |of: &SourceDoc| of.get("name").and_then(Value::as_str).map(str::to_lowercase);
+    let disabled: Vec<String> = texts(overlay, "disable_joins", "")
+        .into_iter()
+        .map(normalize_whitespace)
+        .collect();
+    retain(&mut doc, "columns", "name", |name| {
+        !excluded.contains(&name)
+    });
+    retain(&mut doc, "joins", "on", |on| {
+        !disabled.contains(&normalize_whitespace(on))
+    });
+    let lower = |of: &SourceDoc| {
+        of.get("name")
+            .and_then(Value::as_str)
+            .map(str::to_lowercase)
+    };
     for over in maps_at(overlay, "column_overrides") {
-        let columns = doc.get_mut("columns").and_then(Value::as_array_mut).into_iter().flatten();
-        let named = columns.filter_map(Value::as_object_mut).filter(|column| lower(column) == lower(over));
+        let columns = doc
+            .get_mut("columns")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten();
+        let named = columns
+            .filter_map(Value::as_object_mut)
+            .filter(|column| lower(column) == lower(over));
         named.for_each(|column| column.extend(over.clone()));
     }
     for key in ["columns", "joins", "measures", "segments"] {
-        let Some(Value::Array(more)) = overlay.get(key) else { continue };
+        let Some(Value::Array(more)) = overlay.get(key) else {
+            continue;
+        };
         match doc.get_mut(key) {
             Some(Value::Array(list)) => list.extend(more.iter().cloned()),
             _ => {
@@ -84,7 +122,19 @@ pub(super) fn normalize_whitespace(text: &str) -> String {
 /// One description of `doc`: the user's, else any.
 pub(crate) fn first_description(doc: &SourceDoc) -> Option<&str> {
     let texts = doc.get("descriptions").and_then(Value::as_object);
-    let by = |who: &str| texts.and_then(|texts| texts.get(who)).and_then(Value::as_str);
-    let any = || texts.into_iter().flatten().find_map(|(_, text)| text.as_str());
-    by("user").or_else(|| by("dbt")).or_else(any).or_else(|| doc.get("description")?.as_str())
+    let by = |who: &str| {
+        texts
+            .and_then(|texts| texts.get(who))
+            .and_then(Value::as_str)
+    };
+    let any = || {
+        texts
+            .into_iter()
+            .flatten()
+            .find_map(|(_, text)| text.as_str())
+    };
+    by("user")
+        .or_else(|| by("dbt"))
+        .or_else(any)
+        .or_else(|| doc.get("description")?.as_str())
 }

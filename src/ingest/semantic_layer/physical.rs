@@ -25,12 +25,23 @@ const KEYWORDS: &str = "and as asc avg between bigint bool boolean by case cast 
 pub(super) fn missing_columns(name: &str, sources: &SemanticSources) -> Vec<String> {
     let found = || {
         let doc = &sources.by_name.get(name)?.doc;
-        let table = doc.get("table").and_then(Value::as_str).filter(|table| !table.trim().is_empty())?;
+        let table = doc
+            .get("table")
+            .and_then(Value::as_str)
+            .filter(|table| !table.trim().is_empty())?;
         Some((doc, sources.scanned_table(table)?))
     };
-    let Some((doc, (label, scan))) = found() else { return Vec::new() };
+    let Some((doc, (label, scan))) = found() else {
+        return Vec::new();
+    };
     let scanned: Vec<&str> = texts(scan, "columns", "name");
-    let mut checker = ColumnChecker { name, label, sources, scanned: &scanned, errors: Vec::new() };
+    let mut checker = ColumnChecker {
+        name,
+        label,
+        sources,
+        scanned: &scanned,
+        errors: Vec::new(),
+    };
     checker.check(doc);
     checker.errors
 }
@@ -47,11 +58,14 @@ struct ColumnChecker<'a> {
 impl ColumnChecker<'_> {
     fn check(&mut self, doc: &SourceDoc) {
         let scanned = lower(self.scanned);
-        let is_computed = |column: &SourceDoc| text(column, "expr").is_some_and(|expr| !expr.is_empty());
+        let is_computed =
+            |column: &SourceDoc| text(column, "expr").is_some_and(|expr| !expr.is_empty());
         let mut computed = BTreeSet::new();
         let mut output = BTreeSet::new();
         for column in maps_at(doc, "columns") {
-            let Some(name) = text(column, "name") else { continue };
+            let Some(name) = text(column, "name") else {
+                continue;
+            };
             if is_computed(column) {
                 computed.insert(name.to_lowercase());
             } else if !scanned.contains(&name.to_lowercase()) {
@@ -68,7 +82,11 @@ impl ColumnChecker<'_> {
             let lower = name.to_lowercase();
             // A name that is not a column of the source either is reported elsewhere.
             if !output.contains(&lower) && !computed.contains(&lower) && !scanned.contains(&lower) {
-                self.report(format_args!("grain names `{}`, which is not in", excerpt(name)), name, "");
+                self.report(
+                    format_args!("grain names `{}`, which is not in", excerpt(name)),
+                    name,
+                    "",
+                );
             }
         }
         let all: BTreeSet<String> = scanned.iter().chain(&output).cloned().collect();
@@ -82,7 +100,10 @@ impl ColumnChecker<'_> {
         ];
         for (list, what, field, valid) in parts {
             for map in maps_at(doc, list) {
-                let label = format!("{what} `{}`", excerpt(text(map, "name").unwrap_or_default()));
+                let label = format!(
+                    "{what} `{}`",
+                    excerpt(text(map, "name").unwrap_or_default())
+                );
                 self.expression(&label, text(map, field).unwrap_or_default(), valid);
             }
         }
@@ -94,14 +115,21 @@ impl ColumnChecker<'_> {
     }
 
     fn expression(&mut self, label: &str, expr: &str, valid: &BTreeSet<String>) {
-        let is_source = |name: &str| self.sources.by_name.keys().any(|source| source.eq_ignore_ascii_case(name));
+        let is_source = |name: &str| {
+            self.sources
+                .by_name
+                .keys()
+                .any(|source| source.eq_ignore_ascii_case(name))
+        };
         let is_own = |reference: &ColumnReference| {
             let qualifier = reference.qualifier.as_deref();
             qualifier.is_none_or(|of| of.eq_ignore_ascii_case(self.name) || !is_source(of))
         };
         let missing: BTreeSet<String> = column_references(expr)
             .into_iter()
-            .filter(|reference| is_own(reference) && !valid.contains(&reference.name.to_lowercase()))
+            .filter(|reference| {
+                is_own(reference) && !valid.contains(&reference.name.to_lowercase())
+            })
             .map(|reference| reference.name)
             .collect();
         for name in missing {
@@ -110,13 +138,23 @@ impl ColumnChecker<'_> {
     }
 
     fn join(&mut self, to: &str, on: &str, output: &BTreeSet<String>) {
-        let Some((local, target)) = join_columns(on, self.name, to) else { return };
+        let Some((local, target)) = join_columns(on, self.name, to) else {
+            return;
+        };
         if !output.contains(&local.to_lowercase()) {
             self.unknown_column(&format!("the join to `{}`", excerpt(to)), &local);
         }
-        let own = self.sources.by_name.iter().find(|(name, _)| name.to_lowercase() == to.to_lowercase());
-        let joined = own.map(|(_, source)| &source.doc).or_else(|| Some(self.sources.scanned_table(to)?.1));
-        let Some(columns) = joined.map(|doc| texts(doc, "columns", "name")) else { return };
+        let own = self
+            .sources
+            .by_name
+            .iter()
+            .find(|(name, _)| name.to_lowercase() == to.to_lowercase());
+        let joined = own
+            .map(|(_, source)| &source.doc)
+            .or_else(|| Some(self.sources.scanned_table(to)?.1));
+        let Some(columns) = joined.map(|doc| texts(doc, "columns", "name")) else {
+            return;
+        };
         if !lower(&columns).contains(&target.to_lowercase()) {
             self.errors.push(format!(
                 "{0}: the join to `{1}` uses `{2}`, which is not a column of `{1}`{3}",
@@ -132,19 +170,27 @@ impl ColumnChecker<'_> {
         let shown = excerpt(name);
         if lower(self.scanned).contains(&name.to_lowercase()) {
             self.report(
-                format_args!("{label} uses `{shown}`, which is not among its columns; add it: it is in"),
+                format_args!(
+                    "{label} uses `{shown}`, which is not among its columns; add it: it is in"
+                ),
                 name,
                 "",
             );
         } else {
-            self.report(format_args!("{label} uses `{shown}`, which is not a column of"), name, "");
+            self.report(
+                format_args!("{label} uses `{shown}`, which is not a column of"),
+                name,
+                "",
+            );
         }
     }
 
     fn report(&mut self, text: std::fmt::Arguments<'_>, name: &str, advice: &str) {
         let hint = hint(name, self.scanned);
         let (own, label) = (excerpt(self.name), excerpt(self.label));
-        self.errors.push(format!("{own}: {text} the scanned table `{label}`{hint}{advice}"));
+        self.errors.push(format!(
+            "{own}: {text} the scanned table `{label}`{hint}{advice}"
+        ));
     }
 }
 
@@ -184,8 +230,18 @@ fn column_references(expr: &str) -> Vec<ColumnReference> {
         }
         at
     };
-    let slice = |from: usize, to: usize| chars.get(from..to).unwrap_or_default().iter().collect::<String>();
-    let is_keyword = |word: &str| KEYWORDS.split(' ').any(|keyword| keyword.eq_ignore_ascii_case(word));
+    let slice = |from: usize, to: usize| {
+        chars
+            .get(from..to)
+            .unwrap_or_default()
+            .iter()
+            .collect::<String>()
+    };
+    let is_keyword = |word: &str| {
+        KEYWORDS
+            .split(' ')
+            .any(|keyword| keyword.eq_ignore_ascii_case(word))
+    };
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some(char) = chars.get(at) {
         if !is_start(char) {
@@ -221,7 +277,10 @@ fn without_literals(expr: &str) -> String {
         let after = rest.get(char.len_utf8()..).unwrap_or_default();
         let until = |close: &str| after.split_once(close);
         rest = match char {
-            '-' if after.starts_with('-') => after.find('\n').and_then(|end| after.get(end..)).unwrap_or_default(),
+            '-' if after.starts_with('-') => after
+                .find('\n')
+                .and_then(|end| after.get(end..))
+                .unwrap_or_default(),
             '/' if after.starts_with('*') => until("*/").map_or("", |(_, rest)| rest),
             '\'' => until("'").map_or("", |(_, rest)| rest),
             ':' if after.starts_with(':') => without_type(after.trim_start_matches(':')),
@@ -252,23 +311,38 @@ fn without_literals(expr: &str) -> String {
 fn without_type(text: &str) -> &str {
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$');
     let rest = text.trim_start().trim_start_matches(is_word);
-    let arguments = rest.trim_start().strip_prefix('(').and_then(|arguments| arguments.split_once(')'));
+    let arguments = rest
+        .trim_start()
+        .strip_prefix('(')
+        .and_then(|arguments| arguments.split_once(')'));
     arguments.map_or(rest, |(_, rest)| rest)
 }
 
 /// The local and the target column of an `on` clause of the form `a.x = b.y`.
 fn join_columns(on: &str, source: &str, target: &str) -> Option<(String, String)> {
-    let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let is_word = |word: &str| {
+        !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
     let side = |side: &str| {
         let side = side.trim();
-        let (qualifier, column) = side.split_once('.').map_or((None, side), |(of, column)| (Some(of), column));
+        let (qualifier, column) = side
+            .split_once('.')
+            .map_or((None, side), |(of, column)| (Some(of), column));
         let is_plain = is_word(column) && qualifier.is_none_or(is_word);
         is_plain.then(|| (qualifier.map(str::to_lowercase), column.to_owned()))
     };
-    let (left, right) = on.split_once('=').filter(|(_, right)| !right.contains('='))?;
+    let (left, right) = on
+        .split_once('=')
+        .filter(|(_, right)| !right.contains('='))?;
     let ((left_of, left), (right_of, right)) = (side(left)?, side(right)?);
-    let is = |qualifier: &Option<String>, name: &str| qualifier.as_deref() == Some(name.to_lowercase().as_str());
-    Some(if is(&left_of, target) || is(&right_of, source) { (right, left) } else { (left, right) })
+    let is = |qualifier: &Option<String>, name: &str| {
+        qualifier.as_deref() == Some(name.to_lowercase().as_str())
+    };
+    Some(if is(&left_of, target) || is(&right_of, source) {
+        (right, left)
+    } else {
+        (left, right)
+    })
 }
 
 #[cfg(test)]
@@ -276,14 +350,19 @@ mod tests {
     use super::*;
 
     fn names(expr: &str) -> Vec<String> {
-        let name = |of: ColumnReference| of.qualifier.map_or_else(String::new, |of| format!("{of}.")) + &of.name;
+        let name = |of: ColumnReference| {
+            of.qualifier.map_or_else(String::new, |of| format!("{of}.")) + &of.name
+        };
         column_references(expr).into_iter().map(name).collect()
     }
 
     #[test]
     fn columns_of_an_expression_are_found() {
         for (expr, expected) in [
-            ("sum(case when status = 'paid''s' then amount else 0 end)", "status amount"),
+            (
+                "sum(case when status = 'paid''s' then amount else 0 end)",
+                "status amount",
+            ),
             ("count(distinct orders.id) -- net of x\n + 1e5", "orders.id"),
             ("\"Net\" / `gross` /* old */ - [tax]", "Net gross tax"),
             ("amount::numeric(10, 2) * rate :: float", "amount rate"),
@@ -299,11 +378,25 @@ mod tests {
 
     #[test]
     fn join_columns_follow_qualifiers() {
-        let columns = |on: &str| join_columns(on, "Orders", "customers").map(|(local, to)| format!("{local} {to}"));
-        assert_eq!(columns("orders.customer_id = customers.id").as_deref(), Some("customer_id id"));
-        assert_eq!(columns("customers.id = orders.customer_id").as_deref(), Some("customer_id id"));
-        assert_eq!(columns("id = orders.customer_id").as_deref(), Some("customer_id id"));
-        assert_eq!(columns("customer_id = id").as_deref(), Some("customer_id id"));
+        let columns = |on: &str| {
+            join_columns(on, "Orders", "customers").map(|(local, to)| format!("{local} {to}"))
+        };
+        assert_eq!(
+            columns("orders.customer_id = customers.id").as_deref(),
+            Some("customer_id id")
+        );
+        assert_eq!(
+            columns("customers.id = orders.customer_id").as_deref(),
+            Some("customer_id id")
+        );
+        assert_eq!(
+            columns("id = orders.customer_id").as_deref(),
+            Some("customer_id id")
+        );
+        assert_eq!(
+            columns("customer_id = id").as_deref(),
+            Some("customer_id id")
+        );
         for other in ["a = b and c = d", "lower(a) = b", "a >= b.c.d", "true"] {
             assert_eq!(columns(other), None, "{other}");
         }

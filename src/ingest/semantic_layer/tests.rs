@@ -34,7 +34,10 @@ fn project(files: &[(&str, &str)]) -> (Workspace, tempfile::TempDir) {
     for (name, text) in files {
         fs::write(folder.join(name), text).unwrap();
     }
-    (Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap(), dir)
+    (
+        Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap(),
+        dir,
+    )
 }
 
 #[test]
@@ -46,11 +49,20 @@ fn an_overlay_is_seen_over_its_table() {
     let sources = SemanticLayer(&space).sources("shop").unwrap();
     let orders = &sources.by_name["orders"].doc;
     assert_eq!(texts(orders, "columns", "name"), ["id", "placed_at", "day"]);
-    assert_eq!(orders["columns"][1], json!({"name": "placed_at", "type": "time", "role": "time"}));
-    assert_eq!((orders["joins"].clone(), SourceKind::from_doc(orders)), (json!([]), SourceKind::Table));
+    assert_eq!(
+        orders["columns"][1],
+        json!({"name": "placed_at", "type": "time", "role": "time"})
+    );
+    assert_eq!(
+        (orders["joins"].clone(), SourceKind::from_doc(orders)),
+        (json!([]), SourceKind::Table)
+    );
     assert_eq!(first_description(orders), Some("What people ordered"));
     assert_eq!(sources.by_name["customers"].doc["table"], "customers");
-    assert_eq!(validate_source("orders", &doc(overlay), &sources), SourceFindings::default());
+    assert_eq!(
+        validate_source("orders", &doc(overlay), &sources),
+        SourceFindings::default()
+    );
 }
 
 #[test]
@@ -64,11 +76,29 @@ fn source_name_comes_from_the_file_content() {
         ("notes.md", "name: no\n"),
     ]);
     let layer = SemanticLayer(&space);
-    let names: Vec<_> = layer.files("shop").unwrap().into_iter().map(|file| file.name).collect();
+    let names: Vec<_> = layer
+        .files("shop")
+        .unwrap()
+        .into_iter()
+        .map(|file| file.name)
+        .collect();
     assert_eq!(names, ["half", "nameless", "EVENT$LOG", "EVENT$LOG"]);
-    assert_eq!(layer.find_source_file("shop", "half").unwrap().unwrap().path, "semantic-layer/shop/broken.yaml");
-    let error = layer.find_source_file("shop", "EVENT$LOG").unwrap_err().to_string();
-    assert!(error.starts_with("several files declare it: semantic-layer/shop/renamed.yml, "), "{error}");
+    assert_eq!(
+        layer
+            .find_source_file("shop", "half")
+            .unwrap()
+            .unwrap()
+            .path,
+        "semantic-layer/shop/broken.yaml"
+    );
+    let error = layer
+        .find_source_file("shop", "EVENT$LOG")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("several files declare it: semantic-layer/shop/renamed.yml, "),
+        "{error}"
+    );
     assert!(layer.find_source_file("shop", "renamed").unwrap().is_none());
     let broken = layer.sources("shop").unwrap().broken_files;
     assert_eq!(broken.len(), 2, "{broken:?}");
@@ -89,10 +119,19 @@ fn files_are_named_as_ktx_names_them() {
     ] {
         let found = new_source_path("c", name);
         let (stem, _) = path.split_once('-').unwrap_or((path, ""));
-        assert!(found.starts_with(&format!("semantic-layer/c/{stem}")), "{name}: {found}");
-        assert_eq!(found.contains('-'), name != "mart_arr_daily" && name != "9_lives" || found.contains("-layer"));
+        assert!(
+            found.starts_with(&format!("semantic-layer/c/{stem}")),
+            "{name}: {found}"
+        );
+        assert_eq!(
+            found.contains('-'),
+            name != "mart_arr_daily" && name != "9_lives" || found.contains("-layer")
+        );
     }
-    assert_eq!(new_source_path("c", "SIGNED_UP").len(), "semantic-layer/c/signed_up-.yaml".len() + 8);
+    assert_eq!(
+        new_source_path("c", "SIGNED_UP").len(),
+        "semantic-layer/c/signed_up-.yaml".len() + 8
+    );
 }
 
 #[test]
@@ -120,8 +159,14 @@ fn invalid_sources_are_reported_with_location() {
         let name = doc["name"].as_str().unwrap().to_owned();
         let mut sources = SemanticLayer(&space).sources("shop").unwrap();
         sources.insert(&name, doc.clone());
-        let SourceFindings { errors, warnings, .. } = validate_source(&name, &doc, &sources);
-        report.push_str(&format!("{}\nwarnings: {}\n\n", errors.join("\n"), warnings.join("\n")));
+        let SourceFindings {
+            errors, warnings, ..
+        } = validate_source(&name, &doc, &sources);
+        report.push_str(&format!(
+            "{}\nwarnings: {}\n\n",
+            errors.join("\n"),
+            warnings.join("\n")
+        ));
     }
     insta::assert_snapshot!(report);
 }
@@ -132,26 +177,34 @@ fn rendered_source_reads_alike_in_yaml_1_1_and_1_2() {
         "name": "no", "table": "t", "joins": [{"to": "on", "on": "a = on.b", "relationship": "many_to_one"}],
         "descriptions": {"user": "two\nlines: yes"},
     });
-    let Value::Object(source) = source else { unreachable!() };
+    let Value::Object(source) = source else {
+        unreachable!()
+    };
     insta::assert_snapshot!(render_source(&order_fields(source)).unwrap());
 }
 
 #[test]
 fn alias_bombs_and_huge_files_are_broken_sources() {
-    let bomb: String = (1..9).fold("a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned(), |text, level| {
-        let aliases = vec![format!("*a{}", level - 1); 9].join(", ");
-        format!("{text}a{level}: &a{level} [{aliases}]\n")
-    });
+    let bomb: String = (1..9).fold(
+        "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned(),
+        |text, level| {
+            let aliases = vec![format!("*a{}", level - 1); 9].join(", ");
+            format!("{text}a{level}: &a{level} [{aliases}]\n")
+        },
+    );
     let huge = format!("name: huge\ndescription: {}\n", "x".repeat(2 * 1024 * 1024));
-    let (space, _dir) = project(&[("bomb.yaml", &bomb), ("huge.yaml", &huge), ("deep.yaml", &"[".repeat(9_000))]);
+    let (space, _dir) = project(&[
+        ("bomb.yaml", &bomb),
+        ("huge.yaml", &huge),
+        ("deep.yaml", &"[".repeat(9_000)),
+    ]);
     let sources = SemanticLayer(&space).sources("shop").unwrap();
     assert_eq!(sources.broken_files.len(), 3, "{:?}", sources.broken_files);
     assert_eq!(sources.by_name.len(), 2, "the scanned tables");
 }
 
 fn yaml() -> impl Strategy<Value = Value> {
-    let word =
-        "name|table|sql|grain|columns|joins|measures|segments|tables|type|expr|to|on|orders|[a-z]{1,3}|\\PC{0,4}";
+    let word = "name|table|sql|grain|columns|joins|measures|segments|tables|type|expr|to|on|orders|[a-z]{1,3}|\\PC{0,4}";
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),

@@ -35,14 +35,22 @@ impl SourceFindings {
         for error in &before.errors {
             *known.entry(without_indices(error)).or_default() += 1;
         }
-        let (excused, errors) = std::mem::take(&mut self.errors).into_iter().partition(|error| {
-            let is_fatal = self.load_errors.contains(error);
-            let times = known.get_mut(&without_indices(error)).filter(|times| **times > 0 && !is_fatal);
-            times.map(|times| *times -= 1).is_some()
-        });
+        let (excused, errors) = std::mem::take(&mut self.errors)
+            .into_iter()
+            .partition(|error| {
+                let is_fatal = self.load_errors.contains(error);
+                let times = known
+                    .get_mut(&without_indices(error))
+                    .filter(|times| **times > 0 && !is_fatal);
+                times.map(|times| *times -= 1).is_some()
+            });
         self.errors = errors;
         let excused: Vec<String> = excused;
-        self.warnings.extend(excused.into_iter().map(|error| format!("{error} (unchanged by this edit)")));
+        self.warnings.extend(
+            excused
+                .into_iter()
+                .map(|error| format!("{error} (unchanged by this edit)")),
+        );
     }
 }
 
@@ -58,7 +66,11 @@ fn without_indices(text: &str) -> String {
 }
 
 /// Validates the source `name` with the content `doc` among `sources`, which already include it.
-pub(crate) fn validate_source(name: &str, doc: &SourceDoc, sources: &SemanticSources) -> SourceFindings {
+pub(crate) fn validate_source(
+    name: &str,
+    doc: &SourceDoc,
+    sources: &SemanticSources,
+) -> SourceFindings {
     let mut findings = SourceFindings::default();
     let (definition, problems) = definition::parse_definition(doc);
     for problem in problems {
@@ -68,8 +80,15 @@ pub(crate) fn validate_source(name: &str, doc: &SourceDoc, sources: &SemanticSou
         }
         findings.errors.push(text);
     }
-    let Some(definition) = definition else { return findings };
-    let mut validator = SourceValidator { name, definition: &definition, sources, findings: &mut findings };
+    let Some(definition) = definition else {
+        return findings;
+    };
+    let mut validator = SourceValidator {
+        name,
+        definition: &definition,
+        sources,
+        findings: &mut findings,
+    };
     match SourceKind::from_doc(doc) {
         SourceKind::Overlay => validator.overlay(),
         SourceKind::Table | SourceKind::Sql => validator.standalone(),
@@ -77,7 +96,9 @@ pub(crate) fn validate_source(name: &str, doc: &SourceDoc, sources: &SemanticSou
     validator.check_names();
     validator.measures();
     validator.joins();
-    findings.errors.extend(physical::missing_columns(name, sources));
+    findings
+        .errors
+        .extend(physical::missing_columns(name, sources));
     findings
 }
 
@@ -90,7 +111,9 @@ struct SourceValidator<'a> {
 
 impl SourceValidator<'_> {
     fn error(&mut self, text: impl std::fmt::Display) {
-        self.findings.errors.push(format!("{}: {text}", excerpt(self.name)));
+        self.findings
+            .errors
+            .push(format!("{}: {text}", excerpt(self.name)));
     }
 
     /// Reports an error with which KTX cannot load the source.
@@ -101,13 +124,20 @@ impl SourceValidator<'_> {
     }
 
     fn warn(&mut self, text: impl std::fmt::Display) {
-        self.findings.warnings.push(format!("{}: {text}", excerpt(self.name)));
+        self.findings
+            .warnings
+            .push(format!("{}: {text}", excerpt(self.name)));
     }
 
     fn overlay(&mut self) {
         let definition = self.definition;
         let Some(table) = self.sources.scanned_tables.get(self.name) else {
-            let names: Vec<&str> = self.sources.scanned_tables.keys().map(String::as_str).collect();
+            let names: Vec<&str> = self
+                .sources
+                .scanned_tables
+                .keys()
+                .map(String::as_str)
+                .collect();
             let hint = did_you_mean_in_brackets(self.name, &names);
             self.error(format_args!(
                 "without table and sql it is an overlay, but no scanned table has that name{hint}; give exactly one of \
@@ -119,12 +149,17 @@ impl SourceValidator<'_> {
             ("table", definition.table.is_some()),
             ("sql", definition.sql.is_some()),
             ("source_type", definition.source_type.is_some()),
-            ("inherits_columns_from", definition.inherits_columns_from.is_some()),
+            (
+                "inherits_columns_from",
+                definition.inherits_columns_from.is_some(),
+            ),
             ("tags", definition.tags.is_some()),
             ("freshness", definition.freshness.is_some()),
         ];
         for (field, _) in standalone_only.iter().filter(|(_, is_there)| *is_there) {
-            self.load_error(format_args!("`{field}` is not allowed in an overlay; leave it out"));
+            self.load_error(format_args!(
+                "`{field}` is not allowed in an overlay; leave it out"
+            ));
         }
         if definition.grain.as_ref().is_some_and(Vec::is_empty) {
             self.load_error("its grain is empty; leave it out to use that of the scanned table, or list the columns");
@@ -168,8 +203,17 @@ impl SourceValidator<'_> {
             }
         }
         let hint = |name: &str| did_you_mean_in_brackets(name, &names);
-        let excluded: BTreeSet<&str> = definition.exclude_columns.iter().flatten().map(String::as_str).collect();
-        let overrides = definition.column_overrides.iter().flatten().map(|column| column.name.as_str());
+        let excluded: BTreeSet<&str> = definition
+            .exclude_columns
+            .iter()
+            .flatten()
+            .map(String::as_str)
+            .collect();
+        let overrides = definition
+            .column_overrides
+            .iter()
+            .flatten()
+            .map(|column| column.name.as_str());
         for name in overrides {
             if !known.contains(&name.to_lowercase()) {
                 self.load_error(format_args!(
@@ -192,22 +236,33 @@ impl SourceValidator<'_> {
                 hint(name)
             ));
         }
-        if definition.columns.iter().flatten().next().is_none() && names.iter().all(|name| excluded.contains(name)) {
+        if definition.columns.iter().flatten().next().is_none()
+            && names.iter().all(|name| excluded.contains(name))
+        {
             self.load_error("exclude_columns leaves no column; keep at least one");
         }
     }
 
     /// KTX finds a scanned join by its `on` clause.
     fn disabled_joins(&mut self, table: &SourceDoc) {
-        let clauses: Vec<String> = texts(table, "joins", "on").into_iter().map(normalize_whitespace).collect();
+        let clauses: Vec<String> = texts(table, "joins", "on")
+            .into_iter()
+            .map(normalize_whitespace)
+            .collect();
         for entry in self.definition.disable_joins.iter().flatten() {
             if !clauses.contains(&normalize_whitespace(entry)) {
-                let named: Vec<String> = clauses.iter().map(|clause| format!("`{}`", excerpt(clause))).collect();
+                let named: Vec<String> = clauses
+                    .iter()
+                    .map(|clause| format!("`{}`", excerpt(clause)))
+                    .collect();
                 let valid = match named.is_empty() {
                     true => "the table has no scanned joins, so leave disable_joins out".to_owned(),
                     false => format!("write the `on` clause of one: {}", named.join(", ")),
                 };
-                self.error(format_args!("disable_joins names no scanned join with `{}`; {valid}", excerpt(entry)));
+                self.error(format_args!(
+                    "disable_joins names no scanned join with `{}`; {valid}",
+                    excerpt(entry)
+                ));
             }
         }
     }
@@ -220,12 +275,16 @@ impl SourceValidator<'_> {
                  table, sql, grain and plain columns to make it an overlay, or choose another name",
             );
         }
-        let given = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.trim().is_empty());
+        let given =
+            |text: &Option<String>| text.as_deref().is_some_and(|text| !text.trim().is_empty());
         if given(&definition.table) && given(&definition.sql) {
             self.load_error("it has both table and sql; give exactly one of them");
         }
         for (field, text) in [("table", &definition.table), ("sql", &definition.sql)] {
-            if text.as_deref().is_some_and(|text| !text.is_empty() && text.trim().is_empty()) {
+            if text
+                .as_deref()
+                .is_some_and(|text| !text.is_empty() && text.trim().is_empty())
+            {
                 self.load_error(format_args!("its `{field}` is blank; leave it out"));
             }
         }
@@ -235,9 +294,16 @@ impl SourceValidator<'_> {
             ("disable_joins", definition.disable_joins.is_some()),
         ];
         for (field, _) in overlay_only.iter().filter(|(_, is_there)| *is_there) {
-            self.load_error(format_args!("`{field}` is allowed only in an overlay; leave it out"));
+            self.load_error(format_args!(
+                "`{field}` is allowed only in an overlay; leave it out"
+            ));
         }
-        let columns: Vec<&str> = definition.columns.iter().flatten().map(|column| column.name.as_str()).collect();
+        let columns: Vec<&str> = definition
+            .columns
+            .iter()
+            .flatten()
+            .map(|column| column.name.as_str())
+            .collect();
         if columns.is_empty() {
             self.load_error("it has no columns; list every column with its type");
         }
@@ -245,7 +311,10 @@ impl SourceValidator<'_> {
         if grain.is_empty() {
             self.load_error("it has no grain; list the columns that identify one row");
         }
-        for name in grain.iter().filter(|name| !columns.is_empty() && !columns.contains(&name.as_str())) {
+        for name in grain
+            .iter()
+            .filter(|name| !columns.is_empty() && !columns.contains(&name.as_str()))
+        {
             self.error(format_args!(
                 "grain contains `{}`, which is not a column; add the column, or correct grain",
                 excerpt(name)
@@ -259,17 +328,31 @@ impl SourceValidator<'_> {
         let definition = self.definition;
         let from = definition.inherits_columns_from.as_deref();
         let table = from.and_then(|from| self.sources.scanned_table(from));
-        let scanned: Vec<&str> = table.map(|(_, table)| texts(table, "columns", "name")).unwrap_or_default();
-        for (index, column) in definition.columns.iter().flatten().enumerate().filter(|(_, c)| c.kind.is_none()) {
+        let scanned: Vec<&str> = table
+            .map(|(_, table)| texts(table, "columns", "name"))
+            .unwrap_or_default();
+        for (index, column) in definition
+            .columns
+            .iter()
+            .flatten()
+            .enumerate()
+            .filter(|(_, c)| c.kind.is_none())
+        {
             let why = match (from, table) {
                 (None, _) => String::new(),
                 (Some(from), None) => {
-                    format!(", as inherits_columns_from names `{}`, which is not a scanned table", excerpt(from))
+                    format!(
+                        ", as inherits_columns_from names `{}`, which is not a scanned table",
+                        excerpt(from)
+                    )
                 }
                 (Some(_), Some(_)) if scanned.contains(&column.name.as_str()) => continue,
                 (Some(_), Some((name, _))) => {
                     let hint = did_you_mean_in_brackets(&column.name, &scanned);
-                    format!(", as the scanned table `{}` has no such column{hint}", excerpt(name))
+                    format!(
+                        ", as the scanned table `{}` has no such column{hint}",
+                        excerpt(name)
+                    )
                 }
             };
             self.load_error(format_args!(
@@ -282,29 +365,76 @@ impl SourceValidator<'_> {
     /// Names are unique, and names of columns are unqualified.
     fn check_names(&mut self) {
         let definition = self.definition;
-        let columns: Vec<&str> = definition.columns.iter().flatten().map(|column| column.name.as_str()).collect();
-        let measures: Vec<&str> = definition.measures.iter().flatten().map(|measure| measure.name.as_str()).collect();
-        let segments: Vec<&str> = definition.segments.iter().flatten().map(|segment| segment.name.as_str()).collect();
-        for (what, names) in [("column", &columns), ("measure", &measures), ("segment", &segments)] {
+        let columns: Vec<&str> = definition
+            .columns
+            .iter()
+            .flatten()
+            .map(|column| column.name.as_str())
+            .collect();
+        let measures: Vec<&str> = definition
+            .measures
+            .iter()
+            .flatten()
+            .map(|measure| measure.name.as_str())
+            .collect();
+        let segments: Vec<&str> = definition
+            .segments
+            .iter()
+            .flatten()
+            .map(|segment| segment.name.as_str())
+            .collect();
+        for (what, names) in [
+            ("column", &columns),
+            ("measure", &measures),
+            ("segment", &segments),
+        ] {
             let mut seen = BTreeSet::new();
             for name in names.iter().filter(|name| !seen.insert(**name)) {
-                self.error(format_args!("duplicate {what} name `{}`; rename or remove one of them", excerpt(name)));
+                self.error(format_args!(
+                    "duplicate {what} name `{}`; rename or remove one of them",
+                    excerpt(name)
+                ));
             }
         }
         let grain = definition.grain.iter().flatten().map(String::as_str);
-        let overrides = definition.column_overrides.iter().flatten().map(|column| column.name.as_str());
-        for name in columns.into_iter().chain(grain).chain(overrides).filter(|name| name.contains('.')) {
-            self.load_error(format_args!("`{}` must be unqualified: use the name of the output column", excerpt(name)));
+        let overrides = definition
+            .column_overrides
+            .iter()
+            .flatten()
+            .map(|column| column.name.as_str());
+        for name in columns
+            .into_iter()
+            .chain(grain)
+            .chain(overrides)
+            .filter(|name| name.contains('.'))
+        {
+            self.load_error(format_args!(
+                "`{}` must be unqualified: use the name of the output column",
+                excerpt(name)
+            ));
         }
     }
 
     fn measures(&mut self) {
         let definition = self.definition;
-        let scanned = self.sources.by_name.get(self.name).map(|source| texts(&source.doc, "segments", "name"));
-        let own = definition.segments.iter().flatten().map(|segment| segment.name.as_str());
+        let scanned = self
+            .sources
+            .by_name
+            .get(self.name)
+            .map(|source| texts(&source.doc, "segments", "name"));
+        let own = definition
+            .segments
+            .iter()
+            .flatten()
+            .map(|segment| segment.name.as_str());
         let segments: BTreeSet<&str> = own.chain(scanned.into_iter().flatten()).collect();
         for measure in definition.measures.iter().flatten() {
-            for name in measure.segments.iter().flatten().filter(|name| !segments.contains(name.as_str())) {
+            for name in measure
+                .segments
+                .iter()
+                .flatten()
+                .filter(|name| !segments.contains(name.as_str()))
+            {
                 self.error(format_args!(
                     "measure `{}` uses the segment `{}`, which this source does not define; define the segment, or use filter",
                     excerpt(&measure.name),
@@ -329,9 +459,15 @@ impl SourceValidator<'_> {
 }
 
 /// The joins of the source `name` with an unknown target: the target, and a sentence about it.
-pub(crate) fn dangling_joins(name: &str, doc: &SourceDoc, sources: &SemanticSources) -> Vec<(String, String)> {
+pub(crate) fn dangling_joins(
+    name: &str,
+    doc: &SourceDoc,
+    sources: &SemanticSources,
+) -> Vec<(String, String)> {
     let targets = texts(doc, "joins", "to").into_iter();
-    targets.filter_map(|target| Some((target.to_owned(), missing_target(name, target, sources)?))).collect()
+    targets
+        .filter_map(|target| Some((target.to_owned(), missing_target(name, target, sources)?)))
+        .collect()
 }
 
 fn missing_target(name: &str, target: &str, sources: &SemanticSources) -> Option<String> {
@@ -340,5 +476,9 @@ fn missing_target(name: &str, target: &str, sources: &SemanticSources) -> Option
     }
     let names: Vec<&str> = sources.by_name.keys().map(String::as_str).collect();
     let hint = did_you_mean(target, &names);
-    Some(format!("{}: join target `{}` is not a source of this connection{hint}", excerpt(name), excerpt(target)))
+    Some(format!(
+        "{}: join target `{}` is not a source of this connection{hint}",
+        excerpt(name),
+        excerpt(target)
+    ))
 }

@@ -6,12 +6,18 @@
 use std::cmp::Ordering;
 
 pub(super) fn compare_names(a: &str, b: &str) -> Ordering {
-    a.chars().map(weight).cmp(b.chars().map(weight)).then_with(|| case(a, b)).then_with(|| a.cmp(b))
+    a.chars()
+        .map(weight)
+        .cmp(b.chars().map(weight))
+        .then_with(|| case(a, b))
+        .then_with(|| a.cmp(b))
 }
 
 /// Lower case sorts first.
 fn case(a: &str, b: &str) -> Ordering {
-    a.chars().map(char::is_uppercase).cmp(b.chars().map(char::is_uppercase))
+    a.chars()
+        .map(char::is_uppercase)
+        .cmp(b.chars().map(char::is_uppercase))
 }
 
 fn weight(c: char) -> (u8, char) {
@@ -30,8 +36,29 @@ mod tests {
 
     #[test]
     fn names_sort_in_dictionary_order() {
-        let mut given = ["orders2", "Orders", "orders", "orders_v2", "orders-v2", "b", "A", "a"];
+        let mut given = [
+            "orders2",
+            "Orders",
+            "orders",
+            "orders_v2",
+            "orders-v2",
+            "b",
+            "A",
+            "a",
+        ];
         given.sort_by(|a, b| compare_names(a, b));
-        assert_eq!(given, ["a", "A", "b", "orders", "Orders", "orders_v2", "orders-v2", "orders2"]);
+        assert_eq!(
+            given,
+            [
+                "a",
+                "A",
+                "b",
+                "orders",
+                "Orders",
+                "orders_v2",
+                "orders-v2",
+                "orders2"
+            ]
+        );
     }
 }

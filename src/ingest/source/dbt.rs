@@ -9,7 +9,8 @@ mod references;
 pub(super) use references::DbtReferences;
 
 use super::{
-    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, RawFile, SourceAdapter, SourceTree, UnitChunk, peers,
+    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, RawFile, SourceAdapter, SourceTree,
+    UnitChunk, peers,
     references::ReferenceReader,
     shared_names,
     tree::{WalkFilter, has_extension},
@@ -26,8 +27,16 @@ pub(crate) struct DbtAdapter;
 /// Most YAML files of a project that becomes a single unit.
 const MAX_SINGLE_UNIT_FILES: usize = 25;
 /// Prefixes of YAML lines that describe a dbt object.
-const DESCRIBES: [&str; 8] =
-    ["models:", "sources:", "seeds:", "snapshots:", "exposures:", "metrics:", "semantic_models:", "macros:"];
+const DESCRIBES: [&str; 8] = [
+    "models:",
+    "sources:",
+    "seeds:",
+    "snapshots:",
+    "exposures:",
+    "metrics:",
+    "semantic_models:",
+    "macros:",
+];
 /// Folders that dbt generates.
 const GENERATED_DIRS: &[&str] = &["target/", "dbt_packages/", "dbt_modules/", "logs/"];
 /// Files with the logins of the warehouse. They describe nothing, and what is read reaches the model and the commit.
@@ -38,7 +47,8 @@ const RESOURCE_DIRS: [&str; 5] = ["models", "seeds", "snapshots", "analyses", "m
 /// True if a file of a dbt project has the logins of its warehouse. A file among the models describes some.
 pub(super) fn has_login(path: &str) -> bool {
     let mut parts = path.rsplit('/');
-    parts.next().is_some_and(|name| LOGIN_FILES.contains(&name)) && !parts.any(|dir| RESOURCE_DIRS.contains(&dir))
+    parts.next().is_some_and(|name| LOGIN_FILES.contains(&name))
+        && !parts.any(|dir| RESOURCE_DIRS.contains(&dir))
 }
 
 impl SourceAdapter for DbtAdapter {
@@ -55,27 +65,37 @@ impl SourceAdapter for DbtAdapter {
     fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
         match manifest(tree) {
             Some(_) => Ok(()),
-            None => {
-                Err(Problem::new("has no dbt_project.yml")
-                    .with_help("point source_dir at the folder of the dbt project"))
-            }
+            None => Err(Problem::new("has no dbt_project.yml")
+                .with_help("point source_dir at the folder of the dbt project")),
         }
     }
 
     fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
         let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
-        let models: Vec<&str> = paths.iter().filter(|path| path.starts_with("models/")).copied().collect();
+        let models: Vec<&str> = paths
+            .iter()
+            .filter(|path| path.starts_with("models/"))
+            .copied()
+            .collect();
         if paths.len() <= MAX_SINGLE_UNIT_FILES || models.is_empty() {
             let whole = UnitChunk {
                 key: "dbt-all".into(),
                 raw_files: paths.iter().map(|path| (*path).to_owned()).collect(),
                 ..UnitChunk::default()
             };
-            return Ok(ChunkedSource { units: vec![whole], warnings: unread(tree).into_iter().collect() });
+            return Ok(ChunkedSource {
+                units: vec![whole],
+                warnings: unread(tree).into_iter().collect(),
+            });
         }
         let manifest = manifest(tree).map(|file| file.path.as_str());
         let is_elsewhere = |path: &&str| !path.starts_with("models/") && Some(*path) != manifest;
-        let elsewhere: Vec<String> = paths.iter().copied().filter(is_elsewhere).map(visible_path).collect();
+        let elsewhere: Vec<String> = paths
+            .iter()
+            .copied()
+            .filter(is_elsewhere)
+            .map(visible_path)
+            .collect();
         let warnings = (!elsewhere.is_empty()).then(|| {
             let files = if elsewhere.len() == 1 { "file outside models/ is" } else { "files outside models/ are" };
             Problem::new(format!(
@@ -98,14 +118,21 @@ impl SourceAdapter for DbtAdapter {
                 ..UnitChunk::default()
             })
             .collect();
-        Ok(ChunkedSource { units, warnings: warnings.into_iter().collect() })
+        Ok(ChunkedSource {
+            units,
+            warnings: warnings.into_iter().collect(),
+        })
     }
 
     fn defined_names(&self, _: &str, text: &str) -> Option<BTreeSet<String>> {
         references::defined_names(text)
     }
 
-    fn reference_reader<'a>(&self, tree: &'a SourceTree, _: &'a [String]) -> Option<Box<dyn ReferenceReader + 'a>> {
+    fn reference_reader<'a>(
+        &self,
+        tree: &'a SourceTree,
+        _: &'a [String],
+    ) -> Option<Box<dyn ReferenceReader + 'a>> {
         Some(Box::new(DbtReferences::new(tree)))
     }
 
@@ -117,20 +144,31 @@ impl SourceAdapter for DbtAdapter {
 /// A warning about a project whose models are described only in SQL and doc blocks, not in YAML. KTX does not read
 /// those either.
 fn unread(tree: &SourceTree) -> Option<Problem> {
-    let others = tree.files.iter().filter(|file| !matches!(file.path.as_str(), "dbt_project.yml" | "dbt_project.yaml"));
+    let others = tree
+        .files
+        .iter()
+        .filter(|file| !matches!(file.path.as_str(), "dbt_project.yml" | "dbt_project.yaml"));
     let describes = |file: &RawFile| {
-        tree.read_text(&file.path)
-            .is_ok_and(|text| text.lines().any(|line| DESCRIBES.iter().any(|key| line.starts_with(key))))
+        tree.read_text(&file.path).is_ok_and(|text| {
+            text.lines()
+                .any(|line| DESCRIBES.iter().any(|key| line.starts_with(key)))
+        })
     };
     if others.into_iter().any(describes) {
         return None;
     }
     let takes = |path: &str| has_extension(path, &["sql", "md"]) && path.starts_with("models/");
     let enters = |path: &str| path == "models" || path.starts_with("models/");
-    let unread = SourceTree::walk_filtered(&tree.root, WalkFilter { accepts_file: &takes, accepts_dir: &enters })
-        .ok()?
-        .files
-        .len();
+    let unread = SourceTree::walk_filtered(
+        &tree.root,
+        WalkFilter {
+            accepts_file: &takes,
+            accepts_dir: &enters,
+        },
+    )
+    .ok()?
+    .files
+    .len();
     (unread > 0).then(|| {
         Problem::new(
             "only YAML of a dbt project is read, as in KTX: no YAML file describes its models, and SQL models and doc \
@@ -141,7 +179,9 @@ fn unread(tree: &SourceTree) -> Option<Problem> {
 }
 
 fn manifest(tree: &SourceTree) -> Option<&RawFile> {
-    tree.files.iter().find(|file| matches!(file.path.as_str(), "dbt_project.yml" | "dbt_project.yaml"))
+    tree.files
+        .iter()
+        .find(|file| matches!(file.path.as_str(), "dbt_project.yml" | "dbt_project.yaml"))
 }
 
 #[cfg(test)]
@@ -188,13 +228,24 @@ mod tests {
         assert_eq!(first.dependency_paths, ["dbt_project.yml"]);
         assert_eq!(first.peer_file_index.len(), 24, "23 models and the seed");
         assert_eq!(chunks.warnings.len(), 1);
-        assert!(chunks.warnings[0].to_string().starts_with("1 YAML file outside models/"), "{:?}", chunks.warnings);
+        assert!(
+            chunks.warnings[0]
+                .to_string()
+                .starts_with("1 YAML file outside models/"),
+            "{:?}",
+            chunks.warnings
+        );
     }
 
     #[test]
     fn the_peer_index_ends_at_two_hundred() {
         let (_dir, tree) = project(230, 0);
-        assert_eq!(DbtAdapter.chunk(&tree, anywhere()).unwrap().units[0].peer_file_index.len(), 200);
+        assert_eq!(
+            DbtAdapter.chunk(&tree, anywhere()).unwrap().units[0]
+                .peer_file_index
+                .len(),
+            200
+        );
     }
 
     #[test]
@@ -212,7 +263,11 @@ mod tests {
         for path in ["profiles.yml", "integration_tests/ci/profiles.yaml"] {
             assert!(!DbtAdapter.accepts_file(path), "{path}");
         }
-        for path in ["models/core/profiles.yml", "models/profiles/schema.yml", "user_profiles.yml"] {
+        for path in [
+            "models/core/profiles.yml",
+            "models/profiles/schema.yml",
+            "user_profiles.yml",
+        ] {
             assert!(DbtAdapter.accepts_file(path), "{path}");
         }
     }
@@ -222,7 +277,13 @@ mod tests {
         let (_dir, tree) = project(0, 30);
         let chunks = DbtAdapter.chunk(&tree, anywhere()).unwrap();
         assert_eq!(chunks.units.len(), 1);
-        assert_eq!((chunks.units[0].key.as_str(), chunks.units[0].raw_files.len()), ("dbt-all", 31));
+        assert_eq!(
+            (
+                chunks.units[0].key.as_str(),
+                chunks.units[0].raw_files.len()
+            ),
+            ("dbt-all", 31)
+        );
     }
 
     #[test]
@@ -234,9 +295,23 @@ mod tests {
         };
         assert!(warnings().is_empty(), "there is nothing to read");
         fs::write(dir.path().join("models/orders.sql"), "select 1").unwrap();
-        fs::write(dir.path().join("models/docs.md"), "{% docs orders %}{% enddocs %}").unwrap();
-        assert!(warnings()[0].to_string().contains("SQL models and doc blocks are in no unit"), "{:?}", warnings());
-        fs::write(dir.path().join("models/schema.yml"), "version: 2\nmodels:\n  - name: orders\n").unwrap();
+        fs::write(
+            dir.path().join("models/docs.md"),
+            "{% docs orders %}{% enddocs %}",
+        )
+        .unwrap();
+        assert!(
+            warnings()[0]
+                .to_string()
+                .contains("SQL models and doc blocks are in no unit"),
+            "{:?}",
+            warnings()
+        );
+        fs::write(
+            dir.path().join("models/schema.yml"),
+            "version: 2\nmodels:\n  - name: orders\n",
+        )
+        .unwrap();
         assert!(warnings().is_empty());
     }
 
@@ -246,7 +321,14 @@ mod tests {
         let unit = DbtAdapter.chunk(&tree, anywhere()).unwrap().units.remove(0);
         let left = DbtAdapter.narrow_unit(unit.clone(), &BTreeSet::from(["models/marts/m001.yml"]));
         assert_eq!(left.raw_files, ["models/marts/m001.yml"]);
-        assert_eq!(left.dependency_paths, ["dbt_project.yml", "models/marts/m000.yml"]);
-        assert_eq!(DbtAdapter.narrow_unit(unit.clone(), &BTreeSet::new()), unit, "it runs for changes around it");
+        assert_eq!(
+            left.dependency_paths,
+            ["dbt_project.yml", "models/marts/m000.yml"]
+        );
+        assert_eq!(
+            DbtAdapter.narrow_unit(unit.clone(), &BTreeSet::new()),
+            unit,
+            "it runs for changes around it"
+        );
     }
 }

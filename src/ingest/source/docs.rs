@@ -5,12 +5,14 @@ use std::collections::BTreeSet;
 use crate::diagnostic::Problem;
 
 use super::{
-    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, peers, shared_names, tree::has_extension,
+    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, peers, shared_names,
+    tree::has_extension,
 };
 use crate::ingest::slug::{unique_keys, without_extension};
 
 /// Folders of installed packages and build output, whose files do not describe the project.
-pub(in crate::ingest) const DEPENDENCY_DIRS: [&str; 5] = [".venv", "node_modules", "target", "vendor", "venv"];
+pub(in crate::ingest) const DEPENDENCY_DIRS: [&str; 5] =
+    [".venv", "node_modules", "target", "vendor", "venv"];
 
 /// Plain documents, one unit each.
 #[derive(Debug)]
@@ -52,7 +54,10 @@ impl SourceAdapter for DocsAdapter {
                 ..UnitChunk::default()
             })
             .collect();
-        Ok(ChunkedSource { units, warnings: Vec::new() })
+        Ok(ChunkedSource {
+            units,
+            warnings: Vec::new(),
+        })
     }
 
     fn skills(&self) -> &'static [&'static str] {
@@ -72,16 +77,37 @@ mod tests {
     fn texts_of_installed_packages_are_left_out() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
-        let folders =
-            ["", "node_modules/x/", "web/node_modules/x/", ".venv/", "venv/lib/", "vendor/", "target/doc/", "targets/"];
+        let folders = [
+            "",
+            "node_modules/x/",
+            "web/node_modules/x/",
+            ".venv/",
+            "venv/lib/",
+            "vendor/",
+            "target/doc/",
+            "targets/",
+        ];
         for folder in folders {
             std::fs::create_dir_all(root.join(folder)).unwrap();
             std::fs::write(root.join(folder).join("a.md"), "# A\n").unwrap();
         }
-        let connection = Connection { source: Some(SourceLocation::Dir(".".into())), ..Connection::default() };
+        let connection = Connection {
+            source: Some(SourceLocation::Dir(".".into())),
+            ..Connection::default()
+        };
         let tree = DocsAdapter
-            .list_files(ProjectConnection { project: &root, connection: &connection, ..anywhere() })
+            .list_files(ProjectConnection {
+                project: &root,
+                connection: &connection,
+                ..anywhere()
+            })
             .unwrap();
-        assert_eq!(tree.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["a.md", "targets/a.md"]);
+        assert_eq!(
+            tree.files
+                .iter()
+                .map(|file| file.path.as_str())
+                .collect::<Vec<_>>(),
+            ["a.md", "targets/a.md"]
+        );
     }
 }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::diagnostic::Problem;
 
-use super::{ChunkedSource, MAX_NAMED_FILES, ProjectConnection, SourceAdapter, SourceTree, UnitChunk};
+use super::{
+    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, SourceAdapter, SourceTree, UnitChunk,
+};
 use crate::ingest::{line_budget::first_names, slug, untrusted_text::visible_path};
 
 /// Any folder of text files.
@@ -21,7 +23,11 @@ impl SourceAdapter for FakeAdapter {
     }
 
     fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
-        if tree.files.is_empty() { Err(Problem::new("holds no files")) } else { Ok(()) }
+        if tree.files.is_empty() {
+            Err(Problem::new("holds no files"))
+        } else {
+            Ok(())
+        }
     }
 
     fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
@@ -31,14 +37,22 @@ impl SourceAdapter for FakeAdapter {
                 folders.entry(folder).or_default().push(file.path.clone());
             }
         }
-        let outside = tree.files.iter().map(|file| &file.path).filter(|path| !path.contains('/'));
+        let outside = tree
+            .files
+            .iter()
+            .map(|file| &file.path)
+            .filter(|path| !path.contains('/'));
         let outside: Vec<String> = outside.map(|path| visible_path(path)).collect();
         let warning = || {
             let named = first_names(&outside, MAX_NAMED_FILES);
-            Problem::new(format!("files outside of a folder are in no unit: {named}")).with_help("move them into one")
+            Problem::new(format!("files outside of a folder are in no unit: {named}"))
+                .with_help("move them into one")
         };
         let warnings = (!outside.is_empty()).then(warning).into_iter().collect();
-        let wished: Vec<_> = folders.keys().map(|folder| (format!("fake-{folder}"), *folder)).collect();
+        let wished: Vec<_> = folders
+            .keys()
+            .map(|folder| (format!("fake-{folder}"), *folder))
+            .collect();
         let units = slug::disambiguate_keys(&wished)
             .into_iter()
             .zip(folders)
@@ -69,15 +83,21 @@ mod tests {
 
     #[test]
     fn every_folder_is_a_unit() {
-        let (_dir, tree) =
-            tree_of(&[("b/x.json", "1"), ("a/deep/y.md", "1"), ("a/z", "1"), ("top.md", "1"), ("c d/x", "1")]);
+        let (_dir, tree) = tree_of(&[
+            ("b/x.json", "1"),
+            ("a/deep/y.md", "1"),
+            ("a/z", "1"),
+            ("top.md", "1"),
+            ("c d/x", "1"),
+        ]);
         let chunks = FakeAdapter.chunk(&tree, anywhere()).unwrap();
         let keys: Vec<_> = chunks.units.iter().map(|unit| unit.key.as_str()).collect();
         assert_eq!(keys, ["fake-a", "fake-b", "fake-c-d"]);
         assert_eq!(chunks.units[0].raw_files, ["a/deep/y.md", "a/z"]);
         assert_eq!(chunks.units[2].label.as_deref(), Some("c d"));
         assert_eq!(chunks.warnings.len(), 1);
-        let left = FakeAdapter.narrow_unit(chunks.units[0].clone(), &BTreeSet::from(["a/z", "top.md"]));
+        let left =
+            FakeAdapter.narrow_unit(chunks.units[0].clone(), &BTreeSet::from(["a/z", "top.md"]));
         assert_eq!(left.raw_files, ["a/deep/y.md", "a/z"]);
     }
 }

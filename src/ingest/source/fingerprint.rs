@@ -45,7 +45,10 @@ impl Fingerprint {
             return None;
         }
         for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-            let digit = |at: usize| pair.get(at).and_then(|digit| char::from(*digit).to_digit(16));
+            let digit = |at: usize| {
+                pair.get(at)
+                    .and_then(|digit| char::from(*digit).to_digit(16))
+            };
             *byte = u8::try_from(digit(0)? * 16 + digit(1)?).ok()?;
         }
         Some(Self(bytes))
@@ -111,10 +114,14 @@ impl FileStamp {
 
     /// False while a further change could keep the same timestamps.
     pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
-        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
         let last = self.modified.0.max(self.changed.0);
-        u64::try_from(last)
-            .is_ok_and(|last| now.checked_sub(Duration::from_secs(last)).is_some_and(|age| age > SETTLE_TIME))
+        u64::try_from(last).is_ok_and(|last| {
+            now.checked_sub(Duration::from_secs(last))
+                .is_some_and(|age| age > SETTLE_TIME)
+        })
     }
 }
 
@@ -126,7 +133,8 @@ pub(crate) fn fingerprint_tree(tree: &mut SourceTree, known: &KnownFingerprints)
     let folder = match ScopedDir::open(&tree.root) {
         Ok(folder) => folder,
         Err(error) => {
-            tree.warnings.push(format!("{} cannot be read: {error}", tree.root.display()).into());
+            tree.warnings
+                .push(format!("{} cannot be read: {error}", tree.root.display()).into());
             tree.unreadable_paths.push(String::new());
             tree.files.clear();
             return;
@@ -153,20 +161,37 @@ fn fingerprint_files(folder: &ScopedDir, mut files: Vec<&mut RawFile>) -> Vec<(S
     let threads = if files.len() < PARALLEL_THRESHOLD {
         1
     } else {
-        std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS)
+        std::thread::available_parallelism()
+            .map_or(1, NonZero::get)
+            .min(MAX_THREADS)
     };
     let count = files.len();
     let share = count.div_ceil(threads).max(1);
     let read = |files: &mut [&mut RawFile]| -> Vec<(String, String)> {
-        let mut reader = FingerprintReader { folder, open: None, buffer: Vec::new() };
-        files.iter_mut().filter_map(|file| reader.read(file).err().map(|why| (file.path.clone(), why))).collect()
+        let mut reader = FingerprintReader {
+            folder,
+            open: None,
+            buffer: Vec::new(),
+        };
+        files
+            .iter_mut()
+            .filter_map(|file| reader.read(file).err().map(|why| (file.path.clone(), why)))
+            .collect()
     };
     let (mine, others) = files.split_at_mut(share.min(count));
     std::thread::scope(|scope| {
-        let others: Vec<_> = others.chunks_mut(share).map(|files| scope.spawn(|| read(files))).collect();
+        let others: Vec<_> = others
+            .chunks_mut(share)
+            .map(|files| scope.spawn(|| read(files)))
+            .collect();
         let mut unsuitable = read(mine);
         // A thread that panicked leaves files without a fingerprint, which are then not used.
-        unsuitable.extend(others.into_iter().filter_map(|thread| thread.join().ok()).flatten());
+        unsuitable.extend(
+            others
+                .into_iter()
+                .filter_map(|thread| thread.join().ok())
+                .flatten(),
+        );
         unsuitable
     })
 }
@@ -185,14 +210,19 @@ impl FingerprintReader<'_> {
         }
         let (parent, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
         if self.open.as_ref().is_none_or(|(open, _)| open != parent) {
-            let folder = self.folder.dir(parent, None).map_err(|error| error.to_string())?;
+            let folder = self
+                .folder
+                .dir(parent, None)
+                .map_err(|error| error.to_string())?;
             self.open = Some((parent.to_owned(), folder));
         }
         let folder = self.open.as_ref().map_or(self.folder, |(_, folder)| folder);
         let (mut opened, _) = folder.open_entry(name).map_err(|error| error.to_string())?;
         let before = opened.metadata().map_err(|error| error.to_string())?;
         self.buffer.clear();
-        let read = io::Read::by_ref(&mut opened).take(MAX_FILE_BYTES + 1).read_to_end(&mut self.buffer);
+        let read = io::Read::by_ref(&mut opened)
+            .take(MAX_FILE_BYTES + 1)
+            .read_to_end(&mut self.buffer);
         read.map_err(|error| error.to_string())?;
         if self.buffer.len() as u64 > MAX_FILE_BYTES {
             return Err(too_large(self.buffer.len() as u64));
@@ -244,12 +274,27 @@ mod tests {
         late.push(0xff);
         fs::write(dir.path().join("late.md"), late).unwrap();
         fs::write(dir.path().join("good.md"), "é and more").unwrap();
-        fs::File::create(dir.path().join("huge.md")).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
+        fs::File::create(dir.path().join("huge.md"))
+            .unwrap()
+            .set_len(MAX_FILE_BYTES + 1)
+            .unwrap();
         let mut tree = tree(dir.path());
         fingerprint_tree(&mut tree, &KnownFingerprints::new());
-        assert_eq!(tree.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["good.md"]);
-        assert_eq!(tree.files[0].fingerprint, Some(Fingerprint::from_bytes("é and more".as_bytes())));
-        assert!(tree.may_contain("latin.md"), "an unusable file still exists");
+        assert_eq!(
+            tree.files
+                .iter()
+                .map(|file| file.path.as_str())
+                .collect::<Vec<_>>(),
+            ["good.md"]
+        );
+        assert_eq!(
+            tree.files[0].fingerprint,
+            Some(Fingerprint::from_bytes("é and more".as_bytes()))
+        );
+        assert!(
+            tree.may_contain("latin.md"),
+            "an unusable file still exists"
+        );
         tree.warnings.sort();
         insta::assert_snapshot!(crate::diagnostic::to_lines(&tree.warnings).join("\n"));
     }
@@ -280,18 +325,28 @@ mod tests {
         let mut first = tree(dir.path());
         fingerprint_tree(&mut first, &KnownFingerprints::new());
         let lie = Fingerprint::from_bytes(b"never read");
-        let known: KnownFingerprints = first.files.iter().map(|file| (file.path.clone(), (file.stamp, lie))).collect();
+        let known: KnownFingerprints = first
+            .files
+            .iter()
+            .map(|file| (file.path.clone(), (file.stamp, lie)))
+            .collect();
         fs::write(dir.path().join("b.md"), "two and more").unwrap();
         let mut second = tree(dir.path());
         fingerprint_tree(&mut second, &known);
         assert_eq!(second.files[0].fingerprint, Some(lie));
-        assert_eq!(second.files[1].fingerprint, Some(Fingerprint::from_bytes(b"two and more")));
+        assert_eq!(
+            second.files[1].fingerprint,
+            Some(Fingerprint::from_bytes(b"two and more"))
+        );
     }
 
     #[test]
     fn only_rendered_fingerprints_parse() {
         let print = Fingerprint::from_bytes(b"");
-        assert_eq!(print.to_string(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+        assert_eq!(
+            print.to_string(),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        );
         assert_eq!(Fingerprint::parse(&print.to_string()), Some(print));
         for text in ["", "é", &"g".repeat(64), &"é".repeat(32), &"a".repeat(63)] {
             assert_eq!(Fingerprint::parse(text), None, "{text}");
@@ -301,8 +356,15 @@ mod tests {
     #[test]
     fn recently_changed_file_is_not_settled() {
         let now = SystemTime::now();
-        let second = now.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64;
-        let at = |second| FileStamp { modified: (second, 0), changed: (second, 0), ..FileStamp::default() };
+        let second = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap()
+            .as_secs() as i64;
+        let at = |second| FileStamp {
+            modified: (second, 0),
+            changed: (second, 0),
+            ..FileStamp::default()
+        };
         assert!(!at(second).is_settled(now) && !at(second + 60).is_settled(now));
         assert!(at(second - 10).is_settled(now));
     }

@@ -28,10 +28,19 @@ struct FingerprintCacheFile {
 
 /// The cached fingerprints of `connection`.
 pub(crate) fn load(project: &Path, connection: &str) -> KnownFingerprints {
-    let bytes = ScopedDir::open(project).and_then(|folder| folder.read(&cache_path(connection), MAX_CACHE_BYTES));
-    let memo = bytes.ok().and_then(|bytes| serde_json::from_slice::<FingerprintCacheFile>(&bytes).ok());
-    let files = memo.filter(|memo| memo.version == CACHE_VERSION).map(|memo| memo.files).unwrap_or_default();
-    files.into_iter().filter_map(|(path, (stamp, print))| Some((path, (stamp, Fingerprint::parse(&print)?)))).collect()
+    let bytes = ScopedDir::open(project)
+        .and_then(|folder| folder.read(&cache_path(connection), MAX_CACHE_BYTES));
+    let memo = bytes
+        .ok()
+        .and_then(|bytes| serde_json::from_slice::<FingerprintCacheFile>(&bytes).ok());
+    let files = memo
+        .filter(|memo| memo.version == CACHE_VERSION)
+        .map(|memo| memo.files)
+        .unwrap_or_default();
+    files
+        .into_iter()
+        .filter_map(|(path, (stamp, print))| Some((path, (stamp, Fingerprint::parse(&print)?))))
+        .collect()
 }
 
 /// Stores the fingerprints of `tree`, whose files were all read, unless `known` contains them all. Recently changed
@@ -39,16 +48,36 @@ pub(crate) fn load(project: &Path, connection: &str) -> KnownFingerprints {
 pub(crate) fn save(project: &Path, connection: &str, tree: &SourceTree, known: &KnownFingerprints) {
     let now = SystemTime::now();
     let settled = || tree.files.iter().filter(|file| file.stamp.is_settled(now));
-    if settled().all(|file| known.get(&file.path).is_some_and(|(stamp, _)| *stamp == file.stamp)) {
+    if settled().all(|file| {
+        known
+            .get(&file.path)
+            .is_some_and(|(stamp, _)| *stamp == file.stamp)
+    }) {
         return;
     }
-    let Ok(project) = ScopedDir::open(project) else { return };
-    if !project.dir_if_exists(STATE_DIR).is_ok_and(|deck| deck.is_some()) {
+    let Ok(project) = ScopedDir::open(project) else {
+        return;
+    };
+    if !project
+        .dir_if_exists(STATE_DIR)
+        .is_ok_and(|deck| deck.is_some())
+    {
         return;
     }
-    let files =
-        settled().filter_map(|file| Some((file.path.clone(), (file.stamp, file.fingerprint?.to_string())))).collect();
-    let Ok(bytes) = serde_json::to_vec(&FingerprintCacheFile { version: CACHE_VERSION, files }) else { return };
+    let files = settled()
+        .filter_map(|file| {
+            Some((
+                file.path.clone(),
+                (file.stamp, file.fingerprint?.to_string()),
+            ))
+        })
+        .collect();
+    let Ok(bytes) = serde_json::to_vec(&FingerprintCacheFile {
+        version: CACHE_VERSION,
+        files,
+    }) else {
+        return;
+    };
     let kept = project.write(&cache_path(connection), &bytes, PRIVATE_MODE, 0o600);
     if let Err(error) = kept {
         tracing::warn!(%error, connection, "cannot save the fingerprints; the next plan reads the files again");
@@ -80,12 +109,19 @@ mod tests {
         let project = tempfile::tempdir().unwrap();
         let tree = old_tree(dir.path());
         save(project.path(), "c", &tree, &KnownFingerprints::new());
-        assert_eq!(fs::read_dir(project.path()).unwrap().count(), 0, "no file is created in a project without runs");
+        assert_eq!(
+            fs::read_dir(project.path()).unwrap().count(),
+            0,
+            "no file is created in a project without runs"
+        );
         fs::create_dir_all(project.path().join(STATE_DIR)).unwrap();
         save(project.path(), "c", &tree, &KnownFingerprints::new());
         let known = load(project.path(), "c");
         assert_eq!(known.len(), 2);
-        assert_eq!(known.get("a.md").map(|(_, print)| *print), Some(Fingerprint::from_bytes(b"one")));
+        assert_eq!(
+            known.get("a.md").map(|(_, print)| *print),
+            Some(Fingerprint::from_bytes(b"one"))
+        );
         assert!(load(project.path(), "other").is_empty());
     }
 
@@ -102,8 +138,13 @@ mod tests {
     fn broken_cache_is_ignored() {
         let project = tempfile::tempdir().unwrap();
         fs::create_dir_all(project.path().join(STATE_DIR).join("prints")).unwrap();
-        for text in ["", "{", "[]", r#"{"version":2,"files":{}}"#, r#"{"version":1,"files":{"a":[{"device":1},"x"]}}"#]
-        {
+        for text in [
+            "",
+            "{",
+            "[]",
+            r#"{"version":2,"files":{}}"#,
+            r#"{"version":1,"files":{"a":[{"device":1},"x"]}}"#,
+        ] {
             fs::write(project.path().join(cache_path("c")), text).unwrap();
             assert!(load(project.path(), "c").is_empty(), "{text}");
         }

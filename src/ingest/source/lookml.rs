@@ -11,8 +11,8 @@ use crate::diagnostic::Problem;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::{
-    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, add_dependencies, collate, peers,
-    references::ReferenceReader, shared_names, tree::has_extension,
+    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, add_dependencies,
+    collate, peers, references::ReferenceReader, shared_names, tree::has_extension,
 };
 use crate::ingest::{
     slug,
@@ -43,13 +43,18 @@ impl SourceAdapter for LookmlAdapter {
 
     fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
         if tree.files.is_empty() {
-            Err(Problem::new("holds no .lkml or .lookml file").with_help("point source_dir at a folder that does"))
+            Err(Problem::new("holds no .lkml or .lookml file")
+                .with_help("point source_dir at a folder that does"))
         } else {
             Ok(())
         }
     }
 
-    fn chunk(&self, tree: &SourceTree, origin: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
+    fn chunk(
+        &self,
+        tree: &SourceTree,
+        origin: ProjectConnection<'_>,
+    ) -> Result<ChunkedSource, Problem> {
         let project = LookmlProject::read(tree);
         let owners = project.owners();
         let expected = origin.connection.looker_connection.as_deref();
@@ -113,7 +118,10 @@ impl LookmlFileKind {
 fn strip_kind<'a>(name: &'a str, kind: &str) -> Option<&'a str> {
     let stem = name.rsplit_once('.').map(|(stem, _)| stem)?;
     let cut = stem.len().checked_sub(kind.len())?;
-    stem.get(cut..).is_some_and(|end| end.eq_ignore_ascii_case(kind)).then(|| stem.get(..cut)).flatten()
+    stem.get(cut..)
+        .is_some_and(|end| end.eq_ignore_ascii_case(kind))
+        .then(|| stem.get(..cut))
+        .flatten()
 }
 
 fn file_name(path: &str) -> &str {
@@ -145,20 +153,25 @@ impl<'a> LookmlProject<'a> {
         for path in &paths {
             let name = file_name(path);
             match LookmlFileKind::from_path(path) {
-                LookmlFileKind::Model => project.models.push((strip_kind(name, ".model").unwrap_or(name), path)),
-                LookmlFileKind::Dashboard => {
-                    project.dashboards.push((strip_kind(name, ".dashboard").unwrap_or(name), path))
-                }
+                LookmlFileKind::Model => project
+                    .models
+                    .push((strip_kind(name, ".model").unwrap_or(name), path)),
+                LookmlFileKind::Dashboard => project
+                    .dashboards
+                    .push((strip_kind(name, ".dashboard").unwrap_or(name), path)),
                 LookmlFileKind::Includable => project.includables.push(path),
                 LookmlFileKind::Manifest => {}
             }
             // Dashboards are YAML in separate files without includes.
-            if matches!(LookmlFileKind::from_path(path), LookmlFileKind::Model | LookmlFileKind::Includable) {
+            if matches!(
+                LookmlFileKind::from_path(path),
+                LookmlFileKind::Model | LookmlFileKind::Includable
+            ) {
                 match tree.read_text(path) {
                     Ok(text) => drop(project.facts.insert(path, scan::scan(&text))),
-                    Err(why) => project
-                        .warnings
-                        .push(format!("{}: its includes are not known: {why}", visible_path(path)).into()),
+                    Err(why) => project.warnings.push(
+                        format!("{}: its includes are not known: {why}", visible_path(path)).into(),
+                    ),
                 }
             }
         }
@@ -170,7 +183,12 @@ impl<'a> LookmlProject<'a> {
             let (files, missing) = includes.resolve(&paths);
             project.included_files.insert(path, files);
             project.warnings.extend(missing.into_iter().map(|pattern| {
-                format!("{} includes `{}`, which matches no file", visible_path(path), visible_path(pattern)).into()
+                format!(
+                    "{} includes `{}`, which matches no file",
+                    visible_path(path),
+                    visible_path(pattern)
+                )
+                .into()
             }));
         }
         project
@@ -234,10 +252,16 @@ impl<'a> LookmlProject<'a> {
         for (path, facts) in &self.facts {
             for view in &facts.views {
                 files.entry(&view.name).or_default().insert(path);
-                parents.entry(&view.name).or_default().extend(view.extends.iter().map(String::as_str));
+                parents
+                    .entry(&view.name)
+                    .or_default()
+                    .extend(view.extends.iter().map(String::as_str));
             }
         }
-        let own = paths.iter().filter_map(|path| self.facts.get(path.as_str())).flat_map(|facts| &facts.views);
+        let own = paths
+            .iter()
+            .filter_map(|path| self.facts.get(path.as_str()))
+            .flat_map(|facts| &facts.views);
         let mut queue: VecDeque<&str> = own.map(|view| view.name.as_str()).collect();
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         let mut found = BTreeSet::new();
@@ -294,17 +318,32 @@ impl<'a> IncludePatterns<'a> {
                 has_relative[index] |= is_relative;
             }
         }
-        let is_meant =
-            |path: &&&str| self.matches(path).any(|&(index, is_relative)| is_relative == has_relative[index]);
+        let is_meant = |path: &&&str| {
+            self.matches(path)
+                .any(|&(index, is_relative)| is_relative == has_relative[index])
+        };
         let files: BTreeSet<&str> = paths.iter().filter(is_meant).copied().collect();
-        let missing = self.patterns.iter().zip(has_any).filter(|(_, has_any)| !has_any);
-        (files.into_iter().collect(), missing.map(|(pattern, _)| *pattern).collect())
+        let missing = self
+            .patterns
+            .iter()
+            .zip(has_any)
+            .filter(|(_, has_any)| !has_any);
+        (
+            files.into_iter().collect(),
+            missing.map(|(pattern, _)| *pattern).collect(),
+        )
     }
 
     /// The patterns that match a file, and whether they do so relative to the folder of the including file.
     fn matches(&self, path: &str) -> impl Iterator<Item = &(usize, bool)> {
-        let globs = if self.pattern_of_glob.is_empty() { Vec::new() } else { self.set.matches(path) };
-        globs.into_iter().filter_map(|glob| self.pattern_of_glob.get(glob))
+        let globs = if self.pattern_of_glob.is_empty() {
+            Vec::new()
+        } else {
+            self.set.matches(path)
+        };
+        globs
+            .into_iter()
+            .filter_map(|glob| self.pattern_of_glob.get(glob))
     }
 }
 
@@ -326,30 +365,58 @@ fn include_globs(folder: &str, pattern: &str) -> Vec<(String, bool)> {
     paths
 }
 
-fn units(project: &LookmlProject<'_>, owners: &BTreeMap<&str, usize>, expected: Option<&str>) -> Vec<UnitChunk> {
-    let orphans: Vec<String> =
-        project.includables.iter().filter(|path| !owners.contains_key(**path)).map(|path| (*path).to_owned()).collect();
-    let mut wished: Vec<(String, &str)> =
-        project.models.iter().map(|(name, path)| (format!("lookml-{name}"), *path)).collect();
+fn units(
+    project: &LookmlProject<'_>,
+    owners: &BTreeMap<&str, usize>,
+    expected: Option<&str>,
+) -> Vec<UnitChunk> {
+    let orphans: Vec<String> = project
+        .includables
+        .iter()
+        .filter(|path| !owners.contains_key(**path))
+        .map(|path| (*path).to_owned())
+        .collect();
+    let mut wished: Vec<(String, &str)> = project
+        .models
+        .iter()
+        .map(|(name, path)| (format!("lookml-{name}"), *path))
+        .collect();
     if !orphans.is_empty() {
         wished.push((ORPHANS_UNIT.into(), ""));
     }
-    wished.extend(project.dashboards.iter().map(|(name, path)| (format!("lookml-dashboard-{name}"), *path)));
+    wished.extend(
+        project
+            .dashboards
+            .iter()
+            .map(|(name, path)| (format!("lookml-dashboard-{name}"), *path)),
+    );
     let mut keys = slug::disambiguate_keys(&wished).into_iter();
 
     let models = project.models.iter().map(|(_, path)| *path);
     let dashboards = project.dashboards.iter().map(|(_, path)| *path);
-    let mut everything: Vec<&str> = models.chain(dashboards).chain(project.includables.iter().copied()).collect();
+    let mut everything: Vec<&str> = models
+        .chain(dashboards)
+        .chain(project.includables.iter().copied())
+        .collect();
     everything.sort_unstable();
     let everything = shared_names(everything);
 
     let mut units = Vec::with_capacity(wished.len());
     for (index, (name, path)) in project.models.iter().enumerate() {
-        let (owned, borrowed): (Vec<&str>, Vec<&str>) =
-            project.transitive_includes(path).into_iter().partition(|part| owners.get(part) == Some(&index));
-        let mut raw_files: Vec<String> = std::iter::once(*path).chain(owned).map(str::to_owned).collect();
+        let (owned, borrowed): (Vec<&str>, Vec<&str>) = project
+            .transitive_includes(path)
+            .into_iter()
+            .partition(|part| owners.get(part) == Some(&index));
+        let mut raw_files: Vec<String> = std::iter::once(*path)
+            .chain(owned)
+            .map(str::to_owned)
+            .collect();
         raw_files.sort_unstable();
-        let known: BTreeSet<&str> = raw_files.iter().map(String::as_str).chain(borrowed.iter().copied()).collect();
+        let known: BTreeSet<&str> = raw_files
+            .iter()
+            .map(String::as_str)
+            .chain(borrowed.iter().copied())
+            .collect();
         let facts = project.facts.get(path);
         let disallowed = has_connection_mismatch(facts, expected);
         let notes = model_notes(name, facts);
@@ -358,9 +425,17 @@ fn units(project: &LookmlProject<'_>, owners: &BTreeMap<&str, usize>, expected: 
             label: Some(format!("LookML model \"{name}\"")),
             peer_file_index: peers(&everything, &known),
             dependency_paths: borrowed.into_iter().map(str::to_owned).collect(),
-            notes: Some(if disallowed { warning_block(name, &notes) } else { notes }),
+            notes: Some(if disallowed {
+                warning_block(name, &notes)
+            } else {
+                notes
+            }),
             sl_disallowed: disallowed.then(|| CONNECTION_MISMATCH.to_owned()),
-            upstream_files: project.extended_files(&raw_files).into_iter().map(str::to_owned).collect(),
+            upstream_files: project
+                .extended_files(&raw_files)
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
             raw_files,
             assigned_lines: None,
         });
@@ -372,7 +447,11 @@ fn units(project: &LookmlProject<'_>, owners: &BTreeMap<&str, usize>, expected: 
             label: Some("LookML orphan views".into()),
             peer_file_index: peers(&everything, &known),
             notes: Some("No model includes these files.".into()),
-            upstream_files: project.extended_files(&orphans).into_iter().map(str::to_owned).collect(),
+            upstream_files: project
+                .extended_files(&orphans)
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
             raw_files: orphans,
             ..UnitChunk::default()
         });
@@ -392,7 +471,9 @@ fn units(project: &LookmlProject<'_>, owners: &BTreeMap<&str, usize>, expected: 
 
 /// A model without a connection counts as matching.
 fn has_connection_mismatch(facts: Option<&LookmlFacts>, expected: Option<&str>) -> bool {
-    let declared = facts.and_then(|facts| facts.connection.as_deref()).filter(|name| !name.is_empty());
+    let declared = facts
+        .and_then(|facts| facts.connection.as_deref())
+        .filter(|name| !name.is_empty());
     matches!((declared, expected), (Some(declared), Some(expected)) if declared != expected)
 }
 
@@ -403,7 +484,10 @@ fn model_notes(name: &str, facts: Option<&LookmlFacts>) -> String {
     if explores.is_empty() {
         format!("LookML model \"{name}\"")
     } else {
-        format!("LookML model \"{name}\" (explores: {})", explores.into_iter().collect::<Vec<_>>().join(", "))
+        format!(
+            "LookML model \"{name}\" (explores: {})",
+            explores.into_iter().collect::<Vec<_>>().join(", ")
+        )
     }
 }
 

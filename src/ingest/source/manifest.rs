@@ -21,7 +21,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    ChunkedSource, MAX_PEERS, ProjectConnection, SourceAdapter, SourceDirError, SourceTree, UnitChunk, display_path,
+    ChunkedSource, MAX_PEERS, ProjectConnection, SourceAdapter, SourceDirError, SourceTree,
+    UnitChunk, display_path,
     fingerprint::FileStamp,
     references::{FileReferences, ReferenceReader, file_name},
     run_output_dirs, source_root_dir,
@@ -66,8 +67,9 @@ impl SourceAdapter for ManifestAdapter {
     fn list_files(&self, origin: ProjectConnection<'_>) -> Result<SourceTree, Problem> {
         let list = ManifestFile::read(origin)?;
         let root = list.root.clone();
-        let folder = ScopedDir::open(&root)
-            .map_err(|error| Problem::new(format!("cannot read {}: {error}", display_path(&root))))?;
+        let folder = ScopedDir::open(&root).map_err(|error| {
+            Problem::new(format!("cannot read {}: {error}", display_path(&root)))
+        })?;
         let ours = run_output_dirs(origin.project, &root);
         let mut found: BTreeMap<&str, RawFile> = BTreeMap::new();
         for (line, path) in list.paths() {
@@ -80,9 +82,14 @@ impl SourceAdapter for ManifestAdapter {
                 .map_err(|why| list.fault(line, Problem::from_error(&why)))?;
             if ours.iter().any(|our| Path::new(path).starts_with(our)) {
                 let why = Problem::new(format!("`{}` is where runs write", visible_path(path)));
-                return Err(list.fault(line, why.with_help("point source_dir at a folder to read it")));
+                return Err(list.fault(
+                    line,
+                    why.with_help("point source_dir at a folder to read it"),
+                ));
             }
-            let stat = folder.open_file(path).and_then(|(file, _)| Ok(fstat(&file)?));
+            let stat = folder
+                .open_file(path)
+                .and_then(|(file, _)| Ok(fstat(&file)?));
             let stat = stat.map_err(|error| {
                 list.fault(
                     line,
@@ -94,29 +101,57 @@ impl SourceAdapter for ManifestAdapter {
                 )
             })?;
             let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-            if let Some(why) = hard_link_refusal(&stat, || folder.dir(parent, None)?.entry_stat(".")) {
-                return Err(list.fault(line, Problem::new(format!("cannot read `{}`: {why}", visible_path(path)))));
+            if let Some(why) =
+                hard_link_refusal(&stat, || folder.dir(parent, None)?.entry_stat("."))
+            {
+                return Err(list.fault(
+                    line,
+                    Problem::new(format!("cannot read `{}`: {why}", visible_path(path))),
+                ));
             }
-            found.insert(path, RawFile::new(path.to_owned(), FileStamp::from_stat(&stat)));
+            found.insert(
+                path,
+                RawFile::new(path.to_owned(), FileStamp::from_stat(&stat)),
+            );
         }
         let files = found.into_values().collect();
-        Ok(SourceTree { root, files, ..SourceTree::default() })
+        Ok(SourceTree {
+            root,
+            files,
+            ..SourceTree::default()
+        })
     }
 
     fn detect(&self, _: &SourceTree) -> Result<(), Problem> {
         Ok(())
     }
 
-    fn chunk(&self, tree: &SourceTree, origin: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
+    fn chunk(
+        &self,
+        tree: &SourceTree,
+        origin: ProjectConnection<'_>,
+    ) -> Result<ChunkedSource, Problem> {
         let list = ManifestFile::read(origin)?;
         if let Some((line, path)) = list.paths().find(|(_, path)| tree.get(path).is_none()) {
             let skipped = format!("{} is skipped: ", visible_path(path));
             let warnings = tree.warnings.iter().map(ToString::to_string);
-            let why = warnings.filter_map(|warning| Some(warning.strip_prefix(&skipped)?.to_owned())).next();
+            let why = warnings
+                .filter_map(|warning| Some(warning.strip_prefix(&skipped)?.to_owned()))
+                .next();
             let why = why.as_deref().unwrap_or("it is gone");
-            return Err(list.fault(line, Problem::new(format!("`{}` cannot be used: {why}", visible_path(path)))));
+            return Err(list.fault(
+                line,
+                Problem::new(format!("`{}` cannot be used: {why}", visible_path(path))),
+            ));
         }
-        Ok(ChunkedSource { units: list.units.into_iter().map(|(_, unit)| unit.into()).collect(), warnings: Vec::new() })
+        Ok(ChunkedSource {
+            units: list
+                .units
+                .into_iter()
+                .map(|(_, unit)| unit.into())
+                .collect(),
+            warnings: Vec::new(),
+        })
     }
 
     fn shares_files(&self) -> bool {
@@ -124,7 +159,11 @@ impl SourceAdapter for ManifestAdapter {
     }
 
     /// Dependencies are explicit, so each of them is a reference.
-    fn reference_reader<'a>(&self, _: &'a SourceTree, _: &'a [String]) -> Option<Box<dyn ReferenceReader + 'a>> {
+    fn reference_reader<'a>(
+        &self,
+        _: &'a SourceTree,
+        _: &'a [String],
+    ) -> Option<Box<dyn ReferenceReader + 'a>> {
         Some(Box::new(ManifestReferences))
     }
 
@@ -138,8 +177,15 @@ struct ManifestReferences;
 
 impl ReferenceReader for ManifestReferences {
     fn references(&mut self, unit: &UnitChunk, _: &str) -> FileReferences {
-        let open_names = unit.dependency_paths.iter().map(|path| file_name(path)).collect();
-        FileReferences { open_names, ..FileReferences::default() }
+        let open_names = unit
+            .dependency_paths
+            .iter()
+            .map(|path| file_name(path))
+            .collect();
+        FileReferences {
+            open_names,
+            ..FileReferences::default()
+        }
     }
 
     fn refers_to_undefined(&mut self, _: &FileReferences) -> bool {
@@ -166,13 +212,20 @@ struct ManifestUnit {
 
 impl From<ManifestUnit> for UnitChunk {
     fn from(unit: ManifestUnit) -> Self {
-        let reason = unit.sl_disallowed_reason.unwrap_or_else(|| "manifest".into());
+        let reason = unit
+            .sl_disallowed_reason
+            .unwrap_or_else(|| "manifest".into());
         Self {
             key: unit.unit_key,
             label: unit.display_label,
             raw_files: unit.raw_files,
             dependency_paths: unit.dependency_paths,
-            peer_file_index: unit.peer_file_index.into_iter().take(MAX_PEERS).map(Arc::from).collect(),
+            peer_file_index: unit
+                .peer_file_index
+                .into_iter()
+                .take(MAX_PEERS)
+                .map(Arc::from)
+                .collect(),
             notes: unit.notes.map(|notes| escape_headings(&notes)),
             sl_disallowed: unit.sl_disallowed.then_some(reason),
             upstream_files: Vec::new(),
@@ -209,7 +262,11 @@ impl ManifestFile {
             }
             other => other.map_err(|why| Problem::from_error(&why))?,
         };
-        let mut list = Self { file, root, units: Vec::new() };
+        let mut list = Self {
+            file,
+            root,
+            units: Vec::new(),
+        };
         list.units = units(&text).map_err(|(line, problem)| list.fault(line, problem))?;
         Ok(list)
     }
@@ -221,28 +278,44 @@ impl ManifestFile {
     /// Every file that a unit may read, with the line of the unit.
     fn paths(&self) -> impl Iterator<Item = (usize, &str)> {
         self.units.iter().flat_map(|(line, unit)| {
-            unit.raw_files.iter().chain(&unit.dependency_paths).map(|path| (*line, path.as_str()))
+            unit.raw_files
+                .iter()
+                .chain(&unit.dependency_paths)
+                .map(|path| (*line, path.as_str()))
         })
     }
 }
 
 fn missing(file: &Path) -> Problem {
-    Problem::new(format!("its manifest {} does not exist", display_path(file))).with_help("correct path in ktx.yaml")
+    Problem::new(format!(
+        "its manifest {} does not exist",
+        display_path(file)
+    ))
+    .with_help("correct path in ktx.yaml")
 }
 
 fn text(origin: ProjectConnection<'_>, file: &Path) -> Result<String, Problem> {
-    let cannot = |why: &str| Problem::new(format!("cannot read its manifest {}: {why}", display_path(file)));
+    let cannot = |why: &str| {
+        Problem::new(format!(
+            "cannot read its manifest {}: {why}",
+            display_path(file)
+        ))
+    };
     let real = match origin.resolve(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing(file)),
         Err(error) => return Err(cannot(&error.to_string())),
         Ok(resolved) => resolved.map_err(|refusal| Problem::from_error(&refusal))?,
     };
-    let (Some(folder), Some(name)) = (real.parent(), real.file_name().and_then(|name| name.to_str())) else {
+    let (Some(folder), Some(name)) = (
+        real.parent(),
+        real.file_name().and_then(|name| name.to_str()),
+    ) else {
         return Err(cannot("its name is not UTF-8 text"));
     };
     let bytes = ScopedDir::open(folder).and_then(|folder| folder.read(name, MAX_MANIFEST_BYTES));
     let bytes = bytes.map_err(|error| cannot(&error.to_string()))?;
-    String::from_utf8(bytes).map_err(|_| cannot("it is not UTF-8 text").with_help("save it as UTF-8"))
+    String::from_utf8(bytes)
+        .map_err(|_| cannot("it is not UTF-8 text").with_help("save it as UTF-8"))
 }
 
 /// Parses the units of a manifest: a list, an object with a list, or a sequence of objects.
@@ -257,11 +330,16 @@ fn units(text: &str) -> Result<Vec<(usize, ManifestUnit)>, ManifestFault> {
     let line = |value: &RawValue| lines.line_of(value);
     let members = match values.as_slice() {
         [] => return Err((1, Problem::new("it holds no units"))),
-        [only] if only.get().starts_with('[') => members(only).map_err(|error| syntax_fault(line(only), &error))?,
+        [only] if only.get().starts_with('[') => {
+            members(only).map_err(|error| syntax_fault(line(only), &error))?
+        }
         [only] => match unit_list(only) {
-            Some((key, list)) => {
-                members(list).map_err(|_| (line(list), Problem::new(format!("{key} must be a list of units"))))?
-            }
+            Some((key, list)) => members(list).map_err(|_| {
+                (
+                    line(list),
+                    Problem::new(format!("{key} must be a list of units")),
+                )
+            })?,
             None => values,
         },
         _ => values,
@@ -273,7 +351,12 @@ fn units(text: &str) -> Result<Vec<(usize, ManifestUnit)>, ManifestFault> {
         let unit = unit(value).map_err(|(offset, problem)| (at + offset, problem))?;
         if let Some(first) = keys.insert(unit.unit_key.clone(), at) {
             let key = visible_path(&unit.unit_key);
-            return Err((at, Problem::new(format!("duplicate unitKey `{key}`, already on line {first}"))));
+            return Err((
+                at,
+                Problem::new(format!(
+                    "duplicate unitKey `{key}`, already on line {first}"
+                )),
+            ));
         }
         units.push((at, unit));
     }
@@ -287,7 +370,9 @@ fn members(list: &RawValue) -> serde_json::Result<Vec<&RawValue>> {
 /// The list of units inside an object that is not a unit itself.
 fn unit_list(value: &RawValue) -> Option<(&'static str, &RawValue)> {
     let object: BTreeMap<String, &RawValue> = serde_json::from_str(value.get()).ok()?;
-    LIST_KEYS.into_iter().find_map(|key| Some((key, *object.get(key)?)))
+    LIST_KEYS
+        .into_iter()
+        .find_map(|key| Some((key, *object.get(key)?)))
 }
 
 /// The lines of a text. A manifest asks for the line of every unit, so they are counted only once.
@@ -299,13 +384,18 @@ struct LineStarts<'a> {
 
 impl<'a> LineStarts<'a> {
     fn new(text: &'a str) -> Self {
-        Self { text, line_feeds: memchr::memchr_iter(b'\n', text.as_bytes()).collect() }
+        Self {
+            text,
+            line_feeds: memchr::memchr_iter(b'\n', text.as_bytes()).collect(),
+        }
     }
 
     /// The line on which `value`, a part of the text, begins, from 1.
     fn line_of(&self, value: &RawValue) -> usize {
         let offset = (value.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
-        1 + self.line_feeds.partition_point(|line_feed| *line_feed < offset)
+        1 + self
+            .line_feeds
+            .partition_point(|line_feed| *line_feed < offset)
     }
 }
 
@@ -317,9 +407,16 @@ fn syntax_fault(first_line: usize, error: &serde_json::Error) -> ManifestFault {
 
 /// Parses one unit. Lines of errors count from 0 at its beginning.
 fn unit(value: &RawValue) -> Result<ManifestUnit, ManifestFault> {
-    let object: BTreeMap<String, &RawValue> = serde_json::from_str(value.get())
-        .map_err(|_| (0, Problem::new("a unit must be an object with unitKey and rawFiles")))?;
-    if let Some((key, at)) = object.iter().find(|(key, _)| !UNIT_KEYS.contains(&key.as_str())) {
+    let object: BTreeMap<String, &RawValue> = serde_json::from_str(value.get()).map_err(|_| {
+        (
+            0,
+            Problem::new("a unit must be an object with unitKey and rawFiles"),
+        )
+    })?;
+    if let Some((key, at)) = object
+        .iter()
+        .find(|(key, _)| !UNIT_KEYS.contains(&key.as_str()))
+    {
         let problem = Problem::new(format!("unknown key `{}`", visible_path(key)));
         let problem = match nearest_name(key, &UNIT_KEYS) {
             Some(name) => problem.with_help(format!("did you mean `{name}`?")),
@@ -327,7 +424,8 @@ fn unit(value: &RawValue) -> Result<ManifestUnit, ManifestFault> {
         };
         return Err((LineStarts::new(value.get()).line_of(at) - 1, problem));
     }
-    let unit: ManifestUnit = serde_json::from_str(value.get()).map_err(|error| syntax_fault(0, &error))?;
+    let unit: ManifestUnit =
+        serde_json::from_str(value.get()).map_err(|error| syntax_fault(0, &error))?;
     match unit_problem(&unit) {
         Some(problem) => Err((0, problem)),
         None => Ok(unit),
@@ -343,7 +441,9 @@ fn unit_problem(unit: &ManifestUnit) -> Option<Problem> {
         ("slDisallowedReason", unit.sl_disallowed_reason.as_deref()),
     ];
     if key.trim().is_empty() || key.trim() != key {
-        return Some(Problem::new("unitKey must be a name, without space around it"));
+        return Some(Problem::new(
+            "unitKey must be a name, without space around it",
+        ));
     }
     if key.len() > LONGEST_KEY || key.contains(['/', '\\']) || key.starts_with('.') {
         return Some(Problem::new(format!(
@@ -353,11 +453,16 @@ fn unit_problem(unit: &ManifestUnit) -> Option<Problem> {
     }
     if key == RECONCILE_KEY {
         return Some(
-            Problem::new(format!("unitKey `{RECONCILE_KEY}` is reserved for the reconcile step"))
-                .with_help("choose another"),
+            Problem::new(format!(
+                "unitKey `{RECONCILE_KEY}` is reserved for the reconcile step"
+            ))
+            .with_help("choose another"),
         );
     }
-    if let Some((name, text)) = one_line.into_iter().find(|(_, text)| text.is_some_and(|text| !is_presentable(text))) {
+    if let Some((name, text)) = one_line
+        .into_iter()
+        .find(|(_, text)| text.is_some_and(|text| !is_presentable(text)))
+    {
         return Some(Problem::new(format!(
             "{name} `{}` holds characters that cannot be shown",
             visible_path(text.unwrap_or_default())
@@ -369,14 +474,28 @@ fn unit_problem(unit: &ManifestUnit) -> Option<Problem> {
     let mut seen = BTreeSet::new();
     for path in unit.raw_files.iter().chain(&unit.dependency_paths) {
         if !is_presentable(path) || scoped_dir::validate_relative_path(path).is_err() {
-            return Some(Problem::new(format!("`{}` is not a plain path below the source", visible_path(path))));
+            return Some(Problem::new(format!(
+                "`{}` is not a plain path below the source",
+                visible_path(path)
+            )));
         }
         if !seen.insert(path) {
-            return Some(Problem::new(format!("unit `{key}` names `{}` twice", visible_path(path))));
+            return Some(Problem::new(format!(
+                "unit `{key}` names `{}` twice",
+                visible_path(path)
+            )));
         }
     }
-    let hostile = unit.peer_file_index.iter().find(|name| !is_presentable(name));
-    hostile.map(|name| Problem::new(format!("peerFileIndex names `{}`, which cannot be shown", visible_path(name))))
+    let hostile = unit
+        .peer_file_index
+        .iter()
+        .find(|name| !is_presentable(name));
+    hostile.map(|name| {
+        Problem::new(format!(
+            "peerFileIndex names `{}`, which cannot be shown",
+            visible_path(name)
+        ))
+    })
 }
 
 #[cfg(test)]
@@ -398,9 +517,16 @@ mod tests {
         }
         fs::write(dir.path().join("in/bad.bin"), [0, 1]).unwrap();
         fs::write(dir.path().join("in").join(file), text).unwrap();
-        let connection = Connection { subdir: Some(format!("in/{file}")), ..Connection::default() };
+        let connection = Connection {
+            subdir: Some(format!("in/{file}")),
+            ..Connection::default()
+        };
         let root = dir.path().canonicalize().unwrap();
-        let origin = ProjectConnection { project: &root, connection: &connection, ..anywhere() };
+        let origin = ProjectConnection {
+            project: &root,
+            connection: &connection,
+            ..anywhere()
+        };
         let message = |why: Problem| why.to_line().replace(&root.display().to_string(), "<dir>");
         let mut tree = ManifestAdapter.list_files(origin).map_err(message)?;
         fingerprint::fingerprint_tree(&mut tree, &fingerprint::KnownFingerprints::new());
@@ -417,14 +543,26 @@ mod tests {
             format!("{{\"workUnits\": [{one}, {two}], \"reconcileNotes\": []}}"),
             format!("\u{feff}{{\"units\": [{one}, {two}]}}"),
         ];
-        let all: Vec<ChunkedSource> = shapes.iter().map(|text| chunk("units.json", text).unwrap()).collect();
+        let all: Vec<ChunkedSource> = shapes
+            .iter()
+            .map(|text| chunk("units.json", text).unwrap())
+            .collect();
         assert!(all.windows(2).all(|pair| pair[0] == pair[1]));
-        let [first, second] = &all[0].units[..] else { panic!("two units") };
+        let [first, second] = &all[0].units[..] else {
+            panic!("two units")
+        };
         assert_eq!(
-            (first.key.as_str(), first.label.as_deref(), first.sl_disallowed.as_deref()),
+            (
+                first.key.as_str(),
+                first.label.as_deref(),
+                first.sl_disallowed.as_deref()
+            ),
             ("x", Some("X"), Some("manifest"))
         );
-        assert_eq!((first.dependency_paths[0].as_str(), second.label.as_deref()), ("b/c.md", Some("Y")));
+        assert_eq!(
+            (first.dependency_paths[0].as_str(), second.label.as_deref()),
+            ("b/c.md", Some("Y"))
+        );
         assert_eq!(chunk("one.jsonl", two).unwrap().units.len(), 1);
     }
 
@@ -444,7 +582,9 @@ mod tests {
             format!("{good}\n{{\"unitKey\":\"h\",\"rawFiles\":[]}}"),
             format!("{good}\n{{\"unitKey\":\"h\",\"rawFiles\":[\"../secret\"]}}"),
             format!("{good}\n{{\"unitKey\":\"h\",\"rawFiles\":[\"/etc/passwd\"]}}"),
-            format!("{good}\n{{\"unitKey\":\"h\",\"rawFiles\":[\"a.sql\"],\"dependencyPaths\":[\"a.sql\"]}}"),
+            format!(
+                "{good}\n{{\"unitKey\":\"h\",\"rawFiles\":[\"a.sql\"],\"dependencyPaths\":[\"a.sql\"]}}"
+            ),
             format!("{good}\n{{\"unitKey\":\"h\",\"rawFiles\":[\"gone.sql\"]}}"),
             format!("{good}\n{{\"unitKey\":\"h\",\"rawFiles\":[\"bad.bin\"]}}"),
             format!("{good}\n{{\"unitKey\":\"../h\",\"rawFiles\":[\"a.sql\"]}}"),
@@ -453,7 +593,10 @@ mod tests {
             format!("{good}\n{{\"unitKey\":\"a\\u202eb\",\"rawFiles\":[\"a.sql\"]}}"),
             "{\"workUnits\": 3}".into(),
         ];
-        let message: Vec<String> = faults.iter().map(|text| chunk("u.jsonl", text).unwrap_err()).collect();
+        let message: Vec<String> = faults
+            .iter()
+            .map(|text| chunk("u.jsonl", text).unwrap_err())
+            .collect();
         insta::assert_snapshot!(message.join("\n"));
     }
 
@@ -463,20 +606,57 @@ mod tests {
         let root = dir.path().canonicalize().unwrap();
         let read = |path: Option<&str>, source: Option<&str>| {
             let source = source.map(|dir| crate::ingest::project::SourceLocation::Dir(dir.into()));
-            let connection = Connection { subdir: path.map(str::to_owned), source, ..Connection::default() };
-            ManifestFile::read(ProjectConnection { project: &root, connection: &connection, ..anywhere() })
-                .map(|list| list.root)
+            let connection = Connection {
+                subdir: path.map(str::to_owned),
+                source,
+                ..Connection::default()
+            };
+            ManifestFile::read(ProjectConnection {
+                project: &root,
+                connection: &connection,
+                ..anywhere()
+            })
+            .map(|list| list.root)
         };
-        assert!(read(None, None).unwrap_err().to_line().contains("set path to a file of units"));
-        assert!(read(Some("no/units.json"), None).unwrap_err().to_line().contains("does not exist"));
-        assert!(read(Some("."), None).unwrap_err().to_line().contains("not a regular file"));
+        assert!(
+            read(None, None)
+                .unwrap_err()
+                .to_line()
+                .contains("set path to a file of units")
+        );
+        assert!(
+            read(Some("no/units.json"), None)
+                .unwrap_err()
+                .to_line()
+                .contains("does not exist")
+        );
+        assert!(
+            read(Some("."), None)
+                .unwrap_err()
+                .to_line()
+                .contains("not a regular file")
+        );
         fs::write(dir.path().join("u.json"), [0xff]).unwrap();
-        assert!(read(Some("u.json"), None).unwrap_err().to_line().contains("not UTF-8"));
-        fs::write(dir.path().join("u.json"), r#"[{"unitKey":"x","rawFiles":["a"]}]"#).unwrap();
+        assert!(
+            read(Some("u.json"), None)
+                .unwrap_err()
+                .to_line()
+                .contains("not UTF-8")
+        );
+        fs::write(
+            dir.path().join("u.json"),
+            r#"[{"unitKey":"x","rawFiles":["a"]}]"#,
+        )
+        .unwrap();
         fs::create_dir(dir.path().join("raw")).unwrap();
         assert_eq!(read(Some("u.json"), None).unwrap(), root);
         assert_eq!(read(Some("u.json"), Some("raw")).unwrap(), root.join("raw"));
-        assert!(read(Some("u.json"), Some("none")).unwrap_err().to_line().contains("does not exist"));
+        assert!(
+            read(Some("u.json"), Some("none"))
+                .unwrap_err()
+                .to_line()
+                .contains("does not exist")
+        );
         assert_eq!(Path::new("u.json").parent(), Some(Path::new("")));
     }
 }

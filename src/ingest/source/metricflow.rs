@@ -13,7 +13,8 @@ mod projection;
 pub(crate) use projection::{MetricflowProjection, ProjectedSource};
 
 use super::{
-    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, collate,
+    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, SourceAdapter, SourceTree, UnitChunk,
+    collate,
     dbt::{DbtReferences, has_login},
     peers,
     references::{ReferenceReader, dbt_yaml},
@@ -46,28 +47,45 @@ impl SourceAdapter for MetricflowAdapter {
     }
 
     fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
-        if tree.files.is_empty() { Err(Problem::new("holds no .yml or .yaml file")) } else { Ok(()) }
+        if tree.files.is_empty() {
+            Err(Problem::new("holds no .yml or .yaml file"))
+        } else {
+            Ok(())
+        }
     }
 
     fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
         let mut project = MetricflowProject::default();
         for file in &tree.files {
             if let Err(why) = project.read(tree, &file.path) {
-                project.warnings.push(format!("{} is in no unit: {why}", visible_path(&file.path)).into());
+                project
+                    .warnings
+                    .push(format!("{} is in no unit: {why}", visible_path(&file.path)).into());
                 project.damaged.push(file.path.clone());
             }
         }
         if project.models.is_empty() && project.metrics.is_empty() {
-            let first = project.warnings.first().map(|warning| format!(" ({warning})")).unwrap_or_default();
-            return Err(Problem::new(format!("none of its files has semantic_models or metrics{first}")));
+            let first = project
+                .warnings
+                .first()
+                .map(|warning| format!(" ({warning})"))
+                .unwrap_or_default();
+            return Err(Problem::new(format!(
+                "none of its files has semantic_models or metrics{first}"
+            )));
         }
         let left_out = project.files_without_content(tree);
-        project.models.sort_by(|a, b| collate::compare_names(&a.name, &b.name).then_with(|| a.path.cmp(&b.path)));
+        project.models.sort_by(|a, b| {
+            collate::compare_names(&a.name, &b.name).then_with(|| a.path.cmp(&b.path))
+        });
         let components = project.components();
         let wished: Vec<(String, &str)> = components
             .iter()
             .map(|component| {
-                (format!("metricflow-{}", component.lead), component.paths.first().map_or("", String::as_str))
+                (
+                    format!("metricflow-{}", component.lead),
+                    component.paths.first().map_or("", String::as_str),
+                )
             })
             .collect();
         let all = shared_names(tree.files.iter().map(|file| file.path.as_str()));
@@ -84,13 +102,19 @@ impl SourceAdapter for MetricflowAdapter {
             })
             .collect();
         project.warnings.extend(left_out);
-        Ok(ChunkedSource { units, warnings: project.warnings })
+        Ok(ChunkedSource {
+            units,
+            warnings: project.warnings,
+        })
     }
 
     fn project_sources(&self, tree: &SourceTree) -> MetricflowProjection {
         // Unreadable files are reported when the units are cut.
         let read = |path: &str| yaml::from_str(&read_semantic_yaml(tree, path).ok()??).ok();
-        let files = tree.files.iter().filter_map(|file| Some((file.path.as_str(), read(&file.path)?)));
+        let files = tree
+            .files
+            .iter()
+            .filter_map(|file| Some((file.path.as_str(), read(&file.path)?)));
         projection::project_models(&files.collect::<Vec<(&str, YamlValue)>>())
     }
 
@@ -98,7 +122,11 @@ impl SourceAdapter for MetricflowAdapter {
         dbt_yaml::read(text).map(|names| names.defines)
     }
 
-    fn reference_reader<'a>(&self, tree: &'a SourceTree, _: &'a [String]) -> Option<Box<dyn ReferenceReader + 'a>> {
+    fn reference_reader<'a>(
+        &self,
+        tree: &'a SourceTree,
+        _: &'a [String],
+    ) -> Option<Box<dyn ReferenceReader + 'a>> {
         Some(Box::new(DbtReferences::without_sql(tree)))
     }
 
@@ -109,14 +137,18 @@ impl SourceAdapter for MetricflowAdapter {
 
 /// Whether the YAML in `text` defines semantic models. Searches only for the key.
 pub(in crate::ingest) fn has_semantic_models(text: &str) -> bool {
-    text.lines().any(|line| line.starts_with("semantic_models:"))
+    text.lines()
+        .any(|line| line.starts_with("semantic_models:"))
 }
 
 /// The text of `path` if it may contain semantic models or metrics. Most YAML files of a dbt project contain other
 /// things, and some are not valid YAML.
 fn read_semantic_yaml(tree: &SourceTree, path: &str) -> io::Result<Option<String>> {
     let text = tree.read_text(path)?;
-    Ok(["semantic_models", "metrics"].iter().any(|key| text.contains(key)).then_some(text))
+    Ok(["semantic_models", "metrics"]
+        .iter()
+        .any(|key| text.contains(key))
+        .then_some(text))
 }
 
 #[derive(Debug, Default)]
@@ -154,9 +186,16 @@ struct FileComponent {
 
 impl FileComponent {
     fn describe(&self) -> String {
-        let part = |name: &str, list: &[String]| (!list.is_empty()).then(|| format!("{name}: {}", list.join(", ")));
-        let parts: Vec<_> =
-            [part("semantic_models", &self.models), part("metrics", &self.metrics)].into_iter().flatten().collect();
+        let part = |name: &str, list: &[String]| {
+            (!list.is_empty()).then(|| format!("{name}: {}", list.join(", ")))
+        };
+        let parts: Vec<_> = [
+            part("semantic_models", &self.models),
+            part("metrics", &self.metrics),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
         format!("MetricFlow component ({})", parts.join("; "))
     }
 }
@@ -165,15 +204,22 @@ impl MetricflowProject {
     /// The warning about the files without a semantic model or a metric. A damaged file has another one.
     fn files_without_content(&self, tree: &SourceTree) -> Option<Problem> {
         let models = self.models.iter().map(|model| model.path.as_str());
-        let used: BTreeSet<&str> = models.chain(self.metrics.iter().map(|metric| metric.path.as_str())).collect();
+        let used: BTreeSet<&str> = models
+            .chain(self.metrics.iter().map(|metric| metric.path.as_str()))
+            .collect();
         // The file of the project describes no data.
         let is_left = |path: &&str| {
             !used.contains(path)
                 && !["dbt_project.yml", "dbt_project.yaml"].contains(path)
                 && !self.damaged.iter().any(|damaged| damaged == path)
         };
-        let left: Vec<String> =
-            tree.files.iter().map(|file| file.path.as_str()).filter(is_left).map(visible_path).collect();
+        let left: Vec<String> = tree
+            .files
+            .iter()
+            .map(|file| file.path.as_str())
+            .filter(is_left)
+            .map(visible_path)
+            .collect();
         let subject = match left.len() {
             0 => return None,
             1 => "1 file is in no unit, as it has".to_owned(),
@@ -187,12 +233,21 @@ impl MetricflowProject {
     }
 
     fn read(&mut self, tree: &SourceTree, path: &str) -> Result<(), String> {
-        let Some(text) = read_semantic_yaml(tree, path).map_err(|error| error.to_string())? else { return Ok(()) };
-        let value: YamlValue = yaml::from_str(&text).map_err(|error| yaml::explain(&text, &error).to_line())?;
+        let Some(text) = read_semantic_yaml(tree, path).map_err(|error| error.to_string())? else {
+            return Ok(());
+        };
+        let value: YamlValue =
+            yaml::from_str(&text).map_err(|error| yaml::explain(&text, &error).to_line())?;
         for node in value.list("semantic_models") {
             if let Some(name) = node.text_at("name") {
-                let measures = node.value.list("measures").filter_map(|node| node.text_at("name"));
-                let (measures, extends) = (measures.map(squeezed_line).collect(), texts(node, "extends"));
+                let measures = node
+                    .value
+                    .list("measures")
+                    .filter_map(|node| node.text_at("name"));
+                let (measures, extends) = (
+                    measures.map(squeezed_line).collect(),
+                    texts(node, "extends"),
+                );
                 self.models.push(ModelReferences {
                     name: squeezed_line(name),
                     path: path.to_owned(),
@@ -203,10 +258,16 @@ impl MetricflowProject {
         }
         for node in value.list("metrics") {
             if let Some(name) = node.text_at("name")
-                && let Some(kind) = node.text_at("type").filter(|kind| METRIC_TYPES.contains(kind))
+                && let Some(kind) = node
+                    .text_at("type")
+                    .filter(|kind| METRIC_TYPES.contains(kind))
             {
                 let uses = uses(node, kind);
-                self.metrics.push(MetricReferences { name: squeezed_line(name), path: path.to_owned(), uses });
+                self.metrics.push(MetricReferences {
+                    name: squeezed_line(name),
+                    path: path.to_owned(),
+                    uses,
+                });
             }
         }
         Ok(())
@@ -229,21 +290,37 @@ impl MetricflowProject {
             }
         }
         for model in &self.models {
-            for parent in model.extends.iter().filter_map(|name| model_at.get(name.as_str())) {
+            for parent in model
+                .extends
+                .iter()
+                .filter_map(|name| model_at.get(name.as_str()))
+            {
                 sets.join(&model.path, parent);
             }
         }
         for metric in &self.metrics {
-            for owner in metric.uses.iter().filter_map(|name| measure_at.get(name.as_str())) {
+            for owner in metric
+                .uses
+                .iter()
+                .filter_map(|name| measure_at.get(name.as_str()))
+            {
                 sets.join(&metric.path, owner);
             }
         }
         // A file is named after its last model, as in KTX.
-        let names: BTreeMap<&str, &str> =
-            self.models.iter().map(|model| (model.path.as_str(), model.name.as_str())).collect();
-        let mut components: Vec<FileComponent> =
-            sets.groups().into_iter().map(|paths| self.component(paths, &names)).collect();
-        components.sort_by(|a, b| collate::compare_names(&a.lead, &b.lead).then_with(|| a.paths.cmp(&b.paths)));
+        let names: BTreeMap<&str, &str> = self
+            .models
+            .iter()
+            .map(|model| (model.path.as_str(), model.name.as_str()))
+            .collect();
+        let mut components: Vec<FileComponent> = sets
+            .groups()
+            .into_iter()
+            .map(|paths| self.component(paths, &names))
+            .collect();
+        components.sort_by(|a, b| {
+            collate::compare_names(&a.lead, &b.lead).then_with(|| a.paths.cmp(&b.paths))
+        });
         components
     }
 
@@ -264,26 +341,56 @@ impl MetricflowProject {
             .map(|model| model.name.clone())
             .collect();
         models.sort_unstable();
-        let lead = first.map(|name| (*name).to_owned()).or_else(|| metrics.first().cloned()).unwrap_or_default();
-        FileComponent { lead, paths: within.into_iter().map(str::to_owned).collect(), models, metrics }
+        let lead = first
+            .map(|name| (*name).to_owned())
+            .or_else(|| metrics.first().cloned())
+            .unwrap_or_default();
+        FileComponent {
+            lead,
+            paths: within.into_iter().map(str::to_owned).collect(),
+            models,
+            metrics,
+        }
     }
 }
 
 /// Names that a metric uses: measures, and names that may be measures.
 fn uses(node: &YamlNode, kind: &str) -> Vec<String> {
-    let Some(params) = node.get("type_params") else { return Vec::new() };
+    let Some(params) = node.get("type_params") else {
+        return Vec::new();
+    };
     let input = |key: &str| {
         let value = params.get(key)?;
-        value.as_text().or_else(|| value.text_at("name")).map(str::to_owned)
+        value
+            .as_text()
+            .or_else(|| value.text_at("name"))
+            .map(str::to_owned)
     };
-    let measure = if matches!(kind, "simple" | "cumulative") { input("measure") } else { None };
-    let metrics = params.value.list("metrics").filter_map(|node| node.text_at("name")).map(str::to_owned);
-    measure.into_iter().chain(metrics).chain(input("numerator")).chain(input("denominator")).collect()
+    let measure = if matches!(kind, "simple" | "cumulative") {
+        input("measure")
+    } else {
+        None
+    };
+    let metrics = params
+        .value
+        .list("metrics")
+        .filter_map(|node| node.text_at("name"))
+        .map(str::to_owned);
+    measure
+        .into_iter()
+        .chain(metrics)
+        .chain(input("numerator"))
+        .chain(input("denominator"))
+        .collect()
 }
 
 fn texts(node: &YamlNode, key: &str) -> Vec<String> {
     match node.get(key).map(|node| &node.value) {
-        Some(YamlValue::List(nodes)) => nodes.iter().filter_map(YamlNode::as_text).map(str::to_owned).collect(),
+        Some(YamlValue::List(nodes)) => nodes
+            .iter()
+            .filter_map(YamlNode::as_text)
+            .map(str::to_owned)
+            .collect(),
         Some(YamlValue::Text(text)) => vec![text.clone()],
         _ => Vec::new(),
     }
@@ -296,7 +403,9 @@ struct PathUnionFind<'a> {
 
 impl<'a> PathUnionFind<'a> {
     fn new(paths: impl Iterator<Item = &'a str>) -> Self {
-        Self { parents: paths.map(|path| (path, path)).collect() }
+        Self {
+            parents: paths.map(|path| (path, path)).collect(),
+        }
     }
 
     fn root(&mut self, path: &'a str) -> &'a str {
@@ -339,12 +448,12 @@ mod tests {
         MetricflowAdapter.chunk(&tree, anywhere())
     }
 
-    const ORDERS: &str = "semantic_models:\n  - name: orders\n    measures: [{name: revenue}, {name: count}]\n";
+    const ORDERS: &str =
+        "semantic_models:\n  - name: orders\n    measures: [{name: revenue}, {name: count}]\n";
 
     #[test]
     fn mutually_referring_files_are_one_unit() {
-        let metric =
-            "metrics:\n  - {name: aov, type: ratio, type_params: {numerator: revenue, denominator: {name: count}}}\n";
+        let metric = "metrics:\n  - {name: aov, type: ratio, type_params: {numerator: revenue, denominator: {name: count}}}\n";
         let returns = "semantic_models:\n  - name: returns\n    extends: orders\n";
         let users = "semantic_models: [{name: users, measures: [{name: logins}]}]\nmetrics:\n  - {name: l, type: simple, type_params: {measure: logins}}\n";
         let chunks = chunk(&[
@@ -358,51 +467,92 @@ mod tests {
         let keys: Vec<_> = chunks.units.iter().map(|unit| unit.key.as_str()).collect();
         assert_eq!(keys, ["metricflow-orders", "metricflow-users"]);
         let first = &chunks.units[0];
-        assert_eq!(first.raw_files, ["m/aov.yml", "m/orders.yml", "m/returns.yaml"]);
         assert_eq!(
-            first.peer_file_index.iter().map(|path| &**path).collect::<Vec<_>>(),
+            first.raw_files,
+            ["m/aov.yml", "m/orders.yml", "m/returns.yaml"]
+        );
+        assert_eq!(
+            first
+                .peer_file_index
+                .iter()
+                .map(|path| &**path)
+                .collect::<Vec<_>>(),
             ["dbt_project.yml", "users.yml"]
         );
         assert_eq!(
             first.notes.as_deref(),
             Some("MetricFlow component (semantic_models: orders, returns; metrics: aov)")
         );
-        let left = MetricflowAdapter.narrow_unit(chunks.units[0].clone(), &BTreeSet::from(["m/aov.yml"]));
+        let left =
+            MetricflowAdapter.narrow_unit(chunks.units[0].clone(), &BTreeSet::from(["m/aov.yml"]));
         assert_eq!((left.raw_files.len(), left.dependency_paths.len()), (1, 2));
     }
 
     #[test]
     fn a_circle_of_extensions_is_one_unit() {
-        let model = |name: &str, parent: &str| format!("semantic_models: [{{name: {name}, extends: [{parent}]}}]\n");
-        let files = [("a.yml", model("a", "b")), ("b.yml", model("b", "c")), ("c.yml", model("c", "a"))];
-        let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
+        let model = |name: &str, parent: &str| {
+            format!("semantic_models: [{{name: {name}, extends: [{parent}]}}]\n")
+        };
+        let files = [
+            ("a.yml", model("a", "b")),
+            ("b.yml", model("b", "c")),
+            ("c.yml", model("c", "a")),
+        ];
+        let files: Vec<_> = files
+            .iter()
+            .map(|(path, text)| (*path, text.as_str()))
+            .collect();
         let units = chunk(&files).unwrap().units;
         assert_eq!(units.len(), 1);
-        assert_eq!((units[0].key.as_str(), units[0].raw_files.len()), ("metricflow-a", 3));
+        assert_eq!(
+            (units[0].key.as_str(), units[0].raw_files.len()),
+            ("metricflow-a", 3)
+        );
     }
 
     #[test]
     fn a_file_with_several_models_is_named_as_ktx_names_it() {
         let two = "semantic_models:\n  - name: alpha\n  - name: zeta\n";
-        assert_eq!(chunk(&[("two.yml", two)]).unwrap().units[0].key, "metricflow-zeta");
-        let alone =
-            "metrics:\n  - {name: b, type: derived}\n  - {name: a, type: derived}\n  - {name: '0', type: odd}\n";
-        assert_eq!(chunk(&[("alone.yml", alone)]).unwrap().units[0].key, "metricflow-a");
+        assert_eq!(
+            chunk(&[("two.yml", two)]).unwrap().units[0].key,
+            "metricflow-zeta"
+        );
+        let alone = "metrics:\n  - {name: b, type: derived}\n  - {name: a, type: derived}\n  - {name: '0', type: odd}\n";
+        assert_eq!(
+            chunk(&[("alone.yml", alone)]).unwrap().units[0].key,
+            "metricflow-a"
+        );
     }
 
     #[test]
     fn alias_bomb_or_broken_file_skips_only_itself() {
         let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
         for level in 1..9 {
-            bomb.push_str(&format!("a{level}: &a{level} [{}]\n", vec![format!("*a{}", level - 1); 10].join(", ")));
+            bomb.push_str(&format!(
+                "a{level}: &a{level} [{}]\n",
+                vec![format!("*a{}", level - 1); 10].join(", ")
+            ));
         }
         bomb.push_str("metrics: *a8\n");
-        let chunks =
-            chunk(&[("bomb.yml", &bomb), ("broken.yml", "metrics: [a\nb: 1\n"), ("orders.yml", ORDERS)]).unwrap();
+        let chunks = chunk(&[
+            ("bomb.yml", &bomb),
+            ("broken.yml", "metrics: [a\nb: 1\n"),
+            ("orders.yml", ORDERS),
+        ])
+        .unwrap();
         assert_eq!(chunks.units.len(), 1);
         assert_eq!(chunks.warnings.len(), 2, "{:?}", chunks.warnings);
-        assert!(chunks.warnings[0].to_string().starts_with("bomb.yml is in no unit: "), "{:?}", chunks.warnings);
-        let faults = [("two.yml", "metrics: []\n---\nmetrics: []\n"), ("twice.yml", "metrics: []\nmetrics: []\n")];
+        assert!(
+            chunks.warnings[0]
+                .to_string()
+                .starts_with("bomb.yml is in no unit: "),
+            "{:?}",
+            chunks.warnings
+        );
+        let faults = [
+            ("two.yml", "metrics: []\n---\nmetrics: []\n"),
+            ("twice.yml", "metrics: []\nmetrics: []\n"),
+        ];
         let chunks = chunk(&[faults[0], faults[1], ("orders.yml", ORDERS)]).unwrap();
         assert_eq!(
             crate::diagnostic::to_lines(&chunks.warnings),
@@ -411,8 +561,18 @@ mod tests {
                 "two.yml is in no unit: line 2 column 1: a second document begins here; keep one, without `---` between them",
             ]
         );
-        assert!(chunk(&[("bomb.yml", &bomb)]).unwrap_err().to_string().contains("bomb.yml is in no unit"));
-        assert!(chunk(&[("x.yml", "metrics: 3\n")]).unwrap_err().to_string().starts_with("none of its files"));
+        assert!(
+            chunk(&[("bomb.yml", &bomb)])
+                .unwrap_err()
+                .to_string()
+                .contains("bomb.yml is in no unit")
+        );
+        assert!(
+            chunk(&[("x.yml", "metrics: 3\n")])
+                .unwrap_err()
+                .to_string()
+                .starts_with("none of its files")
+        );
     }
 
     proptest! {

@@ -9,8 +9,8 @@ use crate::diagnostic::Problem;
 use serde::Deserialize;
 
 use super::{
-    AssignedLines, ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, narrow_unit, peers,
-    shared_names,
+    AssignedLines, ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk,
+    narrow_unit, peers, shared_names,
 };
 use crate::ingest::{
     slug,
@@ -45,22 +45,42 @@ impl SourceAdapter for NotionAdapter {
     }
 
     fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
-        let pages: Vec<NotionPage<'_>> =
-            tree.files.iter().filter_map(|file| NotionPage::open(tree, &file.path)).collect();
-        let wished: Vec<(String, &str)> = pages.iter().map(|page| (page.preferred_key(), page.folder)).collect();
+        let pages: Vec<NotionPage<'_>> = tree
+            .files
+            .iter()
+            .filter_map(|file| NotionPage::open(tree, &file.path))
+            .collect();
+        let wished: Vec<(String, &str)> = pages
+            .iter()
+            .map(|page| (page.preferred_key(), page.folder))
+            .collect();
         let all = shared_names(tree.files.iter().map(|file| file.path.as_str()));
         let mut chunks = ChunkedSource::default();
         for (page, key) in pages.iter().zip(slug::disambiguate_keys(&wished)) {
             let whole = page.unit(tree, key);
-            let known: BTreeSet<&str> =
-                whole.raw_files.iter().chain(&whole.dependency_paths).map(String::as_str).collect();
-            let whole = UnitChunk { peer_file_index: peers(&all, &known), ..whole };
+            let known: BTreeSet<&str> = whole
+                .raw_files
+                .iter()
+                .chain(&whole.dependency_paths)
+                .map(String::as_str)
+                .collect();
+            let whole = UnitChunk {
+                peer_file_index: peers(&all, &known),
+                ..whole
+            };
             match page.ranges(tree) {
-                Err(why) => chunks.warnings.push(format!("{} is in no unit: {why}", visible_path(&page.text)).into()),
+                Err(why) => chunks
+                    .warnings
+                    .push(format!("{} is in no unit: {why}", visible_path(&page.text)).into()),
                 Ok(ranges) if ranges.len() < 2 => chunks.units.push(whole),
                 Ok(ranges) => {
                     chunks.warnings.push(
-                        format!("{} is long, so {} units share it", visible_path(&page.text), ranges.len()).into(),
+                        format!(
+                            "{} is long, so {} units share it",
+                            visible_path(&page.text),
+                            ranges.len()
+                        )
+                        .into(),
                     );
                     chunks.units.extend(page.parts(&whole, &ranges));
                 }
@@ -72,7 +92,10 @@ impl SourceAdapter for NotionAdapter {
     /// If only the metadata of a page changed, its parts become one unit again, because no text has to be read.
     fn narrow_unit(&self, unit: UnitChunk, due: &BTreeSet<&str>) -> UnitChunk {
         let page = unit.raw_files.iter().find(|path| is_page(path)).cloned();
-        let part = unit.key.rsplit_once("-part-").filter(|_| unit.notes.as_deref().is_some_and(is_part));
+        let part = unit
+            .key
+            .rsplit_once("-part-")
+            .filter(|_| unit.notes.as_deref().is_some_and(is_part));
         let whole = part.map(|(key, _)| key.to_owned());
         let mut unit = narrow_unit(unit, due);
         if let (Some(key), Some(page)) = (whole, page)
@@ -82,7 +105,9 @@ impl SourceAdapter for NotionAdapter {
             unit.key = key;
             unit.assigned_lines = None;
             unit.notes = Some(WHOLE_PAGE_NOTES.into());
-            unit.label = unit.label.map(|label| label.split(" (part ").next().unwrap_or_default().to_owned());
+            unit.label = unit
+                .label
+                .map(|label| label.split(" (part ").next().unwrap_or_default().to_owned());
         }
         unit
     }
@@ -97,8 +122,7 @@ impl SourceAdapter for NotionAdapter {
     }
 }
 
-const WHOLE_PAGE_NOTES: &str =
-    "Write down what lasts of this page. Sources belong to the connection that holds the data, never to this one.";
+const WHOLE_PAGE_NOTES: &str = "Write down what lasts of this page. Sources belong to the connection that holds the data, never to this one.";
 const PART_NOTES_PREFIX: &str = "Only a part of this page: read lines";
 
 fn is_part(notes: &str) -> bool {
@@ -115,7 +139,9 @@ fn is_notion(tree: &SourceTree) -> bool {
     struct FetchManifest {
         source: String,
     }
-    let text = tree.get(MANIFEST_FILE).and_then(|_| tree.read_text(MANIFEST_FILE).ok());
+    let text = tree
+        .get(MANIFEST_FILE)
+        .and_then(|_| tree.read_text(MANIFEST_FILE).ok());
     text.and_then(|text| serde_json::from_str::<FetchManifest>(&text).ok())
         .is_some_and(|manifest| manifest.source == "notion")
 }
@@ -128,7 +154,10 @@ struct NotionPage<'a> {
 impl<'a> NotionPage<'a> {
     fn open(tree: &SourceTree, path: &'a str) -> Option<Self> {
         let folder = path.strip_suffix("/page.md")?;
-        tree.get(path).map(|_| Self { folder, text: path.to_owned() })
+        tree.get(path).map(|_| Self {
+            folder,
+            text: path.to_owned(),
+        })
     }
 
     /// The key `notion-page-<id>` for the page `pages/<id>`.
@@ -137,8 +166,10 @@ impl<'a> NotionPage<'a> {
             Some(id) => format!("page/{id}"),
             None => self.folder.to_owned(),
         };
-        let words: Vec<&str> =
-            path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
+        let words: Vec<&str> = path
+            .split(|c: char| !c.is_ascii_alphanumeric())
+            .filter(|word| !word.is_empty())
+            .collect();
         format!("notion-{}", words.join("-"))
     }
 
@@ -152,8 +183,15 @@ impl<'a> NotionPage<'a> {
         UnitChunk {
             key,
             label: Some(self.title(tree).unwrap_or_else(|| self.folder.to_owned())),
-            raw_files: self.sibling_path(tree, "metadata.json").into_iter().chain([self.text.clone()]).collect(),
-            dependency_paths: manifest.into_iter().chain(self.sibling_path(tree, "blocks.json")).collect(),
+            raw_files: self
+                .sibling_path(tree, "metadata.json")
+                .into_iter()
+                .chain([self.text.clone()])
+                .collect(),
+            dependency_paths: manifest
+                .into_iter()
+                .chain(self.sibling_path(tree, "blocks.json"))
+                .collect(),
             notes: Some(WHOLE_PAGE_NOTES.into()),
             ..UnitChunk::default()
         }
@@ -165,9 +203,12 @@ impl<'a> NotionPage<'a> {
         struct NotionMetadata {
             path: String,
         }
-        let text = tree.read_text(&self.sibling_path(tree, "metadata.json")?).ok()?;
+        let text = tree
+            .read_text(&self.sibling_path(tree, "metadata.json")?)
+            .ok()?;
         let metadata: NotionMetadata = serde_json::from_str(&text).ok()?;
-        (is_presentable(&metadata.path) && !metadata.path.is_empty()).then(|| metadata.path.chars().take(200).collect())
+        (is_presentable(&metadata.path) && !metadata.path.is_empty())
+            .then(|| metadata.path.chars().take(200).collect())
     }
 
     /// Ranges of lines, inclusive, of at most [`MAX_UNIT_CHARS`] characters each. A line is never split.
@@ -194,7 +235,11 @@ impl<'a> NotionPage<'a> {
         Ok(ranges)
     }
 
-    fn parts<'u>(&'u self, whole: &'u UnitChunk, ranges: &'u [(usize, usize)]) -> impl Iterator<Item = UnitChunk> + 'u {
+    fn parts<'u>(
+        &'u self,
+        whole: &'u UnitChunk,
+        ranges: &'u [(usize, usize)],
+    ) -> impl Iterator<Item = UnitChunk> + 'u {
         let count = ranges.len();
         ranges.iter().enumerate().map(move |(index, (start, end))| UnitChunk {
             key: format!("{}-part-{}", whole.key, index + 1),
@@ -217,7 +262,8 @@ mod tests {
     use crate::diagnostic::Diagnostic as _;
     use crate::ingest::source::tests::{anywhere, tree_of};
 
-    const METADATA: &str = r#"{"objectType":"page","id":"a1","title":"T","path":"Handbook / Terms"}"#;
+    const METADATA: &str =
+        r#"{"objectType":"page","id":"a1","title":"T","path":"Handbook / Terms"}"#;
 
     fn chunk(files: &[(&str, &str)]) -> ChunkedSource {
         let (_dir, tree) = tree_of(files);
@@ -235,10 +281,25 @@ mod tests {
             ("pages/c/page.md", "# C"),
         ]);
         let unit = &chunks.units[0];
-        assert_eq!((unit.key.as_str(), unit.label.as_deref()), ("notion-page-A1-b", Some("Handbook / Terms")));
-        assert_eq!(unit.raw_files, ["pages/A1-b/metadata.json", "pages/A1-b/page.md"]);
-        assert_eq!(unit.dependency_paths, ["manifest.json", "pages/A1-b/blocks.json"]);
-        assert_eq!(unit.peer_file_index.iter().map(|path| &**path).collect::<Vec<_>>(), ["pages/c/page.md"]);
+        assert_eq!(
+            (unit.key.as_str(), unit.label.as_deref()),
+            ("notion-page-A1-b", Some("Handbook / Terms"))
+        );
+        assert_eq!(
+            unit.raw_files,
+            ["pages/A1-b/metadata.json", "pages/A1-b/page.md"]
+        );
+        assert_eq!(
+            unit.dependency_paths,
+            ["manifest.json", "pages/A1-b/blocks.json"]
+        );
+        assert_eq!(
+            unit.peer_file_index
+                .iter()
+                .map(|path| &**path)
+                .collect::<Vec<_>>(),
+            ["pages/c/page.md"]
+        );
         assert_eq!(chunks.units[1].raw_files, ["pages/c/page.md"]);
         assert_eq!(chunks.units[1].label.as_deref(), Some("pages/c"));
     }
@@ -246,23 +307,52 @@ mod tests {
     #[test]
     fn long_page_is_split_into_line_ranges() {
         let long = format!("{}\n", "x".repeat(999)).repeat(100);
-        let chunks = chunk(&[("pages/a/page.md", &long), ("pages/a/metadata.json", METADATA)]);
+        let chunks = chunk(&[
+            ("pages/a/page.md", &long),
+            ("pages/a/metadata.json", METADATA),
+        ]);
         let keys: Vec<_> = chunks.units.iter().map(|unit| unit.key.as_str()).collect();
-        assert_eq!(keys, ["notion-page-a-part-1", "notion-page-a-part-2", "notion-page-a-part-3"]);
-        assert!(chunks.units[1].notes.as_deref().unwrap().contains("lines 41-80 of pages/a/page.md"));
-        assert_eq!(chunks.units[2].label.as_deref(), Some("Handbook / Terms (part 3 of 3)"));
+        assert_eq!(
+            keys,
+            [
+                "notion-page-a-part-1",
+                "notion-page-a-part-2",
+                "notion-page-a-part-3"
+            ]
+        );
+        assert!(
+            chunks.units[1]
+                .notes
+                .as_deref()
+                .unwrap()
+                .contains("lines 41-80 of pages/a/page.md")
+        );
+        assert_eq!(
+            chunks.units[2].label.as_deref(),
+            Some("Handbook / Terms (part 3 of 3)")
+        );
         let exact = "é".repeat(MAX_UNIT_CHARS);
         assert_eq!(chunk(&[("pages/a/page.md", &exact)]).units.len(), 1);
-        let narrowed = |due: &str| NotionAdapter.narrow_unit(chunks.units[1].clone(), &BTreeSet::from([due]));
+        let narrowed =
+            |due: &str| NotionAdapter.narrow_unit(chunks.units[1].clone(), &BTreeSet::from([due]));
         let left = narrowed("pages/a/metadata.json");
-        assert_eq!((left.key.as_str(), left.dependency_paths.len()), ("notion-page-a", 1));
+        assert_eq!(
+            (left.key.as_str(), left.dependency_paths.len()),
+            ("notion-page-a", 1)
+        );
         assert_eq!(narrowed("pages/a/page.md").key, "notion-page-a-part-2");
     }
 
     #[test]
     fn plain_markdown_error_names_docs_adapter() {
         let (_dir, tree) = tree_of(&[("a.md", "# A")]);
-        assert!(NotionAdapter.detect(&tree).unwrap_err().to_line().contains("driver: docs"));
+        assert!(
+            NotionAdapter
+                .detect(&tree)
+                .unwrap_err()
+                .to_line()
+                .contains("driver: docs")
+        );
     }
 
     proptest! {

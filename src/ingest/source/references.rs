@@ -27,7 +27,10 @@ pub(crate) struct FileReferences {
 
 impl FileReferences {
     pub(super) fn unknown() -> Self {
-        Self { is_unknown: true, ..Self::default() }
+        Self {
+            is_unknown: true,
+            ..Self::default()
+        }
     }
 
     pub(super) fn add(&mut self, kind: &str, name: &str) {

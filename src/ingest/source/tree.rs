@@ -23,7 +23,8 @@ const MAX_FILES: usize = 100_000;
 /// Greatest depth of a directory that is visited.
 const MAX_DEPTH: usize = 64;
 /// Why a file is skipped that may be one of the user's outside the source.
-const HARD_LINK_REASON: &str = "it has another name, by a hard link, and other rights than its folder; copy it";
+const HARD_LINK_REASON: &str =
+    "it has another name, by a hard link, and other rights than its folder; copy it";
 /// Access of group and others.
 const SHARED_BITS: mode_t = 0o077;
 /// Why a symbolic link is skipped.
@@ -59,7 +60,12 @@ pub(crate) struct RawFile {
 impl RawFile {
     /// A file that is not read yet.
     pub(super) fn new(path: String, stamp: FileStamp) -> Self {
-        Self { path, bytes: stamp.bytes(), fingerprint: None, stamp }
+        Self {
+            path,
+            bytes: stamp.bytes(),
+            fingerprint: None,
+            stamp,
+        }
     }
 }
 
@@ -74,12 +80,21 @@ impl SourceTree {
     /// Lists the files below `root` that `takes` accepts. Hidden files and folders are skipped without a warning;
     /// links, special files and names that cannot be shown are skipped with one.
     pub(crate) fn walk(root: &Path, takes: &dyn Fn(&str) -> bool) -> io::Result<Self> {
-        Self::walk_filtered(root, WalkFilter { accepts_file: takes, accepts_dir: &|_| true })
+        Self::walk_filtered(
+            root,
+            WalkFilter {
+                accepts_file: takes,
+                accepts_dir: &|_| true,
+            },
+        )
     }
 
     /// Like [`walk`](Self::walk), and skips unwanted folders without a warning.
     pub(super) fn walk_filtered(root: &Path, wanted: WalkFilter<'_>) -> io::Result<Self> {
-        let mut tree = Self { root: root.to_path_buf(), ..Self::default() };
+        let mut tree = Self {
+            root: root.to_path_buf(),
+            ..Self::default()
+        };
         let dir = ScopedDir::open(root)?;
         tree.visit("", &dir, dir.entries()?, 0, wanted);
         tree.files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -100,8 +115,11 @@ impl SourceTree {
             let Some(name) = name.to_str().filter(|name| is_presentable(name)) else {
                 let path = format!("{prefix}{}", name.to_string_lossy());
                 self.warnings.push(
-                    Problem::new(format!("{} is skipped: its name cannot be shown safely", visible_path(&path)))
-                        .with_help("rename it"),
+                    Problem::new(format!(
+                        "{} is skipped: its name cannot be shown safely",
+                        visible_path(&path)
+                    ))
+                    .with_help("rename it"),
                 );
                 continue;
             };
@@ -131,9 +149,13 @@ impl SourceTree {
         match kind {
             FileKind::Directory if !(wanted.accepts_dir)(&path) => {}
             FileKind::Directory if depth < MAX_DEPTH => {
-                let opened = dir.dir(name, None).and_then(|inner| Ok((inner.entries()?, inner)));
+                let opened = dir
+                    .dir(name, None)
+                    .and_then(|inner| Ok((inner.entries()?, inner)));
                 match opened {
-                    Ok((entries, inner)) => self.visit(&format!("{path}/"), &inner, entries, depth + 1, wanted),
+                    Ok((entries, inner)) => {
+                        self.visit(&format!("{path}/"), &inner, entries, depth + 1, wanted)
+                    }
                     Err(error) => self.skip(path, &error.to_string()),
                 }
             }
@@ -143,7 +165,9 @@ impl SourceTree {
                 Ok(stat) if hard_link_refusal(&stat, || dir.entry_stat(".")).is_some() => {
                     self.skip(path, HARD_LINK_REASON);
                 }
-                Ok(stat) => self.files.push(RawFile::new(path, FileStamp::from_stat(&stat))),
+                Ok(stat) => self
+                    .files
+                    .push(RawFile::new(path, FileStamp::from_stat(&stat))),
                 Err(error) => self.skip(path, &error.to_string()),
             },
             FileKind::Symlink => {
@@ -164,18 +188,24 @@ impl SourceTree {
     pub(crate) fn may_contain(&self, path: &str) -> bool {
         self.unreadable_paths.iter().any(|unseen| {
             unseen.is_empty()
-                || path.strip_prefix(unseen.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                || path
+                    .strip_prefix(unseen.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     }
 
     pub(crate) fn get(&self, path: &str) -> Option<&RawFile> {
-        self.files.binary_search_by(|file| file.path.as_str().cmp(path)).ok().and_then(|at| self.files.get(at))
+        self.files
+            .binary_search_by(|file| file.path.as_str().cmp(path))
+            .ok()
+            .and_then(|at| self.files.get(at))
     }
 
     /// The text of `path`. The error continues a sentence about the file.
     pub(in crate::ingest) fn read_text(&self, path: &str) -> io::Result<String> {
         let bytes = ScopedDir::open(&self.root)?.read(path, MAX_TEXT_BYTES)?;
-        String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
+        String::from_utf8(bytes)
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
     }
 }
 
@@ -206,7 +236,11 @@ pub(in crate::ingest) fn skipped_link_warning(path: &str) -> Problem {
 pub(in crate::ingest) fn has_extension(path: &str, extensions: &[&str]) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
-    extension.is_some_and(|extension| extensions.iter().any(|known| extension.eq_ignore_ascii_case(known)))
+    extension.is_some_and(|extension| {
+        extensions
+            .iter()
+            .any(|known| extension.eq_ignore_ascii_case(known))
+    })
 }
 
 #[cfg(test)]
@@ -250,9 +284,16 @@ mod tests {
         nix::unistd::mkfifo(&at("pipe.md"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let tree = SourceTree::walk(dir.path(), &|_| true).unwrap();
         let paths: Vec<_> = tree.files.iter().map(|file| file.path.as_str()).collect();
-        assert_eq!(paths, ["a.md", "b/deep/y.md", "b/deep/z.MD", "b/linked-too.md"]);
+        assert_eq!(
+            paths,
+            ["a.md", "b/deep/y.md", "b/deep/z.MD", "b/linked-too.md"]
+        );
         assert!(paths.iter().all(|path| has_extension(path, &["md"])));
-        assert!(tree.may_contain("linked/x.md") && tree.may_contain("s.md") && !tree.may_contain("gone.md"));
+        assert!(
+            tree.may_contain("linked/x.md")
+                && tree.may_contain("s.md")
+                && !tree.may_contain("gone.md")
+        );
         assert_eq!(tree.get("b/deep/z.MD").map(|file| file.bytes), Some(1));
         insta::assert_snapshot!(crate::diagnostic::to_lines(&tree.warnings).join("\n"));
     }

@@ -76,7 +76,11 @@ impl<'a> CommandGroup<'a> {
         let group = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
         group_guard::watch_command(group);
         running.groups().push(group);
-        Ok(Self { child, group, running })
+        Ok(Self {
+            child,
+            group,
+            running,
+        })
     }
 }
 
@@ -93,17 +97,31 @@ impl Drop for CommandGroup<'_> {
 pub(super) fn run(dir: &SessionDir, input: &RunCommandLine) -> Result<String, String> {
     let relative = dir.relative(input.cwd.as_deref().unwrap_or("."))?;
     if !relative.is_empty() {
-        dir.open()?.dir(&relative, None).map_err(|error| format!("cannot use the directory `{relative}`: {error}"))?;
+        dir.open()?
+            .dir(&relative, None)
+            .map_err(|error| format!("cannot use the directory `{relative}`: {error}"))?;
     }
     let cwd = dir.path.join(relative);
-    let shell = program_path::find("bash").or_else(|| program_path::find("sh")).ok_or("there is no shell")?;
+    let shell = program_path::find("bash")
+        .or_else(|| program_path::find("sh"))
+        .ok_or("there is no shell")?;
     let limit = Duration::from_millis(input.timeout.clamp(1, MAX_TIMEOUT_MS));
     let mut command = Command::new(shell);
     command.arg("-c").arg(&input.command).current_dir(cwd);
-    command.env_remove("ANTHROPIC_API_KEY").env("PATH", program_path::search_path());
+    command
+        .env_remove("ANTHROPIC_API_KEY")
+        .env("PATH", program_path::search_path());
     group_guard::set_parent_death_signal(&mut command, Signal::SIGKILL);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let timed_out = || format!("Command failed: it did not end within {} ms", limit.as_millis());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let timed_out = || {
+        format!(
+            "Command failed: it did not end within {} ms",
+            limit.as_millis()
+        )
+    };
     let failed = |error: io::Error| format!("Command failed: {error}");
     let deadline = Instant::now() + limit;
     let mut running = CommandGroup::start(command, &dir.commands).map_err(failed)?;
@@ -112,8 +130,12 @@ pub(super) fn run(dir: &SessionDir, input: &RunCommandLine) -> Result<String, St
     let stdout = running.child.stdout.take();
     let stderr = running.child.stderr.take();
     let out = sender.clone();
-    thread::Builder::new().spawn(move || out.send((true, read_output(stdout)))).map_err(failed)?;
-    thread::Builder::new().spawn(move || sender.send((false, read_output(stderr)))).map_err(failed)?;
+    thread::Builder::new()
+        .spawn(move || out.send((true, read_output(stdout))))
+        .map_err(failed)?;
+    thread::Builder::new()
+        .spawn(move || sender.send((false, read_output(stderr))))
+        .map_err(failed)?;
     let (mut stdout, mut stderr) = (String::new(), String::new());
     for _ in 0..2 {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -130,7 +152,9 @@ pub(super) fn run(dir: &SessionDir, input: &RunCommandLine) -> Result<String, St
             None => thread::sleep(POLL_INTERVAL),
         }
     };
-    let text = [stdout.trim_end(), stderr.trim_end()].into_iter().filter(|text| !text.is_empty());
+    let text = [stdout.trim_end(), stderr.trim_end()]
+        .into_iter()
+        .filter(|text| !text.is_empty());
     let text = text.collect::<Vec<_>>().join("\n");
     match status.success() {
         true if text.is_empty() => Ok("(no output)".to_owned()),
@@ -141,9 +165,14 @@ pub(super) fn run(dir: &SessionDir, input: &RunCommandLine) -> Result<String, St
 
 /// Reads an output to its end, and keeps its beginning.
 fn read_output(pipe: Option<impl Read>) -> String {
-    let Some(mut pipe) = pipe else { return String::new() };
+    let Some(mut pipe) = pipe else {
+        return String::new();
+    };
     let mut kept = Vec::new();
-    let _ = pipe.by_ref().take(4 * MAX_REPLY_CHARS as u64).read_to_end(&mut kept);
+    let _ = pipe
+        .by_ref()
+        .take(4 * MAX_REPLY_CHARS as u64)
+        .read_to_end(&mut kept);
     // A command that writes more must not wait for a reader.
     let _ = io::copy(&mut pipe, &mut io::sink());
     String::from_utf8_lossy(&kept).into_owned()

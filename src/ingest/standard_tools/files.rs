@@ -56,25 +56,46 @@ pub(super) struct WriteFile {
     content: String,
 }
 
-pub(super) fn read_file(dir: &SessionDir, ReadFile { file_path, encoding }: ReadFile) -> Result<String, String> {
+pub(super) fn read_file(
+    dir: &SessionDir,
+    ReadFile {
+        file_path,
+        encoding,
+    }: ReadFile,
+) -> Result<String, String> {
     let bytes = read(dir, &file_path)?;
     match encoding {
         FileEncoding::Base64 => Ok(STANDARD.encode(bytes)),
-        FileEncoding::Utf8 => String::from_utf8(bytes)
-            .map_err(|_| format!("`{file_path}` is not UTF-8 text; read it with the encoding base64")),
+        FileEncoding::Utf8 => String::from_utf8(bytes).map_err(|_| {
+            format!("`{file_path}` is not UTF-8 text; read it with the encoding base64")
+        }),
     }
 }
 
 pub(super) fn edit_file(dir: &SessionDir, edit: EditFile) -> Result<String, String> {
-    let EditFile { file_path, old_string, new_string, replace_all } = edit;
+    let EditFile {
+        file_path,
+        old_string,
+        new_string,
+        replace_all,
+    } = edit;
     if old_string.is_empty() {
         return Err("old_string is empty; name the text to replace, or use write_file".to_owned());
     }
-    let text = String::from_utf8(read(dir, &file_path)?).map_err(|_| format!("`{file_path}` is not UTF-8 text"))?;
-    let count = if replace_all { text.matches(&old_string).count() } else { 1 };
-    let size = text.len().saturating_add(count.saturating_mul(new_string.len().saturating_sub(old_string.len())));
+    let text = String::from_utf8(read(dir, &file_path)?)
+        .map_err(|_| format!("`{file_path}` is not UTF-8 text"))?;
+    let count = if replace_all {
+        text.matches(&old_string).count()
+    } else {
+        1
+    };
+    let size = text
+        .len()
+        .saturating_add(count.saturating_mul(new_string.len().saturating_sub(old_string.len())));
     if size as u64 > MAX_FILE_BYTES {
-        return Err(format!("cannot write `{file_path}`: it would have {size} bytes, the limit is {MAX_FILE_BYTES}"));
+        return Err(format!(
+            "cannot write `{file_path}`: it would have {size} bytes, the limit is {MAX_FILE_BYTES}"
+        ));
     }
     let edited = match text.matches(&old_string).count() {
         0 => return Err(format!("old_string does not occur in `{file_path}`")),
@@ -90,34 +111,49 @@ pub(super) fn edit_file(dir: &SessionDir, edit: EditFile) -> Result<String, Stri
     Ok(format!("Successfully edited {file_path}"))
 }
 
-pub(super) fn write_file(dir: &SessionDir, WriteFile { file_path, content }: WriteFile) -> Result<String, String> {
+pub(super) fn write_file(
+    dir: &SessionDir,
+    WriteFile { file_path, content }: WriteFile,
+) -> Result<String, String> {
     write(dir, &file_path, content.as_bytes())?;
     Ok(format!("Successfully wrote {file_path}"))
 }
 
 fn read(dir: &SessionDir, path: &str) -> Result<Vec<u8>, String> {
     let relative = dir.relative(path)?;
-    dir.open()?.read(&relative, MAX_FILE_BYTES).map_err(|error| format!("cannot read `{path}`: {}", cause(&error)))
+    dir.open()?
+        .read(&relative, MAX_FILE_BYTES)
+        .map_err(|error| format!("cannot read `{path}`: {}", cause(&error)))
 }
 
 fn write(dir: &SessionDir, path: &str, bytes: &[u8]) -> Result<(), String> {
     let relative = dir.relative(path)?;
     if is_protected(&relative) {
-        return Err(format!("cannot write `{path}`: it configures programs; a person must change it"));
+        return Err(format!(
+            "cannot write `{path}`: it configures programs; a person must change it"
+        ));
     }
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(format!("cannot write `{path}`: it has {} bytes, the limit is {MAX_FILE_BYTES}", bytes.len()));
+        return Err(format!(
+            "cannot write `{path}`: it has {} bytes, the limit is {MAX_FILE_BYTES}",
+            bytes.len()
+        ));
     }
     // A script stays executable.
     let root = dir.open()?;
-    let known = root.open_file(&relative).and_then(|(file, _)| file.metadata()).ok();
-    let written = root.write(&relative, bytes, SHARED_MODE, FILE_MODE).and_then(|()| match known {
-        Some(known) => {
-            let mode = Permissions::from_mode(known.permissions().mode() & 0o777);
-            root.open_file(&relative)?.0.set_permissions(mode)
-        }
-        None => Ok(()),
-    });
+    let known = root
+        .open_file(&relative)
+        .and_then(|(file, _)| file.metadata())
+        .ok();
+    let written = root
+        .write(&relative, bytes, SHARED_MODE, FILE_MODE)
+        .and_then(|()| match known {
+            Some(known) => {
+                let mode = Permissions::from_mode(known.permissions().mode() & 0o777);
+                root.open_file(&relative)?.0.set_permissions(mode)
+            }
+            None => Ok(()),
+        });
     written.map_err(|error| format!("cannot write `{path}`: {}", cause(&error)))
 }
 
@@ -125,7 +161,8 @@ fn write(dir: &SessionDir, path: &str, bytes: &[u8]) -> Result<(), String> {
 fn is_protected(relative: &str) -> bool {
     let is_directory = |part: &str| matches!(part, ".git" | ".claude" | ".ktx");
     let name = relative.rsplit('/').next().unwrap_or(relative);
-    relative.split('/').any(is_directory) || matches!(name, ".mcp.json" | "ingestdeck.toml" | "ktx.yaml")
+    relative.split('/').any(is_directory)
+        || matches!(name, ".mcp.json" | "ingestdeck.toml" | "ktx.yaml")
 }
 
 fn cause(error: &io::Error) -> String {

@@ -64,7 +64,9 @@ pub(super) fn find_files(dir: &SessionDir, input: &FindFiles) -> Result<String, 
     let mut size = 0;
     let mut found = Vec::new();
     walk(&dir.open()?, &base, &mut |path| {
-        let below = path.strip_prefix(&base).map_or(path, |rest| rest.trim_start_matches('/'));
+        let below = path
+            .strip_prefix(&base)
+            .map_or(path, |rest| rest.trim_start_matches('/'));
         if pattern.is_match(below) {
             found.push(path.to_owned());
         }
@@ -77,7 +79,9 @@ pub(super) fn find_files(dir: &SessionDir, input: &FindFiles) -> Result<String, 
 pub(super) fn search_text(dir: &SessionDir, input: &SearchText) -> Result<String, String> {
     let base = dir.relative(&input.path)?;
     let glob = input.glob.as_deref().map(compile_glob).transpose()?;
-    let regex = RegexBuilder::new(&input.pattern).size_limit(MAX_REGEX_BYTES).build();
+    let regex = RegexBuilder::new(&input.pattern)
+        .size_limit(MAX_REGEX_BYTES)
+        .build();
     let regex = regex.map_err(|error| format!("invalid pattern: {error}"))?;
     let files = dir.open()?;
     let deadline = Instant::now() + MAX_SEARCH_TIME;
@@ -85,13 +89,27 @@ pub(super) fn search_text(dir: &SessionDir, input: &SearchText) -> Result<String
     let mut found = Vec::new();
     let mut search = |path: &str| {
         let name = path.rsplit('/').next().unwrap_or(path);
-        if glob.as_ref().is_some_and(|glob| !glob.is_match(path) && !glob.is_match(name)) {
+        if glob
+            .as_ref()
+            .is_some_and(|glob| !glob.is_match(path) && !glob.is_match(name))
+        {
             return true;
         }
-        let Ok(bytes) = files.read(path, MAX_SEARCHED_BYTES) else { return true };
+        let Ok(bytes) = files.read(path, MAX_SEARCHED_BYTES) else {
+            return true;
+        };
         // Binary files have NUL bytes.
-        let Some(text) = std::str::from_utf8(&bytes).ok().filter(|text| !text.contains('\0')) else { return true };
-        for (index, line) in text.lines().enumerate().filter(|(_, line)| regex.is_match(line)) {
+        let Some(text) = std::str::from_utf8(&bytes)
+            .ok()
+            .filter(|text| !text.contains('\0'))
+        else {
+            return true;
+        };
+        for (index, line) in text
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| regex.is_match(line))
+        {
             if found.len() == input.max_results || size >= MAX_REPLY_CHARS {
                 return false;
             }
@@ -106,37 +124,62 @@ pub(super) fn search_text(dir: &SessionDir, input: &SearchText) -> Result<String
 }
 
 fn listing(found: Vec<String>) -> String {
-    if found.is_empty() { "(no matches)".to_owned() } else { found.join("\n") }
+    if found.is_empty() {
+        "(no matches)".to_owned()
+    } else {
+        found.join("\n")
+    }
 }
 
 fn compile_glob(pattern: &str) -> Result<GlobMatcher, String> {
     let glob = GlobBuilder::new(pattern).literal_separator(true).build();
-    glob.map(|glob| glob.compile_matcher()).map_err(|error| format!("invalid glob pattern: {}", error.kind()))
+    glob.map(|glob| glob.compile_matcher())
+        .map_err(|error| format!("invalid glob pattern: {}", error.kind()))
 }
 
 /// Visits the files below `base` in the order of their names, until `visit` returns false.
 /// Follows no links, and leaves out git's directories.
 fn walk(root: &ScopedDir, base: &str, visit: &mut dyn FnMut(&str) -> bool) -> Result<(), String> {
     let unreadable = |error: io::Error| format!("cannot read `{base}`: {error}");
-    let kind = if base.is_empty() { Some(FileKind::Directory) } else { root.kind(base).map_err(unreadable)? };
-    let mut pending = vec![(base.to_owned(), kind.ok_or_else(|| format!("`{base}` does not exist"))?)];
+    let kind = if base.is_empty() {
+        Some(FileKind::Directory)
+    } else {
+        root.kind(base).map_err(unreadable)?
+    };
+    let mut pending = vec![(
+        base.to_owned(),
+        kind.ok_or_else(|| format!("`{base}` does not exist"))?,
+    )];
     let mut visited = 0_usize;
     while let Some((path, kind)) = pending.pop() {
         match kind {
             FileKind::File if !visit(&path) => return Ok(()),
             FileKind::Directory => {
-                let listed =
-                    if path.is_empty() { root.entries() } else { root.dir(&path, None).and_then(|dir| dir.entries()) };
+                let listed = if path.is_empty() {
+                    root.entries()
+                } else {
+                    root.dir(&path, None).and_then(|dir| dir.entries())
+                };
                 // A directory may vanish or be unreadable.
                 let entries = listed.unwrap_or_default().into_iter();
-                let entries = entries.filter_map(|(name, kind)| Some((name.into_string().ok()?, kind)));
-                let mut entries: Vec<(String, FileKind)> = entries.filter(|(name, _)| name != ".git").collect();
+                let entries =
+                    entries.filter_map(|(name, kind)| Some((name.into_string().ok()?, kind)));
+                let mut entries: Vec<(String, FileKind)> =
+                    entries.filter(|(name, _)| name != ".git").collect();
                 entries.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
                 visited += entries.len();
                 if visited > MAX_ENTRIES {
-                    return Err(format!("more than {MAX_ENTRIES} files; search a smaller directory"));
+                    return Err(format!(
+                        "more than {MAX_ENTRIES} files; search a smaller directory"
+                    ));
                 }
-                let child = |name: String| if path.is_empty() { name } else { format!("{path}/{name}") };
+                let child = |name: String| {
+                    if path.is_empty() {
+                        name
+                    } else {
+                        format!("{path}/{name}")
+                    }
+                };
                 pending.extend(entries.into_iter().map(|(name, kind)| (child(name), kind)));
             }
             FileKind::File | FileKind::Symlink | FileKind::Socket | FileKind::Special => {}

@@ -20,41 +20,91 @@ fn refusal(bytes: &[u8]) -> String {
 
 #[test]
 fn labels_are_printable_and_unique() {
-    assert_eq!(inline("NRR\n\tmeans  \u{1b}[31mnet").label, "\"NRR means [31mnet\"");
-    assert_eq!(inline(&"é".repeat(80)).label, format!("\"{}\"", "é".repeat(50)));
+    assert_eq!(
+        inline("NRR\n\tmeans  \u{1b}[31mnet").label,
+        "\"NRR means [31mnet\""
+    );
+    assert_eq!(
+        inline(&"é".repeat(80)).label,
+        format!("\"{}\"", "é".repeat(50))
+    );
     assert_eq!(inline("a\u{202e}b").label, "\"a\\u{202e}b\"");
-    let text = |content: &str| TextInput { label: "notes.md".into(), content: content.into() };
+    let text = |content: &str| TextInput {
+        label: "notes.md".into(),
+        content: content.into(),
+    };
     let inputs = TextInputs::collect(vec![text("a"), text("b"), text(" a\n"), text("c")]).unwrap();
-    let labels: Vec<&str> = inputs.texts.iter().map(|text| text.label.as_str()).collect();
+    let labels: Vec<&str> = inputs
+        .texts
+        .iter()
+        .map(|text| text.label.as_str())
+        .collect();
     assert_eq!(labels, ["notes.md", "notes.md (2)", "notes.md (3)"]);
-    assert_eq!(inputs.duplicates, ["notes.md is left out: an earlier text, notes.md, is equal"]);
+    assert_eq!(
+        inputs.duplicates,
+        ["notes.md is left out: an earlier text, notes.md, is equal"]
+    );
 }
 
 #[test]
 fn keys_follow_label_and_content_only() {
-    let keys = |texts: &[&str]| TextInputs::collect(texts.iter().map(|text| inline(text)).collect()).unwrap().keys();
+    let keys = |texts: &[&str]| {
+        TextInputs::collect(texts.iter().map(|text| inline(text)).collect())
+            .unwrap()
+            .keys()
+    };
     let both = keys(&["ARR is annual.", "\u{4e2d}\u{6587}"]);
     assert_eq!(both, ["text-arr-is-annual-6e2d0050", "text-72726d88"]);
-    assert_eq!(keys(&["\u{4e2d}\u{6587}", "ARR is annual."]), [both[1].clone(), both[0].clone()]);
+    assert_eq!(
+        keys(&["\u{4e2d}\u{6587}", "ARR is annual."]),
+        [both[1].clone(), both[0].clone()]
+    );
     let long = keys(&[&"word ".repeat(40)]);
-    assert!(long[0].len() <= "text-".len() + KEY_SLUG_BYTES + 9, "{long:?}");
-    assert!(keys(&["../../etc"])[0].bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'));
+    assert!(
+        long[0].len() <= "text-".len() + KEY_SLUG_BYTES + 9,
+        "{long:?}"
+    );
+    assert!(
+        keys(&["../../etc"])[0]
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    );
 }
 
 #[test]
 fn unusable_bytes_are_refused_with_the_reason() {
     assert_eq!(refusal(b""), "cannot use stdin: it is empty");
     assert_eq!(refusal(b"\xef\xbb\xbf \n"), "cannot use stdin: it is empty");
-    assert_eq!(refusal("\u{a0}\u{2003}".as_bytes()), "cannot use stdin: it is empty");
+    assert_eq!(
+        refusal("\u{a0}\u{2003}".as_bytes()),
+        "cannot use stdin: it is empty"
+    );
     assert_eq!(refusal(b"a\0b"), "cannot use stdin: it is not text");
-    assert_eq!(refusal(b"a\xff"), "cannot use stdin: it is not UTF-8 text; save it as UTF-8");
+    assert_eq!(
+        refusal(b"a\xff"),
+        "cannot use stdin: it is not UTF-8 text; save it as UTF-8"
+    );
     let long = refusal("é".repeat(MAX_TEXT_CHARS + 1).as_bytes());
-    assert!(long.starts_with("cannot use stdin: it has 48001 characters, the limit is 48000; split it"), "{long}");
+    assert!(
+        long.starts_with("cannot use stdin: it has 48001 characters, the limit is 48000; split it"),
+        "{long}"
+    );
     let endless = refusal_of(io::repeat(b'a'));
-    assert!(endless.starts_with("cannot use stdin: it has more than 192000 bytes"), "{endless}");
+    assert!(
+        endless.starts_with("cannot use stdin: it has more than 192000 bytes"),
+        "{endless}"
+    );
     let limit = "\u{1f34e}".repeat(MAX_TEXT_CHARS);
-    assert_eq!(TextInput::read_stdin(limit.as_bytes()).unwrap().content, limit);
-    assert_eq!(TextInput::read_stdin(&b"\xef\xbb\xbfa"[..]).unwrap().content, "a");
+    assert_eq!(
+        TextInput::read_stdin(limit.as_bytes()).unwrap().content,
+        limit
+    );
+    assert_eq!(
+        TextInput::read_stdin(&b"\xef\xbb\xbfa"[..])
+            .unwrap()
+            .content,
+        "a"
+    );
 }
 
 fn refusal_of(input: impl io::Read) -> String {
@@ -64,10 +114,18 @@ fn refusal_of(input: impl io::Read) -> String {
 #[test]
 fn texts_of_a_run_have_a_common_limit() {
     // A control character needs six bytes in JSON.
-    let text = |number: usize| TextInput { label: "a".into(), content: format!("{number}{}", "\u{1}".repeat(47_000)) };
+    let text = |number: usize| TextInput {
+        label: "a".into(),
+        content: format!("{number}{}", "\u{1}".repeat(47_000)),
+    };
     assert!(TextInputs::collect((0..11).map(text).collect()).is_ok());
-    let error = TextInputs::collect((0..12).map(text).collect()).unwrap_err().to_line();
-    assert_eq!(error, "the texts are too long together: the limit of a run is 3 MiB; give them to several runs");
+    let error = TextInputs::collect((0..12).map(text).collect())
+        .unwrap_err()
+        .to_line();
+    assert_eq!(
+        error,
+        "the texts are too long together: the limit of a run is 3 MiB; give them to several runs"
+    );
 }
 
 #[test]
@@ -81,11 +139,29 @@ fn only_regular_files_are_read() {
     unistd::mkfifo(&root.join("fifo"), Mode::S_IRWXU).unwrap();
     let _listener = UnixListener::bind(root.join("socket")).unwrap();
     symlink("missing", root.join("broken")).unwrap();
-    assert_eq!(read("a.md").unwrap(), TextInput { label: "a.md".into(), content: "text".into() });
-    assert!(refusal("dir").contains("it is a directory; name the files in it"), "{}", refusal("dir"));
-    assert!(refusal("fifo").contains("it is a pipe; pipe its content"), "{}", refusal("fifo"));
+    assert_eq!(
+        read("a.md").unwrap(),
+        TextInput {
+            label: "a.md".into(),
+            content: "text".into()
+        }
+    );
+    assert!(
+        refusal("dir").contains("it is a directory; name the files in it"),
+        "{}",
+        refusal("dir")
+    );
+    assert!(
+        refusal("fifo").contains("it is a pipe; pipe its content"),
+        "{}",
+        refusal("fifo")
+    );
     for missing in ["none", "broken", "a.md/b", "socket"] {
-        assert!(refusal(missing).starts_with("cannot read `"), "{}", refusal(missing));
+        assert!(
+            refusal(missing).starts_with("cannot read `"),
+            "{}",
+            refusal(missing)
+        );
     }
 }
 
@@ -106,9 +182,18 @@ fn links_of_a_project_must_not_leave_it() {
     let read = |path: &Path| TextInput::read_file(path, &project);
     for path in ["key.md", "folder/key", "notes/../key.md"] {
         let error = read(&project.join(path)).unwrap_err().to_line();
-        assert!(error.contains("it is a link that leads outside the project, to `"), "{error}");
+        assert!(
+            error.contains("it is a link that leads outside the project, to `"),
+            "{error}"
+        );
     }
-    for path in ["project/inside.md", "project/notes/own.md", "mine.md", "project/../mine.md", "private/key"] {
+    for path in [
+        "project/inside.md",
+        "project/notes/own.md",
+        "mine.md",
+        "project/../mine.md",
+        "private/key",
+    ] {
         assert!(read(&root.join(path)).is_ok(), "{path}");
     }
     let aliased = TextInput::read_file(&root.join("alias/key.md"), &root.join("alias"));
@@ -118,7 +203,13 @@ fn links_of_a_project_must_not_leave_it() {
 #[test]
 fn recorded_texts_are_checked_again() {
     let text = inline("ARR is annual.");
-    assert_eq!(TextInput::recorded(&text.label, &text.content).unwrap(), text);
+    assert_eq!(
+        TextInput::recorded(&text.label, &text.content).unwrap(),
+        text
+    );
     assert!(TextInput::recorded("a", &"x".repeat(MAX_TEXT_CHARS + 1)).is_err());
-    assert_eq!(TextInput::recorded("a\u{1b}", "x").unwrap().label, "a\\u{1b}");
+    assert_eq!(
+        TextInput::recorded("a\u{1b}", "x").unwrap().label,
+        "a\\u{1b}"
+    );
 }

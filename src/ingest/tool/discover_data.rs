@@ -53,7 +53,12 @@ impl AgentTool for DiscoverData {
 
     fn run(
         context: &ToolContext,
-        DiscoverDataInput { query, connection, limit, source }: DiscoverDataInput,
+        DiscoverDataInput {
+            query,
+            connection,
+            limit,
+            source,
+        }: DiscoverDataInput,
     ) -> ToolReply {
         let connections = match sl_read::connection_ids(context, connection.as_deref()) {
             Ok(connections) => connections,
@@ -61,26 +66,36 @@ impl AgentTool for DiscoverData {
         };
         if let Some(name) = source {
             let reply = sl_read::describe_source(context, &connections, &name);
-            let structured = json!({"wiki": null, "sl": reply.structured, "raw": null, "tables": null});
-            return ToolReply { structured: Some(structured), ..reply };
+            let structured =
+                json!({"wiki": null, "sl": reply.structured, "raw": null, "tables": null});
+            return ToolReply {
+                structured: Some(structured),
+                ..reply
+            };
         }
         let query = query.unwrap_or_default();
         let limit = limit.unwrap_or(10) as usize;
         let sections = [
             ("wiki", wiki(context, &query, limit)),
-            ("sl", search_semantic_layer(context, &connections, &query, limit)),
+            (
+                "sl",
+                search_semantic_layer(context, &connections, &query, limit),
+            ),
             ("raw", files(context, &query, limit)),
             ("tables", tables(context, &connections, &query, limit)),
         ];
         let mut structured = serde_json::Map::new();
         let mut parts = Vec::new();
         for (key, section) in sections {
-            let (text, found) = section.map_or((None, Value::Null), |(text, found)| (Some(text), found));
+            let (text, found) =
+                section.map_or((None, Value::Null), |(text, found)| (Some(text), found));
             parts.extend(text);
             structured.insert(key.into(), found);
         }
         let markdown = match (parts.is_empty(), query.trim().is_empty()) {
-            (true, true) => "There are no semantic layer sources, raw files or tables yet.".to_owned(),
+            (true, true) => {
+                "There are no semantic layer sources, raw files or tables yet.".to_owned()
+            }
             (true, false) => format!(
                 "No matches for \"{}\" across wiki, semantic layer, raw files and databases. Try broader terms; this concept may \
                  not exist yet.",
@@ -88,7 +103,11 @@ impl AgentTool for DiscoverData {
             ),
             (false, _) => parts.join("\n\n"),
         };
-        let reply = ToolReply { markdown, structured: Some(Value::Object(structured)), ..ToolReply::default() };
+        let reply = ToolReply {
+            markdown,
+            structured: Some(Value::Object(structured)),
+            ..ToolReply::default()
+        };
         sl_read::append_targets(context, reply)
     }
 }
@@ -102,11 +121,23 @@ fn wiki(context: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
     }
     let reply = WikiSearch::find(context, query, limit);
     let found = reply.structured?;
-    (found["totalFound"].as_u64()? > 0)
-        .then(|| (format!("## Wiki Pages\n> wiki_read returns the content\n{}", reply.markdown), found))
+    (found["totalFound"].as_u64()? > 0).then(|| {
+        (
+            format!(
+                "## Wiki Pages\n> wiki_read returns the content\n{}",
+                reply.markdown
+            ),
+            found,
+        )
+    })
 }
 
-fn search_semantic_layer(context: &ToolContext, connections: &[&str], query: &str, limit: usize) -> DiscoverSection {
+fn search_semantic_layer(
+    context: &ToolContext,
+    connections: &[&str],
+    query: &str,
+    limit: usize,
+) -> DiscoverSection {
     let mut found = SourceSearch::search(context, connections, Some(query));
     let total = found.matches.len();
     if total == 0 {
@@ -114,9 +145,15 @@ fn search_semantic_layer(context: &ToolContext, connections: &[&str], query: &st
     }
     found.matches.truncate(limit);
     let reply = found.to_reply(Some(query));
-    let mut text = format!("## Semantic Layer Sources\n> sl_read_source returns the YAML\n{}", reply.markdown);
+    let mut text = format!(
+        "## Semantic Layer Sources\n> sl_read_source returns the YAML\n{}",
+        reply.markdown
+    );
     if total > limit {
-        text.push_str(&format!("\n\n{} more sources match; raise limit or narrow the query.", total - limit));
+        text.push_str(&format!(
+            "\n\n{} more sources match; raise limit or narrow the query.",
+            total - limit
+        ));
     }
     Some((text, reply.structured?))
 }
@@ -143,7 +180,11 @@ fn files(context: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
         if let Some((score, number, line)) = best_line(&words, path, &text) {
             let quote: String = line.trim().chars().take(MAX_QUOTE_CHARS).collect();
             let entry = format!("- {}:{number}: {quote}", one_line(path));
-            hits.push((score, entry, json!({"path": path, "line": number, "text": quote})));
+            hits.push((
+                score,
+                entry,
+                json!({"path": path, "line": number, "text": quote}),
+            ));
         }
     }
     hits.sort_by_key(|(score, ..)| std::cmp::Reverse(*score));
@@ -155,25 +196,43 @@ fn files(context: &ToolContext, query: &str, limit: usize) -> DiscoverSection {
     let lines: Vec<&str> = hits.iter().map(|(_, line, _)| line.as_str()).collect();
     let mut text = match total {
         0 => "## Raw Files\nNo other raw file matches.".to_owned(),
-        _ => format!("## Raw Files\n> read_raw_span returns the surrounding lines\n{}", lines.join("\n")),
+        _ => format!(
+            "## Raw Files\n> read_raw_span returns the surrounding lines\n{}",
+            lines.join("\n")
+        ),
     };
     if total > limit {
-        text.push_str(&format!("\n{} more files match; raise limit or narrow the query.", total - limit));
+        text.push_str(&format!(
+            "\n{} more files match; raise limit or narrow the query.",
+            total - limit
+        ));
     }
     if skipped > 0 {
-        text.push_str(&format!("\n{skipped} files were not searched: they are too large or cannot be read."));
+        text.push_str(&format!(
+            "\n{skipped} files were not searched: they are too large or cannot be read."
+        ));
     }
     let hits: Vec<Value> = hits.into_iter().map(|(_, _, hit)| hit).collect();
-    Some((text, json!({"hits": hits, "totalFound": total, "notSearched": skipped})))
+    Some((
+        text,
+        json!({"hits": hits, "totalFound": total, "notSearched": skipped}),
+    ))
 }
 
 /// The line of `text` that contains the most `words`, with the number of words in the file and in the line.
 fn best_line<'a>(words: &[String], path: &str, text: &'a str) -> Option<(usize, usize, &'a str)> {
     let matching_words = |text: &str| {
         let text = text.to_lowercase();
-        words.iter().filter(|word| text.contains(word.as_str())).count()
+        words
+            .iter()
+            .filter(|word| text.contains(word.as_str()))
+            .count()
     };
-    let mut best = (matching_words(path), 1, text.lines().next().unwrap_or_default());
+    let mut best = (
+        matching_words(path),
+        1,
+        text.lines().next().unwrap_or_default(),
+    );
     for (index, line) in text.lines().enumerate() {
         let count = matching_words(line);
         if count > best.0 {
@@ -185,33 +244,62 @@ fn best_line<'a>(words: &[String], path: &str, text: &'a str) -> Option<(usize, 
 
 /// Tables and columns of the databases among `connections` whose names contain a word of `query`; all tables if `query`
 /// is empty.
-fn tables(context: &ToolContext, connections: &[&str], query: &str, limit: usize) -> DiscoverSection {
+fn tables(
+    context: &ToolContext,
+    connections: &[&str],
+    query: &str,
+    limit: usize,
+) -> DiscoverSection {
     let words = query_words(query);
     let mut lines = Vec::new();
     let mut hits = Vec::new();
     let mut total = 0;
-    for connection in
-        context.scope.connections.iter().filter(|connection| connections.contains(&connection.id.as_str()))
+    for connection in context
+        .scope
+        .connections
+        .iter()
+        .filter(|connection| connections.contains(&connection.id.as_str()))
     {
-        let Some(path) = &connection.database else { continue };
-        match context.scope.sql_workers.search(path, DATABASE_TIMEOUT, &words, limit.saturating_sub(hits.len())) {
+        let Some(path) = &connection.database else {
+            continue;
+        };
+        match context.scope.sql_workers.search(
+            path,
+            DATABASE_TIMEOUT,
+            &words,
+            limit.saturating_sub(hits.len()),
+        ) {
             Ok(found) => {
                 total += found.total;
                 for (kind, display) in found.first {
-                    lines.push(format!("- {kind}: {} [connectionId={}]", one_line(&display), connection.id));
-                    hits.push(json!({"connectionId": connection.id, "kind": kind, "display": display}));
+                    lines.push(format!(
+                        "- {kind}: {} [connectionId={}]",
+                        one_line(&display),
+                        connection.id
+                    ));
+                    hits.push(
+                        json!({"connectionId": connection.id, "kind": kind, "display": display}),
+                    );
                 }
             }
-            Err(error) => lines.push(format!("- connection `{}` cannot be searched: {error}", connection.id)),
+            Err(error) => lines.push(format!(
+                "- connection `{}` cannot be searched: {error}",
+                connection.id
+            )),
         }
     }
     if lines.is_empty() {
         return None;
     }
-    let mut text =
-        format!("## Raw Warehouse Schema\n> entity_details returns columns and samples\n{}", lines.join("\n"));
+    let mut text = format!(
+        "## Raw Warehouse Schema\n> entity_details returns columns and samples\n{}",
+        lines.join("\n")
+    );
     if total > hits.len() {
-        text.push_str(&format!("\n{} more match; raise limit or narrow the query.", total - hits.len()));
+        text.push_str(&format!(
+            "\n{} more match; raise limit or narrow the query.",
+            total - hits.len()
+        ));
     }
     Some((text, json!({"hits": hits, "totalFound": total})))
 }

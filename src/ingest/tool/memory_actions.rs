@@ -12,15 +12,29 @@ use crate::{
 
 /// Merges the effect of a call into `actions`.
 pub(super) fn record_call(actions: &mut Vec<MemoryAction>, call: &ToolCall, reply: &ToolReply) {
-    let Some(result) = reply.structured.as_ref().filter(|result| result["success"] == true) else { return };
+    let Some(result) = reply
+        .structured
+        .as_ref()
+        .filter(|result| result["success"] == true)
+    else {
+        return;
+    };
     if call.name == "sl_rollback" {
         let name = text(result, "sourceName").unwrap_or_default();
-        actions.retain(|action| action.target != ArtifactTarget::SemanticLayer || action.key != name);
+        actions
+            .retain(|action| action.target != ArtifactTarget::SemanticLayer || action.key != name);
         return;
     }
-    let Some(action) = action(call, result) else { return };
-    let before = actions.iter().position(|known| is_same(known, &action)).map(|at| actions.remove(at));
-    let change = before.map_or(Some(action.change), |before| before.change.merged_with(action.change));
+    let Some(action) = action(call, result) else {
+        return;
+    };
+    let before = actions
+        .iter()
+        .position(|known| is_same(known, &action))
+        .map(|at| actions.remove(at));
+    let change = before.map_or(Some(action.change), |before| {
+        before.change.merged_with(action.change)
+    });
     actions.extend(change.map(|change| MemoryAction { change, ..action }));
 }
 
@@ -41,11 +55,20 @@ struct ChangingReply {
 /// not valid are skipped.
 pub(crate) fn transcript_has_work(transcript: &[u8]) -> bool {
     transcript.split(|byte| *byte == b'\n').any(|line| {
-        let Ok(call) = serde_json::from_slice::<ChangingCall>(line) else { return false };
-        let result = call.output.and_then(|output| output.structured).filter(|result| result["success"] == true);
-        let is_decision = call.tool_name.starts_with("emit_") && call.tool_name != "emit_verification_ledger";
-        let has_action =
-            |result: &Value| ["created", "updated", "removed"].iter().any(|done| result["action"] == *done);
+        let Ok(call) = serde_json::from_slice::<ChangingCall>(line) else {
+            return false;
+        };
+        let result = call
+            .output
+            .and_then(|output| output.structured)
+            .filter(|result| result["success"] == true);
+        let is_decision =
+            call.tool_name.starts_with("emit_") && call.tool_name != "emit_verification_ledger";
+        let has_action = |result: &Value| {
+            ["created", "updated", "removed"]
+                .iter()
+                .any(|done| result["action"] == *done)
+        };
         result.is_some_and(|result| is_decision || has_action(&result))
     })
 }
@@ -59,9 +82,11 @@ fn action(call: &ToolCall, result: &Value) -> Option<MemoryAction> {
     };
     let (target, key, target_connection_id) = match call.name.as_str() {
         "wiki_write" | "wiki_remove" => (ArtifactTarget::Wiki, text(result, "key")?, None),
-        "sl_write_source" | "sl_edit_source" => {
-            (ArtifactTarget::SemanticLayer, text(result, "sourceName")?, text(result, "connectionId"))
-        }
+        "sl_write_source" | "sl_edit_source" => (
+            ArtifactTarget::SemanticLayer,
+            text(result, "sourceName")?,
+            text(result, "connectionId"),
+        ),
         _ => return None,
     };
     let edits = result.get("editCount").and_then(Value::as_u64);
@@ -69,14 +94,28 @@ fn action(call: &ToolCall, result: &Value) -> Option<MemoryAction> {
         (ArtifactTarget::Wiki, ArtifactChange::Removed) => format!("Removed page \"{key}\""),
         (ArtifactTarget::Wiki, _) => text(&call.arguments, "summary").unwrap_or_default(),
         (ArtifactTarget::SemanticLayer, ArtifactChange::Created) => "Created source".to_owned(),
-        (ArtifactTarget::SemanticLayer, ArtifactChange::Updated) => {
-            edits.map_or_else(|| "Rewrote source".to_owned(), |edits| format!("Applied {edits} edit(s)"))
-        }
+        (ArtifactTarget::SemanticLayer, ArtifactChange::Updated) => edits.map_or_else(
+            || "Rewrote source".to_owned(),
+            |edits| format!("Applied {edits} edit(s)"),
+        ),
         (ArtifactTarget::SemanticLayer, ArtifactChange::Removed) => "Deleted source".to_owned(),
     };
     let raw_paths = call.arguments.get("rawPaths").and_then(Value::as_array);
-    let raw_paths = raw_paths.map(|paths| paths.iter().filter_map(Value::as_str).map(str::to_owned).collect());
-    Some(MemoryAction { target, change, key, detail, target_connection_id, raw_paths })
+    let raw_paths = raw_paths.map(|paths| {
+        paths
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect()
+    });
+    Some(MemoryAction {
+        target,
+        change,
+        key,
+        detail,
+        target_connection_id,
+        raw_paths,
+    })
 }
 
 fn is_same(a: &MemoryAction, b: &MemoryAction) -> bool {
@@ -98,20 +137,50 @@ mod tests {
         let line = |tool: &str, structured: Value| {
             json!({"toolName": tool, "input": {}, "output": {"markdown": "", "structured": structured}}).to_string()
         };
-        let read = line("read_raw_file", json!({"path": "a", "startLine": 1, "endLine": 1, "totalLines": 1}));
-        let has_work = |last: String| transcript_has_work(format!("{read}\n{{\n{last}\n").as_bytes());
-        assert!(has_work(line("wiki_write", json!({"success": true, "key": "a", "action": "created"}))));
-        assert!(has_work(line("sl_edit_source", json!({"success": true, "action": "updated"}))));
-        assert!(has_work(line("emit_unmapped_fallback", json!({"success": true, "rawPath": "a"}))));
-        assert!(!has_work(line("wiki_write", json!({"success": false, "action": "created"}))));
-        assert!(!has_work(line("emit_verification_ledger", json!({"success": true, "entries": 1}))));
+        let read = line(
+            "read_raw_file",
+            json!({"path": "a", "startLine": 1, "endLine": 1, "totalLines": 1}),
+        );
+        let has_work =
+            |last: String| transcript_has_work(format!("{read}\n{{\n{last}\n").as_bytes());
+        assert!(has_work(line(
+            "wiki_write",
+            json!({"success": true, "key": "a", "action": "created"})
+        )));
+        assert!(has_work(line(
+            "sl_edit_source",
+            json!({"success": true, "action": "updated"})
+        )));
+        assert!(has_work(line(
+            "emit_unmapped_fallback",
+            json!({"success": true, "rawPath": "a"})
+        )));
+        assert!(!has_work(line(
+            "wiki_write",
+            json!({"success": false, "action": "created"})
+        )));
+        assert!(!has_work(line(
+            "emit_verification_ledger",
+            json!({"success": true, "entries": 1})
+        )));
         assert!(!has_work(line("load_skill", json!({"success": true}))));
         assert!(!has_work(String::new()));
     }
 
     fn record(actions: &mut Vec<MemoryAction>, name: &str, arguments: Value, structured: Value) {
-        let call = ToolCall { name: name.into(), arguments, tool_use_id: None };
-        record_call(actions, &call, &ToolReply { structured: Some(structured), ..ToolReply::text("done") });
+        let call = ToolCall {
+            name: name.into(),
+            arguments,
+            tool_use_id: None,
+        };
+        record_call(
+            actions,
+            &call,
+            &ToolReply {
+                structured: Some(structured),
+                ..ToolReply::text("done")
+            },
+        );
     }
 
     #[test]
@@ -119,20 +188,46 @@ mod tests {
         let detail = |name: &str, arguments: Value, more: Value| {
             let mut actions = Vec::new();
             let mut done = json!({"success": true, "connectionId": "w", "sourceName": "orders", "key": "orders"});
-            done.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            done.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
             record(&mut actions, name, arguments, done);
             actions[0].detail.clone()
         };
         let cases = [
             ("wiki_write", json!({"action": "updated"}), "Orders"),
-            ("wiki_remove", json!({"action": "removed"}), "Removed page \"orders\""),
-            ("sl_write_source", json!({"action": "created"}), "Created source"),
-            ("sl_write_source", json!({"action": "updated"}), "Rewrote source"),
-            ("sl_write_source", json!({"action": "removed"}), "Deleted source"),
-            ("sl_edit_source", json!({"action": "updated", "editCount": 2}), "Applied 2 edit(s)"),
+            (
+                "wiki_remove",
+                json!({"action": "removed"}),
+                "Removed page \"orders\"",
+            ),
+            (
+                "sl_write_source",
+                json!({"action": "created"}),
+                "Created source",
+            ),
+            (
+                "sl_write_source",
+                json!({"action": "updated"}),
+                "Rewrote source",
+            ),
+            (
+                "sl_write_source",
+                json!({"action": "removed"}),
+                "Deleted source",
+            ),
+            (
+                "sl_edit_source",
+                json!({"action": "updated", "editCount": 2}),
+                "Applied 2 edit(s)",
+            ),
         ];
         for (name, more, expected) in cases {
-            assert_eq!(detail(name, json!({"summary": "Orders"}), more), expected, "{name}");
+            assert_eq!(
+                detail(name, json!({"summary": "Orders"}), more),
+                expected,
+                "{name}"
+            );
         }
     }
 
@@ -150,8 +245,13 @@ mod tests {
             let (arguments, structured) = page(change);
             record(&mut actions, "wiki_write", arguments, structured);
         }
-        let [action] = &actions[..] else { panic!("{actions:?}") };
-        assert_eq!((action.change, action.detail.as_str()), (ArtifactChange::Created, "Orders"));
+        let [action] = &actions[..] else {
+            panic!("{actions:?}")
+        };
+        assert_eq!(
+            (action.change, action.detail.as_str()),
+            (ArtifactChange::Created, "Orders")
+        );
         assert_eq!(action.raw_paths.as_deref(), Some(&["a.md".to_owned()][..]));
         let (arguments, structured) = page("removed");
         record(&mut actions, "wiki_remove", arguments, structured);
@@ -163,9 +263,22 @@ mod tests {
         let mut actions = Vec::new();
         let done = json!({"success": true, "connectionId": "w", "sourceName": "orders", "action": "updated"});
         record(&mut actions, "sl_edit_source", json!({}), done);
-        record(&mut actions, "sl_write_source", json!({}), json!({"success": false, "action": "created"}));
-        assert_eq!((actions.len(), actions[0].target_connection_id.as_deref()), (1, Some("w")));
-        record(&mut actions, "sl_rollback", json!({}), json!({"success": true, "sourceName": "orders"}));
+        record(
+            &mut actions,
+            "sl_write_source",
+            json!({}),
+            json!({"success": false, "action": "created"}),
+        );
+        assert_eq!(
+            (actions.len(), actions[0].target_connection_id.as_deref()),
+            (1, Some("w"))
+        );
+        record(
+            &mut actions,
+            "sl_rollback",
+            json!({}),
+            json!({"success": true, "sourceName": "orders"}),
+        );
         assert_eq!(actions, []);
     }
 }

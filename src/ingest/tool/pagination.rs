@@ -19,7 +19,11 @@ pub(super) struct LinePage {
 
 /// Lines `start` to `end` of `lines` (from 1, inclusive), up to the limit.
 pub(super) fn paginate(lines: &[&str], start: usize, end: usize) -> LinePage {
-    let mut page = LinePage { text: String::new(), last_line: start - 1, first_line_chars: None };
+    let mut page = LinePage {
+        text: String::new(),
+        last_line: start - 1,
+        first_line_chars: None,
+    };
     let mut used = 0;
     for line in lines.get(start - 1..end).unwrap_or_default() {
         let length = line.chars().count() + 1;
@@ -54,11 +58,16 @@ impl LinePage {
     ) -> Option<String> {
         let mut notes = Vec::new();
         if let Some(length) = self.first_line_chars {
-            notes.push(format!("line {start} has {length} characters; the first {MAX_PAGE_CHARS} are shown"));
+            notes.push(format!(
+                "line {start} has {length} characters; the first {MAX_PAGE_CHARS} are shown"
+            ));
         }
         if self.last_line < end {
             let last = self.last_line;
-            notes.push(format!("lines {start}-{last} of {total} are shown; continue with {tool} {}", next(last + 1)));
+            notes.push(format!(
+                "lines {start}-{last} of {total} are shown; continue with {tool} {}",
+                next(last + 1)
+            ));
         }
         (!notes.is_empty()).then(|| notes.join("; "))
     }

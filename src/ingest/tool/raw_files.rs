@@ -80,7 +80,14 @@ impl AgentTool for ReadRawSpan {
     const READ_ONLY: bool = true;
     type Input = RawSpanInput;
 
-    fn run(context: &ToolContext, RawSpanInput { path, start_line, end_line }: RawSpanInput) -> ToolReply {
+    fn run(
+        context: &ToolContext,
+        RawSpanInput {
+            path,
+            start_line,
+            end_line,
+        }: RawSpanInput,
+    ) -> ToolReply {
         if end_line < start_line {
             return not_found_reply(format_args!(
                 "endLine {end_line} is before startLine {start_line}; give an endLine of at least startLine"
@@ -115,17 +122,27 @@ enum RawReadError {
 /// The text of `path`, if the unit may read it.
 fn text(context: &ToolContext, path: &str, limit: u64) -> Result<String, RawReadError> {
     let planned = &context.unit.planned;
-    let readable: Vec<&str> = planned.raw_files.iter().chain(&planned.dependency_paths).map(String::as_str).collect();
+    let readable: Vec<&str> = planned
+        .raw_files
+        .iter()
+        .chain(&planned.dependency_paths)
+        .map(String::as_str)
+        .collect();
     if !readable.contains(&path) {
         let hint = did_you_mean(path, &readable);
-        let listed =
-            if context.stage_index().is_some() { "stage_list lists" } else { "rawFiles or dependencyPaths lists" };
+        let listed = if context.stage_index().is_some() {
+            "stage_list lists"
+        } else {
+            "rawFiles or dependencyPaths lists"
+        };
         return Err(RawReadError::Other(format!(
             "`{}` is not available to this work unit; use a path that {listed}{hint}",
             excerpt(path)
         )));
     }
-    let other = |error: std::io::Error| RawReadError::Other(format!("`{}` cannot be read: {error}", excerpt(path)));
+    let other = |error: std::io::Error| {
+        RawReadError::Other(format!("`{}` cannot be read: {error}", excerpt(path)))
+    };
     let (root, relative) = context.resolve_raw_path(path);
     let folder = ScopedDir::open(root).map_err(other)?;
     let (_, size) = folder.open_file(relative).map_err(other)?;
@@ -133,13 +150,23 @@ fn text(context: &ToolContext, path: &str, limit: u64) -> Result<String, RawRead
         return Err(RawReadError::TooLarge(size));
     }
     let bytes = folder.read(relative, limit).map_err(other)?;
-    Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 /// Lines `start` to `end` (from 1, inclusive) that fit into one answer, with a note about the rest.
-fn line_span(context: &ToolContext, path: &str, lines: &[&str], start: usize, end: usize) -> ToolReply {
+fn line_span(
+    context: &ToolContext,
+    path: &str,
+    lines: &[&str],
+    start: usize,
+    end: usize,
+) -> ToolReply {
     let page = pagination::paginate(lines, start, end);
-    context.records().reads.record(path, lines, start, page.last_line);
+    context
+        .records()
+        .reads
+        .record(path, lines, start, page.last_line);
     let next = |next| json!({"path": path, "startLine": next, "endLine": end});
     let mut markdown = page.text.clone();
     if let Some(note) = page.continuation_note(start, end, lines.len(), "read_raw_span", next) {

@@ -70,11 +70,21 @@ impl RawReads {
     /// Adds the reads in a transcript of earlier attempts in the same session. Lines that are not valid are skipped.
     pub(crate) fn add_transcript(&mut self, transcript: &[u8]) {
         for line in transcript.split(|byte| *byte == b'\n') {
-            let Ok(call) = serde_json::from_slice::<ReadCall>(line) else { continue };
-            if let ("read_raw_file" | "read_raw_span", Some(ReadOutput { structured: Some(span) })) =
-                (&*call.tool_name, call.output)
+            let Ok(call) = serde_json::from_slice::<ReadCall>(line) else {
+                continue;
+            };
+            if let (
+                "read_raw_file" | "read_raw_span",
+                Some(ReadOutput {
+                    structured: Some(span),
+                }),
+            ) = (&*call.tool_name, call.output)
             {
-                self.files.entry(span.path).or_default().add(span.total_lines, span.start_line, span.end_line);
+                self.files.entry(span.path).or_default().add(
+                    span.total_lines,
+                    span.start_line,
+                    span.end_line,
+                );
             }
         }
         self.is_incomplete |= self.files.is_empty();
@@ -87,7 +97,10 @@ impl RawReads {
 
     /// True if one of `raw_files` was read at least in part, or may have been read earlier in the session.
     pub(crate) fn has_read_any(&self, raw_files: &[String]) -> bool {
-        self.is_incomplete || raw_files.iter().any(|path| self.files.get(path).is_some_and(FileReads::is_begun))
+        self.is_incomplete
+            || raw_files
+                .iter()
+                .any(|path| self.files.get(path).is_some_and(FileReads::is_begun))
     }
 
     /// Those of `raw_files` that were not read completely and are not `decided`, in their order. Only the `assigned` lines
@@ -101,9 +114,14 @@ impl RawReads {
         if self.is_incomplete {
             return Vec::new();
         }
-        let left = raw_files.iter().filter(|path| !decided.contains(path.as_str()));
+        let left = raw_files
+            .iter()
+            .filter(|path| !decided.contains(path.as_str()));
         let unread = |path: &String| {
-            let part = match (self.files.get(path), assigned.filter(|lines| lines.path == *path)) {
+            let part = match (
+                self.files.get(path),
+                assigned.filter(|lines| lines.path == *path),
+            ) {
                 (Some(file), _) if file.is_complete() => return None,
                 (Some(file), Some(lines)) => match file.part_of(lines) {
                     part if part.read >= part.of => return None,
@@ -112,7 +130,10 @@ impl RawReads {
                 (Some(file), None) => Some(file.part()),
                 (None, _) => None,
             };
-            Some(UnreadFile { path: path.clone(), part })
+            Some(UnreadFile {
+                path: path.clone(),
+                part,
+            })
         };
         left.filter_map(unread).collect()
     }
@@ -126,8 +147,11 @@ impl FileReads {
             return;
         }
         // Ranges that overlap or touch become one.
-        while let Some((&first, &end)) =
-            self.ranges.range(..=last + 1).next_back().filter(|(_, end)| **end + 1 >= start)
+        while let Some((&first, &end)) = self
+            .ranges
+            .range(..=last + 1)
+            .next_back()
+            .filter(|(_, end)| **end + 1 >= start)
         {
             self.ranges.remove(&first);
             (start, last) = (start.min(first), last.max(end));
@@ -147,10 +171,15 @@ impl FileReads {
     /// The read part of these lines.
     fn part_of(&self, AssignedLines { first, last, .. }: &AssignedLines) -> PartialRead {
         let last = (*last).min(self.total);
-        let within = |(start, end): (&usize, &usize)| (last.min(*end) + 1).saturating_sub(*start.max(first));
+        let within =
+            |(start, end): (&usize, &usize)| (last.min(*end) + 1).saturating_sub(*start.max(first));
         let read: usize = self.ranges.iter().map(within).sum();
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
-        PartialRead { read: count(read), of: count((last + 1).saturating_sub(*first)), unit: ReadUnit::Lines }
+        PartialRead {
+            read: count(read),
+            of: count((last + 1).saturating_sub(*first)),
+            unit: ReadUnit::Lines,
+        }
     }
 
     /// The part that was read: complete pages, or lines if the file has one page.
@@ -159,15 +188,33 @@ impl FileReads {
         if self.page_ends.len() > 1 {
             let starts = std::iter::once(1).chain(self.page_ends.iter().map(|end| end + 1));
             let is_read = |start: usize, end: usize| {
-                self.ranges.range(..=start).next_back().is_some_and(|(_, last)| *last >= end)
+                self.ranges
+                    .range(..=start)
+                    .next_back()
+                    .is_some_and(|(_, last)| *last >= end)
             };
-            let read = starts.zip(&self.page_ends).filter(|(start, end)| is_read(*start, **end)).count();
+            let read = starts
+                .zip(&self.page_ends)
+                .filter(|(start, end)| is_read(*start, **end))
+                .count();
             if read > 0 {
-                return PartialRead { read: count(read), of: count(self.page_ends.len()), unit: ReadUnit::Pages };
+                return PartialRead {
+                    read: count(read),
+                    of: count(self.page_ends.len()),
+                    unit: ReadUnit::Pages,
+                };
             }
         }
-        let read = self.ranges.iter().map(|(start, last)| last + 1 - start).sum();
-        PartialRead { read: count(read), of: count(self.total), unit: ReadUnit::Lines }
+        let read = self
+            .ranges
+            .iter()
+            .map(|(start, last)| last + 1 - start)
+            .sum();
+        PartialRead {
+            read: count(read),
+            of: count(self.total),
+            unit: ReadUnit::Lines,
+        }
     }
 }
 
@@ -176,20 +223,31 @@ fn page_ends(lines: &[&str]) -> Vec<usize> {
     let mut ends = Vec::new();
     while ends.last().copied().unwrap_or_default() < lines.len() {
         let start = ends.last().copied().unwrap_or_default() + 1;
-        ends.push(pagination::paginate(lines, start, lines.len()).last_line.max(start));
+        ends.push(
+            pagination::paginate(lines, start, lines.len())
+                .last_line
+                .max(start),
+        );
     }
     ends
 }
 
 /// The question to an agent that is about to end although it left files.
 pub(super) fn question(unread: &[UnreadFile]) -> Option<String> {
-    let names: Vec<String> =
-        unread.iter().take(MAX_ASKED).map(|file| format!("`{}`{}", one_line(&file.path), file.part_note())).collect();
+    let names: Vec<String> = unread
+        .iter()
+        .take(MAX_ASKED)
+        .map(|file| format!("`{}`{}", one_line(&file.path), file.part_note()))
+        .collect();
     let more = match unread.len().saturating_sub(MAX_ASKED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let count = if unread.len() == 1 { "1 raw file".to_owned() } else { format!("{} raw files", unread.len()) };
+    let count = if unread.len() == 1 {
+        "1 raw file".to_owned()
+    } else {
+        format!("{} raw files", unread.len())
+    };
     (!unread.is_empty()).then(|| {
         format!(
             "You have not read {count} of this work unit: {}{more}. Read what is left with read_raw_file or \
@@ -212,7 +270,10 @@ mod tests {
 
     fn unread(reads: &RawReads, names: &[&str]) -> Vec<String> {
         let unread = reads.unread(&paths(names), &BTreeSet::new(), None);
-        unread.iter().map(|file| format!("{}{}", file.path, file.part_note())).collect()
+        unread
+            .iter()
+            .map(|file| format!("{}{}", file.path, file.part_note()))
+            .collect()
     }
 
     #[test]
@@ -235,7 +296,10 @@ mod tests {
     #[test]
     fn question_names_long_paths_completely() {
         let path = format!("models/{}/it's.yml", "x".repeat(200));
-        let unread = vec![UnreadFile { path: path.clone(), part: None }];
+        let unread = vec![UnreadFile {
+            path: path.clone(),
+            part: None,
+        }];
         assert!(question(&unread).is_some_and(|text| text.contains(&format!("`{path}`"))));
     }
 
@@ -252,7 +316,12 @@ mod tests {
         assert!(reads.has_read_any(&paths(&["a", "b"])));
         reads.record("a", &lines, 4, 8);
         assert_eq!(unread(&reads, &["a", "b"]), ["b"]);
-        assert!(reads.unread(&paths(&["a", "b"]), &BTreeSet::from(["b"]), None).is_empty(), "b is decided");
+        assert!(
+            reads
+                .unread(&paths(&["a", "b"]), &BTreeSet::from(["b"]), None)
+                .is_empty(),
+            "b is decided"
+        );
     }
 
     #[test]
@@ -273,20 +342,35 @@ mod tests {
         assert!(unread(&reads, &["a"]).is_empty());
         let mut reads = RawReads::default();
         reads.record("a", &lines, 2, 2);
-        assert_eq!(unread(&reads, &["a"]), ["a (1 of 5 lines read)"], "no page was read completely");
+        assert_eq!(
+            unread(&reads, &["a"]),
+            ["a (1 of 5 lines read)"],
+            "no page was read completely"
+        );
     }
 
     #[test]
     fn only_assigned_lines_of_a_shared_file_count() {
         let lines: Vec<&str> = vec!["x"; 10];
-        let assigned = AssignedLines { path: "a".into(), first: 4, last: 6 };
+        let assigned = AssignedLines {
+            path: "a".into(),
+            first: 4,
+            last: 6,
+        };
         let mut reads = RawReads::default();
         let unread = |reads: &RawReads| -> Vec<String> {
             let unread = reads.unread(&paths(&["a", "b"]), &BTreeSet::new(), Some(&assigned));
-            unread.iter().map(|file| format!("{}{}", file.path, file.part_note())).collect()
+            unread
+                .iter()
+                .map(|file| format!("{}{}", file.path, file.part_note()))
+                .collect()
         };
         reads.record("a", &lines, 1, 3);
-        assert_eq!(unread(&reads), ["a", "b"], "these lines are those of another unit");
+        assert_eq!(
+            unread(&reads),
+            ["a", "b"],
+            "these lines are those of another unit"
+        );
         reads.record("a", &lines, 1, 5);
         assert_eq!(unread(&reads), ["a (2 of 3 lines read)", "b"]);
         reads.record("a", &lines, 6, 6);
@@ -310,12 +394,26 @@ not JSON"#;
     #[test]
     fn question_names_a_bounded_number_of_files() {
         assert_eq!(question(&[]), None);
-        let many: Vec<UnreadFile> =
-            (0..400).map(|number| UnreadFile { path: format!("{number}.md"), part: None }).collect();
+        let many: Vec<UnreadFile> = (0..400)
+            .map(|number| UnreadFile {
+                path: format!("{number}.md"),
+                part: None,
+            })
+            .collect();
         let asked = question(&many).unwrap();
-        assert!(asked.starts_with("You have not read 400 raw files of this work unit: `0.md`, "), "{asked}");
-        assert!(asked.contains("`19.md` and 380 more. Read what is left"), "{asked}");
-        assert!(question(&many[..1]).unwrap().starts_with("You have not read 1 raw file of this work unit: `0.md`. "));
+        assert!(
+            asked.starts_with("You have not read 400 raw files of this work unit: `0.md`, "),
+            "{asked}"
+        );
+        assert!(
+            asked.contains("`19.md` and 380 more. Read what is left"),
+            "{asked}"
+        );
+        assert!(
+            question(&many[..1])
+                .unwrap()
+                .starts_with("You have not read 1 raw file of this work unit: `0.md`. ")
+        );
     }
 
     proptest! {

@@ -130,8 +130,7 @@ pub(super) struct EmitConflictResolution;
 
 impl AgentTool for EmitConflictResolution {
     const NAME: &'static str = "emit_conflict_resolution";
-    const DESCRIPTION: &'static str =
-        "Record how you resolved a conflict between work units, and whether a person should review it.";
+    const DESCRIPTION: &'static str = "Record how you resolved a conflict between work units, and whether a person should review it.";
     const READ_ONLY: bool = false;
     type Input = ConflictResolution;
 
@@ -140,13 +139,21 @@ impl AgentTool for EmitConflictResolution {
     }
 
     fn run(context: &ToolContext, conflict: ConflictResolution) -> ToolReply {
-        let unknown = conflict
-            .unit_key
-            .as_deref()
-            .filter(|key| context.stage_index().is_none_or(|stage| stage.unit(key).is_none()));
+        let unknown = conflict.unit_key.as_deref().filter(|key| {
+            context
+                .stage_index()
+                .is_none_or(|stage| stage.unit(key).is_none())
+        });
         if let Some(key) = unknown {
-            let text = format!("there is no unit `{}`; use a key that stage_list lists", excerpt(key));
-            return refusal(Self::NAME, text, json!({"reason": "unknown_unit", "unitKey": key}));
+            let text = format!(
+                "there is no unit `{}`; use a key that stage_list lists",
+                excerpt(key)
+            );
+            return refusal(
+                Self::NAME,
+                text,
+                json!({"reason": "unknown_unit", "unitKey": key}),
+            );
         }
         let key = conflict.artifact_key.clone();
         record_decision(context, ReconcileDecision::Conflict(conflict), &key)
@@ -169,16 +176,27 @@ impl AgentTool for EmitEvictionDecision {
     }
 
     fn run(context: &ToolContext, eviction: EvictionDecision) -> ToolReply {
-        let mut evictions = context.stage_index().map(|stage| stage.evictions.iter()).unwrap_or_default();
+        let mut evictions = context
+            .stage_index()
+            .map(|stage| stage.evictions.iter())
+            .unwrap_or_default();
         let Some(deleted) = evictions.find(|deleted| deleted.raw_path == eviction.raw_path) else {
             let text = format!(
                 "`{}` is not in the eviction set; use a raw file that eviction_list lists",
                 excerpt(&eviction.raw_path)
             );
-            return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": eviction.raw_path}));
+            return refusal(
+                Self::NAME,
+                text,
+                json!({"reason": "raw_path_not_allowed", "rawPath": eviction.raw_path}),
+            );
         };
         if let Err((reason, text)) = check_artifact(context, deleted, &eviction) {
-            let artifacts: Vec<String> = deleted.artifacts.iter().map(reconcile::EvictionCandidate::name).collect();
+            let artifacts: Vec<String> = deleted
+                .artifacts
+                .iter()
+                .map(reconcile::EvictionCandidate::name)
+                .collect();
             let detail = json!({"reason": reason, "artifactKey": eviction.artifact_key, "artifacts": artifacts});
             return refusal(Self::NAME, text, detail);
         }
@@ -195,8 +213,15 @@ fn check_artifact(
     decision: &EvictionDecision,
 ) -> Result<(), (&'static str, String)> {
     let (kind, key) = (decision.artifact_kind, decision.artifact_key.as_str());
-    let matching = || deleted.artifacts.iter().filter(|artifact| artifact.is_named(kind.as_str(), key));
-    let names: Vec<&str> = matching().map(|artifact| artifact.provenance.artifact_key.as_str()).collect();
+    let matching = || {
+        deleted
+            .artifacts
+            .iter()
+            .filter(|artifact| artifact.is_named(kind.as_str(), key))
+    };
+    let names: Vec<&str> = matching()
+        .map(|artifact| artifact.provenance.artifact_key.as_str())
+        .collect();
     if let [_, _, ..] = names.as_slice()
         && !names.contains(&key)
     {
@@ -208,14 +233,18 @@ fn check_artifact(
         );
         return Err(("ambiguous_artifact_key", text));
     }
-    let is_changed =
-        || {
-            context.records().actions.iter().any(|action| {
-                action.target.as_str() == kind.as_str() && (action.key == key || action.full_key() == key)
-            })
-        };
+    let is_changed = || {
+        context.records().actions.iter().any(|action| {
+            action.target.as_str() == kind.as_str()
+                && (action.key == key || action.full_key() == key)
+        })
+    };
     if matching().next().is_none() && !exists(context, kind, key) && !is_changed() {
-        let names: Vec<String> = deleted.artifacts.iter().map(reconcile::EvictionCandidate::name).collect();
+        let names: Vec<String> = deleted
+            .artifacts
+            .iter()
+            .map(reconcile::EvictionCandidate::name)
+            .collect();
         let text = format!(
             "there is no {} `{}`, and none was based on `{}`; decide about an artifact of that file: {}",
             kind.as_str(),
@@ -225,9 +254,11 @@ fn check_artifact(
         );
         return Err(("artifact_not_found", text));
     }
-    let remains =
-        matching().map(|artifact| artifact.provenance.artifact_key.as_str()).find(|key| exists(context, kind, key));
-    let remains = remains.or_else(|| (matching().next().is_none() && exists(context, kind, key)).then_some(key));
+    let remains = matching()
+        .map(|artifact| artifact.provenance.artifact_key.as_str())
+        .find(|key| exists(context, kind, key));
+    let remains = remains
+        .or_else(|| (matching().next().is_none() && exists(context, kind, key)).then_some(key));
     match remains.filter(|_| decision.action == EvictionAction::Removed) {
         Some(key) => {
             let text = format!(
@@ -246,14 +277,19 @@ fn check_artifact(
 fn exists(context: &ToolContext, kind: ArtifactKind, key: &str) -> bool {
     match kind {
         ArtifactKind::Wiki => {
-            wiki::is_page_key(key) && !matches!(context.workspace.peek(&wiki::page_path(key)), Ok(None))
+            wiki::is_page_key(key)
+                && !matches!(context.workspace.peek(&wiki::page_path(key)), Ok(None))
         }
         ArtifactKind::SemanticLayer => context.scope.targets().any(|target| {
-            let own = key.strip_prefix(target.id.as_str()).and_then(|rest| rest.strip_prefix('/'));
-            [own, Some(key)]
-                .into_iter()
-                .flatten()
-                .any(|name| !matches!(context.semantic_layer().find_source_file(&target.id, name), Ok(None)))
+            let own = key
+                .strip_prefix(target.id.as_str())
+                .and_then(|rest| rest.strip_prefix('/'));
+            [own, Some(key)].into_iter().flatten().any(|name| {
+                !matches!(
+                    context.semantic_layer().find_source_file(&target.id, name),
+                    Ok(None)
+                )
+            })
         }),
     }
 }
@@ -278,7 +314,11 @@ impl AgentTool for EmitArtifactResolution {
                 "`{}` is not a raw file of this ingest; use a path that stage_list lists",
                 excerpt(&artifact.raw_path)
             );
-            return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": artifact.raw_path}));
+            return refusal(
+                Self::NAME,
+                text,
+                json!({"reason": "raw_path_not_allowed", "rawPath": artifact.raw_path}),
+            );
         }
         let key = artifact.artifact_key.clone();
         record_decision(context, ReconcileDecision::Artifact(artifact), &key)
@@ -290,7 +330,9 @@ fn record_decision(context: &ToolContext, decision: ReconcileDecision, key: &str
     records.decisions.push(decision);
     ToolReply {
         markdown: format!("Recorded the decision about `{key}`."),
-        structured: Some(json!({"success": true, "artifactKey": key, "decisions": records.decisions.len()})),
+        structured: Some(
+            json!({"success": true, "artifactKey": key, "decisions": records.decisions.len()}),
+        ),
         ..ToolReply::default()
     }
 }

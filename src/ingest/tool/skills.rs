@@ -25,17 +25,31 @@ impl AgentTool for LoadSkill {
     type Input = LoadSkillInput;
 
     fn run(context: &ToolContext, LoadSkillInput { name }: LoadSkillInput) -> ToolReply {
-        match context.loadable_skills.iter().find(|skill| skill.name == name) {
+        match context
+            .loadable_skills
+            .iter()
+            .find(|skill| skill.name == name)
+        {
             Some(skill) => {
                 let mut body = skill.body.clone();
                 let absent = absent_tools(&body, context);
                 if !absent.is_empty() {
-                    body += &format!("\n\nThis unit does not have {}: skip what needs them.", absent.join(", "));
+                    body += &format!(
+                        "\n\nThis unit does not have {}: skip what needs them.",
+                        absent.join(", ")
+                    );
                 }
-                ToolReply { structured: Some(json!({"name": skill.name})), ..ToolReply::text(body) }
+                ToolReply {
+                    structured: Some(json!({"name": skill.name})),
+                    ..ToolReply::text(body)
+                }
             }
             None => {
-                let names: Vec<_> = context.loadable_skills.iter().map(|skill| skill.name.as_str()).collect();
+                let names: Vec<_> = context
+                    .loadable_skills
+                    .iter()
+                    .map(|skill| skill.name.as_str())
+                    .collect();
                 not_found_reply(format_args!(
                     "there is no skill `{}`; available skills: {}",
                     excerpt(&name),

@@ -35,15 +35,29 @@ impl ToolContext {
         };
         let targets: Vec<String> = self.scope.targets().map(target).collect();
         let may_write = self.unit.planned.sl_disallowed.is_none() && !targets.is_empty();
-        may_write.then(|| format!("Sources may be written for these connections: {}.", join_names(&targets)))
+        may_write.then(|| {
+            format!(
+                "Sources may be written for these connections: {}.",
+                join_names(&targets)
+            )
+        })
     }
 
     /// The connection `id`. The error is a sentence with the existing ones.
     pub(super) fn find_connection(&self, id: &str) -> Result<&ConnectionAccess, String> {
         self.scope.get(id).ok_or_else(|| {
-            let ids: Vec<&str> = self.scope.connections.iter().map(|connection| connection.id.as_str()).collect();
+            let ids: Vec<&str> = self
+                .scope
+                .connections
+                .iter()
+                .map(|connection| connection.id.as_str())
+                .collect();
             let hint = did_you_mean_in_brackets(id, &ids);
-            format!("there is no connection `{}`{hint}; available connections: {}", excerpt(id), join_names(&ids))
+            format!(
+                "there is no connection `{}`{hint}; available connections: {}",
+                excerpt(id),
+                join_names(&ids)
+            )
         })
     }
 }
@@ -64,15 +78,25 @@ pub(super) struct DeclinedSourceChange {
 
 impl DeclinedSourceChange {
     pub(super) fn new(reason: &'static str, text: impl Into<String>) -> Self {
-        Self { reason, errors: vec![text.into()] }
+        Self {
+            reason,
+            errors: vec![text.into()],
+        }
     }
 
     pub(super) fn invalid(errors: Vec<String>) -> Self {
-        Self { reason: "validation_failed", errors }
+        Self {
+            reason: "validation_failed",
+            errors,
+        }
     }
 
     pub(super) fn into_reply(self, tool: &str, connection: &str, source: &str) -> ToolReply {
-        let lines: Vec<String> = self.errors.iter().map(|error| format!("- {error}")).collect();
+        let lines: Vec<String> = self
+            .errors
+            .iter()
+            .map(|error| format!("- {error}"))
+            .collect();
         let text = format!(
             "Source **{}** was NOT saved, {} error(s):\n{}",
             excerpt(source),
@@ -100,7 +124,10 @@ impl From<FindSourceError> for DeclinedSourceChange {
 
 impl From<std::io::Error> for DeclinedSourceChange {
     fn from(error: std::io::Error) -> Self {
-        Self::new("source_unreadable", format!("the semantic layer cannot be read: {error}"))
+        Self::new(
+            "source_unreadable",
+            format!("the semantic layer cannot be read: {error}"),
+        )
     }
 }
 
@@ -110,8 +137,16 @@ pub(super) fn check_change(
     connection: &str,
     raw_paths: Option<&[String]>,
 ) -> Result<(), DeclinedSourceChange> {
-    if !context.scope.get(connection).is_some_and(|connection| connection.is_target) {
-        let targets: Vec<&str> = context.scope.targets().map(|target| target.id.as_str()).collect();
+    if !context
+        .scope
+        .get(connection)
+        .is_some_and(|connection| connection.is_target)
+    {
+        let targets: Vec<&str> = context
+            .scope
+            .targets()
+            .map(|target| target.id.as_str())
+            .collect();
         let hint = did_you_mean_in_brackets(connection, &targets);
         let text = format!(
             "Connection \"{}\" is not available to this ingest stage{hint}; sources may be written for {}",
@@ -120,7 +155,9 @@ pub(super) fn check_change(
         );
         return Err(DeclinedSourceChange::new("connection_not_allowed", text));
     }
-    context.check_raw_paths(raw_paths).map_err(|why| DeclinedSourceChange::new("raw_paths_not_allowed", why))
+    context
+        .check_raw_paths(raw_paths)
+        .map_err(|why| DeclinedSourceChange::new("raw_paths_not_allowed", why))
 }
 
 /// Validates `doc` as the source `name` of `connection`. Returns the warnings if there are no errors. An edit is judged
@@ -133,11 +170,16 @@ pub(super) fn validate_change(
     before: Option<&SourceDoc>,
 ) -> Result<Vec<String>, DeclinedSourceChange> {
     if doc.get("name").and_then(Value::as_str) != Some(name) {
-        let found =
-            doc.get("name").map_or_else(|| "missing".to_owned(), |name| format!("`{}`", excerpt(&display_text(name))));
+        let found = doc.get("name").map_or_else(
+            || "missing".to_owned(),
+            |name| format!("`{}`", excerpt(&display_text(name))),
+        );
         return Err(DeclinedSourceChange::new(
             "name_mismatch",
-            format!("the name in source is {found}; it must be `{}`, the same as sourceName", one_line(name)),
+            format!(
+                "the name in source is {found}; it must be `{}`, the same as sourceName",
+                one_line(name)
+            ),
         ));
     }
     let mut sources = context.semantic_layer().sources(connection)?;
@@ -151,29 +193,58 @@ pub(super) fn validate_change(
         return Err(DeclinedSourceChange::invalid(found.errors));
     }
     let mut warnings = found.warnings;
-    if let Some(path) = context.find_connection(connection).ok().and_then(|connection| connection.database.as_deref()) {
+    if let Some(path) = context
+        .find_connection(connection)
+        .ok()
+        .and_then(|connection| connection.database.as_deref())
+    {
         warnings.extend(probe_database(&context.scope.sql_workers, path, name, doc));
     }
     Ok(warnings)
 }
 
 /// Checks the table or query of a source in the database. Problems are warnings, not errors.
-fn probe_database(sql_workers: &SqlWorkers, path: &Path, name: &str, doc: &SourceDoc) -> Option<String> {
-    let text = |key: &str| doc.get(key).and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty());
+fn probe_database(
+    sql_workers: &SqlWorkers,
+    path: &Path,
+    name: &str,
+    doc: &SourceDoc,
+) -> Option<String> {
+    let text = |key: &str| {
+        doc.get(key)
+            .and_then(Value::as_str)
+            .map(str::trim)
+            .filter(|text| !text.is_empty())
+    };
     let sql = match (SourceKind::from_doc(doc), text("sql"), text("table")) {
-        (SourceKind::Sql, Some(sql), _) => format!("SELECT * FROM (\n{}\n) LIMIT 0", sql.trim_end_matches(';')),
+        (SourceKind::Sql, Some(sql), _) => {
+            format!("SELECT * FROM (\n{}\n) LIMIT 0", sql.trim_end_matches(';'))
+        }
         (SourceKind::Table, _, Some(table)) => format!("SELECT * FROM {} LIMIT 0", quoted(table)),
         _ => return None,
     };
     match sql_workers.query(path, PROBE_TIMEOUT, &sql, RowLimits { rows: 0, chars: 0 }) {
         Err(error) => Some(format!("{}: the database reports: {error}", excerpt(name))),
         Ok(found) => {
-            let has = |name: &str| found.headers.iter().any(|header| header.eq_ignore_ascii_case(name));
+            let has = |name: &str| {
+                found
+                    .headers
+                    .iter()
+                    .any(|header| header.eq_ignore_ascii_case(name))
+            };
             let plain = maps_at(doc, "columns").filter(|column| column.get("expr").is_none());
             let names = plain.filter_map(|column| column.get("name")?.as_str());
-            let missing: Vec<String> =
-                names.filter(|name| !has(name)).map(|name| format!("`{}`", excerpt(name))).collect();
-            let headers = found.headers.iter().take(30).map(|name| excerpt(name)).collect::<Vec<_>>().join(", ");
+            let missing: Vec<String> = names
+                .filter(|name| !has(name))
+                .map(|name| format!("`{}`", excerpt(name)))
+                .collect();
+            let headers = found
+                .headers
+                .iter()
+                .take(30)
+                .map(|name| excerpt(name))
+                .collect::<Vec<_>>()
+                .join(", ");
             (!missing.is_empty()).then(|| {
                 format!(
                     "{}: the table or query has no column {}; its columns are {headers}",
@@ -187,18 +258,29 @@ fn probe_database(sql_workers: &SqlWorkers, path: &Path, name: &str, doc: &Sourc
 
 /// Quotes `main.orders` as an SQL identifier.
 fn quoted(table: &str) -> String {
-    let parts = table.split('.').map(|part| format!("\"{}\"", part.trim_matches('"').replace('"', "\"\"")));
+    let parts = table
+        .split('.')
+        .map(|part| format!("\"{}\"", part.trim_matches('"').replace('"', "\"\"")));
     parts.collect::<Vec<_>>().join(".")
 }
 
 /// The answer for a missing source, with the most similar name.
 pub(super) fn source_not_found(context: &ToolContext, connection: &str, name: &str) -> ToolReply {
-    let sources = context.semantic_layer().sources(connection).unwrap_or_default();
+    let sources = context
+        .semantic_layer()
+        .sources(connection)
+        .unwrap_or_default();
     let names: Vec<&str> = sources.by_name.keys().map(String::as_str).collect();
     let hint = did_you_mean(name, &names);
-    not_found_reply(format_args!("Source **{}** not found for connection {}{hint}", excerpt(name), excerpt(connection)))
+    not_found_reply(format_args!(
+        "Source **{}** not found for connection {}{hint}",
+        excerpt(name),
+        excerpt(connection)
+    ))
 }
 
 fn display_text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
 }

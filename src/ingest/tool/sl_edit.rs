@@ -65,7 +65,8 @@ impl AgentTool for SlWriteSource {
 
     fn run(context: &ToolContext, input: SlWriteInput) -> ToolReply {
         let (connection, name) = (input.connection.clone(), input.name.clone());
-        write(context, input).unwrap_or_else(|declined| declined.into_reply(Self::NAME, &connection, &name))
+        write(context, input)
+            .unwrap_or_else(|declined| declined.into_reply(Self::NAME, &connection, &name))
     }
 }
 
@@ -101,7 +102,10 @@ struct YamlEdit {
     /// Text that replaces it; empty to delete it.
     new_text: String,
     /// Reason for the edit.
-    #[expect(dead_code, reason = "for readers of the transcript, which contains the arguments")]
+    #[expect(
+        dead_code,
+        reason = "for readers of the transcript, which contains the arguments"
+    )]
     reason: Option<String>,
 }
 
@@ -120,7 +124,8 @@ impl AgentTool for SlEditSource {
 
     fn run(context: &ToolContext, input: SlEditInput) -> ToolReply {
         let (connection, name) = (input.connection.clone(), input.name.clone());
-        edit(context, input).unwrap_or_else(|declined| declined.into_reply(Self::NAME, &connection, &name))
+        edit(context, input)
+            .unwrap_or_else(|declined| declined.into_reply(Self::NAME, &connection, &name))
     }
 }
 
@@ -157,7 +162,13 @@ impl AgentTool for SlRollback {
 }
 
 fn write(context: &ToolContext, input: SlWriteInput) -> Result<ToolReply, DeclinedSourceChange> {
-    let SlWriteInput { connection, name, source, delete, raw_paths } = input;
+    let SlWriteInput {
+        connection,
+        name,
+        source,
+        delete,
+        raw_paths,
+    } = input;
     check_change(context, &connection, raw_paths.as_deref())?;
     if delete == Some(true) {
         return if source.is_none() {
@@ -175,16 +186,31 @@ fn write(context: &ToolContext, input: SlWriteInput) -> Result<ToolReply, Declin
             "source is missing; give it to create or rewrite the source, or use sl_edit_source for targeted edits",
         ));
     };
-    let found = context.semantic_layer().find_source_file(&connection, &name)?;
+    let found = context
+        .semantic_layer()
+        .find_source_file(&connection, &name)?;
     let path = target_path(context, &connection, &name, found.as_ref())?;
     let warnings = validate_change(context, &connection, &name, &doc, None)?;
     let text = semantic_layer::render_source(&doc)
         .map_err(|why| DeclinedSourceChange::new("not_writable", why.to_string()))?;
     context.workspace.write(&path, text.as_bytes())?;
-    let action = if found.is_some() { "updated" } else { "created" };
-    let mut reply = saved_reply(&connection, &name, &path, "saved", json!({"action": action}), warnings);
+    let action = if found.is_some() {
+        "updated"
+    } else {
+        "created"
+    };
+    let mut reply = saved_reply(
+        &connection,
+        &name,
+        &path,
+        "saved",
+        json!({"action": action}),
+        warnings,
+    );
     // The saved text contains more fields than the call, and edits must match it.
-    reply.markdown.push_str(&format!("\n\n**YAML**:\n```yaml\n{text}```"));
+    reply
+        .markdown
+        .push_str(&format!("\n\n**YAML**:\n```yaml\n{text}```"));
     Ok(reply)
 }
 
@@ -201,11 +227,20 @@ fn without_nulls(doc: SourceDoc) -> SourceDoc {
             .collect(),
         other => other,
     };
-    doc.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key, inner(value))).collect()
+    doc.into_iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(key, value)| (key, inner(value)))
+        .collect()
 }
 
 fn edit(context: &ToolContext, input: SlEditInput) -> Result<ToolReply, DeclinedSourceChange> {
-    let SlEditInput { connection, name, yaml_edits, delete, raw_paths } = input;
+    let SlEditInput {
+        connection,
+        name,
+        yaml_edits,
+        delete,
+        raw_paths,
+    } = input;
     check_change(context, &connection, raw_paths.as_deref())?;
     if delete == Some(true) {
         return if yaml_edits.is_none() {
@@ -224,24 +259,41 @@ fn edit(context: &ToolContext, input: SlEditInput) -> Result<ToolReply, Declined
             "yaml_edits is missing or empty; give at least one edit, or `delete: true`",
         ));
     }
-    let Some(file) = context.semantic_layer().find_source_file(&connection, &name)? else {
+    let Some(file) = context
+        .semantic_layer()
+        .find_source_file(&connection, &name)?
+    else {
         return Err(missing_source(context, &connection, &name));
     };
     // Edits apply to the newest text, so the agent does not have to read it again.
     let bytes = context.workspace.read(&file.path)?.unwrap_or_default();
     let text = String::from_utf8(bytes).map_err(|_| {
-        DeclinedSourceChange::new("source_unreadable", "it is not UTF-8 text; rewrite it with sl_write_source")
+        DeclinedSourceChange::new(
+            "source_unreadable",
+            "it is not UTF-8 text; rewrite it with sl_write_source",
+        )
     })?;
     let before = semantic_layer::parse_source(&text).ok();
     let text = apply_edits(text, &edits)?;
-    let doc = semantic_layer::parse_source(&text)
-        .map_err(|why| DeclinedSourceChange::new("invalid_yaml", format!("YAML parse error after the edits: {why}")))?;
+    let doc = semantic_layer::parse_source(&text).map_err(|why| {
+        DeclinedSourceChange::new(
+            "invalid_yaml",
+            format!("YAML parse error after the edits: {why}"),
+        )
+    })?;
     let (text, doc) = semantic_layer::append_missing_lists(text, &doc);
     let warnings = validate_change(context, &connection, &name, &doc, before.as_ref())?;
     context.workspace.write(&file.path, text.as_bytes())?;
     let verb = format!("changed by {} edit(s)", edits.len());
     let more = json!({"action": "updated", "editCount": edits.len()});
-    Ok(saved_reply(&connection, &name, &file.path, &verb, more, warnings))
+    Ok(saved_reply(
+        &connection,
+        &name,
+        &file.path,
+        &verb,
+        more,
+        warnings,
+    ))
 }
 
 /// Path for the source: its existing file, else a path that no other source has.
@@ -261,30 +313,62 @@ fn target_path(
         ));
     }
     let path = semantic_layer::new_source_path(connection, name);
-    match context.semantic_layer().files(connection)?.into_iter().find(|file| file.path == path) {
+    match context
+        .semantic_layer()
+        .files(connection)?
+        .into_iter()
+        .find(|file| file.path == path)
+    {
         Some(other) if other.doc.is_ok() => Err(DeclinedSourceChange::new(
             "path_taken",
-            format!("{path} already contains source `{}`; choose another name", excerpt(&other.name)),
+            format!(
+                "{path} already contains source `{}`; choose another name",
+                excerpt(&other.name)
+            ),
         )),
         // Rewriting the file repairs a broken one.
         Some(_) | None => Ok(path),
     }
 }
 
-fn remove(context: &ToolContext, connection: &str, name: &str) -> Result<ToolReply, DeclinedSourceChange> {
-    let Some(file) = context.semantic_layer().find_source_file(connection, name)? else {
+fn remove(
+    context: &ToolContext,
+    connection: &str,
+    name: &str,
+) -> Result<ToolReply, DeclinedSourceChange> {
+    let Some(file) = context
+        .semantic_layer()
+        .find_source_file(connection, name)?
+    else {
         return Err(missing_source(context, connection, name));
     };
     context.workspace.remove(&file.path)?;
     let sources = context.semantic_layer().sources(connection)?;
-    let others = sources.files.iter().filter_map(|file| Some((file, file.doc.as_ref().ok()?)));
-    let broken_joins = others.flat_map(|(file, doc)| semantic_layer::dangling_joins(&file.name, doc, &sources));
-    let warnings = broken_joins.filter(|(target, _)| target == name).map(|(_, text)| text).collect();
-    Ok(saved_reply(connection, name, &file.path, "removed", json!({"action": "removed"}), warnings))
+    let others = sources
+        .files
+        .iter()
+        .filter_map(|file| Some((file, file.doc.as_ref().ok()?)));
+    let broken_joins =
+        others.flat_map(|(file, doc)| semantic_layer::dangling_joins(&file.name, doc, &sources));
+    let warnings = broken_joins
+        .filter(|(target, _)| target == name)
+        .map(|(_, text)| text)
+        .collect();
+    Ok(saved_reply(
+        connection,
+        name,
+        &file.path,
+        "removed",
+        json!({"action": "removed"}),
+        warnings,
+    ))
 }
 
 fn missing_source(context: &ToolContext, connection: &str, name: &str) -> DeclinedSourceChange {
-    let sources = context.semantic_layer().sources(connection).unwrap_or_default();
+    let sources = context
+        .semantic_layer()
+        .sources(connection)
+        .unwrap_or_default();
     if sources.scanned_tables.contains_key(name) {
         return DeclinedSourceChange::new(
             "no_overlay_yet",
@@ -292,14 +376,27 @@ fn missing_source(context: &ToolContext, connection: &str, name: &str) -> Declin
              segments, joins, descriptions, column_overrides or computed columns, without table, sql and grain",
         );
     }
-    DeclinedSourceChange::new("source_not_found", "Source not found. Use sl_write_source to create it.")
+    DeclinedSourceChange::new(
+        "source_not_found",
+        "Source not found. Use sl_write_source to create it.",
+    )
 }
 
 fn apply_edits(mut text: String, edits: &[YamlEdit]) -> Result<String, DeclinedSourceChange> {
-    for (index, YamlEdit { old_text, new_text, .. }) in edits.iter().enumerate() {
+    for (
+        index,
+        YamlEdit {
+            old_text, new_text, ..
+        },
+    ) in edits.iter().enumerate()
+    {
         let count = text.matches(old_text.as_str()).count();
         if count != 1 {
-            let times = if count == 0 { "does not occur".to_owned() } else { format!("occurs {count} times") };
+            let times = if count == 0 {
+                "does not occur".to_owned()
+            } else {
+                format!("occurs {count} times")
+            };
             let why = format!(
                 "oldText of yaml_edits[{index}] {times} in the YAML, but must occur exactly once; read the source with \
                  sl_read_source and copy a longer, exact text"
@@ -311,13 +408,19 @@ fn apply_edits(mut text: String, edits: &[YamlEdit]) -> Result<String, DeclinedS
     Ok(text)
 }
 
-fn rollback_source(context: &ToolContext, name: &str) -> Result<&'static str, DeclinedSourceChange> {
+fn rollback_source(
+    context: &ToolContext,
+    name: &str,
+) -> Result<&'static str, DeclinedSourceChange> {
     let mut changed = Vec::new();
     for path in context.workspace.changes().into_keys() {
-        let Some((connection, _)) = semantic_layer::split_source_path(&path) else { continue };
+        let Some((connection, _)) = semantic_layer::split_source_path(&path) else {
+            continue;
+        };
         let versions = context.workspace.versions(&path)?;
-        let is_named =
-            versions.iter().any(|bytes| semantic_layer::source_name(&String::from_utf8_lossy(bytes), &path) == name);
+        let is_named = versions.iter().any(|bytes| {
+            semantic_layer::source_name(&String::from_utf8_lossy(bytes), &path) == name
+        });
         if is_named {
             changed.push((connection == context.unit.planned.connection, path.clone()));
         }
@@ -335,9 +438,17 @@ fn rollback_source(context: &ToolContext, name: &str) -> Result<&'static str, De
     Ok(outcome)
 }
 
-fn saved_reply(connection: &str, name: &str, path: &str, verb: &str, more: Value, warnings: Vec<String>) -> ToolReply {
+fn saved_reply(
+    connection: &str,
+    name: &str,
+    path: &str,
+    verb: &str,
+    more: Value,
+    warnings: Vec<String>,
+) -> ToolReply {
     let mut markdown = format!("Source **{}** {verb} successfully ({path}).", excerpt(name));
-    let mut structured = json!({"success": true, "connectionId": connection, "sourceName": name, "path": path});
+    let mut structured =
+        json!({"success": true, "connectionId": connection, "sourceName": name, "path": path});
     if let (Some(structured), Value::Object(more)) = (structured.as_object_mut(), more) {
         structured.extend(more);
         if !warnings.is_empty() {
@@ -345,8 +456,18 @@ fn saved_reply(connection: &str, name: &str, path: &str, verb: &str, more: Value
         }
     }
     if !warnings.is_empty() {
-        let lines: Vec<String> = warnings.iter().map(|warning| format!("- {warning}")).collect();
-        markdown.push_str(&format!("\n\n**Validation warnings:**\n{}", lines.join("\n")));
+        let lines: Vec<String> = warnings
+            .iter()
+            .map(|warning| format!("- {warning}"))
+            .collect();
+        markdown.push_str(&format!(
+            "\n\n**Validation warnings:**\n{}",
+            lines.join("\n")
+        ));
     }
-    ToolReply { markdown, structured: Some(structured), ..ToolReply::default() }
+    ToolReply {
+        markdown,
+        structured: Some(structured),
+        ..ToolReply::default()
+    }
 }

@@ -5,13 +5,14 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    AgentTool, MAX_ANSWER_CHARS, ToolContext, not_found_reply, pagination, sl_common::source_not_found,
-    wiki_read::query_words,
+    AgentTool, MAX_ANSWER_CHARS, ToolContext, not_found_reply, pagination,
+    sl_common::source_not_found, wiki_read::query_words,
 };
 use crate::{
     ingest::{
         semantic_layer::{
-            self, EffectiveSource, SemanticSources, SourceDoc, SourceKind, first_description, maps_at, texts,
+            self, EffectiveSource, SemanticSources, SourceDoc, SourceKind, first_description,
+            maps_at, texts,
         },
         untrusted_text::{excerpt, one_line},
         workspace_check::{self, SemanticLayerReport},
@@ -50,7 +51,14 @@ impl AgentTool for SlDiscover {
     const READ_ONLY: bool = true;
     type Input = SlDiscoverInput;
 
-    fn run(context: &ToolContext, SlDiscoverInput { connection, query, source }: SlDiscoverInput) -> ToolReply {
+    fn run(
+        context: &ToolContext,
+        SlDiscoverInput {
+            connection,
+            query,
+            source,
+        }: SlDiscoverInput,
+    ) -> ToolReply {
         let connections = match connection_ids(context, connection.as_deref()) {
             Ok(connections) => connections,
             Err(why) => return not_found_reply(why),
@@ -59,7 +67,8 @@ impl AgentTool for SlDiscover {
             Some(name) => describe_source(context, &connections, &name),
             None => append_targets(
                 context,
-                SourceSearch::search(context, &connections, query.as_deref()).to_reply(query.as_deref()),
+                SourceSearch::search(context, &connections, query.as_deref())
+                    .to_reply(query.as_deref()),
             ),
         }
     }
@@ -83,54 +92,96 @@ impl SourceSearch {
     /// Sources of `connections` that contain a word of `query`; all of them if there is no query.
     pub(super) fn search(context: &ToolContext, connections: &[&str], query: Option<&str>) -> Self {
         let words = query_words(query.unwrap_or_default());
-        let mut found = Self { matches: Vec::new(), broken_files: Vec::new() };
+        let mut found = Self {
+            matches: Vec::new(),
+            broken_files: Vec::new(),
+        };
         for connection in connections {
             match context.semantic_layer().sources(connection) {
-                Ok(SemanticSources { by_name: all, broken_files: broken, .. }) => {
-                    found.broken_files.extend(broken.into_iter().map(|(path, why)| format!("{path}: {why}")));
+                Ok(SemanticSources {
+                    by_name: all,
+                    broken_files: broken,
+                    ..
+                }) => {
+                    found.broken_files.extend(
+                        broken
+                            .into_iter()
+                            .map(|(path, why)| format!("{path}: {why}")),
+                    );
                     let hits = all.into_values().map(|source| SourceMatch {
                         connection: (*connection).to_owned(),
                         score: score(&words, &source),
                         source,
                     });
-                    found.matches.extend(hits.filter(|hit| words.is_empty() || hit.score > 0));
+                    found
+                        .matches
+                        .extend(hits.filter(|hit| words.is_empty() || hit.score > 0));
                 }
-                Err(error) => found.broken_files.push(format!("semantic-layer/{connection}: {error}")),
+                Err(error) => found
+                    .broken_files
+                    .push(format!("semantic-layer/{connection}: {error}")),
             }
         }
         // The sort is stable: equal matches keep the order of connections and names.
-        found.matches.sort_by_key(|hit| std::cmp::Reverse(hit.score));
+        found
+            .matches
+            .sort_by_key(|hit| std::cmp::Reverse(hit.score));
         found
     }
 
     pub(super) fn to_reply(&self, query: Option<&str>) -> ToolReply {
         let matching = query.filter(|query| !query.trim().is_empty());
-        let suffix = matching.map_or_else(String::new, |query| format!(" matching \"{}\"", excerpt(query)));
+        let suffix = matching.map_or_else(String::new, |query| {
+            format!(" matching \"{}\"", excerpt(query))
+        });
         let total = self.matches.len();
         let mut text = match (total, matching) {
             (0, Some(_)) => format!("No semantic layer sources found{suffix}."),
-            (0, None) => "No semantic layer sources found. Create sources with sl_write_source.".to_owned(),
+            (0, None) => {
+                "No semantic layer sources found. Create sources with sl_write_source.".to_owned()
+            }
             (_, _) => format!("**{total} source(s) found**{suffix}:\n"),
         };
         let detailed = if matching.is_some() { MAX_DETAILED } else { 0 };
         let mut shown_hits = 0;
         for hit in self.matches.iter().take(MAX_LISTED) {
-            let entry = if shown_hits < detailed { detail_text(hit) } else { brief_line(hit) };
+            let entry = if shown_hits < detailed {
+                detail_text(hit)
+            } else {
+                brief_line(hit)
+            };
             if text.chars().count() + entry.chars().count() > MAX_ANSWER_CHARS - 2_000 {
                 break;
             }
-            text.push_str(if shown_hits < detailed && shown_hits > 0 { "\n\n" } else { "\n" });
+            text.push_str(if shown_hits < detailed && shown_hits > 0 {
+                "\n\n"
+            } else {
+                "\n"
+            });
             text.push_str(&entry);
             shown_hits += 1;
         }
         if shown_hits < total {
-            text.push_str(&format!("\n\n{} more sources; narrow the query or give connectionId.", total - shown_hits));
+            text.push_str(&format!(
+                "\n\n{} more sources; narrow the query or give connectionId.",
+                total - shown_hits
+            ));
         }
         if !self.broken_files.is_empty() {
-            let broken: Vec<String> = self.broken_files.iter().take(20).map(|why| format!("- {why}")).collect();
+            let broken: Vec<String> = self
+                .broken_files
+                .iter()
+                .take(20)
+                .map(|why| format!("- {why}"))
+                .collect();
             text.push_str(&format!("\n\nCannot be read:\n{}", broken.join("\n")));
         }
-        let sources: Vec<Value> = self.matches.iter().take(shown_hits).map(summary_json).collect();
+        let sources: Vec<Value> = self
+            .matches
+            .iter()
+            .take(shown_hits)
+            .map(summary_json)
+            .collect();
         ToolReply {
             markdown: text,
             structured: Some(json!({"sources": sources, "totalSources": total})),
@@ -148,29 +199,51 @@ pub(super) fn append_targets(context: &ToolContext, mut reply: ToolReply) -> Too
 }
 
 /// The given connection id, or all ids.
-pub(super) fn connection_ids<'a>(context: &'a ToolContext, id: Option<&'a str>) -> Result<Vec<&'a str>, String> {
+pub(super) fn connection_ids<'a>(
+    context: &'a ToolContext,
+    id: Option<&'a str>,
+) -> Result<Vec<&'a str>, String> {
     match id {
-        Some(id) => context.find_connection(id).map(|connection| vec![connection.id.as_str()]),
-        None => Ok(context.scope.connections.iter().map(|connection| connection.id.as_str()).collect()),
+        Some(id) => context
+            .find_connection(id)
+            .map(|connection| vec![connection.id.as_str()]),
+        None => Ok(context
+            .scope
+            .connections
+            .iter()
+            .map(|connection| connection.id.as_str())
+            .collect()),
     }
 }
 
-pub(super) fn describe_source(context: &ToolContext, connections: &[&str], name: &str) -> ToolReply {
+pub(super) fn describe_source(
+    context: &ToolContext,
+    connections: &[&str],
+    name: &str,
+) -> ToolReply {
     let mut hits: Vec<SourceMatch> = Vec::new();
     for connection in connections {
         match context.semantic_layer().sources(connection) {
-            Ok(mut sources) => hits.extend(sources.by_name.remove(name).map(|source| SourceMatch {
-                connection: (*connection).to_owned(),
-                source,
-                score: 0,
-            })),
-            Err(error) => return not_found_reply(format_args!("the semantic layer cannot be read: {error}")),
+            Ok(mut sources) => {
+                hits.extend(sources.by_name.remove(name).map(|source| SourceMatch {
+                    connection: (*connection).to_owned(),
+                    source,
+                    score: 0,
+                }))
+            }
+            Err(error) => {
+                return not_found_reply(format_args!("the semantic layer cannot be read: {error}"));
+            }
         }
     }
     match hits.as_slice() {
         [] => source_not_found(
             context,
-            connections.first().copied().filter(|_| connections.len() == 1).unwrap_or("(any)"),
+            connections
+                .first()
+                .copied()
+                .filter(|_| connections.len() == 1)
+                .unwrap_or("(any)"),
             name,
         ),
         [hit] => ToolReply {
@@ -179,7 +252,10 @@ pub(super) fn describe_source(context: &ToolContext, connections: &[&str], name:
             ..ToolReply::default()
         },
         hits => {
-            let ids: Vec<String> = hits.iter().map(|hit| format!("- `{}`", hit.connection)).collect();
+            let ids: Vec<String> = hits
+                .iter()
+                .map(|hit| format!("- `{}`", hit.connection))
+                .collect();
             ToolReply {
                 markdown: format!(
                     "Several connections have a source \"{}\". Give connectionId:\n\n{}",
@@ -204,7 +280,10 @@ fn score(words: &[String], source: &EffectiveSource) -> u32 {
     }
     let parts = parts.join(" ").to_lowercase();
     let weigh = |text: &str, word: &str, weight| if text.contains(word) { weight } else { 0 };
-    words.iter().map(|word| weigh(&name, word, 8) + weigh(&description, word, 4) + weigh(&parts, word, 1)).sum()
+    words
+        .iter()
+        .map(|word| weigh(&name, word, 8) + weigh(&description, word, 4) + weigh(&parts, word, 1))
+        .sum()
 }
 
 fn kind_label(doc: &SourceDoc) -> &'static str {
@@ -221,8 +300,9 @@ fn count(doc: &SourceDoc, key: &str) -> usize {
 
 fn brief_line(hit: &SourceMatch) -> String {
     let doc = &hit.source.doc;
-    let description = first_description(doc)
-        .map_or_else(String::new, |text| format!(" — {}", truncate_line(text, MAX_DESCRIPTION_CHARS)));
+    let description = first_description(doc).map_or_else(String::new, |text| {
+        format!(" — {}", truncate_line(text, MAX_DESCRIPTION_CHARS))
+    });
     format!(
         "- **{}** [{}]{description} ({} measures, {} cols)",
         one_line(&hit.source.name),
@@ -234,10 +314,15 @@ fn brief_line(hit: &SourceMatch) -> String {
 
 fn detail_text(hit: &SourceMatch) -> String {
     let doc = &hit.source.doc;
-    let description =
-        first_description(doc).map_or_else(String::new, |text| format!(" — {}", truncate_line(text, 2_000)));
+    let description = first_description(doc).map_or_else(String::new, |text| {
+        format!(" — {}", truncate_line(text, 2_000))
+    });
     let mut lines = vec![
-        format!("### {} [{}]{description}", one_line(&hit.source.name), hit.connection),
+        format!(
+            "### {} [{}]{description}",
+            one_line(&hit.source.name),
+            hit.connection
+        ),
         format!(
             "Type: {} | Columns: {} | Measures: {} | Joins: {}",
             kind_label(doc),
@@ -246,13 +331,31 @@ fn detail_text(hit: &SourceMatch) -> String {
             count(doc, "joins")
         ),
     ];
-    let text = |map: &SourceDoc, key: &str| truncate_line(map.get(key).and_then(Value::as_str).unwrap_or("?"), 200);
-    let list =
-        |key: &str, line: &dyn Fn(&SourceDoc) -> String| maps_at(doc, key).map(line).collect::<Vec<_>>().join(", ");
+    let text = |map: &SourceDoc, key: &str| {
+        truncate_line(map.get(key).and_then(Value::as_str).unwrap_or("?"), 200)
+    };
+    let list = |key: &str, line: &dyn Fn(&SourceDoc) -> String| {
+        maps_at(doc, key).map(line).collect::<Vec<_>>().join(", ")
+    };
     let parts = [
-        ("Measures", list("measures", &|map| format!("`{}` ({})", text(map, "name"), text(map, "expr")))),
-        ("Segments", list("segments", &|map| format!("`{}` ({})", text(map, "name"), text(map, "expr")))),
-        ("Joins", list("joins", &|map| format!("→ {} ({})", text(map, "to"), text(map, "relationship")))),
+        (
+            "Measures",
+            list("measures", &|map| {
+                format!("`{}` ({})", text(map, "name"), text(map, "expr"))
+            }),
+        ),
+        (
+            "Segments",
+            list("segments", &|map| {
+                format!("`{}` ({})", text(map, "name"), text(map, "expr"))
+            }),
+        ),
+        (
+            "Joins",
+            list("joins", &|map| {
+                format!("→ {} ({})", text(map, "to"), text(map, "relationship"))
+            }),
+        ),
         ("Columns", columns(doc)),
         ("Grain", texts(doc, "grain", "").join(", ")),
     ];
@@ -262,11 +365,18 @@ fn detail_text(hit: &SourceMatch) -> String {
 }
 
 fn columns(doc: &SourceDoc) -> String {
-    let public = maps_at(doc, "columns")
-        .filter(|column| column.get("visibility").is_none_or(|visibility| visibility != "hidden"));
-    let text =
-        |column: &SourceDoc, key: &str| truncate_line(column.get(key).and_then(Value::as_str).unwrap_or("?"), 200);
-    public.map(|column| format!("`{}` ({})", text(column, "name"), text(column, "type"))).collect::<Vec<_>>().join(", ")
+    let public = maps_at(doc, "columns").filter(|column| {
+        column
+            .get("visibility")
+            .is_none_or(|visibility| visibility != "hidden")
+    });
+    let text = |column: &SourceDoc, key: &str| {
+        truncate_line(column.get(key).and_then(Value::as_str).unwrap_or("?"), 200)
+    };
+    public
+        .map(|column| format!("`{}` ({})", text(column, "name"), text(column, "type")))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn summary_json(hit: &SourceMatch) -> Value {
@@ -312,16 +422,33 @@ impl AgentTool for SlReadSource {
     const READ_ONLY: bool = true;
     type Input = SlReadInput;
 
-    fn run(context: &ToolContext, SlReadInput { connection, name, start_line }: SlReadInput) -> ToolReply {
+    fn run(
+        context: &ToolContext,
+        SlReadInput {
+            connection,
+            name,
+            start_line,
+        }: SlReadInput,
+    ) -> ToolReply {
         if let Err(why) = context.find_connection(&connection) {
             return not_found_reply(why);
         }
-        let (text, path) = match context.semantic_layer().find_source_file(&connection, &name) {
-            Err(error) => return not_found_reply(format_args!("Source **{}**: {error}", excerpt(&name))),
+        let (text, path) = match context
+            .semantic_layer()
+            .find_source_file(&connection, &name)
+        {
+            Err(error) => {
+                return not_found_reply(format_args!("Source **{}**: {error}", excerpt(&name)));
+            }
             Ok(Some(file)) => match context.workspace.read(&file.path) {
-                Ok(Some(bytes)) => (String::from_utf8_lossy(&bytes).into_owned(), Some(file.path)),
+                Ok(Some(bytes)) => (
+                    String::from_utf8_lossy(&bytes).into_owned(),
+                    Some(file.path),
+                ),
                 Ok(None) => return source_not_found(context, &connection, &name),
-                Err(error) => return not_found_reply(format_args!("{} cannot be read: {error}", file.path)),
+                Err(error) => {
+                    return not_found_reply(format_args!("{} cannot be read: {error}", file.path));
+                }
             },
             // A scanned table without a file is shown as scanned.
             Ok(None) => match scanned(context, &connection, &name) {
@@ -341,23 +468,35 @@ impl AgentTool for SlReadSource {
         let page = pagination::paginate(&lines, start, lines.len());
         let mut markdown = format!("## Source: {}\n\n```yaml\n{}```", excerpt(&name), page.text);
         if path.is_none() {
-            markdown.push_str("\n\n[a scanned table without an overlay; create one with sl_write_source]");
+            markdown.push_str(
+                "\n\n[a scanned table without an overlay; create one with sl_write_source]",
+            );
         }
-        let next = |next| json!({"connectionId": connection, "sourceName": name, "startLine": next});
-        if let Some(note) = page.continuation_note(start, lines.len(), lines.len(), "sl_read_source", next) {
+        let next =
+            |next| json!({"connectionId": connection, "sourceName": name, "startLine": next});
+        if let Some(note) =
+            page.continuation_note(start, lines.len(), lines.len(), "sl_read_source", next)
+        {
             markdown.push_str(&format!("\n\n[{note}]"));
         }
         let structured = json!({
             "connectionId": connection, "sourceName": name, "path": path, "startLine": start, "endLine": page.last_line,
             "totalLines": lines.len(),
         });
-        ToolReply { markdown, structured: Some(structured), ..ToolReply::default() }
+        ToolReply {
+            markdown,
+            structured: Some(structured),
+            ..ToolReply::default()
+        }
     }
 }
 
 fn scanned(context: &ToolContext, connection: &str, name: &str) -> Option<String> {
     let sources = context.semantic_layer().sources(connection).ok()?;
-    semantic_layer::render_source(&semantic_layer::order_fields(sources.scanned_tables.get(name)?.clone())).ok()
+    semantic_layer::render_source(&semantic_layer::order_fields(
+        sources.scanned_tables.get(name)?.clone(),
+    ))
+    .ok()
 }
 
 #[derive(Debug)]
@@ -385,7 +524,9 @@ impl AgentTool for SlValidate {
         }
         match workspace_check::check_connection_sources(&context.workspace, &connection) {
             Ok(report) => validation(&connection, report),
-            Err(error) => not_found_reply(format_args!("the semantic layer cannot be read: {error}")),
+            Err(error) => {
+                not_found_reply(format_args!("the semantic layer cannot be read: {error}"))
+            }
         }
     }
 }
@@ -395,17 +536,32 @@ fn validation(connection: &str, report: SemanticLayerReport) -> ToolReply {
     let SemanticLayerReport { sources, findings } = report;
     if sources == 0 && findings.errors.is_empty() {
         let text = format!("No sources found for connection {}.", excerpt(connection));
-        let structured = json!({"success": true, "sourceName": "(all)", "validationErrors": [text]});
-        return ToolReply { markdown: text, structured: Some(structured), ..ToolReply::default() };
+        let structured =
+            json!({"success": true, "sourceName": "(all)", "validationErrors": [text]});
+        return ToolReply {
+            markdown: text,
+            structured: Some(structured),
+            ..ToolReply::default()
+        };
     }
-    let mut lines = vec![format!("**Semantic layer validation** for {sources} source(s):")];
+    let mut lines = vec![format!(
+        "**Semantic layer validation** for {sources} source(s):"
+    )];
     if findings.errors.is_empty() && findings.warnings.is_empty() {
         lines.push("All sources are valid. Join graph is consistent.".into());
     }
-    for (title, found) in [("Errors", &findings.errors), ("Warnings", &findings.warnings)] {
+    for (title, found) in [
+        ("Errors", &findings.errors),
+        ("Warnings", &findings.warnings),
+    ] {
         if !found.is_empty() {
             lines.push(format!("\n**{title}** ({}):", found.len()));
-            lines.extend(found.iter().take(MAX_FINDINGS).map(|text| format!("- {}", truncate_line(text, 400))));
+            lines.extend(
+                found
+                    .iter()
+                    .take(MAX_FINDINGS)
+                    .map(|text| format!("- {}", truncate_line(text, 400))),
+            );
             if found.len() > MAX_FINDINGS {
                 lines.push(format!("{} more are not shown", found.len() - MAX_FINDINGS));
             }
@@ -415,5 +571,9 @@ fn validation(connection: &str, report: SemanticLayerReport) -> ToolReply {
         "success": findings.errors.is_empty(), "sourceName": "(all)", "validationErrors": findings.errors,
         "validationWarnings": findings.warnings,
     });
-    ToolReply { markdown: lines.join("\n"), structured: Some(structured), ..ToolReply::default() }
+    ToolReply {
+        markdown: lines.join("\n"),
+        structured: Some(structured),
+        ..ToolReply::default()
+    }
 }

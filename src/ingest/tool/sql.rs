@@ -10,7 +10,8 @@ use super::{AgentTool, MAX_ANSWER_CHARS, ToolContext, not_found_reply, sl_common
 use crate::{
     ingest::{
         database::{
-            ColumnInfo, LookupTarget, QueryRows, RowLimits, STATEMENT_TIMEOUT, SqlCell, TableInfo, TableLookup,
+            ColumnInfo, LookupTarget, QueryRows, RowLimits, STATEMENT_TIMEOUT, SqlCell, TableInfo,
+            TableLookup,
         },
         spelling::did_you_mean_in_brackets,
         untrusted_text::{excerpt, one_line},
@@ -24,23 +25,39 @@ const MAX_RESULT_CHARS: usize = MAX_ANSWER_CHARS - 3_000;
 impl ToolContext {
     /// Whether at least one connection can be queried.
     pub(super) fn has_database(&self) -> bool {
-        self.scope.connections.iter().any(|connection| connection.database.is_some())
+        self.scope
+            .connections
+            .iter()
+            .any(|connection| connection.database.is_some())
     }
 
     fn database(&self, id: &str) -> Result<&Path, String> {
-        let queryable = || self.scope.connections.iter().filter(|connection| connection.database.is_some());
+        let queryable = || {
+            self.scope
+                .connections
+                .iter()
+                .filter(|connection| connection.database.is_some())
+        };
         let found = queryable().find(|connection| connection.id == id);
-        found.and_then(|connection| connection.database.as_deref()).ok_or_else(|| {
-            let ids: Vec<&str> = queryable().map(|connection| connection.id.as_str()).collect();
-            if self.scope.get(id).is_some() {
-                return format!(
-                    "connection `{id}` cannot be queried; connections with a database: {}",
+        found
+            .and_then(|connection| connection.database.as_deref())
+            .ok_or_else(|| {
+                let ids: Vec<&str> = queryable()
+                    .map(|connection| connection.id.as_str())
+                    .collect();
+                if self.scope.get(id).is_some() {
+                    return format!(
+                        "connection `{id}` cannot be queried; connections with a database: {}",
+                        join_names(&ids)
+                    );
+                }
+                let hint = did_you_mean_in_brackets(id, &ids);
+                format!(
+                    "there is no connection `{}`{hint}; connections with a database: {}",
+                    excerpt(id),
                     join_names(&ids)
-                );
-            }
-            let hint = did_you_mean_in_brackets(id, &ids);
-            format!("there is no connection `{}`{hint}; connections with a database: {}", excerpt(id), join_names(&ids))
-        })
+                )
+            })
     }
 }
 
@@ -74,13 +91,27 @@ impl AgentTool for SqlExecution {
         context.has_database()
     }
 
-    fn run(context: &ToolContext, SqlExecutionInput { connection, sql, row_limit }: SqlExecutionInput) -> ToolReply {
+    fn run(
+        context: &ToolContext,
+        SqlExecutionInput {
+            connection,
+            sql,
+            row_limit,
+        }: SqlExecutionInput,
+    ) -> ToolReply {
         let path = match context.database(&connection) {
             Ok(path) => path,
             Err(why) => return not_found_reply(why),
         };
-        let limits = RowLimits { rows: row_limit.unwrap_or(100) as usize, chars: MAX_RESULT_CHARS };
-        match context.scope.sql_workers.query(path, STATEMENT_TIMEOUT, &sql, limits) {
+        let limits = RowLimits {
+            rows: row_limit.unwrap_or(100) as usize,
+            chars: MAX_RESULT_CHARS,
+        };
+        match context
+            .scope
+            .sql_workers
+            .query(path, STATEMENT_TIMEOUT, &sql, limits)
+        {
             Ok(rows) => table(&sql, &rows, limits),
             Err(error) => ToolReply {
                 structured: Some(json!({
@@ -93,14 +124,26 @@ impl AgentTool for SqlExecution {
 }
 
 fn table(sql: &str, found: &QueryRows, limits: RowLimits) -> ToolReply {
-    let QueryRows { headers, rows, truncated } = found;
+    let QueryRows {
+        headers,
+        rows,
+        truncated,
+    } = found;
     let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
     let count = rows.len();
     let mut lines = vec![
-        line(headers.iter().map(|name| excerpt(name).replace('|', "\\|")).collect()),
+        line(
+            headers
+                .iter()
+                .map(|name| excerpt(name).replace('|', "\\|"))
+                .collect(),
+        ),
         line(headers.iter().map(|_| "---".to_owned()).collect()),
     ];
-    lines.extend(rows.iter().map(|row| line(row.iter().map(ToString::to_string).collect())));
+    lines.extend(
+        rows.iter()
+            .map(|row| line(row.iter().map(ToString::to_string).collect())),
+    );
     lines.push(match (count, truncated) {
         (0, _) => "\nQuery returned no rows.".to_owned(),
         (_, false) => format!("\n{count} row(s)."),
@@ -113,7 +156,10 @@ fn table(sql: &str, found: &QueryRows, limits: RowLimits) -> ToolReply {
              ORDER BY … LIMIT … OFFSET {count}]"
         ),
     });
-    let values: Vec<Vec<Value>> = rows.iter().map(|row| row.iter().map(SqlCell::to_json).collect()).collect();
+    let values: Vec<Vec<Value>> = rows
+        .iter()
+        .map(|row| row.iter().map(SqlCell::to_json).collect())
+        .collect();
     ToolReply {
         markdown: lines.join("\n"),
         structured: Some(json!({
@@ -157,7 +203,12 @@ impl EntityTarget {
     /// Name of the target in an answer.
     fn label(&self) -> String {
         let parts = [&self.catalog, &self.db, &self.name, &self.column];
-        let joined = parts.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(".");
+        let joined = parts
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(".");
         one_line(self.display.as_deref().unwrap_or(&joined))
     }
 
@@ -171,7 +222,10 @@ impl EntityTarget {
         let mut readings = Vec::new();
         for text in [display, bare] {
             readings.push((unquote(text), None));
-            readings.extend(text.rsplit_once('.').map(|(table, column)| (unquote(table), Some(unquote(column)))));
+            readings.extend(
+                text.rsplit_once('.')
+                    .map(|(table, column)| (unquote(table), Some(unquote(column)))),
+            );
         }
         readings
     }
@@ -179,7 +233,9 @@ impl EntityTarget {
 
 fn unquote(name: &str) -> String {
     let ends = [('"', '"'), ('`', '`'), ('[', ']')];
-    let inner = ends.iter().find_map(|(open, close)| name.strip_prefix(*open)?.strip_suffix(*close));
+    let inner = ends
+        .iter()
+        .find_map(|(open, close)| name.strip_prefix(*open)?.strip_suffix(*close));
     inner.unwrap_or(name).to_owned()
 }
 
@@ -194,16 +250,31 @@ impl AgentTool for EntityDetails {
         context.has_database()
     }
 
-    fn run(context: &ToolContext, EntityDetailsInput { connection, targets }: EntityDetailsInput) -> ToolReply {
+    fn run(
+        context: &ToolContext,
+        EntityDetailsInput {
+            connection,
+            targets,
+        }: EntityDetailsInput,
+    ) -> ToolReply {
         let path = match context.database(&connection) {
             Ok(path) => path,
             Err(why) => return not_found_reply(why),
         };
-        if let Some(index) = targets.iter().position(|target| target.display.is_none() && target.name.is_none()) {
-            return not_found_reply(format_args!("targets[{index}] names no table; give it `display` or `name`"));
+        if let Some(index) = targets
+            .iter()
+            .position(|target| target.display.is_none() && target.name.is_none())
+        {
+            return not_found_reply(format_args!(
+                "targets[{index}] names no table; give it `display` or `name`"
+            ));
         }
         let readings = targets.iter().map(EntityTarget::interpretations).collect();
-        match context.scope.sql_workers.look_up(path, STATEMENT_TIMEOUT, readings) {
+        match context
+            .scope
+            .sql_workers
+            .look_up(path, STATEMENT_TIMEOUT, readings)
+        {
             Ok(found) => details_reply(&targets, &found),
             Err(error) => not_found_reply(format_args!("connection `{connection}`: {error}")),
         }
@@ -218,16 +289,27 @@ fn details_reply(targets: &[EntityTarget], found: &[TableLookup]) -> ToolReply {
         let part = match found {
             TableLookup::Found(table) => describe_table(table),
             TableLookup::MissingColumn(table) => {
-                let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
-                format!("Column not found: {label}\nAvailable columns: {}", names.join(", "))
+                let names: Vec<&str> = table
+                    .columns
+                    .iter()
+                    .map(|column| column.name.as_str())
+                    .collect();
+                format!(
+                    "Column not found: {label}\nAvailable columns: {}",
+                    names.join(", ")
+                )
             }
             TableLookup::MissingTable { closest: None } => format!("Not found: {label}"),
-            TableLookup::MissingTable { closest: Some(closest) } => {
+            TableLookup::MissingTable {
+                closest: Some(closest),
+            } => {
                 format!("Not found: {label}\nClosest matches: {closest}")
             }
         };
         if !text.is_empty() && text.chars().count() + part.chars().count() > MAX_RESULT_CHARS {
-            text.push_str(&format!("\n\n[the first {index} targets are shown; look up the others in another call]"));
+            text.push_str(&format!(
+                "\n\n[the first {index} targets are shown; look up the others in another call]"
+            ));
             break;
         }
         if !text.is_empty() {
@@ -240,20 +322,39 @@ fn details_reply(targets: &[EntityTarget], found: &[TableLookup]) -> ToolReply {
         }
     }
     let structured = json!({"resolved": resolved, "missing": missing, "scanAvailable": true});
-    ToolReply { markdown: text, structured: Some(structured), ..ToolReply::default() }
+    ToolReply {
+        markdown: text,
+        structured: Some(structured),
+        ..ToolReply::default()
+    }
 }
 
 fn describe_table(table: &TableInfo) -> String {
     let column = |column: &ColumnInfo| {
-        let kind = if column.declared_type.is_empty() { "no type" } else { &column.declared_type };
+        let kind = if column.declared_type.is_empty() {
+            "no type"
+        } else {
+            &column.declared_type
+        };
         let key = if column.is_key { ", PK" } else { "" };
-        let samples =
-            if column.samples.is_empty() { String::new() } else { format!(" - sample: {}", json!(column.samples)) };
-        format!("- {} ({kind}, nullable={}{key}){samples}", one_line(&column.name), column.nullable)
+        let samples = if column.samples.is_empty() {
+            String::new()
+        } else {
+            format!(" - sample: {}", json!(column.samples))
+        };
+        format!(
+            "- {} ({kind}, nullable={}{key}){samples}",
+            one_line(&column.name),
+            column.nullable
+        )
     };
     let mut lines = vec![
         format!("### {}", one_line(&table.name)),
-        format!("Type: {} | Native columns: {}", table.kind, table.columns.len()),
+        format!(
+            "Type: {} | Native columns: {}",
+            table.kind,
+            table.columns.len()
+        ),
     ];
     if !table.foreign_keys.is_empty() {
         lines.push(format!("Foreign keys: {}", table.foreign_keys.join(", ")));

@@ -23,7 +23,9 @@ impl ToolContext {
 
     /// Location of a raw file: its source directory, and its path in there.
     pub(super) fn resolve_raw_path<'a>(&'a self, path: &'a str) -> (&'a Path, &'a str) {
-        let staged = self.stage_index().and_then(|stage| stage.resolve_raw_path(path));
+        let staged = self
+            .stage_index()
+            .and_then(|stage| stage.resolve_raw_path(path));
         staged.unwrap_or((&self.unit.source_root, path))
     }
 }
@@ -47,7 +49,9 @@ impl AgentTool for StageList {
     }
 
     fn run(context: &ToolContext, _: NoArguments) -> ToolReply {
-        let Some(stage) = context.stage_index() else { return not_found_reply("no unit has changes to reconcile") };
+        let Some(stage) = context.stage_index() else {
+            return not_found_reply("no unit has changes to reconcile");
+        };
         let mut text = String::new();
         if stage.units.is_empty() {
             text.push_str("This ingest has no units; eviction_list lists the deleted raw files.\n");
@@ -64,7 +68,10 @@ impl AgentTool for StageList {
                 "actions": unit.changes.iter().map(ToString::to_string).collect::<Vec<_>>(),
             })).collect::<Vec<_>>(),
         });
-        ToolReply { structured: Some(structured), ..ToolReply::text(text) }
+        ToolReply {
+            structured: Some(structured),
+            ..ToolReply::text(text)
+        }
     }
 }
 
@@ -93,31 +100,59 @@ impl AgentTool for StageDiff {
         context.stage_index().is_some()
     }
 
-    fn run(context: &ToolContext, StageDiffInput { unit_key_a, unit_key_b }: StageDiffInput) -> ToolReply {
-        let Some(stage) = context.stage_index() else { return not_found_reply("no unit has changes to reconcile") };
-        let find = |key: &str| stage.unit(key).ok_or_else(|| format!("there is no unit `{}`", excerpt(key)));
+    fn run(
+        context: &ToolContext,
+        StageDiffInput {
+            unit_key_a,
+            unit_key_b,
+        }: StageDiffInput,
+    ) -> ToolReply {
+        let Some(stage) = context.stage_index() else {
+            return not_found_reply("no unit has changes to reconcile");
+        };
+        let find = |key: &str| {
+            stage
+                .unit(key)
+                .ok_or_else(|| format!("there is no unit `{}`", excerpt(key)))
+        };
         let (a, b) = match (find(&unit_key_a), find(&unit_key_b)) {
             (Ok(a), Ok(b)) => (a, b),
             (Err(why), _) | (_, Err(why)) => {
                 return not_found_reply(format_args!("{why}; use a key that stage_list lists"));
             }
         };
-        let of = |unit: &StagedUnit, path: &str| unit.changes.iter().find(|change| change.path == path).cloned();
+        let of = |unit: &StagedUnit, path: &str| {
+            unit.changes
+                .iter()
+                .find(|change| change.path == path)
+                .cloned()
+        };
         let mut text = String::new();
         let mut both = Vec::new();
         for change in &a.changes {
-            let Some(other) = of(b, &change.path) else { continue };
+            let Some(other) = of(b, &change.path) else {
+                continue;
+            };
             both.push(change.path.as_str());
             let _ = writeln!(text, "## changed by both: {}", change.path);
             for (unit, change) in [(a, change), (b, &other)] {
-                let _ = writeln!(text, "### {}: {change}\n{}", unit.unit, change.diff.trim_end());
+                let _ = writeln!(
+                    text,
+                    "### {}: {change}\n{}",
+                    unit.unit,
+                    change.diff.trim_end()
+                );
             }
         }
         if both.is_empty() {
             text.push_str("No page or source was changed by both.\n");
         }
         for (unit, other) in [(a, b), (b, a)] {
-            for change in unit.changes.iter().filter(|change| of(other, &change.path).is_none()) {
+            for change in unit
+                .changes
+                .iter()
+                .filter(|change| of(other, &change.path).is_none())
+            {
                 let _ = writeln!(
                     text,
                     "## changed only by {}: {}: {change}\n{}",
@@ -132,10 +167,15 @@ impl AgentTool for StageDiff {
         let page = pagination::paginate(&lines, 1, lines.len());
         let mut markdown = page.text.clone();
         if page.last_line < lines.len() {
-            let _ =
-                write!(markdown, "\n[truncated: read the other pages and sources with wiki_read and sl_read_source]\n");
+            let _ = write!(
+                markdown,
+                "\n[truncated: read the other pages and sources with wiki_read and sl_read_source]\n"
+            );
         }
-        ToolReply { structured: Some(structured), ..ToolReply::text(markdown) }
+        ToolReply {
+            structured: Some(structured),
+            ..ToolReply::text(markdown)
+        }
     }
 }
 
@@ -162,11 +202,23 @@ impl AgentTool for EvictionList {
         context.stage_index().is_some()
     }
 
-    fn run(context: &ToolContext, EvictionListInput { start_line }: EvictionListInput) -> ToolReply {
-        let evictions = context.stage_index().map(|stage| stage.evictions.as_slice()).unwrap_or_default();
+    fn run(
+        context: &ToolContext,
+        EvictionListInput { start_line }: EvictionListInput,
+    ) -> ToolReply {
+        let evictions = context
+            .stage_index()
+            .map(|stage| stage.evictions.as_slice())
+            .unwrap_or_default();
         let all: Vec<String> = evictions.iter().map(ToString::to_string).collect();
         let lines: Vec<&str> = all.iter().flat_map(|eviction| eviction.lines()).collect();
-        let file_of = |line: usize| lines.iter().take(line).rev().find(|line| line.starts_with("- "));
+        let file_of = |line: usize| {
+            lines
+                .iter()
+                .take(line)
+                .rev()
+                .find(|line| line.starts_with("- "))
+        };
         let start = start_line.map_or(1, |line| line as usize).max(1);
         let text = if lines.is_empty() {
             "No raw file was deleted.".to_owned()
@@ -179,9 +231,19 @@ impl AgentTool for EvictionList {
             let page = pagination::paginate(&lines, start, lines.len());
             let next = |line: usize| json!({"startLine": line});
             // A part that begins with a page or source names its file again.
-            let file = file_of(start).filter(|_| lines.get(start - 1).is_some_and(|line| !line.starts_with("- ")));
+            let file = file_of(start).filter(|_| {
+                lines
+                    .get(start - 1)
+                    .is_some_and(|line| !line.starts_with("- "))
+            });
             let file = file.map(|line| {
-                format!("[continued: {}]\n", line.trim_start_matches("- ").chars().take(400).collect::<String>())
+                format!(
+                    "[continued: {}]\n",
+                    line.trim_start_matches("- ")
+                        .chars()
+                        .take(400)
+                        .collect::<String>()
+                )
             });
             let file = file.unwrap_or_default();
             match page.continuation_note(start, lines.len(), lines.len(), Self::NAME, next) {
@@ -190,15 +252,25 @@ impl AgentTool for EvictionList {
             }
         };
         // The text has the list; the transcript would hold it once per part.
-        let artifacts: usize = evictions.iter().map(|eviction| eviction.artifacts.len()).sum();
+        let artifacts: usize = evictions
+            .iter()
+            .map(|eviction| eviction.artifacts.len())
+            .sum();
         let structured = json!({
             "deletedFiles": evictions.len(), "artifacts": artifacts, "startLine": start, "totalLines": lines.len(),
         });
-        ToolReply { structured: Some(structured), ..ToolReply::text(text) }
+        ToolReply {
+            structured: Some(structured),
+            ..ToolReply::text(text)
+        }
     }
 }
 
 fn changes(unit: &StagedUnit) -> String {
     let changes: Vec<String> = unit.changes.iter().map(ToString::to_string).collect();
-    if changes.is_empty() { "none".into() } else { changes.join(", ") }
+    if changes.is_empty() {
+        "none".into()
+    } else {
+        changes.join(", ")
+    }
 }

@@ -33,15 +33,31 @@ pub(super) struct UnmappedFallback {
 impl UnmappedFallback {
     /// A sentence with the reason and the table, then the clarification.
     fn detail(&self) -> String {
-        let table = self.table_ref.as_deref().map(str::trim).filter(|table| !table.is_empty());
-        let table = table.map_or_else(|| "The referenced object".to_owned(), |table| format!("`{}`", excerpt(table)));
-        let clarification = self.clarification.as_deref().map(str::trim).unwrap_or_default();
-        format!("{table} {}. {clarification}", self.reason.predicate()).trim_end().to_owned()
+        let table = self
+            .table_ref
+            .as_deref()
+            .map(str::trim)
+            .filter(|table| !table.is_empty());
+        let table = table.map_or_else(
+            || "The referenced object".to_owned(),
+            |table| format!("`{}`", excerpt(table)),
+        );
+        let clarification = self
+            .clarification
+            .as_deref()
+            .map(str::trim)
+            .unwrap_or_default();
+        format!("{table} {}. {clarification}", self.reason.predicate())
+            .trim_end()
+            .to_owned()
     }
 
     fn to_unmapped(&self) -> UnmappedFile {
         let name = |value: serde_json::Result<serde_json::Value>| {
-            value.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+            value
+                .ok()
+                .and_then(|value| value.as_str().map(str::to_owned))
+                .unwrap_or_default()
         };
         UnmappedFile {
             raw_path: self.raw_path.clone(),
@@ -74,14 +90,22 @@ impl UnmappedReason {
         match self {
             Self::NoConnectionMapping => "belongs to no connection that sources can be written for",
             Self::LookerTemplateUnresolved => "uses LookML templates that cannot be resolved",
-            Self::DerivedTableNotSupported => "is a derived table, which is not supported as a source",
+            Self::DerivedTableNotSupported => {
+                "is a derived table, which is not supported as a source"
+            }
             Self::NoPhysicalTable => "is described, but no connection has a source for it",
-            Self::MultipleTableReferences => "refers to several tables, so that no single source fits it",
+            Self::MultipleTableReferences => {
+                "refers to several tables, so that no single source fits it"
+            }
             Self::UnsupportedDialect => "is written in an SQL dialect that is not supported",
             Self::ParseError => "cannot be parsed",
             Self::MissingTargetTable => "is referred to, but its table was not found",
-            Self::CumulativeMetricUnsupported => "is a cumulative metric, which a source cannot express",
-            Self::ConversionMetricUnsupported => "is a conversion metric, which a source cannot express",
+            Self::CumulativeMetricUnsupported => {
+                "is a cumulative metric, which a source cannot express"
+            }
+            Self::ConversionMetricUnsupported => {
+                "is a conversion metric, which a source cannot express"
+            }
         }
     }
 
@@ -114,12 +138,27 @@ impl AgentTool for EmitUnmappedFallback {
 
     fn run(context: &ToolContext, fallback: UnmappedFallback) -> ToolReply {
         if !context.unit.planned.raw_files.contains(&fallback.raw_path) {
-            let listed = if context.stage_index().is_some() { "stage_list lists" } else { "rawFiles lists" };
-            let text = format!("`{}` cannot be recorded; use a path that {listed}", excerpt(&fallback.raw_path));
-            return refusal(Self::NAME, text, json!({"reason": "raw_path_not_allowed", "rawPath": fallback.raw_path}));
+            let listed = if context.stage_index().is_some() {
+                "stage_list lists"
+            } else {
+                "rawFiles lists"
+            };
+            let text = format!(
+                "`{}` cannot be recorded; use a path that {listed}",
+                excerpt(&fallback.raw_path)
+            );
+            return refusal(
+                Self::NAME,
+                text,
+                json!({"reason": "raw_path_not_allowed", "rawPath": fallback.raw_path}),
+            );
         }
-        let table = fallback.table_ref.as_deref().filter(|_| fallback.reason.is_missing_table());
-        if let Some((table, (connection, source))) = table.and_then(|table| Some((table, find_source(context, table)?)))
+        let table = fallback
+            .table_ref
+            .as_deref()
+            .filter(|_| fallback.reason.is_missing_table());
+        if let Some((table, (connection, source))) =
+            table.and_then(|table| Some((table, find_source(context, table)?)))
         {
             let text = format!(
                 "`{}` is not missing, it is source `{}` of connection `{connection}`; use that source, or give another \
@@ -127,8 +166,7 @@ impl AgentTool for EmitUnmappedFallback {
                 excerpt(table),
                 excerpt(&source)
             );
-            let detail =
-                json!({"reason": "source_exists", "tableRef": table, "connectionId": connection, "sourceName": source});
+            let detail = json!({"reason": "source_exists", "tableRef": table, "connectionId": connection, "sourceName": source});
             return refusal(Self::NAME, text, detail);
         }
         let unmapped = fallback.to_unmapped();
@@ -138,9 +176,13 @@ impl AgentTool for EmitUnmappedFallback {
             unmapped.fallback,
             unmapped.detail.as_deref().unwrap_or_default()
         );
-        let structured = json!({"success": true, "rawPath": unmapped.raw_path, "reason": unmapped.reason});
+        let structured =
+            json!({"success": true, "rawPath": unmapped.raw_path, "reason": unmapped.reason});
         merge_record(&mut context.records().unmapped, unmapped);
-        ToolReply { structured: Some(structured), ..ToolReply::text(text) }
+        ToolReply {
+            structured: Some(structured),
+            ..ToolReply::text(text)
+        }
     }
 }
 
@@ -149,8 +191,12 @@ fn merge_record(records: &mut Vec<UnmappedFile>, new: UnmappedFile) {
     let same = |old: &&mut UnmappedFile| {
         (&old.raw_path, &old.reason, &old.fallback) == (&new.raw_path, &new.reason, &new.fallback)
     };
-    let Some(old) = records.iter_mut().find(same) else { return records.push(new) };
-    let (Some(detail), Some(more)) = (&mut old.detail, new.detail) else { return };
+    let Some(old) = records.iter_mut().find(same) else {
+        return records.push(new);
+    };
+    let (Some(detail), Some(more)) = (&mut old.detail, new.detail) else {
+        return;
+    };
     if !detail.contains(&more) && detail.len() + more.len() < MAX_DETAIL_BYTES {
         detail.push(' ');
         detail.push_str(&more);
@@ -161,8 +207,14 @@ fn merge_record(records: &mut Vec<UnmappedFile>, new: UnmappedFile) {
 /// It matches the name of the source, or its table, whose leading parts may be omitted.
 fn find_source(context: &ToolContext, table: &str) -> Option<(String, String)> {
     context.scope.targets().find_map(|target| {
-        let sources = context.semantic_layer().sources(&target.id).unwrap_or_default();
-        let source = sources.by_name.into_values().find(|source| names_table(source, table))?;
+        let sources = context
+            .semantic_layer()
+            .sources(&target.id)
+            .unwrap_or_default();
+        let source = sources
+            .by_name
+            .into_values()
+            .find(|source| names_table(source, table))?;
         Some((target.id.clone(), source.name))
     })
 }

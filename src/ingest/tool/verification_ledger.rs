@@ -38,11 +38,16 @@ impl AgentTool for RecordVerificationLedger {
     type Input = LedgerEntry;
 
     fn run(context: &ToolContext, entry: LedgerEntry) -> ToolReply {
-        let (verified, unverified) = (entry.verified_identifiers.len(), entry.unverified_identifiers.len());
+        let (verified, unverified) = (
+            entry.verified_identifiers.len(),
+            entry.unverified_identifiers.len(),
+        );
         let mut records = context.records();
         records.ledger.push(entry);
         ToolReply {
-            markdown: format!("Recorded: {verified} verified, {unverified} unverified. Writing is unlocked."),
+            markdown: format!(
+                "Recorded: {verified} verified, {unverified} unverified. Writing is unlocked."
+            ),
             structured: Some(json!({
                 "success": true, "entries": records.ledger.len(), "verified": verified, "unverified": unverified,
             })),

@@ -114,7 +114,10 @@ impl AgentTool for WikiRemove {
     const NEEDS_LEDGER: bool = true;
     type Input = WikiRemoveInput;
 
-    fn run(context: &ToolContext, WikiRemoveInput { key, raw_paths }: WikiRemoveInput) -> ToolReply {
+    fn run(
+        context: &ToolContext,
+        WikiRemoveInput { key, raw_paths }: WikiRemoveInput,
+    ) -> ToolReply {
         let removed = check_change(context, &key, raw_paths.as_deref())
             .and_then(|()| Ok(context.workspace.remove(&wiki::page_path(&key))?))
             .and_then(|existed| {
@@ -146,11 +149,18 @@ struct DeclinedPageChange {
 
 impl DeclinedPageChange {
     fn new(reason: &'static str, text: impl Into<String>) -> Self {
-        Self { reason, text: text.into() }
+        Self {
+            reason,
+            text: text.into(),
+        }
     }
 
     fn reply(self, tool: &str, key: &str) -> ToolReply {
-        let text = format!("Wiki page `{}` was not changed: {}.", excerpt(key), self.text);
+        let text = format!(
+            "Wiki page `{}` was not changed: {}.",
+            excerpt(key),
+            self.text
+        );
         refusal(tool, text, json!({"reason": self.reason, "key": key}))
     }
 }
@@ -162,26 +172,42 @@ impl From<WriteError> for DeclinedPageChange {
 }
 
 /// Checks the key and the raw files of a change.
-fn check_change(context: &ToolContext, key: &str, raw_paths: Option<&[String]>) -> Result<(), DeclinedPageChange> {
+fn check_change(
+    context: &ToolContext,
+    key: &str,
+    raw_paths: Option<&[String]>,
+) -> Result<(), DeclinedPageChange> {
     if !wiki::is_page_key(key) {
         return Err(DeclinedPageChange::new(
             "invalid_key",
             "invalid key; use letters, digits, hyphens and underscores, starting with a letter or digit",
         ));
     }
-    context.check_raw_paths(raw_paths).map_err(|why| DeclinedPageChange::new("raw_paths_not_allowed", why))
+    context
+        .check_raw_paths(raw_paths)
+        .map_err(|why| DeclinedPageChange::new("raw_paths_not_allowed", why))
 }
 
 /// Writes the page. Returns true if it is new.
 fn write(context: &ToolContext, input: WikiWriteInput) -> Result<bool, DeclinedPageChange> {
     check_change(context, &input.key, input.raw_paths.as_deref())?;
     let path = wiki::page_path(&input.key);
-    let unreadable =
-        |why: String| DeclinedPageChange::new("page_unreadable", format!("the existing page cannot be read: {why}"));
+    let unreadable = |why: String| {
+        DeclinedPageChange::new(
+            "page_unreadable",
+            format!("the existing page cannot be read: {why}"),
+        )
+    };
     // Edits apply to the newest text. A whole body replaces only text that the agent has read.
-    let found = if input.content.is_some() { context.workspace.peek(&path) } else { context.workspace.read(&path) };
+    let found = if input.content.is_some() {
+        context.workspace.peek(&path)
+    } else {
+        context.workspace.read(&path)
+    };
     let existing = match found.map_err(|error| unreadable(error.to_string()))? {
-        Some(bytes) => Some(WikiPage::parse(&bytes).map_err(|error| unreadable(error.to_string()))?),
+        Some(bytes) => {
+            Some(WikiPage::parse(&bytes).map_err(|error| unreadable(error.to_string()))?)
+        }
         None => None,
     };
     let is_new = existing.is_none();
@@ -189,16 +215,25 @@ fn write(context: &ToolContext, input: WikiWriteInput) -> Result<bool, DeclinedP
         let failed = |error: std::io::Error| {
             DeclinedPageChange::new("not_writable", format!("the wiki cannot be read: {error}"))
         };
-        let conflict = Wiki(&context.workspace).key_conflict(&input.key).map_err(failed)?;
-        conflict.map_or(Ok(()), |why| Err(DeclinedPageChange::new("key_not_available", why)))?;
+        let conflict = Wiki(&context.workspace)
+            .key_conflict(&input.key)
+            .map_err(failed)?;
+        conflict.map_or(Ok(()), |why| {
+            Err(DeclinedPageChange::new("key_not_available", why))
+        })?;
     }
     let page = merge_page(existing, input)?;
-    let text = page.render().map_err(|error| DeclinedPageChange::new("not_writable", error.to_string()))?;
+    let text = page
+        .render()
+        .map_err(|error| DeclinedPageChange::new("not_writable", error.to_string()))?;
     context.workspace.write(&path, text.as_bytes())?;
     Ok(is_new)
 }
 
-fn merge_page(existing: Option<WikiPage>, input: WikiWriteInput) -> Result<WikiPage, DeclinedPageChange> {
+fn merge_page(
+    existing: Option<WikiPage>,
+    input: WikiWriteInput,
+) -> Result<WikiPage, DeclinedPageChange> {
     let body = match (&existing, input.content, input.replacements) {
         (_, Some(_), Some(_)) => {
             return Err(DeclinedPageChange::new(
@@ -207,10 +242,15 @@ fn merge_page(existing: Option<WikiPage>, input: WikiWriteInput) -> Result<WikiP
             ));
         }
         (_, Some(content), None) if content.trim().is_empty() => {
-            return Err(DeclinedPageChange::new("content_required", "content is empty; give the body of the page"));
+            return Err(DeclinedPageChange::new(
+                "content_required",
+                "content is empty; give the body of the page",
+            ));
         }
         (_, Some(content), None) => content,
-        (Some(page), None, replacements) => apply_replacements(&page.body, &replacements.unwrap_or_default())?,
+        (Some(page), None, replacements) => {
+            apply_replacements(&page.body, &replacements.unwrap_or_default())?
+        }
         (None, None, Some(_)) => {
             return Err(DeclinedPageChange::new(
                 "page_not_found",
@@ -218,7 +258,10 @@ fn merge_page(existing: Option<WikiPage>, input: WikiWriteInput) -> Result<WikiP
             ));
         }
         (None, None, None) => {
-            return Err(DeclinedPageChange::new("content_required", "content is missing; give it to create the page"));
+            return Err(DeclinedPageChange::new(
+                "content_required",
+                "content is missing; give it to create the page",
+            ));
         }
     };
     let old = existing.map(|page| page.frontmatter).unwrap_or_default();
@@ -237,15 +280,25 @@ fn merge_page(existing: Option<WikiPage>, input: WikiWriteInput) -> Result<WikiP
         fingerprints: input.fingerprints.or(old.fingerprints),
         other_fields: old.other_fields,
     };
-    Ok(WikiPage { frontmatter: front, body: body.trim().to_owned() })
+    Ok(WikiPage {
+        frontmatter: front,
+        body: body.trim().to_owned(),
+    })
 }
 
-fn apply_replacements(body: &str, replacements: &[Replacement]) -> Result<String, DeclinedPageChange> {
+fn apply_replacements(
+    body: &str,
+    replacements: &[Replacement],
+) -> Result<String, DeclinedPageChange> {
     let mut body = body.to_owned();
     for (index, Replacement { old_text, new_text }) in replacements.iter().enumerate() {
         let count = body.matches(old_text.as_str()).count();
         if count != 1 {
-            let times = if count == 0 { "does not occur".to_owned() } else { format!("occurs {count} times") };
+            let times = if count == 0 {
+                "does not occur".to_owned()
+            } else {
+                format!("occurs {count} times")
+            };
             let text = format!(
                 "oldText of replacements[{index}] {times} in the body, but must occur exactly once; read the page and \
                  copy a longer, exact text"

@@ -28,7 +28,8 @@ pub(super) struct WikiReadInput {
 
 impl AgentTool for WikiRead {
     const NAME: &'static str = "wiki_read";
-    const DESCRIPTION: &'static str = "Read one wiki page: its fields and its body. Read a page before you change it.";
+    const DESCRIPTION: &'static str =
+        "Read one wiki page: its fields and its body. Read a page before you change it.";
     const READ_ONLY: bool = true;
     type Input = WikiReadInput;
 
@@ -52,7 +53,9 @@ impl AgentTool for WikiRead {
                 let hint = did_you_mean(&key, &keys);
                 not_found_reply(format_args!("there is no wiki page `{key}`{hint}"))
             }
-            Err(error) => not_found_reply(format_args!("wiki page `{key}` cannot be read: {error}")),
+            Err(error) => {
+                not_found_reply(format_args!("wiki page `{key}` cannot be read: {error}"))
+            }
         }
     }
 }
@@ -94,15 +97,24 @@ impl WikiSearch {
         let own = context.workspace.changes();
         let mut hits: Vec<_> = pages
             .iter()
-            .map(|(key, page)| (score(&words, key, page), own.contains_key(&wiki::page_path(key)), key, page))
+            .map(|(key, page)| {
+                (
+                    score(&words, key, page),
+                    own.contains_key(&wiki::page_path(key)),
+                    key,
+                    page,
+                )
+            })
             .filter(|(score, ..)| *score > 0)
             .collect();
         // Equal matches: pages of this attempt first, then by key.
         hits.sort_by(|a, b| (b.0, b.1, a.2).cmp(&(a.0, a.1, b.2)));
         let found = hits.len();
         hits.truncate(limit);
-        let lines: Vec<_> =
-            hits.iter().map(|(_, _, key, page)| format!("- {key}: {}", page.frontmatter.summary)).collect();
+        let lines: Vec<_> = hits
+            .iter()
+            .map(|(_, _, key, page)| format!("- {key}: {}", page.frontmatter.summary))
+            .collect();
         let results: Vec<_> = hits
             .iter()
             .map(|(score, _, key, page)| json!({"key": key, "summary": page.frontmatter.summary, "score": score}))
@@ -110,7 +122,10 @@ impl WikiSearch {
         let markdown = match (lines.len(), found - lines.len()) {
             (0, _) => format!("No wiki page matches `{}`.", excerpt(query)),
             (_, 0) => lines.join("\n"),
-            (_, more) => format!("{}\n{more} more pages match; raise limit or narrow the query.", lines.join("\n")),
+            (_, more) => format!(
+                "{}\n{more} more pages match; raise limit or narrow the query.",
+                lines.join("\n")
+            ),
         };
         ToolReply {
             markdown,
@@ -123,18 +138,36 @@ impl WikiSearch {
 /// The words of a query in lower case, up to a limit.
 pub(super) fn query_words(text: &str) -> Vec<String> {
     const MAX_QUERY_WORDS: usize = 32;
-    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let words = text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
     words.take(MAX_QUERY_WORDS).map(str::to_lowercase).collect()
 }
 
 /// Sum over the words of the query: the key has the highest weight, then summary and tags, then the body.
 fn score(words: &[String], key: &str, page: &WikiPage) -> u32 {
-    let (key, summary, body) = (key.to_lowercase(), page.frontmatter.summary.to_lowercase(), page.body.to_lowercase());
-    let tags = page.frontmatter.tags.as_deref().unwrap_or_default().join(" ").to_lowercase();
+    let (key, summary, body) = (
+        key.to_lowercase(),
+        page.frontmatter.summary.to_lowercase(),
+        page.body.to_lowercase(),
+    );
+    let tags = page
+        .frontmatter
+        .tags
+        .as_deref()
+        .unwrap_or_default()
+        .join(" ")
+        .to_lowercase();
     words
         .iter()
         .map(|word| {
-            let weigh = |text: &str, weight| if text.contains(word.as_str()) { weight } else { 0 };
+            let weigh = |text: &str, weight| {
+                if text.contains(word.as_str()) {
+                    weight
+                } else {
+                    0
+                }
+            };
             weigh(&key, 8) + weigh(&summary, 4) + weigh(&tags, 4) + weigh(&body, 1)
         })
         .sum()
@@ -149,7 +182,8 @@ pub(super) struct WikiListTagsInput {}
 
 impl AgentTool for WikiListTags {
     const NAME: &'static str = "wiki_list_tags";
-    const DESCRIPTION: &'static str = "List the tags of all wiki pages, each with its number of pages.";
+    const DESCRIPTION: &'static str =
+        "List the tags of all wiki pages, each with its number of pages.";
     const READ_ONLY: bool = true;
     type Input = WikiListTagsInput;
 
@@ -159,11 +193,25 @@ impl AgentTool for WikiListTags {
             Err(error) => return not_found_reply(format_args!("the wiki cannot be read: {error}")),
         };
         let mut tags: BTreeMap<&str, u32> = BTreeMap::new();
-        for tag in pages.iter().flat_map(|(_, page)| page.frontmatter.tags.iter().flatten()) {
+        for tag in pages
+            .iter()
+            .flat_map(|(_, page)| page.frontmatter.tags.iter().flatten())
+        {
             *tags.entry(tag).or_default() += 1;
         }
-        let lines: Vec<_> = tags.iter().map(|(tag, count)| format!("- {tag} ({count})")).collect();
-        let markdown = if lines.is_empty() { "No tags yet.".to_owned() } else { lines.join("\n") };
-        ToolReply { markdown, structured: Some(json!({"tags": tags})), ..ToolReply::default() }
+        let lines: Vec<_> = tags
+            .iter()
+            .map(|(tag, count)| format!("- {tag} ({count})"))
+            .collect();
+        let markdown = if lines.is_empty() {
+            "No tags yet.".to_owned()
+        } else {
+            lines.join("\n")
+        };
+        ToolReply {
+            markdown,
+            structured: Some(json!({"tags": tags})),
+            ..ToolReply::default()
+        }
     }
 }

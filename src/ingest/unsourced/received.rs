@@ -25,11 +25,21 @@ use crate::{
 const MAX_WORDS: usize = 1_000_000;
 
 /// Tools whose replies contain raw files or the content of databases, and nothing that the agent wrote.
-const EVIDENCE_TOOLS: [&str; 4] = ["read_raw_file", "read_raw_span", "sql_execution", "entity_details"];
+const EVIDENCE_TOOLS: [&str; 4] = [
+    "read_raw_file",
+    "read_raw_span",
+    "sql_execution",
+    "entity_details",
+];
 
 /// Beginnings of lines by which tools deny that something exists, in lower case. These lines repeat what was asked.
-const DENIALS: [&str; 5] =
-    ["not found:", "column not found:", "no wiki page", "no semantic layer sources found", "no sources found"];
+const DENIALS: [&str; 5] = [
+    "not found:",
+    "column not found:",
+    "no wiki page",
+    "no semantic layer sources found",
+    "no sources found",
+];
 /// Other parts of such lines.
 const DENIAL_PARTS: [&str; 2] = ["there is no ", "no match"];
 
@@ -83,7 +93,10 @@ struct RecordedLedgerEntry {
 impl RecordedReply {
     /// True for a call that failed or was declined. A transcript has no mark for this, as in KTX.
     fn is_failed(&self) -> bool {
-        let Self { markdown, structured } = self;
+        let Self {
+            markdown,
+            structured,
+        } = self;
         match structured {
             Value::Null => markdown.starts_with("Error: "),
             structured => structured["success"] == false || structured["error"].is_string(),
@@ -122,7 +135,10 @@ impl ReceivedNames {
     /// Adds what a person wrote. The added lines that it quotes are the agent's, and so are the names in findings of
     /// this check that it quotes.
     pub(crate) fn add_feedback(&mut self, feedback: &str) {
-        let words = feedback.lines().filter(|line| !line.starts_with('+')).flat_map(str::split_whitespace);
+        let words = feedback
+            .lines()
+            .filter(|line| !line.starts_with('+'))
+            .flat_map(str::split_whitespace);
         let text = words.collect::<Vec<_>>().join(" ");
         match findings_regex() {
             Some(findings) => self.add_text(&findings.replace_all(&text, " ")),
@@ -133,7 +149,12 @@ impl ReceivedNames {
     /// Adds the entries of the verification ledger.
     pub(crate) fn add_ledger(&mut self, verified: &[String], unverified: &[String]) {
         verified.iter().for_each(|name| self.add_text(name));
-        self.declared.extend(unverified.iter().flat_map(|name| words(name)).map(hash_word));
+        self.declared.extend(
+            unverified
+                .iter()
+                .flat_map(|name| words(name))
+                .map(hash_word),
+        );
     }
 
     /// Adds what the agent received by a call.
@@ -146,16 +167,26 @@ impl ReceivedNames {
     /// session.
     pub(crate) fn add_transcript(&mut self, transcript: &[u8]) {
         for line in transcript.split(|byte| *byte == b'\n') {
-            let Ok(RecordedCall { tool_name, input, output, error }) = serde_json::from_slice(line) else { continue };
+            let Ok(RecordedCall {
+                tool_name,
+                input,
+                output,
+                error,
+            }) = serde_json::from_slice(line)
+            else {
+                continue;
+            };
             if let Some(RecordedFailure { message }) = error {
                 self.add_answer(&tool_name, &input, &message, true);
             }
             let Some(reply) = output else { continue };
             let failed = reply.is_failed();
             self.add_answer(&tool_name, &input, &reply.markdown, failed);
-            if let ("record_verification_ledger", false, Ok(entry)) =
-                (tool_name.as_str(), failed, serde_json::from_value::<RecordedLedgerEntry>(input))
-            {
+            if let ("record_verification_ledger", false, Ok(entry)) = (
+                tool_name.as_str(),
+                failed,
+                serde_json::from_value::<RecordedLedgerEntry>(input),
+            ) {
                 self.add_ledger(&entry.verified_identifiers, &entry.unverified_identifiers);
             }
         }
@@ -163,7 +194,11 @@ impl ReceivedNames {
 
     fn add_answer(&mut self, tool: &str, arguments: &Value, answer: &str, failed: bool) {
         // The examples in the skills of this program do not exist in the project. A skill may be followed by names of tools.
-        if tool == "load_skill" && skill::bundled_skills().iter().any(|skill| answer.starts_with(&skill.body)) {
+        if tool == "load_skill"
+            && skill::bundled_skills()
+                .iter()
+                .any(|skill| answer.starts_with(&skill.body))
+        {
             return;
         }
         let mut sent = HashSet::new();
@@ -172,7 +207,11 @@ impl ReceivedNames {
             self.invented.extend(sent.difference(&self.words));
         }
         let is_evidence = EVIDENCE_TOOLS.contains(&tool);
-        let own = if tool == "sql_execution" { query_words(arguments) } else { HashSet::new() };
+        let own = if tool == "sql_execution" {
+            query_words(arguments)
+        } else {
+            HashSet::new()
+        };
         for line in answer.lines() {
             let denies = failed || is_denial(line);
             for line in spellings(line) {
@@ -201,28 +240,43 @@ impl ReceivedNames {
 fn findings_regex() -> Option<&'static Regex> {
     static FINDINGS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         let name = r"\S+:\d+ `[^`]*`(?: \(declared as unverified\))?";
-        Regex::new(&format!("{name} {UNSOURCED_FINDING}|{UNSOURCED_LIST} {name}(?:, {name})*")).ok()
+        Regex::new(&format!(
+            "{name} {UNSOURCED_FINDING}|{UNSOURCED_LIST} {name}(?:, {name})*"
+        ))
+        .ok()
     });
     FINDINGS.as_ref()
 }
 
 /// True for a line of a tool which denies that something exists.
 fn is_denial(line: &str) -> bool {
-    let line = line.trim_start().trim_start_matches(['-', '*', ' ']).to_ascii_lowercase();
-    DENIALS.iter().any(|denial| line.starts_with(denial)) || DENIAL_PARTS.iter().any(|part| line.contains(part))
+    let line = line
+        .trim_start()
+        .trim_start_matches(['-', '*', ' '])
+        .to_ascii_lowercase();
+    DENIALS.iter().any(|denial| line.starts_with(denial))
+        || DENIAL_PARTS.iter().any(|part| line.contains(part))
 }
 
 /// The aliases and texts of a query, which its result repeats as names of columns and as values.
 fn query_words(arguments: &Value) -> HashSet<u64> {
     let names = sql_names(arguments["sql"].as_str().unwrap_or_default());
-    names.defined.iter().chain(&names.texts).flat_map(|text| words(text)).map(hash_word).collect()
+    names
+        .defined
+        .iter()
+        .chain(&names.texts)
+        .flat_map(|text| words(text))
+        .map(hash_word)
+        .collect()
 }
 
 /// The text, followed by the text without escape sequences if it has some. In JSON inside a text, the letter of an
 /// escape sequence would be a part of the next word, and Markdown may escape `_`.
 fn spellings(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
     let unescaped = text.contains('\\').then(|| {
-        let spaces = ["\\n", "\\t", "\\r"].iter().fold(text.to_owned(), |text, escape| text.replace(escape, " "));
+        let spaces = ["\\n", "\\t", "\\r"]
+            .iter()
+            .fold(text.to_owned(), |text, escape| text.replace(escape, " "));
         Cow::Owned(spaces.replace("\\_", "_"))
     });
     iter::once(Cow::Borrowed(text)).chain(unescaped)
@@ -232,10 +286,14 @@ fn spellings(text: &str) -> impl Iterator<Item = Cow<'_, str>> {
 /// parts.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let is_in_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
-    let whole = text.split(move |c| !is_in_word(c)).map(|word| word.trim_matches(['-', '_']));
+    let whole = text
+        .split(move |c| !is_in_word(c))
+        .map(|word| word.trim_matches(['-', '_']));
     whole.flat_map(|word| {
         let parts = word.split('-').map(|part| part.trim_matches('_'));
-        iter::once(word).chain(parts.filter(move |part| part.len() < word.len())).filter(|word| !word.is_empty())
+        iter::once(word)
+            .chain(parts.filter(move |part| part.len() < word.len()))
+            .filter(|word| !word.is_empty())
     })
 }
 
@@ -248,7 +306,9 @@ fn collect_words(value: &Value, found: &mut HashSet<u64>) {
             }
         }
         Value::Array(items) => items.iter().for_each(|item| collect_words(item, found)),
-        Value::Object(fields) => fields.values().for_each(|field| collect_words(field, found)),
+        Value::Object(fields) => fields
+            .values()
+            .for_each(|field| collect_words(field, found)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
@@ -256,7 +316,9 @@ fn collect_words(value: &Value, found: &mut HashSet<u64>) {
 fn hash_word(word: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     match word.is_ascii() {
-        true => word.bytes().for_each(|byte| hasher.write_u8(byte.to_ascii_lowercase())),
+        true => word
+            .bytes()
+            .for_each(|byte| hasher.write_u8(byte.to_ascii_lowercase())),
         false => word.to_lowercase().hash(&mut hasher),
     }
     hasher.finish()

@@ -98,13 +98,15 @@ pub(super) fn sql_names(text: &str) -> SqlNames<'_> {
             _ => continue,
         };
         let is_function = after == Some(SqlToken::Symbol('('));
-        let starts_query =
-            after.is_some_and(|token| token.is_word("as")) && at(Some(index + 2)) == Some(SqlToken::Symbol('('));
+        let starts_query = after.is_some_and(|token| token.is_word("as"))
+            && at(Some(index + 2)) == Some(SqlToken::Symbol('('));
         match before {
             _ if is_function => {}
             Some(SqlToken::Cast) => {}
             _ if starts_query => names.defined.push(name),
-            Some(token) if token.is_word("as") || token.ends_expression() => names.defined.push(name),
+            Some(token) if token.is_word("as") || token.ends_expression() => {
+                names.defined.push(name)
+            }
             _ => names.used.push(name),
         }
     }
@@ -138,7 +140,8 @@ fn tokens(text: &str) -> Vec<SqlToken<'_>> {
             }
             _ if first.is_ascii_digit() => {
                 found.push(SqlToken::Number);
-                rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len())
+                rest.find(|c: char| !c.is_alphanumeric() && c != '_')
+                    .unwrap_or(rest.len())
             }
             _ => {
                 if !first.is_whitespace() {
@@ -205,14 +208,28 @@ mod tests {
 
     #[test]
     fn arguments_are_found_in_one_pass() {
-        assert_eq!(sql_names("ref('a', 'b') || upper('c', 'd') || ref(x, 'e')").used, ["a", "b", "x"]);
+        assert_eq!(
+            sql_names("ref('a', 'b') || upper('c', 'd') || ref(x, 'e')").used,
+            ["a", "b", "x"]
+        );
         let many = format!("source({}'last')", "'a', ".repeat(100_000));
         assert_eq!(sql_names(&many).used.len(), 100_001);
     }
 
     #[test]
     fn garbage_is_tokenized_to_its_end() {
-        for text in ["'", "\"a", "`", "/*", "--", "::", "ä'ö", "${TABLE}.", "\u{0}\u{ffff}é1_", "1a::"] {
+        for text in [
+            "'",
+            "\"a",
+            "`",
+            "/*",
+            "--",
+            "::",
+            "ä'ö",
+            "${TABLE}.",
+            "\u{0}\u{ffff}é1_",
+            "1a::",
+        ] {
             sql_names(text);
         }
     }

@@ -20,15 +20,24 @@ const LOCK_FILE: &str = ".lock";
 const MAX_FILES: usize = 100_000;
 
 /// Opens `dir`, creating it if it is missing. Returns the directory, its lock, and the earlier changes in it.
-pub(super) fn open(project: &Path, dir: &Path) -> io::Result<(ScopedDir, FileLock, BTreeMap<String, WorkspaceChange>)> {
+pub(super) fn open(
+    project: &Path,
+    dir: &Path,
+) -> io::Result<(ScopedDir, FileLock, BTreeMap<String, WorkspaceChange>)> {
     let tree = open_or_create(project, dir)?;
     let (real, real_project) = (dir.canonicalize()?, project.canonicalize()?);
-    let is_mirrored = WRITABLE_DIRS.iter().any(|folder| real.starts_with(real_project.join(folder)));
+    let is_mirrored = WRITABLE_DIRS
+        .iter()
+        .any(|folder| real.starts_with(real_project.join(folder)));
     if real == real_project || is_mirrored {
-        return Err(invalid_dir("it is a part of the project; choose a separate directory"));
+        return Err(invalid_dir(
+            "it is a part of the project; choose a separate directory",
+        ));
     }
     let lock = tree.try_lock(LOCK_FILE)?;
-    let lock = lock.ok_or_else(|| invalid_dir("another process writes there; stop it or choose another directory"))?;
+    let lock = lock.ok_or_else(|| {
+        invalid_dir("another process writes there; stop it or choose another directory")
+    })?;
     let changes = scan_changes(&ScopedDir::open(project)?, &tree)?;
     Ok((tree, lock, changes))
 }
@@ -37,13 +46,20 @@ pub(super) fn open(project: &Path, dir: &Path) -> io::Result<(ScopedDir, FileLoc
 /// created accessible to the owner only.
 fn open_or_create(project: &Path, dir: &Path) -> io::Result<ScopedDir> {
     let (dir, project) = (std::path::absolute(dir)?, std::path::absolute(project)?);
-    let is_plain = |below: &Path| below.components().all(|part| matches!(part, Component::Normal(_)));
+    let is_plain = |below: &Path| {
+        below
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)))
+    };
     let (above, opened) = match dir.strip_prefix(&project) {
         Ok(below) if is_plain(below) => (project.as_path(), ScopedDir::open(&project)?),
         _ => nearest(&dir)?,
     };
     let rest = dir.strip_prefix(above).ok().and_then(Path::to_str);
-    opened.dir(rest.ok_or_else(|| invalid_dir("its name is not UTF-8"))?, Some(PRIVATE_MODE))
+    opened.dir(
+        rest.ok_or_else(|| invalid_dir("its name is not UTF-8"))?,
+        Some(PRIVATE_MODE),
+    )
 }
 
 /// The nearest existing directory among `dir` and its ancestors.
@@ -58,32 +74,57 @@ fn nearest(dir: &Path) -> io::Result<(&Path, ScopedDir)> {
 }
 
 /// Changes that earlier processes made in `tree`.
-fn scan_changes(project: &ScopedDir, tree: &ScopedDir) -> io::Result<BTreeMap<String, WorkspaceChange>> {
+fn scan_changes(
+    project: &ScopedDir,
+    tree: &ScopedDir,
+) -> io::Result<BTreeMap<String, WorkspaceChange>> {
     let mut changes = BTreeMap::new();
-    let mut folders: Vec<String> = WRITABLE_DIRS.iter().map(|folder| folder.trim_end_matches('/').to_owned()).collect();
+    let mut folders: Vec<String> = WRITABLE_DIRS
+        .iter()
+        .map(|folder| folder.trim_end_matches('/').to_owned())
+        .collect();
     while let Some(folder) = folders.pop() {
-        let Some(listed) = tree.dir_if_exists(&folder)? else { continue };
+        let Some(listed) = tree.dir_if_exists(&folder)? else {
+            continue;
+        };
         for (name, kind) in listed.entries()? {
-            let Ok(name) = name.into_string() else { continue };
+            let Ok(name) = name.into_string() else {
+                continue;
+            };
             let path = format!("{folder}/{name}");
             if kind == FileKind::Directory {
                 folders.push(path);
             } else if kind == FileKind::File && !name.starts_with('.') {
-                let change =
-                    WorkspaceChange { base_hash: hash_file(project, &path)?, new_hash: hash_file(tree, &path)? };
+                let change = WorkspaceChange {
+                    base_hash: hash_file(project, &path)?,
+                    new_hash: hash_file(tree, &path)?,
+                };
                 changes.insert(path, change);
             }
             if changes.len() + folders.len() > MAX_FILES {
-                return Err(invalid_dir("it contains too many files for a workspace; choose a separate directory"));
+                return Err(invalid_dir(
+                    "it contains too many files for a workspace; choose a separate directory",
+                ));
             }
         }
     }
-    let removed = tree.read_if_exists(REMOVED_FILE, super::MAX_FILE_BYTES)?.unwrap_or_default();
-    for path in String::from_utf8_lossy(&removed).lines().filter(|path| is_writable(path)) {
+    let removed = tree
+        .read_if_exists(REMOVED_FILE, super::MAX_FILE_BYTES)?
+        .unwrap_or_default();
+    for path in String::from_utf8_lossy(&removed)
+        .lines()
+        .filter(|path| is_writable(path))
+    {
         if scoped_dir::validate_relative_path(path).is_ok() && !changes.contains_key(path) {
             let base = hash_file(project, path)?;
             if base.is_some() {
-                changes.insert(path.to_owned(), WorkspaceChange { base_hash: base, new_hash: None });
+                changes.insert(
+                    path.to_owned(),
+                    WorkspaceChange {
+                        base_hash: base,
+                        new_hash: None,
+                    },
+                );
             }
         }
     }
@@ -91,9 +132,20 @@ fn scan_changes(project: &ScopedDir, tree: &ScopedDir) -> io::Result<BTreeMap<St
 }
 
 /// Writes the list of files that `changes` removed.
-pub(super) fn write_removals(tree: &ScopedDir, changes: &BTreeMap<String, WorkspaceChange>) -> io::Result<()> {
-    let removed = changes.iter().filter(|(_, change)| change.new_hash.is_none()).map(|(path, _)| format!("{path}\n"));
-    tree.write(REMOVED_FILE, removed.collect::<String>().as_bytes(), PRIVATE_MODE, 0o600)
+pub(super) fn write_removals(
+    tree: &ScopedDir,
+    changes: &BTreeMap<String, WorkspaceChange>,
+) -> io::Result<()> {
+    let removed = changes
+        .iter()
+        .filter(|(_, change)| change.new_hash.is_none())
+        .map(|(path, _)| format!("{path}\n"));
+    tree.write(
+        REMOVED_FILE,
+        removed.collect::<String>().as_bytes(),
+        PRIVATE_MODE,
+        0o600,
+    )
 }
 
 fn invalid_dir(why: &str) -> io::Error {
@@ -129,13 +181,22 @@ mod tests {
         drop(first);
         assert_eq!(fs::read(work.join(NEW)).unwrap(), b"new");
         let second = Workspace::open_persistent(&project, &work).unwrap();
-        assert_eq!((second.read(NEW).unwrap().unwrap(), second.read(OLD).unwrap()), (b"new".to_vec(), None));
+        assert_eq!(
+            (
+                second.read(NEW).unwrap().unwrap(),
+                second.read(OLD).unwrap()
+            ),
+            (b"new".to_vec(), None)
+        );
         assert_eq!(second.names("wiki/global", ".md").unwrap(), [] as [&str; 0]);
         second.write(OLD, b"again").unwrap();
         second.revert(NEW).unwrap();
         drop(second);
         let third = Workspace::open_persistent(&project, &work).unwrap();
-        assert_eq!((third.read(NEW).unwrap(), third.read(OLD).unwrap().unwrap()), (None, b"again".to_vec()));
+        assert_eq!(
+            (third.read(NEW).unwrap(), third.read(OLD).unwrap().unwrap()),
+            (None, b"again".to_vec())
+        );
         assert_eq!(fs::read(project.join(OLD)).unwrap(), b"old");
     }
 
@@ -143,14 +204,31 @@ mod tests {
     fn second_open_and_project_dir_are_rejected() {
         let (_dir, project, work) = project();
         let _first = Workspace::open_persistent(&project, &work).unwrap();
-        let refusal = |dir: &Path| Workspace::open_persistent(&project, dir).unwrap_err().to_string();
-        assert_eq!(refusal(&work), "another process writes there; stop it or choose another directory");
-        for dir in
-            [project.clone(), project.join("wiki"), project.join("wiki/global/x"), project.join("semantic-layer")]
-        {
-            assert!(refusal(&dir).starts_with("it is a part of the project"), "{}", dir.display());
+        let refusal = |dir: &Path| {
+            Workspace::open_persistent(&project, dir)
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(
+            refusal(&work),
+            "another process writes there; stop it or choose another directory"
+        );
+        for dir in [
+            project.clone(),
+            project.join("wiki"),
+            project.join("wiki/global/x"),
+            project.join("semantic-layer"),
+        ] {
+            assert!(
+                refusal(&dir).starts_with("it is a part of the project"),
+                "{}",
+                dir.display()
+            );
         }
-        assert!(Workspace::open_persistent(&project, &project.join(OLD)).is_err(), "a file");
+        assert!(
+            Workspace::open_persistent(&project, &project.join(OLD)).is_err(),
+            "a file"
+        );
     }
 
     #[test]

@@ -76,7 +76,11 @@ pub(crate) enum SkippedLeftover {
 impl fmt::Display for SkippedLeftover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Entry { path, reason: why, git } => {
+            Self::Entry {
+                path,
+                reason: why,
+                git,
+            } => {
                 write!(f, "`{}` is ignored: {why}; ", path.escape_debug())?;
                 // Do not put names into commands unless they have the format of a run's worktree.
                 match path.rsplit('/').next().filter(|name| is_run_worktree(name)) {
@@ -104,7 +108,9 @@ impl fmt::Display for SkippedLeftover {
                 "branch `{branch}` is not removed: it has commits that no run made; delete it with `{git} branch -D \
                  {branch}` if you do not need them"
             ),
-            Self::Failed { path, why } => write!(f, "`{}` cannot be removed: {why}", path.escape_debug()),
+            Self::Failed { path, why } => {
+                write!(f, "`{}` cannot be removed: {why}", path.escape_debug())
+            }
         }
     }
 }
@@ -130,26 +136,46 @@ pub(super) fn record_worktree(
     name: &str,
     base: &CommitId,
 ) -> io::Result<()> {
-    let entry = WorktreeEntry { branch: worktree_branch(name), base: base.clone() };
-    project.write(&entry_path(repository, name), &local_record::encode(project, entry)?, PRIVATE_MODE, 0o600)
+    let entry = WorktreeEntry {
+        branch: worktree_branch(name),
+        base: base.clone(),
+    };
+    project.write(
+        &entry_path(repository, name),
+        &local_record::encode(project, entry)?,
+        PRIVATE_MODE,
+        0o600,
+    )
 }
 
 /// The name that git uses for the worktree `name`; `None` if git lists no worktree of this repository at that path.
-pub(super) fn git_registration(repository: &Repository, project: &ScopedDir, name: &str) -> io::Result<Option<String>> {
-    let Some(known) = project.dir_if_exists(&repository.git_path(GIT_WORKTREES_DIR))? else { return Ok(None) };
+pub(super) fn git_registration(
+    repository: &Repository,
+    project: &ScopedDir,
+    name: &str,
+) -> io::Result<Option<String>> {
+    let Some(known) = project.dir_if_exists(&repository.git_path(GIT_WORKTREES_DIR))? else {
+        return Ok(None);
+    };
     let relative = format!("{}/.git", worktree_dir(name));
     let absolute = repository.root().canonicalize()?.join(&relative);
     let is_here = |id: &str| {
-        let place = known.read(&format!("{id}/gitdir"), MAX_ENTRY_BYTES).unwrap_or_default();
+        let place = known
+            .read(&format!("{id}/gitdir"), MAX_ENTRY_BYTES)
+            .unwrap_or_default();
         let place = place.trim_ascii_end();
-        place == absolute.as_os_str().as_encoded_bytes() || place == format!("../../../{relative}").as_bytes()
+        place == absolute.as_os_str().as_encoded_bytes()
+            || place == format!("../../../{relative}").as_bytes()
     };
     // git derives its name from that of the directory, unless that name is in use.
     let likely = format!("session-{name}");
     if is_here(&likely) {
         return Ok(Some(likely));
     }
-    let ids = known.entries()?.into_iter().filter_map(|(id, _)| id.into_string().ok());
+    let ids = known
+        .entries()?
+        .into_iter()
+        .filter_map(|(id, _)| id.into_string().ok());
     Ok(ids.into_iter().find(|id| is_here(id)))
 }
 
@@ -159,10 +185,15 @@ pub(super) fn git_registration(repository: &Repository, project: &ScopedDir, nam
 /// When the ledger cannot be read. Leftovers that cannot be removed are reported, not errors.
 pub(crate) fn remove_leftovers(repository: &Repository) -> Result<SweepReport, WorktreeError> {
     let (ledger_dir, git) = (repository.git_path(LEDGER_DIR), repository.git_command());
-    let failed = |cause| WorktreeError::Ledger { path: ledger_dir.clone(), cause };
+    let failed = |cause| WorktreeError::Ledger {
+        path: ledger_dir.clone(),
+        cause,
+    };
     let project = ScopedDir::open(repository.root()).map_err(failed)?;
     let mut swept = SweepReport::default();
-    let Some(ledger) = project.dir_if_exists(&ledger_dir).map_err(failed)? else { return Ok(swept) };
+    let Some(ledger) = project.dir_if_exists(&ledger_dir).map_err(failed)? else {
+        return Ok(swept);
+    };
     let mut entries = ledger.entries().map_err(failed)?;
     entries.sort_unstable();
     for (name, kind) in entries {
@@ -185,12 +216,23 @@ pub(crate) fn remove_leftovers(repository: &Repository) -> Result<SweepReport, W
                     Ok(None) => swept.removed_worktrees += 1,
                     Ok(Some(skipped)) => swept.skipped.push(skipped),
                     Err(error) => {
-                        swept.skipped.push(SkippedLeftover::Failed { path: worktree_dir(&name), why: error.to_line() });
+                        swept.skipped.push(SkippedLeftover::Failed {
+                            path: worktree_dir(&name),
+                            why: error.to_line(),
+                        });
                     }
                 }
             }
-            Ok(_) => swept.skipped.push(SkippedLeftover::Entry { path, reason: UntrustedRecord::UnknownVersion, git }),
-            Err(why) => swept.skipped.push(SkippedLeftover::Entry { path, reason: why, git }),
+            Ok(_) => swept.skipped.push(SkippedLeftover::Entry {
+                path,
+                reason: UntrustedRecord::UnknownVersion,
+                git,
+            }),
+            Err(why) => swept.skipped.push(SkippedLeftover::Entry {
+                path,
+                reason: why,
+                git,
+            }),
         }
     }
     Ok(swept)
@@ -198,13 +240,20 @@ pub(crate) fn remove_leftovers(repository: &Repository) -> Result<SweepReport, W
 
 /// Whether `name` has the format of a name given by [`super::Worktrees`].
 fn is_run_worktree(name: &str) -> bool {
-    name.strip_prefix(JOB_PREFIX).is_some_and(|rest| !rest.is_empty())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    name.strip_prefix(JOB_PREFIX)
+        .is_some_and(|rest| !rest.is_empty())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
         && !name.contains("..")
 }
 
 /// Deletes the entry of the worktree `name`, but not the worktree.
-pub(super) fn delete_entry(repository: &Repository, project: &ScopedDir, name: &str) -> io::Result<()> {
+pub(super) fn delete_entry(
+    repository: &Repository,
+    project: &ScopedDir,
+    name: &str,
+) -> io::Result<()> {
     project.remove(&entry_path(repository, name)).map(drop)
 }
 
@@ -215,14 +264,28 @@ pub(super) fn remove_leftover(
     name: &str,
     base: &CommitId,
 ) -> Result<Option<SkippedLeftover>, WorktreeError> {
-    remove_worktree(repository, name, || remove_leftover_branch(repository, name, base))
+    remove_worktree(repository, name, || {
+        remove_leftover_branch(repository, name, base)
+    })
 }
 
 /// Like [`remove_leftover`], for a worktree of this process, whose branch is known to be its own.
-pub(super) fn remove_own(repository: &Repository, name: &str) -> Result<Option<SkippedLeftover>, WorktreeError> {
+pub(super) fn remove_own(
+    repository: &Repository,
+    name: &str,
+) -> Result<Option<SkippedLeftover>, WorktreeError> {
     let reference = format!("refs/heads/{}", worktree_branch(name));
     remove_worktree(repository, name, || {
-        repository.git.run(&["update-ref", "--no-deref", "-d", "--end-of-options", &reference]).map(|_| None)
+        repository
+            .git
+            .run(&[
+                "update-ref",
+                "--no-deref",
+                "-d",
+                "--end-of-options",
+                &reference,
+            ])
+            .map(|_| None)
     })
 }
 
@@ -231,7 +294,10 @@ fn remove_worktree(
     name: &str,
     remove_branch: impl FnOnce() -> Result<Option<SkippedLeftover>, GitError>,
 ) -> Result<Option<SkippedLeftover>, WorktreeError> {
-    let failed = |cause| WorktreeError::Io { path: repository.root().join(worktree_dir(name)), cause };
+    let failed = |cause| WorktreeError::Io {
+        path: repository.root().join(worktree_dir(name)),
+        cause,
+    };
     let project = ScopedDir::open(repository.root()).map_err(failed)?;
     let skipped = match remove_directory(repository, &project, name)? {
         None => remove_branch()?,
@@ -247,17 +313,29 @@ fn remove_directory(
     name: &str,
 ) -> Result<Option<SkippedLeftover>, WorktreeError> {
     let path = worktree_dir(name);
-    let failed = |cause| WorktreeError::Io { path: repository.root().join(&path), cause };
-    let is_registered = git_registration(repository, project, name).map_err(failed)?.is_some();
+    let failed = |cause| WorktreeError::Io {
+        path: repository.root().join(&path),
+        cause,
+    };
+    let is_registered = git_registration(repository, project, name)
+        .map_err(failed)?
+        .is_some();
     let is_removable = match project.kind(&path).map_err(failed)? {
         None => true,
         Some(FileKind::Directory) if is_registered => true,
         // The run was killed before git registered the worktree.
-        Some(FileKind::Directory) => project.dir(&path, None).and_then(|dir| dir.entries()).map_err(failed)?.is_empty(),
+        Some(FileKind::Directory) => project
+            .dir(&path, None)
+            .and_then(|dir| dir.entries())
+            .map_err(failed)?
+            .is_empty(),
         Some(_) => false,
     };
     if !is_removable {
-        return Ok(Some(SkippedLeftover::Directory { name: name.to_owned(), git: repository.git_command() }));
+        return Ok(Some(SkippedLeftover::Directory {
+            name: name.to_owned(),
+            git: repository.git_command(),
+        }));
     }
     let remove = ["worktree", "remove", "--force", "--force", "--", &path];
     if is_registered && repository.git.try_run(&remove)?.success {
@@ -278,22 +356,51 @@ fn remove_leftover_branch(
 ) -> Result<Option<SkippedLeftover>, GitError> {
     let (git, branch) = (&repository.git, worktree_branch(name));
     let reference = format!("refs/heads/{branch}");
-    let tip = git.try_run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &reference])?;
+    let tip = git.try_run(&[
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "--end-of-options",
+        &reference,
+    ])?;
     if !tip.success {
         return Ok(None);
     }
     let Ok(tip) = CommitId::parse(String::from_utf8_lossy(&tip.stdout).trim_end()) else {
-        return Ok(Some(SkippedLeftover::Branch { branch, git: repository.git_command() }));
+        return Ok(Some(SkippedLeftover::Branch {
+            branch,
+            git: repository.git_command(),
+        }));
     };
     let range = format!("{base}..{tip}");
-    let committers = git.try_run(&["log", "-z", "--format=<%ce>", "--end-of-options", &range, "--"])?;
+    let committers = git.try_run(&[
+        "log",
+        "-z",
+        "--format=<%ce>",
+        "--end-of-options",
+        &range,
+        "--",
+    ])?;
     let ours = format!("<{}>", git::COMMITTER_EMAIL);
-    let mut emails = committers.stdout.split(|byte| *byte == 0).filter(|email| !email.is_empty());
+    let mut emails = committers
+        .stdout
+        .split(|byte| *byte == 0)
+        .filter(|email| !email.is_empty());
     if !committers.success || !emails.all(|email| email == ours.as_bytes()) {
-        return Ok(Some(SkippedLeftover::Branch { branch, git: repository.git_command() }));
+        return Ok(Some(SkippedLeftover::Branch {
+            branch,
+            git: repository.git_command(),
+        }));
     }
     // `branch -D` would also delete the configuration of the branch, but there is none.
-    git.run(&["update-ref", "--no-deref", "-d", "--end-of-options", &reference, tip.as_str()])?;
+    git.run(&[
+        "update-ref",
+        "--no-deref",
+        "-d",
+        "--end-of-options",
+        &reference,
+        tip.as_str(),
+    ])?;
     Ok(None)
 }
 

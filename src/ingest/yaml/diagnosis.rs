@@ -24,17 +24,33 @@ const PUBLIC_KEYS: [&str; 11] = [
 /// Explains why `text` could not be parsed: the position, the text at it, the problem, and how to fix it.
 pub(crate) fn explain(text: &str, error: &YamlError) -> Problem {
     let lines: Vec<&str> = text.lines().collect();
-    let Some(at) = error.line.and_then(|line| usize::try_from(line).ok()?.checked_sub(1)) else {
+    let Some(at) = error
+        .line
+        .and_then(|line| usize::try_from(line).ok()?.checked_sub(1))
+    else {
         return Problem::new(error.message.clone()).with_help("fix the YAML");
     };
     // The end of the file is reported as a position after its last line.
     let at = at.min(lines.len().saturating_sub(1));
     let column = error.column.and_then(|column| usize::try_from(column).ok());
-    let document = FaultyDocument { lines: &lines, line_index: at, column, message: &error.message };
-    let YamlFault { line: at, column, problem } = document.locate();
-    let column = column.map(|column| format!(" column {column}")).unwrap_or_default();
+    let document = FaultyDocument {
+        lines: &lines,
+        line_index: at,
+        column,
+        message: &error.message,
+    };
+    let YamlFault {
+        line: at,
+        column,
+        problem,
+    } = document.locate();
+    let column = column
+        .map(|column| format!(" column {column}"))
+        .unwrap_or_default();
     let shown = lines.get(at).and_then(|line| excerpt(line));
-    let shown = shown.map(|shown| format!(", at `{shown}`")).unwrap_or_default();
+    let shown = shown
+        .map(|shown| format!(", at `{shown}`"))
+        .unwrap_or_default();
     problem.prefixed(format_args!("line {}{column}{shown}: ", at + 1))
 }
 
@@ -58,21 +74,37 @@ impl<'a> FaultyDocument<'a> {
         let says = |words: &[&str]| words.iter().any(|word| self.message.contains(word));
         self.tab()
             .or_else(|| says(&["duplicate mapping key"]).then(|| self.find_duplicate_key()))
-            .or_else(|| says(&["quoted scalar", "end of stream"]).then(|| self.find_unclosed_quote()).flatten())
             .or_else(|| {
-                says(&["flow ", "',' or", "':' indicator", "end of stream", "unclosed"])
-                    .then(|| self.bracket())
+                says(&["quoted scalar", "end of stream"])
+                    .then(|| self.find_unclosed_quote())
                     .flatten()
+            })
+            .or_else(|| {
+                says(&[
+                    "flow ",
+                    "',' or",
+                    "':' indicator",
+                    "end of stream",
+                    "unclosed",
+                ])
+                .then(|| self.bracket())
+                .flatten()
             })
             .or_else(|| says(&["mapping values are not allowed"]).then(|| self.colon()))
             .or_else(|| {
-                says(&["expected key", "block collection", "invalid indentation"]).then(|| self.dedent()).flatten()
+                says(&["expected key", "block collection", "invalid indentation"])
+                    .then(|| self.dedent())
+                    .flatten()
             })
             .unwrap_or_else(|| self.at_parser_position(self.reworded_message()))
     }
 
     fn at_parser_position(&self, problem: Problem) -> YamlFault {
-        YamlFault { line: self.line_index, column: self.column, problem }
+        YamlFault {
+            line: self.line_index,
+            column: self.column,
+            problem,
+        }
     }
 
     fn line(&self) -> &'a str {
@@ -81,7 +113,11 @@ impl<'a> FaultyDocument<'a> {
 
     fn tab(&self) -> Option<YamlFault> {
         let line = self.line();
-        let column = line.chars().take_while(|c| c.is_whitespace()).position(|c| c == '\t')? + 1;
+        let column = line
+            .chars()
+            .take_while(|c| c.is_whitespace())
+            .position(|c| c == '\t')?
+            + 1;
         Some(YamlFault {
             line: self.line_index,
             column: Some(column),
@@ -91,45 +127,69 @@ impl<'a> FaultyDocument<'a> {
 
     fn find_duplicate_key(&self) -> YamlFault {
         let line = self.line();
-        let named = self.message.rsplit_once("key: ").and_then(|(_, rest)| rest.split(", set").next());
+        let named = self
+            .message
+            .rsplit_once("key: ")
+            .and_then(|(_, rest)| rest.split(", set").next());
         let keep_one = |message: String| Problem::new(message).with_help("keep one of them");
         let unclear = keep_one(format!("duplicate key `{}`", named.unwrap_or("?")));
-        let (Some(key), indent) = (key(line).filter(|key| Some(*key) == named), indent(line)) else {
+        let (Some(key), indent) = (key(line).filter(|key| Some(*key) == named), indent(line))
+        else {
             return self.at_parser_position(unclear);
         };
         let above = self.lines.iter().take(self.line_index).enumerate().rev();
-        let inside = above.take_while(|(_, above)| is_blank(above) || self::indent(above) >= indent);
-        let first =
-            inside.filter(|(_, above)| self::indent(above) == indent).find(|(_, above)| self::key(above) == Some(key));
+        let inside =
+            above.take_while(|(_, above)| is_blank(above) || self::indent(above) >= indent);
+        let first = inside
+            .filter(|(_, above)| self::indent(above) == indent)
+            .find(|(_, above)| self::key(above) == Some(key));
         let problem = match first {
-            Some((first, _)) => keep_one(format!("duplicate key `{key}`, already on line {}", first + 1)),
+            Some((first, _)) => keep_one(format!(
+                "duplicate key `{key}`, already on line {}",
+                first + 1
+            )),
             None => unclear,
         };
-        YamlFault { line: self.line_index, column: Some(indent + 1), problem }
+        YamlFault {
+            line: self.line_index,
+            column: Some(indent + 1),
+            problem,
+        }
     }
 
     /// The last quote up to the error that is not closed on its own line.
     fn find_unclosed_quote(&self) -> Option<YamlFault> {
-        let lines = self.outside_blocks().take_while(|(at, _)| *at <= self.line_index);
-        let (at, (column, quote)) =
-            lines.filter_map(|(at, line)| Some((at, LineScan::from_line(line).quote?))).last()?;
+        let lines = self
+            .outside_blocks()
+            .take_while(|(at, _)| *at <= self.line_index);
+        let (at, (column, quote)) = lines
+            .filter_map(|(at, line)| Some((at, LineScan::from_line(line).quote?)))
+            .last()?;
         Some(YamlFault {
             line: at,
             column: Some(column),
-            problem: Problem::new(format!("the quote {quote} that begins here is never closed")).with_help("close it"),
+            problem: Problem::new(format!(
+                "the quote {quote} that begins here is never closed"
+            ))
+            .with_help("close it"),
         })
     }
 
     /// Lines outside of `|` and `>` block scalars, which may contain anything.
     fn outside_blocks(&self) -> impl Iterator<Item = (usize, &'a str)> {
         let mut block = None;
-        self.lines.iter().copied().enumerate().filter(move |(_, line)| {
-            let is_text = block.is_some_and(|begins| line.trim().is_empty() || indent(line) > begins);
-            if !is_text {
-                block = block_scalar_indent(line);
-            }
-            !is_text
-        })
+        self.lines
+            .iter()
+            .copied()
+            .enumerate()
+            .filter(move |(_, line)| {
+                let is_text =
+                    block.is_some_and(|begins| line.trim().is_empty() || indent(line) > begins);
+                if !is_text {
+                    block = block_scalar_indent(line);
+                }
+                !is_text
+            })
     }
 
     /// The last bracket up to the error that is never closed, or an entry without a comma before it.
@@ -159,9 +219,12 @@ impl<'a> FaultyDocument<'a> {
                 problem: Problem::new(format!("the `{bracket}` that opens here is never closed"))
                     .with_help(format!("close it with `{}`", close(bracket))),
             }),
-            None if self.message.contains("',' or") => Some(self.at_parser_position(
-                Problem::new("a comma is missing before this").with_help("separate entries by commas"),
-            )),
+            None if self.message.contains("',' or") => Some(
+                self.at_parser_position(
+                    Problem::new("a comma is missing before this")
+                        .with_help("separate entries by commas"),
+                ),
+            ),
             None => None,
         }
     }
@@ -174,24 +237,37 @@ impl<'a> FaultyDocument<'a> {
             .rev()
             .find_map(|at| Some((at, *self.lines.get(at)?)).filter(|(_, line)| !is_blank(line)));
         let Some((above, before)) = before.filter(|_| LineScan::from_line(line).colons < 2) else {
-            return self.at_parser_position(Problem::new("a value with `: ` in it needs quotes around it"));
+            return self.at_parser_position(Problem::new(
+                "a value with `: ` in it needs quotes around it",
+            ));
         };
         if LineScan::from_line(before).colons == 0 {
-            let problem = Problem::new("expected `key: value`").with_help("write a space after the colon");
-            return YamlFault { line: above, column: Some(indent(before) + 1), problem };
+            let problem =
+                Problem::new("expected `key: value`").with_help("write a space after the colon");
+            return YamlFault {
+                line: above,
+                column: Some(indent(before) + 1),
+                problem,
+            };
         }
         let words = format!(
             "unexpected indentation below line {}, which has a value; expected column {}",
             above + 1,
             indent(before) + 1
         );
-        YamlFault { line: self.line_index, column: Some(indent(line) + 1), problem: Problem::new(words) }
+        YamlFault {
+            line: self.line_index,
+            column: Some(indent(line) + 1),
+            problem: Problem::new(words),
+        }
     }
 
     /// A line whose indentation is between two levels.
     fn dedent(&self) -> Option<YamlFault> {
         let line = self.line();
-        let before = (0..self.line_index).rev().find(|at| self.lines.get(*at).is_some_and(|line| !is_blank(line)))?;
+        let before = (0..self.line_index)
+            .rev()
+            .find(|at| self.lines.get(*at).is_some_and(|line| !is_blank(line)))?;
         let wanted = indent(self.lines.get(before)?);
         (wanted != indent(line)).then(|| YamlFault {
             line: self.line_index,
@@ -206,24 +282,54 @@ impl<'a> FaultyDocument<'a> {
 
     fn reworded_message(&self) -> Problem {
         let message = self.message;
-        let character = message.strip_prefix("unexpected character: `").and_then(|rest| rest.strip_suffix('\''));
+        let character = message
+            .strip_prefix("unexpected character: `")
+            .and_then(|rest| rest.strip_suffix('\''));
         if let Some(character) = character {
             return match character {
-                "@" | "%" | "`" => {
-                    Problem::new(format!("a value cannot begin with {character}")).with_help("put it in quotes")
-                }
-                _ => Problem::new(format!("the character {character} is not allowed in YAML")).with_help("remove it"),
+                "@" | "%" | "`" => Problem::new(format!("a value cannot begin with {character}"))
+                    .with_help("put it in quotes"),
+                _ => Problem::new(format!("the character {character} is not allowed in YAML"))
+                    .with_help("remove it"),
             };
         }
         let known: [(&str, &str, &str); 8] = [
-            ("unknown anchor", "`*` refers to an anchor that this file does not define", "put the value in quotes"),
-            ("misplaced bracket", "this closing bracket has no opening bracket", "remove it"),
-            ("escape", "a backslash in double quotes begins an escape", "use single quotes, or write it twice"),
-            ("Documents", "a second document begins here", "keep one, without `---` between them"),
+            (
+                "unknown anchor",
+                "`*` refers to an anchor that this file does not define",
+                "put the value in quotes",
+            ),
+            (
+                "misplaced bracket",
+                "this closing bracket has no opening bracket",
+                "remove it",
+            ),
+            (
+                "escape",
+                "a backslash in double quotes begins an escape",
+                "use single quotes, or write it twice",
+            ),
+            (
+                "Documents",
+                "a second document begins here",
+                "keep one, without `---` between them",
+            ),
             ("budget", "the document is too large", "make it smaller"),
-            ("recursive", "an anchor refers to itself", "write the value out"),
-            ("expected string scalar", "a key must be text", "put it in quotes"),
-            ("block sequence entries", "a list cannot begin here", "begin it on a new line"),
+            (
+                "recursive",
+                "an anchor refers to itself",
+                "write the value out",
+            ),
+            (
+                "expected string scalar",
+                "a key must be text",
+                "put it in quotes",
+            ),
+            (
+                "block sequence entries",
+                "a list cannot begin here",
+                "begin it on a new line",
+            ),
         ];
         let known = known.into_iter().find(|(part, ..)| message.contains(part));
         let known = known.map(|(_, message, help)| Problem::new(message).with_help(help));
@@ -271,7 +377,13 @@ impl LineScan {
                     flow = flow.saturating_sub(1);
                     scan.brackets.push((at + 1, c));
                 }
-                (None, ':') if characters.peek().is_none_or(|(_, next)| next.is_whitespace()) => scan.colons += 1,
+                (None, ':')
+                    if characters
+                        .peek()
+                        .is_none_or(|(_, next)| next.is_whitespace()) =>
+                {
+                    scan.colons += 1
+                }
                 (None, _) => {}
             }
             before = c;
@@ -292,14 +404,24 @@ fn is_blank(line: &str) -> bool {
 
 /// Column from 0 to the right of which the block scalar that begins at the end of `line` is indented.
 fn block_scalar_indent(line: &str) -> Option<usize> {
-    let words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
+    let words = line
+        .split_whitespace()
+        .take_while(|word| !word.starts_with('#'));
     let (before, header) = words.fold((None, None), |(_, last), word| (last, Some(word)));
-    let is_header = header?.strip_prefix(['|', '>'])?.chars().all(|c| c.is_ascii_digit() || "+-".contains(c));
-    let is_value =
-        before.is_some_and(|before| before == "-" || before.ends_with(':') || before.starts_with(['!', '&']));
+    let is_header = header?
+        .strip_prefix(['|', '>'])?
+        .chars()
+        .all(|c| c.is_ascii_digit() || "+-".contains(c));
+    let is_value = before.is_some_and(|before| {
+        before == "-" || before.ends_with(':') || before.starts_with(['!', '&'])
+    });
     let item = line.trim_start_matches([' ', '-']);
     // A key in a list is indented to the right of its dash.
-    let begins = if item.starts_with(['|', '>']) { indent(line) } else { line.len() - item.len() };
+    let begins = if item.starts_with(['|', '>']) {
+        indent(line)
+    } else {
+        line.len() - item.len()
+    };
     (is_header && is_value).then_some(begins)
 }
 
@@ -309,7 +431,8 @@ fn key(line: &str) -> Option<&str> {
     let (key, rest) = line.split_once(':')?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     let ends = rest.is_empty() || rest.starts_with(char::is_whitespace);
-    (ends && !key.is_empty() && key.len() <= MAX_SHOWN_CHARS && key.chars().all(is_plain)).then_some(key)
+    (ends && !key.is_empty() && key.len() <= MAX_SHOWN_CHARS && key.chars().all(is_plain))
+        .then_some(key)
 }
 
 /// Longest excerpt of a line in characters.
@@ -320,8 +443,15 @@ const MAX_SHOWN_CHARS: usize = 60;
 fn excerpt(line: &str) -> Option<String> {
     let Some(key) = key(line) else {
         let line = line.trim();
-        let begins = line.split([' ', ':']).next().filter(|begins| PUBLIC_KEYS.contains(begins))?;
-        return Some(if begins == line { begins.to_owned() } else { format!("{begins} …") });
+        let begins = line
+            .split([' ', ':'])
+            .next()
+            .filter(|begins| PUBLIC_KEYS.contains(begins))?;
+        return Some(if begins == line {
+            begins.to_owned()
+        } else {
+            format!("{begins} …")
+        });
     };
     let rest = line.split_once(':').map_or("", |(_, rest)| rest.trim());
     let is_shown = PUBLIC_KEYS.contains(&key) && !rest.contains(['{', '[']);
@@ -330,8 +460,16 @@ fn excerpt(line: &str) -> Option<String> {
         None => format!("{key}:"),
         Some(word) if word.starts_with('#') => format!("{key}:"),
         Some(word) if is_shown => {
-            let word: String = word.chars().take(MAX_SHOWN_CHARS).map(visible_char).collect();
-            let more = if words.next().is_some_and(|word| !word.starts_with('#')) { " …" } else { "" };
+            let word: String = word
+                .chars()
+                .take(MAX_SHOWN_CHARS)
+                .map(visible_char)
+                .collect();
+            let more = if words.next().is_some_and(|word| !word.starts_with('#')) {
+                " …"
+            } else {
+                ""
+            };
             format!("{key}: {word}{more}")
         }
         Some(_) => format!("{key}: …"),
@@ -340,7 +478,11 @@ fn excerpt(line: &str) -> Option<String> {
 
 /// A character for a message. Control and invisible characters are escaped.
 fn visible_char(c: char) -> String {
-    if c.is_ascii_graphic() || c == ' ' { c.into() } else { c.escape_debug().to_string() }
+    if c.is_ascii_graphic() || c == ' ' {
+        c.into()
+    } else {
+        c.escape_debug().to_string()
+    }
 }
 
 #[cfg(test)]
@@ -397,7 +539,12 @@ mod tests {
             "credentials:\n  default: @never-shown\n",
         ];
         let message: Vec<String> = cases.iter().map(|text| explained(text)).collect();
-        assert!(message.iter().all(|message| !message.contains("shown") && !message.contains("u:p")), "{message:#?}");
+        assert!(
+            message
+                .iter()
+                .all(|message| !message.contains("shown") && !message.contains("u:p")),
+            "{message:#?}"
+        );
         insta::assert_snapshot!(message.join("\n"));
     }
 

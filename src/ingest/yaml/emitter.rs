@@ -55,7 +55,10 @@ impl QuotingStyle {
 
 /// `value` as a YAML document that ends with a newline.
 pub(crate) fn render(value: &Value, quoting: QuotingStyle) -> String {
-    let mut writer = YamlEmitter { quoting, text: String::new() };
+    let mut writer = YamlEmitter {
+        quoting,
+        text: String::new(),
+    };
     writer.node(value, 0);
     writer.text.push('\n');
     writer.text
@@ -118,7 +121,8 @@ impl YamlEmitter {
     }
 
     fn string(&mut self, text: &str, indent: usize) {
-        let ends_blank = text.trim_end_matches([' ', '\t']).ends_with('\n') && !text.ends_with('\n');
+        let ends_blank =
+            text.trim_end_matches([' ', '\t']).ends_with('\n') && !text.ends_with('\n');
         if !text.contains('\n') {
             self.line(text);
         } else if self.quoting == QuotingStyle::All || text.contains(is_control) || ends_blank {
@@ -158,7 +162,9 @@ impl YamlEmitter {
                 '\x0c' => self.text.push_str("\\f"),
                 '\r' => self.text.push_str("\\r"),
                 '\x1b' => self.text.push_str("\\e"),
-                _ if char.is_control() => self.text.push_str(&format!("\\x{:02x}", u32::from(char))),
+                _ if char.is_control() => {
+                    self.text.push_str(&format!("\\x{:02x}", u32::from(char)))
+                }
                 _ if self.quoting == QuotingStyle::All && !char.is_ascii() => {
                     self.text.push_str(&format!("\\U{:08x}", u32::from(char)));
                 }
@@ -185,7 +191,11 @@ impl YamlEmitter {
         let mut chars = text.strip_suffix('\n').unwrap_or(text).chars().peekable();
         while let Some(char) = chars.next() {
             let is_followed = chars.peek().is_some_and(|next| *next != '\n');
-            if char == '\n' && is_followed { self.break_line(indent) } else { self.text.push(char) }
+            if char == '\n' && is_followed {
+                self.break_line(indent)
+            } else {
+                self.text.push(char)
+            }
         }
     }
 }
@@ -202,14 +212,18 @@ fn needs_quotes(text: &str) -> bool {
     let (first, second) = (chars.next(), chars.next());
     let starts = first.is_some_and(|char| is_blank(char) || ",[]{}#&*!|>'\"%@`".contains(char));
     let is_indicator = matches!(first, Some('-' | '?')) && second.is_none_or(is_blank);
-    let inside = [": ", ":\t", " #", "\t#"].iter().any(|sign| text.contains(sign));
+    let inside = [": ", ":\t", " #", "\t#"]
+        .iter()
+        .any(|sign| text.contains(sign));
     starts || is_indicator || inside || text.ends_with([' ', '\t', ':'])
 }
 
 /// A number as JavaScript prints it, without a fraction if it is zero.
 fn number(number: &Number) -> String {
     match number.as_f64() {
-        Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 1e21 => format!("{float:.0}"),
+        Some(float) if number.is_f64() && float.fract() == 0.0 && float.abs() < 1e21 => {
+            format!("{float:.0}")
+        }
         _ => number.to_string(),
     }
 }
@@ -227,9 +241,15 @@ mod tests {
         let cases: Vec<Value> = serde_json::from_str(STYLES).unwrap();
         assert!(cases.len() > 100);
         for case in &cases {
-            for (quoting, version) in [(QuotingStyle::Yaml12, "1.2"), (QuotingStyle::Yaml11, "1.1")] {
+            for (quoting, version) in [(QuotingStyle::Yaml12, "1.2"), (QuotingStyle::Yaml11, "1.1")]
+            {
                 let found = render(&case["value"], quoting);
-                assert_eq!(found, case[version].as_str().unwrap(), "{} in YAML {version}", case["value"]);
+                assert_eq!(
+                    found,
+                    case[version].as_str().unwrap(),
+                    "{} in YAML {version}",
+                    case["value"]
+                );
             }
         }
     }

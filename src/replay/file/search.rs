@@ -39,7 +39,11 @@ impl FileSource {
             && let Some(seq) = batch.remaining().first()
         {
             let seq = *seq;
-            bytes += match self.core.adjacent_spans(batch.remaining(), BLOCK, MAX_GAP).as_slice() {
+            bytes += match self
+                .core
+                .adjacent_spans(batch.remaining(), BLOCK, MAX_GAP)
+                .as_slice()
+            {
                 [] => {
                     // No such entry.
                     batch.record(false);
@@ -62,7 +66,9 @@ impl FileSource {
         batch: &mut EntryBatch,
         buffer: &mut Vec<u8>,
     ) -> Result<usize, EntrySourceError> {
-        let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return Ok(0) };
+        let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
+            return Ok(0);
+        };
         let start = first.start;
         self.fill(buffer, start, last.end)?;
         let mut occurrence = text.find_from(buffer, 0);
@@ -106,12 +112,20 @@ impl FileSource {
     }
 
     /// Offsets between which a long line contains its content. `None` if only the whole line shows this.
-    fn long_content(&self, seq: Seq, span: &LineSpan) -> Result<Option<(u64, u64)>, EntrySourceError> {
+    fn long_content(
+        &self,
+        seq: Seq,
+        span: &LineSpan,
+    ) -> Result<Option<(u64, u64)>, EntrySourceError> {
         if span.is_encoded {
             return Ok(None);
         }
-        let Some(HugeLineEnds { head, tail, length }) = self.line_ends(seq, HEAD_BYTES)? else { return Ok(None) };
-        let Some(content) = self.parser.long_content(&head, &tail, length) else { return Ok(None) };
+        let Some(HugeLineEnds { head, tail, length }) = self.line_ends(seq, HEAD_BYTES)? else {
+            return Ok(None);
+        };
+        let Some(content) = self.parser.long_content(&head, &tail, length) else {
+            return Ok(None);
+        };
         Ok(Some((span.start + content.start, span.start + content.end)))
     }
 
@@ -122,14 +136,23 @@ impl FileSource {
             EntrySplit::Lines => memchr::memchr(b'\n', line).unwrap_or(line.len()),
             EntrySplit::Whole => line.len(),
         };
-        text.is_in(self.parser.parse(flat.as_deref().unwrap_or(&line[..end])).content())
+        text.is_in(
+            self.parser
+                .parse(flat.as_deref().unwrap_or(&line[..end]))
+                .content(),
+        )
     }
 
     /// Reads the bytes from `start` to `end` into `buffer`.
     fn fill(&self, buffer: &mut Vec<u8>, start: u64, end: u64) -> Result<(), EntrySourceError> {
         let length = usize::try_from(end - start).map_err(|error| self.core.error(&error))?;
         buffer.resize(length, 0);
-        let filled = read_at(&self.core.file, start, buffer).map_err(|error| self.core.error(&error))?;
-        if filled < length { Err(self.core.shrunk()) } else { Ok(()) }
+        let filled =
+            read_at(&self.core.file, start, buffer).map_err(|error| self.core.error(&error))?;
+        if filled < length {
+            Err(self.core.shrunk())
+        } else {
+            Ok(())
+        }
     }
 }

@@ -14,7 +14,12 @@ use crate::{
 };
 
 fn opened(name: &str) -> FileSource {
-    FileSource::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/ktx").join(name)).unwrap()
+    FileSource::open(
+        &Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/fixtures/ktx")
+            .join(name),
+    )
+    .unwrap()
 }
 
 fn folded(source: FileSource) -> Timeline {
@@ -27,10 +32,17 @@ fn folded(source: FileSource) -> Timeline {
 fn ktx_replay_shows_units_attempts_and_saved_work() {
     let source = opened("replay.memory-flow.v1.json");
     assert_eq!(source.info().format, "KTX memory-flow replay");
-    assert_eq!(source.info().started_at.unwrap().to_string(), "2026-06-20T09:00:00Z");
+    assert_eq!(
+        source.info().started_at.unwrap().to_string(),
+        "2026-06-20T09:00:00Z"
+    );
     let timeline = folded(source);
     let state = &timeline.view().state;
-    let units: Vec<_> = state.units.iter().map(|unit| (unit.key.as_str(), unit.status)).collect();
+    let units: Vec<_> = state
+        .units
+        .iter()
+        .map(|unit| (unit.key.as_str(), unit.status))
+        .collect();
     assert_eq!(
         units,
         [
@@ -41,23 +53,49 @@ fn ktx_replay_shows_units_attempts_and_saved_work() {
     );
     assert_eq!(RunOutcome::from_state(state, false), RunOutcome::Partial);
     let harvest = state.units[0].latest().unwrap();
-    assert_eq!((harvest.started_at.0, harvest.ended_at.unwrap().0), (3_000, 70_000));
-    let actions: Vec<_> =
-        harvest.delivery.output.as_ref().unwrap().actions.iter().map(|a| (a.target, a.change, &*a.key)).collect();
+    assert_eq!(
+        (harvest.started_at.0, harvest.ended_at.unwrap().0),
+        (3_000, 70_000)
+    );
+    let actions: Vec<_> = harvest
+        .delivery
+        .output
+        .as_ref()
+        .unwrap()
+        .actions
+        .iter()
+        .map(|a| (a.target, a.change, &*a.key))
+        .collect();
     assert_eq!(
         actions,
         [
-            (ArtifactTarget::Wiki, ArtifactChange::Created, "harvest-yield"),
-            (ArtifactTarget::SemanticLayer, ArtifactChange::Updated, "harvests")
+            (
+                ArtifactTarget::Wiki,
+                ArtifactChange::Created,
+                "harvest-yield"
+            ),
+            (
+                ArtifactTarget::SemanticLayer,
+                ArtifactChange::Updated,
+                "harvests"
+            )
         ]
     );
     let verdict = state.units[1].latest().unwrap().verdict.clone().unwrap();
     assert_eq!(
         (verdict.cause.label(), verdict.reason.as_str()),
-        ("tool failures", "2 tool call(s) failed during WorkUnit lookml-orphans")
+        (
+            "tool failures",
+            "2 tool call(s) failed during WorkUnit lookml-orphans"
+        )
     );
     assert_eq!(state.loss_counts, Default::default());
-    let log: Vec<_> = timeline.view().messages().iter().map(|message| message.text.as_str()).collect();
+    let log: Vec<_> = timeline
+        .view()
+        .messages()
+        .iter()
+        .map(|message| message.text.as_str())
+        .collect();
     for expected in [
         "files: +5 ~0 -0 =0",
         "saved: 1 wiki pages, 1 sources, commit 0f3c2a91d7",
@@ -66,7 +104,10 @@ fn ktx_replay_shows_units_attempts_and_saved_work() {
     ] {
         assert!(log.contains(&expected), "{expected} in {log:?}");
     }
-    assert!(!log.iter().any(|text| text.contains("still at it")), "transient progress is not kept");
+    assert!(
+        !log.iter().any(|text| text.contains("still at it")),
+        "transient progress is not kept"
+    );
     assert_eq!(
         log.iter().filter(|text| text.starts_with("paused")).count(),
         1,
@@ -78,36 +119,69 @@ fn ktx_replay_shows_units_attempts_and_saved_work() {
 #[test]
 fn bare_replay_without_times_has_no_times() {
     let source = opened("replay.bare.json");
-    assert_eq!((source.info().format, source.info().has_times), (InputFormat::MemoryFlow.description(), false));
+    assert_eq!(
+        (source.info().format, source.info().has_times),
+        (InputFormat::MemoryFlow.description(), false)
+    );
     let timeline = folded(source);
     let state = &timeline.view().state;
-    assert_eq!((state.units.len(), state.ended.as_ref()), (3, None), "its run is still running");
+    assert_eq!(
+        (state.units.len(), state.ended.as_ref()),
+        (3, None),
+        "its run is still running"
+    );
     assert!(state.last_entry_at.0 > 0);
 }
 
 #[test]
 fn ktx_transcript_orders_calls_by_start_time() {
     let source = opened("transcript.jsonl");
-    assert_eq!((source.info().format, source.info().has_times), (InputFormat::KtxTranscript.description(), true));
+    assert_eq!(
+        (source.info().format, source.info().has_times),
+        (InputFormat::KtxTranscript.description(), true)
+    );
     let timeline = folded(source);
     let state = &timeline.view().state;
-    let units: Vec<_> = state.units.iter().map(|unit| (unit.key.as_str(), unit.attempts.len())).collect();
+    let units: Vec<_> = state
+        .units
+        .iter()
+        .map(|unit| (unit.key.as_str(), unit.attempts.len()))
+        .collect();
     assert_eq!(units, [("lookml-harvest", 1), ("lookml-orphans", 2)]);
     let calls = |unit: usize, attempt: usize| {
         let attempt = &state.units[unit].attempts[attempt];
-        let rows = timeline.view().rows(attempt.id).iter().filter(|row| row.kind == RowKind::Tool);
-        (attempt.counts.turns, attempt.counts.failures, rows.map(|row| row.end(u64::MAX)).collect::<Vec<_>>())
+        let rows = timeline
+            .view()
+            .rows(attempt.id)
+            .iter()
+            .filter(|row| row.kind == RowKind::Tool);
+        (
+            attempt.counts.turns,
+            attempt.counts.failures,
+            rows.map(|row| row.end(u64::MAX)).collect::<Vec<_>>(),
+        )
     };
     assert_eq!(calls(0, 0), (0, 0, vec![RowOutcome::Ok, RowOutcome::Ok]));
-    assert_eq!(calls(1, 0), (0, 1, vec![RowOutcome::Failed]), "a declined write is a failure of KTX's");
-    assert_eq!(calls(1, 1), (0, 1, vec![RowOutcome::Ok, RowOutcome::Failed]));
+    assert_eq!(
+        calls(1, 0),
+        (0, 1, vec![RowOutcome::Failed]),
+        "a declined write is a failure of KTX's"
+    );
+    assert_eq!(
+        calls(1, 1),
+        (0, 1, vec![RowOutcome::Ok, RowOutcome::Failed])
+    );
     assert_eq!(state.loss_counts.malformed, 0);
     assert_eq!(state.last_entry_at.0, 5_009);
 }
 
 #[test]
 fn rewritten_entries_can_be_read_again() {
-    for name in ["replay.memory-flow.v1.json", "replay.bare.json", "transcript.jsonl"] {
+    for name in [
+        "replay.memory-flow.v1.json",
+        "replay.bare.json",
+        "transcript.jsonl",
+    ] {
         let mut timeline = folded(opened(name));
         let whole = timeline.view().state.clone();
         timeline.seek(3).unwrap();

@@ -48,20 +48,44 @@ impl ReplaySteps {
     pub(super) fn observe(&mut self, emitted: &SinkEvent<'_>) {
         let of_unit = |unit: &str, step| ReplayStep::Unit(UnitKey::from(unit), step);
         let step = match emitted {
-            SinkEvent::Unit { at, unit, attempt: attempt @ 1.., status, .. } => match status {
+            SinkEvent::Unit {
+                at,
+                unit,
+                attempt: attempt @ 1..,
+                status,
+                ..
+            } => match status {
                 UnitStatus::Running => (*at, of_unit(unit, UnitStep::Started)),
-                status if status.is_finished() => (*at, of_unit(unit, UnitStep::AttemptFinished(*attempt))),
+                status if status.is_finished() => {
+                    (*at, of_unit(unit, UnitStep::AttemptFinished(*attempt)))
+                }
                 _ => return,
             },
-            SinkEvent::Agent { at, unit, event: AgentEvent::Action(event), .. }
-                if event.phase == ActionPhase::Started && matches!(event.action.detail, ActionDetail::Tool(_)) =>
+            SinkEvent::Agent {
+                at,
+                unit,
+                event: AgentEvent::Action(event),
+                ..
+            } if event.phase == ActionPhase::Started
+                && matches!(event.action.detail, ActionDetail::Tool(_)) =>
             {
                 (*at, of_unit(unit, UnitStep::Call))
             }
             // KTX has no wait without an end.
-            SinkEvent::Run { at, change: RunEvent::Paused { until: Some(until), limit } } => {
-                (*at, ReplayStep::Wait { until: *until, limit: (*limit).to_owned() })
-            }
+            SinkEvent::Run {
+                at,
+                change:
+                    RunEvent::Paused {
+                        until: Some(until),
+                        limit,
+                    },
+            } => (
+                *at,
+                ReplayStep::Wait {
+                    until: *until,
+                    limit: (*limit).to_owned(),
+                },
+            ),
             SinkEvent::Unit { .. }
             | SinkEvent::Agent { .. }
             | SinkEvent::Patch { .. }
@@ -78,7 +102,8 @@ impl ReplaySteps {
 /// The replays, in KTX's wrapper.
 pub(super) fn replays(report: &RunReport, steps: &ReplaySteps) -> Vec<Value> {
     let of = |(connection, adapter)| {
-        let is_of = |unit: &&UnitReport| (unit.connection(), unit.adapter()) == (connection, adapter);
+        let is_of =
+            |unit: &&UnitReport| (unit.connection(), unit.adapter()) == (connection, adapter);
         let units: Vec<&UnitReport> = report.units.iter().filter(is_of).collect();
         json!({"memoryFlowReplaySchemaVersion": 1, "replay": replay(report, connection, adapter, &units, steps)})
     };
@@ -103,8 +128,12 @@ fn replay(
         | RunOutcome::Reviewed(_)
         | RunOutcome::Interrupted => "error",
     };
-    let errors =
-        units.iter().copied().chain(step(report, units)).filter(|unit| !unit.is_successful()).filter_map(|unit| {
+    let errors = units
+        .iter()
+        .copied()
+        .chain(step(report, units))
+        .filter(|unit| !unit.is_successful())
+        .filter_map(|unit| {
             let reason = unit.reason.as_deref()?;
             Some(format!("{}: {reason}", unit.ktx_key()))
         });
@@ -159,7 +188,11 @@ fn events(
     if report.planned.is_some() {
         push_source_events(report, connection, adapter.unwrap_or("?"), units, &mut push);
     }
-    let places: HashMap<&UnitKey, usize> = units.iter().enumerate().map(|(place, unit)| (&unit.key, place)).collect();
+    let places: HashMap<&UnitKey, usize> = units
+        .iter()
+        .enumerate()
+        .map(|(place, unit)| (&unit.key, place))
+        .collect();
     let mut calls = vec![0_u64; units.len()];
     let mut running = vec![false; units.len()];
     // Later changes of a unit do not finish its attempt again.
@@ -180,15 +213,25 @@ fn events(
             UnitStep::Started if running[place] => {}
             UnitStep::Started => {
                 (running[place], calls[place]) = (true, 0);
-                let mut skills = units[place].attempts.iter().rev().map(AttemptReport::skills);
+                let mut skills = units[place]
+                    .attempts
+                    .iter()
+                    .rev()
+                    .map(AttemptReport::skills);
                 let skills = skills.find(|skills| !skills.is_empty()).unwrap_or_default();
                 let key = units[place].ktx_key();
-                push(*at, json!({"type": "work_unit_started", "unitKey": key, "skills": skills}));
+                push(
+                    *at,
+                    json!({"type": "work_unit_started", "unitKey": key, "skills": skills}),
+                );
             }
             UnitStep::Call => {
                 calls[place] += 1;
                 let key = units[place].ktx_key();
-                push(*at, json!({"type": "work_unit_step", "unitKey": key, "toolCalls": calls[place]}));
+                push(
+                    *at,
+                    json!({"type": "work_unit_step", "unitKey": key, "toolCalls": calls[place]}),
+                );
             }
             UnitStep::AttemptFinished(attempt) if ended[place] >= *attempt => {}
             UnitStep::AttemptFinished(attempt) => {
@@ -199,24 +242,54 @@ fn events(
     }
     let step = report.reconcile_step_of(connection);
     let step = step.as_ref().filter(|step| !places.contains_key(&step.key));
-    let saved: Vec<MemoryAction> = units.iter().copied().chain(step).flat_map(UnitReport::actions).collect();
-    if report.outcome != RunOutcome::Running && (report.publication.saved.is_some() || !saved.is_empty()) {
-        let count = |target| saved.iter().filter(|action| action.target == target).count();
-        let commit = report.publication.saved.as_ref().and_then(|saved| saved.commit.as_deref());
-        let (wiki, sl) = (count(ArtifactTarget::Wiki), count(ArtifactTarget::SemanticLayer));
-        push(report.duration, json!({"type": "saved", "commitSha": commit, "wikiCount": wiki, "slCount": sl}));
+    let saved: Vec<MemoryAction> = units
+        .iter()
+        .copied()
+        .chain(step)
+        .flat_map(UnitReport::actions)
+        .collect();
+    if report.outcome != RunOutcome::Running
+        && (report.publication.saved.is_some() || !saved.is_empty())
+    {
+        let count = |target| {
+            saved
+                .iter()
+                .filter(|action| action.target == target)
+                .count()
+        };
+        let commit = report
+            .publication
+            .saved
+            .as_ref()
+            .and_then(|saved| saved.commit.as_deref());
+        let (wiki, sl) = (
+            count(ArtifactTarget::Wiki),
+            count(ArtifactTarget::SemanticLayer),
+        );
+        push(
+            report.duration,
+            json!({"type": "saved", "commitSha": commit, "wikiCount": wiki, "slCount": sl}),
+        );
         let rows = provenance(units, step, connection).len();
-        push(report.duration, json!({"type": "provenance_recorded", "rowCount": rows}));
+        push(
+            report.duration,
+            json!({"type": "provenance_recorded", "rowCount": rows}),
+        );
     }
     if report.planned.is_some() && report.outcome != RunOutcome::Running {
-        push(report.duration, json!({"type": "report_created", "runId": report.origin.name}));
+        push(
+            report.duration,
+            json!({"type": "report_created", "runId": report.origin.name}),
+        );
     }
     events
 }
 
 /// The reconcile step, unless it is one of `units`.
 fn step<'a>(report: &'a RunReport, units: &[&UnitReport]) -> Option<&'a UnitReport> {
-    report.reconcile_unit().filter(|step| units.iter().all(|unit| unit.key != step.key))
+    report
+        .reconcile_unit()
+        .filter(|step| units.iter().all(|unit| unit.key != step.key))
 }
 
 /// KTX's events about a source before its units run.
@@ -231,7 +304,12 @@ fn push_source_events(
     let planned = units.iter().filter_map(|unit| unit.planned.as_ref());
     let of_units: u64 = planned.map(|unit| unit.raw_files.len() as u64).sum();
     let files = source.map_or(of_units, |source| {
-        let DiffCounts { added, modified, deleted: _, unchanged } = source.diff;
+        let DiffCounts {
+            added,
+            modified,
+            deleted: _,
+            unchanged,
+        } = source.diff;
         added.saturating_add(modified).saturating_add(unchanged)
     });
     let mut events = vec![
@@ -240,7 +318,12 @@ fn push_source_events(
     ];
     if let Some(source) = source {
         let sync = report.sync_id().unwrap_or_else(|| "?".into());
-        let DiffCounts { added, modified, deleted, unchanged } = source.diff;
+        let DiffCounts {
+            added,
+            modified,
+            deleted,
+            unchanged,
+        } = source.diff;
         events.push(json!({"type": "raw_snapshot_written", "syncId": sync, "rawFileCount": files}));
         events.push(json!({
             "type": "diff_computed", "added": added, "modified": modified, "deleted": deleted, "unchanged": unchanged,
@@ -254,8 +337,16 @@ fn push_source_events(
 }
 
 /// The wait of the whole run, if the record has times for KTX's countdown.
-fn push_wait(report: &RunReport, at: Millis, until: Millis, limit: &str, push: &mut impl FnMut(Millis, Value)) {
-    let Some(resume) = report.wall_clock(until) else { return };
+fn push_wait(
+    report: &RunReport,
+    at: Millis,
+    until: Millis,
+    limit: &str,
+    push: &mut impl FnMut(Millis, Value),
+) {
+    let Some(resume) = report.wall_clock(until) else {
+        return;
+    };
     let wait = json!({
         "type": "rate_limit_wait", "provider": "claude-subscription", "rateLimitType": limit,
         "resumeAtMs": resume.as_millisecond(), "remainingMs": until.since(at).0,
@@ -272,19 +363,41 @@ fn push_reconciliation(
     connection: Option<&str>,
     push: &mut impl FnMut(Millis, Value),
 ) {
-    let Some(step) = report.reconcile_unit().filter(|step| step.key == *key) else { return };
-    if step.latest().is_none_or(|last| event != UnitStep::AttemptFinished(last.state.number)) {
+    let Some(step) = report.reconcile_unit().filter(|step| step.key == *key) else {
+        return;
+    };
+    if step
+        .latest()
+        .is_none_or(|last| event != UnitStep::AttemptFinished(last.state.number))
+    {
         return;
     }
-    let Some(step) = report.reconcile_step_of(connection) else { return };
-    let (conflicts, fallbacks) = step.work().map_or((0, 0), |work| (work.conflicts.len(), work.unmapped.len()));
-    push(at, json!({"type": "reconciliation_finished", "conflictCount": conflicts, "fallbackCount": fallbacks}));
+    let Some(step) = report.reconcile_step_of(connection) else {
+        return;
+    };
+    let (conflicts, fallbacks) = step
+        .work()
+        .map_or((0, 0), |work| (work.conflicts.len(), work.unmapped.len()));
+    push(
+        at,
+        json!({"type": "reconciliation_finished", "conflictCount": conflicts, "fallbackCount": fallbacks}),
+    );
 }
 
 /// The end of an attempt at a unit. The actions of the unit follow its last attempt.
-fn push_unit_finished(at: Millis, unit: &UnitReport, attempt: u32, push: &mut impl FnMut(Millis, Value)) {
-    let is_last = unit.latest().is_some_and(|latest| latest.state.number == attempt);
-    let attempt = unit.attempts.iter().find(|known| known.state.number == attempt);
+fn push_unit_finished(
+    at: Millis,
+    unit: &UnitReport,
+    attempt: u32,
+    push: &mut impl FnMut(Millis, Value),
+) {
+    let is_last = unit
+        .latest()
+        .is_some_and(|latest| latest.state.number == attempt);
+    let attempt = unit
+        .attempts
+        .iter()
+        .find(|known| known.state.number == attempt);
     let verdict = attempt.and_then(|attempt| attempt.state.verdict.as_ref());
     let counted = verdict.is_some_and(|verdict| verdict.outcome == AttemptOutcome::Succeeded);
     if is_last && unit.is_successful() {
@@ -297,14 +410,27 @@ fn push_unit_finished(at: Millis, unit: &UnitReport, attempt: u32, push: &mut im
         }
     }
     if counted || (is_last && unit.is_successful()) {
-        return push(at, json!({"type": "work_unit_finished", "unitKey": unit.ktx_key(), "status": "success"}));
+        return push(
+            at,
+            json!({"type": "work_unit_finished", "unitKey": unit.ktx_key(), "status": "success"}),
+        );
     }
-    let reason = verdict.map(|verdict| verdict.reason.as_str()).or(unit.reason.as_deref()).unwrap_or("?");
-    push(at, json!({"type": "work_unit_finished", "unitKey": unit.ktx_key(), "status": "failed", "reason": reason}));
+    let reason = verdict
+        .map(|verdict| verdict.reason.as_str())
+        .or(unit.reason.as_deref())
+        .unwrap_or("?");
+    push(
+        at,
+        json!({"type": "work_unit_finished", "unitKey": unit.ktx_key(), "status": "failed", "reason": reason}),
+    );
 }
 
 fn actions(unit: &UnitReport) -> Vec<Value> {
-    let raw_files = unit.planned.as_ref().map(|planned| planned.raw_files.clone()).unwrap_or_default();
+    let raw_files = unit
+        .planned
+        .as_ref()
+        .map(|planned| planned.raw_files.clone())
+        .unwrap_or_default();
     let action = |action: MemoryAction| {
         json!({
             "unitKey": unit.ktx_key(), "target": action.target, "action": action.change, "key": action.key,
@@ -315,10 +441,26 @@ fn actions(unit: &UnitReport) -> Vec<Value> {
 }
 
 fn transcript(unit: &UnitReport) -> Option<Value> {
-    let path = unit.attempts.iter().rev().find_map(|attempt| attempt.transcript())?;
-    let calls: u64 = unit.attempts.iter().map(|attempt| u64::from(attempt.state.counts.calls)).sum();
-    let errors: u64 = unit.attempts.iter().map(|attempt| u64::from(attempt.state.counts.failures)).sum();
-    let mut names: Vec<&String> = unit.attempts.iter().flat_map(|attempt| attempt.tools.keys()).collect();
+    let path = unit
+        .attempts
+        .iter()
+        .rev()
+        .find_map(|attempt| attempt.transcript())?;
+    let calls: u64 = unit
+        .attempts
+        .iter()
+        .map(|attempt| u64::from(attempt.state.counts.calls))
+        .sum();
+    let errors: u64 = unit
+        .attempts
+        .iter()
+        .map(|attempt| u64::from(attempt.state.counts.failures))
+        .sum();
+    let mut names: Vec<&String> = unit
+        .attempts
+        .iter()
+        .flat_map(|attempt| attempt.tools.keys())
+        .collect();
     names.sort_unstable();
     names.dedup();
     Some(

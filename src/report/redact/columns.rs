@@ -6,7 +6,15 @@ use std::collections::{HashMap, HashSet};
 use super::json::{self, JsonPathFrame, JsonVisitor};
 
 /// Members that hold the names of columns.
-const HEADS: &[&str] = &["headers", "header", "columns", "column_names", "columnNames", "cols", "fields"];
+const HEADS: &[&str] = &[
+    "headers",
+    "header",
+    "columns",
+    "column_names",
+    "columnNames",
+    "cols",
+    "fields",
+];
 
 /// Members of an object with the name of a column.
 const COLUMN: &[&str] = &["name", "column", "field", "column_name", "columnName"];
@@ -36,16 +44,22 @@ impl JsonColumns {
 
     /// The name of the column that the value at `path` belongs to.
     pub(super) fn name(&self, path: &[JsonPathFrame<'_>]) -> Option<&str> {
-        let [.., table, rows, row] = path else { return None };
+        let [.., table, rows, row] = path else {
+            return None;
+        };
         if table.is_array || !rows.is_array || !row.is_array {
             return None;
         }
-        self.names.get(&table.start)?.get(row.index).map(String::as_str)
+        self.names
+            .get(&table.start)?
+            .get(row.index)
+            .map(String::as_str)
     }
 
     /// True if the value at `path` is a private member of a JSON Web Key.
     pub(super) fn is_web_key(&self, path: &[JsonPathFrame<'_>]) -> bool {
-        path.last().is_some_and(|frame| self.web_keys.contains(&frame.start))
+        path.last()
+            .is_some_and(|frame| self.web_keys.contains(&frame.start))
     }
 }
 
@@ -57,8 +71,12 @@ pub(super) fn is_cell(path: &[JsonPathFrame<'_>]) -> bool {
 /// True if `text` may be a private member of a JSON Web Key.
 pub(super) fn may_be_web_key(path: &[JsonPathFrame<'_>], text: &str) -> bool {
     text.len() >= SHORTEST_MEMBER
-        && path.last().is_some_and(|frame| !frame.is_array && WEB_KEY.contains(&&*frame.key))
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte))
+        && path
+            .last()
+            .is_some_and(|frame| !frame.is_array && WEB_KEY.contains(&&*frame.key))
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte))
 }
 
 impl JsonVisitor for JsonColumns {
@@ -73,7 +91,10 @@ impl JsonVisitor for JsonColumns {
         let is_head = |frame: &JsonPathFrame<'_>| !frame.is_array && HEADS.contains(&&*frame.key);
         let (table, index) = match path {
             [.., table, list, column]
-                if is_head(table) && list.is_array && !column.is_array && COLUMN.contains(&&*column.key) =>
+                if is_head(table)
+                    && list.is_array
+                    && !column.is_array
+                    && COLUMN.contains(&&*column.key) =>
             {
                 (table, list.index)
             }
@@ -106,7 +127,8 @@ mod tests {
         }
 
         fn string(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Option<String> {
-            self.1.extend(self.0.name(path).map(|name| format!("{name}={text}")));
+            self.1
+                .extend(self.0.name(path).map(|name| format!("{name}={text}")));
             None
         }
 

@@ -26,7 +26,10 @@ impl DeltaEdits {
     /// The edits of the delta in `field` of a line; `None` if it has no such delta.
     pub(super) fn edits_of(&self, line: u64, field: &str) -> Option<&[TextEdit]> {
         let fields = self.0.get(&line)?;
-        fields.iter().find(|(name, _)| name == field).map(|(_, edits)| edits.as_slice())
+        fields
+            .iter()
+            .find(|(name, _)| name == field)
+            .map(|(_, edits)| edits.as_slice())
     }
 }
 
@@ -70,13 +73,30 @@ pub(super) fn may_hold_delta(line: &[u8]) -> bool {
 
 impl DeltaAssembler {
     /// Reads a line of the tape. `find` returns the edits of a text.
-    pub(super) fn push_line(&mut self, number: u64, line: &[u8], find: &mut dyn FnMut(&str) -> Vec<TextEdit>) {
+    pub(super) fn push_line(
+        &mut self,
+        number: u64,
+        line: &[u8],
+        find: &mut dyn FnMut(&str) -> Vec<TextEdit>,
+    ) {
         if !may_hold_delta(line) {
             return;
         }
-        let Ok(TapeEntry { body: EntryBody::Stdout(body), attempt, .. }) = TapeEntry::parse(line) else { return };
-        let Ok(line) = serde_json::from_slice::<StreamLine<'_>>(body) else { return };
-        let (session, parent) = (line.session_id.unwrap_or_default(), line.parent_tool_use_id.unwrap_or_default());
+        let Ok(TapeEntry {
+            body: EntryBody::Stdout(body),
+            attempt,
+            ..
+        }) = TapeEntry::parse(line)
+        else {
+            return;
+        };
+        let Ok(line) = serde_json::from_slice::<StreamLine<'_>>(body) else {
+            return;
+        };
+        let (session, parent) = (
+            line.session_id.unwrap_or_default(),
+            line.parent_tool_use_id.unwrap_or_default(),
+        );
         let key = format!("{attempt:?} {session} {parent} {:?}", line.event.index);
         if line.event.kind != "content_block_delta"
             && let Some(block) = self.open.remove(&key)
@@ -84,11 +104,18 @@ impl DeltaAssembler {
             self.finish_block(block, find);
         }
         for (field, value) in line.event.delta.into_iter().flatten() {
-            let Value::String(piece) = value else { continue };
+            let Value::String(piece) = value else {
+                continue;
+            };
             if field == "type" {
                 continue;
             }
-            let joined = self.open.entry(key.clone()).or_default().entry(field.clone()).or_default();
+            let joined = self
+                .open
+                .entry(key.clone())
+                .or_default()
+                .entry(field.clone())
+                .or_default();
             joined.deltas.push((number, joined.text.len()));
             joined.text.push_str(&piece);
             if joined.text.len() > LONGEST {
@@ -106,25 +133,50 @@ impl DeltaAssembler {
         self.done
     }
 
-    fn finish_block(&mut self, block: BTreeMap<String, JoinedDeltas>, find: &mut dyn FnMut(&str) -> Vec<TextEdit>) {
+    fn finish_block(
+        &mut self,
+        block: BTreeMap<String, JoinedDeltas>,
+        find: &mut dyn FnMut(&str) -> Vec<TextEdit>,
+    ) {
         for (field, joined) in block {
             self.finish_field(&field, &joined, find);
         }
     }
 
-    fn finish_field(&mut self, field: &str, joined: &JoinedDeltas, find: &mut dyn FnMut(&str) -> Vec<TextEdit>) {
+    fn finish_field(
+        &mut self,
+        field: &str,
+        joined: &JoinedDeltas,
+        find: &mut dyn FnMut(&str) -> Vec<TextEdit>,
+    ) {
         let edits = find(&joined.text);
         for (at, (line, start)) in joined.deltas.iter().enumerate() {
-            let end = joined.deltas.get(at + 1).map_or(joined.text.len(), |(_, next)| *next);
+            let end = joined
+                .deltas
+                .get(at + 1)
+                .map_or(joined.text.len(), |(_, next)| *next);
             // Also without edits: a delta must not be searched alone.
-            let own = edits.iter().filter(|edit| edit.range.start < end && *start < edit.range.end);
+            let own = edits
+                .iter()
+                .filter(|edit| edit.range.start < end && *start < edit.range.end);
             let own = own.map(|edit| {
                 let range = edit.range.start.max(*start) - start..edit.range.end.min(end) - start;
                 // The first delta gets the mask, the others lose their part.
-                let with = if edit.range.start >= *start { edit.replacement.clone() } else { Cow::Borrowed("") };
-                TextEdit { range, replacement: with }
+                let with = if edit.range.start >= *start {
+                    edit.replacement.clone()
+                } else {
+                    Cow::Borrowed("")
+                };
+                TextEdit {
+                    range,
+                    replacement: with,
+                }
             });
-            self.done.0.entry(*line).or_default().push((field.to_owned(), own.collect()));
+            self.done
+                .0
+                .entry(*line)
+                .or_default()
+                .push((field.to_owned(), own.collect()));
         }
     }
 }

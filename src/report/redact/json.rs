@@ -14,7 +14,11 @@ pub(super) struct TextEdit {
 /// Returns `text` with `edits`, which must be sorted and must not overlap.
 pub(super) fn apply(text: &str, edits: &[TextEdit]) -> String {
     let (mut out, mut done) = (String::with_capacity(text.len()), 0);
-    for TextEdit { range, replacement: with } in edits {
+    for TextEdit {
+        range,
+        replacement: with,
+    } in edits
+    {
         out.push_str(&text[done..range.start]);
         out.push_str(with);
         done = range.end;
@@ -60,7 +64,8 @@ pub(super) fn is_document(text: &str) -> bool {
 /// Returns the edits of `visitor` in `json`, which must be [valid](is_json).
 pub(super) fn edits(json: &str, visitor: &mut dyn JsonVisitor) -> Vec<TextEdit> {
     let bytes = json.as_bytes();
-    let (mut edits, mut stack, mut is_key, mut at) = (Vec::new(), Vec::<JsonPathFrame<'_>>::new(), false, 0);
+    let (mut edits, mut stack, mut is_key, mut at) =
+        (Vec::new(), Vec::<JsonPathFrame<'_>>::new(), false, 0);
     while let Some(byte) = bytes.get(at) {
         let start = at;
         at += 1;
@@ -83,7 +88,10 @@ pub(super) fn edits(json: &str, visitor: &mut dyn JsonVisitor) -> Vec<TextEdit> 
                         new
                     }
                 };
-                edits.extend(new.map(|new| TextEdit { range: start..at, replacement: Cow::Owned(quoted(&new)) }));
+                edits.extend(new.map(|new| TextEdit {
+                    range: start..at,
+                    replacement: Cow::Owned(quoted(&new)),
+                }));
             }
             b'{' | b'[' => {
                 is_key = *byte == b'{';
@@ -109,7 +117,10 @@ pub(super) fn edits(json: &str, visitor: &mut dyn JsonVisitor) -> Vec<TextEdit> 
                 let is_part = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
                 at += bytes[at..].iter().take_while(|byte| is_part(byte)).count();
                 let new = visitor.number(&stack, &json[start..at]);
-                edits.extend(new.map(|new| TextEdit { range: start..at, replacement: Cow::Owned(quoted(&new)) }));
+                edits.extend(new.map(|new| TextEdit {
+                    range: start..at,
+                    replacement: Cow::Owned(quoted(&new)),
+                }));
             }
             _ => {}
         }
@@ -140,7 +151,9 @@ pub(super) fn quoted(text: &str) -> String {
 
 /// Decodes a JSON string without its quotes. An unpaired surrogate becomes the replacement character.
 fn decoded(raw: &str) -> Cow<'_, str> {
-    let Some(first) = memchr::memchr(b'\\', raw.as_bytes()) else { return Cow::Borrowed(raw) };
+    let Some(first) = memchr::memchr(b'\\', raw.as_bytes()) else {
+        return Cow::Borrowed(raw);
+    };
     let mut text = String::with_capacity(raw.len());
     let (mut rest, mut next) = (raw, Some(first));
     while let Some(at) = next {
@@ -152,10 +165,14 @@ fn decoded(raw: &str) -> Cow<'_, str> {
                 length = 6;
                 let (unit, after) = (code_unit(rest, at), code_unit(rest, at + 6));
                 let units = [unit.unwrap_or(0xD800), after.unwrap_or(0)];
-                let pair = (0xD800..0xDC00).contains(&units[0]) && (0xDC00..0xE000).contains(&units[1]);
+                let pair =
+                    (0xD800..0xDC00).contains(&units[0]) && (0xDC00..0xE000).contains(&units[1]);
                 length += if pair { 6 } else { 0 };
                 let units = if pair { &units[..] } else { &units[..1] };
-                text.extend(char::decode_utf16(units.iter().copied()).map(|char| char.unwrap_or('\u{fffd}')));
+                text.extend(
+                    char::decode_utf16(units.iter().copied())
+                        .map(|char| char.unwrap_or('\u{fffd}')),
+                );
             }
             b'n' => text.push('\n'),
             b't' => text.push('\t'),
@@ -194,7 +211,10 @@ mod tests {
         }
 
         fn string(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Option<String> {
-            self.0.extend(path.last().map(|frame| format!("{}={}:{text}", frame.key, frame.label)));
+            self.0.extend(
+                path.last()
+                    .map(|frame| format!("{}={}:{text}", frame.key, frame.label)),
+            );
             text.contains('x').then(|| "X".to_owned())
         }
 
@@ -205,22 +225,29 @@ mod tests {
 
     #[test]
     fn edits_of_strings_leave_the_rest_as_it_is() {
-        let json =
-            r#" {"a" : ["x", 1.0e5,7 ,true],"x":{"name":"n","value":"\u0078\ud83d\ude00"} , "b":"\ud800\"\\" } "#;
+        let json = r#" {"a" : ["x", 1.0e5,7 ,true],"x":{"name":"n","value":"\u0078\ud83d\ude00"} , "b":"\ud800\"\\" } "#;
         let mut crosses = Crosses::default();
         let edits = edits(json, &mut crosses);
         assert_eq!(
             apply(json, &edits),
             r#" {"a" : ["X", 1.0e5,"N" ,true],"X":{"name":"n","value":"X"} , "b":"\ud800\"\\" } "#
         );
-        assert_eq!(crosses.0, ["=:x", "name=:n", "value=n:x😀", "b=:\u{fffd}\"\\"]);
+        assert_eq!(
+            crosses.0,
+            ["=:x", "name=:n", "value=n:x😀", "b=:\u{fffd}\"\\"]
+        );
     }
 
     #[test]
     fn json_is_recognised_by_its_syntax() {
-        for (text, expected) in
-            [("{}", true), (" [1]", true), (r#""a\ud800""#, true), ("{", false), ("1", false), ("{}{}", false)]
-        {
+        for (text, expected) in [
+            ("{}", true),
+            (" [1]", true),
+            (r#""a\ud800""#, true),
+            ("{", false),
+            ("1", false),
+            ("{}{}", false),
+        ] {
             assert_eq!(is_document(text), expected, "{text}");
         }
     }

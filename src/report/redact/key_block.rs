@@ -40,7 +40,9 @@ fn regex(pattern: &str) -> Option<Regex> {
 }
 
 static BEGIN: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    regex("-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-[0-9]: [^\\n]*")
+    regex(
+        "-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|PuTTY-User-Key-File-[0-9]: [^\\n]*",
+    )
 });
 static END: LazyLock<Option<Regex>> =
     LazyLock::new(|| regex("-{4,5} ?END [A-Z0-9 ]{0,60}-{4,5}|Private-MAC: ?[0-9a-f]*"));
@@ -56,7 +58,10 @@ pub(super) fn find(text: &str, open: &mut Option<OpenBlock>, spans: &mut Vec<Ran
     let mut from = 0;
     if open.is_some() {
         // The beginning of a block ends the previous one.
-        let next = BEGIN.as_ref().and_then(|begin| begin.find(text.as_bytes())).map_or(text.len(), |next| next.start());
+        let next = BEGIN
+            .as_ref()
+            .and_then(|begin| begin.find(text.as_bytes()))
+            .map_or(text.len(), |next| next.start());
         from = continued(&text[..next], open, spans);
     }
     let [pem, putty, key, code] = &*MARKS;
@@ -72,15 +77,24 @@ pub(super) fn find(text: &str, open: &mut Option<OpenBlock>, spans: &mut Vec<Ran
 }
 
 /// Adds blocks that begin in the text.
-fn blocks(text: &str, mut from: usize, open: &mut Option<OpenBlock>, spans: &mut Vec<Range<usize>>) {
-    let (Some(begin), Some(end)) = (&*BEGIN, &*END) else { return };
+fn blocks(
+    text: &str,
+    mut from: usize,
+    open: &mut Option<OpenBlock>,
+    spans: &mut Vec<Range<usize>>,
+) {
+    let (Some(begin), Some(end)) = (&*BEGIN, &*END) else {
+        return;
+    };
     while let Some(found) = begin.find_at(text.as_bytes(), from) {
         let mut near = text.len().min(found.end() + LONGEST);
         while !text.is_char_boundary(near) {
             near -= 1;
         }
         let near = &text[..near];
-        let next = begin.find_at(near.as_bytes(), found.end()).map_or(near.len(), |next| next.start());
+        let next = begin
+            .find_at(near.as_bytes(), found.end())
+            .map_or(near.len(), |next| next.start());
         if let Some(end) = end.find_at(&near.as_bytes()[..next], found.end()) {
             spans.push(found.start()..end.end());
             from = end.end();
@@ -94,10 +108,17 @@ fn blocks(text: &str, mut from: usize, open: &mut Option<OpenBlock>, spans: &mut
                 is_open = false;
                 break;
             }
-            block_end = if line.trim().is_empty() { block_end } else { range.end };
+            block_end = if line.trim().is_empty() {
+                block_end
+            } else {
+                range.end
+            };
         }
         spans.push(found.start()..block_end);
-        *open = is_open.then_some(OpenBlock { lines: LINES, is_base64: false });
+        *open = is_open.then_some(OpenBlock {
+            lines: LINES,
+            is_base64: false,
+        });
         from = block_end;
     }
 }
@@ -105,26 +126,45 @@ fn blocks(text: &str, mut from: usize, open: &mut Option<OpenBlock>, spans: &mut
 /// Adds blocks whose beginning is missing.
 fn find_blocks_without_begin(text: &str, spans: &mut Vec<Range<usize>>) {
     let Some(end) = &*END else { return };
-    for found in end.find_iter(text.as_bytes()).filter(|found| found.as_bytes().ends_with(b"PRIVATE KEY-----")) {
+    for found in end
+        .find_iter(text.as_bytes())
+        .filter(|found| found.as_bytes().ends_with(b"PRIVATE KEY-----"))
+    {
         if spans.iter().any(|span| span.contains(&found.start())) {
             continue;
         }
         let mut start = found.start();
         for number in 0..LINES {
             let before = text[..start].trim_end_matches([' ', '\t']);
-            let Some(before) = before.strip_suffix('\n').or_else(|| before.strip_suffix("\\n")) else { break };
+            let Some(before) = before
+                .strip_suffix('\n')
+                .or_else(|| before.strip_suffix("\\n"))
+            else {
+                break;
+            };
             let before = before.strip_suffix('\r').unwrap_or(before);
-            let length = before.bytes().rev().take(WIDEST).take_while(|byte| is_base64(*byte)).count();
+            let length = before
+                .bytes()
+                .rev()
+                .take(WIDEST)
+                .take_while(|byte| is_base64(*byte))
+                .count();
             let line = &before[before.len() - length..];
             // An escaped line end.
-            let line = if before[..before.len() - length].ends_with('\\') { line.get(1..).unwrap_or("") } else { line };
+            let line = if before[..before.len() - length].ends_with('\\') {
+                line.get(1..).unwrap_or("")
+            } else {
+                line
+            };
             // Only the last line is shorter than the others.
             if line.is_empty() || number > 0 && line.len() < LONG_RUN {
                 break;
             }
             start = before.len() - line.len();
         }
-        let has_key = text[start..found.start()].split(['\n', '\\']).any(|line| line.trim().len() >= LONG_RUN);
+        let has_key = text[start..found.start()]
+            .split(['\n', '\\'])
+            .any(|line| line.trim().len() >= LONG_RUN);
         if has_key {
             spans.push(start..found.end());
         }
@@ -139,7 +179,9 @@ fn is_base64(byte: u8) -> bool {
 fn continued(text: &str, open: &mut Option<OpenBlock>, spans: &mut Vec<Range<usize>>) -> usize {
     let end = END.as_ref().and_then(|end| end.find(text.as_bytes()));
     for (line, range) in lines(text, 0) {
-        let Some(block) = open else { return range.start };
+        let Some(block) = open else {
+            return range.start;
+        };
         if let Some(end) = end.filter(|end| range.contains(&end.start())) {
             spans.push(range.start..end.end());
             *open = None;
@@ -181,12 +223,29 @@ fn encoded(text: &str, at: usize, open: &mut Option<OpenBlock>, spans: &mut Vec<
         loop {
             end += bytes[end..].iter().take_while(|byte| is_code(byte)).count();
             // Base64 in lines continues after blanks if the next word is long enough.
-            let blanks = bytes[end..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-            let more = bytes[end + blanks..].iter().take_while(|byte| is_code(byte)).count();
-            let line = bytes[start..end].iter().rev().take_while(|byte| is_code(byte)).count();
-            let is_last =
-                line >= LONG_RUN && text[end + blanks + more..].chars().next().is_none_or(|next| next == '\n');
-            let escape = if bytes[end..].starts_with(b"\\n") { 2 } else { 0 };
+            let blanks = bytes[end..]
+                .iter()
+                .take_while(|byte| byte.is_ascii_whitespace())
+                .count();
+            let more = bytes[end + blanks..]
+                .iter()
+                .take_while(|byte| is_code(byte))
+                .count();
+            let line = bytes[start..end]
+                .iter()
+                .rev()
+                .take_while(|byte| is_code(byte))
+                .count();
+            let is_last = line >= LONG_RUN
+                && text[end + blanks + more..]
+                    .chars()
+                    .next()
+                    .is_none_or(|next| next == '\n');
+            let escape = if bytes[end..].starts_with(b"\\n") {
+                2
+            } else {
+                0
+            };
             if escape > 0 {
                 end += escape;
             } else if blanks > 0 && more > 0 && (more >= LONG_RUN / 2 || is_last) {
@@ -196,9 +255,17 @@ fn encoded(text: &str, at: usize, open: &mut Option<OpenBlock>, spans: &mut Vec<
             }
         }
         from = end;
-        let head: Vec<u8> = bytes[start..end].iter().copied().filter(u8::is_ascii_alphanumeric).take(60).collect();
+        let head: Vec<u8> = bytes[start..end]
+            .iter()
+            .copied()
+            .filter(u8::is_ascii_alphanumeric)
+            .take(60)
+            .collect();
         let head = BASE64.decode(head).unwrap_or_default();
-        if !["CERTIFICATE", "PUBLIC KEY"].iter().any(|word| memchr::memmem::find(&head, word.as_bytes()).is_some()) {
+        if !["CERTIFICATE", "PUBLIC KEY"]
+            .iter()
+            .any(|word| memchr::memmem::find(&head, word.as_bytes()).is_some())
+        {
             spans.push(start..end);
             let line = bytes[end.saturating_sub(2 * WIDEST)..end]
                 .rsplit(|byte| *byte == b'\n')
@@ -206,14 +273,18 @@ fn encoded(text: &str, at: usize, open: &mut Option<OpenBlock>, spans: &mut Vec<
                 .unwrap_or_default()
                 .len();
             if text[end..].trim().is_empty() && (60..=WIDEST).contains(&line) {
-                *open = Some(OpenBlock { lines: LINES, is_base64: true });
+                *open = Some(OpenBlock {
+                    lines: LINES,
+                    is_base64: true,
+                });
             }
         }
     }
 }
 
 fn is_body(line: &str) -> bool {
-    BODY.as_ref().is_some_and(|body| body.is_match(line.as_bytes()))
+    BODY.as_ref()
+        .is_some_and(|body| body.is_match(line.as_bytes()))
 }
 
 /// The lines from `from` on, without their ends, which may also be written as escapes.
@@ -223,7 +294,11 @@ fn lines(text: &str, from: usize) -> impl Iterator<Item = (&str, Range<usize>)> 
         let rest = text.get(start..).filter(|rest| !rest.is_empty())?;
         let real = memchr::memchr(b'\n', rest.as_bytes()).map(|at| (at, 1));
         let escaped = memchr::memmem::find(rest.as_bytes(), b"\\n").map(|at| (at, 2));
-        let (end, length) = [real, escaped].into_iter().flatten().min().unwrap_or((rest.len(), 0));
+        let (end, length) = [real, escaped]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or((rest.len(), 0));
         let range = start..start + end;
         start = range.end + length;
         Some((&text[range.clone()], range))
@@ -245,16 +320,24 @@ mod tests {
     fn masked(text: &str, open: &mut Option<OpenBlock>) -> String {
         let mut spans = Vec::new();
         find(text, open, &mut spans);
-        spans.into_iter().rev().fold(text.to_owned(), |mut text, span| {
-            text.replace_range(span, "#");
-            text
-        })
+        spans
+            .into_iter()
+            .rev()
+            .fold(text.to_owned(), |mut text, span| {
+                text.replace_range(span, "#");
+                text
+            })
     }
 
     #[test]
     fn blocks_are_masked_whatever_is_around_them() {
-        for kind in ["PRIVATE KEY", "RSA PRIVATE KEY", "OPENSSH PRIVATE KEY", "PGP PRIVATE KEY BLOCK", "EC PRIVATE KEY"]
-        {
+        for kind in [
+            "PRIVATE KEY",
+            "RSA PRIVATE KEY",
+            "OPENSSH PRIVATE KEY",
+            "PGP PRIVATE KEY BLOCK",
+            "EC PRIVATE KEY",
+        ] {
             for before in ["", "    ", "> ", "  12\t"] {
                 let text = format!("key: |\n{}\nnext", block(kind, before));
                 assert_eq!(masked(&text, &mut None), "key: |\n#\nnext");
@@ -262,18 +345,27 @@ mod tests {
             let one_line = block(kind, "").replace('\n', "\\n");
             assert_eq!(masked(&format!("\"{one_line}\""), &mut None), "\"#\"");
         }
-        let encrypted =
-            block("RSA PRIVATE KEY", "").replacen('\n', "\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0A\n\n", 1);
+        let encrypted = block("RSA PRIVATE KEY", "").replacen(
+            '\n',
+            "\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0A\n\n",
+            1,
+        );
         assert_eq!(masked(&encrypted, &mut None), "#");
     }
 
     #[test]
     fn blocks_that_come_line_by_line_are_masked_to_their_end() {
-        for text in [block("RSA PRIVATE KEY", ""), block("PGP PRIVATE KEY BLOCK", "  ")] {
+        for text in [
+            block("RSA PRIVATE KEY", ""),
+            block("PGP PRIVATE KEY BLOCK", "  "),
+        ] {
             let mut open = None;
             let (first, rest) = text.split_once('\n').unwrap();
             assert_eq!(masked(first, &mut open), "#");
-            let left: Vec<String> = rest.lines().map(|line| masked(line, &mut open).trim().to_owned()).collect();
+            let left: Vec<String> = rest
+                .lines()
+                .map(|line| masked(line, &mut open).trim().to_owned())
+                .collect();
             assert!(left.iter().all(|line| line == "#"), "{left:?}");
             assert_eq!(open, None);
             assert_eq!(masked("done", &mut open), "done");
@@ -284,7 +376,10 @@ mod tests {
     fn other_lines_within_an_open_block_stay() {
         let mut open = None;
         masked("-----BEGIN PRIVATE KEY-----", &mut open);
-        assert_eq!(masked("a warning of something else", &mut open), "a warning of something else");
+        assert_eq!(
+            masked("a warning of something else", &mut open),
+            "a warning of something else"
+        );
         let dated = format!("12:00:01 INFO {}", "MIIE".repeat(16));
         assert_eq!(masked(&dated, &mut open), "12:00:01 INFO #");
         for _ in 0..LINES {
@@ -296,8 +391,14 @@ mod tests {
     #[test]
     fn base64_of_a_block_is_masked() {
         let code = BASE64.encode(block("PRIVATE KEY", ""));
-        assert_eq!(masked(&format!("tls.key: {code}\nnext: 1"), &mut None), "tls.key: #\nnext: 1");
-        let broken: Vec<&str> = (0..code.len()).step_by(76).map(|at| &code[at..code.len().min(at + 76)]).collect();
+        assert_eq!(
+            masked(&format!("tls.key: {code}\nnext: 1"), &mut None),
+            "tls.key: #\nnext: 1"
+        );
+        let broken: Vec<&str> = (0..code.len())
+            .step_by(76)
+            .map(|at| &code[at..code.len().min(at + 76)])
+            .collect();
         assert_eq!(masked(&broken.join("\n  "), &mut None), "#");
         let mut open = None;
         assert!(broken.iter().all(|line| masked(line, &mut open) == "#"));
@@ -309,7 +410,15 @@ mod tests {
     fn blocks_without_a_beginning_are_masked() {
         let body = "MIIEpAIBAAKCAQEAx7Jq".repeat(3);
         for newline in ["\n", "\r\n", "\\n", "\n  "] {
-            let text = ["so:", &body, &body, "c2g=", "-----END RSA PRIVATE KEY-----", "x"].join(newline);
+            let text = [
+                "so:",
+                &body,
+                &body,
+                "c2g=",
+                "-----END RSA PRIVATE KEY-----",
+                "x",
+            ]
+            .join(newline);
             assert_eq!(masked(&text, &mut None), format!("so:{newline}#{newline}x"));
         }
         let text = "a line\n-----END PRIVATE KEY-----";

@@ -31,10 +31,28 @@ const LONG_NUMBER: usize = 8;
 const LARGEST_FILE: u64 = 1 << 20;
 
 /// Suffixes of names of variables that hold secrets, in addition to those of [`names`].
-const ENDS: &[&str] = &["_KEY", "_KEY_ID", "_TOKEN", "_SECRET", "_PASSWORD", "_PASS", "_PWD", "_CREDENTIALS", "_AUTH"];
+const ENDS: &[&str] = &[
+    "_KEY",
+    "_KEY_ID",
+    "_TOKEN",
+    "_SECRET",
+    "_PASSWORD",
+    "_PASS",
+    "_PWD",
+    "_CREDENTIALS",
+    "_AUTH",
+];
 
 /// Suffixes of names of variables whose values contain secrets.
-const HOLDERS: &[&str] = &["_URL", "_URI", "_DSN", "_HEADERS", "_BODY", "_CONNECTION_STRING", "_CONNSTR"];
+const HOLDERS: &[&str] = &[
+    "_URL",
+    "_URI",
+    "_DSN",
+    "_HEADERS",
+    "_BODY",
+    "_CONNECTION_STRING",
+    "_CONNSTR",
+];
 
 /// Patterns of known values.
 #[derive(Clone, Default)]
@@ -54,33 +72,55 @@ impl std::fmt::Debug for KnownValues {
 
 impl KnownValues {
     /// Collects the values of `variables`, and of the `ktx.yaml` in `project`.
-    pub(super) fn gather(variables: impl IntoIterator<Item = (OsString, OsString)>, project: Option<&Path>) -> Self {
-        let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    pub(super) fn gather(
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+        project: Option<&Path>,
+    ) -> Self {
+        let text = |(name, value): (OsString, OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
         let variables: HashMap<String, String> = variables.into_iter().filter_map(text).collect();
         let mut values = BTreeSet::new();
         for (name, value) in &variables {
             let upper = name.to_ascii_uppercase();
-            let value_of = NamedValue { text: value, quoted: true, alone: true };
+            let value_of = NamedValue {
+                text: value,
+                quoted: true,
+                alone: true,
+            };
             let is_structured = value.contains("://") || value.trim_start().starts_with(['{', '[']);
             // The secret word of other names may describe what the value is for.
-            let is_secret =
-                || names::kind_of(name).is_some_and(|kind| is_structured || names::is_secret(kind, name, value_of));
-            if names::kind_by_last_word(name).is_some() || is_secret() || ENDS.iter().any(|end| upper.ends_with(end)) {
+            let is_secret = || {
+                names::kind_of(name)
+                    .is_some_and(|kind| is_structured || names::is_secret(kind, name, value_of))
+            };
+            if names::kind_by_last_word(name).is_some()
+                || is_secret()
+                || ENDS.iter().any(|end| upper.ends_with(end))
+            {
                 add(value, &mut values);
             }
             if HOLDERS.iter().any(|end| upper.ends_with(end)) {
                 add_found(value, &mut values);
-                values.extend(value.lines().filter_map(|line| Some(line.split_once(": ")?.1.trim().to_owned())));
+                values.extend(
+                    value
+                        .lines()
+                        .filter_map(|line| Some(line.split_once(": ")?.1.trim().to_owned())),
+                );
             }
         }
         let settings = project.and_then(|project| {
-            let bytes = ScopedDir::open(project).ok()?.read(project::PROJECT_FILE, LARGEST_FILE).ok()?;
+            let bytes = ScopedDir::open(project)
+                .ok()?
+                .read(project::PROJECT_FILE, LARGEST_FILE)
+                .ok()?;
             String::from_utf8(bytes).ok()
         });
         if let Some(settings) = settings {
             add_found(&settings, &mut values);
             for reference in settings.split("env:").skip(1) {
-                let end = reference.find(|char: char| !(char.is_ascii_alphanumeric() || char == '_'));
+                let end =
+                    reference.find(|char: char| !(char.is_ascii_alphanumeric() || char == '_'));
                 if let Some(value) = variables.get(&reference[..end.unwrap_or(reference.len())]) {
                     add(value, &mut values);
                 }
@@ -90,30 +130,55 @@ impl KnownValues {
     }
 
     fn new(values: BTreeSet<String>) -> Self {
-        let values: Vec<String> = values.into_iter().filter(|value| is_distinctive(value)).collect();
+        let values: Vec<String> = values
+            .into_iter()
+            .filter(|value| is_distinctive(value))
+            .collect();
         let mut plain: Vec<String> = values.iter().flat_map(|value| forms(value)).collect();
-        let mut base64: Vec<String> = values.iter().flat_map(|value| base64_cores(value)).collect();
+        let mut base64: Vec<String> = values
+            .iter()
+            .flat_map(|value| base64_cores(value))
+            .collect();
         let pattern = |forms: &mut Vec<String>| {
             // The first alternative that matches wins, so the longest form comes first.
             forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
             forms.dedup();
             let escaped: Vec<String> = forms.iter().map(|form| regex::escape(form)).collect();
             let mut builder = RegexBuilder::new(&escaped.join("|"));
-            (!forms.is_empty()).then(|| builder.size_limit(64 << 20).unicode(false).build().ok()).flatten()
+            (!forms.is_empty())
+                .then(|| builder.size_limit(64 << 20).unicode(false).build().ok())
+                .flatten()
         };
-        Self { plain: pattern(&mut plain), base64: pattern(&mut base64) }
+        Self {
+            plain: pattern(&mut plain),
+            base64: pattern(&mut base64),
+        }
     }
 
     /// Adds the ranges of known values in `text`.
     pub(super) fn find(&self, text: &str, spans: &mut Vec<Range<usize>>) {
         let bytes = text.as_bytes();
-        spans.extend(self.plain.iter().flat_map(|plain| plain.find_iter(bytes)).map(|found| found.range()));
+        spans.extend(
+            self.plain
+                .iter()
+                .flat_map(|plain| plain.find_iter(bytes))
+                .map(|found| found.range()),
+        );
         let is_code = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
-        spans.extend(self.base64.iter().flat_map(|base64| base64.find_iter(bytes)).map(|found| {
-            let before = bytes[..found.start()].iter().rev().take_while(is_code).count();
-            let after = bytes[found.end()..].iter().take_while(is_code).count();
-            found.start() - before..found.end() + after
-        }));
+        spans.extend(
+            self.base64
+                .iter()
+                .flat_map(|base64| base64.find_iter(bytes))
+                .map(|found| {
+                    let before = bytes[..found.start()]
+                        .iter()
+                        .rev()
+                        .take_while(is_code)
+                        .count();
+                    let after = bytes[found.end()..].iter().take_while(is_code).count();
+                    found.start() - before..found.end() + after
+                }),
+        );
     }
 }
 
@@ -167,8 +232,13 @@ fn forms(value: &str) -> Vec<String> {
     let escaped = json::quoted(value);
     let escaped = &escaped[1..escaped.len() - 1];
     let twice = json::quoted(escaped);
-    let mut forms =
-        vec![value.to_owned(), encoded(true), encoded(false), escaped.to_owned(), escaped.replace('/', "\\/")];
+    let mut forms = vec![
+        value.to_owned(),
+        encoded(true),
+        encoded(false),
+        escaped.to_owned(),
+        escaped.replace('/', "\\/"),
+    ];
     forms.push(twice[1..twice.len() - 1].to_owned());
     forms.sort();
     forms.dedup();
@@ -181,10 +251,16 @@ fn base64_cores(value: &str) -> Vec<String> {
         let mut bytes = vec![0; before];
         bytes.extend_from_slice(value.as_bytes());
         let code = BASE64.encode(&bytes);
-        let end = if bytes.len() % 3 == 0 { code.len() } else { code.len() - 1 };
+        let end = if bytes.len() % 3 == 0 {
+            code.len()
+        } else {
+            code.len() - 1
+        };
         code[[0, 2, 3][before]..end].to_owned()
     });
-    let url_safe = cores.clone().map(|core| core.replace('+', "-").replace('/', "_"));
+    let url_safe = cores
+        .clone()
+        .map(|core| core.replace('+', "-").replace('/', "_"));
     cores.into_iter().chain(url_safe).collect()
 }
 
@@ -197,23 +273,32 @@ mod tests {
     fn masked(known: &KnownValues, text: &str) -> String {
         let mut spans = Vec::new();
         known.find(text, &mut spans);
-        spans.into_iter().rev().fold(text.to_owned(), |mut text, span| {
-            text.replace_range(span, "#");
-            text
-        })
+        spans
+            .into_iter()
+            .rev()
+            .fold(text.to_owned(), |mut text, span| {
+                text.replace_range(span, "#");
+                text
+            })
     }
 
     fn known(variables: &[(&str, &str)], settings: &str) -> KnownValues {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(project::PROJECT_FILE), settings).unwrap();
-        let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let variables = variables
+            .iter()
+            .map(|(name, value)| (OsString::from(name), OsString::from(value)));
         KnownValues::gather(variables, Some(dir.path()))
     }
 
     #[test]
     fn values_of_the_environment_are_masked_in_every_form() {
         let known = known(
-            &[("SOME_TOKEN", "a/b+\"c d9"), ("HOME", "/home/dev1"), ("DATABASE_URL", "postgres://u:hunter+22@h/d")],
+            &[
+                ("SOME_TOKEN", "a/b+\"c d9"),
+                ("HOME", "/home/dev1"),
+                ("DATABASE_URL", "postgres://u:hunter+22@h/d"),
+            ],
             "",
         );
         for (text, expected) in [
@@ -237,7 +322,10 @@ mod tests {
     fn values_of_the_settings_are_masked() {
         let settings = "connections:\n  w:\n    url: postgres://admin:hunter2secret@db/x\n    api_key: \"k3y-of-w\"\n    ref: env:ODD_NAME\n";
         let known = known(&[("ODD_NAME", "odd-value-1")], settings);
-        assert_eq!(masked(&known, "hunter2secret k3y-of-w odd-value-1 admin"), "# # # admin");
+        assert_eq!(
+            masked(&known, "hunter2secret k3y-of-w odd-value-1 admin"),
+            "# # # admin"
+        );
     }
 
     #[test]

@@ -89,10 +89,19 @@ pub(super) fn kind_by_last_word(name: &str) -> Option<NameKind> {
     let (last, before) = words.split_last()?;
     let last = last.trim_end_matches(|char: char| char.is_ascii_digit());
     let is_plural = last.ends_with('s') && !last.ends_with("ss");
-    let singular = if is_plural { &last[..last.len() - 1] } else { last };
+    let singular = if is_plural {
+        &last[..last.len() - 1]
+    } else {
+        last
+    };
     if is_plural
-        && (["password", "passwd", "passphrase", "passcode"].iter().any(|end| singular.ends_with(end))
-            || singular == "key" && before.last().is_some_and(|word| KEYS.contains(&word.as_str())))
+        && (["password", "passwd", "passphrase", "passcode"]
+            .iter()
+            .any(|end| singular.ends_with(end))
+            || singular == "key"
+                && before
+                    .last()
+                    .is_some_and(|word| KEYS.contains(&word.as_str())))
     {
         return kind_of_word(singular, before, &words);
     }
@@ -103,7 +112,9 @@ pub(super) fn kind_by_last_word(name: &str) -> Option<NameKind> {
 fn variable_kind(name: &str) -> Option<NameKind> {
     let words = distinctive_words(name).filter(|_| is_variable(name))?;
     match words.as_slice() {
-        [before @ .., last, format] if matches!(format.as_str(), "json" | "yaml") => kind_of_word(last, before, &words),
+        [before @ .., last, format] if matches!(format.as_str(), "json" | "yaml") => {
+            kind_of_word(last, before, &words)
+        }
         [first, of] if !DESCRIPTIONS.contains(&of.as_str()) => kind_of_word(first, &[], &words),
         _ => None,
     }
@@ -121,7 +132,11 @@ fn distinctive_words(name: &str) -> Option<Vec<String>> {
     {
         return Some(words);
     }
-    while words.len() > 1 && words.last().is_some_and(|last| VARIANTS.contains(&last.as_str()) || is_version(last)) {
+    while words.len() > 1
+        && words
+            .last()
+            .is_some_and(|last| VARIANTS.contains(&last.as_str()) || is_version(last))
+    {
         words.pop();
     }
     let is_question = words.len() > 1 && QUESTIONS.contains(&words[0].as_str());
@@ -132,8 +147,14 @@ fn distinctive_words(name: &str) -> Option<Vec<String>> {
 fn kind_of_word(last: &str, before: &[String], words: &[String]) -> Option<NameKind> {
     let ends = |ends: &[&str]| ends.iter().any(|end| last.ends_with(end));
     let previous = before.last().map_or("", String::as_str);
-    if ends(&["password", "passwd", "passwort", "passphrase", "passcode", "pwd"])
-        || (["pass", "pw"].contains(&last) && !before.is_empty())
+    if ends(&[
+        "password",
+        "passwd",
+        "passwort",
+        "passphrase",
+        "passcode",
+        "pwd",
+    ]) || (["pass", "pw"].contains(&last) && !before.is_empty())
         || FOREIGN.contains(&last)
         || ends(FOREIGN_ENDS)
         || last == "passe" && previous == "de"
@@ -143,10 +164,32 @@ fn kind_of_word(last: &str, before: &[String], words: &[String]) -> Option<NameK
     if ends(&["authorization", "cookie"]) {
         return Some(NameKind::Header);
     }
-    let is_token = last.ends_with("token") && !words.iter().any(|word| HARMLESS_TOKENS.contains(&word.as_str()))
-        || ends(&["secret", "apikey", "accesskey", "secretkey", "privatekey", "authkey", "signingkey", "accountkey"])
-        || ["pass", "pw", "secrets", "credential", "credentials", "creds"].contains(&last)
-        || last == "key" && (KEYS.contains(&previous) || before.len() > 1 && previous == "id" && before[0] == "access");
+    let is_token = last.ends_with("token")
+        && !words
+            .iter()
+            .any(|word| HARMLESS_TOKENS.contains(&word.as_str()))
+        || ends(&[
+            "secret",
+            "apikey",
+            "accesskey",
+            "secretkey",
+            "privatekey",
+            "authkey",
+            "signingkey",
+            "accountkey",
+        ])
+        || [
+            "pass",
+            "pw",
+            "secrets",
+            "credential",
+            "credentials",
+            "creds",
+        ]
+        .contains(&last)
+        || last == "key"
+            && (KEYS.contains(&previous)
+                || before.len() > 1 && previous == "id" && before[0] == "access");
     is_token.then_some(NameKind::Token)
 }
 
@@ -160,9 +203,11 @@ fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let chars: Vec<char> = name.chars().collect();
     for (at, &char) in chars.iter().enumerate() {
-        let after_lower = at > 0 && (chars[at - 1].is_ascii_lowercase() || chars[at - 1].is_ascii_digit());
-        let before_lower =
-            at > 0 && chars[at - 1].is_ascii_uppercase() && chars.get(at + 1).is_some_and(char::is_ascii_lowercase);
+        let after_lower =
+            at > 0 && (chars[at - 1].is_ascii_lowercase() || chars[at - 1].is_ascii_digit());
+        let before_lower = at > 0
+            && chars[at - 1].is_ascii_uppercase()
+            && chars.get(at + 1).is_some_and(char::is_ascii_lowercase);
         if !char.is_alphanumeric() || (char.is_ascii_uppercase() && (after_lower || before_lower)) {
             words.push(String::new());
         }
@@ -216,29 +261,44 @@ pub(super) fn is_secret(kind: NameKind, name: &str, value: NamedValue<'_>) -> bo
     }
     // A sentence in a script without blanks.
     let is_east_asian = |char: char| char >= '\u{3000}';
-    if !value.quoted && text.contains(is_east_asian) && !text.bytes().any(|byte| byte.is_ascii_alphabetic()) {
+    if !value.quoted
+        && text.contains(is_east_asian)
+        && !text.bytes().any(|byte| byte.is_ascii_alphabetic())
+    {
         return false;
     }
-    let word = text.trim_end_matches([',', ';', '.', '?', '!', ':', ')']).to_ascii_lowercase();
+    let word = text
+        .trim_end_matches([',', ';', '.', '?', '!', ':', ')'])
+        .to_ascii_lowercase();
     if WORDS.contains(&&*word) || normalized_name(name) == normalized_name(text) {
         return false;
     }
-    if text.bytes().all(|byte| byte.is_ascii_digit() || b".,:/%_ -".contains(&byte)) {
+    if text
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || b".,:/%_ -".contains(&byte))
+    {
         return is_secret_number(kind, text);
     }
     let parts: Vec<&str> = text.split_whitespace().collect();
-    if parts.iter().any(|part| SENTENCE.contains(&&*part.trim_matches([',', '.', ';', ':']).to_ascii_lowercase())) {
+    if parts.iter().any(|part| {
+        SENTENCE.contains(&&*part.trim_matches([',', '.', ';', ':']).to_ascii_lowercase())
+    }) {
         let is_variable = is_variable(name) && value.quoted && !is_about_secrets(&parts);
-        return kind == NameKind::Password && (is_variable || parts.len() == 1 && value.alone && text.len() >= 6);
+        return kind == NameKind::Password
+            && (is_variable || parts.len() == 1 && value.alone && text.len() >= 6);
     }
     let has_digit = text.bytes().any(|byte| byte.is_ascii_digit());
-    let is_word = text.chars().all(|char| char.is_alphabetic() || "_-.' ".contains(char));
+    let is_word = text
+        .chars()
+        .all(|char| char.is_alphabetic() || "_-.' ".contains(char));
     let is_name = !has_digit && kind_by_last_word(text).is_some();
     if is_path(text) || is_name || (!value.quoted && is_code(text)) {
         return false;
     }
     match kind {
-        NameKind::Password if is_word => text.len() >= 6 && (value.quoted || value.alone && text.is_ascii()),
+        NameKind::Password if is_word => {
+            text.len() >= 6 && (value.quoted || value.alone && text.is_ascii())
+        }
         NameKind::Password => text.len() >= 4,
         NameKind::Token | NameKind::Header if is_word => {
             text.len() >= 16 && text.bytes().all(|byte| byte.is_ascii_alphabetic())
@@ -252,12 +312,16 @@ pub(super) fn is_secret(kind: NameKind, name: &str, value: NamedValue<'_>) -> bo
 /// True for the name of a variable of an environment that has several words, such as `PGPASSWORD`.
 pub(super) fn is_variable(name: &str) -> bool {
     name.len() > "PASSWORD".len()
-        && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
 /// True for words that mention a secret, as the label of a field does.
 fn is_about_secrets(words: &[&str]) -> bool {
-    words.iter().any(|word| kind_by_last_word(word.trim_matches(|char: char| !char.is_alphanumeric())).is_some())
+    words.iter().any(|word| {
+        kind_by_last_word(word.trim_matches(|char: char| !char.is_alphanumeric())).is_some()
+    })
 }
 
 /// True for text with the digits or symbols of a generated password, which prose hardly has.
@@ -266,21 +330,28 @@ pub(super) fn has_opaque_shape(text: &str) -> bool {
     let has_symbol = has(|byte| b"!@#$%^&*+=~?".contains(byte));
     let (has_letter, has_digit) = (has(u8::is_ascii_alphabetic), has(u8::is_ascii_digit));
     let lower = text.to_ascii_lowercase();
-    let mut parts = lower.split(|char: char| !char.is_ascii_alphanumeric()).filter(|part| !part.is_empty());
+    let mut parts = lower
+        .split(|char: char| !char.is_ascii_alphanumeric())
+        .filter(|part| !part.is_empty());
     // A number with its unit, an ordinal, or a version.
-    let is_measure =
-        text.trim_start_matches(|char: char| char.is_ascii_digit()).bytes().all(|byte| !byte.is_ascii_digit())
-            && text.starts_with(|char: char| char.is_ascii_digit())
-            && !has_symbol;
-    let is_name =
-        !has_symbol && is_words(text) && (text.contains(['-', '_', '.', '/', ':']) || has_letter && !has_digit);
+    let is_measure = text
+        .trim_start_matches(|char: char| char.is_ascii_digit())
+        .bytes()
+        .all(|byte| !byte.is_ascii_digit())
+        && text.starts_with(|char: char| char.is_ascii_digit())
+        && !has_symbol;
+    let is_name = !has_symbol
+        && is_words(text)
+        && (text.contains(['-', '_', '.', '/', ':']) || has_letter && !has_digit);
     text.len() >= 6
         && text.is_ascii()
         && has_letter
         && (has_digit || has_symbol)
         && !is_measure
         && !is_name
-        && !["://", "()", "@example."].iter().any(|part| text.contains(part))
+        && !["://", "()", "@example."]
+            .iter()
+            .any(|part| text.contains(part))
         && !parts.any(|part| WORDS.contains(&part))
         && !is_path(text)
         && !is_code(text)
@@ -293,20 +364,24 @@ pub(super) fn is_words(text: &str) -> bool {
     const DIGITS: usize = 4;
     /// Letters that a word has on average at least, and at most.
     const AVERAGE: std::ops::RangeInclusive<usize> = 3..=20;
-    text.split(|char: char| !char.is_ascii_alphanumeric()).filter(|part| !part.is_empty()).all(|part| {
-        let letters = part.trim_end_matches(|char: char| char.is_ascii_digit());
-        if letters.is_empty() || part.len() - letters.len() > DIGITS {
-            return part.len() <= DIGITS;
-        }
-        let bytes = letters.as_bytes();
-        if !bytes.iter().all(u8::is_ascii_alphabetic) {
-            // Such as `7b` and `3rd`.
-            return part.len() <= DIGITS;
-        }
-        let words =
-            1 + bytes.windows(2).filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase()).count();
-        letters.len() <= *AVERAGE.start() || AVERAGE.contains(&(letters.len() / words))
-    })
+    text.split(|char: char| !char.is_ascii_alphanumeric())
+        .filter(|part| !part.is_empty())
+        .all(|part| {
+            let letters = part.trim_end_matches(|char: char| char.is_ascii_digit());
+            if letters.is_empty() || part.len() - letters.len() > DIGITS {
+                return part.len() <= DIGITS;
+            }
+            let bytes = letters.as_bytes();
+            if !bytes.iter().all(u8::is_ascii_alphabetic) {
+                // Such as `7b` and `3rd`.
+                return part.len() <= DIGITS;
+            }
+            let words = 1 + bytes
+                .windows(2)
+                .filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase())
+                .count();
+            letters.len() <= *AVERAGE.start() || AVERAGE.contains(&(letters.len() / words))
+        })
 }
 
 /// True if a number under a name of this kind is a secret. Counts are not.
@@ -322,24 +397,38 @@ pub(super) fn is_secret_number(kind: NameKind, number: &str) -> bool {
 pub(super) fn header_secret(value: &str) -> Option<std::ops::Range<usize>> {
     let end = value.trim_end().len();
     let start = value.len() - value.trim_start().len();
-    let is_scheme =
-        |word: &str| word.len() >= 3 && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let is_scheme = |word: &str| {
+        word.len() >= 3
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
     let scheme = value[start..end]
         .split_once(char::is_whitespace)
         .filter(|(word, rest)| is_scheme(word) && !rest.trim().is_empty());
     let start = scheme.map_or(start, |(_, rest)| end - rest.trim_start().len());
     // A blank ends the secret, unless it separates two parts of a cookie.
-    let is_end = |(at, char): &(usize, char)| char.is_whitespace() && !value[start..start + at].ends_with([';', ',']);
-    let end = value[start..end].char_indices().find(is_end).map_or(end, |(at, _)| start + at);
+    let is_end = |(at, char): &(usize, char)| {
+        char.is_whitespace() && !value[start..start + at].ends_with([';', ','])
+    };
+    let end = value[start..end]
+        .char_indices()
+        .find(is_end)
+        .map_or(end, |(at, _)| start + at);
     let secret = &value[start..end];
-    let is_opaque = secret.bytes().any(|byte| byte.is_ascii_digit() || b"+=_".contains(&byte));
+    let is_opaque = secret
+        .bytes()
+        .any(|byte| byte.is_ascii_digit() || b"+=_".contains(&byte));
     let is_long = secret.len() >= 16 && !secret.contains(char::is_whitespace);
     (secret.len() >= 6 && (is_opaque || is_long) && !is_placeholder(secret)).then_some(start..end)
 }
 
 /// Returns a name in lower case without separators.
 fn normalized_name(name: &str) -> String {
-    name.chars().filter(|char| char.is_alphanumeric()).map(|char| char.to_ascii_lowercase()).collect()
+    name.chars()
+        .filter(|char| char.is_alphanumeric())
+        .map(|char| char.to_ascii_lowercase())
+        .collect()
 }
 
 /// True for placeholders of examples, templates and code.
@@ -347,38 +436,66 @@ pub(super) fn is_placeholder(text: &str) -> bool {
     let text = text.trim().trim_matches(['"', '\'', '`', '*']);
     let lower = text.to_ascii_lowercase();
     let first = text.chars().next().unwrap_or_default();
-    let is_name = |name: &str| !name.is_empty() && name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_');
-    let is_one_case =
-        |name: &str| is_name(name) && (name == name.to_ascii_lowercase() || name == name.to_ascii_uppercase());
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name
+                .chars()
+                .all(|char| char.is_ascii_alphanumeric() || char == '_')
+    };
+    let is_one_case = |name: &str| {
+        is_name(name) && (name == name.to_ascii_lowercase() || name == name.to_ascii_uppercase())
+    };
     let is_plain = |name: &str| {
-        is_one_case(name) && !(name.bytes().any(|byte| byte.is_ascii_digit()) && name == lower.trim_start_matches('$'))
+        is_one_case(name)
+            && !(name.bytes().any(|byte| byte.is_ascii_digit())
+                && name == lower.trim_start_matches('$'))
     };
     REFERENCES.iter().any(|start| lower.starts_with(start))
-        || text
-            .strip_prefix('<')
-            .is_some_and(|rest| rest.contains('>') || rest.len() > 1 && rest.chars().all(char::is_alphabetic))
+        || text.strip_prefix('<').is_some_and(|rest| {
+            rest.contains('>') || rest.len() > 1 && rest.chars().all(char::is_alphabetic)
+        })
         || text.strip_prefix('{').is_some_and(|rest| {
-            rest.split_once('}')
-                .is_some_and(|(name, _)| name.chars().all(|char| is_name(&char.to_string()) || char == '.'))
+            rest.split_once('}').is_some_and(|(name, _)| {
+                name.chars()
+                    .all(|char| is_name(&char.to_string()) || char == '.')
+            })
         })
         || text.strip_prefix('[').is_some_and(|rest| {
-            rest.ends_with(']') && rest.chars().all(|char| char.is_alphabetic() || " _-]".contains(char))
+            rest.ends_with(']')
+                && rest
+                    .chars()
+                    .all(|char| char.is_alphabetic() || " _-]".contains(char))
+        })
+        || text.strip_prefix('(').is_some_and(|rest| {
+            rest.chars()
+                .all(|char| char.is_alphabetic() || " _-,.')".contains(char))
         })
         || text
-            .strip_prefix('(')
-            .is_some_and(|rest| rest.chars().all(|char| char.is_alphabetic() || " _-,.')".contains(char)))
-        || text.strip_prefix('$').is_some_and(|name| is_plain(name) || name.bytes().all(|byte| byte.is_ascii_digit()))
-        || text.strip_prefix(['%', '@']).is_some_and(|name| is_plain(name.trim_end_matches(['%', '@'])))
-        || text.strip_prefix(':').is_some_and(|name| name.chars().all(|char| char.is_ascii_lowercase() || char == '_'))
+            .strip_prefix('$')
+            .is_some_and(|name| is_plain(name) || name.bytes().all(|byte| byte.is_ascii_digit()))
         || text
-            .strip_prefix('!')
-            .is_some_and(|tag| (2..=10).contains(&tag.len()) && tag.chars().all(|char| char.is_ascii_lowercase()))
+            .strip_prefix(['%', '@'])
+            .is_some_and(|name| is_plain(name.trim_end_matches(['%', '@'])))
+        || text.strip_prefix(':').is_some_and(|name| {
+            name.chars()
+                .all(|char| char.is_ascii_lowercase() || char == '_')
+        })
+        || text.strip_prefix('!').is_some_and(|tag| {
+            (2..=10).contains(&tag.len()) && tag.chars().all(|char| char.is_ascii_lowercase())
+        })
         || ["?", "%s", "%d", "|", ">", "|-", ">-"].contains(&text)
         || text.chars().all(|char| char == first)
         || text.chars().all(|char| "*•.…xX-_#".contains(char))
-        || ["your", "my-", "my_", "insert", "replace", "example", "changeme"].iter().any(|start| {
+        || [
+            "your", "my-", "my_", "insert", "replace", "example", "changeme",
+        ]
+        .iter()
+        .any(|start| {
             lower.strip_prefix(start).is_some_and(|rest| {
-                rest.is_empty() || rest.chars().all(|char| char.is_ascii_alphabetic() || "-_ .".contains(char))
+                rest.is_empty()
+                    || rest
+                        .chars()
+                        .all(|char| char.is_ascii_alphabetic() || "-_ .".contains(char))
             })
         })
 }
@@ -386,25 +503,39 @@ pub(super) fn is_placeholder(text: &str) -> bool {
 /// True for the path of a file.
 fn is_path(text: &str) -> bool {
     let is_path_char = |char: char| char.is_ascii_alphanumeric() || "/._-~".contains(char);
-    let has_start = ["/", "./", "../", "~/"].iter().any(|start| text.starts_with(start));
+    let has_start = ["/", "./", "../", "~/"]
+        .iter()
+        .any(|start| text.starts_with(start));
     let extension = text.rsplit_once('.').map_or("", |(_, extension)| extension);
-    let is_file =
-        ["json", "pem", "key", "p8", "p12", "pfx", "txt", "yml", "yaml", "toml", "env", "crt"].contains(&extension);
-    text.chars().all(is_path_char) && (is_file || (has_start && !text.bytes().any(|byte| byte.is_ascii_uppercase())))
+    let is_file = [
+        "json", "pem", "key", "p8", "p12", "pfx", "txt", "yml", "yaml", "toml", "env", "crt",
+    ]
+    .contains(&extension);
+    text.chars().all(is_path_char)
+        && (is_file || (has_start && !text.bytes().any(|byte| byte.is_ascii_uppercase())))
 }
 
 /// True for an expression of a program: a path of names, a call, an index or a type.
 fn is_code(text: &str) -> bool {
     const ROOTS: &[&str] = &[
-        "self", "this", "cls", "config", "cfg", "conf", "settings", "args", "opts", "options", "ctx", "req", "request",
-        "var", "local", "module", "data", "params", "user", "input", "form", "body", "props", "state", "row", "record",
-        "st", "t", "u", "app", "env", "z", "t1", "t2", "sys", "flask", "event", "client", "response", "resp",
+        "self", "this", "cls", "config", "cfg", "conf", "settings", "args", "opts", "options",
+        "ctx", "req", "request", "var", "local", "module", "data", "params", "user", "input",
+        "form", "body", "props", "state", "row", "record", "st", "t", "u", "app", "env", "z", "t1",
+        "t2", "sys", "flask", "event", "client", "response", "resp",
     ];
-    let text = text.trim_start_matches(['&', '*']).trim_end_matches([',', ';']);
-    let end = text.find(|char: char| !(char.is_ascii_alphanumeric() || "_.:".contains(char))).unwrap_or(text.len());
+    let text = text
+        .trim_start_matches(['&', '*'])
+        .trim_end_matches([',', ';']);
+    let end = text
+        .find(|char: char| !(char.is_ascii_alphanumeric() || "_.:".contains(char)))
+        .unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
-    let names: Vec<&str> = name.split(['.', ':']).filter(|part| !part.is_empty()).collect();
-    let is_name = |part: &&str| part.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_');
+    let names: Vec<&str> = name
+        .split(['.', ':'])
+        .filter(|part| !part.is_empty())
+        .collect();
+    let is_name =
+        |part: &&str| part.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_');
     if names.is_empty() || !names.iter().all(is_name) {
         return false;
     }
@@ -474,11 +605,24 @@ mod tests {
 
     #[test]
     fn values_of_secret_names_are_judged() {
-        let value = |text| NamedValue { text, quoted: false, alone: true };
-        for secret in
-            ["hunter22", "8812345678", "$ecretPassw0rd", "p&9(x)Zq!longer", "hun/ter2", "correcthorse", "a(b1)c!D"]
-        {
-            assert!(is_secret(NameKind::Password, "password", value(secret)), "{secret}");
+        let value = |text| NamedValue {
+            text,
+            quoted: false,
+            alone: true,
+        };
+        for secret in [
+            "hunter22",
+            "8812345678",
+            "$ecretPassw0rd",
+            "p&9(x)Zq!longer",
+            "hun/ter2",
+            "correcthorse",
+            "a(b1)c!D",
+        ] {
+            assert!(
+                is_secret(NameKind::Password, "password", value(secret)),
+                "{secret}"
+            );
         }
         for other in [
             "<your password>",
@@ -500,27 +644,58 @@ mod tests {
             "%s",
             "[masked]",
         ] {
-            assert!(!is_secret(NameKind::Password, "password", value(other)), "{other}");
-            assert!(!is_secret(NameKind::Token, "token", value(other)), "{other}");
+            assert!(
+                !is_secret(NameKind::Password, "password", value(other)),
+                "{other}"
+            );
+            assert!(
+                !is_secret(NameKind::Token, "token", value(other)),
+                "{other}"
+            );
         }
         assert!(!is_secret(NameKind::Token, "token", value("1234567")));
-        assert!(!is_secret(NameKind::Token, "secret", value("db-credentials")));
+        assert!(!is_secret(
+            NameKind::Token,
+            "secret",
+            value("db-credentials")
+        ));
     }
 
     #[test]
     fn generated_passwords_differ_from_words() {
-        for text in ["hunter22", "hunter2!x", "Tr0ub4dor&3", "c0rrect-horse", "P@ssw0rds"] {
+        for text in [
+            "hunter22",
+            "hunter2!x",
+            "Tr0ub4dor&3",
+            "c0rrect-horse",
+            "P@ssw0rds",
+        ] {
             assert!(has_opaque_shape(text), "{text}");
         }
-        for text in
-            ["base64-encoded", "SHA256", "8-character", "256bit", "required", "step_2_result", "self.token1", "v1.2.3"]
-        {
+        for text in [
+            "base64-encoded",
+            "SHA256",
+            "8-character",
+            "256bit",
+            "required",
+            "step_2_result",
+            "self.token1",
+            "v1.2.3",
+        ] {
             assert!(!has_opaque_shape(text), "{text}");
         }
-        for text in ["sk-learn-compatible-estimator-v2", "s.customerLifetimeValue2024", "pa-model-7b-2-of-2024"] {
+        for text in [
+            "sk-learn-compatible-estimator-v2",
+            "s.customerLifetimeValue2024",
+            "pa-model-7b-2-of-2024",
+        ] {
             assert!(is_words(text), "{text}");
         }
-        for text in ["sk-AbCd1234EfGh5678", "s.a1B2c3D4e5F6g7H8i9J0k1L2", "sk-abcdefghijklmnopqrstuvwxyz123456"] {
+        for text in [
+            "sk-AbCd1234EfGh5678",
+            "s.a1B2c3D4e5F6g7H8i9J0k1L2",
+            "sk-abcdefghijklmnopqrstuvwxyz123456",
+        ] {
             assert!(!is_words(text), "{text}");
         }
     }
@@ -539,7 +714,11 @@ mod tests {
             ("required", None),
             ("see the page of the service", None),
         ] {
-            assert_eq!(header_secret(value).map(|range| &value[range]), expected, "{value}");
+            assert_eq!(
+                header_secret(value).map(|range| &value[range]),
+                expected,
+                "{value}"
+            );
         }
     }
 }

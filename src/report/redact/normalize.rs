@@ -21,14 +21,20 @@ impl AssembledText {
     /// Appends `range` of `source` as it is.
     pub(super) fn copy(&mut self, source: &str, range: Range<usize>) {
         if !range.is_empty() {
-            self.parts.push(AssembledPart { at: self.text.len(), source: range.clone() });
+            self.parts.push(AssembledPart {
+                at: self.text.len(),
+                source: range.clone(),
+            });
             self.text.push_str(&source[range]);
         }
     }
 
     /// Appends the ASCII character that `range` of the source encodes.
     fn decode(&mut self, char: char, range: Range<usize>) {
-        self.parts.push(AssembledPart { at: self.text.len(), source: range });
+        self.parts.push(AssembledPart {
+            at: self.text.len(),
+            source: range,
+        });
         self.text.push(char);
     }
 
@@ -40,11 +46,17 @@ impl AssembledText {
 
     /// The ranges of the source that `range` of the derived text comes from, one for each part.
     pub(super) fn sources(&self, range: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
-        let first = self.parts.partition_point(|part| part.at <= range.start).saturating_sub(1);
+        let first = self
+            .parts
+            .partition_point(|part| part.at <= range.start)
+            .saturating_sub(1);
         let last = self.parts.partition_point(|part| part.at < range.end);
         (first..last).map(move |index| {
             let part = &self.parts[index];
-            let end = self.parts.get(index + 1).map_or(self.text.len(), |next| next.at);
+            let end = self
+                .parts
+                .get(index + 1)
+                .map_or(self.text.len(), |next| next.at);
             if end - part.at != part.source.len() {
                 return part.source.clone();
             }
@@ -111,7 +123,8 @@ pub(super) fn normalized(text: &str) -> Option<AssembledText> {
 /// How many bytes at `at` hide or encode a character, and the character, if it is a visible one.
 fn hidden(text: &str, at: usize) -> Option<(usize, Option<char>)> {
     let rest = text.get(at..)?;
-    let hex = |from: usize, length: usize| u32::from_str_radix(rest.get(from..from + length)?, 16).ok();
+    let hex =
+        |from: usize, length: usize| u32::from_str_radix(rest.get(from..from + length)?, 16).ok();
     let length_and = |length: usize| move |char: Option<char>| (length, char);
     match rest.as_bytes().first()? {
         0 => Some((1, None)),
@@ -119,7 +132,9 @@ fn hidden(text: &str, at: usize) -> Option<(usize, Option<char>)> {
         b'%' => replaced(hex(1, 2)?).map(length_and(3)),
         b'&' => entity(&rest[1..]).map(|(length, char)| (1 + length, char)),
         b'\\' => match rest.as_bytes().get(1)? {
-            b'u' | b'x' | b'0' | b'e' if written_colour(rest).is_some() => Some((written_colour(rest)?, None)),
+            b'u' | b'x' | b'0' | b'e' if written_colour(rest).is_some() => {
+                Some((written_colour(rest)?, None))
+            }
             b'u' => replaced(hex(2, 4)?).map(length_and(6)),
             b'x' => replaced(hex(2, 2)?).map(length_and(4)),
             b'_' => Some((2, Some('_'))),
@@ -152,22 +167,36 @@ fn is_invisible(char: char) -> bool {
 /// The length of a terminal sequence after its escape character, if it selects a colour or erases a line.
 fn colour(rest: &str) -> Option<usize> {
     let parameters = rest.strip_prefix('[')?;
-    let length = parameters.bytes().take_while(|byte| byte.is_ascii_digit() || b";:".contains(byte)).count();
+    let length = parameters
+        .bytes()
+        .take_while(|byte| byte.is_ascii_digit() || b";:".contains(byte))
+        .count();
     matches!(parameters.as_bytes().get(length), Some(b'm' | b'K')).then_some(length + 2)
 }
 
 /// The length of a terminal sequence whose escape character is written as in source code.
 fn written_colour(rest: &str) -> Option<usize> {
-    WRITTEN_ESC.iter().find_map(|esc| Some(esc.len() + colour(rest.strip_prefix(esc)?)?))
+    WRITTEN_ESC
+        .iter()
+        .find_map(|esc| Some(esc.len() + colour(rest.strip_prefix(esc)?)?))
 }
 
 /// The length of an entity after its `&`, and its character.
 fn entity(rest: &str) -> Option<(usize, Option<char>)> {
     let Some(number) = rest.strip_prefix('#') else {
-        return ENTITIES.iter().find(|(name, _)| rest.starts_with(name)).map(|(name, char)| (name.len(), *char));
+        return ENTITIES
+            .iter()
+            .find(|(name, _)| rest.starts_with(name))
+            .map(|(name, char)| (name.len(), *char));
     };
-    let (digits, radix) = number.strip_prefix(['x', 'X']).map_or((number, 10), |digits| (digits, 16));
-    let length = digits.bytes().take(8).take_while(u8::is_ascii_hexdigit).count();
+    let (digits, radix) = number
+        .strip_prefix(['x', 'X'])
+        .map_or((number, 10), |digits| (digits, 16));
+    let length = digits
+        .bytes()
+        .take(8)
+        .take_while(u8::is_ascii_hexdigit)
+        .count();
     let is_closed = digits.as_bytes().get(length) == Some(&b';');
     let char = replaced(u32::from_str_radix(&digits[..length], radix).ok()?)?;
     is_closed.then_some((rest.len() - digits.len() + length + 1, char))
@@ -175,9 +204,11 @@ fn entity(rest: &str) -> Option<(usize, Option<char>)> {
 
 /// A backslash at the end of a line, if a word continues after it.
 fn continued_line(text: &str, at: usize, length: usize) -> Option<(usize, Option<char>)> {
-    let is_word = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_graphic() && *byte != b'\\');
+    let is_word =
+        |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_graphic() && *byte != b'\\');
     let bytes = text.as_bytes();
-    (at > 0 && is_word(bytes.get(at - 1)) && is_word(bytes.get(at + length))).then_some((length, None))
+    (at > 0 && is_word(bytes.get(at - 1)) && is_word(bytes.get(at + length)))
+        .then_some((length, None))
 }
 
 #[cfg(test)]
@@ -187,8 +218,14 @@ mod tests {
     #[test]
     fn hidden_characters_are_removed_or_decoded() {
         for (text, expected) in [
-            ("a\u{200b}b\u{200c}c\u{200d}d\u{2060}e\u{feff}f\u{ad}g\0h", "abcdefgh"),
-            ("a\u{1b}[0mb\u{1b}[1;31mc\u{1b}[Kd\\u001b[0me\\x1b[mf\\033[1mg\\e[0mh", "abcdefgh"),
+            (
+                "a\u{200b}b\u{200c}c\u{200d}d\u{2060}e\u{feff}f\u{ad}g\0h",
+                "abcdefgh",
+            ),
+            (
+                "a\u{1b}[0mb\u{1b}[1;31mc\u{1b}[Kd\\u001b[0me\\x1b[mf\\033[1mg\\e[0mh",
+                "abcdefgh",
+            ),
             ("a&#45;b&#x2D;c&amp;d&lowbar;e&shy;f&#8203;g", "a-b-c&d_efg"),
             ("a%2Db%5fc\\u002dd\\x2de\\_f\\-g\\u200bh", "a-b_c-d-e_f-gh"),
             ("ab\\\ncd\\\r\nef", "abcdef"),
@@ -198,16 +235,27 @@ mod tests {
             assert_eq!(derived.source(&(0..derived.text.len())), 0..text.len());
             for at in 0..derived.text.len() {
                 let source = derived.source(&(at..at + 1));
-                assert!(text.get(source.clone()).is_some_and(|part| !part.is_empty()), "{text:?} {source:?}");
+                assert!(
+                    text.get(source.clone())
+                        .is_some_and(|part| !part.is_empty()),
+                    "{text:?} {source:?}"
+                );
             }
         }
     }
 
     #[test]
     fn other_text_is_not_normalized() {
-        for text in
-            ["", "plain", "100% of \u{2014} é & more \\n", "{% if x %}", "a \\\n b", "\u{1b}]8;;", "&nbsp;", "%e4"]
-        {
+        for text in [
+            "",
+            "plain",
+            "100% of \u{2014} é & more \\n",
+            "{% if x %}",
+            "a \\\n b",
+            "\u{1b}]8;;",
+            "&nbsp;",
+            "%e4",
+        ] {
             assert!(normalized(text).is_none(), "{text}");
         }
     }

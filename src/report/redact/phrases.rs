@@ -38,8 +38,16 @@ struct SecretPhrase {
     check: SecretValueCheck,
 }
 
-const fn phrase(keyword: &'static str, check: SecretValueCheck, pattern: &'static str) -> SecretPhrase {
-    SecretPhrase { keyword, pattern, check }
+const fn phrase(
+    keyword: &'static str,
+    check: SecretValueCheck,
+    pattern: &'static str,
+) -> SecretPhrase {
+    SecretPhrase {
+        keyword,
+        pattern,
+        check,
+    }
 }
 
 #[rustfmt::skip]
@@ -76,12 +84,21 @@ const PHRASES: &[SecretPhrase] = &[
 ];
 
 fn regex(pattern: &str) -> Option<Regex> {
-    RegexBuilder::new(pattern).unicode(false).case_insensitive(true).dfa_size_limit(8 << 20).build().ok()
+    RegexBuilder::new(pattern)
+        .unicode(false)
+        .case_insensitive(true)
+        .dfa_size_limit(8 << 20)
+        .build()
+        .ok()
 }
 
 static KEYWORDS: LazyLock<Option<RegexSet>> = LazyLock::new(|| {
     let keywords = PHRASES.iter().map(|phrase| phrase.keyword);
-    RegexSetBuilder::new(keywords).unicode(false).case_insensitive(true).build().ok()
+    RegexSetBuilder::new(keywords)
+        .unicode(false)
+        .case_insensitive(true)
+        .build()
+        .ok()
 });
 static PATTERNS: LazyLock<Vec<Option<Regex>>> =
     LazyLock::new(|| PHRASES.iter().map(|phrase| regex(phrase.pattern)).collect());
@@ -90,14 +107,20 @@ static PATTERNS: LazyLock<Vec<Option<Regex>>> =
 pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
     let Some(keywords) = &*KEYWORDS else { return };
     for index in keywords.matches(text.as_bytes()) {
-        let Some(pattern) = &PATTERNS[index] else { continue };
-        let values = pattern.captures_iter(text.as_bytes()).filter_map(|found| Some(found.get(1)?.range()));
+        let Some(pattern) = &PATTERNS[index] else {
+            continue;
+        };
+        let values = pattern
+            .captures_iter(text.as_bytes())
+            .filter_map(|found| Some(found.get(1)?.range()));
         spans.extend(values.filter(|range| passes_check(PHRASES[index].check, text, range)));
     }
 }
 
 fn passes_check(check: SecretValueCheck, text: &str, range: &Range<usize>) -> bool {
-    let Some(value) = text.get(range.clone()) else { return false };
+    let Some(value) = text.get(range.clone()) else {
+        return false;
+    };
     let has_digit = value.bytes().any(|byte| byte.is_ascii_digit());
     let passes_check = match check {
         SecretValueCheck::Any => true,
@@ -105,11 +128,20 @@ fn passes_check(check: SecretValueCheck, text: &str, range: &Range<usize>) -> bo
         SecretValueCheck::Opaque => has_opaque_shape(value),
         SecretValueCheck::Basic => is_basic(value),
         SecretValueCheck::Random => {
-            has_digit && value.bytes().any(|byte| byte.is_ascii_alphabetic()) && !is_words(value) && !is_uuid(value)
+            has_digit
+                && value.bytes().any(|byte| byte.is_ascii_alphabetic())
+                && !is_words(value)
+                && !is_uuid(value)
         }
-        SecretValueCheck::Password => {
-            is_secret(NameKind::Password, "password", NamedValue { text: value, quoted: false, alone: true })
-        }
+        SecretValueCheck::Password => is_secret(
+            NameKind::Password,
+            "password",
+            NamedValue {
+                text: value,
+                quoted: false,
+                alone: true,
+            },
+        ),
         SecretValueCheck::Mnemonic => is_mnemonic(value),
         SecretValueCheck::WebKey => is_near_key_type(text, range),
     };
@@ -118,24 +150,39 @@ fn passes_check(check: SecretValueCheck, text: &str, range: &Range<usize>) -> bo
 
 /// True for base64 of a name, a colon and a password.
 pub(super) fn is_basic(code: &str) -> bool {
-    let decoded = BASE64.decode(code.trim_end_matches('=')).unwrap_or_default();
+    let decoded = BASE64
+        .decode(code.trim_end_matches('='))
+        .unwrap_or_default();
     decoded.contains(&b':') && decoded.iter().all(|byte| (0x20..0x7f).contains(byte))
 }
 
 /// True for the name of a list of words that a wallet is restored from.
 pub(super) fn is_mnemonic_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace(['_', '-', ' '], "");
-    ["mnemonic", "mnemonicphrase", "seedphrase", "seedwords", "seed", "recoveryphrase", "secretphrase"]
-        .contains(&&*name)
+    [
+        "mnemonic",
+        "mnemonicphrase",
+        "seedphrase",
+        "seedwords",
+        "seed",
+        "recoveryphrase",
+        "secretphrase",
+    ]
+    .contains(&&*name)
 }
 
 /// True for 12 to 24 words of the kind that BIP-39 has; sentences have other words, too.
 pub(super) fn is_mnemonic(text: &str) -> bool {
-    const SENTENCE: &[&str] = &["the", "and", "for", "are", "was", "not", "its", "from", "your", "has", "which", "all"];
-    let mut words = text.split([' ', '\t', '\r', '\n', ',']).filter(|word| !word.is_empty());
+    const SENTENCE: &[&str] = &[
+        "the", "and", "for", "are", "was", "not", "its", "from", "your", "has", "which", "all",
+    ];
+    let mut words = text
+        .split([' ', '\t', '\r', '\n', ','])
+        .filter(|word| !word.is_empty());
     (12..=24).contains(&words.clone().count())
         && words.all(|word| {
-            let is_word = (3..=8).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_alphabetic());
+            let is_word = (3..=8).contains(&word.len())
+                && word.bytes().all(|byte| byte.is_ascii_alphabetic());
             is_word && !SENTENCE.contains(&&*word.to_ascii_lowercase())
         })
 }
@@ -148,8 +195,11 @@ fn is_uuid(value: &str) -> bool {
 fn is_near_key_type(text: &str, range: &Range<usize>) -> bool {
     /// Longer than the members of a key of 4,096 bits.
     const NEAR: usize = 4 << 10;
-    let around = &text.as_bytes()[range.start.saturating_sub(NEAR)..text.len().min(range.end + NEAR)];
-    [&b"\"kty"[..], b"'kty"].iter().any(|key| memchr::memmem::find(around, key).is_some())
+    let around =
+        &text.as_bytes()[range.start.saturating_sub(NEAR)..text.len().min(range.end + NEAR)];
+    [&b"\"kty"[..], b"'kty"]
+        .iter()
+        .any(|key| memchr::memmem::find(around, key).is_some())
 }
 
 #[cfg(test)]
@@ -159,37 +209,66 @@ mod tests {
     fn masked(text: &str) -> String {
         let mut spans = Vec::new();
         find(text, &mut spans);
-        super::super::merged(spans).into_iter().rev().fold(text.to_owned(), |mut text, span| {
-            text.replace_range(span, "#");
-            text
-        })
+        super::super::merged(spans)
+            .into_iter()
+            .rev()
+            .fold(text.to_owned(), |mut text, span| {
+                text.replace_range(span, "#");
+                text
+            })
     }
 
     #[test]
     fn values_of_phrases_are_found() {
         for (text, expected) in [
-            ("ldapsearch -x -D cn=admin -w S3cret! -b dc=x", "ldapsearch -x -D cn=admin -w # -b dc=x"),
+            (
+                "ldapsearch -x -D cn=admin -w S3cret! -b dc=x",
+                "ldapsearch -x -D cn=admin -w # -b dc=x",
+            ),
             ("sqlplus -s scott/t1ger@db", "sqlplus -s scott/#@db"),
             ("sqlplus 'scott/\"t1ger\"@db'", "sqlplus 'scott/\"#\"@db'"),
             ("sqlplus scott/\"ti ger\"@db", "sqlplus scott/\"#\"@db"),
-            ("machine h login l password hunter", "machine h login l password #"),
-            ("db.example:5432:app:svc:hun\\:ter22", "db.example:5432:app:svc:#"),
+            (
+                "machine h login l password hunter",
+                "machine h login l password #",
+            ),
+            (
+                "db.example:5432:app:svc:hun\\:ter22",
+                "db.example:5432:app:svc:#",
+            ),
             ("*:*:*:svc:hunter22\n", "*:*:*:svc:#\n"),
-            ("https://x/maps?a=1&key=aB3dE5gH7jK9mN1pQ&b=2", "https://x/maps?a=1&key=#&b=2"),
-            (r#"{"auths": {"r": {"auth": "c3ZjOmh1bnRlcjIy"}}"#, r##"{"auths": {"r": {"auth": "#"}}"##),
+            (
+                "https://x/maps?a=1&key=aB3dE5gH7jK9mN1pQ&b=2",
+                "https://x/maps?a=1&key=#&b=2",
+            ),
+            (
+                r#"{"auths": {"r": {"auth": "c3ZjOmh1bnRlcjIy"}}"#,
+                r##"{"auths": {"r": {"auth": "#"}}"##,
+            ),
             ("//r/:_auth=c3ZjOmh1bnRlcjIy", "//r/:_auth=#"),
             (
                 r#"{"kty": "EC", "x": "abcdefghijklmnop", "d": "abcdefghijklmnop""#,
                 r##"{"kty": "EC", "x": "abcdefghijklmnop", "d": "#""##,
             ),
-            (r#"{\"kty\":\"EC\",\"d\":\"abcdefghijklmnop\"}"#, r##"{\"kty\":\"EC\",\"d\":\"#\"}"##),
+            (
+                r#"{\"kty\":\"EC\",\"d\":\"abcdefghijklmnop\"}"#,
+                r##"{\"kty\":\"EC\",\"d\":\"#\"}"##,
+            ),
         ] {
             assert_eq!(masked(text), expected);
         }
         let key = format!("0x{}", "1a".repeat(32));
-        assert_eq!(masked(&format!("the private key is {key}, so")), "the private key is #, so");
+        assert_eq!(
+            masked(&format!("the private key is {key}, so")),
+            "the private key is #, so"
+        );
         let words = "legal winner thank year wave sausage worth useful legal winner thank yellow";
-        for before in ["mnemonic: ", "seed phrase = \"", "Recovery phrase is:\n", "\"mnemonic\":\""] {
+        for before in [
+            "mnemonic: ",
+            "seed phrase = \"",
+            "Recovery phrase is:\n",
+            "\"mnemonic\":\"",
+        ] {
             assert_eq!(masked(&format!("{before}{words}")), format!("{before}#"));
         }
     }

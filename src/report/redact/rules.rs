@@ -23,7 +23,10 @@ pub(super) enum TokenBoundary {
 /// A kind of token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SecretTokenRule {
-    #[cfg_attr(not(test), expect(dead_code, reason = "tests report the kind that they miss"))]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "tests report the kind that they miss")
+    )]
     pub(super) kind: &'static str,
     pub(super) guard: TokenBoundary,
     /// A regular expression that matches ASCII only.
@@ -31,15 +34,27 @@ pub(super) struct SecretTokenRule {
 }
 
 const fn free(kind: &'static str, pattern: &'static str) -> SecretTokenRule {
-    SecretTokenRule { kind, guard: TokenBoundary::Free, pattern }
+    SecretTokenRule {
+        kind,
+        guard: TokenBoundary::Free,
+        pattern,
+    }
 }
 
 const fn start(kind: &'static str, pattern: &'static str) -> SecretTokenRule {
-    SecretTokenRule { kind, guard: TokenBoundary::Start, pattern }
+    SecretTokenRule {
+        kind,
+        guard: TokenBoundary::Start,
+        pattern,
+    }
 }
 
 const fn digit(kind: &'static str, pattern: &'static str) -> SecretTokenRule {
-    SecretTokenRule { kind, guard: TokenBoundary::Digit, pattern }
+    SecretTokenRule {
+        kind,
+        guard: TokenBoundary::Digit,
+        pattern,
+    }
 }
 
 /// All kinds. If two have the same prefix, the longer pattern comes first.
@@ -201,20 +216,33 @@ pub(super) const RULES: &[SecretTokenRule] = &[
 
 /// The context before a token that must not follow a letter or digit. An escape sequence that was not decoded may end
 /// with one.
-const BEFORE: &str =
-    r"(?:^|[^A-Za-z0-9]|\\[abfnrtv0]|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|%[0-9A-Fa-f]{2}|\x1b\[[0-9;]*[A-Za-z])";
+const BEFORE: &str = r"(?:^|[^A-Za-z0-9]|\\[abfnrtv0]|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|%[0-9A-Fa-f]{2}|\x1b\[[0-9;]*[A-Za-z])";
 
 static ALL: LazyLock<[(TokenBoundary, Option<Regex>); 3]> = LazyLock::new(|| {
-    [TokenBoundary::Free, TokenBoundary::Start, TokenBoundary::Digit].map(|guard| (guard, alternation(guard)))
+    [
+        TokenBoundary::Free,
+        TokenBoundary::Start,
+        TokenBoundary::Digit,
+    ]
+    .map(|guard| (guard, alternation(guard)))
 });
 
 /// Joins all rules of a guard into one pattern, whose first group is the token.
 fn alternation(guard: TokenBoundary) -> Option<Regex> {
     let of_guard = RULES.iter().filter(|rule| rule.guard == guard);
     let patterns: Vec<&str> = of_guard.map(|rule| rule.pattern).collect();
-    let before = if guard == TokenBoundary::Free { "" } else { BEFORE };
+    let before = if guard == TokenBoundary::Free {
+        ""
+    } else {
+        BEFORE
+    };
     let mut builder = RegexBuilder::new(&format!("{before}((?:{}))", patterns.join(")|(?:")));
-    builder.unicode(false).size_limit(64 << 20).dfa_size_limit(8 << 20).build().ok()
+    builder
+        .unicode(false)
+        .size_limit(64 << 20)
+        .dfa_size_limit(8 << 20)
+        .build()
+        .ok()
 }
 
 /// True for a token with a digit that is not made of words.
@@ -230,7 +258,13 @@ pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
             spans.extend(regex.find_iter(text.as_bytes()).map(|found| found.range()));
             continue;
         }
-        let tokens = regex.captures_iter(text.as_bytes()).filter_map(|found| Some(found.get(1)?.range()));
-        spans.extend(tokens.filter(|token| *guard == TokenBoundary::Start || is_generated(&text[token.clone()])));
+        let tokens = regex
+            .captures_iter(text.as_bytes())
+            .filter_map(|found| Some(found.get(1)?.range()));
+        spans.extend(
+            tokens.filter(|token| {
+                *guard == TokenBoundary::Start || is_generated(&text[token.clone()])
+            }),
+        );
     }
 }

@@ -19,9 +19,9 @@ const FRAMED: &[char] = &['|', '│'];
 
 /// First words of lines of a program that separate names with commas.
 const KEYWORDS: &[&str] = &[
-    "select", "from", "where", "and", "or", "by", "group", "order", "join", "on", "set", "values", "insert", "update",
-    "delete", "with", "create", "import", "return", "let", "const", "var", "def", "fn", "use", "export", "for", "if",
-    "in", "as", "case", "when",
+    "select", "from", "where", "and", "or", "by", "group", "order", "join", "on", "set", "values",
+    "insert", "update", "delete", "with", "create", "import", "return", "let", "const", "var",
+    "def", "fn", "use", "export", "for", "if", "in", "as", "case", "when",
 ];
 
 /// Adds the cells of secret columns of the table whose head has a name at `at`. The end of that table; `None` if there
@@ -29,36 +29,59 @@ const KEYWORDS: &[&str] = &[
 pub(super) fn find(text: &str, at: usize, spans: &mut Vec<Range<usize>>) -> Option<usize> {
     let start = line_start(text, at)?;
     let head = Some(line(text, start)).filter(|head| head.len() <= WIDEST)?;
-    SEPARATORS.iter().find_map(|separator| table(text, head.clone(), *separator, spans))
+    SEPARATORS
+        .iter()
+        .find_map(|separator| table(text, head.clone(), *separator, spans))
 }
 
-fn table(text: &str, head: Range<usize>, separator: char, spans: &mut Vec<Range<usize>>) -> Option<usize> {
+fn table(
+    text: &str,
+    head: Range<usize>,
+    separator: char,
+    spans: &mut Vec<Range<usize>>,
+) -> Option<usize> {
     let is_framed = FRAMED.contains(&separator);
     let names = cells(text, head.clone(), separator);
-    if names.len() < 2 || !names.iter().all(|name| is_column(&text[name.clone()], is_framed)) {
+    if names.len() < 2
+        || !names
+            .iter()
+            .all(|name| is_column(&text[name.clone()], is_framed))
+    {
         return None;
     }
-    let kinds: Vec<(Option<NameKind>, &str)> =
-        names.iter().map(|name| (kind_of(&text[name.clone()]), &text[name.clone()])).collect();
+    let kinds: Vec<(Option<NameKind>, &str)> = names
+        .iter()
+        .map(|name| (kind_of(&text[name.clone()]), &text[name.clone()]))
+        .collect();
     if kinds.iter().all(|(kind, _)| kind.is_none()) {
         return None;
     }
     let indent = indent_of(&text[head.clone()]);
     let (mut end, mut from, mut has_rule) = (head.end, next_line(text, head.end)?, !is_framed);
     while let Some(row) = Some(line(text, from)).filter(|row| !row.is_empty()) {
-        let is_rule = text[row.clone()].chars().all(|char| "+-|: =│├┼┤─═╪╞╡┌┬┐└┴┘".contains(char));
+        let is_rule = text[row.clone()]
+            .chars()
+            .all(|char| "+-|: =│├┼┤─═╪╞╡┌┬┐└┴┘".contains(char));
         let values = cells(text, row.clone(), separator);
-        let is_row = values.len() == names.len() && (is_framed || indent_of(&text[row.clone()]) == indent);
+        let is_row =
+            values.len() == names.len() && (is_framed || indent_of(&text[row.clone()]) == indent);
         if !is_row && !is_rule {
             break;
         }
         // DuckDB prints the types between the names and the rule.
-        if !is_rule && !has_rule && next_line(text, row.end).is_none_or(|next| !is_rule_at(text, next)) {
+        if !is_rule
+            && !has_rule
+            && next_line(text, row.end).is_none_or(|next| !is_rule_at(text, next))
+        {
             return None;
         }
         if is_row && !is_rule && has_rule {
             for (value, (kind, name)) in values.iter().zip(&kinds) {
-                let judged = NamedValue { text: &text[value.clone()], quoted: true, alone: true };
+                let judged = NamedValue {
+                    text: &text[value.clone()],
+                    quoted: true,
+                    alone: true,
+                };
                 if kind.is_some_and(|kind| is_secret(kind, name, judged)) {
                     spans.push(value.clone());
                 }
@@ -85,7 +108,11 @@ fn is_column(name: &str, is_framed: bool) -> bool {
     let first = name.chars().next().unwrap_or_default();
     let is_name = |char: char| char.is_alphanumeric() || " _-./".contains(char);
     let is_keyword = || {
-        let word = name.split(' ').next().unwrap_or_default().to_ascii_lowercase();
+        let word = name
+            .split(' ')
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase();
         words > 1 && KEYWORDS.contains(&&*word)
     };
     (1..=LONGEST_NAME).contains(&name.len())
@@ -149,7 +176,8 @@ fn line_start(text: &str, at: usize) -> Option<usize> {
     let real = memchr::memrchr(b'\n', before).map(|newline| from + newline + 1);
     let start = real.unwrap_or(from);
     // A line end may be written as an escape.
-    let escaped = memchr::memmem::rfind(&text.as_bytes()[start..at], b"\\n").map(|escape| start + escape + 2);
+    let escaped =
+        memchr::memmem::rfind(&text.as_bytes()[start..at], b"\\n").map(|escape| start + escape + 2);
     escaped.or(real).or((from == 0).then_some(0))
 }
 
@@ -180,12 +208,19 @@ mod tests {
 
     fn masked(text: &str) -> String {
         let mut spans = Vec::new();
-        let at = text.to_ascii_lowercase().find("password").or(text.find("Secret")).unwrap();
+        let at = text
+            .to_ascii_lowercase()
+            .find("password")
+            .or(text.find("Secret"))
+            .unwrap();
         find(text, at, &mut spans);
-        spans.into_iter().rev().fold(text.to_owned(), |mut text, span| {
-            text.replace_range(span, "#");
-            text
-        })
+        spans
+            .into_iter()
+            .rev()
+            .fold(text.to_owned(), |mut text, span| {
+                text.replace_range(span, "#");
+                text
+            })
     }
 
     #[test]
@@ -200,8 +235,14 @@ mod tests {
                 "Access key ID,Secret access key\r\nAKIAX,#\r\n",
             ),
             ("user\tpassword\na\thunter22", "user\tpassword\na\t#"),
-            ("x:\n\"user\";\"password\"\n\"a\";\"hunter22\"\n", "x:\n\"user\";\"password\"\n\"a\";\"#\"\n"),
-            ("| id | password |\n|---:|:---|\n| 1 | `hunter22` |\n", "| id | password |\n|---:|:---|\n| 1 | `#` |\n"),
+            (
+                "x:\n\"user\";\"password\"\n\"a\";\"hunter22\"\n",
+                "x:\n\"user\";\"password\"\n\"a\";\"#\"\n",
+            ),
+            (
+                "| id | password |\n|---:|:---|\n| 1 | `hunter22` |\n",
+                "| id | password |\n|---:|:---|\n| 1 | `#` |\n",
+            ),
             (
                 " id | password \n----+----------\n  1 | hunter22\n(1 row)",
                 " id | password \n----+----------\n  1 | #\n(1 row)",

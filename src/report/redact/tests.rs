@@ -2,7 +2,9 @@
 
 use std::{collections::HashSet, fmt::Write as _};
 
-use proptest::{prelude::*, strategy::ValueTree as _, string::string_regex, test_runner::TestRunner};
+use proptest::{
+    prelude::*, strategy::ValueTree as _, string::string_regex, test_runner::TestRunner,
+};
 use serde_json::{Value, json};
 
 use super::*;
@@ -27,13 +29,22 @@ fn exported(lines: &[Vec<u8>]) -> (Vec<Vec<u8>>, usize) {
         redactor.collect_deltas(number, line);
     }
     redactor.finish_collection();
-    let out = (0..).zip(lines).map(|(number, line)| redactor.tape_line(number, line).into_owned()).collect();
+    let out = (0..)
+        .zip(lines)
+        .map(|(number, line)| redactor.tape_line(number, line).into_owned())
+        .collect();
     (out, redactor.masked)
 }
 
 fn entry(body: EntryBody<'_>) -> Vec<u8> {
     let mut line = Vec::new();
-    TapeEntry { seq: Seq(7), at: Millis(8), attempt: Some(("unit".into(), 1)), body }.write(&mut line);
+    TapeEntry {
+        seq: Seq(7),
+        at: Millis(8),
+        attempt: Some(("unit".into(), 1)),
+        body,
+    }
+    .write(&mut line);
     line.pop();
     line
 }
@@ -57,7 +68,10 @@ fn streamed(index: u64, kind: &str, field: &str, text: &str, sizes: &[usize]) ->
     let mut sizes = sizes.iter().cycle();
     while !rest.is_empty() {
         let size = sizes.next().copied().unwrap_or(1).max(1);
-        let end = rest.char_indices().nth(size).map_or(rest.len(), |(at, _)| at);
+        let end = rest
+            .char_indices()
+            .nth(size)
+            .map_or(rest.len(), |(at, _)| at);
         lines.push(delta(index, kind, field, &rest[..end]));
         rest = &rest[end..];
     }
@@ -95,10 +109,17 @@ fn everything(lines: &[Vec<u8>]) -> String {
     for line in lines {
         all.push_str(&String::from_utf8_lossy(line));
         all.push('\n');
-        let Ok(value) = serde_json::from_slice::<Value>(line) else { continue };
+        let Ok(value) = serde_json::from_slice::<Value>(line) else {
+            continue;
+        };
         collect(&value, &mut all);
         let delta = &value["out"]["event"]["delta"];
-        deltas.extend(delta["text"].as_str().or(delta["partial_json"].as_str()).or(delta["thinking"].as_str()));
+        deltas.extend(
+            delta["text"]
+                .as_str()
+                .or(delta["partial_json"].as_str())
+                .or(delta["thinking"].as_str()),
+        );
     }
     all + &deltas
 }
@@ -114,7 +135,10 @@ impl<'a> Pieces<'a> {
     /// True if a piece of `secret` is among them.
     fn hold(&self, secret: &str) -> bool {
         assert!(secret.len() >= TELLING, "{secret} is too short to look for");
-        secret.as_bytes().windows(TELLING).any(|piece| self.0.contains(piece))
+        secret
+            .as_bytes()
+            .windows(TELLING)
+            .any(|piece| self.0.contains(piece))
     }
 }
 
@@ -134,7 +158,9 @@ impl TestRng {
     }
 
     fn word(&mut self, of: &str, length: usize) -> String {
-        (0..length).map(|_| char::from(of.as_bytes()[self.roll(of.len())])).collect()
+        (0..length)
+            .map(|_| char::from(of.as_bytes()[self.roll(of.len())]))
+            .collect()
     }
 }
 
@@ -145,7 +171,9 @@ const HEX: &str = "0123456789abcdef";
 /// A secret in the format of its service, and a text that contains it.
 fn planted(kind: usize, dice: &mut TestRng) -> (String, String) {
     let dice = std::cell::RefCell::new(dice);
-    let token = |start: &str, of: &str, length: usize| format!("{start}{}", dice.borrow_mut().word(of, length));
+    let token = |start: &str, of: &str, length: usize| {
+        format!("{start}{}", dice.borrow_mut().word(of, length))
+    };
     let alone = |secret: String| (secret.clone(), secret);
     let within = |text: &str, secret: String| (secret.clone(), text.replace('#', &secret));
     let odd = || format!("{}&9({})!", token("p", ALNUM, 4), token("x", ALNUM, 4));
@@ -154,20 +182,34 @@ fn planted(kind: usize, dice: &mut TestRng) -> (String, String) {
         1 => alone(token("ghp_", ALNUM, 36)),
         2 => alone(token("github_pat_", ALNUM, 82)),
         3 => alone(token("glpat-", ALNUM, 20)),
-        4 => alone(format!("xoxb-{}-{}-{}", token("", HEX, 11), token("", HEX, 12), token("", ALNUM, 24))),
+        4 => alone(format!(
+            "xoxb-{}-{}-{}",
+            token("", HEX, 11),
+            token("", HEX, 12),
+            token("", ALNUM, 24)
+        )),
         5 => alone(token("sk-ant-api03-", ALNUM, 93)),
         6 => alone(token("sk-proj-", ALNUM, 60)),
         7 => alone(token("hf_", ALNUM, 34)),
         8 => alone(token("npm_", ALNUM, 36)),
         9 => alone(token("pypi-AgEIcHlwaS5vcmc", ALNUM, 80)),
         10 => alone(token("dapi", HEX, 32)),
-        11 => alone(format!("SG.{}.{}", token("", ALNUM, 22), token("", ALNUM, 43))),
+        11 => alone(format!(
+            "SG.{}.{}",
+            token("", ALNUM, 22),
+            token("", ALNUM, 43)
+        )),
         12 => alone(token("dbtu_", ALNUM, 40)),
         13 => alone(token("secret_9", ALNUM, 42)),
         14 => alone(token("ntn_", ALNUM, 46)),
         15 => alone(token("sk_live_", ALNUM, 24)),
         16 => alone(token("AIza", ALNUM, 35)),
-        17 => alone(format!("eyJ{}.eyJ{}.{}", token("", ALNUM, 20), token("", ALNUM, 40), token("", ALNUM, 43))),
+        17 => alone(format!(
+            "eyJ{}.eyJ{}.{}",
+            token("", ALNUM, 20),
+            token("", ALNUM, 40),
+            token("", ALNUM, 43)
+        )),
         18 => alone(token("dop_v1_", HEX, 64)),
         19 => alone(token("lin_api_", ALNUM, 40)),
         20 => alone(token("shpat_", HEX, 32)),
@@ -183,20 +225,33 @@ fn planted(kind: usize, dice: &mut TestRng) -> (String, String) {
         30 => within("password: #", odd()),
         31 => within("SMTP_PASS=#", token("$", ALNUM, 10) + "1aB"),
         32 => within("password: #", token("88", "0123456789", 10)),
-        33 => within("postgres://svc:#@db:5432/x", format!("{}/{}", token("h", ALNUM, 8), token("t", ALNUM, 8))),
+        33 => within(
+            "postgres://svc:#@db:5432/x",
+            format!("{}/{}", token("h", ALNUM, 8), token("t", ALNUM, 8)),
+        ),
         34 => within("https://#@github.com/a/b", token("t0", HEX, 38)),
         35 => within("Authorization: token #", token("x1", ALNUM, 30)),
         36 => within("Cookie: session=#", token("s1", ALNUM, 30)),
         37 => within("Server=h;Pwd=#;Database=x", token("1a", ALNUM, 12)),
-        38 => within("DefaultEndpointsProtocol=https;AccountKey=#==;x", token("", ALNUM, 86)),
+        38 => within(
+            "DefaultEndpointsProtocol=https;AccountKey=#==;x",
+            token("", ALNUM, 86),
+        ),
         39 => within("mysql -uroot -p# db", token("S3", ALNUM, 12)),
         40 => within("api_key = \"#\"", token("k3", ALNUM, 20)),
         41 => within("client_secret: #", token("c5", ALNUM, 20)),
         _ => {
             let body: Vec<String> = (0..4).map(|_| token("", ALNUM, 64)).collect();
-            let kind = ["RSA PRIVATE KEY", "OPENSSH PRIVATE KEY", "PGP PRIVATE KEY BLOCK"][kind % 3];
+            let kind = [
+                "RSA PRIVATE KEY",
+                "OPENSSH PRIVATE KEY",
+                "PGP PRIVATE KEY BLOCK",
+            ][kind % 3];
             let lines = body.join("\n");
-            (body[2].clone(), format!("-----BEGIN {kind}-----\n{lines}\n-----END {kind}-----"))
+            (
+                body[2].clone(),
+                format!("-----BEGIN {kind}-----\n{lines}\n-----END {kind}-----"),
+            )
         }
     }
 }
@@ -206,34 +261,58 @@ const PLACES: usize = 13;
 
 /// Lines of a tape with `text` at a place.
 fn put(place: usize, text: &str, dice: &mut TestRng) -> Vec<Vec<u8>> {
-    let message = |content: Value| json!({"type": "user", "message": {"role": "user", "content": [content]}});
-    let result = |text: &str| message(json!({"type": "tool_result", "tool_use_id": "toolu_1", "content": text}));
+    let message =
+        |content: Value| json!({"type": "user", "message": {"role": "user", "content": [content]}});
+    let result = |text: &str| {
+        message(json!({"type": "tool_result", "tool_use_id": "toolu_1", "content": text}))
+    };
     let sizes: Vec<usize> = (0..5).map(|_| 1 + dice.roll(9)).collect();
     match place % PLACES {
         0 => vec![out(&result(&format!("creds:\n{text}\nend")))],
         1 => vec![out(&result(&format!("a\t{text}\tb")))],
         2 => vec![out(&result(&format!("it is {text} here")))],
-        3 => streamed(0, "text_delta", "text", &format!("the value {text} is"), &sizes),
-        4 => text.lines().map(|line| entry(EntryBody::Stderr(line.into()))).collect(),
+        3 => streamed(
+            0,
+            "text_delta",
+            "text",
+            &format!("the value {text} is"),
+            &sizes,
+        ),
+        4 => text
+            .lines()
+            .map(|line| entry(EntryBody::Stderr(line.into())))
+            .collect(),
         5 => vec![out(&json!({"type": "assistant", "message": {"content":
             [{"type": "tool_use", "id": "toolu_2", "name": "x", "input": {"deep": [{"note": format!("see {text}")}]}}]}}))],
         6 => {
             let inner = json!({"rows": [{"note": format!("x\n{text}")}]}).to_string();
             vec![out(&result(&json!({"inner": inner}).to_string()))]
         }
-        7 => vec![entry(EntryBody::StdoutRaw([b"\xff ", text.as_bytes()].concat().into()))],
+        7 => vec![entry(EntryBody::StdoutRaw(
+            [b"\xff ", text.as_bytes()].concat().into(),
+        ))],
         8 => vec![entry(EntryBody::Note(
-            json!({"kind": "remark", "text": format!("so: {text}")}).to_string().as_bytes(),
+            json!({"kind": "remark", "text": format!("so: {text}")})
+                .to_string()
+                .as_bytes(),
         ))],
         9 => {
             let input = json!({"content": format!("a\n{text}\nb")}).to_string();
             streamed(1, "input_json_delta", "partial_json", &input, &sizes)
         }
         10 => vec![entry(EntryBody::StdoutRaw(
-            format!("{{\"broken\": {}", json!(format!("\n{text}"))).into_bytes().into(),
+            format!("{{\"broken\": {}", json!(format!("\n{text}")))
+                .into_bytes()
+                .into(),
         ))],
         11 => vec![out(&json!({"type": "system", (format!("of {text}")): 1}))],
-        _ => streamed(2, "thinking_delta", "thinking", &format!("hm\n{text}"), &sizes),
+        _ => streamed(
+            2,
+            "thinking_delta",
+            "thinking",
+            &format!("hm\n{text}"),
+            &sizes,
+        ),
     }
 }
 
@@ -250,34 +329,63 @@ fn planted_secrets_do_not_survive() {
     assert!(secrets.len() >= 300);
     let all = everything(&lines);
     let pieces = Pieces::of(&all);
-    assert!(secrets.iter().all(|(.., secret)| pieces.hold(secret)), "all are there before");
+    assert!(
+        secrets.iter().all(|(.., secret)| pieces.hold(secret)),
+        "all are there before"
+    );
     let (exported, masked) = exported(&lines);
     let all = everything(&exported);
     let pieces = Pieces::of(&all);
-    let survivors: Vec<_> = secrets.iter().filter(|(.., secret)| pieces.hold(secret)).collect();
-    assert!(survivors.is_empty(), "{} of {}: {survivors:#?}", survivors.len(), secrets.len());
+    let survivors: Vec<_> = secrets
+        .iter()
+        .filter(|(.., secret)| pieces.hold(secret))
+        .collect();
+    assert!(
+        survivors.is_empty(),
+        "{} of {}: {survivors:#?}",
+        survivors.len(),
+        secrets.len()
+    );
     assert!(masked >= secrets.len());
     for (before, after) in lines.iter().zip(&exported) {
-        let (before, after) = (TapeEntry::parse(before).unwrap(), TapeEntry::parse(after).unwrap());
-        assert_eq!((before.seq, before.at, before.attempt), (after.seq, after.at, after.attempt));
+        let (before, after) = (
+            TapeEntry::parse(before).unwrap(),
+            TapeEntry::parse(after).unwrap(),
+        );
+        assert_eq!(
+            (before.seq, before.at, before.attempt),
+            (after.seq, after.at, after.attempt)
+        );
     }
 }
 
 #[test]
 fn values_under_names_are_masked_in_json() {
     for (json, expected) in [
-        (r#"{"password": 8812345678, "port": 5432}"#, r#"{"password": "[masked]", "port": 5432}"#),
+        (
+            r#"{"password": 8812345678, "port": 5432}"#,
+            r#"{"password": "[masked]", "port": 5432}"#,
+        ),
         (
             r#"{"input_tokens":123456,"token":1234567,"password":false}"#,
             r#"{"input_tokens":123456,"token":1234567,"password":false}"#,
         ),
-        (r#"{"headers":{"Authorization":"Bearer abc123def"}}"#, r#"{"headers":{"Authorization":"Bearer [masked]"}}"#),
+        (
+            r#"{"headers":{"Authorization":"Bearer abc123def"}}"#,
+            r#"{"headers":{"Authorization":"Bearer [masked]"}}"#,
+        ),
         (
             r#"{"env":[{"name":"DB_PASSWORD","value":"hunter22"}]}"#,
             r#"{"env":[{"name":"DB_PASSWORD","value":"[masked]"}]}"#,
         ),
-        (r#"["--password","hunter22","--host","hunter22"]"#, r#"["--password","[masked]","--host","hunter22"]"#),
-        (r#"{"a":"\u0041KIAIOSFODNN7ABCDEFG"}"#, r#"{"a":"[masked]"}"#),
+        (
+            r#"["--password","hunter22","--host","hunter22"]"#,
+            r#"["--password","[masked]","--host","hunter22"]"#,
+        ),
+        (
+            r#"{"a":"\u0041KIAIOSFODNN7ABCDEFG"}"#,
+            r#"{"a":"[masked]"}"#,
+        ),
         (
             r#"{"a":"{\"b\":\"{\\\"secret_key\\\":\\\"abc123\\\"}\"}"}"#,
             r#"{"a":"{\"b\":\"{\\\"secret_key\\\":\\\"[masked]\\\"}\"}"}"#,
@@ -286,7 +394,10 @@ fn values_under_names_are_masked_in_json() {
             r#"{"progressToken":"toolu_059d3db6ff6e4870b731db19b353bb6a"}"#,
             r#"{"progressToken":"toolu_059d3db6ff6e4870b731db19b353bb6a"}"#,
         ),
-        (r#"{"odd":"\ud800","password":null}"#, r#"{"odd":"\ud800","password":null}"#),
+        (
+            r#"{"odd":"\ud800","password":null}"#,
+            r#"{"odd":"\ud800","password":null}"#,
+        ),
     ] {
         assert_eq!(redacted(json).0, expected);
     }
@@ -295,10 +406,29 @@ fn values_under_names_are_masked_in_json() {
 #[test]
 fn escapes_and_base64_hide_no_secret() {
     let key = format!("AKIA{}", "ABCDEFG2".repeat(2));
-    for before in ["", "\n", "\t", "\\n", "\\t", "\\u000a", "%20", "\u{1b}[32m", "é", "\"", "=", "_"] {
-        assert_eq!(redacted(&format!("x{before} {before}{key}")).0, format!("x{before} {before}[masked]"));
+    for before in [
+        "",
+        "\n",
+        "\t",
+        "\\n",
+        "\\t",
+        "\\u000a",
+        "%20",
+        "\u{1b}[32m",
+        "é",
+        "\"",
+        "=",
+        "_",
+    ] {
+        assert_eq!(
+            redacted(&format!("x{before} {before}{key}")).0,
+            format!("x{before} {before}[masked]")
+        );
     }
-    assert_eq!(redacted("broken \\u0041KIAABCDEFG2ABCDEFG2").0, "broken [masked]");
+    assert_eq!(
+        redacted("broken \\u0041KIAABCDEFG2ABCDEFG2").0,
+        "broken [masked]"
+    );
     let code = BASE64.encode(format!("first line\nkey = {key}\n "));
     assert_eq!(redacted(&code), ("[masked]".to_owned(), 1));
 }
@@ -308,20 +438,33 @@ fn key_in_an_array_of_lines_is_masked() {
     let line = "MIIEpAIBAAKCAQEAx7Jq".repeat(3);
     let json = json!({"lines": ["a: |", "-----BEGIN RSA PRIVATE KEY-----", line, "c2g=", "-----END RSA PRIVATE KEY-----", "done"]});
     let (text, masked) = redacted(&json.to_string());
-    let expected = json!({"lines": ["a: |", "[masked]", "[masked]", "[masked]", "[masked]", "done"]});
-    assert_eq!((serde_json::from_str::<Value>(&text).unwrap(), masked), (expected, 4));
+    let expected =
+        json!({"lines": ["a: |", "[masked]", "[masked]", "[masked]", "[masked]", "done"]});
+    assert_eq!(
+        (serde_json::from_str::<Value>(&text).unwrap(), masked),
+        (expected, 4)
+    );
 }
 
 #[test]
 fn streamed_deltas_lose_their_part_of_a_secret() {
     let pieces = ["key sk-ant-", "api03-AbCd", "EfGhIjKlMn", "OpQrSt end"];
-    let lines: Vec<Vec<u8>> = pieces.iter().map(|piece| delta(0, "text_delta", "text", piece)).collect();
+    let lines: Vec<Vec<u8>> = pieces
+        .iter()
+        .map(|piece| delta(0, "text_delta", "text", piece))
+        .collect();
     let (exported, masked) = exported(&lines);
     let text = |line: &Vec<u8>| {
         let value: Value = serde_json::from_slice(line).unwrap();
-        value["out"]["event"]["delta"]["text"].as_str().unwrap().to_owned()
+        value["out"]["event"]["delta"]["text"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
-    assert_eq!(exported.iter().map(text).collect::<Vec<_>>(), ["key [masked]", "", "", " end"]);
+    assert_eq!(
+        exported.iter().map(text).collect::<Vec<_>>(),
+        ["key [masked]", "", "", " end"]
+    );
     assert_eq!(masked, 1);
 }
 
@@ -329,8 +472,13 @@ fn streamed_deltas_lose_their_part_of_a_secret() {
 fn streams_of_other_attempts_are_kept_apart() {
     let of = |unit: &str, text: &str| {
         let mut line = Vec::new();
-        TapeEntry { seq: Seq(1), at: Millis(1), attempt: Some((unit.into(), 1)), body: EntryBody::Stderr(text.into()) }
-            .write(&mut line);
+        TapeEntry {
+            seq: Seq(1),
+            at: Millis(1),
+            attempt: Some((unit.into(), 1)),
+            body: EntryBody::Stderr(text.into()),
+        }
+        .write(&mut line);
         line.pop();
         line
     };
@@ -343,7 +491,11 @@ fn streams_of_other_attempts_are_kept_apart() {
         of("a", "word"),
     ];
     let (exported, _) = exported(&lines);
-    let changed: Vec<bool> = lines.iter().zip(&exported).map(|(before, after)| before != after).collect();
+    let changed: Vec<bool> = lines
+        .iter()
+        .zip(&exported)
+        .map(|(before, after)| before != after)
+        .collect();
     assert_eq!(changed, [true, false, true, true, false]);
 }
 
@@ -353,7 +505,9 @@ fn token() -> impl Strategy<Value = (&'static str, String)> {
         let rule = &rules::RULES[at];
         // The generator also folds cases beyond ASCII.
         let is_whole = move |token: &String| token.is_ascii() && rules::is_generated(token);
-        let tokens = string_regex(rule.pattern).unwrap().prop_filter("ASCII that is not words", is_whole);
+        let tokens = string_regex(rule.pattern)
+            .unwrap()
+            .prop_filter("ASCII that is not words", is_whole);
         tokens.prop_map(move |token| (rule.kind, token))
     })
 }
@@ -366,10 +520,17 @@ fn every_kind_is_found() {
     let mut runner = TestRunner::deterministic();
     for rule in rules::RULES {
         let tokens = string_regex(rule.pattern).unwrap();
-        let mut samples = std::iter::repeat_with(|| tokens.new_tree(&mut runner).unwrap().current());
-        let token = samples.find(|token| token.is_ascii() && rules::is_generated(token)).unwrap();
+        let mut samples =
+            std::iter::repeat_with(|| tokens.new_tree(&mut runner).unwrap().current());
+        let token = samples
+            .find(|token| token.is_ascii() && rules::is_generated(token))
+            .unwrap();
         let (text, masked) = redacted(&format!("is {token}\nnext"));
-        assert!(masked >= 1 && !survives(&token, &text), "{}: {token} {text}", rule.kind);
+        assert!(
+            masked >= 1 && !survives(&token, &text),
+            "{}: {token} {text}",
+            rule.kind
+        );
     }
     assert!(rules::RULES.len() >= 100);
 }
@@ -428,10 +589,12 @@ fn fuzzed_lines_stay_json_and_are_masked_once() {
         include_str!("../../../tests/fixtures/tapes/demo.jsonl"),
         include_str!("../../../tests/fixtures/captures/partial_messages.jsonl"),
     ];
-    let secrets =
-        "password: hunter2-is-long\nAKIAIOSFODNN7EXAMPL2 postgres://svc:hun/ter2@db -----BEGIN PRIVATE KEY-----\nMIIE";
-    let mut corpus: Vec<Vec<u8>> =
-        tapes.iter().flat_map(|text| text.lines()).map(|line| line.as_bytes().to_vec()).collect();
+    let secrets = "password: hunter2-is-long\nAKIAIOSFODNN7EXAMPL2 postgres://svc:hun/ter2@db -----BEGIN PRIVATE KEY-----\nMIIE";
+    let mut corpus: Vec<Vec<u8>> = tapes
+        .iter()
+        .flat_map(|text| text.lines())
+        .map(|line| line.as_bytes().to_vec())
+        .collect();
     corpus.extend([
         out(&json!({"text": secrets, "raw": json!({"inner": secrets}).to_string()})),
         delta(0, "text_delta", "text", secrets),
@@ -439,7 +602,11 @@ fn fuzzed_lines_stay_json_and_are_masked_once() {
     crate::it::support::fuzz::fuzz("redaction", &corpus, |line| {
         let (once, _) = exported(&[line.to_vec()]);
         let is_json = |line: &[u8]| serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
-        assert!(!is_json(line) || is_json(&once[0]), "{}", once[0].escape_ascii());
+        assert!(
+            !is_json(line) || is_json(&once[0]),
+            "{}",
+            once[0].escape_ascii()
+        );
         assert_eq!(exported(&once).0, once, "masking again changes it");
     });
 }

@@ -61,10 +61,17 @@ fn is_token(byte: u8) -> bool {
 /// The text that `code` is base64 of; `None` if it decodes to something else.
 pub(super) fn decoded(code: &str) -> Option<String> {
     // These begin with a byte that begins no character of UTF-8.
-    if matches!(code.as_bytes().first(), None | Some(b'g'..=b'v' | b'+' | b'/' | b'-' | b'_')) {
+    if matches!(
+        code.as_bytes().first(),
+        None | Some(b'g'..=b'v' | b'+' | b'/' | b'-' | b'_')
+    ) {
         return None;
     }
-    let engine = if code.contains(['-', '_']) { URL_SAFE } else { STANDARD };
+    let engine = if code.contains(['-', '_']) {
+        URL_SAFE
+    } else {
+        STANDARD
+    };
     let mut probe = [0; PROBE / 4 * 3];
     let length = engine.decode_slice(code.get(..PROBE)?, &mut probe).ok()?;
     if !is_text(&probe[..length]) {
@@ -72,7 +79,11 @@ pub(super) fn decoded(code: &str) -> Option<String> {
     }
     // A word may be followed by characters that are not a part of it: a whole group at most is left out.
     let code = code.trim_end_matches('=');
-    let code = if code.len() % 4 == 1 { &code[..code.len() - 1] } else { code };
+    let code = if code.len() % 4 == 1 {
+        &code[..code.len() - 1]
+    } else {
+        code
+    };
     let mut bytes = engine.decode(code).ok()?;
     // UTF-16 of ASCII.
     bytes.retain(|byte| *byte != 0);
@@ -85,7 +96,10 @@ fn is_text(bytes: &[u8]) -> bool {
         Ok(_) => true,
         Err(error) => error.error_len().is_none(),
     };
-    is_readable && !bytes.iter().any(|byte| *byte < b' ' && !b"\0\t\n\r\x1b".contains(byte) || *byte == 0x7f)
+    is_readable
+        && !bytes
+            .iter()
+            .any(|byte| *byte < b' ' && !b"\0\t\n\r\x1b".contains(byte) || *byte == 0x7f)
 }
 
 /// The words of `text` that are long enough to be base64 of a secret.
@@ -96,12 +110,20 @@ pub(super) fn long(text: &str) -> impl Iterator<Item = Range<usize>> {
         loop {
             // Every word of that length has a character at one of these places.
             let probe = from + SHORTEST_CODE - 1;
-            let before = bytes.get(from..=probe)?.iter().rev().take_while(|byte| is_code(**byte)).count();
+            let before = bytes
+                .get(from..=probe)?
+                .iter()
+                .rev()
+                .take_while(|byte| is_code(**byte))
+                .count();
             if before < SHORTEST_CODE {
                 from = probe + 1 - before;
                 continue;
             }
-            let length = bytes[from..].iter().take_while(|byte| is_code(**byte)).count();
+            let length = bytes[from..]
+                .iter()
+                .take_while(|byte| is_code(**byte))
+                .count();
             let range = from..from + length;
             from = range.end + 1;
             return Some(range);
@@ -113,14 +135,18 @@ pub(super) fn long(text: &str) -> impl Iterator<Item = Range<usize>> {
 pub(super) fn candidates(text: &str, word: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let is_escaped = word.start > 0 && text.as_bytes()[word.start - 1] == b'\\';
     let after_escape = is_escaped.then(|| word.start + 1..word.end);
-    let parts = text[word.clone()].split('/').filter(|part| part.len() >= SHORTEST_CODE);
+    let parts = text[word.clone()]
+        .split('/')
+        .filter(|part| part.len() >= SHORTEST_CODE);
     let start = text.as_ptr() as usize;
     let parts = parts.map(move |part| {
         let at = part.as_ptr() as usize - start;
         at..at + part.len()
     });
     let has_parts = text[word.clone()].contains('/');
-    std::iter::once(word).chain(after_escape).chain(parts.filter(move |_| has_parts))
+    std::iter::once(word)
+        .chain(after_escape)
+        .chain(parts.filter(move |_| has_parts))
 }
 
 /// Words that continue at the beginning of the next line, without the line ends.
@@ -131,10 +157,20 @@ pub(super) fn broken(text: &str) -> impl Iterator<Item = AssembledText> {
         loop {
             let newline = from + memchr::memchr(b'\n', bytes.get(from..)?)?;
             from = newline + 1;
-            let Some(mut next) = continuation(bytes, newline) else { continue };
+            let Some(mut next) = continuation(bytes, newline) else {
+                continue;
+            };
             let end = newline - usize::from(bytes[..newline].ends_with(b"\r"));
-            let length = bytes[..end].iter().rev().take(LONGEST_PART).take_while(|byte| is_token(**byte)).count();
-            let before = text[..end - length].chars().next_back().map_or(0, char::len_utf8);
+            let length = bytes[..end]
+                .iter()
+                .rev()
+                .take(LONGEST_PART)
+                .take_while(|byte| is_token(**byte))
+                .count();
+            let before = text[..end - length]
+                .chars()
+                .next_back()
+                .map_or(0, char::len_utf8);
             let mut word = AssembledText::default();
             word.copy(text, end - length - before..end);
             loop {
@@ -154,7 +190,9 @@ pub(super) fn broken(text: &str) -> impl Iterator<Item = AssembledText> {
 pub(super) fn code(word: &str) -> Range<usize> {
     let end = word.trim_end_matches('=').len();
     let start = word[..end].rfind(|char: char| !char.is_ascii() || !is_code(char as u8));
-    start.map_or(0, |start| start + word[start..].chars().next().map_or(0, char::len_utf8))..end
+    start.map_or(0, |start| {
+        start + word[start..].chars().next().map_or(0, char::len_utf8)
+    })..end
 }
 
 /// The part of a token at the beginning of the line after `newline`.
@@ -164,13 +202,23 @@ fn continuation(bytes: &[u8], newline: usize) -> Option<Range<usize>> {
         return None;
     }
     let line = bytes.get(newline + 1..)?;
-    let indent = line.iter().take(WIDEST_INDENT).take_while(|byte| b" \t".contains(byte)).count();
+    let indent = line
+        .iter()
+        .take(WIDEST_INDENT)
+        .take_while(|byte| b" \t".contains(byte))
+        .count();
     let part = &line[indent..];
-    let length = part.iter().take(LONGEST_PART).take_while(|byte| is_token(**byte)).count();
+    let length = part
+        .iter()
+        .take(LONGEST_PART)
+        .take_while(|byte| is_token(**byte))
+        .count();
     let part = &part[..length];
     let has = |is: fn(&u8) -> bool| part.iter().any(is);
     let is_mixed = has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic)
-        || part.len() >= 2 * SHORTEST_PART && has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase);
+        || part.len() >= 2 * SHORTEST_PART
+            && has(u8::is_ascii_uppercase)
+            && has(u8::is_ascii_lowercase);
     let start = newline + 1 + indent;
     (length >= SHORTEST_PART && is_mixed).then_some(start..start + length)
 }
@@ -179,7 +227,10 @@ fn continuation(bytes: &[u8], newline: usize) -> Option<Range<usize>> {
 /// itself.
 pub(super) fn is_random(part: &str) -> bool {
     let has = |is: fn(&u8) -> bool| part.as_bytes().iter().any(is);
-    part.len() >= 12 && has(u8::is_ascii_digit) && has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase)
+    part.len() >= 12
+        && has(u8::is_ascii_digit)
+        && has(u8::is_ascii_uppercase)
+        && has(u8::is_ascii_lowercase)
 }
 
 #[cfg(test)]
@@ -193,7 +244,15 @@ mod tests {
                 let text = format!("{}{} end", "a ".repeat(before), "x".repeat(length));
                 let found: Vec<_> = long(&text).collect();
                 let expected = before * 2..before * 2 + length;
-                assert_eq!(found, if length >= SHORTEST_CODE { vec![expected] } else { vec![] }, "{length} {before}");
+                assert_eq!(
+                    found,
+                    if length >= SHORTEST_CODE {
+                        vec![expected]
+                    } else {
+                        vec![]
+                    },
+                    "{length} {before}"
+                );
             }
         }
     }
@@ -201,12 +260,18 @@ mod tests {
     #[test]
     fn base64_of_text_is_decoded() {
         let text = "some text?>>> with ~~~ more";
-        for code in [STANDARD.encode(text), URL_SAFE.encode(text), STANDARD.encode(text).trim_end_matches('=').into()] {
+        for code in [
+            STANDARD.encode(text),
+            URL_SAFE.encode(text),
+            STANDARD.encode(text).trim_end_matches('=').into(),
+        ] {
             assert_eq!(decoded(&code).as_deref(), Some(text));
         }
-        for other in
-            ["src/cli/export/redact/tests", "2fd4e1c67a2d28fced849ee1bb76e7391b93eb12", "iVBORw0KGgoAAAANSUhEUgAAAAEA"]
-        {
+        for other in [
+            "src/cli/export/redact/tests",
+            "2fd4e1c67a2d28fced849ee1bb76e7391b93eb12",
+            "iVBORw0KGgoAAAANSUhEUgAAAAEA",
+        ] {
             assert_eq!(decoded(other), None, "{other}");
         }
     }
@@ -218,6 +283,9 @@ mod tests {
             joined("key ghp_abcdEFGH\n  1234ijkl5678\r\nMNOP1234 and\nmore"),
             [" ghp_abcdEFGH1234ijkl5678MNOP1234"]
         );
-        assert_eq!(joined("a word\nanother word\nand 12345678\nversion"), [""; 0]);
+        assert_eq!(
+            joined("a word\nanother word\nand 12345678\nversion"),
+            [""; 0]
+        );
     }
 }

@@ -33,7 +33,13 @@ fn set_actions(unit: &mut UnitReport, actions: Vec<MemoryAction>) {
 /// A run whose reconcile step decided about files of both connections and of none. Every text names its connection.
 fn both() -> RunReport {
     let mut report = report_of("tapes/real.jsonl");
-    let of = |connection: &str| report.units.iter().position(|unit| unit.connection() == Some(connection)).unwrap();
+    let of = |connection: &str| {
+        report
+            .units
+            .iter()
+            .position(|unit| unit.connection() == Some(connection))
+            .unwrap()
+    };
     let (dbt, handbook) = (of(DBT), of(HANDBOOK));
     let conflict = |unit: Option<&str>, key: &str| json!({"unitKey": unit, "kind": "near_duplicate", "artifactKey": key, "detail": "d", "flaggedForHuman": false});
     let eviction = |path: &str, key: &str| json!({"rawPath": path, "artifactKind": "wiki", "artifactKey": key, "action": "removed", "reason": "r"});
@@ -68,27 +74,54 @@ fn both() -> RunReport {
         ],
         ..AttemptOutput::default()
     };
-    let page = |key: &str, path: Option<&str>| action(ArtifactTarget::Wiki, ArtifactChange::Updated, key, None, path);
+    let page = |key: &str, path: Option<&str>| {
+        action(
+            ArtifactTarget::Wiki,
+            ArtifactChange::Updated,
+            key,
+            None,
+            path,
+        )
+    };
     let actions = vec![
         page("page-dbt", Some("orchard-dbt/a.yml")),
         page("page-handbook", Some("orchard-handbook/b.md")),
         page("page-any", None),
     ];
-    let mut pass = UnitReport { key: "reconcile".into(), planned: None, ..hostile("step", true) };
+    let mut pass = UnitReport {
+        key: "reconcile".into(),
+        planned: None,
+        ..hostile("step", true)
+    };
     pass.status = UnitStatus::Succeeded;
     pass.attempts[0].state.delivery.output = Some(Arc::new(AttemptOutput { actions, ..step }));
     report.units.push(pass);
-    let gone = |key: &str| action(ArtifactTarget::SemanticLayer, ArtifactChange::Removed, key, Some("warehouse"), None);
+    let gone = |key: &str| {
+        action(
+            ArtifactTarget::SemanticLayer,
+            ArtifactChange::Removed,
+            key,
+            Some("warehouse"),
+            None,
+        )
+    };
     for (at, key) in [(dbt, "repair-dbt"), (handbook, "repair-handbook")] {
         let unit = &mut report.units[at];
         (unit.status, unit.is_unsaved) = (UnitStatus::Succeeded, false);
         set_actions(unit, vec![gone(key)]);
     }
     let repair = |entry: &str| {
-        Arc::new(SlRefRepair { page_key: "fan".into(), removed_refs: vec![entry.into()], ..SlRefRepair::default() })
+        Arc::new(SlRefRepair {
+            page_key: "fan".into(),
+            removed_refs: vec![entry.into()],
+            ..SlRefRepair::default()
+        })
     };
-    report.publication.sl_ref_repairs =
-        vec![repair("warehouse/repair-dbt.rows"), repair("repair-handbook"), repair("repair-any")];
+    report.publication.sl_ref_repairs = vec![
+        repair("warehouse/repair-dbt.rows"),
+        repair("repair-handbook"),
+        repair("repair-any"),
+    ];
     let projected = |connection: &str, name: &str| {
         Arc::new(SourcesProjected {
             connection: Some(connection.into()),
@@ -110,7 +143,10 @@ fn both() -> RunReport {
 
 /// The `kinds` that a text names with `suffix` (`dbt`, `handbook` or `any`), each once.
 fn named(text: &str, kinds: &[&str], suffix: &str) -> Vec<usize> {
-    kinds.iter().map(|kind| text.matches(&format!("{kind}-{suffix}")).count()).collect()
+    kinds
+        .iter()
+        .map(|kind| text.matches(&format!("{kind}-{suffix}")).count())
+        .collect()
 }
 
 #[test]
@@ -157,15 +193,23 @@ fn snapshot_of_a_connection_has_its_own_records_once() {
         ]);
         records[5]["commit"].take();
         let text = records.to_string();
-        for kind in ["conflict", "eviction", "merge", "page", "unmapped", "repair"] {
+        for kind in [
+            "conflict", "eviction", "merge", "page", "unmapped", "repair",
+        ] {
             assert_eq!(named(&text, &[kind], own), [1], "{kind} of {own}: {text}");
             assert_eq!(named(&text, &[kind], "any"), [1], "{kind} of none: {text}");
-            assert_eq!(named(&text, &[kind], other), [0], "{kind} of {other}: {text}");
+            assert_eq!(
+                named(&text, &[kind], other),
+                [0],
+                "{kind} of {other}: {text}"
+            );
         }
         assert_eq!(named(&text, &["projected", "left"], own), [1, 1]);
         assert_eq!(named(&text, &["projected", "left"], other), [0, 0]);
         assert_eq!(body["wikiSlRefRepairWarnings"].as_array().unwrap().len(), 2);
-        let alone = both().into_connection(snapshot["connectionId"].as_str().unwrap()).unwrap();
+        let alone = both()
+            .into_connection(snapshot["connectionId"].as_str().unwrap())
+            .unwrap();
         let alone: Value = serde_json::from_str(&written(&alone)[1]).unwrap();
         for key in [
             "conflictsResolved",
@@ -177,7 +221,10 @@ fn snapshot_of_a_connection_has_its_own_records_once() {
         ] {
             assert_eq!(alone["body"][key], body[key], "{key}");
         }
-        assert_eq!(alone["body"]["ingestdeck"]["projection"], body["ingestdeck"]["projection"]);
+        assert_eq!(
+            alone["body"]["ingestdeck"]["projection"],
+            body["ingestdeck"]["projection"]
+        );
     }
 }
 
@@ -185,22 +232,65 @@ fn snapshot_of_a_connection_has_its_own_records_once() {
 #[test]
 fn provenance_rows_have_the_words_of_ktx() {
     let mut report = report_of("tapes/real.jsonl");
-    let unit = report.units.iter_mut().find(|unit| unit.connection() == Some(DBT)).unwrap();
+    let unit = report
+        .units
+        .iter_mut()
+        .find(|unit| unit.connection() == Some(DBT))
+        .unwrap();
     (unit.status, unit.is_unsaved) = (UnitStatus::Succeeded, false);
     let actions = vec![
-        action(ArtifactTarget::Wiki, ArtifactChange::Created, "page", None, Some("a")),
-        action(ArtifactTarget::Wiki, ArtifactChange::Removed, "old", None, Some("a")),
-        action(ArtifactTarget::SemanticLayer, ArtifactChange::Created, "new", Some("warehouse"), Some("a")),
-        action(ArtifactTarget::SemanticLayer, ArtifactChange::Updated, "known", None, Some("a")),
-        action(ArtifactTarget::SemanticLayer, ArtifactChange::Removed, "gone", None, Some("a")),
+        action(
+            ArtifactTarget::Wiki,
+            ArtifactChange::Created,
+            "page",
+            None,
+            Some("a"),
+        ),
+        action(
+            ArtifactTarget::Wiki,
+            ArtifactChange::Removed,
+            "old",
+            None,
+            Some("a"),
+        ),
+        action(
+            ArtifactTarget::SemanticLayer,
+            ArtifactChange::Created,
+            "new",
+            Some("warehouse"),
+            Some("a"),
+        ),
+        action(
+            ArtifactTarget::SemanticLayer,
+            ArtifactChange::Updated,
+            "known",
+            None,
+            Some("a"),
+        ),
+        action(
+            ArtifactTarget::SemanticLayer,
+            ArtifactChange::Removed,
+            "gone",
+            None,
+            Some("a"),
+        ),
     ];
     set_actions(unit, actions);
     report.units.retain(|unit| unit.connection() == Some(DBT));
-    let snapshot: Value = serde_json::from_str(written(&report)[1].lines().next().unwrap()).unwrap();
-    let rows = snapshot["body"]["provenanceRows"].as_array().unwrap().iter();
+    let snapshot: Value =
+        serde_json::from_str(written(&report)[1].lines().next().unwrap()).unwrap();
+    let rows = snapshot["body"]["provenanceRows"]
+        .as_array()
+        .unwrap()
+        .iter();
     let rows_of_a = rows.filter(|row| row["rawPath"] == "a").map(|row| {
         let text = |key: &str| row[key].as_str().unwrap_or("-").to_owned();
-        format!("{} {} {}", text("artifactKey"), text("actionType"), text("targetConnectionId"))
+        format!(
+            "{} {} {}",
+            text("artifactKey"),
+            text("actionType"),
+            text("targetConnectionId")
+        )
     });
     assert_eq!(
         rows_of_a.collect::<Vec<_>>(),

@@ -33,20 +33,41 @@ struct LineRun {
 pub(super) fn net_lines<'a>(writes: impl Iterator<Item = &'a [LineEdit]> + Clone) -> LineCounts {
     let all = writes.clone().flatten();
     if writes.clone().map(<[LineEdit]>::len).sum::<usize>() > MAX_EDITS {
-        return all.map(|edit| LineCounts { added: edit.added.into(), removed: edit.removed.into() }).sum();
+        return all
+            .map(|edit| LineCounts {
+                added: edit.added.into(),
+                removed: edit.removed.into(),
+            })
+            .sum();
     }
     // The length of the text before the first write is not known.
-    let mut text = vec![LineRun { is_new: false, length: u64::MAX }];
+    let mut text = vec![LineRun {
+        is_new: false,
+        length: u64::MAX,
+    }];
     let mut removed = 0;
     for edit in writes.flat_map(|edits| edits.iter().rev()) {
         let start = split_at(&mut text, edit.start.into());
         let end = split_at(&mut text, u64::from(edit.start) + u64::from(edit.removed));
-        let old = text[start..end].iter().filter(|run| !run.is_new).map(|run| run.length);
+        let old = text[start..end]
+            .iter()
+            .filter(|run| !run.is_new)
+            .map(|run| run.length);
         removed += old.sum::<u64>();
-        let added = LineRun { is_new: true, length: edit.added.into() };
+        let added = LineRun {
+            is_new: true,
+            length: edit.added.into(),
+        };
         text.splice(start..end, (edit.added > 0).then_some(added));
     }
-    LineCounts { added: text.iter().filter(|run| run.is_new).map(|run| run.length).sum(), removed }
+    LineCounts {
+        added: text
+            .iter()
+            .filter(|run| run.is_new)
+            .map(|run| run.length)
+            .sum(),
+        removed,
+    }
 }
 
 /// Splits `text` after `line` lines, and returns the index of the run that follows.
@@ -60,7 +81,13 @@ fn split_at(text: &mut Vec<LineRun>, line: u64) -> usize {
         }
         if rest < length {
             text[index].length = rest;
-            text.insert(index + 1, LineRun { is_new, length: length - rest });
+            text.insert(
+                index + 1,
+                LineRun {
+                    is_new,
+                    length: length - rest,
+                },
+            );
             return index + 1;
         }
         before += length;
@@ -73,8 +100,10 @@ mod tests {
     use super::*;
 
     fn counts(writes: &[&[[u32; 3]]]) -> (u64, u64) {
-        let writes: Vec<Vec<LineEdit>> =
-            writes.iter().map(|edits| edits.iter().copied().map(LineEdit::from).collect()).collect();
+        let writes: Vec<Vec<LineEdit>> = writes
+            .iter()
+            .map(|edits| edits.iter().copied().map(LineEdit::from).collect())
+            .collect();
         let LineCounts { added, removed } = net_lines(writes.iter().map(Vec::as_slice));
         (added, removed)
     }
@@ -82,7 +111,11 @@ mod tests {
     #[test]
     fn writes_are_combined_to_their_net_effect() {
         assert_eq!(counts(&[&[[0, 0, 10]]]), (10, 0));
-        assert_eq!(counts(&[&[[0, 0, 10]], &[[2, 3, 1]]]), (8, 0), "removed lines were new");
+        assert_eq!(
+            counts(&[&[[0, 0, 10]], &[[2, 3, 1]]]),
+            (8, 0),
+            "removed lines were new"
+        );
         assert_eq!(counts(&[&[[0, 1, 3], [5, 2, 0]], &[[0, 4, 0]]]), (0, 4));
         assert_eq!(counts(&[&[[4, 2, 2]], &[[4, 2, 2]]]), (2, 2));
         assert_eq!(counts(&[]), (0, 0));

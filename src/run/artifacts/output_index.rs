@@ -7,7 +7,10 @@ use std::collections::{HashMap, HashSet};
 use super::{artifact_path, source_slug};
 use crate::tape::note::{
     AttemptOutput,
-    attempt_output::{ArtifactChange, ArtifactTarget, MAX_UNSOURCED, MemoryAction, RecordedWrite, UnsourcedIdentifier},
+    attempt_output::{
+        ArtifactChange, ArtifactTarget, MAX_UNSOURCED, MemoryAction, RecordedWrite,
+        UnsourcedIdentifier,
+    },
 };
 
 /// Most paths of an attempt.
@@ -35,7 +38,10 @@ pub(super) struct ActionIndex<'a> {
 
 impl<'a> ActionIndex<'a> {
     pub(super) fn new(actions: &'a [MemoryAction]) -> Self {
-        let mut index = Self { actions, by_path: HashMap::new() };
+        let mut index = Self {
+            actions,
+            by_path: HashMap::new(),
+        };
         for (place, action) in actions.iter().enumerate() {
             let connection = action.target_connection_id.as_deref();
             let mut add = |kind, path| {
@@ -44,10 +50,19 @@ impl<'a> ActionIndex<'a> {
                     places.push(place);
                 }
             };
-            add(PathMatch::Exact, artifact_path(action.target, connection, &action.key));
+            add(
+                PathMatch::Exact,
+                artifact_path(action.target, connection, &action.key),
+            );
             if let (ArtifactTarget::SemanticLayer, Some(connection)) = (action.target, connection) {
-                add(PathMatch::Stem, format!("semantic-layer/{connection}/{}", action.key));
-                add(PathMatch::Slug, format!("semantic-layer/{connection}/{}", source_slug(&action.key)));
+                add(
+                    PathMatch::Stem,
+                    format!("semantic-layer/{connection}/{}", action.key),
+                );
+                add(
+                    PathMatch::Slug,
+                    format!("semantic-layer/{connection}/{}", source_slug(&action.key)),
+                );
             }
         }
         index
@@ -56,11 +71,23 @@ impl<'a> ActionIndex<'a> {
     /// Positions of the changes of the artifact at `path`, in order.
     pub(super) fn places(&self, path: &str) -> Vec<usize> {
         let stem = path.rsplit_once('.').map(|(stem, _)| stem);
-        let slug =
-            stem.and_then(|stem| stem.rsplit_once('-')).filter(|(_, hash)| hash.len() == 8).map(|(slug, _)| slug);
-        let keys = [(PathMatch::Exact, Some(path)), (PathMatch::Stem, stem), (PathMatch::Slug, slug)];
-        let keys = keys.into_iter().filter_map(|(kind, path)| Some((kind, path?.to_owned())));
-        let mut places: Vec<usize> = keys.filter_map(|key| self.by_path.get(&key)).flatten().copied().collect();
+        let slug = stem
+            .and_then(|stem| stem.rsplit_once('-'))
+            .filter(|(_, hash)| hash.len() == 8)
+            .map(|(slug, _)| slug);
+        let keys = [
+            (PathMatch::Exact, Some(path)),
+            (PathMatch::Stem, stem),
+            (PathMatch::Slug, slug),
+        ];
+        let keys = keys
+            .into_iter()
+            .filter_map(|(kind, path)| Some((kind, path?.to_owned())));
+        let mut places: Vec<usize> = keys
+            .filter_map(|key| self.by_path.get(&key))
+            .flatten()
+            .copied()
+            .collect();
         places.sort_unstable();
         places.dedup();
         places
@@ -68,7 +95,10 @@ impl<'a> ActionIndex<'a> {
 
     /// The changes of the artifact at `path`, in order.
     pub(super) fn of(&self, path: &str) -> Vec<&'a MemoryAction> {
-        self.places(path).into_iter().map(|place| &self.actions[place]).collect()
+        self.places(path)
+            .into_iter()
+            .map(|place| &self.actions[place])
+            .collect()
     }
 }
 
@@ -82,7 +112,10 @@ pub(super) struct OutputIndex<'a> {
 
 impl<'a> OutputIndex<'a> {
     pub(super) fn new(output: &'a AttemptOutput) -> Self {
-        let mut index = Self { actions: ActionIndex::new(&output.actions), ..Self::default() };
+        let mut index = Self {
+            actions: ActionIndex::new(&output.actions),
+            ..Self::default()
+        };
         for write in &output.writes {
             let writes = index.writes.entry(&write.path).or_default();
             if writes.len() < MAX_RECORDS_PER_PATH {
@@ -90,7 +123,11 @@ impl<'a> OutputIndex<'a> {
             }
         }
         for identifier in output.unsourced.iter().flatten().take(MAX_UNSOURCED) {
-            index.unsourced.entry(&identifier.path).or_default().push(identifier);
+            index
+                .unsourced
+                .entry(&identifier.path)
+                .or_default()
+                .push(identifier);
         }
         index
     }
@@ -102,7 +139,10 @@ impl<'a> OutputIndex<'a> {
 
     /// The unsourced identifiers in `path`, in order.
     pub(super) fn unsourced(&self, path: &str) -> &[&'a UnsourcedIdentifier] {
-        self.unsourced.get(path).map(Vec::as_slice).unwrap_or_default()
+        self.unsourced
+            .get(path)
+            .map(Vec::as_slice)
+            .unwrap_or_default()
     }
 
     /// The paths that the changes name, sorted: those of their writes, or else the usual ones.
@@ -113,10 +153,17 @@ impl<'a> OutputIndex<'a> {
                 named[place].get_or_insert_with(|| path.to_owned());
             }
         }
-        let usual =
-            |action: &MemoryAction| artifact_path(action.target, action.target_connection_id.as_deref(), &action.key);
+        let usual = |action: &MemoryAction| {
+            artifact_path(
+                action.target,
+                action.target_connection_id.as_deref(),
+                &action.key,
+            )
+        };
         let paths = output.actions.iter().zip(named);
-        let mut paths: Vec<String> = paths.map(|(action, path)| path.unwrap_or_else(|| usual(action))).collect();
+        let mut paths: Vec<String> = paths
+            .map(|(action, path)| path.unwrap_or_else(|| usual(action)))
+            .collect();
         paths.sort_unstable();
         paths.dedup();
         paths
@@ -126,15 +173,23 @@ impl<'a> OutputIndex<'a> {
 /// The first [`MAX_PATHS`] paths, each once.
 pub(super) fn distinct<'a>(paths: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen = HashSet::new();
-    paths.into_iter().filter(|path| seen.insert(*path)).take(MAX_PATHS).collect()
+    paths
+        .into_iter()
+        .filter(|path| seen.insert(*path))
+        .take(MAX_PATHS)
+        .collect()
 }
 
 /// The combined change. The outer value is `None` if a change is not recorded, and the inner one if nothing remains.
-pub(super) fn net_change(changes: impl IntoIterator<Item = Option<ArtifactChange>>) -> Option<Option<ArtifactChange>> {
-    changes.into_iter().try_fold(None::<ArtifactChange>, |net, change| {
-        let change = change?;
-        Some(net.map_or(Some(change), |net| net.merged_with(change)))
-    })
+pub(super) fn net_change(
+    changes: impl IntoIterator<Item = Option<ArtifactChange>>,
+) -> Option<Option<ArtifactChange>> {
+    changes
+        .into_iter()
+        .try_fold(None::<ArtifactChange>, |net, change| {
+            let change = change?;
+            Some(net.map_or(Some(change), |net| net.merged_with(change)))
+        })
 }
 
 #[cfg(test)]
@@ -168,7 +223,13 @@ mod tests {
     fn changes_that_cancel_out_leave_nothing() {
         use ArtifactChange::{Created, Removed};
         assert_eq!(net_change([Some(Created), Some(Removed)]), Some(None));
-        assert_eq!(net_change([Some(Created), Some(Removed), Some(Created)]), Some(Some(Created)));
-        assert_eq!((net_change([Some(Created), None]), net_change([])), (None, Some(None)));
+        assert_eq!(
+            net_change([Some(Created), Some(Removed), Some(Created)]),
+            Some(Some(Created))
+        );
+        assert_eq!(
+            (net_change([Some(Created), None]), net_change([])),
+            (None, Some(None))
+        );
     }
 }

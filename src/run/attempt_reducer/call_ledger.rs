@@ -57,7 +57,13 @@ struct ReportedFailures {
 impl CallLedger {
     pub(super) fn open(&mut self, id: &str, tool: &str, is_nested: bool) {
         self.counts.calls += 1;
-        self.open.insert(id.into(), UnansweredCall { tool: tool.into(), is_nested });
+        self.open.insert(
+            id.into(),
+            UnansweredCall {
+                tool: tool.into(),
+                is_nested,
+            },
+        );
     }
 
     pub(super) fn close(&mut self, id: &str) -> Option<UnansweredCall> {
@@ -65,13 +71,24 @@ impl CallLedger {
     }
 
     /// Closes the open calls that meet the condition, and returns how they end.
-    pub(super) fn close_where(&mut self, is_over: impl Fn(&UnansweredCall) -> bool) -> Vec<(Box<str>, CallOutcome)> {
+    pub(super) fn close_where(
+        &mut self,
+        is_over: impl Fn(&UnansweredCall) -> bool,
+    ) -> Vec<(Box<str>, CallOutcome)> {
         if self.open.is_empty() {
             return Vec::new();
         }
-        let ended: Vec<Box<str>> = self.open.extract_if(|_, call| is_over(call)).map(|(id, _)| id).collect();
+        let ended: Vec<Box<str>> = self
+            .open
+            .extract_if(|_, call| is_over(call))
+            .map(|(id, _)| id)
+            .collect();
         let end = |id: Box<str>| {
-            let end = if self.is_denied(&id) { CallOutcome::Denied } else { self.cut_end() };
+            let end = if self.is_denied(&id) {
+                CallOutcome::Denied
+            } else {
+                self.cut_end()
+            };
             (id, end)
         };
         ended.into_iter().map(end).collect()
@@ -115,7 +132,11 @@ impl CallLedger {
     /// Counts the denial number `number` without a call id of a result. Returns false if a call that is known to have
     /// failed, or an earlier result, accounts for it.
     pub(super) fn count_unnamed_denial(&mut self, number: usize) -> bool {
-        let failed = self.outcomes.values().filter(|outcome| outcome.failed).count();
+        let failed = self
+            .outcomes
+            .values()
+            .filter(|outcome| outcome.failed)
+            .count();
         let is_new = number > failed + self.unnamed_denials;
         self.unnamed_denials += usize::from(is_new);
         is_new
@@ -146,7 +167,12 @@ impl CallLedger {
     }
 
     /// End of a call with this result.
-    pub(super) fn result_end(&self, id: &str, is_refused: bool, is_error: Option<bool>) -> CallOutcome {
+    pub(super) fn result_end(
+        &self,
+        id: &str,
+        is_refused: bool,
+        is_error: Option<bool>,
+    ) -> CallOutcome {
         match (is_refused || self.is_denied(id), is_error) {
             (true, _) | (false, Some(true)) if self.was_aborted(id) => CallOutcome::Aborted,
             (true, _) => CallOutcome::Denied,
@@ -158,7 +184,11 @@ impl CallLedger {
 
     /// End of what is still open when the attempt ends.
     pub(crate) fn cut_end(&self) -> CallOutcome {
-        if self.is_interrupted { CallOutcome::Aborted } else { CallOutcome::Failed }
+        if self.is_interrupted {
+            CallOutcome::Aborted
+        } else {
+            CallOutcome::Failed
+        }
     }
 
     fn outcomes(&self, id: &str) -> ReportedFailures {
@@ -166,8 +196,14 @@ impl CallLedger {
     }
 
     /// Sets a mark and returns true if it was not set. Calls without an id are not distinguished, so each counts.
-    fn mark(&mut self, id: Option<&str>, field: impl Fn(&mut ReportedFailures) -> &mut bool) -> bool {
-        let Some(id) = id.filter(|id| !id.is_empty()) else { return true };
+    fn mark(
+        &mut self,
+        id: Option<&str>,
+        field: impl Fn(&mut ReportedFailures) -> &mut bool,
+    ) -> bool {
+        let Some(id) = id.filter(|id| !id.is_empty()) else {
+            return true;
+        };
         !std::mem::replace(field(self.outcomes.entry(id.into()).or_default()), true)
     }
 }

@@ -69,17 +69,24 @@ impl MessageUsage {
     }
 
     fn message_mut(&mut self, id: &str) -> Option<&mut TokenCounts> {
-        self.recent.iter_mut().find(|(known, _)| ids_equal(known, id)).map(|(_, usage)| usage)
+        self.recent
+            .iter_mut()
+            .find(|(known, _)| ids_equal(known, id))
+            .map(|(_, usage)| usage)
     }
 
     /// The one before `oldest` in the ring.
     fn newest_mut(&mut self) -> Option<&mut TokenCounts> {
-        let index = (usize::from(self.oldest) + self.recent.len()).checked_sub(1)? % self.recent.len();
+        let index =
+            (usize::from(self.oldest) + self.recent.len()).checked_sub(1)? % self.recent.len();
         Some(&mut self.recent[index].1)
     }
 
     fn add_up(&mut self) {
-        self.tokens = self.recent.iter().fold(self.evicted, |total, (_, usage)| total.plus(*usage));
+        self.tokens = self
+            .recent
+            .iter()
+            .fold(self.evicted, |total, (_, usage)| total.plus(*usage));
     }
 
     /// Sets the totals of a result. A result after an API failure reports zero although tokens were used.

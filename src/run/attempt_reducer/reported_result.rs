@@ -22,10 +22,15 @@ impl ReportedValues {
             (LineRole::InTurn, LineBody::Init(_)) => {
                 // Another turn begins, so the values of the previous turn do not apply to it.
                 let limit_resets_at = self.facts.limit_resets_at;
-                self.facts = ReportedFacts { limit_resets_at, ..ReportedFacts::default() };
+                self.facts = ReportedFacts {
+                    limit_resets_at,
+                    ..ReportedFacts::default()
+                };
             }
             (LineRole::InTurn, LineBody::Assistant(chat)) => self.assistant(chat),
-            (LineRole::Result, LineBody::Result(result)) => self.facts.result = Some(result_facts(result)),
+            (LineRole::Result, LineBody::Result(result)) => {
+                self.facts.result = Some(result_facts(result))
+            }
             _ => {}
         }
     }
@@ -38,7 +43,9 @@ impl ReportedValues {
     /// The reported values. `last_text` is the last text of the model.
     pub(super) fn facts(&self, last_text: &str) -> ReportedFacts {
         let mut facts = self.facts.clone();
-        facts.last_text = facts.last_text.or_else(|| (!last_text.is_empty()).then(|| last_text.to_owned()));
+        facts.last_text = facts
+            .last_text
+            .or_else(|| (!last_text.is_empty()).then(|| last_text.to_owned()));
         facts
     }
 
@@ -68,7 +75,11 @@ impl ReportedValues {
 /// Extracts the facts of a result line.
 pub(crate) fn result_facts(result: &ResultLine<'_>) -> ResultFacts {
     let owned = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().map(str::to_owned);
-    let has_errors = result.error.as_deref().is_some_and(|error| !error.is_empty()) || !result.errors.is_empty();
+    let has_errors = result
+        .error
+        .as_deref()
+        .is_some_and(|error| !error.is_empty())
+        || !result.errors.is_empty();
     ResultFacts {
         failed: result.failed(),
         subtype: owned(&result.subtype),
@@ -77,12 +88,17 @@ pub(crate) fn result_facts(result: &ResultLine<'_>) -> ResultFacts {
         text: owned(&result.result),
         errors: has_errors.then(|| error_text(result)),
         api_status: result.api_error_status,
-        start_failure: result.startup_failure.as_deref().map(|reason| StartFailure {
-            reason: reason.to_owned(),
-            config_file: result
-                .invalid_config
-                .as_ref()
-                .map(|file| (file.path.clone().into_owned(), file.backup.as_deref().map(str::to_owned))),
-        }),
+        start_failure: result
+            .startup_failure
+            .as_deref()
+            .map(|reason| StartFailure {
+                reason: reason.to_owned(),
+                config_file: result.invalid_config.as_ref().map(|file| {
+                    (
+                        file.path.clone().into_owned(),
+                        file.backup.as_deref().map(str::to_owned),
+                    )
+                }),
+            }),
     }
 }

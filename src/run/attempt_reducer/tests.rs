@@ -26,12 +26,20 @@ fn error_line_is_kept_against_later_text() {
 #[test]
 fn only_a_rejected_window_sets_the_reset_time() {
     let limit = |status: &str, at: i64| {
-        format!(r#"{{"type":"rate_limit_event","rate_limit_info":{{"status":"{status}","resetsAt":{at}}}}}"#)
+        format!(
+            r#"{{"type":"rate_limit_event","rate_limit_info":{{"status":"{status}","resetsAt":{at}}}}}"#
+        )
     };
-    let (warned, rejected, allowed) =
-        (limit("allowed_warning", 1_700_000_001), limit("rejected", 1_700_000_002), limit("allowed", 1_700_000_003));
+    let (warned, rejected, allowed) = (
+        limit("allowed_warning", 1_700_000_001),
+        limit("rejected", 1_700_000_002),
+        limit("allowed", 1_700_000_003),
+    );
     assert_eq!(reported(&[&warned]).limit_resets_at, None);
-    assert_eq!(reported(&[&warned, &rejected, &allowed]).limit_resets_at, Some(1_700_000_002));
+    assert_eq!(
+        reported(&[&warned, &rejected, &allowed]).limit_resets_at,
+        Some(1_700_000_002)
+    );
 }
 
 #[test]
@@ -43,7 +51,10 @@ fn result_of_an_earlier_turn_does_not_decide() {
     let text = |lines: &[&str]| reported(lines).result.and_then(|result| result.text);
     assert_eq!(text(&[init, &first, &second]).as_deref(), Some("first"));
     assert_eq!(text(&[init, task, &first, init]), None);
-    assert_eq!(text(&[init, task, &first, init, &second]).as_deref(), Some("second"));
+    assert_eq!(
+        text(&[init, task, &first, init, &second]).as_deref(),
+        Some("second")
+    );
 }
 
 #[test]
@@ -52,8 +63,14 @@ fn result_errors_follow_the_stream_contract() {
         let line = format!(r#"{{"type":"result","is_error":true,{fields}}}"#);
         reported(&[&line]).result.and_then(|result| result.errors)
     };
-    assert_eq!(errors(r#""errors":["f","g"],"result":"r""#).as_deref(), Some("f; g"));
-    assert_eq!(errors(r#""error":"e","errors":["f"]"#).as_deref(), Some("e"));
+    assert_eq!(
+        errors(r#""errors":["f","g"],"result":"r""#).as_deref(),
+        Some("f; g")
+    );
+    assert_eq!(
+        errors(r#""error":"e","errors":["f"]"#).as_deref(),
+        Some("e")
+    );
     assert_eq!(errors(r#""errors":[],"result":"r""#), None);
 }
 
@@ -77,7 +94,11 @@ fn denials_count_once_and_not_for_interrupted_calls() {
     let named = r#"[{"tool_name":"Bash","tool_use_id":"t"}]"#;
     let unnamed = r#"[{"tool_name":"Bash"}]"#;
     assert_eq!(counted(&[call, failed], false, named), (1, 1));
-    assert_eq!(counted(&[call, failed], false, unnamed), (1, 0), "it is the call that failed");
+    assert_eq!(
+        counted(&[call, failed], false, unnamed),
+        (1, 0),
+        "it is the call that failed"
+    );
     assert_eq!(counted(&[call], false, unnamed), (1, 1));
     assert_eq!(counted(&[call], true, named), (0, 0));
     assert_eq!(counted(&[call], true, unnamed), (0, 0));
@@ -105,14 +126,33 @@ fn final_counts_of_messages_replace_their_estimates() {
         )
     };
     let main = message("m", "null");
-    let output = |lines: &[String]| tokens(&lines.iter().map(String::as_str).collect::<Vec<_>>()).output;
+    let output =
+        |lines: &[String]| tokens(&lines.iter().map(String::as_str).collect::<Vec<_>>()).output;
     assert_eq!(output(&[main.clone(), end(r#""m""#, "null", 40)]), 40);
-    assert_eq!(output(&[main.clone(), end("null", "null", 40)]), 40, "older releases do not name the message");
-    assert_eq!(output(&[end("null", "null", 40), main.clone()]), 1, "no message yet");
+    assert_eq!(
+        output(&[main.clone(), end("null", "null", 40)]),
+        40,
+        "older releases do not name the message"
+    );
+    assert_eq!(
+        output(&[end("null", "null", 40), main.clone()]),
+        1,
+        "no message yet"
+    );
     assert_eq!(output(&[main.clone(), end(r#""other""#, "null", 40)]), 1);
-    assert_eq!(output(&[main.clone(), end(r#""m""#, r#""t""#, 40)]), 1, "the message of a subagent");
-    let lines: Vec<_> = (0..40).flat_map(|id| [message(&format!("m{id}"), "null"), end("null", "null", 10)]).collect();
-    assert_eq!(output(&lines), 400, "also of messages that are no longer kept one by one");
+    assert_eq!(
+        output(&[main.clone(), end(r#""m""#, r#""t""#, 40)]),
+        1,
+        "the message of a subagent"
+    );
+    let lines: Vec<_> = (0..40)
+        .flat_map(|id| [message(&format!("m{id}"), "null"), end("null", "null", 10)])
+        .collect();
+    assert_eq!(
+        output(&lines),
+        400,
+        "also of messages that are no longer kept one by one"
+    );
     assert_eq!(tokens(&[&main, &end(r#""m""#, "null", 40)]).input, 7);
 }
 
@@ -120,7 +160,11 @@ fn final_counts_of_messages_replace_their_estimates() {
 fn capture_that_ends_without_a_result_has_its_tokens() {
     let capture = include_str!("../../../tests/fixtures/captures/partial_messages.jsonl");
     let lines: Vec<_> = capture.lines().collect();
-    let cut: Vec<_> = lines.iter().copied().filter(|line| !line.contains(r#""type":"result""#)).collect();
+    let cut: Vec<_> = lines
+        .iter()
+        .copied()
+        .filter(|line| !line.contains(r#""type":"result""#))
+        .collect();
     assert!(cut.len() < lines.len());
     assert_eq!(tokens(&cut), tokens(&lines));
     assert_eq!(tokens(&cut).output, 84);

@@ -42,17 +42,33 @@ impl GateRule {
     /// # Errors
     /// Returns what is expected instead of the text.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let split = |(sign, comparison)| text.split_once(sign).map(|(key, limit)| (key, comparison, limit));
+        let split = |(sign, comparison)| {
+            text.split_once(sign)
+                .map(|(key, limit)| (key, comparison, limit))
+        };
         let Some((key, comparison, limit)) = COMPARISONS.into_iter().find_map(split) else {
-            return Err("expected a figure, one of >= <= > <, and a number, such as `coverage>=0.8`".to_owned());
+            return Err(
+                "expected a figure, one of >= <= > <, and a number, such as `coverage>=0.8`"
+                    .to_owned(),
+            );
         };
         let figure = BenchFigure::parse(key.trim()).ok_or_else(|| {
             let keys: Vec<&str> = BenchFigure::all().map(BenchFigure::key).collect();
             format!("expected one of the figures {}", keys.join(", "))
         })?;
-        let limit = limit.trim().parse().ok().filter(|limit: &f64| limit.is_finite());
-        let limit = limit.ok_or_else(|| "expected a number after the comparison, such as 0.8".to_owned())?;
-        Ok(Self { figure, comparison, limit, text: text.to_owned() })
+        let limit = limit
+            .trim()
+            .parse()
+            .ok()
+            .filter(|limit: &f64| limit.is_finite());
+        let limit = limit
+            .ok_or_else(|| "expected a number after the comparison, such as 0.8".to_owned())?;
+        Ok(Self {
+            figure,
+            comparison,
+            limit,
+            text: text.to_owned(),
+        })
     }
 
     /// The rule that a figure is not worse than `before`: not beyond the end of its interval, or else its mean. `None` if
@@ -64,12 +80,20 @@ impl GateRule {
             true => (GateComparison::AtLeast, ">=", rounded(low)),
             false => (GateComparison::AtMost, "<=", rounded(high)),
         };
-        Some(Self { figure, comparison, limit, text: format!("{}{sign}{limit}", figure.key()) })
+        Some(Self {
+            figure,
+            comparison,
+            limit,
+            text: format!("{}{sign}{limit}", figure.key()),
+        })
     }
 
     /// Checks the score of a cell. An unknown figure does not meet the rule.
     pub(crate) fn check(&self, score: &[Estimate]) -> GateResult {
-        let mean = score.iter().find(|estimate| estimate.figure == self.figure).and_then(|estimate| estimate.mean);
+        let mean = score
+            .iter()
+            .find(|estimate| estimate.figure == self.figure)
+            .and_then(|estimate| estimate.mean);
         // The number that is shown is the number that is compared, without the rounding errors of a mean.
         let mean = mean.map(rounded);
         let is_met = mean.is_some_and(|mean| match self.comparison {
@@ -92,7 +116,11 @@ mod tests {
 
     fn check(rule: &str, mean: Option<f64>) -> GateResult {
         let rule = GateRule::parse(rule).unwrap();
-        rule.check(&[Estimate { figure: rule.figure, mean, interval: None }])
+        rule.check(&[Estimate {
+            figure: rule.figure,
+            mean,
+            interval: None,
+        }])
     }
 
     #[test]
@@ -118,20 +146,43 @@ mod tests {
     fn earlier_score_becomes_a_rule() {
         let rule = |key: &str, mean, interval| {
             let figure = BenchFigure::parse(key).unwrap();
-            GateRule::not_worse_than(&Estimate { figure, mean, interval }).map(|rule| rule.text)
+            GateRule::not_worse_than(&Estimate {
+                figure,
+                mean,
+                interval,
+            })
+            .map(|rule| rule.text)
         };
-        assert_eq!(rule("coverage", Some(0.9), Some((0.85, 0.95))).as_deref(), Some("coverage>=0.85"));
-        assert_eq!(rule("cost", Some(1.0), Some((0.5, 1.5))).as_deref(), Some("cost_usd<=1.5"));
-        assert_eq!(rule("agreement", Some(2.0 / 3.0), None).as_deref(), Some("agreement>=0.666667"));
+        assert_eq!(
+            rule("coverage", Some(0.9), Some((0.85, 0.95))).as_deref(),
+            Some("coverage>=0.85")
+        );
+        assert_eq!(
+            rule("cost", Some(1.0), Some((0.5, 1.5))).as_deref(),
+            Some("cost_usd<=1.5")
+        );
+        assert_eq!(
+            rule("agreement", Some(2.0 / 3.0), None).as_deref(),
+            Some("agreement>=0.666667")
+        );
         assert_eq!(rule("unsourced", None, None), None);
-        assert_eq!((rule("seconds", Some(1.0), None), rule("churn", Some(1.0), None)), (None, None));
+        assert_eq!(
+            (
+                rule("seconds", Some(1.0), None),
+                rule("churn", Some(1.0), None)
+            ),
+            (None, None)
+        );
     }
 
     #[test]
     fn unknown_figure_does_not_meet_a_rule() {
         for rule in ["cost<=9", "cost>=0"] {
             let result = check(rule, None);
-            assert_eq!((result.is_met, result.found.as_str()), (false, "cost_usd is unknown"));
+            assert_eq!(
+                (result.is_met, result.found.as_str()),
+                (false, "cost_usd is unknown")
+            );
         }
     }
 

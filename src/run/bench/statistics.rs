@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 /// degrees of freedom, from 1 to 30.
 const NORMAL_QUANTILE: f64 = 1.959_964;
 const T_QUANTILES: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
 ];
 
 #[expect(clippy::cast_precision_loss, reason = "few values")]
@@ -38,20 +39,33 @@ pub(super) fn share(part: usize, all: usize) -> Option<f64> {
 pub(super) fn wilson_interval(part: usize, all: usize) -> Option<(f64, f64)> {
     let (share, count, square) = (share(part, all)?, all as f64, NORMAL_QUANTILE.powi(2));
     let center = share + square / (2.0 * count);
-    let margin = NORMAL_QUANTILE * (share * (1.0 - share) / count + square / (4.0 * count * count)).sqrt();
+    let margin =
+        NORMAL_QUANTILE * (share * (1.0 - share) / count + square / (4.0 * count * count)).sqrt();
     let scale = 1.0 + square / count;
     // Without these two cases, rounding would exclude the share from its interval.
-    let low = if part == 0 { 0.0 } else { (center - margin) / scale };
-    let high = if part == all { 1.0 } else { (center + margin) / scale };
+    let low = if part == 0 {
+        0.0
+    } else {
+        (center - margin) / scale
+    };
+    let high = if part == all {
+        1.0
+    } else {
+        (center + margin) / scale
+    };
     Some((low, high))
 }
 
 /// The mean of Jaccard's index over all pairs of sets: the size of the intersection by that of the union. `None` for
 /// fewer than two sets, and if two sets are empty, which shows nothing.
-pub(super) fn pairwise_agreement<'a, T: Ord + 'a>(sets: impl Iterator<Item = &'a BTreeSet<T>>) -> Option<f64> {
+pub(super) fn pairwise_agreement<'a, T: Ord + 'a>(
+    sets: impl Iterator<Item = &'a BTreeSet<T>>,
+) -> Option<f64> {
     let sets: Vec<&BTreeSet<T>> = sets.collect();
-    let pairs =
-        sets.iter().enumerate().flat_map(|(index, one)| sets[index + 1..].iter().map(move |other| (one, other)));
+    let pairs = sets
+        .iter()
+        .enumerate()
+        .flat_map(|(index, one)| sets[index + 1..].iter().map(move |other| (one, other)));
     let indexes = pairs.map(|(one, other)| {
         let common = one.intersection(other).count();
         share(common, one.len() + other.len() - common)
@@ -65,7 +79,10 @@ mod tests {
 
     fn assert_close(found: Option<(f64, f64)>, expected: (f64, f64)) {
         let (low, high) = found.unwrap();
-        assert!((low - expected.0).abs() < 5e-4 && (high - expected.1).abs() < 5e-4, "{found:?}");
+        assert!(
+            (low - expected.0).abs() < 5e-4 && (high - expected.1).abs() < 5e-4,
+            "{found:?}"
+        );
     }
 
     /// The expected values use quantiles from a numeric integration of the density.
@@ -74,7 +91,10 @@ mod tests {
         assert_close(mean_interval(&[1.0, 2.0, 3.0, 4.0]), (0.4457, 4.5543));
         assert_close(mean_interval(&[2.5, 3.5]), (-3.3531, 9.3531));
         assert_close(mean_interval(&[2.0; 40]), (2.0, 2.0));
-        assert_eq!((mean_interval(&[1.0]), mean_interval(&[]), mean(&[])), (None, None, None));
+        assert_eq!(
+            (mean_interval(&[1.0]), mean_interval(&[]), mean(&[])),
+            (None, None, None)
+        );
     }
 
     /// The expected values are the roots of Wilson's quadratic equation.
@@ -84,19 +104,37 @@ mod tests {
         assert_close(wilson_interval(0, 10), (0.0, 0.2775));
         assert_close(wilson_interval(1, 1), (0.2065, 1.0));
         for all in 1..200 {
-            assert_eq!(wilson_interval(all, all).unwrap().1.to_bits(), 1.0_f64.to_bits(), "{all} of {all}");
-            assert_eq!(wilson_interval(0, all).unwrap().0.to_bits(), 0.0_f64.to_bits(), "0 of {all}");
+            assert_eq!(
+                wilson_interval(all, all).unwrap().1.to_bits(),
+                1.0_f64.to_bits(),
+                "{all} of {all}"
+            );
+            assert_eq!(
+                wilson_interval(0, all).unwrap().0.to_bits(),
+                0.0_f64.to_bits(),
+                "0 of {all}"
+            );
         }
         assert_eq!((wilson_interval(0, 0), share(0, 0)), (None, None));
     }
 
     #[test]
     fn agreement_is_the_mean_of_all_pairs() {
-        let sets = [BTreeSet::from([1, 2]), BTreeSet::from([2, 3]), BTreeSet::from([1, 2])];
+        let sets = [
+            BTreeSet::from([1, 2]),
+            BTreeSet::from([2, 3]),
+            BTreeSet::from([1, 2]),
+        ];
         let agreement = pairwise_agreement(sets.iter()).unwrap();
         assert!((agreement - 5.0 / 9.0).abs() < 1e-9, "{agreement}");
         assert_eq!(pairwise_agreement(sets[..1].iter()), None);
-        assert_eq!(pairwise_agreement([BTreeSet::<u8>::new(), BTreeSet::new()].iter()), None);
-        assert_eq!(pairwise_agreement([BTreeSet::new(), BTreeSet::from([1])].iter()), Some(0.0));
+        assert_eq!(
+            pairwise_agreement([BTreeSet::<u8>::new(), BTreeSet::new()].iter()),
+            None
+        );
+        assert_eq!(
+            pairwise_agreement([BTreeSet::new(), BTreeSet::from([1])].iter()),
+            Some(0.0)
+        );
     }
 }

@@ -9,8 +9,8 @@ use std::{borrow::Cow, num::NonZeroU32, sync::Arc};
 use super::silence::OpenControlRequests;
 use crate::{
     actions::{
-        ActionPhase, AgentEvent, CallMap, EventTranslator, LineRole, SessionIdentity, StreamEnd, TurnTracker,
-        event::ActionDetail, label,
+        ActionPhase, AgentEvent, CallMap, EventTranslator, LineRole, SessionIdentity, StreamEnd,
+        TurnTracker, event::ActionDetail, label,
     },
     decode::{
         AgentLine, ChatLine, LineBody, MessageBlock,
@@ -22,7 +22,10 @@ use crate::{
         attempt_reducer::{AttemptReducer, CallChange, CallLedger, CallOutcome, ReducedLine},
         fold::{OutcomeDetail, SinkEvent},
         spending::session_cost,
-        state::{AttemptId, AttemptState, RowKind, RowOutcome, RunView, StreamRow, UnitState, UnitStatus, UsageWindow},
+        state::{
+            AttemptId, AttemptState, RowKind, RowOutcome, RunView, StreamRow, UnitState,
+            UnitStatus, UsageWindow,
+        },
     },
     tape::{
         Millis, Seq, UnitKey,
@@ -115,16 +118,27 @@ impl AttemptFold {
 
     /// A new process begins the attempt.
     pub(super) fn begin(&mut self, view: &mut RunView, started: &AttemptStarted) {
-        let Some(resumed) = started.resumed_session() else { return };
+        let Some(resumed) = started.resumed_session() else {
+            return;
+        };
         self.resume(view, resumed.session);
         if !resumed.is_fork {
-            self.translator.set_identity(SessionIdentity::resuming(resumed.session, started.tolerates_mismatch));
+            self.translator.set_identity(SessionIdentity::resuming(
+                resumed.session,
+                started.tolerates_mismatch,
+            ));
         }
     }
 
     /// The attempt continues a session that earlier attempts may have paid for.
     pub(super) fn resume(&mut self, view: &mut RunView, session: &str) {
-        let attempts = self.unit(view).attempts.iter().take(self.attempt as usize).rev().take(MAX_SEARCHED_ATTEMPTS);
+        let attempts = self
+            .unit(view)
+            .attempts
+            .iter()
+            .take(self.attempt as usize)
+            .rev()
+            .take(MAX_SEARCHED_ATTEMPTS);
         let earlier = attempts.filter(|attempt| attempt.number < self.number);
         let same = earlier.filter(|attempt| attempt.setup.session.as_deref() == Some(session));
         let paid = session_cost(same.map(|attempt| attempt.counts.cost_usd));
@@ -163,7 +177,14 @@ impl AttemptFold {
         reason: Option<&str>,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        emit(SinkEvent::Unit { at, unit: &self.key, attempt: self.number, status, reason, cause: None });
+        emit(SinkEvent::Unit {
+            at,
+            unit: &self.key,
+            attempt: self.number,
+            status,
+            reason,
+            cause: None,
+        });
     }
 
     pub(super) fn line(
@@ -179,12 +200,25 @@ impl AttemptFold {
         let depth = u8::from(line.parent_tool_use_id.is_some());
         let is_mismatch = self.translator.is_mismatch(line);
         let is_over = self.translator.is_complete() || is_mismatch;
-        let none = || ReducedLine { role: LineRole::Trailing, calls: Vec::new() };
-        let ReducedLine { role, calls } = if is_over { none() } else { self.reducer.push(line) };
+        let none = || ReducedLine {
+            role: LineRole::Trailing,
+            calls: Vec::new(),
+        };
+        let ReducedLine { role, calls } = if is_over {
+            none()
+        } else {
+            self.reducer.push(line)
+        };
         self.copy_counts(view);
         if role != LineRole::Trailing {
             let turns = self.reducer.turn_count();
-            emit(SinkEvent::Line { at: entry.at, unit: &self.key, attempt: self.number, line, turns });
+            emit(SinkEvent::Line {
+                at: entry.at,
+                unit: &self.key,
+                attempt: self.number,
+                line,
+                turns,
+            });
         }
         match &line.body {
             LineBody::Init(_)
@@ -221,7 +255,8 @@ impl AttemptFold {
                 live.push_str(text);
                 truncate_to_tail(live);
             }
-            LineBody::StreamEvent(_) | LineBody::ToolProgress { .. } | LineBody::Control { .. } => {}
+            LineBody::StreamEvent(_) | LineBody::ToolProgress { .. } | LineBody::Control { .. } => {
+            }
             LineBody::RateLimit(limit) => {
                 if limit.status != "allowed" {
                     view.last_change.marks.add(ActivityMark::Limit);
@@ -235,7 +270,10 @@ impl AttemptFold {
                     utilization: limit.utilization,
                     resets_at: limit.resets_at,
                 });
-                self.push_row(view, StreamRow::new(seq, 0, RowKind::Notice, RowOutcome::Ok, depth));
+                self.push_row(
+                    view,
+                    StreamRow::new(seq, 0, RowKind::Notice, RowOutcome::Ok, depth),
+                );
             }
             LineBody::System(system) => {
                 self.apply_calls(view, seq, &calls, depth);
@@ -254,7 +292,10 @@ impl AttemptFold {
             LineBody::Malformed => {
                 view.state.loss_counts.malformed += 1;
                 if view.state.loss_counts.malformed <= MAX_MALFORMED_ROWS {
-                    self.push_row(view, StreamRow::new(seq, 0, RowKind::Warning, RowOutcome::Failed, depth));
+                    self.push_row(
+                        view,
+                        StreamRow::new(seq, 0, RowKind::Warning, RowOutcome::Failed, depth),
+                    );
                 }
             }
         }
@@ -271,7 +312,11 @@ impl AttemptFold {
         if self.attempt(view).setup.session.is_none() {
             // A session that must not answer is not the session that is continued.
             let done = self.translator.is_complete();
-            let session = if done { self.translator.session() } else { self.translator.observed_session() };
+            let session = if done {
+                self.translator.session()
+            } else {
+                self.translator.observed_session()
+            };
             self.attempt(view).setup.session = session.map(Arc::from);
         }
         if by_session && role == LineRole::Result && !self.translator.is_complete() {
@@ -280,17 +325,36 @@ impl AttemptFold {
     }
 
     /// Handles the end of the stream: emits the pending events of the translator and closes open rows.
-    pub(super) fn end(&mut self, view: &mut RunView, seq: Seq, ended: &StreamEnd, emit: &mut dyn FnMut(SinkEvent<'_>)) {
-        let (seq, at) = self.turn_ended.as_deref().copied().unwrap_or((seq, view.state.last_entry_at));
+    pub(super) fn end(
+        &mut self,
+        view: &mut RunView,
+        seq: Seq,
+        ended: &StreamEnd,
+        emit: &mut dyn FnMut(SinkEvent<'_>),
+    ) {
+        let (seq, at) = self
+            .turn_ended
+            .as_deref()
+            .copied()
+            .unwrap_or((seq, view.state.last_entry_at));
         let (key, number) = (self.key.clone(), self.number);
         let reducer = &self.reducer;
         let has_row = reducer.result_facts().is_some() && !reducer.stream().turns().is_in_turn();
         let mut completed = None;
-        self.translator.finish(ended, reducer.stream(), &mut |event| {
-            completed = completion(&event).or(completed);
-            let outcome_detail = call_detail(reducer.calls(), &event).or_else(|| end_detail(reducer, &event));
-            emit(SinkEvent::Agent { entry: seq, at, unit: &key, attempt: number, event, outcome_detail });
-        });
+        self.translator
+            .finish(ended, reducer.stream(), &mut |event| {
+                completed = completion(&event).or(completed);
+                let outcome_detail =
+                    call_detail(reducer.calls(), &event).or_else(|| end_detail(reducer, &event));
+                emit(SinkEvent::Agent {
+                    entry: seq,
+                    at,
+                    unit: &key,
+                    attempt: number,
+                    event,
+                    outcome_detail,
+                });
+            });
         if let Some(ok) = completed {
             self.complete(view, seq, ok, has_row);
         }
@@ -317,11 +381,24 @@ impl AttemptFold {
     }
 
     /// Concludes a capture: no other turn follows the last one.
-    pub(super) fn conclude_capture(&mut self, view: &mut RunView, emit: &mut dyn FnMut(SinkEvent<'_>)) {
-        let Some((seq, at)) = self.turn_ended.as_deref().copied() else { return };
+    pub(super) fn conclude_capture(
+        &mut self,
+        view: &mut RunView,
+        emit: &mut dyn FnMut(SinkEvent<'_>),
+    ) {
+        let Some((seq, at)) = self.turn_ended.as_deref().copied() else {
+            return;
+        };
         self.end(view, seq, &StreamEnd::default(), emit);
-        let Some(verdict) = self.attempt(view).verdict.clone() else { return };
-        self.emit_status(at, status_for_verdict(&verdict), Some(&verdict.reason), emit);
+        let Some(verdict) = self.attempt(view).verdict.clone() else {
+            return;
+        };
+        self.emit_status(
+            at,
+            status_for_verdict(&verdict),
+            Some(&verdict.reason),
+            emit,
+        );
     }
 
     /// Updates the unit's status according to whether a call waits for a person.
@@ -347,7 +424,10 @@ impl AttemptFold {
     fn model_wrote(&self, view: &mut RunView, at: Millis) {
         let attempt = self.attempt(view);
         let passed = u32::try_from(at.since(attempt.started_at).0).unwrap_or(u32::MAX);
-        attempt.setup.first_output_ms.get_or_insert(NonZeroU32::MIN.saturating_add(passed.saturating_sub(1)));
+        attempt
+            .setup
+            .first_output_ms
+            .get_or_insert(NonZeroU32::MIN.saturating_add(passed.saturating_sub(1)));
     }
 
     fn assistant(&mut self, view: &mut RunView, seq: Seq, chat: &ChatLine<'_>, depth: u8) {
@@ -360,14 +440,24 @@ impl AttemptFold {
             let index = u8::try_from(index).unwrap_or(u8::MAX);
             match block {
                 MessageBlock::Text(text) if !text.is_blank() => {
-                    let end = if chat.error.is_some() { RowOutcome::Failed } else { RowOutcome::Ok };
+                    let end = if chat.error.is_some() {
+                        RowOutcome::Failed
+                    } else {
+                        RowOutcome::Ok
+                    };
                     self.push_row(view, StreamRow::new(seq, index, RowKind::Text, end, depth));
                 }
                 MessageBlock::Thinking(text) if !text.is_blank() => {
-                    self.push_row(view, StreamRow::new(seq, index, RowKind::Thinking, RowOutcome::Ok, depth));
+                    self.push_row(
+                        view,
+                        StreamRow::new(seq, index, RowKind::Thinking, RowOutcome::Ok, depth),
+                    );
                 }
                 MessageBlock::ToolUse(call) => {
-                    let row = self.push_row(view, StreamRow::new(seq, index, RowKind::Tool, RowOutcome::Open, depth));
+                    let row = self.push_row(
+                        view,
+                        StreamRow::new(seq, index, RowKind::Tool, RowOutcome::Open, depth),
+                    );
                     self.call_rows.insert(call.id.as_ref().into(), row);
                 }
                 MessageBlock::Text(_)
@@ -388,12 +478,18 @@ impl AttemptFold {
                 if matches!(system, SystemLine::ApiRetry { .. }) {
                     view.last_change.marks.add(ActivityMark::Retry);
                 }
-                self.push_row(view, StreamRow::new(seq, 0, RowKind::Notice, RowOutcome::Ok, depth));
+                self.push_row(
+                    view,
+                    StreamRow::new(seq, 0, RowKind::Notice, RowOutcome::Ok, depth),
+                );
             }
             SystemLine::WritesLost { .. }
             | SystemLine::AuthStatus { error: Some(_) }
             | SystemLine::ConversationReset { .. } => {
-                self.push_row(view, StreamRow::new(seq, 0, RowKind::Warning, RowOutcome::Ok, depth));
+                self.push_row(
+                    view,
+                    StreamRow::new(seq, 0, RowKind::Warning, RowOutcome::Ok, depth),
+                );
             }
             SystemLine::Unknown(_) => view.state.loss_counts.unknown += 1,
             SystemLine::PermissionDenied { .. }
@@ -415,14 +511,23 @@ impl AttemptFold {
     ) {
         let (seq, at, key, attempt) = (entry.seq, entry.at, &self.key, self.number);
         let is_result = role == LineRole::Result;
-        let again = matches!(&line.body, LineBody::Result(result) if self.repeats_last_text(result));
+        let again =
+            matches!(&line.body, LineBody::Result(result) if self.repeats_last_text(result));
         let (reducer, mut completed) = (&self.reducer, None);
-        self.translator.push((line, role), bytes, reducer.stream(), &mut |event| {
-            completed = completion(&event).or(completed);
-            let end = || end_detail(reducer, &event).filter(|_| is_result);
-            let outcome_detail = call_detail(reducer.calls(), &event).or_else(end);
-            emit(SinkEvent::Agent { entry: seq, at, unit: key, attempt, event, outcome_detail });
-        });
+        self.translator
+            .push((line, role), bytes, reducer.stream(), &mut |event| {
+                completed = completion(&event).or(completed);
+                let end = || end_detail(reducer, &event).filter(|_| is_result);
+                let outcome_detail = call_detail(reducer.calls(), &event).or_else(end);
+                emit(SinkEvent::Agent {
+                    entry: seq,
+                    at,
+                    unit: key,
+                    attempt,
+                    event,
+                    outcome_detail,
+                });
+            });
         if is_result {
             self.apply_calls(view, seq, calls, 0);
         }
@@ -436,7 +541,10 @@ impl AttemptFold {
 
     /// A turn of a capture is over. A capture has no notes, so the turn's result decides until another turn begins.
     fn end_turn(&mut self, view: &mut RunView, entry: &EntryRef<'_>) {
-        let facts = AttemptFacts { reported: self.reducer.reported_facts(), ..AttemptFacts::default() };
+        let facts = AttemptFacts {
+            reported: self.reducer.reported_facts(),
+            ..AttemptFacts::default()
+        };
         let verdict = verdict::judge_attempt(&self.key, &facts, FailureRule::Strict);
         let status = status_for_verdict(&verdict);
         let attempt = self.attempt(view);
@@ -463,9 +571,8 @@ impl AttemptFold {
 /// Returns the status of a unit after this verdict.
 pub(super) fn status_for_verdict(verdict: &Verdict) -> UnitStatus {
     match (verdict.outcome, &verdict.stop, &verdict.cause) {
-        (AttemptOutcome::Succeeded, StopReason::Budget, _) | (AttemptOutcome::Succeeded, _, VerdictCause::Budget) => {
-            UnitStatus::BudgetExhausted
-        }
+        (AttemptOutcome::Succeeded, StopReason::Budget, _)
+        | (AttemptOutcome::Succeeded, _, VerdictCause::Budget) => UnitStatus::BudgetExhausted,
         (AttemptOutcome::Succeeded, ..) => UnitStatus::Succeeded,
         (AttemptOutcome::Failed, ..) => UnitStatus::Failed,
         (AttemptOutcome::Stopped, ..) => UnitStatus::Stopped,
@@ -482,8 +589,12 @@ pub(super) fn status_after_attempt(verdict: &Verdict) -> UnitStatus {
 
 /// Returns the detail of the attempt's result where `ok` alone would be misleading.
 fn end_detail(reducer: &AttemptReducer, event: &AgentEvent<'_>) -> Option<OutcomeDetail> {
-    let AgentEvent::Completed(completed) = event else { return None };
-    let result = reducer.result_facts().filter(|result| result.failed != completed.ok)?;
+    let AgentEvent::Completed(completed) = event else {
+        return None;
+    };
+    let result = reducer
+        .result_facts()
+        .filter(|result| result.failed != completed.ok)?;
     match (verdict::stop_reason(result), completed.ok) {
         (StopReason::Budget, false) => Some(OutcomeDetail::BudgetExhausted),
         (StopReason::Error, true) => Some(OutcomeDetail::Aborted),
@@ -501,17 +612,24 @@ fn unwrapped_error(text: Cow<'_, str>) -> Cow<'_, str> {
 
 /// Returns the detail of a finished call that its event lacks.
 fn call_detail(calls: &CallLedger, event: &AgentEvent<'_>) -> Option<OutcomeDetail> {
-    let AgentEvent::Action(action) = event else { return None };
+    let AgentEvent::Action(action) = event else {
+        return None;
+    };
     if action.phase != ActionPhase::Completed {
         return None;
     }
     match &action.action.detail {
-        ActionDetail::Tool(_) if action.ok == Some(false) => {
-            calls.was_aborted(&action.action.id).then_some(OutcomeDetail::Aborted)
-        }
-        ActionDetail::Tool(_) => calls.is_declined(&action.action.id).then_some(OutcomeDetail::Declined),
+        ActionDetail::Tool(_) if action.ok == Some(false) => calls
+            .was_aborted(&action.action.id)
+            .then_some(OutcomeDetail::Aborted),
+        ActionDetail::Tool(_) => calls
+            .is_declined(&action.action.id)
+            .then_some(OutcomeDetail::Declined),
         // The agent reports a call that our interrupt ended as denied.
-        ActionDetail::Denial { tool_use_id: Some(id), .. } => calls.was_aborted(id).then_some(OutcomeDetail::Aborted),
+        ActionDetail::Denial {
+            tool_use_id: Some(id),
+            ..
+        } => calls.was_aborted(id).then_some(OutcomeDetail::Aborted),
         _ => None,
     }
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    DEFAULT_SILENCE_AFTER, Fold, RunEvent, SinkEvent, attempt::status_after_attempt, silence::MIN_SILENCE_AFTER,
+    DEFAULT_SILENCE_AFTER, Fold, RunEvent, SinkEvent, attempt::status_after_attempt,
+    silence::MIN_SILENCE_AFTER,
 };
 use crate::{
     actions::StreamEnd,
@@ -12,15 +13,15 @@ use crate::{
         activity_mark::ActivityMark,
         schedule_change::{RecordedChange, ScheduleChange},
         state::{
-            HeldCallState, HoldMode, RecordedIsolation, RowOutcome, RunPause, RunView, Throttling, UnitStatus,
-            WorkerWait,
+            HeldCallState, HoldMode, RecordedIsolation, RowOutcome, RunPause, RunView, Throttling,
+            UnitStatus, WorkerWait,
         },
     },
     tape::{
         Millis, Note,
         note::{
-            AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision, ContinuedRun, LimitChanged, RunPlanned,
-            Severity, SourcesProjected,
+            AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision, ContinuedRun, LimitChanged,
+            RunPlanned, Severity, SourcesProjected,
         },
     },
 };
@@ -30,7 +31,10 @@ fn apply_limit(planned: &mut RunPlanned, changed: &LimitChanged) {
     match changed.limit.as_str() {
         "run_budget" => planned.run_budget_usd = changed.new.as_f64(),
         "turns" => {
-            let turns = changed.new.as_u64().and_then(|turns| u32::try_from(turns).ok());
+            let turns = changed
+                .new
+                .as_u64()
+                .and_then(|turns| u32::try_from(turns).ok());
             planned.step_budget = turns.unwrap_or(planned.step_budget);
         }
         "tool_failures" => {
@@ -61,22 +65,42 @@ impl Fold {
             Note::SourceRead(read) => view.state.inputs.sources.push(Arc::new((**read).clone())),
             Note::FilesEvicted(evicted) => {
                 self.report_message(view, entry, Severity::Info, note.to_string());
-                view.state.inputs.evicted.push(Arc::new((**evicted).clone()));
+                view.state
+                    .inputs
+                    .evicted
+                    .push(Arc::new((**evicted).clone()));
             }
             Note::SourcesProjected(projected) => {
-                let level = if projected.reason.is_some() { Severity::Warning } else { Severity::Info };
-                let left_out =
-                    projected.left_out.iter().map(|why| (Severity::Info, format!("left to the units: {why}")));
+                let level = if projected.reason.is_some() {
+                    Severity::Warning
+                } else {
+                    Severity::Info
+                };
+                let left_out = projected
+                    .left_out
+                    .iter()
+                    .map(|why| (Severity::Info, format!("left to the units: {why}")));
                 for (level, text) in [(level, projected.to_string())].into_iter().chain(left_out) {
-                    emit(SinkEvent::Run { at, change: RunEvent::Message { level, text: &text } });
+                    emit(SinkEvent::Run {
+                        at,
+                        change: RunEvent::Message { level, text: &text },
+                    });
                     self.report_message(view, entry, level, text);
                 }
                 // Changes that no longer fit the branch are lost.
                 let is_lost = |earlier: &Arc<SourcesProjected>| {
-                    projected.reason.is_some() && earlier.is_unsaved() && earlier.connection == projected.connection
+                    projected.reason.is_some()
+                        && earlier.is_unsaved()
+                        && earlier.connection == projected.connection
                 };
-                view.state.inputs.projected.retain(|earlier| !is_lost(earlier));
-                view.state.inputs.projected.push(Arc::new((**projected).clone()));
+                view.state
+                    .inputs
+                    .projected
+                    .retain(|earlier| !is_lost(earlier));
+                view.state
+                    .inputs
+                    .projected
+                    .push(Arc::new((**projected).clone()));
             }
             Note::CommandReceived(received) => {
                 Self::review_command_received(view, &received.command);
@@ -87,7 +111,9 @@ impl Fold {
             }
             Note::AttemptStarted(started) => self.attempt_started(view, entry, started, emit),
             Note::IsolationChecked(checked) => {
-                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+                    return;
+                };
                 self.enter(view, attempt_id, entry);
                 let fold = self.attempt_fold(attempt_id);
                 let attempt = fold.attempt(view);
@@ -101,7 +127,9 @@ impl Fold {
             Note::RetryScheduled { delay_ms, .. } => {
                 view.last_change.marks.add(ActivityMark::Retry);
                 let due = Millis(at.0.saturating_add(*delay_ms));
-                if let Some(unit) = self.attempt_waiting(view, entry, Some(due), UnitStatus::Waiting, emit) {
+                if let Some(unit) =
+                    self.attempt_waiting(view, entry, Some(due), UnitStatus::Waiting, emit)
+                {
                     record_change(view, entry, ScheduleChange::RetryScheduled { unit, due });
                 }
                 self.report_message(view, entry, Severity::Info, note.to_string());
@@ -109,30 +137,52 @@ impl Fold {
             Note::RetryRequested { .. } => {
                 view.last_change.marks.add(ActivityMark::Retry);
                 if view.state.ended.take().is_some()
-                    && let Some(ended) =
-                        view.schedule_changes().iter().rfind(|it| it.change == ScheduleChange::RunEnded)
+                    && let Some(ended) = view
+                        .schedule_changes()
+                        .iter()
+                        .rfind(|it| it.change == ScheduleChange::RunEnded)
                 {
                     view.state.time_ended.0 += at.since(ended.at).0;
                 }
                 view.state.is_stopping = false;
-                if let Some(unit) = self.attempt_waiting(view, entry, None, UnitStatus::Queued, emit) {
+                if let Some(unit) =
+                    self.attempt_waiting(view, entry, None, UnitStatus::Queued, emit)
+                {
                     record_change(view, entry, ScheduleChange::RetryRequested { unit });
                 }
                 self.report_message(view, entry, Severity::Info, note.to_string());
             }
             Note::StopRequested { how } => self.stop_requested(view, entry, *how, emit),
-            Note::HoldRequested => self.hold_changed(view, entry, HoldMode::EachCall, "hold requested", emit),
+            Note::HoldRequested => {
+                self.hold_changed(view, entry, HoldMode::EachCall, "hold requested", emit)
+            }
             Note::HoldReleased => self.hold_changed(view, entry, HoldMode::Off, "released", emit),
             Note::RunUntil { condition } => {
-                self.hold_changed(view, entry, HoldMode::Until(condition.as_str().into()), &note.to_string(), emit);
+                self.hold_changed(
+                    view,
+                    entry,
+                    HoldMode::Until(condition.as_str().into()),
+                    &note.to_string(),
+                    emit,
+                );
             }
             Note::MessageSent { .. } => {
-                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+                    return;
+                };
                 self.enter(view, attempt_id, entry);
                 self.attempt_fold(attempt_id).message_row(view, entry.seq);
             }
-            Note::CallHeld { tool, tool_use_id, input, reached, needs_decision } => {
-                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+            Note::CallHeld {
+                tool,
+                tool_use_id,
+                input,
+                reached,
+                needs_decision,
+            } => {
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+                    return;
+                };
                 self.enter(view, attempt_id, entry);
                 let call = HeldCallState {
                     since: at,
@@ -144,7 +194,9 @@ impl Fold {
                 let fold = self.attempt_fold(attempt_id);
                 let holding = &mut fold.unit(view).hold_mode;
                 // A call that a pause of the run holds does not end the wait for a condition.
-                if let (HoldMode::Until(_), true) = (&*holding, reached.is_some() && !needs_decision) {
+                if let (HoldMode::Until(_), true) =
+                    (&*holding, reached.is_some() && !needs_decision)
+                {
                     *holding = HoldMode::EachCall;
                 }
                 // The row of the call shows that it waits, so only the condition that made it wait needs a row.
@@ -154,17 +206,38 @@ impl Fold {
                 fold.attempt(view).held_calls.push(call);
                 fold.sync_hold_status(view, at, Some(tool), emit);
                 view.last_change.marks.add(ActivityMark::Hold);
-                record_change(view, entry, ScheduleChange::CallHeld { attempt: attempt_id.0 });
+                record_change(
+                    view,
+                    entry,
+                    ScheduleChange::CallHeld {
+                        attempt: attempt_id.0,
+                    },
+                );
             }
-            Note::CallDecided { tool_use_id, decision, rule, .. } => {
-                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+            Note::CallDecided {
+                tool_use_id,
+                decision,
+                rule,
+                ..
+            } => {
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+                    return;
+                };
                 self.enter(view, attempt_id, entry);
                 let fold = self.attempt_fold(attempt_id);
                 let held = &mut fold.attempt(view).held_calls;
-                if let Some(place) = held.iter().position(|call| call.tool_use_id.as_deref() == tool_use_id.as_deref())
+                if let Some(place) = held
+                    .iter()
+                    .position(|call| call.tool_use_id.as_deref() == tool_use_id.as_deref())
                 {
                     held.remove(place);
-                    record_change(view, entry, ScheduleChange::CallDecided { attempt: attempt_id.0 });
+                    record_change(
+                        view,
+                        entry,
+                        ScheduleChange::CallDecided {
+                            attempt: attempt_id.0,
+                        },
+                    );
                 }
                 if let (CallDecision::Edited, Some(id)) = (decision, tool_use_id) {
                     fold.edited(view, id, entry.seq);
@@ -179,33 +252,63 @@ impl Fold {
                 // A denial is shown as the end of the call, and the release of a unit has its own row.
                 let shown = denied || *decision == CallDecision::Released;
                 if !shown || !fold.is_open(tool_use_id.as_deref()) {
-                    fold.note_row(view, entry.seq, if denied { RowOutcome::Denied } else { RowOutcome::Ok });
+                    fold.note_row(
+                        view,
+                        entry.seq,
+                        if denied {
+                            RowOutcome::Denied
+                        } else {
+                            RowOutcome::Ok
+                        },
+                    );
                 }
                 fold.sync_hold_status(view, at, None, emit);
             }
-            Note::LimitPaused { until, limit, wait_ms } => {
+            Note::LimitPaused {
+                until,
+                limit,
+                wait_ms,
+            } => {
                 view.last_change.marks.add(ActivityMark::Limit);
                 let until = until.or_else(|| wait_ms.map(|wait| Millis(at.0.saturating_add(wait))));
-                view.state.limits.pause = Some(RunPause { until, reason: limit.clone() });
+                view.state.limits.pause = Some(RunPause {
+                    until,
+                    reason: limit.clone(),
+                });
                 record_change(view, entry, ScheduleChange::LimitPaused);
                 self.report_message(view, entry, Severity::Warning, note.to_string());
-                emit(SinkEvent::Run { at, change: RunEvent::Paused { until, limit } });
+                emit(SinkEvent::Run {
+                    at,
+                    change: RunEvent::Paused { until, limit },
+                });
             }
             Note::LimitLifted => {
                 view.state.limits.pause = None;
                 // The usage windows start again with the process.
                 view.state.limits.throttling = None;
                 record_change(view, entry, ScheduleChange::LimitLifted);
-                emit(SinkEvent::Run { at, change: RunEvent::Resumed });
+                emit(SinkEvent::Run {
+                    at,
+                    change: RunEvent::Resumed,
+                });
             }
             Note::Throttled { slots, limit } => {
-                view.state.limits.throttling =
-                    slots.map(|slots| Throttling { concurrency: slots, reason: limit.clone() });
+                view.state.limits.throttling = slots.map(|slots| Throttling {
+                    concurrency: slots,
+                    reason: limit.clone(),
+                });
                 record_change(view, entry, ScheduleChange::Throttled(*slots));
-                let level = if slots.is_some() { Severity::Warning } else { Severity::Info };
+                let level = if slots.is_some() {
+                    Severity::Warning
+                } else {
+                    Severity::Info
+                };
                 let text = note.to_string();
                 self.report_message(view, entry, level, text.clone());
-                emit(SinkEvent::Run { at, change: RunEvent::Message { level, text: &text } });
+                emit(SinkEvent::Run {
+                    at,
+                    change: RunEvent::Message { level, text: &text },
+                });
             }
             Note::ConcurrencyChanged { slots, .. } => {
                 if let Some(planned) = &mut view.state.planned {
@@ -225,29 +328,41 @@ impl Fold {
                 self.report_message(view, entry, Severity::Warning, note.to_string());
             }
             Note::ResultAccepted => {
-                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+                    return;
+                };
                 self.enter(view, attempt_id, entry);
-                self.attempt_fold(attempt_id).note_row(view, entry.seq, RowOutcome::Ok);
+                self.attempt_fold(attempt_id)
+                    .note_row(view, entry.seq, RowOutcome::Ok);
             }
             Note::RunPaused | Note::RunResumed => {
                 let (limits, pauses) = (&mut view.state.limits, *note == Note::RunPaused);
-                (limits.is_paused, limits.paused_since) = (pauses, pauses.then(|| limits.paused_since.unwrap_or(at)));
+                (limits.is_paused, limits.paused_since) =
+                    (pauses, pauses.then(|| limits.paused_since.unwrap_or(at)));
                 self.report_run_change(view, entry, note, emit);
             }
             Note::Published { paths } => {
-                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+                    return;
+                };
                 self.enter(view, attempt_id, entry);
                 let fold = self.attempt_fold(attempt_id);
                 fold.attempt(view).delivery.published.clone_from(paths);
                 fold.note_row(view, entry.seq, RowOutcome::Ok);
             }
             Note::PatchWritten(written) => self.patch_written(view, entry, written, emit),
-            Note::IntegrationStarted(integrating) => Self::integrating(view, entry, integrating, emit),
-            Note::PatchIntegrated(integrated) => self.patch_integrated(view, entry, integrated, emit),
+            Note::IntegrationStarted(integrating) => {
+                Self::integrating(view, entry, integrating, emit)
+            }
+            Note::PatchIntegrated(integrated) => {
+                self.patch_integrated(view, entry, integrated, emit)
+            }
             Note::ReviewRequested(request) => self.review_requested(view, entry, request, emit),
             Note::ReviewDecided(decided) => self.review_decided(view, entry, decided, emit),
             Note::ReviewPlanned => view.state.publication.is_reviewed = true,
-            Note::CommittedReviewPlanned { run } => view.state.publication.committed_run = Some(*run),
+            Note::CommittedReviewPlanned { run } => {
+                view.state.publication.committed_run = Some(*run)
+            }
             Note::BranchSelected { branch } => {
                 view.state.publication.target_branch = branch.as_deref().map(Arc::from);
                 self.report_message(view, entry, Severity::Info, note.to_string());
@@ -268,12 +383,18 @@ impl Fold {
                 let until = Millis(at.0.saturating_add(*wait_ms));
                 view.state.workers.wait = Some(WorkerWait { since: at, until });
                 self.report_message(view, entry, Severity::Warning, note.to_string());
-                emit(SinkEvent::Run { at, change: RunEvent::WorkersAwaited { until } });
+                emit(SinkEvent::Run {
+                    at,
+                    change: RunEvent::WorkersAwaited { until },
+                });
             }
             Note::WorkerWaitEnded => {
                 view.state.workers.wait = None;
                 self.report_message(view, entry, Severity::Info, note.to_string());
-                emit(SinkEvent::Run { at, change: RunEvent::Resumed });
+                emit(SinkEvent::Run {
+                    at,
+                    change: RunEvent::Resumed,
+                });
             }
             Note::ReviewFinished { .. } => {
                 Self::close_review(view);
@@ -287,18 +408,30 @@ impl Fold {
             Note::RunSaved(saved) => self.saved(view, entry, saved, emit),
             Note::SlRefsRepaired(repaired) => self.sl_refs_repaired(view, entry, repaired, emit),
             Note::SaveFailed(failed) => self.save_failed(view, entry, failed, emit),
-            Note::ToolFailed { tool, tool_use_id, message } => {
-                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+            Note::ToolFailed {
+                tool,
+                tool_use_id,
+                message,
+            } => {
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+                    return;
+                };
                 self.enter(view, attempt_id, entry);
                 let fold = self.attempt_fold(attempt_id);
-                fold.record_calls(view, |reducer| reducer.record_failure(tool_use_id.as_deref()));
+                fold.record_calls(view, |reducer| {
+                    reducer.record_failure(tool_use_id.as_deref())
+                });
                 fold.record_failure_error(view, Some(tool), || message.as_str().into());
             }
             Note::ToolDeclined { tool_use_id, .. } => {
-                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+                    return;
+                };
                 self.enter(view, attempt_id, entry);
                 let fold = self.attempt_fold(attempt_id);
-                fold.record_calls(view, |reducer| reducer.record_decline(tool_use_id.as_deref()));
+                fold.record_calls(view, |reducer| {
+                    reducer.record_decline(tool_use_id.as_deref())
+                });
             }
             Note::Message { level, text } => {
                 // Attempt 0 is a unit without an attempt, which has no rows.
@@ -313,9 +446,21 @@ impl Fold {
                 }
                 self.report_message(view, entry, *level, text.clone());
                 match entry.scope {
-                    Address::Run => emit(SinkEvent::Run { at, change: RunEvent::Message { level: *level, text } }),
+                    Address::Run => emit(SinkEvent::Run {
+                        at,
+                        change: RunEvent::Message {
+                            level: *level,
+                            text,
+                        },
+                    }),
                     Address::Attempt(unit, attempt) if !is_reported => {
-                        emit(SinkEvent::Message { at, unit, attempt, level: *level, text });
+                        emit(SinkEvent::Message {
+                            at,
+                            unit,
+                            attempt,
+                            level: *level,
+                            text,
+                        });
                     }
                     Address::Attempt(..) | Address::BySession => {}
                 }
@@ -335,19 +480,28 @@ impl Fold {
         planned: &RunPlanned,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        emit(SinkEvent::Run { at: entry.at, change: RunEvent::Planned(planned) });
+        emit(SinkEvent::Run {
+            at: entry.at,
+            change: RunEvent::Planned(planned),
+        });
         let reused = |unit| planned.continues.as_ref()?.units.get(unit)?.reused.as_ref();
         for unit in &planned.units {
             let index = self.unit_index(view, &unit.unit);
             view.state.units[index].planned = Some(Arc::new(unit.clone()));
-            let status = if reused(&unit.unit).is_some() { UnitStatus::Reused } else { UnitStatus::Queued };
+            let status = if reused(&unit.unit).is_some() {
+                UnitStatus::Reused
+            } else {
+                UnitStatus::Queued
+            };
             view.state.units[index].status = status;
             emit(SinkEvent::Unit {
                 at: entry.at,
                 unit: &unit.unit,
                 attempt: 0,
                 status,
-                reason: Some(&unit.why).filter(|why| !why.is_empty()).map(String::as_str),
+                reason: Some(&unit.why)
+                    .filter(|why| !why.is_empty())
+                    .map(String::as_str),
                 cause: None,
             });
         }
@@ -355,14 +509,30 @@ impl Fold {
             self.report_message(view, entry, Severity::Warning, skipped.why.clone());
         }
         if let Some(continues) = &planned.continues {
-            let reused = continues.units.values().filter(|earlier| earlier.reused.is_some()).count();
-            self.report_message(view, entry, Severity::Info, continuation_summary(continues, reused));
+            let reused = continues
+                .units
+                .values()
+                .filter(|earlier| earlier.reused.is_some())
+                .count();
+            self.report_message(
+                view,
+                entry,
+                Severity::Info,
+                continuation_summary(continues, reused),
+            );
             view.state.publication.unreconciled = continues.unreconciled.keys().cloned().collect();
         }
-        self.silence_tracker.after =
-            planned.silence_after_ms.map_or(DEFAULT_SILENCE_AFTER, |after| Millis(after).max(MIN_SILENCE_AFTER));
+        self.silence_tracker.after = planned
+            .silence_after_ms
+            .map_or(DEFAULT_SILENCE_AFTER, |after| {
+                Millis(after).max(MIN_SILENCE_AFTER)
+            });
         view.state.planned = Some(Arc::new(planned.clone()));
-        record_change(view, entry, ScheduleChange::Concurrency(planned.concurrency));
+        record_change(
+            view,
+            entry,
+            ScheduleChange::Concurrency(planned.concurrency),
+        );
     }
 
     fn attempt_started(
@@ -372,7 +542,9 @@ impl Fold {
         started: &AttemptStarted,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+        let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+            return;
+        };
         self.enter(view, attempt_id, entry);
         view.state.ended = None;
         // As the engine does: the result is reviewed once its units have ended again.
@@ -380,7 +552,10 @@ impl Fold {
         merge_env_names(&mut view.state.inputs.env_passed, &started.env_passed);
         let fold = self.attempt_fold(attempt_id);
         fold.begin(view, started);
-        let worker = started.worker.as_deref().and_then(|worker| view.state.workers.number(worker));
+        let worker = started
+            .worker
+            .as_deref()
+            .and_then(|worker| view.state.workers.number(worker));
         let attempt = fold.attempt(view);
         attempt.setup.worker = worker;
         attempt.setup.requested_model = started.model.as_deref().map(Arc::from);
@@ -397,7 +572,11 @@ impl Fold {
         fold.attempt(view).silent_since = Some(entry.at);
         fold.start_row(view, entry.seq);
         // A message of a person is its own row.
-        if started.amendment.as_ref().is_some_and(|amendment| !amendment.is_only_message()) {
+        if started
+            .amendment
+            .as_ref()
+            .is_some_and(|amendment| !amendment.is_only_message())
+        {
             fold.amendment_row(view, entry.seq);
         }
         if started.is_session() && !started.prompt.trim().is_empty() {
@@ -414,11 +593,14 @@ impl Fold {
         ended: &AttemptEnded,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+        let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+            return;
+        };
         self.enter(view, attempt_id, entry);
         self.end_silence(view, attempt_id, entry);
         let fold = self.attempt_fold(attempt_id);
-        let has_process = fold.attempt(view).pid.is_some() || ended.exit_code.is_some() || ended.signal.is_some();
+        let has_process =
+            fold.attempt(view).pid.is_some() || ended.exit_code.is_some() || ended.signal.is_some();
         let is_unstarted = !has_process && ended.verdict.outcome != AttemptOutcome::Succeeded;
         let stream = StreamEnd {
             exit_code: ended.exit_code,
@@ -436,7 +618,9 @@ impl Fold {
             fold.attempt(view).deciding_failure = None;
             fold.record_failure_error(view, Some(&failed.tool), || failed.message.as_str().into());
         }
-        fold.record_calls(view, |reducer| reducer.record_failure_count(ended.tool_failures));
+        fold.record_calls(view, |reducer| {
+            reducer.record_failure_count(ended.tool_failures)
+        });
         let attempt = fold.attempt(view);
         attempt.ended_at = Some(entry.at);
         attempt.pid = None;
@@ -469,14 +653,17 @@ impl Fold {
         text: &str,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        let Address::Attempt(key, number) = entry.scope else { return };
+        let Address::Attempt(key, number) = entry.scope else {
+            return;
+        };
         let index = self.unit_index(view, &key.into());
         view.state.units[index].hold_mode = holding;
         if number > 0
             && let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit)
         {
             self.enter(view, attempt_id, entry);
-            self.attempt_fold(attempt_id).note_row(view, entry.seq, RowOutcome::Ok);
+            self.attempt_fold(attempt_id)
+                .note_row(view, entry.seq, RowOutcome::Ok);
         }
         self.report_message(view, entry, Severity::Info, text.to_owned());
     }
@@ -490,12 +677,21 @@ impl Fold {
         status: UnitStatus,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) -> Option<u32> {
-        let Address::Attempt(key, attempt) = entry.scope else { return None };
+        let Address::Attempt(key, attempt) = entry.scope else {
+            return None;
+        };
         let index = self.unit_index(view, &key.into());
         let unit = &mut view.state.units[index];
         unit.retry_at = until;
         unit.status = status;
-        emit(SinkEvent::Unit { at: entry.at, unit: key, attempt, status, reason: None, cause: None });
+        emit(SinkEvent::Unit {
+            at: entry.at,
+            unit: key,
+            attempt,
+            status,
+            reason: None,
+            cause: None,
+        });
         u32::try_from(index).ok()
     }
 }
@@ -503,10 +699,15 @@ impl Fold {
 /// Records a change of the schedule, unless it was recorded when the entry was folded before.
 fn record_change(view: &mut RunView, entry: &EntryRef<'_>, change: ScheduleChange) {
     let seq = u32::try_from(entry.seq.0).unwrap_or(u32::MAX);
-    if view.schedule_changes.last().is_none_or(|last| last.seq < seq) {
+    if view
+        .schedule_changes
+        .last()
+        .is_none_or(|last| last.seq < seq)
+    {
         // Times of a damaged tape may go back.
         let at = entry.at.max(view.state.last_entry_at);
-        view.schedule_changes.push(RecordedChange { seq, at, change });
+        view.schedule_changes
+            .push(RecordedChange { seq, at, change });
     }
 }
 
@@ -514,8 +715,11 @@ fn record_change(view: &mut RunView, entry: &EntryRef<'_>, change: ScheduleChang
 fn merge_env_names(known: &mut Arc<[Arc<str>]>, names: &[String]) {
     let is_new = |name: &&String| !known.iter().any(|known| **known == **name);
     if names.iter().any(|name| is_new(&name)) {
-        let mut all: Vec<Arc<str>> =
-            known.iter().cloned().chain(names.iter().map(|name| name.as_str().into())).collect();
+        let mut all: Vec<Arc<str>> = known
+            .iter()
+            .cloned()
+            .chain(names.iter().map(|name| name.as_str().into()))
+            .collect();
         all.sort_unstable();
         all.dedup();
         *known = all.into();
@@ -525,6 +729,11 @@ fn merge_env_names(known: &mut Arc<[Arc<str>]>, names: &[String]) {
 /// Describes in one sentence what a run continues.
 fn continuation_summary(continues: &ContinuedRun, reused: usize) -> String {
     let how = continues.outcome.as_deref().unwrap_or("interrupted");
-    let cost = continues.cost_usd.map_or_else(|| "cost ?".to_owned(), |cost| format!("${cost:.2}"));
-    format!("continues run {} ({how}, {cost}), {reused} of its units are reused", continues.run.short())
+    let cost = continues
+        .cost_usd
+        .map_or_else(|| "cost ?".to_owned(), |cost| format!("${cost:.2}"));
+    format!(
+        "continues run {} ({how}, {cost}), {reused} of its units are reused",
+        continues.run.short()
+    )
 }

@@ -13,8 +13,8 @@ use crate::{
     },
     tape::UnitKey,
     tape::note::{
-        IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, ReviewDecided, ReviewRequested, RunSaved,
-        SaveFailed, Severity, SlRefsRepaired,
+        IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, ReviewDecided,
+        ReviewRequested, RunSaved, SaveFailed, Severity, SlRefsRepaired,
     },
 };
 
@@ -26,7 +26,9 @@ impl Fold {
         written: &PatchWritten,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+        let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+            return;
+        };
         self.enter(view, attempt_id, entry);
         let fold = self.attempt_fold(attempt_id);
         fold.attempt(view).delivery.patch = Some(Arc::new(written.clone()));
@@ -39,10 +41,16 @@ impl Fold {
         integrating: &IntegrationStarted,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        (view.state.publication.is_integrating, view.state.publication.save_error, view.state.ended) =
-            (true, None, None);
+        (
+            view.state.publication.is_integrating,
+            view.state.publication.save_error,
+            view.state.ended,
+        ) = (true, None, None);
         Self::close_review(view);
-        emit(SinkEvent::Run { at: entry.at, change: RunEvent::Integrating(integrating.units.len()) });
+        emit(SinkEvent::Run {
+            at: entry.at,
+            change: RunEvent::Integrating(integrating.units.len()),
+        });
     }
 
     pub(super) fn patch_integrated(
@@ -55,7 +63,9 @@ impl Fold {
         if let Address::Attempt(unit, 0) = entry.scope {
             return self.prior_patch_integrated(view, entry, unit, integrated, emit);
         }
-        let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else { return };
+        let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+            return;
+        };
         self.enter(view, attempt_id, entry);
         let fold = self.attempt_fold(attempt_id);
         let attempt = fold.attempt(view);
@@ -71,12 +81,22 @@ impl Fold {
                 unit.status = UnitStatus::Failed;
             }
         }
-        fold.note_row(view, entry.seq, if verdict.is_some() { RowOutcome::Failed } else { RowOutcome::Ok });
+        fold.note_row(
+            view,
+            entry.seq,
+            if verdict.is_some() {
+                RowOutcome::Failed
+            } else {
+                RowOutcome::Ok
+            },
+        );
         if let Some(verdict) = verdict {
             view.last_change.add_row_end(RowOutcome::Failed);
             self.report_message(view, entry, Severity::Error, verdict.reason.clone());
         }
-        let Address::Attempt(unit, attempt) = entry.scope else { return };
+        let Address::Attempt(unit, attempt) = entry.scope else {
+            return;
+        };
         self.emit_patch_result(view, entry, (unit, attempt), integrated, emit);
     }
 
@@ -90,7 +110,10 @@ impl Fold {
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let index = self.unit_index(view, &key.into());
-        let reason = integrated.verdict.as_ref().map(|verdict| verdict.reason.as_str());
+        let reason = integrated
+            .verdict
+            .as_ref()
+            .map(|verdict| verdict.reason.as_str());
         if let Some(reason) = reason {
             view.state.units[index].status = UnitStatus::Failed;
             view.last_change.add_row_end(RowOutcome::Failed);
@@ -98,9 +121,16 @@ impl Fold {
         }
         let verdict = integrated.verdict.clone().map(Arc::new);
         let shared = integrated.shared.as_slice().into();
-        let taken =
-            PriorPatchIntegration { result: integrated.result, verdict, is_saved: false, shared_writes: shared };
-        view.state.publication.prior_patches.insert(view.state.units[index].key.clone(), taken);
+        let taken = PriorPatchIntegration {
+            result: integrated.result,
+            verdict,
+            is_saved: false,
+            shared_writes: shared,
+        };
+        view.state
+            .publication
+            .prior_patches
+            .insert(view.state.units[index].key.clone(), taken);
         self.emit_patch_result(view, entry, (key, 0), integrated, emit);
     }
 
@@ -115,12 +145,26 @@ impl Fold {
     ) {
         for shared in &integrated.shared {
             // A text that git merged needs a review; identical texts do not.
-            let level = if shared.was_merged { Severity::Warning } else { Severity::Info };
+            let level = if shared.was_merged {
+                Severity::Warning
+            } else {
+                Severity::Info
+            };
             self.report_message(view, entry, level, shared.to_string());
         }
         let (at, result, shared) = (entry.at, integrated.result, integrated.shared.as_slice());
-        let reason = integrated.verdict.as_ref().map(|verdict| verdict.reason.as_str());
-        emit(SinkEvent::Patch { at, unit, attempt, result, reason, shared });
+        let reason = integrated
+            .verdict
+            .as_ref()
+            .map(|verdict| verdict.reason.as_str());
+        emit(SinkEvent::Patch {
+            at,
+            unit,
+            attempt,
+            result,
+            reason,
+            shared,
+        });
     }
 
     pub(super) fn review_requested(
@@ -136,12 +180,22 @@ impl Fold {
         publication.review = Some(Arc::new(review.clone()));
         view.last_change.marks.add(ActivityMark::Hold);
         self.report_message(view, entry, Severity::Warning, request.to_string());
-        emit(SinkEvent::Run { at: entry.at, change: RunEvent::ReviewRequested(&review) });
+        emit(SinkEvent::Run {
+            at: entry.at,
+            change: RunEvent::ReviewRequested(&review),
+        });
     }
 
     /// The decisions that follow belong to this command.
     pub(super) fn review_command_received(view: &mut RunView, command: &str) {
-        let Publication { review: Some(review), review_commands, .. } = &mut view.state.publication else { return };
+        let Publication {
+            review: Some(review),
+            review_commands,
+            ..
+        } = &mut view.state.publication
+        else {
+            return;
+        };
         match command {
             control::REVIEW_COMMAND => Arc::make_mut(review).begin_act(),
             control::UNDO_REVIEW_COMMAND => Arc::make_mut(review).begin_undo(),
@@ -159,15 +213,28 @@ impl Fold {
     ) {
         let review = view.state.publication.review.as_mut();
         let is_known = review.is_some_and(|review| Arc::make_mut(review).decide(decided));
-        let level = if is_known { Severity::Info } else { Severity::Warning };
+        let level = if is_known {
+            Severity::Info
+        } else {
+            Severity::Warning
+        };
         let text = decided.to_string();
         self.report_message(view, entry, level, text.clone());
-        emit(SinkEvent::Run { at: entry.at, change: RunEvent::Message { level, text: &text } });
+        emit(SinkEvent::Run {
+            at: entry.at,
+            change: RunEvent::Message { level, text: &text },
+        });
     }
 
     /// The changes no longer wait. The decisions are kept for the next review.
     pub(super) fn close_review(view: &mut RunView) {
-        if let Some(review) = view.state.publication.review.as_mut().filter(|review| review.is_waiting) {
+        if let Some(review) = view
+            .state
+            .publication
+            .review
+            .as_mut()
+            .filter(|review| review.is_waiting)
+        {
             Arc::make_mut(review).is_waiting = false;
         }
     }
@@ -181,29 +248,49 @@ impl Fold {
     ) {
         Self::close_review(view);
         let review = view.state.publication.review.as_deref();
-        let left = review.map(|review| review.units_bound_to(&saved.blocked)).unwrap_or_default();
+        let left = review
+            .map(|review| review.units_bound_to(&saved.blocked))
+            .unwrap_or_default();
         view.state.publication.blocked = saved.blocked.as_slice().into();
         for blocked in &saved.blocked {
-            let text = format!("left out of the commit: {} {}", blocked.path, blocked.reason);
+            let text = format!(
+                "left out of the commit: {} {}",
+                blocked.path, blocked.reason
+            );
             self.report_message(view, entry, Severity::Warning, text);
         }
         view.state.publication.save_error = None;
         view.state.publication.is_integrating = false;
         view.state.publication.unreconciled = saved.unreconciled.as_slice().into();
         let is_left = |unit: &UnitKey| left.contains(unit);
-        let settled = view.state.units.iter_mut().filter(|unit| !is_left(&unit.key));
+        let settled = view
+            .state
+            .units
+            .iter_mut()
+            .filter(|unit| !is_left(&unit.key));
         for attempt in settled.filter_map(|unit| unit.attempts.last_mut()) {
-            attempt.delivery.is_saved |= attempt.delivery.integration.is_some_and(PatchResult::keeps_success);
-            if let (Some(PatchResult::Accepted), Some(patch)) = (attempt.delivery.integration, &attempt.delivery.patch)
+            attempt.delivery.is_saved |= attempt
+                .delivery
+                .integration
+                .is_some_and(PatchResult::keeps_success);
+            if let (Some(PatchResult::Accepted), Some(patch)) =
+                (attempt.delivery.integration, &attempt.delivery.patch)
             {
                 attempt.delivery.published.clone_from(&patch.paths);
                 if let Some(review) = &view.state.publication.review {
-                    let is_dropped = |path: &str| review.file(path).is_some_and(|(_, file)| file.is_dropped());
+                    let is_dropped =
+                        |path: &str| review.file(path).is_some_and(|(_, file)| file.is_dropped());
                     attempt.delivery.published.retain(|path| !is_dropped(path));
                 }
             }
         }
-        for (_, taken) in view.state.publication.prior_patches.iter_mut().filter(|(unit, _)| !is_left(unit)) {
+        for (_, taken) in view
+            .state
+            .publication
+            .prior_patches
+            .iter_mut()
+            .filter(|(unit, _)| !is_left(unit))
+        {
             taken.is_saved |= taken.result.keeps_success();
         }
         let publication = &mut view.state.publication;
@@ -222,7 +309,13 @@ impl Fold {
                 *review = std::mem::take(review).without_files(|file| !is_bound(file, &left));
             }
         }
-        for projected in view.state.inputs.projected.iter_mut().filter(|projected| projected.is_unsaved()) {
+        for projected in view
+            .state
+            .inputs
+            .projected
+            .iter_mut()
+            .filter(|projected| projected.is_unsaved())
+        {
             let projected = Arc::make_mut(projected);
             projected.commit.clone_from(&saved.commit);
             // Without a commit, a review rejected them.
@@ -233,10 +326,22 @@ impl Fold {
             let kept = Arc::new(saved.clone());
             view.state.publication.saves.push(Arc::clone(&kept));
             view.state.publication.saved = Some(kept);
-            let branch = saved.branch.as_deref().map(|branch| format!(" on {branch}")).unwrap_or_default();
-            self.report_message(view, entry, Severity::Info, format!("commit {commit}{branch}"));
+            let branch = saved
+                .branch
+                .as_deref()
+                .map(|branch| format!(" on {branch}"))
+                .unwrap_or_default();
+            self.report_message(
+                view,
+                entry,
+                Severity::Info,
+                format!("commit {commit}{branch}"),
+            );
         }
-        emit(SinkEvent::Run { at: entry.at, change: RunEvent::Saved(saved) });
+        emit(SinkEvent::Run {
+            at: entry.at,
+            change: RunEvent::Saved(saved),
+        });
     }
 
     pub(super) fn sl_refs_repaired(
@@ -251,23 +356,45 @@ impl Fold {
             let text = repair.to_string();
             self.report_message(view, entry, level, text.clone());
             match entry.scope {
-                Address::Attempt(unit, attempt) => emit(SinkEvent::Message { at, unit, attempt, level, text: &text }),
+                Address::Attempt(unit, attempt) => emit(SinkEvent::Message {
+                    at,
+                    unit,
+                    attempt,
+                    level,
+                    text: &text,
+                }),
                 Address::Run | Address::BySession => {
-                    emit(SinkEvent::Run { at, change: RunEvent::Message { level, text: &text } });
+                    emit(SinkEvent::Run {
+                        at,
+                        change: RunEvent::Message { level, text: &text },
+                    });
                 }
             }
-            view.state.publication.sl_ref_repairs.push(Arc::new(repair.clone()));
+            view.state
+                .publication
+                .sl_ref_repairs
+                .push(Arc::new(repair.clone()));
         }
     }
 
     /// The integrated branch was discarded and only the patches remain. A later integration reports again which ones it
     /// accepts.
     pub(super) fn discard_integration(view: &mut RunView) {
-        let attempts = view.state.units.iter_mut().filter_map(|unit| unit.attempts.last_mut());
+        let attempts = view
+            .state
+            .units
+            .iter_mut()
+            .filter_map(|unit| unit.attempts.last_mut());
         for attempt in attempts.filter(|attempt| !attempt.delivery.is_saved) {
-            attempt.delivery.integration = attempt.delivery.integration.filter(|result| !result.keeps_success());
+            attempt.delivery.integration = attempt
+                .delivery
+                .integration
+                .filter(|result| !result.keeps_success());
         }
-        view.state.publication.prior_patches.retain(|_, taken| taken.is_saved || !taken.result.keeps_success());
+        view.state
+            .publication
+            .prior_patches
+            .retain(|_, taken| taken.is_saved || !taken.result.keeps_success());
     }
 
     pub(super) fn save_failed(
@@ -285,6 +412,9 @@ impl Fold {
         view.state.publication.blocked = failed.blocked.as_slice().into();
         view.last_change.add_row_end(RowOutcome::Failed);
         self.report_message(view, entry, Severity::Error, failed.reason.clone());
-        emit(SinkEvent::Run { at: entry.at, change: RunEvent::SaveFailed(&failed.reason) });
+        emit(SinkEvent::Run {
+            at: entry.at,
+            change: RunEvent::SaveFailed(&failed.reason),
+        });
     }
 }

@@ -31,7 +31,9 @@ impl Fold {
             Address::Run => {
                 view.state.is_stopping = true;
                 let latest = view.state.units.iter().filter_map(UnitState::latest);
-                for attempt in latest.filter(|attempt| attempt.verdict.is_none() && how != StopMode::Drain) {
+                for attempt in
+                    latest.filter(|attempt| attempt.verdict.is_none() && how != StopMode::Drain)
+                {
                     self.attempt_fold(attempt.id).mark_interrupted();
                 }
             }
@@ -39,7 +41,9 @@ impl Fold {
                 let index = self.unit_index(view, &key.into());
                 let unit = &mut view.state.units[index];
                 // The next attempt is being prepared and has a number, so it ends like a running one.
-                let runs = unit.latest().is_some_and(|latest| latest.number == number && latest.verdict.is_none());
+                let runs = unit
+                    .latest()
+                    .is_some_and(|latest| latest.number == number && latest.verdict.is_none());
                 let begins = number > unit.latest().map_or(0, |attempt| attempt.number);
                 if matches!(unit.status, UnitStatus::Queued | UnitStatus::Waiting) && !begins {
                     set_final_status(unit, UnitStatus::Stopped, entry.at, emit);
@@ -53,7 +57,12 @@ impl Fold {
             }
             Address::BySession => {}
         }
-        self.report_message(view, entry, Severity::Warning, format!("{} requested", stop_label(how)));
+        self.report_message(
+            view,
+            entry,
+            Severity::Warning,
+            format!("{} requested", stop_label(how)),
+        );
     }
 
     /// Handles the end of the run: units do not start automatically from here on.
@@ -80,11 +89,18 @@ impl Fold {
         }
         view.state.ended = Some(ended.clone());
         view.state.publication.is_integrating = false;
-        emit(SinkEvent::Run { at: entry.at, change: RunEvent::Ended(ended) });
+        emit(SinkEvent::Run {
+            at: entry.at,
+            change: RunEvent::Ended(ended),
+        });
     }
 
     /// Handles the end of a tape while units wait for an attempt, which will never start.
-    pub(super) fn interrupt_waiting_units(&mut self, view: &mut RunView, emit: &mut dyn FnMut(SinkEvent<'_>)) {
+    pub(super) fn interrupt_waiting_units(
+        &mut self,
+        view: &mut RunView,
+        emit: &mut dyn FnMut(SinkEvent<'_>),
+    ) {
         let now = view.state.last_entry_at;
         if view.state.ended.is_none() {
             self.add_lone_step(view);
@@ -105,7 +121,8 @@ impl Fold {
     /// Adds the reconcile step of a run that consists of nothing else and ended before the step began: no plan names
     /// it.
     fn add_lone_step(&mut self, view: &mut RunView) {
-        let is_lone = |planned: &Arc<RunPlanned>| planned.units.is_empty() && !planned.job.is_empty();
+        let is_lone =
+            |planned: &Arc<RunPlanned>| planned.units.is_empty() && !planned.job.is_empty();
         if view.state.units.is_empty() && view.state.planned.as_ref().is_some_and(is_lone) {
             self.unit_index(view, &RECONCILE_KEY.into());
         }
@@ -114,7 +131,9 @@ impl Fold {
 
 /// Returns the status of a unit that was queued and does not run: its status before.
 fn status_when_withdrawn(state: &RunState, unit: &UnitState) -> UnitStatus {
-    let is_reused = state.prior_unit_summary(&unit.key).is_some_and(|earlier| earlier.reused.is_some());
+    let is_reused = state
+        .prior_unit_summary(&unit.key)
+        .is_some_and(|earlier| earlier.reused.is_some());
     match state.verdict(unit) {
         Some(_) if has_lost_its_place(unit) => UnitStatus::NotStarted,
         Some(verdict) => status_after_attempt(verdict),
@@ -126,23 +145,41 @@ fn status_when_withdrawn(state: &RunState, unit: &UnitState) -> UnitStatus {
 /// True if the last attempt at a unit was lost with its worker and the unit was to run in another place.
 fn has_lost_its_place(unit: &UnitState) -> bool {
     let is_lost = |attempt: &AttemptState| {
-        attempt.verdict.as_ref().is_some_and(|verdict| verdict.cause == VerdictCause::WorkerLost)
+        attempt
+            .verdict
+            .as_ref()
+            .is_some_and(|verdict| verdict.cause == VerdictCause::WorkerLost)
     };
-    let lost = unit.attempts.iter().rev().take_while(|attempt| is_lost(attempt)).count();
+    let lost = unit
+        .attempts
+        .iter()
+        .rev()
+        .take_while(|attempt| is_lost(attempt))
+        .count();
     (1..MAX_LOST_ATTEMPTS as usize).contains(&lost)
 }
 
-fn set_final_status(unit: &mut UnitState, status: UnitStatus, at: Millis, emit: &mut dyn FnMut(SinkEvent<'_>)) {
+fn set_final_status(
+    unit: &mut UnitState,
+    status: UnitStatus,
+    at: Millis,
+    emit: &mut dyn FnMut(SinkEvent<'_>),
+) {
     (unit.status, unit.retry_at) = (status, None);
     let attempt = unit.latest();
-    let verdict = attempt.and_then(|attempt| attempt.verdict.as_ref()).filter(|_| status == UnitStatus::Failed);
+    let verdict = attempt
+        .and_then(|attempt| attempt.verdict.as_ref())
+        .filter(|_| status == UnitStatus::Failed);
     emit(SinkEvent::Unit {
         at,
         unit: &unit.key,
         attempt: attempt.map_or(0, |attempt| attempt.number),
         status,
         reason: verdict.map(|verdict| verdict.reason.as_str()),
-        cause: attempt.filter(|_| verdict.is_some()).and_then(AttemptState::failure_reason).as_deref(),
+        cause: attempt
+            .filter(|_| verdict.is_some())
+            .and_then(AttemptState::failure_reason)
+            .as_deref(),
     });
 }
 

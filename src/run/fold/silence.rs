@@ -34,7 +34,11 @@ pub(super) struct SilenceTracker {
 
 impl Default for SilenceTracker {
     fn default() -> Self {
-        Self { after: DEFAULT_SILENCE_AFTER, due: BinaryHeap::new(), silent_attempts: Vec::new() }
+        Self {
+            after: DEFAULT_SILENCE_AFTER,
+            due: BinaryHeap::new(),
+            silent_attempts: Vec::new(),
+        }
     }
 }
 
@@ -49,7 +53,12 @@ pub(super) struct OpenControlRequests(Option<Box<Vec<Box<str>>>>);
 impl OpenControlRequests {
     /// Processes a line from the agent.
     pub(super) fn observe_output(&mut self, line: &AgentLine<'_>) {
-        let LineBody::Control { kind, request_id, .. } = &line.body else { return };
+        let LineBody::Control {
+            kind, request_id, ..
+        } = &line.body
+        else {
+            return;
+        };
         match kind.as_ref() {
             "control_request" => {
                 let open = self.0.get_or_insert_default();
@@ -68,12 +77,19 @@ impl OpenControlRequests {
             return false;
         }
         let line = decode::decode_line(written);
-        let LineBody::Control { kind, request_id, .. } = &line.body else { return false };
+        let LineBody::Control {
+            kind, request_id, ..
+        } = &line.body
+        else {
+            return false;
+        };
         kind == "control_response" && self.close(request_id)
     }
 
     fn close(&mut self, request_id: &str) -> bool {
-        let Some(open) = &mut self.0 else { return false };
+        let Some(open) = &mut self.0 else {
+            return false;
+        };
         let before = open.len();
         open.retain(|id| **id != *request_id);
         let is_closed = open.len() < before;
@@ -114,11 +130,17 @@ impl Fold {
 
     /// Returns the earliest time at which another unit becomes silent, unless an entry arrives.
     pub(crate) fn next_silence_at(&self) -> Option<Millis> {
-        self.silence_tracker.due.peek().map(|Reverse((due, _))| *due)
+        self.silence_tracker
+            .due
+            .peek()
+            .map(|Reverse((due, _))| *due)
     }
 
     pub(super) fn start_silence_watch(&mut self, attempt_id: AttemptId, at: Millis) {
-        self.silence_tracker.due.push(Reverse((later(at, self.silence_tracker.after), attempt_id.0)));
+        self.silence_tracker.due.push(Reverse((
+            later(at, self.silence_tracker.after),
+            attempt_id.0,
+        )));
     }
 
     /// Checks whether an attempt became silent at `due`; otherwise returns the time of the next check.
@@ -135,13 +157,17 @@ impl Fold {
         if attempt.verdict.is_some() || attempt.ended_at.is_some() {
             return;
         }
-        let next = attempt.silent_since.map_or_else(|| later(now, after), |since| later(since, after));
+        let next = attempt
+            .silent_since
+            .map_or_else(|| later(now, after), |since| later(since, after));
         if next > due {
             self.silence_tracker.due.push(Reverse((next, attempt_id.0)));
             return;
         }
         let unit = fold.unit(view);
-        if unit.status != UnitStatus::Running || unit.latest().is_none_or(|latest| latest.id != attempt_id) {
+        if unit.status != UnitStatus::Running
+            || unit.latest().is_none_or(|latest| latest.id != attempt_id)
+        {
             return;
         }
         unit.status = UnitStatus::Silent;
@@ -154,7 +180,13 @@ impl Fold {
         let seq = Seq(view.state.entries.saturating_sub(1));
         self.push_message(
             view,
-            LogMessage { seq, at: due, level: Severity::Warning, unit, text: format!("silent: {text}") },
+            LogMessage {
+                seq,
+                at: due,
+                level: Severity::Warning,
+                unit,
+                text: format!("silent: {text}"),
+            },
         );
     }
 
@@ -178,7 +210,8 @@ impl Fold {
             stays
         });
         if self.message_count == view.messages.len() {
-            view.messages.truncate(self.message_count - undone.len().min(self.message_count));
+            view.messages
+                .truncate(self.message_count - undone.len().min(self.message_count));
         }
         self.message_count -= undone.len().min(self.message_count);
         self.silence_tracker.due.extend(undone);
@@ -205,9 +238,18 @@ impl Fold {
     }
 
     /// Records input to the agent. Only an answer to a request gives the agent a reason to write.
-    pub(super) fn record_input(&mut self, view: &mut RunView, attempt_id: AttemptId, at: Millis, written: &[u8]) {
+    pub(super) fn record_input(
+        &mut self,
+        view: &mut RunView,
+        attempt_id: AttemptId,
+        at: Millis,
+        written: &[u8],
+    ) {
         let fold = self.attempt_fold(attempt_id);
-        if fold.open_requests.observe_input(written) && fold.open_requests.is_empty() && !fold.has_last_result() {
+        if fold.open_requests.observe_input(written)
+            && fold.open_requests.is_empty()
+            && !fold.has_last_result()
+        {
             fold.attempt(view).silent_since = Some(at);
         }
     }
@@ -220,7 +262,9 @@ impl Fold {
         entry: &EntryRef<'_>,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        let Some(silence) = self.clear_silence(view, attempt_id, entry.at) else { return };
+        let Some(silence) = self.clear_silence(view, attempt_id, entry.at) else {
+            return;
+        };
         let text = format!("output again after {silence}");
         let fold = &self.attempts[attempt_id.0 as usize];
         let unit = fold.unit(view);
@@ -232,15 +276,34 @@ impl Fold {
         self.report_message(view, entry, Severity::Info, text);
     }
 
-    pub(super) fn end_silence(&mut self, view: &mut RunView, attempt_id: AttemptId, entry: &EntryRef<'_>) {
+    pub(super) fn end_silence(
+        &mut self,
+        view: &mut RunView,
+        attempt_id: AttemptId,
+        entry: &EntryRef<'_>,
+    ) {
         if let Some(silence) = self.clear_silence(view, attempt_id, entry.at) {
-            self.report_message(view, entry, Severity::Info, format!("ended after {silence} of silence"));
+            self.report_message(
+                view,
+                entry,
+                Severity::Info,
+                format!("ended after {silence} of silence"),
+            );
         }
     }
 
     /// Clears the silence of the attempt and returns how long it lasted.
-    fn clear_silence(&mut self, view: &mut RunView, attempt_id: AttemptId, at: Millis) -> Option<Millis> {
-        let place = self.silence_tracker.silent_attempts.iter().position(|silent| *silent == attempt_id)?;
+    fn clear_silence(
+        &mut self,
+        view: &mut RunView,
+        attempt_id: AttemptId,
+        at: Millis,
+    ) -> Option<Millis> {
+        let place = self
+            .silence_tracker
+            .silent_attempts
+            .iter()
+            .position(|silent| *silent == attempt_id)?;
         self.silence_tracker.silent_attempts.swap_remove(place);
         count(&mut view.state, self.silence_tracker.silent_attempts.len());
         let attempt = self.attempts[attempt_id.0 as usize].attempt(view);

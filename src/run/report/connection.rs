@@ -28,10 +28,25 @@ struct ConnectionFilter<'a> {
 impl<'a> ConnectionFilter<'a> {
     fn new(report: &'a RunReport, connection: &'a str) -> Self {
         let planned = report.planned.iter().flat_map(|plan| &plan.units);
-        let units: HashMap<_, _> = planned.map(|unit| (unit.unit.as_str(), unit.connection.as_str())).collect();
-        let sources = report.inputs.sources.iter().map(|source| source.connection.as_str());
-        let known = units.values().copied().chain(sources).filter(|id| !id.is_empty()).collect();
-        Self { connection, known, units }
+        let units: HashMap<_, _> = planned
+            .map(|unit| (unit.unit.as_str(), unit.connection.as_str()))
+            .collect();
+        let sources = report
+            .inputs
+            .sources
+            .iter()
+            .map(|source| source.connection.as_str());
+        let known = units
+            .values()
+            .copied()
+            .chain(sources)
+            .filter(|id| !id.is_empty())
+            .collect();
+        Self {
+            connection,
+            known,
+            units,
+        }
     }
 
     /// The connection that `connection/path` names.
@@ -49,7 +64,12 @@ impl<'a> ConnectionFilter<'a> {
     }
 
     fn covers_conflict(&self, conflict: &Value) -> bool {
-        self.covers(conflict["unitKey"].as_str().and_then(|unit| self.units.get(unit)).copied())
+        self.covers(
+            conflict["unitKey"]
+                .as_str()
+                .and_then(|unit| self.units.get(unit))
+                .copied(),
+        )
     }
 
     fn covers_action(&self, action: &MemoryAction) -> bool {
@@ -59,14 +79,20 @@ impl<'a> ConnectionFilter<'a> {
 
     /// Connections of the raw files that an action of the reconcile step names.
     fn of_action(&self, action: &MemoryAction) -> impl Iterator<Item = &'a str> {
-        action.raw_paths.iter().flatten().filter_map(|path| self.of_path(path))
+        action
+            .raw_paths
+            .iter()
+            .flatten()
+            .filter_map(|path| self.of_path(path))
     }
 
     fn work(&self, work: &AttemptOutput) -> AttemptOutput {
         let mut work = work.clone();
         work.actions.retain(|action| self.covers_action(action));
-        work.unmapped.retain(|file| self.covers_path(Some(&file.raw_path)));
-        work.conflicts.retain(|conflict| self.covers_conflict(conflict));
+        work.unmapped
+            .retain(|file| self.covers_path(Some(&file.raw_path)));
+        work.conflicts
+            .retain(|conflict| self.covers_conflict(conflict));
         for decisions in [&mut work.evictions, &mut work.resolutions] {
             decisions.retain(|decision| self.covers_path(decision["rawPath"].as_str()));
         }
@@ -81,7 +107,10 @@ impl<'a> ConnectionFilter<'a> {
         for attempt in &mut step.attempts {
             let has_actions = !attempt.actions().is_empty();
             let delivery = &mut attempt.state.delivery;
-            delivery.output = delivery.output.take().map(|output| Arc::new(self.work(&output)));
+            delivery.output = delivery
+                .output
+                .take()
+                .map(|output| Arc::new(self.work(&output)));
             if has_actions && attempt.actions().is_empty() {
                 // The paths are used if a tape has no actions, so they must be removed as well.
                 attempt.state.delivery.published = Vec::new();
@@ -115,8 +144,15 @@ impl<'a> ConnectionFilter<'a> {
 /// True if an entry of `sl_refs` (`source`, `connection/source`, either with `.entity`) may refer to the source of
 /// `action`.
 fn names_source(entry: &str, action: &MemoryAction) -> bool {
-    let (connection, name) = entry.split_once('/').map_or((None, entry), |(connection, name)| (Some(connection), name));
-    let is_target = |connection| action.target_connection_id.as_deref().is_none_or(|target| target == connection);
+    let (connection, name) = entry
+        .split_once('/')
+        .map_or((None, entry), |(connection, name)| (Some(connection), name));
+    let is_target = |connection| {
+        action
+            .target_connection_id
+            .as_deref()
+            .is_none_or(|target| target == connection)
+    };
     name.split('.').next() == Some(action.key.as_str()) && connection.is_none_or(is_target)
 }
 
@@ -143,15 +179,26 @@ impl RunReport {
         // The reconcile step belongs to no connection.
         found.retain(|of| *of != (None, None));
         let has_units = !found.is_empty();
-        let any_gone = self.inputs.sources.iter().any(|source| !source.deleted.is_empty());
+        let any_gone = self
+            .inputs
+            .sources
+            .iter()
+            .any(|source| !source.deleted.is_empty());
         for source in &self.inputs.sources {
-            let of = (Some(source.connection.as_str()), Some(source.adapter.as_str()));
+            let of = (
+                Some(source.connection.as_str()),
+                Some(source.adapter.as_str()),
+            );
             let is_concerned = !source.deleted.is_empty() || (!has_units && !any_gone);
             if is_concerned && !found.contains(&of) {
                 found.push(of);
             }
         }
-        if found.is_empty() { vec![(None, None)] } else { found }
+        if found.is_empty() {
+            vec![(None, None)]
+        } else {
+            found
+        }
     }
 
     /// Limits the report to one connection.
@@ -161,10 +208,18 @@ impl RunReport {
     /// Returns the connections of the run if it did not affect `connection`.
     pub(crate) fn into_connection(mut self, connection: &str) -> Result<Self, Vec<String>> {
         let concerned = self.affected_connections();
-        if !concerned.iter().any(|(known, _)| *known == Some(connection)) {
-            return Err(concerned.into_iter().filter_map(|(known, _)| known.map(str::to_owned)).collect());
+        if !concerned
+            .iter()
+            .any(|(known, _)| *known == Some(connection))
+        {
+            return Err(concerned
+                .into_iter()
+                .filter_map(|(known, _)| known.map(str::to_owned))
+                .collect());
         }
-        let is_of = |unit: Option<&UnitReport>| unit.is_some_and(|unit| unit.connection() == Some(connection));
+        let is_of = |unit: Option<&UnitReport>| {
+            unit.is_some_and(|unit| unit.connection() == Some(connection))
+        };
         let mut places = Vec::with_capacity(self.units.len());
         let mut next = 0;
         for unit in &self.units {
@@ -173,22 +228,34 @@ impl RunReport {
         }
         for failures in &mut self.failure_groups {
             failures.units.retain(|unit| is_of(self.units.get(*unit)));
-            failures.units.iter_mut().for_each(|unit| *unit = places.get(*unit).copied().unwrap_or_default());
+            failures
+                .units
+                .iter_mut()
+                .for_each(|unit| *unit = places.get(*unit).copied().unwrap_or_default());
         }
-        self.failure_groups.retain(|failures| !failures.units.is_empty());
+        self.failure_groups
+            .retain(|failures| !failures.units.is_empty());
         let step = self.reconcile_step_of(Some(connection));
         self.publication.sl_ref_repairs = self.sl_ref_repairs_of(Some(connection));
         self.reconcile_unit = step;
-        self.inputs.projected.retain(|projected| projected.is_of(Some(connection)));
+        self.inputs
+            .projected
+            .retain(|projected| projected.is_of(Some(connection)));
         self.units.retain(|unit| is_of(Some(unit)));
-        self.inputs.sources.retain(|source| source.connection == connection);
-        self.shared_files.retain(|file| self.units.iter().any(|unit| file.units.contains(&unit.key)));
+        self.inputs
+            .sources
+            .retain(|source| source.connection == connection);
+        self.shared_files
+            .retain(|file| self.units.iter().any(|unit| file.units.contains(&unit.key)));
         let is_own = |unit: &str| self.units.iter().any(|own| own.key.as_str() == unit);
         let sources = format!("semantic-layer/{connection}/");
         self.artifacts.list.retain(|artifact| {
-            artifact.path.starts_with(&sources) || artifact.writers.iter().any(|writer| is_own(&writer.unit))
+            artifact.path.starts_with(&sources)
+                || artifact.writers.iter().any(|writer| is_own(&writer.unit))
         });
-        self.artifacts.coverage.retain(|source| source.connection == connection);
+        self.artifacts
+            .coverage
+            .retain(|source| source.connection == connection);
         self.totals = totals(&self.units);
         Ok(self)
     }
@@ -197,13 +264,23 @@ impl RunReport {
     /// `None`.
     pub(crate) fn reconcile_step_of(&self, connection: Option<&str>) -> Option<UnitReport> {
         let step = self.reconcile_unit()?;
-        Some(connection.map_or_else(|| step.clone(), |connection| ConnectionFilter::new(self, connection).step(step)))
+        Some(connection.map_or_else(
+            || step.clone(),
+            |connection| ConnectionFilter::new(self, connection).step(step),
+        ))
     }
 
     /// References that were deleted from pages because of `connection`.
     pub(crate) fn sl_ref_repairs_of(&self, connection: Option<&str>) -> Vec<Arc<SlRefRepair>> {
-        let Some(connection) = connection else { return self.publication.sl_ref_repairs.clone() };
+        let Some(connection) = connection else {
+            return self.publication.sl_ref_repairs.clone();
+        };
         let filter = ConnectionFilter::new(self, connection);
-        self.publication.sl_ref_repairs.iter().filter(|repair| filter.covers_repair(self, repair)).cloned().collect()
+        self.publication
+            .sl_ref_repairs
+            .iter()
+            .filter(|repair| filter.covers_repair(self, repair))
+            .cloned()
+            .collect()
     }
 }

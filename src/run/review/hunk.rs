@@ -25,13 +25,21 @@ impl<'a> DiffHunk<'a> {
     pub(crate) fn marked_lines(&self) -> impl Iterator<Item = (char, &'a str)> + use<'a> {
         self.lines.split_inclusive('\n').filter_map(|line| {
             let marker = line.chars().next()?;
-            Some((marker, line.strip_suffix('\n').unwrap_or(line).get(marker.len_utf8()..)?))
+            Some((
+                marker,
+                line.strip_suffix('\n')
+                    .unwrap_or(line)
+                    .get(marker.len_utf8()..)?,
+            ))
         })
     }
 
     /// Removed and added lines with their markers.
     pub(crate) fn changed_lines(&self) -> String {
-        let changed = self.lines.split_inclusive('\n').filter(|line| line.starts_with(['-', '+']));
+        let changed = self
+            .lines
+            .split_inclusive('\n')
+            .filter(|line| line.starts_with(['-', '+']));
         changed.collect()
     }
 }
@@ -43,7 +51,11 @@ pub(crate) fn parse_hunks(diff: &str) -> Vec<DiffHunk<'_>> {
     for line in diff.split_inclusive('\n') {
         let end = at + line.len();
         if let Some((old_start, new_start)) = parse_header(line) {
-            hunks.push(DiffHunk { old_start, new_start, lines: "" });
+            hunks.push(DiffHunk {
+                old_start,
+                new_start,
+                lines: "",
+            });
             body_start = Some(end);
         } else if let (Some(start), Some(hunk)) = (body_start, hunks.last_mut()) {
             hunk.lines = &diff[start..end];
@@ -61,7 +73,11 @@ fn parse_header(line: &str) -> Option<(usize, usize)> {
         let (start, length) = range.split_once(',').unwrap_or((range, "1"));
         let (start, length): (usize, usize) = (start.parse().ok()?, length.parse().ok()?);
         // An empty range names the line before it.
-        Some(if length == 0 { start } else { start.checked_sub(1)? })
+        Some(if length == 0 {
+            start
+        } else {
+            start.checked_sub(1)?
+        })
     };
     Some((start(old)?, start(new)?))
 }
@@ -70,7 +86,10 @@ fn parse_header(line: &str) -> Option<(usize, usize)> {
 pub(super) fn hunk_ids(file: &ReviewedFile) -> Vec<String> {
     let hunks = parse_hunks(&file.diff);
     // The lines around a change distinguish it from an equal one in another place.
-    let changes = hunks.iter().map(|hunk| hunk.lines).chain(hunks.is_empty().then_some(""));
+    let changes = hunks
+        .iter()
+        .map(|hunk| hunk.lines)
+        .chain(hunks.is_empty().then_some(""));
     let mut occurrences: HashMap<&str, u32> = HashMap::new();
     changes
         .map(|lines| {
@@ -90,11 +109,19 @@ pub(super) fn short_digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Str
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part);
     }
-    digest.finalize().iter().take(ID_DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
+    digest
+        .finalize()
+        .iter()
+        .take(ID_DIGITS / 2)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// The text that results from these hunks of its diff, in their order. `None` if one does not fit `text`.
-pub(super) fn apply_hunks<'a>(text: &str, hunks: impl Iterator<Item = &'a DiffHunk<'a>>) -> Option<String> {
+pub(super) fn apply_hunks<'a>(
+    text: &str,
+    hunks: impl Iterator<Item = &'a DiffHunk<'a>>,
+) -> Option<String> {
     let old: Vec<&str> = text.split_inclusive('\n').collect();
     let (mut made, mut at) = (String::with_capacity(text.len()), 0);
     for hunk in hunks {

@@ -26,15 +26,25 @@ impl ChangePattern {
             Some(("connection", glob)) => (Self::Connection, glob),
             _ => (Self::Path, text),
         };
-        Glob::new(glob).map(|glob| make(glob.compile_matcher())).map_err(|error| error.kind().to_string())
+        Glob::new(glob)
+            .map(|glob| make(glob.compile_matcher()))
+            .map_err(|error| error.kind().to_string())
     }
 
     /// Whether the pattern matches `file`. `connection` is the connection of a unit.
-    pub(crate) fn matches<'a>(&self, file: &ReviewedFile, connection: impl Fn(&UnitKey) -> Option<&'a str>) -> bool {
+    pub(crate) fn matches<'a>(
+        &self,
+        file: &ReviewedFile,
+        connection: impl Fn(&UnitKey) -> Option<&'a str>,
+    ) -> bool {
         match self {
             Self::Path(glob) => glob.is_match(&file.path),
             Self::Unit(glob) => file.units.iter().any(|unit| glob.is_match(unit.as_str())),
-            Self::Connection(glob) => file.units.iter().filter_map(connection).any(|name| glob.is_match(name)),
+            Self::Connection(glob) => file
+                .units
+                .iter()
+                .filter_map(connection)
+                .any(|name| glob.is_match(name)),
         }
     }
 }
@@ -55,8 +65,19 @@ mod tests {
             omitted: None,
         };
         let connection = |unit: &UnitKey| (unit.as_str() == "docs-orders").then_some("notes");
-        let matches = |text: &str| ChangePattern::parse(text).unwrap().matches(&file, connection);
-        for text in ["*", "wiki/*", "*/orders.md", "unit:docs-*", "unit:reconcile", "connection:notes"] {
+        let matches = |text: &str| {
+            ChangePattern::parse(text)
+                .unwrap()
+                .matches(&file, connection)
+        };
+        for text in [
+            "*",
+            "wiki/*",
+            "*/orders.md",
+            "unit:docs-*",
+            "unit:reconcile",
+            "connection:notes",
+        ] {
             assert!(matches(text), "{text}");
         }
         for text in ["orders.md", "unit:orders", "connection:*x", "other:*", ""] {

@@ -14,23 +14,49 @@ fn file(path: &str, before: &str, after: &str) -> ReviewedFile {
         (_, "") => ArtifactChange::Removed,
         _ => ArtifactChange::Updated,
     };
-    ReviewedFile { path: path.into(), change, units: vec!["docs".into()], diff, before: None, omitted: None }
+    ReviewedFile {
+        path: path.into(),
+        change,
+        units: vec!["docs".into()],
+        diff,
+        before: None,
+        omitted: None,
+    }
 }
 
 fn review(files: Vec<ReviewedFile>) -> ReviewState {
-    ReviewState::new(Arc::new(ReviewRequested { base: "c0ffee".into(), files, ..ReviewRequested::default() }), None)
+    ReviewState::new(
+        Arc::new(ReviewRequested {
+            base: "c0ffee".into(),
+            files,
+            ..ReviewRequested::default()
+        }),
+        None,
+    )
 }
 
 fn decided(path: &str, hunk: Option<&str>, decision: ReviewDecision) -> ReviewDecided {
     let hunk = hunk.map(str::to_owned);
-    ReviewDecided { path: path.into(), hunk, decision, ..ReviewDecided::default() }
+    ReviewDecided {
+        path: path.into(),
+        hunk,
+        decision,
+        ..ReviewDecided::default()
+    }
 }
 
 const BEFORE: &str = "a\nb\nc\nd\ne\nf\ng\n";
 const AFTER: &str = "a\nB\nc\nd\ne\nf\nG\nh\n";
 
 fn ids(review: &ReviewState, path: &str) -> Vec<String> {
-    review.file(path).unwrap().1.hunks.iter().map(|hunk| hunk.id.to_string()).collect()
+    review
+        .file(path)
+        .unwrap()
+        .1
+        .hunks
+        .iter()
+        .map(|hunk| hunk.id.to_string())
+        .collect()
 }
 
 #[test]
@@ -42,10 +68,25 @@ fn accepted_hunks_are_applied_and_others_left_out() {
         let (file, decisions) = review.by_path().next().unwrap();
         decisions.resolve(file, Some(BEFORE)).unwrap()
     };
-    assert_eq!(resolve(&review), FileResolution::AsBefore, "open changes are not in the commit");
-    assert!(review.decide(&decided("wiki/global/a.md", Some(&ids[1]), ReviewDecision::Accepted)));
-    assert!(review.decide(&decided("wiki/global/a.md", Some(&ids[0]), ReviewDecision::Rejected)));
-    assert_eq!(resolve(&review), FileResolution::Text("a\nb\nc\nd\ne\nf\nG\nh\n".into()));
+    assert_eq!(
+        resolve(&review),
+        FileResolution::AsBefore,
+        "open changes are not in the commit"
+    );
+    assert!(review.decide(&decided(
+        "wiki/global/a.md",
+        Some(&ids[1]),
+        ReviewDecision::Accepted
+    )));
+    assert!(review.decide(&decided(
+        "wiki/global/a.md",
+        Some(&ids[0]),
+        ReviewDecision::Rejected
+    )));
+    assert_eq!(
+        resolve(&review),
+        FileResolution::Text("a\nb\nc\nd\ne\nf\nG\nh\n".into())
+    );
     assert!(review.decide(&decided("wiki/global/a.md", None, ReviewDecision::Accepted)));
     assert_eq!(resolve(&review), FileResolution::AsWritten);
 }
@@ -54,35 +95,73 @@ fn accepted_hunks_are_applied_and_others_left_out() {
 fn unknown_files_and_hunks_change_nothing() {
     let mut review = review(vec![file("wiki/global/a.md", BEFORE, AFTER)]);
     let before = review.clone();
-    for (path, hunk) in [("wiki/global/b.md", None), ("wiki/global/a.md", Some("0123456789"))] {
+    for (path, hunk) in [
+        ("wiki/global/b.md", None),
+        ("wiki/global/a.md", Some("0123456789")),
+    ] {
         assert!(!review.decide(&decided(path, hunk, ReviewDecision::Accepted)));
     }
-    assert!(!review.decide(&decided("wiki/global/a.md", None, ReviewDecision::Edited)), "without a text");
+    assert!(
+        !review.decide(&decided("wiki/global/a.md", None, ReviewDecision::Edited)),
+        "without a text"
+    );
     assert_eq!(review, before);
 }
 
 #[test]
 fn equal_changes_keep_their_decisions() {
-    let mut first = review(vec![file("wiki/global/a.md", BEFORE, AFTER), file("wiki/global/b.md", "", "new\n")]);
+    let mut first = review(vec![
+        file("wiki/global/a.md", BEFORE, AFTER),
+        file("wiki/global/b.md", "", "new\n"),
+    ]);
     let ids = ids(&first, "wiki/global/a.md");
-    first.decide(&decided("wiki/global/a.md", Some(&ids[0]), ReviewDecision::Rejected));
+    first.decide(&decided(
+        "wiki/global/a.md",
+        Some(&ids[0]),
+        ReviewDecision::Rejected,
+    ));
     let sent = ReviewDecided {
         feedback: Some("name the owner".into()),
         ..decided("wiki/global/b.md", None, ReviewDecision::SentBack)
     };
     first.decide(&sent);
-    assert_eq!(first.units_sent_back(|_| false), [("docs".into(), "wiki/global/b.md: name the owner".into())]);
-    let again = [file("wiki/global/a.md", BEFORE, "a\nB\nc\nd\ne\nf\nX\n"), file("wiki/global/b.md", "", "new\n")];
-    let request = ReviewRequested { base: "beef".into(), files: again.to_vec(), ..ReviewRequested::default() };
+    assert_eq!(
+        first.units_sent_back(|_| false),
+        [("docs".into(), "wiki/global/b.md: name the owner".into())]
+    );
+    let again = [
+        file("wiki/global/a.md", BEFORE, "a\nB\nc\nd\ne\nf\nX\n"),
+        file("wiki/global/b.md", "", "new\n"),
+    ];
+    let request = ReviewRequested {
+        base: "beef".into(),
+        files: again.to_vec(),
+        ..ReviewRequested::default()
+    };
     let request = Arc::new(request);
     // Nothing was made again before the review was finished.
-    for (is_finished, of_sent_back) in [(false, ReviewDecision::SentBack), (true, ReviewDecision::Open)] {
+    for (is_finished, of_sent_back) in [
+        (false, ReviewDecision::SentBack),
+        (true, ReviewDecision::Open),
+    ] {
         first.is_finished = is_finished;
         let second = ReviewState::new(Arc::clone(&request), Some(&first));
-        let decisions: Vec<_> = second.files.iter().flat_map(|file| &file.hunks).map(|hunk| hunk.decision).collect();
-        assert_eq!(decisions, [ReviewDecision::Rejected, ReviewDecision::Open, of_sent_back]);
+        let decisions: Vec<_> = second
+            .files
+            .iter()
+            .flat_map(|file| &file.hunks)
+            .map(|hunk| hunk.decision)
+            .collect();
+        assert_eq!(
+            decisions,
+            [ReviewDecision::Rejected, ReviewDecision::Open, of_sent_back]
+        );
         let sent_back = &second.files[1].hunks[0];
-        assert_eq!(sent_back.feedback.as_deref(), Some("name the owner"), "the reviewer sees what was asked for");
+        assert_eq!(
+            sent_back.feedback.as_deref(),
+            Some("name the owner"),
+            "the reviewer sees what was asked for"
+        );
     }
 }
 
@@ -92,11 +171,22 @@ fn feedback_withdrawn_before_it_is_sent_is_forgotten() {
     for decision in [ReviewDecision::Open, ReviewDecision::Accepted] {
         let mut review = review(vec![file(path, BEFORE, AFTER)]);
         let feedback = Some("shorter".to_owned());
-        review.decide(&ReviewDecided { feedback, ..decided(path, None, ReviewDecision::SentBack) });
+        review.decide(&ReviewDecided {
+            feedback,
+            ..decided(path, None, ReviewDecision::SentBack)
+        });
         review.decide(&decided(path, None, ReviewDecision::SentBack));
-        assert_eq!(review.files[0].hunks[0].feedback.as_deref(), Some("shorter"), "it is sent back again");
+        assert_eq!(
+            review.files[0].hunks[0].feedback.as_deref(),
+            Some("shorter"),
+            "it is sent back again"
+        );
         review.decide(&decided(path, None, decision));
-        let left: Vec<_> = review.files[0].hunks.iter().map(|hunk| (hunk.decision, hunk.feedback.as_deref())).collect();
+        let left: Vec<_> = review.files[0]
+            .hunks
+            .iter()
+            .map(|hunk| (hunk.decision, hunk.feedback.as_deref()))
+            .collect();
         assert_eq!(left, [(decision, None), (decision, None)]);
     }
 }
@@ -105,47 +195,93 @@ fn feedback_withdrawn_before_it_is_sent_is_forgotten() {
 fn edited_text_counts_for_the_same_changes_only() {
     let files = vec![file("wiki/global/a.md", BEFORE, AFTER)];
     let mut first = review(files.clone());
-    let edit =
-        ReviewDecided { text: Some("mine\n".into()), ..decided("wiki/global/a.md", None, ReviewDecision::Edited) };
+    let edit = ReviewDecided {
+        text: Some("mine\n".into()),
+        ..decided("wiki/global/a.md", None, ReviewDecision::Edited)
+    };
     assert!(first.decide(&edit));
-    assert_eq!(first.counts(), ReviewCounts { edited: 2, ..ReviewCounts::default() });
+    assert_eq!(
+        first.counts(),
+        ReviewCounts {
+            edited: 2,
+            ..ReviewCounts::default()
+        }
+    );
     let again = |files| {
         ReviewState::new(
-            Arc::new(ReviewRequested { base: String::new(), files, ..ReviewRequested::default() }),
+            Arc::new(ReviewRequested {
+                base: String::new(),
+                files,
+                ..ReviewRequested::default()
+            }),
             Some(&first),
         )
     };
     assert_eq!(again(files).files[0].edited.as_deref(), Some("mine\n"));
     let other = again(vec![file("wiki/global/a.md", BEFORE, "a\n")]);
-    assert_eq!((other.files[0].edited.clone(), other.counts().open), (None, other.files[0].hunks.len()));
+    assert_eq!(
+        (other.files[0].edited.clone(), other.counts().open),
+        (None, other.files[0].hunks.len())
+    );
     let ids = ids(&first, "wiki/global/a.md");
-    first.decide(&decided("wiki/global/a.md", Some(&ids[0]), ReviewDecision::Accepted));
-    assert_eq!(first.counts(), ReviewCounts { accepted: 1, open: 1, ..ReviewCounts::default() });
+    first.decide(&decided(
+        "wiki/global/a.md",
+        Some(&ids[0]),
+        ReviewDecision::Accepted,
+    ));
+    assert_eq!(
+        first.counts(),
+        ReviewCounts {
+            accepted: 1,
+            open: 1,
+            ..ReviewCounts::default()
+        }
+    );
 }
 
 #[test]
 fn next_attempt_learns_what_was_not_accepted() {
-    let mut review = review(vec![file("wiki/global/a.md", BEFORE, AFTER), file("wiki/global/b.md", "", "new\n")]);
+    let mut review = review(vec![
+        file("wiki/global/a.md", BEFORE, AFTER),
+        file("wiki/global/b.md", "", "new\n"),
+    ]);
     let unit = "docs".into();
     assert_eq!(review.remarks(&unit), None);
     let ids = ids(&review, "wiki/global/a.md");
-    review.decide(&decided("wiki/global/a.md", Some(&ids[1]), ReviewDecision::Rejected));
+    review.decide(&decided(
+        "wiki/global/a.md",
+        Some(&ids[1]),
+        ReviewDecision::Rejected,
+    ));
     review.decide(&ReviewDecided {
         text: Some("mine\n".into()),
         ..decided("wiki/global/b.md", None, ReviewDecision::Edited)
     });
     let remarks = review.remarks(&unit).unwrap();
-    assert!(remarks.contains("wiki/global/a.md, rejected:\n-g\n+G\n+h\n"), "{remarks}");
-    assert!(remarks.contains("wiki/global/b.md was replaced by:\nmine\n") && !remarks.contains("+B"), "{remarks}");
+    assert!(
+        remarks.contains("wiki/global/a.md, rejected:\n-g\n+G\n+h\n"),
+        "{remarks}"
+    );
+    assert!(
+        remarks.contains("wiki/global/b.md was replaced by:\nmine\n") && !remarks.contains("+B"),
+        "{remarks}"
+    );
     assert_eq!(review.remarks(&"other".into()), None);
 }
 
 #[test]
 fn recorded_decisions_restore_the_review() {
-    let files = vec![file("wiki/global/a.md", BEFORE, AFTER), file("wiki/global/b.md", "old\n", "")];
+    let files = vec![
+        file("wiki/global/a.md", BEFORE, AFTER),
+        file("wiki/global/b.md", "old\n", ""),
+    ];
     let mut first = review(files.clone());
     let ids = ids(&first, "wiki/global/a.md");
-    first.decide(&decided("wiki/global/a.md", Some(&ids[1]), ReviewDecision::Accepted));
+    first.decide(&decided(
+        "wiki/global/a.md",
+        Some(&ids[1]),
+        ReviewDecision::Accepted,
+    ));
     first.decide(&ReviewDecided {
         feedback: Some("why?".into()),
         ..decided("wiki/global/b.md", None, ReviewDecision::SentBack)
@@ -159,7 +295,11 @@ fn recorded_decisions_restore_the_review() {
 fn diff_of_another_text_is_refused() {
     let mut review = review(vec![file("wiki/global/a.md", BEFORE, AFTER)]);
     let ids = ids(&review, "wiki/global/a.md");
-    review.decide(&decided("wiki/global/a.md", Some(&ids[1]), ReviewDecision::Accepted));
+    review.decide(&decided(
+        "wiki/global/a.md",
+        Some(&ids[1]),
+        ReviewDecision::Accepted,
+    ));
     let (file, decisions) = review.by_path().next().unwrap();
     for text in ["", "a\n", "x\nx\nx\nx\nx\nx\nx\n"] {
         assert!(decisions.resolve(file, Some(text)).is_err(), "{text:?}");
@@ -202,17 +342,36 @@ proptest! {
 
 #[test]
 fn undo_restores_the_state_before_the_last_act() {
-    let files = vec![file("wiki/global/a.md", BEFORE, AFTER), file("wiki/global/b.md", "", "new\n")];
+    let files = vec![
+        file("wiki/global/a.md", BEFORE, AFTER),
+        file("wiki/global/b.md", "", "new\n"),
+    ];
     let mut review = review(files);
     let paths = ["wiki/global/a.md", "wiki/global/b.md"];
     let first = ids(&review, paths[0]).remove(0);
-    let edit = ReviewDecided { text: Some("mine\n".into()), ..decided(paths[1], None, ReviewDecision::Edited) };
-    let rejected =
-        ReviewDecided { reason: Some("stale".into()), ..decided(paths[0], Some(&first), ReviewDecision::Rejected) };
-    let all: Vec<ReviewDecided> = paths.iter().map(|path| decided(path, None, ReviewDecision::Accepted)).collect();
-    let back = ReviewDecided { feedback: Some("why?".into()), ..decided(paths[0], None, ReviewDecision::SentBack) };
-    let acts: [&[ReviewDecided]; 5] =
-        [&[edit], &[rejected], &all, &[back], &[decided(paths[1], None, ReviewDecision::Open)]];
+    let edit = ReviewDecided {
+        text: Some("mine\n".into()),
+        ..decided(paths[1], None, ReviewDecision::Edited)
+    };
+    let rejected = ReviewDecided {
+        reason: Some("stale".into()),
+        ..decided(paths[0], Some(&first), ReviewDecision::Rejected)
+    };
+    let all: Vec<ReviewDecided> = paths
+        .iter()
+        .map(|path| decided(path, None, ReviewDecision::Accepted))
+        .collect();
+    let back = ReviewDecided {
+        feedback: Some("why?".into()),
+        ..decided(paths[0], None, ReviewDecision::SentBack)
+    };
+    let acts: [&[ReviewDecided]; 5] = [
+        &[edit],
+        &[rejected],
+        &all,
+        &[back],
+        &[decided(paths[1], None, ReviewDecision::Open)],
+    ];
     let mut before = Vec::new();
     for act in acts {
         before.push(review.files.clone());
@@ -245,10 +404,18 @@ fn rejection_reason_reaches_the_next_attempt_and_ends_with_it() {
         ..decided("wiki/global/b.md", None, ReviewDecision::Rejected)
     };
     review.decide(&reject);
-    assert!(review.remarks(&unit).unwrap().contains("rejected:\nbecause: wrong source\n+new\n"));
+    assert!(
+        review
+            .remarks(&unit)
+            .unwrap()
+            .contains("rejected:\nbecause: wrong source\n+new\n")
+    );
     assert_eq!(
         review.decisions(),
-        [ReviewDecided { hunk: Some(ids(&review, "wiki/global/b.md").remove(0)), ..reject }]
+        [ReviewDecided {
+            hunk: Some(ids(&review, "wiki/global/b.md").remove(0)),
+            ..reject
+        }]
     );
     review.decide(&decided("wiki/global/b.md", None, ReviewDecision::Accepted));
     assert_eq!(review.files[0].hunks[0].reason, None);

@@ -14,7 +14,9 @@ pub(crate) struct PathStep {
 /// The path from the start of the run to `end`. The durations of its steps add up to `end`.
 pub(super) fn find(attempts: &[LaneAttempt], log: &ScheduleLog, end: Millis) -> Vec<PathStep> {
     // Among attempts that end at the same time, the one that began first.
-    let last = (0..attempts.len()).rev().max_by_key(|index| attempts[*index].to);
+    let last = (0..attempts.len())
+        .rev()
+        .max_by_key(|index| attempts[*index].to);
     let Some(last) = last else { return Vec::new() };
     let mut by_end: Vec<usize> = (0..attempts.len()).collect();
     by_end.sort_by_key(|index| (attempts[*index].to, *index));
@@ -31,12 +33,22 @@ pub(super) fn find(attempts: &[LaneAttempt], log: &ScheduleLog, end: Millis) -> 
     while let Some(index) = next {
         let attempt = &attempts[index];
         let mut uses = TimeUses::default();
-        for time_use in TimeUse::ALL.into_iter().filter(|time_use| !time_use.is_before_start()) {
+        for time_use in TimeUse::ALL
+            .into_iter()
+            .filter(|time_use| !time_use.is_before_start())
+        {
             uses.add(time_use, attempt.uses.get(time_use));
         }
         push(Some(index), uses);
         next = predecessor(attempts, &by_end, index);
-        push(None, gap(log, next.map_or(Millis(0), |before| attempts[before].to), attempt));
+        push(
+            None,
+            gap(
+                log,
+                next.map_or(Millis(0), |before| attempts[before].to),
+                attempt,
+            ),
+        );
     }
     steps.reverse();
     steps
@@ -45,7 +57,8 @@ pub(super) fn find(attempts: &[LaneAttempt], log: &ScheduleLog, end: Millis) -> 
 /// The attempt whose end allowed this one to start. Its index is lower, so that the path has an end.
 fn predecessor(attempts: &[LaneAttempt], by_end: &[usize], index: usize) -> Option<usize> {
     let attempt = &attempts[index];
-    let before = by_end.partition_point(|other| (attempts[*other].to, *other) < (attempt.from, index));
+    let before =
+        by_end.partition_point(|other| (attempts[*other].to, *other) < (attempt.from, index));
     let freed = before.checked_sub(1).map(|place| by_end[place]);
     let is_backoff = attempt.gate.due > attempt.gate.pending_since;
     // A slot that became free before the attempt was due did not decide its start.
@@ -65,7 +78,11 @@ fn gap(log: &ScheduleLog, from: Millis, attempt: &LaneAttempt) -> TimeUses {
     let planned = log.planned_at.unwrap_or_default().clamp(from, to);
     uses.add(TimeUse::Planning, planned.since(from));
     let due = gate.due.clamp(planned, to);
-    let since = if gate.is_requested { due } else { gate.pending_since.clamp(planned, due) };
+    let since = if gate.is_requested {
+        due
+    } else {
+        gate.pending_since.clamp(planned, due)
+    };
     if gate.is_requested {
         uses.add(TimeUse::Request, due.since(planned));
     } else if gate.due > gate.pending_since {

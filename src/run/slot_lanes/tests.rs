@@ -21,14 +21,24 @@ fn unit(key: &str, first_id: u32, attempts: &[(u64, u64)]) -> UnitState {
             started_at: Millis(from * SECOND),
             last_at: Millis(to * SECOND),
             ended_at: Some(Millis(to * SECOND)),
-            setup: AttemptSetup { first_output_ms: NonZeroU32::new(1000), ..AttemptSetup::default() },
+            setup: AttemptSetup {
+                first_output_ms: NonZeroU32::new(1000),
+                ..AttemptSetup::default()
+            },
             ..AttemptState::default()
         })
         .collect();
     UnitState {
         key: key.into(),
-        planned: Some(Arc::new(PlannedUnit { adapter: "dbt".into(), ..PlannedUnit::default() })),
-        status: if attempts.is_empty() { UnitStatus::Queued } else { UnitStatus::Succeeded },
+        planned: Some(Arc::new(PlannedUnit {
+            adapter: "dbt".into(),
+            ..PlannedUnit::default()
+        })),
+        status: if attempts.is_empty() {
+            UnitStatus::Queued
+        } else {
+            UnitStatus::Succeeded
+        },
         attempts,
         retry_at: None,
         hold_mode: HoldMode::Off,
@@ -37,14 +47,36 @@ fn unit(key: &str, first_id: u32, attempts: &[(u64, u64)]) -> UnitState {
 
 /// A run of these units until `end`, whose plan was made after a second.
 fn run(units: Vec<UnitState>, slots: u32, end: u64, changes: &[(u64, ScheduleChange)]) -> RunView {
-    let planned = Some(Arc::new(RunPlanned { concurrency: slots, ..RunPlanned::default() }));
-    let changes: Vec<(u64, ScheduleChange)> =
-        [(1, ScheduleChange::Concurrency(slots))].into_iter().chain(changes.iter().copied()).collect();
-    let schedule_changes =
-        (0..).zip(changes).map(|(seq, (at, change))| RecordedChange { seq, at: Millis(at * SECOND), change }).collect();
+    let planned = Some(Arc::new(RunPlanned {
+        concurrency: slots,
+        ..RunPlanned::default()
+    }));
+    let changes: Vec<(u64, ScheduleChange)> = [(1, ScheduleChange::Concurrency(slots))]
+        .into_iter()
+        .chain(changes.iter().copied())
+        .collect();
+    let schedule_changes = (0..)
+        .zip(changes)
+        .map(|(seq, (at, change))| RecordedChange {
+            seq,
+            at: Millis(at * SECOND),
+            change,
+        })
+        .collect();
     let now = Millis(end * SECOND);
-    let state = RunState { units, planned, entries: 1000, last_entry_at: now, clock: now, ..RunState::default() };
-    RunView { state, schedule_changes, ..RunView::default() }
+    let state = RunState {
+        units,
+        planned,
+        entries: 1000,
+        last_entry_at: now,
+        clock: now,
+        ..RunState::default()
+    };
+    RunView {
+        state,
+        schedule_changes,
+        ..RunView::default()
+    }
 }
 
 fn uses(lanes: &SlotLanes, index: usize) -> Vec<(&'static str, u64)> {
@@ -52,21 +84,42 @@ fn uses(lanes: &SlotLanes, index: usize) -> Vec<(&'static str, u64)> {
 }
 
 fn listed(uses: &TimeUses) -> Vec<(&'static str, u64)> {
-    let used = TimeUse::ALL.into_iter().filter(|time_use| uses.get(*time_use) > Millis(0));
-    used.map(|time_use| (time_use.label(), uses.get(time_use).0 / SECOND)).collect()
+    let used = TimeUse::ALL
+        .into_iter()
+        .filter(|time_use| uses.get(*time_use) > Millis(0));
+    used.map(|time_use| (time_use.label(), uses.get(time_use).0 / SECOND))
+        .collect()
 }
 
 #[test]
 fn queued_unit_waits_for_a_free_slot() {
-    let units = vec![unit("a", 0, &[(2, 10)]), unit("b", 1, &[(2, 6)]), unit("c", 2, &[(7, 12)])];
+    let units = vec![
+        unit("a", 0, &[(2, 10)]),
+        unit("b", 1, &[(2, 6)]),
+        unit("c", 2, &[(7, 12)]),
+    ];
     let lanes = SlotLanes::new(&run(units, 2, 12, &[]));
     assert_eq!(
-        (lanes.lanes, lanes.attempts.iter().map(|attempt| attempt.lane).collect::<Vec<_>>()),
+        (
+            lanes.lanes,
+            lanes
+                .attempts
+                .iter()
+                .map(|attempt| attempt.lane)
+                .collect::<Vec<_>>()
+        ),
         (2, vec![0, 1, 1])
     );
     // A slot was free for a second before it started.
-    assert_eq!(uses(&lanes, 2), [("free slot", 4), ("other", 2), ("start-up", 1), ("work", 4)]);
-    let path: Vec<_> = lanes.critical_path.iter().map(|step| (step.attempt, listed(&step.uses))).collect();
+    assert_eq!(
+        uses(&lanes, 2),
+        [("free slot", 4), ("other", 2), ("start-up", 1), ("work", 4)]
+    );
+    let path: Vec<_> = lanes
+        .critical_path
+        .iter()
+        .map(|step| (step.attempt, listed(&step.uses)))
+        .collect();
     assert_eq!(
         path,
         [
@@ -82,7 +135,13 @@ fn queued_unit_waits_for_a_free_slot() {
 #[test]
 fn limit_backoff_and_hold_are_separate() {
     let changes = [
-        (4, ScheduleChange::RetryScheduled { unit: 0, due: Millis(8 * SECOND) }),
+        (
+            4,
+            ScheduleChange::RetryScheduled {
+                unit: 0,
+                due: Millis(8 * SECOND),
+            },
+        ),
         (9, ScheduleChange::LimitPaused),
         (15, ScheduleChange::LimitLifted),
         (18, ScheduleChange::CallHeld { attempt: 1 }),
@@ -90,27 +149,65 @@ fn limit_backoff_and_hold_are_separate() {
         (20, ScheduleChange::CallDecided { attempt: 1 }),
         (22, ScheduleChange::CallDecided { attempt: 1 }),
     ];
-    let lanes = SlotLanes::new(&run(vec![unit("a", 0, &[(1, 4), (16, 30)])], 2, 30, &changes));
+    let lanes = SlotLanes::new(&run(
+        vec![unit("a", 0, &[(1, 4), (16, 30)])],
+        2,
+        30,
+        &changes,
+    ));
     assert_eq!(
         uses(&lanes, 1),
-        [("limit", 6), ("backoff", 4), ("other", 2), ("start-up", 1), ("hold", 4), ("work", 9)]
+        [
+            ("limit", 6),
+            ("backoff", 4),
+            ("other", 2),
+            ("start-up", 1),
+            ("hold", 4),
+            ("work", 9)
+        ]
     );
-    assert_eq!(lanes.attempts[1].holds, [(Millis(18 * SECOND), Millis(22 * SECOND))]);
+    assert_eq!(
+        lanes.attempts[1].holds,
+        [(Millis(18 * SECOND), Millis(22 * SECOND))]
+    );
     assert_eq!(lanes.pauses, [(Millis(9 * SECOND), Millis(15 * SECOND))]);
-    let path: u64 = lanes.critical_path.iter().map(|step| step.uses.total().0).sum();
+    let path: u64 = lanes
+        .critical_path
+        .iter()
+        .map(|step| step.uses.total().0)
+        .sum();
     assert_eq!((path, lanes.critical_path.len()), (30 * SECOND, 4));
     assert_eq!(
-        lanes.attempts.iter().map(|attempt| attempt.status).collect::<Vec<_>>(),
+        lanes
+            .attempts
+            .iter()
+            .map(|attempt| attempt.status)
+            .collect::<Vec<_>>(),
         [UnitStatus::Interrupted, UnitStatus::Succeeded]
     );
 }
 
 #[test]
 fn time_until_a_requested_retry_is_no_slot_wait() {
-    let changes = [(10, ScheduleChange::RunEnded), (50, ScheduleChange::RetryRequested { unit: 0 })];
-    let lanes = SlotLanes::new(&run(vec![unit("a", 0, &[(1, 8), (51, 60)])], 1, 60, &changes));
-    assert_eq!(uses(&lanes, 1), [("other", 1), ("start-up", 1), ("work", 8)]);
-    let gap = lanes.critical_path.iter().find(|step| step.attempt.is_none()).map(|step| listed(&step.uses));
+    let changes = [
+        (10, ScheduleChange::RunEnded),
+        (50, ScheduleChange::RetryRequested { unit: 0 }),
+    ];
+    let lanes = SlotLanes::new(&run(
+        vec![unit("a", 0, &[(1, 8), (51, 60)])],
+        1,
+        60,
+        &changes,
+    ));
+    assert_eq!(
+        uses(&lanes, 1),
+        [("other", 1), ("start-up", 1), ("work", 8)]
+    );
+    let gap = lanes
+        .critical_path
+        .iter()
+        .find(|step| step.attempt.is_none())
+        .map(|step| listed(&step.uses));
     assert_eq!(gap, Some(vec![("planning", 1)]));
     let before = &lanes.critical_path[lanes.critical_path.len() - 2];
     assert_eq!(listed(&before.uses), [("retry request", 42), ("other", 1)]);
@@ -119,11 +216,21 @@ fn time_until_a_requested_retry_is_no_slot_wait() {
 #[test]
 fn estimates_follow_the_plan_order() {
     // Two slots: 4 + 4 seconds in one lane, 8 in the other.
-    let units = vec![unit("a", 0, &[(1, 9)]), unit("b", 1, &[(1, 5)]), unit("c", 2, &[(5, 9)])];
+    let units = vec![
+        unit("a", 0, &[(1, 9)]),
+        unit("b", 1, &[(1, 5)]),
+        unit("c", 2, &[(5, 9)]),
+    ];
     let lanes = SlotLanes::new(&run(units, 2, 9, &[]));
-    let totals: Vec<_> =
-        lanes.estimates.iter().map(|estimate| (estimate.slots, estimate.total.map(|total| total.0 / SECOND))).collect();
-    assert_eq!(totals, [(1, Some(17)), (2, Some(9)), (4, Some(9)), (8, Some(9))]);
+    let totals: Vec<_> = lanes
+        .estimates
+        .iter()
+        .map(|estimate| (estimate.slots, estimate.total.map(|total| total.0 / SECOND)))
+        .collect();
+    assert_eq!(
+        totals,
+        [(1, Some(17)), (2, Some(9)), (4, Some(9)), (8, Some(9))]
+    );
 }
 
 #[test]
@@ -138,25 +245,50 @@ fn estimate_is_unknown_without_finished_units() {
 
 #[test]
 fn estimate_with_an_overdue_unit_is_a_minimum() {
-    let mut units: Vec<_> = (0..3).map(|index| unit(["a", "b", "c"][index], index as u32, &[(1, 3)])).collect();
+    let mut units: Vec<_> = (0..3)
+        .map(|index| unit(["a", "b", "c"][index], index as u32, &[(1, 3)]))
+        .collect();
     let mut overdue = unit("d", 3, &[(3, 30)]);
     overdue.status = UnitStatus::Running;
     (overdue.attempts[0].ended_at, overdue.attempts[0].verdict) = (None, None);
     units.push(overdue);
     let lanes = SlotLanes::new(&run(units, 2, 30, &[]));
-    let estimates = lanes.estimates.iter().map(|it| (it.slots, it.total.map(|total| total.0 / SECOND), it.is_minimum));
+    let estimates = lanes.estimates.iter().map(|it| {
+        (
+            it.slots,
+            it.total.map(|total| total.0 / SECOND),
+            it.is_minimum,
+        )
+    });
     assert_eq!(
         estimates.collect::<Vec<_>>(),
-        [(1, Some(34), true), (2, Some(30), true), (4, Some(28), true), (8, Some(28), true)]
+        [
+            (1, Some(34), true),
+            (2, Some(30), true),
+            (4, Some(28), true),
+            (8, Some(28), true)
+        ]
     );
 }
 
 #[test]
 fn capture_without_plan_has_lanes_only() {
-    let mut run_view = run(vec![unit("a", 0, &[(0, 5)]), unit("b", 1, &[(2, 7)])], 1, 7, &[]);
+    let mut run_view = run(
+        vec![unit("a", 0, &[(0, 5)]), unit("b", 1, &[(2, 7)])],
+        1,
+        7,
+        &[],
+    );
     (run_view.schedule_changes, run_view.state.planned) = (Vec::new(), None);
     let lanes = SlotLanes::new(&run_view);
-    assert_eq!((lanes.lanes, lanes.critical_path.len(), lanes.estimates.len()), (2, 0, 0));
+    assert_eq!(
+        (
+            lanes.lanes,
+            lanes.critical_path.len(),
+            lanes.estimates.len()
+        ),
+        (2, 0, 0)
+    );
     assert_eq!(lanes.totals.get(TimeUse::Slot), Millis(0));
 }
 
@@ -164,9 +296,15 @@ fn capture_without_plan_has_lanes_only() {
 fn open_attempt_ends_at_the_moment_of_the_view() {
     let mut running = unit("a", 0, &[(1, 4)]);
     running.status = UnitStatus::Running;
-    (running.attempts[0].ended_at, running.attempts[0].setup.first_output_ms) = (None, None);
+    (
+        running.attempts[0].ended_at,
+        running.attempts[0].setup.first_output_ms,
+    ) = (None, None);
     let lanes = SlotLanes::new(&run(vec![running], 1, 20, &[]));
-    assert_eq!((lanes.attempts[0].to, lanes.end), (Millis(20 * SECOND), Millis(20 * SECOND)));
+    assert_eq!(
+        (lanes.attempts[0].to, lanes.end),
+        (Millis(20 * SECOND), Millis(20 * SECOND))
+    );
     assert_eq!(uses(&lanes, 0), [("start-up", 19)]);
 }
 
@@ -176,7 +314,10 @@ fn change() -> impl Strategy<Value = ScheduleChange> {
         prop::option::of(1..3_u32).prop_map(ScheduleChange::Throttled),
         Just(ScheduleChange::LimitPaused),
         Just(ScheduleChange::LimitLifted),
-        (0..12_u32, 0..200_000_u64).prop_map(|(unit, due)| ScheduleChange::RetryScheduled { unit, due: Millis(due) }),
+        (0..12_u32, 0..200_000_u64).prop_map(|(unit, due)| ScheduleChange::RetryScheduled {
+            unit,
+            due: Millis(due)
+        }),
         (0..12_u32).prop_map(|unit| ScheduleChange::RetryRequested { unit }),
         (0..30_u32).prop_map(|attempt| ScheduleChange::CallHeld { attempt }),
         (0..30_u32).prop_map(|attempt| ScheduleChange::CallDecided { attempt }),

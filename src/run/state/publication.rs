@@ -61,9 +61,13 @@ pub(crate) struct PriorPatchIntegration {
 impl super::RunState {
     /// True if units work again although a review waited, so that it continues when they have ended.
     pub(crate) fn is_review_interrupted(&self) -> bool {
-        let works = |unit: &super::UnitState| unit.status.is_in_flight() || unit.status == super::UnitStatus::Queued;
+        let works = |unit: &super::UnitState| {
+            unit.status.is_in_flight() || unit.status == super::UnitStatus::Queued
+        };
         let review = self.publication.unsaved_review();
-        self.ended.is_none() && review.is_some_and(|review| !review.is_waiting) && self.units.iter().any(works)
+        self.ended.is_none()
+            && review.is_some_and(|review| !review.is_waiting)
+            && self.units.iter().any(works)
     }
 }
 
@@ -71,7 +75,10 @@ impl Publication {
     /// Number of files that can be committed without those that are blocked; 0 if none is blocked.
     pub(crate) fn count_without_blocked(&self) -> usize {
         // What the commits of a run contain cannot be left out of them.
-        let review = self.review.as_deref().filter(|_| !self.blocked.is_empty() && self.committed_run.is_none());
+        let review = self
+            .review
+            .as_deref()
+            .filter(|_| !self.blocked.is_empty() && self.committed_run.is_none());
         review.map_or(0, |review| review.count_without(&self.blocked))
     }
 
@@ -82,7 +89,10 @@ impl Publication {
 
     /// Why the commit of the file is blocked.
     pub(crate) fn blocked_reason(&self, path: &str) -> Option<&str> {
-        self.blocked.iter().find(|blocked| blocked.path == path).map(|blocked| blocked.reason.as_str())
+        self.blocked
+            .iter()
+            .find(|blocked| blocked.path == path)
+            .map(|blocked| blocked.reason.as_str())
     }
 
     /// The review that the run waits for.
@@ -98,10 +108,23 @@ impl Publication {
     /// Files whose changes a finished review rejected completely.
     pub(crate) fn rejected_paths(&self) -> impl Iterator<Item = &str> {
         let review = self.review.as_deref();
-        let known: HashSet<&str> =
-            review.into_iter().flat_map(|review| &review.request.files).map(|file| &*file.path).collect();
-        let earlier = self.rejected.iter().map(String::as_str).filter(move |path| !known.contains(path));
-        let files = review.filter(|review| !review.is_waiting).into_iter().flat_map(ReviewState::by_path);
-        files.filter(|(_, decided)| decided.is_dropped()).map(|(file, _)| file.path.as_str()).chain(earlier)
+        let known: HashSet<&str> = review
+            .into_iter()
+            .flat_map(|review| &review.request.files)
+            .map(|file| &*file.path)
+            .collect();
+        let earlier = self
+            .rejected
+            .iter()
+            .map(String::as_str)
+            .filter(move |path| !known.contains(path));
+        let files = review
+            .filter(|review| !review.is_waiting)
+            .into_iter()
+            .flat_map(ReviewState::by_path);
+        files
+            .filter(|(_, decided)| decided.is_dropped())
+            .map(|(file, _)| file.path.as_str())
+            .chain(earlier)
     }
 }

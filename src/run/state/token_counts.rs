@@ -16,8 +16,15 @@ pub(crate) struct ModelSpending {
 impl ModelSpending {
     /// The sum of two parts. The cost is unknown if one of them is.
     pub(crate) fn plus(self, other: &Self) -> Self {
-        let cost_usd = self.cost_usd.zip(other.cost_usd).map(|(one, other)| one + other);
-        Self { cost_usd, tokens: self.tokens.plus(other.tokens), ..self }
+        let cost_usd = self
+            .cost_usd
+            .zip(other.cost_usd)
+            .map(|(one, other)| one + other);
+        Self {
+            cost_usd,
+            tokens: self.tokens.plus(other.tokens),
+            ..self
+        }
     }
 }
 
@@ -35,8 +42,18 @@ pub(crate) struct TokenCounts {
 
 impl From<Usage> for TokenCounts {
     fn from(usage: Usage) -> Self {
-        let Usage { input, output, cache_read, cache_write } = usage;
-        Self { input, output, cache_read, cache_write }
+        let Usage {
+            input,
+            output,
+            cache_read,
+            cache_write,
+        } = usage;
+        Self {
+            input,
+            output,
+            cache_read,
+            cache_write,
+        }
     }
 }
 
@@ -51,6 +68,8 @@ impl TokenCounts {
     }
 
     pub(crate) fn total(&self) -> u64 {
-        [self.output, self.cache_read, self.cache_write].into_iter().fold(self.input, u64::saturating_add)
+        [self.output, self.cache_read, self.cache_write]
+            .into_iter()
+            .fold(self.input, u64::saturating_add)
     }
 }

@@ -41,7 +41,11 @@ pub(crate) struct WorkerState {
 
 impl RunWorkers {
     pub(in crate::run) fn join(&mut self, joined: &WorkerJoined) {
-        let state = WorkerState { slots: joined.slots, account: joined.account.as_str().into(), is_draining: false };
+        let state = WorkerState {
+            slots: joined.slots,
+            account: joined.account.as_str().into(),
+            is_draining: false,
+        };
         self.present.insert(joined.worker.as_str().into(), state);
         self.number(&joined.worker);
     }
@@ -53,17 +57,24 @@ impl RunWorkers {
             self.names.push(name.into());
             self.names.len() - 1
         });
-        u16::try_from(index + 1).ok().and_then(NonZeroU16::new).map(WorkerNumber)
+        u16::try_from(index + 1)
+            .ok()
+            .and_then(NonZeroU16::new)
+            .map(WorkerNumber)
     }
 
     /// The name of a worker.
     pub(crate) fn name(&self, number: WorkerNumber) -> Option<&str> {
-        self.names.get(usize::from(number.0.get()) - 1).map(|name| &**name)
+        self.names
+            .get(usize::from(number.0.get()) - 1)
+            .map(|name| &**name)
     }
 
     /// The account of a worker that is present.
     pub(crate) fn account(&self, number: WorkerNumber) -> Option<Arc<str>> {
-        self.present.get(self.name(number)?).map(|worker| Arc::clone(&worker.account))
+        self.present
+            .get(self.name(number)?)
+            .map(|worker| Arc::clone(&worker.account))
     }
 
     /// True once a worker has joined or run an attempt.
@@ -83,6 +94,10 @@ impl RunWorkers {
 
     /// The slots of those where units start.
     pub(crate) fn slots(&self) -> u32 {
-        self.present.values().filter(|worker| !worker.is_draining).map(|worker| worker.slots).sum()
+        self.present
+            .values()
+            .filter(|worker| !worker.is_draining)
+            .map(|worker| worker.slots)
+            .sum()
     }
 }

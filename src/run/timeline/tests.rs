@@ -16,9 +16,9 @@ use crate::{
     tape::{
         EntryBody, Millis, Note, UnitKey, entry,
         note::{
-            Amendment, AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision, IntegrationStarted, PatchIntegrated,
-            PatchResult, PatchWritten, PlannedUnit, RunEnded, RunPlanned, RunSaved, SaveFailed, StopReason, Verdict,
-            VerdictCause,
+            Amendment, AttemptEnded, AttemptOutcome, AttemptStarted, CallDecision,
+            IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, RunEnded,
+            RunPlanned, RunSaved, SaveFailed, StopReason, Verdict, VerdictCause,
         },
     },
 };
@@ -44,8 +44,11 @@ impl MemorySource {
             None if self.by_session => EntryScope::BySession,
             None => EntryScope::Run,
         };
-        let body =
-            if *is_note { EntryBody::Note(bytes) } else { entry::stdout_body(bytes, crate::decode::is_json(bytes)) };
+        let body = if *is_note {
+            EntryBody::Note(bytes)
+        } else {
+            entry::stdout_body(bytes, crate::decode::is_json(bytes))
+        };
         Some(EntryRef {
             seq: Seq(seq as u64),
             at: Millis(seq as u64 * 100),
@@ -62,13 +65,23 @@ impl EntrySource for MemorySource {
         &self.origin
     }
 
-    fn poll(&mut self, _: usize, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<PollStatus, EntrySourceError> {
+    fn poll(
+        &mut self,
+        _: usize,
+        sink: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Result<PollStatus, EntrySourceError> {
         for _ in 0..self.at_once {
-            let Some(entry) = self.entry(self.next) else { return Ok(PollStatus::End) };
+            let Some(entry) = self.entry(self.next) else {
+                return Ok(PollStatus::End);
+            };
             sink(entry);
             self.next += 1;
         }
-        Ok(if self.next < self.entries.len() { PollStatus::More } else { PollStatus::End })
+        Ok(if self.next < self.entries.len() {
+            PollStatus::More
+        } else {
+            PollStatus::End
+        })
     }
 
     fn rewind(&mut self, seq: Seq) -> Result<(), EntrySourceError> {
@@ -76,8 +89,15 @@ impl EntrySource for MemorySource {
         Ok(())
     }
 
-    fn read(&mut self, seq: Seq, sink: &mut dyn FnMut(EntryRef<'_>)) -> Result<bool, EntrySourceError> {
-        Ok(self.entry(usize::try_from(seq.0).unwrap()).map(sink).is_some())
+    fn read(
+        &mut self,
+        seq: Seq,
+        sink: &mut dyn FnMut(EntryRef<'_>),
+    ) -> Result<bool, EntrySourceError> {
+        Ok(self
+            .entry(usize::try_from(seq.0).unwrap())
+            .map(sink)
+            .is_some())
     }
 
     /// Positions grow in steps that are large enough for a checkpoint after each poll.
@@ -96,7 +116,13 @@ fn timeline(entries: Vec<RecordedEntry>, at_once: usize, by_session: bool) -> Ti
         has_times: true,
         fallback_unit: UnitKey::from("memory"),
     };
-    Timeline::new(Box::new(MemorySource { origin, entries: Arc::new(entries), by_session, next: 0, at_once }))
+    Timeline::new(Box::new(MemorySource {
+        origin,
+        entries: Arc::new(entries),
+        by_session,
+        next: 0,
+        at_once,
+    }))
 }
 
 fn played(mut timeline: Timeline) -> Timeline {
@@ -105,17 +131,31 @@ fn played(mut timeline: Timeline) -> Timeline {
 }
 
 fn note(attempt: Option<(&str, u32)>, note: &Note) -> RecordedEntry {
-    (attempt.map(|(unit, number)| (unit.to_owned(), number)), note.to_json(), true)
+    (
+        attempt.map(|(unit, number)| (unit.to_owned(), number)),
+        note.to_json(),
+        true,
+    )
 }
 
 fn out(unit: &str, number: u32, line: &str) -> RecordedEntry {
-    (Some((unit.to_owned(), number)), line.as_bytes().to_vec(), false)
+    (
+        Some((unit.to_owned(), number)),
+        line.as_bytes().to_vec(),
+        false,
+    )
 }
 
 fn ended(outcome: AttemptOutcome) -> Note {
     let (stop, cause) = (StopReason::Natural, VerdictCause::Completed);
     Note::AttemptEnded(Box::new(AttemptEnded {
-        verdict: Verdict { outcome, stop, cause, reason: "a reason".into(), remedy: None },
+        verdict: Verdict {
+            outcome,
+            stop,
+            cause,
+            reason: "a reason".into(),
+            remedy: None,
+        },
         tool_failures: 0,
         failed_call: None,
         exit_code: Some(0),
@@ -139,18 +179,28 @@ fn answer(id: &str, failed: bool) -> String {
     )
 }
 
-const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s","model":"sonnet","cwd":"/p","tools":[]}"#;
+const INIT: &str =
+    r#"{"type":"system","subtype":"init","session_id":"s","model":"sonnet","cwd":"/p","tools":[]}"#;
 const RESULT: &str = r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s","total_cost_usd":0.5,"usage":{"input_tokens":7}}"#;
 
 fn a_run() -> Vec<RecordedEntry> {
     let planned = Note::RunPlanned(Box::new(RunPlanned {
         units: vec![
-            PlannedUnit { unit: "a".into(), ..PlannedUnit::default() },
-            PlannedUnit { unit: "b".into(), ..PlannedUnit::default() },
+            PlannedUnit {
+                unit: "a".into(),
+                ..PlannedUnit::default()
+            },
+            PlannedUnit {
+                unit: "b".into(),
+                ..PlannedUnit::default()
+            },
         ],
         ..RunPlanned::default()
     }));
-    let started = Note::AttemptStarted(Box::new(AttemptStarted { step_budget: 40, ..AttemptStarted::default() }));
+    let started = Note::AttemptStarted(Box::new(AttemptStarted {
+        step_budget: 40,
+        ..AttemptStarted::default()
+    }));
     vec![
         note(None, &planned),
         note(Some(("a", 1)), &started),
@@ -162,7 +212,13 @@ fn a_run() -> Vec<RecordedEntry> {
         out("a", 1, "garbage"),
         out("a", 1, RESULT),
         note(Some(("a", 1)), &ended(AttemptOutcome::Failed)),
-        note(Some(("a", 2)), &Note::RetryRequested { next: 2, amendment: None }),
+        note(
+            Some(("a", 2)),
+            &Note::RetryRequested {
+                next: 2,
+                amendment: None,
+            },
+        ),
         note(Some(("a", 2)), &started),
         out("a", 2, INIT),
         out("a", 2, &call("t1")),
@@ -175,44 +231,77 @@ fn a_run() -> Vec<RecordedEntry> {
 
 /// An attempt in session `s` with the costs as a release reports them.
 fn billed(number: u32, release: &str, resume: Option<&str>, cost: f64) -> Vec<RecordedEntry> {
-    let amendment = resume.map(|resume| Amendment { resume: Some(resume.into()), ..Amendment::default() });
-    let started = Note::AttemptStarted(Box::new(AttemptStarted { amendment, ..AttemptStarted::default() }));
+    let amendment = resume.map(|resume| Amendment {
+        resume: Some(resume.into()),
+        ..Amendment::default()
+    });
+    let started = Note::AttemptStarted(Box::new(AttemptStarted {
+        amendment,
+        ..AttemptStarted::default()
+    }));
     let init = format!(
         r#"{{"type":"system","subtype":"init","session_id":"s","claude_code_version":"{release}","tools":[],"mcp_servers":[]}}"#
     );
-    let result =
-        format!(r#"{{"type":"result","subtype":"success","is_error":false,"session_id":"s","total_cost_usd":{cost}}}"#);
-    vec![note(Some(("a", number)), &started), out("a", number, &init), out("a", number, &result)]
+    let result = format!(
+        r#"{{"type":"result","subtype":"success","is_error":false,"session_id":"s","total_cost_usd":{cost}}}"#
+    );
+    vec![
+        note(Some(("a", number)), &started),
+        out("a", number, &init),
+        out("a", number, &result),
+    ]
 }
 
 #[test]
 fn prior_session_cost_is_not_counted_again() {
     let cents = |cost: Option<f64>| cost.map(|cost| (cost * 100.0).round() as u32);
     let costs = |release: &str, resume: Option<&str>| -> Vec<u32> {
-        let attempts =
-            [billed(1, release, None, 0.25), billed(2, release, resume, 0.75), billed(3, release, resume, 1.0)];
+        let attempts = [
+            billed(1, release, None, 0.25),
+            billed(2, release, resume, 0.75),
+            billed(3, release, resume, 1.0),
+        ];
         let timeline = played(timeline(attempts.concat(), 3, false));
         let attempts = &timeline.view().state.units[0].attempts;
-        attempts.iter().map(|attempt| cents(attempt.counts.cost_usd).unwrap()).collect()
+        attempts
+            .iter()
+            .map(|attempt| cents(attempt.counts.cost_usd).unwrap())
+            .collect()
     };
     assert_eq!(costs("2.1.330", Some("s")), [25, 50, 25]);
     assert_eq!(costs("2.1.277 (Claude Code)", Some("s")), [25, 50, 25]);
-    assert_eq!(costs("2.1.223", Some("s")), [25, 75, 100], "totals of older releases start at zero");
+    assert_eq!(
+        costs("2.1.223", Some("s")),
+        [25, 75, 100],
+        "totals of older releases start at zero"
+    );
     assert_eq!(costs("2.1.330", None), [25, 75, 100]);
     // The cost of the session before this attempt is unknown.
     let alone = |release: &str| {
         let timeline = played(timeline(billed(1, release, Some("s"), 0.75), 1, false));
         cents(timeline.view().state.units[0].attempts[0].counts.cost_usd)
     };
-    assert_eq!([alone("2.1.300"), alone("2.1.223"), alone("?")], [None, Some(75), None]);
-    assert_eq!(costs("?", Some("s")), [25, 50, 25], "never more than it was");
+    assert_eq!(
+        [alone("2.1.300"), alone("2.1.223"), alone("?")],
+        [None, Some(75), None]
+    );
+    assert_eq!(
+        costs("?", Some("s")),
+        [25, 50, 25],
+        "never more than it was"
+    );
 }
 
 #[test]
 fn denial_by_a_person_is_not_a_failure() {
     let decided = |decision| {
-        let note_of =
-            Note::CallDecided { tool_use_id: Some("t1".into()), decision, input: None, reason: None, rule: None };
+        let note_of = Note::CallDecided {
+            tool_use_id: Some("t1".into()),
+            decision,
+            input: None,
+            reason: None,
+            rule: None,
+        };
         vec![
             out("a", 1, INIT),
             out("a", 1, &call("t1")),
@@ -220,14 +309,23 @@ fn denial_by_a_person_is_not_a_failure() {
             out("a", 1, &answer("t1", true)),
         ]
     };
-    for (decision, counts, end) in
-        [(CallDecision::Denied, (0, 1), RowOutcome::Denied), (CallDecision::Allowed, (1, 0), RowOutcome::Failed)]
-    {
+    for (decision, counts, end) in [
+        (CallDecision::Denied, (0, 1), RowOutcome::Denied),
+        (CallDecision::Allowed, (1, 0), RowOutcome::Failed),
+    ] {
         let timeline = played(timeline(decided(decision), 3, false));
         let view = timeline.view();
         let attempt = &view.state.units[0].attempts[0];
-        assert_eq!((attempt.counts.failures, attempt.counts.denials), counts, "{decision:?}");
-        let row = view.rows(attempt.id).iter().find(|row| row.kind == RowKind::Tool).unwrap();
+        assert_eq!(
+            (attempt.counts.failures, attempt.counts.denials),
+            counts,
+            "{decision:?}"
+        );
+        let row = view
+            .rows(attempt.id)
+            .iter()
+            .find(|row| row.kind == RowKind::Tool)
+            .unwrap();
         assert_eq!(row.end(view.state.entries), end);
     }
 }
@@ -236,13 +334,33 @@ fn denial_by_a_person_is_not_a_failure() {
 fn run_emits_status_changes_per_unit() {
     let timeline = played(timeline(a_run(), 3, false));
     let state = &timeline.view().state;
-    let [a, b] = &state.units[..] else { panic!("two units") };
+    let [a, b] = &state.units[..] else {
+        panic!("two units")
+    };
     assert_eq!((a.status, a.attempts.len()), (UnitStatus::Succeeded, 2));
-    assert_eq!((a.attempts[0].counts.failures, a.attempts[0].counts.calls, a.attempts[0].counts.turns), (1, 1, 1));
-    assert_eq!(a.attempts[0].reported_ok, Some(true), "the agent was content; the verdict was not");
-    assert_eq!(a.attempts[0].verdict.as_ref().unwrap().outcome, AttemptOutcome::Failed);
+    assert_eq!(
+        (
+            a.attempts[0].counts.failures,
+            a.attempts[0].counts.calls,
+            a.attempts[0].counts.turns
+        ),
+        (1, 1, 1)
+    );
+    assert_eq!(
+        a.attempts[0].reported_ok,
+        Some(true),
+        "the agent was content; the verdict was not"
+    );
+    assert_eq!(
+        a.attempts[0].verdict.as_ref().unwrap().outcome,
+        AttemptOutcome::Failed
+    );
     assert_eq!(a.attempts[1].counts.cost_usd, Some(0.5));
-    assert_eq!(b.status, UnitStatus::Interrupted, "the tape ends before the run");
+    assert_eq!(
+        b.status,
+        UnitStatus::Interrupted,
+        "the tape ends before the run"
+    );
     assert_eq!(b.attempts[0].counts.open_calls, 0);
     assert_eq!(state.loss_counts.malformed, 1);
 }
@@ -253,7 +371,10 @@ fn seeking_back_shows_calls_as_open() {
     let attempt_id = timeline.view().state.units[0].attempts[0].id;
     let ends = |timeline: &Timeline| -> Vec<RowOutcome> {
         let view = timeline.view();
-        view.rows(attempt_id).iter().map(|row: &StreamRow| row.end(view.state.entries)).collect()
+        view.rows(attempt_id)
+            .iter()
+            .map(|row: &StreamRow| row.end(view.state.entries))
+            .collect()
     };
     let all = ends(&timeline);
     timeline.seek(5).unwrap();
@@ -268,7 +389,10 @@ fn a_capture_is_judged_by_its_result() {
     let lines = [INIT, RESULT].map(|line| (None, line.as_bytes().to_vec(), false));
     let timeline = played(timeline(lines.to_vec(), 1, true));
     let unit = &timeline.view().state.units[0];
-    assert_eq!((unit.key.as_str(), unit.status), ("s", UnitStatus::Succeeded));
+    assert_eq!(
+        (unit.key.as_str(), unit.status),
+        ("s", UnitStatus::Succeeded)
+    );
 }
 
 #[test]
@@ -277,7 +401,11 @@ fn capture_without_result_is_interrupted_once() {
     let mut timeline = timeline(lines.to_vec(), 1, true);
     let mut completed = 0;
     let mut count = |emitted: SinkEvent<'_>| {
-        if let SinkEvent::Agent { event: crate::actions::AgentEvent::Completed(event), .. } = emitted {
+        if let SinkEvent::Agent {
+            event: crate::actions::AgentEvent::Completed(event),
+            ..
+        } = emitted
+        {
             assert!(!event.ok);
             completed += 1;
         }
@@ -285,7 +413,10 @@ fn capture_without_result_is_interrupted_once() {
     while timeline.advance(1, &mut count).unwrap() == PollStatus::More {}
     timeline.advance(1, &mut count).unwrap();
     assert_eq!(completed, 1);
-    assert_eq!(timeline.view().state.units[0].status, UnitStatus::Interrupted);
+    assert_eq!(
+        timeline.view().state.units[0].status,
+        UnitStatus::Interrupted
+    );
 }
 
 #[test]
@@ -304,9 +435,18 @@ fn untrusted_numbers_saturate() {
     let tokens = format!(
         r#"{{"type":"assistant","message":{{"content":[],"usage":{{"input_tokens":{most},"output_tokens":{most}}}}}}}"#
     );
-    let scheduled = Note::RetryScheduled { next: u32::MAX, delay_ms: most, cause: VerdictCause::Transient };
+    let scheduled = Note::RetryScheduled {
+        next: u32::MAX,
+        delay_ms: most,
+        cause: VerdictCause::Transient,
+    };
     let scheduled = note(Some(("u", u32::MAX)), &scheduled);
-    let entries = vec![out("u", 1, &tokens), out("u", 1, &tokens), scheduled, note(None, &Note::LimitLifted)];
+    let entries = vec![
+        out("u", 1, &tokens),
+        out("u", 1, &tokens),
+        scheduled,
+        note(None, &Note::LimitLifted),
+    ];
     let mut timeline = timeline(entries, 1, false);
     timeline.seek(3).unwrap();
     let unit = &timeline.view().state.units[0];
@@ -326,12 +466,22 @@ fn fresh(entries: u64, at_once: usize) -> (RunState, Vec<Vec<(StreamRow, RowOutc
 fn seen(timeline: &Timeline) -> (RunState, Vec<Vec<(StreamRow, RowOutcome)>>) {
     let view = timeline.view();
     let entries = view.state.entries;
-    let attempts = view.state.units.iter().flat_map(|unit| &unit.attempts).map(|attempt| {
-        view.rows(attempt.id)
-            .iter()
-            .map(|row| (StreamRow::new(row.first(), row.block, row.kind, RowOutcome::Ok, row.depth), row.end(entries)))
-            .collect()
-    });
+    let attempts = view
+        .state
+        .units
+        .iter()
+        .flat_map(|unit| &unit.attempts)
+        .map(|attempt| {
+            view.rows(attempt.id)
+                .iter()
+                .map(|row| {
+                    (
+                        StreamRow::new(row.first(), row.block, row.kind, RowOutcome::Ok, row.depth),
+                        row.end(entries),
+                    )
+                })
+                .collect()
+        });
     (view.state.clone(), attempts.collect())
 }
 
@@ -428,14 +578,26 @@ proptest! {
 fn seek_to_checkpoint_folds_nothing() {
     let mut timeline = timeline(a_run(), 1, false);
     timeline.seek(u64::MAX).unwrap();
-    let attempts = |state: &RunState| state.units.iter().map(|unit| unit.attempts.len()).sum::<usize>();
+    let attempts = |state: &RunState| {
+        state
+            .units
+            .iter()
+            .map(|unit| unit.attempts.len())
+            .sum::<usize>()
+    };
     let all = attempts(&timeline.view().state);
     assert!(all > 1);
     for least in (1..=all).rev() {
-        timeline.seek_to_checkpoint(|state| attempts(state) < least).unwrap();
+        timeline
+            .seek_to_checkpoint(|state| attempts(state) < least)
+            .unwrap();
         assert!(attempts(&timeline.view().state) < least);
         timeline.seek(timeline.view().state.entries + 1).unwrap();
-        assert_eq!(attempts(&timeline.view().state), least, "the last moment before it");
+        assert_eq!(
+            attempts(&timeline.view().state),
+            least,
+            "the last moment before it"
+        );
     }
     timeline.seek_to_checkpoint(|_| false).unwrap();
     assert_eq!(timeline.view().state.entries, 0);
@@ -445,27 +607,56 @@ fn seek_to_checkpoint_folds_nothing() {
 #[test]
 fn abandoned_integration_is_not_saved_by_the_next_one() {
     let (a, b) = (Some(("a", 1)), Some(("b", 1)));
-    let patch = || Note::PatchWritten(PatchWritten { path: Some("x.patch".into()), ..PatchWritten::default() });
+    let patch = || {
+        Note::PatchWritten(PatchWritten {
+            path: Some("x.patch".into()),
+            ..PatchWritten::default()
+        })
+    };
     let begun = |unit: &str| {
-        Note::IntegrationStarted(IntegrationStarted { units: vec![unit.into()], ..IntegrationStarted::default() })
+        Note::IntegrationStarted(IntegrationStarted {
+            units: vec![unit.into()],
+            ..IntegrationStarted::default()
+        })
     };
     let accepted = || {
         let result = PatchResult::Accepted;
-        Note::PatchIntegrated(Box::new(PatchIntegrated { result, ..PatchIntegrated::default() }))
+        Note::PatchIntegrated(Box::new(PatchIntegrated {
+            result,
+            ..PatchIntegrated::default()
+        }))
     };
     let unseen = vec![UnitKey::from("b")];
-    for vain in [Note::SaveFailed(SaveFailed::default()), Note::RunEnded(RunEnded::default())] {
+    for vain in [
+        Note::SaveFailed(SaveFailed::default()),
+        Note::RunEnded(RunEnded::default()),
+    ] {
         let mut entries = vec![note(None, &Note::RunPlanned(Box::default()))];
         for unit in [a, b] {
-            entries.extend([note(unit, &patch()), note(unit, &ended(AttemptOutcome::Succeeded))]);
+            entries.extend([
+                note(unit, &patch()),
+                note(unit, &ended(AttemptOutcome::Succeeded)),
+            ]);
         }
-        entries.extend([note(None, &begun("a")), note(a, &accepted()), note(None, &vain)]);
+        entries.extend([
+            note(None, &begun("a")),
+            note(a, &accepted()),
+            note(None, &vain),
+        ]);
         entries.extend([note(None, &begun("b")), note(b, &accepted())]);
-        let saved = RunSaved { commit: Some("c".into()), unreconciled: unseen.clone(), ..RunSaved::default() };
+        let saved = RunSaved {
+            commit: Some("c".into()),
+            unreconciled: unseen.clone(),
+            ..RunSaved::default()
+        };
         entries.push(note(None, &Note::RunSaved(saved)));
         let state = played(timeline(entries, 3, false)).view().state.clone();
         let unsaved = |at: usize| state.units[at].attempts[0].delivery.is_unsaved();
-        assert!(unsaved(0) && !unsaved(1), "after {vain:?}: {:?}", state.units);
+        assert!(
+            unsaved(0) && !unsaved(1),
+            "after {vain:?}: {:?}",
+            state.units
+        );
         assert_eq!(*state.publication.unreconciled, unseen);
     }
 }

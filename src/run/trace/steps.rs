@@ -5,7 +5,10 @@ use serde_json::{Map, Value, json};
 use super::{TraceEvent, TraceLevel, TraceOrigin, TraceWriter, is_reconcile_step, started};
 use crate::tape::{
     Millis, UnitKey,
-    note::{AttemptEnded, AttemptOutcome, DiffCounts, PatchIntegrated, PatchResult, RunSaved, SourceRead},
+    note::{
+        AttemptEnded, AttemptOutcome, DiffCounts, PatchIntegrated, PatchResult, RunSaved,
+        SourceRead,
+    },
 };
 
 const DEBUG: TraceLevel = TraceLevel::Debug;
@@ -15,13 +18,28 @@ impl TraceWriter {
     /// Writes the steps that led to the plan of one connection. Only copying its files is long enough to be timed. The
     /// job of a connection without units begins here.
     pub(super) fn source_read(&mut self, at: Millis, read: &SourceRead, out: &mut Vec<u8>) {
-        let SourceRead { connection, adapter, staged, .. } = read;
-        let DiffCounts { added, modified, deleted, unchanged } = read.diff;
+        let SourceRead {
+            connection,
+            adapter,
+            staged,
+            ..
+        } = read;
+        let DiffCounts {
+            added,
+            modified,
+            deleted,
+            unchanged,
+        } = read.diff;
         let diff = json!({"added": added, "modified": modified, "deleted": deleted, "unchanged": unchanged});
         let count = added.saturating_add(modified).saturating_add(unchanged);
-        let units = self.plan.units.iter().filter(|unit| unit.connection == *connection && unit.adapter == *adapter);
+        let units = self
+            .plan
+            .units
+            .iter()
+            .filter(|unit| unit.connection == *connection && unit.adapter == *adapter);
         let units = units.count();
-        let is_known = |source: &TraceOrigin| source.connection == *connection && source.adapter == *adapter;
+        let is_known =
+            |source: &TraceOrigin| source.connection == *connection && source.adapter == *adapter;
         if !self.sources.iter().any(is_known) {
             if units == 0 {
                 self.write(at, connection, adapter, &started(), out);
@@ -29,18 +47,45 @@ impl TraceWriter {
             // A plan without units contains only the reconcile step.
             let is_in_reconcile_step = !read.deleted.is_empty() || self.plan.units.is_empty();
             let (connection, adapter) = (connection.clone(), adapter.clone());
-            self.sources.push(TraceOrigin { connection, adapter, is_in_reconcile_step });
+            self.sources.push(TraceOrigin {
+                connection,
+                adapter,
+                is_in_reconcile_step,
+            });
         }
         let of_source = json!({"connectionId": connection, "sourceKey": adapter});
         let with = |more: Value| {
-            let fields = [&of_source, &more].into_iter().filter_map(Value::as_object).flatten();
-            Value::Object(fields.map(|(key, value)| (key.clone(), value.clone())).collect())
+            let fields = [&of_source, &more]
+                .into_iter()
+                .filter_map(Value::as_object)
+                .flatten();
+            Value::Object(
+                fields
+                    .map(|(key, value)| (key.clone(), value.clone()))
+                    .collect(),
+            )
         };
         let steps = [
-            ("fetch", "resolve_staged_dir_finished", json!({"bundleRefKind": "upload", "sourceKey": adapter})),
-            ("stage_raw_files", "stage_raw_files_finished", with(json!({"stagedDir": staged, "syncId": self.sync()}))),
-            ("diff", "compute_diff_set_finished", with(json!({"currentHashCount": count, "scopeFingerprint": null}))),
-            ("snapshot", "input_snapshot", json!({"stagedDir": staged, "rawFileCount": count, "diffSummary": diff})),
+            (
+                "fetch",
+                "resolve_staged_dir_finished",
+                json!({"bundleRefKind": "upload", "sourceKey": adapter}),
+            ),
+            (
+                "stage_raw_files",
+                "stage_raw_files_finished",
+                with(json!({"stagedDir": staged, "syncId": self.sync()})),
+            ),
+            (
+                "diff",
+                "compute_diff_set_finished",
+                with(json!({"currentHashCount": count, "scopeFingerprint": null})),
+            ),
+            (
+                "snapshot",
+                "input_snapshot",
+                json!({"stagedDir": staged, "rawFileCount": count, "diffSummary": diff}),
+            ),
             ("detect", "adapter_detected", json!({"detected": true})),
             (
                 "planning",
@@ -57,8 +102,14 @@ impl TraceWriter {
             ),
         ];
         for (phase, name, data) in steps {
-            let took = read.stage_ms.map(Millis).filter(|_| phase == "stage_raw_files");
-            let event = TraceEvent { took, ..TraceEvent::new(TraceLevel::Debug, phase, name, data) };
+            let took = read
+                .stage_ms
+                .map(Millis)
+                .filter(|_| phase == "stage_raw_files");
+            let event = TraceEvent {
+                took,
+                ..TraceEvent::new(TraceLevel::Debug, phase, name, data)
+            };
             self.write(at, connection, adapter, &event, out);
         }
     }
@@ -69,10 +120,16 @@ impl TraceWriter {
                 "skipped": true, "stopReason": null, "actionCount": 0, "conflictCount": 0, "fallbackCount": 0,
                 "artifactResolutionCount": 0,
             });
-            let event = TraceEvent::new(TraceLevel::Debug, "reconciliation", "reconciliation_finished", data);
+            let event = TraceEvent::new(
+                TraceLevel::Debug,
+                "reconciliation",
+                "reconciliation_finished",
+                data,
+            );
             self.write_run_event(at, &event, out);
         }
-        let data = json!({"commitSha": saved.commit, "branch": saved.branch, "touchedPaths": saved.paths});
+        let data =
+            json!({"commitSha": saved.commit, "branch": saved.branch, "touchedPaths": saved.paths});
         let event = TraceEvent::new(TraceLevel::Debug, "squash", "squash_finished", data);
         let took = self.step(at);
         self.write_run_event(at, &TraceEvent { took, ..event }, out);
@@ -102,8 +159,12 @@ impl TraceWriter {
         data.insert("skipped".into(), false.into());
         data.insert("stopReason".into(), json!(verdict.stop));
         data.extend(figures);
-        let executed =
-            TraceEvent::new(TraceLevel::Debug, "reconciliation", "reconciliation_executed", Value::Object(data));
+        let executed = TraceEvent::new(
+            TraceLevel::Debug,
+            "reconciliation",
+            "reconciliation_executed",
+            Value::Object(data),
+        );
         self.write_run_event(at, &TraceEvent { took, ..executed }, out);
         if verdict.outcome != AttemptOutcome::Succeeded {
             return self.reconcile_failed(at, &verdict.reason, out);
@@ -113,20 +174,45 @@ impl TraceWriter {
             "conflictCount": work.conflicts.len(), "fallbackCount": work.unmapped.len(),
             "artifactResolutionCount": work.resolutions.len(),
         });
-        let event = TraceEvent::new(TraceLevel::Debug, "reconciliation", "reconciliation_finished", data);
+        let event = TraceEvent::new(
+            TraceLevel::Debug,
+            "reconciliation",
+            "reconciliation_finished",
+            data,
+        );
         self.write_run_event(at, &event, out);
     }
 
     fn reconcile_failed(&self, at: Millis, reason: &str, out: &mut Vec<u8>) {
-        let event = TraceEvent::new(TraceLevel::Error, "reconciliation", "reconciliation_failed", Value::Null);
-        self.write_run_event(at, &TraceEvent { error: Some(("Error", reason)), ..event }, out);
+        let event = TraceEvent::new(
+            TraceLevel::Error,
+            "reconciliation",
+            "reconciliation_failed",
+            Value::Null,
+        );
+        self.write_run_event(
+            at,
+            &TraceEvent {
+                error: Some(("Error", reason)),
+                ..event
+            },
+            out,
+        );
     }
 
-    pub(super) fn integrated(&mut self, at: Millis, unit: &UnitKey, integrated: &PatchIntegrated, out: &mut Vec<u8>) {
+    pub(super) fn integrated(
+        &mut self,
+        at: Millis,
+        unit: &UnitKey,
+        integrated: &PatchIntegrated,
+        out: &mut Vec<u8>,
+    ) {
         let took = self.step(at);
         let verdict = integrated.verdict.as_ref();
         if is_reconcile_step(unit) {
-            return verdict.into_iter().for_each(|verdict| self.reconcile_failed(at, &verdict.reason, out));
+            return verdict
+                .into_iter()
+                .for_each(|verdict| self.reconcile_failed(at, &verdict.reason, out));
         }
         if verdict.is_some() {
             self.failed.insert(unit.clone());
@@ -135,14 +221,21 @@ impl TraceWriter {
         }
         // The preceding steps as KTX traces them; the first one has the duration of all.
         let steps: &[(TraceLevel, &str)] = match integrated.result {
-            PatchResult::Accepted => {
-                &[(DEBUG, "patch_apply_finished"), (DEBUG, "semantic_gate_finished"), (DEBUG, "patch_accepted")]
-            }
+            PatchResult::Accepted => &[
+                (DEBUG, "patch_apply_finished"),
+                (DEBUG, "semantic_gate_finished"),
+                (DEBUG, "patch_accepted"),
+            ],
             PatchResult::Noop => &[(DEBUG, "patch_noop_accepted")],
-            PatchResult::TextualConflict => &[(ERROR, "patch_apply_failed"), (ERROR, "patch_textual_conflict")],
-            PatchResult::SemanticConflict => {
-                &[(DEBUG, "patch_apply_finished"), (ERROR, "semantic_gate_failed"), (ERROR, "patch_semantic_conflict")]
-            }
+            PatchResult::TextualConflict => &[
+                (ERROR, "patch_apply_failed"),
+                (ERROR, "patch_textual_conflict"),
+            ],
+            PatchResult::SemanticConflict => &[
+                (DEBUG, "patch_apply_finished"),
+                (ERROR, "semantic_gate_failed"),
+                (ERROR, "patch_semantic_conflict"),
+            ],
             PatchResult::ForbiddenPaths => &[(ERROR, "patch_policy_rejected")],
             PatchResult::PatchUnreadable => &[(ERROR, "patch_apply_failed")],
         };
@@ -163,7 +256,10 @@ impl TraceWriter {
             self.write_unit_event(
                 at,
                 unit,
-                &TraceEvent { took, ..TraceEvent::new(*level, "integration", name, data) },
+                &TraceEvent {
+                    took,
+                    ..TraceEvent::new(*level, "integration", name, data)
+                },
                 out,
             );
         }
@@ -178,7 +274,8 @@ mod tests {
     use crate::tape::{
         EntryBody, Header, Note, Seq, TapeEntry,
         note::{
-            AttemptOutput, IntegrationStarted, PatchWritten, PlannedUnit, RunEnded, RunPlanned, StopReason, Verdict,
+            AttemptOutput, IntegrationStarted, PatchWritten, PlannedUnit, RunEnded, RunPlanned,
+            StopReason, Verdict,
         },
     };
 
@@ -204,19 +301,38 @@ mod tests {
 
     /// The trace of entries whose result lines have these usages; the last one repeats.
     fn trace_with_usage(entries: &[TraceEntry<'_>], usages: &[&str]) -> Vec<Value> {
-        let header = include_str!("../../../tests/fixtures/tapes/demo.jsonl").lines().next().unwrap();
-        let mut trace = TraceWriter::new(Header::parse(header.as_bytes()).unwrap(), TraceLevel::Debug);
+        let header = include_str!("../../../tests/fixtures/tapes/demo.jsonl")
+            .lines()
+            .next()
+            .unwrap();
+        let mut trace =
+            TraceWriter::new(Header::parse(header.as_bytes()).unwrap(), TraceLevel::Debug);
         let (mut out, mut results) = (Vec::new(), 0);
         for (seq, (at, unit, note)) in (0..).zip(entries) {
             let usage = usages[results.min(usages.len() - 1)];
-            let result = format!(r#"{{"type":"result","subtype":"success","num_turns":9,"usage":{usage}}}"#);
+            let result =
+                format!(r#"{{"type":"result","subtype":"success","num_turns":9,"usage":{usage}}}"#);
             results += usize::from(note.is_none());
             let json = note.as_ref().map(Note::to_json);
-            let body = json.as_deref().map_or(EntryBody::Stdout(result.as_bytes()), EntryBody::Note);
+            let body = json
+                .as_deref()
+                .map_or(EntryBody::Stdout(result.as_bytes()), EntryBody::Note);
             let attempt_key = unit.map(|unit| (unit.into(), 1));
-            trace.write_entry(&TapeEntry { seq: Seq(seq), at: Millis(*at), attempt: attempt_key, body }, &mut out);
+            trace.write_entry(
+                &TapeEntry {
+                    seq: Seq(seq),
+                    at: Millis(*at),
+                    attempt: attempt_key,
+                    body,
+                },
+                &mut out,
+            );
         }
-        String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        String::from_utf8(out)
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     fn planned(units: &[(&str, &str)]) -> Note {
@@ -227,11 +343,19 @@ mod tests {
             ..PlannedUnit::default()
         };
         let units = units.iter().map(unit).collect();
-        Note::RunPlanned(Box::new(RunPlanned { job: "j".into(), units, ..RunPlanned::default() }))
+        Note::RunPlanned(Box::new(RunPlanned {
+            job: "j".into(),
+            units,
+            ..RunPlanned::default()
+        }))
     }
 
     fn integrated(result: PatchResult, verdict: Option<Verdict>) -> Note {
-        Note::PatchIntegrated(Box::new(PatchIntegrated { result, verdict, ..PatchIntegrated::default() }))
+        Note::PatchIntegrated(Box::new(PatchIntegrated {
+            result,
+            verdict,
+            ..PatchIntegrated::default()
+        }))
     }
 
     /// A run of two connections with a successful and a failed unit, a reconcile step and a commit.
@@ -241,21 +365,42 @@ mod tests {
             adapter: "dbt".into(),
             staged: Some(".ktx/cache/local-ingest/j/upload/orbit".into()),
             stage_ms: Some(9),
-            diff: DiffCounts { added: 6, ..DiffCounts::default() },
+            diff: DiffCounts {
+                added: 6,
+                ..DiffCounts::default()
+            },
             ..SourceRead::default()
         };
         let paths = vec!["wiki/global/a.md".to_owned()];
-        let patch = PatchWritten { paths: paths.clone(), ..PatchWritten::default() };
-        let work = AttemptOutput { conflicts: vec![json!({})], ..AttemptOutput::default() };
+        let patch = PatchWritten {
+            paths: paths.clone(),
+            ..PatchWritten::default()
+        };
+        let work = AttemptOutput {
+            conflicts: vec![json!({})],
+            ..AttemptOutput::default()
+        };
         let entries: Vec<TraceEntry<'_>> = vec![
-            (0, None, Some(planned(&[("good", "orbit"), ("bad", "shop")]))),
+            (
+                0,
+                None,
+                Some(planned(&[("good", "orbit"), ("bad", "shop")])),
+            ),
             (1, None, Some(Note::SourceRead(Box::new(read)))),
             (10, Some("good"), Some(Note::AttemptStarted(Box::default()))),
             (12, Some("bad"), Some(Note::AttemptStarted(Box::default()))),
             (500, Some("good"), None),
             (530, Some("good"), Some(Note::PatchWritten(patch.clone()))),
-            (540, Some("good"), Some(ended(AttemptOutcome::Succeeded, AttemptOutput::default()))),
-            (600, Some("bad"), Some(ended(AttemptOutcome::Failed, AttemptOutput::default()))),
+            (
+                540,
+                Some("good"),
+                Some(ended(AttemptOutcome::Succeeded, AttemptOutput::default())),
+            ),
+            (
+                600,
+                Some("bad"),
+                Some(ended(AttemptOutcome::Failed, AttemptOutput::default())),
+            ),
             (
                 610,
                 None,
@@ -264,14 +409,49 @@ mod tests {
                     ..IntegrationStarted::default()
                 })),
             ),
-            (640, Some("good"), Some(integrated(PatchResult::Accepted, None))),
-            (650, Some(super::super::RECONCILE_KEY), Some(Note::AttemptStarted(Box::default()))),
+            (
+                640,
+                Some("good"),
+                Some(integrated(PatchResult::Accepted, None)),
+            ),
+            (
+                650,
+                Some(super::super::RECONCILE_KEY),
+                Some(Note::AttemptStarted(Box::default())),
+            ),
             (800, Some(super::super::RECONCILE_KEY), None),
-            (820, Some(super::super::RECONCILE_KEY), Some(Note::PatchWritten(patch))),
-            (850, Some(super::super::RECONCILE_KEY), Some(ended(AttemptOutcome::Succeeded, work))),
-            (860, Some(super::super::RECONCILE_KEY), Some(integrated(PatchResult::Noop, None))),
-            (900, None, Some(Note::RunSaved(RunSaved { commit: Some("c0ffee".into()), paths, ..RunSaved::default() }))),
-            (910, None, Some(Note::RunEnded(RunEnded { outcome: "partial".into(), ..RunEnded::default() }))),
+            (
+                820,
+                Some(super::super::RECONCILE_KEY),
+                Some(Note::PatchWritten(patch)),
+            ),
+            (
+                850,
+                Some(super::super::RECONCILE_KEY),
+                Some(ended(AttemptOutcome::Succeeded, work)),
+            ),
+            (
+                860,
+                Some(super::super::RECONCILE_KEY),
+                Some(integrated(PatchResult::Noop, None)),
+            ),
+            (
+                900,
+                None,
+                Some(Note::RunSaved(RunSaved {
+                    commit: Some("c0ffee".into()),
+                    paths,
+                    ..RunSaved::default()
+                })),
+            ),
+            (
+                910,
+                None,
+                Some(Note::RunEnded(RunEnded {
+                    outcome: "partial".into(),
+                    ..RunEnded::default()
+                })),
+            ),
         ];
         trace_of(&entries)
     }
@@ -282,10 +462,19 @@ mod tests {
         let steps: Vec<String> = lines
             .iter()
             .map(|line| {
-                let took = line["durationMs"].as_u64().map_or(String::new(), |took| format!(" {took} ms"));
-                let unit = line["data"]["unitKey"].as_str().map_or(String::new(), |unit| format!(" {unit}"));
+                let took = line["durationMs"]
+                    .as_u64()
+                    .map_or(String::new(), |took| format!(" {took} ms"));
+                let unit = line["data"]["unitKey"]
+                    .as_str()
+                    .map_or(String::new(), |unit| format!(" {unit}"));
                 let text = |key: &str| line[key].as_str().unwrap().to_owned();
-                format!("{} {} {}{unit}{took}", text("connectionId"), text("phase"), text("event"))
+                format!(
+                    "{} {} {}{unit}{took}",
+                    text("connectionId"),
+                    text("phase"),
+                    text("event")
+                )
             })
             .collect();
         insta::assert_snapshot!(steps.join("\n"));
@@ -297,8 +486,9 @@ mod tests {
         let mut phases: BTreeMap<String, u64> = BTreeMap::new();
         let mut units = BTreeSet::new();
         for line in traced() {
-            *phases.entry(line["phase"].as_str().unwrap().to_owned()).or_default() +=
-                line["durationMs"].as_u64().unwrap_or(0);
+            *phases
+                .entry(line["phase"].as_str().unwrap().to_owned())
+                .or_default() += line["durationMs"].as_u64().unwrap_or(0);
             units.extend(line["data"]["unitKey"].as_str().map(str::to_owned));
         }
         phases.retain(|_, took| *took > 0);
@@ -309,11 +499,29 @@ mod tests {
             ("stage_raw_files", 9),
             ("work_unit", 1_118),
         ];
-        assert_eq!(phases, expected.map(|(phase, took)| (phase.to_owned(), took)).into());
+        assert_eq!(
+            phases,
+            expected
+                .map(|(phase, took)| (phase.to_owned(), took))
+                .into()
+        );
         assert_eq!(units.into_iter().collect::<Vec<_>>(), ["bad", "good"]);
-        let executed: Vec<Value> = traced().into_iter().filter(|line| line["event"] == "work_unit_executed").collect();
-        assert_eq!((&executed[0]["data"]["agentLoopMs"], &executed[0]["durationMs"]), (&json!(490), &json!(530)));
-        let finished = traced().into_iter().rev().find(|line| line["connectionId"] == "shop").unwrap();
+        let executed: Vec<Value> = traced()
+            .into_iter()
+            .filter(|line| line["event"] == "work_unit_executed")
+            .collect();
+        assert_eq!(
+            (
+                &executed[0]["data"]["agentLoopMs"],
+                &executed[0]["durationMs"]
+            ),
+            (&json!(490), &json!(530))
+        );
+        let finished = traced()
+            .into_iter()
+            .rev()
+            .find(|line| line["connectionId"] == "shop")
+            .unwrap();
         assert_eq!(finished["data"]["failedWorkUnits"], json!(["bad"]));
         assert_eq!(finished["data"]["commitSha"], "c0ffee");
     }
@@ -326,13 +534,27 @@ mod tests {
                 (0, None, Some(planned(&[("a", "orbit")]))),
                 (10, Some("a"), Some(Note::AttemptStarted(Box::default()))),
             ];
-            let end = (90, Some("a"), Some(ended(AttemptOutcome::Succeeded, AttemptOutput::default())));
+            let end = (
+                90,
+                Some("a"),
+                Some(ended(AttemptOutcome::Succeeded, AttemptOutput::default())),
+            );
             let entries: Vec<_> = start.into_iter().chain(results).chain([end]).collect();
             let lines = trace_with_usage(&entries, usages);
-            let executed = lines.into_iter().find(|line| line["event"] == "work_unit_executed").unwrap();
-            (executed["data"]["totalTokens"].as_u64(), executed["data"]["agentLoopMs"].as_u64())
+            let executed = lines
+                .into_iter()
+                .find(|line| line["event"] == "work_unit_executed")
+                .unwrap();
+            (
+                executed["data"]["totalTokens"].as_u64(),
+                executed["data"]["agentLoopMs"].as_u64(),
+            )
         };
-        let (some, more, none) = (r#"{"input_tokens":5}"#, r#"{"input_tokens":9}"#, r#"{"input_tokens":0}"#);
+        let (some, more, none) = (
+            r#"{"input_tokens":5}"#,
+            r#"{"input_tokens":9}"#,
+            r#"{"input_tokens":0}"#,
+        );
         assert_eq!(tokens(&[some]), (Some(5), Some(10)));
         assert_eq!(tokens(&[some, more]), (Some(5), Some(10)));
         assert_eq!(tokens(&[none]), (None, Some(10)));
@@ -341,16 +563,30 @@ mod tests {
     /// Returns commit and failed units from the last line of each connection.
     fn summaries(entries: &[TraceEntry<'_>]) -> Vec<(Value, Value)> {
         let lines = trace_of(entries);
-        let last = lines.iter().filter(|line| line["event"] == "ingest_finished");
-        last.map(|line| (line["data"]["commitSha"].clone(), line["data"]["failedWorkUnits"].clone())).collect()
+        let last = lines
+            .iter()
+            .filter(|line| line["event"] == "ingest_finished");
+        last.map(|line| {
+            (
+                line["data"]["commitSha"].clone(),
+                line["data"]["failedWorkUnits"].clone(),
+            )
+        })
+        .collect()
     }
 
     fn saved(commit: Option<&str>) -> Option<Note> {
-        Some(Note::RunSaved(RunSaved { commit: commit.map(str::to_owned), ..RunSaved::default() }))
+        Some(Note::RunSaved(RunSaved {
+            commit: commit.map(str::to_owned),
+            ..RunSaved::default()
+        }))
     }
 
     fn done() -> Option<Note> {
-        Some(Note::RunEnded(RunEnded { outcome: "partial".into(), ..RunEnded::default() }))
+        Some(Note::RunEnded(RunEnded {
+            outcome: "partial".into(),
+            ..RunEnded::default()
+        }))
     }
 
     #[test]
@@ -358,13 +594,19 @@ mod tests {
         let plan = || Some(planned(&[("a", "orbit")]));
         let commit = |rounds: &[Option<&str>]| {
             let rounds = rounds.iter().map(|commit| (1, None, saved(*commit)));
-            let entries: Vec<_> = std::iter::once((0, None, plan())).chain(rounds).chain([(2, None, done())]).collect();
+            let entries: Vec<_> = std::iter::once((0, None, plan()))
+                .chain(rounds)
+                .chain([(2, None, done())])
+                .collect();
             summaries(&entries).remove(0).0
         };
         assert_eq!(commit(&[]), Value::Null);
         assert_eq!(commit(&[None]), Value::Null);
         assert_eq!(commit(&[Some("c0ffee"), None]), "c0ffee");
-        assert_eq!(commit(&[None, Some("c0ffee"), Some("decade"), None]), "decade");
+        assert_eq!(
+            commit(&[None, Some("c0ffee"), Some("decade"), None]),
+            "decade"
+        );
     }
 
     #[test]
@@ -377,8 +619,13 @@ mod tests {
             reason: "unknown source".into(),
             remedy: None,
         };
-        let units =
-            [("good", "orbit"), ("bad", "orbit"), ("retried", "orbit"), ("refused", "shop"), ("mended", "shop")];
+        let units = [
+            ("good", "orbit"),
+            ("bad", "orbit"),
+            ("retried", "orbit"),
+            ("refused", "shop"),
+            ("mended", "shop"),
+        ];
         let mut entries: Vec<TraceEntry<'_>> = vec![
             (0, None, Some(planned(&units))),
             (1, Some("good"), attempt(AttemptOutcome::Succeeded)),
@@ -386,21 +633,47 @@ mod tests {
             (3, Some("retried"), attempt(AttemptOutcome::Failed)),
             (4, Some("refused"), attempt(AttemptOutcome::Succeeded)),
             (5, Some("mended"), attempt(AttemptOutcome::Succeeded)),
-            (6, Some("refused"), Some(integrated(PatchResult::SemanticConflict, Some(refused.clone())))),
-            (7, Some("mended"), Some(integrated(PatchResult::TextualConflict, Some(refused)))),
-            (8, Some(super::super::RECONCILE_KEY), attempt(AttemptOutcome::Failed)),
+            (
+                6,
+                Some("refused"),
+                Some(integrated(
+                    PatchResult::SemanticConflict,
+                    Some(refused.clone()),
+                )),
+            ),
+            (
+                7,
+                Some("mended"),
+                Some(integrated(PatchResult::TextualConflict, Some(refused))),
+            ),
+            (
+                8,
+                Some(super::super::RECONCILE_KEY),
+                attempt(AttemptOutcome::Failed),
+            ),
         ];
         let failed = |entries: &[TraceEntry<'_>]| {
             let failed = summaries(entries).into_iter().map(|(_, failed)| failed);
             failed.collect::<Vec<_>>()
         };
         entries.push((9, None, done()));
-        assert_eq!(failed(&entries), [json!(["bad", "retried"]), json!(["mended", "refused"])]);
+        assert_eq!(
+            failed(&entries),
+            [json!(["bad", "retried"]), json!(["mended", "refused"])]
+        );
         entries.pop();
         entries.push((10, Some("retried"), attempt(AttemptOutcome::Succeeded)));
         entries.push((11, Some("mended"), attempt(AttemptOutcome::Succeeded)));
-        entries.push((12, Some("mended"), Some(integrated(PatchResult::Accepted, None))));
+        entries.push((
+            12,
+            Some("mended"),
+            Some(integrated(PatchResult::Accepted, None)),
+        ));
         entries.push((13, None, done()));
-        assert_eq!(failed(&entries), [json!(["bad"]), json!(["refused"])], "the reconcile step is not a unit");
+        assert_eq!(
+            failed(&entries),
+            [json!(["bad"]), json!(["refused"])],
+            "the reconcile step is not a unit"
+        );
     }
 }

@@ -40,17 +40,32 @@ impl Db {
                     change: row.get(5)?,
                 };
                 let key = (artifact.connection.clone(), artifact.path.clone());
-                let history = ArtifactHistory { run: row.get(6)?, row: artifact };
+                let history = ArtifactHistory {
+                    run: row.get(6)?,
+                    row: artifact,
+                };
                 if key.1.is_empty() {
                     of_all_files.push(history);
                 } else {
                     found.entry(key).or_default().push(history);
                 }
             }
-            let id = |row: &ArtifactIndexRow| (row.target.clone(), row.target_connection.clone(), row.key.clone());
-            let newest: HashMap<_, _> = of_all_files.iter().map(|newest| (id(&newest.row), newest)).collect();
+            let id = |row: &ArtifactIndexRow| {
+                (
+                    row.target.clone(),
+                    row.target_connection.clone(),
+                    row.key.clone(),
+                )
+            };
+            let newest: HashMap<_, _> = of_all_files
+                .iter()
+                .map(|newest| (id(&newest.row), newest))
+                .collect();
             for known in found.values_mut().flatten() {
-                if let Some(newest) = newest.get(&id(&known.row)).filter(|newest| newest.run >= known.run) {
+                if let Some(newest) = newest
+                    .get(&id(&known.row))
+                    .filter(|newest| newest.run >= known.run)
+                {
                     (known.run, known.row.change) = (newest.run.clone(), newest.row.change.clone());
                 }
             }
@@ -66,7 +81,15 @@ pub(super) fn write_artifact(
     row: &ArtifactIndexRow,
 ) -> Result<(), rusqlite::Error> {
     let sql = "INSERT OR REPLACE INTO artifacts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    let columns = params![run, row.connection, row.path, row.target, row.target_connection, row.key, row.change];
+    let columns = params![
+        run,
+        row.connection,
+        row.path,
+        row.target,
+        row.target_connection,
+        row.key,
+        row.change
+    ];
     transaction.prepare_cached(sql)?.execute(columns)?;
     Ok(())
 }

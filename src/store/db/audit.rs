@@ -56,7 +56,11 @@ pub(crate) struct AuditFilter {
 impl Db {
     /// Passes the values of each selected call in the order of [`AUDIT_COLUMNS`], oldest first, until the callback
     /// returns false.
-    pub(crate) fn audit(&self, filter: &AuditFilter, take: &mut dyn FnMut(Vec<Value>) -> bool) -> Result<(), DbError> {
+    pub(crate) fn audit(
+        &self,
+        filter: &AuditFilter,
+        take: &mut dyn FnMut(Vec<Value>) -> bool,
+    ) -> Result<(), DbError> {
         let at = super::moment("c.started_ms");
         let sql = format!(
             "SELECT * FROM (
@@ -108,7 +112,11 @@ pub(super) fn json_values(row: &Row<'_>, count: usize) -> Result<Vec<Value>, rus
             ValueRef::Real(number) if number.is_finite() => number.into(),
             ValueRef::Real(number) => number.to_string().into(),
             ValueRef::Text(text) => String::from_utf8_lossy(text).into(),
-            ValueRef::Blob(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into(),
+            ValueRef::Blob(bytes) => bytes
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+                .into(),
         })
     };
     (0..count).map(value).collect()

@@ -26,8 +26,14 @@ impl Db {
                 let (id, has_unsaved_review, json): (String, bool, Option<String>) =
                     (row.get(0)?, row.get(1)?, row.get(2)?);
                 // A damaged text proves nothing.
-                let continuation = json.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
-                Ok(RunId::parse(&id).map(|run| IndexedContinuation { run, has_unsaved_review, continuation }))
+                let continuation = json
+                    .and_then(|json| serde_json::from_str(&json).ok())
+                    .unwrap_or_default();
+                Ok(RunId::parse(&id).map(|run| IndexedContinuation {
+                    run,
+                    has_unsaved_review,
+                    continuation,
+                }))
             })?;
             rows.filter_map(Result::transpose).collect()
         };

@@ -59,13 +59,17 @@ impl Db {
         let mut read = || -> Result<(), rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(&sql)?;
             let run = filter.run.map(|run| run.to_string());
-            let parameters = named_params! { ":run": run, ":since": filter.since_ms, ":until": filter.until_ms };
+            let parameters =
+                named_params! { ":run": run, ":since": filter.since_ms, ":until": filter.until_ms };
             let mut rows = statement.query(parameters)?;
             let mut current: Option<(i64, AttemptCostRow)> = None;
             while let Some(row) = rows.next()? {
                 let (number, next) = (row.get(17)?, read_attempt(row)?);
                 match &mut current {
-                    Some((last, known)) if *last == number && (&known.run, &known.unit) == (&next.run, &next.unit) => {
+                    Some((last, known))
+                        if *last == number
+                            && (&known.run, &known.unit) == (&next.run, &next.unit) =>
+                    {
                         known.models.extend(next.models);
                     }
                     _ => {
@@ -84,7 +88,9 @@ impl Db {
 
 fn read_attempt(row: &Row<'_>) -> Result<AttemptCostRow, rusqlite::Error> {
     let tokens = |first: usize| -> Result<TokenCounts, rusqlite::Error> {
-        let count = |index: usize| Ok::<_, rusqlite::Error>(to_u64(row.get::<_, Option<i64>>(index)?.unwrap_or(0)));
+        let count = |index: usize| {
+            Ok::<_, rusqlite::Error>(to_u64(row.get::<_, Option<i64>>(index)?.unwrap_or(0)))
+        };
         Ok(TokenCounts {
             input: count(first)?,
             output: count(first + 1)?,
@@ -94,7 +100,11 @@ fn read_attempt(row: &Row<'_>) -> Result<AttemptCostRow, rusqlite::Error> {
     };
     let model: Option<String> = row.get(11)?;
     let models = match model {
-        Some(model) => vec![ModelSpending { model: model.into(), cost_usd: row.get(12)?, tokens: tokens(13)? }],
+        Some(model) => vec![ModelSpending {
+            model: model.into(),
+            cost_usd: row.get(12)?,
+            tokens: tokens(13)?,
+        }],
         None => Vec::new(),
     };
     Ok(AttemptCostRow {

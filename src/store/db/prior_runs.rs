@@ -32,13 +32,17 @@ impl FileRecord {
     /// True if a plan that finds this content later does not record the file again.
     fn is_settled(&self) -> bool {
         matches!(self.state, FileState::Processed | FileState::Evicted)
-            || self.units.values().any(|result| matches!(result, UnitFileResult::Succeeded(_)))
+            || self
+                .units
+                .values()
+                .any(|result| matches!(result, UnitFileResult::Succeeded(_)))
     }
 }
 
 /// SHA-256 of a file when all its units last succeeded; `None` if that never happened, or if the file was deleted since.
 pub(crate) fn processed_sha256(records: &[FileRecord]) -> Option<&String> {
-    let is_result = |record: &&FileRecord| matches!(record.state, FileState::Processed | FileState::Evicted);
+    let is_result =
+        |record: &&FileRecord| matches!(record.state, FileState::Processed | FileState::Evicted);
     records.iter().rev().find(is_result)?.sha256.as_ref()
 }
 
@@ -98,7 +102,8 @@ const DONE_STATUSES: &str = "status IN ('succeeded', 'reused')";
 
 /// Matches units that plans compare with those of prior runs. Texts are not compared, so no run is kept for them.
 /// Units whose commits were only reviewed are as they were before.
-const COMPARED_UNITS: &str = "connection IS NOT NULL AND adapter IS NOT 'external_ingest' AND status IS NOT 'reviewed'";
+const COMPARED_UNITS: &str =
+    "connection IS NOT NULL AND adapter IS NOT 'external_ingest' AND status IS NOT 'reviewed'";
 
 /// Matches units with a review of their changes.
 const REVIEWED_UNITS: &str =
@@ -118,7 +123,10 @@ pub(crate) struct ReviewRemarks {
 
 impl Db {
     /// The records of all files, oldest first; with `before`, only of runs that started before that run.
-    pub(crate) fn file_records(&self, before: Option<RunId>) -> Result<BTreeMap<FileKey, Vec<FileRecord>>, DbError> {
+    pub(crate) fn file_records(
+        &self,
+        before: Option<RunId>,
+    ) -> Result<BTreeMap<FileKey, Vec<FileRecord>>, DbError> {
         let read = || -> Result<BTreeMap<FileKey, Vec<FileRecord>>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(
                 "SELECT connection, adapter, path, run, sha256, state, units, defines, unread FROM raw_files
@@ -128,14 +136,31 @@ impl Db {
             let mut rows = statement.query([upper_bound(before)])?;
             while let Some(row) = rows.next()? {
                 let (run, state): (String, String) = (row.get(3)?, row.get(5)?);
-                let (Some(run), Some(state)) = (RunId::parse(&run), FileState::parse(&state)) else { continue };
+                let (Some(run), Some(state)) = (RunId::parse(&run), FileState::parse(&state))
+                else {
+                    continue;
+                };
                 let (units, defines): (Option<String>, Option<String>) = (row.get(6)?, row.get(7)?);
-                let units = units.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
+                let units = units
+                    .and_then(|json| serde_json::from_str(&json).ok())
+                    .unwrap_or_default();
                 let defines = defines.and_then(|json| serde_json::from_str(&json).ok());
                 let unread: Option<String> = row.get(8)?;
-                let unread = unread.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
-                let record = FileRecord { run, sha256: row.get(4)?, state, units, unread, defines };
-                files.entry((row.get(0)?, row.get(1)?, row.get(2)?)).or_default().push(record);
+                let unread = unread
+                    .and_then(|json| serde_json::from_str(&json).ok())
+                    .unwrap_or_default();
+                let record = FileRecord {
+                    run,
+                    sha256: row.get(4)?,
+                    state,
+                    units,
+                    unread,
+                    defines,
+                };
+                files
+                    .entry((row.get(0)?, row.get(1)?, row.get(2)?))
+                    .or_default()
+                    .push(record);
             }
             Ok(files)
         };
@@ -144,7 +169,10 @@ impl Db {
 
     /// For each unit, by connection and KTX's key, the newest run whose files a saved result of the unit rests on, and
     /// the run that recorded this; `before` as for [`file_records`](Self::file_records).
-    pub(crate) fn last_successes(&self, before: Option<RunId>) -> Result<Vec<UnitSuccess>, DbError> {
+    pub(crate) fn last_successes(
+        &self,
+        before: Option<RunId>,
+    ) -> Result<Vec<UnitSuccess>, DbError> {
         let read = || -> Result<Vec<UnitSuccess>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(&format!(
                 "SELECT connection, unit_key, max(read_in), run FROM units
@@ -152,10 +180,21 @@ impl Db {
             ))?;
             let success = |row: &rusqlite::Row<'_>| {
                 let (read_in, run): (String, String) = (row.get(2)?, row.get(3)?);
-                let (Some(read_in), Some(run)) = (RunId::parse(&read_in), RunId::parse(&run)) else { return Ok(None) };
-                Ok(Some(UnitSuccess { connection: row.get(0)?, unit_key: row.get(1)?, read_in, run }))
+                let (Some(read_in), Some(run)) = (RunId::parse(&read_in), RunId::parse(&run))
+                else {
+                    return Ok(None);
+                };
+                Ok(Some(UnitSuccess {
+                    connection: row.get(0)?,
+                    unit_key: row.get(1)?,
+                    read_in,
+                    run,
+                }))
             };
-            statement.query_map([upper_bound(before)], success)?.filter_map(Result::transpose).collect()
+            statement
+                .query_map([upper_bound(before)], success)?
+                .filter_map(Result::transpose)
+                .collect()
         };
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
@@ -171,10 +210,19 @@ impl Db {
             ))?;
             let row = |row: &rusqlite::Row<'_>| {
                 let (run, by): (String, String) = (row.get(0)?, row.get(2)?);
-                let (Some(run), Some(by)) = (RunId::parse(&run), RunId::parse(&by)) else { return Ok(None) };
-                Ok(Some(SupersededResult { run, unit: UnitKey::new(row.get::<_, String>(1)?), by }))
+                let (Some(run), Some(by)) = (RunId::parse(&run), RunId::parse(&by)) else {
+                    return Ok(None);
+                };
+                Ok(Some(SupersededResult {
+                    run,
+                    unit: UnitKey::new(row.get::<_, String>(1)?),
+                    by,
+                }))
             };
-            statement.query_map([], row)?.filter_map(Result::transpose).collect()
+            statement
+                .query_map([], row)?
+                .filter_map(Result::transpose)
+                .collect()
         };
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
@@ -192,10 +240,20 @@ impl Db {
                  WHERE {REVIEWED_UNITS} GROUP BY connection, unit_key"
             ))?;
             let remarks = |row: &rusqlite::Row<'_>| {
-                let Some(run) = RunId::parse(&row.get::<_, String>(3)?) else { return Ok(None) };
-                Ok(Some(ReviewRemarks { connection: row.get(0)?, unit_key: row.get(1)?, text: row.get(2)?, run }))
+                let Some(run) = RunId::parse(&row.get::<_, String>(3)?) else {
+                    return Ok(None);
+                };
+                Ok(Some(ReviewRemarks {
+                    connection: row.get(0)?,
+                    unit_key: row.get(1)?,
+                    text: row.get(2)?,
+                    run,
+                }))
             };
-            statement.query_map([], remarks)?.filter_map(Result::transpose).collect()
+            statement
+                .query_map([], remarks)?
+                .filter_map(Result::transpose)
+                .collect()
         };
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
@@ -213,20 +271,40 @@ impl Db {
                  WHERE {COMPARED_UNITS} AND {which} GROUP BY connection, unit_key"
             ))?;
             let unit = |row: &rusqlite::Row<'_>| {
-                let Some(run) = RunId::parse(&row.get::<_, String>(3)?) else { return Ok(None) };
-                let (connection, unit_key, status, unsaved) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(4)?);
-                Ok(Some(UnitHistory { connection, unit_key, status, unsaved, detail: row.get(5)?, run }))
+                let Some(run) = RunId::parse(&row.get::<_, String>(3)?) else {
+                    return Ok(None);
+                };
+                let (connection, unit_key, status, unsaved) =
+                    (row.get(0)?, row.get(1)?, row.get(2)?, row.get(4)?);
+                Ok(Some(UnitHistory {
+                    connection,
+                    unit_key,
+                    status,
+                    unsaved,
+                    detail: row.get(5)?,
+                    run,
+                }))
             };
-            statement.query_map([upper_bound(before)], unit)?.filter_map(Result::transpose).collect()
+            statement
+                .query_map([upper_bound(before)], unit)?
+                .filter_map(Result::transpose)
+                .collect()
         };
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
     /// Runs that incremental planning needs, not counting costs and times.
     pub(crate) fn required_runs(&self) -> Result<BTreeSet<RunId>, DbError> {
-        let times = self.last_successes(None)?.into_iter().map(|success| success.read_in).collect();
+        let times = self
+            .last_successes(None)?
+            .into_iter()
+            .map(|success| success.read_in)
+            .collect();
         let records = self.file_records(None)?;
-        let mut required: BTreeSet<RunId> = records.values().flat_map(|of| required_records(of, &times)).collect();
+        let mut required: BTreeSet<RunId> = records
+            .values()
+            .flat_map(|of| required_records(of, &times))
+            .collect();
         let read = || -> Result<BTreeSet<RunId>, rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(&format!(
                 "WITH saved AS (SELECT connection, unit_key, max(run) AS run FROM units
@@ -240,7 +318,8 @@ impl Db {
                  UNION SELECT max(run) FROM artifacts GROUP BY connection, path, target, target_connection, key"
             ))?;
             let runs = statement.query_map([], |row| row.get::<_, String>(0))?;
-            runs.filter_map(|run| run.map(|run| RunId::parse(&run)).transpose()).collect()
+            runs.filter_map(|run| run.map(|run| RunId::parse(&run)).transpose())
+                .collect()
         };
         required.extend(read().map_err(|error| DbFault::from(error).into_db_error(&self.path))?);
         Ok(required)
@@ -257,9 +336,15 @@ impl Db {
                         WHERE last.run = units.run AND last.unit = units.unit)
                  GROUP BY run",
             )?;
-            let count = |row: &rusqlite::Row<'_>| Ok((RunId::parse(&row.get::<_, String>(0)?), to_u64(row.get(1)?)));
-            let counts: Vec<(Option<RunId>, u64)> = statement.query_map([], count)?.collect::<Result<_, _>>()?;
-            Ok(counts.into_iter().filter_map(|(run, count)| Some((run?, count))).collect())
+            let count = |row: &rusqlite::Row<'_>| {
+                Ok((RunId::parse(&row.get::<_, String>(0)?), to_u64(row.get(1)?)))
+            };
+            let counts: Vec<(Option<RunId>, u64)> =
+                statement.query_map([], count)?.collect::<Result<_, _>>()?;
+            Ok(counts
+                .into_iter()
+                .filter_map(|(run, count)| Some((run?, count)))
+                .collect())
         };
         read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
@@ -286,7 +371,9 @@ impl Db {
                     worked: Millis(to_u64(row.get(3)?)),
                 })
             };
-            let mut efforts: Vec<UnitEffort> = statement.query_map([MAX_EFFORTS], effort)?.collect::<Result<_, _>>()?;
+            let mut efforts: Vec<UnitEffort> = statement
+                .query_map([MAX_EFFORTS], effort)?
+                .collect::<Result<_, _>>()?;
             efforts.reverse();
             Ok(efforts)
         };
@@ -296,11 +383,19 @@ impl Db {
 
 /// The runs without which a plan would judge a file in another way: the last result of each of its units and of all
 /// together, and the content as of `times`, at which units last succeeded.
-fn required_records(records: &[FileRecord], times: &BTreeSet<RunId>) -> impl Iterator<Item = RunId> {
+fn required_records(
+    records: &[FileRecord],
+    times: &BTreeSet<RunId>,
+) -> impl Iterator<Item = RunId> {
     let mut required = BTreeSet::new();
     let mut units: BTreeMap<&str, (RunId, UnitFileResult)> = BTreeMap::new();
     for record in records {
-        units.extend(record.units.iter().map(|(unit, result)| (unit.as_str(), (record.run, *result))));
+        units.extend(
+            record
+                .units
+                .iter()
+                .map(|(unit, result)| (unit.as_str(), (record.run, *result))),
+        );
     }
     required.extend(units.values().map(|(run, _)| *run));
     // A run that reuses a saved result does not repeat what was left unread.
@@ -310,16 +405,32 @@ fn required_records(records: &[FileRecord], times: &BTreeSet<RunId>) -> impl Ite
             result.is_some() && units.get(unit.as_str()).map(|(_, last)| last) == result
         })
     };
-    required.extend(records.iter().filter(states_unread).map(|record| record.run));
+    required.extend(
+        records
+            .iter()
+            .filter(states_unread)
+            .map(|record| record.run),
+    );
     let last = records.iter().rposition(FileRecord::is_settled);
     required.extend(last.and_then(|at| records.get(at)).map(|record| record.run));
     for time in times {
         let upto = records.partition_point(|record| record.run <= *time);
         let known = records.get(..upto).unwrap_or_default();
-        required.extend(known.iter().rfind(|record| record.is_settled()).map(|record| record.run));
+        required.extend(
+            known
+                .iter()
+                .rfind(|record| record.is_settled())
+                .map(|record| record.run),
+        );
     }
-    let rest = records.get(last.map_or(0, |at| at + 1)..).unwrap_or_default();
-    required.extend(rest.iter().rfind(|record| record.state == FileState::Failed).map(|record| record.run));
+    let rest = records
+        .get(last.map_or(0, |at| at + 1)..)
+        .unwrap_or_default();
+    required.extend(
+        rest.iter()
+            .rfind(|record| record.state == FileState::Failed)
+            .map(|record| record.run),
+    );
     required.into_iter()
 }
 
@@ -328,7 +439,11 @@ pub(super) fn upper_bound(before: Option<RunId>) -> String {
     before.map_or_else(|| "g".into(), |run| run.to_string())
 }
 
-pub(super) fn write_file(transaction: &Transaction<'_>, run: &str, file: &FileIndexRow) -> Result<(), rusqlite::Error> {
+pub(super) fn write_file(
+    transaction: &Transaction<'_>,
+    run: &str,
+    file: &FileIndexRow,
+) -> Result<(), rusqlite::Error> {
     let sql = "INSERT OR REPLACE INTO raw_files VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
     transaction.prepare_cached(sql)?.execute(params![
         run,
@@ -353,7 +468,9 @@ mod tests {
     fn last_success_is_the_run_that_a_saved_result_rests_on() {
         let directory = tempfile::tempdir().unwrap();
         let db = Db::open(&directory.path().join("db.sqlite")).unwrap();
-        db.connection.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
+        db.connection
+            .execute_batch("PRAGMA foreign_keys = OFF")
+            .unwrap();
         let add = |run: u32, unit: &str, status: &str, unsaved: bool| {
             let sql =
                 "INSERT INTO units (run, unit, position, connection, unit_key, status, attempts, unsaved, read_in)
@@ -364,7 +481,9 @@ mod tests {
                 "reused" => Some(id(run - 1)),
                 _ => None,
             };
-            db.connection.execute(sql, params![id(run), unit, status, unsaved, read_in]).unwrap();
+            db.connection
+                .execute(sql, params![id(run), unit, status, unsaved, read_in])
+                .unwrap();
         };
         for unit in ["saved", "failed-since", "reused-since", "unsaved-since"] {
             add(1, unit, "succeeded", false);
@@ -374,16 +493,31 @@ mod tests {
         add(3, "reused-since", "reused", false);
         add(2, "unsaved-since", "succeeded", true);
         let listed = db.last_successes(None).unwrap().into_iter();
-        let mut listed: Vec<(String, String)> =
-            listed.map(|unit| (unit.unit_key, unit.read_in.to_string()[4..8].to_owned())).collect();
+        let mut listed: Vec<(String, String)> = listed
+            .map(|unit| (unit.unit_key, unit.read_in.to_string()[4..8].to_owned()))
+            .collect();
         listed.sort();
-        let expected =
-            [("failed-since", "0001"), ("reused-since", "0002"), ("saved", "0001"), ("unsaved-since", "0001")];
-        assert_eq!(listed, expected.map(|(unit, run)| (unit.to_owned(), run.to_owned())));
-        assert_eq!(db.superseded_results().unwrap(), [], "the later result is the same one");
+        let expected = [
+            ("failed-since", "0001"),
+            ("reused-since", "0002"),
+            ("saved", "0001"),
+            ("unsaved-since", "0001"),
+        ];
+        assert_eq!(
+            listed,
+            expected.map(|(unit, run)| (unit.to_owned(), run.to_owned()))
+        );
+        assert_eq!(
+            db.superseded_results().unwrap(),
+            [],
+            "the later result is the same one"
+        );
         add(4, "unsaved-since", "succeeded", false);
         let superseded = db.superseded_results().unwrap();
-        let found: Vec<_> = superseded.iter().map(|of| (&*of.unit, &of.run.to_string()[4..8] == "0002")).collect();
+        let found: Vec<_> = superseded
+            .iter()
+            .map(|of| (&*of.unit, &of.run.to_string()[4..8] == "0002"))
+            .collect();
         assert_eq!(found, [("unsaved-since", true)]);
     }
 
@@ -403,38 +537,88 @@ mod tests {
                     .map(|(unit, read_in)| {
                         (
                             (*unit).to_owned(),
-                            read_in.map_or(UnitFileResult::Failed, |run| UnitFileResult::Succeeded(id(run))),
+                            read_in.map_or(UnitFileResult::Failed, |run| {
+                                UnitFileResult::Succeeded(id(run))
+                            }),
                         )
                     })
                     .collect(),
                 unread: unread
                     .iter()
-                    .map(|unit| ((*unit).to_owned(), UnreadFile { path: "f".into(), part: None }))
+                    .map(|unit| {
+                        (
+                            (*unit).to_owned(),
+                            UnreadFile {
+                                path: "f".into(),
+                                part: None,
+                            },
+                        )
+                    })
                     .collect(),
                 defines: None,
             };
             let records: Vec<FileRecord> = records.iter().enumerate().map(record).collect();
             let times = times.iter().map(|time| id(*time)).collect();
-            let mut required: Vec<u32> = required_records(&records, &times).map(|run| run.0.as_u128() as u32).collect();
+            let mut required: Vec<u32> = required_records(&records, &times)
+                .map(|run| run.0.as_u128() as u32)
+                .collect();
             required.sort_unstable();
             required
         };
         let success = |run: u32| (Processed, [("a", Some(run))]);
         let [(p, one), (_, two), (_, three)] = [1, 2, 3].map(success);
-        assert_eq!(required(&[(p, &one, &[]), (p, &two, &[]), (p, &three, &[])], &[]), [3]);
-        assert_eq!(required(&[(p, &one, &[]), (p, &two, &[]), (p, &three, &[])], &[1]), [1, 3], "as of a success");
+        assert_eq!(
+            required(&[(p, &one, &[]), (p, &two, &[]), (p, &three, &[])], &[]),
+            [3]
+        );
+        assert_eq!(
+            required(&[(p, &one, &[]), (p, &two, &[]), (p, &three, &[])], &[1]),
+            [1, 3],
+            "as of a success"
+        );
         let both = [("a", Some(1)), ("b", Some(1))];
-        let shared: [Record<'_>; 3] =
-            [(p, &both, &[]), (Unfinished, &[("a", Some(2))], &[]), (Unfinished, &[("b", Some(3))], &[])];
-        assert_eq!(required(&shared, &[]), [2, 3], "the last result of each unit");
-        assert_eq!(required(&[(p, &one, &[]), (Failed, &[("a", None)], &[]), (Unfinished, &[], &[])], &[]), [1, 2]);
+        let shared: [Record<'_>; 3] = [
+            (p, &both, &[]),
+            (Unfinished, &[("a", Some(2))], &[]),
+            (Unfinished, &[("b", Some(3))], &[]),
+        ];
+        assert_eq!(
+            required(&shared, &[]),
+            [2, 3],
+            "the last result of each unit"
+        );
+        assert_eq!(
+            required(
+                &[
+                    (p, &one, &[]),
+                    (Failed, &[("a", None)], &[]),
+                    (Unfinished, &[], &[])
+                ],
+                &[]
+            ),
+            [1, 2]
+        );
         assert_eq!(
             required(&[(p, &one, &["a"]), (p, &one, &[]), (p, &one, &[])], &[]),
             [1, 3],
             "left unread by the result"
         );
-        assert_eq!(required(&[(p, &one, &["a"]), (p, &two, &[])], &[]), [2], "a later result has read it");
-        assert_eq!(required(&[(p, &one, &["a"]), (Evicted, &[], &[]), (FileState::Missing, &[], &[])], &[]), [1, 2]);
+        assert_eq!(
+            required(&[(p, &one, &["a"]), (p, &two, &[])], &[]),
+            [2],
+            "a later result has read it"
+        );
+        assert_eq!(
+            required(
+                &[
+                    (p, &one, &["a"]),
+                    (Evicted, &[], &[]),
+                    (FileState::Missing, &[], &[])
+                ],
+                &[]
+            ),
+            [1, 2]
+        );
         assert_eq!(required(&[(Unfinished, &[], &[])], &[]), [0; 0]);
     }
 
@@ -442,14 +626,20 @@ mod tests {
     fn no_run_is_kept_for_texts() {
         let directory = tempfile::tempdir().unwrap();
         let db = Db::open(&directory.path().join("db.sqlite")).unwrap();
-        db.connection.execute_batch("PRAGMA foreign_keys = OFF").unwrap();
+        db.connection
+            .execute_batch("PRAGMA foreign_keys = OFF")
+            .unwrap();
         let run = "01900001-0000-7000-8000-000000000000";
         let sql =
             "INSERT INTO units (run, unit, position, connection, adapter, unit_key, status, attempts, unsaved, read_in)
             VALUES (?1, 'u', 0, 'wh', 'external_ingest', 'u', 'succeeded', 1, 0, ?1)";
         db.connection.execute(sql, [run]).unwrap();
-        assert!(db.required_runs().unwrap().is_empty() && db.last_successes(None).unwrap().is_empty());
-        db.connection.execute("UPDATE units SET adapter = 'docs'", []).unwrap();
+        assert!(
+            db.required_runs().unwrap().is_empty() && db.last_successes(None).unwrap().is_empty()
+        );
+        db.connection
+            .execute("UPDATE units SET adapter = 'docs'", [])
+            .unwrap();
         assert_eq!(db.required_runs().unwrap().len(), 1);
     }
 }

@@ -93,7 +93,13 @@ pub(crate) const VIEWS: [(&str, &str); 8] = [
 /// Table-valued functions that read only their argument.
 const TABLE_FUNCTIONS: [&str; 2] = ["json_each", "json_tree"];
 /// Functions that access something outside the database.
-const DENIED_FUNCTIONS: [&str; 5] = ["load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"];
+const DENIED_FUNCTIONS: [&str; 5] = [
+    "load_extension",
+    "fts3_tokenizer",
+    "readfile",
+    "writefile",
+    "edit",
+];
 /// Largest value, row and statement in bytes.
 const MAX_VALUE_BYTES: i32 = 1024 * 1024;
 /// Maximum number of columns. A row of the largest values must fit in the memory, because the binding panics otherwise.
@@ -154,28 +160,37 @@ impl Db {
         begin: &mut dyn FnMut(Vec<String>),
         take: &mut dyn FnMut(Vec<Value>) -> bool,
     ) -> Result<bool, IndexQueryError> {
-        let time = QueryTime { start: Instant::now(), limit: limits.time, excluded: Arc::default() };
+        let time = QueryTime {
+            start: Instant::now(),
+            limit: limits.time,
+            excluded: Arc::default(),
+        };
         let excluded = Arc::clone(&time.excluded);
         // A statement could give the name of a view to an expression of its `WITH`, but it cannot know this name.
         let prefix = Uuid::new_v4().to_string();
-        let mut connection =
-            self.read_only(&prefix, time).map_err(|error| DbFault::from(error).into_db_error(&self.path))?;
+        let mut connection = self
+            .read_only(&prefix, time)
+            .map_err(|error| DbFault::from(error).into_db_error(&self.path))?;
         // Another program may be replacing the file.
         if super::version(&connection).ok() != Some(super::SCHEMA_VERSION) {
             return Err(DbError::Busy(self.path.clone()).into());
         }
         connection
-            .authorizer(Some(move |context: AuthContext<'_>| authorize(&prefix, context)))
+            .authorizer(Some(move |context: AuthContext<'_>| {
+                authorize(&prefix, context)
+            }))
             .map_err(|error| DbFault::from(error).into_db_error(&self.path))?;
         let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
             Some(ErrorCode::AuthorizationForStatementDenied) => IndexQueryError::Denied,
             Some(ErrorCode::OperationInterrupted) => IndexQueryError::TimedOut(limits.time),
             Some(ErrorCode::OutOfMemory) => IndexQueryError::OutOfMemory,
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseCorrupt | ErrorCode::SystemIoFailure) => {
-                DbFault::from(error).into_db_error(&self.path).into()
-            }
+            Some(
+                ErrorCode::DatabaseBusy | ErrorCode::DatabaseCorrupt | ErrorCode::SystemIoFailure,
+            ) => DbFault::from(error).into_db_error(&self.path).into(),
             _ => IndexQueryError::Invalid(match error {
-                rusqlite::Error::SqlInputError { msg, offset, .. } => format!("{msg} at offset {offset}"),
+                rusqlite::Error::SqlInputError { msg, offset, .. } => {
+                    format!("{msg} at offset {offset}")
+                }
                 rusqlite::Error::SqliteFailure(_, Some(message)) => message,
                 other => other.to_string(),
             }),
@@ -193,7 +208,9 @@ impl Db {
             return Err(IndexQueryError::StatementCount("several"));
         }
         if statement.parameter_count() > 0 {
-            return Err(IndexQueryError::Invalid("it has parameters, which have no values".into()));
+            return Err(IndexQueryError::Invalid(
+                "it has parameters, which have no values".into(),
+            ));
         }
         let names = unique_names(statement.column_names());
         let width = names.len();
@@ -209,7 +226,10 @@ impl Db {
             // The limit does not include the time of a slow reader.
             let before = Instant::now();
             let is_open = take(values);
-            excluded.fetch_add(u64::try_from(before.elapsed().as_micros()).unwrap_or(u64::MAX), Relaxed);
+            excluded.fetch_add(
+                u64::try_from(before.elapsed().as_micros()).unwrap_or(u64::MAX),
+                Relaxed,
+            );
             if !is_open {
                 break;
             }
@@ -219,8 +239,9 @@ impl Db {
 
     /// Another connection to the index, while this one keeps its log alive.
     fn read_only(&self, prefix: &str, time: QueryTime) -> Result<Connection, rusqlite::Error> {
-        let flags =
-            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let mut connection = Connection::open_with_flags(&self.path, flags)?;
         connection.busy_timeout(super::BUSY_TIMEOUT)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
@@ -261,7 +282,10 @@ struct QueryTime {
 
 impl QueryTime {
     fn is_over(&self) -> bool {
-        self.start.elapsed().saturating_sub(Duration::from_micros(self.excluded.load(Relaxed))) >= self.limit
+        self.start
+            .elapsed()
+            .saturating_sub(Duration::from_micros(self.excluded.load(Relaxed)))
+            >= self.limit
     }
 }
 
@@ -269,20 +293,29 @@ impl QueryTime {
 fn authorize(prefix: &str, context: AuthContext<'_>) -> Authorization {
     let is_permitted = match context.action {
         AuthAction::Select | AuthAction::Recursive => true,
-        AuthAction::Function { function_name } => {
-            !DENIED_FUNCTIONS.iter().any(|denied| denied.eq_ignore_ascii_case(function_name))
-        }
+        AuthAction::Function { function_name } => !DENIED_FUNCTIONS
+            .iter()
+            .any(|denied| denied.eq_ignore_ascii_case(function_name)),
         // Values of the tables are read by the views only; without a column, rows are counted.
-        AuthAction::Read { table_name, column_name } => {
+        AuthAction::Read {
+            table_name,
+            column_name,
+        } => {
             !table_name.starts_with("sqlite_")
                 && (context.database_name != Some("main")
                     || column_name.is_empty()
-                    || context.accessor.is_some_and(|view| view.starts_with(prefix))
+                    || context
+                        .accessor
+                        .is_some_and(|view| view.starts_with(prefix))
                     || TABLE_FUNCTIONS.contains(&table_name))
         }
         _ => false,
     };
-    if is_permitted { Authorization::Allow } else { Authorization::Deny }
+    if is_permitted {
+        Authorization::Allow
+    } else {
+        Authorization::Deny
+    }
 }
 
 /// Adds a number to names that occur again, because the keys of an object are unique.
@@ -290,7 +323,9 @@ fn unique_names<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut unique: Vec<String> = Vec::new();
     for name in names {
         let number = (2..).map(|number| format!("{name}_{number}"));
-        let free = std::iter::once(name.to_owned()).chain(number).find(|name| !unique.contains(name));
+        let free = std::iter::once(name.to_owned())
+            .chain(number)
+            .find(|name| !unique.contains(name));
         unique.extend(free);
     }
     unique
@@ -300,7 +335,10 @@ fn unique_names<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const LIMITS: QueryLimits = QueryLimits { rows: 10, time: Duration::from_secs(60) };
+    const LIMITS: QueryLimits = QueryLimits {
+        rows: 10,
+        time: Duration::from_secs(60),
+    };
 
     /// Names, rows, and whether there are more rows.
     type QueryResult = (Vec<String>, Vec<Vec<Value>>, bool);
@@ -322,15 +360,20 @@ mod tests {
                         1, 1, 0, 0, 0.5, 1, 2, 3, 4)",
                 )
                 .unwrap();
-            Self { _directory: directory, db }
+            Self {
+                _directory: directory,
+                db,
+            }
         }
 
         fn query(&self, sql: &str, limits: QueryLimits) -> Result<QueryResult, IndexQueryError> {
             let (mut names, mut rows) = (Vec::new(), Vec::new());
-            let more = self.db.query(sql, limits, &mut |found| names = found, &mut |row| {
-                rows.push(row);
-                true
-            })?;
+            let more = self
+                .db
+                .query(sql, limits, &mut |found| names = found, &mut |row| {
+                    rows.push(row);
+                    true
+                })?;
             Ok((names, rows, more))
         }
     }
@@ -342,17 +385,30 @@ mod tests {
             for sql in [
                 format!("SELECT * FROM {view}"),
                 format!("SELECT count(*) FROM {view}"),
-                format!("WITH x AS (SELECT run FROM {view}) SELECT x.run FROM x JOIN runs USING (run) ORDER BY 1"),
+                format!(
+                    "WITH x AS (SELECT run FROM {view}) SELECT x.run FROM x JOIN runs USING (run) ORDER BY 1"
+                ),
                 format!("SELECT run FROM {view} UNION SELECT run FROM runs"),
-                format!("SELECT (SELECT max(run) FROM {view} AS v WHERE v.run = r.run) FROM runs r"),
+                format!(
+                    "SELECT (SELECT max(run) FROM {view} AS v WHERE v.run = r.run) FROM runs r"
+                ),
             ] {
-                index.query(&sql, LIMITS).unwrap_or_else(|error| panic!("{sql}: {error}"));
+                index
+                    .query(&sql, LIMITS)
+                    .unwrap_or_else(|error| panic!("{sql}: {error}"));
             }
         }
-        let (names, rows, more) = index.query("SELECT run, run, started_at FROM attempts", LIMITS).unwrap();
-        assert_eq!((names.join(" "), more), ("run run_2 started_at".to_owned(), false));
+        let (names, rows, more) = index
+            .query("SELECT run, run, started_at FROM attempts", LIMITS)
+            .unwrap();
+        assert_eq!(
+            (names.join(" "), more),
+            ("run run_2 started_at".to_owned(), false)
+        );
         assert_eq!(rows[0][2], "2026-02-01T00:00:01.100Z");
-        let (_, rows, _) = index.query("SELECT value FROM json_each('[1,2]')", LIMITS).unwrap();
+        let (_, rows, _) = index
+            .query("SELECT value FROM json_each('[1,2]')", LIMITS)
+            .unwrap();
         assert_eq!(rows, [[Value::from(1)], [Value::from(2)]]);
     }
 
@@ -371,21 +427,38 @@ mod tests {
                     1, 1, 0, 0, 0.5, 1, 2, 3, 4)",
             )
             .unwrap();
-        let sql =
-            "SELECT session, model, status, task, attempts, completed, failed, last_error, last_error_type FROM agents";
+        let sql = "SELECT session, model, status, task, attempts, completed, failed, last_error, last_error_type FROM agents";
         let (_, rows, _) = index.query(sql, LIMITS).unwrap();
-        let expected = ["s", "n", "running", "w"].map(|text| Value::from(text.to_owned())).to_vec();
+        let expected = ["s", "n", "running", "w"]
+            .map(|text| Value::from(text.to_owned()))
+            .to_vec();
         let counts = [3, 1, 1].map(Value::from);
         let error = Value::from("no page".to_owned());
-        assert_eq!(rows, [[&expected[..], &counts, &[error, Value::from("x".to_owned())]].concat()]);
+        assert_eq!(
+            rows,
+            [[
+                &expected[..],
+                &counts,
+                &[error, Value::from("x".to_owned())]
+            ]
+            .concat()]
+        );
 
         index
             .db
             .connection
             .execute_batch("DELETE FROM attempts WHERE unit = 'u'; UPDATE runs SET outcome = 'x'")
             .unwrap();
-        let (_, rows, _) = index.query("SELECT status, attempts, completed, failed FROM agents", LIMITS).unwrap();
-        assert_eq!(rows, [[Value::from("interrupted"), 1.into(), 0.into(), 0.into()]]);
+        let (_, rows, _) = index
+            .query(
+                "SELECT status, attempts, completed, failed FROM agents",
+                LIMITS,
+            )
+            .unwrap();
+        assert_eq!(
+            rows,
+            [[Value::from("interrupted"), 1.into(), 0.into(), 0.into()]]
+        );
     }
 
     #[test]
@@ -393,7 +466,9 @@ mod tests {
         let guide = include_str!("../../../assets/guide/audit.md");
         let index = Index::new();
         for (view, _) in VIEWS {
-            let (names, _, _) = index.query(&format!("SELECT * FROM {view}"), LIMITS).unwrap();
+            let (names, _, _) = index
+                .query(&format!("SELECT * FROM {view}"), LIMITS)
+                .unwrap();
             let row = format!("| `{view}` | `{}` |\n", names.join("`, `"));
             assert!(guide.contains(&row), "{row}");
         }
@@ -436,19 +511,31 @@ mod tests {
             assert!(is_refused, "{sql}: {error}");
         }
         assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 0);
-        assert_eq!(index.query("SELECT count(*) FROM runs", LIMITS).unwrap().1, [[Value::from(1)]]);
+        assert_eq!(
+            index.query("SELECT count(*) FROM runs", LIMITS).unwrap().1,
+            [[Value::from(1)]]
+        );
     }
 
     #[test]
     fn excess_of_time_rows_or_size_ends_the_query() {
         let index = Index::new();
         let endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)";
-        let (_, rows, more) = index.query(&format!("{endless} SELECT x FROM n"), LIMITS).unwrap();
+        let (_, rows, more) = index
+            .query(&format!("{endless} SELECT x FROM n"), LIMITS)
+            .unwrap();
         assert_eq!((rows.len(), more), (10, true));
-        let short = QueryLimits { time: Duration::from_millis(20), ..LIMITS };
-        let error = index.query(&format!("{endless} SELECT count(*) FROM n"), short).unwrap_err();
+        let short = QueryLimits {
+            time: Duration::from_millis(20),
+            ..LIMITS
+        };
+        let error = index
+            .query(&format!("{endless} SELECT count(*) FROM n"), short)
+            .unwrap_err();
         assert!(matches!(error, IndexQueryError::TimedOut(_)), "{error}");
-        let error = index.query("SELECT zeroblob(100000000)", LIMITS).unwrap_err();
+        let error = index
+            .query("SELECT zeroblob(100000000)", LIMITS)
+            .unwrap_err();
         assert!(error.to_string().contains("too big"), "{error}");
         let wide = |columns| format!("SELECT {}", vec!["zeroblob(1000000)"; columns].join(", "));
         let error = index.query(&wide(140), LIMITS).unwrap_err();
@@ -465,7 +552,10 @@ mod tests {
             excluded: Arc::new(AtomicU64::new(excluded)),
         };
         assert!(time(0).is_over());
-        let slow = QueryTime { limit: Duration::from_nanos(1), ..time(u64::MAX) };
+        let slow = QueryTime {
+            limit: Duration::from_nanos(1),
+            ..time(u64::MAX)
+        };
         assert!(!slow.is_over());
     }
 

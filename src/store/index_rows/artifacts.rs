@@ -46,16 +46,31 @@ pub(super) fn artifact_rows(state: &RunState) -> Vec<ArtifactIndexRow> {
     let mut rows = Vec::new();
     // The last change of each artifact, in the order of the units.
     let mut last = BTreeMap::new();
-    let rejected: Vec<String> = state.publication.rejected_paths().map(str::to_owned).collect();
+    let rejected: Vec<String> = state
+        .publication
+        .rejected_paths()
+        .map(str::to_owned)
+        .collect();
     for unit in &state.units {
-        let Some(work) = state.work(unit).filter(|_| !state.is_unsaved(unit)) else { continue };
+        let Some(work) = state.work(unit).filter(|_| !state.is_unsaved(unit)) else {
+            continue;
+        };
         for action in &work.actions {
             if rejected.iter().any(|path| is_action_of(action, path)) {
                 continue;
             }
             let files = action_raw_files(unit, action).into_iter();
-            rows.extend(files.map(|(connection, path)| ArtifactIndexRow::new(connection, path, action)));
-            last.insert((action.target.as_str(), &action.target_connection_id, &action.key), action);
+            rows.extend(
+                files.map(|(connection, path)| ArtifactIndexRow::new(connection, path, action)),
+            );
+            last.insert(
+                (
+                    action.target.as_str(),
+                    &action.target_connection_id,
+                    &action.key,
+                ),
+                action,
+            );
         }
     }
     for projected in accepted_projections(state) {
@@ -66,7 +81,9 @@ pub(super) fn artifact_rows(state: &RunState) -> Vec<ArtifactIndexRow> {
             rows.extend(files.map(|path| ArtifactIndexRow::new(connection, path, action)));
         }
     }
-    let removed = last.into_values().filter(|action| action.change == ArtifactChange::Removed);
+    let removed = last
+        .into_values()
+        .filter(|action| action.change == ArtifactChange::Removed);
     rows.extend(removed.map(|action| ArtifactIndexRow::new("", "", action)));
     rows.extend(undone_changes(state));
     rows
@@ -75,20 +92,37 @@ pub(super) fn artifact_rows(state: &RunState) -> Vec<ArtifactIndexRow> {
 /// What a review of commits undid: created artifacts are removed, and removed ones are restored.
 fn undone_changes(state: &RunState) -> Vec<ArtifactIndexRow> {
     let publication = &state.publication;
-    let review = publication.review.as_deref().filter(|review| review.is_saved && publication.committed_run.is_some());
-    let work = state.units.iter().filter_map(|unit| state.committed_work(unit).or_else(|| state.work(unit)));
+    let review = publication
+        .review
+        .as_deref()
+        .filter(|review| review.is_saved && publication.committed_run.is_some());
+    let work = state
+        .units
+        .iter()
+        .filter_map(|unit| state.committed_work(unit).or_else(|| state.work(unit)));
     let recorded: Vec<&MemoryAction> = work.flat_map(|work| &work.actions).collect();
-    let undone = review.into_iter().flat_map(ReviewState::by_path).filter_map(|(file, decided)| {
-        let change = match file.change {
-            ArtifactChange::Created if decided.is_dropped() => ArtifactChange::Removed,
-            ArtifactChange::Removed if decided.is_removal_undone() => ArtifactChange::Updated,
-            _ => return None,
-        };
-        // The name of a source may differ from that of its file.
-        let action = recorded.iter().find(|action| is_action_of(action, &file.path)).map(|action| (*action).clone());
-        Some(MemoryAction { change, ..action.or_else(|| action_at(&file.path))? })
-    });
-    undone.map(|action| ArtifactIndexRow::new("", "", &action)).collect()
+    let undone = review
+        .into_iter()
+        .flat_map(ReviewState::by_path)
+        .filter_map(|(file, decided)| {
+            let change = match file.change {
+                ArtifactChange::Created if decided.is_dropped() => ArtifactChange::Removed,
+                ArtifactChange::Removed if decided.is_removal_undone() => ArtifactChange::Updated,
+                _ => return None,
+            };
+            // The name of a source may differ from that of its file.
+            let action = recorded
+                .iter()
+                .find(|action| is_action_of(action, &file.path))
+                .map(|action| (*action).clone());
+            Some(MemoryAction {
+                change,
+                ..action.or_else(|| action_at(&file.path))?
+            })
+        });
+    undone
+        .map(|action| ArtifactIndexRow::new("", "", &action))
+        .collect()
 }
 
 #[cfg(test)]
@@ -101,8 +135,9 @@ mod tests {
         tape::{
             RunId,
             note::{
-                AttemptOutput, ContinuedRun, PatchResult, PlannedUnit, PriorUnitSummary, ReusedSuccess,
-                ReviewRequested, ReviewedFile, RunPlanned, attempt_output::ArtifactTarget,
+                AttemptOutput, ContinuedRun, PatchResult, PlannedUnit, PriorUnitSummary,
+                ReusedSuccess, ReviewRequested, ReviewedFile, RunPlanned,
+                attempt_output::ArtifactTarget,
             },
         },
     };
@@ -120,7 +155,10 @@ mod tests {
 
     /// A run with a unit that did `action` in a prior run, which left its `patch`.
     fn continued(action: MemoryAction, patch: Option<&str>) -> RunState {
-        let output = AttemptOutput { actions: vec![action], ..AttemptOutput::default() };
+        let output = AttemptOutput {
+            actions: vec![action],
+            ..AttemptOutput::default()
+        };
         let reused = Some(ReusedSuccess {
             attempt: 1,
             is_budget_exhausted: false,
@@ -129,11 +167,31 @@ mod tests {
             output,
         });
         let run = RunId(uuid::Uuid::from_u128(1));
-        let units = BTreeMap::from([("juice".into(), PriorUnitSummary { run, attempts: 1, cost_usd: None, reused })]);
-        let continues = Some(ContinuedRun { run, outcome: None, cost_usd: None, units, unreconciled: BTreeMap::new() });
-        let planned = PlannedUnit { raw_files: vec!["juice.md".into()], ..PlannedUnit::default() };
+        let units = BTreeMap::from([(
+            "juice".into(),
+            PriorUnitSummary {
+                run,
+                attempts: 1,
+                cost_usd: None,
+                reused,
+            },
+        )]);
+        let continues = Some(ContinuedRun {
+            run,
+            outcome: None,
+            cost_usd: None,
+            units,
+            unreconciled: BTreeMap::new(),
+        });
+        let planned = PlannedUnit {
+            raw_files: vec!["juice.md".into()],
+            ..PlannedUnit::default()
+        };
         RunState {
-            planned: Some(Arc::new(RunPlanned { continues, ..RunPlanned::default() })),
+            planned: Some(Arc::new(RunPlanned {
+                continues,
+                ..RunPlanned::default()
+            })),
             units: vec![UnitState {
                 key: "juice".into(),
                 planned: Some(Arc::new(planned)),
@@ -156,13 +214,27 @@ mod tests {
                 is_saved,
                 shared_writes: Arc::default(),
             };
-            state.publication.prior_patches.insert("juice".into(), integration);
+            state
+                .publication
+                .prior_patches
+                .insert("juice".into(), integration);
             artifact_rows(&state)
         };
         let found = rows(Some("0001.patch"), true);
-        assert_eq!((found.len(), found[0].path.as_str(), found[0].key.as_str()), (1, "juice.md", "terms"));
-        assert_eq!(rows(Some("0001.patch"), false), [], "unsaved artifacts are not indexed");
-        assert_eq!(rows(None, true), [], "without a pending patch, the prior run has the artifacts");
+        assert_eq!(
+            (found.len(), found[0].path.as_str(), found[0].key.as_str()),
+            (1, "juice.md", "terms")
+        );
+        assert_eq!(
+            rows(Some("0001.patch"), false),
+            [],
+            "unsaved artifacts are not indexed"
+        );
+        assert_eq!(
+            rows(None, true),
+            [],
+            "without a pending patch, the prior run has the artifacts"
+        );
     }
 
     #[test]
@@ -179,18 +251,36 @@ mod tests {
             file("wiki/global/new.md", ArtifactChange::Created),
             file("wiki/global/old.md", ArtifactChange::Removed),
             file("wiki/global/changed.md", ArtifactChange::Updated),
-            file("semantic-layer/c/orders_2024-0a1b2c3d.yaml", ArtifactChange::Created),
+            file(
+                "semantic-layer/c/orders_2024-0a1b2c3d.yaml",
+                ArtifactChange::Created,
+            ),
         ];
         let mut state = continued(created(ArtifactTarget::SemanticLayer, "Orders-2024"), None);
         state.publication.committed_run = Some(RunId(uuid::Uuid::from_u128(1)));
-        let mut review = ReviewState::new(ReviewRequested { files, ..ReviewRequested::default() }.into(), None);
+        let mut review = ReviewState::new(
+            ReviewRequested {
+                files,
+                ..ReviewRequested::default()
+            }
+            .into(),
+            None,
+        );
         let mut rows = |is_saved| {
             (review.is_waiting, review.is_saved) = (false, is_saved);
             state.publication.review = Some(review.clone().into());
             let rows = artifact_rows(&state).into_iter();
-            rows.map(|row| [row.path, row.key, row.change]).collect::<Vec<_>>()
+            rows.map(|row| [row.path, row.key, row.change])
+                .collect::<Vec<_>>()
         };
         assert_eq!(rows(false), [[""; 3]; 0]);
-        assert_eq!(rows(true), [["", "new", "removed"], ["", "old", "updated"], ["", "Orders-2024", "removed"]]);
+        assert_eq!(
+            rows(true),
+            [
+                ["", "new", "removed"],
+                ["", "old", "updated"],
+                ["", "Orders-2024", "removed"]
+            ]
+        );
     }
 }

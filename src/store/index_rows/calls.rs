@@ -162,38 +162,71 @@ pub(super) struct CallIndexRowBuilder {
 impl CallIndexRowBuilder {
     pub(super) fn observe(&mut self, emitted: &SinkEvent<'_>) {
         match emitted {
-            SinkEvent::Agent { entry, at, unit, attempt, event: AgentEvent::Action(event), outcome_detail } => {
+            SinkEvent::Agent {
+                entry,
+                at,
+                unit,
+                attempt,
+                event: AgentEvent::Action(event),
+                outcome_detail,
+            } => {
                 self.observe_action((*entry, *at), (unit, *attempt), event, *outcome_detail);
             }
-            SinkEvent::Note { note: Note::CommandReceived(command), .. } => self.observe_command(command),
-            SinkEvent::Note { at, attempt: Some(attempt), note } => self.observe_decision(*at, *attempt, note),
+            SinkEvent::Note {
+                note: Note::CommandReceived(command),
+                ..
+            } => self.observe_command(command),
+            SinkEvent::Note {
+                at,
+                attempt: Some(attempt),
+                note,
+            } => self.observe_decision(*at, *attempt, note),
             _ => {}
         }
     }
 
     /// The rows, with the arguments that a person edited, since the calls ran with them.
-    pub(super) fn finish(mut self, timeline: &mut Timeline) -> Result<Vec<CallIndexRow>, RowsError> {
+    pub(super) fn finish(
+        mut self,
+        timeline: &mut Timeline,
+    ) -> Result<Vec<CallIndexRow>, RowsError> {
         for (call, note) in timeline.view().all_argument_edits() {
             let mut decided = None;
             timeline.read(note, &mut |arrived| {
                 if let EntryBody::Note(json) = arrived.body
-                    && let Note::CallDecided { tool_use_id: Some(id), input: Some(input), .. } = Note::parse(json)
+                    && let Note::CallDecided {
+                        tool_use_id: Some(id),
+                        input: Some(input),
+                        ..
+                    } = Note::parse(json)
                 {
                     decided = Some((id, input.to_string()));
                 }
             })?;
             let Some((id, input)) = decided else { continue };
-            if let Some(row) = self.rows.iter_mut().find(|row| row.seq == call && row.tool_use_id == id) {
+            if let Some(row) = self
+                .rows
+                .iter_mut()
+                .find(|row| row.seq == call && row.tool_use_id == id)
+            {
                 row.input = Some(truncate_chars(&input, MAX_PAYLOAD_CHARS));
             }
         }
         for row in &mut self.rows {
-            if self.unnamed.contains(&(row.unit.clone(), row.attempt, without_server(&row.tool).to_owned())) {
+            if self.unnamed.contains(&(
+                row.unit.clone(),
+                row.attempt,
+                without_server(&row.tool).to_owned(),
+            )) {
                 row.ruling.decided_by = None;
             }
         }
         for (key, (_, ruling, waited)) in self.held {
-            if let Some(row) = self.row_by_call.get(&key).and_then(|position| self.rows.get_mut(*position)) {
+            if let Some(row) = self
+                .row_by_call
+                .get(&key)
+                .and_then(|position| self.rows.get_mut(*position))
+            {
                 row.times.waited = waited;
                 // Claude Code may deny a call that a person allowed before.
                 if row.status != CallStatus::Denied || ruling.decision == RecordedRuling::Denied {
@@ -214,23 +247,34 @@ impl CallIndexRowBuilder {
         match &event.action.detail {
             ActionDetail::Tool(detail) => {
                 let row = self.row(unit, attempt, entry, at, &event.action, detail);
-                if event.phase == ActionPhase::Completed && outcome_detail != Some(OutcomeDetail::Aborted) {
+                if event.phase == ActionPhase::Completed
+                    && outcome_detail != Some(OutcomeDetail::Aborted)
+                {
                     complete_row(row, entry, at, event, detail);
                 }
             }
-            ActionDetail::Denial { tool_use_id: Some(id), .. } => {
-                let known = self.row_by_call.get(&(unit.to_owned(), attempt, id.clone().into_owned()));
+            ActionDetail::Denial {
+                tool_use_id: Some(id),
+                ..
+            } => {
+                let known =
+                    self.row_by_call
+                        .get(&(unit.to_owned(), attempt, id.clone().into_owned()));
                 if let Some(row) = known.and_then(|position| self.rows.get_mut(*position)) {
                     row.status = CallStatus::Denied;
                     row.ruling.decision = RecordedRuling::Denied;
-                    row.ruling.reason =
-                        event.message.as_deref().map(|message| truncate_chars(message, MAX_ERROR_CHARS));
+                    row.ruling.reason = event
+                        .message
+                        .as_deref()
+                        .map(|message| truncate_chars(message, MAX_ERROR_CHARS));
                 }
             }
             ActionDetail::Empty
             | ActionDetail::Thinking { .. }
             | ActionDetail::Prompt(_)
-            | ActionDetail::Denial { tool_use_id: None, .. }
+            | ActionDetail::Denial {
+                tool_use_id: None, ..
+            }
             | ActionDetail::MalformedLine(_) => {}
         }
     }
@@ -247,33 +291,76 @@ impl CallIndexRowBuilder {
             self.senders.clear();
             self.senders.insert(None, sender);
         } else {
-            self.senders.extend(command.units.iter().map(|unit| (Some(unit.clone()), sender.clone())));
+            self.senders.extend(
+                command
+                    .units
+                    .iter()
+                    .map(|unit| (Some(unit.clone()), sender.clone())),
+            );
         }
     }
 
     fn observe_decision(&mut self, at: Millis, (unit, attempt): (&str, u32), note: &Note) {
         let key = |id: &str| (unit.to_owned(), attempt, id.to_owned());
         match note {
-            Note::CallHeld { tool_use_id: Some(id), reached, .. } => {
-                let ruling = CallRuling { decision: RecordedRuling::Held, decided_by: None, reason: reached.clone() };
+            Note::CallHeld {
+                tool_use_id: Some(id),
+                reached,
+                ..
+            } => {
+                let ruling = CallRuling {
+                    decision: RecordedRuling::Held,
+                    decided_by: None,
+                    reason: reached.clone(),
+                };
                 self.held.insert(key(id), (at, ruling, None));
             }
-            Note::CallHeld { tool_use_id: None, tool, .. } => {
+            Note::CallHeld {
+                tool_use_id: None,
+                tool,
+                ..
+            } => {
                 self.unnamed.insert(key(without_server(tool)));
             }
-            Note::CallDecided { tool_use_id: Some(id), decision, rule: Some(rule), .. } => {
+            Note::CallDecided {
+                tool_use_id: Some(id),
+                decision,
+                rule: Some(rule),
+                ..
+            } => {
                 let decided_by = Some(BY_RULE.to_owned());
-                let ruling = CallRuling { decision: (*decision).into(), decided_by, reason: Some(rule.clone()) };
+                let ruling = CallRuling {
+                    decision: (*decision).into(),
+                    decided_by,
+                    reason: Some(rule.clone()),
+                };
                 self.held.insert(key(id), (at, ruling, Some(Millis(0))));
             }
-            Note::CallDecided { tool_use_id: Some(id), decision, reason, .. } => {
-                let sender = self.senders.get(&Some(UnitKey::from(unit))).or_else(|| self.senders.get(&None));
-                let sender = sender.filter(|_| *decision != CallDecision::Withdrawn).cloned();
-                let (decided_by, why) = sender.map_or((None, None), |(sender, why)| (Some(sender), why));
+            Note::CallDecided {
+                tool_use_id: Some(id),
+                decision,
+                reason,
+                ..
+            } => {
+                let sender = self
+                    .senders
+                    .get(&Some(UnitKey::from(unit)))
+                    .or_else(|| self.senders.get(&None));
+                let sender = sender
+                    .filter(|_| *decision != CallDecision::Withdrawn)
+                    .cloned();
+                let (decided_by, why) =
+                    sender.map_or((None, None), |(sender, why)| (Some(sender), why));
                 let reason = reason.clone().or(why);
-                let ruling = CallRuling { decision: (*decision).into(), decided_by, reason };
-                let (since, known, waited) =
-                    self.held.entry(key(id)).or_insert_with(|| (at, ruling.clone(), Some(Millis(0))));
+                let ruling = CallRuling {
+                    decision: (*decision).into(),
+                    decided_by,
+                    reason,
+                };
+                let (since, known, waited) = self
+                    .held
+                    .entry(key(id))
+                    .or_insert_with(|| (at, ruling.clone(), Some(Millis(0))));
                 (*known, *waited) = (ruling, Some(at.since(*since)));
             }
             _ => {}
@@ -290,60 +377,96 @@ impl CallIndexRowBuilder {
         detail: &ToolDetail<'_>,
     ) -> &mut CallIndexRow {
         let id = action.id.clone().into_owned();
-        let position = *self.row_by_call.entry((unit.to_owned(), attempt, id)).or_insert_with_key(|(_, _, id)| {
-            let number = self.call_counts.entry((unit.to_owned(), attempt)).or_default();
-            *number += 1;
-            self.rows.push(CallIndexRow {
-                unit: unit.to_owned(),
-                attempt,
-                turn_number: *number,
-                tool_use_id: id.clone(),
-                parent_tool_use_id: detail.parent_tool_use_id.as_deref().map(str::to_owned),
-                tool: detail.tool_name.as_deref().unwrap_or("?").to_owned(),
-                status: CallStatus::Open,
-                seq,
-                result_seq: None,
-                times: CallTimes { started: at, duration: None, waited: None },
-                input: detail.tool_input.as_ref().map(|input| truncate_chars(input.raw().0, MAX_PAYLOAD_CHARS)),
-                output: None,
-                output_bytes: None,
-                error: None,
-                ruling: CallRuling {
-                    decision: RecordedRuling::Allowed,
-                    decided_by: Some(BY_RULE.to_owned()),
-                    reason: None,
-                },
+        let position = *self
+            .row_by_call
+            .entry((unit.to_owned(), attempt, id))
+            .or_insert_with_key(|(_, _, id)| {
+                let number = self
+                    .call_counts
+                    .entry((unit.to_owned(), attempt))
+                    .or_default();
+                *number += 1;
+                self.rows.push(CallIndexRow {
+                    unit: unit.to_owned(),
+                    attempt,
+                    turn_number: *number,
+                    tool_use_id: id.clone(),
+                    parent_tool_use_id: detail.parent_tool_use_id.as_deref().map(str::to_owned),
+                    tool: detail.tool_name.as_deref().unwrap_or("?").to_owned(),
+                    status: CallStatus::Open,
+                    seq,
+                    result_seq: None,
+                    times: CallTimes {
+                        started: at,
+                        duration: None,
+                        waited: None,
+                    },
+                    input: detail
+                        .tool_input
+                        .as_ref()
+                        .map(|input| truncate_chars(input.raw().0, MAX_PAYLOAD_CHARS)),
+                    output: None,
+                    output_bytes: None,
+                    error: None,
+                    ruling: CallRuling {
+                        decision: RecordedRuling::Allowed,
+                        decided_by: Some(BY_RULE.to_owned()),
+                        reason: None,
+                    },
+                });
+                self.rows.len() - 1
             });
-            self.rows.len() - 1
-        });
         &mut self.rows[position]
     }
 }
 
 /// Ignore further results of the same call.
-fn complete_row(row: &mut CallIndexRow, entry: Seq, at: Millis, event: &ActionEvent<'_>, detail: &ToolDetail<'_>) {
+fn complete_row(
+    row: &mut CallIndexRow,
+    entry: Seq,
+    at: Millis,
+    event: &ActionEvent<'_>,
+    detail: &ToolDetail<'_>,
+) {
     if row.times.duration.is_some() {
         return;
     }
     row.times.duration = Some(at.since(row.times.started));
     let failed = event.ok == Some(false);
     if row.status == CallStatus::Open {
-        row.status = if failed { CallStatus::Error } else { CallStatus::Complete };
+        row.status = if failed {
+            CallStatus::Error
+        } else {
+            CallStatus::Complete
+        };
     }
     let Some(result) = &detail.result else {
-        row.error = event.message.as_deref().filter(|_| failed).map(|message| truncate_chars(message, MAX_ERROR_CHARS));
+        row.error = event
+            .message
+            .as_deref()
+            .filter(|_| failed)
+            .map(|message| truncate_chars(message, MAX_ERROR_CHARS));
         return;
     };
     row.result_seq = Some(entry);
     row.output_bytes = Some(result.result_len as u64);
-    row.output = result.content.map(|content| truncate_chars(content.0, MAX_PAYLOAD_CHARS));
+    row.output = result
+        .content
+        .map(|content| truncate_chars(content.0, MAX_PAYLOAD_CHARS));
     if failed {
-        row.error = result.content.map(|content| truncate_chars(&first_text(&content.value()), MAX_ERROR_CHARS));
+        row.error = result
+            .content
+            .map(|content| truncate_chars(&first_text(&content.value()), MAX_ERROR_CHARS));
     }
 }
 
 fn first_text(content: &Value) -> String {
-    let text = |value: &Value| value.as_str().or_else(|| value.get("text")?.as_str()).map(str::to_owned);
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .or_else(|| value.get("text")?.as_str())
+            .map(str::to_owned)
+    };
     match content {
         Value::Array(blocks) => blocks.iter().find_map(text).unwrap_or_default(),
         other => text(other).unwrap_or_else(|| other.to_string()),
@@ -357,8 +480,15 @@ fn without_server(tool: &str) -> &str {
 
 /// The beginning of a long text, without the word at the cut.
 fn truncate_chars(text: &str, most: usize) -> String {
-    let Some((end, _)) = text.char_indices().nth(most) else { return text.to_owned() };
+    let Some((end, _)) = text.char_indices().nth(most) else {
+        return text.to_owned();
+    };
     let is_part = |c: &char| !c.is_whitespace() && !matches!(c, '"' | '\'' | '`');
-    let cut_word = text[..end].chars().rev().take_while(is_part).take(MAX_CUT_WORD).count();
+    let cut_word = text[..end]
+        .chars()
+        .rev()
+        .take_while(is_part)
+        .take(MAX_CUT_WORD)
+        .count();
     text.chars().take(most - cut_word).collect()
 }

@@ -69,7 +69,13 @@ impl FileState {
     }
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let all = [Self::Processed, Self::Failed, Self::Unfinished, Self::Evicted, Self::Missing];
+        let all = [
+            Self::Processed,
+            Self::Failed,
+            Self::Unfinished,
+            Self::Evicted,
+            Self::Missing,
+        ];
         all.into_iter().find(|state| state.as_str() == text)
     }
 }
@@ -78,34 +84,57 @@ impl FileState {
 pub(crate) fn file_rows(run: RunId, state: &RunState) -> Vec<FileIndexRow> {
     let mut rows = Vec::new();
     for source in &state.inputs.sources {
-        let units: Vec<&UnitState> = state.units.iter().filter(|unit| belongs_to(unit, source)).collect();
+        let units: Vec<&UnitState> = state
+            .units
+            .iter()
+            .filter(|unit| belongs_to(unit, source))
+            .collect();
         let is_reviewed_only = is_reviewed_only(state);
         let mut owners: HashMap<&str, FileState> = HashMap::new();
         let mut results: HashMap<&str, BTreeMap<String, UnitFileResult>> = HashMap::new();
         let mut unread: HashMap<&str, BTreeMap<String, UnreadFile>> = HashMap::new();
-        let left: HashSet<&str> = source.left_for_later_runs.iter().map(String::as_str).collect();
+        let left: HashSet<&str> = source
+            .left_for_later_runs
+            .iter()
+            .map(String::as_str)
+            .collect();
         for unit in units.iter().filter(|unit| !is_reviewed_only(unit)) {
-            let Some(planned) = unit.planned.as_deref() else { continue };
+            let Some(planned) = unit.planned.as_deref() else {
+                continue;
+            };
             for path in &planned.raw_files {
                 let owner = owners.entry(path).or_insert(FileState::Processed);
                 *owner = worst_of(*owner, unit_file_state(state, unit));
                 // A reused result may rest on an earlier content of a file that is left for later runs.
                 let is_older = unit.status == UnitStatus::Reused && left.contains(path.as_str());
                 let result = match (unit_file_state(state, unit), read_in(run, state, unit)) {
-                    (FileState::Processed, Some(read_in)) if !is_older => UnitFileResult::Succeeded(read_in),
+                    (FileState::Processed, Some(read_in)) if !is_older => {
+                        UnitFileResult::Succeeded(read_in)
+                    }
                     (FileState::Failed, _) => UnitFileResult::Failed,
                     _ => continue,
                 };
                 let key = planned.ktx_key().as_str();
-                results.entry(path).or_default().insert(key.to_owned(), result);
-                let left = state.work(unit).and_then(|work| work.unread.iter().find(|file| file.path == *path));
+                results
+                    .entry(path)
+                    .or_default()
+                    .insert(key.to_owned(), result);
+                let left = state
+                    .work(unit)
+                    .and_then(|work| work.unread.iter().find(|file| file.path == *path));
                 if let (UnitFileResult::Succeeded(_), Some(file)) = (result, left) {
-                    unread.entry(path).or_default().insert(key.to_owned(), file.clone());
+                    unread
+                        .entry(path)
+                        .or_default()
+                        .insert(key.to_owned(), file.clone());
                 }
             }
         }
         // As in KTX, a file without a unit counts as processed if all units of the source succeeded.
-        let all = units.iter().map(|unit| unit_file_state(state, unit)).reduce(worst_of);
+        let all = units
+            .iter()
+            .map(|unit| unit_file_state(state, unit))
+            .reduce(worst_of);
         let loose = match all {
             Some(FileState::Processed) if source.is_complete => FileState::Processed,
             _ => FileState::Unfinished,
@@ -113,15 +142,22 @@ pub(crate) fn file_rows(run: RunId, state: &RunState) -> Vec<FileIndexRow> {
         let mut open = left;
         // A review that sent their units back left these files to the next run before the units worked again.
         let is_again = |unit: &&&UnitState| {
-            let was_reused = state.prior_unit_summary(&unit.key).is_some_and(|prior| prior.reused.is_some());
+            let was_reused = state
+                .prior_unit_summary(&unit.key)
+                .is_some_and(|prior| prior.reused.is_some());
             was_reused && unit.status == UnitStatus::Succeeded && !state.is_unsaved(unit)
         };
-        for path in units.iter().filter(is_again).flat_map(|unit| &unit.planned).flat_map(|planned| &planned.raw_files)
+        for path in units
+            .iter()
+            .filter(is_again)
+            .flat_map(|unit| &unit.planned)
+            .flat_map(|planned| &planned.raw_files)
         {
             open.remove(path.as_str());
         }
         // A review of commits only processes the files of units that worked again.
-        let is_processed = |path: &str| state.publication.committed_run.is_none() || owners.contains_key(path);
+        let is_processed =
+            |path: &str| state.publication.committed_run.is_none() || owners.contains_key(path);
         let files = source.files.iter().filter(|file| is_processed(&file.path));
         rows.extend(files.map(|file| FileIndexRow {
             connection: source.connection.clone(),
@@ -130,19 +166,35 @@ pub(crate) fn file_rows(run: RunId, state: &RunState) -> Vec<FileIndexRow> {
             sha256: Some(file.sha256.clone()),
             bytes: Some(file.bytes),
             state: match owners.get(file.path.as_str()) {
-                Some(owner) if open.contains(file.path.as_str()) => worst_of(*owner, FileState::Unfinished),
+                Some(owner) if open.contains(file.path.as_str()) => {
+                    worst_of(*owner, FileState::Unfinished)
+                }
                 owner => owner.copied().unwrap_or(loose),
             },
             units: results.remove(file.path.as_str()).unwrap_or_default(),
             unread: unread.remove(file.path.as_str()).unwrap_or_default(),
             defines: file.defines.clone(),
         }));
-        rows.extend(source.deleted.iter().map(|path| deleted_row(source, path.clone(), FileState::Missing)));
+        rows.extend(
+            source
+                .deleted
+                .iter()
+                .map(|path| deleted_row(source, path.clone(), FileState::Missing)),
+        );
     }
     for evicted in &state.inputs.evicted {
         let (connection, adapter) = (&evicted.connection, &evicted.adapter);
-        let source = SourceRead { connection: connection.clone(), adapter: adapter.clone(), ..SourceRead::default() };
-        rows.extend(evicted.paths.iter().map(|path| deleted_row(&source, path.clone(), FileState::Evicted)));
+        let source = SourceRead {
+            connection: connection.clone(),
+            adapter: adapter.clone(),
+            ..SourceRead::default()
+        };
+        rows.extend(
+            evicted
+                .paths
+                .iter()
+                .map(|path| deleted_row(&source, path.clone(), FileState::Evicted)),
+        );
     }
     rows
 }
@@ -168,7 +220,9 @@ pub(crate) fn read_in(run: RunId, state: &RunState, unit: &UnitState) -> Option<
         _ if state.is_unsaved(unit) => None,
         UnitStatus::Succeeded => Some(run),
         // A record from elsewhere may name any run.
-        UnitStatus::Reused => state.prior_unit_summary(&unit.key).map(|prior| prior.run.min(run)),
+        UnitStatus::Reused => state
+            .prior_unit_summary(&unit.key)
+            .map(|prior| prior.run.min(run)),
         _ => None,
     }
 }
@@ -176,7 +230,9 @@ pub(crate) fn read_in(run: RunId, state: &RunState, unit: &UnitState) -> Option<
 /// Whether a unit is in a run only because its commits are reviewed: its files may have changed since it worked.
 pub(super) fn is_reviewed_only(state: &RunState) -> impl Fn(&UnitState) -> bool + '_ {
     let has_patch = |unit: &UnitState| {
-        let reused = state.prior_unit_summary(&unit.key).and_then(|prior| prior.reused.as_ref());
+        let reused = state
+            .prior_unit_summary(&unit.key)
+            .and_then(|prior| prior.reused.as_ref());
         reused.is_some_and(|reused| reused.pending_patch.is_some())
     };
     let is_review = state.publication.committed_run.is_some();
@@ -184,9 +240,9 @@ pub(super) fn is_reviewed_only(state: &RunState) -> impl Fn(&UnitState) -> bool 
 }
 
 fn belongs_to(unit: &UnitState, source: &SourceRead) -> bool {
-    unit.planned
-        .as_ref()
-        .is_some_and(|planned| planned.connection == source.connection && planned.adapter == source.adapter)
+    unit.planned.as_ref().is_some_and(|planned| {
+        planned.connection == source.connection && planned.adapter == source.adapter
+    })
 }
 
 fn unit_file_state(state: &RunState, unit: &UnitState) -> FileState {

@@ -139,7 +139,11 @@ impl fmt::Display for UnsourcedIdentifier {
     /// The place and the name: ``wiki/global/arr.md:12 `churn_flag` ``.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{} `{}`", self.path, self.line, self.name)?;
-        if self.declared { f.write_str(" (declared as unverified)") } else { Ok(()) }
+        if self.declared {
+            f.write_str(" (declared as unverified)")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -157,12 +161,22 @@ pub(crate) struct LineEdit {
 
 impl From<[u32; 3]> for LineEdit {
     fn from([start, removed, added]: [u32; 3]) -> Self {
-        Self { start, removed, added }
+        Self {
+            start,
+            removed,
+            added,
+        }
     }
 }
 
 impl From<LineEdit> for [u32; 3] {
-    fn from(LineEdit { start, removed, added }: LineEdit) -> Self {
+    fn from(
+        LineEdit {
+            start,
+            removed,
+            added,
+        }: LineEdit,
+    ) -> Self {
         [start, removed, added]
     }
 }
@@ -272,7 +286,8 @@ impl UnreadFile {
 
     /// The part that was read, in parentheses after a space; empty if nothing was.
     pub(crate) fn part_note(&self) -> String {
-        self.part.map_or_else(String::new, |part| format!(" ({part} read)"))
+        self.part
+            .map_or_else(String::new, |part| format!(" ({part} read)"))
     }
 }
 

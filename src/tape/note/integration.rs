@@ -66,8 +66,17 @@ pub(crate) struct SharedWrite {
 impl fmt::Display for SharedWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let units: Vec<&str> = self.earlier_writers.iter().map(UnitKey::as_str).collect();
-        let came_of_it = if self.was_merged { "git merged the texts; read the result" } else { "the texts agree" };
-        write!(f, "{} also wrote {}: {came_of_it}", units.join(", "), self.path)
+        let came_of_it = if self.was_merged {
+            "git merged the texts; read the result"
+        } else {
+            "the texts agree"
+        };
+        write!(
+            f,
+            "{} also wrote {}: {came_of_it}",
+            units.join(", "),
+            self.path
+        )
     }
 }
 
@@ -144,7 +153,9 @@ pub(crate) struct BlockedFile {
 impl RunSaved {
     /// The abbreviated hash of the commit.
     pub(crate) fn short_commit(&self) -> Option<&str> {
-        self.commit.as_deref().map(|commit| commit.get(..8).unwrap_or(commit))
+        self.commit
+            .as_deref()
+            .map(|commit| commit.get(..8).unwrap_or(commit))
     }
 }
 
@@ -169,8 +180,15 @@ pub(crate) struct SlRefRepair {
 
 impl fmt::Display for SlRefRepair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "page {} no longer has sl_refs to {}", self.page_key, self.removed_refs.join(", "))?;
-        self.scope_id.as_ref().map_or(Ok(()), |person| write!(f, " (a page of user {person})"))
+        write!(
+            f,
+            "page {} no longer has sl_refs to {}",
+            self.page_key,
+            self.removed_refs.join(", ")
+        )?;
+        self.scope_id
+            .as_ref()
+            .map_or(Ok(()), |person| write!(f, " (a page of user {person})"))
     }
 }
 

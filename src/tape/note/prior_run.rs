@@ -80,7 +80,11 @@ pub(crate) struct ReusedSuccess {
     #[serde(default, rename = "patch", skip_serializing_if = "Option::is_none")]
     pub pending_patch: Option<String>,
     /// The recorded output of the attempt, if there is a patch. Empty on tapes of older versions.
-    #[serde(default, rename = "work", skip_serializing_if = "AttemptOutput::is_empty")]
+    #[serde(
+        default,
+        rename = "work",
+        skip_serializing_if = "AttemptOutput::is_empty"
+    )]
     pub output: AttemptOutput,
 }
 
@@ -95,11 +99,22 @@ mod tests {
         let reused = ReusedSuccess {
             attempt: 2,
             is_budget_exhausted: true,
-            content: ContentDigests { combined: "ab".into(), ..ContentDigests::default() },
+            content: ContentDigests {
+                combined: "ab".into(),
+                ..ContentDigests::default()
+            },
             pending_patch: Some("a.patch".into()),
-            output: AttemptOutput { transcript: Some("t.jsonl".into()), ..AttemptOutput::default() },
+            output: AttemptOutput {
+                transcript: Some("t.jsonl".into()),
+                ..AttemptOutput::default()
+            },
         };
-        let earlier = PriorUnitSummary { run, attempts: 3, cost_usd: Some(0.5), reused: Some(reused) };
+        let earlier = PriorUnitSummary {
+            run,
+            attempts: 3,
+            cost_usd: Some(0.5),
+            reused: Some(reused),
+        };
         let continues = ContinuedRun {
             run,
             outcome: Some("limit".into()),
@@ -107,7 +122,10 @@ mod tests {
             units: BTreeMap::from([("docs/a b".into(), earlier)]),
             unreconciled: BTreeMap::from([("docs/c".into(), "c.patch".into())]),
         };
-        let note = Note::RunPlanned(Box::new(RunPlanned { continues: Some(continues), ..RunPlanned::default() }));
+        let note = Note::RunPlanned(Box::new(RunPlanned {
+            continues: Some(continues),
+            ..RunPlanned::default()
+        }));
         assert_eq!(Note::parse(&note.to_json()), note);
     }
 

@@ -74,14 +74,19 @@ pub(crate) struct ReviewDecided {
 
 impl fmt::Display for ReviewDecided {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let part = self.hunk.as_ref().map(|hunk| format!(", change {hunk}")).unwrap_or_default();
+        let part = self
+            .hunk
+            .as_ref()
+            .map(|hunk| format!(", change {hunk}"))
+            .unwrap_or_default();
         let what = match self.decision {
             ReviewDecision::Open => "decision withdrawn",
             decided => decided.as_str(),
         };
         write!(f, "{}{part}: {what}", self.path)?;
         match (self.decision, &self.feedback, &self.reason) {
-            (ReviewDecision::SentBack, Some(text), _) | (ReviewDecision::Rejected, _, Some(text)) => {
+            (ReviewDecision::SentBack, Some(text), _)
+            | (ReviewDecision::Rejected, _, Some(text)) => {
                 write!(f, ": {text}")
             }
             _ => Ok(()),

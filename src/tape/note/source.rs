@@ -70,7 +70,8 @@ impl SourcesProjected {
         match &self.connection {
             Some(own) => Some(own.as_str()) == connection,
             None => {
-                let is_of = |action: &MemoryAction| action.target_connection_id.as_deref() == connection;
+                let is_of =
+                    |action: &MemoryAction| action.target_connection_id.as_deref() == connection;
                 self.reason.is_some() || self.actions.iter().any(is_of)
             }
         }
@@ -82,17 +83,40 @@ impl fmt::Display for SourcesProjected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MAX_NAMED: usize = 8;
         if let Some(reason) = &self.reason {
-            let of = self.connection.as_deref().map(|connection| format!(" for {connection}")).unwrap_or_default();
-            return write!(f, "the sources of semantic models are not written{of}: {reason}");
+            let of = self
+                .connection
+                .as_deref()
+                .map(|connection| format!(" for {connection}"))
+                .unwrap_or_default();
+            return write!(
+                f,
+                "the sources of semantic models are not written{of}: {reason}"
+            );
         }
         if self.actions.is_empty() {
             return f.write_str("no source of semantic models had to be written before the units");
         }
-        let (count, plural) = (self.actions.len(), if self.actions.len() == 1 { "" } else { "s" });
-        let names: Vec<&str> = self.actions.iter().take(MAX_NAMED).map(|action| action.key.as_str()).collect();
+        let (count, plural) = (
+            self.actions.len(),
+            if self.actions.len() == 1 { "" } else { "s" },
+        );
+        let names: Vec<&str> = self
+            .actions
+            .iter()
+            .take(MAX_NAMED)
+            .map(|action| action.key.as_str())
+            .collect();
         let more = count.saturating_sub(MAX_NAMED);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        write!(f, "{count} source{plural} of semantic models written before the units: {}{more}", names.join(", "))?;
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        write!(
+            f,
+            "{count} source{plural} of semantic models written before the units: {}{more}",
+            names.join(", ")
+        )?;
         match &self.commit {
             Some(commit) => write!(f, ", commit {}", commit.get(..7).unwrap_or(commit)),
             None if self.patch.is_some() => f.write_str(", to be reviewed"),
@@ -137,7 +161,12 @@ pub(crate) struct DiffCounts {
 /// `+2/~1/-0/=7`, as KTX prints it.
 impl fmt::Display for DiffCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { added, modified, deleted, unchanged } = self;
+        let Self {
+            added,
+            modified,
+            deleted,
+            unchanged,
+        } = self;
         write!(f, "+{added}/~{modified}/-{deleted}/={unchanged}")
     }
 }

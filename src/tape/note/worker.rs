@@ -46,24 +46,46 @@ pub(crate) struct WorkerDrained {
 impl fmt::Display for WorkerDrained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "nothing more starts on worker {}", self.worker)?;
-        if self.reason.is_empty() { Ok(()) } else { write!(f, ": {}", self.reason) }
+        if self.reason.is_empty() {
+            Ok(())
+        } else {
+            write!(f, ": {}", self.reason)
+        }
     }
 }
 
 impl fmt::Display for WorkerJoined {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { worker, slots, account, .. } = self;
+        let Self {
+            worker,
+            slots,
+            account,
+            ..
+        } = self;
         let plural = if *slots == 1 { "" } else { "s" };
         write!(f, "worker {worker} joined with {slots} slot{plural}")?;
-        if account.is_empty() { Ok(()) } else { write!(f, " and account {account}") }
+        if account.is_empty() {
+            Ok(())
+        } else {
+            write!(f, " and account {account}")
+        }
     }
 }
 
 impl fmt::Display for WorkerLeft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { worker, reason, is_lost, .. } = self;
+        let Self {
+            worker,
+            reason,
+            is_lost,
+            ..
+        } = self;
         let what = if *is_lost { "was lost" } else { "left" };
         write!(f, "worker {worker} {what}")?;
-        if reason.is_empty() { Ok(()) } else { write!(f, ": {reason}") }
+        if reason.is_empty() {
+            Ok(())
+        } else {
+            write!(f, ": {reason}")
+        }
     }
 }

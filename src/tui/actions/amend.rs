@@ -17,7 +17,10 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
     model.units_view.follows_work = false;
     let state = &run_view.state;
     let selected: Vec<&UnitState> = match failure_groups::retryable(model, run_view) {
-        Some(places) => places.iter().filter_map(|unit| state.units.get(*unit)).collect(),
+        Some(places) => places
+            .iter()
+            .filter_map(|unit| state.units.get(*unit))
+            .collect(),
         None => units::target(model, run_view).into_iter().collect(),
     };
     if let Some((unit, others)) = selected.split_first() {
@@ -26,7 +29,11 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             // A new run begins new sessions.
             (form.session, form.resume) = (None, false);
         }
-        if let Some(text) = model.dialogs.kept_texts.take(&TextPurpose::Feedback(form.units.clone())) {
+        if let Some(text) = model
+            .dialogs
+            .kept_texts
+            .take(&TextPurpose::Feedback(form.units.clone()))
+        {
             form.replace_feedback(&text);
         }
         model.dialogs.amend_form = Some(form);
@@ -36,18 +43,25 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
 /// Why the units of the form cannot be retried now.
 fn refusal(model: &ScreenModel, run_view: &RunView, form: &AmendForm) -> Option<String> {
     let find = |key: &UnitKey| run_view.state.units.iter().find(|unit| unit.key == *key);
-    form.units.iter().filter_map(find).find_map(|unit| units::retry_refusal(model, run_view, unit))
+    form.units
+        .iter()
+        .filter_map(find)
+        .find_map(|unit| units::retry_refusal(model, run_view, unit))
 }
 
 /// What the form reports: a problem of a field, or that a unit has started meanwhile.
 pub(crate) fn problem(model: &ScreenModel, run_view: &RunView, form: &AmendForm) -> Option<String> {
     // Of several units, those that have started get no further attempt.
     let is_one = form.units.len() == 1;
-    form.problem.clone().or_else(|| refusal(model, run_view, form).filter(|_| is_one))
+    form.problem
+        .clone()
+        .or_else(|| refusal(model, run_view, form).filter(|_| is_one))
 }
 
 pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let Some(mut form) = model.dialogs.amend_form.take() else { return Vec::new() };
+    let Some(mut form) = model.dialogs.amend_form.take() else {
+        return Vec::new();
+    };
     let amendment = match form.amendment() {
         Ok(amendment) => amendment,
         Err(problem) => {
@@ -58,10 +72,17 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
     };
     // Units of several may have been retried meanwhile; the others get the amendment.
     if form.units.len() > 1 {
-        form.units
-            .retain(|key| !run_view.state.units.iter().any(|unit| unit.key == *key && !unit.status.is_retryable()));
+        form.units.retain(|key| {
+            !run_view
+                .state
+                .units
+                .iter()
+                .any(|unit| unit.key == *key && !unit.status.is_retryable())
+        });
         if form.units.is_empty() {
-            model.toasts.show("every unit of this form was retried meanwhile");
+            model
+                .toasts
+                .show("every unit of this form was retried meanwhile");
             return Vec::new();
         }
     }
@@ -79,7 +100,11 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
         rerun::ask(model, run_view, form.units, amendment);
         return Vec::new();
     }
-    let how = if amendment.is_empty() { "as planned".to_owned() } else { amendment.to_string() };
+    let how = if amendment.is_empty() {
+        "as planned".to_owned()
+    } else {
+        amendment.to_string()
+    };
     for unit in &form.units {
         model.await_attempt(run_view, unit);
     }
@@ -87,13 +112,22 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
     let command = match units.pop() {
         Some(unit) if units.is_empty() => {
             model.toasts.show(format!("new attempt at {unit}: {how}"));
-            RunCommand::Retry { unit, amendment: Some(amendment) }
+            RunCommand::Retry {
+                unit,
+                amendment: Some(amendment),
+            }
         }
         last => {
             units.extend(last);
-            model.toasts.show(format!("new attempts at {}: {how}", pluralize(units.len(), "unit")));
+            model.toasts.show(format!(
+                "new attempts at {}: {how}",
+                pluralize(units.len(), "unit")
+            ));
             model.units_view.marked.clear();
-            RunCommand::RetryUnits { units, amendment: Some(amendment) }
+            RunCommand::RetryUnits {
+                units,
+                amendment: Some(amendment),
+            }
         }
     };
     vec![ScreenEffect::Command(command)]

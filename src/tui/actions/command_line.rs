@@ -20,14 +20,26 @@ use crate::{
 const KEYWORDS: [(&str, &str); 12] = [
     ("break", "stop there whenever playing or stepping passes it"),
     ("breaks", "list of the breakpoints"),
-    ("changes", "accept, reject, reopen or send-back the changes of a pattern, or undo: changes reject wiki/*"),
+    (
+        "changes",
+        "accept, reject, reopen or send-back the changes of a pattern, or undo: changes reject wiki/*",
+    ),
     ("end", "to the last entry"),
     ("find", "where a text occurs in the whole run"),
-    ("leash", "hold the selected unit at every Nth call, such as 5"),
-    ("accept", "use the result of the selected unit, which is out of turns"),
+    (
+        "leash",
+        "hold the selected unit at every Nth call, such as 5",
+    ),
+    (
+        "accept",
+        "use the result of the selected unit, which is out of turns",
+    ),
     ("live", "to the present of a live run"),
     ("q", "quit"),
-    ("speed", "play at 0.25 to 64 times the recorded speed, or max"),
+    (
+        "speed",
+        "play at 0.25 to 64 times the recorded speed, or max",
+    ),
     ("start", "to the first entry"),
     ("until", "play or run until a condition is met"),
 ];
@@ -37,7 +49,10 @@ const CONDITIONS: [(&str, &str); 5] = [
     ("cost", "a unit has cost this much, such as $0.50"),
     ("failure", "a call or a unit fails"),
     ("path", "a call names a path, such as models/*.yml"),
-    ("silence", "a unit writes nothing for this long, such as 30s"),
+    (
+        "silence",
+        "a unit writes nothing for this long, such as 30s",
+    ),
     ("tool", "a call of this tool, such as wiki_*"),
 ];
 
@@ -122,11 +137,15 @@ pub(crate) enum CommandError {
     Speed(String),
     #[error("invalid number of calls `{0}`; expected 1 or more")]
     Calls(String),
-    #[error("invalid decision `{0}`; expected undo, or accept, reject, send-back or reopen and a pattern")]
+    #[error(
+        "invalid decision `{0}`; expected undo, or accept, reject, send-back or reopen and a pattern"
+    )]
     Decision(String),
     #[error("invalid cost `{0}`; expected dollars, such as $0.50")]
     Cost(String),
-    #[error("unknown condition `{0}`; expected failure, tool NAME, path GLOB, cost $0.50 or silence 30s")]
+    #[error(
+        "unknown condition `{0}`; expected failure, tool NAME, path GLOB, cost $0.50 or silence 30s"
+    )]
     BreakCondition(String),
     #[error("invalid pattern `{pattern}`: {why}")]
     Pattern {
@@ -141,9 +160,13 @@ impl Diagnostic for CommandError {
     fn help(&self) -> Option<String> {
         Some(match self {
             Self::Empty => "type a time such as 12m30s, or a word such as until".into(),
-            Self::Unknown(_) => "Tab completes words, times look like 12m30s, 1:02:03, +30s, 50% or #1234".into(),
+            Self::Unknown(_) => {
+                "Tab completes words, times look like 12m30s, 1:02:03, +30s, 50% or #1234".into()
+            }
             Self::BareNumber(number) => {
-                format!("write {number}s for seconds, #{number} for an entry or {number}% of the run")
+                format!(
+                    "write {number}s for seconds, #{number} for an entry or {number}% of the run"
+                )
             }
             Self::Pattern { .. } => "`*` matches any text".into(),
             _ => return None,
@@ -154,11 +177,18 @@ impl Diagnostic for CommandError {
 /// A decision about the changes that match a pattern: `reject wiki/*`.
 fn changes(text: &str) -> Result<CommandRequest, CommandError> {
     let mut words = text.splitn(3, char::is_whitespace);
-    let (word, pattern, feedback) = (words.next().unwrap_or_default(), words.next(), words.next().unwrap_or_default());
+    let (word, pattern, feedback) = (
+        words.next().unwrap_or_default(),
+        words.next(),
+        words.next().unwrap_or_default(),
+    );
     let verdict = match word {
         "undo" => {
             return match pattern {
-                Some(extra) => Err(CommandError::ExtraArgument("changes undo", extra.to_owned())),
+                Some(extra) => Err(CommandError::ExtraArgument(
+                    "changes undo",
+                    extra.to_owned(),
+                )),
                 None => Ok(CommandRequest::UndoReview),
             };
         }
@@ -168,18 +198,32 @@ fn changes(text: &str) -> Result<CommandRequest, CommandError> {
         "send-back" => ReviewVerdict::SendBack(feedback.trim().to_owned()),
         _ => return Err(CommandError::Decision(word.to_owned())),
     };
-    let Some(pattern) = pattern else { return Err(CommandError::Missing("changes", "a pattern, such as wiki/*")) };
+    let Some(pattern) = pattern else {
+        return Err(CommandError::Missing(
+            "changes",
+            "a pattern, such as wiki/*",
+        ));
+    };
     match &verdict {
         ReviewVerdict::SendBack(feedback) if feedback.is_empty() => {
-            return Err(CommandError::Missing("changes send-back", "what the units should change"));
+            return Err(CommandError::Missing(
+                "changes send-back",
+                "what the units should change",
+            ));
         }
         ReviewVerdict::SendBack(_) | ReviewVerdict::Reject => {}
-        _ if !feedback.is_empty() => return Err(CommandError::ExtraArgument("changes", feedback.to_owned())),
+        _ if !feedback.is_empty() => {
+            return Err(CommandError::ExtraArgument("changes", feedback.to_owned()));
+        }
         _ => {}
     }
     let parsed = ChangePattern::parse(pattern);
-    let pattern = parsed.map_err(|why| CommandError::Pattern { pattern: pattern.to_owned(), why })?;
-    let reason = Some(feedback.trim().to_owned()).filter(|text| verdict == ReviewVerdict::Reject && !text.is_empty());
+    let pattern = parsed.map_err(|why| CommandError::Pattern {
+        pattern: pattern.to_owned(),
+        why,
+    })?;
+    let reason = Some(feedback.trim().to_owned())
+        .filter(|text| verdict == ReviewVerdict::Reject && !text.is_empty());
     Ok(CommandRequest::Review(verdict, pattern, reason))
 }
 
@@ -189,9 +233,15 @@ fn changes(text: &str) -> Result<CommandRequest, CommandError> {
 /// When the line is not a valid request.
 pub(crate) fn parse(text: &str) -> Result<CommandRequest, CommandError> {
     let text = text.trim().trim_start_matches(':').trim();
-    let (word, rest) = text.split_once(char::is_whitespace).map_or((text, ""), |(word, rest)| (word, rest.trim()));
+    let (word, rest) = text
+        .split_once(char::is_whitespace)
+        .map_or((text, ""), |(word, rest)| (word, rest.trim()));
     let alone = |name: &'static str, request: CommandRequest| {
-        if rest.is_empty() { Ok(request) } else { Err(CommandError::ExtraArgument(name, rest.to_owned())) }
+        if rest.is_empty() {
+            Ok(request)
+        } else {
+            Err(CommandError::ExtraArgument(name, rest.to_owned()))
+        }
     };
     match word {
         "" => Err(CommandError::Empty),
@@ -205,7 +255,10 @@ pub(crate) fn parse(text: &str) -> Result<CommandRequest, CommandError> {
         "speed" => speed(rest).map(CommandRequest::Speed),
         "find" if rest.is_empty() => Err(CommandError::Missing("find", "a text")),
         "find" => Ok(CommandRequest::Find(rest.to_owned())),
-        "leash" if rest.is_empty() => Err(CommandError::Missing("leash", "a number of calls, such as 5")),
+        "leash" if rest.is_empty() => Err(CommandError::Missing(
+            "leash",
+            "a number of calls, such as 5",
+        )),
         "leash" => match rest.parse() {
             Ok(calls) if calls > 0 => Ok(CommandRequest::Leash(calls)),
             _ => Err(CommandError::Calls(rest.to_owned())),
@@ -227,12 +280,20 @@ fn action_named(word: &str) -> Option<&'static ActionSpec> {
 }
 
 fn actions() -> impl Iterator<Item = &'static ActionSpec> {
-    super::ALL.iter().filter(|spec| matches!(spec.scope, ActionScope::View | ActionScope::Live | ActionScope::Held))
+    super::ALL.iter().filter(|spec| {
+        matches!(
+            spec.scope,
+            ActionScope::View | ActionScope::Live | ActionScope::Held
+        )
+    })
 }
 
 fn speed(text: &str) -> Result<Option<f64>, CommandError> {
     match text.trim_start_matches(['x', '×']) {
-        "" => Err(CommandError::Missing("speed", "a number from 0.25 to 64, or max")),
+        "" => Err(CommandError::Missing(
+            "speed",
+            "a number from 0.25 to 64, or max",
+        )),
         "max" => Ok(None),
         number => match number.parse() {
             Ok(speed) if (SPEEDS.0..=SPEEDS.1).contains(&speed) => Ok(Some(speed)),
@@ -242,21 +303,34 @@ fn speed(text: &str) -> Result<Option<f64>, CommandError> {
 }
 
 fn condition(word: &'static str, text: &str) -> Result<BreakCondition, CommandError> {
-    let (kind, rest) = text.split_once(char::is_whitespace).map_or((text, ""), |(kind, rest)| (kind, rest.trim()));
+    let (kind, rest) = text
+        .split_once(char::is_whitespace)
+        .map_or((text, ""), |(kind, rest)| (kind, rest.trim()));
     let pattern = |name, what| match rest {
         "" => Err(CommandError::Missing(name, what)),
-        rest => NamePattern::new(rest)
-            .map_err(|why| CommandError::Pattern { pattern: rest.to_owned(), why: why.to_string() }),
+        rest => NamePattern::new(rest).map_err(|why| CommandError::Pattern {
+            pattern: rest.to_owned(),
+            why: why.to_string(),
+        }),
     };
     match (kind, rest) {
-        ("", _) => Err(CommandError::Missing(word, "failure, tool NAME, path GLOB, cost $0.50 or silence 30s")),
+        ("", _) => Err(CommandError::Missing(
+            word,
+            "failure, tool NAME, path GLOB, cost $0.50 or silence 30s",
+        )),
         ("failure", "") => Ok(BreakCondition::Failure),
         ("failure", rest) => Err(CommandError::ExtraArgument("failure", rest.to_owned())),
-        ("tool", _) => pattern("tool", "a name, such as wiki_write or wiki_*").map(BreakCondition::Tool),
-        ("path", _) => pattern("path", "a pattern, such as *.yml or models/*").map(BreakCondition::Path),
+        ("tool", _) => {
+            pattern("tool", "a name, such as wiki_write or wiki_*").map(BreakCondition::Tool)
+        }
+        ("path", _) => {
+            pattern("path", "a pattern, such as *.yml or models/*").map(BreakCondition::Path)
+        }
         ("cost", "") => Err(CommandError::Missing("cost", "dollars, such as $0.50")),
         ("cost", rest) => match rest.trim_start_matches('$').parse::<f64>() {
-            Ok(dollars) if dollars.is_finite() && dollars > 0.0 => Ok(BreakCondition::Cost(dollars)),
+            Ok(dollars) if dollars.is_finite() && dollars > 0.0 => {
+                Ok(BreakCondition::Cost(dollars))
+            }
             _ => Err(CommandError::Cost(rest.to_owned())),
         },
         ("silence", "") => Err(CommandError::Missing("silence", "a time, such as 30s")),
@@ -273,7 +347,10 @@ fn parse_time_target(text: &str) -> Result<TimeTarget, CommandError> {
         '+' | '-' | '−' if rest.is_empty() => Err(CommandError::Time(text.to_owned())),
         '+' => duration(rest).map(TimeTarget::Later),
         '-' | '−' => duration(rest).map(TimeTarget::Earlier),
-        '#' => rest.parse().map(TimeTarget::Entry).map_err(|_| CommandError::Entry(text.to_owned())),
+        '#' => rest
+            .parse()
+            .map(TimeTarget::Entry)
+            .map_err(|_| CommandError::Entry(text.to_owned())),
         '@' => wall(rest).ok_or_else(|| CommandError::Time(text.to_owned())),
         '0'..='9' => match text.strip_suffix('%') {
             Some(share) => match share.trim_end().parse() {
@@ -302,15 +379,21 @@ fn clock(text: &str) -> Option<(u64, u8, u8)> {
     }
     match hours {
         None => Some((minutes / 60, u8::try_from(minutes % 60).ok()?, seconds)),
-        Some(hours) => {
-            Some((hours.parse().ok()?, u8::try_from(minutes).ok().filter(|minutes| *minutes < 60)?, seconds))
-        }
+        Some(hours) => Some((
+            hours.parse().ok()?,
+            u8::try_from(minutes).ok().filter(|minutes| *minutes < 60)?,
+            seconds,
+        )),
     }
 }
 
 /// Parses a time of day such as `14:03` or `14:03:22`.
 fn wall(text: &str) -> Option<TimeTarget> {
-    let whole = if text.matches(':').count() == 1 { format!("{text}:00") } else { text.to_owned() };
+    let whole = if text.matches(':').count() == 1 {
+        format!("{text}:00")
+    } else {
+        text.to_owned()
+    };
     let (hours, minutes, seconds) = clock(&whole)?;
     let hours = u8::try_from(hours).ok().filter(|hours| *hours < 24)?;
     Some(TimeTarget::WallClock(hours, minutes, seconds))
@@ -324,21 +407,33 @@ fn duration(text: &str) -> Result<Millis, CommandError> {
     }
     let fault = || CommandError::Time(text.to_owned());
     if let Some((hours, minutes, seconds)) = clock(text) {
-        let minutes = hours.checked_mul(60).and_then(|all| all.checked_add(u64::from(minutes))).ok_or_else(fault)?;
-        let seconds = minutes.checked_mul(60).and_then(|all| all.checked_add(u64::from(seconds))).ok_or_else(fault)?;
+        let minutes = hours
+            .checked_mul(60)
+            .and_then(|all| all.checked_add(u64::from(minutes)))
+            .ok_or_else(fault)?;
+        let seconds = minutes
+            .checked_mul(60)
+            .and_then(|all| all.checked_add(u64::from(seconds)))
+            .ok_or_else(fault)?;
         return seconds.checked_mul(1000).map(Millis).ok_or_else(fault);
     }
     if text.contains(':') || !text.starts_with(|first: char| first.is_ascii_digit()) {
         return Err(fault());
     }
     let time = SignedDuration::from_str(text).map_err(|_| fault())?;
-    u64::try_from(time.as_millis()).map(Millis).map_err(|_| fault())
+    u64::try_from(time.as_millis())
+        .map(Millis)
+        .map_err(|_| fault())
 }
 
 /// The words that can follow, with their descriptions: keywords, then actions by name.
 fn words_after(before: &str) -> Box<dyn Iterator<Item = (&'static str, &'static str)>> {
     match before {
-        "" => Box::new(KEYWORDS.into_iter().chain(actions().map(|spec| (spec.name, spec.description)))),
+        "" => Box::new(
+            KEYWORDS
+                .into_iter()
+                .chain(actions().map(|spec| (spec.name, spec.description))),
+        ),
         "until" | "break" => Box::new(CONDITIONS.into_iter()),
         "speed" => Box::new([("max", "as fast as possible")].into_iter()),
         _ => Box::new(std::iter::empty()),
@@ -348,16 +443,27 @@ fn words_after(before: &str) -> Box<dyn Iterator<Item = (&'static str, &'static 
 /// The words that can be typed next, with their descriptions.
 pub(crate) fn offers(text: &str) -> Vec<(&'static str, &'static str)> {
     let (before, word) = text.rsplit_once(' ').unwrap_or(("", text));
-    words_after(before.trim()).filter(|(name, _)| name.starts_with(word)).collect()
+    words_after(before.trim())
+        .filter(|(name, _)| name.starts_with(word))
+        .collect()
 }
 
 /// Completes the last word of `text` as far as it is unambiguous.
 pub(crate) fn complete(text: &str) -> String {
-    let before = text.rsplit_once(' ').map_or("", |(before, _)| &text[..=before.len()]);
+    let before = text
+        .rsplit_once(' ')
+        .map_or("", |(before, _)| &text[..=before.len()]);
     let offers = offers(text);
-    let Some((first, _)) = offers.first() else { return text.to_owned() };
+    let Some((first, _)) = offers.first() else {
+        return text.to_owned();
+    };
     let shared = offers.iter().fold(first.len(), |shared, (offer, _)| {
-        first.bytes().zip(offer.bytes()).take(shared).take_while(|(one, other)| one == other).count()
+        first
+            .bytes()
+            .zip(offer.bytes())
+            .take(shared)
+            .take_while(|(one, other)| one == other)
+            .count()
     });
     let mut line = format!("{before}{}", &first[..shared]);
     if offers.len() == 1 && accepts_argument(before.trim(), first) {
@@ -433,7 +539,10 @@ mod tests {
             "filter",
             "next-failure",
         ];
-        let results: Vec<_> = lines.iter().map(|line| format!("{line:<24} {}", shown(line))).collect();
+        let results: Vec<_> = lines
+            .iter()
+            .map(|line| format!("{line:<24} {}", shown(line)))
+            .collect();
         insta::assert_snapshot!(results.join("\n"));
     }
 
@@ -479,7 +588,10 @@ mod tests {
             "99999999999999999999h",
             "99999999999999999999:00:00",
         ];
-        let results: Vec<_> = lines.iter().map(|line| format!("{line:<24} {}", shown(line))).collect();
+        let results: Vec<_> = lines
+            .iter()
+            .map(|line| format!("{line:<24} {}", shown(line)))
+            .collect();
         insta::assert_snapshot!(results.join("\n"));
     }
 
@@ -503,7 +615,11 @@ mod tests {
     #[test]
     fn every_action_of_a_view_has_a_command() {
         for spec in actions() {
-            assert!(KEYWORDS.iter().all(|(word, _)| *word != spec.name), "{} has two meanings", spec.name);
+            assert!(
+                KEYWORDS.iter().all(|(word, _)| *word != spec.name),
+                "{} has two meanings",
+                spec.name
+            );
             assert!(
                 matches!(parse(spec.name), Ok(CommandRequest::Action(action)) if action == spec.action),
                 "{}",

@@ -1,7 +1,8 @@
 //! Actions of questions, typed lines, the editor of arguments and the retry form.
 
 use super::{
-    ActionSpec, Availability, amend, bookmarks, change, command, effects, find, hold, listing, require, review,
+    ActionSpec, Availability, amend, bookmarks, change, command, effects, find, hold, listing,
+    require, review,
 };
 use crate::{
     control::RunCommand,
@@ -9,84 +10,221 @@ use crate::{
     tui::{
         action::{ActionScope, UserAction},
         effect::ScreenEffect,
-        model::{AnswerMeaning, ArgumentsEditor, ConfirmQuestion, InputPurpose, LineInput, ScreenModel},
+        model::{
+            AnswerMeaning, ArgumentsEditor, ConfirmQuestion, InputPurpose, LineInput, ScreenModel,
+        },
     },
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    effects(UserAction::Confirm, "confirm", "yes", "yes: do what the question asks about", answer_confirm)
-        .scope(ActionScope::Question)
-        .when(|model, _| has_answer(model, AnswerMeaning::Confirm)),
-    effects(UserAction::LeaveRun, "leave-run", "leave", "leave the screen; the run continues", |model, _| {
-        take_answer(model, AnswerMeaning::Leave)
-    })
+    effects(
+        UserAction::Confirm,
+        "confirm",
+        "yes",
+        "yes: do what the question asks about",
+        answer_confirm,
+    )
+    .scope(ActionScope::Question)
+    .when(|model, _| has_answer(model, AnswerMeaning::Confirm)),
+    effects(
+        UserAction::LeaveRun,
+        "leave-run",
+        "leave",
+        "leave the screen; the run continues",
+        |model, _| take_answer(model, AnswerMeaning::Leave),
+    )
     .scope(ActionScope::Question)
     .when(|model, _| has_answer(model, AnswerMeaning::Leave)),
-    effects(UserAction::StopRun, "stop-run", "stop", "stop the run and quit", |model, _| {
-        take_answer(model, AnswerMeaning::Stop)
-    })
+    effects(
+        UserAction::StopRun,
+        "stop-run",
+        "stop",
+        "stop the run and quit",
+        |model, _| take_answer(model, AnswerMeaning::Stop),
+    )
     .scope(ActionScope::Question)
     .when(|model, _| has_answer(model, AnswerMeaning::Stop)),
-    change(UserAction::Cancel, "cancel", "no", "no; everything stays as it is", |model, _| {
-        model.dialogs.question = None;
-    })
+    change(
+        UserAction::Cancel,
+        "cancel",
+        "no",
+        "no; everything stays as it is",
+        |model, _| {
+            model.dialogs.question = None;
+        },
+    )
     .scope(ActionScope::Question)
-    .special_hint(|model, _| model.dialogs.question.as_ref().map(ConfirmQuestion::cancel_word)),
+    .special_hint(|model, _| {
+        model
+            .dialogs
+            .question
+            .as_ref()
+            .map(ConfirmQuestion::cancel_word)
+    }),
     effects(
         UserAction::HarmlessAnswer,
         "harmless-answer",
         "harmless",
         "the harmless answer: leave, else no",
         |model, run_view| {
-            let action = model.dialogs.question.as_ref().map(ConfirmQuestion::harmless_action);
+            let action = model
+                .dialogs
+                .question
+                .as_ref()
+                .map(ConfirmQuestion::harmless_action);
             action.map_or_else(Vec::new, |action| action.spec().perform(model, run_view))
         },
     )
     .scope(ActionScope::Question),
-    effects(UserAction::Accept, "accept", "accept", "accept the text", accept).scope(ActionScope::Typing),
-    change(UserAction::Complete, "complete", "complete", "complete the word of a command", command::complete)
-        .scope(ActionScope::Typing),
-    change(UserAction::Older, "older", "older", "previous command", command::recall::<true>).scope(ActionScope::Typing),
-    change(UserAction::Newer, "newer", "newer", "next command", command::recall::<false>).scope(ActionScope::Typing),
-    change(UserAction::Dismiss, "dismiss", "dismiss", "discard the text", dismiss).scope(ActionScope::Typing),
-    change(UserAction::Erase, "erase", "erase", "erase a character", |model, _| {
-        if model.dialogs.line_input.as_mut().is_some_and(|typed| typed.text.pop().is_none()) {
-            model.dialogs.line_input = None;
-        }
-    })
+    effects(
+        UserAction::Accept,
+        "accept",
+        "accept",
+        "accept the text",
+        accept,
+    )
     .scope(ActionScope::Typing),
-    change(UserAction::EraseAll, "erase-all", "clear", "erase everything", |model, _| {
-        model.dialogs.line_input.iter_mut().for_each(|typed| typed.text.clear());
-    })
+    change(
+        UserAction::Complete,
+        "complete",
+        "complete",
+        "complete the word of a command",
+        command::complete,
+    )
     .scope(ActionScope::Typing),
-    change(UserAction::NextField, "next-field", "field", "next field; a long text as plain text", next_field::<true>)
-        .scope(ActionScope::Form),
-    change(UserAction::PreviousField, "previous-field", "field", "previous field", next_field::<false>)
-        .scope(ActionScope::Form),
-    effects(UserAction::Send, "send", "send", "send the arguments or the form", |model, run_view| {
-        if model.dialogs.amend_form.is_some() { amend::send(model, run_view) } else { hold::send(model, run_view) }
-    })
+    change(
+        UserAction::Older,
+        "older",
+        "older",
+        "previous command",
+        command::recall::<true>,
+    )
+    .scope(ActionScope::Typing),
+    change(
+        UserAction::Newer,
+        "newer",
+        "newer",
+        "next command",
+        command::recall::<false>,
+    )
+    .scope(ActionScope::Typing),
+    change(
+        UserAction::Dismiss,
+        "dismiss",
+        "dismiss",
+        "discard the text",
+        dismiss,
+    )
+    .scope(ActionScope::Typing),
+    change(
+        UserAction::Erase,
+        "erase",
+        "erase",
+        "erase a character",
+        |model, _| {
+            if model
+                .dialogs
+                .line_input
+                .as_mut()
+                .is_some_and(|typed| typed.text.pop().is_none())
+            {
+                model.dialogs.line_input = None;
+            }
+        },
+    )
+    .scope(ActionScope::Typing),
+    change(
+        UserAction::EraseAll,
+        "erase-all",
+        "clear",
+        "erase everything",
+        |model, _| {
+            model
+                .dialogs
+                .line_input
+                .iter_mut()
+                .for_each(|typed| typed.text.clear());
+        },
+    )
+    .scope(ActionScope::Typing),
+    change(
+        UserAction::NextField,
+        "next-field",
+        "field",
+        "next field; a long text as plain text",
+        next_field::<true>,
+    )
+    .scope(ActionScope::Form),
+    change(
+        UserAction::PreviousField,
+        "previous-field",
+        "field",
+        "previous field",
+        next_field::<false>,
+    )
+    .scope(ActionScope::Form),
+    effects(
+        UserAction::Send,
+        "send",
+        "send",
+        "send the arguments or the form",
+        |model, run_view| {
+            if model.dialogs.amend_form.is_some() {
+                amend::send(model, run_view)
+            } else {
+                hold::send(model, run_view)
+            }
+        },
+    )
     .scope(ActionScope::Editing),
-    effects(UserAction::EditText, "edit-text", "$EDITOR", "edit the text in $EDITOR", |model, _| {
-        let form = model.dialogs.amend_form.as_ref().map(|form| form.feedback.lines().join("\n"));
-        let text = form.or_else(|| model.dialogs.editor.as_ref().map(ArgumentsEditor::exported));
-        text.map(ScreenEffect::EditText).into_iter().collect()
-    })
+    effects(
+        UserAction::EditText,
+        "edit-text",
+        "$EDITOR",
+        "edit the text in $EDITOR",
+        |model, _| {
+            let form = model
+                .dialogs
+                .amend_form
+                .as_ref()
+                .map(|form| form.feedback.lines().join("\n"));
+            let text =
+                form.or_else(|| model.dialogs.editor.as_ref().map(ArgumentsEditor::exported));
+            text.map(ScreenEffect::EditText).into_iter().collect()
+        },
+    )
     .scope(ActionScope::Editing),
-    change(UserAction::Discard, "discard", "cancel", "discard the edits", |model, _| {
-        if model.dialogs.amend_form.take().is_none() {
-            model.dialogs.editor = None;
-        }
-    })
+    change(
+        UserAction::Discard,
+        "discard",
+        "cancel",
+        "discard the edits",
+        |model, _| {
+            if model.dialogs.amend_form.take().is_none() {
+                model.dialogs.editor = None;
+            }
+        },
+    )
     .scope(ActionScope::Editing),
 ];
 
 fn has_answer(model: &ScreenModel, meaning: AnswerMeaning) -> Availability {
-    require(model.dialogs.question.as_ref().is_some_and(|question| question.has(meaning)))
+    require(
+        model
+            .dialogs
+            .question
+            .as_ref()
+            .is_some_and(|question| question.has(meaning)),
+    )
 }
 
 fn take_answer(model: &mut ScreenModel, meaning: AnswerMeaning) -> Vec<ScreenEffect> {
-    model.dialogs.question.take().map(|question| question.into_effects(meaning)).unwrap_or_default()
+    model
+        .dialogs
+        .question
+        .take()
+        .map(|question| question.into_effects(meaning))
+        .unwrap_or_default()
 }
 
 fn answer_confirm(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
@@ -97,7 +235,10 @@ fn answer_confirm(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffe
         }
     }
     let is_of_marks = |effect: &ScreenEffect| {
-        matches!(effect, ScreenEffect::Command(RunCommand::RetryUnits { .. } | RunCommand::Stop { .. }))
+        matches!(
+            effect,
+            ScreenEffect::Command(RunCommand::RetryUnits { .. } | RunCommand::Stop { .. })
+        )
     };
     if model.views.is_empty() && then.iter().any(is_of_marks) {
         model.units_view.marked.clear();
@@ -115,21 +256,29 @@ fn next_field<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) {
 
 /// Submits the typed text.
 fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let Some(LineInput { text, purpose }) = model.dialogs.line_input.take() else { return Vec::new() };
+    let Some(LineInput { text, purpose }) = model.dialogs.line_input.take() else {
+        return Vec::new();
+    };
     match purpose {
         InputPurpose::Search => return find::accept(model, run_view, text),
         InputPurpose::Deny(call) => return hold::deny(model, run_view, call, text),
         InputPurpose::Say(unit) => return hold::say(model, run_view, unit, text),
         InputPurpose::Command => return command::accept(model, run_view, text),
         InputPurpose::FilterUnits => listing::filter_by_text(model, run_view, text),
-        InputPurpose::Reject(_) | InputPurpose::SendBack(_) => return review::submit(model, run_view, purpose, text),
+        InputPurpose::Reject(_) | InputPurpose::SendBack(_) => {
+            return review::submit(model, run_view, purpose, text);
+        }
         InputPurpose::Bookmark(bookmark) => return bookmarks::save(model, *bookmark, &text),
     }
     Vec::new()
 }
 
 fn dismiss(model: &mut ScreenModel, run_view: &RunView) {
-    if let Some(LineInput { purpose: InputPurpose::FilterUnits, .. }) = model.dialogs.line_input.take() {
+    if let Some(LineInput {
+        purpose: InputPurpose::FilterUnits,
+        ..
+    }) = model.dialogs.line_input.take()
+    {
         listing::filter_by_text(model, run_view, String::new());
     }
 }

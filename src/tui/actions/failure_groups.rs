@@ -17,7 +17,9 @@ use crate::{
 
 /// Shows the unit of the selected line on the main view.
 pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
-    let Some(OverlayView::FailureGroups(view)) = model.views.last() else { return };
+    let Some(OverlayView::FailureGroups(view)) = model.views.last() else {
+        return;
+    };
     if let Some(unit) = view.unit() {
         reveal(model, run_view, unit);
     }
@@ -35,9 +37,13 @@ pub(crate) fn reveal(model: &mut ScreenModel, run_view: &RunView, unit: usize) {
 
 /// Selects the next or previous cause.
 pub(crate) fn next(model: &mut ScreenModel, forward: bool) {
-    let Some(OverlayView::FailureGroups(view)) = model.views.last_mut() else { return };
+    let Some(OverlayView::FailureGroups(view)) = model.views.last_mut() else {
+        return;
+    };
     let len = view.lines.len();
-    let hit = nearest(len, view.list.selected, forward, |line| matches!(view.lines[line], FailureGroupLine::Group(_)));
+    let hit = nearest(len, view.list.selected, forward, |line| {
+        matches!(view.lines[line], FailureGroupLine::Group(_))
+    });
     if let Some(hit) = hit {
         view.list.select(hit, len);
     }
@@ -52,30 +58,52 @@ pub(crate) fn retryable(model: &ScreenModel, run_view: &RunView) -> Option<Vec<u
         None => model.units_view.listing.units_of(model.heading()?).to_vec(),
         Some(_) => return None,
     };
-    let is_retryable = |unit: &usize| run_view.state.units.get(*unit).is_some_and(|unit| unit.status.is_retryable());
+    let is_retryable = |unit: &usize| {
+        run_view
+            .state
+            .units
+            .get(*unit)
+            .is_some_and(|unit| unit.status.is_retryable())
+    };
     Some(units.into_iter().filter(is_retryable).collect())
 }
 
 /// Asks for retrying the units of the selected group.
 pub(crate) fn retry(model: &mut ScreenModel, run_view: &RunView, places: &[usize]) {
-    let units: Vec<UnitKey> =
-        places.iter().filter_map(|unit| run_view.state.units.get(*unit)).map(|unit| unit.key.clone()).collect();
+    let units: Vec<UnitKey> = places
+        .iter()
+        .filter_map(|unit| run_view.state.units.get(*unit))
+        .map(|unit| unit.key.clone())
+        .collect();
     let count = pluralize(units.len(), "unit");
     let (text, example) = match model.views.last() {
         Some(OverlayView::FailureGroups(view)) => {
             let Some(failures) = view.group() else { return };
-            let text = format!("Retry {count} that failed for the same reason ({})?", failures.cause);
+            let text = format!(
+                "Retry {count} that failed for the same reason ({})?",
+                failures.cause
+            );
             (text, Some(one_row(&failures.example, 200)))
         }
-        _ if marks::has_marks(model) => (format!("Retry {count} of {} marked?", model.units_view.marked.len()), None),
+        _ if marks::has_marks(model) => (
+            format!("Retry {count} of {} marked?", model.units_view.marked.len()),
+            None,
+        ),
         _ => (format!("Retry {count} of this group?"), None),
     };
     let forecast = forecast_words(&RunForecast::for_retry(&run_view.state, places));
-    let details =
-        units::reading_note(model).into_iter().chain(example).chain([forecast]).chain(units::listed(&units)).collect();
+    let details = units::reading_note(model)
+        .into_iter()
+        .chain(example)
+        .chain([forecast])
+        .chain(units::listed(&units))
+        .collect();
     model.dialogs.question = Some(ConfirmQuestion::new(
         text,
         details,
-        vec![ScreenEffect::Command(RunCommand::RetryUnits { units, amendment: None })],
+        vec![ScreenEffect::Command(RunCommand::RetryUnits {
+            units,
+            amendment: None,
+        })],
     ));
 }

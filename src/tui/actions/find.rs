@@ -2,7 +2,10 @@
 //!
 //! Content in memory is searched immediately; a search that has to read is left to the shell.
 
-use super::{ActionSpec, Availability, Unavailable, change, effects, grid, listing, navigation::select_rank, require};
+use super::{
+    ActionSpec, Availability, Unavailable, change, effects, grid, listing, navigation::select_rank,
+    require,
+};
 use crate::{
     run::state::{AttemptId, RunView, UnitNeed},
     tui::{
@@ -10,23 +13,41 @@ use crate::{
         effect::{ScreenEffect, SearchRequest, SearchScope},
         layout::Pane,
         model::{
-            AttemptHits, FindView, InputPurpose, InspectView, LineInput, OverlayView, PaneMatches, ScreenModel,
-            SearchState, is_problem_end,
+            AttemptHits, FindView, InputPurpose, InspectView, LineInput, OverlayView, PaneMatches,
+            ScreenModel, SearchState, is_problem_end,
         },
         search_match::{matches, nearest},
     },
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    change(UserAction::Search, "search", "search", "search in the pane", |model, run_view| {
-        model.begin_search(run_view);
-        model.dialogs.line_input = Some(LineInput::new(InputPurpose::Search));
-    })
+    change(
+        UserAction::Search,
+        "search",
+        "search",
+        "search in the pane",
+        |model, run_view| {
+            model.begin_search(run_view);
+            model.dialogs.line_input = Some(LineInput::new(InputPurpose::Search));
+        },
+    )
     .when(can_search),
-    effects(UserAction::NextMatch, "next-match", "next match", "next match", repeat_search::<true>)
-        .when(can_repeat_search),
-    effects(UserAction::PreviousMatch, "previous-match", "previous match", "previous match", repeat_search::<false>)
-        .when(can_repeat_search),
+    effects(
+        UserAction::NextMatch,
+        "next-match",
+        "next match",
+        "next match",
+        repeat_search::<true>,
+    )
+    .when(can_repeat_search),
+    effects(
+        UserAction::PreviousMatch,
+        "previous-match",
+        "previous match",
+        "previous match",
+        repeat_search::<false>,
+    )
+    .when(can_repeat_search),
     change(
         UserAction::Filter,
         "filter",
@@ -43,29 +64,55 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         listing::type_filter,
     )
     .when(listing::has_filter),
-    change(UserAction::Sort, "sort", "sort", "order units by cost, time, failures or key", |model, run_view| {
-        listing::change(model, run_view, |listing| (listing.sort, listing.is_reversed) = (listing.sort.cycle(), false));
-    })
+    change(
+        UserAction::Sort,
+        "sort",
+        "sort",
+        "order units by cost, time, failures or key",
+        |model, run_view| {
+            listing::change(model, run_view, |listing| {
+                (listing.sort, listing.is_reversed) = (listing.sort.cycle(), false)
+            });
+        },
+    )
     .when(listing::is_shown),
-    change(UserAction::Reverse, "reverse", "reverse", "reverse the order", |model, run_view| {
-        listing::change(model, run_view, |listing| listing.is_reversed = !listing.is_reversed);
-    })
+    change(
+        UserAction::Reverse,
+        "reverse",
+        "reverse",
+        "reverse the order",
+        |model, run_view| {
+            listing::change(model, run_view, |listing| {
+                listing.is_reversed = !listing.is_reversed
+            });
+        },
+    )
     .when(listing::is_shown),
-    change(UserAction::Group, "group", "group", "group units by need or connection, or not", |model, run_view| {
-        listing::change(model, run_view, |listing| listing.grouping = listing.grouping.cycle());
-    })
+    change(
+        UserAction::Group,
+        "group",
+        "group",
+        "group units by need or connection, or not",
+        |model, run_view| {
+            listing::change(model, run_view, |listing| {
+                listing.grouping = listing.grouping.cycle()
+            });
+        },
+    )
     .when(listing::is_shown),
 ];
 
 fn can_search(model: &ScreenModel, run_view: &RunView) -> Availability {
     let key = || model.keymap.first(UserAction::Open).unwrap_or_default();
     match model.views.last() {
-        Some(OverlayView::Grid) => {
-            Err(Unavailable::because(format!("{} opens the pane; its content can be searched there", key())))
-        }
-        Some(OverlayView::Compare(_)) => {
-            Err(Unavailable::because(format!("{} opens a call; its content can be searched there", key())))
-        }
+        Some(OverlayView::Grid) => Err(Unavailable::because(format!(
+            "{} opens the pane; its content can be searched there",
+            key()
+        ))),
+        Some(OverlayView::Compare(_)) => Err(Unavailable::because(format!(
+            "{} opens a call; its content can be searched there",
+            key()
+        ))),
         _ => require(model.search_pane(run_view).is_some()),
     }
 }
@@ -74,7 +121,9 @@ fn can_repeat_search(model: &ScreenModel, run_view: &RunView) -> Availability {
     can_search(model, run_view)?;
     if model.search.query.is_none() {
         let key = model.keymap.first(UserAction::Search).unwrap_or_default();
-        return Err(Unavailable::because(format!("no search yet; {key} searches")));
+        return Err(Unavailable::because(format!(
+            "no search yet; {key} searches"
+        )));
     }
     Ok(())
 }
@@ -97,10 +146,20 @@ pub(crate) fn has_failures(model: &ScreenModel, _: &RunView) -> Availability {
 }
 
 /// Submits the search text. The pane is already searched.
-pub(crate) fn accept(model: &mut ScreenModel, run_view: &RunView, typed: String) -> Vec<ScreenEffect> {
+pub(crate) fn accept(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    typed: String,
+) -> Vec<ScreenEffect> {
     let effects = search_typed(model, run_view, &typed);
     model.search.origin = None;
-    if model.search.query.is_some() && model.search.matches.as_ref().is_some_and(|matches| matches.places.is_empty()) {
+    if model.search.query.is_some()
+        && model
+            .search
+            .matches
+            .as_ref()
+            .is_some_and(|matches| matches.places.is_empty())
+    {
         show_not_found(model);
     }
     effects
@@ -109,24 +168,38 @@ pub(crate) fn accept(model: &mut ScreenModel, run_view: &RunView, typed: String)
 /// Searches the pane while the user types, or when it was opened with a text. A discarded text restores the position.
 pub(crate) fn search_pane(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     match &model.dialogs.line_input {
-        Some(LineInput { text, purpose: InputPurpose::Search }) => {
+        Some(LineInput {
+            text,
+            purpose: InputPurpose::Search,
+        }) => {
             let text = text.clone();
             search_typed(model, run_view, &text)
         }
         _ => {
             model.discard_search();
             let is_new = model.search.query.is_some() && model.search.pane.is_none();
-            let opened = if is_new { model.search_pane(run_view) } else { None };
-            opened.map_or_else(Vec::new, |(_, selected, _)| search(model, run_view, true, Some(selected)))
+            let opened = if is_new {
+                model.search_pane(run_view)
+            } else {
+                None
+            };
+            opened.map_or_else(Vec::new, |(_, selected, _)| {
+                search(model, run_view, true, Some(selected))
+            })
         }
     }
 }
 
 /// Searches for a text that changed, from the position before it was typed.
 fn search_typed(model: &mut ScreenModel, run_view: &RunView, typed: &str) -> Vec<ScreenEffect> {
-    let Some(mut origin) = model.search.origin.take_if(|origin| origin.typed != typed) else { return Vec::new() };
+    let Some(mut origin) = model.search.origin.take_if(|origin| origin.typed != typed) else {
+        return Vec::new();
+    };
     typed.clone_into(&mut origin.typed);
-    model.search = SearchState { query: (!typed.is_empty()).then(|| typed.to_owned()), ..SearchState::default() };
+    model.search = SearchState {
+        query: (!typed.is_empty()).then(|| typed.to_owned()),
+        ..SearchState::default()
+    };
     if typed.is_empty() {
         model.restore_positions(&origin);
     }
@@ -136,32 +209,54 @@ fn search_typed(model: &mut ScreenModel, run_view: &RunView, typed: &str) -> Vec
 }
 
 /// Moves to the next or previous match.
-fn repeat_search<const FORWARD: bool>(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
+fn repeat_search<const FORWARD: bool>(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+) -> Vec<ScreenEffect> {
     search(model, run_view, FORWARD, None)
 }
 
 /// Searches from the selected place, which is tried last, or from `first`, which is tried first.
-fn search(model: &mut ScreenModel, run_view: &RunView, forward: bool, first: Option<usize>) -> Vec<ScreenEffect> {
-    let Some(query) = model.search.query.clone() else { return Vec::new() };
-    let Some((pane, selected, len)) = model.search_pane(run_view) else { return Vec::new() };
+fn search(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    forward: bool,
+    first: Option<usize>,
+) -> Vec<ScreenEffect> {
+    let Some(query) = model.search.query.clone() else {
+        return Vec::new();
+    };
+    let Some((pane, selected, len)) = model.search_pane(run_view) else {
+        return Vec::new();
+    };
     let from = match first {
         Some(first) => first.checked_sub(1).unwrap_or(len.saturating_sub(1)),
         None => selected,
     };
     let known = model.search.matches.take().filter(|matches| {
-        let is_current = model.search.pane == Some(pane) && model.search.entries == run_view.state.entries;
+        let is_current =
+            model.search.pane == Some(pane) && model.search.entries == run_view.state.entries;
         // What is in memory may have another order now.
         let is_read = matches!(pane.scope, SearchScope::Rows(_) | SearchScope::Entries(_));
         is_current && matches.is_complete && is_read
     });
     (model.search.pane, model.search.entries) = (Some(pane), run_view.state.entries);
-    let Some(matches) = known.or_else(|| matches_in_memory(model, run_view, pane.scope, len, &query)) else {
+    let Some(matches) =
+        known.or_else(|| matches_in_memory(model, run_view, pane.scope, len, &query))
+    else {
         model.search.is_running = true;
-        return vec![ScreenEffect::Find(SearchRequest { query, scope: pane.scope, from, forward })];
+        return vec![ScreenEffect::Find(SearchRequest {
+            query,
+            scope: pane.scope,
+            from,
+            forward,
+        })];
     };
     let place = match matches.is_complete {
         true => nearest(len, from, forward, |place| matches.contains(place)),
-        false => nearest(len, from, forward, |place| is_match_in_memory(model, run_view, pane.scope, place, &query)),
+        false => nearest(len, from, forward, |place| {
+            is_match_in_memory(model, run_view, pane.scope, place, &query)
+        }),
     };
     model.search.matches = Some(matches);
     search_finished(model, run_view, place);
@@ -176,37 +271,68 @@ fn matches_in_memory(
     len: usize,
     query: &str,
 ) -> Option<PaneMatches> {
-    let is_read = matches!(scope, SearchScope::Rows(_) | SearchScope::Entries(_) | SearchScope::Document);
-    (!is_read).then(|| PaneMatches::collect(len, |place| is_match_in_memory(model, run_view, scope, place, query)))
+    let is_read = matches!(
+        scope,
+        SearchScope::Rows(_) | SearchScope::Entries(_) | SearchScope::Document
+    );
+    (!is_read).then(|| {
+        PaneMatches::collect(len, |place| {
+            is_match_in_memory(model, run_view, scope, place, query)
+        })
+    })
 }
 
-fn is_match_in_memory(model: &ScreenModel, run_view: &RunView, scope: SearchScope, place: usize, query: &str) -> bool {
+fn is_match_in_memory(
+    model: &ScreenModel,
+    run_view: &RunView,
+    scope: SearchScope,
+    place: usize,
+    query: &str,
+) -> bool {
     let units = &run_view.state.units;
     match (scope, model.views.last()) {
         (SearchScope::Units, _) => {
-            let unit = model.units_view.listing.unit(place).and_then(|unit| units.get(unit));
+            let unit = model
+                .units_view
+                .listing
+                .unit(place)
+                .and_then(|unit| units.get(unit));
             unit.is_some_and(|unit| {
-                let label = unit.planned.as_ref().and_then(|planned| planned.label.as_deref());
+                let label = unit
+                    .planned
+                    .as_ref()
+                    .and_then(|planned| planned.label.as_deref());
                 matches(&unit.key, query) || label.is_some_and(|label| matches(label, query))
             })
         }
         (SearchScope::Messages, _) => run_view.messages().get(place).is_some_and(|message| {
-            matches(&message.text, query) || message.unit.as_deref().is_some_and(|unit| matches(unit, query))
+            matches(&message.text, query)
+                || message
+                    .unit
+                    .as_deref()
+                    .is_some_and(|unit| matches(unit, query))
         }),
         (SearchScope::FailureGroups, Some(OverlayView::FailureGroups(view))) => {
             view.line_has(place, units, |text| matches(text, query))
         }
         (SearchScope::Changes, Some(OverlayView::Review(view))) => {
             let review = run_view.state.publication.review.as_deref();
-            review.zip(view.lines.get(place)).is_some_and(|(review, line)| line.matches(review, query))
+            review
+                .zip(view.lines.get(place))
+                .is_some_and(|(review, line)| line.matches(review, query))
         }
         (SearchScope::Lanes, Some(OverlayView::Lanes(view))) => {
-            let unit = view.lanes.attempts.get(place).and_then(|attempt| units.get(attempt.unit));
+            let unit = view
+                .lanes
+                .attempts
+                .get(place)
+                .and_then(|attempt| units.get(attempt.unit));
             unit.is_some_and(|unit| matches(&unit.key, query))
         }
-        (SearchScope::Artifacts, Some(OverlayView::Artifacts(view))) => {
-            view.listed.get(place).is_some_and(|artifact| matches(&artifact.path, query))
-        }
+        (SearchScope::Artifacts, Some(OverlayView::Artifacts(view))) => view
+            .listed
+            .get(place)
+            .is_some_and(|artifact| matches(&artifact.path, query)),
         (SearchScope::Hits, Some(OverlayView::Find(view))) => {
             let unit = view.hits.get(place).and_then(|hits| units.get(hits.unit));
             unit.is_some_and(|unit| matches(&unit.key, query))
@@ -217,8 +343,12 @@ fn is_match_in_memory(model: &ScreenModel, run_view: &RunView, scope: SearchScop
 
 /// Lists where a text occurs in the whole run.
 pub(crate) fn find_in_run(model: &mut ScreenModel, query: String) -> Vec<ScreenEffect> {
-    model.views.retain(|view| !matches!(view, OverlayView::Find(_)));
-    model.views.push(OverlayView::Find(FindView::new(query.clone())));
+    model
+        .views
+        .retain(|view| !matches!(view, OverlayView::Find(_)));
+    model
+        .views
+        .push(OverlayView::Find(FindView::new(query.clone())));
     vec![ScreenEffect::FindInRun(query)]
 }
 
@@ -245,10 +375,19 @@ pub(crate) fn search_of_run_failed(model: &mut ScreenModel, why: &str) {
 
 /// Inspects the first match of the selected attempt; the keys of the search continue from there.
 pub(crate) fn open_hits(model: &mut ScreenModel, run_view: &RunView) {
-    let Some(OverlayView::Find(view)) = model.views.last() else { return };
-    let Some(hits) = view.selected().copied() else { return };
-    let Some(unit) = run_view.state.units.get(hits.unit) else { return };
-    model.search = SearchState { query: Some(view.query.clone()), ..SearchState::default() };
+    let Some(OverlayView::Find(view)) = model.views.last() else {
+        return;
+    };
+    let Some(hits) = view.selected().copied() else {
+        return;
+    };
+    let Some(unit) = run_view.state.units.get(hits.unit) else {
+        return;
+    };
+    model.search = SearchState {
+        query: Some(view.query.clone()),
+        ..SearchState::default()
+    };
     let view = InspectView::new(unit.key.clone(), hits.attempt, Some(hits.first));
     model.views.push(OverlayView::Inspect(Box::new(view)));
 }
@@ -285,12 +424,16 @@ fn show_not_found(model: &mut ScreenModel) {
 fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
-            let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
+            let len = view
+                .attempt_id(run_view)
+                .map_or(0, |attempt_id| run_view.entries(attempt_id).len());
             view.list.select(place, len);
         }
         Some(OverlayView::Compare(_)) => {}
         Some(OverlayView::Inspect(view)) if view.is_list() => {
-            let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.rows(attempt_id).len());
+            let len = view
+                .attempt_id(run_view)
+                .map_or(0, |attempt_id| run_view.rows(attempt_id).len());
             view.select(place, len);
         }
         Some(OverlayView::Inspect(view)) => {
@@ -310,7 +453,9 @@ fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {
             view.list.select(place, len);
         }
         Some(OverlayView::Artifacts(view)) => match &mut view.document {
-            Some(shown) => (shown.match_line, shown.scroll) = (Some(place), place.saturating_sub(2)),
+            Some(shown) => {
+                (shown.match_line, shown.scroll) = (Some(place), place.saturating_sub(2))
+            }
             None => view.list.select(place, view.listed.len()),
         },
         Some(
@@ -322,14 +467,20 @@ fn select_match(model: &mut ScreenModel, run_view: &RunView, place: usize) {
         ) => {}
         None if model.units_view.focus == Pane::Units => select_rank(model, place),
         None => {
-            let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());
+            let len = model
+                .units_view
+                .attempt_id
+                .map_or(0, |attempt_id| run_view.rows(attempt_id).len());
             model.units_view.stream.select(place, len);
         }
     }
 }
 
 /// Moves to the next or previous failure in the pane.
-pub(crate) fn select_next_failure<const FORWARD: bool>(model: &mut ScreenModel, run_view: &RunView) {
+pub(crate) fn select_next_failure<const FORWARD: bool>(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+) {
     let forward = FORWARD;
     let entries = run_view.state.entries;
     match model.views.last() {
@@ -375,14 +526,15 @@ pub(crate) fn select_next_failure<const FORWARD: bool>(model: &mut ScreenModel, 
                 messages[row].level >= crate::tape::note::Severity::Warning
             })
         }
-        Some(OverlayView::Transcript(view)) => view
-            .attempt_id(run_view)
-            .and_then(|attempt_id| problem_entry(run_view, attempt_id, view.list.selected, forward)),
+        Some(OverlayView::Transcript(view)) => view.attempt_id(run_view).and_then(|attempt_id| {
+            problem_entry(run_view, attempt_id, view.list.selected, forward)
+        }),
         Some(OverlayView::Entry(view)) => {
             let (attempt_id, entry) = (view.attempt_id, view.entry);
             let hit = problem_entry(run_view, attempt_id, entry, forward);
             if let (Some(hit), Some(OverlayView::Entry(view))) = (hit, model.views.last_mut()) {
-                let by = isize::try_from(hit).unwrap_or_default() - isize::try_from(entry).unwrap_or_default();
+                let by = isize::try_from(hit).unwrap_or_default()
+                    - isize::try_from(entry).unwrap_or_default();
                 return view.show_neighbour(run_view, by);
             }
             hit
@@ -392,17 +544,27 @@ pub(crate) fn select_next_failure<const FORWARD: bool>(model: &mut ScreenModel, 
             let len = listing.listed_count();
             // From a heading, the first unit of its group is the next one.
             let from = match model.heading() {
-                Some(_) if forward => model.unit_rank().checked_sub(1).unwrap_or(len.saturating_sub(1)),
+                Some(_) if forward => model
+                    .unit_rank()
+                    .checked_sub(1)
+                    .unwrap_or(len.saturating_sub(1)),
                 _ => model.unit_rank(),
             };
             nearest(len, from, forward, |rank| {
-                let unit = listing.unit(rank).and_then(|unit| run_view.state.units.get(unit));
+                let unit = listing
+                    .unit(rank)
+                    .and_then(|unit| run_view.state.units.get(unit));
                 unit.is_some_and(|unit| unit.status.need() == UnitNeed::Person)
             })
         }
         None => model.units_view.attempt_id.and_then(|attempt_id| {
             let rows = run_view.rows(attempt_id);
-            nearest(rows.len(), model.units_view.stream.selected, forward, |row| is_problem_end(rows[row].end(entries)))
+            nearest(
+                rows.len(),
+                model.units_view.stream.selected,
+                forward,
+                |row| is_problem_end(rows[row].end(entries)),
+            )
         }),
     };
     match hit {
@@ -415,7 +577,12 @@ pub(crate) fn select_next_failure<const FORWARD: bool>(model: &mut ScreenModel, 
 }
 
 /// The nearest entry that ends a row with a problem.
-fn problem_entry(run_view: &RunView, attempt_id: AttemptId, from: usize, forward: bool) -> Option<usize> {
+fn problem_entry(
+    run_view: &RunView,
+    attempt_id: AttemptId,
+    from: usize,
+    forward: bool,
+) -> Option<usize> {
     let (rows, entries) = (run_view.rows(attempt_id), run_view.entries(attempt_id));
     let mut bad: Vec<u64> = rows
         .iter()
@@ -424,5 +591,7 @@ fn problem_entry(run_view: &RunView, attempt_id: AttemptId, from: usize, forward
         .map(|seq| seq.0)
         .collect();
     bad.sort_unstable();
-    nearest(entries.len(), from, forward, |row| bad.binary_search(&u64::from(entries[row])).is_ok())
+    nearest(entries.len(), from, forward, |row| {
+        bad.binary_search(&u64::from(entries[row])).is_ok()
+    })
 }

@@ -12,8 +12,8 @@ use crate::{
     tui::{
         effect::ScreenEffect,
         model::{
-            ArgumentsEditor, CallId, ConfirmQuestion, InputPurpose, LineInput, OverlayView, ScreenModel, TextPurpose,
-            ToastTopic, WrittenText, release_consequences,
+            ArgumentsEditor, CallId, ConfirmQuestion, InputPurpose, LineInput, OverlayView,
+            ScreenModel, TextPurpose, ToastTopic, WrittenText, release_consequences,
         },
         playback::Playback,
     },
@@ -32,19 +32,24 @@ pub(crate) fn subject<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<
                 | OverlayView::Review(_)
         )
     );
-    let reachable = model.connection.accepts_commands() && model.playhead.playback == Playback::Follow && shown;
+    let reachable =
+        model.connection.accepts_commands() && model.playhead.playback == Playback::Follow && shown;
     units::target(model, run_view).filter(|unit| reachable && !unit.status.is_finished())
 }
 
 /// True if a run whose units can be held lists no unit.
 pub(crate) fn has_no_listed_unit(model: &ScreenModel, run_view: &RunView) -> bool {
-    let reachable =
-        model.connection.accepts_commands() && model.playhead.playback == Playback::Follow && model.views.is_empty();
+    let reachable = model.connection.accepts_commands()
+        && model.playhead.playback == Playback::Follow
+        && model.views.is_empty();
     reachable && !run_view.state.units.is_empty() && model.unit(run_view).is_none()
 }
 
 /// The pending call of the unit, if any.
-fn waiting<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<(&'a UnitState, &'a HeldCallState)> {
+fn waiting<'a>(
+    model: &ScreenModel,
+    run_view: &'a RunView,
+) -> Option<(&'a UnitState, &'a HeldCallState)> {
     let unit = subject(model, run_view)?;
     Some((unit, unit.oldest_held_call()?))
 }
@@ -58,27 +63,43 @@ pub(crate) fn has_pending_approval(model: &ScreenModel, run_view: &RunView) -> A
 }
 
 fn call_id(unit: &UnitState, call: &HeldCallState) -> CallId {
-    CallId { unit: unit.key.clone(), call: call.tool_use_id.clone() }
+    CallId {
+        unit: unit.key.clone(),
+        call: call.tool_use_id.clone(),
+    }
 }
 
 pub(crate) fn hold(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let Some(unit) = subject(model, run_view).map(|unit| unit.key.clone()) else { return Vec::new() };
+    let Some(unit) = subject(model, run_view).map(|unit| unit.key.clone()) else {
+        return Vec::new();
+    };
     model.units_view.follows_work = false;
-    model.toasts.show_about(ToastTopic::Holding(unit.clone()), format!("{unit} will wait at its next tool call"));
+    model.toasts.show_about(
+        ToastTopic::Holding(unit.clone()),
+        format!("{unit} will wait at its next tool call"),
+    );
     vec![ScreenEffect::Command(RunCommand::Hold { unit })]
 }
 
 pub(crate) fn release(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let Some(subject) = subject(model, run_view) else { return Vec::new() };
+    let Some(subject) = subject(model, run_view) else {
+        return Vec::new();
+    };
     let (unit, details) = (subject.key.clone(), release_consequences(subject));
     model.units_view.follows_work = false;
     model.toasts.dismiss(&ToastTopic::Holding(unit.clone()));
-    let then = vec![ScreenEffect::Command(RunCommand::Release { unit: unit.clone() })];
+    let then = vec![ScreenEffect::Command(RunCommand::Release {
+        unit: unit.clone(),
+    })];
     if details.is_empty() {
         model.toasts.show(format!("{unit} is released"));
         return then;
     }
-    model.dialogs.question = Some(ConfirmQuestion::new(format!("Release {unit}?"), details, then));
+    model.dialogs.question = Some(ConfirmQuestion::new(
+        format!("Release {unit}?"),
+        details,
+        then,
+    ));
     Vec::new()
 }
 
@@ -88,9 +109,19 @@ pub(crate) fn run_to_breakpoint(model: &mut ScreenModel, run_view: &RunView) -> 
 }
 
 /// Lets a unit run until one of its calls meets `condition` or a breakpoint; that call then waits.
-pub(crate) fn run_until(model: &mut ScreenModel, run_view: &RunView, condition: BreakCondition) -> Vec<ScreenEffect> {
-    let Some(unit) = subject(model, run_view) else { return Vec::new() };
-    let (unit, call) = (unit.key.clone(), unit.oldest_held_call().and_then(|call| call.tool_use_id.clone()));
+pub(crate) fn run_until(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    condition: BreakCondition,
+) -> Vec<ScreenEffect> {
+    let Some(unit) = subject(model, run_view) else {
+        return Vec::new();
+    };
+    let (unit, call) = (
+        unit.key.clone(),
+        unit.oldest_held_call()
+            .and_then(|call| call.tool_use_id.clone()),
+    );
     model.units_view.follows_work = false;
     // A silence can end with any event, not only a call, so it cannot stop a call.
     let stops = |condition: &BreakCondition| !matches!(condition, BreakCondition::Silence(_));
@@ -108,19 +139,33 @@ pub(crate) fn run_until(model: &mut ScreenModel, run_view: &RunView, condition: 
     }
     let words: Vec<_> = conditions.iter().map(ToString::to_string).collect();
     model.toasts.dismiss(&ToastTopic::Holding(unit.clone()));
-    model.toasts.show(format!("{unit} runs until {}", words.join(", ")));
-    vec![ScreenEffect::Command(RunCommand::RunUntil { unit, call, conditions })]
+    model
+        .toasts
+        .show(format!("{unit} runs until {}", words.join(", ")));
+    vec![ScreenEffect::Command(RunCommand::RunUntil {
+        unit,
+        call,
+        conditions,
+    })]
 }
 
 pub(crate) fn allow(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let Some((unit, call)) = waiting(model, run_view) else { return Vec::new() };
+    let Some((unit, call)) = waiting(model, run_view) else {
+        return Vec::new();
+    };
     model.units_view.follows_work = false;
     let CallId { unit, call } = call_id(unit, call);
-    vec![ScreenEffect::Command(RunCommand::Decide { unit, call, decision: UserDecision::Allow })]
+    vec![ScreenEffect::Command(RunCommand::Decide {
+        unit,
+        call,
+        decision: UserDecision::Allow,
+    })]
 }
 
 pub(crate) fn edit(model: &mut ScreenModel, run_view: &RunView) {
-    let Some((unit, call)) = waiting(model, run_view) else { return };
+    let Some((unit, call)) = waiting(model, run_view) else {
+        return;
+    };
     model.units_view.follows_work = false;
     match ArgumentsEditor::new(call_id(unit, call), call) {
         Ok(editor) => model.dialogs.editor = Some(editor),
@@ -137,20 +182,32 @@ pub(crate) fn ask_deny_reason(model: &mut ScreenModel, run_view: &RunView) {
 }
 
 /// Submits the reason of a denial.
-pub(crate) fn deny(model: &mut ScreenModel, run_view: &RunView, id: CallId, reason: String) -> Vec<ScreenEffect> {
+pub(crate) fn deny(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    id: CallId,
+    reason: String,
+) -> Vec<ScreenEffect> {
     if reason.trim().is_empty() {
         model.toasts.show("type a reason for the model");
         model.dialogs.line_input = Some(LineInput::new(InputPurpose::Deny(id)));
         return Vec::new();
     }
     if !is_waiting(run_view, &id) {
-        let written = WrittenText { purpose: TextPurpose::Denial(id.unit), text: reason };
+        let written = WrittenText {
+            purpose: TextPurpose::Denial(id.unit),
+            text: reason,
+        };
         let text = model.dialogs.refused(CALL_IS_OVER, Some(written));
         model.toasts.show(text);
         return Vec::new();
     }
     let CallId { unit, call } = id;
-    vec![ScreenEffect::Command(RunCommand::Decide { unit, call, decision: UserDecision::Deny(reason) })]
+    vec![ScreenEffect::Command(RunCommand::Decide {
+        unit,
+        call,
+        decision: UserDecision::Deny(reason),
+    })]
 }
 
 /// The unit that can receive a message: a running one, or a session at any time.
@@ -165,8 +222,13 @@ fn message_target<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&'a 
 pub(crate) fn can_say(model: &ScreenModel, run_view: &RunView) -> Availability {
     match message_target(model, run_view) {
         Some(unit) if unit.status.is_in_flight() || model.connection.is_session => Ok(()),
-        Some(unit) => Err(Unavailable::because(format!("{} does not run yet", unit.key))),
-        None => Err(Unavailable::because("no running unit is selected; retry a finished one with feedback")),
+        Some(unit) => Err(Unavailable::because(format!(
+            "{} does not run yet",
+            unit.key
+        ))),
+        None => Err(Unavailable::because(
+            "no running unit is selected; retry a finished one with feedback",
+        )),
     }
 }
 
@@ -178,21 +240,39 @@ pub(crate) fn ask_message(model: &mut ScreenModel, run_view: &RunView) {
 }
 
 /// Submits a message for an agent.
-pub(crate) fn say(model: &mut ScreenModel, run_view: &RunView, unit: UnitKey, text: String) -> Vec<ScreenEffect> {
+pub(crate) fn say(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    unit: UnitKey,
+    text: String,
+) -> Vec<ScreenEffect> {
     if text.trim().is_empty() {
         return Vec::new();
     }
     if model.connection.is_session {
-        model.toasts.show("the session receives the message in this turn or as its next one");
+        model
+            .toasts
+            .show("the session receives the message in this turn or as its next one");
     } else {
         let known = run_view.state.units.iter().find(|known| known.key == unit);
-        let Some(attempt) = known.filter(|unit| unit.status.is_in_flight()).and_then(UnitState::latest) else {
-            let written = WrittenText { purpose: TextPurpose::Feedback(vec![unit.clone()]), text };
-            let shown = model.dialogs.refused(&format!("{unit} does not run, so it gets no message"), Some(written));
+        let Some(attempt) = known
+            .filter(|unit| unit.status.is_in_flight())
+            .and_then(UnitState::latest)
+        else {
+            let written = WrittenText {
+                purpose: TextPurpose::Feedback(vec![unit.clone()]),
+                text,
+            };
+            let shown = model.dialogs.refused(
+                &format!("{unit} does not run, so it gets no message"),
+                Some(written),
+            );
             model.toasts.show(shown);
             return Vec::new();
         };
-        model.toasts.show(format!("the message to {unit} waits for a call of its agent"));
+        model.toasts.show(format!(
+            "the message to {unit} waits for a call of its agent"
+        ));
         model.dialogs.message_sent(&unit, attempt, text.clone());
     }
     vec![ScreenEffect::Command(RunCommand::Say { unit, text })]
@@ -200,19 +280,34 @@ pub(crate) fn say(model: &mut ScreenModel, run_view: &RunView, unit: UnitKey, te
 
 /// Submits the edited arguments.
 pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let Some(mut editor) = model.dialogs.editor.take() else { return Vec::new() };
+    let Some(mut editor) = model.dialogs.editor.take() else {
+        return Vec::new();
+    };
     if !is_waiting(run_view, &editor.call) {
         // The text stays open, so that it can be copied.
         model.dialogs.editor = Some(editor);
         return Vec::new();
     }
-    match editor.input(model.connection.check_arguments.unwrap_or(|_, _| Vec::new())) {
+    match editor.input(
+        model
+            .connection
+            .check_arguments
+            .unwrap_or(|_, _| Vec::new()),
+    ) {
         Some(input) => {
             let CallId { unit, call } = editor.call;
             // Without a change, the call is allowed as it is.
             let is_changed = editor.original != input;
-            let decision = if is_changed { UserDecision::Edit(input) } else { UserDecision::Allow };
-            vec![ScreenEffect::Command(RunCommand::Decide { unit, call, decision })]
+            let decision = if is_changed {
+                UserDecision::Edit(input)
+            } else {
+                UserDecision::Allow
+            };
+            vec![ScreenEffect::Command(RunCommand::Decide {
+                unit,
+                call,
+                decision,
+            })]
         }
         None => {
             model.dialogs.editor = Some(editor);
@@ -222,17 +317,28 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
 }
 
 /// Why the text that is being typed can no longer be sent, because its subject ended meanwhile.
-pub(crate) fn ended_subject(model: &ScreenModel, run_view: &RunView, purpose: &InputPurpose) -> Option<String> {
+pub(crate) fn ended_subject(
+    model: &ScreenModel,
+    run_view: &RunView,
+    purpose: &InputPurpose,
+) -> Option<String> {
     match purpose {
         InputPurpose::Say(key) => {
             let unit = run_view.state.units.iter().find(|unit| unit.key == *key)?;
-            (!unit.status.is_in_flight() && !model.connection.is_session).then(|| format!("{key} no longer runs"))
+            (!unit.status.is_in_flight() && !model.connection.is_session)
+                .then(|| format!("{key} no longer runs"))
         }
         InputPurpose::Deny(call) => (!is_waiting(run_view, call)).then(|| CALL_IS_OVER.to_owned()),
-        InputPurpose::Reject(_) | InputPurpose::SendBack(_) => {
-            run_view.state.publication.open_review().is_none().then(|| "the review is over".to_owned())
-        }
-        InputPurpose::Search | InputPurpose::Command | InputPurpose::FilterUnits | InputPurpose::Bookmark(_) => None,
+        InputPurpose::Reject(_) | InputPurpose::SendBack(_) => run_view
+            .state
+            .publication
+            .open_review()
+            .is_none()
+            .then(|| "the review is over".to_owned()),
+        InputPurpose::Search
+        | InputPurpose::Command
+        | InputPurpose::FilterUnits
+        | InputPurpose::Bookmark(_) => None,
     }
 }
 
@@ -241,12 +347,19 @@ const CALL_IS_OVER: &str = "that call is no longer waiting";
 /// True while the call waits for a decision.
 pub(crate) fn is_waiting(run_view: &RunView, id: &CallId) -> bool {
     let unit = run_view.state.units.iter().find(|unit| unit.key == id.unit);
-    let held = unit.and_then(UnitState::latest).map_or(&[][..], |attempt| attempt.held_calls.as_slice());
-    held.iter().any(|call| call.tool_use_id.as_deref() == id.call.as_ref().map(Arc::as_ref))
+    let held = unit
+        .and_then(UnitState::latest)
+        .map_or(&[][..], |attempt| attempt.held_calls.as_slice());
+    held.iter()
+        .any(|call| call.tool_use_id.as_deref() == id.call.as_ref().map(Arc::as_ref))
 }
 
 /// The problem of the editor for the arguments of a call: that of its text, or that the call is over.
 pub(crate) fn editor_problem(run_view: &RunView, editor: &ArgumentsEditor) -> Option<String> {
     let is_over = !is_waiting(run_view, &editor.call);
-    if is_over { Some(CALL_IS_OVER.to_owned()) } else { editor.problem.clone() }
+    if is_over {
+        Some(CALL_IS_OVER.to_owned())
+    } else {
+        editor.problem.clone()
+    }
 }

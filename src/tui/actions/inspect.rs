@@ -7,8 +7,8 @@ use crate::{
         effect::ScreenEffect,
         layout::Pane,
         model::{
-            EntryView, InspectPanel, InspectSide, InspectView, OverlayView, ScreenModel, ScrollList, TranscriptView,
-            is_problem_end,
+            EntryView, InspectPanel, InspectSide, InspectView, OverlayView, ScreenModel,
+            ScrollList, TranscriptView, is_problem_end,
         },
         search_match::nearest,
     },
@@ -22,16 +22,35 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             return;
         }
         Some(OverlayView::Transcript(view)) => {
-            let Some((index, attempt)) = view.attempt(run_view) else { return };
-            let seq = run_view.entries(attempt.id).get(view.list.selected).map(|seq| Seq(u64::from(*seq)));
-            let action = seq.and_then(|seq| row_at(run_view.rows(attempt.id), seq, run_view.state.entries));
+            let Some((index, attempt)) = view.attempt(run_view) else {
+                return;
+            };
+            let seq = run_view
+                .entries(attempt.id)
+                .get(view.list.selected)
+                .map(|seq| Seq(u64::from(*seq)));
+            let action =
+                seq.and_then(|seq| row_at(run_view.rows(attempt.id), seq, run_view.state.entries));
             InspectView::new(view.unit.clone(), index, action)
         }
-        Some(OverlayView::Entry(EntryView { unit, attempt_id, entry, .. })) => {
+        Some(OverlayView::Entry(EntryView {
+            unit,
+            attempt_id,
+            entry,
+            ..
+        })) => {
             let found = run_view.state.units.iter().find(|known| known.key == *unit);
-            let attempt = found.and_then(|unit| unit.attempts.iter().position(|attempt| attempt.id == *attempt_id));
-            let seq = run_view.entries(*attempt_id).get(*entry).map(|seq| Seq(u64::from(*seq)));
-            let action = seq.and_then(|seq| row_at(run_view.rows(*attempt_id), seq, run_view.state.entries));
+            let attempt = found.and_then(|unit| {
+                unit.attempts
+                    .iter()
+                    .position(|attempt| attempt.id == *attempt_id)
+            });
+            let seq = run_view
+                .entries(*attempt_id)
+                .get(*entry)
+                .map(|seq| Seq(u64::from(*seq)));
+            let action =
+                seq.and_then(|seq| row_at(run_view.rows(*attempt_id), seq, run_view.state.entries));
             InspectView::new(unit.clone(), attempt.unwrap_or_default(), action)
         }
         Some(OverlayView::Compare(_)) => {
@@ -48,38 +67,59 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
         Some(OverlayView::Find(_)) => return super::find::open_hits(model, run_view),
         Some(OverlayView::Lanes(view)) => {
             let Some(shown) = view.selected() else { return };
-            let Some(unit) = run_view.state.units.get(shown.unit) else { return };
-            let Some(attempt) = unit.attempts.get(shown.attempt) else { return };
-            InspectView::new(unit.key.clone(), shown.attempt, initial_action(run_view, attempt))
+            let Some(unit) = run_view.state.units.get(shown.unit) else {
+                return;
+            };
+            let Some(attempt) = unit.attempts.get(shown.attempt) else {
+                return;
+            };
+            InspectView::new(
+                unit.key.clone(),
+                shown.attempt,
+                initial_action(run_view, attempt),
+            )
         }
         Some(OverlayView::Artifacts(view)) => {
             let Some(unit) = super::units::target(model, run_view) else {
                 return model.toasts.show("no unit of this run wrote it");
             };
             let number = view.writer().map(|writer| writer.attempt);
-            let found = unit.attempts.iter().enumerate().find(|(_, attempt)| Some(attempt.number) == number);
+            let found = unit
+                .attempts
+                .iter()
+                .enumerate()
+                .find(|(_, attempt)| Some(attempt.number) == number);
             let Some((index, attempt)) = found else {
                 return model.toasts.show("a prior run wrote it");
             };
             InspectView::new(unit.key.clone(), index, initial_action(run_view, attempt))
         }
         Some(OverlayView::FailureGroups(_) | OverlayView::Review(_)) => {
-            let Some(unit) = super::units::target(model, run_view) else { return };
-            let Some((index, attempt)) = unit.attempts.iter().enumerate().next_back() else { return };
+            let Some(unit) = super::units::target(model, run_view) else {
+                return;
+            };
+            let Some((index, attempt)) = unit.attempts.iter().enumerate().next_back() else {
+                return;
+            };
             InspectView::new(unit.key.clone(), index, initial_action(run_view, attempt))
         }
         Some(OverlayView::Grid) | None => {
             model.units_view.follows_work = false;
-            let Some(unit) = model.unit(run_view) else { return super::units::no_unit_selected(model) };
+            let Some(unit) = model.unit(run_view) else {
+                return super::units::no_unit_selected(model);
+            };
             let Some((index, attempt)) = model.attempt(run_view) else {
                 let text = format!("{} has not run yet", unit.key);
                 model.toasts.show(text);
                 return;
             };
-            let chosen =
-                model.views.is_empty() && (model.units_view.focus == Pane::Stream || !model.units_view.stream.follow);
-            let action =
-                if chosen { Some(model.units_view.stream.selected) } else { initial_action(run_view, attempt) };
+            let chosen = model.views.is_empty()
+                && (model.units_view.focus == Pane::Stream || !model.units_view.stream.follow);
+            let action = if chosen {
+                Some(model.units_view.stream.selected)
+            } else {
+                initial_action(run_view, attempt)
+            };
             InspectView::new(unit.key.clone(), index, action)
         }
     };
@@ -92,7 +132,10 @@ fn initial_action(run_view: &RunView, attempt: &AttemptState) -> Option<usize> {
     let (rows, entries) = (run_view.rows(attempt.id), run_view.state.entries);
     let bad = |row: &StreamRow| row.kind == RowKind::Tool && is_problem_end(row.end(entries));
     let telling = |row: &StreamRow| matches!(row.kind, RowKind::Tool | RowKind::Text);
-    rows.iter().position(bad).or_else(|| rows.iter().position(telling)).or(Some(0))
+    rows.iter()
+        .position(bad)
+        .or_else(|| rows.iter().position(telling))
+        .or(Some(0))
 }
 
 /// The row that an entry began or ended, or the row before it.
@@ -104,13 +147,20 @@ pub(crate) fn row_at(rows: &[StreamRow], seq: Seq, entries: u64) -> Option<usize
     let from = after - near.len();
     let begun = near.iter().rposition(|row| row.first() == seq);
     let ended = || near.iter().rposition(|row| row.last(entries) == Some(seq));
-    begun.or_else(ended).map(|index| from + index).or(after.checked_sub(1))
+    begun
+        .or_else(ended)
+        .map(|index| from + index)
+        .or(after.checked_sub(1))
 }
 
 /// Rows of the focused half.
 pub(crate) fn page(view: &InspectView, body: ratatui::layout::Rect) -> usize {
     let areas = view.areas(body);
-    let area = if view.is_list() { areas.actions } else { areas.detail };
+    let area = if view.is_list() {
+        areas.actions
+    } else {
+        areas.detail
+    };
     area.map_or(1, |area| usize::from(area.height))
 }
 
@@ -154,7 +204,11 @@ pub(crate) fn select_attempt(model: &mut ScreenModel, run_view: &RunView, index:
 /// Moves the focus to the details at the right, or to the actions at the left.
 pub(crate) fn go_to_side(view: &mut InspectView, right: bool) {
     if view.panel == InspectPanel::Actions {
-        view.side = if right { InspectSide::Detail } else { InspectSide::Actions };
+        view.side = if right {
+            InspectSide::Detail
+        } else {
+            InspectSide::Actions
+        };
     }
 }
 
@@ -163,13 +217,20 @@ pub(crate) fn select_panel(model: &mut ScreenModel, number: usize) {
     if number < InspectPanel::ALL.len() {
         leave_wire(model);
     }
-    let Some(OverlayView::Inspect(view)) = model.views.last_mut() else { return };
+    let Some(OverlayView::Inspect(view)) = model.views.last_mut() else {
+        return;
+    };
     match InspectPanel::ALL.get(number) {
         Some(panel) => view.show_panel(view.attempt, *panel),
         None if number == InspectPanel::ALL.len() => {
             let (unit, attempt) = (view.unit.clone(), view.attempt);
             let (list, awaited) = (ScrollList::following(), view.awaited);
-            model.views.push(OverlayView::Transcript(TranscriptView { unit, attempt, list, awaited }));
+            model.views.push(OverlayView::Transcript(TranscriptView {
+                unit,
+                attempt,
+                list,
+                awaited,
+            }));
         }
         None => {}
     }
@@ -216,9 +277,15 @@ pub(crate) fn back(view: &mut InspectView) -> bool {
 }
 
 /// Selects the next or previous failed action.
-pub(crate) fn select_next_failure(view: &mut InspectView, run_view: &RunView, forward: bool) -> bool {
+pub(crate) fn select_next_failure(
+    view: &mut InspectView,
+    run_view: &RunView,
+    forward: bool,
+) -> bool {
     let (rows, entries) = (rows(view, run_view), run_view.state.entries);
-    let hit = nearest(rows.len(), view.actions.selected, forward, |row| is_problem_end(rows[row].end(entries)));
+    let hit = nearest(rows.len(), view.actions.selected, forward, |row| {
+        is_problem_end(rows[row].end(entries))
+    });
     let Some(hit) = hit else { return false };
     let side = view.side;
     view.show_panel(view.attempt, InspectPanel::Actions);
@@ -232,7 +299,11 @@ pub(crate) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
     let missing = match model.views.last_mut() {
         Some(OverlayView::Inspect(view)) => {
             let sections = &view.document.sections;
-            let next = sections.iter().find(|line| **line > view.lines.selected).or(sections.first()).copied();
+            let next = sections
+                .iter()
+                .find(|line| **line > view.lines.selected)
+                .or(sections.first())
+                .copied();
             if let Some(line) = next {
                 if view.panel == InspectPanel::Actions {
                     view.side = InspectSide::Detail;
@@ -245,7 +316,8 @@ pub(crate) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
         }
         Some(OverlayView::Transcript(view)) => {
             let attempt_id = view.attempt(run_view).map(|(_, attempt)| attempt.id);
-            let found = attempt_id.and_then(|attempt_id| other_end(run_view, attempt_id, view.list.selected));
+            let found = attempt_id
+                .and_then(|attempt_id| other_end(run_view, attempt_id, view.list.selected));
             if let (Some(attempt_id), Some(place)) = (attempt_id, found) {
                 view.list.select(place, run_view.entries(attempt_id).len());
             }
@@ -253,7 +325,8 @@ pub(crate) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
         }
         Some(OverlayView::Entry(view)) => match other_end(run_view, view.attempt_id, view.entry) {
             Some(place) => {
-                let by = isize::try_from(place).unwrap_or_default() - isize::try_from(view.entry).unwrap_or_default();
+                let by = isize::try_from(place).unwrap_or_default()
+                    - isize::try_from(view.entry).unwrap_or_default();
                 view.show_neighbour(run_view, by);
                 None
             }
@@ -281,8 +354,16 @@ pub(crate) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
 }
 
 /// The entry at the other end of the call that an entry begins or ends.
-fn other_end(run_view: &RunView, attempt_id: crate::run::state::AttemptId, entry: usize) -> Option<usize> {
-    let (rows, entries, now) = (run_view.rows(attempt_id), run_view.entries(attempt_id), run_view.state.entries);
+fn other_end(
+    run_view: &RunView,
+    attempt_id: crate::run::state::AttemptId,
+    entry: usize,
+) -> Option<usize> {
+    let (rows, entries, now) = (
+        run_view.rows(attempt_id),
+        run_view.entries(attempt_id),
+        run_view.state.entries,
+    );
     let seq = Seq(u64::from(*entries.get(entry)?));
     let row = rows.get(row_at(rows, seq, now)?)?;
     let last = row.last(now).filter(|last| *last != row.first())?;
@@ -299,27 +380,41 @@ fn other_end(run_view: &RunView, attempt_id: crate::run::state::AttemptId, entry
 /// Copies the raw content of the selection.
 pub(crate) fn copy(view: &InspectView, run_view: &RunView) -> Vec<ScreenEffect> {
     if !view.is_list() {
-        return vec![ScreenEffect::CopySection { line: view.lines.selected }];
+        return vec![ScreenEffect::CopySection {
+            line: view.lines.selected,
+        }];
     }
     let rows = rows(view, run_view);
-    rows.get(view.actions.selected).map_or_else(Vec::new, |row| super::screen::copy_row(run_view, row))
+    rows.get(view.actions.selected)
+        .map_or_else(Vec::new, |row| super::screen::copy_row(run_view, row))
 }
 
 /// Copies the name in the selected call, or the command that resumes the session.
 pub(crate) fn copy_name(view: &InspectView, run_view: &RunView) -> Vec<ScreenEffect> {
     let rows = rows(view, run_view);
-    let row = (view.panel == InspectPanel::Actions).then(|| rows.get(view.actions.selected)).flatten();
-    let session = view.attempt(run_view).and_then(|(_, attempt)| attempt.setup.session.as_deref());
+    let row = (view.panel == InspectPanel::Actions)
+        .then(|| rows.get(view.actions.selected))
+        .flatten();
+    let session = view
+        .attempt(run_view)
+        .and_then(|(_, attempt)| attempt.setup.session.as_deref());
     let resume = session.map(|session| format!("claude --resume {session}"));
     vec![ScreenEffect::CopyName {
         row: row.map(|row| (row.first(), row.block)),
-        text: resume.clone().unwrap_or_else(|| view.unit.as_str().to_owned()),
-        what: if resume.is_some() { "resume line" } else { "unit key" },
+        text: resume
+            .clone()
+            .unwrap_or_else(|| view.unit.as_str().to_owned()),
+        what: if resume.is_some() {
+            "resume line"
+        } else {
+            "unit key"
+        },
     }]
 }
 
 fn rows<'a>(view: &InspectView, run_view: &'a RunView) -> &'a [StreamRow] {
-    view.attempt_id(run_view).map_or(&[], |attempt_id| run_view.rows(attempt_id))
+    view.attempt_id(run_view)
+        .map_or(&[], |attempt_id| run_view.rows(attempt_id))
 }
 
 #[cfg(test)]
@@ -335,9 +430,20 @@ mod tests {
             row
         };
         let rows = [row(2, 9), row(4, 6), row(8, 11)];
-        for (seq, expected) in [(2, Some(0)), (9, Some(0)), (6, Some(1)), (5, Some(1)), (12, Some(2)), (1, None)] {
+        for (seq, expected) in [
+            (2, Some(0)),
+            (9, Some(0)),
+            (6, Some(1)),
+            (5, Some(1)),
+            (12, Some(2)),
+            (1, None),
+        ] {
             assert_eq!(row_at(&rows, Seq(seq), 99), expected, "{seq}");
         }
-        assert_eq!(row_at(&rows, Seq(9), 9), Some(2), "a future entry ends no row");
+        assert_eq!(
+            row_at(&rows, Seq(9), 9),
+            Some(2),
+            "a future entry ends no row"
+        );
     }
 }

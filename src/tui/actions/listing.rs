@@ -6,7 +6,8 @@ use crate::{
     tui::{
         layout::Pane,
         model::{
-            ArtifactsView, InputPurpose, LineInput, OverlayView, ScreenModel, StatusFilter, UnitListing, UnitSort,
+            ArtifactsView, InputPurpose, LineInput, OverlayView, ScreenModel, StatusFilter,
+            UnitListing, UnitSort,
         },
     },
 };
@@ -33,11 +34,17 @@ pub(crate) fn cycle_filter(model: &mut ScreenModel, run_view: &RunView) {
         view.set_filter(view.filter.cycle(), view.text.clone());
         return;
     }
-    change(model, run_view, |listing| listing.filter = listing.filter.cycle());
+    change(model, run_view, |listing| {
+        listing.filter = listing.filter.cycle()
+    });
 }
 
 /// Changes filter or order.
-pub(crate) fn change(model: &mut ScreenModel, run_view: &RunView, change: impl FnOnce(&mut UnitListing)) {
+pub(crate) fn change(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    change: impl FnOnce(&mut UnitListing),
+) {
     change(&mut model.units_view.listing);
     model.units_view.focus = Pane::Units;
     model.search.matches = None;
@@ -55,11 +62,17 @@ pub(crate) fn sort_by(model: &mut ScreenModel, run_view: &RunView, sort: UnitSor
 /// Lets the user type the text that listed units or artifacts contain.
 pub(crate) fn type_filter(model: &mut ScreenModel, _: &RunView) {
     if let Some(view) = artifact_list(model) {
-        model.dialogs.line_input = Some(LineInput { text: view.text.clone(), purpose: InputPurpose::FilterUnits });
+        model.dialogs.line_input = Some(LineInput {
+            text: view.text.clone(),
+            purpose: InputPurpose::FilterUnits,
+        });
         return;
     }
     let text = model.units_view.listing.text.clone();
-    model.dialogs.line_input = Some(LineInput { text, purpose: InputPurpose::FilterUnits });
+    model.dialogs.line_input = Some(LineInput {
+        text,
+        purpose: InputPurpose::FilterUnits,
+    });
     model.units_view.focus = Pane::Units;
 }
 
@@ -78,7 +91,11 @@ pub(crate) fn filter_by_text(model: &mut ScreenModel, run_view: &RunView, text: 
 
 /// Filters the table while the user types.
 pub(crate) fn filter_while_typing(model: &mut ScreenModel, run_view: &RunView) {
-    if let Some(LineInput { text, purpose: InputPurpose::FilterUnits }) = &model.dialogs.line_input {
+    if let Some(LineInput {
+        text,
+        purpose: InputPurpose::FilterUnits,
+    }) = &model.dialogs.line_input
+    {
         let text = text.clone();
         filter_by_text(model, run_view, text);
     }

@@ -51,10 +51,18 @@ pub(super) fn toggle(model: &mut ScreenModel, _: &RunView) {
 }
 
 /// Resolves a key that both edits a held call and retries: while units are marked, it retries those.
-pub(crate) fn action_of_marks(model: &ScreenModel, action: UserAction, chord: &[KeyPress]) -> UserAction {
+pub(crate) fn action_of_marks(
+    model: &ScreenModel,
+    action: UserAction,
+    chord: &[KeyPress],
+) -> UserAction {
     let retries = ChordLookup::Action(UserAction::RetryWith);
     let is_shared = || model.keymap.lookup(ActionScope::View, chord) == retries;
-    if action == UserAction::EditCall && has_marks(model) && is_shared() { UserAction::RetryWith } else { action }
+    if action == UserAction::EditCall && has_marks(model) && is_shared() {
+        UserAction::RetryWith
+    } else {
+        action
+    }
 }
 
 /// Removes all marks. Returns false if there are none.
@@ -68,6 +76,13 @@ pub(super) fn clear(model: &mut ScreenModel) -> bool {
 
 /// The marked units that have not ended.
 pub(super) fn stoppable(model: &ScreenModel, run_view: &RunView) -> Vec<UnitKey> {
-    let units = model.units_view.marked.iter().filter_map(|unit| run_view.state.units.get(*unit));
-    units.filter(|unit| !unit.status.is_finished()).map(|unit| unit.key.clone()).collect()
+    let units = model
+        .units_view
+        .marked
+        .iter()
+        .filter_map(|unit| run_view.state.units.get(*unit));
+    units
+        .filter(|unit| !unit.status.is_finished())
+        .map(|unit| unit.key.clone())
+        .collect()
 }

@@ -1,29 +1,91 @@
 //! Navigation by rows, pages and ends, and sideways among attempts and neighbours.
 
-use super::{ActionSpec, Availability, bookmarks, change, compare, effects, grid, inspect, is_grid, require, views};
+use super::{
+    ActionSpec, Availability, bookmarks, change, compare, effects, grid, inspect, is_grid, require,
+    views,
+};
 use crate::{
     run::state::{RunView, UnitState},
     tui::{
         action::UserAction,
         layout::{self, Pane},
-        model::{ArtifactDocument, HomeRunState, OverlayView, PaneDirection, ScreenModel, ScrollList, TableLine},
+        model::{
+            ArtifactDocument, HomeRunState, OverlayView, PaneDirection, ScreenModel, ScrollList,
+            TableLine,
+        },
     },
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
     change(UserAction::Down, "down", "down", "next row", rows::<true>),
     change(UserAction::Up, "up", "up", "previous row", rows::<false>),
-    change(UserAction::Top, "top", "top", "first row", go_to_first_or_last::<false>),
-    change(UserAction::Bottom, "bottom", "end", "last row; follow new rows", go_to_first_or_last::<true>),
-    change(UserAction::HalfDown, "half-down", "½ down", "half a page down", half_pages::<1>),
-    change(UserAction::HalfUp, "half-up", "½ up", "half a page up", half_pages::<-1>),
-    change(UserAction::PageDown, "page-down", "page down", "a page down", half_pages::<2>),
-    change(UserAction::PageUp, "page-up", "page up", "a page up", half_pages::<-2>),
-    change(UserAction::Right, "right", "right", "pane or neighbour at the right; unfold", sideways::<1>)
-        .special_hint(|model, _| matches!(model.views.last(), Some(OverlayView::Entry(_))).then_some("next")),
-    change(UserAction::Left, "left", "left", "pane or neighbour at the left; fold", sideways::<-1>),
-    change(UserAction::NextAttempt, "next-attempt", "attempt", "next attempt, then the first", next_attempt::<1>)
-        .when(has_attempts),
+    change(
+        UserAction::Top,
+        "top",
+        "top",
+        "first row",
+        go_to_first_or_last::<false>,
+    ),
+    change(
+        UserAction::Bottom,
+        "bottom",
+        "end",
+        "last row; follow new rows",
+        go_to_first_or_last::<true>,
+    ),
+    change(
+        UserAction::HalfDown,
+        "half-down",
+        "½ down",
+        "half a page down",
+        half_pages::<1>,
+    ),
+    change(
+        UserAction::HalfUp,
+        "half-up",
+        "½ up",
+        "half a page up",
+        half_pages::<-1>,
+    ),
+    change(
+        UserAction::PageDown,
+        "page-down",
+        "page down",
+        "a page down",
+        half_pages::<2>,
+    ),
+    change(
+        UserAction::PageUp,
+        "page-up",
+        "page up",
+        "a page up",
+        half_pages::<-2>,
+    ),
+    change(
+        UserAction::Right,
+        "right",
+        "right",
+        "pane or neighbour at the right; unfold",
+        sideways::<1>,
+    )
+    .special_hint(|model, _| {
+        matches!(model.views.last(), Some(OverlayView::Entry(_))).then_some("next")
+    }),
+    change(
+        UserAction::Left,
+        "left",
+        "left",
+        "pane or neighbour at the left; fold",
+        sideways::<-1>,
+    ),
+    change(
+        UserAction::NextAttempt,
+        "next-attempt",
+        "attempt",
+        "next attempt, then the first",
+        next_attempt::<1>,
+    )
+    .when(has_attempts),
     change(
         UserAction::PreviousAttempt,
         "previous-attempt",
@@ -32,44 +94,116 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         next_attempt::<-1>,
     )
     .when(has_attempts),
-    change(UserAction::ScrollDown, "scroll-down", "scroll", "scroll the actions down", scroll::<true>),
-    change(UserAction::ScrollUp, "scroll-up", "scroll", "scroll the actions up", scroll::<false>),
-    change(UserAction::NextPane, "next-pane", "pane", "next pane", next_pane::<true>),
-    change(UserAction::PreviousPane, "previous-pane", "pane", "previous pane", next_pane::<false>),
-    change(UserAction::Zoom, "zoom", "zoom", "the focused pane alone, and back", |model, _| {
-        let zoom = match model.views.last_mut() {
-            Some(OverlayView::Inspect(view)) => &mut view.zoom,
-            Some(OverlayView::Grid) => &mut model.grid.zoom,
-            _ => &mut model.units_view.zoom,
-        };
-        *zoom = !*zoom;
+    change(
+        UserAction::ScrollDown,
+        "scroll-down",
+        "scroll",
+        "scroll the actions down",
+        scroll::<true>,
+    ),
+    change(
+        UserAction::ScrollUp,
+        "scroll-up",
+        "scroll",
+        "scroll the actions up",
+        scroll::<false>,
+    ),
+    change(
+        UserAction::NextPane,
+        "next-pane",
+        "pane",
+        "next pane",
+        next_pane::<true>,
+    ),
+    change(
+        UserAction::PreviousPane,
+        "previous-pane",
+        "pane",
+        "previous pane",
+        next_pane::<false>,
+    ),
+    change(
+        UserAction::Zoom,
+        "zoom",
+        "zoom",
+        "the focused pane alone, and back",
+        |model, _| {
+            let zoom = match model.views.last_mut() {
+                Some(OverlayView::Inspect(view)) => &mut view.zoom,
+                Some(OverlayView::Grid) => &mut model.grid.zoom,
+                _ => &mut model.units_view.zoom,
+            };
+            *zoom = !*zoom;
+        },
+    ),
+    effects(
+        UserAction::Open,
+        "open",
+        "inspect",
+        "inspect, open or unfold the selection",
+        views::open,
+    )
+    .when(|model, _| match model.views.last() {
+        Some(OverlayView::FailureGroups(view)) => require(!view.lines.is_empty()),
+        Some(OverlayView::Find(view)) => require(!view.hits.is_empty()),
+        Some(OverlayView::Bookmarks(_)) => bookmarks::is_selected(model),
+        Some(OverlayView::Home(view)) => require(view.line().is_some()),
+        Some(OverlayView::Lanes(view)) => require(view.selected().is_some()),
+        Some(OverlayView::Artifacts(view)) => {
+            require(view.document.is_none() && view.selected().is_some())
+        }
+        _ => Ok(()),
+    })
+    .special_hint(|model, _| match model.views.last() {
+        Some(OverlayView::Breakpoints(_)) => Some("on or off"),
+        Some(OverlayView::Bookmarks(_)) => Some("go there"),
+        None if model.heading().is_some() => Some("fold or unfold"),
+        Some(OverlayView::Home(view))
+            if view
+                .run()
+                .is_some_and(|run| run.state == HomeRunState::Active) =>
+        {
+            Some("watch")
+        }
+        Some(OverlayView::Grid) | None => None,
+        Some(_) => Some("open"),
     }),
-    effects(UserAction::Open, "open", "inspect", "inspect, open or unfold the selection", views::open)
-        .when(|model, _| match model.views.last() {
-            Some(OverlayView::FailureGroups(view)) => require(!view.lines.is_empty()),
-            Some(OverlayView::Find(view)) => require(!view.hits.is_empty()),
-            Some(OverlayView::Bookmarks(_)) => bookmarks::is_selected(model),
-            Some(OverlayView::Home(view)) => require(view.line().is_some()),
-            Some(OverlayView::Lanes(view)) => require(view.selected().is_some()),
-            Some(OverlayView::Artifacts(view)) => require(view.document.is_none() && view.selected().is_some()),
-            _ => Ok(()),
-        })
-        .special_hint(|model, _| match model.views.last() {
-            Some(OverlayView::Breakpoints(_)) => Some("on or off"),
-            Some(OverlayView::Bookmarks(_)) => Some("go there"),
-            None if model.heading().is_some() => Some("fold or unfold"),
-            Some(OverlayView::Home(view)) if view.run().is_some_and(|run| run.state == HomeRunState::Active) => {
-                Some("watch")
-            }
-            Some(OverlayView::Grid) | None => None,
-            Some(_) => Some("open"),
-        }),
-    change(UserAction::Inspect, "inspect", "inspect", "inspect the unit, and back", inspect::open),
-    change(UserAction::Compare, "compare", "compare", "two attempts side by side, and back", compare::open),
+    change(
+        UserAction::Inspect,
+        "inspect",
+        "inspect",
+        "inspect the unit, and back",
+        inspect::open,
+    ),
+    change(
+        UserAction::Compare,
+        "compare",
+        "compare",
+        "two attempts side by side, and back",
+        compare::open,
+    ),
     // The key selects by its number; see `update`.
-    change(UserAction::Tab, "tab", "panel", "panel or pane by number", |_, _| {}),
-    change(UserAction::Counterpart, "counterpart", "match", "from a call to its result and back", inspect::counterpart),
-    change(UserAction::Back, "back", "back", "one level back; never quits", views::back),
+    change(
+        UserAction::Tab,
+        "tab",
+        "panel",
+        "panel or pane by number",
+        |_, _| {},
+    ),
+    change(
+        UserAction::Counterpart,
+        "counterpart",
+        "match",
+        "from a call to its result and back",
+        inspect::counterpart,
+    ),
+    change(
+        UserAction::Back,
+        "back",
+        "back",
+        "one level back; never quits",
+        views::back,
+    ),
 ];
 
 /// The unit and the attempt that are shown.
@@ -90,9 +224,15 @@ fn has_attempts(model: &ScreenModel, run_view: &RunView) -> Availability {
 
 /// Shows the next or previous attempt, around the ends.
 fn next_attempt<const BY: isize>(model: &mut ScreenModel, run_view: &RunView) {
-    let Some((index, unit)) = shown_attempt(model, run_view) else { return };
+    let Some((index, unit)) = shown_attempt(model, run_view) else {
+        return;
+    };
     let count = unit.attempts.len();
-    let next = if BY > 0 { (index + 1) % count } else { (index + count - 1) % count };
+    let next = if BY > 0 {
+        (index + 1) % count
+    } else {
+        (index + count - 1) % count
+    };
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
             (view.attempt, view.list, view.awaited) = (next, ScrollList::following(), None);
@@ -115,7 +255,9 @@ fn scroll<const DOWN: bool>(model: &mut ScreenModel, run_view: &RunView) {
             step(model, run_view, by);
             model.units_view.focus = focus;
         }
-        Some(OverlayView::Inspect(view)) => view.select_line(view.lines.selected.saturating_add_signed(by)),
+        Some(OverlayView::Inspect(view)) => {
+            view.select_line(view.lines.selected.saturating_add_signed(by))
+        }
         Some(OverlayView::Review(view)) if !view.in_diff => view.scroll_diff(by),
         Some(_) => step(model, run_view, by),
     }
@@ -125,7 +267,14 @@ fn scroll<const DOWN: bool>(model: &mut ScreenModel, run_view: &RunView) {
 fn rows<const DOWN: bool>(model: &mut ScreenModel, run_view: &RunView) {
     if is_grid(model) {
         let body = model.layout().body;
-        model.grid.go(if DOWN { PaneDirection::Down } else { PaneDirection::Up }, body);
+        model.grid.go(
+            if DOWN {
+                PaneDirection::Down
+            } else {
+                PaneDirection::Up
+            },
+            body,
+        );
     } else {
         step(model, run_view, if DOWN { 1 } else { -1 });
     }
@@ -142,7 +291,11 @@ fn half_pages<const HALVES: isize>(model: &mut ScreenModel, run_view: &RunView) 
     {
         return view.scroll_diff(if HALVES.abs() == 1 { page / 2 } else { page } * HALVES.signum());
     }
-    let by = if HALVES.abs() == 1 { (page / 2).max(1) } else { page };
+    let by = if HALVES.abs() == 1 {
+        (page / 2).max(1)
+    } else {
+        page
+    };
     step(model, run_view, by * HALVES.signum());
 }
 
@@ -182,17 +335,23 @@ fn page(model: &ScreenModel, run_view: &RunView) -> usize {
     match (model.views.last(), model.units_view.focus) {
         (Some(OverlayView::Inspect(view)), _) => inspect::page(view, plan.body),
         (Some(OverlayView::Compare(view)), _) => usize::from(view.areas(plan.body).calls.height),
-        (Some(OverlayView::Transcript(_)), _) => usize::from(layout::inspector_areas(plan.body)[2].height),
+        (Some(OverlayView::Transcript(_)), _) => {
+            usize::from(layout::inspector_areas(plan.body)[2].height)
+        }
         (Some(_), _) => usize::from(plan.body_rows()),
         (None, Pane::Units) => plan.unit_rows(),
-        (None, Pane::Stream) => plan.stream_rows(model.attempt(run_view).map(|(_, attempt)| attempt)),
+        (None, Pane::Stream) => {
+            plan.stream_rows(model.attempt(run_view).map(|(_, attempt)| attempt))
+        }
     }
 }
 
 pub(crate) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
-            let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
+            let len = view
+                .attempt_id(run_view)
+                .map_or(0, |attempt_id| run_view.entries(attempt_id).len());
             view.list.step(by, len);
         }
         Some(OverlayView::Inspect(view)) => inspect::step(view, run_view, by),
@@ -206,7 +365,9 @@ pub(crate) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
         Some(OverlayView::Bookmarks(list)) => list.step(by, model.playhead.bookmarks.list.len()),
         Some(OverlayView::FailureGroups(view)) => view.list.step(by, view.lines.len()),
         Some(OverlayView::Find(view)) => view.list.step(by, view.hits.len()),
-        Some(OverlayView::Home(view)) => view.select(view.list.selected.saturating_add_signed(by), by > 0),
+        Some(OverlayView::Home(view)) => {
+            view.select(view.list.selected.saturating_add_signed(by), by > 0)
+        }
         Some(OverlayView::Lanes(view)) => view.step(by),
         Some(OverlayView::Review(view)) => view.step(by),
         Some(OverlayView::Artifacts(view)) => match &mut view.document {
@@ -220,7 +381,10 @@ pub(crate) fn step(model: &mut ScreenModel, run_view: &RunView, by: isize) {
             select_line(model, line, by > 0);
         }
         None => {
-            let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());
+            let len = model
+                .units_view
+                .attempt_id
+                .map_or(0, |attempt_id| run_view.rows(attempt_id).len());
             model.units_view.stream.step(by, len);
         }
     }
@@ -246,10 +410,15 @@ pub(crate) fn select_rank(model: &mut ScreenModel, rank: usize) {
 pub(crate) fn select_line(model: &mut ScreenModel, line: usize, forward: bool) {
     let listing = &model.units_view.listing;
     let line = line.min(listing.line_count().saturating_sub(1));
-    let selectable = |line: &usize| !matches!(listing.at(*line), None | Some(TableLine::Connection(_)));
+    let selectable =
+        |line: &usize| !matches!(listing.at(*line), None | Some(TableLine::Connection(_)));
     let after = || (line..listing.line_count()).find(selectable);
     let before = || (0..=line).rev().find(selectable);
-    let found = if forward { after().or_else(before) } else { before().or_else(after) };
+    let found = if forward {
+        after().or_else(before)
+    } else {
+        before().or_else(after)
+    };
     match found.and_then(|line| listing.at(line)) {
         Some(TableLine::Unit(unit)) => select_unit(model, unit),
         Some(TableLine::Group(group)) => {
@@ -262,15 +431,25 @@ pub(crate) fn select_line(model: &mut ScreenModel, line: usize, forward: bool) {
 
 /// Folds or unfolds the selected group; `None` changes it. Returns false if that changes nothing.
 pub(crate) fn fold(model: &mut ScreenModel, folded: Option<bool>) -> bool {
-    let Some(key) = model.heading().map(|group| group.key.clone()) else { return false };
+    let Some(key) = model.heading().map(|group| group.key.clone()) else {
+        return false;
+    };
     model.units_view.listing.set_folded(&key, folded)
 }
 
 fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &RunView) {
-    let go = |list: &mut ScrollList, len: usize| if LAST { list.end(len) } else { list.select(0, len) };
+    let go = |list: &mut ScrollList, len: usize| {
+        if LAST {
+            list.end(len)
+        } else {
+            list.select(0, len)
+        }
+    };
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
-            let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
+            let len = view
+                .attempt_id(run_view)
+                .map_or(0, |attempt_id| run_view.entries(attempt_id).len());
             go(&mut view.list, len);
         }
         Some(OverlayView::Inspect(view)) => inspect::go_to_first_or_last(view, run_view, LAST),
@@ -283,14 +462,18 @@ fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &Run
         Some(OverlayView::Find(view)) => go(&mut view.list, view.hits.len()),
         Some(OverlayView::Home(view)) => view.select(if LAST { usize::MAX } else { 0 }, !LAST),
         Some(OverlayView::Lanes(view)) => view.select(if LAST { usize::MAX } else { 0 }),
-        Some(OverlayView::Review(view)) if view.in_diff => view.diff_row = if LAST { usize::MAX } else { 0 },
+        Some(OverlayView::Review(view)) if view.in_diff => {
+            view.diff_row = if LAST { usize::MAX } else { 0 }
+        }
         Some(OverlayView::Review(view)) => {
             let len = view.lines.len();
             go(&mut view.list, len);
         }
         Some(OverlayView::Artifacts(view)) => match &mut view.document {
             Some(shown) => shown.scroll = if LAST { shown.lines } else { 0 },
-            None => view.list.select(if LAST { usize::MAX } else { 0 }, view.listed.len()),
+            None => view
+                .list
+                .select(if LAST { usize::MAX } else { 0 }, view.listed.len()),
         },
         Some(OverlayView::Grid) => {
             if let Some(pane) = model.grid.panes.get_mut(model.grid.focus) {
@@ -299,9 +482,14 @@ fn go_to_first_or_last<const LAST: bool>(model: &mut ScreenModel, run_view: &Run
             }
         }
         Some(OverlayView::Help(view)) => view.offset = if LAST { usize::MAX } else { 0 },
-        None if model.units_view.focus == Pane::Units => select_line(model, if LAST { usize::MAX } else { 0 }, !LAST),
+        None if model.units_view.focus == Pane::Units => {
+            select_line(model, if LAST { usize::MAX } else { 0 }, !LAST)
+        }
         None => {
-            let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());
+            let len = model
+                .units_view
+                .attempt_id
+                .map_or(0, |attempt_id| run_view.rows(attempt_id).len());
             go(&mut model.units_view.stream, len);
         }
     }
@@ -323,7 +511,14 @@ fn sideways<const BY: isize>(model: &mut ScreenModel, run_view: &RunView) {
         }
         Some(OverlayView::Grid) => {
             let body = model.layout().body;
-            model.grid.go(if right { PaneDirection::Right } else { PaneDirection::Left }, body);
+            model.grid.go(
+                if right {
+                    PaneDirection::Right
+                } else {
+                    PaneDirection::Left
+                },
+                body,
+            );
         }
         Some(_) => {}
         None => sideways_in_units(model, right),
@@ -340,7 +535,11 @@ fn sideways_in_units(model: &mut ScreenModel, right: bool) {
         (_, true) => model.units_view.focus = Pane::Stream,
         (Pane::Stream, false) => model.units_view.focus = Pane::Units,
         (Pane::Units, false) => {
-            let group = model.units_view.listing.group_of(model.units_view.unit).map(|group| group.key.clone());
+            let group = model
+                .units_view
+                .listing
+                .group_of(model.units_view.unit)
+                .map(|group| group.key.clone());
             if group.is_some() {
                 (model.units_view.heading, model.units_view.follows_work) = (group, false);
             }

@@ -1,8 +1,8 @@
 //! Actions of the whole screen: views, copying and exporting, the mouse, and quitting with its confirmation.
 
 use super::{
-    ActionSpec, Availability, Unavailable, change, command, compare, effects, export, grid, hints, inspect, review,
-    units, views::toggle,
+    ActionSpec, Availability, Unavailable, change, command, compare, effects, export, grid, hints,
+    inspect, review, units, views::toggle,
 };
 use crate::{
     control::RunCommand,
@@ -15,23 +15,61 @@ use crate::{
         entry_part::PartContent,
         layout::Pane,
         model::{
-            AnswerMeaning, ConfirmQuestion, HelpView, OverlayView, QuestionAnswer, ScreenModel, ScrollList, ToastTopic,
+            AnswerMeaning, ConfirmQuestion, HelpView, OverlayView, QuestionAnswer, ScreenModel,
+            ScrollList, ToastTopic,
         },
     },
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    change(UserAction::CommandLine, "command", "command", "type a time, a condition or any action", command::open),
-    change(UserAction::Help, "help", "help", "this page", |model, run_view| {
-        let (about, actions) = hints::view_actions(model, run_view);
-        toggle(model, OverlayView::Help(HelpView { offset: 0, about, actions }));
-    }),
-    change(UserAction::Grid, "grid", "grid", "live panes of units; and back", grid::toggle),
-    change(UserAction::Log, "log", "log", "messages of the run", |model, _| {
-        toggle(model, OverlayView::Log(ScrollList::following()));
-    }),
-    change(UserAction::Review, "review", "review", "changes that wait for a review; Esc closes", review::open)
-        .when(review::has_review),
+    change(
+        UserAction::CommandLine,
+        "command",
+        "command",
+        "type a time, a condition or any action",
+        command::open,
+    ),
+    change(
+        UserAction::Help,
+        "help",
+        "help",
+        "this page",
+        |model, run_view| {
+            let (about, actions) = hints::view_actions(model, run_view);
+            toggle(
+                model,
+                OverlayView::Help(HelpView {
+                    offset: 0,
+                    about,
+                    actions,
+                }),
+            );
+        },
+    ),
+    change(
+        UserAction::Grid,
+        "grid",
+        "grid",
+        "live panes of units; and back",
+        grid::toggle,
+    ),
+    change(
+        UserAction::Log,
+        "log",
+        "log",
+        "messages of the run",
+        |model, _| {
+            toggle(model, OverlayView::Log(ScrollList::following()));
+        },
+    ),
+    change(
+        UserAction::Review,
+        "review",
+        "review",
+        "changes that wait for a review; Esc closes",
+        review::open,
+    )
+    .when(review::has_review),
     change(
         UserAction::Artifacts,
         "artifacts",
@@ -40,30 +78,87 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         |model, _| toggle(model, OverlayView::Artifacts(Box::default())),
     ),
     effects(UserAction::Copy, "copy", "copy", "copy the selection", copy).when(has_subject),
-    effects(UserAction::CopyName, "copy-name", "copy name", "copy the unit's key or resume line", copy_name)
-        .when(has_subject),
-    effects(UserAction::OpenFile, "open-file", "open file", "open the file that a call wrote", export::open_file)
-        .when(export::has_written_file),
-    effects(UserAction::Editor, "editor", "editor", "open a copy of the selection in $EDITOR", |model, run_view| {
-        export::export(model, run_view, ExportTool::Editor)
-    }),
-    effects(UserAction::Pager, "pager", "pager", "open the selection in $PAGER", |model, run_view| {
-        export::export(model, run_view, ExportTool::Pager)
-    }),
-    effects(UserAction::Mouse, "mouse", "mouse", "mouse on; off to select text", |model, _| {
-        model.mouse.is_captured = !model.mouse.is_captured;
-        model.toasts.show(if model.mouse.is_captured {
-            "mouse on; with Shift the terminal still selects text"
-        } else {
-            "mouse off: the terminal selects text"
-        });
-        vec![ScreenEffect::Mouse(model.mouse.is_captured)]
-    }),
-    effects(UserAction::Redraw, "redraw", "redraw", "redraw the screen", |_, _| vec![ScreenEffect::Redraw]),
-    effects(UserAction::Suspend, "suspend", "suspend", "suspend; fg resumes", |_, _| vec![ScreenEffect::Suspend]),
-    effects(UserAction::Detach, "detach", "detach", "leave the screen; the run continues", detach).when(can_detach),
-    effects(UserAction::Quit, "quit", "quit", "quit; asks while units run", quit),
-    effects(UserAction::Interrupt, "interrupt", "interrupt", "drain; again: stop all; again: kill all", interrupt),
+    effects(
+        UserAction::CopyName,
+        "copy-name",
+        "copy name",
+        "copy the unit's key or resume line",
+        copy_name,
+    )
+    .when(has_subject),
+    effects(
+        UserAction::OpenFile,
+        "open-file",
+        "open file",
+        "open the file that a call wrote",
+        export::open_file,
+    )
+    .when(export::has_written_file),
+    effects(
+        UserAction::Editor,
+        "editor",
+        "editor",
+        "open a copy of the selection in $EDITOR",
+        |model, run_view| export::export(model, run_view, ExportTool::Editor),
+    ),
+    effects(
+        UserAction::Pager,
+        "pager",
+        "pager",
+        "open the selection in $PAGER",
+        |model, run_view| export::export(model, run_view, ExportTool::Pager),
+    ),
+    effects(
+        UserAction::Mouse,
+        "mouse",
+        "mouse",
+        "mouse on; off to select text",
+        |model, _| {
+            model.mouse.is_captured = !model.mouse.is_captured;
+            model.toasts.show(if model.mouse.is_captured {
+                "mouse on; with Shift the terminal still selects text"
+            } else {
+                "mouse off: the terminal selects text"
+            });
+            vec![ScreenEffect::Mouse(model.mouse.is_captured)]
+        },
+    ),
+    effects(
+        UserAction::Redraw,
+        "redraw",
+        "redraw",
+        "redraw the screen",
+        |_, _| vec![ScreenEffect::Redraw],
+    ),
+    effects(
+        UserAction::Suspend,
+        "suspend",
+        "suspend",
+        "suspend; fg resumes",
+        |_, _| vec![ScreenEffect::Suspend],
+    ),
+    effects(
+        UserAction::Detach,
+        "detach",
+        "detach",
+        "leave the screen; the run continues",
+        detach,
+    )
+    .when(can_detach),
+    effects(
+        UserAction::Quit,
+        "quit",
+        "quit",
+        "quit; asks while units run",
+        quit,
+    ),
+    effects(
+        UserAction::Interrupt,
+        "interrupt",
+        "interrupt",
+        "drain; again: stop all; again: kill all",
+        interrupt,
+    ),
 ];
 
 fn has_subject(model: &ScreenModel, run_view: &RunView) -> Availability {
@@ -76,7 +171,8 @@ fn has_subject(model: &ScreenModel, run_view: &RunView) -> Availability {
 /// True if the run has work that would end with this screen, or continue without it.
 fn has_unfinished_work(model: &ScreenModel) -> bool {
     let (active, queued) = unfinished_units(model);
-    let is_waiting = model.connection.leave_action.is_some() && queued > 0 || model.playhead.bounds.is_review_open;
+    let is_waiting = model.connection.leave_action.is_some() && queued > 0
+        || model.playhead.bounds.is_review_open;
     model.connection.accepts_commands() && (active > 0 || is_waiting)
 }
 
@@ -113,7 +209,10 @@ pub(crate) fn unseen_hints(model: &ScreenModel, run_view: &RunView) -> Vec<(User
     }
     let exit = harmless_exit(model).map(|exit| match exit {
         ScreenEffect::Quit => (UserAction::Quit, "quits".to_owned()),
-        _ => (UserAction::Quit, format!("leaves; {}", what_the_run_does(model, run_view))),
+        _ => (
+            UserAction::Quit,
+            format!("leaves; {}", what_the_run_does(model, run_view)),
+        ),
     });
     let (active, queued) = unfinished_units(model);
     let interrupt = match model.connection.interrupts {
@@ -122,7 +221,8 @@ pub(crate) fn unseen_hints(model: &ScreenModel, run_view: &RunView) -> Vec<(User
         1 => "stops all units",
         _ => "kills all units and quits",
     };
-    let interrupt = has_unfinished_work(model).then(|| (UserAction::Interrupt, interrupt.to_owned()));
+    let interrupt =
+        has_unfinished_work(model).then(|| (UserAction::Interrupt, interrupt.to_owned()));
     exit.into_iter().chain(interrupt).collect()
 }
 
@@ -144,33 +244,63 @@ fn quit(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     };
     let mut answers = Vec::new();
     if can_detach {
-        let label = format!("leave; {} (`ingestdeck attach`)", what_the_run_does(model, run_view));
+        let label = format!(
+            "leave; {} (`ingestdeck attach`)",
+            what_the_run_does(model, run_view)
+        );
         let then = vec![ScreenEffect::Detach];
-        answers.push(QuestionAnswer { meaning: AnswerMeaning::Leave, label, then });
+        answers.push(QuestionAnswer {
+            meaning: AnswerMeaning::Leave,
+            label,
+            then,
+        });
     }
     // The run of a script cannot be resumed.
-    let is_scripted = run_view.state.planned.as_ref().is_some_and(|plan| plan.scripted);
+    let is_scripted = run_view
+        .state
+        .planned
+        .as_ref()
+        .is_some_and(|plan| plan.scripted);
     let label = match (waits_for_review, is_scripted) {
         (true, true) => "stop the run and quit; its changes are in no commit",
         (true, false) => "stop the run and quit; `ingestdeck review` continues",
         (false, _) => "stop all and quit; the tape keeps what they did",
     };
-    let then = vec![ScreenEffect::Command(RunCommand::StopAll), ScreenEffect::Quit];
-    answers.push(QuestionAnswer { meaning: AnswerMeaning::Stop, label: label.to_owned(), then });
-    model.dialogs.question = Some(ConfirmQuestion { text, details: Vec::new(), answers });
+    let then = vec![
+        ScreenEffect::Command(RunCommand::StopAll),
+        ScreenEffect::Quit,
+    ];
+    answers.push(QuestionAnswer {
+        meaning: AnswerMeaning::Stop,
+        label: label.to_owned(),
+        then,
+    });
+    model.dialogs.question = Some(ConfirmQuestion {
+        text,
+        details: Vec::new(),
+        answers,
+    });
     Vec::new()
 }
 
 fn detach(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let is_over = run_view.state.ended.is_some() && !model.is_in_past();
-    vec![if is_over { ScreenEffect::Quit } else { ScreenEffect::Detach }]
+    vec![if is_over {
+        ScreenEffect::Quit
+    } else {
+        ScreenEffect::Detach
+    }]
 }
 
 fn can_detach(model: &ScreenModel, _: &RunView) -> Availability {
     match model.connection.leave_action {
         Some(_) if model.connection.accepts_commands() => Ok(()),
-        _ if model.connection.accepts_commands() => Err(Unavailable::because("this run ends with its screen")),
-        _ => Err(Unavailable::because("quit leaves this screen; there is no run to detach from")),
+        _ if model.connection.accepts_commands() => {
+            Err(Unavailable::because("this run ends with its screen"))
+        }
+        _ => Err(Unavailable::because(
+            "quit leaves this screen; there is no run to detach from",
+        )),
     }
 }
 
@@ -187,56 +317,102 @@ fn interrupt(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     }
     if active + queued == 0 {
         // A run that waits for a review does not end by itself.
-        let stop = model.playhead.bounds.is_review_open.then_some(ScreenEffect::Command(RunCommand::StopAll));
+        let stop = model
+            .playhead
+            .bounds
+            .is_review_open
+            .then_some(ScreenEffect::Command(RunCommand::StopAll));
         return stop.into_iter().chain([ScreenEffect::Quit]).collect();
     }
     model.dialogs.question = None;
     model.connection.interrupts = model.connection.interrupts.saturating_add(1);
     match model.connection.interrupts {
         1 => {
-            let finishing = format!("{} finishing, nothing new starts; again to stop them", pluralize(active, "unit"));
+            let finishing = format!(
+                "{} finishing, nothing new starts; again to stop them",
+                pluralize(active, "unit")
+            );
             model.toasts.show_about(ToastTopic::Ending, finishing);
             vec![ScreenEffect::Command(RunCommand::Drain)]
         }
         2 => {
-            model.toasts.show_about(ToastTopic::Ending, "stopping all; again to kill and quit");
+            model
+                .toasts
+                .show_about(ToastTopic::Ending, "stopping all; again to kill and quit");
             vec![ScreenEffect::Command(RunCommand::StopAll)]
         }
-        _ => vec![ScreenEffect::Command(RunCommand::KillAll), ScreenEffect::Quit],
+        _ => vec![
+            ScreenEffect::Command(RunCommand::KillAll),
+            ScreenEffect::Quit,
+        ],
     }
 }
 
 fn copy(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     match model.views.last() {
         Some(OverlayView::Entry(view)) => {
-            let lines = view.parts.iter().filter(|part| part.content == PartContent::Line);
+            let lines = view
+                .parts
+                .iter()
+                .filter(|part| part.content == PartContent::Line);
             let seqs = lines.map(|part| part.seq).collect();
-            vec![ScreenEffect::CopyEntries { seqs, what: "entry".to_owned() }]
+            vec![ScreenEffect::CopyEntries {
+                seqs,
+                what: "entry".to_owned(),
+            }]
         }
         Some(OverlayView::Transcript(view)) => {
-            let Some(attempt_id) = view.attempt_id(run_view) else { return Vec::new() };
+            let Some(attempt_id) = view.attempt_id(run_view) else {
+                return Vec::new();
+            };
             copy_entry(run_view, attempt_id, view.list.selected)
         }
-        Some(OverlayView::Log(list)) => run_view.messages().get(list.selected).map_or_else(Vec::new, |message| {
-            vec![ScreenEffect::Copy { text: message.text.clone(), what: "message".to_owned() }]
-        }),
+        Some(OverlayView::Log(list)) => {
+            run_view
+                .messages()
+                .get(list.selected)
+                .map_or_else(Vec::new, |message| {
+                    vec![ScreenEffect::Copy {
+                        text: message.text.clone(),
+                        what: "message".to_owned(),
+                    }]
+                })
+        }
         Some(OverlayView::FailureGroups(view)) => view.group().map_or_else(Vec::new, |failures| {
-            vec![ScreenEffect::Copy { text: failures.example.clone(), what: "error".to_owned() }]
+            vec![ScreenEffect::Copy {
+                text: failures.example.clone(),
+                what: "error".to_owned(),
+            }]
         }),
         Some(OverlayView::Inspect(view)) => inspect::copy(view, run_view),
         Some(OverlayView::Compare(view)) => compare::copy(view, run_view),
-        Some(OverlayView::Help(_) | OverlayView::Breakpoints(_) | OverlayView::Bookmarks(_) | OverlayView::Home(_)) => {
-            Vec::new()
-        }
+        Some(
+            OverlayView::Help(_)
+            | OverlayView::Breakpoints(_)
+            | OverlayView::Bookmarks(_)
+            | OverlayView::Home(_),
+        ) => Vec::new(),
         Some(OverlayView::Review(view)) => review::copy(view, run_view),
-        Some(OverlayView::Grid | OverlayView::Find(_) | OverlayView::Lanes(_)) => copy_name(model, run_view),
+        Some(OverlayView::Grid | OverlayView::Find(_) | OverlayView::Lanes(_)) => {
+            copy_name(model, run_view)
+        }
         Some(OverlayView::Artifacts(view)) => view.selected().map_or_else(Vec::new, |artifact| {
-            vec![ScreenEffect::Copy { text: artifact.path.clone(), what: "path".to_owned() }]
+            vec![ScreenEffect::Copy {
+                text: artifact.path.clone(),
+                what: "path".to_owned(),
+            }]
         }),
         None if model.units_view.focus == Pane::Units => copy_name(model, run_view),
         None => {
-            let Some(attempt_id) = model.units_view.attempt_id else { return Vec::new() };
-            let Some(row) = run_view.rows(attempt_id).get(model.units_view.stream.selected) else { return Vec::new() };
+            let Some(attempt_id) = model.units_view.attempt_id else {
+                return Vec::new();
+            };
+            let Some(row) = run_view
+                .rows(attempt_id)
+                .get(model.units_view.stream.selected)
+            else {
+                return Vec::new();
+            };
             copy_row(run_view, row)
         }
     }
@@ -250,28 +426,44 @@ pub(crate) fn copy_row(run_view: &RunView, row: &StreamRow) -> Vec<ScreenEffect>
         _ if seqs.len() > 1 => "entries",
         _ => "entry",
     };
-    vec![ScreenEffect::CopyEntries { seqs, what: what.to_owned() }]
+    vec![ScreenEffect::CopyEntries {
+        seqs,
+        what: what.to_owned(),
+    }]
 }
 
 fn copy_entry(run_view: &RunView, attempt_id: AttemptId, index: usize) -> Vec<ScreenEffect> {
-    let Some(seq) = run_view.entries(attempt_id).get(index) else { return Vec::new() };
+    let Some(seq) = run_view.entries(attempt_id).get(index) else {
+        return Vec::new();
+    };
     let seqs = vec![Seq(u64::from(*seq))];
-    vec![ScreenEffect::CopyEntries { seqs, what: "entry".to_owned() }]
+    vec![ScreenEffect::CopyEntries {
+        seqs,
+        what: "entry".to_owned(),
+    }]
 }
 
 fn copy_name(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let Some(unit) = units::target(model, run_view) else { return Vec::new() };
+    let Some(unit) = units::target(model, run_view) else {
+        return Vec::new();
+    };
     let session = match model.views.last() {
         Some(OverlayView::Inspect(view)) => return inspect::copy_name(view, run_view),
-        Some(OverlayView::Transcript(view)) => {
-            view.attempt(run_view).and_then(|(_, attempt)| attempt.setup.session.clone())
-        }
+        Some(OverlayView::Transcript(view)) => view
+            .attempt(run_view)
+            .and_then(|(_, attempt)| attempt.setup.session.clone()),
         _ => None,
     };
     match session {
         Some(session) => {
-            vec![ScreenEffect::Copy { text: format!("claude --resume {session}"), what: "resume line".to_owned() }]
+            vec![ScreenEffect::Copy {
+                text: format!("claude --resume {session}"),
+                what: "resume line".to_owned(),
+            }]
         }
-        None => vec![ScreenEffect::Copy { text: unit.key.as_str().to_owned(), what: "unit key".to_owned() }],
+        None => vec![ScreenEffect::Copy {
+            text: unit.key.as_str().to_owned(),
+            what: "unit key".to_owned(),
+        }],
     }
 }

@@ -22,18 +22,60 @@ use crate::{
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    effects(UserAction::Play, "play", "play", "play or pause a record; on a live view only while in the past", play)
-        .when(can_play),
-    effects(UserAction::StepForward, "step-forward", "step", "one entry forward", step_entry::<true>),
-    effects(UserAction::StepBack, "step-back", "back", "one entry back", step_entry::<false>),
-    effects(UserAction::ActionForward, "action-forward", "action", "one action of the unit forward", action::<true>)
-        .when(has_visible_target),
-    effects(UserAction::ActionBack, "action-back", "action back", "one action of the unit back", action::<false>)
-        .when(has_visible_target),
-    effects(UserAction::TurnForward, "turn-forward", "turn", "one turn of the unit forward", turn::<true>)
-        .when(has_visible_target),
-    effects(UserAction::TurnBack, "turn-back", "turn back", "one turn of the unit back", turn::<false>)
-        .when(has_visible_target),
+    effects(
+        UserAction::Play,
+        "play",
+        "play",
+        "play or pause a record; on a live view only while in the past",
+        play,
+    )
+    .when(can_play),
+    effects(
+        UserAction::StepForward,
+        "step-forward",
+        "step",
+        "one entry forward",
+        step_entry::<true>,
+    ),
+    effects(
+        UserAction::StepBack,
+        "step-back",
+        "back",
+        "one entry back",
+        step_entry::<false>,
+    ),
+    effects(
+        UserAction::ActionForward,
+        "action-forward",
+        "action",
+        "one action of the unit forward",
+        action::<true>,
+    )
+    .when(has_visible_target),
+    effects(
+        UserAction::ActionBack,
+        "action-back",
+        "action back",
+        "one action of the unit back",
+        action::<false>,
+    )
+    .when(has_visible_target),
+    effects(
+        UserAction::TurnForward,
+        "turn-forward",
+        "turn",
+        "one turn of the unit forward",
+        turn::<true>,
+    )
+    .when(has_visible_target),
+    effects(
+        UserAction::TurnBack,
+        "turn-back",
+        "turn back",
+        "one turn of the unit back",
+        turn::<false>,
+    )
+    .when(has_visible_target),
     effects(
         UserAction::RunToFailure,
         "run-to-failure",
@@ -48,13 +90,41 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "back to the last failure of any unit",
         to_failure::<false>,
     ),
-    effects(UserAction::Faster, "faster", "faster", "double the speed; past 64, unlimited", faster),
-    effects(UserAction::Slower, "slower", "slower", "half the speed", slower),
-    change(UserAction::SkipIdle, "skip-idle", "skip idle", "playback skips times without entries, or not", skip_idle),
-    effects(UserAction::ToStart, "to-start", "start", "to the first entry", |model, _| {
-        pause_and_seek(model, ScreenEffect::Seek(SeekTarget::Entries(0)))
-    }),
-    effects(UserAction::ToEnd, "to-end", "live", "to the last entry; live again", to_end),
+    effects(
+        UserAction::Faster,
+        "faster",
+        "faster",
+        "double the speed; past 64, unlimited",
+        faster,
+    ),
+    effects(
+        UserAction::Slower,
+        "slower",
+        "slower",
+        "half the speed",
+        slower,
+    ),
+    change(
+        UserAction::SkipIdle,
+        "skip-idle",
+        "skip idle",
+        "playback skips times without entries, or not",
+        skip_idle,
+    ),
+    effects(
+        UserAction::ToStart,
+        "to-start",
+        "start",
+        "to the first entry",
+        |model, _| pause_and_seek(model, ScreenEffect::Seek(SeekTarget::Entries(0))),
+    ),
+    effects(
+        UserAction::ToEnd,
+        "to-end",
+        "live",
+        "to the last entry; live again",
+        to_end,
+    ),
     change(
         UserAction::Breakpoints,
         "breakpoints",
@@ -62,8 +132,14 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "breakpoints; Enter toggles, x deletes",
         |model, _| toggle_view(model, OverlayView::Breakpoints(ScrollList::default())),
     ),
-    change(UserAction::Bookmark, "bookmark", "bookmark", "bookmark this moment or edit its note", bookmarks::edit)
-        .when(bookmarks::can_bookmark),
+    change(
+        UserAction::Bookmark,
+        "bookmark",
+        "bookmark",
+        "bookmark this moment or edit its note",
+        bookmarks::edit,
+    )
+    .when(bookmarks::can_bookmark),
     change(
         UserAction::Bookmarks,
         "bookmarks",
@@ -71,9 +147,15 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "bookmarks; Enter goes there, e edits, x deletes",
         |model, _| toggle_view(model, OverlayView::Bookmarks(ScrollList::default())),
     ),
-    change(UserAction::Lanes, "lanes", "lanes", "slots over time: waits, critical path", |model, _| {
-        toggle_view(model, OverlayView::Lanes(Box::default()));
-    }),
+    change(
+        UserAction::Lanes,
+        "lanes",
+        "lanes",
+        "slots over time: waits, critical path",
+        |model, _| {
+            toggle_view(model, OverlayView::Lanes(Box::default()));
+        },
+    ),
 ];
 
 /// Slowest and fastest numeric speed.
@@ -86,7 +168,12 @@ fn can_play(model: &ScreenModel, _: &RunView) -> Availability {
     if !model.connection.was_live || model.playhead.playback != Playback::Follow {
         return Ok(());
     }
-    let key = |action: UserAction| model.keymap.first(action).unwrap_or_else(|| action.spec().name.to_owned());
+    let key = |action: UserAction| {
+        model
+            .keymap
+            .first(action)
+            .unwrap_or_else(|| action.spec().name.to_owned())
+    };
     let why = match model.connection.is_watching {
         true => "this screen only watches, so it holds no unit",
         false => "no running unit to hold",
@@ -102,7 +189,9 @@ fn play(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     model.playhead.playback = match model.playhead.playback {
         Playback::Paused if model.connection.is_live => Playback::Follow,
         // At the end of a recorded run, play starts again from the beginning.
-        Playback::Follow if !model.connection.is_live && model.playhead.at_end => Playback::Speed(1.0),
+        Playback::Follow if !model.connection.is_live && model.playhead.at_end => {
+            Playback::Speed(1.0)
+        }
         Playback::Paused => Playback::Speed(1.0),
         Playback::Follow | Playback::Speed(_) | Playback::Unthrottled => Playback::Paused,
     };
@@ -125,21 +214,39 @@ fn has_visible_target(model: &ScreenModel, run_view: &RunView) -> Availability {
 }
 
 fn step_entry<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    pause_and_seek(model, ScreenEffect::Step(TimeStep::Entry { forward: FORWARD }))
+    pause_and_seek(
+        model,
+        ScreenEffect::Step(TimeStep::Entry { forward: FORWARD }),
+    )
 }
 
 fn to_failure<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    pause_and_seek(model, ScreenEffect::Step(TimeStep::Failure { forward: FORWARD }))
+    pause_and_seek(
+        model,
+        ScreenEffect::Step(TimeStep::Failure { forward: FORWARD }),
+    )
 }
 
 fn turn<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     let unit = model.units_view.unit;
-    pause_and_seek(model, ScreenEffect::Step(TimeStep::Turn { unit, forward: FORWARD }))
+    pause_and_seek(
+        model,
+        ScreenEffect::Step(TimeStep::Turn {
+            unit,
+            forward: FORWARD,
+        }),
+    )
 }
 
 fn action<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     let unit = model.units_view.unit;
-    pause_and_seek(model, ScreenEffect::Step(TimeStep::Action { unit, forward: FORWARD }))
+    pause_and_seek(
+        model,
+        ScreenEffect::Step(TimeStep::Action {
+            unit,
+            forward: FORWARD,
+        }),
+    )
 }
 
 fn skip_idle(model: &mut ScreenModel, _: &RunView) {
@@ -155,7 +262,9 @@ fn faster(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     set_speed(
         model,
         match model.playhead.playback {
-            Playback::Speed(speed) if speed < SPEEDS.1 => Playback::Speed((speed * 2.0).min(SPEEDS.1)),
+            Playback::Speed(speed) if speed < SPEEDS.1 => {
+                Playback::Speed((speed * 2.0).min(SPEEDS.1))
+            }
             Playback::Speed(_) | Playback::Unthrottled => Playback::Unthrottled,
             // The first press plays at recorded speed.
             Playback::Follow | Playback::Paused => Playback::Speed(1.0),
@@ -182,14 +291,22 @@ pub(crate) fn set_speed(model: &mut ScreenModel, playback: Playback) -> Vec<Scre
 /// Moves to the last entry and follows the run.
 pub(crate) fn to_end(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     model.playhead.playback = Playback::Follow;
-    vec![ScreenEffect::SetPlayback(Playback::Follow), ScreenEffect::Step(TimeStep::End)]
+    vec![
+        ScreenEffect::SetPlayback(Playback::Follow),
+        ScreenEffect::Step(TimeStep::End),
+    ]
 }
 
 /// The moment of a column of the timeline bar.
 fn target_at_column(model: &ScreenModel, bar: Rect, x: u16) -> SeekTarget {
     let cells = u128::from(bar.width.saturating_sub(1).max(1));
-    let at = (u128::from(x.saturating_sub(bar.x)) * u128::from(model.playhead.bounds.last_at.0)).div_ceil(cells);
-    SeekTarget::Time(Millis(u64::try_from(at).unwrap_or(u64::MAX).min(model.playhead.bounds.last_at.0)))
+    let at = (u128::from(x.saturating_sub(bar.x)) * u128::from(model.playhead.bounds.last_at.0))
+        .div_ceil(cells);
+    SeekTarget::Time(Millis(
+        u64::try_from(at)
+            .unwrap_or(u64::MAX)
+            .min(model.playhead.bounds.last_at.0),
+    ))
 }
 
 /// Seeks to a column of the timeline bar.
@@ -207,29 +324,49 @@ pub(crate) fn scrub_with_wheel(
 ) -> Vec<ScreenEffect> {
     let column = model.playhead.bounds.last_at.0 / u64::from(bar.width.max(1)) + 1;
     let now = run_view.state.last_entry_at.0;
-    let at =
-        if down { now.saturating_add(column).min(model.playhead.bounds.last_at.0) } else { now.saturating_sub(column) };
+    let at = if down {
+        now.saturating_add(column)
+            .min(model.playhead.bounds.last_at.0)
+    } else {
+        now.saturating_sub(column)
+    };
     scrub(model, SeekTarget::Time(Millis(at)))
 }
 
 pub(crate) fn scrub(model: &mut ScreenModel, moment: SeekTarget) -> Vec<ScreenEffect> {
     model.units_view.follows_work = false;
     // A playing tape continues from the new moment.
-    if matches!(model.playhead.playback, Playback::Speed(_) | Playback::Unthrottled) {
+    if matches!(
+        model.playhead.playback,
+        Playback::Speed(_) | Playback::Unthrottled
+    ) {
         return vec![ScreenEffect::Scrub(moment)];
     }
     model.playhead.playback = Playback::Paused;
-    vec![ScreenEffect::SetPlayback(Playback::Paused), ScreenEffect::Scrub(moment)]
+    vec![
+        ScreenEffect::SetPlayback(Playback::Paused),
+        ScreenEffect::Scrub(moment),
+    ]
 }
 
 /// Selects and announces the reason why time stopped.
 pub(crate) fn time_stopped(model: &mut ScreenModel, run_view: &RunView, hit: &TimeStop) {
     model.playhead.playback = Playback::Paused;
-    let unit = hit.attempt.and_then(|attempt_id| select(model, run_view, attempt_id, hit.seq));
+    let unit = hit
+        .attempt
+        .and_then(|attempt_id| select(model, run_view, attempt_id, hit.seq));
     let why = match hit.breakpoint {
         Some(place) => {
-            let condition = model.playhead.breakpoints.get(place).map(|breakpoint| breakpoint.condition.to_string());
-            format!("breakpoint {} ({}): ", place + 1, condition.unwrap_or_default())
+            let condition = model
+                .playhead
+                .breakpoints
+                .get(place)
+                .map(|breakpoint| breakpoint.condition.to_string());
+            format!(
+                "breakpoint {} ({}): ",
+                place + 1,
+                condition.unwrap_or_default()
+            )
         }
         None => String::new(),
     };
@@ -240,10 +377,18 @@ pub(crate) fn time_stopped(model: &mut ScreenModel, run_view: &RunView, hit: &Ti
 }
 
 /// Selects the row of an entry with its unit and attempt. Returns the name of the unit.
-fn select(model: &mut ScreenModel, run_view: &RunView, attempt_id: AttemptId, seq: Seq) -> Option<String> {
+fn select(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    attempt_id: AttemptId,
+    seq: Seq,
+) -> Option<String> {
     let units = &run_view.state.units;
     let (place, attempt) = units.iter().enumerate().find_map(|(place, unit)| {
-        let attempt = unit.attempts.iter().position(|attempt| attempt.id == attempt_id)?;
+        let attempt = unit
+            .attempts
+            .iter()
+            .position(|attempt| attempt.id == attempt_id)?;
         Some((place, attempt))
     })?;
     let unit = units.get(place)?;
@@ -254,11 +399,18 @@ fn select(model: &mut ScreenModel, run_view: &RunView, attempt_id: AttemptId, se
         listing::clear(model, run_view);
     }
     let rows = run_view.rows(attempt_id);
-    let row = rows.iter().rposition(|row| row.first() == seq || row.last(run_view.state.entries) == Some(seq));
+    let row = rows
+        .iter()
+        .rposition(|row| row.first() == seq || row.last(run_view.state.entries) == Some(seq));
     if let Some(row) = row {
         model.units_view.attempt_id = Some(attempt_id);
         let follow = row + 1 == rows.len();
-        model.units_view.stream = ScrollList { selected: row, follow, seen: rows.len(), ..model.units_view.stream };
+        model.units_view.stream = ScrollList {
+            selected: row,
+            follow,
+            seen: rows.len(),
+            ..model.units_view.stream
+        };
     }
     Some(unit.key.as_str().to_owned())
 }

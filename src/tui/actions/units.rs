@@ -1,8 +1,8 @@
 //! Actions on units: retrying, stopping, holding, the concurrency, and their confirmations.
 
 use super::{
-    ActionSpec, Availability, Unavailable, amend, bookmarks, change, effects, failure_groups, find, hold, marks,
-    require, rerun,
+    ActionSpec, Availability, Unavailable, amend, bookmarks, change, effects, failure_groups, find,
+    hold, marks, require, rerun,
     views::{is_breakpoints, toggle},
 };
 use crate::{
@@ -17,14 +17,23 @@ use crate::{
         action::{ActionScope, UserAction},
         effect::ScreenEffect,
         forecast_text::forecast_words,
-        model::{ConfirmQuestion, EntryView, FailureGroupsView, OverlayView, ScreenModel, TranscriptView, is_failure},
+        model::{
+            ConfirmQuestion, EntryView, FailureGroupsView, OverlayView, ScreenModel,
+            TranscriptView, is_failure,
+        },
     },
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
-    change(UserAction::Retry, "retry", "retry", "retry the unit or the group; asks", retry)
-        .when(can_retry)
-        .selects_unit(),
+    change(
+        UserAction::Retry,
+        "retry",
+        "retry",
+        "retry the unit or the group; asks",
+        retry,
+    )
+    .when(can_retry)
+    .selects_unit(),
     change(
         UserAction::RetryWith,
         "retry-with",
@@ -53,18 +62,35 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     )
     .when(can_retry_failed)
     .special_hint(|_, run_view| is_only_unsaved(&run_view.state).then_some("save again")),
-    change(UserAction::Causes, "causes", "causes", "failures by cause; remaining work", |model, _| {
-        toggle(model, OverlayView::FailureGroups(FailureGroupsView::default()));
-    }),
-    effects(UserAction::Stop, "stop", "stop", "stop the unit; asks", |model, run_view| {
-        if bookmarks::is_shown(model) {
-            return bookmarks::delete_selected(model);
-        }
-        stop(model, run_view);
-        Vec::new()
-    })
+    change(
+        UserAction::Causes,
+        "causes",
+        "causes",
+        "failures by cause; remaining work",
+        |model, _| {
+            toggle(
+                model,
+                OverlayView::FailureGroups(FailureGroupsView::default()),
+            );
+        },
+    ),
+    effects(
+        UserAction::Stop,
+        "stop",
+        "stop",
+        "stop the unit; asks",
+        |model, run_view| {
+            if bookmarks::is_shown(model) {
+                return bookmarks::delete_selected(model);
+            }
+            stop(model, run_view);
+            Vec::new()
+        },
+    )
     .when(can_stop)
-    .special_hint(|model, _| (is_breakpoints(model) || bookmarks::is_shown(model)).then_some("delete"))
+    .special_hint(|model, _| {
+        (is_breakpoints(model) || bookmarks::is_shown(model)).then_some("delete")
+    })
     .selects_unit(),
     change(
         UserAction::Mark,
@@ -74,37 +100,60 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         marks::toggle,
     )
     .when(marks::can_mark),
-    effects(UserAction::More, "more-at-once", "more", "raise the concurrency by one", |_, _| {
-        vec![ScreenEffect::Command(RunCommand::AdjustConcurrency { by: 1 })]
-    })
+    effects(
+        UserAction::More,
+        "more-at-once",
+        "more",
+        "raise the concurrency by one",
+        |_, _| {
+            vec![ScreenEffect::Command(RunCommand::AdjustConcurrency {
+                by: 1,
+            })]
+        },
+    )
     .when(|model, run_view| {
         let concurrency = adjustable_concurrency(model, run_view, UserAction::More)?;
         match concurrency {
-            Some(now) if now >= *CONCURRENCY_RANGE.end() => {
-                Err(Unavailable::because(format!("the maximum concurrency is {}", CONCURRENCY_RANGE.end())))
-            }
+            Some(now) if now >= *CONCURRENCY_RANGE.end() => Err(Unavailable::because(format!(
+                "the maximum concurrency is {}",
+                CONCURRENCY_RANGE.end()
+            ))),
             _ => Ok(()),
         }
     }),
-    effects(UserAction::Fewer, "fewer-at-once", "fewer", "lower the concurrency by one; stops none", |_, _| {
-        vec![ScreenEffect::Command(RunCommand::AdjustConcurrency { by: -1 })]
-    })
+    effects(
+        UserAction::Fewer,
+        "fewer-at-once",
+        "fewer",
+        "lower the concurrency by one; stops none",
+        |_, _| {
+            vec![ScreenEffect::Command(RunCommand::AdjustConcurrency {
+                by: -1,
+            })]
+        },
+    )
     .when(|model, run_view| {
         let concurrency = adjustable_concurrency(model, run_view, UserAction::Fewer)?;
         match concurrency {
-            Some(now) if now <= *CONCURRENCY_RANGE.start() => {
-                Err(Unavailable::because("the minimum concurrency is 1; drain or stop the run instead"))
-            }
+            Some(now) if now <= *CONCURRENCY_RANGE.start() => Err(Unavailable::because(
+                "the minimum concurrency is 1; drain or stop the run instead",
+            )),
             _ => Ok(()),
         }
     }),
-    change(UserAction::LiftLimit, "go-on", "resume", "do not wait for the limit; asks", |model, _| {
-        model.dialogs.question = Some(ConfirmQuestion::new(
-            "Resume without waiting for the limit?".to_owned(),
-            vec!["The service may refuse again; the run then waits again.".to_owned()],
-            vec![ScreenEffect::Command(RunCommand::LiftLimit)],
-        ));
-    })
+    change(
+        UserAction::LiftLimit,
+        "go-on",
+        "resume",
+        "do not wait for the limit; asks",
+        |model, _| {
+            model.dialogs.question = Some(ConfirmQuestion::new(
+                "Resume without waiting for the limit?".to_owned(),
+                vec!["The service may refuse again; the run then waits again.".to_owned()],
+                vec![ScreenEffect::Command(RunCommand::LiftLimit)],
+            ));
+        },
+    )
     .when(can_lift_limit),
     effects(
         UserAction::PauseRun,
@@ -115,26 +164,70 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
     )
     .when(can_pause)
     .special_hint(|_, run_view| run_view.state.limits.is_paused.then_some("resume")),
-    effects(UserAction::Hold, "hold", "hold", "hold a running unit at its next call", hold::hold)
-        .scope(ActionScope::Live)
-        .when(|model, run_view| require(hold::subject(model, run_view).is_some_and(|unit| !unit.is_held()))),
-    effects(UserAction::LetGo, "let-go", "release", "release a held unit; asks if a call waits", hold::release)
-        .scope(ActionScope::Held)
-        .when(hold::is_held),
-    effects(UserAction::RunOn, "run-on", "run on", "run it to a failure or a breakpoint", hold::run_to_breakpoint)
-        .scope(ActionScope::Held)
-        .when(hold::is_held),
-    change(UserAction::Say, "say", "message", "send a message to the agent of a running unit", hold::ask_message)
-        .when(hold::can_say),
-    effects(UserAction::AllowOnce, "allow-once", "allow once", "allow the held call; the next waits", hold::allow)
-        .scope(ActionScope::Held)
-        .when(hold::has_pending_approval),
-    change(UserAction::EditCall, "edit", "edit", "edit the arguments of the held call", hold::edit)
-        .scope(ActionScope::Held)
-        .when(hold::has_pending_approval),
-    change(UserAction::DenyCall, "deny", "deny", "deny the held call; asks for a reason", hold::ask_deny_reason)
-        .scope(ActionScope::Held)
-        .when(hold::has_pending_approval),
+    effects(
+        UserAction::Hold,
+        "hold",
+        "hold",
+        "hold a running unit at its next call",
+        hold::hold,
+    )
+    .scope(ActionScope::Live)
+    .when(|model, run_view| {
+        require(hold::subject(model, run_view).is_some_and(|unit| !unit.is_held()))
+    }),
+    effects(
+        UserAction::LetGo,
+        "let-go",
+        "release",
+        "release a held unit; asks if a call waits",
+        hold::release,
+    )
+    .scope(ActionScope::Held)
+    .when(hold::is_held),
+    effects(
+        UserAction::RunOn,
+        "run-on",
+        "run on",
+        "run it to a failure or a breakpoint",
+        hold::run_to_breakpoint,
+    )
+    .scope(ActionScope::Held)
+    .when(hold::is_held),
+    change(
+        UserAction::Say,
+        "say",
+        "message",
+        "send a message to the agent of a running unit",
+        hold::ask_message,
+    )
+    .when(hold::can_say),
+    effects(
+        UserAction::AllowOnce,
+        "allow-once",
+        "allow once",
+        "allow the held call; the next waits",
+        hold::allow,
+    )
+    .scope(ActionScope::Held)
+    .when(hold::has_pending_approval),
+    change(
+        UserAction::EditCall,
+        "edit",
+        "edit",
+        "edit the arguments of the held call",
+        hold::edit,
+    )
+    .scope(ActionScope::Held)
+    .when(hold::has_pending_approval),
+    change(
+        UserAction::DenyCall,
+        "deny",
+        "deny",
+        "deny the held call; asks for a reason",
+        hold::ask_deny_reason,
+    )
+    .scope(ActionScope::Held)
+    .when(hold::has_pending_approval),
     change(
         UserAction::NextFailure,
         "next-failure",
@@ -156,16 +249,21 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
 /// The unit that a command applies to.
 pub(crate) fn target<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&'a UnitState> {
     match model.views.last() {
-        Some(OverlayView::Transcript(TranscriptView { unit, .. }) | OverlayView::Entry(EntryView { unit, .. })) => {
-            run_view.state.units.iter().find(|known| known.key == *unit)
-        }
+        Some(
+            OverlayView::Transcript(TranscriptView { unit, .. })
+            | OverlayView::Entry(EntryView { unit, .. }),
+        ) => run_view.state.units.iter().find(|known| known.key == *unit),
         Some(OverlayView::FailureGroups(view)) => run_view.state.units.get(view.unit()?),
         Some(OverlayView::Find(view)) => run_view.state.units.get(view.selected()?.unit),
         Some(OverlayView::Lanes(view)) => run_view.state.units.get(view.selected()?.unit),
         Some(OverlayView::Review(view)) => view.unit(run_view),
         Some(OverlayView::Artifacts(view)) => {
             let writer = view.writer()?;
-            run_view.state.units.iter().find(|unit| unit.key == writer.unit)
+            run_view
+                .state
+                .units
+                .iter()
+                .find(|unit| unit.key == writer.unit)
         }
         Some(OverlayView::Inspect(view)) => view.unit(run_view),
         Some(OverlayView::Compare(view)) => view.unit(run_view),
@@ -177,7 +275,11 @@ const WATCHING_MESSAGE: &str = "this run belongs to another process; use `ingest
 
 /// Why the run accepts no commands from this screen.
 fn read_only_reason(model: &ScreenModel, run_view: &RunView) -> String {
-    if model.connection.is_watching { WATCHING_MESSAGE.to_owned() } else { rerun::refusal(model, run_view) }
+    if model.connection.is_watching {
+        WATCHING_MESSAGE.to_owned()
+    } else {
+        rerun::refusal(model, run_view)
+    }
 }
 
 pub(crate) fn no_unit_selected(model: &mut ScreenModel) {
@@ -189,10 +291,15 @@ fn require_present(model: &ScreenModel, action: UserAction) -> Availability {
     if !model.is_in_past() || is_breakpoints(model) {
         return Ok(());
     }
-    let key = model.keymap.first(UserAction::ToEnd).unwrap_or_else(|| ":live".to_owned());
+    let key = model
+        .keymap
+        .first(UserAction::ToEnd)
+        .unwrap_or_else(|| ":live".to_owned());
     let behind = clock(model.playhead.bounds.now.since(model.playhead.time));
     let hint = action.spec().hint;
-    Err(Unavailable::because(format!("this is the past, {behind} behind live; press {key} for LIVE, then {hint}")))
+    Err(Unavailable::because(format!(
+        "this is the past, {behind} behind live; press {key} for LIVE, then {hint}"
+    )))
 }
 
 /// The run accepts commands, or its units can be in a new run.
@@ -215,7 +322,9 @@ fn can_retry_selection(model: &ScreenModel, run_view: &RunView) -> Availability 
         Some(units) if units.is_empty() && marks::has_marks(model) => {
             Err(Unavailable::because("no marked unit can be retried now"))
         }
-        Some(units) if units.is_empty() => Err(Unavailable::because("no unit of this group can be retried now")),
+        Some(units) if units.is_empty() => Err(Unavailable::because(
+            "no unit of this group can be retried now",
+        )),
         Some(_) => Ok(()),
         None => can_retry_unit(model, run_view),
     }
@@ -235,27 +344,46 @@ fn retry(model: &mut ScreenModel, run_view: &RunView) {
         return failure_groups::retry(model, run_view, &units);
     }
     model.units_view.follows_work = false;
-    let Some(unit) = target(model, run_view).map(|unit| unit.key.clone()) else { return };
-    let place = run_view.state.units.iter().position(|known| known.key == unit);
+    let Some(unit) = target(model, run_view).map(|unit| unit.key.clone()) else {
+        return;
+    };
+    let place = run_view
+        .state
+        .units
+        .iter()
+        .position(|known| known.key == unit);
     let forecast = RunForecast::for_retry(&run_view.state, place.as_slice());
     model.dialogs.question = Some(ConfirmQuestion::new(
         format!("New attempt at {unit}?"),
-        reading_note(model).into_iter().chain([forecast_words(&forecast)]).collect(),
-        vec![ScreenEffect::Command(RunCommand::Retry { unit, amendment: None })],
+        reading_note(model)
+            .into_iter()
+            .chain([forecast_words(&forecast)])
+            .collect(),
+        vec![ScreenEffect::Command(RunCommand::Retry {
+            unit,
+            amendment: None,
+        })],
     ));
 }
 
 /// Why the unit cannot be retried now.
-pub(crate) fn retry_refusal(model: &ScreenModel, run_view: &RunView, unit: &UnitState) -> Option<String> {
+pub(crate) fn retry_refusal(
+    model: &ScreenModel,
+    run_view: &RunView,
+    unit: &UnitState,
+) -> Option<String> {
     match unit.status {
         _ if rerun::is_possible(model) => rerun::unit_refusal(run_view, unit),
         _ if !model.connection.accepts_commands() => Some(read_only_reason(model, run_view)),
-        UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held => {
-            Some(format!("{} is {}; stop it first", unit.key, unit.status_text()))
-        }
-        UnitStatus::Queued if run_view.state.is_stopping => {
-            Some(format!("{} cannot start: the run is ending; retry it afterwards", unit.key))
-        }
+        UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held => Some(format!(
+            "{} is {}; stop it first",
+            unit.key,
+            unit.status_text()
+        )),
+        UnitStatus::Queued if run_view.state.is_stopping => Some(format!(
+            "{} cannot start: the run is ending; retry it afterwards",
+            unit.key
+        )),
         UnitStatus::Queued => Some(format!("{} is queued and starts automatically", unit.key)),
         UnitStatus::NotStarted
         | UnitStatus::Waiting
@@ -273,7 +401,9 @@ pub(crate) fn retry_refusal(model: &ScreenModel, run_view: &RunView, unit: &Unit
 fn retry_candidates(state: &RunState) -> (Vec<usize>, usize) {
     let ended = state.ended.as_ref().map(|ended| ended.outcome.as_str());
     let of = |wanted: fn(UnitStatus) -> bool| -> Vec<usize> {
-        (0..state.units.len()).filter(|unit| wanted(state.units[*unit].status)).collect()
+        (0..state.units.len())
+            .filter(|unit| wanted(state.units[*unit].status))
+            .collect()
     };
     let mut places = of(UnitStatus::is_retryable);
     let failed = places.len();
@@ -286,12 +416,17 @@ fn retry_candidates(state: &RunState) -> (Vec<usize>, usize) {
 /// Marks the figures of a question while the run is still being read.
 pub(super) fn reading_note(model: &ScreenModel) -> Option<String> {
     let percent = model.playhead.bounds.percent_read?;
-    Some(format!("Still reading ({percent} %): the figures are those of the part read so far."))
+    Some(format!(
+        "Still reading ({percent} %): the figures are those of the part read so far."
+    ))
 }
 
 /// Units of an ended run whose results are not saved.
 fn unsaved_units(state: &RunState) -> Vec<UnitKey> {
-    let units = state.units.iter().filter(|unit| state.ended.is_some() && state.is_unsaved(unit));
+    let units = state
+        .units
+        .iter()
+        .filter(|unit| state.ended.is_some() && state.is_unsaved(unit));
     units.map(|unit| unit.key.clone()).collect()
 }
 
@@ -307,7 +442,9 @@ fn can_retry_failed(model: &ScreenModel, run_view: &RunView) -> Availability {
     require_commands(model, run_view)?;
     let state = &run_view.state;
     if rerun::is_possible(model) && state.planned.as_ref().is_some_and(|plan| plan.scripted) {
-        return Err(Unavailable::because("a script played this run; `ingestdeck demo` plays one again"));
+        return Err(Unavailable::because(
+            "a script played this run; `ingestdeck demo` plays one again",
+        ));
     }
     let is_unsaved = |unit: &UnitState| state.ended.is_some() && state.is_unsaved(unit);
     let is_candidate = |unit: &UnitState| unit.status.is_retryable() || is_unsaved(unit);
@@ -325,26 +462,53 @@ fn retry_failed(model: &mut ScreenModel, run_view: &RunView) {
         return rerun::ask_resume(model, run_view, &places);
     }
     let untried = places.len() - failed;
-    let all_failed = places.iter().take(failed).all(|unit| is_failure(state.units[*unit].status));
-    let what = if all_failed { "failed unit" } else { "unfinished unit" };
-    let mut units: Vec<UnitKey> = places.iter().map(|unit| state.units[*unit].key.clone()).collect();
+    let all_failed = places
+        .iter()
+        .take(failed)
+        .all(|unit| is_failure(state.units[*unit].status));
+    let what = if all_failed {
+        "failed unit"
+    } else {
+        "unfinished unit"
+    };
+    let mut units: Vec<UnitKey> = places
+        .iter()
+        .map(|unit| state.units[*unit].key.clone())
+        .collect();
     let consequence = || forecast_words(&RunForecast::for_retry(state, &places));
     let (text, first) = match (failed, untried) {
         (0, 0) => {
             units = unsaved_units(state);
-            let why = state.publication.save_error.as_deref().unwrap_or("it was kept back");
-            (format!("Save the results of {}?", pluralize(units.len(), "unit")), one_row(why, 200))
+            let why = state
+                .publication
+                .save_error
+                .as_deref()
+                .unwrap_or("it was kept back");
+            (
+                format!("Save the results of {}?", pluralize(units.len(), "unit")),
+                one_row(why, 200),
+            )
         }
-        (0, _) => (format!("Run {}?", pluralize(untried, "untried unit")), consequence()),
+        (0, _) => (
+            format!("Run {}?", pluralize(untried, "untried unit")),
+            consequence(),
+        ),
         (_, 0) => (format!("Retry {}?", pluralize(failed, what)), consequence()),
         _ => {
             let untried = pluralize(untried, "untried unit");
-            (format!("Retry {}, and run {untried}?", pluralize(failed, what)), consequence())
+            (
+                format!("Retry {}, and run {untried}?", pluralize(failed, what)),
+                consequence(),
+            )
         }
     };
     model.dialogs.question = Some(ConfirmQuestion::new(
         text,
-        reading_note(model).into_iter().chain([first]).chain(listed(&units)).collect(),
+        reading_note(model)
+            .into_iter()
+            .chain([first])
+            .chain(listed(&units))
+            .collect(),
         vec![ScreenEffect::Command(RunCommand::RetryUnsuccessful)],
     ));
 }
@@ -355,7 +519,10 @@ fn pause(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
         return vec![ScreenEffect::Command(RunCommand::Pause)];
     }
     let totals = &model.playhead.bounds.present_totals;
-    let (held, queued) = (totals.count(UnitStatus::Held), totals.count(UnitStatus::Queued));
+    let (held, queued) = (
+        totals.count(UnitStatus::Held),
+        totals.count(UnitStatus::Queued),
+    );
     model.dialogs.question = Some(ConfirmQuestion::new(
         "Resume the run?".to_owned(),
         vec![format!(
@@ -376,7 +543,9 @@ fn can_pause(model: &ScreenModel, run_view: &RunView) -> Availability {
         }));
     }
     if model.is_in_past() {
-        return Err(Unavailable::because("this is the past; go back to the present first"));
+        return Err(Unavailable::because(
+            "this is the past; go back to the present first",
+        ));
     }
     if run_view.state.ended.is_some() {
         return Err(Unavailable::because("the run has ended"));
@@ -409,7 +578,9 @@ fn adjustable_concurrency(
     if model.connection.is_watching {
         Err(Unavailable::because(WATCHING_MESSAGE))
     } else if !model.connection.is_live {
-        Err(Unavailable::because("this is a recorded run; its concurrency cannot change"))
+        Err(Unavailable::because(
+            "this is a recorded run; its concurrency cannot change",
+        ))
     } else {
         Ok(run_view.state.planned.as_ref().map(|plan| plan.concurrency))
     }
@@ -454,16 +625,32 @@ fn stop(model: &mut ScreenModel, run_view: &RunView) {
         return super::time::delete(model);
     }
     model.units_view.follows_work = false;
-    let details = vec![if model.connection.is_session { STOPS_SESSION } else { STOPS_ATTEMPT }.to_owned()];
+    let details = vec![
+        if model.connection.is_session {
+            STOPS_SESSION
+        } else {
+            STOPS_ATTEMPT
+        }
+        .to_owned(),
+    ];
     if marks::has_marks(model) {
         let units = marks::stoppable(model, run_view);
-        let text = format!("Stop {} of {} marked?", pluralize(units.len(), "unit"), model.units_view.marked.len());
+        let text = format!(
+            "Stop {} of {} marked?",
+            pluralize(units.len(), "unit"),
+            model.units_view.marked.len()
+        );
         let details = details.into_iter().chain(listed(&units)).collect();
-        let then = units.into_iter().map(|unit| ScreenEffect::Command(RunCommand::Stop { unit })).collect();
+        let then = units
+            .into_iter()
+            .map(|unit| ScreenEffect::Command(RunCommand::Stop { unit }))
+            .collect();
         model.dialogs.question = Some(ConfirmQuestion::new(text, details, then));
         return;
     }
-    let Some(key) = target(model, run_view).map(|unit| unit.key.clone()) else { return };
+    let Some(key) = target(model, run_view).map(|unit| unit.key.clone()) else {
+        return;
+    };
     model.dialogs.question = Some(ConfirmQuestion::new(
         format!("Stop {key}?"),
         details,
@@ -473,7 +660,11 @@ fn stop(model: &mut ScreenModel, run_view: &RunView) {
 
 pub(crate) fn listed(units: &[UnitKey]) -> Vec<String> {
     const MOST: usize = 5;
-    let mut lines: Vec<_> = units.iter().take(MOST).map(|unit| unit.as_str().to_owned()).collect();
+    let mut lines: Vec<_> = units
+        .iter()
+        .take(MOST)
+        .map(|unit| unit.as_str().to_owned())
+        .collect();
     if units.len() > MOST {
         lines.push(format!("and {} more", units.len() - MOST));
     }

@@ -38,12 +38,17 @@ fn open_view(model: &mut ScreenModel, run_view: &RunView) {
     }
     let view = match model.views.last() {
         Some(OverlayView::Transcript(view)) => {
-            let Some(attempt_id) =
-                view.attempt_id(run_view).filter(|attempt_id| !run_view.entries(*attempt_id).is_empty())
+            let Some(attempt_id) = view
+                .attempt_id(run_view)
+                .filter(|attempt_id| !run_view.entries(*attempt_id).is_empty())
             else {
                 return;
             };
-            OverlayView::Entry(EntryView::new(view.unit.clone(), attempt_id, view.list.selected))
+            OverlayView::Entry(EntryView::new(
+                view.unit.clone(),
+                attempt_id,
+                view.list.selected,
+            ))
         }
         Some(
             OverlayView::Entry(_)
@@ -71,8 +76,13 @@ fn open_view(model: &mut ScreenModel, run_view: &RunView) {
         }
         Some(OverlayView::Log(list)) => {
             // Go to the unit of the message.
-            let about = run_view.messages().get(list.selected).and_then(|message| message.unit.clone());
-            if let Some(place) = about.and_then(|key| run_view.state.units.iter().position(|unit| unit.key == key)) {
+            let about = run_view
+                .messages()
+                .get(list.selected)
+                .and_then(|message| message.unit.clone());
+            if let Some(place) =
+                about.and_then(|key| run_view.state.units.iter().position(|unit| unit.key == key))
+            {
                 model.views.pop();
                 select_unit(model, place);
             }

@@ -58,15 +58,21 @@ impl App {
     fn update_layout_facts(&mut self, wants: &cache::CacheRequest) {
         let document = self.cache.document().filter(|_| wants.document.is_some());
         match self.model.views.last_mut() {
-            Some(OverlayView::Entry(view)) => view.lines = document.map_or(0, |document| document.lines.len()),
+            Some(OverlayView::Entry(view)) => {
+                view.lines = document.map_or(0, |document| document.lines.len())
+            }
             Some(OverlayView::Artifacts(view)) => {
                 if let Some(shown) = &mut view.document {
                     shown.lines = document.map_or(0, |document| document.lines.len());
                 }
             }
-            Some(OverlayView::Inspect(view)) => view.set_document(document, self.cache.is_complete()),
+            Some(OverlayView::Inspect(view)) => {
+                view.set_document(document, self.cache.is_complete())
+            }
             Some(OverlayView::Compare(view)) => {
-                let sides = wants.comparison.filter(|sides| self.cache.has_comparison(sides));
+                let sides = wants
+                    .comparison
+                    .filter(|sides| self.cache.has_comparison(sides));
                 view.set_comparison(sides.and_then(|_| self.cache.comparison()));
             }
             _ => return,
@@ -79,6 +85,10 @@ impl App {
         let wants = self.wanted_content(false);
         self.reading.has_unread = load::load_more(&mut self.timeline, &mut self.cache, &wants);
         // Once everything is read, show it immediately.
-        self.frames.limiter.mark(if self.reading.has_unread { RedrawPriority::Soon } else { RedrawPriority::Now });
+        self.frames.limiter.mark(if self.reading.has_unread {
+            RedrawPriority::Soon
+        } else {
+            RedrawPriority::Now
+        });
     }
 }

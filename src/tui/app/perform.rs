@@ -27,21 +27,27 @@ impl App {
         match effect {
             ScreenEffect::Quit => return Some(HostRequest::Quit(ExitReason::Quit)),
             ScreenEffect::Detach => return Some(HostRequest::Quit(ExitReason::Detached)),
-            ScreenEffect::Choose(choice) => return Some(HostRequest::Quit(ExitReason::Chosen(choice))),
+            ScreenEffect::Choose(choice) => {
+                return Some(HostRequest::Quit(ExitReason::Chosen(choice)));
+            }
             ScreenEffect::Suspend => return Some(HostRequest::Suspend),
             ScreenEffect::Mouse(ours) => return Some(HostRequest::Mouse(ours)),
             ScreenEffect::Redraw => return Some(HostRequest::Clear),
             ScreenEffect::Copy { text, what } => return self.copy(text, &what),
             ScreenEffect::CopyEntries { seqs, what } => return self.copy_entries(&seqs, &what),
             ScreenEffect::CopySection { line } => {
-                let section = self.cache.document().and_then(|document| document.section(line));
+                let section = self
+                    .cache
+                    .document()
+                    .and_then(|document| document.section(line));
                 match section.and_then(|section| Some((section.what, section.text.clone()?))) {
                     Some((what, text)) => return self.copy(text.to_string(), what),
                     None => self.model.toasts.show("there is nothing to copy here"),
                 }
             }
             ScreenEffect::CopyName { row, text, what } => {
-                let named = row.and_then(|(seq, block)| load::call_target(&mut self.timeline, seq, block));
+                let named =
+                    row.and_then(|(seq, block)| load::call_target(&mut self.timeline, seq, block));
                 return match named {
                     Some((what, text)) => self.copy(text, what),
                     None => self.copy(text, what),
@@ -51,16 +57,21 @@ impl App {
                 match export::build_export(&mut self.timeline, &request, self.cache.document()) {
                     Ok(export) => {
                         if export.is_truncated {
-                            self.model
-                                .toasts
-                                .show(format!("{} was too long; only its beginning was exported", request.what));
+                            self.model.toasts.show(format!(
+                                "{} was too long; only its beginning was exported",
+                                request.what
+                            ));
                         }
                         return Some(HostRequest::OpenExport(export));
                     }
                     Err(error) => self.model.toasts.show(error),
                 }
             }
-            ScreenEffect::OpenFile { attempt_id, row, paths } => {
+            ScreenEffect::OpenFile {
+                attempt_id,
+                row,
+                paths,
+            } => {
                 let project = self.project.as_deref();
                 match export::written_file(&mut self.timeline, attempt_id, row, &paths, project) {
                     Ok(export) => return Some(HostRequest::OpenExport(export)),
@@ -80,7 +91,10 @@ impl App {
                 let kept = dialogs.kept_texts.find(&TextPurpose::File(path.clone()));
                 let review = self.timeline.view().state.publication.open_review();
                 // Kept until the editor leaves another one.
-                let unused = dialogs.unused_files.get(&path).and_then(|file| export::unused_text(&path, file));
+                let unused = dialogs
+                    .unused_files
+                    .get(&path)
+                    .and_then(|file| export::unused_text(&path, file));
                 let export = match (unused, kept) {
                     (Some(export), _) => Ok(export),
                     (None, Some(text)) => Ok(export::reviewed_file(&path, text.to_owned())),
@@ -91,7 +105,9 @@ impl App {
                     Err(error) => self.model.toasts.show(error),
                 }
             }
-            ScreenEffect::EditText(text) => return Some(HostRequest::OpenExport(export::form_text(text))),
+            ScreenEffect::EditText(text) => {
+                return Some(HostRequest::OpenExport(export::form_text(text)));
+            }
             ScreenEffect::Command(command) => self.command(command),
             ScreenEffect::Seek(moment) => self.seek_when_read(moment),
             ScreenEffect::Scrub(moment) => self.playing.pending_scrub = Some(moment),
@@ -99,10 +115,15 @@ impl App {
             ScreenEffect::RunUntil(condition) => self.run_until(condition),
             ScreenEffect::ChangeBookmarks(change) => self.change_bookmarks(change),
             ScreenEffect::SetPlayback(playback) => self.set_playback(playback),
-            ScreenEffect::FindInRun(query) => match text_search::RunSearch::new(&query, &self.timeline) {
-                Ok(search) => self.reading.run_search = Some(search),
-                Err(error) => find::search_of_run_failed(&mut self.model, &format!("cannot search: {error}")),
-            },
+            ScreenEffect::FindInRun(query) => {
+                match text_search::RunSearch::new(&query, &self.timeline) {
+                    Ok(search) => self.reading.run_search = Some(search),
+                    Err(error) => find::search_of_run_failed(
+                        &mut self.model,
+                        &format!("cannot search: {error}"),
+                    ),
+                }
+            }
             ScreenEffect::Find(request) => match text_search::TextSearch::new(request) {
                 Ok(search) => self.reading.search = Some(search),
                 Err(error) => self.search_failed(&format!("cannot search: {error}")),
@@ -125,7 +146,9 @@ impl App {
             Some(store) => store.change(&change).err().map(|problem| problem.to_line()),
             None => Some("bookmarks of this record are lost when you quit".to_owned()),
         };
-        if let Some(problem) = problem.filter(|_| !std::mem::replace(&mut bookmarks.has_reported_loss, true)) {
+        if let Some(problem) =
+            problem.filter(|_| !std::mem::replace(&mut bookmarks.has_reported_loss, true))
+        {
             self.model.toasts.show(problem);
         }
     }
@@ -133,11 +156,17 @@ impl App {
     fn copy_entries(&mut self, seqs: &[Seq], what: &str) -> Option<HostRequest> {
         let (mut lines, mut all) = (Vec::new(), 0);
         for seq in seqs {
-            let line = load::read_head(&mut self.timeline, *seq, MAX_CLIPBOARD_BYTES, |arrived, size| {
-                all += size;
-                // Content that exceeds the limit is not copied at all.
-                (all <= MAX_CLIPBOARD_BYTES as u64).then(|| String::from_utf8_lossy(arrived.body.bytes()).into_owned())
-            });
+            let line = load::read_head(
+                &mut self.timeline,
+                *seq,
+                MAX_CLIPBOARD_BYTES,
+                |arrived, size| {
+                    all += size;
+                    // Content that exceeds the limit is not copied at all.
+                    (all <= MAX_CLIPBOARD_BYTES as u64)
+                        .then(|| String::from_utf8_lossy(arrived.body.bytes()).into_owned())
+                },
+            );
             match line {
                 Ok(line) => lines.extend(line),
                 Err(error) => {
@@ -146,12 +175,18 @@ impl App {
                 }
             }
         }
-        if all > MAX_CLIPBOARD_BYTES as u64 { self.refuse(what, all) } else { self.copy(lines.join("\n"), what) }
+        if all > MAX_CLIPBOARD_BYTES as u64 {
+            self.refuse(what, all)
+        } else {
+            self.copy(lines.join("\n"), what)
+        }
     }
 
     fn refuse(&mut self, what: &str, size: u64) -> Option<HostRequest> {
         let size = text::size(size);
-        self.model.toasts.show(format!("{what} is too large for the clipboard: {size}"));
+        self.model
+            .toasts
+            .show(format!("{what} is too large for the clipboard: {size}"));
         None
     }
 
@@ -165,18 +200,25 @@ impl App {
     }
 
     fn command(&mut self, command: RunCommand) {
-        let Some(commands) = &self.commands else { return };
+        let Some(commands) = &self.commands else {
+            return;
+        };
         let refused = match commands.try_reserve() {
             Ok(place) => {
                 self.model.dialogs.command_sent(&command);
-                self.model.unrecorded_acts.sent(&command, &self.timeline.view().state.publication);
+                self.model
+                    .unrecorded_acts
+                    .sent(&command, &self.timeline.view().state.publication);
                 place.send(command);
                 return;
             }
             Err(mpsc::error::TrySendError::Full(())) => "the run is busy; try again".to_owned(),
             Err(mpsc::error::TrySendError::Closed(())) => RefusalReason::RunEnded.to_string(),
         };
-        let text = self.model.dialogs.refused(&refused, WrittenText::of_command(&command));
+        let text = self
+            .model
+            .dialogs
+            .refused(&refused, WrittenText::of_command(&command));
         self.show_message(text);
     }
 }

@@ -31,8 +31,12 @@ impl SidePaneFollower {
         if let (Some(beside), Some(before)) = (beside, &self.shown)
             && beside.is_selection_move_from(before)
         {
-            let known = self.pending_move.filter(|(selected, _)| *selected == beside.selected);
-            let (_, until) = *self.pending_move.insert(known.unwrap_or((beside.selected, now + SETTLE_DELAY)));
+            let known = self
+                .pending_move
+                .filter(|(selected, _)| *selected == beside.selected);
+            let (_, until) = *self
+                .pending_move
+                .insert(known.unwrap_or((beside.selected, now + SETTLE_DELAY)));
             return now < until;
         }
         false
@@ -43,7 +47,12 @@ impl SidePaneFollower {
         match pane {
             None => *self = Self::default(),
             Some(pane) if is_kept => return pane.area,
-            Some(pane) => *self = Self { shown: Some(pane), pending_move: None },
+            Some(pane) => {
+                *self = Self {
+                    shown: Some(pane),
+                    pending_move: None,
+                }
+            }
         }
         Rect::default()
     }
@@ -56,10 +65,20 @@ mod tests {
     use super::*;
     use crate::{run::state::AttemptId, tui::host::copy_kept_area};
 
-    const AREA: Rect = Rect { x: 2, y: 0, width: 3, height: 1 };
+    const AREA: Rect = Rect {
+        x: 2,
+        y: 0,
+        width: 3,
+        height: 1,
+    };
 
     fn beside(list: u32, selected: usize) -> Option<SidePane> {
-        Some(SidePane { list: Some(AttemptId(list)), selected, moves_by_itself: false, area: AREA })
+        Some(SidePane {
+            list: Some(AttemptId(list)),
+            selected,
+            moves_by_itself: false,
+            area: AREA,
+        })
     }
 
     /// Paints `text` next to the list and returns the screen content.
@@ -73,20 +92,40 @@ mod tests {
         let is_kept = follower.is_kept(Duration::from_millis(ms), beside);
         copy_kept_area(shown, &mut buf, follower.finish(beside, is_kept));
         *shown = buf;
-        shown.content().iter().map(ratatui::buffer::Cell::symbol).collect()
+        shown
+            .content()
+            .iter()
+            .map(ratatui::buffer::Cell::symbol)
+            .collect()
     }
 
     #[test]
     fn side_pane_follows_a_settled_selection() {
         let mut follower = Default::default();
         assert_eq!(painted(&mut follower, 0, beside(1, 0), "1 one"), "1 one");
-        assert_eq!(painted(&mut follower, 10, beside(1, 1), "2 two"), "2 one", "the list is painted immediately");
-        assert_eq!(painted(&mut follower, 50, beside(1, 2), "3 thr"), "3 one", "it moved on");
+        assert_eq!(
+            painted(&mut follower, 10, beside(1, 1), "2 two"),
+            "2 one",
+            "the list is painted immediately"
+        );
+        assert_eq!(
+            painted(&mut follower, 50, beside(1, 2), "3 thr"),
+            "3 one",
+            "it moved on"
+        );
         assert_eq!(follower.0.due(), Some(Duration::from_millis(110)));
-        assert_eq!(painted(&mut follower, 100, beside(1, 2), "3 thr"), "3 one", "a frame for another reason");
+        assert_eq!(
+            painted(&mut follower, 100, beside(1, 2), "3 thr"),
+            "3 one",
+            "a frame for another reason"
+        );
         assert_eq!(painted(&mut follower, 110, beside(1, 2), "3 thr"), "3 thr");
         assert_eq!(follower.0.due(), None);
-        assert_eq!(painted(&mut follower, 111, beside(1, 2), "3 new"), "3 new", "what is selected grows");
+        assert_eq!(
+            painted(&mut follower, 111, beside(1, 2), "3 new"),
+            "3 new",
+            "what is selected grows"
+        );
     }
 
     #[test]
@@ -97,7 +136,12 @@ mod tests {
                 list: None,
                 selected,
                 moves_by_itself: false,
-                area: Rect { x: 0, y: 6, width: 0, height: 2 },
+                area: Rect {
+                    x: 0,
+                    y: 6,
+                    width: 0,
+                    height: 2,
+                },
             })
         };
         for selected in [0, 1] {
@@ -111,11 +155,23 @@ mod tests {
     fn other_changes_are_painted_immediately() {
         let mut follower = Default::default();
         painted(&mut follower, 0, beside(1, 0), "1 one");
-        assert_eq!(painted(&mut follower, 1, beside(2, 4), "5 fiv"), "5 fiv", "another list");
+        assert_eq!(
+            painted(&mut follower, 1, beside(2, 4), "5 fiv"),
+            "5 fiv",
+            "another list"
+        );
         assert_eq!(painted(&mut follower, 2, None, "dialog"), "dialog");
-        assert_eq!(painted(&mut follower, 3, beside(2, 5), "6 six"), "6 six", "the pane was not painted in between");
+        assert_eq!(
+            painted(&mut follower, 3, beside(2, 5), "6 six"),
+            "6 six",
+            "the pane was not painted in between"
+        );
         painted(&mut follower, 4, beside(2, 6), "7 sev");
-        assert_eq!(painted(&mut follower, 5, beside(2, 5), "6 six"), "6 six", "the selection moved back");
+        assert_eq!(
+            painted(&mut follower, 5, beside(2, 5), "6 six"),
+            "6 six",
+            "the selection moved back"
+        );
         assert_eq!(follower.0.due(), None);
     }
 }

@@ -52,21 +52,35 @@ impl App {
                 watch.upto = Some(SeekTarget::Entries(entries + 1));
                 self.start_goal_seek(watch);
             }
-            TimeStep::Entry { forward: false } => self.seek_when_read(SeekTarget::Entries(entries.saturating_sub(1))),
-            TimeStep::Turn { unit, forward: true } => {
+            TimeStep::Entry { forward: false } => {
+                self.seek_when_read(SeekTarget::Entries(entries.saturating_sub(1)))
+            }
+            TimeStep::Turn {
+                unit,
+                forward: true,
+            } => {
                 let before = self.timeline.view().state.units.get(unit).map_or(0, turns);
                 let watch = self.watch(SeekGoal::Turn(unit, before));
                 self.start_goal_seek(watch);
             }
-            TimeStep::Turn { unit, forward: false } => {
+            TimeStep::Turn {
+                unit,
+                forward: false,
+            } => {
                 let turns = self.timeline.view().state.units.get(unit).map_or(0, turns);
                 self.seek_back_to_turn(unit, turns, entries);
             }
-            TimeStep::Action { unit, forward: true } => {
+            TimeStep::Action {
+                unit,
+                forward: true,
+            } => {
                 let watch = self.watch(SeekGoal::Row(unit));
                 self.start_goal_seek(watch);
             }
-            TimeStep::Action { unit, forward: false } => self.seek_back_to_action(unit),
+            TimeStep::Action {
+                unit,
+                forward: false,
+            } => self.seek_back_to_action(unit),
             TimeStep::Failure { forward: true } => self.next_failure(),
             TimeStep::Failure { forward: false } => {
                 let before = Seq(entries.saturating_sub(1));
@@ -93,14 +107,20 @@ impl App {
             return self.seek_finished(Err(error.to_string()));
         }
         // Breakpoints apply only to forward movement.
-        let watch = StopWatcher::new(SeekGoal::TurnBack { unit, turn, here }, &[], self.timeline.view());
+        let watch = StopWatcher::new(
+            SeekGoal::TurnBack { unit, turn, here },
+            &[],
+            self.timeline.view(),
+        );
         self.start_goal_seek(watch);
     }
 
     /// Seeks to the row before the last row of the unit.
     fn seek_back_to_action(&mut self, unit: usize) {
         let run_view = self.timeline.view();
-        let Some(unit) = run_view.state.units.get(unit) else { return };
+        let Some(unit) = run_view.state.units.get(unit) else {
+            return;
+        };
         let before = unit.attempts.iter().filter_map(|attempt| {
             let rows = run_view.rows(attempt.id);
             let end = rows.partition_point(|row| row.first().0 + 1 < run_view.state.entries);
@@ -122,7 +142,12 @@ impl App {
 
     fn next_failure(&mut self) {
         let here = Seq(self.timeline.view().state.entries);
-        let watched = self.model.playhead.breakpoints.iter().any(|breakpoint| breakpoint.is_enabled);
+        let watched = self
+            .model
+            .playhead
+            .breakpoints
+            .iter()
+            .any(|breakpoint| breakpoint.is_enabled);
         match self.timeline.activity().first_problem_from(here) {
             // A known failure needs no search, unless breakpoints must be checked on the way.
             Some(found) if !watched => self.go_to_failure(found),
@@ -130,7 +155,10 @@ impl App {
         }
     }
 
-    fn go_to_failure(&mut self, (seq, attempt_id, mark): (Seq, crate::run::state::AttemptId, ActivityMark)) {
+    fn go_to_failure(
+        &mut self,
+        (seq, attempt_id, mark): (Seq, crate::run::state::AttemptId, ActivityMark),
+    ) {
         self.seek(SeekTarget::Entries(seq.0 + 1));
         let what = mark.labels().0.to_owned();
         self.input(ScreenMessage::TimeStopped(TimeStop {
@@ -180,7 +208,10 @@ impl App {
     }
 
     fn seek(&mut self, moment: SeekTarget) {
-        let moved = self.timeline.seek_to(moment).map_err(|error| error.to_string());
+        let moved = self
+            .timeline
+            .seek_to(moment)
+            .map_err(|error| error.to_string());
         self.seek_finished(moved);
     }
 
@@ -222,8 +253,13 @@ impl App {
 
     /// Processes one slice on the way to a goal.
     pub(super) fn goal_seek_slice(&mut self, bytes: usize) {
-        let Some(mut watch) = self.playing.goal_watch.take() else { return };
-        let advance = self.timeline.advance_until(bytes, &mut watch).map_err(|error| error.to_string());
+        let Some(mut watch) = self.playing.goal_watch.take() else {
+            return;
+        };
+        let advance = self
+            .timeline
+            .advance_until(bytes, &mut watch)
+            .map_err(|error| error.to_string());
         match (advance, watch.hit.take()) {
             (Ok(AdvanceStatus::More), None) => {
                 self.playing.goal_watch = Some(watch);
@@ -231,7 +267,9 @@ impl App {
                 self.frames.limiter.mark(RedrawPriority::Soon);
             }
             (Ok(_), Some(hit)) => match *watch.goal() {
-                SeekGoal::TurnBack { unit, turn, here } if self.timeline.view().state.entries >= here => {
+                SeekGoal::TurnBack { unit, turn, here }
+                    if self.timeline.view().state.entries >= here =>
+                {
                     self.end_goal_seek();
                     self.seek_back_to_turn(unit, turn - 1, here);
                 }
@@ -241,8 +279,11 @@ impl App {
                 self.end_goal_seek();
                 self.seek_finished(Ok(()));
                 if let AdvanceStatus::Waiting | AdvanceStatus::End = advance {
-                    self.reading.progress =
-                        if advance == AdvanceStatus::End { PollStatus::End } else { PollStatus::Waiting };
+                    self.reading.progress = if advance == AdvanceStatus::End {
+                        PollStatus::End
+                    } else {
+                        PollStatus::Waiting
+                    };
                     self.refresh_facts();
                     self.goal_not_reached(&watch);
                 }
@@ -256,14 +297,23 @@ impl App {
 
     /// Handles the end of the tape before the goal was reached.
     fn goal_not_reached(&mut self, watch: &StopWatcher) {
-        let end = if self.model.connection.is_live { "until now" } else { "until the end" };
+        let end = if self.model.connection.is_live {
+            "until now"
+        } else {
+            "until the end"
+        };
         let text = match watch.goal() {
             SeekGoal::BreakCondition(condition) => format!("no {condition} {end}"),
             SeekGoal::Row(_) => format!("no further action {end}"),
             SeekGoal::Entry(entry) => format!("no entry {entry} {end}"),
             SeekGoal::Moment(moment) if !self.is_beyond(*moment) => return,
-            SeekGoal::Moment(_) if self.model.connection.is_live => "that moment is in the future".to_owned(),
-            SeekGoal::Moment(_) => format!("this is the end: {}", clock(self.model.playhead.bounds.last_at)),
+            SeekGoal::Moment(_) if self.model.connection.is_live => {
+                "that moment is in the future".to_owned()
+            }
+            SeekGoal::Moment(_) => format!(
+                "this is the end: {}",
+                clock(self.model.playhead.bounds.last_at)
+            ),
             SeekGoal::Nothing | SeekGoal::Turn(..) | SeekGoal::TurnBack { .. } => return,
         };
         self.model.toasts.show(text);
@@ -277,7 +327,10 @@ impl App {
     }
 
     pub(super) fn is_next_due(&self) -> bool {
-        self.playing.player.zip(self.playing.next).is_some_and(|(player, next)| next <= player.time(self.clock.now))
+        self.playing
+            .player
+            .zip(self.playing.next)
+            .is_some_and(|(player, next)| next <= player.time(self.clock.now))
     }
 
     /// Plays one slice: up to the current run time, or as far as the tape goes.
@@ -301,7 +354,9 @@ impl App {
                 self.playing.next = next;
                 self.skip_idle();
             }
-            Ok(AdvanceStatus::More) => self.playing.next = Some(self.timeline.view().state.last_entry_at),
+            Ok(AdvanceStatus::More) => {
+                self.playing.next = Some(self.timeline.view().state.last_entry_at)
+            }
             Ok(advance @ (AdvanceStatus::Waiting | AdvanceStatus::End)) => {
                 let ended = advance == AdvanceStatus::End;
                 // A live run is followed after its last entry.
@@ -310,7 +365,11 @@ impl App {
                 } else {
                     Playback::Follow
                 });
-                self.reading.progress = if ended { PollStatus::End } else { PollStatus::Waiting };
+                self.reading.progress = if ended {
+                    PollStatus::End
+                } else {
+                    PollStatus::Waiting
+                };
             }
             Err(error) => {
                 self.set_playback(Playback::Paused);
@@ -323,12 +382,16 @@ impl App {
 
     /// Shortens the time until the next entry, unless the user wants it in full.
     pub(super) fn skip_idle(&mut self) {
-        let (Playback::Speed(speed), Some(player), Some(next)) =
-            (self.playing.playback, self.playing.player, self.playing.next)
-        else {
+        let (Playback::Speed(speed), Some(player), Some(next)) = (
+            self.playing.playback,
+            self.playing.player,
+            self.playing.next,
+        ) else {
             return;
         };
-        let now = player.time(self.clock.now).max(self.timeline.view().state.last_entry_at);
+        let now = player
+            .time(self.clock.now)
+            .max(self.timeline.view().state.last_entry_at);
         let skipped = next.since(now).0.saturating_sub(MAX_IDLE_MS);
         if self.model.playhead.skips_idle && skipped > 0 {
             // Another speed plays the same stretch again.
@@ -341,7 +404,11 @@ impl App {
 
     /// Prefetches one slice after the moment that is shown.
     pub(super) fn prefetch_slice(&mut self) {
-        let bytes = if self.playing.player.is_some() { self.reading.slice.min(BETWEEN) } else { self.reading.slice };
+        let bytes = if self.playing.player.is_some() {
+            self.reading.slice.min(BETWEEN)
+        } else {
+            self.reading.slice
+        };
         match self.timeline.prefetch(bytes) {
             Ok(progress) => self.reading.progress = progress,
             Err(error) => {
@@ -359,14 +426,17 @@ impl App {
         if !self.is_clock_running() {
             return last;
         }
-        let passed = self
-            .shown
-            .origin
-            .started_at
-            .and_then(|start| u64::try_from(self.clock.wall.duration_since(start).as_millis()).ok().map(Millis));
+        let passed = self.shown.origin.started_at.and_then(|start| {
+            u64::try_from(self.clock.wall.duration_since(start).as_millis())
+                .ok()
+                .map(Millis)
+        });
         let passed = passed.unwrap_or_else(|| {
             let since = self.clock.now.saturating_sub(self.changed).as_millis();
-            Millis(last.0.saturating_add(u64::try_from(since).unwrap_or_default()))
+            Millis(
+                last.0
+                    .saturating_add(u64::try_from(since).unwrap_or_default()),
+            )
         });
         passed.max(last)
     }

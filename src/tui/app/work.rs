@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{App, Playback, PollStatus, RedrawPriority, ScreenMessage, text_search::SearchProgress};
+use super::{
+    App, Playback, PollStatus, RedrawPriority, ScreenMessage, text_search::SearchProgress,
+};
 use crate::tui::{
     actions::find,
     model::{OverlayView, SearchState},
@@ -42,7 +44,9 @@ impl App {
             self.apply_scrub();
             return;
         }
-        self.reading.search.take_if(|search| !self.model.search.awaits(search.request()));
+        self.reading
+            .search
+            .take_if(|search| !self.model.search.awaits(search.request()));
         if self.is_search_slice() {
             self.search_pane();
             return;
@@ -64,7 +68,9 @@ impl App {
             _ if self.playing.goal_watch.is_some() => self.goal_seek_slice(self.reading.slice),
             Playback::Speed(_) if self.is_next_due() => self.play(),
             _ if !self.reading.indexed => self.index(),
-            Playback::Follow if self.reading.progress == PollStatus::More => self.fold(self.reading.slice),
+            Playback::Follow if self.reading.progress == PollStatus::More => {
+                self.fold(self.reading.slice)
+            }
             // Only the search of the run has more work.
             Playback::Follow => {}
             Playback::Unthrottled => self.play(),
@@ -80,7 +86,9 @@ impl App {
 
     /// True if the next slice is one of the search in a pane. Counting matches takes only every second slice.
     fn is_search_slice(&mut self) -> bool {
-        let Some(search) = &self.reading.search else { return false };
+        let Some(search) = &self.reading.search else {
+            return false;
+        };
         if !search.has_found() || !self.has_other_work() {
             return true;
         }
@@ -92,12 +100,18 @@ impl App {
     }
 
     fn search_pane(&mut self) {
-        let Some(search) = &mut self.reading.search else { return };
+        let Some(search) = &mut self.reading.search else {
+            return;
+        };
         match search.slice(&mut self.timeline, &self.cache) {
             Ok(SearchProgress::Searching) => {}
-            Ok(SearchProgress::Found(place)) => drop(self.input(ScreenMessage::SearchFinished(Some(place)))),
+            Ok(SearchProgress::Found(place)) => {
+                drop(self.input(ScreenMessage::SearchFinished(Some(place))))
+            }
             Ok(SearchProgress::Complete) => {
-                let Some(search) = self.reading.search.take() else { return };
+                let Some(search) = self.reading.search.take() else {
+                    return;
+                };
                 if !search.has_found() {
                     self.input(ScreenMessage::SearchFinished(None));
                 }
@@ -109,7 +123,11 @@ impl App {
 
     /// Continues the search of the whole run, while its page is open.
     fn search_run(&mut self) {
-        let is_open = self.model.views.iter().any(|view| matches!(view, OverlayView::Find(_)));
+        let is_open = self
+            .model
+            .views
+            .iter()
+            .any(|view| matches!(view, OverlayView::Find(_)));
         let Some(search) = self.reading.run_search.as_mut().filter(|_| is_open) else {
             self.reading.run_search = None;
             return;
@@ -131,7 +149,10 @@ impl App {
 
     pub(super) fn search_failed(&mut self, error: &str) {
         self.reading.search = None;
-        self.model.search = SearchState { origin: self.model.search.origin.take(), ..SearchState::default() };
+        self.model.search = SearchState {
+            origin: self.model.search.origin.take(),
+            ..SearchState::default()
+        };
         self.show_message(error.to_owned());
     }
 
@@ -158,7 +179,8 @@ impl App {
                 self.shown.read_error = Some(error.to_string());
             }
         }
-        if self.timeline.view().state.entries != before || self.reading.progress != PollStatus::More {
+        if self.timeline.view().state.entries != before || self.reading.progress != PollStatus::More
+        {
             self.changed = self.clock.now;
             self.refresh_facts();
             // What an active run records later is shown at the limited rate.
@@ -168,6 +190,10 @@ impl App {
 
     /// Requests a redraw after a slice of work: immediately if the work is complete.
     pub(super) fn mark_progress(&mut self, is_complete: bool) {
-        self.frames.limiter.mark(if is_complete { RedrawPriority::Now } else { RedrawPriority::Soon });
+        self.frames.limiter.mark(if is_complete {
+            RedrawPriority::Now
+        } else {
+            RedrawPriority::Soon
+        });
     }
 }

@@ -58,13 +58,18 @@ pub(crate) enum CallDifference {
 pub(crate) fn align(left: &[AlignedCall], right: &[AlignedCall]) -> Vec<CallPair> {
     let actions = |calls: &[AlignedCall]| calls.iter().map(|call| call.action).collect::<Vec<_>>();
     let until = Instant::now().checked_add(ALIGN_TIMEOUT);
-    let ops = capture_diff_slices_deadline(Algorithm::Myers, &actions(left), &actions(right), until);
+    let ops =
+        capture_diff_slices_deadline(Algorithm::Myers, &actions(left), &actions(right), until);
     let mut pairs = Vec::with_capacity(left.len().max(right.len()));
     for op in ops {
         let (olds, news) = (&left[op.old_range()], &right[op.new_range()]);
         match op {
-            DiffOp::Equal { .. } => pairs.extend(olds.iter().zip(news).map(|(old, new)| paired(old, new))),
-            DiffOp::Delete { .. } | DiffOp::Insert { .. } | DiffOp::Replace { .. } => replaced(&mut pairs, olds, news),
+            DiffOp::Equal { .. } => {
+                pairs.extend(olds.iter().zip(news).map(|(old, new)| paired(old, new)))
+            }
+            DiffOp::Delete { .. } | DiffOp::Insert { .. } | DiffOp::Replace { .. } => {
+                replaced(&mut pairs, olds, news)
+            }
         }
     }
     pairs
@@ -79,14 +84,22 @@ fn replaced(pairs: &mut Vec<CallPair>, olds: &[AlignedCall], mut news: &[Aligned
                 pairs.push(paired(old, &news[place]));
                 news = &news[place + 1..];
             }
-            None => pairs.push(CallPair { left: Some(old.row), right: None, difference: CallDifference::OnlyLeft }),
+            None => pairs.push(CallPair {
+                left: Some(old.row),
+                right: None,
+                difference: CallDifference::OnlyLeft,
+            }),
         }
     }
     pairs.extend(news.iter().map(right_only));
 }
 
 fn right_only(call: &AlignedCall) -> CallPair {
-    CallPair { left: None, right: Some(call.row), difference: CallDifference::OnlyRight }
+    CallPair {
+        left: None,
+        right: Some(call.row),
+        difference: CallDifference::OnlyRight,
+    }
 }
 
 fn paired(old: &AlignedCall, new: &AlignedCall) -> CallPair {
@@ -99,7 +112,11 @@ fn paired(old: &AlignedCall, new: &AlignedCall) -> CallPair {
     } else {
         CallDifference::Same
     };
-    CallPair { left: Some(old.row), right: Some(new.row), difference: how }
+    CallPair {
+        left: Some(old.row),
+        right: Some(new.row),
+        difference: how,
+    }
 }
 
 #[cfg(test)]
@@ -113,7 +130,14 @@ mod tests {
         let call = |(row, char): (usize, char)| {
             let action = u64::from(char.to_ascii_lowercase());
             let tool = if matches!(char, 'x' | 'y') { 0 } else { action };
-            AlignedCall { row, tool, action, input: u64::from(char), end: RowOutcome::Ok, result: Some(1) }
+            AlignedCall {
+                row,
+                tool,
+                action,
+                input: u64::from(char),
+                end: RowOutcome::Ok,
+                result: Some(1),
+            }
         };
         text.chars().enumerate().map(call).collect()
     }
@@ -127,7 +151,10 @@ mod tests {
             CallDifference::OnlyLeft => '<',
             CallDifference::OnlyRight => '>',
         };
-        align(&calls(left), &calls(right)).iter().map(sign).collect()
+        align(&calls(left), &calls(right))
+            .iter()
+            .map(sign)
+            .collect()
     }
 
     #[test]
@@ -147,7 +174,10 @@ mod tests {
         let (left, mut right) = (calls("ab"), calls("ab"));
         right[0].result = Some(2);
         right[1].end = RowOutcome::Failed;
-        let hows: Vec<_> = align(&left, &right).iter().map(|pair| pair.difference).collect();
+        let hows: Vec<_> = align(&left, &right)
+            .iter()
+            .map(|pair| pair.difference)
+            .collect();
         assert_eq!(hows, [CallDifference::Result, CallDifference::Outcome]);
     }
 

@@ -32,11 +32,23 @@ impl JsonFormatter {
     pub(crate) fn folded(json: impl Into<Arc<str>>, depth: usize, long: usize) -> Self {
         let json: Arc<str> = json.into();
         let at = json.len() - json.trim_start().len();
-        Self { json, part: None, fold: (depth, long), at, stack: Vec::new(), key: false, string: None }
+        Self {
+            json,
+            part: None,
+            fold: (depth, long),
+            at,
+            stack: Vec::new(),
+            key: false,
+            string: None,
+        }
     }
 
     /// Lays out a little more. False when the text is complete.
-    pub(super) fn step(&mut self, writer: &mut LayoutWriter, turned: &BTreeSet<JsonNodeId>) -> bool {
+    pub(super) fn step(
+        &mut self,
+        writer: &mut LayoutWriter,
+        turned: &BTreeSet<JsonNodeId>,
+    ) -> bool {
         let until = writer.cost.saturating_add(CHUNK);
         while writer.cost < until {
             if self.string.is_some() {
@@ -60,7 +72,9 @@ impl JsonFormatter {
     fn token(&mut self, writer: &mut LayoutWriter, turned: &BTreeSet<JsonNodeId>) -> bool {
         let json = Arc::clone(&self.json);
         let rest = &json[self.at..];
-        let Some(first) = rest.as_bytes().first() else { return false };
+        let Some(first) = rest.as_bytes().first() else {
+            return false;
+        };
         // Every token costs at least 1, so that a step always ends.
         writer.cost += 1;
         match first {
@@ -89,14 +103,22 @@ impl JsonFormatter {
                 let end = string_end(rest.as_bytes());
                 let written = &rest[..end];
                 let read = serde_json::from_str::<String>(written);
-                self.string = Some((read.unwrap_or_else(|_| written.trim_matches('"').to_owned()), 0));
+                self.string = Some((
+                    read.unwrap_or_else(|_| written.trim_matches('"').to_owned()),
+                    0,
+                ));
                 self.at += end;
                 self.skip_white();
                 writer.put(self.role(), "\"");
             }
             _ => {
-                let end = rest.find([',', '}', ']', ':', '"', '{', '[', '\n']).unwrap_or(rest.len()).max(1);
-                let end = (end..=rest.len()).find(|end| rest.is_char_boundary(*end)).unwrap_or(rest.len());
+                let end = rest
+                    .find([',', '}', ']', ':', '"', '{', '[', '\n'])
+                    .unwrap_or(rest.len())
+                    .max(1);
+                let end = (end..=rest.len())
+                    .find(|end| rest.is_char_boundary(*end))
+                    .unwrap_or(rest.len());
                 writer.put(StyleRole::JsonValue, rest[..end].trim_end());
                 self.at += end;
                 self.skip_white();
@@ -117,13 +139,22 @@ impl JsonFormatter {
         }
         let depth = self.stack.len();
         if depth > 0 && self.fold.0 != usize::MAX {
-            let id = JsonNodeId { part: self.part.unwrap_or_default(), at: u32::try_from(self.at).unwrap_or(u32::MAX) };
+            let id = JsonNodeId {
+                part: self.part.unwrap_or_default(),
+                at: u32::try_from(self.at).unwrap_or(u32::MAX),
+            };
             // Only folded values are scanned to their end, so that every byte is scanned once.
             let long = || extent(&rest.as_bytes()[..rest.len().min(self.fold.1)]).is_none();
             let by_itself = depth >= self.fold.0 && rest.len() > self.fold.1 && long();
-            writer.document.folds.insert(writer.document.lines.len(), id);
+            writer
+                .document
+                .folds
+                .insert(writer.document.lines.len(), id);
             if by_itself != turned.contains(&id) {
-                let extent = extent(rest.as_bytes()).unwrap_or(ValueExtent { len: rest.len(), members: None });
+                let extent = extent(rest.as_bytes()).unwrap_or(ValueExtent {
+                    len: rest.len(),
+                    members: None,
+                });
                 writer.cost += extent.len / 16;
                 let [first, last] = if object { ["{", "}"] } else { ["[", "]"] };
                 writer.put(StyleRole::Dim, first);
@@ -142,13 +173,19 @@ impl JsonFormatter {
     }
 
     fn role(&self) -> StyleRole {
-        if self.key { StyleRole::JsonKey } else { StyleRole::JsonText }
+        if self.key {
+            StyleRole::JsonKey
+        } else {
+            StyleRole::JsonText
+        }
     }
 
     /// Writes the text of a string, with real line breaks in values.
     fn more_of_string(&mut self, writer: &mut LayoutWriter) {
         let (role, depth) = (self.role(), self.stack.len());
-        let Some((text, at)) = &mut self.string else { return };
+        let Some((text, at)) = &mut self.string else {
+            return;
+        };
         let rest = &text[*at..];
         let end = memchr::memchr(b'\n', rest.as_bytes());
         let line = end.map_or(rest, |end| &rest[..end]);
@@ -191,8 +228,13 @@ impl ValueExtent {
             (false, Some(1)) => "item",
             (false, _) => "items",
         };
-        let members = self.members.map_or_else(|| "?".to_owned(), |members| members.to_string());
-        format!(" … {members} {what}, {} ", crate::text::size(self.len as u64))
+        let members = self
+            .members
+            .map_or_else(|| "?".to_owned(), |members| members.to_string());
+        format!(
+            " … {members} {what}, {} ",
+            crate::text::size(self.len as u64)
+        )
     }
 }
 
@@ -209,7 +251,10 @@ fn extent(bytes: &[u8]) -> Option<ValueExtent> {
             b'}' | b']' => {
                 depth -= 1;
                 if depth == 0 {
-                    return Some(ValueExtent { len: at + 1, members: Some(members) });
+                    return Some(ValueExtent {
+                        len: at + 1,
+                        members: Some(members),
+                    });
                 }
             }
             b',' if depth == 1 => members += 1,
@@ -223,7 +268,10 @@ fn extent(bytes: &[u8]) -> Option<ValueExtent> {
 /// Index after the closing quote, or the end of a truncated string.
 fn string_end(bytes: &[u8]) -> usize {
     let mut at = 1;
-    while let Some(found) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+    while let Some(found) = bytes
+        .get(at..)
+        .and_then(|rest| memchr::memchr2(b'"', b'\\', rest))
+    {
         at += found;
         if bytes[at] == b'"' {
             return at + 1;

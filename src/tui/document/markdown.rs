@@ -17,9 +17,10 @@ pub(super) fn markdown_blocks(text: &str) -> Vec<DocumentBlock> {
         return vec![DocumentBlock::text(StyleRole::Text, text)];
     }
     let mut page = MarkdownRenderer::default();
-    for event in
-        Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS)
-    {
+    for event in Parser::new_ext(
+        text,
+        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS,
+    ) {
         page.event(event);
     }
     page.end_line();
@@ -69,7 +70,9 @@ impl MarkdownRenderer {
                 self.push(StyleRole::Dim, "───");
                 self.end_line();
             }
-            Event::TaskListMarker(done) => self.push(StyleRole::Dim, if done { "[x] " } else { "[ ] " }),
+            Event::TaskListMarker(done) => {
+                self.push(StyleRole::Dim, if done { "[x] " } else { "[ ] " })
+            }
             Event::FootnoteReference(name) | Event::InlineMath(name) | Event::DisplayMath(name) => {
                 self.push(StyleRole::Text, &name);
             }
@@ -77,7 +80,11 @@ impl MarkdownRenderer {
     }
 
     fn role(&self) -> StyleRole {
-        if self.strong > 0 || self.heading { StyleRole::Strong } else { StyleRole::Text }
+        if self.strong > 0 || self.heading {
+            StyleRole::Strong
+        } else {
+            StyleRole::Text
+        }
     }
 
     fn start(&mut self, tag: Tag<'_>) {
@@ -125,7 +132,9 @@ impl MarkdownRenderer {
                 self.push(StyleRole::Dim, " │ ");
             }
             Tag::Strong | Tag::Emphasis => self.strong += 1,
-            Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => self.link = Some(dest_url.into_string()),
+            Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
+                self.link = Some(dest_url.into_string())
+            }
             _ => {}
         }
     }
@@ -222,7 +231,8 @@ impl MarkdownRenderer {
             hang += STEP * self.quotes;
         }
         self.started = true;
-        self.pieces.push(DocumentBlock::Spans { indent, hang, runs });
+        self.pieces
+            .push(DocumentBlock::Spans { indent, hang, runs });
     }
 }
 

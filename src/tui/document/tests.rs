@@ -9,7 +9,9 @@ fn shown(json: &str, width: u16) -> String {
     let mut writer = LayoutWriter::new(width);
     writer.json(json);
     let document = writer.finish();
-    (0..document.lines.len()).map(|line| document.text(line) + "\n").collect()
+    (0..document.lines.len())
+        .map(|line| document.text(line) + "\n")
+        .collect()
 }
 
 #[test]
@@ -39,7 +41,9 @@ fn laid(pieces: Vec<DocumentBlock>, width: u16, budget: usize) -> LaidOutDocumen
 
 fn read(pieces: Vec<DocumentBlock>, width: u16) -> String {
     let document = laid(pieces, width, usize::MAX);
-    (0..document.lines.len()).map(|line| document.text(line) + "\n").collect()
+    (0..document.lines.len())
+        .map(|line| document.text(line) + "\n")
+        .collect()
 }
 
 #[test]
@@ -47,26 +51,49 @@ fn markdown_is_read_without_its_marks() {
     let text = "# Net revenue\n\nIt is **gross** minus `refunds`, see [the page](https://example.com/a).\n\n\
         1. first point that is long enough to continue in a second row\n2. second\n   - nested\n\n\
         > quoted\n\n```sql\nselect  1\n  from t\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n---\nlast <b>tag</b>";
-    insta::assert_snapshot!(read(vec![DocumentBlock::Markdown { text: text.into() }], 40));
+    insta::assert_snapshot!(read(
+        vec![DocumentBlock::Markdown { text: text.into() }],
+        40
+    ));
 }
 
 #[test]
 fn diff_shows_changes_with_context() {
     let old: String = (0..20).map(|line| format!("line {line}\n")).collect();
-    let new = old.replace("line 10\n", "line ten\nand more\n").replace("line 19\n", "line 19");
+    let new = old
+        .replace("line 10\n", "line ten\nand more\n")
+        .replace("line 19\n", "line 19");
     insta::assert_snapshot!(read(text_diff::diff_blocks(&old, &new), 40));
     assert_eq!(text_diff::count(&old, &new), (2, 1));
-    assert_eq!(read(text_diff::diff_blocks("a\r\n", "a\r\n"), 40), "nothing differs\n");
+    assert_eq!(
+        read(text_diff::diff_blocks("a\r\n", "a\r\n"), 40),
+        "nothing differs\n"
+    );
 }
 
 #[test]
 fn large_values_are_folded_until_toggled() {
-    let json = format!(r#"{{"small":[1,2],"large":{{"text":"{}","n":[1]}},"end":true}}"#, "x".repeat(100));
-    let piece = || vec![DocumentBlock::Json(JsonFormatter::folded(json.as_str(), 1, 50))];
+    let json = format!(
+        r#"{{"small":[1,2],"large":{{"text":"{}","n":[1]}},"end":true}}"#,
+        "x".repeat(100)
+    );
+    let piece = || {
+        vec![DocumentBlock::Json(JsonFormatter::folded(
+            json.as_str(),
+            1,
+            50,
+        ))]
+    };
     let document = laid(piece(), 60, usize::MAX);
-    let all: String = (0..document.lines.len()).map(|line| document.text(line) + "\n").collect();
+    let all: String = (0..document.lines.len())
+        .map(|line| document.text(line) + "\n")
+        .collect();
     insta::assert_snapshot!(all);
-    let (line, fold) = document.folds.iter().find(|(line, _)| document.text(**line).contains("large")).unwrap();
+    let (line, fold) = document
+        .folds
+        .iter()
+        .find(|(line, _)| document.text(**line).contains("large"))
+        .unwrap();
     let mut layout = DocumentLayout::new(piece(), BTreeSet::from([*fold]), 60);
     layout.step(usize::MAX);
     assert_eq!(layout.document().text(*line), r#"  "large": {"#);
@@ -76,14 +103,23 @@ fn large_values_are_folded_until_toggled() {
 #[test]
 fn a_result_of_megabytes_is_laid_out_in_slices() {
     let json = serde_json::json!({"result": "one line of text\n".repeat(150_000), "long": "y".repeat(300_000)});
-    let mut layout =
-        DocumentLayout::new(vec![DocumentBlock::Json(JsonFormatter::unfolded(json.to_string()))], BTreeSet::new(), 80);
+    let mut layout = DocumentLayout::new(
+        vec![DocumentBlock::Json(JsonFormatter::unfolded(
+            json.to_string(),
+        ))],
+        BTreeSet::new(),
+        80,
+    );
     let (mut steps, mut lines) = (0, 0);
     while !layout.is_complete() {
         layout.step(64 * 1024);
         steps += 1;
         let now = layout.document().lines.len();
-        assert!(now - lines < 8_000, "one step laid out {} lines", now - lines);
+        assert!(
+            now - lines < 8_000,
+            "one step laid out {} lines",
+            now - lines
+        );
         lines = now;
     }
     assert!(steps > 40, "{steps} steps");
@@ -92,8 +128,14 @@ fn a_result_of_megabytes_is_laid_out_in_slices() {
 
 #[test]
 fn an_escape_that_is_longer_than_the_line_is_broken() {
-    let document = laid(vec![DocumentBlock::text(StyleRole::Text, "\u{1face}\u{e0100}")], 1, usize::MAX);
-    let lines: Vec<String> = (0..document.lines.len()).map(|line| document.text(line)).collect();
+    let document = laid(
+        vec![DocumentBlock::text(StyleRole::Text, "\u{1face}\u{e0100}")],
+        1,
+        usize::MAX,
+    );
+    let lines: Vec<String> = (0..document.lines.len())
+        .map(|line| document.text(line))
+        .collect();
     assert_eq!(lines, ["\u{1face}\\u", "{e01", "00}"]);
 }
 

@@ -16,10 +16,16 @@ const CONTEXT_LINES: usize = 3;
 /// The lines that differ between `old` and `new`.
 pub(crate) fn diff_blocks(old: &str, new: &str) -> Vec<DocumentBlock> {
     if old.len().max(new.len()) > MAX_BYTES {
-        return vec![DocumentBlock::line(StyleRole::Warning, "too large to be compared line by line")];
+        return vec![DocumentBlock::line(
+            StyleRole::Warning,
+            "too large to be compared line by line",
+        )];
     }
     let (old, new) = (ended(old), ended(new));
-    let diff = TextDiff::configure().algorithm(Algorithm::Myers).timeout(DIFF_TIMEOUT).diff_lines(&old, &new);
+    let diff = TextDiff::configure()
+        .algorithm(Algorithm::Myers)
+        .timeout(DIFF_TIMEOUT)
+        .diff_lines(&old, &new);
     let mut pieces = Vec::new();
     for (index, group) in diff.grouped_ops(CONTEXT_LINES).iter().enumerate() {
         if index > 0 {
@@ -32,7 +38,11 @@ pub(crate) fn diff_blocks(old: &str, new: &str) -> Vec<DocumentBlock> {
                 ChangeTag::Insert => (StyleRole::Succeeded, "+ "),
             };
             let line = change.value().trim_end_matches(['\n', '\r']);
-            pieces.push(DocumentBlock::Spans { indent: 0, hang: 2, runs: vec![(role, format!("{sign}{line}"))] });
+            pieces.push(DocumentBlock::Spans {
+                indent: 0,
+                hang: 2,
+                runs: vec![(role, format!("{sign}{line}"))],
+            });
         }
     }
     if pieces.is_empty() {
@@ -47,13 +57,24 @@ pub(crate) fn count(old: &str, new: &str) -> (usize, usize) {
         return (0, 0);
     }
     let (old, new) = (ended(old), ended(new));
-    let diff = TextDiff::configure().algorithm(Algorithm::Myers).timeout(DIFF_TIMEOUT).diff_lines(&old, &new);
-    let changed = |tag| diff.iter_all_changes().filter(|change| change.tag() == tag).count();
+    let diff = TextDiff::configure()
+        .algorithm(Algorithm::Myers)
+        .timeout(DIFF_TIMEOUT)
+        .diff_lines(&old, &new);
+    let changed = |tag| {
+        diff.iter_all_changes()
+            .filter(|change| change.tag() == tag)
+            .count()
+    };
     (changed(ChangeTag::Insert), changed(ChangeTag::Delete))
 }
 
 /// Adds a missing final line break, because readers do not care about the difference.
 fn ended(text: &str) -> String {
     let text = text.trim_end_matches(['\n', '\r']);
-    if text.is_empty() { String::new() } else { format!("{text}\n") }
+    if text.is_empty() {
+        String::new()
+    } else {
+        format!("{text}\n")
+    }
 }

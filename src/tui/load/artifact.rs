@@ -19,14 +19,21 @@ const SHORT_COMMIT_CHARS: usize = 12;
 /// Bytes that are read in that search.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-pub(super) fn artifact_blocks(timeline: &mut Timeline, artifact: &RunArtifact) -> Vec<DocumentBlock> {
+pub(super) fn artifact_blocks(
+    timeline: &mut Timeline,
+    artifact: &RunArtifact,
+) -> Vec<DocumentBlock> {
     let mut pieces = facts(artifact);
     let unsourced: Vec<_> = artifact.unsourced().collect();
     if !unsourced.is_empty() {
         pieces.push(DocumentBlock::BlankLine);
         pieces.push(DocumentBlock::section("unsourced identifiers", None));
         let line = |flag: &&UnsourcedIdentifier| {
-            let declared = if flag.declared { ", declared as unverified" } else { "" };
+            let declared = if flag.declared {
+                ", declared as unverified"
+            } else {
+                ""
+            };
             let text = format!("! line {}: {}{declared}", flag.line, flag.name);
             DocumentBlock::line(StyleRole::Warning, text)
         };
@@ -42,23 +49,51 @@ pub(super) fn artifact_blocks(timeline: &mut Timeline, artifact: &RunArtifact) -
 }
 
 fn facts(artifact: &RunArtifact) -> Vec<DocumentBlock> {
-    let mut title = vec![(state_role(artifact.state), artifact.state.label().to_owned())];
-    title.extend(artifact.change.map(|change| (StyleRole::Text, change.as_str().to_owned())));
+    let mut title = vec![(
+        state_role(artifact.state),
+        artifact.state.label().to_owned(),
+    )];
+    title.extend(
+        artifact
+            .change
+            .map(|change| (StyleRole::Text, change.as_str().to_owned())),
+    );
     if let Some(lines) = artifact.lines() {
         title.push((StyleRole::Succeeded, format!("+{}", lines.added)));
         title.push((StyleRole::Failed, format!("-{}", lines.removed)));
     }
-    let mut pieces = vec![DocumentBlock::titled("artifact", artifact.path.clone(), title, None)];
-    let mut fact = |name: &str, role, text: String| pieces.push(DocumentBlock::fact(name, role, text));
+    let mut pieces = vec![DocumentBlock::titled(
+        "artifact",
+        artifact.path.clone(),
+        title,
+        None,
+    )];
+    let mut fact =
+        |name: &str, role, text: String| pieces.push(DocumentBlock::fact(name, role, text));
     if let Some(commit) = &artifact.commit {
-        fact("commit", StyleRole::Text, commit.chars().take(SHORT_COMMIT_CHARS).collect());
+        fact(
+            "commit",
+            StyleRole::Text,
+            commit.chars().take(SHORT_COMMIT_CHARS).collect(),
+        );
     }
-    let files: Vec<String> =
-        artifact.raw_files.iter().map(|file| format!("{}/{}", file.connection, file.path)).collect();
-    let files = if files.is_empty() { "none on record".to_owned() } else { files.join(", ") };
+    let files: Vec<String> = artifact
+        .raw_files
+        .iter()
+        .map(|file| format!("{}/{}", file.connection, file.path))
+        .collect();
+    let files = if files.is_empty() {
+        "none on record".to_owned()
+    } else {
+        files.join(", ")
+    };
     fact("raw files", StyleRole::Text, files);
     if let Some(shared) = &artifact.shared {
-        let role = if shared.was_merged { StyleRole::Warning } else { StyleRole::Text };
+        let role = if shared.was_merged {
+            StyleRole::Warning
+        } else {
+            StyleRole::Text
+        };
         fact("shared", role, shared.to_string());
     }
     pieces
@@ -69,35 +104,68 @@ fn history(writer: &ArtifactWriter) -> Vec<DocumentBlock> {
         0 => writer.unit.to_string(),
         number => format!("{}, attempt {number}", writer.unit),
     };
-    let mut runs =
-        vec![(StyleRole::Text, format!("  {name}  ")), (state_role(writer.state), writer.state.label().to_owned())];
+    let mut runs = vec![
+        (StyleRole::Text, format!("  {name}  ")),
+        (state_role(writer.state), writer.state.label().to_owned()),
+    ];
     let change = writer.change.map_or("", ArtifactChange::as_str);
-    let lines = writer.lines.map(|lines| format!(" +{} -{}", lines.added, lines.removed)).unwrap_or_default();
+    let lines = writer
+        .lines
+        .map(|lines| format!(" +{} -{}", lines.added, lines.removed))
+        .unwrap_or_default();
     runs.push((StyleRole::Dim, format!("  {change}{lines}")));
-    let mut pieces = vec![DocumentBlock::Spans { indent: 0, hang: 4, runs }];
+    let mut pieces = vec![DocumentBlock::Spans {
+        indent: 0,
+        hang: 4,
+        runs,
+    }];
     if let Some(reason) = &writer.reason {
         let runs = vec![(StyleRole::Failed, reason.clone())];
-        pieces.push(DocumentBlock::Spans { indent: 4, hang: 4, runs });
+        pieces.push(DocumentBlock::Spans {
+            indent: 4,
+            hang: 4,
+            runs,
+        });
     }
     pieces
 }
 
 /// The changes by each call of an attempt that wrote the artifact.
-fn changes(timeline: &mut Timeline, artifact: &RunArtifact, writer: &ArtifactWriter) -> Vec<DocumentBlock> {
+fn changes(
+    timeline: &mut Timeline,
+    artifact: &RunArtifact,
+    writer: &ArtifactWriter,
+) -> Vec<DocumentBlock> {
     let units = &timeline.view().state.units;
     let unit = units.iter().find(|unit| unit.key == writer.unit);
-    let attempt = unit.and_then(|unit| unit.attempts.iter().find(|attempt| attempt.number == writer.attempt));
-    let Some(attempt_id) = attempt.map(|attempt| attempt.id) else { return Vec::new() };
+    let attempt = unit.and_then(|unit| {
+        unit.attempts
+            .iter()
+            .find(|attempt| attempt.number == writer.attempt)
+    });
+    let Some(attempt_id) = attempt.map(|attempt| attempt.id) else {
+        return Vec::new();
+    };
     let mut pieces = Vec::new();
     for WritingRow { row, write, .. } in writing_calls(timeline, attempt_id, artifact, writer) {
         let is_new = pieces.is_empty() && writer.change == Some(ArtifactChange::Created);
         let original = is_new.then(String::new);
         pieces.push(DocumentBlock::BlankLine);
-        pieces.extend(file_change::write_blocks(timeline, attempt_id, row, &write, RowOutcome::Ok, original));
+        pieces.extend(file_change::write_blocks(
+            timeline,
+            attempt_id,
+            row,
+            &write,
+            RowOutcome::Ok,
+            original,
+        ));
     }
     if pieces.is_empty() {
         pieces.push(DocumentBlock::BlankLine);
-        pieces.push(DocumentBlock::line(StyleRole::Dim, "the calls that wrote it are not on this record"));
+        pieces.push(DocumentBlock::line(
+            StyleRole::Dim,
+            "the calls that wrote it are not on this record",
+        ));
     }
     pieces
 }
@@ -119,11 +187,26 @@ pub(super) fn writing_calls(
     writer: &ArtifactWriter,
 ) -> Vec<WritingRow> {
     let entries = timeline.view().state.entries;
-    let rows: Vec<_> = timeline.view().rows(attempt_id).iter().copied().enumerate().collect();
+    let rows: Vec<_> = timeline
+        .view()
+        .rows(attempt_id)
+        .iter()
+        .copied()
+        .enumerate()
+        .collect();
     let is_call = |row: &StreamRow| row.kind == RowKind::Tool && row.end(entries) == RowOutcome::Ok;
-    let name = artifact.path.rsplit('/').next().and_then(|file| file.rsplit_once('.')).map_or("", |(stem, _)| stem);
+    let name = artifact
+        .path
+        .rsplit('/')
+        .next()
+        .and_then(|file| file.rsplit_once('.'))
+        .map_or("", |(stem, _)| stem);
     let (mut found, mut spent) = (Vec::new(), 0);
-    for (index, row) in rows.into_iter().filter(|(_, row)| is_call(row)).take(MAX_ROWS) {
+    for (index, row) in rows
+        .into_iter()
+        .filter(|(_, row)| is_call(row))
+        .take(MAX_ROWS)
+    {
         if spent > MAX_BYTES {
             break;
         }
@@ -132,12 +215,19 @@ pub(super) fn writing_calls(
             let raw = bytes(&arrived.body);
             spent += raw.len();
             let line = decode::decode_line(raw);
-            let Some(MessageBlock::ToolUse(call)) = blocks(&line).get(usize::from(row.block)) else { return None };
+            let Some(MessageBlock::ToolUse(call)) = blocks(&line).get(usize::from(row.block))
+            else {
+                return None;
+            };
             let is_recorded = writer.call_ids.iter().any(|id| *id == call.id);
             let write = file_change::write_of(&call_as_run(call, edited.as_deref()))?;
             let is_target = || write.target.rsplit('/').next() == Some(name);
             let is_wanted = is_recorded || writer.call_ids.is_empty() && is_target();
-            is_wanted.then(|| WritingRow { row: index, id: call.id.to_string(), write })
+            is_wanted.then(|| WritingRow {
+                row: index,
+                id: call.id.to_string(),
+                write,
+            })
         });
         found.extend(write.ok().flatten());
     }

@@ -13,13 +13,24 @@ use crate::{
         state::{AttemptId, RowKind, StreamRow},
     },
     tape::{EntryBody, Note, Seq},
-    tui::attempt_summary::{AttemptSummary, CallAccessKind, MAX_ROWS, NonProtocolOutput, SummarizedCall},
+    tui::attempt_summary::{
+        AttemptSummary, CallAccessKind, MAX_ROWS, NonProtocolOutput, SummarizedCall,
+    },
 };
 
 /// Rows and bytes of a slice.
 const SLICE: (usize, usize) = (400, 1024 * 1024);
 /// Arguments that name the accessed object.
-const PATHS: [&str; 8] = ["file_path", "path", "notebook_path", "rawPath", "key", "sourceName", "command", "pattern"];
+const PATHS: [&str; 8] = [
+    "file_path",
+    "path",
+    "notebook_path",
+    "rawPath",
+    "key",
+    "sourceName",
+    "command",
+    "pattern",
+];
 
 impl AttemptSummary {
     /// Reads the next slice.
@@ -36,8 +47,12 @@ impl AttemptSummary {
                 let row = rows.get(self.calls[call].row).copied();
                 if let Some((row, last)) = row.and_then(|row| Some((row, row.last(entries)?))) {
                     // The user may have replaced its arguments since it was read.
-                    if timeline.view().edited_arguments_entry(row.first(), row.block).is_some()
-                        && let Some(ran) = self.call(timeline, self.calls[call].row, &row, &mut spent)
+                    if timeline
+                        .view()
+                        .edited_arguments_entry(row.first(), row.block)
+                        .is_some()
+                        && let Some(ran) =
+                            self.call(timeline, self.calls[call].row, &row, &mut spent)
                     {
                         self.calls[call] = ran;
                     }
@@ -60,7 +75,9 @@ impl AttemptSummary {
         let entries = timeline.view().state.entries;
         match row.kind {
             RowKind::Tool => {
-                let Some(mut call) = self.call(timeline, index, row, spent) else { return };
+                let Some(mut call) = self.call(timeline, index, row, spent) else {
+                    return;
+                };
                 match row.last(entries).filter(|last| *last != row.first()) {
                     Some(last) => call.result = result(timeline, last, spent),
                     None => self.open.push(self.calls.len()),
@@ -74,7 +91,10 @@ impl AttemptSummary {
                     EntryBody::Stdout(_) | EntryBody::Stdin(_) | EntryBody::Note(_) => None,
                 });
                 if let Ok(Some(stdout)) = stdout {
-                    self.stray_output.push(NonProtocolOutput { seq: row.first(), stdout });
+                    self.stray_output.push(NonProtocolOutput {
+                        seq: row.first(),
+                        stdout,
+                    });
                 }
             }
             RowKind::Note => {
@@ -108,19 +128,40 @@ impl AttemptSummary {
             let raw = bytes(&arrived.body);
             *spent += raw.len();
             let line = decode::decode_line(raw);
-            let (decode::LineBody::Assistant(chat) | decode::LineBody::User(chat)) = &line.body else { return None };
-            let Some(MessageBlock::ToolUse(call)) = chat.blocks.get(usize::from(row.block)) else { return None };
+            let (decode::LineBody::Assistant(chat) | decode::LineBody::User(chat)) = &line.body
+            else {
+                return None;
+            };
+            let Some(MessageBlock::ToolUse(call)) = chat.blocks.get(usize::from(row.block)) else {
+                return None;
+            };
             let call = super::call_as_run(call, edited.as_deref());
             let input = call.input.map_or("", |input| input.0);
             let action = hash(&label::call_label(&call.name, call.input, None).text);
-            Some((call.name.to_string(), action, hash(input), access_of(&call.name, call.input)))
+            Some((
+                call.name.to_string(),
+                action,
+                hash(input),
+                access_of(&call.name, call.input),
+            ))
         });
         let (name, action, input, touches) = found.ok()??;
-        let tool = self.tools.iter().position(|known| *known == name).unwrap_or_else(|| {
-            self.tools.push(name);
-            self.tools.len() - 1
-        });
-        Some(SummarizedCall { row: index, tool, action, input, result: None, access: touches })
+        let tool = self
+            .tools
+            .iter()
+            .position(|known| *known == name)
+            .unwrap_or_else(|| {
+                self.tools.push(name);
+                self.tools.len() - 1
+            });
+        Some(SummarizedCall {
+            row: index,
+            tool,
+            action,
+            input,
+            result: None,
+            access: touches,
+        })
     }
 }
 
@@ -136,7 +177,9 @@ fn result(timeline: &mut Timeline, seq: Seq, spent: &mut usize) -> Option<u64> {
         let raw = bytes(&arrived.body);
         *spent += raw.len();
         let line = decode::decode_line(raw);
-        let decode::LineBody::User(chat) = &line.body else { return None };
+        let decode::LineBody::User(chat) = &line.body else {
+            return None;
+        };
         let results = chat.blocks.iter().filter_map(|block| match block {
             MessageBlock::ToolResult(result) => Some(result),
             _ => None,
@@ -149,14 +192,22 @@ fn result(timeline: &mut Timeline, seq: Seq, spent: &mut usize) -> Option<u64> {
 }
 
 /// The object that a call accesses, and the kind of access.
-pub(crate) fn access_of(name: &str, input: Option<RawJson<'_>>) -> Option<(CallAccessKind, String)> {
+pub(crate) fn access_of(
+    name: &str,
+    input: Option<RawJson<'_>>,
+) -> Option<(CallAccessKind, String)> {
     let short = label::short_name(name).to_ascii_lowercase();
     let found = input?.pick(PATHS);
-    let (key, value) =
-        PATHS.into_iter().zip(found).find_map(|(key, value)| Some((key, value.and_then(RawJson::as_str)?)))?;
+    let (key, value) = PATHS
+        .into_iter()
+        .zip(found)
+        .find_map(|(key, value)| Some((key, value.and_then(RawJson::as_str)?)))?;
     let touch = match short.as_str() {
         "bash" | "shell" => CallAccessKind::Run,
-        name if ["write", "edit", "remove", "delete", "create"].iter().any(|word| name.contains(word)) => {
+        name if ["write", "edit", "remove", "delete", "create"]
+            .iter()
+            .any(|word| name.contains(word)) =>
+        {
             CallAccessKind::Write
         }
         _ => CallAccessKind::Read,
@@ -179,12 +230,18 @@ mod tests {
 
     #[test]
     fn call_access_is_derived_from_tool_and_arguments() {
-        assert_eq!(touched("Read", r#"{"file_path":"/p/a"}"#), Some((CallAccessKind::Read, "/p/a".into())));
+        assert_eq!(
+            touched("Read", r#"{"file_path":"/p/a"}"#),
+            Some((CallAccessKind::Read, "/p/a".into()))
+        );
         assert_eq!(
             touched("mcp__ktx__wiki_write", r#"{"key":"arr"}"#),
             Some((CallAccessKind::Write, "wiki page arr".into()))
         );
-        assert_eq!(touched("Bash", r#"{"command":"ls"}"#), Some((CallAccessKind::Run, "ls".into())));
+        assert_eq!(
+            touched("Bash", r#"{"command":"ls"}"#),
+            Some((CallAccessKind::Run, "ls".into()))
+        );
         assert_eq!(touched("mcp__ktx__wiki_search", r#"{"query":"arr"}"#), None);
         assert_eq!(touched("Edit", "[1]"), None);
         assert_eq!(access_of("Edit", None), None);

@@ -20,10 +20,18 @@ use crate::{
 };
 
 /// Compares two attempts. `None` until both are read completely.
-pub(super) fn compare(timeline: &mut Timeline, cache: &ScreenCache, sides: &CompareKey) -> Option<Comparison> {
+pub(super) fn compare(
+    timeline: &mut Timeline,
+    cache: &ScreenCache,
+    sides: &CompareKey,
+) -> Option<Comparison> {
     let units = &timeline.view().state.units;
     let attempt = |attempt_id: AttemptId| {
-        units.iter().flat_map(|unit| &unit.attempts).find(|attempt| attempt.id == attempt_id).cloned()
+        units
+            .iter()
+            .flat_map(|unit| &unit.attempts)
+            .find(|attempt| attempt.id == attempt_id)
+            .cloned()
     };
     let attempts = [attempt(sides[0].0)?, attempt(sides[1].0)?];
     let mut calls = [Vec::new(), Vec::new()];
@@ -37,7 +45,10 @@ pub(super) fn compare(timeline: &mut Timeline, cache: &ScreenCache, sides: &Comp
         calls[side] = self::calls(timeline, attempt.id, gathered);
         written[side] = self::written(timeline, attempt, gathered);
     }
-    let prompts = [started(timeline, &attempts[0]), started(timeline, &attempts[1])];
+    let prompts = [
+        started(timeline, &attempts[0]),
+        started(timeline, &attempts[1]),
+    ];
     let prompt = match prompts {
         [Some(old), Some(new)] => {
             let (added, removed) = text_diff::count(&old.prompt, &new.prompt);
@@ -47,11 +58,23 @@ pub(super) fn compare(timeline: &mut Timeline, cache: &ScreenCache, sides: &Comp
         _ => None,
     };
     let has_other_release = attempts[0].setup.release != attempts[1].setup.release;
-    Some(Comparison { has_other_release, pairs: align(&calls[0], &calls[1]), prompt, written })
+    Some(Comparison {
+        has_other_release,
+        pairs: align(&calls[0], &calls[1]),
+        prompt,
+        written,
+    })
 }
 
-fn calls(timeline: &Timeline, attempt_id: AttemptId, gathered: &AttemptSummary) -> Vec<align::AlignedCall> {
-    let (rows, entries) = (timeline.view().rows(attempt_id), timeline.view().state.entries);
+fn calls(
+    timeline: &Timeline,
+    attempt_id: AttemptId,
+    gathered: &AttemptSummary,
+) -> Vec<align::AlignedCall> {
+    let (rows, entries) = (
+        timeline.view().rows(attempt_id),
+        timeline.view().state.entries,
+    );
     let tools: Vec<u64> = gathered
         .tools
         .iter()
@@ -65,7 +88,14 @@ fn calls(timeline: &Timeline, attempt_id: AttemptId, gathered: &AttemptSummary) 
         let end = rows.get(call.row)?.end(entries);
         let tool = tools.get(call.tool).copied().unwrap_or_default();
         let result = call.result.filter(|_| end != RowOutcome::Open);
-        Some(align::AlignedCall { row: call.row, tool, action: call.action, input: call.input, end, result })
+        Some(align::AlignedCall {
+            row: call.row,
+            tool,
+            action: call.action,
+            input: call.input,
+            end,
+            result,
+        })
     });
     known.collect()
 }
@@ -75,12 +105,22 @@ fn written(timeline: &Timeline, attempt: &AttemptState, gathered: &AttemptSummar
     if !attempt.delivery.published.is_empty() {
         return attempt.delivery.published.clone();
     }
-    let (rows, entries) = (timeline.view().rows(attempt.id), timeline.view().state.entries);
+    let (rows, entries) = (
+        timeline.view().rows(attempt.id),
+        timeline.view().state.entries,
+    );
     let mut paths: Vec<String> = gathered
         .calls
         .iter()
-        .filter(|call| rows.get(call.row).is_some_and(|row| row.end(entries) == RowOutcome::Ok))
-        .filter_map(|call| call.access.as_ref().filter(|(touch, _)| *touch == CallAccessKind::Write))
+        .filter(|call| {
+            rows.get(call.row)
+                .is_some_and(|row| row.end(entries) == RowOutcome::Ok)
+        })
+        .filter_map(|call| {
+            call.access
+                .as_ref()
+                .filter(|(touch, _)| *touch == CallAccessKind::Write)
+        })
         .map(|(_, path)| path.clone())
         .collect();
     paths.sort_unstable();

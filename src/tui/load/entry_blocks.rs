@@ -29,7 +29,10 @@ pub(super) fn entry_blocks(timeline: &mut Timeline, parts: &[EntryPart]) -> Vec<
             let raw = bytes(&arrived.body);
             let at = format!("+{}", clock(arrived.at));
             let heading = |what: &str| {
-                let facts = vec![(StyleRole::Dim, what.to_owned()), (StyleRole::Dim, at.clone())];
+                let facts = vec![
+                    (StyleRole::Dim, what.to_owned()),
+                    (StyleRole::Dim, at.clone()),
+                ];
                 DocumentBlock::titled(part.title, part.title.to_owned(), facts, None)
             };
             match part.content {
@@ -41,18 +44,31 @@ pub(super) fn entry_blocks(timeline: &mut Timeline, parts: &[EntryPart]) -> Vec<
                     if let EntryBody::Note(json) = &arrived.body {
                         return match Note::parse(json) {
                             Note::AttemptStarted(started) => {
-                                vec![heading("user"), DocumentBlock::text(StyleRole::Text, &*started.prompt)]
+                                vec![
+                                    heading("user"),
+                                    DocumentBlock::text(StyleRole::Text, &*started.prompt),
+                                ]
                             }
                             _ => vec![heading("not a block")],
                         };
                     }
                     let line = decode::decode_line(raw);
                     let queued = queued_text(&line);
-                    let found = queued.as_ref().or_else(|| blocks(&line).get(usize::from(block)));
+                    let found = queued
+                        .as_ref()
+                        .or_else(|| blocks(&line).get(usize::from(block)));
                     if let Some(MessageBlock::ToolUse(tool)) = found {
                         call = Some(tool.id.clone().into_owned());
                     }
-                    self::block(found, if part.title == PROMPT { "user" } else { "assistant" }, &heading)
+                    self::block(
+                        found,
+                        if part.title == PROMPT {
+                            "user"
+                        } else {
+                            "assistant"
+                        },
+                        &heading,
+                    )
                 }
                 PartContent::Result => {
                     let line = decode::decode_line(raw);
@@ -67,19 +83,29 @@ pub(super) fn entry_blocks(timeline: &mut Timeline, parts: &[EntryPart]) -> Vec<
                 }
             }
         });
-        pieces.extend(read.unwrap_or_else(|error| vec![DocumentBlock::line(StyleRole::Failed, error)]));
+        pieces.extend(
+            read.unwrap_or_else(|error| vec![DocumentBlock::line(StyleRole::Failed, error)]),
+        );
     }
     pieces
 }
 
 /// A notice instead of content that takes too long to lay out.
 pub(super) fn too_large() -> DocumentBlock {
-    DocumentBlock::line(StyleRole::Warning, "too large to be laid out; the line below shows its beginning")
+    DocumentBlock::line(
+        StyleRole::Warning,
+        "too large to be laid out; the line below shows its beginning",
+    )
 }
 
 /// An entry of `size` bytes as recorded, or its beginning. JSON values of at least the depth and length `fold` are
 /// folded.
-pub(super) fn line(seq: Seq, arrived: &EntryRef<'_>, size: u64, fold: (usize, usize)) -> Vec<DocumentBlock> {
+pub(super) fn line(
+    seq: Seq,
+    arrived: &EntryRef<'_>,
+    size: u64,
+    fold: (usize, usize),
+) -> Vec<DocumentBlock> {
     let raw = bytes(&arrived.body);
     let facts = vec![
         (StyleRole::Dim, stream(&arrived.body).to_owned()),
@@ -88,16 +114,26 @@ pub(super) fn line(seq: Seq, arrived: &EntryRef<'_>, size: u64, fold: (usize, us
     ];
     let shown: Arc<str> = head(raw, MAX_SHOWN_BYTES).into();
     let more = size.saturating_sub(MAX_SHOWN_BYTES as u64);
-    let mut pieces = vec![DocumentBlock::titled("line", format!("line {seq}"), facts, Some(Arc::clone(&shown)))];
+    let mut pieces = vec![DocumentBlock::titled(
+        "line",
+        format!("line {seq}"),
+        facts,
+        Some(Arc::clone(&shown)),
+    )];
     pieces.push(match arrived.body {
         EntryBody::Stdout(_) | EntryBody::Stdin(_) | EntryBody::Note(_) => {
             DocumentBlock::Json(JsonFormatter::folded(shown, fold.0, fold.1))
         }
-        EntryBody::StdoutRaw(_) | EntryBody::Stderr(_) => DocumentBlock::text(StyleRole::Text, shown),
+        EntryBody::StdoutRaw(_) | EntryBody::Stderr(_) => {
+            DocumentBlock::text(StyleRole::Text, shown)
+        }
     });
     if more > 0 {
         let more = text::size(more);
-        pieces.push(DocumentBlock::line(StyleRole::Warning, format!("… {more} more of this line are not shown")));
+        pieces.push(DocumentBlock::line(
+            StyleRole::Warning,
+            format!("… {more} more of this line are not shown"),
+        ));
     }
     pieces
 }
@@ -112,14 +148,22 @@ fn block(
         Some(MessageBlock::ToolUse(call)) => {
             vec![
                 heading(&call.name),
-                DocumentBlock::Json(JsonFormatter::unfolded(call.input.map_or("{}", |input| input.0))),
+                DocumentBlock::Json(JsonFormatter::unfolded(
+                    call.input.map_or("{}", |input| input.0),
+                )),
             ]
         }
         Some(MessageBlock::Text(text) | MessageBlock::Thinking(text)) => {
-            vec![heading(author), DocumentBlock::text(StyleRole::Text, &*text.text())]
+            vec![
+                heading(author),
+                DocumentBlock::text(StyleRole::Text, &*text.text()),
+            ]
         }
         Some(other) => {
-            vec![heading("block"), DocumentBlock::text(StyleRole::Text, row_text::block(other, MAX_SHOWN_BYTES))]
+            vec![
+                heading("block"),
+                DocumentBlock::text(StyleRole::Text, row_text::block(other, MAX_SHOWN_BYTES)),
+            ]
         }
         None => vec![heading("not a block")],
     }
@@ -128,22 +172,31 @@ fn block(
 /// The text of a message that arrived during a turn.
 fn queued_text<'a>(line: &'a decode::AgentLine<'_>) -> Option<MessageBlock<'a>> {
     match &line.body {
-        LineBody::SessionFile(SessionFileLine::QueuedText(_, text)) => Some(MessageBlock::Text(text.borrowed())),
+        LineBody::SessionFile(SessionFileLine::QueuedText(_, text)) => {
+            Some(MessageBlock::Text(text.borrowed()))
+        }
         _ => None,
     }
 }
 
 /// The result of a call in a line.
-pub(super) fn result_of<'a, 'b>(line: &'b decode::AgentLine<'a>, call: Option<&str>) -> Option<&'b ToolResult<'a>> {
+pub(super) fn result_of<'a, 'b>(
+    line: &'b decode::AgentLine<'a>,
+    call: Option<&str>,
+) -> Option<&'b ToolResult<'a>> {
     blocks(line).iter().find_map(|block| match block {
-        MessageBlock::ToolResult(result) if call.is_none_or(|call| result.tool_use_id == call) => Some(result),
+        MessageBlock::ToolResult(result) if call.is_none_or(|call| result.tool_use_id == call) => {
+            Some(result)
+        }
         _ => None,
     })
 }
 
 /// The content of a result: JSON laid out, text unchanged, pictures by name.
 pub(super) fn content(result: &ToolResult<'_>) -> Vec<DocumentBlock> {
-    let Some(content) = result.content else { return vec![DocumentBlock::line(StyleRole::Dim, "empty")] };
+    let Some(content) = result.content else {
+        return vec![DocumentBlock::line(StyleRole::Dim, "empty")];
+    };
     let parts = content.items();
     if !parts.iter().any(|part| media(*part).is_some()) {
         return text_or_json(&result.text());
@@ -185,14 +238,22 @@ fn media(part: RawJson<'_>) -> Option<String> {
     if !matches!(&*kind, "image" | "document" | "audio") {
         return None;
     }
-    let inner = source.unwrap_or(RawJson("{}")).pick(["media_type", "data", "url"]);
-    let media = inner[0].or(mime).and_then(RawJson::as_str).unwrap_or("unknown type".into());
+    let inner = source
+        .unwrap_or(RawJson("{}"))
+        .pick(["media_type", "data", "url"]);
+    let media = inner[0]
+        .or(mime)
+        .and_then(RawJson::as_str)
+        .unwrap_or("unknown type".into());
     // Four Base64 characters encode three bytes.
     let size = inner[1].or(data).and_then(RawJson::as_str).map(|data| {
         let padding = data.bytes().rev().take_while(|byte| *byte == b'=').count();
         text::size((data.len() / 4 * 3).saturating_sub(padding) as u64)
     });
-    let place = inner[2].and_then(RawJson::as_str).map(|url| format!(", {url}")).unwrap_or_default();
+    let place = inner[2]
+        .and_then(RawJson::as_str)
+        .map(|url| format!(", {url}"))
+        .unwrap_or_default();
     let size = size.map(|size| format!(", {size}")).unwrap_or_default();
     let name = if kind == "image" { "picture" } else { &kind };
     Some(format!("{name}: {media}{size}{place}"))
@@ -205,12 +266,21 @@ mod tests {
     #[test]
     fn pictures_are_named_with_type_and_size() {
         let png = r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aGVsbG8="}}"#;
-        assert_eq!(media(RawJson(png)).as_deref(), Some("picture: image/png, 5 B"));
         assert_eq!(
-            media(RawJson(r#"{"type":"image","mimeType":"image/gif","data":"aGVs"}"#)).as_deref(),
+            media(RawJson(png)).as_deref(),
+            Some("picture: image/png, 5 B")
+        );
+        assert_eq!(
+            media(RawJson(
+                r#"{"type":"image","mimeType":"image/gif","data":"aGVs"}"#
+            ))
+            .as_deref(),
             Some("picture: image/gif, 3 B")
         );
-        assert_eq!(media(RawJson(r#"{"type":"image"}"#)).as_deref(), Some("picture: unknown type"));
+        assert_eq!(
+            media(RawJson(r#"{"type":"image"}"#)).as_deref(),
+            Some("picture: unknown type")
+        );
         assert_eq!(media(RawJson(r#"{"type":"text","text":"x"}"#)), None);
         assert_eq!(media(RawJson("[1]")), None);
     }

@@ -56,69 +56,103 @@ impl FileWrite {
 /// Target and effect of a call, if it is a known writing call.
 pub(super) fn write_of(call: &ToolUse<'_>) -> Option<FileWrite> {
     let input = call.input?;
-    let text = |key: &str| input.get(key).and_then(RawJson::as_str).map(|text| text.into_owned());
+    let text = |key: &str| {
+        input
+            .get(key)
+            .and_then(RawJson::as_str)
+            .map(|text| text.into_owned())
+    };
     let pairs = |list: RawJson<'_>, old: &'static str, new: &'static str| {
         let pair = |item: RawJson<'_>| {
             let [old, new] = item.pick([old, new]);
             Some((old?.as_str()?.into_owned(), new?.as_str()?.into_owned()))
         };
-        list.items().into_iter().filter_map(pair).collect::<Vec<_>>()
+        list.items()
+            .into_iter()
+            .filter_map(pair)
+            .collect::<Vec<_>>()
     };
     let deletes = input.get("delete").is_some_and(|delete| delete.0 == "true");
-    let path = || text("file_path").or_else(|| text("path")).or_else(|| text("notebook_path"));
+    let path = || {
+        text("file_path")
+            .or_else(|| text("path"))
+            .or_else(|| text("notebook_path"))
+    };
     let (to, effect) = match label::short_name(&call.name).to_ascii_lowercase().as_str() {
         "wiki_write" => {
             let effect = match (text("content"), input.get("replacements")) {
                 (Some(content), _) => WriteEffect::FullText(content),
-                (None, Some(places)) => WriteEffect::Replacements(pairs(places, "oldText", "newText")),
+                (None, Some(places)) => {
+                    WriteEffect::Replacements(pairs(places, "oldText", "newText"))
+                }
                 (None, None) => return None,
             };
             (text("key"), effect)
         }
         "wiki_remove" => (text("key"), WriteEffect::Removed),
         "sl_write_source" if deletes => (source(input), WriteEffect::Removed),
-        "sl_write_source" => (source(input), WriteEffect::FullText(yaml(input.get("source")?))),
+        "sl_write_source" => (
+            source(input),
+            WriteEffect::FullText(yaml(input.get("source")?)),
+        ),
         "sl_edit_source" if deletes => (source(input), WriteEffect::Removed),
-        "sl_edit_source" => {
-            (source(input), WriteEffect::Replacements(pairs(input.get("yaml_edits")?, "oldText", "newText")))
-        }
+        "sl_edit_source" => (
+            source(input),
+            WriteEffect::Replacements(pairs(input.get("yaml_edits")?, "oldText", "newText")),
+        ),
         "write" => (path(), WriteEffect::FullText(text("content")?)),
-        "edit" => (path(), WriteEffect::Replacements(vec![(text("old_string")?, text("new_string")?)])),
-        "multiedit" => (path(), WriteEffect::Replacements(pairs(input.get("edits")?, "old_string", "new_string"))),
+        "edit" => (
+            path(),
+            WriteEffect::Replacements(vec![(text("old_string")?, text("new_string")?)]),
+        ),
+        "multiedit" => (
+            path(),
+            WriteEffect::Replacements(pairs(input.get("edits")?, "old_string", "new_string")),
+        ),
         "notebookedit" => (path(), WriteEffect::FullText(text("new_source")?)),
         _ => return None,
     };
-    Some(FileWrite { target: to?, effect })
+    Some(FileWrite {
+        target: to?,
+        effect,
+    })
 }
 
 /// `connection/source`, or the source alone if the connection is unknown.
 fn source(input: RawJson<'_>) -> Option<String> {
     let [connection, name] = input.pick(["connectionId", "sourceName"]);
     let name = name?.as_str()?;
-    Some(
-        connection
-            .and_then(RawJson::as_str)
-            .map_or_else(|| name.to_string(), |connection| format!("{connection}/{name}")),
-    )
+    Some(connection.and_then(RawJson::as_str).map_or_else(
+        || name.to_string(),
+        |connection| format!("{connection}/{name}"),
+    ))
 }
 
 /// A definition in the form of its file.
 fn yaml(definition: RawJson<'_>) -> String {
-    let options = serde_saphyr::ser_options! { compact_list_indent: false, folded_wrap_chars: 1_000_000 };
-    serde_saphyr::to_string_with_options(&definition.value(), options).unwrap_or_else(|_| definition.0.to_owned())
+    let options =
+        serde_saphyr::ser_options! { compact_list_indent: false, folded_wrap_chars: 1_000_000 };
+    serde_saphyr::to_string_with_options(&definition.value(), options)
+        .unwrap_or_else(|_| definition.0.to_owned())
 }
 
 /// The differences between the arguments of the model and those of the user, by argument.
 pub(super) fn arguments(model: &str, person: &str) -> Vec<DocumentBlock> {
-    let parsed = [model, person].map(|json| serde_json::from_str::<Value>(json).unwrap_or_default());
-    let [Value::Object(old), Value::Object(new)] = &parsed else { return text_diff::diff_blocks(model, person) };
+    let parsed =
+        [model, person].map(|json| serde_json::from_str::<Value>(json).unwrap_or_default());
+    let [Value::Object(old), Value::Object(new)] = &parsed else {
+        return text_diff::diff_blocks(model, person);
+    };
     let text = |value: Option<&Value>| match value {
         None => String::new(),
         Some(Value::String(text)) => text.clone(),
         Some(other) => serde_json::to_string_pretty(other).unwrap_or_default(),
     };
     let mut pieces = Vec::new();
-    for key in new.keys().chain(old.keys().filter(|key| !new.contains_key(*key))) {
+    for key in new
+        .keys()
+        .chain(old.keys().filter(|key| !new.contains_key(*key)))
+    {
         let values = [old.get(key), new.get(key)];
         if values[0] == values[1] {
             continue;
@@ -128,7 +162,10 @@ pub(super) fn arguments(model: &str, person: &str) -> Vec<DocumentBlock> {
             [_, None] => " (removed)",
             _ => "",
         };
-        pieces.push(DocumentBlock::line(StyleRole::Strong, format!("{key}{how}")));
+        pieces.push(DocumentBlock::line(
+            StyleRole::Strong,
+            format!("{key}{how}"),
+        ));
         pieces.extend(text_diff::diff_blocks(&text(values[0]), &text(values[1])));
     }
     if pieces.is_empty() {
@@ -166,24 +203,42 @@ pub(super) fn write_blocks(
         }
         WriteEffect::FullText(_) | WriteEffect::Removed => {
             let before = original.or_else(|| text_before(timeline, attempt_id, row, &write.target));
-            let after = if let WriteEffect::FullText(text) = &write.effect { text.as_str() } else { "" };
+            let after = if let WriteEffect::FullText(text) = &write.effect {
+                text.as_str()
+            } else {
+                ""
+            };
             match &before {
                 Some(before) => {
                     let (added, removed) = text_diff::count(before, after);
                     facts.push((StyleRole::Succeeded, format!("+{added}")));
                     facts.push((StyleRole::Failed, format!("-{removed}")));
                 }
-                None => facts.push((StyleRole::Dim, "what was there before is not on this record".to_owned())),
+                None => facts.push((
+                    StyleRole::Dim,
+                    "what was there before is not on this record".to_owned(),
+                )),
             }
-            pieces.extend(text_diff::diff_blocks(before.as_deref().unwrap_or_default(), after));
+            pieces.extend(text_diff::diff_blocks(
+                before.as_deref().unwrap_or_default(),
+                after,
+            ));
         }
     }
-    pieces.insert(0, DocumentBlock::titled("change", title.to_owned(), facts, None));
+    pieces.insert(
+        0,
+        DocumentBlock::titled("change", title.to_owned(), facts, None),
+    );
     pieces
 }
 
 /// The text of `to` before a row: the one that the attempt last read or wrote.
-pub(super) fn text_before(timeline: &mut Timeline, attempt_id: AttemptId, row: usize, to: &str) -> Option<String> {
+pub(super) fn text_before(
+    timeline: &mut Timeline,
+    attempt_id: AttemptId,
+    row: usize,
+    to: &str,
+) -> Option<String> {
     let entries = timeline.view().state.entries;
     let rows = timeline.view().rows(attempt_id);
     let earlier: Vec<_> = rows[row.saturating_sub(MAX_ROWS_BACK)..row.min(rows.len())]
@@ -204,7 +259,10 @@ pub(super) fn text_before(timeline: &mut Timeline, attempt_id: AttemptId, row: u
             spent += raw.len();
             needle.find(edited.as_ref().map_or(raw, |edited| edited.as_bytes()))?;
             let line = decode::decode_line(raw);
-            let Some(MessageBlock::ToolUse(call)) = super::blocks(&line).get(usize::from(block)) else { return None };
+            let Some(MessageBlock::ToolUse(call)) = super::blocks(&line).get(usize::from(block))
+            else {
+                return None;
+            };
             let call = &super::call_as_run(call, edited.as_deref());
             Some(match write_of(call) {
                 Some(write) if write.target == to => KnownText::Written(write.effect),
@@ -219,7 +277,9 @@ pub(super) fn text_before(timeline: &mut Timeline, attempt_id: AttemptId, row: u
             Some(KnownText::Written(WriteEffect::Removed)) => text = Some(String::new()),
             Some(KnownText::Written(WriteEffect::Replacements(places))) => {
                 text = text.map(|text: String| {
-                    places.iter().fold(text, |text, (old, new)| text.replacen(old.as_str(), new, 1))
+                    places
+                        .iter()
+                        .fold(text, |text, (old, new)| text.replacen(old.as_str(), new, 1))
                 });
             }
             Some(KnownText::Read(id)) => {
@@ -247,19 +307,31 @@ enum KnownText {
 
 /// True for a call whose result is the whole text of `to`.
 fn reads(call: &ToolUse<'_>, to: &str) -> bool {
-    let Some(input) = call.input else { return false };
+    let Some(input) = call.input else {
+        return false;
+    };
     match label::short_name(&call.name) {
         "wiki_read" => input.get("key").and_then(RawJson::as_str).as_deref() == Some(to),
         // A result that starts at a later line is not the whole text.
-        "sl_read_source" => input.get("startLine").is_none() && source(input).as_deref() == Some(to),
+        "sl_read_source" => {
+            input.get("startLine").is_none() && source(input).as_deref() == Some(to)
+        }
         _ => false,
     }
 }
 
 /// A page without its front matter, or a definition without the surrounding text.
 fn body(answer: &str) -> &str {
-    let page = answer.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n"));
-    let definition = || answer.split_once("\n```yaml\n")?.1.rsplit_once("```").map(|(yaml, _)| yaml);
+    let page = answer
+        .strip_prefix("---\n")
+        .and_then(|rest| rest.split_once("\n---\n"));
+    let definition = || {
+        answer
+            .split_once("\n```yaml\n")?
+            .1
+            .rsplit_once("```")
+            .map(|(yaml, _)| yaml)
+    };
     match page {
         Some((_, body)) => body.trim_start_matches('\n'),
         None if answer.starts_with("## Source: ") => definition().unwrap_or(answer),
@@ -272,35 +344,78 @@ mod tests {
     use super::*;
 
     fn write(name: &str, input: &str) -> Option<FileWrite> {
-        write_of(&ToolUse { id: "t".into(), name: name.into(), input: Some(RawJson(input)) })
+        write_of(&ToolUse {
+            id: "t".into(),
+            name: name.into(),
+            input: Some(RawJson(input)),
+        })
     }
 
     #[test]
     fn the_calls_that_write_are_known() {
-        let whole =
-            |to: &str, text: &str| Some(FileWrite { target: to.into(), effect: WriteEffect::FullText(text.into()) });
-        assert_eq!(write("mcp__ktx__wiki_write", r#"{"key":"arr","content":"x"}"#), whole("arr", "x"));
-        assert_eq!(write("Write", r#"{"file_path":"/a","content":"y"}"#), whole("/a", "y"));
+        let whole = |to: &str, text: &str| {
+            Some(FileWrite {
+                target: to.into(),
+                effect: WriteEffect::FullText(text.into()),
+            })
+        };
+        assert_eq!(
+            write("mcp__ktx__wiki_write", r#"{"key":"arr","content":"x"}"#),
+            whole("arr", "x")
+        );
+        assert_eq!(
+            write("Write", r#"{"file_path":"/a","content":"y"}"#),
+            whole("/a", "y")
+        );
         let places = WriteEffect::Replacements(vec![("a".into(), "b".into())]);
         let edit = r#"{"file_path":"/a","old_string":"a","new_string":"b"}"#;
-        assert_eq!(write("Edit", edit), Some(FileWrite { target: "/a".into(), effect: places.clone() }));
+        assert_eq!(
+            write("Edit", edit),
+            Some(FileWrite {
+                target: "/a".into(),
+                effect: places.clone()
+            })
+        );
         let replace = r#"{"key":"arr","summary":"s","replacements":[{"oldText":"a","newText":"b"},{"bad":1}]}"#;
-        assert_eq!(write("mcp__ktx__wiki_write", replace), Some(FileWrite { target: "arr".into(), effect: places }));
-        let source = r#"{"connectionId":"wh","sourceName":"arr","source":{"name":"arr","grain":["day"]}}"#;
+        assert_eq!(
+            write("mcp__ktx__wiki_write", replace),
+            Some(FileWrite {
+                target: "arr".into(),
+                effect: places
+            })
+        );
+        let source =
+            r#"{"connectionId":"wh","sourceName":"arr","source":{"name":"arr","grain":["day"]}}"#;
         let made = write("mcp__ktx__sl_write_source", source).unwrap();
         assert_eq!(made.target, "wh/arr");
         assert!(matches!(made.effect, WriteEffect::FullText(text) if text.contains("name: arr")));
         let gone = r#"{"connectionId":"wh","sourceName":"arr","delete":true}"#;
-        assert_eq!(write("mcp__ktx__sl_edit_source", gone).unwrap().effect, WriteEffect::Removed);
+        assert_eq!(
+            write("mcp__ktx__sl_edit_source", gone).unwrap().effect,
+            WriteEffect::Removed
+        );
         let places = WriteEffect::Replacements(vec![("a".into(), "b".into())]);
         let edit = r#"{"sourceName":"s","yaml_edits":[{"oldText":"a","newText":"b"}]}"#;
-        assert_eq!(write("mcp__ktx__sl_edit_source", edit), Some(FileWrite { target: "s".into(), effect: places }));
+        assert_eq!(
+            write("mcp__ktx__sl_edit_source", edit),
+            Some(FileWrite {
+                target: "s".into(),
+                effect: places
+            })
+        );
         for name in ["mcp__ktx__sl_write_source", "mcp__ktx__sl_edit_source"] {
-            let gone = Some(FileWrite { target: "s".into(), effect: WriteEffect::Removed });
+            let gone = Some(FileWrite {
+                target: "s".into(),
+                effect: WriteEffect::Removed,
+            });
             assert_eq!(write(name, r#"{"sourceName":"s","delete":true}"#), gone);
             assert_eq!(write(name, r#"{"sourceName":"s"}"#), None);
         }
-        for (name, input) in [("Read", r#"{"file_path":"/a"}"#), ("Write", "[]"), ("Edit", r#"{"file_path":"/a"}"#)] {
+        for (name, input) in [
+            ("Read", r#"{"file_path":"/a"}"#),
+            ("Write", "[]"),
+            ("Edit", r#"{"file_path":"/a"}"#),
+        ] {
             assert_eq!(write(name, input), None, "{name}");
         }
     }
@@ -309,6 +424,9 @@ mod tests {
     fn a_page_is_compared_without_its_front_matter() {
         assert_eq!(body("---\nsummary: s\n---\n\n# A\n\nb\n"), "# A\n\nb\n");
         assert_eq!(body("no front"), "no front");
-        assert_eq!(body("## Source: arr\n\n```yaml\nname: arr\n```\n\n[a note]"), "name: arr\n");
+        assert_eq!(
+            body("## Source: arr\n\n```yaml\nname: arr\n```\n\n[a note]"),
+            "name: arr\n"
+        );
     }
 }

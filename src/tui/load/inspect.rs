@@ -35,13 +35,20 @@ const ABSENT: &str = "not on this record";
 const RAW_FOLD: (usize, usize) = (1, 400);
 
 /// The document of a panel.
-pub(super) fn panel_blocks(timeline: &mut Timeline, cache: &ScreenCache, page: &PanelPage) -> Vec<DocumentBlock> {
+pub(super) fn panel_blocks(
+    timeline: &mut Timeline,
+    cache: &ScreenCache,
+    page: &PanelPage,
+) -> Vec<DocumentBlock> {
     let unit = timeline.view().state.units.get(page.unit).cloned();
     let Some((unit, attempt)) = unit.and_then(|unit| {
         let attempt = unit.attempts.get(page.attempt).cloned()?;
         Some((unit, attempt))
     }) else {
-        return vec![DocumentBlock::line(StyleRole::Dim, "this unit has not run yet")];
+        return vec![DocumentBlock::line(
+            StyleRole::Dim,
+            "this unit has not run yet",
+        )];
     };
     match page.panel {
         InspectPanel::Actions => match page.action {
@@ -59,8 +66,13 @@ pub(super) fn panel_blocks(timeline: &mut Timeline, cache: &ScreenCache, page: &
 fn action(timeline: &mut Timeline, attempt: &AttemptState, index: usize) -> Vec<DocumentBlock> {
     let run_view = timeline.view();
     let (entries, rows) = (run_view.state.entries, run_view.rows(attempt.id));
-    let Some(row) = rows.get(index).copied() else { return Vec::new() };
-    let before = index.checked_sub(1).and_then(|index| rows.get(index)).map(StreamRow::first);
+    let Some(row) = rows.get(index).copied() else {
+        return Vec::new();
+    };
+    let before = index
+        .checked_sub(1)
+        .and_then(|index| rows.get(index))
+        .map(StreamRow::first);
     let last = row.last(entries).filter(|last| *last != row.first());
     let mut pieces = match row.kind {
         RowKind::Tool => call(timeline, attempt, index, &row, last),
@@ -68,7 +80,9 @@ fn action(timeline: &mut Timeline, attempt: &AttemptState, index: usize) -> Vec<
         RowKind::Thinking => text_blocks(timeline, &row, "thinking"),
         RowKind::Prompt => text_blocks(timeline, &row, "prompt"),
         RowKind::Completed => answer(timeline, &row),
-        RowKind::Denial | RowKind::Warning | RowKind::Notice | RowKind::Started | RowKind::Note => Vec::new(),
+        RowKind::Denial | RowKind::Warning | RowKind::Notice | RowKind::Started | RowKind::Note => {
+            Vec::new()
+        }
     };
     if !pieces.is_empty() {
         pieces.push(DocumentBlock::BlankLine);
@@ -83,10 +97,17 @@ fn action(timeline: &mut Timeline, attempt: &AttemptState, index: usize) -> Vec<
             pieces.push(DocumentBlock::BlankLine);
         }
         // When only the raw line is shown, nothing in it is folded.
-        let fold = if row.kind == RowKind::Tool { RAW_FOLD } else { (usize::MAX - 1, usize::MAX) };
-        let line =
-            read_head(timeline, seq, MAX_SHOWN_BYTES, |arrived, size| entry_blocks::line(seq, arrived, size, fold));
-        pieces.extend(line.unwrap_or_else(|error| vec![DocumentBlock::line(StyleRole::Failed, error)]));
+        let fold = if row.kind == RowKind::Tool {
+            RAW_FOLD
+        } else {
+            (usize::MAX - 1, usize::MAX)
+        };
+        let line = read_head(timeline, seq, MAX_SHOWN_BYTES, |arrived, size| {
+            entry_blocks::line(seq, arrived, size, fold)
+        });
+        pieces.extend(
+            line.unwrap_or_else(|error| vec![DocumentBlock::line(StyleRole::Failed, error)]),
+        );
     }
     pieces
 }
@@ -125,15 +146,26 @@ fn call(
                 let replaced = edited.as_ref().map(|_| model.to_owned());
                 let call = super::call_as_run(call, edited.as_deref());
                 let input: Arc<str> = call.input.map_or("{}", |input| input.0).into();
-                let mut facts = vec![(StyleRole::Text, call.name.to_string()), (StyleRole::Dim, call.id.to_string())];
+                let mut facts = vec![
+                    (StyleRole::Text, call.name.to_string()),
+                    (StyleRole::Dim, call.id.to_string()),
+                ];
                 if edited.is_some() {
                     facts.push((StyleRole::Paused, "with edited arguments".to_owned()));
                 }
-                let title = DocumentBlock::titled("arguments", "call".to_owned(), facts, Some(Arc::clone(&input)));
+                let title = DocumentBlock::titled(
+                    "arguments",
+                    "call".to_owned(),
+                    facts,
+                    Some(Arc::clone(&input)),
+                );
                 Some(CallDocument {
                     id: call.id.to_string(),
                     replaced,
-                    pieces: vec![title, DocumentBlock::Json(JsonFormatter::folded(input, 3, 4096))],
+                    pieces: vec![
+                        title,
+                        DocumentBlock::Json(JsonFormatter::folded(input, 3, 4096)),
+                    ],
                     write: file_change::write_of(&call),
                 })
             }
@@ -147,7 +179,10 @@ fn call(
             replaced: None,
             pieces: vec![
                 DocumentBlock::section("call", None),
-                DocumentBlock::line(StyleRole::Warning, "the call of this result is not on this record"),
+                DocumentBlock::line(
+                    StyleRole::Warning,
+                    "the call of this result is not on this record",
+                ),
             ],
             write: None,
         },
@@ -156,10 +191,23 @@ fn call(
     let decisions = decisions(timeline, attempt, row, last, &called);
     let mut pieces = called.pieces;
     pieces.extend(decisions);
-    let result = result(timeline, row, last.unwrap_or_else(|| row.first()), &called.id, end);
+    let result = result(
+        timeline,
+        row,
+        last.unwrap_or_else(|| row.first()),
+        &called.id,
+        end,
+    );
     if let Some(write) = &called.write {
         pieces.push(DocumentBlock::BlankLine);
-        pieces.extend(file_change::write_blocks(timeline, attempt.id, index, write, end, result.original));
+        pieces.extend(file_change::write_blocks(
+            timeline,
+            attempt.id,
+            index,
+            write,
+            end,
+            result.original,
+        ));
     }
     pieces.push(DocumentBlock::BlankLine);
     pieces.extend(result.pieces);
@@ -173,28 +221,46 @@ struct ResultDocument {
     original: Option<String>,
 }
 
-fn result(timeline: &mut Timeline, row: &StreamRow, last: Seq, id: &str, end: RowOutcome) -> ResultDocument {
+fn result(
+    timeline: &mut Timeline,
+    row: &StreamRow,
+    last: Seq,
+    id: &str,
+    end: RowOutcome,
+) -> ResultDocument {
     let word = match end {
         RowOutcome::Open => {
             let waits = vec![
                 DocumentBlock::section("result", None),
                 DocumentBlock::line(StyleRole::Running, "none yet: the call is running"),
             ];
-            return ResultDocument { pieces: waits, original: None };
+            return ResultDocument {
+                pieces: waits,
+                original: None,
+            };
         }
         RowOutcome::Ok => (StyleRole::Succeeded, "ok".to_owned()),
         RowOutcome::Failed => (StyleRole::Failed, "failed".to_owned()),
         RowOutcome::Denied => (StyleRole::Denied, "denied".to_owned()),
-        RowOutcome::Declined => {
-            (StyleRole::Warning, "declined: the tool did not perform the call; this is not a failure".to_owned())
-        }
-        RowOutcome::Aborted => (StyleRole::Stopped, "cut short by the end of the attempt".to_owned()),
+        RowOutcome::Declined => (
+            StyleRole::Warning,
+            "declined: the tool did not perform the call; this is not a failure".to_owned(),
+        ),
+        RowOutcome::Aborted => (
+            StyleRole::Stopped,
+            "cut short by the end of the attempt".to_owned(),
+        ),
     };
     let document = read_head(timeline, last, MAX_SHOWN_BYTES, |arrived, size| {
         if is_too_long(size) {
-            let pieces =
-                vec![DocumentBlock::titled("result", "result".to_owned(), vec![word], None), entry_blocks::too_large()];
-            return ResultDocument { pieces, original: None };
+            let pieces = vec![
+                DocumentBlock::titled("result", "result".to_owned(), vec![word], None),
+                entry_blocks::too_large(),
+            ];
+            return ResultDocument {
+                pieces,
+                original: None,
+            };
         }
         let raw = bytes(&arrived.body);
         let line = decode::decode_line(raw);
@@ -208,13 +274,24 @@ fn result(timeline: &mut Timeline, row: &StreamRow, last: Seq, id: &str, end: Ro
                 DocumentBlock::titled("result", "result".to_owned(), vec![word], None),
                 DocumentBlock::line(StyleRole::Warning, none),
             ];
-            return ResultDocument { pieces, original: None };
+            return ResultDocument {
+                pieces,
+                original: None,
+            };
         };
         let text: Arc<str> = result.text().into();
         let facts = vec![word, (StyleRole::Dim, super::row_text::result_size(result))];
-        let mut pieces = vec![DocumentBlock::titled("result", "result".to_owned(), facts, Some(Arc::clone(&text)))];
+        let mut pieces = vec![DocumentBlock::titled(
+            "result",
+            "result".to_owned(),
+            facts,
+            Some(Arc::clone(&text)),
+        )];
         pieces.extend(entry_blocks::content(result));
-        ResultDocument { pieces, original: original(RawJson(std::str::from_utf8(raw).unwrap_or("{}")), &text) }
+        ResultDocument {
+            pieces,
+            original: original(RawJson(std::str::from_utf8(raw).unwrap_or("{}")), &text),
+        }
     });
     document.unwrap_or_else(|error| ResultDocument {
         pieces: vec![DocumentBlock::line(StyleRole::Failed, error)],
@@ -253,21 +330,39 @@ fn decisions(
     }
     let entries = timeline.view().entries(attempt.id);
     let from = entries.partition_point(|seq| u64::from(*seq) <= row.first().0);
-    let until = last.map_or(entries.len(), |last| entries.partition_point(|seq| u64::from(*seq) < last.0));
-    let between: Vec<_> = entries[from..until.max(from)].iter().take(NEAR).map(|seq| Seq(u64::from(*seq))).collect();
+    let until = last.map_or(entries.len(), |last| {
+        entries.partition_point(|seq| u64::from(*seq) < last.0)
+    });
+    let between: Vec<_> = entries[from..until.max(from)]
+        .iter()
+        .take(NEAR)
+        .map(|seq| Seq(u64::from(*seq)))
+        .collect();
     let mut pieces = Vec::new();
     for seq in between {
         let decision = read(timeline, seq, |arrived| {
-            let EntryBody::Note(json) = arrived.body else { return None };
+            let EntryBody::Note(json) = arrived.body else {
+                return None;
+            };
             match Note::parse(json) {
                 Note::CallHeld { tool_use_id, .. } if tool_use_id.as_deref() == Some(id) => {
                     Some((arrived.at, "held for a decision".to_owned(), None))
                 }
-                Note::CallDecided { tool_use_id, input, decision, reason, rule }
-                    if tool_use_id.as_deref() == Some(id) =>
-                {
-                    let words =
-                        Note::CallDecided { tool_use_id: None, decision, input: None, reason, rule }.to_string();
+                Note::CallDecided {
+                    tool_use_id,
+                    input,
+                    decision,
+                    reason,
+                    rule,
+                } if tool_use_id.as_deref() == Some(id) => {
+                    let words = Note::CallDecided {
+                        tool_use_id: None,
+                        decision,
+                        input: None,
+                        reason,
+                        rule,
+                    }
+                    .to_string();
                     Some((arrived.at, words, input.map(|input| input.to_string())))
                 }
                 _ => None,
@@ -278,9 +373,16 @@ fn decisions(
                 pieces.push(DocumentBlock::BlankLine);
                 pieces.push(DocumentBlock::section("decisions", None));
             }
-            pieces.push(DocumentBlock::fact(&format!("+{}", clock(at)), StyleRole::Paused, words));
+            pieces.push(DocumentBlock::fact(
+                &format!("+{}", clock(at)),
+                StyleRole::Paused,
+                words,
+            ));
             if let Some(input) = input {
-                pieces.extend(file_change::arguments(called.replaced.as_deref().unwrap_or("{}"), &input));
+                pieces.extend(file_change::arguments(
+                    called.replaced.as_deref().unwrap_or("{}"),
+                    &input,
+                ));
             }
         }
     }
@@ -293,8 +395,14 @@ fn is_too_long(size: u64) -> bool {
 }
 
 fn too_long_notice(what: &'static str, size: u64) -> Vec<DocumentBlock> {
-    let facts = vec![(StyleRole::Dim, format!("in a line of {}", crate::text::size(size)))];
-    vec![DocumentBlock::titled(what, what.to_owned(), facts, None), entry_blocks::too_large()]
+    let facts = vec![(
+        StyleRole::Dim,
+        format!("in a line of {}", crate::text::size(size)),
+    )];
+    vec![
+        DocumentBlock::titled(what, what.to_owned(), facts, None),
+        entry_blocks::too_large(),
+    ]
 }
 
 /// A message of the model.
@@ -316,9 +424,15 @@ fn text_blocks(timeline: &mut Timeline, row: &StreamRow, what: &'static str) -> 
         match super::blocks(&line).get(usize::from(row.block)) {
             Some(MessageBlock::Text(text) | MessageBlock::Thinking(text)) => {
                 let text: Arc<str> = text.text().into();
-                vec![DocumentBlock::section(what, Some(Arc::clone(&text))), DocumentBlock::Markdown { text }]
+                vec![
+                    DocumentBlock::section(what, Some(Arc::clone(&text))),
+                    DocumentBlock::Markdown { text },
+                ]
             }
-            _ => vec![DocumentBlock::section(what, None), DocumentBlock::line(StyleRole::Dim, "withheld")],
+            _ => vec![
+                DocumentBlock::section(what, None),
+                DocumentBlock::line(StyleRole::Dim, "withheld"),
+            ],
         }
     });
     said.unwrap_or_else(|error| vec![DocumentBlock::line(StyleRole::Failed, error)])
@@ -334,9 +448,15 @@ fn answer(timeline: &mut Timeline, row: &StreamRow) -> Vec<DocumentBlock> {
         match &line.body {
             decode::LineBody::Result(result) => result.result.as_deref().map(|text| {
                 let text: Arc<str> = text.into();
-                vec![DocumentBlock::section("answer", Some(Arc::clone(&text))), DocumentBlock::Markdown { text }]
+                vec![
+                    DocumentBlock::section("answer", Some(Arc::clone(&text))),
+                    DocumentBlock::Markdown { text },
+                ]
             }),
-            _ => Some(vec![DocumentBlock::line(StyleRole::Warning, "the session ends here without a result line")]),
+            _ => Some(vec![DocumentBlock::line(
+                StyleRole::Warning,
+                "the session ends here without a result line",
+            )]),
         }
     });
     match answer {
@@ -345,25 +465,47 @@ fn answer(timeline: &mut Timeline, row: &StreamRow) -> Vec<DocumentBlock> {
     }
 }
 
-fn timing(timeline: &mut Timeline, row: &StreamRow, last: Option<Seq>, before: Option<Seq>) -> Vec<DocumentBlock> {
+fn timing(
+    timeline: &mut Timeline,
+    row: &StreamRow,
+    last: Option<Seq>,
+    before: Option<Seq>,
+) -> Vec<DocumentBlock> {
     let mut at = |seq: Seq| read_head(timeline, seq, 0, |arrived, _| arrived.at).ok();
-    let Some(began) = at(row.first()) else { return Vec::new() };
+    let Some(began) = at(row.first()) else {
+        return Vec::new();
+    };
     let (ended, before) = (last.and_then(&mut at), before.and_then(&mut at));
     let started = timeline.source().info().started_at;
     let point = |at: Millis| {
-        let wall = started
-            .and_then(|start| start.checked_add(jiff::SignedDuration::from_millis(i64::try_from(at.0).ok()?)).ok());
-        let wall = wall.map(|wall| format!(" ({})", wall.strftime("%Y-%m-%d %H:%M:%S%.3fZ"))).unwrap_or_default();
+        let wall = started.and_then(|start| {
+            start
+                .checked_add(jiff::SignedDuration::from_millis(i64::try_from(at.0).ok()?))
+                .ok()
+        });
+        let wall = wall
+            .map(|wall| format!(" ({})", wall.strftime("%Y-%m-%d %H:%M:%S%.3fZ")))
+            .unwrap_or_default();
         format!("+{}.{:03}{wall}", clock(at), at.0 % 1000)
     };
-    let mut pieces =
-        vec![DocumentBlock::section("time", None), DocumentBlock::fact("began", StyleRole::Text, point(began))];
+    let mut pieces = vec![
+        DocumentBlock::section("time", None),
+        DocumentBlock::fact("began", StyleRole::Text, point(began)),
+    ];
     if let Some(before) = before {
-        pieces.push(DocumentBlock::fact("after the last", StyleRole::Text, latency(began.since(before))));
+        pieces.push(DocumentBlock::fact(
+            "after the last",
+            StyleRole::Text,
+            latency(began.since(before)),
+        ));
     }
     if let Some(ended) = ended {
         pieces.push(DocumentBlock::fact("ended", StyleRole::Text, point(ended)));
-        pieces.push(DocumentBlock::fact("took", StyleRole::Text, latency(ended.since(began))));
+        pieces.push(DocumentBlock::fact(
+            "took",
+            StyleRole::Text,
+            latency(ended.since(began)),
+        ));
     }
     pieces
 }
@@ -380,9 +522,13 @@ fn prompt(timeline: &mut Timeline, attempt: &AttemptState) -> Vec<DocumentBlock>
     let mut pieces = Vec::new();
     for seq in prologue(timeline, attempt) {
         let text = read(timeline, seq, |arrived| {
-            let (EntryBody::Stdin(json) | EntryBody::Stdout(json)) = arrived.body else { return None };
+            let (EntryBody::Stdin(json) | EntryBody::Stdout(json)) = arrived.body else {
+                return None;
+            };
             let line = decode::decode_line(json);
-            let decode::LineBody::User(chat) = &line.body else { return None };
+            let decode::LineBody::User(chat) = &line.body else {
+                return None;
+            };
             let texts = chat.blocks.iter().filter_map(|block| match block {
                 MessageBlock::Text(text) if !chat.synthetic => Some(text.text()),
                 _ => None,
@@ -396,7 +542,10 @@ fn prompt(timeline: &mut Timeline, attempt: &AttemptState) -> Vec<DocumentBlock>
         }
     }
     if pieces.is_empty() {
-        pieces = vec![DocumentBlock::section("prompt", None), DocumentBlock::line(StyleRole::Dim, ABSENT)];
+        pieces = vec![
+            DocumentBlock::section("prompt", None),
+            DocumentBlock::line(StyleRole::Dim, ABSENT),
+        ];
     }
     pieces.extend([
         DocumentBlock::BlankLine,
@@ -409,11 +558,15 @@ fn prompt(timeline: &mut Timeline, attempt: &AttemptState) -> Vec<DocumentBlock>
 /// Prompts, skills and pins of the project, as recorded in the plan.
 fn project_instructions(timeline: &Timeline) -> Vec<DocumentBlock> {
     let planned = timeline.view().state.planned.as_ref();
-    let brought = planned.map(|plan| plan.instructions.as_slice()).unwrap_or_default();
+    let brought = planned
+        .map(|plan| plan.instructions.as_slice())
+        .unwrap_or_default();
     if brought.is_empty() {
         return Vec::new();
     }
-    let lines = brought.iter().map(|line| DocumentBlock::line(StyleRole::Text, line.clone()));
+    let lines = brought
+        .iter()
+        .map(|line| DocumentBlock::line(StyleRole::Text, line.clone()));
     [DocumentBlock::section("project instructions", None)]
         .into_iter()
         .chain(lines)
@@ -424,10 +577,21 @@ fn project_instructions(timeline: &Timeline) -> Vec<DocumentBlock> {
 /// A prompt, line by line as it was sent; headings and tags are highlighted.
 fn document(what: &'static str, text: &str) -> Vec<DocumentBlock> {
     if text.is_empty() {
-        return vec![DocumentBlock::section(what, None), DocumentBlock::line(StyleRole::Dim, ABSENT)];
+        return vec![
+            DocumentBlock::section(what, None),
+            DocumentBlock::line(StyleRole::Dim, ABSENT),
+        ];
     }
-    let facts = vec![(StyleRole::Dim, format!("{} characters", text.chars().count()))];
-    let mut pieces = vec![DocumentBlock::titled(what, what.to_owned(), facts, Some(text.into()))];
+    let facts = vec![(
+        StyleRole::Dim,
+        format!("{} characters", text.chars().count()),
+    )];
+    let mut pieces = vec![DocumentBlock::titled(
+        what,
+        what.to_owned(),
+        facts,
+        Some(text.into()),
+    )];
     pieces.extend(text.lines().map(|line| {
         let role = match line.as_bytes().first() {
             Some(b'#') => StyleRole::Strong,
@@ -435,31 +599,47 @@ fn document(what: &'static str, text: &str) -> Vec<DocumentBlock> {
             _ => StyleRole::Text,
         };
         let hang = line.len() - line.trim_start_matches([' ', '-', '*']).len();
-        DocumentBlock::Spans { indent: 0, hang, runs: vec![(role, line.to_owned())] }
+        DocumentBlock::Spans {
+            indent: 0,
+            hang,
+            runs: vec![(role, line.to_owned())],
+        }
     }));
     pieces
 }
 
 /// The note that began the attempt.
 pub(super) fn started(timeline: &mut Timeline, attempt: &AttemptState) -> Option<AttemptStarted> {
-    let read = read(timeline, attempt.setup.start_note?, |arrived| match arrived.body {
-        EntryBody::Note(json) => match Note::parse(json) {
-            Note::AttemptStarted(started) => Some(*started),
+    let read = read(
+        timeline,
+        attempt.setup.start_note?,
+        |arrived| match arrived.body {
+            EntryBody::Note(json) => match Note::parse(json) {
+                Note::AttemptStarted(started) => Some(*started),
+                _ => None,
+            },
             _ => None,
         },
-        _ => None,
-    });
+    );
     read.ok().flatten()
 }
 
 /// The first entries of the attempt.
 fn prologue(timeline: &Timeline, attempt: &AttemptState) -> Vec<Seq> {
     let entries = timeline.view().entries(attempt.id);
-    entries.iter().take(MAX_PROLOGUE_ENTRIES).map(|seq| Seq(u64::from(*seq))).collect()
+    entries
+        .iter()
+        .take(MAX_PROLOGUE_ENTRIES)
+        .map(|seq| Seq(u64::from(*seq)))
+        .collect()
 }
 
 /// The announcement of the agent when its session began.
-fn init<T>(timeline: &mut Timeline, attempt: &AttemptState, make: impl Fn(&InitLine<'_>, Seq) -> T) -> Option<T> {
+fn init<T>(
+    timeline: &mut Timeline,
+    attempt: &AttemptState,
+    make: impl Fn(&InitLine<'_>, Seq) -> T,
+) -> Option<T> {
     let run_view = timeline.view();
     let mut rows = run_view.rows(attempt.id).iter().take(MAX_PROLOGUE_ENTRIES);
     let first = rows.find_map(|row| match (row.kind, run_view.row_entries(row)) {
@@ -469,7 +649,9 @@ fn init<T>(timeline: &mut Timeline, attempt: &AttemptState, make: impl Fn(&InitL
     let places = first.map_or_else(|| prologue(timeline, attempt), |first| vec![first]);
     places.into_iter().find_map(|seq| {
         let read = read(timeline, seq, |arrived| {
-            let EntryBody::Stdout(json) = arrived.body else { return None };
+            let EntryBody::Stdout(json) = arrived.body else {
+                return None;
+            };
             match &decode::decode_line(json).body {
                 decode::LineBody::Init(init) => Some(make(init, seq)),
                 _ => None,
@@ -482,17 +664,35 @@ fn init<T>(timeline: &mut Timeline, attempt: &AttemptState, make: impl Fn(&InitL
 /// A sorted list of names, or `none`.
 fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let names: BTreeSet<&str> = names.into_iter().collect();
-    if names.is_empty() { "none".to_owned() } else { names.into_iter().collect::<Vec<_>>().join(", ") }
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.into_iter().collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// The progress of reading the attempt.
-fn read_progress(pieces: &mut Vec<DocumentBlock>, cache: &ScreenCache, attempt: &AttemptState, rows: usize) {
-    let read = cache.summary(attempt.id).map_or(0, |gathered| gathered.rows);
-    let cut = cache.summary(attempt.id).is_some_and(|gathered| gathered.is_truncated(rows));
+fn read_progress(
+    pieces: &mut Vec<DocumentBlock>,
+    cache: &ScreenCache,
+    attempt: &AttemptState,
+    rows: usize,
+) {
+    let read = cache
+        .summary(attempt.id)
+        .map_or(0, |gathered| gathered.rows);
+    let cut = cache
+        .summary(attempt.id)
+        .is_some_and(|gathered| gathered.is_truncated(rows));
     if cut && read < rows {
-        pieces
-            .push(DocumentBlock::line(StyleRole::Warning, format!("only the first {read} of {rows} rows are counted")));
+        pieces.push(DocumentBlock::line(
+            StyleRole::Warning,
+            format!("only the first {read} of {rows} rows are counted"),
+        ));
     } else if read < rows {
-        pieces.push(DocumentBlock::line(StyleRole::Dim, format!("reading, {} % …", read * 100 / rows.max(1))));
+        pieces.push(DocumentBlock::line(
+            StyleRole::Dim,
+            format!("reading, {} % …", read * 100 / rows.max(1)),
+        ));
     }
 }

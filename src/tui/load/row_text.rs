@@ -27,8 +27,12 @@ pub(super) fn block(block: &MessageBlock<'_>, most: usize) -> String {
         MessageBlock::Thinking(text) if text.is_empty() => "thinking (withheld)".to_owned(),
         MessageBlock::Thinking(text) => one_row(&text.text(), most),
         MessageBlock::ToolUse(tool) => call(&tool.name, tool.input),
-        MessageBlock::ToolResult(tool) => format!("result of a call that was not seen: {}", result(tool, most)),
-        MessageBlock::Image(media) => format!("image ({})", media.as_deref().unwrap_or("unknown type")),
+        MessageBlock::ToolResult(tool) => {
+            format!("result of a call that was not seen: {}", result(tool, most))
+        }
+        MessageBlock::Image(media) => {
+            format!("image ({})", media.as_deref().unwrap_or("unknown type"))
+        }
         MessageBlock::Unknown(kind) => format!("block of unknown type {kind}"),
     }
 }
@@ -50,14 +54,18 @@ pub(super) fn result(result: &ToolResult<'_>, most: usize) -> String {
 /// The end of a session whose last message has its own row: outcome, cost and duration.
 pub(super) fn end(result: &ResultLine<'_>) -> String {
     let cost = cost(result);
-    let took = result.duration_ms.map(|took| format!(" · {}", latency(Millis(took)))).unwrap_or_default();
+    let took = result
+        .duration_ms
+        .map(|took| format!(" · {}", latency(Millis(took))))
+        .unwrap_or_default();
     format!("{}{cost}{took}", outcome(result))
 }
 
 /// The cost of a turn, otherwise the cost of its process.
 fn cost(result: &ResultLine<'_>) -> String {
     let cost = result.cost_since_last_result.or(result.total_cost_usd);
-    cost.map(|cost| format!(" · {}", dollars(Some(cost)))).unwrap_or_default()
+    cost.map(|cost| format!(" · {}", dollars(Some(cost))))
+        .unwrap_or_default()
 }
 
 /// The outcome of a session. Some failures have the subtype of a success.
@@ -75,7 +83,13 @@ fn outcome<'a>(result: &'a ResultLine<'_>) -> &'a str {
 /// The reason with which a tool declined a call.
 pub(super) fn declined(result: &ToolResult<'_>, most: usize) -> String {
     let text = result.text();
-    one_row(&format!("declined: {}", text.strip_prefix("Error: ").unwrap_or(&text)), most)
+    one_row(
+        &format!(
+            "declined: {}",
+            text.strip_prefix("Error: ").unwrap_or(&text)
+        ),
+        most,
+    )
 }
 
 pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
@@ -83,9 +97,20 @@ pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
     match body {
         LineBody::Init(init) => {
             let model = init.model.as_deref().unwrap_or("an unknown model");
-            let servers: Vec<_> = init.mcp_servers.iter().map(|(name, status)| format!("{name} {status}")).collect();
-            let servers = if servers.is_empty() { String::new() } else { format!(" · {}", servers.join(", ")) };
-            format!("session with {model} · {}{servers}", counted(init.tools.len(), "tool"))
+            let servers: Vec<_> = init
+                .mcp_servers
+                .iter()
+                .map(|(name, status)| format!("{name} {status}"))
+                .collect();
+            let servers = if servers.is_empty() {
+                String::new()
+            } else {
+                format!(" · {}", servers.join(", "))
+            };
+            format!(
+                "session with {model} · {}{servers}",
+                counted(init.tools.len(), "tool")
+            )
         }
         LineBody::System(system) => self::system(system).unwrap_or_else(raw),
         LineBody::Assistant(chat) | LineBody::User(chat) => match &*chat.blocks {
@@ -100,23 +125,49 @@ pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
                 .join(" | "),
         },
         LineBody::StreamEvent(
-            crate::decode::line::StreamDelta::Text(text) | crate::decode::line::StreamDelta::Thinking(text),
+            crate::decode::line::StreamDelta::Text(text)
+            | crate::decode::line::StreamDelta::Thinking(text),
         ) => one_row(text, most),
-        LineBody::StreamEvent(crate::decode::line::StreamDelta::Usage { .. }) => "message_delta".to_owned(),
-        LineBody::StreamEvent(crate::decode::line::StreamDelta::Other(kind)) => kind.clone().into_owned(),
-        LineBody::ToolProgress { elapsed_seconds, .. } => format!("a call has been running for {elapsed_seconds:.0} s"),
+        LineBody::StreamEvent(crate::decode::line::StreamDelta::Usage { .. }) => {
+            "message_delta".to_owned()
+        }
+        LineBody::StreamEvent(crate::decode::line::StreamDelta::Other(kind)) => {
+            kind.clone().into_owned()
+        }
+        LineBody::ToolProgress {
+            elapsed_seconds, ..
+        } => format!("a call has been running for {elapsed_seconds:.0} s"),
         LineBody::RateLimit(limit) => {
-            let used = limit.utilization.map(|used| format!(" · {:.0} % used", used * 100.0)).unwrap_or_default();
-            let others = limit.windows.iter().filter(|window| limit.limit.as_deref() != Some(window.name.as_ref()));
+            let used = limit
+                .utilization
+                .map(|used| format!(" · {:.0} % used", used * 100.0))
+                .unwrap_or_default();
+            let others = limit
+                .windows
+                .iter()
+                .filter(|window| limit.limit.as_deref() != Some(window.name.as_ref()));
             let others: String = others
-                .filter_map(|window| Some(format!(" · {} {:.0} % used", window.name, window.utilization? * 100.0)))
+                .filter_map(|window| {
+                    Some(format!(
+                        " · {} {:.0} % used",
+                        window.name,
+                        window.utilization? * 100.0
+                    ))
+                })
                 .collect();
-            format!("limit {} {}{used}{others}", limit.limit.as_deref().unwrap_or("(unnamed)"), limit.status)
+            format!(
+                "limit {} {}{used}{others}",
+                limit.limit.as_deref().unwrap_or("(unnamed)"),
+                limit.status
+            )
         }
         LineBody::Result(result) => {
             let word = outcome(result);
             let cost = cost(result);
-            let error = result.error.as_deref().or_else(|| result.errors.first().map(AsRef::as_ref));
+            let error = result
+                .error
+                .as_deref()
+                .or_else(|| result.errors.first().map(AsRef::as_ref));
             let text = error
                 .map(label::readable_error)
                 .or(result.result.as_deref())
@@ -130,7 +181,10 @@ pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
 
 /// A text that the agent received, without the markup of Claude Code.
 pub(super) fn user(author: TextAuthor, text: &LazyText<'_>, most: usize) -> String {
-    one_row(UserText::parse(author, &text.prefix(most.saturating_mul(8)).0).text(), most)
+    one_row(
+        UserText::parse(author, &text.prefix(most.saturating_mul(8)).0).text(),
+        most,
+    )
 }
 
 fn session_file(line: &SessionFileLine<'_>, most: usize) -> Option<String> {
@@ -143,49 +197,106 @@ fn session_file(line: &SessionFileLine<'_>, most: usize) -> Option<String> {
 }
 
 fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+    if count == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{count} {what}s")
+    }
 }
 
 fn system(system: &SystemLine<'_>) -> Option<String> {
     let or = |text: &Option<std::borrow::Cow<'_, str>>, other: &str| {
-        text.as_deref().map_or_else(|| other.to_owned(), |text| one_row(text, 300))
+        text.as_deref()
+            .map_or_else(|| other.to_owned(), |text| one_row(text, 300))
     };
     Some(match system {
-        SystemLine::PermissionDenied { tool_name, message, .. } => {
+        SystemLine::PermissionDenied {
+            tool_name, message, ..
+        } => {
             format!("permission denied: {tool_name} {}", or(message, ""))
         }
-        SystemLine::ApiRetry { attempt, max_retries, status, error, .. } => {
-            let number = |number: &Option<u64>| number.map_or_else(|| "?".to_owned(), |number| number.to_string());
-            let error = if error.as_deref() == Some("unknown") { &Some("an unknown error".into()) } else { error };
-            let cause = status.map_or_else(|| or(error, "network"), |status| format!("HTTP {status}"));
-            format!("API retry {} of {} after {cause}", number(attempt), number(max_retries))
+        SystemLine::ApiRetry {
+            attempt,
+            max_retries,
+            status,
+            error,
+            ..
+        } => {
+            let number = |number: &Option<u64>| {
+                number.map_or_else(|| "?".to_owned(), |number| number.to_string())
+            };
+            let error = if error.as_deref() == Some("unknown") {
+                &Some("an unknown error".into())
+            } else {
+                error
+            };
+            let cause =
+                status.map_or_else(|| or(error, "network"), |status| format!("HTTP {status}"));
+            format!(
+                "API retry {} of {} after {cause}",
+                number(attempt),
+                number(max_retries)
+            )
         }
-        SystemLine::Compacted { trigger, pre_tokens } => {
-            let before = pre_tokens.map(|tokens| format!(" at {tokens} tokens")).unwrap_or_default();
-            format!("context compacted ({}){before}", or(trigger, "unknown trigger"))
+        SystemLine::Compacted {
+            trigger,
+            pre_tokens,
+        } => {
+            let before = pre_tokens
+                .map(|tokens| format!(" at {tokens} tokens"))
+                .unwrap_or_default();
+            format!(
+                "context compacted ({}){before}",
+                or(trigger, "unknown trigger")
+            )
         }
-        SystemLine::ModelFallback { from, to, refused: false } => {
+        SystemLine::ModelFallback {
+            from,
+            to,
+            refused: false,
+        } => {
             format!("model {} replaced by {}", or(from, "?"), or(to, "?"))
         }
-        SystemLine::ModelFallback { from, to, refused: true } => {
-            format!("model {} refused to answer; {} answered instead", or(from, "?"), or(to, "?"))
+        SystemLine::ModelFallback {
+            from,
+            to,
+            refused: true,
+        } => {
+            format!(
+                "model {} refused to answer; {} answered instead",
+                or(from, "?"),
+                or(to, "?")
+            )
         }
         SystemLine::WritesLost { code, lost } => {
             let what: Vec<_> = lost
                 .iter()
                 .map(|what| match &**what {
-                    "transcript" => "lines of its session, which a resumed session will miss".to_owned(),
+                    "transcript" => {
+                        "lines of its session, which a resumed session will miss".to_owned()
+                    }
                     "global_config" => "changes to its settings".to_owned(),
                     other => one_row(other, 40),
                 })
                 .collect();
-            format!("Claude Code could not save {} ({})", what.join(" and "), or(code, "no reason given"))
+            format!(
+                "Claude Code could not save {} ({})",
+                what.join(" and "),
+                or(code, "no reason given")
+            )
         }
-        SystemLine::AuthStatus { error } => format!("signing in failed: {}", or(error, "no reason given")),
+        SystemLine::AuthStatus { error } => {
+            format!("signing in failed: {}", or(error, "no reason given"))
+        }
         SystemLine::ConversationReset { session } => {
-            format!("the conversation was reset; the session is now {}", or(session, "?"))
+            format!(
+                "the conversation was reset; the session is now {}",
+                or(session, "?")
+            )
         }
-        SystemLine::Task { subtype, status, .. } => format!("{} {}", subtype.replace('_', " "), or(status, "")),
+        SystemLine::Task {
+            subtype, status, ..
+        } => format!("{} {}", subtype.replace('_', " "), or(status, "")),
         SystemLine::Notice { text, .. } => one_row(text, 300),
         SystemLine::Status { .. } | SystemLine::Other(_) | SystemLine::Unknown(_) => return None,
     })
@@ -205,7 +316,9 @@ pub(super) fn kind(body: &LineBody<'_>) -> String {
             SystemLine::WritesLost { .. } => "writes lost",
             SystemLine::AuthStatus { .. } => "auth status",
             SystemLine::ConversationReset { .. } => "reset",
-            SystemLine::Other(subtype) | SystemLine::Unknown(subtype) => return one_row(subtype, 24),
+            SystemLine::Other(subtype) | SystemLine::Unknown(subtype) => {
+                return one_row(subtype, 24);
+            }
         }
         .to_owned(),
         LineBody::Control { subtype, .. } => one_row(subtype, 24),
@@ -218,10 +331,12 @@ pub(super) fn kind(body: &LineBody<'_>) -> String {
         },
         // What a person wrote is not the result of a call.
         LineBody::User(chat) if !chat.synthetic => match chat.blocks.first() {
-            Some(MessageBlock::Text(text)) => match UserText::parse(chat.author, &text.prefix(4096).0) {
-                UserText::Prompt(_) | UserText::Command(_) => "prompt".to_owned(),
-                UserText::Report(_) => "report".to_owned(),
-            },
+            Some(MessageBlock::Text(text)) => {
+                match UserText::parse(chat.author, &text.prefix(4096).0) {
+                    UserText::Prompt(_) | UserText::Command(_) => "prompt".to_owned(),
+                    UserText::Report(_) => "report".to_owned(),
+                }
+            }
             _ => "user".to_owned(),
         },
         LineBody::Other(kind) => one_row(kind, 24),
@@ -242,21 +357,31 @@ pub(super) fn kind(body: &LineBody<'_>) -> String {
 
 /// The type of a line of which only the beginning is read.
 pub(super) fn type_of(head: &str) -> String {
-    let found = head.split_once("\"type\":\"").and_then(|(_, rest)| rest.split_once('"'));
+    let found = head
+        .split_once("\"type\":\"")
+        .and_then(|(_, rest)| rest.split_once('"'));
     found.map_or_else(|| "huge".to_owned(), |(kind, _)| one_row(kind, 24))
 }
 
 /// A line that is too long to be decoded for a row.
 pub(super) fn oversized_line(head: &str, len: u64) -> String {
-    let name = head.split_once("\"name\":\"").and_then(|(_, rest)| rest.split_once('"'));
-    let what = name.map_or_else(|| type_of(head), |(name, _)| label::short_name(name).to_owned());
+    let name = head
+        .split_once("\"name\":\"")
+        .and_then(|(_, rest)| rest.split_once('"'));
+    let what = name.map_or_else(
+        || type_of(head),
+        |(name, _)| label::short_name(name).to_owned(),
+    );
     format!("{what} (line of {})", size(len))
 }
 
 /// The kind of a note in the transcript.
 pub(super) fn note_kind(json: &[u8]) -> String {
     let value: Value = serde_json::from_slice(json).unwrap_or_default();
-    value["kind"].as_str().map_or_else(|| "note".to_owned(), |kind| one_row(&kind.replace('_', " "), 24))
+    value["kind"].as_str().map_or_else(
+        || "note".to_owned(),
+        |kind| one_row(&kind.replace('_', " "), 24),
+    )
 }
 
 /// A note as a row of a stream. The full reason of a failure is shown below the rows.
@@ -285,7 +410,8 @@ impl StartFacts {
             _ if super::is_huge(size) => {}
             EntryBody::Note(json) => match Note::parse(json) {
                 Note::AttemptStarted(start) => {
-                    (self.model, self.tools, self.worker) = (start.model, start.tools.len(), start.worker);
+                    (self.model, self.tools, self.worker) =
+                        (start.model, start.tools.len(), start.worker);
                 }
                 Note::IsolationChecked(check) => self.is_isolated = check.breach.is_none(),
                 _ => {}
@@ -293,7 +419,11 @@ impl StartFacts {
             EntryBody::Stdout(json) => {
                 if let LineBody::Init(init) = &decode::decode_line(json).body {
                     self.tools = init.tools.len();
-                    self.model = init.model.as_deref().map(str::to_owned).or(self.model.take());
+                    self.model = init
+                        .model
+                        .as_deref()
+                        .map(str::to_owned)
+                        .or(self.model.take());
                 }
             }
             EntryBody::Stdin(_) | EntryBody::StdoutRaw(_) | EntryBody::Stderr(_) => {}
@@ -303,21 +433,47 @@ impl StartFacts {
     /// The text of the row of the start of the attempt `number`.
     pub(super) fn label(&self, number: u32) -> String {
         let model = self.model.as_deref().unwrap_or("default model");
-        let worker = self.worker.as_ref().map(|worker| format!(" on {}", one_row(worker, 40))).unwrap_or_default();
-        let isolation = if self.is_isolated { " · isolation holds" } else { "" };
-        format!("attempt {number} started{worker} · {model} · {}{isolation}", counted(self.tools, "tool"))
+        let worker = self
+            .worker
+            .as_ref()
+            .map(|worker| format!(" on {}", one_row(worker, 40)))
+            .unwrap_or_default();
+        let isolation = if self.is_isolated {
+            " · isolation holds"
+        } else {
+            ""
+        };
+        format!(
+            "attempt {number} started{worker} · {model} · {}{isolation}",
+            counted(self.tools, "tool")
+        )
     }
 }
 
 /// The amendment in the note that begins an attempt. Automatic retries resume a session without an amendment by the
 /// user.
 pub(super) fn amendment(note: &Note) -> Option<String> {
-    let Note::AttemptStarted(start) = note else { return None };
+    let Note::AttemptStarted(start) = note else {
+        return None;
+    };
     let amendment = start.amendment.as_ref()?;
-    let asked = Amendment { resume: None, ..amendment.clone() };
-    let asked = (!asked.is_empty()).then(|| format!("requested: {}", one_row(&asked.to_string(), 600)));
-    let continues = amendment.resume.as_ref().map(|_| "continues the session".to_owned());
-    Some([continues, asked].into_iter().flatten().collect::<Vec<_>>().join(" · "))
+    let asked = Amendment {
+        resume: None,
+        ..amendment.clone()
+    };
+    let asked =
+        (!asked.is_empty()).then(|| format!("requested: {}", one_row(&asked.to_string(), 600)));
+    let continues = amendment
+        .resume
+        .as_ref()
+        .map(|_| "continues the session".to_owned());
+    Some(
+        [continues, asked]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(" · "),
+    )
 }
 
 #[cfg(test)]
@@ -328,12 +484,27 @@ mod tests {
     #[test]
     fn retry_that_continues_a_session_was_not_asked_for() {
         let words = |asked: Amendment| {
-            let started = AttemptStarted { amendment: Some(asked), ..AttemptStarted::default() };
+            let started = AttemptStarted {
+                amendment: Some(asked),
+                ..AttemptStarted::default()
+            };
             amendment(&Note::AttemptStarted(Box::new(started)))
         };
-        let retry = Amendment { resume: Some("s".into()), ..Amendment::default() };
-        assert_eq!(words(retry.clone()).as_deref(), Some("continues the session"));
-        let amended = Amendment { model: Some("opus".into()), ..retry };
-        assert_eq!(words(amended).as_deref(), Some("continues the session · requested: model opus"));
+        let retry = Amendment {
+            resume: Some("s".into()),
+            ..Amendment::default()
+        };
+        assert_eq!(
+            words(retry.clone()).as_deref(),
+            Some("continues the session")
+        );
+        let amended = Amendment {
+            model: Some("opus".into()),
+            ..retry
+        };
+        assert_eq!(
+            words(amended).as_deref(),
+            Some("continues the session · requested: model opus")
+        );
     }
 }

@@ -55,19 +55,30 @@ impl AmendForm {
     pub(crate) fn new(unit: &UnitState, others: &[&UnitState], state: &RunState) -> Self {
         let last = unit.latest();
         let plan = state.planned.as_deref();
-        let planned =
-            (plan.and_then(|plan| plan.model.clone()), plan.map(|plan| plan.step_budget).filter(|budget| *budget > 0));
-        let feedback = last.and_then(|last| last.setup.amendment.as_ref()?.feedback.clone()).unwrap_or_default();
+        let planned = (
+            plan.and_then(|plan| plan.model.clone()),
+            plan.map(|plan| plan.step_budget)
+                .filter(|budget| *budget > 0),
+        );
+        let feedback = last
+            .and_then(|last| last.setup.amendment.as_ref()?.feedback.clone())
+            .unwrap_or_default();
         let model = last
             .and_then(|last| last.setup.requested_model.as_deref().map(str::to_owned))
             .or_else(|| planned.0.clone());
         let budget = last.and_then(|last| last.setup.step_budget).or(planned.1);
         let mut form = Self {
-            units: [unit].into_iter().chain(others.iter().copied()).map(|unit| unit.key.clone()).collect(),
+            units: [unit]
+                .into_iter()
+                .chain(others.iter().copied())
+                .map(|unit| unit.key.clone())
+                .collect(),
             feedback: area(&feedback),
             model: area(&model.unwrap_or_default()),
             budget: area(&budget.map(|budget| budget.to_string()).unwrap_or_default()),
-            session: last.filter(|_| others.is_empty()).and_then(|last| last.setup.session.clone()),
+            session: last
+                .filter(|_| others.is_empty())
+                .and_then(|last| last.setup.session.clone()),
             resume: false,
             field: AmendField::Feedback,
             problem: None,
@@ -79,10 +90,26 @@ impl AmendForm {
 
     /// Focuses the next or the previous field.
     pub(crate) fn next_field(&mut self, forward: bool) {
-        let fields = [AmendField::Feedback, AmendField::Model, AmendField::Budget, AmendField::Session];
-        let fields = if self.session.is_some() { &fields[..] } else { &fields[..3] };
-        let at = fields.iter().position(|field| *field == self.field).unwrap_or_default();
-        let next = if forward { at + 1 } else { at + fields.len() - 1 };
+        let fields = [
+            AmendField::Feedback,
+            AmendField::Model,
+            AmendField::Budget,
+            AmendField::Session,
+        ];
+        let fields = if self.session.is_some() {
+            &fields[..]
+        } else {
+            &fields[..3]
+        };
+        let at = fields
+            .iter()
+            .position(|field| *field == self.field)
+            .unwrap_or_default();
+        let next = if forward {
+            at + 1
+        } else {
+            at + fields.len() - 1
+        };
         self.focus(fields[next % fields.len()]);
     }
 
@@ -90,13 +117,19 @@ impl AmendForm {
     pub(crate) fn handle_key(&mut self, key: KeyPress) {
         self.problem = None;
         match (self.field, key.code) {
-            (AmendField::Session, KeyCode::Char(' ' | 'h' | 'l') | KeyCode::Left | KeyCode::Right) => {
+            (
+                AmendField::Session,
+                KeyCode::Char(' ' | 'h' | 'l') | KeyCode::Left | KeyCode::Right,
+            ) => {
                 self.resume = !self.resume;
             }
-            (AmendField::Model | AmendField::Budget | AmendField::Session, KeyCode::Enter) => self.next_field(true),
+            (AmendField::Model | AmendField::Budget | AmendField::Session, KeyCode::Enter) => {
+                self.next_field(true)
+            }
             (AmendField::Session, _) => {}
             _ if key.typed().is_some_and(text::is_hidden) => {}
-            (AmendField::Model | AmendField::Budget, KeyCode::Char('m' | 'j')) if key.typed().is_none() => {}
+            (AmendField::Model | AmendField::Budget, KeyCode::Char('m' | 'j'))
+                if key.typed().is_none() => {}
             _ => {
                 if let Some(area) = self.area() {
                     area.input(KeyEvent::new(key.code, key.modifiers));
@@ -117,7 +150,10 @@ impl AmendForm {
     pub(crate) fn paste(&mut self, pasted: &str) {
         self.problem = None;
         let one_row = self.field != AmendField::Feedback;
-        let pasted = pasted.replace("\r\n", "\n").replace('\r', "\n").replace('\t', "  ");
+        let pasted = pasted
+            .replace("\r\n", "\n")
+            .replace('\r', "\n")
+            .replace('\t', "  ");
         let kept: String = text::classified_chars(&pasted)
             .filter(|(char, is_safe)| *is_safe || (*char == '\n' && !one_row))
             .map(|(char, _)| char)
@@ -144,7 +180,9 @@ impl AmendForm {
         let feedback = self.feedback.lines().join("\n").trim().to_owned();
         let length = feedback.chars().count();
         if length > MAX_FEEDBACK_CHARS {
-            let problem = format!("feedback too long: {length} characters; the limit is {MAX_FEEDBACK_CHARS}");
+            let problem = format!(
+                "feedback too long: {length} characters; the limit is {MAX_FEEDBACK_CHARS}"
+            );
             return Err((AmendField::Feedback, problem));
         }
         let model = self.model.lines().concat().trim().to_owned();
@@ -160,8 +198,9 @@ impl AmendForm {
             _ if budget.is_empty() => None,
             Ok(turns @ 1..=MAX_TURNS) => Some(turns),
             Ok(_) | Err(_) => {
-                let problem =
-                    format!("invalid turn budget; expected 1 to {MAX_TURNS}, or nothing for the planned number");
+                let problem = format!(
+                    "invalid turn budget; expected 1 to {MAX_TURNS}, or nothing for the planned number"
+                );
                 return Err((AmendField::Budget, problem));
             }
         };
@@ -169,9 +208,14 @@ impl AmendForm {
         Ok(Amendment {
             message: None,
             feedback: (!feedback.is_empty()).then_some(feedback),
-            model: Some(model).filter(|model| !model.is_empty() && planned_model.as_ref() != Some(model)),
+            model: Some(model)
+                .filter(|model| !model.is_empty() && planned_model.as_ref() != Some(model)),
             step_budget: turns.filter(|turns| Some(turns) != planned_turns.as_ref()),
-            resume: self.session.as_deref().filter(|_| self.resume).map(str::to_owned),
+            resume: self
+                .session
+                .as_deref()
+                .filter(|_| self.resume)
+                .map(str::to_owned),
         })
     }
 
@@ -220,8 +264,15 @@ mod tests {
     };
 
     fn form(last: AttemptState) -> AmendForm {
-        let plan = RunPlanned { model: Some("sonnet".into()), step_budget: 40, ..RunPlanned::default() };
-        let state = RunState { planned: Some(Arc::new(plan)), ..RunState::default() };
+        let plan = RunPlanned {
+            model: Some("sonnet".into()),
+            step_budget: 40,
+            ..RunPlanned::default()
+        };
+        let state = RunState {
+            planned: Some(Arc::new(plan)),
+            ..RunState::default()
+        };
         let unit = UnitState {
             key: "u".into(),
             planned: None,
@@ -234,12 +285,18 @@ mod tests {
     }
 
     fn typed(mut form: AmendForm, keys: &str) -> AmendForm {
-        key::parse(keys).unwrap().into_iter().for_each(|key| form.handle_key(key));
+        key::parse(keys)
+            .unwrap()
+            .into_iter()
+            .for_each(|key| form.handle_key(key));
         form
     }
 
     fn last() -> AttemptState {
-        let amendment = Amendment { feedback: Some("shorter".into()), ..Amendment::default() };
+        let amendment = Amendment {
+            feedback: Some("shorter".into()),
+            ..Amendment::default()
+        };
         AttemptState {
             setup: AttemptSetup {
                 session: Some("5e55".into()),
@@ -264,7 +321,10 @@ mod tests {
         };
         assert_eq!(form.amendment(), Ok(same));
         let mut form = super::tests::form(AttemptState {
-            setup: AttemptSetup { requested_model: Some("sonnet".into()), ..AttemptSetup::default() },
+            setup: AttemptSetup {
+                requested_model: Some("sonnet".into()),
+                ..AttemptSetup::default()
+            },
             ..AttemptState::default()
         });
         assert_eq!(form.budget.lines(), ["40"]);
@@ -286,7 +346,11 @@ mod tests {
         assert_eq!(form.field, AmendField::Feedback);
         let mut form = super::tests::form(AttemptState::default());
         form.next_field(false);
-        assert_eq!(form.field, AmendField::Budget, "without a session, that field is skipped");
+        assert_eq!(
+            form.field,
+            AmendField::Budget,
+            "without a session, that field is skipped"
+        );
     }
 
     #[test]
@@ -296,7 +360,11 @@ mod tests {
             (AmendField::Budget, "10001", "expected 1 to 10000"),
             (AmendField::Budget, "many", "expected 1 to 10000"),
             (AmendField::Model, "opus or sonnet", "without spaces"),
-            (AmendField::Feedback, &"x".repeat(MAX_FEEDBACK_CHARS + 1), "the limit is 20000"),
+            (
+                AmendField::Feedback,
+                &"x".repeat(MAX_FEEDBACK_CHARS + 1),
+                "the limit is 20000",
+            ),
         ] {
             let mut form = form(AttemptState::default());
             form.focus(field);

@@ -45,13 +45,29 @@ impl ArgumentsEditor {
     /// When the arguments are too long.
     pub(crate) fn new(call: CallId, held: &HeldCallState) -> Result<Self, String> {
         if held.input.len() > MAX_EDITED_BYTES {
-            let (size, most) = (text::size(held.input.len() as u64), text::size(MAX_EDITED_BYTES as u64));
-            return Err(format!("the arguments have {size}, but at most {most} can be edited here; deny the call"));
+            let (size, most) = (
+                text::size(held.input.len() as u64),
+                text::size(MAX_EDITED_BYTES as u64),
+            );
+            return Err(format!(
+                "the arguments have {size}, but at most {most} can be edited here; deny the call"
+            ));
         }
         let value: Value = serde_json::from_str(&held.input).map_err(|error| error.to_string())?;
         let area = area(&escaped(&pretty(&value)));
-        let original = if let Value::Object(object) = value { object } else { Map::new() };
-        Ok(Self { call, tool: Arc::clone(&held.tool), area, original, problem: None, field: None })
+        let original = if let Value::Object(object) = value {
+            object
+        } else {
+            Map::new()
+        };
+        Ok(Self {
+            call,
+            tool: Arc::clone(&held.tool),
+            area,
+            original,
+            problem: None,
+            field: None,
+        })
     }
 
     /// Passes a key to the text area.
@@ -78,7 +94,9 @@ impl ArgumentsEditor {
         let removed = pasted.chars().count() - kept.chars().count();
         if removed > 0 {
             let what = text::pluralize(removed, "invisible character");
-            self.problem = Some(format!("left out {what}; the JSON text can have them as escapes"));
+            self.problem = Some(format!(
+                "left out {what}; the JSON text can have them as escapes"
+            ));
         }
         self.area.insert_str(kept);
     }
@@ -92,7 +110,11 @@ impl ArgumentsEditor {
     pub(crate) fn replace(&mut self, text: &str) {
         self.area.select_all();
         self.area.cut();
-        self.paste(text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text));
+        self.paste(
+            text.strip_suffix("\r\n")
+                .or_else(|| text.strip_suffix('\n'))
+                .unwrap_or(text),
+        );
     }
 
     /// Name of the text that is edited as plain text.
@@ -103,7 +125,10 @@ impl ArgumentsEditor {
     /// Names of the texts that can be edited as plain text; empty while the JSON is invalid.
     pub(crate) fn text_fields(&self) -> Vec<String> {
         let object = self.object().map(Value::Object).unwrap_or_default();
-        text_fields(&object).iter().map(|pointer| field_name(pointer)).collect()
+        text_fields(&object)
+            .iter()
+            .map(|pointer| field_name(pointer))
+            .collect()
     }
 
     /// Shows the next or the previous long text as plain text, or all arguments as JSON after the last one. In JSON, the
@@ -114,7 +139,10 @@ impl ArgumentsEditor {
             Err((problem, place)) => return self.reject(problem, place),
         };
         let fields = text_fields(&object);
-        let here = self.field.as_ref().and_then(|(current, _)| fields.iter().position(|field| field == current));
+        let here = self
+            .field
+            .as_ref()
+            .and_then(|(current, _)| fields.iter().position(|field| field == current));
         let next = match (&self.field, here) {
             (None, _) if fields.is_empty() => {
                 self.problem = Some("no argument is a long text".to_owned());
@@ -129,7 +157,12 @@ impl ArgumentsEditor {
         };
         match next.and_then(|next| fields.get(next)) {
             Some(pointer) => {
-                self.area = area(object.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
+                self.area = area(
+                    object
+                        .pointer(pointer)
+                        .and_then(Value::as_str)
+                        .unwrap_or_default(),
+                );
                 self.field = Some((pointer.clone(), object));
             }
             None => self.show_json(&object),
@@ -178,8 +211,14 @@ impl ArgumentsEditor {
             let row = error.line().saturating_sub(1);
             let line = self.area.lines().get(row).map_or("", String::as_str);
             // The parser counts bytes.
-            let column = line.char_indices().take_while(|(at, _)| *at + 1 < error.column()).count();
-            (format!("not a JSON object: {error}"), (error.column() > 0).then_some((row, column)))
+            let column = line
+                .char_indices()
+                .take_while(|(at, _)| *at + 1 < error.column())
+                .count();
+            (
+                format!("not a JSON object: {error}"),
+                (error.column() > 0).then_some((row, column)),
+            )
         })
     }
 
@@ -188,7 +227,8 @@ impl ArgumentsEditor {
         if let Some((row, column)) = place {
             let limited = |at: usize| u16::try_from(at).unwrap_or(u16::MAX);
             self.area.cancel_selection();
-            self.area.move_cursor(CursorMove::Jump(limited(row), limited(column)));
+            self.area
+                .move_cursor(CursorMove::Jump(limited(row), limited(column)));
         }
     }
 
@@ -198,14 +238,17 @@ impl ArgumentsEditor {
         if let Some((pointer, _)) = self.field.take()
             && let Some(row) = self.line_of_field(object, &pointer)
         {
-            self.area.move_cursor(CursorMove::Jump(u16::try_from(row).unwrap_or(u16::MAX), 0));
+            self.area
+                .move_cursor(CursorMove::Jump(u16::try_from(row).unwrap_or(u16::MAX), 0));
         }
     }
 
     /// The first of `fields` that begins in the line of the cursor.
     fn field_of_line(&self, value: &Value, fields: &[String]) -> Option<usize> {
         let row = self.area.cursor().0;
-        fields.iter().position(|field| self.line_of_field(value, field) == Some(row))
+        fields
+            .iter()
+            .position(|field| self.line_of_field(value, field) == Some(row))
     }
 
     /// The line of the JSON text with a member, or with the list that contains an element. Several members may have the
@@ -221,9 +264,17 @@ impl ArgumentsEditor {
         let name = unescape(member.rsplit('/').next()?);
         let mut members = Vec::new();
         collect_members(value, &mut String::new(), &name, &mut members);
-        let place = members.iter().position(|known| known == member).unwrap_or_default();
+        let place = members
+            .iter()
+            .position(|known| known == member)
+            .unwrap_or_default();
         let key = format!("{}:", Value::from(name));
-        let mut lines = self.area.lines().iter().enumerate().filter(|(_, line)| line.trim_start().starts_with(&key));
+        let mut lines = self
+            .area
+            .lines()
+            .iter()
+            .enumerate()
+            .filter(|(_, line)| line.trim_start().starts_with(&key));
         lines.nth(place).map(|(row, _)| row)
     }
 
@@ -232,7 +283,10 @@ impl ArgumentsEditor {
         let named = problem.split('`').nth(1)?;
         let pointer = format!("/{}", named.replace(['.', '['], "/").replace(']', ""));
         let row = self.line_of_field(value, &pointer)?;
-        let indent = self.area.lines()[row].chars().take_while(|char| char.is_whitespace()).count();
+        let indent = self.area.lines()[row]
+            .chars()
+            .take_while(|char| char.is_whitespace())
+            .count();
         Some((row, indent))
     }
 }
@@ -250,9 +304,13 @@ fn collect_members(value: &Value, pointer: &mut String, name: &str, members: &mu
         pointer.truncate(len);
     };
     match value {
-        Value::Object(object) => object.iter().for_each(|(key, value)| visit(key, value, key == name)),
+        Value::Object(object) => object
+            .iter()
+            .for_each(|(key, value)| visit(key, value, key == name)),
         Value::Array(list) => {
-            list.iter().enumerate().for_each(|(index, value)| visit(&index.to_string(), value, false));
+            list.iter()
+                .enumerate()
+                .for_each(|(index, value)| visit(&index.to_string(), value, false));
         }
         _ => {}
     }
@@ -294,10 +352,15 @@ fn collect_text_fields(value: &Value, pointer: &mut String, fields: &mut Vec<Str
             }
         }
         Value::Object(members) => {
-            members.iter().for_each(|(name, value)| visit(&escape(name), value, fields));
+            members
+                .iter()
+                .for_each(|(name, value)| visit(&escape(name), value, fields));
         }
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(index, value)| visit(&index.to_string(), value, fields));
+            items
+                .iter()
+                .enumerate()
+                .for_each(|(index, value)| visit(&index.to_string(), value, fields));
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
@@ -323,7 +386,9 @@ fn escaped(json: &str) -> String {
             out.push(char);
         } else {
             let mut units = [0; 2];
-            char.encode_utf16(&mut units).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+            char.encode_utf16(&mut units)
+                .iter()
+                .for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
         }
     }
     out
@@ -343,7 +408,13 @@ mod tests {
             input: input.to_string().into(),
             reached: None,
         };
-        ArgumentsEditor::new(CallId { unit: "u".into(), call: None }, &held)
+        ArgumentsEditor::new(
+            CallId {
+                unit: "u".into(),
+                call: None,
+            },
+            &held,
+        )
     }
 
     fn any(_: &str, _: &Value) -> Vec<String> {
@@ -364,7 +435,11 @@ mod tests {
         let hostile = json!({"key": "a\u{202e}b\u{200b}c\u{e0041}\u{7f}", "text": "línea\n\t✓", "zalgo": format!("a{}", "\u{301}".repeat(40)), "n": [1, {"x": null}]});
         let mut editor = editor(&hostile).unwrap();
         assert!(
-            editor.area.lines().iter().all(|line| text::classified_chars(line).all(|(_, is_safe)| is_safe)),
+            editor
+                .area
+                .lines()
+                .iter()
+                .all(|line| text::classified_chars(line).all(|(_, is_safe)| is_safe)),
             "{:?}",
             editor.area.lines()
         );
@@ -377,10 +452,26 @@ mod tests {
         editor.area.select_all();
         editor.paste("[1,\r\n2]\u{1b}");
         assert_eq!(editor.input(any), None);
-        assert!(editor.problem.as_deref().unwrap().starts_with("not a JSON object: "), "{:?}", editor.problem);
+        assert!(
+            editor
+                .problem
+                .as_deref()
+                .unwrap()
+                .starts_with("not a JSON object: "),
+            "{:?}",
+            editor.problem
+        );
         editor.replace("{\n  \"é\": \"ok\",\n  \"é\" 1\n}\n");
         assert_eq!(editor.input(any), None);
-        assert!(editor.problem.as_deref().unwrap().contains("line 3 column 8"), "{:?}", editor.problem);
+        assert!(
+            editor
+                .problem
+                .as_deref()
+                .unwrap()
+                .contains("line 3 column 8"),
+            "{:?}",
+            editor.problem
+        );
         assert_eq!(cursor(&editor), (2, 6));
         editor.replace("{\"b\": 2}");
         assert_eq!(input(&mut editor), json!({"b": 2}));
@@ -388,11 +479,19 @@ mod tests {
 
     #[test]
     fn unknown_field_moves_the_cursor_to_its_line() {
-        let check = |_: &str, _: &Value| vec!["`text` is not a field".to_owned(), "`key` is missing".to_owned()];
+        let check = |_: &str, _: &Value| {
+            vec![
+                "`text` is not a field".to_owned(),
+                "`key` is missing".to_owned(),
+            ]
+        };
         let mut editor = editor(&json!({"summary": "x", "text": "two\nlines"})).unwrap();
         editor.next_field(true);
         assert_eq!(editor.input(check), None);
-        assert_eq!(editor.problem.as_deref(), Some("`text` is not a field; `key` is missing"));
+        assert_eq!(
+            editor.problem.as_deref(),
+            Some("`text` is not a field; `key` is missing")
+        );
         assert_eq!((editor.field_name(), cursor(&editor)), (None, (2, 2)));
     }
 
@@ -401,13 +500,24 @@ mod tests {
         let long = |text: &str| text.repeat(MIN_LONG_TEXT_CHARS);
         let edits = json!({"edits": [{"new": long("a"), "n1": 1}, {"new": long("b"), "n1": 2}], "new": long("c")});
         let mut editor = editor(&edits).unwrap();
-        let line = editor.area.lines().iter().position(|line| line.contains("bbb")).unwrap();
-        editor.area.move_cursor(CursorMove::Jump(u16::try_from(line).unwrap(), 0));
+        let line = editor
+            .area
+            .lines()
+            .iter()
+            .position(|line| line.contains("bbb"))
+            .unwrap();
+        editor
+            .area
+            .move_cursor(CursorMove::Jump(u16::try_from(line).unwrap(), 0));
         editor.next_field(true);
         assert_eq!(editor.field_name().as_deref(), Some("edits/1/new"));
         let check = |_: &str, _: &Value| vec!["`edits[1].n1` must be text".to_owned()];
         assert_eq!(editor.input(check), None);
-        assert!(editor.area.lines()[cursor(&editor).0].contains("\"n1\": 2"), "{:?}", cursor(&editor));
+        assert!(
+            editor.area.lines()[cursor(&editor).0].contains("\"n1\": 2"),
+            "{:?}",
+            cursor(&editor)
+        );
     }
 
     #[test]
@@ -421,14 +531,31 @@ mod tests {
             (editor.field_name().as_deref(), editor.exported().as_str()),
             (Some("content"), "# T\n\n\tcode\n\n")
         );
-        assert_eq!(input(&mut editor), arguments, "an unchanged text is the same");
+        assert_eq!(
+            input(&mut editor),
+            arguments,
+            "an unchanged text is the same"
+        );
         let exported = editor.exported();
         editor.replace(&exported);
-        assert_eq!(input(&mut editor), arguments, "also after another program saved it");
+        assert_eq!(
+            input(&mut editor),
+            arguments,
+            "also after another program saved it"
+        );
         editor.replace("# \"New\"\u{202e}\r\nline\n");
-        assert_eq!(editor.problem.as_deref().map(|problem| problem.contains("1 invisible character")), Some(true));
+        assert_eq!(
+            editor
+                .problem
+                .as_deref()
+                .map(|problem| problem.contains("1 invisible character")),
+            Some(true)
+        );
         editor.next_field(true);
-        assert_eq!((editor.field_name().as_deref(), editor.area.lines()), (Some("edits/0/a/b"), &[long][..]));
+        assert_eq!(
+            (editor.field_name().as_deref(), editor.area.lines()),
+            (Some("edits/0/a/b"), &[long][..])
+        );
         editor.next_field(true);
         assert_eq!(editor.field_name(), None);
         assert_eq!(input(&mut editor)["content"], "# \"New\"\nline");
@@ -444,10 +571,19 @@ mod tests {
     fn without_long_texts_the_json_stays() {
         let mut editor = editor(&json!({"key": "short"})).unwrap();
         editor.next_field(true);
-        assert_eq!((editor.field_name(), editor.problem.as_deref()), (None, Some("no argument is a long text")));
+        assert_eq!(
+            (editor.field_name(), editor.problem.as_deref()),
+            (None, Some("no argument is a long text"))
+        );
         editor.replace("{");
         editor.next_field(true);
-        assert!(editor.problem.as_deref().unwrap().starts_with("not a JSON object"));
+        assert!(
+            editor
+                .problem
+                .as_deref()
+                .unwrap()
+                .starts_with("not a JSON object")
+        );
     }
 
     #[test]

@@ -114,14 +114,24 @@ impl ArtifactsView {
         let selected = self.selected().map(|artifact| artifact.path.clone());
         let has = |artifact: &RunArtifact, text: &str| {
             matches(&artifact.path, text)
-                || artifact.writers.iter().any(|writer| matches(&writer.unit, text))
-                || artifact.raw_files.iter().any(|file| matches(&file.path, text))
+                || artifact
+                    .writers
+                    .iter()
+                    .any(|writer| matches(&writer.unit, text))
+                || artifact
+                    .raw_files
+                    .iter()
+                    .any(|file| matches(&file.path, text))
         };
         let is_listed = |artifact: &&RunArtifact| {
             self.filter.accepts(artifact) && (self.text.is_empty() || has(artifact, &self.text))
         };
         self.listed = self.all.iter().filter(is_listed).cloned().collect();
-        let same = selected.and_then(|path| self.listed.iter().position(|artifact| artifact.path == path));
+        let same = selected.and_then(|path| {
+            self.listed
+                .iter()
+                .position(|artifact| artifact.path == path)
+        });
         match same {
             Some(same) => self.list.selected = same,
             // The document of a hidden artifact is not that of another one.
@@ -155,7 +165,11 @@ mod tests {
     fn artifact(path: &str, state: ArtifactStatus) -> RunArtifact {
         RunArtifact {
             path: path.into(),
-            target: Some(if path.ends_with(".md") { ArtifactTarget::Wiki } else { ArtifactTarget::SemanticLayer }),
+            target: Some(if path.ends_with(".md") {
+                ArtifactTarget::Wiki
+            } else {
+                ArtifactTarget::SemanticLayer
+            }),
             change: None,
             state,
             writers: Vec::new(),
@@ -173,16 +187,30 @@ mod tests {
             artifact("b.yaml", ArtifactStatus::Saved),
             artifact("c.md", ArtifactStatus::Discarded),
         ];
-        let mut view = ArtifactsView { all, ..ArtifactsView::default() };
-        let paths = |view: &ArtifactsView| view.listed.iter().map(|it| it.path.clone()).collect::<Vec<_>>();
+        let mut view = ArtifactsView {
+            all,
+            ..ArtifactsView::default()
+        };
+        let paths = |view: &ArtifactsView| {
+            view.listed
+                .iter()
+                .map(|it| it.path.clone())
+                .collect::<Vec<_>>()
+        };
         view.set_filter(ArtifactFilter::All, String::new());
         view.list.selected = 2;
         view.document = Some(ArtifactDocument::default());
         view.set_filter(ArtifactFilter::Rejected, String::new());
-        assert_eq!((paths(&view), view.list.selected), (vec!["c.md".to_owned()], 0));
+        assert_eq!(
+            (paths(&view), view.list.selected),
+            (vec!["c.md".to_owned()], 0)
+        );
         assert!(view.document.is_some() && view.is_filtered());
         view.set_filter(ArtifactFilter::Sources, String::new());
-        assert_eq!((paths(&view), view.document.is_none()), (vec!["b.yaml".to_owned()], true));
+        assert_eq!(
+            (paths(&view), view.document.is_none()),
+            (vec!["b.yaml".to_owned()], true)
+        );
         view.set_filter(ArtifactFilter::All, ".md".into());
         assert_eq!(paths(&view), ["a.md", "c.md"]);
         let mut filter = ArtifactFilter::All;

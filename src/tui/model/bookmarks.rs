@@ -28,7 +28,9 @@ impl Bookmarks {
             let attempt = unit.attempts.iter().find(|attempt| attempt.id == id)?;
             Some((&unit.key, attempt.number))
         });
-        let Some((key, number)) = owner else { return Vec::new() };
+        let Some((key, number)) = owner else {
+            return Vec::new();
+        };
         let is_own = |bookmark: &&Bookmark| {
             bookmark.unit.as_ref() == Some(key) && bookmark.attempt.is_none_or(|own| own == number)
         };

@@ -64,7 +64,11 @@ mod tests {
         }
         assert_eq!(history.older("draft").as_deref(), Some("end"));
         assert_eq!(history.older("end").as_deref(), Some("50%"));
-        assert_eq!(history.older("50%").as_deref(), Some("50%"), "there is no older one");
+        assert_eq!(
+            history.older("50%").as_deref(),
+            Some("50%"),
+            "there is no older one"
+        );
         assert_eq!(history.newer().as_deref(), Some("end"));
         assert_eq!(history.newer().as_deref(), Some("draft"));
         assert_eq!(history.newer(), None);

@@ -63,32 +63,48 @@ impl CompareView {
     }
 
     pub(crate) fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
-        run_view.state.units.iter().find(|unit| unit.key == self.unit)
+        run_view
+            .state
+            .units
+            .iter()
+            .find(|unit| unit.key == self.unit)
     }
 
     /// Both attempts. `None` at a moment in the past that has fewer.
     pub(crate) fn attempts<'a>(&self, run_view: &'a RunView) -> Option<[&'a AttemptState; 2]> {
         let unit = self.unit(run_view)?;
-        Some([unit.attempts.get(self.sides[0])?, unit.attempts.get(self.sides[1])?])
+        Some([
+            unit.attempts.get(self.sides[0])?,
+            unit.attempts.get(self.sides[1])?,
+        ])
     }
 
     /// Shows the next or the previous attempt on the focused side. False if there is none.
     pub(crate) fn change_attempt(&mut self, run_view: &RunView, forward: bool) -> bool {
         let count = self.unit(run_view).map_or(0, |unit| unit.attempts.len());
         let other = self.sides[1 - self.side];
-        let next = |index: usize| if forward { index.checked_add(1) } else { index.checked_sub(1) };
+        let next = |index: usize| {
+            if forward {
+                index.checked_add(1)
+            } else {
+                index.checked_sub(1)
+            }
+        };
         let mut index = next(self.sides[self.side]);
         if index == Some(other) {
             index = next(other);
         }
-        let Some(index) = index.filter(|index| *index < count) else { return false };
+        let Some(index) = index.filter(|index| *index < count) else {
+            return false;
+        };
         self.sides[self.side] = index;
         // The older attempt is always on the left.
         if self.sides[0] > self.sides[1] {
             self.sides.swap(0, 1);
             self.side = 1 - self.side;
         }
-        (self.pairs, self.list, self.jumps_to_first_difference) = (None, ScrollList::default(), true);
+        (self.pairs, self.list, self.jumps_to_first_difference) =
+            (None, ScrollList::default(), true);
         true
     }
 
@@ -98,7 +114,10 @@ impl CompareView {
         self.has_other_release = comparison.has_other_release;
         if self.jumps_to_first_difference {
             self.jumps_to_first_difference = false;
-            self.list = ScrollList { selected: comparison.first().unwrap_or(0), ..ScrollList::default() };
+            self.list = ScrollList {
+                selected: comparison.first().unwrap_or(0),
+                ..ScrollList::default()
+            };
         }
         if self.pairs.as_ref() != Some(&comparison.pairs) {
             self.pairs = Some(comparison.pairs.clone());
@@ -119,14 +138,36 @@ impl CompareView {
     /// Areas of the view inside the body of the screen.
     pub(crate) fn areas(&self, body: Rect) -> CompareAreas {
         let inside = layout::inner(body);
-        let attempts = Rect { height: inside.height.min(1), ..inside };
-        let notice = Rect { y: inside.y + attempts.height, height: inside.height.saturating_sub(1).min(1), ..inside };
+        let attempts = Rect {
+            height: inside.height.min(1),
+            ..inside
+        };
+        let notice = Rect {
+            y: inside.y + attempts.height,
+            height: inside.height.saturating_sub(1).min(1),
+            ..inside
+        };
         let top = attempts.height + notice.height;
         let rest = inside.height - top;
         // Calls have priority; the summary uses the rows that remain.
-        let summary = (SUMMARY + u16::from(self.has_other_release)).min(rest.saturating_sub(3)).min(rest / 2);
-        let calls = Rect { y: inside.y + top, height: rest - summary, ..inside };
-        CompareAreas { attempts, notice, calls, summary: Rect { y: calls.y + calls.height, height: summary, ..inside } }
+        let summary = (SUMMARY + u16::from(self.has_other_release))
+            .min(rest.saturating_sub(3))
+            .min(rest / 2);
+        let calls = Rect {
+            y: inside.y + top,
+            height: rest - summary,
+            ..inside
+        };
+        CompareAreas {
+            attempts,
+            notice,
+            calls,
+            summary: Rect {
+                y: calls.y + calls.height,
+                height: summary,
+                ..inside
+            },
+        }
     }
 }
 
@@ -146,7 +187,13 @@ mod tests {
             retry_at: None,
             hold_mode: HoldMode::Off,
         };
-        RunView { state: RunState { units: vec![unit], ..RunState::default() }, ..RunView::default() }
+        RunView {
+            state: RunState {
+                units: vec![unit],
+                ..RunState::default()
+            },
+            ..RunView::default()
+        }
     }
 
     #[test]
@@ -154,9 +201,16 @@ mod tests {
         let run_view = run_view(4);
         let mut compare = CompareView::new("u".into(), 4);
         assert_eq!((compare.sides, compare.side), ([2, 3], 1));
-        assert!(!compare.change_attempt(&run_view, true), "there is no newer one");
+        assert!(
+            !compare.change_attempt(&run_view, true),
+            "there is no newer one"
+        );
         assert!(compare.change_attempt(&run_view, false));
-        assert_eq!((compare.sides, compare.side), ([1, 2], 0), "it passes the other one");
+        assert_eq!(
+            (compare.sides, compare.side),
+            ([1, 2], 0),
+            "it passes the other one"
+        );
         assert!(compare.change_attempt(&run_view, false));
         assert!(!compare.change_attempt(&run_view, false));
         assert_eq!(compare.sides, [0, 2]);

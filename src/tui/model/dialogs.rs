@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    AmendForm, ArgumentsEditor, CommandHistory, ConfirmQuestion, InputPurpose, KeptTexts, LineInput, TextPurpose,
-    WrittenText,
+    AmendForm, ArgumentsEditor, CommandHistory, ConfirmQuestion, InputPurpose, KeptTexts,
+    LineInput, TextPurpose, WrittenText,
 };
 use crate::{
     control::{CommandOutcome, RunCommand},
@@ -51,18 +51,35 @@ struct AwaitedMessage {
 impl Dialogs {
     /// Remembers a message for the agent of a running attempt until it is received.
     pub(crate) fn message_sent(&mut self, unit: &UnitKey, attempt: &AttemptState, text: String) {
-        let before = self.awaited_messages.iter().filter(|message| message.attempt == attempt.id).count();
-        let number =
-            attempt.counts.messages_sent.saturating_add(u32::try_from(before).unwrap_or(u32::MAX)).saturating_add(1);
-        self.awaited_messages.push(AwaitedMessage { unit: unit.clone(), attempt: attempt.id, number, text });
+        let before = self
+            .awaited_messages
+            .iter()
+            .filter(|message| message.attempt == attempt.id)
+            .count();
+        let number = attempt
+            .counts
+            .messages_sent
+            .saturating_add(u32::try_from(before).unwrap_or(u32::MAX))
+            .saturating_add(1);
+        self.awaited_messages.push(AwaitedMessage {
+            unit: unit.clone(),
+            attempt: attempt.id,
+            number,
+            text,
+        });
     }
 
     /// A message will not be received, so later ones for its attempt have a lower number.
     fn message_refused(&mut self, unit: &UnitKey, text: &str) {
         let is_refused = |message: &AwaitedMessage| message.unit == *unit && message.text == text;
-        let Some(at) = self.awaited_messages.iter().position(is_refused) else { return };
+        let Some(at) = self.awaited_messages.iter().position(is_refused) else {
+            return;
+        };
         let refused = self.awaited_messages.remove(at);
-        for later in self.awaited_messages[at..].iter_mut().filter(|later| later.attempt == refused.attempt) {
+        for later in self.awaited_messages[at..]
+            .iter_mut()
+            .filter(|later| later.attempt == refused.attempt)
+        {
             later.number = later.number.saturating_sub(1);
         }
     }
@@ -71,18 +88,31 @@ impl Dialogs {
     pub(crate) fn settle_messages(&mut self, run_view: &RunView) -> Vec<String> {
         let mut reports = Vec::new();
         for message in std::mem::take(&mut self.awaited_messages) {
-            let unit = run_view.state.units.iter().find(|unit| unit.key == message.unit);
+            let unit = run_view
+                .state
+                .units
+                .iter()
+                .find(|unit| unit.key == message.unit);
             let Some(unit) = unit else { continue };
-            let attempt = unit.attempts.iter().find(|attempt| attempt.id == message.attempt);
-            let is_current = unit.latest().is_some_and(|latest| latest.id == message.attempt);
+            let attempt = unit
+                .attempts
+                .iter()
+                .find(|attempt| attempt.id == message.attempt);
+            let is_current = unit
+                .latest()
+                .is_some_and(|latest| latest.id == message.attempt);
             let key = &message.unit;
             if attempt.is_some_and(|attempt| attempt.counts.messages_sent >= message.number) {
-                reports.push(format!("{key} receives the message with the result of its call"));
+                reports.push(format!(
+                    "{key} receives the message with the result of its call"
+                ));
             } else if is_current && unit.status.is_in_flight() {
                 self.awaited_messages.push(message);
             } else {
-                let written =
-                    WrittenText { purpose: TextPurpose::Feedback(vec![message.unit.clone()]), text: message.text };
+                let written = WrittenText {
+                    purpose: TextPurpose::Feedback(vec![message.unit.clone()]),
+                    text: message.text,
+                };
                 let reason = format!("{key} ended before the message reached it");
                 reports.push(self.refused(&reason, Some(written)));
             }
@@ -92,8 +122,12 @@ impl Dialogs {
 
     /// Lets the user type a text. It begins with a text that the run could not take.
     pub(crate) fn ask_text(&mut self, purpose: InputPurpose) {
-        let kept = TextPurpose::of_input(&purpose).and_then(|purpose| self.kept_texts.take(&purpose));
-        self.line_input = Some(LineInput { text: kept.unwrap_or_default(), purpose });
+        let kept =
+            TextPurpose::of_input(&purpose).and_then(|purpose| self.kept_texts.take(&purpose));
+        self.line_input = Some(LineInput {
+            text: kept.unwrap_or_default(),
+            purpose,
+        });
     }
 
     /// Remembers the text of a command that is sent.
@@ -104,10 +138,19 @@ impl Dialogs {
     /// Handles the answer to the oldest command without one. Returns what to show about a refusal, whose text is kept.
     pub(crate) fn command_answered(&mut self, outcome: CommandOutcome) -> Option<String> {
         let written = self.unanswered.pop_front().flatten();
-        if let (Err(_), Some(WrittenText { purpose: TextPurpose::Message(unit), text })) = (&outcome, &written) {
+        if let (
+            Err(_),
+            Some(WrittenText {
+                purpose: TextPurpose::Message(unit),
+                text,
+            }),
+        ) = (&outcome, &written)
+        {
             self.message_refused(unit, text);
         }
-        outcome.err().map(|reason| self.refused(&reason.to_string(), written))
+        outcome
+            .err()
+            .map(|reason| self.refused(&reason.to_string(), written))
     }
 
     /// Keeps the text that was not accepted. Returns `reason`, with where the text is offered again.
@@ -135,7 +178,12 @@ mod tests {
 
     fn decided(verdict: ReviewVerdict) -> RunCommand {
         RunCommand::Review {
-            decisions: vec![ReviewOrder { path: "wiki/global/arr.md".into(), hunk: None, verdict, reason: None }],
+            decisions: vec![ReviewOrder {
+                path: "wiki/global/arr.md".into(),
+                hunk: None,
+                verdict,
+                reason: None,
+            }],
         }
     }
 
@@ -145,18 +193,30 @@ mod tests {
 
     #[test]
     fn refused_text_is_offered_to_its_question_only() {
-        let target = |path: &str| ReviewTarget { path: path.into(), hunk: None };
+        let target = |path: &str| ReviewTarget {
+            path: path.into(),
+            hunk: None,
+        };
         let mut dialogs = Dialogs::default();
         let mut sent = |command: &RunCommand| dialogs.command_sent(command);
         sent(&decided(ReviewVerdict::SendBack("name the owner".into())));
         sent(&decided(ReviewVerdict::Accept));
-        sent(&RunCommand::Say { unit: "docs".into(), text: "hurry".into() });
+        sent(&RunCommand::Say {
+            unit: "docs".into(),
+            text: "hurry".into(),
+        });
         // The answers belong to the commands in their order.
         let shown = dialogs.command_answered(refusal()).unwrap();
-        assert!(shown.ends_with("your text is kept for sending wiki/global/arr.md back"), "{shown}");
+        assert!(
+            shown.ends_with("your text is kept for sending wiki/global/arr.md back"),
+            "{shown}"
+        );
         assert_eq!(dialogs.command_answered(Ok(())), None);
         let shown = dialogs.command_answered(refusal()).unwrap();
-        assert!(shown.ends_with("your text is kept for the next message to docs"), "{shown}");
+        assert!(
+            shown.ends_with("your text is kept for the next message to docs"),
+            "{shown}"
+        );
         let mut offered = |purpose| {
             dialogs.ask_text(purpose);
             dialogs.line_input.take().unwrap().text
@@ -170,9 +230,16 @@ mod tests {
         ] {
             assert_eq!(offered(other.clone()), "", "{other:?}");
         }
-        let hunk = ReviewTarget { hunk: Some("5f".into()), ..target("wiki/global/arr.md") };
+        let hunk = ReviewTarget {
+            hunk: Some("5f".into()),
+            ..target("wiki/global/arr.md")
+        };
         assert_eq!(offered(InputPurpose::SendBack(hunk)), "name the owner");
-        assert_eq!(offered(InputPurpose::SendBack(target("wiki/global/arr.md"))), "", "once");
+        assert_eq!(
+            offered(InputPurpose::SendBack(target("wiki/global/arr.md"))),
+            "",
+            "once"
+        );
         assert_eq!(offered(InputPurpose::Say("docs".into())), "hurry");
     }
 
@@ -180,14 +247,27 @@ mod tests {
     fn refused_message_is_the_only_one_not_awaited() {
         let mut dialogs = Dialogs::default();
         for (unit, id) in [("a", 1), ("b", 2), ("b", 2)] {
-            let attempt = AttemptState { id: AttemptId(id), ..AttemptState::default() };
-            dialogs.command_sent(&RunCommand::Say { unit: unit.into(), text: "hurry".into() });
+            let attempt = AttemptState {
+                id: AttemptId(id),
+                ..AttemptState::default()
+            };
+            dialogs.command_sent(&RunCommand::Say {
+                unit: unit.into(),
+                text: "hurry".into(),
+            });
             dialogs.message_sent(&unit.into(), &attempt, "hurry".to_owned());
         }
         let awaited = |dialogs: &Dialogs| -> Vec<(String, u32)> {
-            dialogs.awaited_messages.iter().map(|message| (message.unit.to_string(), message.number)).collect()
+            dialogs
+                .awaited_messages
+                .iter()
+                .map(|message| (message.unit.to_string(), message.number))
+                .collect()
         };
-        assert_eq!(awaited(&dialogs), [("a".into(), 1), ("b".into(), 1), ("b".into(), 2)]);
+        assert_eq!(
+            awaited(&dialogs),
+            [("a".into(), 1), ("b".into(), 1), ("b".into(), 2)]
+        );
         assert_eq!(dialogs.command_answered(Ok(())), None);
         assert!(dialogs.command_answered(refusal()).is_some());
         assert_eq!(awaited(&dialogs), [("a".into(), 1), ("b".into(), 1)]);
@@ -197,7 +277,10 @@ mod tests {
     fn texts_for_the_same_question_are_all_kept() {
         let mut dialogs = Dialogs::default();
         for text in ["first", "second", " "] {
-            dialogs.command_sent(&RunCommand::Say { unit: "docs".into(), text: text.into() });
+            dialogs.command_sent(&RunCommand::Say {
+                unit: "docs".into(),
+                text: text.into(),
+            });
         }
         for _ in 0..3 {
             assert!(dialogs.command_answered(refusal()).is_some());
@@ -206,18 +289,38 @@ mod tests {
             dialogs.ask_text(InputPurpose::Say("docs".into()));
             assert_eq!(dialogs.line_input.take().unwrap().text, text);
         }
-        assert!(dialogs.command_answered(refusal()).is_some(), "a refusal without a command");
+        assert!(
+            dialogs.command_answered(refusal()).is_some(),
+            "a refusal without a command"
+        );
     }
 
     #[test]
     fn feedback_is_kept_for_each_of_its_units() {
         let mut dialogs = Dialogs::default();
-        let amendment = Amendment { feedback: Some("cite".into()), ..Amendment::default() };
+        let amendment = Amendment {
+            feedback: Some("cite".into()),
+            ..Amendment::default()
+        };
         let units = vec!["a".into(), "b".into()];
-        dialogs.command_sent(&RunCommand::RetryUnits { units, amendment: Some(amendment) });
+        dialogs.command_sent(&RunCommand::RetryUnits {
+            units,
+            amendment: Some(amendment),
+        });
         dialogs.command_answered(refusal());
-        assert_eq!(dialogs.kept_texts.take(&TextPurpose::Feedback(vec!["c".into()])), None);
-        assert_eq!(dialogs.kept_texts.take(&TextPurpose::Feedback(vec!["b".into()])).as_deref(), Some("cite"));
+        assert_eq!(
+            dialogs
+                .kept_texts
+                .take(&TextPurpose::Feedback(vec!["c".into()])),
+            None
+        );
+        assert_eq!(
+            dialogs
+                .kept_texts
+                .take(&TextPurpose::Feedback(vec!["b".into()]))
+                .as_deref(),
+            Some("cite")
+        );
     }
 
     #[test]

@@ -55,7 +55,10 @@ impl FailureGroupLine {
     /// Index of the group that the line belongs to.
     pub(crate) fn group(self) -> usize {
         match self {
-            Self::Group(group) | Self::Remedy(group) | Self::Reason { group, .. } | Self::Unit { group, .. } => group,
+            Self::Group(group)
+            | Self::Remedy(group)
+            | Self::Reason { group, .. }
+            | Self::Unit { group, .. } => group,
         }
     }
 }
@@ -77,21 +80,35 @@ impl FailureGroupsView {
             FailureGroupLine::Unit { unit, .. } => Some(*unit),
             FailureGroupLine::Group(group)
             | FailureGroupLine::Remedy(group)
-            | FailureGroupLine::Reason { group, .. } => self.groups.get(*group)?.units.first().copied(),
+            | FailureGroupLine::Reason { group, .. } => {
+                self.groups.get(*group)?.units.first().copied()
+            }
         }
     }
 
     /// True when `has` accepts a text of the line.
-    pub(crate) fn line_has(&self, line: usize, units: &[UnitState], has: impl Fn(&str) -> bool) -> bool {
+    pub(crate) fn line_has(
+        &self,
+        line: usize,
+        units: &[UnitState],
+        has: impl Fn(&str) -> bool,
+    ) -> bool {
         match self.lines.get(line) {
-            Some(FailureGroupLine::Group(group)) => {
-                self.groups.get(*group).is_some_and(|group| has(&group.cause) || has(&group.example))
+            Some(FailureGroupLine::Group(group)) => self
+                .groups
+                .get(*group)
+                .is_some_and(|group| has(&group.cause) || has(&group.example)),
+            Some(FailureGroupLine::Reason { group, line }) => {
+                self.reason_line(*group, *line).is_some_and(has)
             }
-            Some(FailureGroupLine::Reason { group, line }) => self.reason_line(*group, *line).is_some_and(has),
-            Some(FailureGroupLine::Remedy(group)) => {
-                self.groups.get(*group).and_then(|group| group.remedy.as_deref()).is_some_and(has)
+            Some(FailureGroupLine::Remedy(group)) => self
+                .groups
+                .get(*group)
+                .and_then(|group| group.remedy.as_deref())
+                .is_some_and(has),
+            Some(FailureGroupLine::Unit { unit, .. }) => {
+                units.get(*unit).is_some_and(|unit| has(&unit.key))
             }
-            Some(FailureGroupLine::Unit { unit, .. }) => units.get(*unit).is_some_and(|unit| has(&unit.key)),
             None => false,
         }
     }
@@ -111,16 +128,22 @@ impl FailureGroupsView {
     pub(crate) fn own_reason(&self, group: usize, reason: &str, cut: &str) -> String {
         /// Minimum characters that are worth leaving out.
         const LEAST: usize = 12;
-        let Some(group) = self.groups.get(group).filter(|group| group.units.len() > 1) else { return String::new() };
+        let Some(group) = self.groups.get(group).filter(|group| group.units.len() > 1) else {
+            return String::new();
+        };
         let heading = text::one_row(self::reason(group), MAX_REASON_CHARS);
         let heading = heading.strip_prefix(EXAMPLE).unwrap_or(&heading);
         let (known, rest) = (heading.trim_end_matches('…'), reason);
-        let is_shown =
-            reason == heading || (heading.len() > known.len() && known.starts_with(rest.trim_end_matches('…')));
+        let is_shown = reason == heading
+            || (heading.len() > known.len() && known.starts_with(rest.trim_end_matches('…')));
         if is_shown {
             return String::new();
         }
-        let same = heading.chars().zip(reason.chars()).take_while(|(one, other)| one == other).count();
+        let same = heading
+            .chars()
+            .zip(reason.chars())
+            .take_while(|(one, other)| one == other)
+            .count();
         // A word is shown as a whole.
         let start: String = reason.chars().take(same).collect();
         match start.rfind(' ') {
@@ -145,31 +168,50 @@ impl FailureGroupsView {
 
     fn replace(&mut self, groups: Vec<FailureGroup>, width: usize) {
         let selected = self.lines.get(self.list.selected).copied();
-        let pattern = self.group().map(|failures| (failures.cause.clone(), failures.pattern.clone()));
+        let pattern = self
+            .group()
+            .map(|failures| (failures.cause.clone(), failures.pattern.clone()));
         self.lines.clear();
-        self.reasons = groups.iter().map(|group| wrapped_reason(group, width)).collect();
+        self.reasons = groups
+            .iter()
+            .map(|group| wrapped_reason(group, width))
+            .collect();
         for (group, failures) in groups.iter().enumerate() {
             self.lines.push(FailureGroupLine::Group(group));
             let reason = 0..self.reasons[group].len();
-            self.lines.extend(reason.map(|line| FailureGroupLine::Reason { group, line }));
+            self.lines
+                .extend(reason.map(|line| FailureGroupLine::Reason { group, line }));
             if failures.remedy.is_some() {
                 self.lines.push(FailureGroupLine::Remedy(group));
             }
-            self.lines.extend(failures.units.iter().map(|unit| FailureGroupLine::Unit { group, unit: *unit }));
+            self.lines.extend(
+                failures
+                    .units
+                    .iter()
+                    .map(|unit| FailureGroupLine::Unit { group, unit: *unit }),
+            );
         }
         self.groups = groups;
         let same_group = |group: usize| {
             let known = self.groups.get(group).zip(pattern.as_ref());
-            known.is_some_and(|(now, (cause, pattern))| now.cause == *cause && now.pattern == *pattern)
+            known.is_some_and(|(now, (cause, pattern))| {
+                now.cause == *cause && now.pattern == *pattern
+            })
         };
         let found = selected.and_then(|selected| {
             self.lines.iter().position(|line| match (line, selected) {
-                (FailureGroupLine::Unit { unit, .. }, FailureGroupLine::Unit { unit: known, .. }) => *unit == known,
-                (FailureGroupLine::Group(group), FailureGroupLine::Group(_))
-                | (FailureGroupLine::Remedy(group), FailureGroupLine::Remedy(_))
-                | (FailureGroupLine::Reason { group, line: 0 }, FailureGroupLine::Reason { .. }) => same_group(*group),
-                _ => false,
-            })
+                    (
+                        FailureGroupLine::Unit { unit, .. },
+                        FailureGroupLine::Unit { unit: known, .. },
+                    ) => *unit == known,
+                    (FailureGroupLine::Group(group), FailureGroupLine::Group(_))
+                    | (FailureGroupLine::Remedy(group), FailureGroupLine::Remedy(_))
+                    | (
+                        FailureGroupLine::Reason { group, line: 0 },
+                        FailureGroupLine::Reason { .. },
+                    ) => same_group(*group),
+                    _ => false,
+                })
         });
         if let Some(found) = found {
             self.list.selected = found;
@@ -184,7 +226,11 @@ fn reason(group: &FailureGroup) -> &str {
 
 /// The heading of a group without its reason.
 pub(crate) fn group_heading(group: &FailureGroup, dot: &str) -> String {
-    format!("{} {dot} {}  ", group.cause, pluralize(group.units.len(), "unit"))
+    format!(
+        "{} {dot} {}  ",
+        group.cause,
+        pluralize(group.units.len(), "unit")
+    )
 }
 
 /// The lines of a reason that is too long for its heading; no lines otherwise.

@@ -32,7 +32,10 @@ pub(crate) struct AttemptHits {
 
 impl FindView {
     pub(crate) fn new(query: String) -> Self {
-        Self { query, ..Self::default() }
+        Self {
+            query,
+            ..Self::default()
+        }
     }
 
     /// True once all attempts were searched.

@@ -60,18 +60,26 @@ pub(crate) enum PaneDirection {
 
 impl GridPane {
     fn new(unit: usize) -> Self {
-        Self { unit, list: ScrollList::following(), attempt_id: None }
+        Self {
+            unit,
+            list: ScrollList::following(),
+            attempt_id: None,
+        }
     }
 
     /// The unit and its newest attempt.
-    pub(crate) fn subject<'a>(&self, run_view: &'a RunView) -> Option<(&'a UnitState, Option<&'a AttemptState>)> {
+    pub(crate) fn subject<'a>(
+        &self,
+        run_view: &'a RunView,
+    ) -> Option<(&'a UnitState, Option<&'a AttemptState>)> {
         let unit = run_view.state.units.get(self.unit)?;
         Some((unit, unit.latest()))
     }
 
     /// Number of rows of that attempt.
     pub(crate) fn len(&self, run_view: &RunView) -> usize {
-        self.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len())
+        self.attempt_id
+            .map_or(0, |attempt_id| run_view.rows(attempt_id).len())
     }
 }
 
@@ -97,19 +105,31 @@ impl Grid {
     /// Focuses the next or the previous pane.
     pub(crate) fn step(&mut self, forward: bool) {
         let len = self.panes.len().max(1);
-        self.choose(if forward { (self.focus + 1) % len } else { (self.focus + len - 1) % len });
+        self.choose(if forward {
+            (self.focus + 1) % len
+        } else {
+            (self.focus + len - 1) % len
+        });
     }
 
     /// Focuses the nearest pane in a direction.
     pub(crate) fn go(&mut self, towards: PaneDirection, body: Rect) {
         if self.panes(body).len() < 2 {
-            return self.step(matches!(towards, PaneDirection::Right | PaneDirection::Down));
+            return self.step(matches!(
+                towards,
+                PaneDirection::Right | PaneDirection::Down
+            ));
         }
         let middle = |area: Rect| {
-            (i32::from(area.x) + i32::from(area.width) / 2, (i32::from(area.y) + i32::from(area.height) / 2) * 2)
+            (
+                i32::from(area.x) + i32::from(area.width) / 2,
+                (i32::from(area.y) + i32::from(area.height) / 2) * 2,
+            )
         };
         let panes = self.panes(body);
-        let Some((_, here)) = panes.iter().find(|(slot, _)| *slot == self.focus) else { return };
+        let Some((_, here)) = panes.iter().find(|(slot, _)| *slot == self.focus) else {
+            return;
+        };
         let (x, y) = middle(*here);
         let away = |area: Rect| {
             let (dx, dy) = (middle(area).0 - x, middle(area).1 - y);
@@ -121,7 +141,10 @@ impl Grid {
             };
             (along > 0 && across.abs() <= along * 4).then_some(along + across.abs())
         };
-        let nearest = panes.iter().filter_map(|(slot, area)| Some((away(*area)?, *slot))).min();
+        let nearest = panes
+            .iter()
+            .filter_map(|(slot, area)| Some((away(*area)?, *slot)))
+            .min();
         if let Some((_, slot)) = nearest {
             self.choose(slot);
         }
@@ -129,7 +152,10 @@ impl Grid {
 
     /// True when `unit` failed and the user has not viewed the failure yet.
     pub(crate) fn has_unseen_failure(&self, unit: &UnitState) -> bool {
-        is_failure(unit.status) && unit.latest().is_some_and(|attempt| !self.seen.contains(&attempt.id))
+        is_failure(unit.status)
+            && unit
+                .latest()
+                .is_some_and(|attempt| !self.seen.contains(&attempt.id))
     }
 
     /// The visible panes with their areas.
@@ -140,14 +166,22 @@ impl Grid {
         if self.zoom || capacity(body) < 2 {
             return vec![(self.focus, body)];
         }
-        arrange(self.panes.len(), body).into_iter().enumerate().collect()
+        arrange(self.panes.len(), body)
+            .into_iter()
+            .enumerate()
+            .collect()
     }
 
     /// Assigns places to units when the run view or the size has changed, and brings every pane into range.
     pub(crate) fn refresh(&mut self, run_view: &RunView, body: Rect) {
-        let places = capacity(body).clamp(2, MAX_PANES).min(run_view.state.units.len());
+        let places = capacity(body)
+            .clamp(2, MAX_PANES)
+            .min(run_view.state.units.len());
         let moment = (run_view.state.version(), places);
-        if let Some(unit) = self.unit().filter(|_| self.chosen && self.wanted_unit.is_none()) {
+        if let Some(unit) = self
+            .unit()
+            .filter(|_| self.chosen && self.wanted_unit.is_none())
+        {
             self.mark_seen(run_view.state.units.get(unit));
         }
         if self.version != Some(moment) {
@@ -162,13 +196,22 @@ impl Grid {
         self.focus = self.focus.min(self.panes.len().saturating_sub(1));
         let panes = self.panes(body);
         for (place, slot) in self.panes.iter_mut().enumerate() {
-            let attempt = run_view.state.units.get(slot.unit).and_then(UnitState::latest);
+            let attempt = run_view
+                .state
+                .units
+                .get(slot.unit)
+                .and_then(UnitState::latest);
             let attempt_id = attempt.map(|attempt| attempt.id);
             if slot.attempt_id != attempt_id {
                 (slot.attempt_id, slot.list) = (attempt_id, ScrollList::following());
             }
-            let area = panes.iter().find(|(shown, _)| *shown == place).map(|(_, area)| *area);
-            let height = area.map_or(1, |area| usize::from(layout::stream_areas(area, attempt).rows.height));
+            let area = panes
+                .iter()
+                .find(|(shown, _)| *shown == place)
+                .map(|(_, area)| *area);
+            let height = area.map_or(1, |area| {
+                usize::from(layout::stream_areas(area, attempt).rows.height)
+            });
             let len = slot.len(run_view);
             slot.list.clamp(len, height);
         }
@@ -176,7 +219,10 @@ impl Grid {
 
     /// Records that the user has viewed a unit, so that its failure no longer reserves a pane.
     pub(crate) fn mark_seen(&mut self, unit: Option<&UnitState>) {
-        if let Some(attempt) = unit.filter(|unit| is_failure(unit.status)).and_then(UnitState::latest) {
+        if let Some(attempt) = unit
+            .filter(|unit| is_failure(unit.status))
+            .and_then(UnitState::latest)
+        {
             self.seen.insert(attempt.id);
         }
     }
@@ -190,20 +236,34 @@ impl Grid {
         for (place, slot) in slots.iter_mut().zip(&self.pane_history) {
             *place = wanted.contains(&slot.unit).then_some(*slot);
         }
-        let placed = |slots: &[Option<GridPane>], unit: usize| slots.iter().flatten().any(|slot| slot.unit == unit);
+        let placed = |slots: &[Option<GridPane>], unit: usize| {
+            slots.iter().flatten().any(|slot| slot.unit == unit)
+        };
         // Units that become eligible at the same time are placed in plan order.
-        let mut strangers: Vec<usize> = wanted.into_iter().filter(|unit| !placed(&slots, *unit)).collect();
+        let mut strangers: Vec<usize> = wanted
+            .into_iter()
+            .filter(|unit| !placed(&slots, *unit))
+            .collect();
         strangers.sort_unstable();
         for unit in strangers {
             if let Some(free) = slots.iter_mut().find(|slot| slot.is_none()) {
-                let before = self.pane_history.iter().find(|slot| slot.unit == unit).copied();
+                let before = self
+                    .pane_history
+                    .iter()
+                    .find(|slot| slot.unit == unit)
+                    .copied();
                 *free = Some(before.unwrap_or_else(|| GridPane::new(unit)));
             }
         }
         self.panes = slots.into_iter().flatten().collect();
-        let kept = self.pane_history.split_off(self.panes.len().min(self.pane_history.len()));
+        let kept = self
+            .pane_history
+            .split_off(self.panes.len().min(self.pane_history.len()));
         self.pane_history.clone_from(&self.panes);
-        self.pane_history.extend(kept.into_iter().filter(|slot| !self.panes.iter().any(|now| now.unit == slot.unit)));
+        self.pane_history.extend(
+            kept.into_iter()
+                .filter(|slot| !self.panes.iter().any(|now| now.unit == slot.unit)),
+        );
     }
 
     /// The units that deserve a pane, most important first.
@@ -240,15 +300,23 @@ impl Grid {
             rank.sort_unstable();
         }
         let [running, failed, waiting, ended] = ranks;
-        let pinned = self.wanted_unit.or_else(|| self.unit().filter(|_| self.chosen));
+        let pinned = self
+            .wanted_unit
+            .or_else(|| self.unit().filter(|_| self.chosen));
         let pinned = pinned.filter(|unit| *unit < state.units.len());
         // Failed units keep at most half of the places, so that running units stay visible.
         let kept = failed.len().min(places / 2);
         let first_runs = running.len().min(places - kept);
-        let order = running[..first_runs].iter().chain(&failed).chain(&running[first_runs..]);
+        let order = running[..first_runs]
+            .iter()
+            .chain(&failed)
+            .chain(&running[first_runs..]);
         let rest = waiting.iter().chain(&ended).chain(&queued);
         let mut wanted = Vec::with_capacity(places);
-        for unit in pinned.into_iter().chain(order.chain(rest).map(|(.., unit)| *unit)) {
+        for unit in pinned
+            .into_iter()
+            .chain(order.chain(rest).map(|(.., unit)| *unit))
+        {
             if wanted.len() == places {
                 break;
             }
@@ -268,15 +336,19 @@ fn capacity(body: Rect) -> usize {
 /// Areas of `count` panes: rows of equal height, panes of equal width in each row.
 fn arrange(count: usize, body: Rect) -> Vec<Rect> {
     let most = usize::from(body.width / MIN_PANE.0).max(1);
-    let fits = |columns: &usize| count.div_ceil(*columns) <= usize::from(body.height / MIN_PANE.1).max(1);
+    let fits =
+        |columns: &usize| count.div_ceil(*columns) <= usize::from(body.height / MIN_PANE.1).max(1);
     let misshapen = |columns: usize| {
         let (columns, rows) = (columns, count.div_ceil(columns));
         let width = f64::from(body.width) / f64::from(u16::try_from(columns).unwrap_or(1));
         let height = f64::from(body.height) / f64::from(u16::try_from(rows).unwrap_or(1));
         let gaps = columns * rows - count;
-        (width / height.max(1.0) / PANE_ASPECT).ln().abs() + f64::from(u16::try_from(gaps).unwrap_or(1)) * 0.2
+        (width / height.max(1.0) / PANE_ASPECT).ln().abs()
+            + f64::from(u16::try_from(gaps).unwrap_or(1)) * 0.2
     };
-    let columns = (1..=most.min(count)).filter(fits).min_by(|a, b| misshapen(*a).total_cmp(&misshapen(*b)));
+    let columns = (1..=most.min(count))
+        .filter(fits)
+        .min_by(|a, b| misshapen(*a).total_cmp(&misshapen(*b)));
     let columns = columns.unwrap_or(1);
     let rows = count.div_ceil(columns);
     let mut areas = Vec::with_capacity(count);
@@ -285,7 +357,12 @@ fn arrange(count: usize, body: Rect) -> Vec<Rect> {
         let (y, height) = share(body.y, body.height, row, rows);
         areas.extend((0..here).map(|column| {
             let (x, width) = share(body.x, body.width, column, here);
-            Rect { x, y, width, height }
+            Rect {
+                x,
+                y,
+                width,
+                height,
+            }
         }));
     }
     areas
@@ -293,7 +370,8 @@ fn arrange(count: usize, body: Rect) -> Vec<Rect> {
 
 /// Start and length of one of `parts` equal parts of `length`.
 fn share(from: u16, length: u16, part: usize, parts: usize) -> (u16, u16) {
-    let at = |part: usize| u16::try_from(usize::from(length) * part / parts.max(1)).unwrap_or(length);
+    let at =
+        |part: usize| u16::try_from(usize::from(length) * part / parts.max(1)).unwrap_or(length);
     (from + at(part), at(part + 1) - at(part))
 }
 
@@ -303,7 +381,12 @@ mod tests {
 
     use super::*;
 
-    const BODY: Rect = Rect { x: 0, y: 2, width: 120, height: 33 };
+    const BODY: Rect = Rect {
+        x: 0,
+        y: 2,
+        width: 120,
+        height: 33,
+    };
 
     fn unit(attempt_id: u32, status: UnitStatus, at: u64) -> UnitState {
         let attempt = AttemptState {
@@ -313,7 +396,11 @@ mod tests {
             ended_at: status.is_finished().then_some(Millis(at + 5)),
             ..AttemptState::default()
         };
-        let attempts = if status == UnitStatus::Queued { Vec::new() } else { vec![attempt] };
+        let attempts = if status == UnitStatus::Queued {
+            Vec::new()
+        } else {
+            vec![attempt]
+        };
         UnitState {
             key: format!("u{attempt_id}").as_str().into(),
             planned: None,
@@ -327,9 +414,22 @@ mod tests {
     fn run_view(entries: u64, statuses: &[UnitStatus]) -> RunView {
         let units = statuses.iter().enumerate();
         let units = units
-            .map(|(attempt_id, status)| unit(u32::try_from(attempt_id).unwrap(), *status, 10 * attempt_id as u64))
+            .map(|(attempt_id, status)| {
+                unit(
+                    u32::try_from(attempt_id).unwrap(),
+                    *status,
+                    10 * attempt_id as u64,
+                )
+            })
             .collect();
-        RunView { state: RunState { units, entries, ..RunState::default() }, ..RunView::default() }
+        RunView {
+            state: RunState {
+                units,
+                entries,
+                ..RunState::default()
+            },
+            ..RunView::default()
+        }
     }
 
     fn units(grid: &Grid) -> Vec<usize> {
@@ -340,19 +440,33 @@ mod tests {
 
     #[test]
     fn panes_keep_their_places_as_units_end_and_begin() {
-        let small = Rect { x: 0, y: 0, width: 80, height: 21 };
+        let small = Rect {
+            x: 0,
+            y: 0,
+            width: 80,
+            height: 21,
+        };
         let mut grid = Grid::default();
         grid.refresh(&run_view(1, &[R, R, Q, Q, Q, Q]), small);
         assert_eq!(units(&grid), [0, 1, 2, 3]);
         grid.refresh(&run_view(2, &[S, R, R, Q, Q, Q]), small);
-        assert_eq!(units(&grid), [0, 1, 2, 3], "what ended stays while there is room");
+        assert_eq!(
+            units(&grid),
+            [0, 1, 2, 3],
+            "what ended stays while there is room"
+        );
         grid.refresh(&run_view(3, &[S, S, S, R, R, Q]), small);
         assert_eq!(units(&grid), [4, 1, 2, 3], "what ended first makes room");
     }
 
     #[test]
     fn failed_unit_keeps_its_pane_until_seen() {
-        let small = Rect { x: 0, y: 0, width: 80, height: 21 };
+        let small = Rect {
+            x: 0,
+            y: 0,
+            width: 80,
+            height: 21,
+        };
         let mut grid = Grid::default();
         grid.refresh(&run_view(1, &[R, R, R, R, Q, Q, Q, Q]), small);
         grid.refresh(&run_view(2, &[S, F, R, R, R, R, R, R]), small);
@@ -361,7 +475,10 @@ mod tests {
         grid.choose(1);
         let after = run_view(3, &[S, F, R, R, R, R, R, R]);
         grid.refresh(&after, small);
-        assert!(!grid.has_unseen_failure(&after.state.units[1]), "it has the focus");
+        assert!(
+            !grid.has_unseen_failure(&after.state.units[1]),
+            "it has the focus"
+        );
         assert_eq!(units(&grid)[1], 1, "what has the focus is not pulled away");
         grid.choose(0);
         grid.refresh(&run_view(4, &[S, F, R, R, R, R, R, R]), small);
@@ -370,12 +487,20 @@ mod tests {
 
     #[test]
     fn failures_take_at_most_half_of_the_panes() {
-        let small = Rect { x: 0, y: 0, width: 80, height: 21 };
+        let small = Rect {
+            x: 0,
+            y: 0,
+            width: 80,
+            height: 21,
+        };
         let mut grid = Grid::default();
         grid.refresh(&run_view(1, &[F, F, F, F, R, R, R]), small);
         let shown = units(&grid);
         assert_eq!(shown.iter().filter(|unit| **unit < 4).count(), 2);
-        assert!(shown.contains(&3) && shown.contains(&2), "the newest: {shown:?}");
+        assert!(
+            shown.contains(&3) && shown.contains(&2),
+            "the newest: {shown:?}"
+        );
     }
 
     #[test]

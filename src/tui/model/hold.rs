@@ -74,6 +74,9 @@ pub(crate) struct ReviewTarget {
 
 impl LineInput {
     pub(crate) fn new(purpose: InputPurpose) -> Self {
-        Self { text: String::new(), purpose }
+        Self {
+            text: String::new(),
+            purpose,
+        }
     }
 }

@@ -89,14 +89,20 @@ pub(crate) struct HomeView {
 
 impl HomeView {
     pub(crate) fn new(content: HomeContent) -> Self {
-        let mut view = Self { content, ..Self::default() };
+        let mut view = Self {
+            content,
+            ..Self::default()
+        };
         view.select(view.content.selected, true);
         view
     }
 
     /// The selected line; `None` if no line can be opened.
     pub(crate) fn line(&self) -> Option<&HomeLine> {
-        self.content.lines.get(self.list.selected).filter(|line| line.can_open())
+        self.content
+            .lines
+            .get(self.list.selected)
+            .filter(|line| line.can_open())
     }
 
     pub(crate) fn run(&self) -> Option<&HomeRun> {
@@ -113,7 +119,11 @@ impl HomeView {
         let can_open = |line: &usize| lines.get(*line).is_some_and(HomeLine::can_open);
         let after = || (line..lines.len()).find(can_open);
         let before = || (0..=line).rev().find(can_open);
-        let found = if forward { after().or_else(before) } else { before().or_else(after) };
+        let found = if forward {
+            after().or_else(before)
+        } else {
+            before().or_else(after)
+        };
         if let Some(line) = found {
             self.list.select(line, lines.len());
         }
@@ -121,7 +131,11 @@ impl HomeView {
 
     /// Number of lines of a kind.
     pub(crate) fn count(&self, wanted: impl Fn(&HomeLine) -> bool) -> usize {
-        self.content.lines.iter().filter(|line| wanted(line)).count()
+        self.content
+            .lines
+            .iter()
+            .filter(|line| wanted(line))
+            .count()
     }
 
     pub(crate) fn clamp(&mut self, height: usize) {
@@ -142,8 +156,10 @@ impl HomeLine {
 impl HomeRun {
     /// True if resuming it would run units.
     pub(crate) fn is_resumable(&self) -> bool {
-        let has_nothing_left =
-            matches!(self.state, HomeRunState::Active | HomeRunState::Succeeded | HomeRunState::Unknown);
+        let has_nothing_left = matches!(
+            self.state,
+            HomeRunState::Active | HomeRunState::Succeeded | HomeRunState::Unknown
+        );
         !self.is_scripted && !has_nothing_left
     }
 }
@@ -183,8 +199,16 @@ mod tests {
     #[test]
     fn only_lines_that_open_can_be_selected() {
         let heading = || HomeLine::Heading("runs".to_owned());
-        let lines = vec![heading(), run("a", HomeRunState::Active), heading(), run("b", HomeRunState::Incomplete)];
-        let mut view = HomeView::new(HomeContent { lines, ..HomeContent::default() });
+        let lines = vec![
+            heading(),
+            run("a", HomeRunState::Active),
+            heading(),
+            run("b", HomeRunState::Incomplete),
+        ];
+        let mut view = HomeView::new(HomeContent {
+            lines,
+            ..HomeContent::default()
+        });
         assert_eq!(view.list.selected, 1);
         view.select(view.list.selected + 1, true);
         assert_eq!(view.run().map(|run| run.short.as_str()), Some("b"));
@@ -195,18 +219,32 @@ mod tests {
         view.select(usize::MAX, true);
         assert_eq!(view.list.selected, 3);
         assert!(HomeView::new(HomeContent::default()).line().is_none());
-        assert!(HomeView::new(HomeContent { lines: vec![heading()], ..HomeContent::default() }).line().is_none());
+        assert!(
+            HomeView::new(HomeContent {
+                lines: vec![heading()],
+                ..HomeContent::default()
+            })
+            .line()
+            .is_none()
+        );
     }
 
     #[test]
     fn only_incomplete_runs_of_a_model_can_be_resumed() {
         let resumable = |state, is_scripted| {
-            let HomeLine::Run(run) = run("a", state) else { unreachable!() };
+            let HomeLine::Run(run) = run("a", state) else {
+                unreachable!()
+            };
             HomeRun { is_scripted, ..run }.is_resumable()
         };
         assert!(!resumable(HomeRunState::Unknown, false));
-        assert!(resumable(HomeRunState::Incomplete, false) && resumable(HomeRunState::Interrupted, false));
-        assert!(!resumable(HomeRunState::Active, false) && !resumable(HomeRunState::Succeeded, false));
+        assert!(
+            resumable(HomeRunState::Incomplete, false)
+                && resumable(HomeRunState::Interrupted, false)
+        );
+        assert!(
+            !resumable(HomeRunState::Active, false) && !resumable(HomeRunState::Succeeded, false)
+        );
         assert!(!resumable(HomeRunState::Interrupted, true));
     }
 }

@@ -66,7 +66,13 @@ pub(crate) enum InspectPanel {
 
 impl InspectPanel {
     /// All panels, in the order of their keys.
-    pub(crate) const ALL: [Self; 5] = [Self::Actions, Self::Prompt, Self::Isolation, Self::Stderr, Self::Verdict];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Actions,
+        Self::Prompt,
+        Self::Isolation,
+        Self::Stderr,
+        Self::Verdict,
+    ];
 
     pub(crate) fn label(self) -> &'static str {
         match self {
@@ -149,7 +155,11 @@ impl InspectView {
     }
 
     pub(crate) fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
-        run_view.state.units.iter().find(|unit| unit.key == self.unit)
+        run_view
+            .state
+            .units
+            .iter()
+            .find(|unit| unit.key == self.unit)
     }
 
     /// The attempt that is shown, with its index.
@@ -174,7 +184,8 @@ impl InspectView {
             return;
         }
         let here = (self.attempt, self.panel);
-        self.positions.retain(|(attempt, panel, _)| (*attempt, *panel) != here);
+        self.positions
+            .retain(|(attempt, panel, _)| (*attempt, *panel) != here);
         let place = PanelPosition {
             actions: self.actions,
             lines: self.lines,
@@ -182,7 +193,10 @@ impl InspectView {
             toggled_folds: std::mem::take(&mut self.toggled_folds),
         };
         self.positions.push((here.0, here.1, place));
-        let known = self.positions.iter().find(|(known, of, _)| (*known, *of) == (attempt, panel));
+        let known = self
+            .positions
+            .iter()
+            .find(|(known, of, _)| (*known, *of) == (attempt, panel));
         match known.map(|(_, _, place)| place.clone()) {
             Some(place) => {
                 (self.actions, self.lines, self.side, self.toggled_folds) =
@@ -239,7 +253,11 @@ impl InspectView {
         self.document.lines = document.lines.len();
         self.document.complete = complete;
         if self.document.sections.len() != document.sections.len() || complete {
-            self.document.sections = document.sections.iter().map(|section| section.line).collect();
+            self.document.sections = document
+                .sections
+                .iter()
+                .map(|section| section.line)
+                .collect();
         }
         self.document.fold = document.folds.get(&self.lines.selected).copied();
     }
@@ -251,7 +269,9 @@ impl InspectView {
             self.show_panel(attempts - 1, self.panel);
         }
         let areas = self.areas(body);
-        let len = self.attempt_id(run_view).map_or(0, |attempt_id| run_view.rows(attempt_id).len());
+        let len = self
+            .attempt_id(run_view)
+            .map_or(0, |attempt_id| run_view.rows(attempt_id).len());
         let height = |area: Option<Rect>| area.map_or(1, |area| usize::from(area.height));
         let before = self.actions.selected;
         self.actions.clamp(len, height(areas.actions));
@@ -273,9 +293,12 @@ impl InspectView {
         let areas = self.areas(body);
         if let Some(area) = areas.detail.filter(|area| area.contains(at)) {
             self.scroll_to_end = false;
-            self.lines.scroll(by, self.document.lines, usize::from(area.height));
+            self.lines
+                .scroll(by, self.document.lines, usize::from(area.height));
         } else if areas.actions.is_some_and(|area| area.contains(at)) {
-            let len = self.attempt_id(run_view).map_or(0, |attempt_id| run_view.rows(attempt_id).len());
+            let len = self
+                .attempt_id(run_view)
+                .map_or(0, |attempt_id| run_view.rows(attempt_id).len());
             self.select(self.actions.selected.saturating_add_signed(by), len);
         }
     }
@@ -283,10 +306,22 @@ impl InspectView {
     /// Areas of the inspector inside the body of the screen.
     pub(crate) fn areas(&self, body: Rect) -> InspectAreas {
         let [attempts, panels, rest] = layout::inspector_areas(body);
-        let areas = InspectAreas { attempts, panels, actions: None, rule: None, detail: None };
+        let areas = InspectAreas {
+            attempts,
+            panels,
+            actions: None,
+            rule: None,
+            detail: None,
+        };
         let one = |side: InspectSide| match side {
-            InspectSide::Actions => InspectAreas { actions: Some(rest), ..areas },
-            InspectSide::Detail => InspectAreas { detail: Some(rest), ..areas },
+            InspectSide::Actions => InspectAreas {
+                actions: Some(rest),
+                ..areas
+            },
+            InspectSide::Detail => InspectAreas {
+                detail: Some(rest),
+                ..areas
+            },
         };
         if self.panel != InspectPanel::Actions {
             return one(InspectSide::Detail);
@@ -297,9 +332,20 @@ impl InspectView {
         if body.width >= layout::MIN_WIDE_COLUMNS {
             let left = (rest.width * 2 / 5).clamp(30, 72);
             return InspectAreas {
-                actions: Some(Rect { width: left, ..rest }),
-                rule: Some(Rect { x: rest.x + left, width: 1, ..rest }),
-                detail: Some(Rect { x: rest.x + left + 2, width: rest.width - left - 2, ..rest }),
+                actions: Some(Rect {
+                    width: left,
+                    ..rest
+                }),
+                rule: Some(Rect {
+                    x: rest.x + left,
+                    width: 1,
+                    ..rest
+                }),
+                detail: Some(Rect {
+                    x: rest.x + left + 2,
+                    width: rest.width - left - 2,
+                    ..rest
+                }),
                 ..areas
             };
         }
@@ -308,9 +354,20 @@ impl InspectView {
             return one(self.side);
         }
         InspectAreas {
-            actions: Some(Rect { height: top, ..rest }),
-            rule: Some(Rect { y: rest.y + top, height: 1, ..rest }),
-            detail: Some(Rect { y: rest.y + top + 1, height: rest.height - top - 1, ..rest }),
+            actions: Some(Rect {
+                height: top,
+                ..rest
+            }),
+            rule: Some(Rect {
+                y: rest.y + top,
+                height: 1,
+                ..rest
+            }),
+            detail: Some(Rect {
+                y: rest.y + top + 1,
+                height: rest.height - top - 1,
+                ..rest
+            }),
             ..areas
         }
     }
@@ -325,7 +382,11 @@ mod tests {
     #[test]
     fn inspector_restores_position_per_panel_and_attempt() {
         let mut inspect = InspectView::new("u".into(), 1, Some(7));
-        inspect.document = DocumentState { lines: 50, complete: true, ..DocumentState::default() };
+        inspect.document = DocumentState {
+            lines: 50,
+            complete: true,
+            ..DocumentState::default()
+        };
         inspect.select_line(20);
         inspect.show_panel(1, InspectPanel::Prompt);
         assert_eq!((inspect.lines.selected, inspect.actions.selected), (0, 7));
@@ -341,7 +402,11 @@ mod tests {
     #[test]
     fn selecting_an_action_scrolls_to_its_top() {
         let mut inspect = InspectView::new("u".into(), 0, Some(3));
-        inspect.document = DocumentState { lines: 50, complete: true, ..DocumentState::default() };
+        inspect.document = DocumentState {
+            lines: 50,
+            complete: true,
+            ..DocumentState::default()
+        };
         inspect.select_line(20);
         inspect.select(3, 9);
         assert_eq!(inspect.lines.selected, 20);

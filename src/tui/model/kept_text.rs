@@ -33,7 +33,10 @@ impl TextPurpose {
             InputPurpose::Deny(call) => Self::Denial(call.unit.clone()),
             InputPurpose::SendBack(target) => Self::SendBack(target.path.clone()),
             InputPurpose::Reject(target) => Self::Rejection(target.path.clone()),
-            InputPurpose::Search | InputPurpose::Command | InputPurpose::FilterUnits | InputPurpose::Bookmark(_) => {
+            InputPurpose::Search
+            | InputPurpose::Command
+            | InputPurpose::FilterUnits
+            | InputPurpose::Bookmark(_) => {
                 return None;
             }
         })
@@ -42,7 +45,9 @@ impl TextPurpose {
     /// True if a text for `self` suits a question for `asked`.
     fn suits(&self, asked: &Self) -> bool {
         match (self, asked) {
-            (Self::Feedback(kept), Self::Feedback(asked)) => kept.iter().any(|unit| asked.contains(unit)),
+            (Self::Feedback(kept), Self::Feedback(asked)) => {
+                kept.iter().any(|unit| asked.contains(unit))
+            }
             _ => self == asked,
         }
     }
@@ -75,19 +80,39 @@ impl WrittenText {
     pub(crate) fn of_command(command: &RunCommand) -> Option<Self> {
         let (purpose, text) = match command {
             RunCommand::Say { unit, text } => (TextPurpose::Message(unit.clone()), text),
-            RunCommand::Decide { unit, decision: UserDecision::Deny(reason), .. } => {
-                (TextPurpose::Denial(unit.clone()), reason)
-            }
-            RunCommand::Retry { unit, amendment: Some(amendment) } => {
-                (TextPurpose::Feedback(vec![unit.clone()]), amendment.feedback.as_ref()?)
-            }
-            RunCommand::RetryUnits { units, amendment: Some(amendment) } => {
-                (TextPurpose::Feedback(units.clone()), amendment.feedback.as_ref()?)
-            }
+            RunCommand::Decide {
+                unit,
+                decision: UserDecision::Deny(reason),
+                ..
+            } => (TextPurpose::Denial(unit.clone()), reason),
+            RunCommand::Retry {
+                unit,
+                amendment: Some(amendment),
+            } => (
+                TextPurpose::Feedback(vec![unit.clone()]),
+                amendment.feedback.as_ref()?,
+            ),
+            RunCommand::RetryUnits {
+                units,
+                amendment: Some(amendment),
+            } => (
+                TextPurpose::Feedback(units.clone()),
+                amendment.feedback.as_ref()?,
+            ),
             // The texts of patterns are in the history of the command line.
             RunCommand::Review { decisions } => match decisions.as_slice() {
-                [ReviewOrder { path, verdict, reason, .. }, ..] => match verdict {
-                    ReviewVerdict::SendBack(feedback) => (TextPurpose::SendBack(path.clone()), feedback),
+                [
+                    ReviewOrder {
+                        path,
+                        verdict,
+                        reason,
+                        ..
+                    },
+                    ..,
+                ] => match verdict {
+                    ReviewVerdict::SendBack(feedback) => {
+                        (TextPurpose::SendBack(path.clone()), feedback)
+                    }
                     ReviewVerdict::Edit(text) => (TextPurpose::File(path.clone()), text),
                     _ => (TextPurpose::Rejection(path.clone()), reason.as_ref()?),
                 },
@@ -95,7 +120,10 @@ impl WrittenText {
             },
             _ => return None,
         };
-        Some(Self { purpose, text: text.clone() })
+        Some(Self {
+            purpose,
+            text: text.clone(),
+        })
     }
 }
 
@@ -117,12 +145,18 @@ impl KeptTexts {
 
     /// The newest text for a question, which stays here.
     pub(crate) fn find(&self, asked: &TextPurpose) -> Option<&str> {
-        self.texts.iter().rfind(|kept| kept.purpose.suits(asked)).map(|kept| kept.text.as_str())
+        self.texts
+            .iter()
+            .rfind(|kept| kept.purpose.suits(asked))
+            .map(|kept| kept.text.as_str())
     }
 
     /// The newest text for a question.
     pub(crate) fn take(&mut self, asked: &TextPurpose) -> Option<String> {
-        let place = self.texts.iter().rposition(|kept| kept.purpose.suits(asked))?;
+        let place = self
+            .texts
+            .iter()
+            .rposition(|kept| kept.purpose.suits(asked))?;
         Some(self.texts.remove(place).text)
     }
 }

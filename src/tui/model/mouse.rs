@@ -61,20 +61,36 @@ impl ClickTargets {
 
 impl MouseState {
     pub(super) fn new() -> Self {
-        Self { is_captured: true, is_dragging_bar: false, targets: Vec::new(), last_click: None }
+        Self {
+            is_captured: true,
+            is_dragging_bar: false,
+            targets: Vec::new(),
+            last_click: None,
+        }
     }
 
     /// The action of what is painted at a place. What a dialog covers has none.
-    pub(crate) fn target(&self, at: Position, plan: &ScreenLayout, is_covered: bool) -> Option<ClickAction> {
+    pub(crate) fn target(
+        &self,
+        at: Position,
+        plan: &ScreenLayout,
+        is_covered: bool,
+    ) -> Option<ClickAction> {
         let is_reachable = !is_covered || plan.footer.contains(at);
-        let found = self.targets.iter().rev().find(|target| target.area.contains(at)).filter(|_| is_reachable)?;
+        let found = self
+            .targets
+            .iter()
+            .rev()
+            .find(|target| target.area.contains(at))
+            .filter(|_| is_reachable)?;
         Some(found.action)
     }
 
     /// Records a click on a row. Returns true for the second one of a double click.
     pub(crate) fn is_double_click(&mut self, at: Position, now: Duration) -> bool {
         let last = self.last_click.replace((at, now));
-        let is_double = last.is_some_and(|(place, time)| place == at && now.saturating_sub(time) <= DOUBLE_CLICK);
+        let is_double = last
+            .is_some_and(|(place, time)| place == at && now.saturating_sub(time) <= DOUBLE_CLICK);
         if is_double {
             self.last_click = None;
         }

@@ -1,8 +1,9 @@
 //! Views on top of the units view: their state, and how they are updated with the run view.
 
 use super::{
-    artifacts_view::ArtifactsView, compare::CompareView, failure_groups::FailureGroupsView, find_view::FindView,
-    home_view::HomeView, inspect::InspectView, lanes_view::LanesView, review_view::ReviewView, scroll_list::ScrollList,
+    artifacts_view::ArtifactsView, compare::CompareView, failure_groups::FailureGroupsView,
+    find_view::FindView, home_view::HomeView, inspect::InspectView, lanes_view::LanesView,
+    review_view::ReviewView, scroll_list::ScrollList,
 };
 use crate::{
     run::state::{AttemptId, AttemptState, RunView, UnitState},
@@ -99,7 +100,11 @@ pub(crate) struct EntryView {
 
 impl TranscriptView {
     pub(crate) fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
-        run_view.state.units.iter().find(|unit| unit.key == self.unit)
+        run_view
+            .state
+            .units
+            .iter()
+            .find(|unit| unit.key == self.unit)
     }
 
     /// The attempt that is shown, with its index.
@@ -119,14 +124,24 @@ impl TranscriptView {
             self.awaited = None;
             (self.attempt, self.list) = (attempts - 1, ScrollList::following());
         }
-        let len = self.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
+        let len = self
+            .attempt_id(run_view)
+            .map_or(0, |attempt_id| run_view.entries(attempt_id).len());
         self.list.clamp(len, height);
     }
 }
 
 impl EntryView {
     pub(crate) fn new(unit: UnitKey, attempt_id: AttemptId, entry: usize) -> Self {
-        Self { unit, attempt_id, entry, parts: Vec::new(), scroll: 0, lines: 0, match_line: None }
+        Self {
+            unit,
+            attempt_id,
+            entry,
+            parts: Vec::new(),
+            scroll: 0,
+            lines: 0,
+            match_line: None,
+        }
     }
 
     /// Shows the entry `by` positions away.
@@ -140,8 +155,15 @@ impl EntryView {
     }
 
     pub(super) fn clamp(&mut self, run_view: &RunView, height: usize) {
-        let seq = run_view.entries(self.attempt_id).get(self.entry).map(|seq| Seq(u64::from(*seq)));
-        let part = |seq| EntryPart { title: "line", seq, content: PartContent::Line };
+        let seq = run_view
+            .entries(self.attempt_id)
+            .get(self.entry)
+            .map(|seq| Seq(u64::from(*seq)));
+        let part = |seq| EntryPart {
+            title: "line",
+            seq,
+            content: PartContent::Line,
+        };
         self.parts = seq.map(part).into_iter().collect();
         self.scroll = self.scroll.min(self.lines.saturating_sub(height));
     }

@@ -46,9 +46,21 @@ impl AnswerMeaning {
 
 impl ConfirmQuestion {
     /// A question whose confirmation has the effects `then`.
-    pub(crate) fn new(text: impl Into<String>, details: Vec<String>, then: Vec<ScreenEffect>) -> Self {
-        let answer = QuestionAnswer { meaning: AnswerMeaning::Confirm, label: "yes".to_owned(), then };
-        Self { text: text.into(), details, answers: vec![answer] }
+    pub(crate) fn new(
+        text: impl Into<String>,
+        details: Vec<String>,
+        then: Vec<ScreenEffect>,
+    ) -> Self {
+        let answer = QuestionAnswer {
+            meaning: AnswerMeaning::Confirm,
+            label: "yes".to_owned(),
+            then,
+        };
+        Self {
+            text: text.into(),
+            details,
+            answers: vec![answer],
+        }
     }
 
     pub(crate) fn has(&self, meaning: AnswerMeaning) -> bool {
@@ -62,18 +74,29 @@ impl ConfirmQuestion {
 
     /// The effects of one answer.
     pub(crate) fn into_effects(self, meaning: AnswerMeaning) -> Vec<ScreenEffect> {
-        let answer = self.answers.into_iter().find(|answer| answer.meaning == meaning);
+        let answer = self
+            .answers
+            .into_iter()
+            .find(|answer| answer.meaning == meaning);
         answer.map(|answer| answer.then).unwrap_or_default()
     }
 
     /// The answer of Enter, which changes and costs nothing.
     pub(crate) fn harmless_action(&self) -> UserAction {
-        if self.has(AnswerMeaning::Leave) { UserAction::LeaveRun } else { UserAction::Cancel }
+        if self.has(AnswerMeaning::Leave) {
+            UserAction::LeaveRun
+        } else {
+            UserAction::Cancel
+        }
     }
 
     /// The actions that answer the question, in the order in which they are shown.
     pub(crate) fn actions(&self) -> Vec<UserAction> {
-        self.answers.iter().map(|answer| answer.meaning.action()).chain([UserAction::Cancel]).collect()
+        self.answers
+            .iter()
+            .map(|answer| answer.meaning.action())
+            .chain([UserAction::Cancel])
+            .collect()
     }
 
     /// What [`UserAction::Cancel`] does here, in a word.

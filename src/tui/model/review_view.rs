@@ -67,12 +67,16 @@ impl ReviewLine {
 impl ReviewLine {
     /// True if its path or its first change contains the query.
     pub(crate) fn matches(self, review: &ReviewState, query: &str) -> bool {
-        let Some(file) = review.request.files.get(self.file()) else { return false };
+        let Some(file) = review.request.files.get(self.file()) else {
+            return false;
+        };
         match self {
             Self::File(_) => search_match::matches(&file.path, query),
             Self::Hunk { hunk, .. } => {
                 let hunks = parse_hunks(&file.diff);
-                hunks.get(hunk).is_some_and(|hunk| search_match::matches(&hunk.changed_lines(), query))
+                hunks
+                    .get(hunk)
+                    .is_some_and(|hunk| search_match::matches(&hunk.changed_lines(), query))
             }
         }
     }
@@ -92,10 +96,18 @@ pub(crate) struct DiffRow<'a> {
 
 /// The rows of a file on the page: its text if a reviewer edited it, otherwise its diff.
 pub(crate) fn shown_rows(review: &ReviewState, file: usize) -> Vec<DiffRow<'_>> {
-    let edited = review.files.get(file).and_then(|file| file.edited.as_deref());
+    let edited = review
+        .files
+        .get(file)
+        .and_then(|file| file.edited.as_deref());
     match (edited, review.request.files.get(file)) {
         (Some(text), _) => {
-            let row = |(index, text)| DiffRow { hunk: 0, marker: '=', line: index + 1, text };
+            let row = |(index, text)| DiffRow {
+                hunk: 0,
+                marker: '=',
+                line: index + 1,
+                text,
+            };
             text.lines().enumerate().map(row).collect()
         }
         (None, Some(file)) => diff_rows(&file.diff),
@@ -117,13 +129,23 @@ pub(crate) fn diff_rows(diff: &str) -> Vec<DiffRow<'_>> {
         let (mut old, mut new) = (hunk.old_start, hunk.new_start);
         // No line is left out before a hunk at the top of the file.
         if old + new > 0 {
-            rows.push(DiffRow { hunk: index, marker: '@', line: new + 1, text: "" });
+            rows.push(DiffRow {
+                hunk: index,
+                marker: '@',
+                line: new + 1,
+                text: "",
+            });
         }
         for (marker, text) in hunk.marked_lines() {
             let line = if marker == '-' { old + 1 } else { new + 1 };
             old += usize::from(matches!(marker, ' ' | '-'));
             new += usize::from(matches!(marker, ' ' | '+'));
-            rows.push(DiffRow { hunk: index, marker, line, text });
+            rows.push(DiffRow {
+                hunk: index,
+                marker,
+                line,
+                text,
+            });
         }
     }
     rows
@@ -152,8 +174,11 @@ impl ReviewView {
             }
         }
         let [list, diff] = self.areas(body);
-        self.list.clamp(self.lines.len(), usize::from(layout::inner(list).height));
-        let Some((review, line)) = review.zip(self.selected()) else { return };
+        self.list
+            .clamp(self.lines.len(), usize::from(layout::inner(list).height));
+        let Some((review, line)) = review.zip(self.selected()) else {
+            return;
+        };
         let rows = shown_rows(review, line.file());
         let hunk = match line {
             ReviewLine::File(_) => None,
@@ -161,8 +186,12 @@ impl ReviewView {
         };
         if self.shown != Some(self.list.selected) {
             self.shown = Some(self.list.selected);
-            self.diff_offset = rows.iter().position(|row| Some(row.hunk) == hunk).unwrap_or_default();
-            let is_change = |row: &DiffRow<'_>| hunk.is_none_or(|hunk| row.hunk == hunk) && row.is_change();
+            self.diff_offset = rows
+                .iter()
+                .position(|row| Some(row.hunk) == hunk)
+                .unwrap_or_default();
+            let is_change =
+                |row: &DiffRow<'_>| hunk.is_none_or(|hunk| row.hunk == hunk) && row.is_change();
             self.diff_row = rows.iter().position(is_change).unwrap_or(self.diff_offset);
         }
         self.diff_row = self.diff_row.min(rows.len().saturating_sub(1));
@@ -191,7 +220,12 @@ impl ReviewView {
             used <= height
         };
         let before = rows.get(..=self.diff_row).unwrap_or_default();
-        let count = before.iter().rev().map_while(|row| fits(row).then_some(())).count().max(1);
+        let count = before
+            .iter()
+            .rev()
+            .map_while(|row| fits(row).then_some(()))
+            .count()
+            .max(1);
         let first = (self.diff_row + 1).saturating_sub(count);
         self.diff_offset = self.diff_offset.clamp(first, self.diff_row.max(first));
     }
@@ -199,7 +233,9 @@ impl ReviewView {
     /// The selected row of the diff: while the list has the focus, the first change of its selection.
     pub(crate) fn row<'a>(&self, review: &'a ReviewState) -> Option<DiffRow<'a>> {
         let rows = shown_rows(review, self.selected()?.file());
-        rows.get(self.diff_row).copied().filter(|row| row.marker != '@')
+        rows.get(self.diff_row)
+            .copied()
+            .filter(|row| row.marker != '@')
     }
 
     /// Scrolls the diff by `by` rows.
@@ -211,11 +247,19 @@ impl ReviewView {
     pub(crate) fn areas(&self, body: Rect) -> [Rect; 2] {
         if body.width >= SPLIT_WIDTH {
             let width = (body.width * 2 / 5).clamp(LIST_WIDTH.0, LIST_WIDTH.1);
-            let diff = Rect { x: body.x + width, width: body.width - width, ..body };
+            let diff = Rect {
+                x: body.x + width,
+                width: body.width - width,
+                ..body
+            };
             return [Rect { width, ..body }, diff];
         }
         let height = (body.height * 2 / 5).max(body.height.min(4));
-        let diff = Rect { y: body.y + height, height: body.height - height, ..body };
+        let diff = Rect {
+            y: body.y + height,
+            height: body.height - height,
+            ..body
+        };
         [Rect { height, ..body }, diff]
     }
 
@@ -233,7 +277,11 @@ impl ReviewView {
 
     /// Selects the line of a file.
     pub(crate) fn select_file(&mut self, file: usize) {
-        if let Some(line) = self.lines.iter().position(|line| *line == ReviewLine::File(file)) {
+        if let Some(line) = self
+            .lines
+            .iter()
+            .position(|line| *line == ReviewLine::File(file))
+        {
             self.list.select(line, self.lines.len());
         }
     }
@@ -244,12 +292,17 @@ impl ReviewView {
         let after = (from + 1..len).chain(0..from);
         // Files whose hunks are listed are decided by their hunks.
         let is_leaf = |line: &ReviewLine| match line {
-            ReviewLine::File(file) => review.files.get(*file).is_some_and(|file| file.hunks.len() <= 1),
+            ReviewLine::File(file) => review
+                .files
+                .get(*file)
+                .is_some_and(|file| file.hunks.len() <= 1),
             ReviewLine::Hunk { .. } => true,
         };
-        let next = after
-            .into_iter()
-            .find(|at| self.lines.get(*at).is_some_and(|line| is_leaf(line) && is_open(review, *line)));
+        let next = after.into_iter().find(|at| {
+            self.lines
+                .get(*at)
+                .is_some_and(|line| is_leaf(line) && is_open(review, *line))
+        });
         if let Some(next) = next {
             self.list.select(next, len);
         }
@@ -259,14 +312,26 @@ impl ReviewView {
 impl ScreenModel {
     /// Opens the page of a review once when the run begins to wait for it.
     pub(super) fn show_new_review(&mut self, run_view: &RunView) {
-        let waits = self.connection.accepts_commands() && self.playhead.playback == Playback::Follow;
-        let request = run_view.state.publication.open_review().filter(|_| waits).map(|review| &review.request);
+        let waits =
+            self.connection.accepts_commands() && self.playhead.playback == Playback::Follow;
+        let request = run_view
+            .state
+            .publication
+            .open_review()
+            .filter(|_| waits)
+            .map(|review| &review.request);
         let Some(request) = request else { return };
-        if self.connection.shown_review.as_ref().is_some_and(|shown| Arc::ptr_eq(shown, request)) {
+        if self
+            .connection
+            .shown_review
+            .as_ref()
+            .is_some_and(|shown| Arc::ptr_eq(shown, request))
+        {
             return;
         }
         self.connection.shown_review = Some(Arc::clone(request));
-        self.views.retain(|view| !matches!(view, OverlayView::Review(_)));
+        self.views
+            .retain(|view| !matches!(view, OverlayView::Review(_)));
         self.views.push(OverlayView::Review(ReviewView::default()));
     }
 }
@@ -302,7 +367,10 @@ mod tests {
     #[test]
     fn diff_rows_are_numbered_by_their_side() {
         let rows = diff_rows("@@ -2,2 +2,3 @@\n a\n-b\n+c\n+d\n@@ -9,0 +10 @@\n+e\n");
-        let rows: Vec<_> = rows.iter().map(|row| (row.hunk, row.marker, row.line, row.text)).collect();
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| (row.hunk, row.marker, row.line, row.text))
+            .collect();
         let expected = [
             (0, '@', 2, ""),
             (0, ' ', 2, "a"),
@@ -313,7 +381,10 @@ mod tests {
             (1, '+', 10, "e"),
         ];
         assert_eq!(rows, expected);
-        let created: Vec<_> = diff_rows("@@ -0,0 +1 @@\n+a\n").iter().map(|row| (row.marker, row.line)).collect();
+        let created: Vec<_> = diff_rows("@@ -0,0 +1 @@\n+a\n")
+            .iter()
+            .map(|row| (row.marker, row.line))
+            .collect();
         assert_eq!(created, [('+', 1)]);
     }
 }

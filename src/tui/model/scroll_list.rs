@@ -14,12 +14,19 @@ pub(crate) struct ScrollList {
 impl ScrollList {
     /// A list that follows its end.
     pub(crate) fn following() -> Self {
-        Self { follow: true, ..Self::default() }
+        Self {
+            follow: true,
+            ..Self::default()
+        }
     }
 
     /// Number of rows that arrived since following ended.
     pub(crate) fn new_rows(&self, len: usize) -> usize {
-        if self.follow { 0 } else { len.saturating_sub(self.seen.max(1)) }
+        if self.follow {
+            0
+        } else {
+            len.saturating_sub(self.seen.max(1))
+        }
     }
 
     /// Selects a row. Following ends, unless it is a move to the end of a followed list.
@@ -46,7 +53,10 @@ impl ScrollList {
     /// Scrolls by `by` rows. The selection moves only to remain visible.
     pub(crate) fn scroll(&mut self, by: isize, len: usize, height: usize) {
         let height = height.max(1);
-        self.offset = self.offset.saturating_add_signed(by).min(len.saturating_sub(height));
+        self.offset = self
+            .offset
+            .saturating_add_signed(by)
+            .min(len.saturating_sub(height));
         let last = (self.offset + height).min(len).saturating_sub(1);
         self.select(self.selected.clamp(self.offset.min(last), last), len);
     }
@@ -66,7 +76,10 @@ impl ScrollList {
 /// The offset nearest to `offset` that shows `selected` and leaves no gap at the end.
 pub(crate) fn scrolled(offset: usize, selected: usize, len: usize, height: usize) -> usize {
     let height = height.max(1);
-    offset.min(len.saturating_sub(height)).min(selected).max((selected + 1).saturating_sub(height))
+    offset
+        .min(len.saturating_sub(height))
+        .min(selected)
+        .max((selected + 1).saturating_sub(height))
 }
 
 #[cfg(test)]
@@ -82,10 +95,16 @@ mod tests {
         assert_eq!((list.selected, list.offset, list.new_rows(10)), (9, 6, 0));
         list.step(-1, 10);
         list.clamp(47, 4);
-        assert_eq!((list.selected, list.offset, list.new_rows(47), list.follow), (8, 6, 37, false));
+        assert_eq!(
+            (list.selected, list.offset, list.new_rows(47), list.follow),
+            (8, 6, 37, false)
+        );
         list.end(47);
         list.clamp(47, 4);
-        assert_eq!((list.selected, list.new_rows(47), list.follow), (46, 0, true));
+        assert_eq!(
+            (list.selected, list.new_rows(47), list.follow),
+            (46, 0, true)
+        );
     }
 
     #[test]

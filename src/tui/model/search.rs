@@ -34,8 +34,8 @@ pub(crate) struct SearchState {
 impl SearchState {
     /// True while the result of this search is wanted.
     pub(crate) fn awaits(&self, request: &SearchRequest) -> bool {
-        let is_same =
-            self.query.as_ref() == Some(&request.query) && self.pane.map(|pane| pane.scope) == Some(request.scope);
+        let is_same = self.query.as_ref() == Some(&request.query)
+            && self.pane.map(|pane| pane.scope) == Some(request.scope);
         is_same && (self.is_running || self.matches.is_none())
     }
 }
@@ -64,11 +64,22 @@ pub(crate) struct PaneMatches {
 impl PaneMatches {
     /// Tries places in memory.
     pub(crate) fn collect(len: usize, passes: impl Fn(usize) -> bool) -> Self {
-        let mut places: Vec<usize> = (0..len).filter(|place| passes(*place)).take(MAX_MATCHES + 1).collect();
+        let mut places: Vec<usize> = (0..len)
+            .filter(|place| passes(*place))
+            .take(MAX_MATCHES + 1)
+            .collect();
         let is_complete = places.len() <= MAX_MATCHES;
         places.truncate(MAX_MATCHES);
-        let searched = if is_complete { len } else { places.last().map_or(0, |last| last + 1) };
-        Self { places, searched, is_complete }
+        let searched = if is_complete {
+            len
+        } else {
+            places.last().map_or(0, |last| last + 1)
+        };
+        Self {
+            places,
+            searched,
+            is_complete,
+        }
     }
 
     /// True if the place matches, and that is known.
@@ -81,7 +92,9 @@ impl PaneMatches {
         let more = if self.is_complete { "" } else { "+" };
         match self.places.binary_search(&selected) {
             _ if self.places.is_empty() => "no match".to_owned(),
-            Ok(index) if selected < self.searched => format!("{}/{}{more}", index + 1, self.places.len()),
+            Ok(index) if selected < self.searched => {
+                format!("{}/{}{more}", index + 1, self.places.len())
+            }
             Err(_) if self.is_complete => match self.places.len() {
                 1 => "1 match".to_owned(),
                 len => format!("{len} matches"),
@@ -117,43 +130,97 @@ impl ScreenModel {
                 | OverlayView::Compare(_)
                 | OverlayView::Home(_),
             ) => return None,
-            Some(OverlayView::Lanes(view)) => (SearchScope::Lanes, view.selected_index(), view.lanes.attempts.len()),
-            Some(OverlayView::Review(view)) => (SearchScope::Changes, view.list.selected, view.lines.len()),
+            Some(OverlayView::Lanes(view)) => (
+                SearchScope::Lanes,
+                view.selected_index(),
+                view.lanes.attempts.len(),
+            ),
+            Some(OverlayView::Review(view)) => {
+                (SearchScope::Changes, view.list.selected, view.lines.len())
+            }
             Some(OverlayView::Artifacts(view)) => match &view.document {
                 Some(shown) => {
                     document.2 = view.list.selected;
-                    (SearchScope::Document, shown.match_line.unwrap_or(shown.scroll), shown.lines)
+                    (
+                        SearchScope::Document,
+                        shown.match_line.unwrap_or(shown.scroll),
+                        shown.lines,
+                    )
                 }
-                None => (SearchScope::Artifacts, view.list.selected, view.listed.len()),
+                None => (
+                    SearchScope::Artifacts,
+                    view.list.selected,
+                    view.listed.len(),
+                ),
             },
-            Some(OverlayView::Find(view)) => (SearchScope::Hits, view.list.selected, view.hits.len()),
-            Some(OverlayView::Log(list)) => (SearchScope::Messages, list.selected, run_view.messages().len()),
-            Some(OverlayView::FailureGroups(view)) => {
-                (SearchScope::FailureGroups, view.list.selected, view.lines.len())
+            Some(OverlayView::Find(view)) => {
+                (SearchScope::Hits, view.list.selected, view.hits.len())
             }
+            Some(OverlayView::Log(list)) => (
+                SearchScope::Messages,
+                list.selected,
+                run_view.messages().len(),
+            ),
+            Some(OverlayView::FailureGroups(view)) => (
+                SearchScope::FailureGroups,
+                view.list.selected,
+                view.lines.len(),
+            ),
             Some(OverlayView::Transcript(view)) => {
                 let attempt_id = view.attempt_id(run_view)?;
-                (SearchScope::Entries(attempt_id), view.list.selected, run_view.entries(attempt_id).len())
+                (
+                    SearchScope::Entries(attempt_id),
+                    view.list.selected,
+                    run_view.entries(attempt_id).len(),
+                )
             }
             Some(OverlayView::Inspect(view)) if view.is_list() => {
                 let attempt_id = view.attempt_id(run_view)?;
-                (SearchScope::Rows(attempt_id), view.actions.selected, run_view.rows(attempt_id).len())
+                (
+                    SearchScope::Rows(attempt_id),
+                    view.actions.selected,
+                    run_view.rows(attempt_id).len(),
+                )
             }
             Some(OverlayView::Inspect(view)) => {
                 document = (view.attempt, view.panel as usize, view.actions.selected);
-                (SearchScope::Document, view.lines.selected, view.document.lines)
+                (
+                    SearchScope::Document,
+                    view.lines.selected,
+                    view.document.lines,
+                )
             }
             Some(OverlayView::Entry(view)) => {
                 document.2 = view.entry;
-                (SearchScope::Document, view.match_line.unwrap_or(view.scroll), view.lines)
+                (
+                    SearchScope::Document,
+                    view.match_line.unwrap_or(view.scroll),
+                    view.lines,
+                )
             }
-            None if deck.focus == Pane::Units => (SearchScope::Units, self.unit_rank(), deck.listing.listed_count()),
+            None if deck.focus == Pane::Units => (
+                SearchScope::Units,
+                self.unit_rank(),
+                deck.listing.listed_count(),
+            ),
             None => {
                 let attempt_id = deck.attempt_id?;
-                (SearchScope::Rows(attempt_id), deck.stream.selected, run_view.rows(attempt_id).len())
+                (
+                    SearchScope::Rows(attempt_id),
+                    deck.stream.selected,
+                    run_view.rows(attempt_id).len(),
+                )
             }
         };
-        Some((SearchPane { scope, depth: self.views.len(), document }, selected, len))
+        Some((
+            SearchPane {
+                scope,
+                depth: self.views.len(),
+                document,
+            },
+            selected,
+            len,
+        ))
     }
 
     /// The text that was searched in the pane that has the focus.
@@ -178,10 +245,18 @@ impl ScreenModel {
         let listing = std::mem::take(&mut self.units_view.listing);
         let units_view = self.units_view.clone();
         self.units_view.listing = listing;
-        let selected = self.search_pane(run_view).map_or(0, |(_, selected, _)| selected);
+        let selected = self
+            .search_pane(run_view)
+            .map_or(0, |(_, selected, _)| selected);
         let before = std::mem::take(&mut self.search);
         let view = self.views.last().cloned();
-        self.search.origin = Some(Box::new(SearchOrigin { selected, typed: String::new(), before, units_view, view }));
+        self.search.origin = Some(Box::new(SearchOrigin {
+            selected,
+            typed: String::new(),
+            before,
+            units_view,
+            view,
+        }));
     }
 
     /// Returns to the positions before the text was typed, and to the search before it.
@@ -195,13 +270,20 @@ impl ScreenModel {
     /// Returns to the positions before the text was typed.
     pub(crate) fn restore_positions(&mut self, origin: &SearchOrigin) {
         let listing = std::mem::take(&mut self.units_view.listing);
-        self.units_view = UnitsView { listing, ..origin.units_view.clone() };
+        self.units_view = UnitsView {
+            listing,
+            ..origin.units_view.clone()
+        };
         match (self.views.last_mut(), &origin.view) {
-            (Some(OverlayView::Transcript(view)), Some(OverlayView::Transcript(before))) => view.list = before.list,
+            (Some(OverlayView::Transcript(view)), Some(OverlayView::Transcript(before))) => {
+                view.list = before.list
+            }
             (Some(OverlayView::Entry(view)), Some(OverlayView::Entry(before))) => {
                 (view.scroll, view.match_line) = (before.scroll, before.match_line);
             }
-            (Some(OverlayView::Inspect(view)), Some(OverlayView::Inspect(before))) => restore_inspector(view, before),
+            (Some(OverlayView::Inspect(view)), Some(OverlayView::Inspect(before))) => {
+                restore_inspector(view, before)
+            }
             (Some(OverlayView::Log(list)), Some(OverlayView::Log(before))) => *list = *before,
             (Some(OverlayView::FailureGroups(view)), Some(OverlayView::FailureGroups(before))) => {
                 view.list = before.list;
@@ -209,8 +291,12 @@ impl ScreenModel {
             (Some(OverlayView::Artifacts(view)), Some(OverlayView::Artifacts(before))) => {
                 (view.list, view.document) = (before.list, before.document);
             }
-            (Some(OverlayView::Find(view)), Some(OverlayView::Find(before))) => view.list = before.list,
-            (Some(OverlayView::Lanes(view)), Some(OverlayView::Lanes(before))) => view.select(before.selected_index()),
+            (Some(OverlayView::Find(view)), Some(OverlayView::Find(before))) => {
+                view.list = before.list
+            }
+            (Some(OverlayView::Lanes(view)), Some(OverlayView::Lanes(before))) => {
+                view.select(before.selected_index())
+            }
             _ => {}
         }
     }
@@ -224,7 +310,11 @@ fn restore_inspector(view: &mut InspectView, before: &InspectView) {
 /// Ranges of `cells` that contain `query`, which is compared with or without case as in a search.
 pub(crate) fn matching_cells(cells: &[&str], query: &str) -> Vec<std::ops::Range<usize>> {
     let ignores_case = !query.chars().any(char::is_uppercase);
-    let query = if ignores_case { query.to_lowercase() } else { query.to_owned() };
+    let query = if ignores_case {
+        query.to_lowercase()
+    } else {
+        query.to_owned()
+    };
     let (mut row, mut starts) = (String::new(), Vec::new());
     for cell in cells {
         starts.push(row.len());
@@ -237,7 +327,9 @@ pub(crate) fn matching_cells(cells: &[&str], query: &str) -> Vec<std::ops::Range
         return Vec::new();
     }
     let cell_at = |byte: usize| starts.partition_point(|start| *start <= byte) - 1;
-    row.match_indices(&query).map(|(at, found)| cell_at(at)..cell_at(at + found.len() - 1) + 1).collect()
+    row.match_indices(&query)
+        .map(|(at, found)| cell_at(at)..cell_at(at + found.len() - 1) + 1)
+        .collect()
 }
 
 #[cfg(test)]
@@ -249,10 +341,16 @@ mod tests {
         let matches = PaneMatches::collect(40, |place| place % 10 == 3);
         assert_eq!(matches.summary(23), "3/4");
         assert_eq!(matches.summary(24), "4 matches");
-        assert_eq!(PaneMatches::collect(9, |place| place == 1).summary(0), "1 match");
+        assert_eq!(
+            PaneMatches::collect(9, |place| place == 1).summary(0),
+            "1 match"
+        );
         assert_eq!(PaneMatches::collect(9, |_| false).summary(0), "no match");
         let many = PaneMatches::collect(5000, |place| place % 2 == 0);
-        assert_eq!((many.summary(4).as_str(), many.summary(3000).as_str()), ("3/1000+", "?/1000+"));
+        assert_eq!(
+            (many.summary(4).as_str(), many.summary(3000).as_str()),
+            ("3/1000+", "?/1000+")
+        );
         assert!(many.contains(4) && !many.contains(5));
         assert!(PaneMatches::collect(MAX_MATCHES, |_| true).is_complete);
     }

@@ -29,7 +29,11 @@ impl SidePane {
 impl ScreenModel {
     /// The pane next to the focused list, if there is one and nothing covers it.
     pub(crate) fn side_pane(&self, run_view: &RunView) -> Option<SidePane> {
-        let has_offers = self.dialogs.line_input.as_ref().is_some_and(|typed| typed.purpose == InputPurpose::Command);
+        let has_offers = self
+            .dialogs
+            .line_input
+            .as_ref()
+            .is_some_and(|typed| typed.purpose == InputPurpose::Command);
         if self.dialogs.covers_view() || has_offers || !self.toasts.list.is_empty() {
             return None;
         }
@@ -40,12 +44,22 @@ impl ScreenModel {
         match self.views.last() {
             None if self.units_view.focus == Pane::Units => {
                 let (area, view) = (plan.units.and(plan.stream)?, &self.units_view);
-                Some(SidePane { list: None, selected: view.unit, moves_by_itself: view.follows_work, area })
+                Some(SidePane {
+                    list: None,
+                    selected: view.unit,
+                    moves_by_itself: view.follows_work,
+                    area,
+                })
             }
             Some(OverlayView::Inspect(view)) if view.is_list() => {
                 let (areas, list) = (view.areas(plan.body), view.attempt_id(run_view));
                 let (area, actions) = (areas.actions.and(areas.detail)?, &view.actions);
-                Some(SidePane { list, selected: actions.selected, moves_by_itself: actions.follow, area })
+                Some(SidePane {
+                    list,
+                    selected: actions.selected,
+                    moves_by_itself: actions.follow,
+                    area,
+                })
             }
             _ => None,
         }

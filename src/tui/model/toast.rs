@@ -54,21 +54,32 @@ impl Toasts {
     /// Shows an unsolicited message for `ANNOUNCEMENT_DURATION`.
     pub(crate) fn announce(&mut self, text: impl Into<String>) {
         let until = self.now + ANNOUNCEMENT_DURATION;
-        self.list.push(Toast { text: text.into(), until, topic: ToastTopic::Announcement });
+        self.list.push(Toast {
+            text: text.into(),
+            until,
+            topic: ToastTopic::Announcement,
+        });
     }
 
     /// Shows a message for a while, replacing the one about the same topic.
     pub(in crate::tui) fn show_about(&mut self, about: ToastTopic, text: impl Into<String>) {
         let text = text.into();
-        self.list.retain(|toast| toast.text != text && (about == ToastTopic::Other || toast.topic != about));
-        self.list.push(Toast { text, until: self.now + TOAST_DURATION, topic: about });
+        self.list.retain(|toast| {
+            toast.text != text && (about == ToastTopic::Other || toast.topic != about)
+        });
+        self.list.push(Toast {
+            text,
+            until: self.now + TOAST_DURATION,
+            topic: about,
+        });
         let excess = self.list.len().saturating_sub(3);
         self.list.drain(..excess);
     }
 
     /// Removes the answers to earlier keys.
     pub(in crate::tui) fn dismiss_answers(&mut self) {
-        self.list.retain(|toast| !matches!(toast.topic, ToastTopic::Other | ToastTopic::Slots));
+        self.list
+            .retain(|toast| !matches!(toast.topic, ToastTopic::Other | ToastTopic::Slots));
     }
 
     /// Removes the message about a topic.
@@ -97,9 +108,17 @@ impl ScreenModel {
         if !self.connection.accepts_commands() || self.is_in_past() {
             return;
         }
-        let Some(slots) = run_view.state.planned.as_ref().map(|plan| plan.concurrency) else { return };
-        if self.connection.shown_concurrency.replace(slots).is_some_and(|before| before != slots) {
-            self.toasts.show_about(ToastTopic::Slots, format!("concurrency {slots}"));
+        let Some(slots) = run_view.state.planned.as_ref().map(|plan| plan.concurrency) else {
+            return;
+        };
+        if self
+            .connection
+            .shown_concurrency
+            .replace(slots)
+            .is_some_and(|before| before != slots)
+        {
+            self.toasts
+                .show_about(ToastTopic::Slots, format!("concurrency {slots}"));
         }
     }
 }

@@ -11,7 +11,11 @@ pub(crate) const FILTER_SYNTAX: &str = "a name, file:PATTERN or cause:PATTERN";
 /// True if the parts of `pattern` between `*` are in `text`, in this order.
 fn contains(text: &str, pattern: &str) -> bool {
     let is_exact = pattern.chars().any(char::is_uppercase);
-    let text = if is_exact { text.to_owned() } else { text.to_lowercase() };
+    let text = if is_exact {
+        text.to_owned()
+    } else {
+        text.to_lowercase()
+    };
     let mut rest = text.as_str();
     pattern.split('*').all(|part| {
         let found = rest.find(part).and_then(|at| rest.get(at + part.len()..));
@@ -43,20 +47,31 @@ fn names(unit: &UnitState) -> impl Iterator<Item = &str> {
 }
 
 fn files(unit: &UnitState) -> impl Iterator<Item = &str> {
-    let planned = unit.planned.iter().flat_map(|planned| planned.raw_files.iter().chain(&planned.dependency_paths));
+    let planned = unit
+        .planned
+        .iter()
+        .flat_map(|planned| planned.raw_files.iter().chain(&planned.dependency_paths));
     let written = unit.attempts.iter().map(|attempt| &attempt.delivery);
-    let written = written
-        .flat_map(|delivery| delivery.published.iter().chain(delivery.patch.iter().flat_map(|patch| &patch.paths)));
+    let written = written.flat_map(|delivery| {
+        delivery
+            .published
+            .iter()
+            .chain(delivery.patch.iter().flat_map(|patch| &patch.paths))
+    });
     planned.chain(written).map(String::as_str)
 }
 
 fn has_cause(state: &RunState, unit: &UnitState, pattern: &str) -> bool {
-    let calls = unit.attempts.iter().filter_map(|attempt: &AttemptState| attempt.deciding_failure.as_deref());
+    let calls = unit
+        .attempts
+        .iter()
+        .filter_map(|attempt: &AttemptState| attempt.deciding_failure.as_deref());
     let label = state.verdict(unit).map(|verdict| verdict.cause.label());
     let needs_person = unit.status.need() == UnitNeed::Person;
     calls.into_iter().any(|call| contains(call, pattern))
         || needs_person
-            && (contains(&state.failure_reason(unit), pattern) || label.is_some_and(|label| contains(label, pattern)))
+            && (contains(&state.failure_reason(unit), pattern)
+                || label.is_some_and(|label| contains(label, pattern)))
 }
 
 #[cfg(test)]
@@ -66,7 +81,9 @@ mod tests {
     use super::*;
     use crate::{
         run::state::UnitStatus,
-        tape::note::{AttemptOutcome, PatchWritten, PlannedUnit, StopReason, Verdict, VerdictCause},
+        tape::note::{
+            AttemptOutcome, PatchWritten, PlannedUnit, StopReason, Verdict, VerdictCause,
+        },
     };
 
     fn unit(key: &str, status: UnitStatus) -> UnitState {
@@ -87,11 +104,23 @@ mod tests {
 
     #[test]
     fn stars_of_a_pattern_match_any_text() {
-        for (pattern, expected) in [("*.md", true), ("wiki/*", true), ("w*ORD*", false), ("w*ord*", true), ("*", true)]
-        {
-            assert_eq!(contains("wiki/global/orders.md", pattern), expected, "{pattern}");
+        for (pattern, expected) in [
+            ("*.md", true),
+            ("wiki/*", true),
+            ("w*ORD*", false),
+            ("w*ord*", true),
+            ("*", true),
+        ] {
+            assert_eq!(
+                contains("wiki/global/orders.md", pattern),
+                expected,
+                "{pattern}"
+            );
         }
-        assert!(!contains("wiki/global/orders.md", "orders*wiki"), "the order counts");
+        assert!(
+            !contains("wiki/global/orders.md", "orders*wiki"),
+            "the order counts"
+        );
     }
 
     #[test]
@@ -106,17 +135,35 @@ mod tests {
             remedy: None,
         });
         let mut good = unit("orders", UnitStatus::Succeeded);
-        let patch = PatchWritten { paths: vec!["wiki/global/orders.md".into()], ..PatchWritten::default() };
+        let patch = PatchWritten {
+            paths: vec!["wiki/global/orders.md".into()],
+            ..PatchWritten::default()
+        };
         good.attempts[0].delivery.patch = Some(Arc::new(patch));
-        let state = RunState { units: vec![failed, good], ..RunState::default() };
+        let state = RunState {
+            units: vec![failed, good],
+            ..RunState::default()
+        };
         let passing = |text: &str| {
             let units = state.units.iter().filter(|unit| passes(&state, unit, text));
             units.map(|unit| unit.key.as_str()).collect::<Vec<_>>()
         };
         assert_eq!(passing("REFUNDS"), [""; 0]);
-        assert_eq!((passing("refunds"), passing("docs")), (vec!["refunds"], vec!["refunds", "orders"]));
-        assert_eq!((passing("file:docs/ref"), passing("file: wiki/")), (vec!["refunds"], vec!["orders"]));
-        assert_eq!((passing("cause:not a field"), passing("cause:tool fail")), (vec!["refunds"], vec!["refunds"]));
-        assert_eq!((passing("cause:"), passing("cause:nothing")), (vec!["refunds", "orders"], vec![]));
+        assert_eq!(
+            (passing("refunds"), passing("docs")),
+            (vec!["refunds"], vec!["refunds", "orders"])
+        );
+        assert_eq!(
+            (passing("file:docs/ref"), passing("file: wiki/")),
+            (vec!["refunds"], vec!["orders"])
+        );
+        assert_eq!(
+            (passing("cause:not a field"), passing("cause:tool fail")),
+            (vec!["refunds"], vec!["refunds"])
+        );
+        assert_eq!(
+            (passing("cause:"), passing("cause:nothing")),
+            (vec!["refunds", "orders"], vec![])
+        );
     }
 }

@@ -192,12 +192,16 @@ impl UnitSort {
         match self {
             Self::Plan | Self::Key => None,
             Self::Cost => attempt.and_then(|_| UnitSpending::new(unit, state.last_entry_at).cost),
-            #[expect(clippy::cast_precision_loss, reason = "milliseconds of a run are far below 2^52")]
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "milliseconds of a run are far below 2^52"
+            )]
             Self::Age => attempt.map(|attempt| {
                 let end = attempt.ended_at.unwrap_or(state.last_entry_at);
                 end.since(attempt.started_at).0 as f64
             }),
-            Self::Failures => attempt.map(|attempt| f64::from(attempt.counts.failures.max(attempt.counts.denials))),
+            Self::Failures => attempt
+                .map(|attempt| f64::from(attempt.counts.failures.max(attempt.counts.denials))),
         }
     }
 }
@@ -250,7 +254,10 @@ pub(crate) struct UnitCounts {
 
 impl UnitCounts {
     fn add(&mut self, unit: &UnitState, state: &RunState) {
-        if let Some(place) = RunTotals::ORDER.iter().position(|known| *known == unit.status) {
+        if let Some(place) = RunTotals::ORDER
+            .iter()
+            .position(|known| *known == unit.status)
+        {
             self.statuses[place] += 1;
         }
         if let Some(cost) = UnitSpending::new(unit, state.last_entry_at).cost {
@@ -261,7 +268,10 @@ impl UnitCounts {
     /// Number of units that need nothing more.
     pub(crate) fn finished(&self) -> usize {
         let statuses = RunTotals::ORDER.iter().zip(self.statuses);
-        statuses.filter(|(status, _)| status.is_finished() && **status != UnitStatus::NotStarted).map(|(_, n)| n).sum()
+        statuses
+            .filter(|(status, _)| status.is_finished() && **status != UnitStatus::NotStarted)
+            .map(|(_, n)| n)
+            .sum()
     }
 }
 
@@ -311,7 +321,11 @@ impl UnitListing {
     /// The listed units in their order.
     fn sorted(&self, state: &RunState, names: &[(usize, &str)]) -> Vec<SortEntry> {
         let by_need = self.is_by_need();
-        let passing = state.units.iter().enumerate().filter(|(_, unit)| self.passes(state, unit));
+        let passing = state
+            .units
+            .iter()
+            .enumerate()
+            .filter(|(_, unit)| self.passes(state, unit));
         let mut entries: Vec<SortEntry> = passing
             .map(|(index, unit)| SortEntry {
                 group: match self.grouping {
@@ -334,7 +348,10 @@ impl UnitListing {
         let has_headings = match self.grouping {
             Grouping::Connection => true,
             Grouping::Need => {
-                let several = entries.first().zip(entries.last()).is_some_and(|(a, b)| a.group != b.group);
+                let several = entries
+                    .first()
+                    .zip(entries.last())
+                    .is_some_and(|(a, b)| a.group != b.group);
                 self.is_by_need() && several && state.units.len() > MAX_UNITS_WITHOUT_HEADINGS
             }
             Grouping::Flat => false,
@@ -346,12 +363,21 @@ impl UnitListing {
             let unit = &state.units[entry.unit];
             if rank == 0 || entries[rank - 1].group != entry.group {
                 let key = match self.grouping {
-                    Grouping::Connection => {
-                        GroupKey::Connection(names.get(entry.unit).map_or("", |(_, name)| *name).to_owned())
-                    }
+                    Grouping::Connection => GroupKey::Connection(
+                        names
+                            .get(entry.unit)
+                            .map_or("", |(_, name)| *name)
+                            .to_owned(),
+                    ),
                     Grouping::Need | Grouping::Flat => GroupKey::Need(unit.status.need()),
                 };
-                self.groups.push(UnitGroup { key, rank, units: 0, hidden: 0, counts: UnitCounts::default() });
+                self.groups.push(UnitGroup {
+                    key,
+                    rank,
+                    units: 0,
+                    hidden: 0,
+                    counts: UnitCounts::default(),
+                });
             }
             if let Some(group) = self.groups.last_mut() {
                 group.units += 1;
@@ -376,15 +402,25 @@ impl UnitListing {
             self.lines.push(Line::Group(index));
             let drawn = self.push_units(rank, units, shown, selected);
             self.groups[index].hidden = units - drawn;
-            if self.groups[index].key == GroupKey::Need(UnitNeed::Done) && shown < units && self.connections.len() > 1 {
-                self.lines.extend((0..self.connections.len()).map(Line::Connection));
+            if self.groups[index].key == GroupKey::Need(UnitNeed::Done)
+                && shown < units
+                && self.connections.len() > 1
+            {
+                self.lines
+                    .extend((0..self.connections.len()).map(Line::Connection));
             }
         }
         self.lines_for = Some(selected);
     }
 
     /// Adds the first `shown` units of a group, and the selected one. Returns their number.
-    fn push_units(&mut self, rank: usize, units: usize, shown: usize, selected: Option<usize>) -> usize {
+    fn push_units(
+        &mut self,
+        rank: usize,
+        units: usize,
+        shown: usize,
+        selected: Option<usize>,
+    ) -> usize {
         let before = self.lines.len();
         for (place, unit) in self.order[rank..rank + units].iter().enumerate() {
             if place < shown || Some(*unit) == selected {
@@ -404,7 +440,11 @@ impl UnitListing {
             GroupKey::Need(UnitNeed::Next) => FOLDED_NEXT_UNITS,
             _ => 0,
         };
-        if self.is_folded(&group.key) { folded.min(group.units) } else { group.units }
+        if self.is_folded(&group.key) {
+            folded.min(group.units)
+        } else {
+            group.units
+        }
     }
 
     fn is_folded(&self, key: &GroupKey) -> bool {
@@ -437,8 +477,15 @@ impl UnitListing {
 
     /// Restores an arrangement of the table.
     pub(crate) fn arrange(&mut self, settings: TableSettings) {
-        let TableSettings { filter, sort, is_reversed, grouping, toggled } = settings;
-        (self.filter, self.sort, self.is_reversed, self.grouping) = (filter, sort, is_reversed, grouping);
+        let TableSettings {
+            filter,
+            sort,
+            is_reversed,
+            grouping,
+            toggled,
+        } = settings;
+        (self.filter, self.sort, self.is_reversed, self.grouping) =
+            (filter, sort, is_reversed, grouping);
         (self.toggled, self.lines_for) = (toggled, None);
     }
 
@@ -455,15 +502,24 @@ impl UnitListing {
 
     /// Indexes of the units of a group, in their order.
     pub(crate) fn units_of(&self, group: &UnitGroup) -> &[usize] {
-        self.order.get(group.rank..group.rank + group.units).unwrap_or_default()
+        self.order
+            .get(group.rank..group.rank + group.units)
+            .unwrap_or_default()
     }
 
     /// Measures the names of new units. Widths are kept when the user seeks back, so that panes keep their places.
     fn measure(&mut self, state: &RunState) {
         let (measured, longest) = self.measured;
         // The first unit of a capture may still change its name.
-        let new = state.units.get(if measured <= 1 { 0 } else { measured }..).unwrap_or_default();
-        let new = new.iter().map(|unit| text::width(&unit.key)).max().unwrap_or_default();
+        let new = state
+            .units
+            .get(if measured <= 1 { 0 } else { measured }..)
+            .unwrap_or_default();
+        let new = new
+            .iter()
+            .map(|unit| text::width(&unit.key))
+            .max()
+            .unwrap_or_default();
         self.measured = (measured.max(state.units.len()), longest.max(new));
     }
 
@@ -473,7 +529,8 @@ impl UnitListing {
     }
 
     fn passes(&self, state: &RunState, unit: &UnitState) -> bool {
-        self.filter.passes(unit.status) && (self.text.is_empty() || unit_filter::passes(state, unit, &self.text))
+        self.filter.passes(unit.status)
+            && (self.text.is_empty() || unit_filter::passes(state, unit, &self.text))
     }
 
     fn order(&self, state: &RunState, a: &SortEntry, b: &SortEntry) -> Ordering {
@@ -485,7 +542,11 @@ impl UnitListing {
                 // Unknown values are last in both directions.
                 (_, a, b) => return b.is_some().cmp(&a.is_some()),
             };
-            if self.is_reversed { order.reverse() } else { order }
+            if self.is_reversed {
+                order.reverse()
+            } else {
+                order
+            }
         };
         let group = a.group.cmp(&b.group).then(a.urgency.cmp(&b.urgency));
         group.then_with(by_sort).then(a.unit.cmp(&b.unit))
@@ -503,7 +564,10 @@ impl UnitListing {
 
     /// The rank of a unit, if it is listed.
     pub(crate) fn rank(&self, unit: usize) -> Option<usize> {
-        self.ranks.get(unit).copied().filter(|rank| *rank != usize::MAX)
+        self.ranks
+            .get(unit)
+            .copied()
+            .filter(|rank| *rank != usize::MAX)
     }
 
     pub(crate) fn line_count(&self) -> usize {
@@ -512,13 +576,18 @@ impl UnitListing {
 
     /// The line of a unit, if it is drawn.
     pub(crate) fn line_of(&self, unit: usize) -> Option<usize> {
-        self.unit_lines.get(unit).copied().filter(|line| *line != usize::MAX)
+        self.unit_lines
+            .get(unit)
+            .copied()
+            .filter(|line| *line != usize::MAX)
     }
 
     /// The line of the heading of a group.
     pub(crate) fn heading_line(&self, key: &GroupKey) -> Option<usize> {
         let index = self.groups.iter().position(|group| group.key == *key)?;
-        self.lines.iter().position(|line| *line == Line::Group(index))
+        self.lines
+            .iter()
+            .position(|line| *line == Line::Group(index))
     }
 
     /// What a line shows.
@@ -561,7 +630,11 @@ fn progress(state: &RunState, names: &[(usize, &str)]) -> Vec<ConnectionProgress
     for (unit, (number, name)) in state.units.iter().zip(names) {
         if *number == connections.len() {
             let counts = UnitCounts::default();
-            connections.push(ConnectionProgress { name: (*name).to_owned(), units: 0, counts });
+            connections.push(ConnectionProgress {
+                name: (*name).to_owned(),
+                units: 0,
+                counts,
+            });
         }
         if *unit.key != *RECONCILE_KEY {
             connections[*number].units += 1;
@@ -585,15 +658,33 @@ mod tests {
     };
 
     fn unit(key: &str, connection: &str, status: UnitStatus, cost: Option<f64>) -> UnitState {
-        let planned = PlannedUnit { unit: key.into(), connection: connection.into(), ..PlannedUnit::default() };
+        let planned = PlannedUnit {
+            unit: key.into(),
+            connection: connection.into(),
+            ..PlannedUnit::default()
+        };
         let attempt = AttemptState {
             ended_at: Some(Millis(5)),
-            counts: AttemptCounts { cost_usd: cost, ..AttemptCounts::default() },
+            counts: AttemptCounts {
+                cost_usd: cost,
+                ..AttemptCounts::default()
+            },
             ..AttemptState::default()
         };
-        let attempts = if status == UnitStatus::Queued { Vec::new() } else { vec![attempt] };
+        let attempts = if status == UnitStatus::Queued {
+            Vec::new()
+        } else {
+            vec![attempt]
+        };
         let planned = Some(Arc::new(planned));
-        UnitState { key: key.into(), planned, status, attempts, retry_at: None, hold_mode: HoldMode::Off }
+        UnitState {
+            key: key.into(),
+            planned,
+            status,
+            attempts,
+            retry_at: None,
+            hold_mode: HoldMode::Off,
+        }
     }
 
     fn state() -> RunState {
@@ -603,7 +694,10 @@ mod tests {
             unit("fig", "docs", UnitStatus::Queued, None),
             unit("date", "dbt", UnitStatus::Running, Some(0.5)),
         ];
-        RunState { units, ..RunState::default() }
+        RunState {
+            units,
+            ..RunState::default()
+        }
     }
 
     /// Twenty units of two connections, of which most are done.
@@ -616,8 +710,13 @@ mod tests {
             _ => UnitStatus::Succeeded,
         };
         let connection = |index| if index < 10 { "dbt" } else { "docs" };
-        let units = (0..20).map(|index| unit(&format!("u{index}"), connection(index), status(index), None)).collect();
-        RunState { units, ..RunState::default() }
+        let units = (0..20)
+            .map(|index| unit(&format!("u{index}"), connection(index), status(index), None))
+            .collect();
+        RunState {
+            units,
+            ..RunState::default()
+        }
     }
 
     fn drawn(listing: &mut UnitListing, state: &RunState, selected: Option<usize>) -> Vec<String> {
@@ -626,12 +725,26 @@ mod tests {
         let lines = (0..listing.line_count()).filter_map(|line| listing.at(line));
         lines
             .map(|line| match line {
-                TableLine::Group(UnitGroup { key: GroupKey::Need(need), units, hidden, .. }) => {
+                TableLine::Group(UnitGroup {
+                    key: GroupKey::Need(need),
+                    units,
+                    hidden,
+                    ..
+                }) => {
                     format!("{} {units}-{hidden}", need.label())
                 }
-                TableLine::Group(UnitGroup { key: GroupKey::Connection(name), units, .. }) => format!("{name} {units}"),
+                TableLine::Group(UnitGroup {
+                    key: GroupKey::Connection(name),
+                    units,
+                    ..
+                }) => format!("{name} {units}"),
                 TableLine::Connection(progress) => {
-                    format!("{} {}/{}", progress.name, progress.counts.finished(), progress.units)
+                    format!(
+                        "{} {}/{}",
+                        progress.name,
+                        progress.counts.finished(),
+                        progress.units
+                    )
                 }
                 TableLine::Unit(unit) => state.units[unit].key.to_string(),
             })
@@ -640,18 +753,33 @@ mod tests {
 
     #[test]
     fn unknown_costs_sort_last_in_both_orders() {
-        let mut listing = UnitListing { sort: UnitSort::Cost, ..UnitListing::default() };
-        assert_eq!(drawn(&mut listing, &state(), None), ["date", "pear", "apple", "fig"]);
+        let mut listing = UnitListing {
+            sort: UnitSort::Cost,
+            ..UnitListing::default()
+        };
+        assert_eq!(
+            drawn(&mut listing, &state(), None),
+            ["date", "pear", "apple", "fig"]
+        );
         listing.is_reversed = true;
-        assert_eq!(drawn(&mut listing, &state(), None), ["pear", "date", "apple", "fig"]);
+        assert_eq!(
+            drawn(&mut listing, &state(), None),
+            ["pear", "date", "apple", "fig"]
+        );
     }
 
     #[test]
     fn few_units_are_ordered_by_need_without_headings() {
         let mut listing = UnitListing::default();
-        assert_eq!(drawn(&mut listing, &state(), None), ["apple", "date", "fig", "pear"]);
+        assert_eq!(
+            drawn(&mut listing, &state(), None),
+            ["apple", "date", "fig", "pear"]
+        );
         listing.grouping = Grouping::Flat;
-        assert_eq!(drawn(&mut listing, &state(), None), ["pear", "apple", "fig", "date"]);
+        assert_eq!(
+            drawn(&mut listing, &state(), None),
+            ["pear", "apple", "fig", "date"]
+        );
     }
 
     #[test]
@@ -685,7 +813,11 @@ mod tests {
         // Nothing that passes a filter is hidden.
         listing.set_folded(&GroupKey::Need(UnitNeed::Done), Some(true));
         listing.filter = StatusFilter::NotDone;
-        assert!(!drawn(&mut listing, &state, None).iter().any(|line| line.starts_with("done")));
+        assert!(
+            !drawn(&mut listing, &state, None)
+                .iter()
+                .any(|line| line.starts_with("done"))
+        );
         listing.filter = StatusFilter::Done;
         assert_eq!(drawn(&mut listing, &state, None).len(), 11);
     }
@@ -693,12 +825,22 @@ mod tests {
     #[test]
     fn groups_respect_the_filter() {
         let grouping = Grouping::Connection;
-        let mut listing = UnitListing { sort: UnitSort::Key, grouping, ..UnitListing::default() };
-        assert_eq!(drawn(&mut listing, &state(), None), ["docs 2", "fig", "pear", "dbt 2", "apple", "date"]);
+        let mut listing = UnitListing {
+            sort: UnitSort::Key,
+            grouping,
+            ..UnitListing::default()
+        };
+        assert_eq!(
+            drawn(&mut listing, &state(), None),
+            ["docs 2", "fig", "pear", "dbt 2", "apple", "date"]
+        );
         listing.text = "DBT".into();
         assert!(drawn(&mut listing, &state(), None).is_empty());
         listing.text = "dbt".into();
-        assert_eq!(drawn(&mut listing, &state(), None), ["dbt 2", "apple", "date"]);
+        assert_eq!(
+            drawn(&mut listing, &state(), None),
+            ["dbt 2", "apple", "date"]
+        );
         listing.filter = StatusFilter::NeedsYou;
         assert_eq!(drawn(&mut listing, &state(), None), ["dbt 1", "apple"]);
     }

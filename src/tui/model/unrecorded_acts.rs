@@ -39,7 +39,8 @@ impl UnrecordedActs {
     pub(crate) fn sent(&mut self, command: &RunCommand, publication: &Publication) {
         let act = match command {
             RunCommand::Review { decisions } => {
-                let mut paths: Vec<String> = decisions.iter().map(|order| order.path.clone()).collect();
+                let mut paths: Vec<String> =
+                    decisions.iter().map(|order| order.path.clone()).collect();
                 paths.dedup();
                 UnrecordedAct::Decide(paths)
             }
@@ -67,7 +68,9 @@ impl UnrecordedActs {
     /// Number of `acts` that are on the tape. Those of other clients count too: after them, the engine refuses an undo.
     fn recorded_count(&self, publication: &Publication) -> usize {
         let recorded = publication.review_commands.saturating_sub(self.recorded);
-        usize::try_from(recorded).unwrap_or(usize::MAX).min(self.acts.len())
+        usize::try_from(recorded)
+            .unwrap_or(usize::MAX)
+            .min(self.acts.len())
     }
 
     /// The act that the next undo withdraws once all commands are carried out; `None` if there is none.
@@ -77,7 +80,9 @@ impl UnrecordedActs {
         for act in self.acts.iter().skip(self.recorded_count(publication)) {
             match act {
                 UnrecordedAct::Decide(paths) => unrecorded.push(paths),
-                UnrecordedAct::Undo if unrecorded.pop().is_none() => on_tape = on_tape.saturating_sub(1),
+                UnrecordedAct::Undo if unrecorded.pop().is_none() => {
+                    on_tape = on_tape.saturating_sub(1)
+                }
                 UnrecordedAct::Undo => {}
             }
         }
@@ -85,7 +90,10 @@ impl UnrecordedActs {
             Some(paths) => paths.iter().map(String::as_str).collect(),
             None => review.act_paths(on_tape.checked_sub(1)?).collect(),
         };
-        Some(LastAct { count: on_tape + unrecorded.len(), paths })
+        Some(LastAct {
+            count: on_tape + unrecorded.len(),
+            paths,
+        })
     }
 }
 
@@ -98,12 +106,23 @@ mod tests {
     };
 
     fn publication(review_commands: u32) -> Publication {
-        Publication { review: Some(ReviewState::default().into()), review_commands, ..Publication::default() }
+        Publication {
+            review: Some(ReviewState::default().into()),
+            review_commands,
+            ..Publication::default()
+        }
     }
 
     fn decide(path: &str) -> RunCommand {
         let verdict = ReviewVerdict::Accept;
-        RunCommand::Review { decisions: vec![ReviewOrder { path: path.into(), hunk: None, verdict, reason: None }] }
+        RunCommand::Review {
+            decisions: vec![ReviewOrder {
+                path: path.into(),
+                hunk: None,
+                verdict,
+                reason: None,
+            }],
+        }
     }
 
     #[test]
@@ -111,12 +130,26 @@ mod tests {
         let (mut acts, publication) = (UnrecordedActs::default(), publication(0));
         acts.sent(&decide("a.md"), &publication);
         acts.sent(&RunCommand::Drain, &publication);
-        assert_eq!(acts.last_act(&publication), Some(LastAct { count: 1, paths: vec!["a.md"] }));
+        assert_eq!(
+            acts.last_act(&publication),
+            Some(LastAct {
+                count: 1,
+                paths: vec!["a.md"]
+            })
+        );
         let refused = Err(RefusalReason::NotInReview);
         acts.sent(&decide("b.md"), &publication);
-        for (answer, count) in [(Ok(()), Some(2)), (refused.clone(), Some(2)), (refused, None)] {
+        for (answer, count) in [
+            (Ok(()), Some(2)),
+            (refused.clone(), Some(2)),
+            (refused, None),
+        ] {
             acts.answered(&answer);
-            assert_eq!(acts.last_act(&publication).map(|last| last.count), count, "{answer:?}");
+            assert_eq!(
+                acts.last_act(&publication).map(|last| last.count),
+                count,
+                "{answer:?}"
+            );
         }
         assert_eq!(acts.last_act(&Publication::default()), None, "no review");
     }
@@ -127,11 +160,19 @@ mod tests {
         for path in ["a.md", "b.md"] {
             acts.sent(&decide(path), &publication(0));
         }
-        let count = |acts: &UnrecordedActs, recorded| acts.last_act(&publication(recorded)).map(|last| last.count);
+        let count = |acts: &UnrecordedActs, recorded| {
+            acts.last_act(&publication(recorded)).map(|last| last.count)
+        };
         // The state of these publications has no acts, so only the expected ones count.
-        assert_eq!([0, 1, 2, 9].map(|recorded| count(&acts, recorded)), [Some(2), Some(1), None, None]);
+        assert_eq!(
+            [0, 1, 2, 9].map(|recorded| count(&acts, recorded)),
+            [Some(2), Some(1), None, None]
+        );
         acts.sent(&decide("c.md"), &publication(1));
-        assert_eq!([1, 2, 3].map(|recorded| count(&acts, recorded)), [Some(2), Some(1), None]);
+        assert_eq!(
+            [1, 2, 3].map(|recorded| count(&acts, recorded)),
+            [Some(2), Some(1), None]
+        );
         // An undo of more than there is.
         for _ in 0..4 {
             acts.sent(&RunCommand::UndoReview { known: None }, &publication(3));

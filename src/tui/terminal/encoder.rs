@@ -27,7 +27,9 @@ const MIN_ERASED_INSIDE: u16 = 11;
 const EMOJI_STYLE: char = '\u{fe0f}';
 
 /// Modifiers that are visible on a blank cell.
-const VISIBLE_ON_BLANKS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED).union(Modifier::CROSSED_OUT);
+const VISIBLE_ON_BLANKS: Modifier = Modifier::UNDERLINED
+    .union(Modifier::REVERSED)
+    .union(Modifier::CROSSED_OUT);
 
 /// Codes that switch a modifier on.
 const MODIFIERS: [(Modifier, &str); 9] = [
@@ -65,7 +67,14 @@ impl<W: Write> FrameWriter<W> {
     /// Writes frames for an empty terminal of this size to `out`, each followed by a flush.
     pub(crate) fn new(out: W, area: Rect) -> Self {
         let (shown, next) = (Buffer::empty(area), Buffer::empty(area));
-        Self { out, shown, is_cleared: true, next, wide: WideCells::new(), is_cursor_hidden: false }
+        Self {
+            out,
+            shown,
+            is_cleared: true,
+            next,
+            wide: WideCells::new(),
+            is_cursor_hidden: false,
+        }
     }
 
     /// The cells on the terminal.
@@ -91,10 +100,18 @@ impl<W: Write> FrameWriter<W> {
         let kept = paint(&mut self.next, !is_cleared).intersection(area);
         let mut encoder = FrameEncoder::new(&mut self.wide);
         let width = usize::from(area.width.max(1));
-        let rows = self.shown.content.chunks_mut(width).zip(self.next.content.chunks_mut(width));
+        let rows = self
+            .shown
+            .content
+            .chunks_mut(width)
+            .zip(self.next.content.chunks_mut(width));
         for (y, (old, new)) in (area.y..area.bottom()).zip(rows) {
             let has_kept = kept.contains(Position::new(kept.x, y));
-            let (left, right) = if has_kept { (kept.x, kept.right()) } else { (area.right(), area.right()) };
+            let (left, right) = if has_kept {
+                (kept.x, kept.right())
+            } else {
+                (area.right(), area.right())
+            };
             let (kept_start, kept_end) = (usize::from(left - area.x), usize::from(right - area.x));
             encoder.row(area.x, y, &old[..kept_start], &new[..kept_start]);
             encoder.row(right, y, &old[kept_end..], &new[kept_end..]);
@@ -133,7 +150,11 @@ impl<W: Write> FrameWriter<W> {
 fn column_count(cell: &Cell) -> u16 {
     let symbol = cell.symbol();
     // A wide character has at least three bytes in UTF-8.
-    if symbol.len() < 3 || text::is_simple_piece(symbol) { 1 } else { cell.cell_width().max(1) }
+    if symbol.len() < 3 || text::is_simple_piece(symbol) {
+        1
+    } else {
+        cell.cell_width().max(1)
+    }
 }
 
 /// The first cell from `from` on that differs, and its index. Most cells do not, and the loop over them is fast only as a
@@ -141,7 +162,9 @@ fn column_count(cell: &Cell) -> u16 {
 #[inline(never)]
 fn next_change<'a>(old: &[Cell], new: &'a [Cell], from: usize) -> Option<(usize, &'a Cell)> {
     let mut cells = old.get(from..)?.iter().zip(new.get(from..)?).enumerate();
-    cells.find(|(_, (old, new))| !is_same_cell(old, new)).map(|(at, (_, new))| (from + at, new))
+    cells
+        .find(|(_, (old, new))| !is_same_cell(old, new))
+        .map(|(at, (_, new))| (from + at, new))
 }
 
 /// True if two cells look the same. Most symbols are one byte long, and comparing these needs no call.
@@ -163,7 +186,11 @@ struct CellStyle {
 
 impl CellStyle {
     fn from_cell(cell: &Cell) -> Self {
-        Self { fg: cell.fg, bg: cell.bg, modifier: cell.modifier }
+        Self {
+            fg: cell.fg,
+            bg: cell.bg,
+            modifier: cell.modifier,
+        }
     }
 
     /// Appends the codes that change this style to `next`.
@@ -245,7 +272,14 @@ struct FrameEncoder<'a> {
 
 impl<'a> FrameEncoder<'a> {
     fn new(wide: &'a mut WideCells) -> Self {
-        Self { bytes: Vec::new(), wide, orphan: None, style: CellStyle::default(), cursor: None, pending_blanks: 0 }
+        Self {
+            bytes: Vec::new(),
+            wide,
+            orphan: None,
+            style: CellStyle::default(),
+            cursor: None,
+            pending_blanks: 0,
+        }
     }
 
     /// Encodes what differs between two rows whose first cell is in column `x`. Cells below a wide character differ only
@@ -253,13 +287,20 @@ impl<'a> FrameEncoder<'a> {
     fn row(&mut self, x: u16, y: u16, old: &[Cell], new: &[Cell]) {
         let mut from = 0;
         while let Some((at, cell)) = next_change(old, new, from) {
-            self.cell(x.saturating_add(u16::try_from(at).unwrap_or(u16::MAX)), y, cell);
+            self.cell(
+                x.saturating_add(u16::try_from(at).unwrap_or(u16::MAX)),
+                y,
+                cell,
+            );
             from = at + usize::from(column_count(cell));
         }
     }
 
     fn cell(&mut self, x: u16, y: u16, cell: &Cell) {
-        if self.orphan.is_some_and(|(column, row, _)| (column, row) != (x, y)) {
+        if self
+            .orphan
+            .is_some_and(|(column, row, _)| (column, row) != (x, y))
+        {
             self.blank_orphan();
         }
         self.orphan = None;
@@ -270,8 +311,12 @@ impl<'a> FrameEncoder<'a> {
         }
         let width = cell.cell_width().max(1);
         let right = x.saturating_add(width);
-        let overwritten = (x..right).filter_map(|column| Some((column, self.wide.remove(&(y, column))?))).last();
-        self.orphan = overwritten.filter(|(column, _)| column + 2 > right).map(|(_, style)| (right, y, style));
+        let overwritten = (x..right)
+            .filter_map(|column| Some((column, self.wide.remove(&(y, column))?)))
+            .last();
+        self.orphan = overwritten
+            .filter(|(column, _)| column + 2 > right)
+            .map(|(_, style)| (right, y, style));
         if width > 1 {
             self.wide.insert((y, x), CellStyle::from_cell(cell));
         }
@@ -288,7 +333,9 @@ impl<'a> FrameEncoder<'a> {
     }
 
     fn draw(&mut self, x: u16, y: u16, cell: &Cell) {
-        let next = self.cursor.map(|(x, y)| (x.saturating_add(self.pending_blanks), y));
+        let next = self
+            .cursor
+            .map(|(x, y)| (x.saturating_add(self.pending_blanks), y));
         if next != Some((x, y)) {
             self.flush_blanks(MIN_ERASED_TRAILING);
             self.move_to(x, y);
@@ -309,11 +356,16 @@ impl<'a> FrameEncoder<'a> {
             self.move_to(x, y);
         }
         // A blank shows only its background.
-        self.set_style(if blank && !self.style.modifier.intersects(VISIBLE_ON_BLANKS) {
-            CellStyle { bg: style.bg, ..self.style }
-        } else {
-            style
-        });
+        self.set_style(
+            if blank && !self.style.modifier.intersects(VISIBLE_ON_BLANKS) {
+                CellStyle {
+                    bg: style.bg,
+                    ..self.style
+                }
+            } else {
+                style
+            },
+        );
         if cell.symbol().contains(EMOJI_STYLE) {
             // Some terminals treat the symbol as narrow, so the second cell is cleared first.
             self.bytes.extend_from_slice(b"  ");
@@ -332,7 +384,11 @@ impl<'a> FrameEncoder<'a> {
     /// Uses the absolute column: a terminal may measure a symbol differently.
     fn move_to(&mut self, x: u16, y: u16) {
         let row = self.cursor.map(|(_, row)| row);
-        let sequence = if row == Some(y) { format!("\x1b[{}G", x + 1) } else { format!("\x1b[{};{}H", y + 1, x + 1) };
+        let sequence = if row == Some(y) {
+            format!("\x1b[{}G", x + 1)
+        } else {
+            format!("\x1b[{};{}H", y + 1, x + 1)
+        };
         self.bytes.extend_from_slice(sequence.as_bytes());
         self.cursor = Some((x, y));
     }
@@ -342,10 +398,12 @@ impl<'a> FrameEncoder<'a> {
     fn flush_blanks(&mut self, erased: u16) -> bool {
         let blanks = std::mem::take(&mut self.pending_blanks);
         if blanks >= erased {
-            self.bytes.extend_from_slice(format!("\x1b[{blanks}X").as_bytes());
+            self.bytes
+                .extend_from_slice(format!("\x1b[{blanks}X").as_bytes());
             return true;
         }
-        self.bytes.resize(self.bytes.len() + usize::from(blanks), b' ');
+        self.bytes
+            .resize(self.bytes.len() + usize::from(blanks), b' ');
         self.cursor = self.cursor.map(|(x, y)| (x.saturating_add(blanks), y));
         false
     }
@@ -366,21 +424,42 @@ mod tests {
     use super::*;
     use crate::tui::view::close_wide_cells;
 
-    const AREA: Rect = Rect { x: 0, y: 0, width: 40, height: 6 };
+    const AREA: Rect = Rect {
+        x: 0,
+        y: 0,
+        width: 40,
+        height: 6,
+    };
 
     /// Content of an emulator after these bytes: text, and the styles of visible cells.
     fn shown(bytes: &[u8]) -> Vec<String> {
-        let mut emulator = vt100::Parser::new(AREA.height.try_into().unwrap(), AREA.width.try_into().unwrap(), 0);
+        let mut emulator = vt100::Parser::new(
+            AREA.height.try_into().unwrap(),
+            AREA.width.try_into().unwrap(),
+            0,
+        );
         emulator.process(bytes);
         let screen = emulator.screen();
         let cell = |(row, column): (u16, u16)| {
             let cell = screen.cell(row, column).unwrap();
-            let text = if cell.has_contents() { cell.contents() } else { " " };
+            let text = if cell.has_contents() {
+                cell.contents()
+            } else {
+                " "
+            };
             let visible = text != " " || cell.inverse() || cell.underline();
             let fg = visible.then(|| (cell.fgcolor(), cell.bold(), cell.dim(), cell.italic()));
-            format!("{text:?} {:?} {fg:?} {} {}", cell.bgcolor(), cell.inverse(), cell.underline())
+            format!(
+                "{text:?} {:?} {fg:?} {} {}",
+                cell.bgcolor(),
+                cell.inverse(),
+                cell.underline()
+            )
         };
-        (0..AREA.height).flat_map(|row| (0..AREA.width).map(move |column| (row, column))).map(cell).collect()
+        (0..AREA.height)
+            .flat_map(|row| (0..AREA.width).map(move |column| (row, column)))
+            .map(cell)
+            .collect()
     }
 
     /// What is written for these frames, one after the other.
@@ -402,10 +481,15 @@ mod tests {
     /// What ratatui writes for these frames.
     fn written_by_ratatui(frames: &[Buffer]) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let options = TerminalOptions { viewport: Viewport::Fixed(AREA) };
-        let mut terminal = Terminal::with_options(CrosstermBackend::new(&mut bytes), options).unwrap();
+        let options = TerminalOptions {
+            viewport: Viewport::Fixed(AREA),
+        };
+        let mut terminal =
+            Terminal::with_options(CrosstermBackend::new(&mut bytes), options).unwrap();
         for frame in frames {
-            terminal.draw(|target| target.buffer_mut().clone_from(frame)).unwrap();
+            terminal
+                .draw(|target| target.buffer_mut().clone_from(frame))
+                .unwrap();
         }
         drop(terminal);
         bytes
@@ -428,12 +512,18 @@ mod tests {
             Modifier::REVERSED,
             Modifier::UNDERLINED | Modifier::BOLD,
         ]);
-        (color(), color(), modifier).prop_map(|(fg, bg, modifier)| Style::reset().fg(fg).bg(bg).add_modifier(modifier))
+        (color(), color(), modifier)
+            .prop_map(|(fg, bg, modifier)| Style::reset().fg(fg).bg(bg).add_modifier(modifier))
     }
 
     /// Pieces of text at random positions, each with its style. The emulator treats bold and dim as the same attribute.
     fn buffer() -> impl Strategy<Value = Buffer> {
-        let piece = (0..AREA.width, 0..AREA.height, "[a-c 日]{0,12}|[ ]{0,30}", style());
+        let piece = (
+            0..AREA.width,
+            0..AREA.height,
+            "[a-c 日]{0,12}|[ ]{0,30}",
+            style(),
+        );
         prop::collection::vec(piece, 0..12).prop_map(|pieces| {
             let mut buffer = Buffer::empty(AREA);
             for (x, y, text, style) in pieces {
@@ -474,8 +564,13 @@ mod tests {
                         last => break last,
                     }
                 };
-                let number =
-                    |at: usize| numbers.split(';').nth(at).and_then(|text| text.parse().ok()).unwrap_or(1_usize);
+                let number = |at: usize| {
+                    numbers
+                        .split(';')
+                        .nth(at)
+                        .and_then(|text| text.parse().ok())
+                        .unwrap_or(1_usize)
+                };
                 match last {
                     'H' => (x, y) = (number(1) - 1, number(0) - 1),
                     'G' => x = number(0) - 1,
@@ -503,7 +598,11 @@ mod tests {
                 rows[y][end] = TmuxCell::Blank;
             }
             rows[y][x..end].fill(TmuxCell::Right);
-            rows[y][x] = if symbol == " " { TmuxCell::Blank } else { TmuxCell::Symbol(symbol) };
+            rows[y][x] = if symbol == " " {
+                TmuxCell::Blank
+            } else {
+                TmuxCell::Symbol(symbol)
+            };
             x = end;
         }
         rows
@@ -527,11 +626,20 @@ mod tests {
 
     /// Frames with many wide characters at random positions.
     fn wide_buffer() -> impl Strategy<Value = Buffer> {
-        let piece = (0..AREA.width, 0..2_u16, "[a日🦀│ ]{1,14}|[ ]{0,30}|[日🦀]{1,9}", any::<bool>());
+        let piece = (
+            0..AREA.width,
+            0..2_u16,
+            "[a日🦀│ ]{1,14}|[ ]{0,30}|[日🦀]{1,9}",
+            any::<bool>(),
+        );
         prop::collection::vec(piece, 0..6).prop_map(|pieces| {
             let mut buffer = Buffer::empty(AREA);
             for (x, y, text, marked) in pieces {
-                let style = if marked { Style::reset().bg(Color::Red) } else { Style::reset() };
+                let style = if marked {
+                    Style::reset().bg(Color::Red)
+                } else {
+                    Style::reset()
+                };
                 buffer.set_string(x, y, text, style);
             }
             close_wide_cells(&mut buffer, 0..AREA.height);
@@ -552,7 +660,12 @@ mod tests {
     #[test]
     fn erased_blanks_cover_both_halves_of_a_wide_character() {
         let (mut before, mut after) = (Buffer::empty(AREA), Buffer::empty(AREA));
-        before.set_string(0, 0, format!("{}🦀{}│", "x".repeat(30), "x".repeat(7)), Style::new());
+        before.set_string(
+            0,
+            0,
+            format!("{}🦀{}│", "x".repeat(30), "x".repeat(7)),
+            Style::new(),
+        );
         after.set_string(39, 0, "│", Style::new());
         let bytes = written(&[before, after]);
         let mut blank = vec![TmuxCell::Blank; 39];
@@ -563,11 +676,18 @@ mod tests {
 
     #[test]
     fn wide_character_under_a_border_becomes_a_blank() {
-        let mut buffer = Buffer::empty(Rect { height: 1, width: 6, ..AREA });
+        let mut buffer = Buffer::empty(Rect {
+            height: 1,
+            width: 6,
+            ..AREA
+        });
         buffer.set_string(0, 0, "日日日", Style::new());
         buffer.set_string(3, 0, "│", Style::new());
         close_wide_cells(&mut buffer, [0]);
-        assert_eq!(buffer.content.iter().map(Cell::symbol).collect::<String>(), "日  │日 ");
+        assert_eq!(
+            buffer.content.iter().map(Cell::symbol).collect::<String>(),
+            "日  │日 "
+        );
     }
 
     #[test]
@@ -584,7 +704,10 @@ mod tests {
             buffer.set_string(20, 1, "two", Style::new().fg(Color::Red));
             buffer.set_string(0, 2, "three", Style::new());
         };
-        assert_eq!(draw(&words), "\x1b[2;2H\x1b[1;31mone\x1b[21G\x1b[0;31mtwo\x1b[3;1H\x1b[39mthree\x1b[?25l");
+        assert_eq!(
+            draw(&words),
+            "\x1b[2;2H\x1b[1;31mone\x1b[21G\x1b[0;31mtwo\x1b[3;1H\x1b[39mthree\x1b[?25l"
+        );
     }
 
     #[test]
@@ -614,7 +737,10 @@ mod tests {
                 writer.restart(AREA);
             }
         }
-        assert_eq!(String::from_utf8(bytes).unwrap(), "\x1b[1;1Hone\x1b[?25l".repeat(2));
+        assert_eq!(
+            String::from_utf8(bytes).unwrap(),
+            "\x1b[1;1Hone\x1b[?25l".repeat(2)
+        );
     }
 
     proptest! {
@@ -642,7 +768,10 @@ mod tests {
         for frame in [first, second] {
             let paint = |target: &mut Buffer, is_shown: bool| {
                 let kept = if is_shown { kept } else { Rect::default() };
-                for position in AREA.positions().filter(|position| !kept.contains(*position)) {
+                for position in AREA
+                    .positions()
+                    .filter(|position| !kept.contains(*position))
+                {
                     target[position] = frame[position].clone();
                 }
                 kept
@@ -659,7 +788,11 @@ mod tests {
         let (mut before, mut after) = (Buffer::empty(AREA), Buffer::empty(AREA));
         before.set_string(3, 0, "日b", Style::new());
         after.set_string(3, 0, "a b", Style::new());
-        let kept = Rect { x: 4, width: 9, ..AREA };
+        let kept = Rect {
+            x: 4,
+            width: 9,
+            ..AREA
+        };
         let bytes = written_with_kept_area(&before, &after, kept);
         assert_eq!(tmux_rows(&bytes), tmux_rows(&written(&[after])));
     }
@@ -679,6 +812,9 @@ mod tests {
         after.set_string(30, 0, "x", Style::new());
         let first = written(std::slice::from_ref(&before)).len();
         let second = written(&[before, after]).split_off(first);
-        assert_eq!(String::from_utf8(second).unwrap(), "\x1b[1;1H\x1b[30X\x1b[32G\x1b[9X");
+        assert_eq!(
+            String::from_utf8(second).unwrap(),
+            "\x1b[1;1H\x1b[30X\x1b[32G\x1b[9X"
+        );
     }
 }

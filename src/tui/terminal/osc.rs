@@ -28,7 +28,11 @@ pub(super) fn osc9(title: &str, text: &str) -> String {
 }
 
 pub(super) fn osc777(title: &str, text: &str) -> String {
-    format!("\x1b]777;notify;{};{}\x1b\\", sanitized(title).replace(';', ","), sanitized(text))
+    format!(
+        "\x1b]777;notify;{};{}\x1b\\",
+        sanitized(title).replace(';', ","),
+        sanitized(text)
+    )
 }
 
 pub(super) fn progress(gauge: TerminalProgress) -> String {
@@ -57,11 +61,16 @@ pub(crate) fn supports_progress(variable: impl Fn(&str) -> Option<String>) -> bo
         || matches!(program.to_ascii_lowercase().as_str(), "wezterm" | "ghostty")
         || variable("TERM").as_deref() == Some("xterm-ghostty")
         || (program == "iTerm.app"
-            && is_version_at_least(&variable("TERM_PROGRAM_VERSION").unwrap_or_default(), (3, 6, 6)))
+            && is_version_at_least(
+                &variable("TERM_PROGRAM_VERSION").unwrap_or_default(),
+                (3, 6, 6),
+            ))
 }
 
 fn is_version_at_least(version: &str, least: (u32, u32, u32)) -> bool {
-    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut parts = version
+        .split('.')
+        .map(|part| part.parse::<u32>().unwrap_or(0));
     let mut part = || parts.next().unwrap_or(0);
     (part(), part(), part()) >= least
 }
@@ -77,21 +86,43 @@ mod tests {
         assert_eq!(title("orbit: 1/4 done"), "\x1b]2;orbit: 1/4 done\x1b\\");
         assert_eq!(osc9("ingestdeck", "done"), "\x1b]9;ingestdeck: done\x1b\\");
         assert_eq!(osc777("a;b", "c;d"), "\x1b]777;notify;a,b;c;d\x1b\\");
-        assert_eq!(progress(TerminalProgress::Percent { percent: 40, failed: true }), "\x1b]9;4;2;40\x1b\\");
+        assert_eq!(
+            progress(TerminalProgress::Percent {
+                percent: 40,
+                failed: true
+            }),
+            "\x1b]9;4;2;40\x1b\\"
+        );
         assert_eq!(progress(TerminalProgress::None), "\x1b]9;4;0;\x1b\\");
-        assert_eq!(through_tmux("\x1b]9;x\x1b\\"), "\x1bPtmux;\x1b\x1b]9;x\x1b\x1b\\\x1b\\");
+        assert_eq!(
+            through_tmux("\x1b]9;x\x1b\\"),
+            "\x1bPtmux;\x1b\x1b]9;x\x1b\x1b\\\x1b\\"
+        );
     }
 
     #[test]
     fn progress_is_sent_to_known_terminals_only() {
         let draws = |set: &[(&str, &str)]| {
-            supports_progress(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+            supports_progress(|name| {
+                set.iter()
+                    .find(|(key, _)| *key == name)
+                    .map(|(_, value)| (*value).to_owned())
+            })
         };
         assert!(!draws(&[("TERM", "xterm-256color")]));
         assert!(draws(&[("WT_SESSION", "1")]) && draws(&[("TERM_PROGRAM", "WezTerm")]));
-        assert!(!draws(&[("WT_SESSION", "1"), ("TMUX", "/tmp/tmux-0/default,1,0")]));
-        assert!(draws(&[("TERM_PROGRAM", "iTerm.app"), ("TERM_PROGRAM_VERSION", "3.10.0")]));
-        assert!(!draws(&[("TERM_PROGRAM", "iTerm.app"), ("TERM_PROGRAM_VERSION", "3.5.14")]));
+        assert!(!draws(&[
+            ("WT_SESSION", "1"),
+            ("TMUX", "/tmp/tmux-0/default,1,0")
+        ]));
+        assert!(draws(&[
+            ("TERM_PROGRAM", "iTerm.app"),
+            ("TERM_PROGRAM_VERSION", "3.10.0")
+        ]));
+        assert!(!draws(&[
+            ("TERM_PROGRAM", "iTerm.app"),
+            ("TERM_PROGRAM_VERSION", "3.5.14")
+        ]));
     }
 
     proptest! {

@@ -24,14 +24,27 @@ impl TtyWriter {
     pub(super) fn open() -> Self {
         let path = unistd::ttyname(io::stdout()).ok();
         let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        let again = |path| OpenOptions::new().write(true).custom_flags(flags.bits()).open(path).ok();
-        Self { nonblocking: path.and_then(again) }
+        let again = |path| {
+            OpenOptions::new()
+                .write(true)
+                .custom_flags(flags.bits())
+                .open(path)
+                .ok()
+        };
+        Self {
+            nonblocking: path.and_then(again),
+        }
     }
 
     /// Writes all bytes, blocking if the terminal is slow.
     pub(super) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let taken = self.nonblocking.as_mut().map_or(0, |terminal| write_nonblocking(terminal, bytes));
-        let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) else { return Ok(()) };
+        let taken = self
+            .nonblocking
+            .as_mut()
+            .map_or(0, |terminal| write_nonblocking(terminal, bytes));
+        let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) else {
+            return Ok(());
+        };
         // `block_in_place` costs a thread switch, so it is used only if the terminal does not accept the whole frame.
         block_in_place(|| {
             let mut out = io::stdout().lock();
@@ -87,7 +100,10 @@ mod tests {
             (vec![Ok(9), Ok(0)], 9),
             (vec![Ok(2), fails(io::ErrorKind::Other)], 2),
         ] {
-            assert_eq!(write_nonblocking(&mut Slow(answers.into()), b"0123456789"), taken);
+            assert_eq!(
+                write_nonblocking(&mut Slow(answers.into()), b"0123456789"),
+                taken
+            );
         }
     }
 }

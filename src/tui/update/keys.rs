@@ -13,7 +13,11 @@ use crate::{
     },
 };
 
-pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) -> Vec<ScreenEffect> {
+pub(super) fn press(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    key: KeyPress,
+) -> Vec<ScreenEffect> {
     model.toasts.dismiss_answers();
     if model.layout().is_too_small() {
         return press_unseen(model, run_view, key);
@@ -31,7 +35,10 @@ pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) 
     match found {
         ChordLookup::Action(UserAction::Tab) => {
             let chord = std::mem::take(&mut model.pending);
-            let number = model.keymap.chords(UserAction::Tab).position(|keys| keys == chord);
+            let number = model
+                .keymap
+                .chords(UserAction::Tab)
+                .position(|keys| keys == chord);
             navigation::select_tab(model, number.unwrap_or_default());
             Vec::new()
         }
@@ -41,7 +48,9 @@ pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) 
             // If no unit is listed, a key for units must not fall through to another meaning. A group can be retried.
             if action != UserAction::RetryWith
                 && hold::has_no_listed_unit(model, run_view)
-                && let ChordLookup::Action(_) = model.keymap.lookup_in(&[ActionScope::Held, ActionScope::Live], &chord)
+                && let ChordLookup::Action(_) = model
+                    .keymap
+                    .lookup_in(&[ActionScope::Held, ActionScope::Live], &chord)
             {
                 units::no_unit_selected(model);
                 return Vec::new();
@@ -53,8 +62,9 @@ pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) 
             model.pending.clear();
             // Global keys such as Ctrl-C always work.
             if !scopes.contains(&ActionScope::View)
-                && let ChordLookup::Action(action @ (UserAction::Interrupt | UserAction::Suspend | UserAction::Redraw)) =
-                    model.keymap.lookup(ActionScope::View, &[key])
+                && let ChordLookup::Action(
+                    action @ (UserAction::Interrupt | UserAction::Suspend | UserAction::Redraw),
+                ) = model.keymap.lookup(ActionScope::View, &[key])
             {
                 return action.spec().perform(model, run_view);
             }
@@ -74,17 +84,27 @@ pub(super) fn press(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) 
 /// neither the run nor a text.
 fn press_unseen(model: &mut ScreenModel, run_view: &RunView, key: KeyPress) -> Vec<ScreenEffect> {
     model.pending.push(key);
-    let named: Vec<UserAction> = screen::unseen_hints(model, run_view).into_iter().map(|(action, _)| action).collect();
+    let named: Vec<UserAction> = screen::unseen_hints(model, run_view)
+        .into_iter()
+        .map(|(action, _)| action)
+        .collect();
     let scopes = [ActionScope::View, ActionScope::Typing, ActionScope::Editing];
     let lookup = |scope: &ActionScope| match model.keymap.lookup(*scope, &model.pending) {
-        ChordLookup::Action(action @ (UserAction::Suspend | UserAction::Redraw)) => ChordLookup::Action(action),
+        ChordLookup::Action(action @ (UserAction::Suspend | UserAction::Redraw)) => {
+            ChordLookup::Action(action)
+        }
         ChordLookup::Action(action) if named.contains(&action) => ChordLookup::Action(action),
         ChordLookup::Pending => ChordLookup::Pending,
         _ => ChordLookup::Nothing,
     };
     let found: Vec<_> = scopes.iter().map(lookup).collect();
-    let action =
-        found.iter().find_map(|found| if let ChordLookup::Action(action) = found { Some(*action) } else { None });
+    let action = found.iter().find_map(|found| {
+        if let ChordLookup::Action(action) = found {
+            Some(*action)
+        } else {
+            None
+        }
+    });
     if action.is_some() || !found.contains(&ChordLookup::Pending) {
         model.pending.clear();
     }

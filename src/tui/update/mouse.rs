@@ -15,7 +15,8 @@ use crate::{
         effect::ScreenEffect,
         layout::{self, Pane, ScreenLayout},
         model::{
-            ClickAction, FailureGroupsView, InspectSide, OverlayView, ScreenModel, TableLine, recording_failure_lines,
+            ClickAction, FailureGroupsView, InspectSide, OverlayView, ScreenModel, TableLine,
+            recording_failure_lines,
         },
     },
 };
@@ -23,7 +24,12 @@ use crate::{
 /// Rows scrolled per turn of the wheel.
 const WHEEL_ROWS: isize = 3;
 
-pub(super) fn click(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16) -> Vec<ScreenEffect> {
+pub(super) fn click(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    x: u16,
+    y: u16,
+) -> Vec<ScreenEffect> {
     let plan = model.layout();
     let at = Position { x, y };
     if plan.is_too_small() {
@@ -78,8 +84,13 @@ fn select(model: &mut ScreenModel, run_view: &RunView, at: Position, plan: &Scre
     match model.views.last_mut() {
         Some(OverlayView::Transcript(view)) => {
             let [.., rows] = layout::inspector_areas(plan.body);
-            let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.entries(attempt_id).len());
-            if let Some(row) = clicked(rows).map(|row| view.list.offset + row).filter(|row| *row < len) {
+            let len = view
+                .attempt_id(run_view)
+                .map_or(0, |attempt_id| run_view.entries(attempt_id).len());
+            if let Some(row) = clicked(rows)
+                .map(|row| view.list.offset + row)
+                .filter(|row| *row < len)
+            {
                 view.list.select(row, len);
             }
         }
@@ -109,7 +120,8 @@ fn select(model: &mut ScreenModel, run_view: &RunView, at: Position, plan: &Scre
         }
         Some(OverlayView::Log(list)) => {
             let mut rows = layout::inner(plan.body);
-            let above = recording_failure_lines(model.connection.recording_failure.as_deref(), rows).len();
+            let above =
+                recording_failure_lines(model.connection.recording_failure.as_deref(), rows).len();
             let above = u16::try_from(above).unwrap_or(rows.height).min(rows.height);
             (rows.y, rows.height) = (rows.y + above, rows.height - above);
             if let Some(row) = clicked(rows) {
@@ -143,8 +155,14 @@ fn select(model: &mut ScreenModel, run_view: &RunView, at: Position, plan: &Scre
         }
         Some(OverlayView::Inspect(view)) => {
             let areas = view.areas(plan.body);
-            let len = view.attempt_id(run_view).map_or(0, |attempt_id| run_view.rows(attempt_id).len());
-            if let Some(row) = areas.actions.and_then(&mut clicked).map(|row| view.actions.offset + row) {
+            let len = view
+                .attempt_id(run_view)
+                .map_or(0, |attempt_id| run_view.rows(attempt_id).len());
+            if let Some(row) = areas
+                .actions
+                .and_then(&mut clicked)
+                .map(|row| view.actions.offset + row)
+            {
                 view.side = InspectSide::Actions;
                 if row < len {
                     view.select(row, len);
@@ -157,7 +175,10 @@ fn select(model: &mut ScreenModel, run_view: &RunView, at: Position, plan: &Scre
         Some(OverlayView::Compare(view)) => {
             let len = view.pair_count();
             let areas = view.areas(plan.body);
-            if let Some(row) = clicked(areas.calls).map(|row| view.list.offset + row).filter(|row| *row < len) {
+            if let Some(row) = clicked(areas.calls)
+                .map(|row| view.list.offset + row)
+                .filter(|row| *row < len)
+            {
                 view.list.select(row, len);
             }
         }
@@ -172,7 +193,8 @@ fn select(model: &mut ScreenModel, run_view: &RunView, at: Position, plan: &Scre
         None => {
             if let Some(pane) = plan.units.filter(|pane| pane.contains(at)) {
                 model.units_view.focus = Pane::Units;
-                let line = clicked(layout::unit_list(pane)).map(|line| model.units_view.offset + line);
+                let line =
+                    clicked(layout::unit_list(pane)).map(|line| model.units_view.offset + line);
                 match line.and_then(|line| Some((line, model.units_view.listing.at(line)?))) {
                     Some((line, TableLine::Unit(_))) => select_line(model, line, true),
                     Some((line, TableLine::Group(_))) => {
@@ -184,12 +206,21 @@ fn select(model: &mut ScreenModel, run_view: &RunView, at: Position, plan: &Scre
                     }
                     Some((_, TableLine::Connection(_))) | None => {}
                 }
-            } else if let Some(pane) = plan.stream.filter(|pane| pane.contains(at) && model.heading().is_none()) {
+            } else if let Some(pane) = plan
+                .stream
+                .filter(|pane| pane.contains(at) && model.heading().is_none())
+            {
                 model.units_view.focus = Pane::Stream;
-                let rows = layout::stream_areas(pane, model.attempt(run_view).map(|(_, attempt)| attempt)).rows;
-                let len = model.units_view.attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len());
-                if let Some(row) =
-                    clicked(rows).map(|row| model.units_view.stream.offset + row).filter(|row| *row < len)
+                let rows =
+                    layout::stream_areas(pane, model.attempt(run_view).map(|(_, attempt)| attempt))
+                        .rows;
+                let len = model
+                    .units_view
+                    .attempt_id
+                    .map_or(0, |attempt_id| run_view.rows(attempt_id).len());
+                if let Some(row) = clicked(rows)
+                    .map(|row| model.units_view.stream.offset + row)
+                    .filter(|row| *row < len)
                 {
                     model.units_view.stream.select(row, len);
                 }
@@ -206,10 +237,20 @@ pub(super) fn drag(model: &mut ScreenModel, x: u16) -> Vec<ScreenEffect> {
         && model.dialogs.question.is_none()
         && model.dialogs.editor.is_none()
         && !plan.is_too_small();
-    if may && plan.bar.height > 0 { time::scrub_to_column(model, plan.bar, x) } else { Vec::new() }
+    if may && plan.bar.height > 0 {
+        time::scrub_to_column(model, plan.bar, x)
+    } else {
+        Vec::new()
+    }
 }
 
-pub(super) fn wheel(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16, down: bool) -> Vec<ScreenEffect> {
+pub(super) fn wheel(
+    model: &mut ScreenModel,
+    run_view: &RunView,
+    x: u16,
+    y: u16,
+    down: bool,
+) -> Vec<ScreenEffect> {
     let plan = model.layout();
     if model.dialogs.question.is_some() || plan.is_too_small() {
         return Vec::new();
@@ -225,7 +266,10 @@ pub(super) fn wheel(model: &mut ScreenModel, run_view: &RunView, x: u16, y: u16,
         }
     } else if model.views.is_empty() {
         let under = [(plan.units, Pane::Units), (plan.stream, Pane::Stream)];
-        let Some((_, pane)) = under.into_iter().find(|(area, _)| area.is_some_and(|area| area.contains(at))) else {
+        let Some((_, pane)) = under
+            .into_iter()
+            .find(|(area, _)| area.is_some_and(|area| area.contains(at)))
+        else {
             return Vec::new();
         };
         // The wheel scrolls the pane under the pointer; the focus does not change.

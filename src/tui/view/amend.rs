@@ -22,8 +22,17 @@ const NAMES: u16 = 9;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, form: &AmendForm, body: Rect, buf: &mut Buffer) {
     let width = body.width.saturating_sub(4).min(88).max(body.width.min(30));
-    let height = body.height.saturating_sub(2).min(18).max(body.height.min(9));
-    let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
+    let height = body
+        .height
+        .saturating_sub(2)
+        .min(18)
+        .max(body.height.min(9));
+    let area = Rect {
+        x: body.x + (body.width - width) / 2,
+        y: body.y + (body.height - height) / 2,
+        width,
+        height,
+    };
     Clear.render(area, buf);
     let title = match form.units.as_slice() {
         [unit] => format!("new attempt at {}", text::printable(unit, 40)),
@@ -31,24 +40,53 @@ pub(crate) fn draw(scene: &DrawContext<'_>, form: &AmendForm, body: Rect, buf: &
     };
     let inside = pane(scene, area, true, &[(StyleRole::Strong, &title)], &[], buf);
     let problem = amend::problem(scene.model, scene.run_view, form);
-    let problem = problem.as_deref().map(|problem| text::wrap(problem, usize::from(inside.width)));
+    let problem = problem
+        .as_deref()
+        .map(|problem| text::wrap(problem, usize::from(inside.width)));
     let problem: Vec<_> = problem.into_iter().flatten().take(2).collect();
     let taken = u16::try_from(problem.len()).unwrap_or(u16::MAX);
     let below = 3 + taken;
-    let row = |y: u16| Rect { y, height: 1, ..inside }.intersection(inside);
+    let row = |y: u16| {
+        Rect {
+            y,
+            height: 1,
+            ..inside
+        }
+        .intersection(inside)
+    };
 
-    name(scene, form, AmendField::Feedback, "feedback: text for the model", row(inside.y), buf);
-    let words = Rect { y: inside.y + 1, height: inside.height.saturating_sub(1 + below), ..inside };
+    name(
+        scene,
+        form,
+        AmendField::Feedback,
+        "feedback: text for the model",
+        row(inside.y),
+        buf,
+    );
+    let words = Rect {
+        y: inside.y + 1,
+        height: inside.height.saturating_sub(1 + below),
+        ..inside
+    };
     field(scene, &form.feedback, words.intersection(inside), buf);
 
     let first = inside.bottom().saturating_sub(below);
     for (y, field_of, label, content) in [
         (first, AmendField::Model, "model", &form.model),
-        (first.saturating_add(1), AmendField::Budget, "turns", &form.budget),
+        (
+            first.saturating_add(1),
+            AmendField::Budget,
+            "turns",
+            &form.budget,
+        ),
     ] {
         let line = row(y);
         name(scene, form, field_of, label, line, buf);
-        let rest = Rect { x: line.x + NAMES.min(line.width), width: line.width.saturating_sub(NAMES), ..line };
+        let rest = Rect {
+            x: line.x + NAMES.min(line.width),
+            width: line.width.saturating_sub(NAMES),
+            ..line
+        };
         if content.is_empty() && form.field != field_of {
             RowWriter::row(scene, buf, rest).put(StyleRole::Dim, "as planned");
         } else {
@@ -61,8 +99,19 @@ pub(crate) fn draw(scene: &DrawContext<'_>, form: &AmendForm, body: Rect, buf: &
     }
 }
 
-fn name(scene: &DrawContext<'_>, form: &AmendForm, field: AmendField, name: &str, line: Rect, buf: &mut Buffer) {
-    let role = if form.field == field { StyleRole::Key } else { StyleRole::Dim };
+fn name(
+    scene: &DrawContext<'_>,
+    form: &AmendForm,
+    field: AmendField,
+    name: &str,
+    line: Rect,
+    buf: &mut Buffer,
+) {
+    let role = if form.field == field {
+        StyleRole::Key
+    } else {
+        StyleRole::Dim
+    };
     RowWriter::row(scene, buf, line).put(role, name);
 }
 
@@ -84,7 +133,9 @@ fn session(scene: &DrawContext<'_>, form: &AmendForm, line: Rect, buf: &mut Buff
         pen.put(
             StyleRole::Dim,
             match form.units.len() {
-                1 if scene.model.connection.is_live => "a new one; the last attempt's session is unknown",
+                1 if scene.model.connection.is_live => {
+                    "a new one; the last attempt's session is unknown"
+                }
                 1 => "a new one",
                 _ => "a new one for each",
             },
@@ -92,7 +143,10 @@ fn session(scene: &DrawContext<'_>, form: &AmendForm, line: Rect, buf: &mut Buff
         return;
     };
     let short: String = session.chars().take(8).collect();
-    for (chosen, word) in [(!form.resume, "a new one".to_owned()), (form.resume, format!("resume {short}"))] {
+    for (chosen, word) in [
+        (!form.resume, "a new one".to_owned()),
+        (form.resume, format!("resume {short}")),
+    ] {
         let role = match (chosen, form.field == AmendField::Session) {
             (true, true) => StyleRole::Selected,
             (true, false) => StyleRole::Strong,

@@ -24,9 +24,19 @@ const MAX_MESSAGE_LINES: u16 = 4;
 const MAX_COMMANDS: u16 = 14;
 const COMMANDS_WIDTH: u16 = 78;
 
-pub(crate) fn question(scene: &DrawContext<'_>, question: &ConfirmQuestion, body: Rect, buf: &mut Buffer) {
+pub(crate) fn question(
+    scene: &DrawContext<'_>,
+    question: &ConfirmQuestion,
+    body: Rect,
+    buf: &mut Buffer,
+) {
     let answers = answer_rows(scene, question);
-    let key_width = answers.iter().map(|(keys, _)| text::width(keys)).max().unwrap_or(0) + 2;
+    let key_width = answers
+        .iter()
+        .map(|(keys, _)| text::width(keys))
+        .max()
+        .unwrap_or(0)
+        + 2;
     // A confirmation and its refusal are short.
     let is_one_row = answers.iter().all(|(_, label)| label.len() <= 5);
     let row_width = |(keys, label): &(String, String)| match is_one_row {
@@ -38,36 +48,83 @@ pub(crate) fn question(scene: &DrawContext<'_>, question: &ConfirmQuestion, body
         false => answers.iter().map(row_width).max().unwrap_or(0),
     };
     let lines = [&question.text].into_iter().chain(&question.details);
-    let longest = lines.map(|line| text::width(line)).max().unwrap_or(0).max(answers_width);
-    let width = u16::try_from(longest).unwrap_or(u16::MAX).saturating_add(4).clamp(30, 76).min(body.width);
+    let longest = lines
+        .map(|line| text::width(line))
+        .max()
+        .unwrap_or(0)
+        .max(answers_width);
+    let width = u16::try_from(longest)
+        .unwrap_or(u16::MAX)
+        .saturating_add(4)
+        .clamp(30, 76)
+        .min(body.width);
     let inside = usize::from(width.saturating_sub(4)).max(1);
     let rows = |role: StyleRole, line: &str| {
-        text::wrap(line, inside).into_iter().map(move |row| (role, row)).collect::<Vec<_>>()
+        text::wrap(line, inside)
+            .into_iter()
+            .map(move |row| (role, row))
+            .collect::<Vec<_>>()
     };
     let mut lines = rows(StyleRole::Strong, &question.text);
     for detail in &question.details {
         lines.extend(rows(StyleRole::Text, detail));
     }
     let label_width = inside.saturating_sub(key_width).max(1);
-    let mut labels: Vec<Vec<String>> = answers.iter().map(|(_, label)| text::wrap(label, label_width)).collect();
+    let mut labels: Vec<Vec<String>> = answers
+        .iter()
+        .map(|(_, label)| text::wrap(label, label_width))
+        .collect();
     let most = usize::from(body.height.saturating_sub(2));
     // The answers come first where rows are few: each keeps its first row, and the question one of its rows.
     if labels.iter().map(Vec::len).sum::<usize>() + 1 > most {
         labels.iter_mut().for_each(|rows| rows.truncate(1));
     }
-    let needed = if is_one_row { 1 } else { labels.iter().map(Vec::len).sum() };
+    let needed = if is_one_row {
+        1
+    } else {
+        labels.iter().map(Vec::len).sum()
+    };
     let gap = usize::from(lines.len() + needed < most);
     let height = u16::try_from((lines.len() + gap + needed).min(most) + 2).unwrap_or(u16::MAX);
-    let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
+    let area = Rect {
+        x: body.x + (body.width - width) / 2,
+        y: body.y + (body.height - height) / 2,
+        width,
+        height,
+    };
     Clear.render(area, buf);
     let inside = pane(scene, area, true, &[], &[], buf);
-    let inside = Rect { x: inside.x + 1, width: inside.width.saturating_sub(2), ..inside };
-    let first = inside.bottom().saturating_sub(u16::try_from(needed).unwrap_or(u16::MAX)).max(inside.y);
+    let inside = Rect {
+        x: inside.x + 1,
+        width: inside.width.saturating_sub(2),
+        ..inside
+    };
+    let first = inside
+        .bottom()
+        .saturating_sub(u16::try_from(needed).unwrap_or(u16::MAX))
+        .max(inside.y);
     for (y, (role, row)) in (inside.y..first).zip(lines) {
-        RowWriter::row(scene, buf, Rect { y, height: 1, ..inside }).put(role, &row);
+        RowWriter::row(
+            scene,
+            buf,
+            Rect {
+                y,
+                height: 1,
+                ..inside
+            },
+        )
+        .put(role, &row);
     }
     if is_one_row {
-        let mut pen = RowWriter::row(scene, buf, Rect { y: first, height: 1, ..inside });
+        let mut pen = RowWriter::row(
+            scene,
+            buf,
+            Rect {
+                y: first,
+                height: 1,
+                ..inside
+            },
+        );
         for (keys, label) in &answers {
             pen.put(StyleRole::Key, keys);
             pen.put(StyleRole::Text, &format!(" {label}   "));
@@ -80,8 +137,20 @@ pub(crate) fn question(scene: &DrawContext<'_>, question: &ConfirmQuestion, body
             if y >= inside.bottom() {
                 return;
             }
-            let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..inside });
-            pen.cell(StyleRole::Key, if index == 0 { keys } else { "" }, key_width);
+            let mut pen = RowWriter::row(
+                scene,
+                buf,
+                Rect {
+                    y,
+                    height: 1,
+                    ..inside
+                },
+            );
+            pen.cell(
+                StyleRole::Key,
+                if index == 0 { keys } else { "" },
+                key_width,
+            );
             pen.put(StyleRole::Text, row);
             y += 1;
         }
@@ -90,60 +159,140 @@ pub(crate) fn question(scene: &DrawContext<'_>, question: &ConfirmQuestion, body
 
 /// The keys and the label of each answer, with that of Enter.
 fn answer_rows(scene: &DrawContext<'_>, question: &ConfirmQuestion) -> Vec<(String, String)> {
-    let labels = question.answers.iter().map(|answer| answer.label.as_str()).chain([question.cancel_word()]);
-    let keys = question.actions().into_iter().map(|action| footer::answer_keys(scene, question, action));
+    let labels = question
+        .answers
+        .iter()
+        .map(|answer| answer.label.as_str())
+        .chain([question.cancel_word()]);
+    let keys = question
+        .actions()
+        .into_iter()
+        .map(|action| footer::answer_keys(scene, question, action));
     keys.zip(labels.map(str::to_owned)).collect()
 }
 
 /// Paints the editor for the arguments of a call.
-pub(crate) fn editor(scene: &DrawContext<'_>, editor: &ArgumentsEditor, body: Rect, buf: &mut Buffer) {
-    let width = body.width.saturating_sub(4).min(100).max(body.width.min(30));
+pub(crate) fn editor(
+    scene: &DrawContext<'_>,
+    editor: &ArgumentsEditor,
+    body: Rect,
+    buf: &mut Buffer,
+) {
+    let width = body
+        .width
+        .saturating_sub(4)
+        .min(100)
+        .max(body.width.min(30));
     let height = body.height.saturating_sub(2).max(body.height.min(5));
-    let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
+    let area = Rect {
+        x: body.x + (body.width - width) / 2,
+        y: body.y + (body.height - height) / 2,
+        width,
+        height,
+    };
     Clear.render(area, buf);
     let tool = text::printable(&editor.tool, 40);
     let (title, other) = match editor.field_name() {
-        Some(name) => (format!("{} of {tool}", text::printable(&name, 30)), " as plain text".to_owned()),
+        Some(name) => (
+            format!("{} of {tool}", text::printable(&name, 30)),
+            " as plain text".to_owned(),
+        ),
         None => {
             let fields = editor.text_fields().join(", ");
-            let key = scene.model.keymap.first(UserAction::NextField).unwrap_or_default();
-            let other = if fields.is_empty() { String::new() } else { format!(" {key} edits {fields} as plain text") };
-            (format!("arguments of {tool}"), text::printable(&other, 60).into_owned())
+            let key = scene
+                .model
+                .keymap
+                .first(UserAction::NextField)
+                .unwrap_or_default();
+            let other = if fields.is_empty() {
+                String::new()
+            } else {
+                format!(" {key} edits {fields} as plain text")
+            };
+            (
+                format!("arguments of {tool}"),
+                text::printable(&other, 60).into_owned(),
+            )
         }
     };
-    let inside = pane(scene, area, true, &[(StyleRole::Strong, &title), (StyleRole::Dim, &other)], &[], buf);
+    let inside = pane(
+        scene,
+        area,
+        true,
+        &[(StyleRole::Strong, &title), (StyleRole::Dim, &other)],
+        &[],
+        buf,
+    );
     let problem = hold::editor_problem(scene.run_view, editor);
-    let problem = problem.as_deref().map(|problem| text::wrap(problem, usize::from(inside.width)));
+    let problem = problem
+        .as_deref()
+        .map(|problem| text::wrap(problem, usize::from(inside.width)));
     let problem: Vec<_> = problem.into_iter().flatten().take(3).collect();
     let taken = u16::try_from(problem.len()).unwrap_or(u16::MAX);
-    let rows = Rect { height: inside.height.saturating_sub(taken), ..inside };
+    let rows = Rect {
+        height: inside.height.saturating_sub(taken),
+        ..inside
+    };
     editor.area.render(rows, buf);
     scene.wide_rows.add_area(rows);
     // The editor ignores the theme; its reversed cursor is kept.
     buf.set_style(rows, scene.theme.style(StyleRole::Text));
     for (y, row) in (rows.bottom()..inside.bottom()).zip(&problem) {
-        RowWriter::row(scene, buf, Rect { y, height: 1, ..inside }).put(StyleRole::Failed, row);
+        RowWriter::row(
+            scene,
+            buf,
+            Rect {
+                y,
+                height: 1,
+                ..inside
+            },
+        )
+        .put(StyleRole::Failed, row);
     }
 }
 
 /// Paints the words that can be typed next, with their descriptions, at the bottom of the body.
 pub(crate) fn commands(scene: &DrawContext<'_>, typed: &str, body: Rect, buf: &mut Buffer) {
     let offers = command_line::offers(typed);
-    let names = offers.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let names = offers
+        .iter()
+        .map(|(name, _)| name.len())
+        .max()
+        .unwrap_or_default();
     let most = body.height.saturating_sub(5).min(MAX_COMMANDS);
     let shown = u16::try_from(offers.len()).unwrap_or(most).min(most);
     if shown == 0 {
         return;
     }
     let body = layout::inner(body);
-    let area = Rect { y: body.bottom() - shown - 2, height: shown + 2, width: body.width.min(COMMANDS_WIDTH), ..body };
+    let area = Rect {
+        y: body.bottom() - shown - 2,
+        height: shown + 2,
+        width: body.width.min(COMMANDS_WIDTH),
+        ..body
+    };
     Clear.render(area, buf);
     let more = offers.len() - usize::from(shown);
-    let more = if more > 0 { format!(" {more} more ") } else { String::new() };
-    let title = [(StyleRole::Strong, "commands"), (StyleRole::Dim, " Tab completes")];
+    let more = if more > 0 {
+        format!(" {more} more ")
+    } else {
+        String::new()
+    };
+    let title = [
+        (StyleRole::Strong, "commands"),
+        (StyleRole::Dim, " Tab completes"),
+    ];
     let inside = pane(scene, area, true, &title, &[(StyleRole::Dim, &more)], buf);
     for (y, (name, description)) in (inside.y..inside.bottom()).zip(offers) {
-        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..inside });
+        let mut pen = RowWriter::row(
+            scene,
+            buf,
+            Rect {
+                y,
+                height: 1,
+                ..inside
+            },
+        );
         pen.cell(StyleRole::Key, name, names + 2);
         pen.put(StyleRole::Text, description);
     }
@@ -156,13 +305,31 @@ fn multiline_message(scene: &DrawContext<'_>, message: &str, body: Rect, buf: &m
     let most = usize::from((body.height / 2).clamp(1, MAX_MESSAGE_LINES));
     if lines.len() > most {
         lines.truncate(most);
-        lines.last_mut().into_iter().for_each(|line| line.push_str(scene.theme.glyphs.cut));
+        lines
+            .last_mut()
+            .into_iter()
+            .for_each(|line| line.push_str(scene.theme.glyphs.cut));
     }
-    let rows = u16::try_from(lines.len()).unwrap_or(MAX_MESSAGE_LINES).min(body.height);
-    let area = Rect { x: body.x + 1, y: body.bottom().saturating_sub(rows + 1).max(body.y), width, height: rows };
+    let rows = u16::try_from(lines.len())
+        .unwrap_or(MAX_MESSAGE_LINES)
+        .min(body.height);
+    let area = Rect {
+        x: body.x + 1,
+        y: body.bottom().saturating_sub(rows + 1).max(body.y),
+        width,
+        height: rows,
+    };
     Clear.render(area, buf);
     for (y, line) in (area.y..area.bottom()).zip(&lines) {
-        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..area });
+        let mut pen = RowWriter::row(
+            scene,
+            buf,
+            Rect {
+                y,
+                height: 1,
+                ..area
+            },
+        );
         pen.put(StyleRole::Badge, " ");
         pen.cell(StyleRole::Badge, line, usize::from(width.saturating_sub(2)));
         pen.put(StyleRole::Badge, " ");
@@ -176,7 +343,17 @@ pub(crate) fn message_place(scene: &DrawContext<'_>, header: Rect) -> Option<(Re
     let room = usize::from(header.width).saturating_sub(header::count_columns(scene));
     // The header of the home screen has counts of another kind.
     let fits = header.height > 1 && usize::from(width) < room && !scene.model.is_home();
-    fits.then(|| (Rect { x: header.right() - width, y: header.y + 1, width, height: 1 }, text))
+    fits.then(|| {
+        (
+            Rect {
+                x: header.right() - width,
+                y: header.y + 1,
+                width,
+                height: 1,
+            },
+            text,
+        )
+    })
 }
 
 /// Paints the newest message: in the header, or over the end of the body if it does not fit there.

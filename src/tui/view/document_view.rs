@@ -15,8 +15,14 @@ pub(crate) fn draw(
     area: Rect,
     buf: &mut Buffer,
 ) {
-    for (y, (index, line)) in (area.y..area.bottom()).zip(document.lines.iter().enumerate().skip(offset)) {
-        let row = Rect { y, height: 1, ..area };
+    for (y, (index, line)) in
+        (area.y..area.bottom()).zip(document.lines.iter().enumerate().skip(offset))
+    {
+        let row = Rect {
+            y,
+            height: 1,
+            ..area
+        };
         let mut pen = RowWriter::row(scene, buf, row);
         for (role, text) in line {
             pen.put(*role, text);

@@ -13,14 +13,25 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &EntryView, area: Rect, buf: &
     let key = text::printable(&view.unit, 60);
     let place = format!(" line {}/{of}", view.entry + 1);
     let Some(document) = scene.cache.document() else {
-        pane(scene, area, true, &[(StyleRole::Strong, &key), (StyleRole::Dim, &place)], &[], buf);
+        pane(
+            scene,
+            area,
+            true,
+            &[(StyleRole::Strong, &key), (StyleRole::Dim, &place)],
+            &[],
+            buf,
+        );
         return;
     };
     let lines = document.lines.len();
     let rows = usize::from(area.height.saturating_sub(2));
     let shown = if lines > rows {
         let percent = (view.scroll + rows).min(lines) * 100 / lines;
-        format!(" {}-{}/{lines} {percent} % ", view.scroll + 1, (view.scroll + rows).min(lines))
+        format!(
+            " {}-{}/{lines} {percent} % ",
+            view.scroll + 1,
+            (view.scroll + rows).min(lines)
+        )
     } else {
         format!(" {lines} lines ")
     };
@@ -32,5 +43,13 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &EntryView, area: Rect, buf: &
         &[(StyleRole::Dim, &shown)],
         buf,
     );
-    document_view::draw(scene, document, view.scroll, None, view.match_line, inside, buf);
+    document_view::draw(
+        scene,
+        document,
+        view.scroll,
+        None,
+        view.match_line,
+        inside,
+        buf,
+    );
 }

@@ -26,7 +26,10 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         match &typed.purpose {
             _ if ended.is_some() => {
                 let reason = ended.unwrap_or_default();
-                pen.put(StyleRole::Warning, &format!("{}: ", text::printable(&reason, (pen.room() / 2).max(30))));
+                pen.put(
+                    StyleRole::Warning,
+                    &format!("{}: ", text::printable(&reason, (pen.room() / 2).max(30))),
+                );
             }
             InputPurpose::Search => pen.put(StyleRole::Key, "/"),
             InputPurpose::Deny(_) => pen.put(StyleRole::Key, "deny because: "),
@@ -34,7 +37,9 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
             InputPurpose::Command => pen.put(StyleRole::Key, ":"),
             InputPurpose::Reject(_) => pen.put(StyleRole::Key, "reject because (optional): "),
             InputPurpose::SendBack(_) => pen.put(StyleRole::Key, "what to change: "),
-            InputPurpose::FilterUnits if model.views.is_empty() => pen.put(StyleRole::Key, "only units with: "),
+            InputPurpose::FilterUnits if model.views.is_empty() => {
+                pen.put(StyleRole::Key, "only units with: ")
+            }
             InputPurpose::FilterUnits => pen.put(StyleRole::Key, "only artifacts with: "),
             InputPurpose::Bookmark(_) => pen.put(StyleRole::Key, "note of the bookmark: "),
         }
@@ -53,7 +58,10 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
             _ => {}
         }
         let complete = (typed.purpose == InputPurpose::Command).then_some(UserAction::Complete);
-        let hints: Vec<_> = [UserAction::Accept, UserAction::Dismiss].into_iter().chain(complete).collect();
+        let hints: Vec<_> = [UserAction::Accept, UserAction::Dismiss]
+            .into_iter()
+            .chain(complete)
+            .collect();
         self::hints(scene, &mut pen, &hints);
         return;
     }
@@ -65,17 +73,32 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         self::hints(
             scene,
             &mut pen,
-            &[UserAction::Send, UserAction::NextField, UserAction::EditText, UserAction::Discard],
+            &[
+                UserAction::Send,
+                UserAction::NextField,
+                UserAction::EditText,
+                UserAction::Discard,
+            ],
         );
         return;
     }
     // A timeline bar of two lines already shows the position.
     let is_position_shown = model.layout().bar.height > 1 || model.is_home();
-    let position = if is_position_shown { Vec::new() } else { position(scene) };
-    let pieces: Vec<_> = position.iter().map(|(role, text)| (*role, text.as_str())).collect();
+    let position = if is_position_shown {
+        Vec::new()
+    } else {
+        position(scene)
+    };
+    let pieces: Vec<_> = position
+        .iter()
+        .map(|(role, text)| (*role, text.as_str()))
+        .collect();
     pen.end_with(&pieces);
     if let Some(query) = model.shown_query(scene.run_view) {
-        pen.put(StyleRole::Match, &format!("/{}", text::printable(query, 24)));
+        pen.put(
+            StyleRole::Match,
+            &format!("/{}", text::printable(query, 24)),
+        );
         pen.skip(1);
         put_match_summary(scene, &mut pen);
     }
@@ -94,11 +117,19 @@ fn put_match_summary(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>) {
 }
 
 /// The keys of an answer; Enter is one of those of the harmless answer.
-pub(super) fn answer_keys(scene: &DrawContext<'_>, question: &ConfirmQuestion, action: UserAction) -> String {
+pub(super) fn answer_keys(
+    scene: &DrawContext<'_>,
+    question: &ConfirmQuestion,
+    action: UserAction,
+) -> String {
     let keymap = &scene.model.keymap;
-    let enter = keymap.first(UserAction::HarmlessAnswer).filter(|_| question.harmless_action() == action);
+    let enter = keymap
+        .first(UserAction::HarmlessAnswer)
+        .filter(|_| question.harmless_action() == action);
     let keys = keymap.first(action).into_iter().chain(enter);
-    keys.map(|key| key_names(scene, &key).into_owned()).collect::<Vec<_>>().join("/")
+    keys.map(|key| key_names(scene, &key).into_owned())
+        .collect::<Vec<_>>()
+        .join("/")
 }
 
 /// Writes all answers of a question. None is left out, so that no key has a hidden meaning.
@@ -107,8 +138,13 @@ fn answers(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, question: &ConfirmQ
         let start = pen.next_column();
         pen.put(StyleRole::Key, &answer_keys(scene, question, action));
         pen.put(StyleRole::Text, " ");
-        pen.put(StyleRole::Dim, action.spec().hint(scene.model, scene.run_view));
-        scene.targets.add(pen.area_since(start), ClickAction::Perform(action));
+        pen.put(
+            StyleRole::Dim,
+            action.spec().hint(scene.model, scene.run_view),
+        );
+        scene
+            .targets
+            .add(pen.area_since(start), ClickAction::Perform(action));
         pen.skip(2);
     }
 }
@@ -116,13 +152,26 @@ fn answers(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, question: &ConfirmQ
 fn hints(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, actions: &[UserAction]) {
     let model = scene.model;
     let word = |action: UserAction| action.spec().hint(model, scene.run_view);
-    let hint =
-        |action: UserAction| model.keymap.first(action).map(|key| (key_names(scene, &key).into_owned(), word(action)));
+    let hint = |action: UserAction| {
+        model
+            .keymap
+            .first(action)
+            .map(|key| (key_names(scene, &key).into_owned(), word(action)))
+    };
     let width = |(key, word): &(String, &str)| text::width(key) + text::width(word) + 3;
-    let mut hints: Vec<_> = actions.iter().filter_map(|action| Some((*action, hint(*action)?))).collect();
+    let mut hints: Vec<_> = actions
+        .iter()
+        .filter_map(|action| Some((*action, hint(*action)?)))
+        .collect();
     // Drop the hints before help and quit from the end, then quit, then help; the first hint is kept.
-    while hints.iter().map(|(_, hint)| width(hint)).sum::<usize>() > pen.room() + 1 && hints.len() > 1 {
-        let place = if hints.len() > 3 { hints.len() - 3 } else { hints.len() - 1 };
+    while hints.iter().map(|(_, hint)| width(hint)).sum::<usize>() > pen.room() + 1
+        && hints.len() > 1
+    {
+        let place = if hints.len() > 3 {
+            hints.len() - 3
+        } else {
+            hints.len() - 1
+        };
         hints.remove(place);
     }
     for (action, (key, word)) in hints {
@@ -130,7 +179,9 @@ fn hints(scene: &DrawContext<'_>, pen: &mut RowWriter<'_>, actions: &[UserAction
         pen.put(StyleRole::Key, &key);
         pen.put(StyleRole::Text, " ");
         pen.put(StyleRole::Dim, word);
-        scene.targets.add(pen.area_since(start), ClickAction::Perform(action));
+        scene
+            .targets
+            .add(pen.area_since(start), ClickAction::Perform(action));
         pen.skip(2);
     }
 }
@@ -141,7 +192,10 @@ fn position(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
     let glyphs = scene.theme.glyphs;
     let mut pieces = match model.playhead.playback {
         Playback::Follow if model.connection.recording_failure.is_some() => {
-            return vec![(StyleRole::Failed, format!("{} BROKEN ", glyphs.status(UnitStatus::Failed)))];
+            return vec![(
+                StyleRole::Failed,
+                format!("{} BROKEN ", glyphs.status(UnitStatus::Failed)),
+            )];
         }
         _ if model.playhead.bounds.seeking_to.is_some() => {
             vec![(StyleRole::Live, format!("{} seeking ", glyphs.playing))]
@@ -151,32 +205,50 @@ fn position(scene: &DrawContext<'_>) -> Vec<(StyleRole, String)> {
             vec![(StyleRole::Paused, format!("reading {percent} % "))]
         }
         Playback::Follow if model.connection.is_live && run_view.state.ended.is_some() => {
-            let of_others = if model.connection.is_watching { ", read only" } else { "" };
-            vec![(StyleRole::Live, format!("{} ENDED{of_others} ", glyphs.live))]
+            let of_others = if model.connection.is_watching {
+                ", read only"
+            } else {
+                ""
+            };
+            vec![(
+                StyleRole::Live,
+                format!("{} ENDED{of_others} ", glyphs.live),
+            )]
         }
         Playback::Unthrottled => vec![(StyleRole::Live, format!("{} ×max ", glyphs.playing))],
         Playback::Paused if model.connection.is_live => {
             let behind = clock(model.playhead.bounds.now.since(model.playhead.time));
-            vec![(StyleRole::Paused, format!("{} -{behind} behind live ", glyphs.paused))]
+            vec![(
+                StyleRole::Paused,
+                format!("{} -{behind} behind live ", glyphs.paused),
+            )]
         }
         Playback::Follow if model.connection.is_watching => {
             vec![(StyleRole::Live, format!("{} LIVE, read only ", glyphs.live))]
         }
-        Playback::Follow if model.connection.is_live => vec![(StyleRole::Live, format!("{} LIVE ", glyphs.live))],
+        Playback::Follow if model.connection.is_live => {
+            vec![(StyleRole::Live, format!("{} LIVE ", glyphs.live))]
+        }
         Playback::Follow => vec![(StyleRole::Live, "REPLAY ".to_owned())],
         Playback::Speed(speed) => {
             let skipped = match model.playhead.skipped {
                 Millis(0) => String::new(),
                 skipped => format!("skipped {skipped} "),
             };
-            vec![(StyleRole::Live, format!("{} ×{speed} {skipped}", glyphs.playing))]
+            vec![(
+                StyleRole::Live,
+                format!("{} ×{speed} {skipped}", glyphs.playing),
+            )]
         }
         Playback::Paused => vec![(StyleRole::Paused, format!("{} PAUSED ", glyphs.paused))],
     };
     if model.connection.is_live && model.playhead.playback == Playback::Follow {
         return pieces;
     }
-    let (entries, known) = (run_view.state.entries, source.known_entries.max(run_view.state.entries));
+    let (entries, known) = (
+        run_view.state.entries,
+        source.known_entries.max(run_view.state.entries),
+    );
     let more = if source.at_end { "" } else { "+" };
     pieces.push((StyleRole::Text, format!("{entries}/{known}{more} ")));
     pieces

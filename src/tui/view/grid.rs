@@ -9,7 +9,10 @@ use crate::{
     tui::{
         model::GridPane,
         theme::{StyleRole, status_role},
-        unit_row::{SILENCE_WARNING_MS, attempt_cost, failed_and_refused_calls, state_text, turns, turns_role},
+        unit_row::{
+            SILENCE_WARNING_MS, attempt_cost, failed_and_refused_calls, state_text, turns,
+            turns_role,
+        },
     },
 };
 
@@ -23,14 +26,34 @@ pub(crate) fn draw(scene: &DrawContext<'_>, body: Rect, buf: &mut Buffer) {
     }
     let alone = panes.len() == 1 && grid.panes.len() > 1;
     for (place, area) in panes {
-        let Some(slot) = grid.panes.get(place) else { continue };
-        let Some((unit, attempt)) = slot.subject(scene.run_view) else { continue };
+        let Some(slot) = grid.panes.get(place) else {
+            continue;
+        };
+        let Some((unit, attempt)) = slot.subject(scene.run_view) else {
+            continue;
+        };
         let focus = place == grid.focus;
-        let right = right(scene, slot, unit, alone.then_some((place + 1, grid.panes.len())));
+        let right = right(
+            scene,
+            slot,
+            unit,
+            alone.then_some((place + 1, grid.panes.len())),
+        );
         let taken: usize = right.iter().map(|(_, text)| text::width(text)).sum();
-        let title = title(scene, place, unit, usize::from(area.width).saturating_sub(taken));
-        let pieces: Vec<_> = title.iter().map(|(role, text)| (*role, text.as_str())).collect();
-        let right: Vec<_> = right.iter().map(|(role, text)| (*role, text.as_str())).collect();
+        let title = title(
+            scene,
+            place,
+            unit,
+            usize::from(area.width).saturating_sub(taken),
+        );
+        let pieces: Vec<_> = title
+            .iter()
+            .map(|(role, text)| (*role, text.as_str()))
+            .collect();
+        let right: Vec<_> = right
+            .iter()
+            .map(|(role, text)| (*role, text.as_str()))
+            .collect();
         let inside = pane(scene, area, focus, &pieces, &right, buf);
         match attempt {
             Some(attempt) => stream::rows(scene, attempt, &slot.list, focus, area, buf),
@@ -39,17 +62,30 @@ pub(crate) fn draw(scene: &DrawContext<'_>, body: Rect, buf: &mut Buffer) {
     }
 }
 
-fn title(scene: &DrawContext<'_>, place: usize, unit: &UnitState, width: usize) -> Vec<(StyleRole, String)> {
+fn title(
+    scene: &DrawContext<'_>,
+    place: usize,
+    unit: &UnitState,
+    width: usize,
+) -> Vec<(StyleRole, String)> {
     let glyphs = scene.theme.glyphs;
     let role = status_role(unit.status);
     let room = width.saturating_sub(18).clamp(8, 40);
     let title = vec![
         (StyleRole::Key, format!("{} ", place + 1)),
         (role, format!("{} ", glyphs.unit(unit))),
-        (StyleRole::Strong, text::fit_middle(&unit.key, room, glyphs.cut).into_owned()),
-        (role, format!(" {}", state_text(unit, scene.model.playhead.time))),
+        (
+            StyleRole::Strong,
+            text::fit_middle(&unit.key, room, glyphs.cut).into_owned(),
+        ),
+        (
+            role,
+            format!(" {}", state_text(unit, scene.model.playhead.time)),
+        ),
     ];
-    let Some(attempt) = unit.latest() else { return title };
+    let Some(attempt) = unit.latest() else {
+        return title;
+    };
     let mut facts = Vec::new();
     if attempt.number > 1 {
         facts.push((StyleRole::Text, format!("try {}", attempt.number)));
@@ -62,7 +98,11 @@ fn title(scene: &DrawContext<'_>, place: usize, unit: &UnitState, width: usize) 
         && let Some(since) = attempt.silent_since
     {
         let silent = scene.model.playhead.time.since(since);
-        let role = if silent.0 >= SILENCE_WARNING_MS { StyleRole::Warning } else { StyleRole::Dim };
+        let role = if silent.0 >= SILENCE_WARNING_MS {
+            StyleRole::Warning
+        } else {
+            StyleRole::Dim
+        };
         facts.push((role, format!("{silent} ago")));
     }
     stream::title_with_facts(title, facts, glyphs.dot, width)
@@ -81,7 +121,11 @@ fn right(
     }
     if !slot.list.follow {
         let new_rows = slot.list.new_rows(slot.len(scene.run_view));
-        let text = if new_rows > 0 { format!(" SCROLLED, {new_rows} new ") } else { " SCROLLED ".to_owned() };
+        let text = if new_rows > 0 {
+            format!(" SCROLLED, {new_rows} new ")
+        } else {
+            " SCROLLED ".to_owned()
+        };
         right.push((StyleRole::Paused, text));
     }
     if let Some((place, of)) = alone {

@@ -18,30 +18,60 @@ const WIDE: u16 = 72;
 const AGE: usize = 8;
 
 pub(crate) fn draw_header(scene: &DrawContext<'_>, view: &HomeView, area: Rect, buf: &mut Buffer) {
-    let mut pen = RowWriter::row(scene, buf, Rect { height: area.height.min(1), ..area });
+    let mut pen = RowWriter::row(
+        scene,
+        buf,
+        Rect {
+            height: area.height.min(1),
+            ..area
+        },
+    );
     pen.skip(1);
     pen.put(StyleRole::Strong, "ingestdeck");
     pen.skip(2);
     let room = pen.room().saturating_sub(2);
-    pen.put(StyleRole::Strong, &text::fit_middle(&view.content.name, room, scene.theme.glyphs.cut));
+    pen.put(
+        StyleRole::Strong,
+        &text::fit_middle(&view.content.name, room, scene.theme.glyphs.cut),
+    );
     pen.skip(2);
     let room = pen.room().saturating_sub(1);
-    pen.put(StyleRole::Dim, &text::fit_middle(&view.content.path, room, scene.theme.glyphs.cut));
+    pen.put(
+        StyleRole::Dim,
+        &text::fit_middle(&view.content.path, room, scene.theme.glyphs.cut),
+    );
     if area.height < 2 {
         return;
     }
-    let mut pen = RowWriter::row(scene, buf, Rect { y: area.y + 1, height: 1, ..area });
+    let mut pen = RowWriter::row(
+        scene,
+        buf,
+        Rect {
+            y: area.y + 1,
+            height: 1,
+            ..area
+        },
+    );
     pen.skip(1);
     let is_run = |line: &HomeLine, state: Option<HomeRunState>| matches!(line, HomeLine::Run(run) if state.is_none_or(|state| run.state == state));
     let active = view.count(|line| is_run(line, Some(HomeRunState::Active)));
     if active > 0 {
         pen.put(
             StyleRole::Running,
-            &format!("{} {active} active", scene.theme.glyphs.status(HomeRunState::Active.status())),
+            &format!(
+                "{} {active} active",
+                scene.theme.glyphs.status(HomeRunState::Active.status())
+            ),
         );
         pen.skip(2);
     }
-    pen.put(StyleRole::Dim, &pluralize(view.count(|line| is_run(line, None)) + view.content.unlisted_runs, "run"));
+    pen.put(
+        StyleRole::Dim,
+        &pluralize(
+            view.count(|line| is_run(line, None)) + view.content.unlisted_runs,
+            "run",
+        ),
+    );
     pen.skip(2);
     let sessions = view.count(|line| matches!(line, HomeLine::Session(_)));
     pen.put(StyleRole::Dim, &pluralize(sessions, "Claude Code session"));
@@ -50,16 +80,30 @@ pub(crate) fn draw_header(scene: &DrawContext<'_>, view: &HomeView, area: Rect, 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &HomeView, area: Rect, buf: &mut Buffer) {
     let lines = &view.content.lines;
     let inside = pane(scene, area, true, &[(StyleRole::Strong, "home")], &[], buf);
-    for (y, (index, line)) in (inside.y..inside.bottom()).zip(lines.iter().enumerate().skip(view.list.offset)) {
-        let row = Rect { y, height: 1, ..inside };
+    for (y, (index, line)) in
+        (inside.y..inside.bottom()).zip(lines.iter().enumerate().skip(view.list.offset))
+    {
+        let row = Rect {
+            y,
+            height: 1,
+            ..inside
+        };
         match line {
-            HomeLine::Heading(heading) => RowWriter::row(scene, buf, row).put(StyleRole::Strong, heading),
+            HomeLine::Heading(heading) => {
+                RowWriter::row(scene, buf, row).put(StyleRole::Strong, heading)
+            }
             HomeLine::Text(sentence) => {
                 let mut pen = RowWriter::row(scene, buf, row);
                 pen.skip(2);
                 pen.put(StyleRole::Dim, sentence);
             }
-            HomeLine::Run(run) => draw_run(scene, run, view.compared.as_ref() == Some(&run.id), row, buf),
+            HomeLine::Run(run) => draw_run(
+                scene,
+                run,
+                view.compared.as_ref() == Some(&run.id),
+                row,
+                buf,
+            ),
             HomeLine::Session(session) => draw_session(scene, session, row, buf),
         }
         if index == view.list.selected && view.line().is_some() {
@@ -68,7 +112,13 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &HomeView, area: Rect, buf: &m
     }
 }
 
-fn draw_run(scene: &DrawContext<'_>, run: &HomeRun, is_compared: bool, area: Rect, buf: &mut Buffer) {
+fn draw_run(
+    scene: &DrawContext<'_>,
+    run: &HomeRun,
+    is_compared: bool,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let mut pen = RowWriter::row(scene, buf, area);
     let status = run.state.status();
     pen.cell(status_role(status), scene.theme.glyphs.status(status), 2);
@@ -83,8 +133,16 @@ fn draw_run(scene: &DrawContext<'_>, run: &HomeRun, is_compared: bool, area: Rec
         (false, true) => " scripted ",
         (false, false) => "",
     };
-    let cost = if area.width >= WIDE { format!("{:>9} ", run.cost) } else { String::new() };
-    let note_role = if is_compared { StyleRole::Match } else { StyleRole::Dim };
+    let cost = if area.width >= WIDE {
+        format!("{:>9} ", run.cost)
+    } else {
+        String::new()
+    };
+    let note_role = if is_compared {
+        StyleRole::Match
+    } else {
+        StyleRole::Dim
+    };
     pen.end_with(&[(note_role, note), (StyleRole::Dim, &cost)]);
     pen.put(StyleRole::Text, &run.units);
 }
@@ -92,7 +150,11 @@ fn draw_run(scene: &DrawContext<'_>, run: &HomeRun, is_compared: bool, area: Rec
 fn draw_session(scene: &DrawContext<'_>, session: &HomeSession, area: Rect, buf: &mut Buffer) {
     let mut pen = RowWriter::row(scene, buf, area);
     if session.is_running {
-        pen.cell(StyleRole::Running, scene.theme.glyphs.status(HomeRunState::Active.status()), 2);
+        pen.cell(
+            StyleRole::Running,
+            scene.theme.glyphs.status(HomeRunState::Active.status()),
+            2,
+        );
     } else {
         pen.skip(2);
     }

@@ -15,9 +15,19 @@ use crate::{
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
-    let rows = view.attempt_id(scene.run_view).map_or(&[][..], |attempt_id| scene.run_view.rows(attempt_id));
+    let rows = view
+        .attempt_id(scene.run_view)
+        .map_or(&[][..], |attempt_id| scene.run_view.rows(attempt_id));
     let shown = view.attempt(scene.run_view).map(|(index, _)| index);
-    frame(scene, &view.unit, shown, Some(view.panel), &place(view, rows.len()), area, buf);
+    frame(
+        scene,
+        &view.unit,
+        shown,
+        Some(view.panel),
+        &place(view, rows.len()),
+        area,
+        buf,
+    );
     let areas = view.areas(area);
     if let Some(list) = areas.actions {
         actions(scene, view, list, buf);
@@ -26,7 +36,15 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf:
         let [.., side, flat] = scene.theme.glyphs.frame;
         for y in rule.y..rule.bottom() {
             let sign = if rule.width == 1 { side } else { flat };
-            let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..rule });
+            let mut pen = RowWriter::row(
+                scene,
+                buf,
+                Rect {
+                    y,
+                    height: 1,
+                    ..rule
+                },
+            );
             pen.repeat(StyleRole::Border, sign, usize::from(rule.width));
         }
     }
@@ -35,9 +53,19 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf:
         match scene.cache.document().filter(|_| view.document.lines > 0) {
             Some(document) => {
                 let selected = focus.then_some(view.lines.selected);
-                document_view::draw(scene, document, view.lines.offset, selected, view.match_line, detail, buf);
+                document_view::draw(
+                    scene,
+                    document,
+                    view.lines.offset,
+                    selected,
+                    view.match_line,
+                    detail,
+                    buf,
+                );
             }
-            None if rows.is_empty() => RowWriter::row(scene, buf, detail).put(StyleRole::Dim, "no output yet"),
+            None if rows.is_empty() => {
+                RowWriter::row(scene, buf, detail).put(StyleRole::Dim, "no output yet")
+            }
             None => {}
         }
     }
@@ -53,15 +81,25 @@ pub(super) fn frame(
     area: Rect,
     buf: &mut Buffer,
 ) {
-    let unit = scene.run_view.state.units.iter().find(|unit| unit.key == *key);
+    let unit = scene
+        .run_view
+        .state
+        .units
+        .iter()
+        .find(|unit| unit.key == *key);
     let key = text::printable(key, 60);
     let role = unit.map_or(StyleRole::Text, |unit| status_role(unit.status));
     let sign = unit.map_or("", |unit| scene.theme.glyphs.unit(unit));
     let word = unit.map_or("", |unit| unit.status_text());
     let attempts = unit.map_or(&[][..], |unit| &unit.attempts);
-    let attempt = shown
-        .and_then(|shown| attempts.get(shown))
-        .map(|attempt| format!(" · try {} of {}: {}", attempt.number, attempts.len(), attempt_word(attempt)));
+    let attempt = shown.and_then(|shown| attempts.get(shown)).map(|attempt| {
+        format!(
+            " · try {} of {}: {}",
+            attempt.number,
+            attempts.len(),
+            attempt_word(attempt)
+        )
+    });
     let title = [
         (role, sign),
         (StyleRole::Text, " "),
@@ -91,13 +129,25 @@ fn attempt_word(attempt: &AttemptState) -> String {
 }
 
 /// Paints the attempts of a unit as tabs, and the session of the shown one.
-fn attempts(scene: &DrawContext<'_>, unit: &UnitState, shown: Option<usize>, area: Rect, buf: &mut Buffer) {
+fn attempts(
+    scene: &DrawContext<'_>,
+    unit: &UnitState,
+    shown: Option<usize>,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let mut pen = RowWriter::row(scene, buf, area);
     for (index, attempt) in unit.attempts.iter().enumerate() {
-        let area = tab(&mut pen, Some(index) == shown, &format!("try {} {}", attempt.number, attempt_word(attempt)));
+        let area = tab(
+            &mut pen,
+            Some(index) == shown,
+            &format!("try {} {}", attempt.number, attempt_word(attempt)),
+        );
         scene.targets.add(area, ClickAction::Attempt(index));
     }
-    let session = shown.and_then(|index| unit.attempts.get(index)).and_then(|attempt| attempt.setup.session.as_deref());
+    let session = shown
+        .and_then(|index| unit.attempts.get(index))
+        .and_then(|attempt| attempt.setup.session.as_deref());
     if let Some(session) = session {
         let session = text::printable(session, 40);
         pen.end_with(&[(StyleRole::Dim, "session "), (StyleRole::Dim, &session)]);
@@ -119,15 +169,27 @@ pub(super) fn tab(pen: &mut RowWriter<'_>, is_selected: bool, text: &str) -> Rec
 /// Position in the actions or in the lines.
 fn place(view: &InspectView, rows: usize) -> String {
     let more = if view.document.complete { "" } else { "+" };
-    let lines = format!("line {}/{}{more}", (view.lines.selected + 1).min(view.document.lines), view.document.lines);
+    let lines = format!(
+        "line {}/{}{more}",
+        (view.lines.selected + 1).min(view.document.lines),
+        view.document.lines
+    );
     match (view.panel, view.side) {
         (InspectPanel::Actions, _) if rows == 0 => String::new(),
-        (InspectPanel::Actions, InspectSide::Detail) => format!(" {}/{rows} · {lines} ", view.actions.selected + 1),
+        (InspectPanel::Actions, InspectSide::Detail) => {
+            format!(" {}/{rows} · {lines} ", view.actions.selected + 1)
+        }
         (InspectPanel::Actions, InspectSide::Actions) => match view.actions.new_rows(rows) {
             0 => format!(" {}/{rows} ", view.actions.selected + 1),
             new_rows => format!(" {}/{rows} · {new_rows} new ", view.actions.selected + 1),
         },
-        (InspectPanel::Prompt | InspectPanel::Isolation | InspectPanel::Stderr | InspectPanel::Verdict, _) => {
+        (
+            InspectPanel::Prompt
+            | InspectPanel::Isolation
+            | InspectPanel::Stderr
+            | InspectPanel::Verdict,
+            _,
+        ) => {
             format!(" {lines} ")
         }
     }
@@ -135,28 +197,55 @@ fn place(view: &InspectView, rows: usize) -> String {
 
 fn panels(scene: &DrawContext<'_>, selected: Option<InspectPanel>, area: Rect, buf: &mut Buffer) {
     let mut pen = RowWriter::row(scene, buf, area);
-    let tabs = || InspectPanel::ALL.into_iter().map(|panel| (Some(panel), panel.label())).chain([(None, "wire")]);
+    let tabs = || {
+        InspectPanel::ALL
+            .into_iter()
+            .map(|panel| (Some(panel), panel.label()))
+            .chain([(None, "wire")])
+    };
     // With little room, only the keys and the name of the current panel are shown.
-    let is_short = tabs().map(|(_, label)| label.len() + 5).sum::<usize>() > usize::from(area.width);
+    let is_short =
+        tabs().map(|(_, label)| label.len() + 5).sum::<usize>() > usize::from(area.width);
     for (number, (panel, label)) in (1..).zip(tabs()) {
         let is_selected = panel == selected;
-        let text = if is_short && !is_selected { number.to_string() } else { format!("{number} {label}") };
-        scene.targets.add(tab(&mut pen, is_selected, &text), ClickAction::Panel(number - 1));
+        let text = if is_short && !is_selected {
+            number.to_string()
+        } else {
+            format!("{number} {label}")
+        };
+        scene.targets.add(
+            tab(&mut pen, is_selected, &text),
+            ClickAction::Panel(number - 1),
+        );
     }
 }
 
 fn actions(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
-    let rows = view.attempt_id(scene.run_view).map_or(&[][..], |attempt_id| scene.run_view.rows(attempt_id));
+    let rows = view
+        .attempt_id(scene.run_view)
+        .map_or(&[][..], |attempt_id| scene.run_view.rows(attempt_id));
     if rows.is_empty() {
         RowWriter::row(scene, buf, area).put(StyleRole::Dim, "no output yet");
     }
     let attempt = view.attempt(scene.run_view).map(|(_, attempt)| attempt);
-    let bookmarked = attempt.map(|attempt| stream::bookmarked_rows(scene, attempt)).unwrap_or_default();
-    for (y, (index, row)) in (area.y..area.bottom()).zip(rows.iter().enumerate().skip(view.actions.offset)) {
-        let line = Rect { y, height: 1, ..area };
+    let bookmarked = attempt
+        .map(|attempt| stream::bookmarked_rows(scene, attempt))
+        .unwrap_or_default();
+    for (y, (index, row)) in
+        (area.y..area.bottom()).zip(rows.iter().enumerate().skip(view.actions.offset))
+    {
+        let line = Rect {
+            y,
+            height: 1,
+            ..area
+        };
         stream::row(scene, row, bookmarked.contains(&index), line, buf);
         if index == view.actions.selected {
-            let role = if view.is_list() { StyleRole::Selected } else { StyleRole::Resting };
+            let role = if view.is_list() {
+                StyleRole::Selected
+            } else {
+                StyleRole::Resting
+            };
             buf.set_style(line, scene.theme.style(role));
         }
     }

@@ -19,7 +19,9 @@ use crate::{
 };
 
 /// Steps of the time axis in seconds.
-const AXIS_STEPS: [u64; 15] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600];
+const AXIS_STEPS: [u64; 15] = [
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600,
+];
 /// Minimum columns between two labels of the axis.
 const AXIS_COLUMNS: u64 = 12;
 /// Fewest and most columns of a unit's name in a text.
@@ -42,39 +44,77 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &LanesView, area: Rect, buf: &
         0 => String::new(),
         attempts => format!(" {}/{attempts} ", view.selected_index() + 1),
     };
-    let title = [(StyleRole::Strong, "lanes"), (StyleRole::Dim, found.as_str())];
+    let title = [
+        (StyleRole::Strong, "lanes"),
+        (StyleRole::Dim, found.as_str()),
+    ];
     let inside = pane(scene, area, true, &title, &[(StyleRole::Dim, &place)], buf);
     if lanes.attempts.is_empty() || !scene.source.origin.has_times {
-        let text = if lanes.attempts.is_empty() { "no attempt has started" } else { "this tape has no times" };
+        let text = if lanes.attempts.is_empty() {
+            "no attempt has started"
+        } else {
+            "this tape has no times"
+        };
         RowWriter::row(scene, buf, inside).put(StyleRole::Dim, text);
         return;
     }
     let [axis, rows, below] = view.areas(inside);
     let numbers = u16::try_from(lanes.lanes.to_string().len() + 1).unwrap_or(2);
-    let bars = |row: Rect| Rect { x: row.x + numbers.min(row.width), width: row.width.saturating_sub(numbers), ..row };
+    let bars = |row: Rect| Rect {
+        x: row.x + numbers.min(row.width),
+        width: row.width.saturating_sub(numbers),
+        ..row
+    };
     if axis.height > 0 {
         self::axis(scene, lanes.end, bars(axis), buf);
     }
     let selected = view.selected().map_or(0, |attempt| attempt.lane);
     let shown = view.offset..view.offset + usize::from(rows.height);
     for (y, lane) in (rows.y..rows.bottom()).zip(shown.clone()) {
-        let line = Rect { y, height: 1, ..rows };
-        let role = if lane == selected { StyleRole::Strong } else { StyleRole::Dim };
-        RowWriter::row(scene, buf, line).cell_right(role, &(lane + 1).to_string(), usize::from(numbers) - 1);
+        let line = Rect {
+            y,
+            height: 1,
+            ..rows
+        };
+        let role = if lane == selected {
+            StyleRole::Strong
+        } else {
+            StyleRole::Dim
+        };
+        RowWriter::row(scene, buf, line).cell_right(
+            role,
+            &(lane + 1).to_string(),
+            usize::from(numbers) - 1,
+        );
         pauses(scene, &lanes.pauses, lanes.end, bars(line), buf);
     }
-    let visible = lanes.attempts.iter().enumerate().filter(|(_, attempt)| shown.contains(&attempt.lane));
+    let visible = lanes
+        .attempts
+        .iter()
+        .enumerate()
+        .filter(|(_, attempt)| shown.contains(&attempt.lane));
     // Where several attempts share a cell, problems and the selection are painted last.
     let is_problem = |attempt: &LaneAttempt| attempt.status.need() == UnitNeed::Person;
-    let (problems, others): (Vec<_>, Vec<_>) = visible.partition(|(_, attempt)| is_problem(attempt));
-    let (selected, rest): (Vec<_>, Vec<_>) =
-        others.into_iter().chain(problems).partition(|(index, _)| *index == view.selected_index());
+    let (problems, others): (Vec<_>, Vec<_>) =
+        visible.partition(|(_, attempt)| is_problem(attempt));
+    let (selected, rest): (Vec<_>, Vec<_>) = others
+        .into_iter()
+        .chain(problems)
+        .partition(|(index, _)| *index == view.selected_index());
     // Of several attempts that begin in the same cell, only the first is painted, so that the cost of a frame does not
     // depend on their number.
     let mut painted = HashSet::new();
     for (index, attempt) in rest.into_iter().chain(selected) {
         let y = rows.y + u16::try_from(attempt.lane - view.offset).unwrap_or_default();
-        let cells = cells(attempt, lanes.end, bars(Rect { y, height: 1, ..rows }));
+        let cells = cells(
+            attempt,
+            lanes.end,
+            bars(Rect {
+                y,
+                height: 1,
+                ..rows
+            }),
+        );
         let is_first = painted.insert((cells.x, y, is_problem(attempt)));
         if !is_first && cells.width == 1 && index != view.selected_index() {
             continue;
@@ -97,37 +137,73 @@ fn column(at: Millis, end: Millis, area: Rect) -> u16 {
 fn cells(attempt: &LaneAttempt, end: Millis, area: Rect) -> Rect {
     let from = column(attempt.from, end, area).min(area.right().saturating_sub(1));
     let to = column(attempt.to, end, area).max(from + 1);
-    Rect { x: from, width: to - from, ..area }
+    Rect {
+        x: from,
+        width: to - from,
+        ..area
+    }
 }
 
 fn axis(scene: &DrawContext<'_>, end: Millis, area: Rect, buf: &mut Buffer) {
     let labels = u64::from(area.width) / AXIS_COLUMNS;
     let is_wide = |step: &&u64| end.0 / (**step * 1000) <= labels;
-    let step = AXIS_STEPS.iter().find(is_wide).copied().unwrap_or(end.0 / 1000 / labels.max(1) + 1) * 1000;
+    let step = AXIS_STEPS
+        .iter()
+        .find(is_wide)
+        .copied()
+        .unwrap_or(end.0 / 1000 / labels.max(1) + 1)
+        * 1000;
     let ticks = (0..=end.0 / step).map(|tick| Millis(tick * step));
     for at in ticks {
         let x = column(at, end, area);
         let label = clock(at);
         if usize::from(area.right() - x) >= label.len() {
-            let rest = Rect { x, width: area.right() - x, ..area };
+            let rest = Rect {
+                x,
+                width: area.right() - x,
+                ..area
+            };
             RowWriter::row(scene, buf, rest).put(StyleRole::Dim, &label);
         }
     }
 }
 
 /// Paints the times in which the run waited for a limit; bars cover them.
-fn pauses(scene: &DrawContext<'_>, pauses: &[(Millis, Millis)], end: Millis, area: Rect, buf: &mut Buffer) {
+fn pauses(
+    scene: &DrawContext<'_>,
+    pauses: &[(Millis, Millis)],
+    end: Millis,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let [.., limit] = scene.theme.glyphs.progress;
     for (from, to) in pauses {
         let (x, right) = (column(*from, end, area), column(*to, end, area));
-        let mut pen = RowWriter::row(scene, buf, Rect { x, width: right - x, ..area });
+        let mut pen = RowWriter::row(
+            scene,
+            buf,
+            Rect {
+                x,
+                width: right - x,
+                ..area
+            },
+        );
         pen.repeat(StyleRole::Budget, limit, usize::from(right - x));
     }
 }
 
 /// Paints the bar of an attempt: the sign of its status, its parts, and its name where it fits.
-fn bar(scene: &DrawContext<'_>, attempt: &LaneAttempt, end: Millis, area: Rect, cells: Rect, buf: &mut Buffer) {
-    let Some(unit) = scene.run_view.state.units.get(attempt.unit) else { return };
+fn bar(
+    scene: &DrawContext<'_>,
+    attempt: &LaneAttempt,
+    end: Millis,
+    area: Rect,
+    cells: Rect,
+    buf: &mut Buffer,
+) {
+    let Some(unit) = scene.run_view.state.units.get(attempt.unit) else {
+        return;
+    };
     let glyphs = scene.theme.glyphs;
     let [critical, start_up, work, hold, _] = glyphs.progress;
     let role = status_role(attempt.status);
@@ -137,7 +213,10 @@ fn bar(scene: &DrawContext<'_>, attempt: &LaneAttempt, end: Millis, area: Rect, 
         let at = u128::from(x - area.x) * u128::from(end.0) / u128::from(area.width.max(1));
         let at = Millis(u64::try_from(at).unwrap_or(u64::MAX));
         let held = attempt.holds.partition_point(|(from, _)| *from <= at);
-        match held.checked_sub(1).and_then(|place| attempt.holds.get(place)) {
+        match held
+            .checked_sub(1)
+            .and_then(|place| attempt.holds.get(place))
+        {
             _ if at < attempt.ready_at => TimeUse::StartUp,
             Some((_, to)) if at < *to => TimeUse::Hold,
             _ => TimeUse::Work,
@@ -155,8 +234,16 @@ fn bar(scene: &DrawContext<'_>, attempt: &LaneAttempt, end: Millis, area: Rect, 
         let mut width = run.len();
         if run[0] == TimeUse::Work && !is_named && width >= MIN_NAME_COLUMNS {
             is_named = true;
-            let number = if attempt.attempt > 0 { format!(" {}", attempt.attempt + 1) } else { String::new() };
-            let name = text::fit_middle(&unit.key, width - 1 - number.len().min(width - 2), glyphs.cut);
+            let number = if attempt.attempt > 0 {
+                format!(" {}", attempt.attempt + 1)
+            } else {
+                String::new()
+            };
+            let name = text::fit_middle(
+                &unit.key,
+                width - 1 - number.len().min(width - 2),
+                glyphs.cut,
+            );
             let name = format!("{name}{number}");
             pen.put_in(StyleRole::Text, &name, width - 1);
             width -= text::width(&name).min(width - 1);
@@ -171,7 +258,11 @@ type LaneText = (&'static str, String);
 /// Paints the texts, as many as there is room for: each gets a row, then the rows that remain go to longer ones.
 fn texts(scene: &DrawContext<'_>, view: &LanesView, area: Rect, buf: &mut Buffer) {
     let width = usize::from(area.width);
-    let path = critical_path(scene, view, width * usize::from(area.height.saturating_sub(4).clamp(1, 4)));
+    let path = critical_path(
+        scene,
+        view,
+        width * usize::from(area.height.saturating_sub(4).clamp(1, 4)),
+    );
     let texts: [LaneText; 5] = [
         ("selected", selected(scene, view)),
         ("critical path", path),
@@ -179,7 +270,8 @@ fn texts(scene: &DrawContext<'_>, view: &LanesView, area: Rect, buf: &mut Buffer
         ("all attempts", uses_text(scene, &view.lanes.totals)),
         ("signs", legend(scene)),
     ];
-    let wrapped = texts.map(|(heading, text)| (heading, text::wrap(&format!("{heading}: {text}"), width)));
+    let wrapped =
+        texts.map(|(heading, text)| (heading, text::wrap(&format!("{heading}: {text}"), width)));
     let mut rows = wrapped.each_ref().map(|_| 0);
     let mut left = usize::from(area.height);
     for most in 1..=4 {
@@ -195,10 +287,26 @@ fn texts(scene: &DrawContext<'_>, view: &LanesView, area: Rect, buf: &mut Buffer
     let mut y = area.y + u16::try_from(gap).unwrap_or_default();
     for ((heading, lines), rows) in wrapped.iter().zip(rows) {
         for (index, line) in lines.iter().take(rows).enumerate() {
-            let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..area });
+            let mut pen = RowWriter::row(
+                scene,
+                buf,
+                Rect {
+                    y,
+                    height: 1,
+                    ..area
+                },
+            );
             let is_cut = index + 1 == rows && rows < lines.len();
-            let more = if is_cut { lines[rows..].join(" ") } else { String::new() };
-            let line = if is_cut { format!("{line} {more}") } else { line.clone() };
+            let more = if is_cut {
+                lines[rows..].join(" ")
+            } else {
+                String::new()
+            };
+            let line = if is_cut {
+                format!("{line} {more}")
+            } else {
+                line.clone()
+            };
             match line.strip_prefix(heading).filter(|_| index == 0) {
                 Some(rest) => {
                     pen.put(StyleRole::Strong, heading);
@@ -214,19 +322,37 @@ fn texts(scene: &DrawContext<'_>, view: &LanesView, area: Rect, buf: &mut Buffer
 
 fn attempt_name(scene: &DrawContext<'_>, attempt: &LaneAttempt) -> String {
     let width = (usize::from(scene.model.size.0) / 4).clamp(NAME_COLUMNS.0, NAME_COLUMNS.1);
-    let key = scene.run_view.state.units.get(attempt.unit).map(|unit| unit.key.as_str()).unwrap_or_default();
+    let key = scene
+        .run_view
+        .state
+        .units
+        .get(attempt.unit)
+        .map(|unit| unit.key.as_str())
+        .unwrap_or_default();
     let name = text::fit_middle(key, width, scene.theme.glyphs.cut);
-    if attempt.attempt > 0 { format!("{name} try {}", attempt.attempt + 1) } else { name.into_owned() }
+    if attempt.attempt > 0 {
+        format!("{name} try {}", attempt.attempt + 1)
+    } else {
+        name.into_owned()
+    }
 }
 
 /// The parts of a time: first those of the attempts, then their waits.
 fn uses_text(scene: &DrawContext<'_>, uses: &TimeUses) -> String {
     let dot = format!(" {} ", scene.theme.glyphs.dot);
     let list = |is_before: bool| {
-        let parts = TimeUse::ALL.into_iter().filter(|time_use| time_use.is_before_start() == is_before);
+        let parts = TimeUse::ALL
+            .into_iter()
+            .filter(|time_use| time_use.is_before_start() == is_before);
         let parts = parts.filter(|time_use| uses.get(*time_use).0 >= 100);
         let scale = DurationScale::new(Millis(0));
-        let text = |time_use: TimeUse| format!("{} {}", time_use.label(), scale.text(scale.units(uses.get(time_use))));
+        let text = |time_use: TimeUse| {
+            format!(
+                "{} {}",
+                time_use.label(),
+                scale.text(scale.units(uses.get(time_use)))
+            )
+        };
         parts.map(text).collect::<Vec<_>>().join(&dot)
     };
     match (list(false), list(true)) {
@@ -237,10 +363,15 @@ fn uses_text(scene: &DrawContext<'_>, uses: &TimeUses) -> String {
 }
 
 fn selected(scene: &DrawContext<'_>, view: &LanesView) -> String {
-    let Some(attempt) = view.selected() else { return String::new() };
+    let Some(attempt) = view.selected() else {
+        return String::new();
+    };
     let (name, status) = (attempt_name(scene, attempt), attempt.status.as_str());
     let (from, to) = (clock(attempt.from), clock(attempt.to));
-    format!("{name}, {status}, {from} to {to}; {}", uses_text(scene, &attempt.uses))
+    format!(
+        "{name}, {status}, {from} to {to}; {}",
+        uses_text(scene, &attempt.uses)
+    )
 }
 
 /// The path, from its end back as far as `columns` allow.
@@ -254,11 +385,23 @@ fn critical_path(scene: &DrawContext<'_>, view: &LanesView, columns: usize) -> S
     let total = format!("{} = ", scale.text(scale.units(view.lanes.end)));
     let mut steps: Vec<(String, u64)> = Vec::new();
     for step in path {
-        match step.attempt.and_then(|index| view.lanes.attempts.get(index)) {
-            Some(attempt) => steps.push((attempt_name(scene, attempt), scale.next(step.uses.total()))),
+        match step
+            .attempt
+            .and_then(|index| view.lanes.attempts.get(index))
+        {
+            Some(attempt) => {
+                steps.push((attempt_name(scene, attempt), scale.next(step.uses.total())))
+            }
             None => {
-                let uses = TimeUse::ALL.into_iter().filter(|time_use| step.uses.get(*time_use) > Millis(0));
-                steps.extend(uses.map(|time_use| (time_use.label().to_owned(), scale.next(step.uses.get(time_use)))));
+                let uses = TimeUse::ALL
+                    .into_iter()
+                    .filter(|time_use| step.uses.get(*time_use) > Millis(0));
+                steps.extend(uses.map(|time_use| {
+                    (
+                        time_use.label().to_owned(),
+                        scale.next(step.uses.get(time_use)),
+                    )
+                }));
             }
         }
     }
@@ -270,8 +413,14 @@ fn critical_path(scene: &DrawContext<'_>, view: &LanesView, columns: usize) -> S
         let text = format!("{name} {}", scale.text(units));
         let width = text::width(&text) + 3;
         if width > room && !parts.is_empty() {
-            let earlier = steps.iter().fold(units, |sum, (_, units)| sum.saturating_add(*units));
-            parts.push(format!("{} {}", scene.theme.glyphs.cut, scale.text(earlier)));
+            let earlier = steps
+                .iter()
+                .fold(units, |sum, (_, units)| sum.saturating_add(*units));
+            parts.push(format!(
+                "{} {}",
+                scene.theme.glyphs.cut,
+                scale.text(earlier)
+            ));
             break;
         }
         room = room.saturating_sub(width);
@@ -292,7 +441,10 @@ struct DurationScale {
 impl DurationScale {
     /// Tenths of a second up to ten minutes, then seconds.
     fn new(whole: Millis) -> Self {
-        Self { unit_ms: if whole.0 < 600_000 { 100 } else { 1000 }, at: Millis(0) }
+        Self {
+            unit_ms: if whole.0 < 600_000 { 100 } else { 1000 },
+            at: Millis(0),
+        }
     }
 
     fn units(&self, span: Millis) -> u64 {
@@ -327,12 +479,23 @@ fn estimates(view: &LanesView) -> String {
     if view.lanes.estimates.is_empty() {
         return "?, the tape has no plan".to_owned();
     }
-    if view.lanes.estimates.iter().all(|estimate| estimate.total.is_none()) {
+    if view
+        .lanes
+        .estimates
+        .iter()
+        .all(|estimate| estimate.total.is_none())
+    {
         return "unknown until three units of each remaining adapter have finished".to_owned();
     }
     let estimates = view.lanes.estimates.iter().map(|estimate| {
-        let word = if estimate.is_minimum { "at least" } else { "about" };
-        let total = estimate.total.map_or_else(|| "?".to_owned(), |total| format!("{word} {total}"));
+        let word = if estimate.is_minimum {
+            "at least"
+        } else {
+            "about"
+        };
+        let total = estimate
+            .total
+            .map_or_else(|| "?".to_owned(), |total| format!("{word} {total}"));
         let current = if estimate.is_current { " (now)" } else { "" };
         format!("{}{current} {total}", estimate.slots)
     });
@@ -366,8 +529,14 @@ mod tests {
     #[test]
     fn durations_are_shown_with_their_unit() {
         let short = DurationScale::new(Millis(599_999));
-        assert_eq!([3, 120, 634, 5_999].map(|units| short.text(units)), ["0.3s", "12s", "1m 03.4s", "9m 59.9s"]);
+        assert_eq!(
+            [3, 120, 634, 5_999].map(|units| short.text(units)),
+            ["0.3s", "12s", "1m 03.4s", "9m 59.9s"]
+        );
         let long = DurationScale::new(Millis(600_000));
-        assert_eq!([3, 600, 3_723].map(|units| long.text(units)), ["3s", "10m 00s", "1h 02m 03s"]);
+        assert_eq!(
+            [3, 600, 3_723].map(|units| long.text(units)),
+            ["3s", "10m 00s", "1h 02m 03s"]
+        );
     }
 }

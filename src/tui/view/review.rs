@@ -24,7 +24,14 @@ const NUMBER_WIDTH: usize = DIFF_INDENT - 3;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &ReviewView, area: Rect, buf: &mut Buffer) {
     let Some(review) = scene.run_view.state.publication.review.as_deref() else {
-        let inside = pane(scene, area, true, &[(StyleRole::Strong, "review")], &[], buf);
+        let inside = pane(
+            scene,
+            area,
+            true,
+            &[(StyleRole::Strong, "review")],
+            &[],
+            buf,
+        );
         RowWriter::row(scene, buf, inside).put(StyleRole::Dim, "no changes wait for a review");
         return;
     };
@@ -33,19 +40,44 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &ReviewView, area: Rect, buf: 
     draw_diff(scene, view, review, diff, buf);
 }
 
-fn draw_list(scene: &DrawContext<'_>, view: &ReviewView, review: &ReviewState, area: Rect, buf: &mut Buffer) {
+fn draw_list(
+    scene: &DrawContext<'_>,
+    view: &ReviewView,
+    review: &ReviewState,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let counts = review.counts();
     let files = pluralize(review.files.len(), "file");
     let state = match review.is_waiting {
         true => format!(" {files} · {} open", counts.open),
-        false if scene.run_view.state.is_review_interrupted() => format!(" {files} · continues after the retry"),
+        false if scene.run_view.state.is_review_interrupted() => {
+            format!(" {files} · continues after the retry")
+        }
         false => format!(" {files} · over"),
     };
-    let position = format!(" {}/{} ", (view.list.selected + 1).min(view.lines.len()), view.lines.len());
+    let position = format!(
+        " {}/{} ",
+        (view.list.selected + 1).min(view.lines.len()),
+        view.lines.len()
+    );
     let title = [(StyleRole::Strong, "review"), (StyleRole::Dim, &*state)];
-    let inside = pane(scene, area, !view.in_diff, &title, &[(StyleRole::Dim, &position)], buf);
-    for (y, (index, line)) in (inside.y..inside.bottom()).zip(view.lines.iter().enumerate().skip(view.list.offset)) {
-        let row = Rect { y, height: 1, ..inside };
+    let inside = pane(
+        scene,
+        area,
+        !view.in_diff,
+        &title,
+        &[(StyleRole::Dim, &position)],
+        buf,
+    );
+    for (y, (index, line)) in
+        (inside.y..inside.bottom()).zip(view.lines.iter().enumerate().skip(view.list.offset))
+    {
+        let row = Rect {
+            y,
+            height: 1,
+            ..inside
+        };
         draw_line(scene, review, *line, row, buf);
         if index == view.list.selected {
             buf.set_style(row, scene.theme.style(StyleRole::Selected));
@@ -53,12 +85,25 @@ fn draw_list(scene: &DrawContext<'_>, view: &ReviewView, review: &ReviewState, a
     }
 }
 
-fn draw_line(scene: &DrawContext<'_>, review: &ReviewState, line: ReviewLine, area: Rect, buf: &mut Buffer) {
-    let Some(file) = review.request.files.get(line.file()) else { return };
+fn draw_line(
+    scene: &DrawContext<'_>,
+    review: &ReviewState,
+    line: ReviewLine,
+    area: Rect,
+    buf: &mut Buffer,
+) {
+    let Some(file) = review.request.files.get(line.file()) else {
+        return;
+    };
     let decision = decision_of(review, line);
     let (role, mark) = decision_mark(scene, decision);
     let mut pen = RowWriter::row(scene, buf, area);
-    let blocked = scene.run_view.state.publication.blocked_reason(&file.path).filter(|_| review.is_waiting);
+    let blocked = scene
+        .run_view
+        .state
+        .publication
+        .blocked_reason(&file.path)
+        .filter(|_| review.is_waiting);
     let feedback = feedback_of(review, line).filter(|_| blocked.is_none());
     match line {
         ReviewLine::File(_) => {
@@ -66,26 +111,41 @@ fn draw_line(scene: &DrawContext<'_>, review: &ReviewState, line: ReviewLine, ar
             let (added, removed) = changed_lines(file);
             let figures = format!(" +{added} -{removed}");
             // The reason is worth more than the middle of a path.
-            let taken = if blocked.is_some() { usize::from(area.width) / 2 } else { 0 };
+            let taken = if blocked.is_some() {
+                usize::from(area.width) / 2
+            } else {
+                0
+            };
             let width = usize::from(area.width).saturating_sub(2 + figures.len() + taken);
-            pen.put(StyleRole::Text, &text::fit_middle(&file.path, width, scene.theme.glyphs.cut));
+            pen.put(
+                StyleRole::Text,
+                &text::fit_middle(&file.path, width, scene.theme.glyphs.cut),
+            );
             pen.put(StyleRole::Dim, &figures);
         }
         ReviewLine::Hunk { file: index, hunk } => {
             pen.skip(4);
             pen.cell(role, mark, 2);
             let rows = diff_rows(&file.diff);
-            let first = rows.iter().find(|row| row.hunk == hunk && matches!(row.marker, '+' | '-'));
+            let first = rows
+                .iter()
+                .find(|row| row.hunk == hunk && matches!(row.marker, '+' | '-'));
             let of = review.files.get(index).map_or(0, |file| file.hunks.len());
             pen.put(StyleRole::Dim, &format!("{}/{of} ", hunk + 1));
-            pen.put(StyleRole::Text, &text::one_row(first.map_or("", |row| row.text), 200));
+            pen.put(
+                StyleRole::Text,
+                &text::one_row(first.map_or("", |row| row.text), 200),
+            );
         }
     }
     if let (Some(reason), ReviewLine::File(_)) = (blocked, line) {
         pen.put(StyleRole::Failed, &format!("  blocked: {reason}"));
     }
     if let Some(feedback) = feedback {
-        pen.put(StyleRole::Dim, &format!("  {}", text::one_row(feedback, 200)));
+        pen.put(
+            StyleRole::Dim,
+            &format!("  {}", text::one_row(feedback, 200)),
+        );
     }
 }
 
@@ -98,7 +158,10 @@ fn feedback_of(review: &ReviewState, line: ReviewLine) -> Option<&str> {
     hunk.reason.as_deref().or(hunk.feedback.as_deref())
 }
 
-fn decision_mark(scene: &DrawContext<'_>, decision: Option<ReviewDecision>) -> (StyleRole, &'static str) {
+fn decision_mark(
+    scene: &DrawContext<'_>,
+    decision: Option<ReviewDecision>,
+) -> (StyleRole, &'static str) {
     let ascii = scene.theme.glyphs.is_ascii();
     let sign = |plain, glyph| if ascii { plain } else { glyph };
     match decision {
@@ -118,19 +181,49 @@ fn changed_lines(file: &ReviewedFile) -> (usize, usize) {
     (count('+'), count('-'))
 }
 
-fn draw_diff(scene: &DrawContext<'_>, view: &ReviewView, review: &ReviewState, area: Rect, buf: &mut Buffer) {
+fn draw_diff(
+    scene: &DrawContext<'_>,
+    view: &ReviewView,
+    review: &ReviewState,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let line = view.selected();
     let file = line.and_then(|line| review.request.files.get(line.file()));
-    let Some((line, file)) = line.zip(file) else { return };
+    let Some((line, file)) = line.zip(file) else {
+        return;
+    };
     let units: Vec<&str> = file.units.iter().map(|unit| unit.as_str()).collect();
-    let title = format!(" {} by {}", file.change.as_str(), text::one_row(&units.join(", "), 200));
-    let path = text::fit_middle(&file.path, usize::from(area.width / 2), scene.theme.glyphs.cut);
-    let inside = pane(scene, area, view.in_diff, &[(StyleRole::Strong, &path), (StyleRole::Dim, &title)], &[], buf);
+    let title = format!(
+        " {} by {}",
+        file.change.as_str(),
+        text::one_row(&units.join(", "), 200)
+    );
+    let path = text::fit_middle(
+        &file.path,
+        usize::from(area.width / 2),
+        scene.theme.glyphs.cut,
+    );
+    let inside = pane(
+        scene,
+        area,
+        view.in_diff,
+        &[(StyleRole::Strong, &path), (StyleRole::Dim, &title)],
+        &[],
+        buf,
+    );
     let inside = draw_basis(scene, file, inside, buf);
-    let is_edited = review.files.get(line.file()).is_some_and(|file| file.edited.is_some());
+    let is_edited = review
+        .files
+        .get(line.file())
+        .is_some_and(|file| file.edited.is_some());
     let rows = shown_rows(review, line.file());
     if rows.is_empty() {
-        let why = if file.omitted.is_some() { "the diff is too long to be shown" } else { "the file is empty" };
+        let why = if file.omitted.is_some() {
+            "the diff is too long to be shown"
+        } else {
+            "the file is empty"
+        };
         RowWriter::row(scene, buf, inside).put(StyleRole::Dim, why);
     }
     let mut y = inside.y;
@@ -138,11 +231,29 @@ fn draw_diff(scene: &DrawContext<'_>, view: &ReviewView, review: &ReviewState, a
         if y >= inside.bottom() {
             break;
         }
-        let is_other = !is_edited && matches!(line, ReviewLine::Hunk { hunk, .. } if hunk != row.hunk);
+        let is_other =
+            !is_edited && matches!(line, ReviewLine::Hunk { hunk, .. } if hunk != row.hunk);
         let top = y;
-        y = draw_row(scene, row, is_other, Rect { y, height: inside.bottom() - y, ..inside }, buf);
+        y = draw_row(
+            scene,
+            row,
+            is_other,
+            Rect {
+                y,
+                height: inside.bottom() - y,
+                ..inside
+            },
+            buf,
+        );
         if view.in_diff && index == view.diff_row {
-            buf.set_style(Rect { y: top, height: y - top, ..inside }, scene.theme.style(StyleRole::Selected));
+            buf.set_style(
+                Rect {
+                    y: top,
+                    height: y - top,
+                    ..inside
+                },
+                scene.theme.style(StyleRole::Selected),
+            );
         }
     }
 }
@@ -150,7 +261,10 @@ fn draw_diff(scene: &DrawContext<'_>, view: &ReviewView, review: &ReviewState, a
 /// Paints what the change of a file rests on, and the identifiers that its agents never received. Returns the area below.
 fn draw_basis(scene: &DrawContext<'_>, file: &ReviewedFile, area: Rect, buf: &mut Buffer) -> Rect {
     let (raw_files, unsourced) = basis(&scene.run_view.state, file);
-    let lines = [(StyleRole::Text, "rests on", raw_files), (StyleRole::Warning, "unsourced", unsourced)];
+    let lines = [
+        (StyleRole::Text, "rests on", raw_files),
+        (StyleRole::Warning, "unsourced", unsourced),
+    ];
     let mut rest = area;
     for (role, label, names) in lines.into_iter().filter(|(.., names)| !names.is_empty()) {
         if rest.height < 7 {
@@ -168,19 +282,43 @@ fn draw_basis(scene: &DrawContext<'_>, file: &ReviewedFile, area: Rect, buf: &mu
 /// The raw files that the change of `file` rests on, and its unsourced identifiers.
 fn basis(state: &RunState, file: &ReviewedFile) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut raw_files, mut unsourced) = (BTreeSet::new(), BTreeSet::new());
-    for unit in state.units.iter().filter(|unit| file.units.contains(&unit.key)) {
-        let Some(work) = state.work(unit).or_else(|| state.committed_work(unit)) else { continue };
-        for action in work.actions.iter().filter(|action| is_action_of(action, &file.path)) {
-            raw_files.extend(action_raw_files(unit, action).into_iter().map(|(_, path)| path.to_owned()));
+    for unit in state
+        .units
+        .iter()
+        .filter(|unit| file.units.contains(&unit.key))
+    {
+        let Some(work) = state.work(unit).or_else(|| state.committed_work(unit)) else {
+            continue;
+        };
+        for action in work
+            .actions
+            .iter()
+            .filter(|action| is_action_of(action, &file.path))
+        {
+            raw_files.extend(
+                action_raw_files(unit, action)
+                    .into_iter()
+                    .map(|(_, path)| path.to_owned()),
+            );
         }
-        let names = work.unsourced.iter().flatten().filter(|identifier| identifier.path == file.path);
+        let names = work
+            .unsourced
+            .iter()
+            .flatten()
+            .filter(|identifier| identifier.path == file.path);
         unsourced.extend(names.map(|identifier| identifier.name.clone()));
     }
     (raw_files, unsourced)
 }
 
 /// Paints a row of the diff, wrapped. Returns the next free row.
-fn draw_row(scene: &DrawContext<'_>, row: &DiffRow<'_>, is_other: bool, area: Rect, buf: &mut Buffer) -> u16 {
+fn draw_row(
+    scene: &DrawContext<'_>,
+    row: &DiffRow<'_>,
+    is_other: bool,
+    area: Rect,
+    buf: &mut Buffer,
+) -> u16 {
     let role = match row.marker {
         _ if is_other => StyleRole::Dim,
         '+' | '=' => StyleRole::Succeeded,
@@ -188,7 +326,8 @@ fn draw_row(scene: &DrawContext<'_>, row: &DiffRow<'_>, is_other: bool, area: Re
         _ => StyleRole::Dim,
     };
     if row.marker == '@' {
-        RowWriter::row(scene, buf, area).put(role, &format!("{:>NUMBER_WIDTH$}", scene.theme.glyphs.cut));
+        RowWriter::row(scene, buf, area)
+            .put(role, &format!("{:>NUMBER_WIDTH$}", scene.theme.glyphs.cut));
         return area.y + 1;
     }
     let width = usize::from(area.width).saturating_sub(DIFF_INDENT).max(1);
@@ -197,7 +336,15 @@ fn draw_row(scene: &DrawContext<'_>, row: &DiffRow<'_>, is_other: bool, area: Re
         if y >= area.bottom() {
             break;
         }
-        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..area });
+        let mut pen = RowWriter::row(
+            scene,
+            buf,
+            Rect {
+                y,
+                height: 1,
+                ..area
+            },
+        );
         if index == 0 {
             pen.put(StyleRole::Dim, &format!("{:>NUMBER_WIDTH$} ", row.line));
             pen.put(role, &format!("{} {line}", row.marker));
@@ -209,7 +356,10 @@ fn draw_row(scene: &DrawContext<'_>, row: &DiffRow<'_>, is_other: bool, area: Re
     }
     // An empty line takes a row, too.
     if y == area.y {
-        RowWriter::row(scene, buf, area).put(StyleRole::Dim, &format!("{:>NUMBER_WIDTH$} {}", row.line, row.marker));
+        RowWriter::row(scene, buf, area).put(
+            StyleRole::Dim,
+            &format!("{:>NUMBER_WIDTH$} {}", row.line, row.marker),
+        );
         y += 1;
     }
     y

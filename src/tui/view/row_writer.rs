@@ -37,9 +37,15 @@ pub(super) fn key_names<'a>(scene: &DrawContext<'_>, keys: &'a str) -> Cow<'a, s
     if !scene.theme.glyphs.is_ascii() {
         return Cow::Borrowed(keys);
     }
-    ARROWS.iter().fold(Cow::Borrowed(keys), |keys, (sign, name)| {
-        if keys.contains(sign) { Cow::Owned(keys.replace(sign, name)) } else { keys }
-    })
+    ARROWS
+        .iter()
+        .fold(Cow::Borrowed(keys), |keys, (sign, name)| {
+            if keys.contains(sign) {
+                Cow::Owned(keys.replace(sign, name))
+            } else {
+                keys
+            }
+        })
 }
 
 /// A write position in a row.
@@ -57,9 +63,14 @@ pub(crate) struct RowWriter<'a> {
 fn pieces_of_two_columns(grapheme: &str) -> impl Iterator<Item = &str> {
     let mut rest = grapheme;
     std::iter::from_fn(move || {
-        let fits = |end: &usize| text::is_simple_piece(&rest[..*end]) || rest[..*end].cell_width() <= 2;
+        let fits =
+            |end: &usize| text::is_simple_piece(&rest[..*end]) || rest[..*end].cell_width() <= 2;
         let ends = || rest.char_indices().map(|(at, char)| at + char.len_utf8());
-        let end = if fits(&rest.len()) { rest.len() } else { ends().take_while(fits).last().unwrap_or(rest.len()) };
+        let end = if fits(&rest.len()) {
+            rest.len()
+        } else {
+            ends().take_while(fits).last().unwrap_or(rest.len())
+        };
         let (piece, after) = rest.split_at(end);
         rest = after;
         (!piece.is_empty()).then_some(piece)
@@ -69,13 +80,29 @@ fn pieces_of_two_columns(grapheme: &str) -> impl Iterator<Item = &str> {
 impl<'a> RowWriter<'a> {
     /// Starts at the beginning of the first row of `area`.
     pub(crate) fn row(scene: &DrawContext<'a>, buf: &'a mut Buffer, area: Rect) -> Self {
-        let area = if area.height == 0 { Rect { width: 0, ..area } } else { area.intersection(buf.area) };
-        Self { theme: scene.theme, wide_rows: scene.wide_rows, x: area.x, end: area.right(), y: area.y, buf }
+        let area = if area.height == 0 {
+            Rect { width: 0, ..area }
+        } else {
+            area.intersection(buf.area)
+        };
+        Self {
+            theme: scene.theme,
+            wide_rows: scene.wide_rows,
+            x: area.x,
+            end: area.right(),
+            y: area.y,
+            buf,
+        }
     }
 
     /// The area that was written since `start`, a former [`next_column`](Self::next_column).
     pub(crate) fn area_since(&self, start: u16) -> Rect {
-        Rect { x: start, y: self.y, width: self.x.saturating_sub(start), height: 1 }
+        Rect {
+            x: start,
+            y: self.y,
+            width: self.x.saturating_sub(start),
+            height: 1,
+        }
     }
 
     /// The column of the next character.
@@ -98,7 +125,11 @@ impl<'a> RowWriter<'a> {
         let width = width.min(self.room());
         if width > 0 && !text.is_empty() {
             let plain = self.theme.glyphs.is_ascii().then(|| ascii(text));
-            let shown = text::fit(plain.as_deref().unwrap_or(text), width, self.theme.glyphs.cut);
+            let shown = text::fit(
+                plain.as_deref().unwrap_or(text),
+                width,
+                self.theme.glyphs.cut,
+            );
             self.write(self.theme.style(role), &shown, width);
         }
     }
@@ -129,7 +160,8 @@ impl<'a> RowWriter<'a> {
         if text::is_simple_text(safe) {
             let mut count = 0;
             for (cell, (place, char)) in cells.iter_mut().zip(safe.char_indices()) {
-                cell.set_symbol(&safe[place..place + char.len_utf8()]).set_style(style);
+                cell.set_symbol(&safe[place..place + char.len_utf8()])
+                    .set_style(style);
                 count += 1;
             }
             self.skip(count);
@@ -137,7 +169,11 @@ impl<'a> RowWriter<'a> {
         }
         let mut cells = cells.iter_mut();
         for piece in text::graphemes(safe).flat_map(pieces_of_two_columns) {
-            let wide = if text::is_simple_piece(piece) { 1 } else { piece.cell_width() };
+            let wide = if text::is_simple_piece(piece) {
+                1
+            } else {
+                piece.cell_width()
+            };
             if wide == 0 {
                 continue;
             }
@@ -159,7 +195,10 @@ impl<'a> RowWriter<'a> {
 
     /// Writes `text` into exactly `width` columns.
     pub(crate) fn cell(&mut self, role: StyleRole, text: &str, width: usize) {
-        let to = self.x.saturating_add(u16::try_from(width).unwrap_or(u16::MAX)).min(self.end);
+        let to = self
+            .x
+            .saturating_add(u16::try_from(width).unwrap_or(u16::MAX))
+            .min(self.end);
         self.put_in(role, text, width);
         self.x = to;
     }
@@ -172,7 +211,10 @@ impl<'a> RowWriter<'a> {
     }
 
     pub(crate) fn skip(&mut self, width: usize) {
-        self.x = self.x.saturating_add(u16::try_from(width).unwrap_or(u16::MAX)).min(self.end);
+        self.x = self
+            .x
+            .saturating_add(u16::try_from(width).unwrap_or(u16::MAX))
+            .min(self.end);
     }
 
     /// Writes text at the right end of the row, if enough room remains, and ends the writable row before it.
@@ -202,12 +244,22 @@ mod tests {
         let theme = Theme::new("dark", ColorLevel::Full, false).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 5, 1));
         let wide_rows = WideRows::default();
-        let mut pen = RowWriter { buf: &mut buf, theme: &theme, wide_rows: &wide_rows, x: 1, end: 4, y: 0 };
+        let mut pen = RowWriter {
+            buf: &mut buf,
+            theme: &theme,
+            wide_rows: &wide_rows,
+            x: 1,
+            end: 4,
+            y: 0,
+        };
         pen.repeat(StyleRole::Border, "─", 2);
         assert_eq!((pen.next_column(), pen.room()), (3, 1));
         pen.repeat(StyleRole::Border, "│", 9);
         pen.repeat(StyleRole::Border, "x", 1);
-        assert_eq!(buf.content.iter().map(Cell::symbol).collect::<String>(), " ──│ ");
+        assert_eq!(
+            buf.content.iter().map(Cell::symbol).collect::<String>(),
+            " ──│ "
+        );
     }
 
     #[test]

@@ -15,7 +15,10 @@ use crate::{
         model::{GroupKey, ScrollList, UnitGroup},
         stream_frame::{held_call, live_lines, verdict_lines},
         theme::{StyleRole, row_role, status_role},
-        unit_row::{attempt_cost, failed_and_refused_calls, last_action_label, state_text, turns, turns_role, why},
+        unit_row::{
+            attempt_cost, failed_and_refused_calls, last_action_label, state_text, turns,
+            turns_role, why,
+        },
     },
 };
 
@@ -35,10 +38,12 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         return;
     };
     let attempt = model.attempt(scene.run_view);
-    let new_rows = model
-        .units_view
-        .stream
-        .new_rows(model.units_view.attempt_id.map_or(0, |attempt_id| scene.run_view.rows(attempt_id).len()));
+    let new_rows = model.units_view.stream.new_rows(
+        model
+            .units_view
+            .attempt_id
+            .map_or(0, |attempt_id| scene.run_view.rows(attempt_id).len()),
+    );
     let right = if model.units_view.stream.follow {
         String::new()
     } else if new_rows > 0 {
@@ -46,11 +51,28 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     } else {
         " SCROLLED ".to_owned()
     };
-    let title = title(scene, unit, attempt, usize::from(area.width).saturating_sub(text::width(&right)));
-    let pieces: Vec<_> = title.iter().map(|(role, text)| (*role, text.as_str())).collect();
-    let inside = pane(scene, area, focus, &pieces, &[(StyleRole::Paused, &right)], buf);
+    let title = title(
+        scene,
+        unit,
+        attempt,
+        usize::from(area.width).saturating_sub(text::width(&right)),
+    );
+    let pieces: Vec<_> = title
+        .iter()
+        .map(|(role, text)| (*role, text.as_str()))
+        .collect();
+    let inside = pane(
+        scene,
+        area,
+        focus,
+        &pieces,
+        &[(StyleRole::Paused, &right)],
+        buf,
+    );
     match attempt {
-        Some((_, attempt)) => self::rows(scene, attempt, &model.units_view.stream, focus, area, buf),
+        Some((_, attempt)) => {
+            self::rows(scene, attempt, &model.units_view.stream, focus, area, buf)
+        }
         None => waiting(scene, unit, inside, buf),
     }
 }
@@ -63,20 +85,45 @@ fn group(scene: &DrawContext<'_>, group: &UnitGroup, area: Rect, buf: &mut Buffe
         GroupKey::Connection(name) if name.is_empty() => "no connection",
         GroupKey::Connection(name) => name,
     };
-    let count = format!(" {} {}", scene.theme.glyphs.dot, text::pluralize(group.units, "unit"));
+    let count = format!(
+        " {} {}",
+        scene.theme.glyphs.dot,
+        text::pluralize(group.units, "unit")
+    );
     let focus = scene.model.units_view.focus == Pane::Stream;
-    let inside = pane(scene, area, focus, &[(StyleRole::Strong, name), (StyleRole::Dim, &count)], &[], buf);
+    let inside = pane(
+        scene,
+        area,
+        focus,
+        &[(StyleRole::Strong, name), (StyleRole::Dim, &count)],
+        &[],
+        buf,
+    );
     let names = listing.longest().min(usize::from(inside.width) / 2);
     let units = listing.units_of(group);
     let hidden = units.len().saturating_sub(usize::from(inside.height));
-    for (y, unit) in (inside.y..inside.bottom()).zip(units.iter().filter_map(|unit| state.units.get(*unit))) {
-        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..inside });
+    for (y, unit) in
+        (inside.y..inside.bottom()).zip(units.iter().filter_map(|unit| state.units.get(*unit)))
+    {
+        let mut pen = RowWriter::row(
+            scene,
+            buf,
+            Rect {
+                y,
+                height: 1,
+                ..inside
+            },
+        );
         if hidden > 0 && y + 1 == inside.bottom() {
             pen.put(StyleRole::Dim, &format!("and {} more", hidden + 1));
             break;
         }
         pen.cell(status_role(unit.status), scene.theme.glyphs.unit(unit), 2);
-        pen.cell(StyleRole::Text, &text::fit_middle(&unit.key, names, scene.theme.glyphs.cut), names);
+        pen.cell(
+            StyleRole::Text,
+            &text::fit_middle(&unit.key, names, scene.theme.glyphs.cut),
+            names,
+        );
         pen.skip(2);
         let label = last_action_label(scene.cache, scene.run_view, unit);
         let (role, text) = why(state, unit, label, scene.source.origin.has_times);
@@ -93,7 +140,11 @@ pub(crate) fn rows(
     area: Rect,
     buf: &mut Buffer,
 ) {
-    let StreamAreas { verdict, rows, below } = layout::stream_areas(area, Some(attempt));
+    let StreamAreas {
+        verdict,
+        rows,
+        below,
+    } = layout::stream_areas(area, Some(attempt));
     self::verdict(scene, attempt, verdict, buf);
     let all = scene.run_view.rows(attempt.id);
     if all.is_empty() {
@@ -102,24 +153,54 @@ pub(crate) fn rows(
     let bookmarked = bookmarked_rows(scene, attempt);
     let visible = all.iter().enumerate().skip(list.offset);
     for (y, (index, row)) in (rows.y..rows.bottom()).zip(visible) {
-        let line = Rect { y, height: 1, ..rows };
+        let line = Rect {
+            y,
+            height: 1,
+            ..rows
+        };
         self::row(scene, row, bookmarked.contains(&index), line, buf);
         if index == list.selected && (focus || !list.follow) {
-            let role = if focus { StyleRole::Selected } else { StyleRole::Resting };
+            let role = if focus {
+                StyleRole::Selected
+            } else {
+                StyleRole::Resting
+            };
             buf.set_style(line, scene.theme.style(role));
         }
     }
     if let Some(call) = attempt.held_calls.first() {
         let document = held_call(call, attempt.held_calls.len(), below.width, below.height);
         for (y, line) in (below.y..below.bottom()).zip(&document.lines) {
-            let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..below });
+            let mut pen = RowWriter::row(
+                scene,
+                buf,
+                Rect {
+                    y,
+                    height: 1,
+                    ..below
+                },
+            );
             line.iter().for_each(|(role, text)| pen.put(*role, text));
         }
         return;
     }
-    for (y, (role, text)) in (below.y..below.bottom()).zip(live_lines(attempt, below.width, below.height)) {
-        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..below });
-        let kind = if role == StyleRole::Said { RowKind::Text } else { RowKind::Thinking };
+    for (y, (role, text)) in
+        (below.y..below.bottom()).zip(live_lines(attempt, below.width, below.height))
+    {
+        let mut pen = RowWriter::row(
+            scene,
+            buf,
+            Rect {
+                y,
+                height: 1,
+                ..below
+            },
+        );
+        let kind = if role == StyleRole::Said {
+            RowKind::Text
+        } else {
+            RowKind::Thinking
+        };
         pen.cell(role, scene.theme.glyphs.row(kind, RowOutcome::Ok), 2);
         pen.put(role, &text);
     }
@@ -130,7 +211,10 @@ pub(super) fn bookmarked_rows(scene: &DrawContext<'_>, attempt: &AttemptState) -
     let state = &scene.run_view.state;
     let bookmarks = scene.model.playhead.bookmarks.of_attempt(state, attempt.id);
     let rows = scene.run_view.rows(attempt.id);
-    bookmarks.into_iter().filter_map(|bookmark| row_at(rows, bookmark.entry, state.entries)).collect()
+    bookmarks
+        .into_iter()
+        .filter_map(|bookmark| row_at(rows, bookmark.entry, state.entries))
+        .collect()
 }
 
 /// Paints why an attempt ended without success or seems to hang, with the keys that act on it.
@@ -141,15 +225,31 @@ fn verdict(scene: &DrawContext<'_>, attempt: &AttemptState, area: Rect, buf: &mu
         let unit = units.find(|unit| unit.latest().is_some_and(|latest| latest.id == attempt.id));
         lines = unit.map_or(lines, |unit| {
             let label = last_action_label(scene.cache, scene.run_view, unit);
-            vec![why(&scene.run_view.state, unit, label, scene.source.origin.has_times)]
+            vec![why(
+                &scene.run_view.state,
+                unit,
+                label,
+                scene.source.origin.has_times,
+            )]
         });
     }
     let keys = verdict_keys(scene, attempt);
-    let mut keys: Vec<_> = keys.iter().map(|(role, text)| (*role, text.as_str())).collect();
+    let mut keys: Vec<_> = keys
+        .iter()
+        .map(|(role, text)| (*role, text.as_str()))
+        .collect();
     let taken: usize = keys.iter().map(|(_, text)| text::width(text)).sum();
     let mut previous = None;
     for (y, (role, text)) in (area.y..area.bottom()).zip(&lines) {
-        let mut pen = RowWriter::row(scene, buf, Rect { y, height: 1, ..area });
+        let mut pen = RowWriter::row(
+            scene,
+            buf,
+            Rect {
+                y,
+                height: 1,
+                ..area
+            },
+        );
         let sign = match role {
             _ if previous == Some(*role) => "",
             _ if attempt.live.is_silent => scene.theme.glyphs.status(UnitStatus::Silent),
@@ -171,15 +271,30 @@ fn verdict(scene: &DrawContext<'_>, attempt: &AttemptState, area: Rect, buf: &mu
 /// The keys that repair an attempt or end its silence, if it is the newest one of the selected unit.
 fn verdict_keys(scene: &DrawContext<'_>, attempt: &AttemptState) -> Vec<(StyleRole, String)> {
     let (model, run_view) = (scene.model, scene.run_view);
-    let is_newest = model.unit(run_view).and_then(UnitState::latest).is_some_and(|latest| latest.id == attempt.id);
+    let is_newest = model
+        .unit(run_view)
+        .and_then(UnitState::latest)
+        .is_some_and(|latest| latest.id == attempt.id);
     let actions: &[UserAction] = match attempt.live.is_silent {
         true => &[UserAction::Stop],
         false => &[UserAction::RetryWith, UserAction::Retry],
     };
-    let available = actions.iter().filter(|action| is_newest && action.spec().is_available(model, run_view));
+    let available = actions
+        .iter()
+        .filter(|action| is_newest && action.spec().is_available(model, run_view));
     available
-        .filter_map(|action| Some((model.keymap.first(*action)?, action.spec().hint(model, run_view))))
-        .flat_map(|(key, word)| [(StyleRole::Key, format!("  {key}")), (StyleRole::Dim, format!(" {word}"))])
+        .filter_map(|action| {
+            Some((
+                model.keymap.first(*action)?,
+                action.spec().hint(model, run_view),
+            ))
+        })
+        .flat_map(|(key, word)| {
+            [
+                (StyleRole::Key, format!("  {key}")),
+                (StyleRole::Dim, format!(" {word}")),
+            ]
+        })
         .collect()
 }
 
@@ -188,17 +303,25 @@ pub(crate) fn waiting(scene: &DrawContext<'_>, unit: &UnitState, area: Rect, buf
     let earlier = scene.run_view.state.prior_unit_summary(&unit.key);
     let words = match unit.status {
         UnitStatus::Reused => "not run here: reused from a prior run",
-        UnitStatus::NotStarted if scene.run_view.state.ended.is_none() => "the run was interrupted before it started",
+        UnitStatus::NotStarted if scene.run_view.state.ended.is_none() => {
+            "the run was interrupted before it started"
+        }
         UnitStatus::NotStarted => "the run ended before it started",
         UnitStatus::Stopped => "stopped before it started",
         _ => "not started yet",
     };
     let mut lines = vec![(StyleRole::Dim, words.to_owned())];
     if let Some(earlier) = earlier {
-        let attempts =
-            if earlier.attempts == 1 { "1 attempt".into() } else { format!("{} attempts", earlier.attempts) };
+        let attempts = if earlier.attempts == 1 {
+            "1 attempt".into()
+        } else {
+            format!("{} attempts", earlier.attempts)
+        };
         let (cost, run) = (dollars(earlier.cost_usd), earlier.run.short());
-        lines.push((StyleRole::Dim, format!("earlier: {attempts}, {cost}; `ingestdeck replay {run}` shows the last")));
+        lines.push((
+            StyleRole::Dim,
+            format!("earlier: {attempts}, {cost}; `ingestdeck replay {run}` shows the last"),
+        ));
     }
     if let Some(planned) = &unit.planned {
         if !planned.why.is_empty() {
@@ -206,12 +329,30 @@ pub(crate) fn waiting(scene: &DrawContext<'_>, unit: &UnitState, area: Rect, buf
         }
         let files = planned.raw_files.len();
         if files > 0 {
-            lines.push((StyleRole::Dim, format!("{files} raw file{}", if files == 1 { "" } else { "s" })));
-            lines.extend(planned.raw_files.iter().take(50).map(|file| (StyleRole::Text, format!("  {file}"))));
+            lines.push((
+                StyleRole::Dim,
+                format!("{files} raw file{}", if files == 1 { "" } else { "s" }),
+            ));
+            lines.extend(
+                planned
+                    .raw_files
+                    .iter()
+                    .take(50)
+                    .map(|file| (StyleRole::Text, format!("  {file}"))),
+            );
         }
     }
     for (y, (role, text)) in (area.y..area.bottom()).zip(lines) {
-        RowWriter::row(scene, buf, Rect { y, height: 1, ..area }).put(role, &text);
+        RowWriter::row(
+            scene,
+            buf,
+            Rect {
+                y,
+                height: 1,
+                ..area
+            },
+        )
+        .put(role, &text);
     }
 }
 
@@ -226,33 +367,58 @@ fn title(
     // An earlier attempt has its own status.
     let earlier = attempt.filter(|(index, _)| index + 1 < unit.attempts.len());
     let (role, glyph, status) = match earlier.map(|(_, attempt)| status_of(unit, attempt)) {
-        Some(status) => (status_role(status), glyphs.status(status), status.as_str().into()),
-        None => (status_role(unit.status), glyphs.unit(unit), state_text(unit, scene.model.playhead.time)),
+        Some(status) => (
+            status_role(status),
+            glyphs.status(status),
+            status.as_str().into(),
+        ),
+        None => (
+            status_role(unit.status),
+            glyphs.unit(unit),
+            state_text(unit, scene.model.playhead.time),
+        ),
     };
     let title = vec![
         (role, format!("{glyph} ")),
-        (StyleRole::Strong, text::fit_middle(&unit.key, name, glyphs.cut).into_owned()),
+        (
+            StyleRole::Strong,
+            text::fit_middle(&unit.key, name, glyphs.cut).into_owned(),
+        ),
         (role, format!(" {status}")),
     ];
-    let Some((index, attempt)) = attempt else { return title };
+    let Some((index, attempt)) = attempt else {
+        return title;
+    };
     // Most important first: the last facts are dropped when room is short.
     let mut facts = Vec::new();
     if let (Some(call), true) = (attempt.held_calls.first(), scene.source.origin.has_times) {
-        facts.push((StyleRole::Paused, format!("waits {}", scene.model.playhead.time.since(call.since))));
+        facts.push((
+            StyleRole::Paused,
+            format!("waits {}", scene.model.playhead.time.since(call.since)),
+        ));
     } else if unit.status == UnitStatus::Running {
         match &unit.hold_mode {
             HoldMode::Off => {}
-            HoldMode::EachCall => facts.push((StyleRole::Paused, "holds at the next call".to_owned())),
+            HoldMode::EachCall => {
+                facts.push((StyleRole::Paused, "holds at the next call".to_owned()))
+            }
             HoldMode::Until(condition) => {
                 let condition = text::printable(condition, 60);
-                facts.push((StyleRole::Paused, format!("{} until {condition}", glyphs.breakpoint)));
+                facts.push((
+                    StyleRole::Paused,
+                    format!("{} until {condition}", glyphs.breakpoint),
+                ));
             }
         }
     }
     if unit.attempts.len() > 1 || attempt.number > 1 {
         let old = index + 1 < unit.attempts.len();
         facts.push((
-            if old { StyleRole::Paused } else { StyleRole::Text },
+            if old {
+                StyleRole::Paused
+            } else {
+                StyleRole::Text
+            },
             format!("try {} of {}", attempt.number, unit.attempts.len()),
         ));
     }
@@ -263,22 +429,38 @@ fn title(
     if attempt.counts.declined > 0 {
         facts.push((
             StyleRole::Warning,
-            format!("{}{}", glyphs.row(RowKind::Tool, RowOutcome::Declined), attempt.counts.declined),
+            format!(
+                "{}{}",
+                glyphs.row(RowKind::Tool, RowOutcome::Declined),
+                attempt.counts.declined
+            ),
         ));
     }
-    let word = if attempt.setup.step_budget.is_none() && attempt.counts.turns == 1 { "turn" } else { "turns" };
+    let word = if attempt.setup.step_budget.is_none() && attempt.counts.turns == 1 {
+        "turn"
+    } else {
+        "turns"
+    };
     facts.push((turns_role(attempt), format!("{} {word}", turns(attempt))));
     facts.push((StyleRole::Text, attempt_cost(attempt)));
     facts.push((
         StyleRole::Text,
-        if attempt.counts.calls == 1 { "1 call".to_owned() } else { format!("{} calls", attempt.counts.calls) },
+        if attempt.counts.calls == 1 {
+            "1 call".to_owned()
+        } else {
+            format!("{} calls", attempt.counts.calls)
+        },
     ));
     if unit.status == UnitStatus::Running
         && scene.source.origin.has_times
         && let Some(since) = attempt.silent_since
     {
         let silent = scene.model.playhead.time.since(since);
-        let role = if silent.0 >= 30_000 { StyleRole::Warning } else { StyleRole::Dim };
+        let role = if silent.0 >= 30_000 {
+            StyleRole::Warning
+        } else {
+            StyleRole::Dim
+        };
         facts.push((role, format!("{silent} ago")));
     }
     if let Some(model) = &attempt.setup.model {
@@ -297,7 +479,11 @@ pub(super) fn title_with_facts(
 ) -> Vec<(StyleRole, String)> {
     /// Corners, and a space on each side.
     const AROUND: usize = 4;
-    let mut used = AROUND + title.iter().map(|(_, text)| text::width(text)).sum::<usize>();
+    let mut used = AROUND
+        + title
+            .iter()
+            .map(|(_, text)| text::width(text))
+            .sum::<usize>();
     for (role, fact) in facts {
         let dot = format!(" {dot} ");
         used += text::width(&dot) + text::width(&fact);
@@ -310,11 +496,20 @@ pub(super) fn title_with_facts(
     title
 }
 
-pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, is_bookmarked: bool, area: Rect, buf: &mut Buffer) {
+pub(super) fn row(
+    scene: &DrawContext<'_>,
+    row: &StreamRow,
+    is_bookmarked: bool,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let entries = scene.run_view.state.entries;
     let (kind, end) = (row.kind, row.end(entries));
     let unread = RowLine::default();
-    let line = scene.cache.row(RowId::new(row, scene.run_view)).unwrap_or(&unread);
+    let line = scene
+        .cache
+        .row(RowId::new(row, scene.run_view))
+        .unwrap_or(&unread);
     let role = row_role(kind, end);
     let mut pen = RowWriter::row(scene, buf, area);
     if area.width >= TIMED && scene.source.origin.has_times {
@@ -322,7 +517,11 @@ pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, is_bookmarked: bool,
     }
     pen.skip(usize::from(row.depth.min(6)) * 2);
     // Show the sign of a failure only once, in the row that reports it.
-    let shown = if row.is_already_marked() { RowOutcome::Ok } else { end };
+    let shown = if row.is_already_marked() {
+        RowOutcome::Ok
+    } else {
+        end
+    };
     pen.cell(role, scene.theme.glyphs.row(kind, shown), 2);
     if is_bookmarked {
         pen.cell(StyleRole::Key, scene.theme.glyphs.bookmark(), 2);
@@ -331,11 +530,18 @@ pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, is_bookmarked: bool,
     let timed = scene.source.origin.has_times && kind == RowKind::Tool;
     let took = match (end, line.ended) {
         _ if !timed => String::new(),
-        (RowOutcome::Open, _) => format!("{} {}", scene.model.playhead.time.since(line.at), scene.theme.glyphs.cut),
+        (RowOutcome::Open, _) => format!(
+            "{} {}",
+            scene.model.playhead.time.since(line.at),
+            scene.theme.glyphs.cut
+        ),
         (_, Some(ended)) => latency(ended.since(line.at)),
         (_, None) => String::new(),
     };
-    let is_odd = matches!(end, RowOutcome::Failed | RowOutcome::Denied | RowOutcome::Declined);
+    let is_odd = matches!(
+        end,
+        RowOutcome::Failed | RowOutcome::Denied | RowOutcome::Declined
+    );
     let fact_role = if is_odd { role } else { StyleRole::Dim };
     let took_width = if timed { 8 } else { 0 };
     // The label has priority, and the fact gets the remaining room but at least its minimum share: the reason of a
@@ -348,7 +554,11 @@ pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, is_bookmarked: bool,
         RowOutcome::Failed | RowOutcome::Declined => room / 2,
         RowOutcome::Open | RowOutcome::Ok | RowOutcome::Aborted => room / 3,
     };
-    let fact_room = if fact_width == 0 { 0 } else { fact_width.min(share.max(room.saturating_sub(label_width + 2))) };
+    let fact_room = if fact_width == 0 {
+        0
+    } else {
+        fact_width.min(share.max(room.saturating_sub(label_width + 2)))
+    };
     let label_room = room.saturating_sub(if fact_room == 0 { 0 } else { fact_room + 2 });
     let label_role = match kind {
         RowKind::Thinking => StyleRole::Thinking,
@@ -358,14 +568,25 @@ pub(super) fn row(scene: &DrawContext<'_>, row: &StreamRow, is_bookmarked: bool,
         RowKind::Warning => StyleRole::Warning,
         RowKind::Notice | RowKind::Started | RowKind::Note => StyleRole::Dim,
     };
-    let label_role =
-        if kind != RowKind::Tool && matches!(end, RowOutcome::Failed) { StyleRole::Failed } else { label_role };
+    let label_role = if kind != RowKind::Tool && matches!(end, RowOutcome::Failed) {
+        StyleRole::Failed
+    } else {
+        label_role
+    };
     pen.cell(label_role, &line.label, label_room);
     if fact_room > 0 {
         pen.skip(2);
         pen.cell_right(fact_role, &line.outcome, fact_room);
     }
     if timed {
-        pen.cell_right(if end == RowOutcome::Open { StyleRole::Running } else { StyleRole::Dim }, &took, took_width);
+        pen.cell_right(
+            if end == RowOutcome::Open {
+                StyleRole::Running
+            } else {
+                StyleRole::Dim
+            },
+            &took,
+            took_width,
+        );
     }
 }

@@ -8,7 +8,10 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter};
 use crate::{
-    run::{ActivityMark, SeekTarget, activity_index::ActivityBucket, bookmark::Bookmark, state::UnitStatus},
+    run::{
+        ActivityMark, SeekTarget, activity_index::ActivityBucket, bookmark::Bookmark,
+        state::UnitStatus,
+    },
     tape::Millis,
     text::{self, clock},
     tui::{
@@ -21,7 +24,11 @@ use crate::{
 /// Paints the bar: the strip; if there is room, a line with its labels, and a line with the marks above it.
 pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let has_mark_row = area.height > 2;
-    let line = |row: u16| Rect { y: area.y + row, height: area.height.saturating_sub(row).min(1), ..area };
+    let line = |row: u16| Rect {
+        y: area.y + row,
+        height: area.height.saturating_sub(row).min(1),
+        ..area
+    };
     let strip_row = u16::from(has_mark_row);
     strip(scene, has_mark_row.then(|| line(0)), line(strip_row), buf);
     if area.height > 1 {
@@ -35,7 +42,11 @@ fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buf
     let (glyphs, activity) = (scene.theme.glyphs, scene.activity);
     let width = usize::from(area.width);
     let cells = activity.resample(width);
-    let most = cells.iter().map(|cell| cell.entries).max().unwrap_or_default();
+    let most = cells
+        .iter()
+        .map(|cell| cell.entries)
+        .max()
+        .unwrap_or_default();
     let here = activity.cell_at(scene.model.playhead.time, width);
     let bookmarks = &scene.model.playhead.bookmarks.list;
     let cell_of = |bookmark: &Bookmark| (activity.cell_at(bookmark.at, width), bookmark.entry);
@@ -45,11 +56,22 @@ fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buf
         // A click on a mark shows the moment after it.
         let target = match bookmarked.get(&place) {
             Some(entry) => SeekTarget::Entries(entry.0.saturating_add(1)),
-            None if cell.marks.most_important().is_some() => SeekTarget::Time(activity.cell_end(place, width)),
+            None if cell.marks.most_important().is_some() => {
+                SeekTarget::Time(activity.cell_end(place, width))
+            }
             None => continue,
         };
-        let x = mark_row.x.saturating_add(u16::try_from(place).unwrap_or(u16::MAX));
-        scene.targets.add(Rect { x, width: 1, ..mark_row }, ClickAction::Seek(target));
+        let x = mark_row
+            .x
+            .saturating_add(u16::try_from(place).unwrap_or(u16::MAX));
+        scene.targets.add(
+            Rect {
+                x,
+                width: 1,
+                ..mark_row
+            },
+            ClickAction::Seek(target),
+        );
     }
     if let Some(row) = marks {
         let mut pen = RowWriter::row(scene, buf, row);
@@ -67,11 +89,20 @@ fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buf
         let mark = cell.marks.most_important().filter(|_| marks.is_none());
         let (role, glyph) = match mark {
             _ if place == here => (StyleRole::Key, glyphs.here),
-            _ if marks.is_none() && bookmarked.contains_key(&place) => (StyleRole::Key, glyphs.bookmark()),
+            _ if marks.is_none() && bookmarked.contains_key(&place) => {
+                (StyleRole::Key, glyphs.bookmark())
+            }
             Some(mark) if before != Some(mark) => (mark_role(mark), glyphs.mark(mark)),
             Some(mark) => (mark_role(mark), level(glyphs.levels, *cell, most)),
             None if cell.entries == 0 => (StyleRole::Dim, " "),
-            None => (if place < here { StyleRole::Focus } else { StyleRole::Dim }, level(glyphs.levels, *cell, most)),
+            None => (
+                if place < here {
+                    StyleRole::Focus
+                } else {
+                    StyleRole::Dim
+                },
+                level(glyphs.levels, *cell, most),
+            ),
         };
         pen.put(role, glyph);
         before = mark;
@@ -81,7 +112,9 @@ fn strip(scene: &DrawContext<'_>, marks: Option<Rect>, area: Rect, buf: &mut Buf
 /// Glyph of the activity level, on a logarithmic scale, so that a peak does not flatten the rest.
 fn level(levels: [&'static str; 8], cell: ActivityBucket, most: u32) -> &'static str {
     let bits = |number: u32| (u32::BITS - number.leading_zeros()) as usize;
-    let place = (bits(cell.entries) * 8).div_ceil(bits(most).max(1)).clamp(1, 8);
+    let place = (bits(cell.entries) * 8)
+        .div_ceil(bits(most).max(1))
+        .clamp(1, 8);
     levels[place - 1]
 }
 
@@ -91,12 +124,32 @@ type BarSegment = (u8, StyleRole, String);
 fn legend(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
     let room = usize::from(area.width).saturating_sub(2);
     let (mut left, mut right) = (position(scene), marks(scene));
-    let width = |pieces: &[BarSegment]| pieces.iter().map(|(_, _, text)| text::width(text) + 2).sum::<usize>();
+    let width = |pieces: &[BarSegment]| {
+        pieces
+            .iter()
+            .map(|(_, _, text)| text::width(text) + 2)
+            .sum::<usize>()
+    };
     while width(&left) + width(&right) > room {
-        let last = |pieces: &[BarSegment]| pieces.iter().map(|(rank, ..)| *rank).max().unwrap_or_default();
-        let (from, rank) = if last(&right) >= last(&left) { (&mut right, 0) } else { (&mut left, 0) };
+        let last = |pieces: &[BarSegment]| {
+            pieces
+                .iter()
+                .map(|(rank, ..)| *rank)
+                .max()
+                .unwrap_or_default()
+        };
+        let (from, rank) = if last(&right) >= last(&left) {
+            (&mut right, 0)
+        } else {
+            (&mut left, 0)
+        };
         let most = from.iter().map(|(rank, ..)| *rank).max().unwrap_or(rank);
-        let Some(place) = from.iter().rposition(|(rank, ..)| *rank == most && *rank > 0) else { break };
+        let Some(place) = from
+            .iter()
+            .rposition(|(rank, ..)| *rank == most && *rank > 0)
+        else {
+            break;
+        };
         from.remove(place);
     }
     let mut pen = RowWriter::row(scene, buf, area);
@@ -122,7 +175,11 @@ fn position(scene: &DrawContext<'_>) -> Vec<BarSegment> {
     let extent = &model.playhead.bounds;
     let mut pieces = vec![playback_label(scene)];
     if let (Playback::Speed(_), Millis(1..)) = (model.playhead.playback, model.playhead.skipped) {
-        pieces.push((1, StyleRole::Dim, format!("skipped {} without entries", model.playhead.skipped)));
+        pieces.push((
+            1,
+            StyleRole::Dim,
+            format!("skipped {} without entries", model.playhead.skipped),
+        ));
     }
     if model.is_in_past() {
         let behind = clock(extent.now.since(model.playhead.time));
@@ -138,14 +195,25 @@ fn position(scene: &DrawContext<'_>) -> Vec<BarSegment> {
             String::new()
         };
         let length = clock(extent.last_at);
-        pieces.push((1, StyleRole::Text, format!("{}{tenths} of {length}{more}", clock(model.playhead.time))));
-        if let Some(shown) = extent.started_at.and_then(|start| wall_clock(start, model.playhead.time, &extent.zone)) {
+        pieces.push((
+            1,
+            StyleRole::Text,
+            format!("{}{tenths} of {length}{more}", clock(model.playhead.time)),
+        ));
+        if let Some(shown) = extent
+            .started_at
+            .and_then(|start| wall_clock(start, model.playhead.time, &extent.zone))
+        {
             pieces.push((5, StyleRole::Dim, format!("@{shown}")));
         }
     } else {
         pieces.push((1, StyleRole::Dim, "no times: by entry".to_owned()));
     }
-    pieces.push((2, StyleRole::Text, format!("{}/{known}{more}", state.entries)));
+    pieces.push((
+        2,
+        StyleRole::Text,
+        format!("{}/{known}{more}", state.entries),
+    ));
     if extent.has_times && extent.last_at == Millis(0) && known > 1 {
         pieces.push((5, StyleRole::Dim, "all at one moment".to_owned()));
     }
@@ -154,7 +222,10 @@ fn position(scene: &DrawContext<'_>) -> Vec<BarSegment> {
 
 /// Differences between the present and the moment that is shown.
 fn live_difference(scene: &DrawContext<'_>) -> Option<BarSegment> {
-    let (shown, live) = (&scene.model.totals, &scene.model.playhead.bounds.present_totals);
+    let (shown, live) = (
+        &scene.model.totals,
+        &scene.model.playhead.bounds.present_totals,
+    );
     let statuses = [
         UnitStatus::Held,
         UnitStatus::Silent,
@@ -165,7 +236,13 @@ fn live_difference(scene: &DrawContext<'_>) -> Option<BarSegment> {
     ];
     let more = statuses.into_iter().filter_map(|status| {
         let count = live.count(status).saturating_sub(shown.count(status));
-        (count > 0).then(|| format!("{} {count} {}", scene.theme.glyphs.status(status), status.as_str()))
+        (count > 0).then(|| {
+            format!(
+                "{} {count} {}",
+                scene.theme.glyphs.status(status),
+                status.as_str()
+            )
+        })
     });
     let more: Vec<_> = more.collect();
     let new = |status| live.count(status) > shown.count(status);
@@ -185,13 +262,21 @@ fn playback_label(scene: &DrawContext<'_>) -> BarSegment {
         return (0, StyleRole::Live, format!("{} {going}", glyphs.playing));
     }
     match model.playhead.playback {
-        Playback::Follow if model.connection.is_live => (0, StyleRole::Live, format!("{} LIVE", glyphs.live)),
-        Playback::Follow if model.connection.recording_failure.is_some() => {
-            (0, StyleRole::Failed, format!("{} BROKEN", glyphs.status(UnitStatus::Failed)))
+        Playback::Follow if model.connection.is_live => {
+            (0, StyleRole::Live, format!("{} LIVE", glyphs.live))
         }
+        Playback::Follow if model.connection.recording_failure.is_some() => (
+            0,
+            StyleRole::Failed,
+            format!("{} BROKEN", glyphs.status(UnitStatus::Failed)),
+        ),
         Playback::Follow => (0, StyleRole::Live, "REPLAY".to_owned()),
         Playback::Speed(speed) => (0, StyleRole::Live, format!("{} ×{speed}", glyphs.playing)),
-        Playback::Unthrottled => (0, StyleRole::Live, format!("{} as fast as possible", glyphs.playing)),
+        Playback::Unthrottled => (
+            0,
+            StyleRole::Live,
+            format!("{} as fast as possible", glyphs.playing),
+        ),
         Playback::Paused => (0, StyleRole::Paused, format!("{} PAUSED", glyphs.paused)),
     }
 }
@@ -203,19 +288,47 @@ fn marks(scene: &DrawContext<'_>) -> Vec<BarSegment> {
         .into_iter()
         .filter_map(|mark| {
             let count = scene.activity.count(mark);
-            let word = if count == 1 { mark.labels().0 } else { mark.labels().1 };
+            let word = if count == 1 {
+                mark.labels().0
+            } else {
+                mark.labels().1
+            };
             let rank = if mark == ActivityMark::Failure { 3 } else { 4 };
-            (count > 0).then(|| (rank, mark_role(mark), format!("{} {count} {word}", glyphs.mark(mark))))
+            (count > 0).then(|| {
+                (
+                    rank,
+                    mark_role(mark),
+                    format!("{} {count} {word}", glyphs.mark(mark)),
+                )
+            })
         })
         .collect();
     let bookmarks = scene.model.playhead.bookmarks.list.len();
     if bookmarks > 0 {
-        pieces.push((3, StyleRole::Key, format!("{} {}", glyphs.bookmark(), text::pluralize(bookmarks, "bookmark"))));
+        pieces.push((
+            3,
+            StyleRole::Key,
+            format!(
+                "{} {}",
+                glyphs.bookmark(),
+                text::pluralize(bookmarks, "bookmark")
+            ),
+        ));
     }
-    let on = scene.model.playhead.breakpoints.iter().filter(|breakpoint| breakpoint.is_enabled).count();
+    let on = scene
+        .model
+        .playhead
+        .breakpoints
+        .iter()
+        .filter(|breakpoint| breakpoint.is_enabled)
+        .count();
     if on > 0 {
         let word = if on == 1 { "breakpoint" } else { "breakpoints" };
-        pieces.push((3, StyleRole::Key, format!("{} {on} {word}", glyphs.breakpoint)));
+        pieces.push((
+            3,
+            StyleRole::Key,
+            format!("{} {on} {word}", glyphs.breakpoint),
+        ));
     }
     pieces
 }
@@ -228,9 +341,20 @@ mod tests {
     fn activity_level_is_monotonic() {
         let levels = ["1", "2", "3", "4", "5", "6", "7", "8"];
         for most in [1, 2, 7, 100, 65_000, u32::MAX] {
-            let at = |entries| level(levels, ActivityBucket { entries, ..ActivityBucket::default() }, most);
+            let at = |entries| {
+                level(
+                    levels,
+                    ActivityBucket {
+                        entries,
+                        ..ActivityBucket::default()
+                    },
+                    most,
+                )
+            };
             assert_eq!(at(most), "8", "{most}");
-            let shown: Vec<_> = (0..64).map(|step| at((u64::from(most) * step / 63) as u32)).collect();
+            let shown: Vec<_> = (0..64)
+                .map(|step| at((u64::from(most) * step / 63) as u32))
+                .collect();
             assert!(shown.is_sorted(), "{most}: {shown:?}");
         }
     }

@@ -11,36 +11,73 @@ fn observation(
     utilization: Option<f64>,
     resets_in_ms: Option<u64>,
 ) -> LimitObservation {
-    LimitObservation { at: Millis(5_000), name: name.into(), status, utilization, resets_in_ms }
+    LimitObservation {
+        at: Millis(5_000),
+        name: name.into(),
+        status,
+        utilization,
+        resets_in_ms,
+    }
 }
 
 fn paused(wait_ms: u64) -> ThrottleChange {
-    ThrottleChange::Paused { wait_ms, until: Some(Millis(5_000 + wait_ms)) }
+    ThrottleChange::Paused {
+        wait_ms,
+        until: Some(Millis(5_000 + wait_ms)),
+    }
 }
 
 fn backoff_pause(wait_ms: u64) -> ThrottleChange {
-    ThrottleChange::Paused { wait_ms, until: None }
+    ThrottleChange::Paused {
+        wait_ms,
+        until: None,
+    }
 }
 
 #[test]
 fn pressure_throttles_until_all_windows_recover() {
     let mut governor = Governor::default();
-    assert_eq!(governor.observe(&observation("five_hour", Allowed, Some(0.79), None)), ThrottleChange::Unchanged);
-    assert_eq!(governor.observe(&observation("five_hour", Allowed, Some(0.8), None)), ThrottleChange::Throttled(1));
+    assert_eq!(
+        governor.observe(&observation("five_hour", Allowed, Some(0.79), None)),
+        ThrottleChange::Unchanged
+    );
+    assert_eq!(
+        governor.observe(&observation("five_hour", Allowed, Some(0.8), None)),
+        ThrottleChange::Throttled(1)
+    );
     assert_eq!(governor.concurrency(4), 1);
-    assert_eq!(governor.observe(&observation("seven_day", Warning, None, None)), ThrottleChange::Unchanged);
-    assert_eq!(governor.observe(&observation("five_hour", Allowed, Some(0.1), None)), ThrottleChange::Unchanged);
-    assert_eq!(governor.observe(&observation("seven_day", Allowed, Some(f64::NAN), None)), ThrottleChange::Restored);
+    assert_eq!(
+        governor.observe(&observation("seven_day", Warning, None, None)),
+        ThrottleChange::Unchanged
+    );
+    assert_eq!(
+        governor.observe(&observation("five_hour", Allowed, Some(0.1), None)),
+        ThrottleChange::Unchanged
+    );
+    assert_eq!(
+        governor.observe(&observation("seven_day", Allowed, Some(f64::NAN), None)),
+        ThrottleChange::Restored
+    );
     assert_eq!(governor.concurrency(4), 4);
 }
 
 #[test]
 fn project_settings_set_threshold_and_concurrency() {
-    let pacing = ThrottlePolicy { threshold: 0.5, concurrency_under_pressure: 2, ..ThrottlePolicy::default() };
+    let pacing = ThrottlePolicy {
+        threshold: 0.5,
+        concurrency_under_pressure: 2,
+        ..ThrottlePolicy::default()
+    };
     let mut governor = Governor::new(pacing);
-    assert_eq!(governor.observe(&observation("five_hour", Allowed, Some(0.5), None)), ThrottleChange::Throttled(2));
+    assert_eq!(
+        governor.observe(&observation("five_hour", Allowed, Some(0.5), None)),
+        ThrottleChange::Throttled(2)
+    );
     assert_eq!((governor.concurrency(6), governor.concurrency(1)), (2, 1));
-    let mut none = Governor::new(ThrottlePolicy { concurrency_under_pressure: 0, ..pacing });
+    let mut none = Governor::new(ThrottlePolicy {
+        concurrency_under_pressure: 0,
+        ..pacing
+    });
     assert_eq!(
         none.observe(&observation("five_hour", Warning, None, None)),
         ThrottleChange::Throttled(1),
@@ -51,8 +88,14 @@ fn project_settings_set_threshold_and_concurrency() {
 #[test]
 fn rejected_requests_throttle_until_one_succeeds() {
     let mut governor = Governor::default();
-    assert_eq!(governor.observe(&observation(REQUEST_RATE_LIMIT, Warning, None, None)), ThrottleChange::Throttled(1));
-    assert_eq!(governor.observe(&observation("five_hour", Allowed, None, None)), ThrottleChange::Unchanged);
+    assert_eq!(
+        governor.observe(&observation(REQUEST_RATE_LIMIT, Warning, None, None)),
+        ThrottleChange::Throttled(1)
+    );
+    assert_eq!(
+        governor.observe(&observation("five_hour", Allowed, None, None)),
+        ThrottleChange::Unchanged
+    );
     assert_eq!(governor.record_success(), ThrottleChange::Restored);
     assert_eq!(governor.record_success(), ThrottleChange::Unchanged);
 }
@@ -60,10 +103,22 @@ fn rejected_requests_throttle_until_one_succeeds() {
 #[test]
 fn spent_window_pauses_until_its_latest_reset() {
     let mut governor = Governor::default();
-    assert_eq!(governor.observe(&observation("five_hour", Rejected, None, Some(90_000))), paused(90_000));
-    assert_eq!(governor.observe(&observation("five_hour", Rejected, None, Some(80_000))), ThrottleChange::Unchanged);
-    assert_eq!(governor.observe(&observation("five_hour", Rejected, None, None)), ThrottleChange::Unchanged);
-    assert_eq!(governor.observe(&observation("seven_day", Rejected, None, Some(95_000))), paused(95_000));
+    assert_eq!(
+        governor.observe(&observation("five_hour", Rejected, None, Some(90_000))),
+        paused(90_000)
+    );
+    assert_eq!(
+        governor.observe(&observation("five_hour", Rejected, None, Some(80_000))),
+        ThrottleChange::Unchanged
+    );
+    assert_eq!(
+        governor.observe(&observation("five_hour", Rejected, None, None)),
+        ThrottleChange::Unchanged
+    );
+    assert_eq!(
+        governor.observe(&observation("seven_day", Rejected, None, Some(95_000))),
+        paused(95_000)
+    );
     assert_eq!(governor.record_limit_hit(), ThrottleChange::Unchanged);
     assert_eq!(governor.wait_ms(), 95_000);
     governor.end_pause();
@@ -79,9 +134,15 @@ fn limit_without_reset_backs_off_until_a_success() {
         change
     };
     let waits: Vec<ThrottleChange> = (0..8).map(|_| hit()).collect();
-    assert_eq!(waits, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000].map(backoff_pause));
+    assert_eq!(
+        waits,
+        [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000].map(backoff_pause)
+    );
     governor.record_success();
-    assert_eq!(governor.observe(&observation("five_hour", Rejected, None, None)), backoff_pause(1_000));
+    assert_eq!(
+        governor.observe(&observation("five_hour", Rejected, None, None)),
+        backoff_pause(1_000)
+    );
     assert_eq!(
         governor.observe(&observation("five_hour", Rejected, None, Some(70_000))),
         paused(70_000),
@@ -97,17 +158,33 @@ fn reset_in_the_past_still_waits() {
         governor.end_pause();
         change
     };
-    assert_eq!([waits(), waits(), waits()], [1_000, 2_000, 4_000].map(paused));
+    assert_eq!(
+        [waits(), waits(), waits()],
+        [1_000, 2_000, 4_000].map(paused)
+    );
 }
 
 #[test]
 fn reset_beyond_max_wait_ends_the_run() {
-    let mut governor = Governor::new(ThrottlePolicy { max_wait_ms: Some(1_500), ..ThrottlePolicy::default() });
-    assert_eq!(governor.observe(&observation("five_hour", Rejected, None, Some(1_501))), ThrottleChange::ResetTooLate);
+    let mut governor = Governor::new(ThrottlePolicy {
+        max_wait_ms: Some(1_500),
+        ..ThrottlePolicy::default()
+    });
+    assert_eq!(
+        governor.observe(&observation("five_hour", Rejected, None, Some(1_501))),
+        ThrottleChange::ResetTooLate
+    );
     assert!(!governor.is_paused());
-    assert_eq!(governor.observe(&observation("five_hour", Rejected, None, Some(1_500))), paused(1_500));
+    assert_eq!(
+        governor.observe(&observation("five_hour", Rejected, None, Some(1_500))),
+        paused(1_500)
+    );
     governor.end_pause();
-    assert_eq!(governor.record_limit_hit(), backoff_pause(1_500), "a wait without a reset time is capped");
+    assert_eq!(
+        governor.record_limit_hit(),
+        backoff_pause(1_500),
+        "a wait without a reset time is capped"
+    );
 }
 
 #[test]
@@ -154,17 +231,26 @@ fn apply(governor: &mut Governor, heard: &GovernorInput) -> ThrottleChange {
 }
 
 fn any_policy() -> impl Strategy<Value = ThrottlePolicy> {
-    (0.0..=1.0f64, 0..4u32, prop::option::of(any::<u64>()), 0..10_000u64, 0..100_000u64, prop::option::of(any::<u64>()))
-        .prop_map(|(threshold, slots, max_wait_ms, base_delay_ms, max_delay_ms, jitter)| ThrottlePolicy {
-            enabled: true,
-            threshold,
-            concurrency_under_pressure: slots,
-            max_wait_ms,
-            max_limit_attempts: 6,
-            base_delay_ms,
-            max_delay_ms,
-            jitter,
-        })
+    (
+        0.0..=1.0f64,
+        0..4u32,
+        prop::option::of(any::<u64>()),
+        0..10_000u64,
+        0..100_000u64,
+        prop::option::of(any::<u64>()),
+    )
+        .prop_map(
+            |(threshold, slots, max_wait_ms, base_delay_ms, max_delay_ms, jitter)| ThrottlePolicy {
+                enabled: true,
+                threshold,
+                concurrency_under_pressure: slots,
+                max_wait_ms,
+                max_limit_attempts: 6,
+                base_delay_ms,
+                max_delay_ms,
+                jitter,
+            },
+        )
 }
 
 proptest! {

@@ -19,7 +19,11 @@ impl Schedule {
         effects: &mut Vec<ScheduleEffect>,
     ) {
         let unit = &self.table.units()[at];
-        let note = Note::RetryScheduled { next: unit.attempts + 1, delay_ms, cause: cause.clone() };
+        let note = Note::RetryScheduled {
+            next: unit.attempts + 1,
+            delay_ms,
+            cause: cause.clone(),
+        };
         effects.push(unit.note_effect(note));
     }
 
@@ -35,7 +39,11 @@ impl Schedule {
         let retries = self.table.units()[at].repeated.retries;
         if repeat == RetryMode::Elsewhere {
             let is_hopeless = self.table.count_lost_attempt(at) >= MAX_LOST_ATTEMPTS;
-            return if is_hopeless { RetryDecision::Final } else { RetryDecision::Elsewhere };
+            return if is_hopeless {
+                RetryDecision::Final
+            } else {
+                RetryDecision::Elsewhere
+            };
         }
         if let RetryMode::NewSession(message) = repeat {
             if retries >= self.settings.retry.max_retries {
@@ -45,7 +53,9 @@ impl Schedule {
             return RetryDecision::Retry { delay_ms: 0 };
         }
         let next = match self.settings.retry.decide(verdict, retries) {
-            RetryDecision::AwaitLimit if !self.settings.throttle_policy.enabled => RetryDecision::Final,
+            RetryDecision::AwaitLimit if !self.settings.throttle_policy.enabled => {
+                RetryDecision::Final
+            }
             RetryDecision::AwaitCapacity if self.runs_alone(at) => RetryDecision::Final,
             next => next,
         };
@@ -59,7 +69,9 @@ impl Schedule {
             RetryMode::NewSession(_) | RetryMode::Elsewhere | RetryMode::Never => {
                 if !asked_to_stop && self.halt.is_none() {
                     let key = &self.table.units()[at].key;
-                    let text = format!("{key} is not retried: its tools have run, and its session id is unknown");
+                    let text = format!(
+                        "{key} is not retried: its tools have run, and its session id is unknown"
+                    );
                     push_message(Severity::Warning, text, effects);
                 }
                 RetryDecision::Final

@@ -11,16 +11,27 @@ const OPEN_FILE_LIMIT: &str = "the limit of open files";
 impl Schedule {
     /// Maximum number of running units.
     pub(super) fn concurrency(&self) -> u32 {
-        let total = self.settings.concurrency.saturating_add(self.settings.worker_slots.unwrap_or(0));
+        let total = self
+            .settings
+            .concurrency
+            .saturating_add(self.settings.worker_slots.unwrap_or(0));
         // Each unit builds on the one before, wherever it runs: workers add no concurrency.
-        let most = if self.settings.saves_between_units { self.settings.concurrency.max(1) } else { u32::MAX };
+        let most = if self.settings.saves_between_units {
+            self.settings.concurrency.max(1)
+        } else {
+            u32::MAX
+        };
         let slots = total.min(most);
-        self.governor.concurrency(slots).min(self.descriptor_limit.unwrap_or(u32::MAX))
+        self.governor
+            .concurrency(slots)
+            .min(self.descriptor_limit.unwrap_or(u32::MAX))
     }
 
     /// Maximum number of units that are starting: workers have their own cores.
     pub(super) fn max_starting(&self) -> u32 {
-        self.settings.max_starting.saturating_add(self.settings.worker_slots.unwrap_or(0))
+        self.settings
+            .max_starting
+            .saturating_add(self.settings.worker_slots.unwrap_or(0))
     }
 
     /// Nothing else runs, and nothing else ran when this unit started, so waiting cannot free any descriptors.
@@ -29,7 +40,12 @@ impl Schedule {
     }
 
     /// A unit found no free descriptors. Limits the concurrency to the number of units that run now.
-    pub(super) fn wait_for_descriptors(&mut self, at: usize, cause: &VerdictCause, effects: &mut Vec<ScheduleEffect>) {
+    pub(super) fn wait_for_descriptors(
+        &mut self,
+        at: usize,
+        cause: &VerdictCause,
+        effects: &mut Vec<ScheduleEffect>,
+    ) {
         self.table.set_phase(at, UnitPhase::Queued);
         self.push_retry_note(at, 0, cause, effects);
         let room = self.table.in_flight_count().max(1);

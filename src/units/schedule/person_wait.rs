@@ -27,17 +27,26 @@ impl Schedule {
     /// The wait that only a person can end, if there is one.
     pub(crate) fn person_wait(&self) -> Option<PersonWait> {
         // A pause counts from its request: attempts that still run may wait for a decision as long, and must not add to it.
-        let waits =
-            self.person.is_paused || !self.person.awaited_decisions.is_empty() && self.table.in_flight_count() == 0;
+        let waits = self.person.is_paused
+            || !self.person.awaited_decisions.is_empty() && self.table.in_flight_count() == 0;
         match self.stage {
-            RunStage::Reviewing if self.settings.reviews == ReviewMode::Wait => Some(PersonWait::Review),
-            RunStage::Running | RunStage::Reconciling if waits && self.halt.is_none() => Some(PersonWait::Decision),
+            RunStage::Reviewing if self.settings.reviews == ReviewMode::Wait => {
+                Some(PersonWait::Review)
+            }
+            RunStage::Running | RunStage::Reconciling if waits && self.halt.is_none() => {
+                Some(PersonWait::Decision)
+            }
             _ => None,
         }
     }
 
     /// Ends the run after it has waited for `limit`. Its results are kept.
-    pub(super) fn end_person_wait(&mut self, wait: PersonWait, limit: Millis, effects: &mut Vec<ScheduleEffect>) {
+    pub(super) fn end_person_wait(
+        &mut self,
+        wait: PersonWait,
+        limit: Millis,
+        effects: &mut Vec<ScheduleEffect>,
+    ) {
         if self.person_wait() != Some(wait) {
             return;
         }

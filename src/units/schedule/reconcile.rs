@@ -26,7 +26,10 @@ impl Schedule {
     /// Adds the reconcile step `unit`. With `due`, it has something to review even if no unit writes: deleted raw
     /// files, or results that a prior run saved.
     pub(crate) fn with_reconcile_step(mut self, unit: UnitKey, due: bool) -> Self {
-        let mut step = ReconcileStep { key: unit, index: None };
+        let mut step = ReconcileStep {
+            key: unit,
+            index: None,
+        };
         if due && self.settings.integrates_patches {
             step.add_to(&mut self.table, UnitPhase::ReconcilePending);
         }
@@ -52,17 +55,25 @@ impl Schedule {
 
     /// The reconcile step, if it was due and never ran.
     pub(super) fn unattempted_reconcile(&self) -> Option<usize> {
-        self.reconcile_index().filter(|at| self.stage == RunStage::Ended && self.table.is_unattempted(*at))
+        self.reconcile_index()
+            .filter(|at| self.stage == RunStage::Ended && self.table.is_unattempted(*at))
     }
 
     /// Next phase of a unit that a person wants to run. The reconcile step waits for the units it reviews. Its changes
     /// on top of unsaved patches are invalid once a unit is attempted again.
     pub(super) fn phase_for(&mut self, at: usize) -> UnitPhase {
         if self.reconcile_index() == Some(at) {
-            return if self.stage == RunStage::Reconciling { UnitPhase::Queued } else { UnitPhase::ReconcilePending };
+            return if self.stage == RunStage::Reconciling {
+                UnitPhase::Queued
+            } else {
+                UnitPhase::ReconcilePending
+            };
         }
         if let Some(step) = &mut self.reconcile
-            && matches!(self.stage, RunStage::Ended | RunStage::Reviewing | RunStage::RequestingReview)
+            && matches!(
+                self.stage,
+                RunStage::Ended | RunStage::Reviewing | RunStage::RequestingReview
+            )
             && step.index.is_some_and(|at| self.table.is_unsaved(at))
         {
             step.add_to(&mut self.table, UnitPhase::ReconcilePending);
@@ -77,14 +88,22 @@ impl Schedule {
         results: &[IntegratedUnit],
         effects: &mut Vec<ScheduleEffect>,
     ) -> bool {
-        let Some(ReconcileStep { key, .. }) = &self.reconcile else { return false };
+        let Some(ReconcileStep { key, .. }) = &self.reconcile else {
+            return false;
+        };
         if results.iter().any(|taken| taken.unit == *key) {
             return false;
         }
-        let wrote = results.iter().any(|taken| taken.has_changes && taken.verdict.is_none());
+        let wrote = results
+            .iter()
+            .any(|taken| taken.has_changes && taken.verdict.is_none());
         let is_due = wrote || self.is_reconcile_pending();
         let continues = if self.halt.is_some() {
-            push_message(Severity::Info, "not reconciled: the run is ending".to_owned(), effects);
+            push_message(
+                Severity::Info,
+                "not reconciled: the run is ending".to_owned(),
+                effects,
+            );
             false
         } else if !is_due {
             push_message(
@@ -97,7 +116,14 @@ impl Schedule {
             self.has_budget_for_reconcile(effects)
         };
         if let Some(step) = self.reconcile.as_mut().filter(|_| is_due) {
-            step.add_to(&mut self.table, if continues { UnitPhase::Queued } else { UnitPhase::Settled });
+            step.add_to(
+                &mut self.table,
+                if continues {
+                    UnitPhase::Queued
+                } else {
+                    UnitPhase::Settled
+                },
+            );
         }
         if continues {
             self.stage = RunStage::Reconciling;
@@ -107,15 +133,24 @@ impl Schedule {
 
     /// Cancels the reconcile step because there is nothing to review.
     pub(super) fn cancel_reconcile(&mut self) {
-        if let Some(at) = self.reconcile_index().filter(|_| self.is_reconcile_pending()) {
+        if let Some(at) = self
+            .reconcile_index()
+            .filter(|_| self.is_reconcile_pending())
+        {
             self.table.set_phase(at, UnitPhase::Settled);
         }
     }
 
     /// Returns whether the budget allows the step. If it is spent, records a message and starts nothing.
     pub(super) fn has_budget_for_reconcile(&mut self, effects: &mut Vec<ScheduleEffect>) -> bool {
-        let Some(sentence) = self.budget.exhausted_message() else { return true };
-        push_message(Severity::Error, format!("not reconciled: {sentence}; the run can be resumed"), effects);
+        let Some(sentence) = self.budget.exhausted_message() else {
+            return true;
+        };
+        push_message(
+            Severity::Error,
+            format!("not reconciled: {sentence}; the run can be resumed"),
+            effects,
+        );
         self.halt(HaltReason::LimitReached, effects);
         false
     }
@@ -137,7 +172,13 @@ impl Schedule {
 
     /// Continues with saving once the reconcile step is over.
     pub(super) fn finish_reconcile(&mut self, effects: &mut Vec<ScheduleEffect>) {
-        let Some(ReconcileStep { key, index: Some(at) }) = &self.reconcile else { return };
+        let Some(ReconcileStep {
+            key,
+            index: Some(at),
+        }) = &self.reconcile
+        else {
+            return;
+        };
         let (key, at) = (key.clone(), *at);
         if !self.table.is_settled(at) {
             return;
@@ -147,7 +188,9 @@ impl Schedule {
         }
         if self.table.has_succeeded(at) {
             self.stage = RunStage::Integrating;
-            effects.push(ScheduleEffect::Integrate { units: vec![(key, self.table.units()[at].attempts)] });
+            effects.push(ScheduleEffect::Integrate {
+                units: vec![(key, self.table.units()[at].attempts)],
+            });
         } else {
             self.review_or_save(effects);
         }
@@ -155,6 +198,10 @@ impl Schedule {
 
     /// Units whose writes do not count, for the commit message. The reconcile step is not one of them.
     pub(super) fn units_without_result(&self) -> Vec<UnitKey> {
-        self.table.units_without_result().into_iter().filter(|unit| !self.is_reconcile_unit(unit)).collect()
+        self.table
+            .units_without_result()
+            .into_iter()
+            .filter(|unit| !self.is_reconcile_unit(unit))
+            .collect()
     }
 }

@@ -18,7 +18,10 @@ impl Schedule {
     pub(super) fn change_concurrency(&mut self, by: i32, effects: &mut Vec<ScheduleEffect>) {
         let now = self.settings.concurrency;
         // A run that was started with a concurrency above the range keeps it, but cannot increase it.
-        let slots = now.saturating_add_signed(by).clamp(*CONCURRENCY_RANGE.start(), now.max(*CONCURRENCY_RANGE.end()));
+        let slots = now.saturating_add_signed(by).clamp(
+            *CONCURRENCY_RANGE.start(),
+            now.max(*CONCURRENCY_RANGE.end()),
+        );
         self.set_concurrency(slots, effects);
     }
 
@@ -28,8 +31,14 @@ impl Schedule {
             slots.max(u32::from(self.settings.worker_slots.is_none())),
         );
         if slots != old {
-            let note = Note::ConcurrencyChanged { slots, old: Some(old) };
-            effects.push(ScheduleEffect::RecordNote { attempt: None, note });
+            let note = Note::ConcurrencyChanged {
+                slots,
+                old: Some(old),
+            };
+            effects.push(ScheduleEffect::RecordNote {
+                attempt: None,
+                note,
+            });
         }
     }
 
@@ -38,9 +47,13 @@ impl Schedule {
         let (old, new) = match limit {
             RunLimit::Concurrency(slots) => return self.set_concurrency(slots, effects),
             RunLimit::RunBudget(budget) => (json!(self.budget.replace(budget)), json!(budget)),
-            RunLimit::Retries(retries) => {
-                (json!(std::mem::replace(&mut self.settings.retry.max_retries, retries)), json!(retries))
-            }
+            RunLimit::Retries(retries) => (
+                json!(std::mem::replace(
+                    &mut self.settings.retry.max_retries,
+                    retries
+                )),
+                json!(retries),
+            ),
             RunLimit::Turns(_) | RunLimit::ToolFailures(_) | RunLimit::SilenceTimeout(_) => return,
         };
         if old != new {
@@ -55,9 +68,14 @@ impl Schedule {
         worker: Option<String>,
         effects: &mut Vec<ScheduleEffect>,
     ) {
-        let place = worker.as_ref().map(|worker| format!(" on worker {worker}")).unwrap_or_default();
+        let place = worker
+            .as_ref()
+            .map(|worker| format!(" on worker {worker}"))
+            .unwrap_or_default();
         let before = self.releases.newest.insert(worker, release.clone());
-        let Some(before) = before.filter(|before| *before != release && self.releases.changes < MAX_CHANGES) else {
+        let Some(before) =
+            before.filter(|before| *before != release && self.releases.changes < MAX_CHANGES)
+        else {
             return;
         };
         self.releases.changes += 1;
@@ -65,21 +83,40 @@ impl Schedule {
         push_message(Severity::Warning, text, effects);
     }
 
-    pub(super) fn pass_message(&mut self, key: &UnitKey, text: String, effects: &mut Vec<ScheduleEffect>) {
-        let Some(at) = self.table.find(key) else { return };
+    pub(super) fn pass_message(
+        &mut self,
+        key: &UnitKey,
+        text: String,
+        effects: &mut Vec<ScheduleEffect>,
+    ) {
+        let Some(at) = self.table.find(key) else {
+            return;
+        };
         let unit = &self.table.units()[at];
         match unit.phase {
             UnitPhase::InFlight { .. } => {
-                effects.push(ScheduleEffect::MessageAttempt { unit: key.clone(), attempt: unit.attempts, text });
+                effects.push(ScheduleEffect::MessageAttempt {
+                    unit: key.clone(),
+                    attempt: unit.attempts,
+                    text,
+                });
             }
-            _ if self.settings.is_session && unit.phase != UnitPhase::Settled => self.table.queue_message(at, text),
+            _ if self.settings.is_session && unit.phase != UnitPhase::Settled => {
+                self.table.queue_message(at, text)
+            }
             _ if self.settings.is_session => {
                 let before = unit.amendment.as_deref().cloned().unwrap_or_default();
-                let amendment = Amendment { message: Some(text), feedback: None, resume: None, ..before };
+                let amendment = Amendment {
+                    message: Some(text),
+                    feedback: None,
+                    resume: None,
+                    ..before
+                };
                 self.handle_retry_request(key, Some(amendment), effects);
             }
             _ => {
-                let text = format!("{key} does not run, so it gets no message; retry it with feedback");
+                let text =
+                    format!("{key} does not run, so it gets no message; retry it with feedback");
                 push_message(Severity::Warning, text, effects);
             }
         }
@@ -101,13 +138,27 @@ impl Schedule {
 
     pub(super) fn set_paused(&mut self, pause: bool, effects: &mut Vec<ScheduleEffect>) {
         if std::mem::replace(&mut self.person.is_paused, pause) != pause {
-            let note = if pause { Note::RunPaused } else { Note::RunResumed };
-            effects.push(ScheduleEffect::RecordNote { attempt: None, note });
+            let note = if pause {
+                Note::RunPaused
+            } else {
+                Note::RunResumed
+            };
+            effects.push(ScheduleEffect::RecordNote {
+                attempt: None,
+                note,
+            });
         }
     }
 }
 
 fn limit_note(limit: &str, old: Value, new: Value) -> ScheduleEffect {
-    let note = Note::LimitChanged(LimitChanged { limit: limit.to_owned(), old, new });
-    ScheduleEffect::RecordNote { attempt: None, note }
+    let note = Note::LimitChanged(LimitChanged {
+        limit: limit.to_owned(),
+        old,
+        new,
+    });
+    ScheduleEffect::RecordNote {
+        attempt: None,
+        note,
+    }
 }

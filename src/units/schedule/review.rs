@@ -18,7 +18,11 @@ impl Schedule {
         }
     }
 
-    pub(super) fn handle_review_requested(&mut self, waits: bool, effects: &mut Vec<ScheduleEffect>) {
+    pub(super) fn handle_review_requested(
+        &mut self,
+        waits: bool,
+        effects: &mut Vec<ScheduleEffect>,
+    ) {
         if self.stage != RunStage::RequestingReview {
             return;
         }
@@ -35,7 +39,10 @@ impl Schedule {
     fn leave_for_review(&mut self, effects: &mut Vec<ScheduleEffect>) {
         self.saving.integrated_attempts.clear();
         self.stage = RunStage::Ended;
-        effects.push(ScheduleEffect::EndRun(RunEnded { outcome: "waiting_approval".to_owned(), ..self.run_summary() }));
+        effects.push(ScheduleEffect::EndRun(RunEnded {
+            outcome: "waiting_approval".to_owned(),
+            ..self.run_summary()
+        }));
     }
 
     /// Ends the wait for a review if a person requests more attempts, or the end of the run.
@@ -52,7 +59,11 @@ impl Schedule {
         }
     }
 
-    pub(super) fn finish_review(&mut self, sent_back: Vec<(UnitKey, Amendment)>, effects: &mut Vec<ScheduleEffect>) {
+    pub(super) fn finish_review(
+        &mut self,
+        sent_back: Vec<(UnitKey, Amendment)>,
+        effects: &mut Vec<ScheduleEffect>,
+    ) {
         // A client may be faster than the report that the request is recorded.
         if !matches!(self.stage, RunStage::RequestingReview | RunStage::Reviewing) {
             return;
@@ -80,11 +91,17 @@ impl Schedule {
     }
 
     /// The rest of a reviewed result is integrated again, on top of what is on the branch now, and waits for another review.
-    pub(super) fn handle_partly_saved(&mut self, left: &[UnitKey], effects: &mut Vec<ScheduleEffect>) {
+    pub(super) fn handle_partly_saved(
+        &mut self,
+        left: &[UnitKey],
+        effects: &mut Vec<ScheduleEffect>,
+    ) {
         if self.stage != RunStage::SavingReviewed {
             return;
         }
-        self.saving.integrated_attempts.retain(|(unit, _)| !left.contains(unit));
+        self.saving
+            .integrated_attempts
+            .retain(|(unit, _)| !left.contains(unit));
         let saved = std::mem::take(&mut self.saving.integrated_attempts);
         self.table.mark_saved(&saved);
         if !self.integrate_for_review(effects) {
@@ -97,7 +114,8 @@ impl Schedule {
     /// patches again for another review. Returns false if the run does not wait for reviews.
     pub(super) fn integrate_for_review(&mut self, effects: &mut Vec<ScheduleEffect>) -> bool {
         let units = self.unsaved_attempts();
-        let integrates = self.settings.reviews == ReviewMode::Wait && self.halt.is_none() && !units.is_empty();
+        let integrates =
+            self.settings.reviews == ReviewMode::Wait && self.halt.is_none() && !units.is_empty();
         if integrates {
             self.saving.integrated_attempts.clear();
             self.stage = RunStage::Integrating;

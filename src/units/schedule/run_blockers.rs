@@ -5,8 +5,8 @@
 //! conditions end the run.
 
 use super::{
-    HaltReason, Schedule, ScheduleEffect, TimerId, UnitPhase, push_message, retry, unit_table::TimerPurpose,
-    worker_wait::WorkerWaitState,
+    HaltReason, Schedule, ScheduleEffect, TimerId, UnitPhase, push_message, retry,
+    unit_table::TimerPurpose, worker_wait::WorkerWaitState,
 };
 use crate::tape::note::{AttemptOutcome, Severity, Verdict, VerdictCause};
 
@@ -93,7 +93,10 @@ impl Schedule {
             return false;
         };
         if is_refused {
-            let text = format!("the agent refused to start; trying once more in {} s", wait_ms / 1_000);
+            let text = format!(
+                "the agent refused to start; trying once more in {} s",
+                wait_ms / 1_000
+            );
             push_message(Severity::Warning, text, effects);
         } else if tries == 0 {
             let seconds = WAITS_MS.iter().sum::<u64>() / 1_000;
@@ -105,9 +108,14 @@ impl Schedule {
         self.table.set_phase(at, UnitPhase::Queued);
         self.push_retry_note(at, wait_ms, cause, effects);
         let id = self.table.new_timer(TimerPurpose::Program);
-        self.blockers.missing_program =
-            Some(MissingProgram { tries: tries + 1, state: MissingProgramState::Waiting(id) });
-        effects.push(ScheduleEffect::SetTimer { id, after_ms: wait_ms });
+        self.blockers.missing_program = Some(MissingProgram {
+            tries: tries + 1,
+            state: MissingProgramState::Waiting(id),
+        });
+        effects.push(ScheduleEffect::SetTimer {
+            id,
+            after_ms: wait_ms,
+        });
         true
     }
 
@@ -123,18 +131,26 @@ impl Schedule {
     }
 
     fn set_program_trial_due(&mut self, after: MissingProgramState) {
-        if let Some(absence) = self.blockers.missing_program.as_mut().filter(|absence| absence.state == after) {
+        if let Some(absence) = self
+            .blockers
+            .missing_program
+            .as_mut()
+            .filter(|absence| absence.state == after)
+        {
             absence.state = MissingProgramState::Due;
         }
     }
 
     /// False while the program is missing and a trial runs or a wait is active.
     pub(super) fn may_start_attempt(&self) -> bool {
-        self.blockers.missing_program.is_none_or(|absence| absence.state == MissingProgramState::Due)
+        self.blockers
+            .missing_program
+            .is_none_or(|absence| absence.state == MissingProgramState::Due)
     }
 
     pub(super) fn record_start(&mut self, order: &ScheduleEffect) {
-        if let (Some(absence), ScheduleEffect::StartAttempt { unit, .. }) = (&mut self.blockers.missing_program, order)
+        if let (Some(absence), ScheduleEffect::StartAttempt { unit, .. }) =
+            (&mut self.blockers.missing_program, order)
             && let Some(at) = self.table.find(unit)
         {
             absence.state = MissingProgramState::Trying(at);
@@ -143,12 +159,20 @@ impl Schedule {
 
     /// The process of this unit started.
     pub(super) fn handle_program_started(&mut self, at: usize, effects: &mut Vec<ScheduleEffect>) {
-        if self.blockers.missing_program.is_some_and(|absence| absence.state == MissingProgramState::Trying(at)) {
+        if self
+            .blockers
+            .missing_program
+            .is_some_and(|absence| absence.state == MissingProgramState::Trying(at))
+        {
             self.blockers.missing_program = None;
             let text = if self.blockers.refusal == RefusalState::Retried {
                 let id = self.table.new_timer(TimerPurpose::Refusal);
-                self.blockers.refusal = RefusalState::Probation(id, (at, self.table.units()[at].attempts));
-                effects.push(ScheduleEffect::SetTimer { id, after_ms: REFUSAL_WINDOW_MS });
+                self.blockers.refusal =
+                    RefusalState::Probation(id, (at, self.table.units()[at].attempts));
+                effects.push(ScheduleEffect::SetTimer {
+                    id,
+                    after_ms: REFUSAL_WINDOW_MS,
+                });
                 "the agent starts again"
             } else {
                 "the agent's program is back"
@@ -168,7 +192,10 @@ impl Schedule {
 
     /// The limit would reject the other units as well.
     pub(super) fn halt_for_limit(&mut self, at: usize, effects: &mut Vec<ScheduleEffect>) {
-        let (key, tries) = (&self.table.units()[at].key, self.settings.throttle_policy.max_limit_attempts);
+        let (key, tries) = (
+            &self.table.units()[at].key,
+            self.settings.throttle_policy.max_limit_attempts,
+        );
         push_message(
             Severity::Error,
             format!("{key} hit the limit {tries} times: the run ends and can be resumed"),
@@ -179,9 +206,18 @@ impl Schedule {
 
     /// Reports the condition once instead of for every unit. Running attempts may end normally, because they may have
     /// got through before.
-    pub(super) fn halt_if_unusable(&mut self, at: usize, verdict: &Verdict, effects: &mut Vec<ScheduleEffect>) {
+    pub(super) fn halt_if_unusable(
+        &mut self,
+        at: usize,
+        verdict: &Verdict,
+        effects: &mut Vec<ScheduleEffect>,
+    ) {
         let unit = &self.table.units()[at];
-        let amended = || unit.amendment.as_ref().is_some_and(|amendment| amendment.model.is_some());
+        let amended = || {
+            unit.amendment
+                .as_ref()
+                .is_some_and(|amendment| amendment.model.is_some())
+        };
         let own_model = self.is_reconcile_unit(&unit.key) || amended();
         if verdict.outcome != AttemptOutcome::Failed
             || !retry::affects_every_unit(&verdict.cause, own_model, self.had_success)
@@ -190,7 +226,11 @@ impl Schedule {
         }
         let is_refused = verdict.cause == VerdictCause::StartFailed;
         if !self.table.is_idle() || is_refused {
-            let what = if is_refused { &verdict.reason } else { verdict.cause.label() };
+            let what = if is_refused {
+                &verdict.reason
+            } else {
+                verdict.cause.label()
+            };
             let remedy = verdict.remedy.as_deref().unwrap_or("fix it, then retry");
             let text = format!("stopped starting units: {what}; {remedy}");
             push_message(Severity::Error, text, effects);

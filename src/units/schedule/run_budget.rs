@@ -26,6 +26,9 @@ impl RunBudget {
     /// The message about a spent budget; `None` if it is not spent.
     pub(super) fn exhausted_message(&self) -> Option<String> {
         let budget = self.budget.filter(|budget| self.spent >= *budget)?;
-        Some(format!("the run's budget of ${budget:.2} is spent (${:.2}): nothing more starts", self.spent))
+        Some(format!(
+            "the run's budget of ${budget:.2} is spent (${:.2}): nothing more starts",
+            self.spent
+        ))
     }
 }

@@ -6,7 +6,9 @@ use crate::tape::{
     note::{AttemptOutcome, RunEnded, Severity},
 };
 
-use super::{HaltReason, IntegratedUnit, IntegrationReport, RunStage, Schedule, ScheduleEffect, push_message};
+use super::{
+    HaltReason, IntegratedUnit, IntegrationReport, RunStage, Schedule, ScheduleEffect, push_message,
+};
 
 impl Schedule {
     /// Continues with the next stage when nothing runs or waits.
@@ -26,10 +28,12 @@ impl Schedule {
         }
         let units = self.unsaved_attempts();
         // If there are patches to save, the reconcile step is decided after their integration.
-        let needs_reconcile =
-            self.is_reconcile_pending() && (!units.is_empty() || self.has_budget_for_reconcile(effects));
+        let needs_reconcile = self.is_reconcile_pending()
+            && (!units.is_empty() || self.has_budget_for_reconcile(effects));
         match self.patches_kept_reason() {
-            _ if units.is_empty() && !needs_reconcile && !self.projection.is_unsaved => self.end_run(effects),
+            _ if units.is_empty() && !needs_reconcile && !self.projection.is_unsaved => {
+                self.end_run(effects)
+            }
             Some(why) => self.keep_patches(why, effects),
             None => {
                 self.stage = RunStage::Integrating;
@@ -40,7 +44,9 @@ impl Schedule {
 
     /// True if nothing may start before the patches so far are saved.
     pub(super) fn must_save_first(&self) -> bool {
-        self.settings.saves_between_units && !self.saving.has_failed && !self.unsaved_attempts().is_empty()
+        self.settings.saves_between_units
+            && !self.saving.has_failed
+            && !self.unsaved_attempts().is_empty()
     }
 
     /// True if patches can be saved although units wait to start.
@@ -53,14 +59,25 @@ impl Schedule {
         if self.person.awaited_decisions != undecided {
             self.person.awaited_decisions.clone_from(&undecided);
             let note = Note::DecisionAwaited { units: undecided };
-            effects.push(ScheduleEffect::RecordNote { attempt: None, note });
+            effects.push(ScheduleEffect::RecordNote {
+                attempt: None,
+                note,
+            });
         }
     }
 
     pub(super) fn accept_result(&mut self, key: &UnitKey, effects: &mut Vec<ScheduleEffect>) {
-        match self.table.find(key).filter(|at| self.table.accept_result(*at)) {
+        match self
+            .table
+            .find(key)
+            .filter(|at| self.table.accept_result(*at))
+        {
             Some(at) => effects.push(self.table.units()[at].note_effect(Note::ResultAccepted)),
-            None => push_message(Severity::Warning, format!("{key} does not wait for a decision"), effects),
+            None => push_message(
+                Severity::Warning,
+                format!("{key} does not wait for a decision"),
+                effects,
+            ),
         }
     }
 
@@ -72,7 +89,11 @@ impl Schedule {
             patches => Some(format!("{patches} patches are")),
         };
         if let Some(what) = what {
-            push_message(Severity::Warning, format!("{what} kept and not put on the branch: {why}"), effects);
+            push_message(
+                Severity::Warning,
+                format!("{what} kept and not put on the branch: {why}"),
+                effects,
+            );
         }
         self.saving.integrated_attempts.clear();
         self.end_run(effects);
@@ -83,11 +104,16 @@ impl Schedule {
         if self.is_killed {
             return Some("the run was killed");
         }
-        (self.halt == Some(HaltReason::UnitFailed)).then_some("a unit failed, and the failure mode is abort")
+        (self.halt == Some(HaltReason::UnitFailed))
+            .then_some("a unit failed, and the failure mode is abort")
     }
 
     pub(super) fn unsaved_attempts(&self) -> Vec<(UnitKey, u32)> {
-        if self.settings.integrates_patches { self.table.unsaved_attempts() } else { Vec::new() }
+        if self.settings.integrates_patches {
+            self.table.unsaved_attempts()
+        } else {
+            Vec::new()
+        }
     }
 
     pub(super) fn handle_integrated(
@@ -98,10 +124,26 @@ impl Schedule {
         if self.stage != RunStage::Integrating {
             return;
         }
-        for IntegratedUnit { unit, attempt, verdict, .. } in &results {
-            match (verdict, self.table.find(unit).filter(|at| self.table.units()[*at].attempts == *attempt)) {
-                (Some(verdict), Some(at)) => self.table.record_outcome(at, verdict.outcome, verdict.stop),
-                (None, Some(_)) => self.saving.integrated_attempts.push((unit.clone(), *attempt)),
+        for IntegratedUnit {
+            unit,
+            attempt,
+            verdict,
+            ..
+        } in &results
+        {
+            match (
+                verdict,
+                self.table
+                    .find(unit)
+                    .filter(|at| self.table.units()[*at].attempts == *attempt),
+            ) {
+                (Some(verdict), Some(at)) => {
+                    self.table.record_outcome(at, verdict.outcome, verdict.stop)
+                }
+                (None, Some(_)) => self
+                    .saving
+                    .integrated_attempts
+                    .push((unit.clone(), *attempt)),
                 (_, None) => {}
             }
         }
@@ -122,7 +164,9 @@ impl Schedule {
 
     pub(super) fn save(&mut self, effects: &mut Vec<ScheduleEffect>) {
         self.stage = RunStage::Saving;
-        effects.push(ScheduleEffect::Save { failed: self.units_without_result() });
+        effects.push(ScheduleEffect::Save {
+            failed: self.units_without_result(),
+        });
     }
 
     pub(super) fn handle_saved(&mut self, ok: bool, effects: &mut Vec<ScheduleEffect>) {
@@ -154,7 +198,9 @@ impl Schedule {
         if self.stage == RunStage::Ended && !self.unsaved_attempts().is_empty() {
             // A limit that ended the run still applies. An aborted run may not save, and a person who requested the end
             // now requests more.
-            let halt = self.halt.filter(|halt| !matches!(halt, HaltReason::UnitFailed | HaltReason::Requested));
+            let halt = self
+                .halt
+                .filter(|halt| !matches!(halt, HaltReason::UnitFailed | HaltReason::Requested));
             self.reopen();
             self.halt = halt;
         }
@@ -181,9 +227,11 @@ impl Schedule {
         let is_undecided = self.halt == Some(HaltReason::LimitReached)
             && self.settings.waits_at_turn_limit
             && !self.table.undecided_units().is_empty();
-        let all = ended.failed + ended.stopped + ended.not_run + ended.unsaved == 0 && !is_undecided;
+        let all =
+            ended.failed + ended.stopped + ended.not_run + ended.unsaved == 0 && !is_undecided;
         let cut_short = ended.stopped + ended.not_run > 0;
-        let saved = (ended.succeeded + ended.budget + ended.reused).saturating_sub(ended.unsaved) > 0;
+        let saved =
+            (ended.succeeded + ended.budget + ended.reused).saturating_sub(ended.unsaved) > 0;
         let outcome = match self.halt {
             _ if all => "done",
             Some(HaltReason::LimitReached) => "limit",

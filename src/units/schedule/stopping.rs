@@ -8,13 +8,25 @@ use crate::tape::{
 
 impl Schedule {
     pub(super) fn handle_stop_request(&mut self, key: &UnitKey, effects: &mut Vec<ScheduleEffect>) {
-        let Some(at) = self.table.find(key) else { return };
+        let Some(at) = self.table.find(key) else {
+            return;
+        };
         let how = match self.table.units()[at].phase {
-            UnitPhase::InFlight { stop: Some(StopMode::Kill), .. } => return,
+            UnitPhase::InFlight {
+                stop: Some(StopMode::Kill),
+                ..
+            } => return,
             UnitPhase::Settled => {
-                return push_message(Severity::Info, format!("{key} does not run, so nothing is stopped"), effects);
+                return push_message(
+                    Severity::Info,
+                    format!("{key} does not run, so nothing is stopped"),
+                    effects,
+                );
             }
-            UnitPhase::InFlight { stop: Some(StopMode::Stop), .. } => StopMode::Kill,
+            UnitPhase::InFlight {
+                stop: Some(StopMode::Stop),
+                ..
+            } => StopMode::Kill,
             UnitPhase::InFlight { .. }
             | UnitPhase::Queued
             | UnitPhase::RetryPending(_)
@@ -22,9 +34,14 @@ impl Schedule {
         };
         effects.push(self.table.units()[at].note_effect(Note::StopRequested { how }));
         if let Some(attempt) = self.table.request_stop(at, how) {
-            effects.push(ScheduleEffect::StopAttempt { unit: key.clone(), attempt, how });
+            effects.push(ScheduleEffect::StopAttempt {
+                unit: key.clone(),
+                attempt,
+                how,
+            });
         } else {
-            self.table.record_outcome(at, AttemptOutcome::Stopped, StopReason::Error);
+            self.table
+                .record_outcome(at, AttemptOutcome::Stopped, StopReason::Error);
             self.table.set_phase(at, UnitPhase::Settled);
         }
     }
@@ -33,7 +50,10 @@ impl Schedule {
         if self.stage == RunStage::Ended {
             return;
         }
-        effects.push(ScheduleEffect::RecordNote { attempt: None, note: Note::StopRequested { how } });
+        effects.push(ScheduleEffect::RecordNote {
+            attempt: None,
+            note: Note::StopRequested { how },
+        });
         self.halt(HaltReason::Requested, effects);
         self.is_killed |= how == StopMode::Kill;
         if how != StopMode::Drain {
@@ -45,9 +65,19 @@ impl Schedule {
     pub(super) fn stop_starting(&mut self, how: StopMode, effects: &mut Vec<ScheduleEffect>) {
         for at in 0..self.table.units().len() {
             let unit = &self.table.units()[at];
-            let (key, is_starting) = (unit.key.clone(), matches!(unit.phase, UnitPhase::InFlight { ready: false, .. }));
-            if let Some(attempt) = is_starting.then(|| self.table.request_stop(at, how)).flatten() {
-                effects.push(ScheduleEffect::StopAttempt { unit: key, attempt, how });
+            let (key, is_starting) = (
+                unit.key.clone(),
+                matches!(unit.phase, UnitPhase::InFlight { ready: false, .. }),
+            );
+            if let Some(attempt) = is_starting
+                .then(|| self.table.request_stop(at, how))
+                .flatten()
+            {
+                effects.push(ScheduleEffect::StopAttempt {
+                    unit: key,
+                    attempt,
+                    how,
+                });
             }
         }
     }
@@ -55,7 +85,11 @@ impl Schedule {
     pub(super) fn stop_in_flight(&mut self, how: StopMode, effects: &mut Vec<ScheduleEffect>) {
         for at in 0..self.table.units().len() {
             if let Some(attempt) = self.table.request_stop(at, how) {
-                effects.push(ScheduleEffect::StopAttempt { unit: self.table.units()[at].key.clone(), attempt, how });
+                effects.push(ScheduleEffect::StopAttempt {
+                    unit: self.table.units()[at].key.clone(),
+                    attempt,
+                    how,
+                });
             }
         }
     }

@@ -23,7 +23,11 @@ mod workers;
 impl Schedule {
     /// Running attempts, with their units.
     fn in_flight(&self) -> impl Iterator<Item = (&UnitKey, u32)> {
-        self.table.units().iter().filter(|unit| unit.is_in_flight()).map(|unit| (&unit.key, unit.attempts))
+        self.table
+            .units()
+            .iter()
+            .filter(|unit| unit.is_in_flight())
+            .map(|unit| (&unit.key, unit.attempts))
     }
 }
 
@@ -36,7 +40,13 @@ fn key(n: usize) -> UnitKey {
 }
 
 pub(super) fn verdict(outcome: AttemptOutcome, cause: VerdictCause) -> Verdict {
-    Verdict { outcome, stop: StopReason::Error, cause, reason: "x".into(), remedy: None }
+    Verdict {
+        outcome,
+        stop: StopReason::Error,
+        cause,
+        reason: "x".into(),
+        remedy: None,
+    }
 }
 
 fn succeeded_verdict() -> Verdict {
@@ -64,15 +74,26 @@ fn refused_start_verdict() -> Verdict {
 }
 
 fn usage_limit_verdict() -> Verdict {
-    verdict(AttemptOutcome::Failed, VerdictCause::UsageLimit { resets_at: None })
+    verdict(
+        AttemptOutcome::Failed,
+        VerdictCause::UsageLimit { resets_at: None },
+    )
 }
 
 fn attempt_ended(n: usize, attempt: u32, verdict: Verdict) -> ScheduleEvent {
-    ScheduleEvent::AttemptEnded { unit: key(n), attempt, verdict, repeat: RetryMode::FromStart }
+    ScheduleEvent::AttemptEnded {
+        unit: key(n),
+        attempt,
+        verdict,
+        repeat: RetryMode::FromStart,
+    }
 }
 
 fn attempt_ready(n: usize, attempt: u32) -> ScheduleEvent {
-    ScheduleEvent::AttemptReady { unit: key(n), attempt }
+    ScheduleEvent::AttemptReady {
+        unit: key(n),
+        attempt,
+    }
 }
 
 fn rejected(at: u64, resets_in_ms: Option<u64>) -> ScheduleEvent {
@@ -89,14 +110,31 @@ fn rejected(at: u64, resets_in_ms: Option<u64>) -> ScheduleEvent {
 /// Formats effects as short words, for tables.
 fn format_effects(effects: &[ScheduleEffect]) -> String {
     let word = |order: &ScheduleEffect| match order {
-        ScheduleEffect::StartAttempt { unit, attempt, amendment: None } => format!("start {unit}/{attempt}"),
-        ScheduleEffect::StartAttempt { unit, attempt, amendment: Some(amendment) } => {
+        ScheduleEffect::StartAttempt {
+            unit,
+            attempt,
+            amendment: None,
+        } => format!("start {unit}/{attempt}"),
+        ScheduleEffect::StartAttempt {
+            unit,
+            attempt,
+            amendment: Some(amendment),
+        } => {
             format!("start {unit}/{attempt} ({amendment})")
         }
-        ScheduleEffect::StopAttempt { unit, attempt, how } => format!("{how:?} {unit}/{attempt}").to_lowercase(),
-        ScheduleEffect::MessageAttempt { unit, attempt, text } => format!("message {unit}/{attempt} {text:?}"),
+        ScheduleEffect::StopAttempt { unit, attempt, how } => {
+            format!("{how:?} {unit}/{attempt}").to_lowercase()
+        }
+        ScheduleEffect::MessageAttempt {
+            unit,
+            attempt,
+            text,
+        } => format!("message {unit}/{attempt} {text:?}"),
         ScheduleEffect::Integrate { units } => {
-            let units: Vec<String> = units.iter().map(|(unit, attempt)| format!("{unit}/{attempt}")).collect();
+            let units: Vec<String> = units
+                .iter()
+                .map(|(unit, attempt)| format!("{unit}/{attempt}"))
+                .collect();
             format!("INTEGRATE {}", units.join(" "))
         }
         ScheduleEffect::Project => "PROJECT".into(),
@@ -104,9 +142,14 @@ fn format_effects(effects: &[ScheduleEffect]) -> String {
         ScheduleEffect::Save { failed } => format!("SAVE without [{}]", failed.join(" ")),
         ScheduleEffect::SetTimer { id, after_ms } => format!("timer {} {after_ms}ms", id.0),
         ScheduleEffect::RecordNote { attempt, note } => {
-            let attempt = attempt.as_ref().map(|(unit, attempt)| format!(" {unit}/{attempt}")).unwrap_or_default();
+            let attempt = attempt
+                .as_ref()
+                .map(|(unit, attempt)| format!(" {unit}/{attempt}"))
+                .unwrap_or_default();
             let kind = match note {
-                Note::RetryScheduled { next, delay_ms, .. } => format!("retry-scheduled {next} {delay_ms}ms"),
+                Note::RetryScheduled { next, delay_ms, .. } => {
+                    format!("retry-scheduled {next} {delay_ms}ms")
+                }
                 Note::RetryRequested { next, amendment } => match amendment {
                     Some(amendment) => format!("retry-requested {next} ({amendment})"),
                     None => format!("retry-requested {next}"),
@@ -124,7 +167,11 @@ fn format_effects(effects: &[ScheduleEffect]) -> String {
             format!("note{attempt}: {kind}")
         }
         ScheduleEffect::EndRun(end) => {
-            let unsaved = if end.unsaved > 0 { format!(" unsaved={}", end.unsaved) } else { String::new() };
+            let unsaved = if end.unsaved > 0 {
+                format!(" unsaved={}", end.unsaved)
+            } else {
+                String::new()
+            };
             format!(
                 "END {} succeeded={} failed={} stopped={} not_run={}{unsaved}",
                 end.outcome, end.succeeded, end.failed, end.stopped, end.not_run
@@ -136,7 +183,11 @@ fn format_effects(effects: &[ScheduleEffect]) -> String {
 
 /// Feeds events and returns one line of effects for each.
 fn feed(schedule: &mut Schedule, inputs: impl IntoIterator<Item = ScheduleEvent>) -> String {
-    inputs.into_iter().map(|input| format_effects(&schedule.handle(input))).collect::<Vec<_>>().join("\n")
+    inputs
+        .into_iter()
+        .map(|input| format_effects(&schedule.handle(input)))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn settings(slots: u32) -> ScheduleSettings {
@@ -145,7 +196,10 @@ fn settings(slots: u32) -> ScheduleSettings {
 
 fn waiting_at_most(wait_ms: u64) -> ScheduleSettings {
     ScheduleSettings {
-        throttle_policy: ThrottlePolicy { max_wait_ms: Some(wait_ms), ..ThrottlePolicy::default() },
+        throttle_policy: ThrottlePolicy {
+            max_wait_ms: Some(wait_ms),
+            ..ThrottlePolicy::default()
+        },
         ..settings(2)
     }
 }
@@ -166,7 +220,13 @@ fn units_start_once_the_sources_are_projected() {
     assert_eq!(trace, "PROJECT\n\nstart u0/1\n\nstart u1/1");
     let mut schedule = Schedule::new(keys(2), settings(1)).projecting(false);
     assert_eq!(
-        feed(&mut schedule, [ScheduleEvent::RunStarted, ScheduleEvent::Projected { is_unsaved: false }]),
+        feed(
+            &mut schedule,
+            [
+                ScheduleEvent::RunStarted,
+                ScheduleEvent::Projected { is_unsaved: false }
+            ]
+        ),
         "start u0/1\n"
     );
 }
@@ -179,8 +239,14 @@ fn stop_while_sources_are_projected_starts_no_unit() {
         (ScheduleEvent::KillAllRequested, "kill"),
     ] {
         let mut schedule = Schedule::new(keys(2), settings(2)).projecting(true);
-        let trace =
-            feed(&mut schedule, [ScheduleEvent::RunStarted, input, ScheduleEvent::Projected { is_unsaved: false }]);
+        let trace = feed(
+            &mut schedule,
+            [
+                ScheduleEvent::RunStarted,
+                input,
+                ScheduleEvent::Projected { is_unsaved: false },
+            ],
+        );
         let end = "END stopped succeeded=0 failed=0 stopped=0 not_run=2";
         assert_eq!(trace, format!("PROJECT\nnote: stop-requested {how}\n{end}"));
     }
@@ -188,7 +254,11 @@ fn stop_while_sources_are_projected_starts_no_unit() {
     let mut schedule = Schedule::new(keys(1), settings(1)).projecting(true);
     feed(
         &mut schedule,
-        [ScheduleEvent::RunStarted, ScheduleEvent::StopAllRequested, ScheduleEvent::Projected { is_unsaved: false }],
+        [
+            ScheduleEvent::RunStarted,
+            ScheduleEvent::StopAllRequested,
+            ScheduleEvent::Projected { is_unsaved: false },
+        ],
     );
     assert!(
         feed(&mut schedule, [ScheduleEvent::RetryUnsuccessfulRequested]).ends_with("start u0/1"),
@@ -222,10 +292,16 @@ fn units_start_in_plan_order_within_the_slots() {
 
 #[test]
 fn spent_budget_starts_nothing_and_lets_running_units_end() {
-    let budget = ScheduleSettings { budget_usd: Some(0.5), ..settings(2) };
+    let budget = ScheduleSettings {
+        budget_usd: Some(0.5),
+        ..settings(2)
+    };
     let spent = |usd| ScheduleEvent::CostUpdated { usd };
     let mut schedule = Schedule::new(keys(5), budget);
-    let retry = ScheduleEvent::RetryRequested { unit: key(0), amendment: None };
+    let retry = ScheduleEvent::RetryRequested {
+        unit: key(0),
+        amendment: None,
+    };
     let inputs = [
         ScheduleEvent::RunStarted,
         spent(0.3),
@@ -240,8 +316,18 @@ fn spent_budget_starts_nothing_and_lets_running_units_end() {
     insta::assert_snapshot!(feed(&mut schedule, inputs));
     // Work that needs no more money is done, whatever the run has cost.
     let mut schedule = Schedule::new(keys(1), budget);
-    let trace = feed(&mut schedule, [ScheduleEvent::RunStarted, spent(9.0), attempt_ended(0, 1, succeeded_verdict())]);
-    assert!(trace.ends_with("END done succeeded=1 failed=0 stopped=0 not_run=0"), "{trace}");
+    let trace = feed(
+        &mut schedule,
+        [
+            ScheduleEvent::RunStarted,
+            spent(9.0),
+            attempt_ended(0, 1, succeeded_verdict()),
+        ],
+    );
+    assert!(
+        trace.ends_with("END done succeeded=1 failed=0 stopped=0 not_run=0"),
+        "{trace}"
+    );
 }
 
 #[test]
@@ -249,21 +335,36 @@ fn reused_units_run_only_on_request() {
     let mut schedule = Schedule::new(keys(3), settings(2)).with_reused([&key(0), &key(2), &key(9)]);
     let trace = feed(
         &mut schedule,
-        [ScheduleEvent::RunStarted, ScheduleEvent::RetryUnsuccessfulRequested, attempt_ended(1, 1, failed_verdict())],
+        [
+            ScheduleEvent::RunStarted,
+            ScheduleEvent::RetryUnsuccessfulRequested,
+            attempt_ended(1, 1, failed_verdict()),
+        ],
     );
     insta::assert_snapshot!(trace, @r"
     start u1/1
 
     END partial succeeded=0 failed=1 stopped=0 not_run=0
     ");
-    let retry = ScheduleEvent::RetryRequested { unit: key(2), amendment: None };
+    let retry = ScheduleEvent::RetryRequested {
+        unit: key(2),
+        amendment: None,
+    };
     let effects: Vec<ScheduleEffect> = [retry, attempt_ended(2, 1, succeeded_verdict())]
         .into_iter()
         .flat_map(|input| schedule.handle(input))
         .collect();
-    assert!(format_effects(&effects).contains("start u2/1"), "attempts are counted from 1 here");
-    let Some(ScheduleEffect::EndRun(end)) = effects.last() else { panic!("{effects:?}") };
-    assert_eq!((end.succeeded, end.failed, end.reused, end.not_run), (1, 1, 1, 0));
+    assert!(
+        format_effects(&effects).contains("start u2/1"),
+        "attempts are counted from 1 here"
+    );
+    let Some(ScheduleEffect::EndRun(end)) = effects.last() else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(
+        (end.succeeded, end.failed, end.reused, end.not_run),
+        (1, 1, 1, 0)
+    );
 
     let mut done = Schedule::new(keys(1), settings(1)).with_reused([&key(0)]);
     let trace = feed(&mut done, [ScheduleEvent::RunStarted]);
@@ -295,8 +396,17 @@ fn starts_are_staggered() {
 
 #[test]
 fn transient_failures_are_retried_up_to_the_policy() {
-    let retry = RetryPolicy { max_retries: 2, ..RetryPolicy::default() };
-    let mut schedule = Schedule::new(keys(2), ScheduleSettings { retry, ..settings(1) });
+    let retry = RetryPolicy {
+        max_retries: 2,
+        ..RetryPolicy::default()
+    };
+    let mut schedule = Schedule::new(
+        keys(2),
+        ScheduleSettings {
+            retry,
+            ..settings(1)
+        },
+    );
     let trace = feed(
         &mut schedule,
         [
@@ -309,9 +419,15 @@ fn transient_failures_are_retried_up_to_the_policy() {
             attempt_ended(0, 2, transient_verdict()),
             ScheduleEvent::TimerFired(TimerId(1)),
             attempt_ended(0, 3, transient_verdict()),
-            ScheduleEvent::RetryRequested { unit: key(0), amendment: None },
+            ScheduleEvent::RetryRequested {
+                unit: key(0),
+                amendment: None,
+            },
             attempt_ended(0, 4, transient_verdict()),
-            ScheduleEvent::RetryRequested { unit: key(0), amendment: None },
+            ScheduleEvent::RetryRequested {
+                unit: key(0),
+                amendment: None,
+            },
             ScheduleEvent::TimerFired(TimerId(2)),
             attempt_ended(0, 5, succeeded_verdict()),
         ],
@@ -336,7 +452,13 @@ fn transient_failures_are_retried_up_to_the_policy() {
 
 #[test]
 fn abort_mode_stops_remaining_units() {
-    let mut schedule = Schedule::new(keys(4), ScheduleSettings { failure_mode: FailureMode::Abort, ..settings(3) });
+    let mut schedule = Schedule::new(
+        keys(4),
+        ScheduleSettings {
+            failure_mode: FailureMode::Abort,
+            ..settings(3)
+        },
+    );
     let stopped = || verdict(AttemptOutcome::Stopped, VerdictCause::Cancelled);
     let trace = feed(
         &mut schedule,
@@ -348,7 +470,10 @@ fn abort_mode_stops_remaining_units() {
             ScheduleEvent::RetryUnsuccessfulRequested,
             ScheduleEvent::TimerFired(TimerId(0)),
             attempt_ended(2, 1, stopped()),
-            ScheduleEvent::RetryRequested { unit: key(1), amendment: None },
+            ScheduleEvent::RetryRequested {
+                unit: key(1),
+                amendment: None,
+            },
             attempt_ended(1, 2, succeeded_verdict()),
         ],
     );
@@ -378,9 +503,15 @@ fn repeated_stop_requests_escalate() {
             stop(0),
             stop(0),
             stop(4),
-            ScheduleEvent::RetryRequested { unit: key(0), amendment: None },
+            ScheduleEvent::RetryRequested {
+                unit: key(0),
+                amendment: None,
+            },
             ScheduleEvent::DrainRequested,
-            ScheduleEvent::RetryRequested { unit: key(4), amendment: None },
+            ScheduleEvent::RetryRequested {
+                unit: key(4),
+                amendment: None,
+            },
             ScheduleEvent::StopAllRequested,
             ScheduleEvent::KillAllRequested,
             attempt_ended(0, 1, stopped()),
@@ -408,18 +539,28 @@ fn repeated_stop_requests_escalate() {
 
 #[test]
 fn retry_failed_includes_stopped_and_out_of_turns() {
-    let spent = Verdict { stop: StopReason::Budget, ..verdict(AttemptOutcome::Succeeded, VerdictCause::Budget) };
+    let spent = Verdict {
+        stop: StopReason::Budget,
+        ..verdict(AttemptOutcome::Succeeded, VerdictCause::Budget)
+    };
     let mut schedule = Schedule::new(keys(3), settings(3));
     let inputs = [
         ScheduleEvent::RunStarted,
         attempt_ended(0, 1, succeeded_verdict()),
         attempt_ended(1, 1, spent),
-        attempt_ended(2, 1, verdict(AttemptOutcome::Stopped, VerdictCause::Cancelled)),
+        attempt_ended(
+            2,
+            1,
+            verdict(AttemptOutcome::Stopped, VerdictCause::Cancelled),
+        ),
         ScheduleEvent::RetryUnsuccessfulRequested,
     ];
     let trace = feed(&mut schedule, inputs);
     let last = trace.trim_end().lines().last().unwrap_or_default();
-    assert!(last.contains("start u1/2") && last.contains("start u2/2") && !last.contains("u0"), "{trace}");
+    assert!(
+        last.contains("start u1/2") && last.contains("start u2/2") && !last.contains("u0"),
+        "{trace}"
+    );
 }
 
 #[test]
@@ -435,9 +576,15 @@ fn retry_request_reopens_a_finished_run() {
             ScheduleEvent::RetryUnsuccessfulRequested,
             attempt_ended(1, 2, succeeded_verdict()),
             attempt_ended(0, 2, succeeded_verdict()),
-            ScheduleEvent::RetryRequested { unit: key(2), amendment: None },
+            ScheduleEvent::RetryRequested {
+                unit: key(2),
+                amendment: None,
+            },
             attempt_ended(2, 2, failed_verdict()),
-            ScheduleEvent::RetryRequested { unit: "unknown".into(), amendment: None },
+            ScheduleEvent::RetryRequested {
+                unit: "unknown".into(),
+                amendment: None,
+            },
         ],
     );
     insta::assert_snapshot!(trace, @r"
@@ -455,7 +602,10 @@ fn retry_request_reopens_a_finished_run() {
 
 #[test]
 fn amendment_applies_until_it_is_replaced() {
-    let retry = |amendment| ScheduleEvent::RetryRequested { unit: key(0), amendment };
+    let retry = |amendment| ScheduleEvent::RetryRequested {
+        unit: key(0),
+        amendment,
+    };
     let amendment = Amendment {
         message: None,
         feedback: Some("use the glossary".into()),
@@ -494,11 +644,22 @@ fn amendment_applies_until_it_is_replaced() {
 #[test]
 fn queued_unit_can_be_amended() {
     let mut schedule = Schedule::new(keys(2), settings(1));
-    let amendment = Some(Amendment { step_budget: Some(60), ..Amendment::default() });
-    let retry = |amendment| ScheduleEvent::RetryRequested { unit: key(1), amendment };
+    let amendment = Some(Amendment {
+        step_budget: Some(60),
+        ..Amendment::default()
+    });
+    let retry = |amendment| ScheduleEvent::RetryRequested {
+        unit: key(1),
+        amendment,
+    };
     let trace = feed(
         &mut schedule,
-        [ScheduleEvent::RunStarted, retry(None), retry(amendment), attempt_ended(0, 1, succeeded_verdict())],
+        [
+            ScheduleEvent::RunStarted,
+            retry(None),
+            retry(amendment),
+            attempt_ended(0, 1, succeeded_verdict()),
+        ],
     );
     insta::assert_snapshot!(trace, @r#"
     start u0/1
@@ -549,13 +710,24 @@ fn concurrency_is_clamped_to_its_range() {
 #[test]
 fn empty_run_ends_and_stopped_run_starts_nothing() {
     assert_eq!(
-        feed(&mut Schedule::new(vec![], settings(1)), [ScheduleEvent::RunStarted]),
+        feed(
+            &mut Schedule::new(vec![], settings(1)),
+            [ScheduleEvent::RunStarted]
+        ),
         "END done succeeded=0 failed=0 stopped=0 not_run=0"
     );
-    let trace =
-        feed(&mut Schedule::new(keys(2), settings(1)), [ScheduleEvent::StopAllRequested, ScheduleEvent::RunStarted]);
-    assert_eq!(trace, "note: stop-requested stop\nEND stopped succeeded=0 failed=0 stopped=0 not_run=2");
+    let trace = feed(
+        &mut Schedule::new(keys(2), settings(1)),
+        [ScheduleEvent::StopAllRequested, ScheduleEvent::RunStarted],
+    );
+    assert_eq!(
+        trace,
+        "note: stop-requested stop\nEND stopped succeeded=0 failed=0 stopped=0 not_run=2"
+    );
     let twice = [keys(2), keys(2)].concat();
-    let trace = feed(&mut Schedule::new(twice, settings(9)), [ScheduleEvent::RunStarted]);
+    let trace = feed(
+        &mut Schedule::new(twice, settings(9)),
+        [ScheduleEvent::RunStarted],
+    );
     assert_eq!(trace, "start u0/1 | start u1/1");
 }

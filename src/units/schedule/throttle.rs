@@ -21,15 +21,26 @@ impl Schedule {
             ThrottleChange::Paused { .. } if self.halt.is_some() => self.governor.end_pause(),
             ThrottleChange::ResetTooLate if self.halt.is_some() => {}
             ThrottleChange::ResetTooLate => {
-                let text = format!("{limit} resets too late to wait for: the run ends and can be resumed");
+                let text =
+                    format!("{limit} resets too late to wait for: the run ends and can be resumed");
                 push_message(Severity::Error, text, effects);
                 self.halt(HaltReason::LimitReached, effects);
             }
             ThrottleChange::Paused { wait_ms, until } => {
                 let id = self.table.new_limit_timer();
-                let note = Note::LimitPaused { until, limit: limit.to_owned(), wait_ms: Some(wait_ms) };
-                effects.push(ScheduleEffect::RecordNote { attempt: None, note });
-                effects.push(ScheduleEffect::SetTimer { id, after_ms: wait_ms });
+                let note = Note::LimitPaused {
+                    until,
+                    limit: limit.to_owned(),
+                    wait_ms: Some(wait_ms),
+                };
+                effects.push(ScheduleEffect::RecordNote {
+                    attempt: None,
+                    note,
+                });
+                effects.push(ScheduleEffect::SetTimer {
+                    id,
+                    after_ms: wait_ms,
+                });
             }
         }
     }
@@ -37,7 +48,10 @@ impl Schedule {
     pub(super) fn resume_after_limit(&mut self, effects: &mut Vec<ScheduleEffect>) {
         self.governor.end_pause();
         if self.table.drop_limit_timer() {
-            effects.push(ScheduleEffect::RecordNote { attempt: None, note: Note::LimitLifted });
+            effects.push(ScheduleEffect::RecordNote {
+                attempt: None,
+                note: Note::LimitLifted,
+            });
         }
     }
 }

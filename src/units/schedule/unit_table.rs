@@ -112,13 +112,23 @@ impl ScheduledUnit {
 
     /// The amendment of its next attempt. A continued session already has the feedback.
     fn next_amendment(&self) -> Option<Arc<Amendment>> {
-        let Some(session) = &self.resume else { return self.amendment.clone() };
+        let Some(session) = &self.resume else {
+            return self.amendment.clone();
+        };
         let before = self.amendment.as_deref().cloned().unwrap_or_default();
-        Some(Arc::new(Amendment { resume: Some(session.clone()), feedback: None, message: None, ..before }))
+        Some(Arc::new(Amendment {
+            resume: Some(session.clone()),
+            feedback: None,
+            message: None,
+            ..before
+        }))
     }
 
     pub(super) fn note_effect(&self, note: Note) -> ScheduleEffect {
-        ScheduleEffect::RecordNote { attempt: Some((self.key.clone(), self.attempts)), note }
+        ScheduleEffect::RecordNote {
+            attempt: Some((self.key.clone(), self.attempts)),
+            note,
+        }
     }
 }
 
@@ -169,7 +179,9 @@ impl UnitTable {
 
     /// Changes the planned attempts of all units.
     pub(super) fn amend_all(&mut self, amendment: &Arc<Amendment>) {
-        self.units.iter_mut().for_each(|unit| unit.amendment = Some(Arc::clone(amendment)));
+        self.units
+            .iter_mut()
+            .for_each(|unit| unit.amendment = Some(Arc::clone(amendment)));
     }
 
     /// Marks the patch of a reused unit as not saved.
@@ -216,12 +228,18 @@ impl UnitTable {
     }
 
     /// Index of a unit whose newest attempt is `attempt` and running, and the stop request it has.
-    pub(super) fn find_running_attempt(&self, key: &UnitKey, attempt: u32) -> Option<(usize, bool)> {
+    pub(super) fn find_running_attempt(
+        &self,
+        key: &UnitKey,
+        attempt: u32,
+    ) -> Option<(usize, bool)> {
         let at = self.find(key)?;
         match &self.units[at] {
-            ScheduledUnit { phase: UnitPhase::InFlight { stop, .. }, attempts, .. } if *attempts == attempt => {
-                Some((at, stop.is_some()))
-            }
+            ScheduledUnit {
+                phase: UnitPhase::InFlight { stop, .. },
+                attempts,
+                ..
+            } if *attempts == attempt => Some((at, stop.is_some())),
             _ => None,
         }
     }
@@ -263,7 +281,13 @@ impl UnitTable {
             return None;
         }
         let others = self.in_flight;
-        self.set_phase(at, UnitPhase::InFlight { ready: false, stop: None });
+        self.set_phase(
+            at,
+            UnitPhase::InFlight {
+                ready: false,
+                stop: None,
+            },
+        );
         let unit = &mut self.units[at];
         unit.running_at_start = others;
         unit.attempts += 1;
@@ -275,7 +299,9 @@ impl UnitTable {
     }
 
     pub(super) fn mark_ready(&mut self, key: &UnitKey, attempt: u32) {
-        let Some((at, _)) = self.find_running_attempt(key, attempt) else { return };
+        let Some((at, _)) = self.find_running_attempt(key, attempt) else {
+            return;
+        };
         if let UnitPhase::InFlight { stop, .. } = self.units[at].phase {
             self.set_phase(at, UnitPhase::InFlight { ready: true, stop });
         }
@@ -284,11 +310,19 @@ impl UnitTable {
     /// Records a stop request for a running attempt. Returns the number of the attempt, or `None` if the unit does not
     /// run or has an equally firm request.
     pub(super) fn request_stop(&mut self, at: usize, how: StopMode) -> Option<u32> {
-        let UnitPhase::InFlight { ready, stop } = self.units[at].phase else { return None };
+        let UnitPhase::InFlight { ready, stop } = self.units[at].phase else {
+            return None;
+        };
         if stop == Some(how) || stop == Some(StopMode::Kill) {
             return None;
         }
-        self.set_phase(at, UnitPhase::InFlight { ready, stop: Some(how) });
+        self.set_phase(
+            at,
+            UnitPhase::InFlight {
+                ready,
+                stop: Some(how),
+            },
+        );
         Some(self.units[at].attempts)
     }
 
@@ -300,9 +334,14 @@ impl UnitTable {
         unit.resume = None;
         let amendment = amendment.or_else(|| {
             let before = unit.amendment.as_deref()?;
-            Some(Amendment { resume: None, ..before.clone() })
+            Some(Amendment {
+                resume: None,
+                ..before.clone()
+            })
         });
-        unit.amendment = amendment.filter(|amendment| !amendment.is_empty()).map(Arc::new);
+        unit.amendment = amendment
+            .filter(|amendment| !amendment.is_empty())
+            .map(Arc::new);
         self.set_phase(at, phase);
     }
 
@@ -335,21 +374,35 @@ impl UnitTable {
 
     /// The messages for the attempt that starts.
     pub(super) fn take_messages(&mut self, unit: &UnitKey, attempt: u32) -> Vec<ScheduleEffect> {
-        let Some(at) = self.find(unit) else { return Vec::new() };
+        let Some(at) = self.find(unit) else {
+            return Vec::new();
+        };
         let messages = std::mem::take(&mut self.units[at].messages).into_iter();
-        messages.map(|text| ScheduleEffect::MessageAttempt { unit: unit.clone(), attempt, text }).collect()
+        messages
+            .map(|text| ScheduleEffect::MessageAttempt {
+                unit: unit.clone(),
+                attempt,
+                text,
+            })
+            .collect()
     }
 
     /// Units that are out of turns or budget and about which no person has decided.
     pub(super) fn undecided_units(&self) -> Vec<UnitKey> {
-        let undecided = |unit: &&ScheduledUnit| unit.out_of_budget && !unit.is_accepted && !unit.is_reused;
-        self.units.iter().filter(undecided).map(|unit| unit.key.clone()).collect()
+        let undecided =
+            |unit: &&ScheduledUnit| unit.out_of_budget && !unit.is_accepted && !unit.is_reused;
+        self.units
+            .iter()
+            .filter(undecided)
+            .map(|unit| unit.key.clone())
+            .collect()
     }
 
     /// Marks a unit as decided. Returns false if it waits for no decision.
     pub(super) fn accept_result(&mut self, at: usize) -> bool {
         let unit = &mut self.units[at];
-        let is_undecided = unit.out_of_budget && unit.phase == UnitPhase::Settled && !unit.is_accepted;
+        let is_undecided =
+            unit.out_of_budget && unit.phase == UnitPhase::Settled && !unit.is_accepted;
         unit.is_accepted |= is_undecided;
         is_undecided
     }
@@ -363,7 +416,12 @@ impl UnitTable {
     pub(super) fn set_message(&mut self, at: usize, message: String) {
         let unit = &mut self.units[at];
         let before = unit.amendment.as_deref().cloned().unwrap_or_default();
-        let amendment = Amendment { message: Some(message), feedback: None, resume: None, ..before };
+        let amendment = Amendment {
+            message: Some(message),
+            feedback: None,
+            resume: None,
+            ..before
+        };
         (unit.amendment, unit.resume) = (Some(Arc::new(amendment)), None);
     }
 
@@ -390,7 +448,9 @@ impl UnitTable {
 
     /// Settled units without a verdict.
     pub(super) fn unattempted_units(&self) -> Vec<usize> {
-        (0..self.units.len()).filter(|at| self.is_unattempted(*at)).collect()
+        (0..self.units.len())
+            .filter(|at| self.is_unattempted(*at))
+            .collect()
     }
 
     /// The unit is settled and has no verdict.
@@ -401,26 +461,41 @@ impl UnitTable {
 
     /// A settled unit failed, without being stopped.
     pub(super) fn has_failed(&self) -> bool {
-        let has_failed = |unit: &ScheduledUnit| unit.last_outcome == Some(AttemptOutcome::Failed) && !unit.is_untried;
-        self.units.iter().any(|unit| unit.phase == UnitPhase::Settled && has_failed(unit))
+        let has_failed = |unit: &ScheduledUnit| {
+            unit.last_outcome == Some(AttemptOutcome::Failed) && !unit.is_untried
+        };
+        self.units
+            .iter()
+            .any(|unit| unit.phase == UnitPhase::Settled && has_failed(unit))
     }
 
     /// Settled units that did not succeed: they failed, were stopped, or spent their budget.
     pub(super) fn retryable_units(&self) -> Vec<usize> {
-        let not_done = |unit: &ScheduledUnit| unit.out_of_budget || has_failed_outcome(unit.last_outcome);
-        (0..self.units.len()).filter(|at| self.is_settled(*at) && not_done(&self.units[*at])).collect()
+        let not_done =
+            |unit: &ScheduledUnit| unit.out_of_budget || has_failed_outcome(unit.last_outcome);
+        (0..self.units.len())
+            .filter(|at| self.is_settled(*at) && not_done(&self.units[*at]))
+            .collect()
     }
 
     /// Settled successes that are not saved, in plan order.
     pub(super) fn unsaved_attempts(&self) -> Vec<(UnitKey, u32)> {
-        let unsaved = self.units.iter().filter(|unit| unit.phase == UnitPhase::Settled && unit.is_unsaved);
-        unsaved.map(|unit| (unit.key.clone(), unit.attempts)).collect()
+        let unsaved = self
+            .units
+            .iter()
+            .filter(|unit| unit.phase == UnitPhase::Settled && unit.is_unsaved);
+        unsaved
+            .map(|unit| (unit.key.clone(), unit.attempts))
+            .collect()
     }
 
     /// Marks the writes of these attempts as saved.
     pub(super) fn mark_saved(&mut self, taken: &[(UnitKey, u32)]) {
         for (key, attempt) in taken {
-            if let Some(at) = self.find(key).filter(|at| self.units[*at].attempts == *attempt) {
+            if let Some(at) = self
+                .find(key)
+                .filter(|at| self.units[*at].attempts == *attempt)
+            {
                 self.units[at].is_unsaved = false;
             }
         }
@@ -428,7 +503,11 @@ impl UnitTable {
 
     /// Units whose writes do not count, in plan order.
     pub(super) fn units_without_result(&self) -> Vec<UnitKey> {
-        self.units.iter().filter(|unit| has_failed_outcome(unit.last_outcome)).map(|unit| unit.key.clone()).collect()
+        self.units
+            .iter()
+            .filter(|unit| has_failed_outcome(unit.last_outcome))
+            .map(|unit| unit.key.clone())
+            .collect()
     }
 
     pub(super) fn in_flight_count(&self) -> u32 {

@@ -3,7 +3,9 @@
 //! A short absence, as at the start of a run, is not reported. A wait has its own end and costs no attempt. The module
 //! must not know how workers connect.
 
-use super::{HaltReason, RunStage, Schedule, ScheduleEffect, TimerId, push_message, unit_table::TimerPurpose};
+use super::{
+    HaltReason, RunStage, Schedule, ScheduleEffect, TimerId, push_message, unit_table::TimerPurpose,
+};
 use crate::tape::{
     Millis, Note,
     note::{Severity, StopMode},
@@ -34,26 +36,40 @@ impl Schedule {
     pub(super) fn update_worker_wait(&mut self, effects: &mut Vec<ScheduleEffect>) {
         if !self.lacks_places() {
             if let WorkerWaitState::Reported(_) = std::mem::take(&mut self.blockers.worker_wait) {
-                effects.push(ScheduleEffect::RecordNote { attempt: None, note: Note::WorkerWaitEnded });
+                effects.push(ScheduleEffect::RecordNote {
+                    attempt: None,
+                    note: Note::WorkerWaitEnded,
+                });
             }
         } else if let Some(lack) = self.blockers.worker_lack.clone() {
             self.end_without_workers(&lack, effects);
         } else if self.blockers.worker_wait == WorkerWaitState::None {
-            self.blockers.worker_wait = WorkerWaitState::Unreported(self.set_wait_timer(GRACE_MS, effects));
+            self.blockers.worker_wait =
+                WorkerWaitState::Unreported(self.set_wait_timer(GRACE_MS, effects));
         }
     }
 
     /// Handles the timer of a wait. Stale timers change nothing.
-    pub(super) fn handle_worker_timer(&mut self, timer: TimerId, effects: &mut Vec<ScheduleEffect>) {
+    pub(super) fn handle_worker_timer(
+        &mut self,
+        timer: TimerId,
+        effects: &mut Vec<ScheduleEffect>,
+    ) {
         let wait_ms = self.settings.worker_wait_ms;
         if self.blockers.worker_wait == WorkerWaitState::Unreported(timer) {
             let note = Note::WorkersAwaited { wait_ms };
-            effects.push(ScheduleEffect::RecordNote { attempt: None, note });
-            self.blockers.worker_wait = WorkerWaitState::Reported(self.set_wait_timer(wait_ms, effects));
+            effects.push(ScheduleEffect::RecordNote {
+                attempt: None,
+                note,
+            });
+            self.blockers.worker_wait =
+                WorkerWaitState::Reported(self.set_wait_timer(wait_ms, effects));
         } else if self.blockers.worker_wait == WorkerWaitState::Reported(timer) {
             let wait = Millis(wait_ms);
             self.end_without_workers(
-                &format!("no worker has come for {wait}; `worker_wait` in [ingest] sets this limit"),
+                &format!(
+                    "no worker has come for {wait}; `worker_wait` in [ingest] sets this limit"
+                ),
                 effects,
             );
         }
@@ -72,11 +88,18 @@ impl Schedule {
             RunStage::Reconciling => self.is_reconcile_pending() || self.table.starting_count() > 0,
             _ => false,
         };
-        is_due && self.halt.is_none() && self.settings.concurrency == 0 && self.settings.worker_slots == Some(0)
+        is_due
+            && self.halt.is_none()
+            && self.settings.concurrency == 0
+            && self.settings.worker_slots == Some(0)
     }
 
     fn end_without_workers(&mut self, why: &str, effects: &mut Vec<ScheduleEffect>) {
-        push_message(Severity::Error, format!("{why}: the run ends and can be resumed"), effects);
+        push_message(
+            Severity::Error,
+            format!("{why}: the run ends and can be resumed"),
+            effects,
+        );
         self.halt(HaltReason::LimitReached, effects);
         // An attempt that has no place yet would wait for ever.
         self.stop_starting(StopMode::Stop, effects);

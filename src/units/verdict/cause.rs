@@ -15,15 +15,24 @@ pub(super) fn loop_failure_cause(facts: &AttemptFacts) -> VerdictCause {
         .or_else(|| error_texts(facts).find_map(by_agent_message))
         .or_else(|| by_class(facts))
         .or_else(|| by_status(facts))
-        .or_else(|| error_texts(facts).find_map(|text| by_phrase(facts, text).or_else(|| by_status_code(text))))
+        .or_else(|| {
+            error_texts(facts)
+                .find_map(|text| by_phrase(facts, text).or_else(|| by_status_code(text)))
+        })
         .or_else(|| last_stderr(facts).find_map(|line| by_phrase(facts, line)))
-        .unwrap_or(if result.is_some() { VerdictCause::LoopError } else { VerdictCause::Crashed })
+        .unwrap_or(if result.is_some() {
+            VerdictCause::LoopError
+        } else {
+            VerdictCause::Crashed
+        })
 }
 
 fn by_terminal_reason(terminal: Option<&str>) -> Option<VerdictCause> {
     match terminal? {
         "aborted_streaming" | "aborted_tools" => Some(VerdictCause::Cancelled),
-        "prompt_too_long" | "blocking_limit" | "rapid_refill_breaker" => Some(VerdictCause::ContextOverflow),
+        "prompt_too_long" | "blocking_limit" | "rapid_refill_breaker" => {
+            Some(VerdictCause::ContextOverflow)
+        }
         _ => None,
     }
 }
@@ -55,7 +64,10 @@ fn by_class(facts: &AttemptFacts) -> Option<VerdictCause> {
 }
 
 fn by_status(facts: &AttemptFacts) -> Option<VerdictCause> {
-    let status = facts.reported.api_status.or_else(|| facts.reported.result.as_ref()?.api_status)?;
+    let status = facts
+        .reported
+        .api_status
+        .or_else(|| facts.reported.result.as_ref()?.api_status)?;
     match status {
         401 | 403 => Some(VerdictCause::Auth),
         402 => Some(VerdictCause::Credit),
@@ -90,7 +102,8 @@ const EMPTY_RESPONSE_MESSAGE: &str = "API returned an empty or malformed respons
 
 /// True for the diagnostic about an API message without content.
 pub(super) fn is_empty_message_diagnostic(error: &str) -> bool {
-    error.starts_with(DIAGNOSTIC_PREFIX) && error.contains("result_type=assistant last_content_type=none")
+    error.starts_with(DIAGNOSTIC_PREFIX)
+        && error.contains("result_type=assistant last_content_type=none")
 }
 
 /// True for a text about the internals of the agent's loop.
@@ -105,22 +118,40 @@ fn error_texts(facts: &AttemptFacts) -> impl Iterator<Item = &str> {
     let result = facts.reported.result.as_ref();
     let errors = result.and_then(|result| result.errors.as_deref());
     // Without an error flag, the text of a result comes from the model.
-    let text = result.filter(|result| result.failed).and_then(|result| result.text.as_deref());
-    let synthetic = facts.reported.error_class.as_ref().and(facts.reported.last_text.as_deref());
+    let text = result
+        .filter(|result| result.failed)
+        .and_then(|result| result.text.as_deref());
+    let synthetic = facts
+        .reported
+        .error_class
+        .as_ref()
+        .and(facts.reported.last_text.as_deref());
     errors.into_iter().chain(text).chain(synthetic)
 }
 
 /// Stderr lines of a process without a result, newest first. Only phrases count there: the numbers of a stack trace
 /// look like status codes.
 fn last_stderr(facts: &AttemptFacts) -> impl Iterator<Item = &str> {
-    facts.process.stderr_tail.iter().rev().filter(|_| facts.reported.result.is_none()).map(String::as_str)
+    facts
+        .process
+        .stderr_tail
+        .iter()
+        .rev()
+        .filter(|_| facts.reported.result.is_none())
+        .map(String::as_str)
 }
 
 /// Phrases by cause. The first matching row decides, so specific rows come first.
 const PHRASES: &[(&[&str], VerdictCause)] = &[
     (&["credit balance"], VerdictCause::Credit),
     (
-        &["prompt is too long", "context length", "context window", "token limit", "context limit"],
+        &[
+            "prompt is too long",
+            "context length",
+            "context window",
+            "token limit",
+            "context limit",
+        ],
         VerdictCause::ContextOverflow,
     ),
     (
@@ -134,9 +165,27 @@ const PHRASES: &[(&[&str], VerdictCause)] = &[
         ],
         VerdictCause::Auth,
     ),
-    (&["issue with the selected model", "model_not_found", "not_found_error: model"], VerdictCause::Model),
-    (&["rate limit", "rate_limit", "too many requests", "quota exceeded"], VerdictCause::RateLimited),
-    (&["overloaded", "internal server error", "api_error"], VerdictCause::Transient),
+    (
+        &[
+            "issue with the selected model",
+            "model_not_found",
+            "not_found_error: model",
+        ],
+        VerdictCause::Model,
+    ),
+    (
+        &[
+            "rate limit",
+            "rate_limit",
+            "too many requests",
+            "quota exceeded",
+        ],
+        VerdictCause::RateLimited,
+    ),
+    (
+        &["overloaded", "internal server error", "api_error"],
+        VerdictCause::Transient,
+    ),
     (
         &[
             "econnrefused",
@@ -159,7 +208,12 @@ const PHRASES: &[(&[&str], VerdictCause)] = &[
 ];
 
 /// Phrases of several releases for a subscription's usage windows.
-const USAGE_LIMIT_PHRASES: &[&str] = &["usage limit", "session limit", "5-hour limit", "weekly limit"];
+const USAGE_LIMIT_PHRASES: &[&str] = &[
+    "usage limit",
+    "session limit",
+    "5-hour limit",
+    "weekly limit",
+];
 
 /// Status codes of a busy service, matched as whole words.
 const BUSY_STATUS_CODES: &[&str] = &["500", "502", "503", "504", "529"];
@@ -168,7 +222,9 @@ fn by_status_code(text: &str) -> Option<VerdictCause> {
     let mut words = text.split(|c: char| !c.is_alphanumeric());
     words.find_map(|word| match word {
         "429" => Some(VerdictCause::RateLimited),
-        word => BUSY_STATUS_CODES.contains(&word).then_some(VerdictCause::Transient),
+        word => BUSY_STATUS_CODES
+            .contains(&word)
+            .then_some(VerdictCause::Transient),
     })
 }
 
@@ -177,10 +233,16 @@ fn by_phrase(facts: &AttemptFacts, text: &str) -> Option<VerdictCause> {
     let has = |phrase: &&str| text.contains(*phrase);
     if USAGE_LIMIT_PHRASES.iter().any(has) || (has(&"hit your") && has(&"limit")) {
         return Some(VerdictCause::UsageLimit {
-            resets_at: facts.reported.limit_resets_at.or_else(|| trailing_epoch(&text)),
+            resets_at: facts
+                .reported
+                .limit_resets_at
+                .or_else(|| trailing_epoch(&text)),
         });
     }
-    PHRASES.iter().find(|(phrases, _)| phrases.iter().any(has)).map(|(_, cause)| cause.clone())
+    PHRASES
+        .iter()
+        .find(|(phrases, _)| phrases.iter().any(has))
+        .map(|(_, cause)| cause.clone())
 }
 
 /// Early releases append the reset time: `usage limit reached|1700000000`.
@@ -189,10 +251,16 @@ fn trailing_epoch(text: &str) -> Option<i64> {
 }
 
 fn usage_limit(facts: &AttemptFacts) -> VerdictCause {
-    VerdictCause::UsageLimit { resets_at: facts.reported.limit_resets_at }
+    VerdictCause::UsageLimit {
+        resets_at: facts.reported.limit_resets_at,
+    }
 }
 
 /// A rate limit is a usage limit if a window was rejected before.
 fn rate_limit(facts: &AttemptFacts) -> VerdictCause {
-    if facts.reported.limit_resets_at.is_some() { usage_limit(facts) } else { VerdictCause::RateLimited }
+    if facts.reported.limit_resets_at.is_some() {
+        usage_limit(facts)
+    } else {
+        VerdictCause::RateLimited
+    }
 }

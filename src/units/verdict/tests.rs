@@ -32,10 +32,18 @@ fn strict(facts: &AttemptFacts) -> Verdict {
     judge_attempt(&unit(), facts, FailureRule::Strict)
 }
 
-fn api_failure(error_class: &str, api_error: Option<&str>, status: Option<u64>, text: &str) -> AttemptFacts {
+fn api_failure(
+    error_class: &str,
+    api_error: Option<&str>,
+    status: Option<u64>,
+    text: &str,
+) -> AttemptFacts {
     AttemptFacts {
         reported: ReportedFacts {
-            result: Some(ResultFacts { text: Some(text.into()), ..result("success", true, Some("api_error")) }),
+            result: Some(ResultFacts {
+                text: Some(text.into()),
+                ..result("success", true, Some("api_error"))
+            }),
             error_class: Some(error_class.into()),
             api_error: api_error.map(Into::into),
             api_status: status,
@@ -51,28 +59,65 @@ fn a_natural_end_succeeds() {
     let verdict = strict(&good());
     assert_eq!(
         (verdict.outcome, verdict.stop, verdict.cause),
-        (AttemptOutcome::Succeeded, StopReason::Natural, VerdictCause::Completed)
+        (
+            AttemptOutcome::Succeeded,
+            StopReason::Natural,
+            VerdictCause::Completed
+        )
     );
     assert_eq!(verdict.remedy, None);
 }
 
 #[test]
 fn stop_reason_follows_each_release() {
-    let stop_reason_field = ResultFacts { stop_reason: Some("max_turns".into()), ..result("success", false, None) };
+    let stop_reason_field = ResultFacts {
+        stop_reason: Some("max_turns".into()),
+        ..result("success", false, None)
+    };
     let table = [
-        (result("error_max_turns", true, Some("max_turns")), StopReason::Budget),
+        (
+            result("error_max_turns", true, Some("max_turns")),
+            StopReason::Budget,
+        ),
         (result("error_max_turns", false, None), StopReason::Budget),
-        (result("success", false, Some("max_turns")), StopReason::Budget),
+        (
+            result("success", false, Some("max_turns")),
+            StopReason::Budget,
+        ),
         (stop_reason_field, StopReason::Budget),
-        (result("error_max_budget_usd", true, Some("budget_exhausted")), StopReason::Budget),
-        (result("error_max_budget_usd", false, None), StopReason::Budget),
-        (result("success", false, Some("completed")), StopReason::Natural),
+        (
+            result("error_max_budget_usd", true, Some("budget_exhausted")),
+            StopReason::Budget,
+        ),
+        (
+            result("error_max_budget_usd", false, None),
+            StopReason::Budget,
+        ),
+        (
+            result("success", false, Some("completed")),
+            StopReason::Natural,
+        ),
         (result("success", false, None), StopReason::Natural),
-        (result("success", true, Some("completed")), StopReason::Error),
-        (result("success", true, Some("api_error")), StopReason::Error),
-        (result("success", false, Some("stop_hook_prevented")), StopReason::Error),
-        (result("error_during_execution", false, None), StopReason::Error),
-        (result("error_of_tomorrow", false, Some("completed")), StopReason::Error),
+        (
+            result("success", true, Some("completed")),
+            StopReason::Error,
+        ),
+        (
+            result("success", true, Some("api_error")),
+            StopReason::Error,
+        ),
+        (
+            result("success", false, Some("stop_hook_prevented")),
+            StopReason::Error,
+        ),
+        (
+            result("error_during_execution", false, None),
+            StopReason::Error,
+        ),
+        (
+            result("error_of_tomorrow", false, Some("completed")),
+            StopReason::Error,
+        ),
         (ResultFacts::default(), StopReason::Natural),
         (result("completion", false, None), StopReason::Natural),
         (result("completion", true, None), StopReason::Error),
@@ -85,15 +130,30 @@ fn stop_reason_follows_each_release() {
 #[test]
 fn result_that_names_an_error_without_failing_is_stopped() {
     for (result, word) in [
-        (result("error_during_execution", false, None), "error_during_execution"),
-        (result("success", false, Some("stop_hook_prevented")), "stop_hook_prevented"),
+        (
+            result("error_during_execution", false, None),
+            "error_during_execution",
+        ),
+        (
+            result("success", false, Some("stop_hook_prevented")),
+            "stop_hook_prevented",
+        ),
     ] {
         let verdict = strict(&AttemptFacts {
-            reported: ReportedFacts { result: Some(result), ..ReportedFacts::default() },
+            reported: ReportedFacts {
+                result: Some(result),
+                ..ReportedFacts::default()
+            },
             ..AttemptFacts::default()
         });
-        assert_eq!((verdict.outcome, verdict.stop), (AttemptOutcome::Stopped, StopReason::Error));
-        assert_eq!(verdict.reason, format!("Claude Code ended before it was done ({word})"));
+        assert_eq!(
+            (verdict.outcome, verdict.stop),
+            (AttemptOutcome::Stopped, StopReason::Error)
+        );
+        assert_eq!(
+            verdict.reason,
+            format!("Claude Code ended before it was done ({word})")
+        );
     }
 }
 
@@ -109,7 +169,11 @@ fn spent_budget_is_a_success_with_a_reason() {
     let verdict = strict(&facts);
     assert_eq!(
         (verdict.outcome, verdict.stop, verdict.cause),
-        (AttemptOutcome::Succeeded, StopReason::Budget, VerdictCause::Budget)
+        (
+            AttemptOutcome::Succeeded,
+            StopReason::Budget,
+            VerdictCause::Budget
+        )
     );
     assert!(verdict.remedy.unwrap().contains("stepBudget"));
 }
@@ -121,13 +185,18 @@ fn checks_apply_in_order() {
     tally.record_failure("wiki_read", Some("t2"), "no");
     let mut facts = AttemptFacts {
         prompt_chars: 240_001,
-        isolation: IsolationStatus::Breached("Claude Code runtime isolation failed: tools=Bash".into()),
+        isolation: IsolationStatus::Breached(
+            "Claude Code runtime isolation failed: tools=Bash".into(),
+        ),
         interruption: InterruptionFacts {
             stopped: Some(StopMode::Stop),
             record_error: Some("disk full".into()),
             ..InterruptionFacts::default()
         },
-        process: ProcessFacts { start_error: Some("no such file".into()), ..ProcessFacts::default() },
+        process: ProcessFacts {
+            start_error: Some("no such file".into()),
+            ..ProcessFacts::default()
+        },
         reported: ReportedFacts {
             result: Some(result("error_during_execution", true, None)),
             ..ReportedFacts::default()
@@ -185,16 +254,28 @@ fn checks_apply_in_order() {
 fn a_stop_by_a_person_is_neither_success_nor_failure() {
     for how in [StopMode::Stop, StopMode::Kill] {
         let verdict = strict(&AttemptFacts {
-            interruption: InterruptionFacts { stopped: Some(how), ..good().interruption },
+            interruption: InterruptionFacts {
+                stopped: Some(how),
+                ..good().interruption
+            },
             ..good()
         });
-        assert_eq!((verdict.outcome, verdict.cause), (AttemptOutcome::Stopped, VerdictCause::Cancelled));
+        assert_eq!(
+            (verdict.outcome, verdict.cause),
+            (AttemptOutcome::Stopped, VerdictCause::Cancelled)
+        );
     }
 }
 
 #[test]
 fn success_without_isolation_proof_fails() {
-    let unproved = |facts| strict(&AttemptFacts { isolation: IsolationStatus::Unverified, ..facts }).cause;
+    let unproved = |facts| {
+        strict(&AttemptFacts {
+            isolation: IsolationStatus::Unverified,
+            ..facts
+        })
+        .cause
+    };
     let budget = AttemptFacts {
         reported: ReportedFacts {
             result: Some(result("error_max_turns", true, Some("max_turns"))),
@@ -202,45 +283,124 @@ fn success_without_isolation_proof_fails() {
         },
         ..AttemptFacts::default()
     };
-    assert_eq!([unproved(good()), unproved(budget)], [VerdictCause::Isolation, VerdictCause::Isolation]);
-    assert_eq!(unproved(AttemptFacts::default()), VerdictCause::Crashed, "a failed attempt keeps its own cause");
+    assert_eq!(
+        [unproved(good()), unproved(budget)],
+        [VerdictCause::Isolation, VerdictCause::Isolation]
+    );
+    assert_eq!(
+        unproved(AttemptFacts::default()),
+        VerdictCause::Crashed,
+        "a failed attempt keeps its own cause"
+    );
 }
 
 #[test]
 fn service_failures_have_distinct_causes() {
     let until = |facts: AttemptFacts| AttemptFacts {
-        reported: ReportedFacts { limit_resets_at: Some(1_700_000_000), ..facts.reported },
+        reported: ReportedFacts {
+            limit_resets_at: Some(1_700_000_000),
+            ..facts.reported
+        },
         ..facts
     };
-    let limit = VerdictCause::UsageLimit { resets_at: Some(1_700_000_000) };
+    let limit = VerdictCause::UsageLimit {
+        resets_at: Some(1_700_000_000),
+    };
     let table = [
         (
-            until(api_failure("rate_limit", Some("usage_limit_reached"), Some(429), "You've hit your 5-hour limit")),
+            until(api_failure(
+                "rate_limit",
+                Some("usage_limit_reached"),
+                Some(429),
+                "You've hit your 5-hour limit",
+            )),
             limit.clone(),
         ),
-        (until(api_failure("rate_limit", None, Some(429), "slow down")), limit),
-        (api_failure("rate_limit", None, Some(429), "slow down"), VerdictCause::RateLimited),
-        (api_failure("overloaded", None, Some(529), "Overloaded"), VerdictCause::Transient),
-        (api_failure("server_error", None, Some(500), "Internal server error"), VerdictCause::Transient),
-        (api_failure("unknown", None, Some(529), "?"), VerdictCause::Transient),
-        (api_failure("server_error", Some("connection_failed"), None, "Connection error."), VerdictCause::Network),
-        (api_failure("authentication_failed", None, Some(401), "Invalid API key"), VerdictCause::Auth),
-        (api_failure("authentication_failed", None, None, "Not logged in · Please run /login"), VerdictCause::Auth),
-        (api_failure("billing_error", None, Some(400), "Credit balance is too low"), VerdictCause::Credit),
         (
-            api_failure("model_not_found", None, Some(404), "There's an issue with the selected model"),
+            until(api_failure("rate_limit", None, Some(429), "slow down")),
+            limit,
+        ),
+        (
+            api_failure("rate_limit", None, Some(429), "slow down"),
+            VerdictCause::RateLimited,
+        ),
+        (
+            api_failure("overloaded", None, Some(529), "Overloaded"),
+            VerdictCause::Transient,
+        ),
+        (
+            api_failure("server_error", None, Some(500), "Internal server error"),
+            VerdictCause::Transient,
+        ),
+        (
+            api_failure("unknown", None, Some(529), "?"),
+            VerdictCause::Transient,
+        ),
+        (
+            api_failure(
+                "server_error",
+                Some("connection_failed"),
+                None,
+                "Connection error.",
+            ),
+            VerdictCause::Network,
+        ),
+        (
+            api_failure("authentication_failed", None, Some(401), "Invalid API key"),
+            VerdictCause::Auth,
+        ),
+        (
+            api_failure(
+                "authentication_failed",
+                None,
+                None,
+                "Not logged in · Please run /login",
+            ),
+            VerdictCause::Auth,
+        ),
+        (
+            api_failure(
+                "billing_error",
+                None,
+                Some(400),
+                "Credit balance is too low",
+            ),
+            VerdictCause::Credit,
+        ),
+        (
+            api_failure(
+                "model_not_found",
+                None,
+                Some(404),
+                "There's an issue with the selected model",
+            ),
             VerdictCause::Model,
         ),
         (
-            api_failure("invalid_request", None, Some(400), "prompt is too long: 250000 tokens"),
+            api_failure(
+                "invalid_request",
+                None,
+                Some(400),
+                "prompt is too long: 250000 tokens",
+            ),
             VerdictCause::ContextOverflow,
         ),
-        (api_failure("unknown", None, Some(400), "unknown error"), VerdictCause::LoopError),
-        (api_failure("max_output_tokens", Some("max_output_tokens"), None, "cut"), VerdictCause::LoopError),
+        (
+            api_failure("unknown", None, Some(400), "unknown error"),
+            VerdictCause::LoopError,
+        ),
+        (
+            api_failure("max_output_tokens", Some("max_output_tokens"), None, "cut"),
+            VerdictCause::LoopError,
+        ),
     ];
     for (facts, expected) in table {
         let verdict = strict(&facts);
-        assert_eq!((verdict.outcome, &verdict.cause), (AttemptOutcome::Failed, &expected), "{facts:?}");
+        assert_eq!(
+            (verdict.outcome, &verdict.cause),
+            (AttemptOutcome::Failed, &expected),
+            "{facts:?}"
+        );
         assert!(verdict.remedy.is_some(), "{facts:?}");
     }
 }
@@ -249,16 +409,30 @@ fn service_failures_have_distinct_causes() {
 fn old_releases_are_classified_by_message() {
     let old = |text: &str| AttemptFacts {
         reported: ReportedFacts {
-            result: Some(ResultFacts { text: Some(text.into()), ..result("success", true, Some("completed")) }),
+            result: Some(ResultFacts {
+                text: Some(text.into()),
+                ..result("success", true, Some("completed"))
+            }),
             ..ReportedFacts::default()
         },
         ..AttemptFacts::default()
     };
     let table = [
         ("Invalid API key · Please run /login", VerdictCause::Auth),
-        ("Claude AI usage limit reached|1700000000", VerdictCause::UsageLimit { resets_at: Some(1_700_000_000) }),
-        ("You've hit your session limit · resets 10:50pm", VerdictCause::UsageLimit { resets_at: None }),
-        ("API Error: 529 {\"type\":\"error\"}", VerdictCause::Transient),
+        (
+            "Claude AI usage limit reached|1700000000",
+            VerdictCause::UsageLimit {
+                resets_at: Some(1_700_000_000),
+            },
+        ),
+        (
+            "You've hit your session limit · resets 10:50pm",
+            VerdictCause::UsageLimit { resets_at: None },
+        ),
+        (
+            "API Error: 529 {\"type\":\"error\"}",
+            VerdictCause::Transient,
+        ),
         ("API Error: 503", VerdictCause::Transient),
         ("Rate limit exceeded", VerdictCause::RateLimited),
         ("connect ECONNREFUSED 127.0.0.1:9", VerdictCause::Network),
@@ -287,12 +461,16 @@ fn model_text_is_not_an_error() {
     };
     let verdict = strict(&facts);
     assert_eq!(verdict.cause, VerdictCause::LoopError);
-    assert_eq!(verdict.reason, "Claude Code query failed (error_during_execution): the agent's loop was cut short");
+    assert_eq!(
+        verdict.reason,
+        "Claude Code query failed (error_during_execution): the agent's loop was cut short"
+    );
 }
 
 #[test]
 fn answer_without_content_is_transient() {
-    let diagnostic = "[ede_diagnostic] result_type=assistant last_content_type=none stop_reason=end_turn";
+    let diagnostic =
+        "[ede_diagnostic] result_type=assistant last_content_type=none stop_reason=end_turn";
     let facts = AttemptFacts {
         reported: ReportedFacts {
             result: Some(ResultFacts {
@@ -305,20 +483,33 @@ fn answer_without_content_is_transient() {
     };
     let verdict = strict(&facts);
     assert_eq!(verdict.cause, VerdictCause::Transient);
-    assert_eq!(verdict.reason, "Claude Code query failed (error_during_execution): the API answered without content");
+    assert_eq!(
+        verdict.reason,
+        "Claude Code query failed (error_during_execution): the API answered without content"
+    );
 }
 
 #[test]
 fn process_terminated_by_us_is_not_reported_as_crashed() {
     let facts = AttemptFacts {
-        process: ProcessFacts { signal: Some(15), terminated_by_us: true, ..ProcessFacts::default() },
+        process: ProcessFacts {
+            signal: Some(15),
+            terminated_by_us: true,
+            ..ProcessFacts::default()
+        },
         ..AttemptFacts::default()
     };
     let reason = strict(&facts).reason;
-    assert!(reason.contains("closed its output, did not exit and was terminated"), "{reason}");
+    assert!(
+        reason.contains("closed its output, did not exit and was terminated"),
+        "{reason}"
+    );
     assert!(
         strict(&AttemptFacts {
-            process: ProcessFacts { signal: Some(15), ..ProcessFacts::default() },
+            process: ProcessFacts {
+                signal: Some(15),
+                ..ProcessFacts::default()
+            },
             ..AttemptFacts::default()
         })
         .reason
@@ -330,15 +521,25 @@ fn process_terminated_by_us_is_not_reported_as_crashed() {
 fn start_faults_have_their_own_remedies() {
     let judge = |start_fault| {
         let verdict = strict(&AttemptFacts {
-            process: ProcessFacts { start_error: Some("why".into()), start_fault, ..ProcessFacts::default() },
+            process: ProcessFacts {
+                start_error: Some("why".into()),
+                start_fault,
+                ..ProcessFacts::default()
+            },
             ..AttemptFacts::default()
         });
         (verdict.cause, verdict.remedy.unwrap())
     };
     let (cause, remedy) = judge(AgentStartFault::ProgramMissing);
-    assert!(cause == VerdictCause::ProgramMissing && remedy.contains("update"), "{remedy}");
+    assert!(
+        cause == VerdictCause::ProgramMissing && remedy.contains("update"),
+        "{remedy}"
+    );
     let (cause, remedy) = judge(AgentStartFault::InterpreterMissing);
-    assert!(cause == VerdictCause::ProgramMissing && remedy.starts_with("install the interpreter"), "{remedy}");
+    assert!(
+        cause == VerdictCause::ProgramMissing && remedy.starts_with("install the interpreter"),
+        "{remedy}"
+    );
     assert_eq!(judge(AgentStartFault::OpenFiles).0, VerdictCause::OpenFiles);
     assert_eq!(judge(AgentStartFault::Other).0, VerdictCause::Internal);
 }
@@ -346,15 +547,31 @@ fn start_faults_have_their_own_remedies() {
 #[test]
 fn terminal_reasons_name_cancelling_and_a_full_context() {
     for (terminal, expected, reason) in [
-        ("aborted_streaming", VerdictCause::Cancelled, "Claude Code was interrupted (aborted_streaming)"),
-        ("aborted_tools", VerdictCause::Cancelled, "Claude Code was interrupted (aborted_tools)"),
-        ("prompt_too_long", VerdictCause::ContextOverflow, "Claude Code query failed (prompt_too_long)"),
+        (
+            "aborted_streaming",
+            VerdictCause::Cancelled,
+            "Claude Code was interrupted (aborted_streaming)",
+        ),
+        (
+            "aborted_tools",
+            VerdictCause::Cancelled,
+            "Claude Code was interrupted (aborted_tools)",
+        ),
+        (
+            "prompt_too_long",
+            VerdictCause::ContextOverflow,
+            "Claude Code query failed (prompt_too_long)",
+        ),
         (
             "malformed_tool_use_exhausted",
             VerdictCause::LoopError,
             "Claude Code query failed (malformed_tool_use_exhausted)",
         ),
-        ("completed", VerdictCause::LoopError, "Claude Code query failed"),
+        (
+            "completed",
+            VerdictCause::LoopError,
+            "Claude Code query failed",
+        ),
     ] {
         let facts = AttemptFacts {
             reported: ReportedFacts {
@@ -376,13 +593,22 @@ fn crash_without_result_quotes_stderr() {
     let judge = |exit_code, signal, stderr: &[&str]| {
         let stderr_tail = stderr.iter().map(|line| (*line).to_owned()).collect();
         let verdict = strict(&AttemptFacts {
-            process: ProcessFacts { exit_code, signal, stderr_tail, ..ProcessFacts::default() },
+            process: ProcessFacts {
+                exit_code,
+                signal,
+                stderr_tail,
+                ..ProcessFacts::default()
+            },
             ..AttemptFacts::default()
         });
         format!("{:?}: {}", verdict.cause, verdict.reason)
     };
     let ends = [
-        judge(Some(3), None, &["node:internal", "Error: boom at app.js:500:12", "  "]),
+        judge(
+            Some(3),
+            None,
+            &["node:internal", "Error: boom at app.js:500:12", "  "],
+        ),
         judge(None, Some(9), &[]),
         judge(None, Some(77), &[]),
         judge(None, None, &[]),
@@ -400,19 +626,36 @@ fn crash_without_result_quotes_stderr() {
 #[test]
 fn recovered_failures_name_the_setting() {
     let mut facts = good();
-    facts.work.tally.record_failure("wiki_write", Some("t1"), "ledger first");
+    facts
+        .work
+        .tally
+        .record_failure("wiki_write", Some("t1"), "ledger first");
     assert!(!strict(&facts).remedy.unwrap().contains("recoverable"));
     facts.work.tally.record_success("wiki_write", Some("t2"));
     let verdict = strict(&facts);
-    assert_eq!(verdict.reason, "1 tool call(s) failed during WorkUnit dbt-all");
-    assert!(verdict.remedy.unwrap().contains("tool_failures = \"recoverable\""));
-    assert_eq!(judge_attempt(&unit(), &facts, FailureRule::Recoverable).outcome, AttemptOutcome::Succeeded);
+    assert_eq!(
+        verdict.reason,
+        "1 tool call(s) failed during WorkUnit dbt-all"
+    );
+    assert!(
+        verdict
+            .remedy
+            .unwrap()
+            .contains("tool_failures = \"recoverable\"")
+    );
+    assert_eq!(
+        judge_attempt(&unit(), &facts, FailureRule::Recoverable).outcome,
+        AttemptOutcome::Succeeded
+    );
 }
 
 #[test]
 fn foreign_text_is_quoted_on_one_bounded_line() {
     let verdict = strict(&AttemptFacts {
-        process: ProcessFacts { start_error: Some("a\r\nb\t".repeat(1000)), ..ProcessFacts::default() },
+        process: ProcessFacts {
+            start_error: Some("a\r\nb\t".repeat(1000)),
+            ..ProcessFacts::default()
+        },
         ..AttemptFacts::default()
     });
     assert!(!verdict.reason.contains(['\n', '\r', '\t']));
@@ -454,13 +697,22 @@ proptest! {
 fn denied_call_does_not_fail_the_unit() {
     let mut facts = AttemptFacts {
         reported: ReportedFacts {
-            result: Some(ResultFacts { subtype: Some("success".into()), ..ResultFacts::default() }),
+            result: Some(ResultFacts {
+                subtype: Some("success".into()),
+                ..ResultFacts::default()
+            }),
             ..ReportedFacts::default()
         },
         ..AttemptFacts::default()
     };
-    facts.work.tally.record_refusal("wiki_write", Some("t1"), "not this page");
-    facts.work.tally.record_failure("wiki_write", Some("t1"), "permission denied");
+    facts
+        .work
+        .tally
+        .record_refusal("wiki_write", Some("t1"), "not this page");
+    facts
+        .work
+        .tally
+        .record_failure("wiki_write", Some("t1"), "permission denied");
     let verdict = judge_attempt(&"u".into(), &facts, FailureRule::Strict);
     assert_eq!(verdict.outcome, AttemptOutcome::Succeeded);
     assert_eq!(verdict.reason, "completed; a person denied 1 call");
@@ -476,7 +728,10 @@ fn session_that_cannot_resume_suggests_a_new_one() {
     };
     for facts in [
         AttemptFacts {
-            reported: ReportedFacts { result: Some(gone), ..ReportedFacts::default() },
+            reported: ReportedFacts {
+                result: Some(gone),
+                ..ReportedFacts::default()
+            },
             ..AttemptFacts::default()
         },
         AttemptFacts {
@@ -488,31 +743,62 @@ fn session_that_cannot_resume_suggests_a_new_one() {
         },
     ] {
         let verdict = judge_attempt(&"u".into(), &facts, FailureRule::Strict);
-        assert_eq!((verdict.outcome, verdict.cause), (AttemptOutcome::Failed, VerdictCause::LoopError));
-        assert_eq!(verdict.remedy.as_deref(), Some("retry it with a fresh attempt, in a new session"));
+        assert_eq!(
+            (verdict.outcome, verdict.cause),
+            (AttemptOutcome::Failed, VerdictCause::LoopError)
+        );
+        assert_eq!(
+            verdict.remedy.as_deref(),
+            Some("retry it with a fresh attempt, in a new session")
+        );
     }
 }
 
 #[test]
 fn time_limit_takes_precedence_over_the_final_message() {
-    let interrupted = ResultFacts { subtype: Some("error_during_execution".into()), ..ResultFacts::default() };
+    let interrupted = ResultFacts {
+        subtype: Some("error_during_execution".into()),
+        ..ResultFacts::default()
+    };
     let judged = |timed_out| {
         let facts = AttemptFacts {
-            interruption: InterruptionFacts { timed_out: Some(timed_out), ..InterruptionFacts::default() },
-            reported: ReportedFacts { result: Some(interrupted.clone()), ..ReportedFacts::default() },
+            interruption: InterruptionFacts {
+                timed_out: Some(timed_out),
+                ..InterruptionFacts::default()
+            },
+            reported: ReportedFacts {
+                result: Some(interrupted.clone()),
+                ..ReportedFacts::default()
+            },
             ..AttemptFacts::default()
         };
         judge_attempt(&"u".into(), &facts, FailureRule::Strict)
     };
     let silent = judged(TimeLimit::Silence(Millis(90_000)));
-    assert_eq!((silent.outcome, silent.cause), (AttemptOutcome::Failed, VerdictCause::SilenceTimeout));
-    assert_eq!(silent.reason, "Claude Code wrote nothing for 1m 30s (silence timeout)");
+    assert_eq!(
+        (silent.outcome, silent.cause),
+        (AttemptOutcome::Failed, VerdictCause::SilenceTimeout)
+    );
+    assert_eq!(
+        silent.reason,
+        "Claude Code wrote nothing for 1m 30s (silence timeout)"
+    );
     let held = judged(TimeLimit::Approval(Millis(3_600_000)));
-    assert_eq!((held.outcome, held.cause), (AttemptOutcome::Stopped, VerdictCause::ApprovalTimeout));
-    assert_eq!(held.reason, "a call waited for a decision for 1h 00m (approval timeout)");
+    assert_eq!(
+        (held.outcome, held.cause),
+        (AttemptOutcome::Stopped, VerdictCause::ApprovalTimeout)
+    );
+    assert_eq!(
+        held.reason,
+        "a call waited for a decision for 1h 00m (approval timeout)"
+    );
     let slow = judged(TimeLimit::Attempt(Millis(600_000)));
     assert_eq!(slow.cause, VerdictCause::UnitTimeout);
-    assert!(slow.remedy.is_some_and(|remedy| remedy.contains("unit_timeout")), "the key that sets it");
+    assert!(
+        slow.remedy
+            .is_some_and(|remedy| remedy.contains("unit_timeout")),
+        "the key that sets it"
+    );
 }
 
 /// Facts of an agent that ended by itself after `turns` messages.
@@ -524,17 +810,34 @@ fn with_evidence(turns: u32, evidence: WorkEvidence) -> AttemptFacts {
 }
 
 fn unread(path: &str) -> UnreadFile {
-    UnreadFile { path: path.into(), part: None }
+    UnreadFile {
+        path: path.into(),
+        part: None,
+    }
 }
 
 #[test]
 fn success_needs_a_message_and_a_raw_file() {
-    let used = WorkEvidence { has_used_files: true, raw_files: 1, ..WorkEvidence::default() };
+    let used = WorkEvidence {
+        has_used_files: true,
+        raw_files: 1,
+        ..WorkEvidence::default()
+    };
     assert_eq!(strict(&with_evidence(1, used.clone())).reason, "completed");
-    for facts in [with_evidence(0, used), with_evidence(3, WorkEvidence::default())] {
+    for facts in [
+        with_evidence(0, used),
+        with_evidence(3, WorkEvidence::default()),
+    ] {
         let verdict = strict(&facts);
-        assert_eq!((verdict.outcome, verdict.cause), (AttemptOutcome::Failed, VerdictCause::NothingDone));
-        assert!(verdict.remedy.is_some_and(|remedy| remedy.contains("feedback")));
+        assert_eq!(
+            (verdict.outcome, verdict.cause),
+            (AttemptOutcome::Failed, VerdictCause::NothingDone)
+        );
+        assert!(
+            verdict
+                .remedy
+                .is_some_and(|remedy| remedy.contains("feedback"))
+        );
     }
 }
 
@@ -544,36 +847,91 @@ fn spent_budget_and_failed_calls_come_before_missing_evidence() {
     facts.reported.result = Some(result("error_max_turns", true, Some("max_turns")));
     assert_eq!(strict(&facts).cause, VerdictCause::Budget);
     let mut facts = with_evidence(3, WorkEvidence::default());
-    facts.work.tally.record_failure("wiki_write", Some("t1"), "no");
+    facts
+        .work
+        .tally
+        .record_failure("wiki_write", Some("t1"), "no");
     assert_eq!(strict(&facts).cause, VerdictCause::ToolFailures);
     let mut facts = with_evidence(3, WorkEvidence::default());
     facts.work.dangling_refs = vec!["a -> b".into()];
-    assert_eq!(strict(&facts).cause, VerdictCause::NothingDone, "before dangling references");
+    assert_eq!(
+        strict(&facts).cause,
+        VerdictCause::NothingDone,
+        "before dangling references"
+    );
 }
 
 #[test]
 fn unread_files_are_named_and_fail_only_on_request() {
-    let part = PartialRead { read: 2, of: 5, unit: ReadUnit::Pages };
-    let files = vec![unread("a.md"), UnreadFile { path: "b.md".into(), part: Some(part) }];
-    let left = WorkEvidence { has_used_files: true, raw_files: 7, unread: files, ..WorkEvidence::default() };
+    let part = PartialRead {
+        read: 2,
+        of: 5,
+        unit: ReadUnit::Pages,
+    };
+    let files = vec![
+        unread("a.md"),
+        UnreadFile {
+            path: "b.md".into(),
+            part: Some(part),
+        },
+    ];
+    let left = WorkEvidence {
+        has_used_files: true,
+        raw_files: 7,
+        unread: files,
+        ..WorkEvidence::default()
+    };
     let verdict = strict(&with_evidence(2, left.clone()));
     assert_eq!(verdict.outcome, AttemptOutcome::Succeeded);
-    assert_eq!(verdict.reason, "completed; 2 of 7 raw files unread: a.md, b.md (2 of 5 pages read)");
-    let verdict = strict(&with_evidence(2, WorkEvidence { unread_fails: true, ..left }));
-    assert_eq!((verdict.outcome, verdict.cause), (AttemptOutcome::Failed, VerdictCause::UnreadFiles));
-    assert_eq!(verdict.reason, "2 of 7 raw files unread: a.md, b.md (2 of 5 pages read)");
+    assert_eq!(
+        verdict.reason,
+        "completed; 2 of 7 raw files unread: a.md, b.md (2 of 5 pages read)"
+    );
+    let verdict = strict(&with_evidence(
+        2,
+        WorkEvidence {
+            unread_fails: true,
+            ..left
+        },
+    ));
+    assert_eq!(
+        (verdict.outcome, verdict.cause),
+        (AttemptOutcome::Failed, VerdictCause::UnreadFiles)
+    );
+    assert_eq!(
+        verdict.reason,
+        "2 of 7 raw files unread: a.md, b.md (2 of 5 pages read)"
+    );
 }
 
 #[test]
 fn many_unread_files_make_a_bounded_reason() {
-    let files = (0..400).map(|number| unread(&format!("{number}.md"))).collect();
-    let left = WorkEvidence { has_used_files: true, raw_files: 400, unread: files, ..WorkEvidence::default() };
+    let files = (0..400)
+        .map(|number| unread(&format!("{number}.md")))
+        .collect();
+    let left = WorkEvidence {
+        has_used_files: true,
+        raw_files: 400,
+        unread: files,
+        ..WorkEvidence::default()
+    };
     let reason = strict(&with_evidence(2, left)).reason;
-    assert_eq!(reason, "completed; 400 of 400 raw files unread: 0.md, 1.md, 2.md, 3.md, 4.md and 395 more");
+    assert_eq!(
+        reason,
+        "completed; 400 of 400 raw files unread: 0.md, 1.md, 2.md, 3.md, 4.md and 395 more"
+    );
 }
 
 #[test]
 fn success_without_a_change_is_marked() {
-    let idle = WorkEvidence { has_used_files: true, raw_files: 1, nothing_written: true, ..WorkEvidence::default() };
-    assert_eq!(strict(&with_evidence(2, idle)).reason, "completed; read, nothing written");
+    let idle = WorkEvidence {
+        has_used_files: true,
+        raw_files: 1,
+        nothing_written: true,
+        ..WorkEvidence::default()
+    };
+    assert_eq!(
+        strict(&with_evidence(2, idle)).reason,
+        "completed; read, nothing written"
+    );
 }

@@ -16,7 +16,10 @@ type Edges = BTreeMap<String, BTreeMap<String, String>>;
 
 fn module_path(source: &RustFile) -> Path {
     let path = source.path.strip_prefix("src/").unwrap_or(&source.path);
-    path.trim_end_matches(".rs").split('/').map(str::to_owned).collect()
+    path.trim_end_matches(".rs")
+        .split('/')
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The paths that a text names, starting at `crate::`, `super::` or `self::`; groups in braces are expanded.
@@ -44,7 +47,9 @@ fn expand<'t>(mut text: &'t str, prefix: &Path, found: &mut Vec<Path>) -> &'t st
                 let before = text.len();
                 text = expand(text, &path, found).trim_start();
                 if let Some(alias) = text.strip_prefix("as ") {
-                    text = alias.trim_start_matches(|char: char| char.is_alphanumeric() || char == '_').trim_start();
+                    text = alias
+                        .trim_start_matches(|char: char| char.is_alphanumeric() || char == '_')
+                        .trim_start();
                 }
                 text = text.strip_prefix(',').unwrap_or(text).trim_start();
                 if text.len() == before {
@@ -53,7 +58,9 @@ fn expand<'t>(mut text: &'t str, prefix: &Path, found: &mut Vec<Path>) -> &'t st
             }
             return text.strip_prefix('}').unwrap_or(text);
         }
-        let end = text.find(|char: char| !char.is_alphanumeric() && char != '_').unwrap_or(text.len());
+        let end = text
+            .find(|char: char| !char.is_alphanumeric() && char != '_')
+            .unwrap_or(text.len());
         if end == 0 {
             found.push(path);
             return text;
@@ -75,7 +82,11 @@ fn resolve(here: &Path, path: &[String]) -> Path {
     let ups = path.iter().take_while(|part| *part == "super").count();
     match path.first().map(String::as_str) {
         Some("crate") => path[1..].to_vec(),
-        Some("super") => here[..here.len().saturating_sub(ups)].iter().chain(&path[ups..]).cloned().collect(),
+        Some("super") => here[..here.len().saturating_sub(ups)]
+            .iter()
+            .chain(&path[ups..])
+            .cloned()
+            .collect(),
         _ => here.iter().chain(&path[1..]).cloned().collect(),
     }
 }
@@ -86,16 +97,22 @@ fn second_level_edges(sources: &[RustFile]) -> Edges {
     let mut edges = Edges::new();
     for source in sources {
         let here = module_path(source);
-        let [layer, module, ..] = &here[..] else { continue };
+        let [layer, module, ..] = &here[..] else {
+            continue;
+        };
         for path in named_paths(&source.code) {
             let target = resolve(&here, &path);
-            let owner = (2..=target.len()).rev().map(|end| target[..end].to_vec()).find(|path| modules.contains(path));
+            let owner = (2..=target.len())
+                .rev()
+                .map(|end| target[..end].to_vec())
+                .find(|path| modules.contains(path));
             if let Some(owner) = owner
                 && owner[0] == *layer
                 && owner[1] != *module
             {
                 let used = edges.entry(format!("{layer}::{module}")).or_default();
-                used.entry(format!("{layer}::{}", owner[1])).or_insert_with(|| target.join("::"));
+                used.entry(format!("{layer}::{}", owner[1]))
+                    .or_insert_with(|| target.join("::"));
             }
         }
     }
@@ -115,13 +132,21 @@ fn modules_in_cycles(edges: &Edges) -> Vec<String> {
         }
         seen
     };
-    let reached: BTreeMap<&String, BTreeSet<&String>> =
-        edges.keys().map(|module| (module, reachable(module))).collect();
-    let is_mutual = |one: &String, other: &String| reached.get(other).is_some_and(|reached| reached.contains(one));
+    let reached: BTreeMap<&String, BTreeSet<&String>> = edges
+        .keys()
+        .map(|module| (module, reachable(module)))
+        .collect();
+    let is_mutual = |one: &String, other: &String| {
+        reached
+            .get(other)
+            .is_some_and(|reached| reached.contains(one))
+    };
     let mut problems = Vec::new();
     for (module, used) in edges {
         let back = used.iter().filter(|(other, _)| is_mutual(module, other));
-        problems.extend(back.map(|(other, path)| format!("{module} uses {other}, which leads back to it ({path})")));
+        problems.extend(back.map(|(other, path)| {
+            format!("{module} uses {other}, which leads back to it ({path})")
+        }));
     }
     problems
 }
@@ -136,7 +161,10 @@ fn second_level_modules_form_no_cycles() {
 fn cycle_finder_follows_groups_and_parents() {
     let file = |path: &str, text: &str| RustFile::new(path.into(), text.into());
     let cyclic = [
-        file("src/a/x.rs", "use crate::a::{y::{self, Deep}, z as other};\n"),
+        file(
+            "src/a/x.rs",
+            "use crate::a::{y::{self, Deep}, z as other};\n",
+        ),
         file("src/a/y.rs", "pub struct Deep;\n"),
         file("src/a/y/inner.rs", "use super::super::z::Thing;\n"),
         file("src/a/z.rs", "fn back() { super::x::call(); }\n"),

@@ -18,22 +18,43 @@ fn structs(code: &str) -> Vec<(String, usize)> {
     let mut lines = code.lines();
     while let Some(line) = lines.next() {
         let indent = line.len() - line.trim_start().len();
-        let declared = line.trim_start().trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
-        let Some(rest) = declared.trim_start_matches("pub ").strip_prefix("struct ") else { continue };
+        let declared = line
+            .trim_start()
+            .trim_start_matches("pub(crate) ")
+            .trim_start_matches("pub(super) ");
+        let Some(rest) = declared.trim_start_matches("pub ").strip_prefix("struct ") else {
+            continue;
+        };
         if !line.trim_end().ends_with('{') {
             continue;
         }
-        let name: String = rest.chars().take_while(|char| char.is_alphanumeric()).collect();
+        let name: String = rest
+            .chars()
+            .take_while(|char| char.is_alphanumeric())
+            .collect();
         let end = format!("{}}}", " ".repeat(indent));
         let is_field = |line: &&str| {
             let depth = line.len() - line.trim_start().len();
-            let field = line.trim_start().trim_start_matches("pub(crate) ").trim_start_matches("pub(super) ");
-            let name = field.trim_start_matches("pub ").split(": ").next().unwrap_or_default();
+            let field = line
+                .trim_start()
+                .trim_start_matches("pub(crate) ")
+                .trim_start_matches("pub(super) ");
+            let name = field
+                .trim_start_matches("pub ")
+                .split(": ")
+                .next()
+                .unwrap_or_default();
             depth == indent + 4
                 && !name.is_empty()
-                && name.chars().all(|char| char.is_alphanumeric() || "_#".contains(char))
+                && name
+                    .chars()
+                    .all(|char| char.is_alphanumeric() || "_#".contains(char))
         };
-        let fields = lines.by_ref().take_while(|line| *line != end).filter(is_field).count();
+        let fields = lines
+            .by_ref()
+            .take_while(|line| *line != end)
+            .filter(is_field)
+            .count();
         found.push((name, fields));
     }
     found
@@ -46,7 +67,10 @@ fn types_have_few_fields() {
         for (name, fields) in structs(&source.code) {
             let is_wire = WIRE_FORMATS.iter().any(|(wire, _)| *wire == name);
             if fields > MAX_FIELDS && !is_wire {
-                problems.push(format!("{}: {name} has {fields} fields, the limit is {MAX_FIELDS}", source.path));
+                problems.push(format!(
+                    "{}: {name} has {fields} fields, the limit is {MAX_FIELDS}",
+                    source.path
+                ));
             } else if fields <= MAX_FIELDS && is_wire {
                 problems.push(format!("{}: {name} needs no exception", source.path));
             }

@@ -13,11 +13,28 @@ fn run(place: &TestDir, script: &str, more: &[&str]) -> CommandOutput {
 fn agent_exit_without_result_is_reported() {
     let place = TestDir::new();
     place.notes(&["one"]);
-    let ran = run(&place, "[[part]]\nsteps = [{ say = \"hm\" }, { stderr = \"out of luck\" }, { exit = 3 }]", &[]);
+    let ran = run(
+        &place,
+        "[[part]]\nsteps = [{ say = \"hm\" }, { stderr = \"out of luck\" }, { exit = 3 }]",
+        &[],
+    );
     assert_eq!(ran.code, Some(100), "{ran:?}");
-    assert!(ran.stdout.contains("returned no result message (exit code 3): out of luck"), "{ran:?}");
-    assert!(ran.stdout.contains("`ingestdeck doctor` checks the installation"), "{ran:?}");
-    assert!(ran.stdout.trim_end().contains("\n  ingestdeck run --resume-run "), "{ran:?}");
+    assert!(
+        ran.stdout
+            .contains("returned no result message (exit code 3): out of luck"),
+        "{ran:?}"
+    );
+    assert!(
+        ran.stdout
+            .contains("`ingestdeck doctor` checks the installation"),
+        "{ran:?}"
+    );
+    assert!(
+        ran.stdout
+            .trim_end()
+            .contains("\n  ingestdeck run --resume-run "),
+        "{ran:?}"
+    );
     assert!(!place.path("wiki").exists());
 }
 
@@ -36,10 +53,17 @@ steps = [
 ]"#;
     let ran = run(&place, script, &[]);
     assert!(ran.expect_success().contains("1 succeeded"), "{ran:?}");
-    assert!(ran.stdout.contains("not understood: 2 malformed, "), "{ran:?}");
+    assert!(
+        ran.stdout.contains("not understood: 2 malformed, "),
+        "{ran:?}"
+    );
     let obeyed = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
     assert!(!ran.stdout.chars().any(obeyed), "{ran:?}");
-    parse_json_events(place.run(&["replay", "latest", "--ui", "json"]).expect_success());
+    parse_json_events(
+        place
+            .run(&["replay", "latest", "--ui", "json"])
+            .expect_success(),
+    );
 }
 
 #[test]
@@ -50,17 +74,33 @@ fn refused_login_is_reported_once_and_escaped() {
     let ran = run(&place, script, &[]);
     assert_eq!(ran.code, Some(96), "{ran:?}");
     assert!(!ran.stdout.contains('\u{1b}'), "{ran:?}");
-    assert!(ran.stdout.contains("stopped starting units: login; run `claude` and sign in with /login"), "{ran:?}");
+    assert!(
+        ran.stdout
+            .contains("stopped starting units: login; run `claude` and sign in with /login"),
+        "{ran:?}"
+    );
     assert_eq!(ran.stdout.matches("▸ running").count(), 1, "{ran:?}");
-    assert!(ran.stdout.contains("unusable after") && ran.stdout.contains("1 failed"), "{ran:?}");
+    assert!(
+        ran.stdout.contains("unusable after") && ran.stdout.contains("1 failed"),
+        "{ran:?}"
+    );
 }
 
 #[test]
 fn run_wide_failure_has_its_own_exit_code() {
     let cases = [
-        ("status = 400, error = \"billing_error\", text = \"Credit balance is too low\"", 96),
-        ("status = 404, error = \"model_not_found\", text = \"no such model\"", 2),
-        ("status = 429, error = \"rate_limit\", text = \"slow down\"", 102),
+        (
+            "status = 400, error = \"billing_error\", text = \"Credit balance is too low\"",
+            96,
+        ),
+        (
+            "status = 404, error = \"model_not_found\", text = \"no such model\"",
+            2,
+        ),
+        (
+            "status = 429, error = \"rate_limit\", text = \"slow down\"",
+            102,
+        ),
     ];
     for (error, code) in cases {
         let place = TestDir::new();
@@ -68,9 +108,16 @@ fn run_wide_failure_has_its_own_exit_code() {
         let yaml = std::fs::read_to_string(place.path("ktx.yaml")).unwrap();
         let limits = "ingest: {rateLimit: {retry: {maxAttempts: 2, baseDelayMs: 1}}}\n";
         place.write("ktx.yaml", format!("{yaml}{limits}"));
-        let ran = run(&place, &format!("[[part]]\nsteps = [{{ api_error = {{ {error} }} }}]"), &[]);
+        let ran = run(
+            &place,
+            &format!("[[part]]\nsteps = [{{ api_error = {{ {error} }} }}]"),
+            &[],
+        );
         assert_eq!(ran.code, Some(code), "{ran:?}");
-        assert!(!ran.stdout.contains("docs-two#1"), "only the first unit was tried: {ran:?}");
+        assert!(
+            !ran.stdout.contains("docs-two#1"),
+            "only the first unit was tried: {ran:?}"
+        );
     }
 }
 
@@ -88,9 +135,18 @@ steps = [{ call = { tool = \"read_raw_file\", with = { path = \"two.md\" } } }, 
     assert_eq!(ran.code, Some(100), "{ran:?}");
     let lines = parse_json_events(&ran.stdout);
     let summary = &lines.last().unwrap()["event"];
-    assert_eq!(summary["units"], serde_json::json!({"failed": 1, "succeeded": 1}));
-    assert_eq!(summary["failed"][0]["reason"], "1 tool call(s) failed during WorkUnit docs-one");
-    assert!(!ran.stdout.contains("root:"), "nothing outside of the unit is read");
+    assert_eq!(
+        summary["units"],
+        serde_json::json!({"failed": 1, "succeeded": 1})
+    );
+    assert_eq!(
+        summary["failed"][0]["reason"],
+        "1 tool call(s) failed during WorkUnit docs-one"
+    );
+    assert!(
+        !ran.stdout.contains("root:"),
+        "nothing outside of the unit is read"
+    );
 }
 
 #[test]
@@ -107,20 +163,48 @@ steps = [
 if_asked = []"#;
     let ran = run(&place, script, &[]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
-    let report: serde_json::Value =
-        serde_json::from_str(place.run(&["report", "--format", "json"]).expect_success().trim()).unwrap();
+    let report: serde_json::Value = serde_json::from_str(
+        place
+            .run(&["report", "--format", "json"])
+            .expect_success()
+            .trim(),
+    )
+    .unwrap();
     let failed = &report["body"]["ingestdeck"]["units"][0]["attempts"][0]["failedCalls"];
-    let transcript = report["body"]["toolTranscripts"][0]["path"].as_str().unwrap();
+    let transcript = report["body"]["toolTranscripts"][0]["path"]
+        .as_str()
+        .unwrap();
     let transcript = std::fs::read_to_string(place.path(transcript)).unwrap();
-    let lines: Vec<serde_json::Value> = transcript.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<serde_json::Value> = transcript
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(lines[0]["input"], serde_json::json!({"command": "ls"}));
-    assert_eq!(lines[0]["error"]["message"], "Error: No such tool available: Bash");
-    assert_eq!(lines[1]["input"]["__unparsedToolInput"]["raw"], "{\"key\": ");
-    assert!(lines[1]["error"]["message"].as_str().unwrap().starts_with("InputValidationError: "), "{transcript}");
+    assert_eq!(
+        lines[0]["error"]["message"],
+        "Error: No such tool available: Bash"
+    );
+    assert_eq!(
+        lines[1]["input"]["__unparsedToolInput"]["raw"],
+        "{\"key\": "
+    );
+    assert!(
+        lines[1]["error"]["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("InputValidationError: "),
+        "{transcript}"
+    );
     for (index, line) in lines.iter().enumerate() {
         assert!(line["toolCallId"].is_string(), "{transcript}");
         assert_eq!(failed[index]["toolCallId"], line["toolCallId"]);
-        assert!(!failed[index]["error"].as_str().unwrap().contains("tool_use_error"), "{failed}");
+        assert!(
+            !failed[index]["error"]
+                .as_str()
+                .unwrap()
+                .contains("tool_use_error"),
+            "{failed}"
+        );
     }
 }
 
@@ -144,8 +228,16 @@ steps = [
 ]"#;
     let ran = run(&place, script, &["--ui", "json", "--no-reconcile"]);
     let lines = parse_json_events(ran.expect_success());
-    assert_eq!(lines.last().unwrap()["event"]["units"], serde_json::json!({"succeeded": 1}), "{ran:?}");
-    assert!(["one", "a-two", "three"].iter().all(|page| place.path(&format!("wiki/global/{page}.md")).exists()));
+    assert_eq!(
+        lines.last().unwrap()["event"]["units"],
+        serde_json::json!({"succeeded": 1}),
+        "{ran:?}"
+    );
+    assert!(
+        ["one", "a-two", "three"]
+            .iter()
+            .all(|page| place.path(&format!("wiki/global/{page}.md")).exists())
+    );
 }
 
 #[test]
@@ -164,21 +256,42 @@ steps = [
     let ran = run(&place, script, &[]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
     let report = place.run(&["report"]);
-    assert!(report.expect_success().contains("summary"), "the field that the last call lacks: {report:?}");
-    assert!(!report.stdout.contains("call record_verification_ledger first"), "{report:?}");
+    assert!(
+        report.expect_success().contains("summary"),
+        "the field that the last call lacks: {report:?}"
+    );
+    assert!(
+        !report
+            .stdout
+            .contains("call record_verification_ledger first"),
+        "{report:?}"
+    );
 }
 
 #[test]
 fn hanging_agent_is_stopped_and_stubborn_one_killed() {
-    for (steps, interrupts) in
-        [("\"hang\"", 2), ("{ ignore = [\"sigint\", \"sigterm\", \"interrupt\", \"eof\"] }, \"hang\"", 3)]
-    {
+    for (steps, interrupts) in [
+        ("\"hang\"", 2),
+        (
+            "{ ignore = [\"sigint\", \"sigterm\", \"interrupt\", \"eof\"] }, \"hang\"",
+            3,
+        ),
+    ] {
         let place = TestDir::new();
         place.notes(&["one"]);
-        let claude = place.scripted_claude(&format!("[[part]]\nsteps = [{{ say = \"now\" }}, {steps}]"));
-        let mut running = place.start(place.command(&["run", "--claude-bin", claude.to_str().unwrap()]));
+        let claude =
+            place.scripted_claude(&format!("[[part]]\nsteps = [{{ say = \"now\" }}, {steps}]"));
+        let mut running =
+            place.start(place.command(&["run", "--claude-bin", claude.to_str().unwrap()]));
         running.wait_for("stdout", "session ");
-        for answer in ["draining: ", "stopping running units", "killing running units"].iter().take(interrupts) {
+        for answer in [
+            "draining: ",
+            "stopping running units",
+            "killing running units",
+        ]
+        .iter()
+        .take(interrupts)
+        {
             running.signal(Signal::SIGINT);
             running.wait_for("stderr", answer);
         }
@@ -212,9 +325,30 @@ fn probe_reports_problems_before_the_run() {
             "authentication is not usable",
             "sign in with /login",
         ),
-        ("billing_error", "", "Credit balance is too low", 96, "no credit", "add credit"),
-        ("rate_limit", r#","api_error":"usage_limit_reached""#, "resets 1:39am", 102, "usage limit is reached", "wait"),
-        ("model_not_found", "", "no such model", 2, "may not use this model", "llm.models"),
+        (
+            "billing_error",
+            "",
+            "Credit balance is too low",
+            96,
+            "no credit",
+            "add credit",
+        ),
+        (
+            "rate_limit",
+            r#","api_error":"usage_limit_reached""#,
+            "resets 1:39am",
+            102,
+            "usage limit is reached",
+            "wait",
+        ),
+        (
+            "model_not_found",
+            "",
+            "no such model",
+            2,
+            "may not use this model",
+            "llm.models",
+        ),
         (
             "server_error",
             r#","api_error":"connection_failed""#,
@@ -230,8 +364,16 @@ fn probe_reports_problems_before_the_run() {
         let claude = failing(&place, class, more, text);
         let ran = place.run(&["run", "--probe", "--claude-bin", claude.to_str().unwrap()]);
         let sentence = ran.expect_refusal(code);
-        assert!([problem, text, remedy].iter().all(|part| sentence.contains(part)), "{sentence}");
-        assert!(!place.path(".ktx/ingestdeck/runs").exists(), "nothing was started");
+        assert!(
+            [problem, text, remedy]
+                .iter()
+                .all(|part| sentence.contains(part)),
+            "{sentence}"
+        );
+        assert!(
+            !place.path(".ktx/ingestdeck/runs").exists(),
+            "nothing was started"
+        );
     }
 }
 
@@ -243,12 +385,25 @@ fn a_probe_is_asked_for_by_the_flag_or_the_setting() {
     let claude = claude.to_str().unwrap();
     let mut set = place.command(&["run", "--claude-bin", claude]);
     set.env("INGESTDECK_INGEST_PROBE", "true");
-    assert!(place.ran(set).expect_refusal(96).contains("authentication is not usable"));
+    assert!(
+        place
+            .ran(set)
+            .expect_refusal(96)
+            .contains("authentication is not usable")
+    );
     assert!(!place.path(".ktx/ingestdeck/runs").exists());
     let asked = place.run(&["doctor", "--probe", "--claude-bin", claude]);
-    assert!(asked.code == Some(96) && asked.stdout.contains("FAIL  Claude Code authentication is not usable: expired"));
+    assert!(
+        asked.code == Some(96)
+            && asked
+                .stdout
+                .contains("FAIL  Claude Code authentication is not usable: expired")
+    );
     let ran = place.run(&["run", "--claude-bin", claude]);
-    assert!(ran.stdout.contains("docs-one#1"), "no probe was requested: {ran:?}");
+    assert!(
+        ran.stdout.contains("docs-one#1"),
+        "no probe was requested: {ran:?}"
+    );
 }
 
 #[test]
@@ -272,7 +427,10 @@ steps = [
         .map(|run| std::fs::read_to_string(run.unwrap().path().join("tape.jsonl")).unwrap())
         .collect();
     tapes.sort_by_key(|tape| tape.contains("wiki one-page (created in run "));
-    assert!(tapes[0].contains("### priorProvenance\\n(none)"), "the first prompt lists no artifacts");
+    assert!(
+        tapes[0].contains("### priorProvenance\\n(none)"),
+        "the first prompt lists no artifacts"
+    );
     assert!(
         tapes[1].contains("### priorProvenance\\n- one.md: wiki one-page (created in run "),
         "the second prompt lists the artifact"
@@ -284,15 +442,26 @@ fn unit_session_is_locked_only_while_it_runs() {
     let place = TestDir::new();
     place.notes(&["one"]);
     let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
-    let mut running = place.start(place.command(&["run", "--claude-bin", claude.to_str().unwrap()]));
+    let mut running =
+        place.start(place.command(&["run", "--claude-bin", claude.to_str().unwrap()]));
     running.wait_for("stdout", "session ");
     let locks = place.path("../home/.local/state/ingestdeck/locks");
-    let held: Vec<_> = std::fs::read_dir(&locks).unwrap().map(|lock| lock.unwrap().path()).collect();
+    let held: Vec<_> = std::fs::read_dir(&locks)
+        .unwrap()
+        .map(|lock| lock.unwrap().path())
+        .collect();
     assert_eq!(held.len(), 1, "{held:?}");
-    assert_eq!(std::fs::read_to_string(&held[0]).unwrap(), running.id().to_string());
+    assert_eq!(
+        std::fs::read_to_string(&held[0]).unwrap(),
+        running.id().to_string()
+    );
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end().code, Some(143));
-    assert_eq!(std::fs::read_dir(&locks).unwrap().count(), 0, "no lock file is left");
+    assert_eq!(
+        std::fs::read_dir(&locks).unwrap().count(),
+        0,
+        "no lock file is left"
+    );
 }
 
 #[test]
@@ -309,7 +478,11 @@ steps = [
 ]"#;
     let ran = run(&place, script, &[]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
-    assert!(ran.stdout.contains("runtime isolation failed: it ran `Bash`, which it was not given"), "{ran:?}");
+    assert!(
+        ran.stdout
+            .contains("runtime isolation failed: it ran `Bash`, which it was not given"),
+        "{ran:?}"
+    );
     assert!(!place.path("wiki/global/one.md").exists());
 }
 
@@ -322,34 +495,60 @@ fn environment_of_agents_is_an_allow_list() {
 env >&2; exit 3"#;
     let claude = place.script("claude-env", body);
     let command = |words: &[&str], pass: &str| {
-        let mut command = place.command(&[words, &["--claude-bin", claude.to_str().unwrap()]].concat());
-        for name in ["ANTHROPIC_CUSTOM_HEADERS", "AWS_PROFILE", "GITHUB_TOKEN", "ANTHROPIC_API_KEY"] {
+        let mut command =
+            place.command(&[words, &["--claude-bin", claude.to_str().unwrap()]].concat());
+        for name in [
+            "ANTHROPIC_CUSTOM_HEADERS",
+            "AWS_PROFILE",
+            "GITHUB_TOKEN",
+            "ANTHROPIC_API_KEY",
+        ] {
             command.env(name, "s3cret-value");
         }
-        command.env("https_proxy", "http://proxy.test").env("INGESTDECK_CLAUDE_PASS_ENV", pass);
-        command.env("INGESTDECK_RETRY_MAX_RETRIES", "0").env_remove("XDG_RUNTIME_DIR");
+        command
+            .env("https_proxy", "http://proxy.test")
+            .env("INGESTDECK_CLAUDE_PASS_ENV", pass);
+        command
+            .env("INGESTDECK_RETRY_MAX_RETRIES", "0")
+            .env_remove("XDG_RUNTIME_DIR");
         command
     };
     let doctor = place.ran(command(&["doctor"], ""));
-    assert!(doctor.stdout.contains("ok    agents of units inherit HOME, PATH, https_proxy; "), "{doctor:?}");
+    assert!(
+        doctor
+            .stdout
+            .contains("ok    agents of units inherit HOME, PATH, https_proxy; "),
+        "{doctor:?}"
+    );
     let withheld = "note  withheld from agents of units: ANTHROPIC_API_KEY, ANTHROPIC_CUSTOM_HEADERS, AWS_PROFILE; ";
-    assert!(doctor.stdout.contains(withheld) && !doctor.stdout.contains("s3cret"), "{doctor:?}");
+    assert!(
+        doctor.stdout.contains(withheld) && !doctor.stdout.contains("s3cret"),
+        "{doctor:?}"
+    );
     let tape = |pass: &str| {
         place.ran(command(&["run"], pass));
         place.run(&["runs", "export", "latest"]).stdout
     };
     let closed = tape("");
-    assert!(closed.contains("https_proxy=http://proxy.test") && !closed.contains("s3cret"), "{closed}");
+    assert!(
+        closed.contains("https_proxy=http://proxy.test") && !closed.contains("s3cret"),
+        "{closed}"
+    );
     let open = tape("AWS_*,GITHUB_TOKEN");
     assert!(
-        open.contains("AWS_PROFILE=") && open.contains("GITHUB_TOKEN=") && !open.contains("CUSTOM_HEADERS="),
+        open.contains("AWS_PROFILE=")
+            && open.contains("GITHUB_TOKEN=")
+            && !open.contains("CUSTOM_HEADERS="),
         "{open}"
     );
     let mut billed = command(&["run"], "");
     billed.env("INGESTDECK_CLAUDE_USE_API_BILLING", "true");
     place.ran(billed);
     let unbilled = place.run(&["runs", "export", "latest"]).stdout;
-    assert!(unbilled.contains("HOME=") && !unbilled.contains("ANTHROPIC_API_KEY="), "that is a setting of sessions");
+    assert!(
+        unbilled.contains("HOME=") && !unbilled.contains("ANTHROPIC_API_KEY="),
+        "that is a setting of sessions"
+    );
 }
 
 #[test]
@@ -378,10 +577,23 @@ fn file_size_limit_is_an_error_with_a_remedy() {
     let place = TestDir::new();
     place.notes(&["one"]);
     let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]");
-    let command = place.command(&["run", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()]);
+    let command = place.command(&[
+        "run",
+        "--ui",
+        "lines",
+        "--claude-bin",
+        claude.to_str().unwrap(),
+    ]);
     let mut limited = std::process::Command::new("/bin/sh");
-    limited.args(["-c", "ulimit -f 8; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
-    limited.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    limited
+        .args(["-c", "ulimit -f 8; exec \"$0\" \"$@\""])
+        .arg(command.get_program())
+        .args(command.get_args());
+    limited.env_clear().envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     limited.current_dir(command.get_current_dir().unwrap());
     let ran = place.ran(limited);
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -393,7 +605,10 @@ fn units_wait_for_a_program_that_is_being_updated() {
     let place = TestDir::new();
     place.notes(&["one", "two", "three"]);
     let yaml = std::fs::read_to_string(place.path("ktx.yaml")).unwrap();
-    place.write("ktx.yaml", format!("{yaml}ingest: {{workUnits: {{maxConcurrency: 1}}}}\n"));
+    place.write(
+        "ktx.yaml",
+        format!("{yaml}ingest: {{workUnits: {{maxConcurrency: 1}}}}\n"),
+    );
     let script = "[[part]]\nsteps = [{ say = \"done\" }]";
     // The first process moves the program away before it runs.
     let claude = place.scripted_claude(script);
@@ -407,12 +622,22 @@ fn units_wait_for_a_program_that_is_being_updated() {
         away = away.display()
     );
     std::fs::write(&claude, text.replacen("exec ", &takes, 1)).unwrap();
-    let words = ["run", "--ui", "lines", "--no-reconcile", "--claude-bin", claude.to_str().unwrap()];
+    let words = [
+        "run",
+        "--ui",
+        "lines",
+        "--no-reconcile",
+        "--claude-bin",
+        claude.to_str().unwrap(),
+    ];
     let mut running = place.start(place.command(&words));
     running.wait_for("stdout", "the agent's program is missing");
     std::fs::rename(&away, &claude).unwrap();
     let ran = running.end();
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.stdout.contains("the agent's program is back"), "{ran:?}");
+    assert!(
+        ran.stdout.contains("the agent's program is back"),
+        "{ran:?}"
+    );
     assert!(ran.stdout.contains("3 succeeded"), "{ran:?}");
 }

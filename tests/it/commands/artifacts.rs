@@ -15,8 +15,14 @@ fn part(unit: &str, key: &str, text: &str) -> Value {
     let file = unit.trim_start_matches("docs-");
     let steps = [
         call("read_raw_file", json!({"path": format!("{file}.md")})),
-        call("record_verification_ledger", json!({"summary": "read", "unverifiedIdentifiers": ["dim_plan"]})),
-        call("wiki_write", json!({"key": key, "summary": "s", "content": text})),
+        call(
+            "record_verification_ledger",
+            json!({"summary": "read", "unverifiedIdentifiers": ["dim_plan"]}),
+        ),
+        call(
+            "wiki_write",
+            json!({"key": key, "summary": "s", "content": text}),
+        ),
     ];
     json!({"unit": unit, "steps": steps})
 }
@@ -26,15 +32,30 @@ fn project(unsourced: &str) -> (TestDir, String) {
     let place = TestDir::new();
     place.notes(&["plain"]);
     place.write("notes/orders.md", NOTE);
-    place.write("config.toml", format!("[ingest]\nunsourced = \"{unsourced}\"\n"));
+    place.write(
+        "config.toml",
+        format!("[ingest]\nunsourced = \"{unsourced}\"\n"),
+    );
     let page = "`shop.orders` has `order_id`,\n`churn_flag` and `dim_plan`; see fct_orders.";
-    let parts = [part("docs-orders", "orders", page), part("docs-plain", "plain", "Plain text.")];
+    let parts = [
+        part("docs-orders", "orders", page),
+        part("docs-plain", "plain", "Plain text."),
+    ];
     let claude = place.scripted_claude(&toml::to_string(&json!({"part": parts})).unwrap());
     (place, claude.display().to_string())
 }
 
 fn run(place: &TestDir, claude: &str, code: i32) -> String {
-    let args = ["run", "--config", "config.toml", "--claude-bin", claude, "--no-reconcile", "--ui", "lines"];
+    let args = [
+        "run",
+        "--config",
+        "config.toml",
+        "--claude-bin",
+        claude,
+        "--no-reconcile",
+        "--ui",
+        "lines",
+    ];
     let ran = place.run(&args);
     assert_eq!(ran.code, Some(code), "{ran:?}");
     ran.stdout
@@ -42,15 +63,25 @@ fn run(place: &TestDir, claude: &str, code: i32) -> String {
 
 fn lines(place: &TestDir, args: &[&str]) -> Vec<Value> {
     let ran = place.run(&[&["artifacts", "--ui", "json"], args].concat());
-    ran.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    ran.expect_success()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 fn flags(artifact: &Value) -> Vec<(String, u64, bool)> {
-    let flags =
-        artifact["writers"].as_array().unwrap().iter().flat_map(|writer| writer["unsourced"].as_array().unwrap());
+    let flags = artifact["writers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|writer| writer["unsourced"].as_array().unwrap());
     let flag = |flag: &Value| {
         let name = flag["name"].as_str().unwrap().to_owned();
-        (name, flag["line"].as_u64().unwrap(), flag["declared"].as_bool().unwrap())
+        (
+            name,
+            flag["line"].as_u64().unwrap(),
+            flag["declared"].as_bool().unwrap(),
+        )
     };
     flags.map(flag).collect()
 }
@@ -61,16 +92,39 @@ fn unsourced_identifiers_are_a_warning() {
     let output = run(&place, &claude, 0);
     let names = "wiki/global/orders.md:8 `churn_flag`, wiki/global/orders.md:8 `dim_plan` (declared as unverified)";
     let words: String = output.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("3 identifiers in its artifacts appeared in nothing that it received:"), "{output}");
+    assert!(
+        words.contains("3 identifiers in its artifacts appeared in nothing that it received:"),
+        "{output}"
+    );
     assert!(words.contains(&names[..40]), "{output}");
-    let [orders, plain] = &lines(&place, &[])[..] else { panic!("two artifacts") };
-    let expected = [("churn_flag", 8, false), ("dim_plan", 8, true), ("fct_orders", 8, false)];
-    assert_eq!(flags(orders), expected.map(|(name, line, declared)| (name.to_owned(), line, declared)));
-    assert_eq!((&orders["state"], &orders["unsourced"], &plain["unsourced"]), (&json!("saved"), &json!(3), &json!(0)));
-    assert_eq!(orders["raw_files"], json!([{"connection": "notes", "path": "orders.md"}]));
+    let [orders, plain] = &lines(&place, &[])[..] else {
+        panic!("two artifacts")
+    };
+    let expected = [
+        ("churn_flag", 8, false),
+        ("dim_plan", 8, true),
+        ("fct_orders", 8, false),
+    ];
+    assert_eq!(
+        flags(orders),
+        expected.map(|(name, line, declared)| (name.to_owned(), line, declared))
+    );
+    assert_eq!(
+        (&orders["state"], &orders["unsourced"], &plain["unsourced"]),
+        (&json!("saved"), &json!(3), &json!(0))
+    );
+    assert_eq!(
+        orders["raw_files"],
+        json!([{"connection": "notes", "path": "orders.md"}])
+    );
     assert_eq!(orders["commit"], plain["commit"]);
     let table = place.run(&["artifacts"]);
-    for text in ["▲ 3 ", "docs-orders#1", "`fct_orders` was in nothing that the agent received", "2 artifacts"] {
+    for text in [
+        "▲ 3 ",
+        "docs-orders#1",
+        "`fct_orders` was in nothing that the agent received",
+        "2 artifacts",
+    ] {
         assert!(table.expect_success().contains(text), "{text}: {table:?}");
     }
     for format in ["md", "html"] {
@@ -84,12 +138,33 @@ fn unsourced_identifiers_fail_a_unit_on_request() {
     let (place, claude) = project("fail");
     let output = run(&place, &claude, 100);
     let words: String = output.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("validation failed for: wiki/global/orders.md:8 `churn_flag` was in nothing"), "{output}");
+    assert!(
+        words
+            .contains("validation failed for: wiki/global/orders.md:8 `churn_flag` was in nothing"),
+        "{output}"
+    );
     assert!(!place.path(PAGE).exists());
-    let [orders, _] = &lines(&place, &[])[..] else { panic!("two artifacts") };
-    assert_eq!((orders["path"].as_str(), orders["state"].as_str()), (Some(PAGE), Some("discarded")));
-    assert!(orders["writers"][0]["reason"].as_str().unwrap().contains("`fct_orders`"), "{orders}");
-    assert!(!orders["writers"][0]["reason"].as_str().unwrap().contains("dim_plan"), "a declared one does not fail it");
+    let [orders, _] = &lines(&place, &[])[..] else {
+        panic!("two artifacts")
+    };
+    assert_eq!(
+        (orders["path"].as_str(), orders["state"].as_str()),
+        (Some(PAGE), Some("discarded"))
+    );
+    assert!(
+        orders["writers"][0]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("`fct_orders`"),
+        "{orders}"
+    );
+    assert!(
+        !orders["writers"][0]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("dim_plan"),
+        "a declared one does not fail it"
+    );
     assert_eq!(flags(orders).len(), 3);
 }
 
@@ -106,45 +181,92 @@ fn diffs_come_from_the_patches_of_the_run() {
     let (place, claude) = project("warn");
     run(&place, &claude, 0);
     let shown = place.run(&["artifacts", "--diff", "--unit", "docs-orders"]);
-    for text in
-        ["wiki/global/orders.md (docs-orders#1, saved)\n@@ -0,0 +1,8 @@\n", "\n+`shop.orders` has `order_id`,\n"]
-    {
+    for text in [
+        "wiki/global/orders.md (docs-orders#1, saved)\n@@ -0,0 +1,8 @@\n",
+        "\n+`shop.orders` has `order_id`,\n",
+    ] {
         assert!(shown.expect_success().contains(text), "{text}: {shown:?}");
     }
     assert!(!shown.stdout.contains("plain.md"), "{shown:?}");
-    let [plain] = &lines(&place, &["--diff", "--path", "wiki/*plain*"])[..] else { panic!("one artifact") };
-    assert!(plain["diffs"][0]["hunks"].as_str().unwrap().ends_with("+Plain text.\n"), "{plain}");
+    let [plain] = &lines(&place, &["--diff", "--path", "wiki/*plain*"])[..] else {
+        panic!("one artifact")
+    };
+    assert!(
+        plain["diffs"][0]["hunks"]
+            .as_str()
+            .unwrap()
+            .ends_with("+Plain text.\n"),
+        "{plain}"
+    );
     fs::remove_dir_all(place.path(".ktx/ingest-patches")).unwrap();
     let missing = place.run(&["artifacts", "--diff"]);
-    assert!(missing.expect_success().contains("plain.patch cannot be read: No such file"), "{missing:?}");
-    assert_eq!(lines(&place, &["--diff"])[0]["diffs"][0]["hunks"], Value::Null);
-    assert_eq!(place.run(&["artifacts", "--path", "none"]).expect_success(), "no artifact matches\n");
-    assert!(place.run(&["artifacts", "--path", "[", "latest"]).expect_refusal(2).starts_with("invalid pattern `[`"));
+    assert!(
+        missing
+            .expect_success()
+            .contains("plain.patch cannot be read: No such file"),
+        "{missing:?}"
+    );
+    assert_eq!(
+        lines(&place, &["--diff"])[0]["diffs"][0]["hunks"],
+        Value::Null
+    );
+    assert_eq!(
+        place.run(&["artifacts", "--path", "none"]).expect_success(),
+        "no artifact matches\n"
+    );
+    assert!(
+        place
+            .run(&["artifacts", "--path", "[", "latest"])
+            .expect_refusal(2)
+            .starts_with("invalid pattern `[`")
+    );
 }
 
 #[test]
 fn secrets_and_foreign_patches_stay_separate() {
     let (place, claude) = project("warn");
     let key = "Text.\n\n-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA";
-    let parts = [part("docs-orders", "orders", key), part("docs-plain", "plain", "Plain text.")];
+    let parts = [
+        part("docs-orders", "orders", key),
+        part("docs-plain", "plain", "Plain text."),
+    ];
     place.scripted_claude(&toml::to_string(&json!({"part": parts})).unwrap());
     run(&place, &claude, 0);
     let shown = lines(&place, &["--diff"]);
     let hunks = |at: usize| shown[at]["diffs"][0]["hunks"].as_str().unwrap();
-    assert!(!hunks(0).contains("MIIEowIBAAKCAQEA") && hunks(1).contains("+Plain text."), "{shown:?}");
+    assert!(
+        !hunks(0).contains("MIIEowIBAAKCAQEA") && hunks(1).contains("+Plain text."),
+        "{shown:?}"
+    );
     let table = place.run(&["artifacts", "--diff"]);
-    assert!(table.expect_success().contains("+Plain text.") && !table.stdout.contains("MIIEow"), "{table:?}");
-    for args in [["--coverage", "--unit=x"], ["--coverage", "--path=x"], ["--coverage", "--diff"]] {
+    assert!(
+        table.expect_success().contains("+Plain text.") && !table.stdout.contains("MIIEow"),
+        "{table:?}"
+    );
+    for args in [
+        ["--coverage", "--unit=x"],
+        ["--coverage", "--path=x"],
+        ["--coverage", "--diff"],
+    ] {
         let ran = place.run(&[&["artifacts"][..], &args].concat());
-        assert!(ran.code == Some(2) && ran.stderr.contains("cannot be used with"), "{ran:?}");
+        assert!(
+            ran.code == Some(2) && ran.stderr.contains("cannot be used with"),
+            "{ran:?}"
+        );
     }
 
-    let id = lines(&place, &[])[0]["writers"][0]["patch"].as_str().unwrap().to_owned();
+    let id = lines(&place, &[])[0]["writers"][0]["patch"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let tape = tape(&place.path(""));
     let text = fs::read_to_string(&tape).unwrap();
     fs::write(&tape, text.replace(&id, "notes/orders.md")).unwrap();
     let error = lines(&place, &["--diff"])[0]["diffs"][0]["error"].to_string();
-    assert!(error.contains("it is not in .ktx/ingest-patches"), "{error}");
+    assert!(
+        error.contains("it is not in .ktx/ingest-patches"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -152,21 +274,33 @@ fn coverage_shows_sources_without_page() {
     let (place, claude) = project("warn");
     run(&place, &claude, 0);
     let states = |lines: Vec<Value>| -> Vec<String> {
-        let state =
-            |line: &Value| ["path", "change", "state"].map(|key| line[key].as_str().unwrap().to_owned()).join(" ");
+        let state = |line: &Value| {
+            ["path", "change", "state"]
+                .map(|key| line[key].as_str().unwrap().to_owned())
+                .join(" ")
+        };
         lines.iter().map(state).collect()
     };
-    assert_eq!(states(lines(&place, &["--coverage"])), ["orders.md new covered", "plain.md new covered"]);
+    assert_eq!(
+        states(lines(&place, &["--coverage"])),
+        ["orders.md new covered", "plain.md new covered"]
+    );
     place.write("notes/orders.md", NOTE.replace("net_eur", "gross_eur"));
     place.write("notes/third.md", "# Third\n");
     let parts = [json!({"unit": "docs-*", "steps": [{"say": "Nothing to do."}]})];
     place.scripted_claude(&toml::to_string(&json!({"part": parts})).unwrap());
     run(&place, &claude, 0);
-    let expected = ["orders.md changed stale", "plain.md unchanged covered", "third.md new uncovered"];
+    let expected = [
+        "orders.md changed stale",
+        "plain.md unchanged covered",
+        "third.md new uncovered",
+    ];
     assert_eq!(states(lines(&place, &["--coverage"])), expected);
     let table = place.run(&["artifacts", "--coverage"]);
     assert!(
-        table.expect_success().ends_with("notes: 3 raw files (docs), 1 covered, 1 stale, 1 uncovered\n"),
+        table
+            .expect_success()
+            .ends_with("notes: 3 raw files (docs), 1 covered, 1 stale, 1 uncovered\n"),
         "{table:?}"
     );
     for format in ["md", "html"] {
@@ -187,14 +321,23 @@ fn secrets_in_names_of_sources_are_masked() {
     let hostile = text.replace("\"connection\":\"notes\"", &connection);
     assert_ne!(hostile, text);
     place.write("hostile.jsonl", hostile);
-    for args in [&["artifacts", "hostile.jsonl", "--coverage"][..], &["artifacts", "hostile.jsonl"]] {
+    for args in [
+        &["artifacts", "hostile.jsonl", "--coverage"][..],
+        &["artifacts", "hostile.jsonl"],
+    ] {
         for ui in ["json", "lines"] {
             let shown = place.run(&[args, &["--ui", ui]].concat());
-            assert!(shown.expect_success().len() > 20 && !shown.stdout.contains(secret), "{shown:?}");
+            assert!(
+                shown.expect_success().len() > 20 && !shown.stdout.contains(secret),
+                "{shown:?}"
+            );
         }
     }
     let shown = place.run(&["artifacts", "hostile.jsonl", "--coverage"]);
-    assert!(shown.expect_success().contains("[masked]: 2 raw files"), "{shown:?}");
+    assert!(
+        shown.expect_success().contains("[masked]: 2 raw files"),
+        "{shown:?}"
+    );
 }
 
 #[test]
@@ -202,14 +345,27 @@ fn hostile_tape_is_escaped_and_bounded() {
     let (place, claude) = project("warn");
     run(&place, &claude, 0);
     let text = fs::read_to_string(tape(&place.path(""))).unwrap();
-    let hostile =
-        text.replace("churn_flag", "x\\u001b]0;t\\u0007").replace("[[0,0,8]]", "[[4294967295,4294967295,4294967295]]");
+    let hostile = text
+        .replace("churn_flag", "x\\u001b]0;t\\u0007")
+        .replace("[[0,0,8]]", "[[4294967295,4294967295,4294967295]]");
     assert_ne!(hostile, text);
-    place.write("hostile.jsonl", hostile.replace("orders.md\"]", "../../../etc/passwd\"]"));
-    for args in [&["artifacts", "hostile.jsonl"][..], &["artifacts", "hostile.jsonl", "--diff"]] {
+    place.write(
+        "hostile.jsonl",
+        hostile.replace("orders.md\"]", "../../../etc/passwd\"]"),
+    );
+    for args in [
+        &["artifacts", "hostile.jsonl"][..],
+        &["artifacts", "hostile.jsonl", "--diff"],
+    ] {
         let shown = place.run(args);
-        assert!(!shown.expect_success().contains(['\u{1b}', '\u{7}']), "{shown:?}");
+        assert!(
+            !shown.expect_success().contains(['\u{1b}', '\u{7}']),
+            "{shown:?}"
+        );
     }
     let shown = place.run(&["artifacts", "hostile.jsonl", "--diff", "--path", "*passwd"]);
-    assert!(shown.expect_success().contains("does not change it"), "{shown:?}");
+    assert!(
+        shown.expect_success().contains("does not change it"),
+        "{shown:?}"
+    );
 }

@@ -35,12 +35,20 @@ fn tape(run: &str, total: &str) -> String {
 
 fn place() -> TestDir {
     let place = TestDir::new();
-    place.write(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), tape(RUN, "0.3"));
+    place.write(
+        &format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"),
+        tape(RUN, "0.3"),
+    );
     place
 }
 
 fn objects(place: &TestDir, args: &[&str]) -> Vec<Value> {
-    place.run(args).expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    place
+        .run(args)
+        .expect_success()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 #[test]
@@ -48,7 +56,10 @@ fn audit_filters_select_calls() {
     let place = place();
     let tools = |filter: &[&str]| -> Vec<String> {
         let calls = objects(&place, &[&["audit", "--ui", "json"], filter].concat());
-        calls.iter().map(|call| call["tool"].as_str().unwrap().to_owned()).collect()
+        calls
+            .iter()
+            .map(|call| call["tool"].as_str().unwrap().to_owned())
+            .collect()
     };
     let (write, bash) = ("mcp__ktx__wiki_write", "Bash");
     assert_eq!(tools(&[]), [write, bash]);
@@ -56,16 +67,33 @@ fn audit_filters_select_calls() {
     assert_eq!(tools(&["--tool", "mcp__ktx__*"]), [write]);
     assert_eq!(tools(&["--failed"]), [bash]);
     assert_eq!(tools(&["--limit", "1"]), [bash]);
-    assert_eq!(tools(&["--unit", "docs-?", "--run", "latest"]), [write, bash]);
+    assert_eq!(
+        tools(&["--unit", "docs-?", "--run", "latest"]),
+        [write, bash]
+    );
     assert_eq!(tools(&["--unit", "docs-b"]), [""; 0]);
     assert_eq!(tools(&["--decision", "edited"]), [""; 0]);
     assert_eq!(tools(&["--since", "2026-02-01"]), [write, bash]);
     assert_eq!(tools(&["--until", "2026-02-01"]), [""; 0]);
-    assert_eq!(tools(&["--until", "2026-02-01T00:00:00.501Z"]), [write, bash]);
-    assert_eq!(place.run(&["audit", "--unit", "docs-b"]).expect_success(), "no call matches\n");
+    assert_eq!(
+        tools(&["--until", "2026-02-01T00:00:00.501Z"]),
+        [write, bash]
+    );
+    assert_eq!(
+        place.run(&["audit", "--unit", "docs-b"]).expect_success(),
+        "no call matches\n"
+    );
     for (args, code, expected) in [
-        (&["--since", "yesterday"][..], 2, "invalid --since `yesterday`"),
-        (&["--since", "1h", "--until", "2h"], 2, "--until is not later than --since"),
+        (
+            &["--since", "yesterday"][..],
+            2,
+            "invalid --since `yesterday`",
+        ),
+        (
+            &["--since", "1h", "--until", "2h"],
+            2,
+            "--until is not later than --since",
+        ),
         (&["--run", "ffffff"], 4, "no run matches"),
     ] {
         let ran = place.run(&[&["audit"], args].concat());
@@ -79,17 +107,33 @@ fn audit_shortens_and_masks_what_it_prints() {
     let place = place();
     let short = place.run(&["audit"]);
     let text = short.expect_success();
-    assert!(text.lines().all(|line| line.chars().count() < 400) && text.contains("[masked]"), "{text}");
-    assert!(!text.contains("sk-ant") && !text.contains("written"), "{text}");
+    assert!(
+        text.lines().all(|line| line.chars().count() < 400) && text.contains("[masked]"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("sk-ant") && !text.contains("written"),
+        "{text}"
+    );
     let full = objects(&place, &["audit", "--ui", "json", "--full"]);
     let input: Value = serde_json::from_str(full[0]["input"].as_str().unwrap()).unwrap();
-    assert_eq!(input["content"].as_str().unwrap().len(), 10_000, "the tape has the rest");
+    assert_eq!(
+        input["content"].as_str().unwrap().len(),
+        10_000,
+        "the tape has the rest"
+    );
     let with_results = place.run(&["audit", "--results"]);
     let text = with_results.expect_success();
-    assert!(text.contains("result: ") && text.contains("written") && !text.contains('\u{1b}'), "{text}");
+    assert!(
+        text.contains("result: ") && text.contains("written") && !text.contains('\u{1b}'),
+        "{text}"
+    );
     let csv = place.run(&["audit", "--format", "csv"]);
     let text = csv.expect_success();
-    assert!(text.starts_with("at,project,run,") && text.contains(",'=cmd|'/c calc'!A1,"), "{text}");
+    assert!(
+        text.starts_with("at,project,run,") && text.contains(",'=cmd|'/c calc'!A1,"),
+        "{text}"
+    );
     assert_eq!(text.lines().count(), 3, "{text}");
 }
 
@@ -99,10 +143,15 @@ fn audit_masks_secrets_where_it_shortens() {
     let known = "value-of-this-process";
     let text = |padding: usize| format!("{} {known}", "x".repeat(padding));
     let (input, error) = (text(130), text(2_040));
-    let line =
-        tape(RUN, "0.3").replace("curl -H", &format!("{input} curl -H")).replace("=cmd|", &format!("{error} =cmd|"));
+    let line = tape(RUN, "0.3")
+        .replace("curl -H", &format!("{input} curl -H"))
+        .replace("=cmd|", &format!("{error} =cmd|"));
     place.write(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), line);
-    for args in [&["audit"][..], &["audit", "--full"], &["runs", "query", "SELECT input, error FROM tool_calls"]] {
+    for args in [
+        &["audit"][..],
+        &["audit", "--full"],
+        &["runs", "query", "SELECT input, error FROM tool_calls"],
+    ] {
         let mut command = place.command(args);
         command.env("SHOP_PASSWORD", known);
         let ran = place.ran(command);
@@ -118,8 +167,14 @@ fn audit_completes_arguments_of_concurrent_runs() {
     let later = tape(&other, "0.3").replace(r#""at":1000"#, r#""at":1500"#);
     place.write(&format!(".ktx/ingestdeck/runs/{other}/tape.jsonl"), later);
     let lengths = |args: &[&str]| -> Vec<usize> {
-        let calls = objects(&place, &[&["audit", "--ui", "json", "--tool", "wiki_write"], args].concat());
-        calls.iter().map(|call| call["input"].as_str().unwrap().len()).collect()
+        let calls = objects(
+            &place,
+            &[&["audit", "--ui", "json", "--tool", "wiki_write"], args].concat(),
+        );
+        calls
+            .iter()
+            .map(|call| call["input"].as_str().unwrap().len())
+            .collect()
     };
     assert!(lengths(&["--full"]).iter().all(|length| *length > 10_000));
     assert_eq!(lengths(&["--full", "--limit", "1"]).len(), 1);
@@ -128,38 +183,67 @@ fn audit_completes_arguments_of_concurrent_runs() {
 
 #[test]
 fn times_out_of_range_do_not_break_the_commands() {
-    for (found, hostile) in
-        [("2026-01-31T23:59:59.5Z", "-000044-01-02T00:00:00Z"), ("\"at\":1000", "\"at\":18446744073709551615")]
-    {
+    for (found, hostile) in [
+        ("2026-01-31T23:59:59.5Z", "-000044-01-02T00:00:00Z"),
+        ("\"at\":1000", "\"at\":18446744073709551615"),
+    ] {
         let place = place();
         let other = RUN.replace("a13e", "a13f");
-        let damaged = tape(&other, "0.3").replace(found, hostile).replace("\"at\":0,", "\"at\":18446744073709551615,");
+        let damaged = tape(&other, "0.3")
+            .replace(found, hostile)
+            .replace("\"at\":0,", "\"at\":18446744073709551615,");
         assert!(damaged.contains(hostile), "{found}");
         place.write(&format!(".ktx/ingestdeck/runs/{other}/tape.jsonl"), damaged);
         let calls = objects(&place, &["audit", "--ui", "json"]);
         assert_eq!(calls.len(), 4);
         assert!(calls.iter().all(|call| call["at"].is_string()), "{calls:?}");
-        assert_eq!(objects(&place, &["costs", "--by", "day", "--ui", "json"]).last().unwrap()["attempts"], 2);
-        place.run(&["runs", "query", "SELECT started_at FROM tool_calls"]).expect_success();
+        assert_eq!(
+            objects(&place, &["costs", "--by", "day", "--ui", "json"])
+                .last()
+                .unwrap()["attempts"],
+            2
+        );
+        place
+            .run(&["runs", "query", "SELECT started_at FROM tool_calls"])
+            .expect_success();
     }
 }
 
 #[test]
 fn audit_keeps_denials_and_unknown_persons() {
     let place = TestDir::new();
-    let note =
-        |seq: u32, note: &str| format!("{{\"seq\":{seq},\"at\":1500,\"unit\":\"docs-a\",\"try\":1,\"note\":{note}}}\n");
-    let held = note(4, r#"{"kind":"call_held","tool":"wiki_write","tool_use_id":null,"input":{}}"#);
-    let decided = note(5, r#"{"kind":"call_decided","tool_use_id":null,"decision":"allowed"}"#);
-    let allowed = note(6, r#"{"kind":"call_decided","tool_use_id":"t2","decision":"allowed"}"#);
+    let note = |seq: u32, note: &str| {
+        format!("{{\"seq\":{seq},\"at\":1500,\"unit\":\"docs-a\",\"try\":1,\"note\":{note}}}\n")
+    };
+    let held = note(
+        4,
+        r#"{"kind":"call_held","tool":"wiki_write","tool_use_id":null,"input":{}}"#,
+    );
+    let decided = note(
+        5,
+        r#"{"kind":"call_decided","tool_use_id":null,"decision":"allowed"}"#,
+    );
+    let allowed = note(
+        6,
+        r#"{"kind":"call_decided","tool_use_id":"t2","decision":"allowed"}"#,
+    );
     let denied = tape(RUN, "0.3").replace(
         r#""modelUsage""#,
         r#""permission_denials":[{"tool_name":"Bash","tool_use_id":"t2","tool_input":{}}],"modelUsage""#,
     );
-    place.write(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), denied + &held + &decided + &allowed);
+    place.write(
+        &format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"),
+        denied + &held + &decided + &allowed,
+    );
     let calls = objects(&place, &["audit", "--ui", "json"]);
-    assert_eq!((&calls[0]["decision"], &calls[0]["decided_by"]), (&"allowed".into(), &Value::Null));
-    assert_eq!((&calls[1]["decision"], &calls[1]["decided_by"]), (&"denied".into(), &"rule".into()));
+    assert_eq!(
+        (&calls[0]["decision"], &calls[0]["decided_by"]),
+        (&"allowed".into(), &Value::Null)
+    );
+    assert_eq!(
+        (&calls[1]["decision"], &calls[1]["decided_by"]),
+        (&"denied".into(), &"rule".into())
+    );
 }
 
 #[test]
@@ -167,37 +251,73 @@ fn costs_show_models_and_differences() {
     let place = place();
     let total = |place: &TestDir| objects(place, &["costs", "--by", "model", "--ui", "json"]);
     let lines = total(&place);
-    let of = |key: &str| lines.iter().find(|line| line["key"] == key).unwrap()["model_usage_usd"].as_f64().unwrap();
+    let of = |key: &str| {
+        lines.iter().find(|line| line["key"] == key).unwrap()["model_usage_usd"]
+            .as_f64()
+            .unwrap()
+    };
     assert_eq!((of("big"), of("small")), (0.25, 0.05));
     let sum = lines.last().unwrap();
-    assert_eq!((&sum["total_cost_usd"], &sum["difference_usd"]), (&Value::from(0.3), &Value::from(0.0)));
+    assert_eq!(
+        (&sum["total_cost_usd"], &sum["difference_usd"]),
+        (&Value::from(0.3), &Value::from(0.0))
+    );
     let text = place.run(&["costs", "--by", "day"]);
     let text = text.expect_success();
-    assert!(text.contains("2026-01-31") && text.contains("$0.30") && !text.contains("difference"), "{text}");
-    assert!(text.ends_with("the costs of the models add up to those of the results\n"), "{text}");
+    assert!(
+        text.contains("2026-01-31") && text.contains("$0.30") && !text.contains("difference"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("the costs of the models add up to those of the results\n"),
+        "{text}"
+    );
 
     let other = RUN.replace("a13e", "a13f");
-    place.write(&format!(".ktx/ingestdeck/runs/{other}/tape.jsonl"), tape(&other, "0.4"));
+    place.write(
+        &format!(".ktx/ingestdeck/runs/{other}/tape.jsonl"),
+        tape(&other, "0.4"),
+    );
     assert_eq!(total(&place).last().unwrap()["difference_usd"], 0.1);
     let text = place.run(&["costs"]);
     let text = text.expect_success();
-    assert!(text.contains("difference") && text.contains("$0.10") && text.contains("do not add up"), "{text}");
-    place.write(&format!(".ktx/ingestdeck/runs/{other}/tape.jsonl"), tape(&other, "null").replace("costUSD", "x"));
+    assert!(
+        text.contains("difference") && text.contains("$0.10") && text.contains("do not add up"),
+        "{text}"
+    );
+    place.write(
+        &format!(".ktx/ingestdeck/runs/{other}/tape.jsonl"),
+        tape(&other, "null").replace("costUSD", "x"),
+    );
     let text = place.run(&["costs"]);
     let text = text.expect_success();
-    assert!(text.contains("$?") && text.contains("≥ $0.30") && text.contains("1 attempt is unknown"), "{text}");
+    assert!(
+        text.contains("$?") && text.contains("≥ $0.30") && text.contains("1 attempt is unknown"),
+        "{text}"
+    );
     assert_eq!(total(&place).last().unwrap()["unknown_attempts"], 1);
-    place.write(&format!(".ktx/ingestdeck/runs/{other}/tape.jsonl"), tape(&other, "0.4").replace("modelUsage", "x"));
+    place.write(
+        &format!(".ktx/ingestdeck/runs/{other}/tape.jsonl"),
+        tape(&other, "0.4").replace("modelUsage", "x"),
+    );
     let text = place.run(&["costs"]);
-    assert!(text.expect_success().contains("of the models add up"), "a cost without models is not compared: {text:?}");
+    assert!(
+        text.expect_success().contains("of the models add up"),
+        "a cost without models is not compared: {text:?}"
+    );
 }
 
 #[test]
 fn query_prints_rows_and_refuses_everything_else() {
     let place = place();
     let query = |sql: &str| place.run(&["runs", "query", sql]);
-    let ran =
-        place.run(&["runs", "query", "SELECT unit, count(*) AS calls FROM tool_calls GROUP BY unit", "--ui", "json"]);
+    let ran = place.run(&[
+        "runs",
+        "query",
+        "SELECT unit, count(*) AS calls FROM tool_calls GROUP BY unit",
+        "--ui",
+        "json",
+    ]);
     assert_eq!(ran.expect_success(), "{\"unit\":\"docs-a\",\"calls\":2}\n");
     let ran = place.run(&[
         "runs",
@@ -209,8 +329,15 @@ fn query_prints_rows_and_refuses_everything_else() {
         "1",
     ]);
     assert_eq!(ran.expect_success(), "tool\nmcp__ktx__wiki_write\n");
-    assert!(ran.stderr.contains("only the first 1 rows are shown"), "{ran:?}");
-    assert!(!query("SELECT input FROM tool_calls").expect_success().contains("sk-ant"));
+    assert!(
+        ran.stderr.contains("only the first 1 rows are shown"),
+        "{ran:?}"
+    );
+    assert!(
+        !query("SELECT input FROM tool_calls")
+            .expect_success()
+            .contains("sk-ant")
+    );
     for (sql, expected) in [
         ("DELETE FROM runs", "cannot run the query"),
         ("SELECT nope FROM runs", "no such column: nope"),
@@ -224,7 +351,11 @@ fn query_prints_rows_and_refuses_everything_else() {
     let sorted = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)
                   SELECT hex(randomblob(100000)) FROM (SELECT x FROM n LIMIT 5000) ORDER BY 1";
     let ran = query(sorted);
-    assert!(ran.expect_refusal(1).contains("needs more than 128 MiB of memory"), "{ran:?}");
+    assert!(
+        ran.expect_refusal(1)
+            .contains("needs more than 128 MiB of memory"),
+        "{ran:?}"
+    );
     assert!(!place.path("x.db").exists());
 }
 
@@ -232,11 +363,26 @@ fn query_prints_rows_and_refuses_everything_else() {
 fn commands_without_runs_print_nothing_for_programs() {
     let place = TestDir::new();
     for command in ["audit", "costs"] {
-        assert_eq!(place.run(&[command]).expect_success(), "no runs yet; `ingestdeck run` records one\n");
+        assert_eq!(
+            place.run(&[command]).expect_success(),
+            "no runs yet; `ingestdeck run` records one\n"
+        );
         assert_eq!(place.run(&[command, "--ui", "json"]).expect_success(), "");
-        assert_eq!(place.run(&[command, "--format", "csv"]).expect_success().lines().count(), 1);
+        assert_eq!(
+            place
+                .run(&[command, "--format", "csv"])
+                .expect_success()
+                .lines()
+                .count(),
+            1
+        );
     }
-    assert!(place.run(&["runs", "query", "SELECT 1"]).expect_refusal(4).contains("no run is recorded"));
+    assert!(
+        place
+            .run(&["runs", "query", "SELECT 1"])
+            .expect_refusal(4)
+            .contains("no run is recorded")
+    );
     assert!(!place.path(".ktx").exists(), "reading creates no files");
 }
 
@@ -247,7 +393,10 @@ fn missing_or_damaged_index_is_rebuilt() {
     assert_eq!(calls(), 2);
     fs::remove_file(place.path(INDEX)).unwrap();
     assert_eq!(calls(), 2, "missing");
-    place.write(INDEX, "this file is not a database, despite its name".repeat(100));
+    place.write(
+        INDEX,
+        "this file is not a database, despite its name".repeat(100),
+    );
     assert_eq!(calls(), 2, "damaged");
     let bytes = fs::read(place.path(INDEX)).unwrap();
     place.write(INDEX, &bytes[..bytes.len() / 2]);
@@ -258,11 +407,18 @@ fn missing_or_damaged_index_is_rebuilt() {
 fn database_of_another_program_is_refused() {
     let place = place();
     place.write(INDEX, "");
-    rusqlite::Connection::open(place.path(INDEX)).unwrap().execute_batch("CREATE TABLE runs (x)").unwrap();
+    rusqlite::Connection::open(place.path(INDEX))
+        .unwrap()
+        .execute_batch("CREATE TABLE runs (x)")
+        .unwrap();
     let before = fs::read(place.path(INDEX)).unwrap();
     for args in [&["audit"][..], &["costs"], &["runs", "query", "SELECT 1"]] {
         let ran = place.run(args);
-        assert!(ran.expect_refusal(1).contains("it belongs to another program"), "{ran:?}");
+        assert!(
+            ran.expect_refusal(1)
+                .contains("it belongs to another program"),
+            "{ran:?}"
+        );
     }
     assert_eq!(fs::read(place.path(INDEX)).unwrap(), before);
 }
@@ -271,7 +427,10 @@ fn database_of_another_program_is_refused() {
 fn unreadable_tape_is_left_out_with_a_warning() {
     let place = place();
     let other = RUN.replace("a13e", "a13f");
-    place.write(&format!(".ktx/ingestdeck/runs/{other}/tape.jsonl"), "garbage\n");
+    place.write(
+        &format!(".ktx/ingestdeck/runs/{other}/tape.jsonl"),
+        "garbage\n",
+    );
     let ran = place.run(&["audit", "--ui", "json"]);
     assert_eq!(ran.expect_success().lines().count(), 2);
     assert!(ran.stderr.contains("is left out"), "{ran:?}");

@@ -32,10 +32,18 @@ fn start(place: &TestDir, script: &str) -> RunningCommand {
 fn rows(place: &TestDir, args: &[&str]) -> Vec<Value> {
     let deadline = Instant::now() + DEADLINE;
     loop {
-        let args: Vec<&str> = ["ctl"].iter().chain(args).chain(&["--ui", "json"]).copied().collect();
+        let args: Vec<&str> = ["ctl"]
+            .iter()
+            .chain(args)
+            .chain(&["--ui", "json"])
+            .copied()
+            .collect();
         let output = place.run(&args);
-        let rows: Vec<Value> =
-            output.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let rows: Vec<Value> = output
+            .expect_success()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         if !rows.is_empty() {
             return rows;
         }
@@ -44,48 +52,90 @@ fn rows(place: &TestDir, args: &[&str]) -> Vec<Value> {
 }
 
 fn socket(place: &TestDir) -> PathBuf {
-    place.sockets().read_dir().unwrap().next().unwrap().unwrap().path()
+    place
+        .sockets()
+        .read_dir()
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path()
 }
 
 #[test]
 fn message_from_another_process_is_part_of_the_turn() {
     let place = TestDir::new();
     let running = start(&place, TWO_CALLS);
-    place.run(&["ctl", "say", "docs-one", "Amounts are in euros."]).expect_success();
+    place
+        .run(&["ctl", "say", "docs-one", "Amounts are in euros."])
+        .expect_success();
     let ended = running.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let recorded = fs::read_to_string(tape(&place.path(""))).unwrap();
-    let count = |needle: &str| recorded.lines().filter(|line| line.contains(needle)).count();
-    assert_eq!((count("message_sent"), count(r#""subtype":"init""#)), (1, 1), "{recorded}");
+    let count = |needle: &str| {
+        recorded
+            .lines()
+            .filter(|line| line.contains(needle))
+            .count()
+    };
+    assert_eq!(
+        (count("message_sent"), count(r#""subtype":"init""#)),
+        (1, 1),
+        "{recorded}"
+    );
 }
 
 #[test]
 fn run_is_named_before_or_after_the_verb() {
     let place = TestDir::new();
     place.notes(&["one"]);
-    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"done\" }]\n").display().to_string();
+    let claude = place
+        .scripted_claude("[[part]]\nsteps = [{ say = \"done\" }]\n")
+        .display()
+        .to_string();
     place.run(&["run", "--ui", "none", "--claude-bin", &claude]);
-    for args in [["ctl", "--run", "latest", "status"], ["ctl", "status", "--run", "latest"]] {
-        assert!(place.run(&args).expect_success().contains("1 unit"), "{args:?}");
+    for args in [
+        ["ctl", "--run", "latest", "status"],
+        ["ctl", "status", "--run", "latest"],
+    ] {
+        assert!(
+            place.run(&args).expect_success().contains("1 unit"),
+            "{args:?}"
+        );
     }
     for verb in ["status", "units", "retry", "set", "stop-all"] {
-        assert!(place.run(&["ctl", verb, "--help"]).expect_success().contains("--run <RUN>"), "{verb}");
+        assert!(
+            place
+                .run(&["ctl", verb, "--help"])
+                .expect_success()
+                .contains("--run <RUN>"),
+            "{verb}"
+        );
     }
 }
 
 #[test]
 fn hidden_flags_and_commands_are_not_suggested() {
     let place = TestDir::new();
-    for args in
-        [&["plan", "--run", "x"][..], &["plan", "--run-as-engin"], &["screenshots"], &["watch", "--unti", "frame"]]
-    {
+    for args in [
+        &["plan", "--run", "x"][..],
+        &["plan", "--run-as-engin"],
+        &["screenshots"],
+        &["watch", "--unti", "frame"],
+    ] {
         let refused = place.run(args);
         let stderr = &refused.stderr;
         assert_eq!(refused.code, Some(2), "{args:?}: {stderr}");
-        assert!(!stderr.contains("as-engine'") && !stderr.contains("'screenshot'"), "{args:?}: {stderr}");
+        assert!(
+            !stderr.contains("as-engine'") && !stderr.contains("'screenshot'"),
+            "{args:?}: {stderr}"
+        );
         assert!(!stderr.contains("--until"), "{args:?}: {stderr}");
     }
-    assert!(place.run(&["paln"]).stderr.contains("'plan'"), "other suggestions are shown");
+    assert!(
+        place.run(&["paln"]).stderr.contains("'plan'"),
+        "other suggestions are shown"
+    );
 }
 
 #[test]
@@ -94,36 +144,64 @@ fn held_call_is_allowed_from_another_process() {
     let running = start(&place, TWO_CALLS);
     place.run(&["ctl", "hold", "docs-one"]).expect_success();
     let approvals = rows(&place, &["approvals"]);
-    assert_eq!((&approvals[0]["unit"], &approvals[0]["tool"]), (&json!("docs-one"), &json!("wiki_list_tags")));
+    assert_eq!(
+        (&approvals[0]["unit"], &approvals[0]["tool"]),
+        (&json!("docs-one"), &json!("wiki_list_tags"))
+    );
     let events = rows(&place, &["events"]);
     let summary = &events.last().unwrap()["event"];
-    assert_eq!((&summary["state"], &summary["units"]), (&json!("summary"), &json!({"held": 1})), "{events:?}");
-    assert!(!events.iter().any(|line| line["event"]["type"] == "completed"), "nothing is over: {events:?}");
+    assert_eq!(
+        (&summary["state"], &summary["units"]),
+        (&json!("summary"), &json!({"held": 1})),
+        "{events:?}"
+    );
+    assert!(
+        !events
+            .iter()
+            .any(|line| line["event"]["type"] == "completed"),
+        "nothing is over: {events:?}"
+    );
     let mistaken = place.run(&["ctl", "edit", "docs-one", "--input", r#"{"tags":1}"#]);
-    assert!(mistaken.expect_refusal(4).contains("`tags` is not a field"), "{mistaken:?}");
-    assert_eq!(rows(&place, &["approvals"]), approvals, "the call still waits");
+    assert!(
+        mistaken.expect_refusal(4).contains("`tags` is not a field"),
+        "{mistaken:?}"
+    );
+    assert_eq!(
+        rows(&place, &["approvals"]),
+        approvals,
+        "the call still waits"
+    );
     let status = rows(&place, &["status"]);
     assert_eq!(status[0]["approvals"], json!(approvals));
     assert_eq!(rows(&place, &["units"])[0]["state"], "held");
     place.run(&["ctl", "allow", "docs-one"]).expect_success();
     let ended = running.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(!socket_dir_has_files(&place), "the socket is removed with the run");
+    assert!(
+        !socket_dir_has_files(&place),
+        "the socket is removed with the run"
+    );
 }
 
 #[test]
 fn edited_call_is_shown_with_its_new_arguments() {
     let place = TestDir::new();
-    let script = TWO_CALLS.replace("wiki_list_tags\", with = {}", "wiki_read\", with = { key = \"orig\" }");
+    let script = TWO_CALLS.replace(
+        "wiki_list_tags\", with = {}",
+        "wiki_read\", with = { key = \"orig\" }",
+    );
     let running = start(&place, &script);
     place.run(&["ctl", "hold", "docs-one"]).expect_success();
     rows(&place, &["approvals"]);
-    place.run(&["ctl", "edit", "docs-one", "--input", r#"{"key":"edited"}"#]).expect_success();
+    place
+        .run(&["ctl", "edit", "docs-one", "--input", r#"{"key":"edited"}"#])
+        .expect_success();
     place.run(&["ctl", "release", "docs-one"]).expect_success();
     running.end();
     let lines = place.run(&["replay", "latest", "--ui", "lines"]);
     assert!(
-        lines.stdout.contains(" wiki_read edited (edited)") && !lines.stdout.contains("wiki_read orig"),
+        lines.stdout.contains(" wiki_read edited (edited)")
+            && !lines.stdout.contains("wiki_read orig"),
         "{lines:?}"
     );
 }
@@ -138,9 +216,14 @@ fn denied_call_gets_the_reason() {
     let running = start(&place, TWO_CALLS);
     place.run(&["ctl", "hold", "docs-one"]).expect_success();
     rows(&place, &["approvals"]);
-    place.run(&["ctl", "deny", "docs-one", "--reason", "not needed"]).expect_success();
+    place
+        .run(&["ctl", "deny", "docs-one", "--reason", "not needed"])
+        .expect_success();
     let late = place.run(&["ctl", "allow", "docs-one", "--call", "toolu_none"]);
-    assert!(late.expect_refusal(4).contains("the call no longer waits"), "{late:?}");
+    assert!(
+        late.expect_refusal(4).contains("the call no longer waits"),
+        "{late:?}"
+    );
     place.run(&["ctl", "release", "docs-one"]).expect_success();
     let ended = running.end();
     assert!(ended.stdout.contains("not needed"), "{ended:?}");
@@ -150,27 +233,58 @@ fn denied_call_gets_the_reason() {
 fn unusable_commands_are_refused() {
     let place = TestDir::new();
     place.notes(&["one"]);
-    assert!(place.run(&["ctl", "status"]).expect_refusal(4).contains("no run is active"));
+    assert!(
+        place
+            .run(&["ctl", "status"])
+            .expect_refusal(4)
+            .contains("no run is active")
+    );
     let running = start(&place, TWO_CALLS);
-    assert!(place.run(&["ctl", "stop", "other"]).expect_refusal(4).contains("no unit `other`"));
-    assert!(place.run(&["ctl", "allow", "docs-one"]).expect_refusal(4).contains("no call waits for approval"));
-    assert!(place.run(&["ctl", "edit", "docs-one", "--input", "[1]"]).expect_refusal(2).contains("--input"));
+    assert!(
+        place
+            .run(&["ctl", "stop", "other"])
+            .expect_refusal(4)
+            .contains("no unit `other`")
+    );
+    assert!(
+        place
+            .run(&["ctl", "allow", "docs-one"])
+            .expect_refusal(4)
+            .contains("no call waits for approval")
+    );
+    assert!(
+        place
+            .run(&["ctl", "edit", "docs-one", "--input", "[1]"])
+            .expect_refusal(2)
+            .contains("--input")
+    );
     assert_eq!(running.end().code, Some(0));
     let over = place.run(&["ctl", "--run", "latest", "drain"]);
-    assert!(over.expect_refusal(4).contains("does not accept commands"), "{over:?}");
+    assert!(
+        over.expect_refusal(4).contains("does not accept commands"),
+        "{over:?}"
+    );
     let status = place.run(&["ctl", "--run", "latest", "status"]);
-    assert!(status.expect_success().contains("done after ") && !status.stdout.contains("running"), "{status:?}");
+    assert!(
+        status.expect_success().contains("done after ") && !status.stdout.contains("running"),
+        "{status:?}"
+    );
 }
 
 #[test]
 fn paused_run_resumes_from_another_process() {
     let place = TestDir::new();
     let running = start(&place, TWO_CALLS);
-    place.run(&["ctl", "pause", "--reason", "lunch"]).expect_success();
+    place
+        .run(&["ctl", "pause", "--reason", "lunch"])
+        .expect_success();
     let approvals = rows(&place, &["approvals"]);
     assert_eq!(approvals[0]["tool"], "wiki_list_tags");
     let status = |key: &str| rows(&place, &["status"])[0][key].clone();
-    assert_eq!((status("paused"), status("cost_partial")), (json!(true), json!(true)));
+    assert_eq!(
+        (status("paused"), status("cost_partial")),
+        (json!(true), json!(true))
+    );
     assert_eq!(status("cost_usd"), json!(null));
     let active = "of this project is active; `ingestdeck attach ";
     assert!(place.run(&["plan"]).stderr.contains(active));
@@ -180,7 +294,10 @@ fn paused_run_resumes_from_another_process() {
     assert_eq!(status("paused"), false);
     let ended = running.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stdout.contains("paused: nothing starts") && ended.stdout.contains("resumed"), "{ended:?}");
+    assert!(
+        ended.stdout.contains("paused: nothing starts") && ended.stdout.contains("resumed"),
+        "{ended:?}"
+    );
     assert!(!place.run(&["plan"]).stderr.contains(active));
 }
 
@@ -201,22 +318,43 @@ fn limits_are_set_from_another_process() {
         place.run(&["ctl", "set", set[0], set[1]]).expect_success();
     }
     for set in [["concurrency", "0"], ["run-budget", "-1"], ["turns", "0"]] {
-        assert!(place.run(&["ctl", "set", set[0], set[1]]).expect_refusal(4).contains("expected"), "{set:?}");
+        assert!(
+            place
+                .run(&["ctl", "set", set[0], set[1]])
+                .expect_refusal(4)
+                .contains("expected"),
+            "{set:?}"
+        );
     }
-    for set in [["concurrency", "many"], ["turns", "-1"], ["tool-failures", "lax"], ["silence-timeout", "1ms"]] {
+    for set in [
+        ["concurrency", "many"],
+        ["turns", "-1"],
+        ["tool-failures", "lax"],
+        ["silence-timeout", "1ms"],
+    ] {
         place.run(&["ctl", "set", set[0], set[1]]).expect_refusal(2);
     }
     let ended = running.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(
-        ended.stdout.contains("concurrency is now 3") && ended.stdout.contains("concurrency is now 2"),
+        ended.stdout.contains("concurrency is now 3")
+            && ended.stdout.contains("concurrency is now 2"),
         "{ended:?}"
     );
     let tape = std::fs::read_to_string(super::test_dir::tape(&place.path(""))).unwrap();
-    let entries = tape.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let entries = tape
+        .lines()
+        .skip(1)
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
     let changed: Vec<_> = entries
         .filter(|entry| entry["note"]["kind"] == "limit_changed")
-        .map(|entry| json!([entry["note"]["limit"], entry["note"]["old"], entry["note"]["new"]]))
+        .map(|entry| {
+            json!([
+                entry["note"]["limit"],
+                entry["note"]["old"],
+                entry["note"]["new"]
+            ])
+        })
         .collect();
     let expected = json!([
         ["run_budget", null, 2.5],
@@ -235,10 +373,19 @@ fn events_contain_no_text_of_agents() {
     let running = start(&place, TWO_CALLS);
     let followed = place.run(&["ctl", "events", "--follow"]);
     assert_eq!(running.end().code, Some(0));
-    let events: Vec<Value> =
-        followed.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let tools: Vec<_> = events.iter().filter_map(|event| event["event"]["action"]["tool"].as_str()).collect();
-    assert!(tools.iter().any(|tool| tool.ends_with("wiki_list_tags")), "{tools:?}");
+    let events: Vec<Value> = followed
+        .expect_success()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let tools: Vec<_> = events
+        .iter()
+        .filter_map(|event| event["event"]["action"]["tool"].as_str())
+        .collect();
+    assert!(
+        tools.iter().any(|tool| tool.ends_with("wiki_list_tags")),
+        "{tools:?}"
+    );
     assert_eq!(events.last().unwrap()["event"]["state"], "summary");
     assert!(!followed.stdout.contains("one.md"), "{followed:?}");
     let content = place.run(&["ctl", "--run", "latest", "events", "--content"]);
@@ -271,16 +418,34 @@ fn garbage_on_the_socket_does_not_affect_the_run() {
     let running = start(&place, TWO_CALLS);
     let connect = || {
         let stream = UnixStream::connect(socket(&place)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
         BufReader::new(stream)
     };
     let mut stream = connect();
-    assert_eq!(reply(&mut stream, b"GET / HTTP/1.1\n").unwrap()["reply"], "invalid");
-    let newer = reply(&mut stream, b"{\"version\":9,\"id\":1,\"command\":{\"command\":\"drain\"}}\n").unwrap();
-    assert_eq!((&newer["reply"], &newer["id"]), (&json!("invalid"), &json!(1)));
-    assert!(newer["message"].as_str().unwrap().contains("supported: 1"), "{newer}");
+    assert_eq!(
+        reply(&mut stream, b"GET / HTTP/1.1\n").unwrap()["reply"],
+        "invalid"
+    );
+    let newer = reply(
+        &mut stream,
+        b"{\"version\":9,\"id\":1,\"command\":{\"command\":\"drain\"}}\n",
+    )
+    .unwrap();
+    assert_eq!(
+        (&newer["reply"], &newer["id"]),
+        (&json!("invalid"), &json!(1))
+    );
+    assert!(
+        newer["message"].as_str().unwrap().contains("supported: 1"),
+        "{newer}"
+    );
     let valid = b"{\"version\":1,\"id\":2,\"command\":{\"command\":\"lift_limit\"}}\n";
-    assert_eq!(reply(&mut stream, valid).unwrap(), json!({"version": 1, "id": 2, "reply": "accepted"}));
+    assert_eq!(
+        reply(&mut stream, valid).unwrap(),
+        json!({"version": 1, "id": 2, "reply": "accepted"})
+    );
     // A line without an end is refused at the limit, and only its client is disconnected.
     let mut endless = connect();
     let long = vec![b'x'; (1 << 20) + 2];
@@ -307,7 +472,13 @@ fn commands_of_another_user_are_ignored() {
     let kill = r#"{"version":1,"id":1,"command":{"command":"kill_all"}}"#;
     let reply_to = |user: u32| {
         let mut command = Command::new("perl");
-        command.args(["-MIO::Socket::UNIX", "-e", send]).arg(&socket).arg(kill).uid(user).gid(user).current_dir("/");
+        command
+            .args(["-MIO::Socket::UNIX", "-e", send])
+            .arg(&socket)
+            .arg(kill)
+            .uid(user)
+            .gid(user)
+            .current_dir("/");
         let output = command.output().unwrap();
         assert!(output.status.success(), "{user}: {output:?}");
         String::from_utf8(output.stdout).unwrap()

@@ -10,7 +10,8 @@ use serde_json::json;
 use super::test_dir::{CommandOutput, TestDir};
 
 /// Clipboard, title, colours, an 8-bit CSI, text direction, an invisible marker, and cursor movement.
-const EVIL: &str = "x\u{1b}]52;c;UFdO\u{7}\u{1b}]0;t\u{7}\u{1b}[31m\u{9b}2J\u{202e}\u{2066}\u{200b}\r\u{8}\u{7f}y";
+const EVIL: &str =
+    "x\u{1b}]52;c;UFdO\u{7}\u{1b}]0;t\u{7}\u{1b}[31m\u{9b}2J\u{202e}\u{2066}\u{200b}\r\u{8}\u{7f}y";
 
 /// True for characters that a terminal interprets or that are invisible.
 fn is_obeyed(char: char) -> bool {
@@ -33,7 +34,10 @@ fn check_commands(place: &TestDir, commands: &[&[&str]]) {
 
 /// `EVIL` as a JSON string, which is also a YAML string.
 fn quoted() -> String {
-    json!(EVIL).to_string().replace('\u{9b}', "\\u009b").replace('\u{7f}', "\\u007f")
+    json!(EVIL)
+        .to_string()
+        .replace('\u{9b}', "\\u009b")
+        .replace('\u{7f}', "\\u007f")
 }
 
 const OF_A_PROJECT: &[&[&str]] = &[
@@ -67,7 +71,9 @@ fn values_of_a_project_are_escaped() {
         place.write("notes/a.md", "# A\n");
         place.write(
             "ktx.yaml",
-            format!("connections: {{{connection}}}\n{evil}: 1\nllm: {{models: {{default: {evil}}}}}\n"),
+            format!(
+                "connections: {{{connection}}}\n{evil}: 1\nllm: {{models: {{default: {evil}}}}}\n"
+            ),
         );
         check_commands(&place, OF_A_PROJECT);
     }
@@ -77,18 +83,30 @@ fn values_of_a_project_are_escaped() {
 fn names_of_files_and_units_are_escaped() {
     let place = TestDir::new();
     place.notes(&["one", EVIL]);
-    place.write("units.json", json!([{"unitKey": EVIL, "rawFiles": [EVIL], "notes": EVIL}]).to_string());
-    place.write("mine.json", json!([{"unitKey": "mine", "rawFiles": ["one.md"], "displayLabel": EVIL}]).to_string());
+    place.write(
+        "units.json",
+        json!([{"unitKey": EVIL, "rawFiles": [EVIL], "notes": EVIL}]).to_string(),
+    );
+    place.write(
+        "mine.json",
+        json!([{"unitKey": "mine", "rawFiles": ["one.md"], "displayLabel": EVIL}]).to_string(),
+    );
     let yaml = fs::read_to_string(place.path("ktx.yaml")).unwrap();
     let more = "  units: {driver: manifest, path: units.json, source_dir: notes}\n  \
                 mine: {driver: manifest, path: mine.json, source_dir: notes}\n";
-    place.write("ktx.yaml", yaml.replace("connections:\n", &format!("connections:\n{more}")));
+    place.write(
+        "ktx.yaml",
+        yaml.replace("connections:\n", &format!("connections:\n{more}")),
+    );
     symlink("nowhere", place.path(&format!("notes/{EVIL}-link.md"))).unwrap();
     place.write(&format!("wiki/global/{EVIL}.md"), "no page");
     place.write(&format!(".ktx/prompts/{EVIL}.md"), "no prompt");
     check_commands(&place, OF_A_PROJECT);
     let player = place.scripted_claude("[[part]]\nsteps = [{ say = \"done\" }]");
-    check("run", &place.run(&["run", "--claude-bin", player.to_str().unwrap()]));
+    check(
+        "run",
+        &place.run(&["run", "--claude-bin", player.to_str().unwrap()]),
+    );
 }
 
 /// Linux allows names that are not UTF-8.
@@ -100,12 +118,20 @@ fn project_directory_may_have_any_name() {
     let player = place.scripted_claude(
         "[[part]]\nsteps = [{ call = { tool = \"read_raw_file\", with = { path = \"one.md\" } } }, { say = \"done\" }]",
     );
-    let project = place.path(".").join(std::ffi::OsStr::from_bytes(b"latin\xe9"));
+    let project = place
+        .path(".")
+        .join(std::ffi::OsStr::from_bytes(b"latin\xe9"));
     fs::create_dir(&project).unwrap();
     for name in ["ktx.yaml", "notes"] {
         fs::rename(place.path(name), project.join(name)).unwrap();
     }
-    let mut command = place.command(&["run", "--ui", "lines", "--claude-bin", player.to_str().unwrap()]);
+    let mut command = place.command(&[
+        "run",
+        "--ui",
+        "lines",
+        "--claude-bin",
+        player.to_str().unwrap(),
+    ]);
     command.current_dir(&project);
     let ran = place.ran(command);
     assert_eq!(ran.code, Some(0), "{ran:?}");
@@ -114,9 +140,18 @@ fn project_directory_may_have_any_name() {
 #[test]
 fn names_of_directories_and_arguments_are_escaped() {
     let place = TestDir::new();
-    place.write(&format!("{EVIL}/ktx.yaml"), "connections: {n: {driver: docs, source_dir: gone}}\n");
+    place.write(
+        &format!("{EVIL}/ktx.yaml"),
+        "connections: {n: {driver: docs, source_dir: gone}}\n",
+    );
     place.write(&format!("{EVIL}/a.md"), "# A\n");
-    for command in [&["plan"][..], &["doctor"], &["runs", "list"], &["run"], &["config", "show"]] {
+    for command in [
+        &["plan"][..],
+        &["doctor"],
+        &["runs", "list"],
+        &["run"],
+        &["config", "show"],
+    ] {
         check_commands(&place, &[&[command, &["--project-dir", EVIL]].concat()]);
         let mut inside = place.command(command);
         inside.current_dir(place.path(EVIL));
@@ -147,8 +182,19 @@ fn names_of_directories_and_arguments_are_escaped() {
             &["man", "--out", &format!("{EVIL}/a.md/x")],
         ],
     );
-    for variable in ["INGESTDECK_CLAUDE_BIN", "KTX_PROJECT_DIR", "XDG_CONFIG_HOME", "INGESTDECK_UI_THEME", "HOME"] {
-        for command in [&["plan"][..], &["doctor"], &["run", "-h"], &["config", "show"]] {
+    for variable in [
+        "INGESTDECK_CLAUDE_BIN",
+        "KTX_PROJECT_DIR",
+        "XDG_CONFIG_HOME",
+        "INGESTDECK_UI_THEME",
+        "HOME",
+    ] {
+        for command in [
+            &["plan"][..],
+            &["doctor"],
+            &["run", "-h"],
+            &["config", "show"],
+        ] {
             let mut command = place.command(command);
             command.env(variable, std::ffi::OsStr::from_bytes(EVIL.as_bytes()));
             check(variable, &place.ran(command));
@@ -161,7 +207,8 @@ fn texts_of_a_record_are_escaped() {
     let place = TestDir::new();
     place.notes(&["one"]);
     let id = "01890000-0000-7000-8000-000000000001";
-    let planned = json!({"unit": EVIL, "connection": EVIL, "adapter": EVIL, "rawFiles": [EVIL], "why": EVIL});
+    let planned =
+        json!({"unit": EVIL, "connection": EVIL, "adapter": EVIL, "rawFiles": [EVIL], "why": EVIL});
     let verdict = json!({"outcome": "failed", "stop": "error", "cause": EVIL, "reason": EVIL, "remedy": EVIL});
     let run = [
         json!({"kind": "run_planned", "units": [planned, {"unit": "next"}], "model": EVIL,
@@ -194,7 +241,9 @@ fn texts_of_a_record_are_escaped() {
         "{}\n",
         json!({"tape": 1, "program": EVIL, "run": id, "started_at": "2026-01-01T00:00:00Z", "project": EVIL})
     );
-    let run = run.into_iter().map(|note| json!({"note": note}).to_string());
+    let run = run
+        .into_iter()
+        .map(|note| json!({"note": note}).to_string());
     let attempt = attempt.into_iter().map(|body| {
         let body = body.to_string();
         format!("{{\"unit\":{},\"try\":1,{}", json!(EVIL), &body[1..])
@@ -202,7 +251,9 @@ fn texts_of_a_record_are_escaped() {
     for (seq, body) in run.chain(attempt).enumerate() {
         tape.push_str(&format!("{{\"seq\":{seq},\"at\":{seq},{}\n", &body[1..]));
     }
-    tape.push_str("{\"seq\":99,\"at\":99,\"note\":{\"kind\":\"run_ended\",\"outcome\":\"\\u001b[31m\"}}\n");
+    tape.push_str(
+        "{\"seq\":99,\"at\":99,\"note\":{\"kind\":\"run_ended\",\"outcome\":\"\\u001b[31m\"}}\n",
+    );
     place.write(&format!(".ktx/ingestdeck/runs/{id}/tape.jsonl"), &tape);
     place.write(&format!("{EVIL}.jsonl"), &tape);
     let file = format!("{EVIL}.jsonl");
@@ -224,25 +275,65 @@ fn texts_of_a_record_are_escaped() {
             &["diff", "latest", &file],
             &["diff", "latest", &file, "--ui", "json"],
             &["plan", "--resume-run", "latest"],
-            &["run", "--resume-run", "latest", "--claude-bin", "/bin/false"],
+            &[
+                "run",
+                "--resume-run",
+                "latest",
+                "--claude-bin",
+                "/bin/false",
+            ],
             &["doctor", "--claude-bin", "/bin/false"],
             &["runs", "reindex"],
             &["runs", "prune", "--keep", "0", "--dry-run"],
         ],
     );
     let replayed = place.run(&["replay", "latest", "--ui", "lines"]);
-    assert!(replayed.expect_success().contains("\\e]52;c;UFdO"), "the text is shown: {replayed:?}");
+    assert!(
+        replayed.expect_success().contains("\\e]52;c;UFdO"),
+        "the text is shown: {replayed:?}"
+    );
 }
 
 #[test]
 fn colours_of_lines_are_the_only_sequences() {
     let place = TestDir::new();
-    place.write("capture.jsonl", format!("{}\n", json!({"type": "system", "subtype": "init", "session_id": EVIL})));
-    let ran = place.run(&["replay", "capture.jsonl", "--ui", "lines", "--color", "always"]);
-    let own = ["\u{1b}[32m", "\u{1b}[31m", "\u{1b}[33m", "\u{1b}[36m", "\u{1b}[0m"];
-    assert!(own.iter().any(|sequence| ran.expect_success().contains(sequence)), "{ran:?}");
-    let stripped = own.iter().fold(ran.stdout.clone(), |text, sequence| text.replace(sequence, ""));
-    check("colours", &CommandOutput { stdout: stripped, ..ran });
+    place.write(
+        "capture.jsonl",
+        format!(
+            "{}\n",
+            json!({"type": "system", "subtype": "init", "session_id": EVIL})
+        ),
+    );
+    let ran = place.run(&[
+        "replay",
+        "capture.jsonl",
+        "--ui",
+        "lines",
+        "--color",
+        "always",
+    ]);
+    let own = [
+        "\u{1b}[32m",
+        "\u{1b}[31m",
+        "\u{1b}[33m",
+        "\u{1b}[36m",
+        "\u{1b}[0m",
+    ];
+    assert!(
+        own.iter()
+            .any(|sequence| ran.expect_success().contains(sequence)),
+        "{ran:?}"
+    );
+    let stripped = own.iter().fold(ran.stdout.clone(), |text, sequence| {
+        text.replace(sequence, "")
+    });
+    check(
+        "colours",
+        &CommandOutput {
+            stdout: stripped,
+            ..ran
+        },
+    );
 }
 
 #[test]
@@ -252,6 +343,10 @@ fn debug_log_is_not_written_through_a_link() {
     place.write("target", "");
     symlink("target", place.path("ingestdeck-debug.log")).unwrap();
     let ran = place.run(&["plan", "--debug"]);
-    assert!(ran.expect_refusal(2).contains("`ingestdeck-debug.log`: it is a symbolic link"), "{ran:?}");
+    assert!(
+        ran.expect_refusal(2)
+            .contains("`ingestdeck-debug.log`: it is a symbolic link"),
+        "{ran:?}"
+    );
     assert_eq!(fs::read(place.path("target")).unwrap(), b"");
 }

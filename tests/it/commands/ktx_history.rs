@@ -25,19 +25,31 @@ fn ingested() -> TestDir {
         "connections:\n  wh:\n    driver: postgres\n  orbit:\n    driver: dbt\n    source_dir: dbt\nllm:\n  provider:\n    backend: claude-code\n",
     );
     let model = |name: &str| format!("models/marts/{name}.sql");
-    let models = ["mart_arr_daily", "mart_customer_health", "mart_revenue_daily"].map(model);
+    let models = [
+        "mart_arr_daily",
+        "mart_customer_health",
+        "mart_revenue_daily",
+    ]
+    .map(model);
     let yaml = ["dbt_project.yml", "schema.yml", "sources.yml"].map(str::to_owned);
     let files: Vec<String> = yaml.into_iter().chain(models).collect();
     for file in &files {
-        place.write(&format!("dbt/{file}"), format!("models: [{}]\n", file.replace(['/', '.'], "_")));
+        place.write(
+            &format!("dbt/{file}"),
+            format!("models: [{}]\n", file.replace(['/', '.'], "_")),
+        );
     }
     fs::create_dir(place.path(".ktx")).unwrap();
     let database = Connection::open(place.path(DATABASE)).unwrap();
     database.execute_batch(DUMP).unwrap();
     for file in &files {
         let hash = sha256(&place, file);
-        let update = "UPDATE bundle_ingest_provenance SET raw_content_hash = ?1 WHERE raw_path = ?2";
-        assert!(database.execute(update, params![hash, file]).unwrap() > 0, "{file}");
+        let update =
+            "UPDATE bundle_ingest_provenance SET raw_content_hash = ?1 WHERE raw_path = ?2";
+        assert!(
+            database.execute(update, params![hash, file]).unwrap() > 0,
+            "{file}"
+        );
     }
     database.close().unwrap();
     place.write("wiki/global/p1.md", "---\nsummary: P1\n---\n\nAbout p1.\n");
@@ -54,34 +66,69 @@ fn ingested() -> TestDir {
 
 fn sha256(place: &TestDir, file: &str) -> String {
     let bytes = fs::read(place.path(&format!("dbt/{file}"))).unwrap();
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn warnings(ran: &CommandOutput) -> Vec<&str> {
-    ran.stderr.lines().filter(|line| line.contains("warning: ")).collect()
+    ran.stderr
+        .lines()
+        .filter(|line| line.contains("warning: "))
+        .collect()
 }
 
 #[test]
 fn files_that_ktx_ingested_are_not_planned_again() {
     let place = ingested();
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("nothing to do: its one unit is unchanged"), "{plan:?}");
+    assert!(
+        plan.expect_success()
+            .contains("nothing to do: its one unit is unchanged"),
+        "{plan:?}"
+    );
     let sentence = "1 unit is unchanged since KTX ingested the files, according to .ktx/db.sqlite";
-    assert!(matches!(warnings(&plan).as_slice(), [one] if one.contains(sentence)), "{plan:?}");
-    assert!(place.run(&["plan", "--full"]).expect_success().contains("1 unit planned"));
+    assert!(
+        matches!(warnings(&plan).as_slice(), [one] if one.contains(sentence)),
+        "{plan:?}"
+    );
+    assert!(
+        place
+            .run(&["plan", "--full"])
+            .expect_success()
+            .contains("1 unit planned")
+    );
 
     fs::write(place.path("dbt/schema.yml"), "models: [changed]\n").unwrap();
     let plan = place.run(&["plan", "--ui", "json"]);
-    assert!(plan.expect_success().contains("\"why\":\"1 file modified\"") && warnings(&plan).is_empty(), "{plan:?}");
-    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"Read it.\" }]").display().to_string();
+    assert!(
+        plan.expect_success()
+            .contains("\"why\":\"1 file modified\"")
+            && warnings(&plan).is_empty(),
+        "{plan:?}"
+    );
+    let claude = place
+        .scripted_claude("[[part]]\nsteps = [{ say = \"Read it.\" }]")
+        .display()
+        .to_string();
     let ran = run(&place, &claude, &[]);
     parse_json_events(ran.expect_success());
     let tape = newest_tape(&place);
-    for made in ["wiki p1 (wiki_written in run ", "sl wh/orders (source_created in run "] {
-        assert!(tape.contains(&format!("schema.yml: {made}{JOB})")), "priorProvenance names {made}");
+    for made in [
+        "wiki p1 (wiki_written in run ",
+        "sl wh/orders (source_created in run ",
+    ] {
+        assert!(
+            tape.contains(&format!("schema.yml: {made}{JOB})")),
+            "priorProvenance names {made}"
+        );
     }
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("nothing to do"), "both histories are used: {plan:?}");
+    assert!(
+        plan.expect_success().contains("nothing to do"),
+        "both histories are used: {plan:?}"
+    );
     assert!(warnings(&plan).is_empty(), "the unit ran here: {plan:?}");
 
     fs::write(place.path("dbt/schema.yml"), "models: [changed by KTX]\n").unwrap();
@@ -90,11 +137,19 @@ fn files_that_ktx_ingested_are_not_planned_again() {
     let update =
         "UPDATE bundle_ingest_provenance SET raw_content_hash = ?1, artifact_kind = 'wiki', artifact_key = 'p1',
         action_type = 'wiki_written' WHERE sync_id = 'later' AND raw_path = 'schema.yml'";
-    assert_eq!(database.execute(update, [sha256(&place, "schema.yml")]).unwrap(), 1);
+    assert_eq!(
+        database
+            .execute(update, [sha256(&place, "schema.yml")])
+            .unwrap(),
+        1
+    );
     database.close().unwrap();
     let plan = place.run(&["plan"]);
     assert!(plan.expect_success().contains("nothing to do"), "{plan:?}");
-    assert!(matches!(warnings(&plan).as_slice(), [one] if one.contains(sentence)), "only KTX read the file: {plan:?}");
+    assert!(
+        matches!(warnings(&plan).as_slice(), [one] if one.contains(sentence)),
+        "only KTX read the file: {plan:?}"
+    );
 }
 
 #[test]
@@ -105,7 +160,11 @@ fn files_gone_since_ktx_are_evicted_with_its_artifacts() {
     }
     git(&place, &["commit", "--quiet", "--all", "--message=Less"]);
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("gone: schema.yml") && plan.stdout.contains("1 file is gone"), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("gone: schema.yml")
+            && plan.stdout.contains("1 file is gone"),
+        "{plan:?}"
+    );
     let evicts = r#"
   { call = { tool = "eviction_list" } },
   { call = { tool = "record_verification_ledger", with = { summary = "Seen." } } },
@@ -113,18 +172,31 @@ fn files_gone_since_ktx_are_evicted_with_its_artifacts() {
   { call = { tool = "emit_eviction_decision", with = { rawPath = "orbit/schema.yml", artifactKind = "sl", artifactKey = "wh/orders", action = "kept", reason = "dbt_project.yml supports it" } } },
   { call = { tool = "emit_eviction_decision", with = { rawPath = "orbit/schema.yml", artifactKind = "sl", artifactKey = "orbit/m", action = "kept", reason = "dbt_project.yml supports it" } } },
   { say = "Removed." },"#;
-    let ran = run(&place, place.scripted_claude(&pass(evicts)).to_str().unwrap(), &[]);
+    let ran = run(
+        &place,
+        place.scripted_claude(&pass(evicts)).to_str().unwrap(),
+        &[],
+    );
     let lines = parse_json_events(ran.expect_success());
     assert_eq!(summary(&lines)["units"]["succeeded"], 1, "{ran:?}");
     let job = lines[0]["event"]["job"].as_str().unwrap();
-    let transcript = fs::read_to_string(place.path(&format!(".ktx/ingest-transcripts/{job}/reconcile.jsonl"))).unwrap();
-    assert!(transcript.contains(&format!("wiki p1 (wiki_written in run {JOB})")), "{transcript}");
-    let orders = format!("sl wh/orders (source_created in run {JOB}), also rests on orbit/dbt_project.yml");
+    let transcript =
+        fs::read_to_string(place.path(&format!(".ktx/ingest-transcripts/{job}/reconcile.jsonl")))
+            .unwrap();
+    assert!(
+        transcript.contains(&format!("wiki p1 (wiki_written in run {JOB})")),
+        "{transcript}"
+    );
+    let orders =
+        format!("sl wh/orders (source_created in run {JOB}), also rests on orbit/dbt_project.yml");
     assert!(transcript.contains(&orders), "{transcript}");
     assert_eq!(wiki(&place), Vec::<String>::new());
     is_clean(&place);
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("nothing to do") && !plan.stdout.contains("gone"), "once: {plan:?}");
+    assert!(
+        plan.expect_success().contains("nothing to do") && !plan.stdout.contains("gone"),
+        "once: {plan:?}"
+    );
 }
 
 #[test]
@@ -136,7 +208,10 @@ fn units_that_failed_in_ktx_are_planned() {
     database.execute_batch(fail).unwrap();
     database.close().unwrap();
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("1 unit planned") && warnings(&plan).is_empty(), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("1 unit planned") && warnings(&plan).is_empty(),
+        "{plan:?}"
+    );
 }
 
 /// A completed KTX run without artifacts, with the same files except those in `gone`, whose deletion it processed.
@@ -167,23 +242,42 @@ fn files_that_ktx_evicted_are_not_evicted_again() {
     let place = ingested();
     fs::remove_file(place.path("dbt/schema.yml")).unwrap();
     git(&place, &["commit", "--quiet", "--all", "--message=Less"]);
-    assert!(place.run(&["plan"]).expect_success().contains("gone: schema.yml"));
+    assert!(
+        place
+            .run(&["plan"])
+            .expect_success()
+            .contains("gone: schema.yml")
+    );
     later_sync(&place, "2026-11-22T20:00:00.000Z", &["schema.yml"]);
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("nothing to do") && !plan.stdout.contains("gone"), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("nothing to do") && !plan.stdout.contains("gone"),
+        "{plan:?}"
+    );
 }
 
 #[test]
 fn files_evicted_by_ktx_after_a_local_run_are_gone() {
     let place = ingested();
-    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"Read it.\" }]").display().to_string();
+    let claude = place
+        .scripted_claude("[[part]]\nsteps = [{ say = \"Read it.\" }]")
+        .display()
+        .to_string();
     run(&place, &claude, &["--full"]).expect_success();
     fs::remove_file(place.path("dbt/schema.yml")).unwrap();
     git(&place, &["commit", "--quiet", "--all", "--message=Less"]);
-    assert!(place.run(&["plan"]).expect_success().contains("gone: schema.yml"));
+    assert!(
+        place
+            .run(&["plan"])
+            .expect_success()
+            .contains("gone: schema.yml")
+    );
     later_sync(&place, &jiff::Timestamp::now().to_string(), &["schema.yml"]);
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("nothing to do") && !plan.stdout.contains("gone"), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("nothing to do") && !plan.stdout.contains("gone"),
+        "{plan:?}"
+    );
 }
 
 #[test]
@@ -195,10 +289,20 @@ fn damaged_ktx_rows_cause_one_warning_and_no_loss() {
     database.execute_batch(damage).unwrap();
     database.close().unwrap();
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("nothing to do: its one unit is unchanged"), "{plan:?}");
-    let sentence =
-        "skipped 4 damaged rows in .ktx/db.sqlite; one is row 7 of bundle_ingest_provenance: raw_path is not text";
-    assert_eq!(warnings(&plan).iter().filter(|line| line.contains(sentence)).count(), 1, "{plan:?}");
+    assert!(
+        plan.expect_success()
+            .contains("nothing to do: its one unit is unchanged"),
+        "{plan:?}"
+    );
+    let sentence = "skipped 4 damaged rows in .ktx/db.sqlite; one is row 7 of bundle_ingest_provenance: raw_path is not text";
+    assert_eq!(
+        warnings(&plan)
+            .iter()
+            .filter(|line| line.contains(sentence))
+            .count(),
+        1,
+        "{plan:?}"
+    );
     assert_eq!(warnings(&plan).len(), 2, "{plan:?}");
 }
 
@@ -216,7 +320,11 @@ fn history_of_ktx_above_16_mib_is_read_in_pieces() {
     database.execute_batch(many).unwrap();
     database.close().unwrap();
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("nothing to do: its one unit is unchanged"), "{plan:?}");
+    assert!(
+        plan.expect_success()
+            .contains("nothing to do: its one unit is unchanged"),
+        "{plan:?}"
+    );
     assert_eq!(warnings(&plan).len(), 1, "{plan:?}");
 }
 
@@ -225,10 +333,15 @@ fn history_of_ktx_above_16_mib_is_read_in_pieces() {
 fn paths_of_another_directory_are_not_gone() {
     let place = ingested();
     let database = Connection::open(place.path(DATABASE)).unwrap();
-    database.execute_batch("UPDATE bundle_ingest_provenance SET raw_path = 'sub/' || raw_path").unwrap();
+    database
+        .execute_batch("UPDATE bundle_ingest_provenance SET raw_path = 'sub/' || raw_path")
+        .unwrap();
     database.close().unwrap();
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("1 unit planned") && !plan.stdout.contains("gone"), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("1 unit planned") && !plan.stdout.contains("gone"),
+        "{plan:?}"
+    );
 }
 
 #[test]
@@ -238,14 +351,32 @@ fn run_does_not_start_while_the_ktx_database_is_locked() {
     database.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let refused = place.run(&["run"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(refused.stderr.contains(".ktx/db.sqlite is locked by another program"), "{refused:?}");
-    assert!(refused.stderr.contains("`ingestdeck run --full`"), "{refused:?}");
-    assert!(!place.path(".ktx/ingestdeck/runs").exists(), "nothing has run");
+    assert!(
+        refused
+            .stderr
+            .contains(".ktx/db.sqlite is locked by another program"),
+        "{refused:?}"
+    );
+    assert!(
+        refused.stderr.contains("`ingestdeck run --full`"),
+        "{refused:?}"
+    );
+    assert!(
+        !place.path(".ktx/ingestdeck/runs").exists(),
+        "nothing has run"
+    );
     database.execute_batch("ROLLBACK").unwrap();
     let plan = place.run(&["plan"]);
     let named = "according to .ktx/db.sqlite: dbt-all";
-    assert!(matches!(warnings(&plan).as_slice(), [one] if one.contains(named)), "{plan:?}");
-    assert!(plan.stderr.contains("dbt-all; run all units with `ingestdeck run --full`"), "{plan:?}");
+    assert!(
+        matches!(warnings(&plan).as_slice(), [one] if one.contains(named)),
+        "{plan:?}"
+    );
+    assert!(
+        plan.stderr
+            .contains("dbt-all; run all units with `ingestdeck run --full`"),
+        "{plan:?}"
+    );
 }
 
 #[test]
@@ -273,17 +404,32 @@ fn unusable_ktx_database_is_one_warning_and_absent() {
             }
             sql => Connection::open(&path).unwrap().execute_batch(sql).unwrap(),
         }
-        let contents = || if damage == "pipe" { None } else { fs::read(&path).ok() };
+        let contents = || {
+            if damage == "pipe" {
+                None
+            } else {
+                fs::read(&path).ok()
+            }
+        };
         let bytes = contents();
         let plan = place.run(&["plan"]);
-        assert!(plan.expect_success().contains("1 unit planned"), "{damage}: {plan:?}");
+        assert!(
+            plan.expect_success().contains("1 unit planned"),
+            "{damage}: {plan:?}"
+        );
         let found = warnings(&plan);
-        let sentence =
-            "cannot read what KTX recorded in .ktx/db.sqlite, so files that only KTX ingested count as new: ";
-        assert!(matches!(found.as_slice(), [one] if one.contains(sentence)), "{damage}: {plan:?}");
+        let sentence = "cannot read what KTX recorded in .ktx/db.sqlite, so files that only KTX ingested count as new: ";
+        assert!(
+            matches!(found.as_slice(), [one] if one.contains(sentence)),
+            "{damage}: {plan:?}"
+        );
         assert_eq!(contents(), bytes, "{damage}");
-        let files: Vec<_> = fs::read_dir(place.path(".ktx")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        let is_of_sqlite = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("db.sqlite-");
+        let files: Vec<_> = fs::read_dir(place.path(".ktx"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        let is_of_sqlite =
+            |name: &std::ffi::OsString| name.to_string_lossy().starts_with("db.sqlite-");
         assert!(!files.iter().any(is_of_sqlite), "{damage}: {files:?}");
     }
 }
@@ -296,33 +442,69 @@ const ORBIT: &str = include_str!("../../fixtures/ktx/verdicts/orbit.json");
 fn first_run_has_the_units_and_files_of_ktx() {
     let ktx: Value = serde_json::from_str(ORBIT).unwrap();
     let place = TestDir::new();
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/orbit/sources/dbt");
+    let fixture =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/orbit/sources/dbt");
     for file in ktx["files"].as_object().unwrap().keys() {
-        place.write(&format!("dbt/{file}"), fs::read(fixture.join(file)).unwrap());
+        place.write(
+            &format!("dbt/{file}"),
+            fs::read(fixture.join(file)).unwrap(),
+        );
     }
-    let settings =
-        "connections:\n  orbit:\n    driver: dbt\n    source_dir: dbt\nllm:\n  provider:\n    backend: claude-code\n";
+    let settings = "connections:\n  orbit:\n    driver: dbt\n    source_dir: dbt\nllm:\n  provider:\n    backend: claude-code\n";
     place.write("ktx.yaml", settings);
-    let read = |file: &Value| format!("{{ call = {{ tool = \"read_raw_file\", with = {{ path = {file} }} }} }}, ");
+    let read = |file: &Value| {
+        format!("{{ call = {{ tool = \"read_raw_file\", with = {{ path = {file} }} }} }}, ")
+    };
     let unit = &ktx["workUnits"][0];
-    let reads: String = unit["rawFiles"].as_array().unwrap().iter().map(read).collect();
+    let reads: String = unit["rawFiles"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(read)
+        .collect();
     let claude = place.scripted_claude(&format!("[[part]]\nsteps = [{reads}{{ say = \"done\" }}]"));
 
     let plan = place.run(&["plan", "--ui", "json"]);
-    let planned: Vec<Value> = plan.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let planned: Vec<Value> = plan
+        .expect_success()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let of_unit = |found: &Value| [found["unit"].clone(), found["rawFiles"].clone()];
-    let units: Vec<_> = planned.iter().filter(|line| line["unit"].is_string()).map(of_unit).collect();
+    let units: Vec<_> = planned
+        .iter()
+        .filter(|line| line["unit"].is_string())
+        .map(of_unit)
+        .collect();
     assert_eq!(units, [[unit["unitKey"].clone(), unit["rawFiles"].clone()]]);
 
     run(&place, claude.to_str().unwrap(), &[]).expect_success();
     let report = place.run(&["report", "latest", "--format", "json"]);
     let report: Value = serde_json::from_str(report.expect_success()).unwrap();
-    assert_eq!(report["body"]["workUnits"][0]["status"], unit["status"], "{report}");
+    assert_eq!(
+        report["body"]["workUnits"][0]["status"], unit["status"],
+        "{report}"
+    );
     let tape = newest_tape(&place);
-    let notes = tape.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["note"].clone());
-    let source = notes.into_iter().find(|note| note["kind"] == "source_read").unwrap();
-    let digest = |file: &Value| (file["path"].as_str().unwrap().to_owned(), file["sha256"].clone());
-    let digests: serde_json::Map<String, Value> = source["files"].as_array().unwrap().iter().map(digest).collect();
+    let notes = tape
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["note"].clone());
+    let source = notes
+        .into_iter()
+        .find(|note| note["kind"] == "source_read")
+        .unwrap();
+    let digest = |file: &Value| {
+        (
+            file["path"].as_str().unwrap().to_owned(),
+            file["sha256"].clone(),
+        )
+    };
+    let digests: serde_json::Map<String, Value> = source["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(digest)
+        .collect();
     // KTX also records the SQL of the models, which no unit reads.
     let mut of_ktx = ktx["files"].as_object().unwrap().clone();
     of_ktx.retain(|file, _| !file.ends_with(".sql"));

@@ -19,7 +19,8 @@ use super::{
     end_to_end::git,
     test_dir::{DEADLINE, RunningCommand, TestDir, parse_json_events, tape},
     workers::{
-        UNITS, assert_complete, claude_of, last_attempts, local_result, notes, project, run_command, wait_for_lines,
+        UNITS, assert_complete, claude_of, last_attempts, local_result, notes, project,
+        run_command, wait_for_lines,
     },
 };
 
@@ -39,16 +40,34 @@ struct NatsTestServer {
 
 impl NatsTestServer {
     fn start(place: &TestDir, settings: &str) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let config = place.temporary().parent().unwrap().join("nats.conf");
-        fs::write(&config, format!("host: 127.0.0.1\nport: {port}\n{settings}\n")).unwrap();
-        Self { process: Self::spawn(&config, port), port, config }
+        fs::write(
+            &config,
+            format!("host: 127.0.0.1\nport: {port}\n{settings}\n"),
+        )
+        .unwrap();
+        Self {
+            process: Self::spawn(&config, port),
+            port,
+            config,
+        }
     }
 
     fn spawn(config: &PathBuf, port: u16) -> Child {
         let server = std::env::var_os(SERVER).expect("the path of a nats-server");
         let mut command = Command::new(server);
-        let process = command.arg("-c").arg(config).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let process = command
+            .arg("-c")
+            .arg(config)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let deadline = Instant::now() + DEADLINE;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < deadline, "nats-server does not listen");
@@ -123,8 +142,17 @@ fn restarts_of_the_server_lose_nothing() {
     }
     let output = running.end();
     assert_complete(&place, &output);
-    assert_eq!((last_attempts(&output), git(&place, &["rev-parse", "HEAD:wiki"])), local_result());
-    assert!(notes(&place, "worker_left").is_empty(), "no worker was lost");
+    assert_eq!(
+        (
+            last_attempts(&output),
+            git(&place, &["rev-parse", "HEAD:wiki"])
+        ),
+        local_result()
+    );
+    assert!(
+        notes(&place, "worker_left").is_empty(),
+        "no worker was lost"
+    );
 }
 
 /// The lease of a killed worker ends after 30 s.
@@ -141,9 +169,19 @@ fn units_of_a_killed_worker_run_elsewhere() {
     let _other = worker(&place, &server.url(), &claude, &[]);
     let output = running.end();
     assert_complete(&place, &output);
-    assert_eq!((last_attempts(&output), git(&place, &["rev-parse", "HEAD:wiki"])), local_result());
+    assert_eq!(
+        (
+            last_attempts(&output),
+            git(&place, &["rev-parse", "HEAD:wiki"])
+        ),
+        local_result()
+    );
     let left = notes(&place, "worker_left");
-    assert_eq!((left.len(), &left[0]["note"]["lost"]), (1, &true.into()), "{left:?}");
+    assert_eq!(
+        (left.len(), &left[0]["note"]["lost"]),
+        (1, &true.into()),
+        "{left:?}"
+    );
 }
 
 /// A worker whose engine is gone stops its agents, and serves the run that resumes.
@@ -153,8 +191,13 @@ fn killed_engine_is_resumed_on_the_same_worker() {
     let (events, pages) = local_result();
     let place = project();
     let complete = fs::read_to_string(place.path("script.toml")).unwrap();
-    let (first, _) = complete.split_once("[[part]]\nunit = \"docs-juice\"").unwrap();
-    place.write("script.toml", format!("{first}[[part]]\nsteps = [{{ say = \"Wait.\" }}, \"hang\"]\n"));
+    let (first, _) = complete
+        .split_once("[[part]]\nunit = \"docs-juice\"")
+        .unwrap();
+    place.write(
+        "script.toml",
+        format!("{first}[[part]]\nsteps = [{{ say = \"Wait.\" }}, \"hang\"]\n"),
+    );
     let claude = claude_of(&place, "ann", "script.toml");
     let server = NatsTestServer::start(&place, "");
     let mut waiting = worker(&place, &server.url(), &claude, &["--slots", "2"]);
@@ -164,21 +207,40 @@ fn killed_engine_is_resumed_on_the_same_worker() {
         assert_eq!(ended["note"]["verdict"]["outcome"], "succeeded", "{ended}");
     }
     for unit in ["docs-juice", "docs-payments"] {
-        running.wait_for("stdout", &format!(r#""unit":"{unit}","try":1,"event":{{"type":"started""#));
+        running.wait_for(
+            "stdout",
+            &format!(r#""unit":"{unit}","try":1,"event":{{"type":"started""#),
+        );
     }
     running.signal(Signal::SIGKILL);
     let killed_tape = tape(&place.path(""));
     running.end();
     waiting.wait_for("stderr", "the engine has been silent for 30 s");
-    let agents = || place.processes(0).into_iter().filter(|words| words.contains("scripted-agent")).count();
+    let agents = || {
+        place
+            .processes(0)
+            .into_iter()
+            .filter(|words| words.contains("scripted-agent"))
+            .count()
+    };
     // Their groups were signalled before this message, and those that remain are killed two seconds later.
     let deadline = Instant::now() + Duration::from_secs(5);
     while agents() > 0 {
-        assert!(Instant::now() < deadline, "agents of the silent engine still run");
+        assert!(
+            Instant::now() < deadline,
+            "agents of the silent engine still run"
+        );
         crate::it::support::pause_before_check();
     }
     place.write("script.toml", &complete);
-    let killed_run = killed_tape.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    let killed_run = killed_tape
+        .parent()
+        .unwrap()
+        .file_name()
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned();
     let resumed = place.ran(run(&place, &server.url(), &["--resume-run", &killed_run]));
     assert_eq!(resumed.code, Some(0), "{resumed:?}");
     let started: BTreeSet<String> = parse_json_events(&resumed.stdout)
@@ -186,14 +248,25 @@ fn killed_engine_is_resumed_on_the_same_worker() {
         .filter(|line| line["event"]["type"] == "started")
         .map(|line| line["unit"].as_str().unwrap().to_owned())
         .collect();
-    assert!(started.iter().eq(["docs-juice", "docs-payments"]), "only these run again: {started:?}");
+    assert!(
+        started.iter().eq(["docs-juice", "docs-payments"]),
+        "only these run again: {started:?}"
+    );
     let repeated = last_attempts(&resumed);
-    assert!(started.iter().all(|unit| repeated[unit] == events[unit]), "{repeated:#?}");
-    let tapes = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap().map(|run| run.unwrap().path());
-    let notes: String = tapes.map(|run| fs::read_to_string(run.join("tape.jsonl")).unwrap()).collect();
+    assert!(
+        started.iter().all(|unit| repeated[unit] == events[unit]),
+        "{repeated:#?}"
+    );
+    let tapes = fs::read_dir(place.path(".ktx/ingestdeck/runs"))
+        .unwrap()
+        .map(|run| run.unwrap().path());
+    let notes: String = tapes
+        .map(|run| fs::read_to_string(run.join("tape.jsonl")).unwrap())
+        .collect();
     for (unit, _) in UNITS {
-        let is_integrated =
-            |line: &&str| line.contains("\"patch_integrated\"") && line.contains(&format!("\"unit\":\"{unit}\""));
+        let is_integrated = |line: &&str| {
+            line.contains("\"patch_integrated\"") && line.contains(&format!("\"unit\":\"{unit}\""))
+        };
         assert_eq!(notes.lines().filter(is_integrated).count(), 1, "{unit}");
     }
     assert_eq!(git(&place, &["rev-list", "--count", "HEAD"]).trim(), "2");
@@ -207,10 +280,16 @@ fn ended_attempt(place: &TestDir, unit: &str) -> Value {
     let deadline = Instant::now() + DEADLINE;
     wait_for_lines(place, 1);
     loop {
-        if let Some(ended) = notes(place, "attempt_ended").into_iter().find(|entry| entry["unit"] == unit) {
+        if let Some(ended) = notes(place, "attempt_ended")
+            .into_iter()
+            .find(|entry| entry["unit"] == unit)
+        {
             return ended;
         }
-        assert!(Instant::now() < deadline, "the attempt at {unit} does not end");
+        assert!(
+            Instant::now() < deadline,
+            "the attempt at {unit} does not end"
+        );
         crate::it::support::pause_before_check();
     }
 }
@@ -226,7 +305,10 @@ fn hostile_messages_change_nothing() {
     let (listening, is_listening) = mpsc::channel();
     // Ends with the server.
     thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let client = async_nats::connect(url).await.unwrap();
             let mut messages = client.subscribe("ingestdeck.>").await.unwrap();
@@ -238,9 +320,17 @@ fn hostile_messages_change_nothing() {
                     continue;
                 }
                 let cut = message.payload.slice(..message.payload.len() / 2);
-                for payload in [message.payload.clone(), cut, vec![0; 17].into(), b"null".to_vec().into()] {
+                for payload in [
+                    message.payload.clone(),
+                    cut,
+                    vec![0; 17].into(),
+                    b"null".to_vec().into(),
+                ] {
                     known.insert(payload.clone());
-                    client.publish(message.subject.clone(), payload).await.unwrap();
+                    client
+                        .publish(message.subject.clone(), payload)
+                        .await
+                        .unwrap();
                 }
                 client.flush().await.unwrap();
             }
@@ -250,8 +340,18 @@ fn hostile_messages_change_nothing() {
     let _worker = worker(&place, &server.url(), &claude, &["--slots", "2"]);
     let output = place.ran(run(&place, &server.url(), &[]));
     assert_complete(&place, &output);
-    assert_eq!((last_attempts(&output), git(&place, &["rev-parse", "HEAD:wiki"])), local_result());
-    assert_eq!(notes(&place, "attempt_started").len(), UNITS.len(), "no attempt is repeated");
+    assert_eq!(
+        (
+            last_attempts(&output),
+            git(&place, &["rev-parse", "HEAD:wiki"])
+        ),
+        local_result()
+    );
+    assert_eq!(
+        notes(&place, "attempt_started").len(),
+        UNITS.len(),
+        "no attempt is repeated"
+    );
 }
 
 #[test]
@@ -259,17 +359,34 @@ fn hostile_messages_change_nothing() {
 fn logins_and_limits_of_the_server_are_checked() {
     let place = project();
     let seed = place.write("seed.nk", SEED);
-    let server = NatsTestServer::start(&place, &format!("authorization: {{ users: [ {{ nkey: {PUBLIC_KEY} }} ] }}"));
+    let server = NatsTestServer::start(
+        &place,
+        &format!("authorization: {{ users: [ {{ nkey: {PUBLIC_KEY} }} ] }}"),
+    );
     let seed = seed.to_str().unwrap();
     let found = place.run(&["doctor", "--nats", &server.url(), "--nats-nkey", seed]);
     assert!(found.stdout.contains("nats-server 2"), "{found:?}");
     let refused = place.run(&["doctor", "--nats", &server.url()]);
     assert!(refused.stdout.contains("--nats-nkey"), "{refused:?}");
-    let unreadable = place.run(&["doctor", "--nats", &server.url(), "--nats-creds", "none.creds"]);
-    assert!(unreadable.stdout.contains("cannot read the credentials file none.creds"), "{unreadable:?}");
+    let unreadable = place.run(&[
+        "doctor",
+        "--nats",
+        &server.url(),
+        "--nats-creds",
+        "none.creds",
+    ]);
+    assert!(
+        unreadable
+            .stdout
+            .contains("cannot read the credentials file none.creds"),
+        "{unreadable:?}"
+    );
     let claude = claude_of(&place, "ann", "script.toml");
     let _worker = worker(&place, &server.url(), &claude, &["--nats-nkey", seed]);
-    assert_complete(&place, &place.ran(run(&place, &server.url(), &["--nats-nkey", seed])));
+    assert_complete(
+        &place,
+        &place.ran(run(&place, &server.url(), &["--nats-nkey", seed])),
+    );
     let url = server.url();
     drop(server);
     let gone = place.run(&["doctor", "--nats", &url]);
@@ -285,7 +402,10 @@ fn logins_and_limits_of_the_server_are_checked() {
     ] {
         let refused = place.run(&[command, &["--nats", &open.url()]].concat());
         let text = format!("{}{}", refused.stdout, refused.stderr);
-        assert!(text.contains("requires no login") && text.contains("--insecure"), "{text}");
+        assert!(
+            text.contains("requires no login") && text.contains("--insecure"),
+            "{text}"
+        );
         assert_eq!(refused.code, Some(96), "{refused:?}");
     }
     let used = place.run(&["doctor", "--insecure", "--nats", &open.url()]);
@@ -294,14 +414,21 @@ fn logins_and_limits_of_the_server_are_checked() {
     let server = NatsTestServer::start(&place, login);
     let url = server.url().replace("nats://", "nats://ann:s3cret@");
     let found = place.run(&["doctor", "--nats", &url]);
-    assert!(found.stdout.contains("nats-server 2") && found.stderr.contains("INGESTDECK_NATS_URL"), "{found:?}");
+    assert!(
+        found.stdout.contains("nats-server 2") && found.stderr.contains("INGESTDECK_NATS_URL"),
+        "{found:?}"
+    );
     let mut command = place.command(&["doctor"]);
     command.env("INGESTDECK_NATS_URL", url);
     let found = place.ran(command);
-    assert!(found.stdout.contains("nats-server 2") && !found.stderr.contains("visible"), "{found:?}");
+    assert!(
+        found.stdout.contains("nats-server 2") && !found.stderr.contains("visible"),
+        "{found:?}"
+    );
     drop(server);
     // Clients without a login are one of its users.
-    let users = "accounts: { A: { users: [ { user: ann, password: s3cret } ] } }\nno_auth_user: ann";
+    let users =
+        "accounts: { A: { users: [ { user: ann, password: s3cret } ] } }\nno_auth_user: ann";
     let lenient = NatsTestServer::start(&place, users);
     let refused = place.run(&["doctor", "--nats", &lenient.url()]);
     assert!(refused.stdout.contains("requires no login"), "{refused:?}");

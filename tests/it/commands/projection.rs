@@ -42,12 +42,14 @@ const METRICS: &str = "metrics:
 ";
 
 /// A model without a dimension, so its source has no grain.
-const BARE: &str =
-    "semantic_models:\n  - {name: bare, model: ref('bare'), entities: [{name: customer, type: foreign}]}\n";
+const BARE: &str = "semantic_models:\n  - {name: bare, model: ref('bare'), entities: [{name: customer, type: foreign}]}\n";
 
 fn metricflow_project() -> TestDir {
     let place = TestDir::new();
-    place.write("ktx.yaml", "connections:\n  flow: {driver: metricflow, source_dir: flow}\n");
+    place.write(
+        "ktx.yaml",
+        "connections:\n  flow: {driver: metricflow, source_dir: flow}\n",
+    );
     for (name, text) in [("orders", ORDERS), ("customers", CUSTOMERS), ("bare", BARE)] {
         place.write(&format!("flow/{name}.yml"), text);
     }
@@ -67,7 +69,19 @@ fn commit(place: &TestDir) {
 
 fn run(place: &TestDir, more: &[&str]) -> CommandOutput {
     let claude = place.scripted_claude(READS);
-    place.run(&[&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"], more].concat())
+    place.run(
+        &[
+            &[
+                "run",
+                "--claude-bin",
+                claude.to_str().unwrap(),
+                "--ui",
+                "lines",
+            ],
+            more,
+        ]
+        .concat(),
+    )
 }
 
 /// Text of the newest tape.
@@ -82,7 +96,9 @@ fn projected(tape: &str) -> Option<Value> {
 }
 
 fn notes(tape: &str, kind: &str) -> Vec<Value> {
-    let notes = tape.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["note"].take());
+    let notes = tape
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["note"].take());
     notes.filter(|note| note["kind"] == kind).collect()
 }
 
@@ -107,23 +123,42 @@ fn sources_of_semantic_models_are_committed_first() {
     let plan = place.run(&["plan"]);
     let line = "flow: up to 3 sources written from semantic models before the units run: bare, customers, fct_orders\n";
     assert!(plan.expect_success().contains(line), "{plan:?}");
-    assert!(plan.stdout.contains("  left to the units: cumulative metric running has no counterpart\n"), "{plan:?}");
+    assert!(
+        plan.stdout
+            .contains("  left to the units: cumulative metric running has no counterpart\n"),
+        "{plan:?}"
+    );
     let plan = place.run(&["plan", "--ui", "json"]);
-    let object: Value = serde_json::from_str(plan.expect_success().lines().last().unwrap()).unwrap();
-    assert_eq!((&object["connection"], &object["projected"][2]), (&json!("flow"), &json!("fct_orders")));
+    let object: Value =
+        serde_json::from_str(plan.expect_success().lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (&object["connection"], &object["projected"][2]),
+        (&json!("flow"), &json!("fct_orders"))
+    );
 
     let ran = run(&place, &[]);
-    let line = "2 sources of semantic models written before the units: customers, fct_orders, commit ";
+    let line =
+        "2 sources of semantic models written before the units: customers, fct_orders, commit ";
     assert!(ran.expect_success().contains(line), "{ran:?}");
     let subjects = subjects(&place);
     assert_eq!(subjects.len(), 2, "the units wrote nothing: {subjects:?}");
     assert_eq!(subjects[0], "ingest(metricflow): deterministic projection");
     let trailers = git(&place, &["log", "-1", "--format=%(trailers:only)"]);
-    assert!(trailers.starts_with("Ingest-Run: ") && trailers.trim().lines().count() == 1, "{trailers}");
+    assert!(
+        trailers.starts_with("Ingest-Run: ") && trailers.trim().lines().count() == 1,
+        "{trailers}"
+    );
     let why = place.run(&["why", "semantic-layer/flow/customers.yaml"]);
-    assert!(why.expect_success().contains("no attempt wrote it: the run"), "{why:?}");
+    assert!(
+        why.expect_success()
+            .contains("no attempt wrote it: the run"),
+        "{why:?}"
+    );
     let files = git(&place, &["show", "--name-only", "--format=", "HEAD"]);
-    assert_eq!(files, "semantic-layer/flow/customers.yaml\nsemantic-layer/flow/fct_orders.yaml\n");
+    assert_eq!(
+        files,
+        "semantic-layer/flow/customers.yaml\nsemantic-layer/flow/fct_orders.yaml\n"
+    );
     is_clean(&place);
     insta::assert_snapshot!(source(&place, "fct_orders"));
 
@@ -132,8 +167,15 @@ fn sources_of_semantic_models_are_committed_first() {
     let head = git(&place, &["rev-parse", "HEAD"]);
     assert_eq!(note["commit"], head.trim());
     assert_eq!(note["actions"][1]["rawPaths"], json!(["orders.yml"]));
-    assert!(note["left_out"].to_string().contains("source bare: it has no grain"), "{note}");
-    let of_unit = tape.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    assert!(
+        note["left_out"]
+            .to_string()
+            .contains("source bare: it has no grain"),
+        "{note}"
+    );
+    let of_unit = tape
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mut of_unit = of_unit.filter(|entry| entry["unit"] == "metricflow-orders");
     let index = "# Semantic Layer Sources\n## flow\n- customers\n- fct_orders\n";
     assert!(
@@ -143,11 +185,24 @@ fn sources_of_semantic_models_are_committed_first() {
     let report = place.run(&["report", "--format", "json"]);
     let report: Value = serde_json::from_str(report.expect_success()).unwrap();
     assert_eq!(report["body"]["isolatedDiff"]["projectionSha"], head.trim());
-    assert_eq!(report["body"]["ingestdeck"]["projection"]["actions"][0]["key"], "customers");
+    assert_eq!(
+        report["body"]["ingestdeck"]["projection"]["actions"][0]["key"],
+        "customers"
+    );
     let report = place.run(&["report"]);
-    assert!(report.expect_success().contains("* 2 sources of semantic models written before the units"), "{report:?}");
+    assert!(
+        report
+            .expect_success()
+            .contains("* 2 sources of semantic models written before the units"),
+        "{report:?}"
+    );
     let trace = place.run(&["runs", "export", "--format", "trace"]);
-    assert!(trace.expect_success().contains("deterministic_projection_committed"), "{trace:?}");
+    assert!(
+        trace
+            .expect_success()
+            .contains("deterministic_projection_committed"),
+        "{trace:?}"
+    );
 }
 
 #[test]
@@ -160,13 +215,21 @@ fn edited_sources_of_unchanged_models_are_kept() {
     place.write("flow/customers.yml", CUSTOMERS.replace("region", "country"));
     commit(&place);
     run(&place, &[]).expect_success();
-    assert!(source(&place, "customers").contains("country") && source(&place, "fct_orders") == edited);
+    assert!(
+        source(&place, "customers").contains("country") && source(&place, "fct_orders") == edited
+    );
     let changes = git(&place, &["show", "--name-only", "--format=", "HEAD"]);
     assert_eq!(changes, "semantic-layer/flow/customers.yaml\n");
-    assert_eq!(projected(&tape(&place)).unwrap()["actions"][0]["type"], "updated");
+    assert_eq!(
+        projected(&tape(&place)).unwrap()["actions"][0]["type"],
+        "updated"
+    );
     // Up-to-date sources cause no write and no message.
     run(&place, &["--only", "metricflow-customers"]).expect_success();
-    assert_eq!((subjects(&place).len(), projected(&tape(&place))), (4, None));
+    assert_eq!(
+        (subjects(&place).len(), projected(&tape(&place))),
+        (4, None)
+    );
 }
 
 #[test]
@@ -176,32 +239,69 @@ fn sources_are_written_without_git() {
     assert!(source(&place, "fct_orders").contains("table: fct_orders"));
     assert_eq!(source(&place, "customers"), "", "its unit was not selected");
     let note = projected(&tape(&place)).unwrap();
-    assert_eq!(note["paths"], json!(["semantic-layer/flow/fct_orders.yaml"]));
-    let changed = git(&place, &[PRIVATE_GIT_DIR, "show", "--name-only", "--format=", note["commit"].as_str().unwrap()]);
+    assert_eq!(
+        note["paths"],
+        json!(["semantic-layer/flow/fct_orders.yaml"])
+    );
+    let changed = git(
+        &place,
+        &[
+            PRIVATE_GIT_DIR,
+            "show",
+            "--name-only",
+            "--format=",
+            note["commit"].as_str().unwrap(),
+        ],
+    );
     assert_eq!(changed, "semantic-layer/flow/fct_orders.yaml\n");
-    assert!(!source(&place, "fct_orders").contains("to: customers"), "a join needs its target");
+    assert!(
+        !source(&place, "fct_orders").contains("to: customers"),
+        "a join needs its target"
+    );
 }
 
 #[test]
 fn units_run_although_sources_cannot_be_written() {
     let place = metricflow_project();
-    place.write("wiki/global/page.md", "---\nsummary: A page\n---\n\nText.\n");
+    place.write(
+        "wiki/global/page.md",
+        "---\nsummary: A page\n---\n\nText.\n",
+    );
     place.write("semantic-layer/flow/fct_orders.yaml/file", "in the way\n");
     run(&place, &[]).expect_success();
     let tape = tape(&place);
     let note = projected(&tape).unwrap();
-    assert!(note["reason"].as_str().is_some_and(|why| why.contains("fct_orders.yaml")), "{note}");
+    assert!(
+        note["reason"]
+            .as_str()
+            .is_some_and(|why| why.contains("fct_orders.yaml")),
+        "{note}"
+    );
     assert_eq!(source(&place, "customers"), "");
     let report = place.run(&["report"]);
-    assert!(report.expect_success().contains("the sources of semantic models are not written"), "{report:?}");
+    assert!(
+        report
+            .expect_success()
+            .contains("the sources of semantic models are not written"),
+        "{report:?}"
+    );
 }
 
 #[test]
 fn refused_connection_does_not_affect_others() {
     for has_history in [false, true] {
         let place = TestDir::new();
-        let connection = |name: &str| format!("  {name}: {{driver: metricflow, source_dir: {name}}}\n");
-        place.write("ktx.yaml", format!("connections:\n{}{}{}", connection("a"), connection("b"), connection("c")));
+        let connection =
+            |name: &str| format!("  {name}: {{driver: metricflow, source_dir: {name}}}\n");
+        place.write(
+            "ktx.yaml",
+            format!(
+                "connections:\n{}{}{}",
+                connection("a"),
+                connection("b"),
+                connection("c")
+            ),
+        );
         for name in ["a", "b", "c"] {
             place.write(&format!("{name}/customers.yml"), CUSTOMERS);
         }
@@ -210,38 +310,76 @@ fn refused_connection_does_not_affect_others() {
             begin(&place);
         }
         run(&place, &[]).expect_success();
-        let written = |of: &str| place.path(&format!("semantic-layer/{of}/customers.yaml")).is_file();
+        let written = |of: &str| {
+            place
+                .path(&format!("semantic-layer/{of}/customers.yaml"))
+                .is_file()
+        };
         assert_eq!(["a", "b", "c"].map(written), [true, false, true]);
         let notes = notes(&tape(&place), "projected");
-        let connections: Vec<&str> = notes.iter().map(|note| note["connection"].as_str().unwrap()).collect();
+        let connections: Vec<&str> = notes
+            .iter()
+            .map(|note| note["connection"].as_str().unwrap())
+            .collect();
         assert_eq!(connections, ["a", "b", "c"]);
         let sentence = "the sources of semantic models are not written for b: ";
         let report = place.run(&["report"]);
         assert!(report.expect_success().contains(sentence), "{report:?}");
-        assert_eq!(report.stdout.matches("* 1 source of semantic models written before the units").count(), 2);
+        assert_eq!(
+            report
+                .stdout
+                .matches("* 1 source of semantic models written before the units")
+                .count(),
+            2
+        );
         let report = place.run(&["report", "--format", "json"]);
-        let snapshots = report.expect_success().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let snapshots = report
+            .expect_success()
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
         let (mut written, mut commits) = (Vec::new(), Vec::new());
         for snapshot in snapshots {
             let projection = &snapshot["body"]["ingestdeck"]["projection"];
-            written.push((snapshot["connectionId"].clone(), projection["actions"].as_array().map_or(0, Vec::len)));
-            assert_eq!(snapshot["connectionId"] == "b", projection["reason"].is_string(), "{projection}");
-            commits.extend(snapshot["body"]["isolatedDiff"]["projectionSha"].as_str().map(str::to_owned));
+            written.push((
+                snapshot["connectionId"].clone(),
+                projection["actions"].as_array().map_or(0, Vec::len),
+            ));
+            assert_eq!(
+                snapshot["connectionId"] == "b",
+                projection["reason"].is_string(),
+                "{projection}"
+            );
+            commits.extend(
+                snapshot["body"]["isolatedDiff"]["projectionSha"]
+                    .as_str()
+                    .map(str::to_owned),
+            );
         }
         assert_eq!(written, [(json!("a"), 1), (json!("b"), 0), (json!("c"), 1)]);
         let only = place.run(&["report", "--connection", "a"]);
         assert_eq!(
-            only.expect_success().matches("* 1 source of semantic models").count(),
+            only.expect_success()
+                .matches("* 1 source of semantic models")
+                .count(),
             1,
             "keys of the other connections are left out"
         );
         let trace = place.run(&["runs", "export", "--format", "trace"]);
-        let events = trace.expect_success().lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let failed: Vec<Value> = events.filter(|event| event["event"] == "deterministic_projection_failed").collect();
+        let events = trace
+            .expect_success()
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let failed: Vec<Value> = events
+            .filter(|event| event["event"] == "deterministic_projection_failed")
+            .collect();
         assert_eq!((failed.len(), &failed[0]["connectionId"]), (1, &json!("b")));
         if has_history {
             let log = git(&place, &["log", "--format=%H", "--max-count=2"]);
-            assert_eq!(log.lines().rev().collect::<Vec<_>>(), commits, "one commit for each");
+            assert_eq!(
+                log.lines().rev().collect::<Vec<_>>(),
+                commits,
+                "one commit for each"
+            );
             is_clean(&place);
         }
     }
@@ -261,19 +399,54 @@ fn sources_without_a_defining_raw_file_are_kept() {
     commit(&place);
     run(&place, &[]).expect_success();
     let units = notes(&tape(&place), "run_planned")[0]["units"].take();
-    let whys: Vec<_> = units.as_array().unwrap().iter().map(|unit| (&unit["unit"], &unit["why"])).collect();
-    let bare = (&json!("metricflow-bare"), &json!("refers to a change: customers.yml"));
-    assert_eq!(whys, [bare, (&json!("metricflow-customers"), &json!("1 file modified"))], "{units}");
-    assert!(units[1]["dependencyPaths"].to_string().contains("orders.yml"), "{units}");
+    let whys: Vec<_> = units
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|unit| (&unit["unit"], &unit["why"]))
+        .collect();
+    let bare = (
+        &json!("metricflow-bare"),
+        &json!("refers to a change: customers.yml"),
+    );
+    assert_eq!(
+        whys,
+        [
+            bare,
+            (&json!("metricflow-customers"), &json!("1 file modified"))
+        ],
+        "{units}"
+    );
+    assert!(
+        units[1]["dependencyPaths"]
+            .to_string()
+            .contains("orders.yml"),
+        "{units}"
+    );
     assert!(source(&place, "customers").contains("country"));
-    assert_eq!(source(&place, "fct_orders"), edited, "its unit only reads that semantic model");
+    assert_eq!(
+        source(&place, "fct_orders"),
+        edited,
+        "its unit only reads that semantic model"
+    );
     // The source that has a metric as a measure is defined by that metric, too.
-    place.write("flow/metrics.yml", METRICS.replace("is not null", "is null"));
+    place.write(
+        "flow/metrics.yml",
+        METRICS.replace("is not null", "is null"),
+    );
     commit(&place);
     run(&place, &[]).expect_success();
-    assert!(source(&place, "fct_orders").contains("ordered_at is null"), "{}", source(&place, "fct_orders"));
+    assert!(
+        source(&place, "fct_orders").contains("ordered_at is null"),
+        "{}",
+        source(&place, "fct_orders")
+    );
     let actions = projected(&tape(&place)).unwrap()["actions"].take();
-    assert_eq!((&actions[0]["key"], &actions[1]), (&json!("fct_orders"), &Value::Null), "{actions}");
+    assert_eq!(
+        (&actions[0]["key"], &actions[1]),
+        (&json!("fct_orders"), &Value::Null),
+        "{actions}"
+    );
     assert_eq!(actions[0]["rawPaths"], json!(["orders.yml", "metrics.yml"]));
 }
 
@@ -286,21 +459,43 @@ fn eviction_names_projected_sources() {
     run(&place, &[]).expect_success();
     let shown = place.run(&["runs", "show"]);
     assert!(
-        shown.expect_success().contains("  projected   2 sources of semantic models written before the units: "),
+        shown
+            .expect_success()
+            .contains("  projected   2 sources of semantic models written before the units: "),
         "{shown:?}"
     );
-    let shown: Value = serde_json::from_str(place.run(&["runs", "show", "--ui", "json"]).expect_success()).unwrap();
+    let shown: Value = serde_json::from_str(
+        place
+            .run(&["runs", "show", "--ui", "json"])
+            .expect_success(),
+    )
+    .unwrap();
     assert_eq!(shown["projected"][0]["actions"][0]["key"], "customers");
     fs::remove_file(place.path("flow/customers.yml")).unwrap();
     fs::remove_file(place.path("flow/metrics.yml")).unwrap();
     commit(&place);
     let steps = pass("{ call = { tool = \"eviction_list\" } }, { say = \"It may stay.\" },");
     let claude = place.scripted_claude(&[&steps, READS].concat());
-    place.run(&["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"]).expect_success();
+    place
+        .run(&[
+            "run",
+            "--claude-bin",
+            claude.to_str().unwrap(),
+            "--ui",
+            "lines",
+        ])
+        .expect_success();
     let job = notes(&tape(&place), "run_planned")[0]["job"].take();
-    let transcript = place.path(&format!(".ktx/ingest-transcripts/{}/reconcile.jsonl", job.as_str().unwrap()));
+    let transcript = place.path(&format!(
+        ".ktx/ingest-transcripts/{}/reconcile.jsonl",
+        job.as_str().unwrap()
+    ));
     let transcript = fs::read_to_string(transcript).unwrap();
-    for listed in ["flow/customers.yml", "sl flow/customers (created in run ", "sl flow/fct_orders (created in run "] {
+    for listed in [
+        "flow/customers.yml",
+        "sl flow/customers (created in run ",
+        "sl flow/fct_orders (created in run ",
+    ] {
         assert!(transcript.contains(listed), "{listed}: {transcript}");
     }
 }
@@ -311,21 +506,41 @@ fn interrupt_while_sources_are_projected_drains_the_run() {
     let place = metricflow_project();
     begin(&place);
     let claude = place.scripted_claude(READS);
-    let args = ["run", "--claude-bin", claude.to_str().unwrap(), "--ui", "lines"];
+    let args = [
+        "run",
+        "--claude-bin",
+        claude.to_str().unwrap(),
+        "--ui",
+        "lines",
+    ];
     let mut running = gated(&place, "*'worktree add'*-projection*", &args);
     running.signal(Signal::SIGINT);
     running.wait_for("stderr", "draining: ");
     open_gate(&place);
     let ran = running.end();
     assert_eq!(ran.code, Some(130), "{ran:?}");
-    assert!(ran.stdout.contains("3 units: 3 untried"), "no unit is started: {ran:?}");
-    assert!(source(&place, "customers").contains("table: customers"), "the projection was completed");
+    assert!(
+        ran.stdout.contains("3 units: 3 untried"),
+        "no unit is started: {ran:?}"
+    );
+    assert!(
+        source(&place, "customers").contains("table: customers"),
+        "the projection was completed"
+    );
     is_clean(&place);
 }
 
 fn reviewed_run(place: &TestDir, script: &str) -> CommandOutput {
     let claude = place.scripted_claude(script);
-    place.run(&["run", "--review", "--claude-bin", claude.to_str().unwrap(), "--ui", "json", "--no-reconcile"])
+    place.run(&[
+        "run",
+        "--review",
+        "--claude-bin",
+        claude.to_str().unwrap(),
+        "--ui",
+        "json",
+        "--no-reconcile",
+    ])
 }
 
 fn review(place: &TestDir, more: &[&str]) -> CommandOutput {
@@ -341,27 +556,74 @@ fn projected_sources_wait_for_the_review() {
     assert_eq!(subjects(&place).len(), 1, "nothing is committed");
     is_clean(&place);
     let note = projected(&tape(&place)).unwrap();
-    assert!(note["commit"].is_null() && note["patch"].as_str().unwrap().ends_with("projection-flow.patch"), "{note}");
+    assert!(
+        note["commit"].is_null()
+            && note["patch"]
+                .as_str()
+                .unwrap()
+                .ends_with("projection-flow.patch"),
+        "{note}"
+    );
     let listed = review(&place, &["--list"]);
-    let changes: Vec<Value> = listed.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let paths: Vec<_> = changes.iter().filter_map(|change| change["path"].as_str()).collect();
-    assert_eq!(paths, ["semantic-layer/flow/customers.yaml", "semantic-layer/flow/fct_orders.yaml"]);
+    let changes: Vec<Value> = listed
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let paths: Vec<_> = changes
+        .iter()
+        .filter_map(|change| change["path"].as_str())
+        .collect();
+    assert_eq!(
+        paths,
+        [
+            "semantic-layer/flow/customers.yaml",
+            "semantic-layer/flow/fct_orders.yaml"
+        ]
+    );
     assert_eq!(changes[0]["units"], json!(["projection"]));
     let artifacts = place.run(&["artifacts"]);
-    assert!(artifacts.expect_success().contains("pending"), "{artifacts:?}");
+    assert!(
+        artifacts.expect_success().contains("pending"),
+        "{artifacts:?}"
+    );
     let plan = place.run(&["plan"]);
-    assert!(plan.stderr.contains("wait for a review; decide with `ingestdeck review"), "{plan:?}");
+    assert!(
+        plan.stderr
+            .contains("wait for a review; decide with `ingestdeck review"),
+        "{plan:?}"
+    );
     let claude = place.scripted_claude(READS);
     let claude = claude.to_str().unwrap();
-    let back = review(&place, &["--send-back", "*", "--feedback", "Again.", "--claude-bin", claude]);
-    assert!(back.stderr.contains("no unit of the plan changed semantic-layer/flow/customers.yaml"), "{back:?}");
+    let back = review(
+        &place,
+        &[
+            "--send-back",
+            "*",
+            "--feedback",
+            "Again.",
+            "--claude-bin",
+            claude,
+        ],
+    );
+    assert!(
+        back.stderr
+            .contains("no unit of the plan changed semantic-layer/flow/customers.yaml"),
+        "{back:?}"
+    );
     let output = review(&place, &["--accept", "*", "--reject", "*/fct_orders.yaml"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let files = git(&place, &["show", "--name-only", "--format=", "HEAD"]);
-    assert_eq!((files.as_str(), subjects(&place).len()), ("semantic-layer/flow/customers.yaml\n", 2));
+    assert_eq!(
+        (files.as_str(), subjects(&place).len()),
+        ("semantic-layer/flow/customers.yaml\n", 2)
+    );
     is_clean(&place);
     let artifacts = place.run(&["artifacts"]).stdout;
-    assert!(artifacts.contains("rejected") && artifacts.contains("saved"), "{artifacts}");
+    assert!(
+        artifacts.contains("rejected") && artifacts.contains("saved"),
+        "{artifacts}"
+    );
     let report = place.run(&["report", "latest"]);
     let written = "1 source of semantic models written before the units: customers";
     assert!(report.expect_success().contains(written), "{report:?}");
@@ -375,12 +637,23 @@ fn rejected_projections_are_not_reported_as_written() {
     begin(&place);
     reviewed_run(&place, READS);
     let output = review(&place, &["--reject", "*"]);
-    assert_eq!((output.code, subjects(&place).len()), (Some(0), 1), "{output:?}");
+    assert_eq!(
+        (output.code, subjects(&place).len()),
+        (Some(0), 1),
+        "{output:?}"
+    );
     let report = place.run(&["report", "latest"]);
-    assert!(!report.expect_success().contains("written before the units"), "{report:?}");
+    assert!(
+        !report.expect_success().contains("written before the units"),
+        "{report:?}"
+    );
     let sql = "SELECT count(*) FROM artifacts";
     let count = place.run(&["runs", "query", sql, "--format", "csv"]);
-    assert_eq!(count.expect_success().lines().last(), Some("0"), "{count:?}");
+    assert_eq!(
+        count.expect_success().lines().last(),
+        Some("0"),
+        "{count:?}"
+    );
 }
 
 #[test]
@@ -389,18 +662,32 @@ fn committed_projections_are_taken_back() {
     begin(&place);
     run(&place, &[]).expect_success();
     let listed = review(&place, &["latest", "--list"]);
-    let change: Value = serde_json::from_str(listed.expect_success().lines().next().unwrap()).unwrap();
+    let change: Value =
+        serde_json::from_str(listed.expect_success().lines().next().unwrap()).unwrap();
     assert_eq!(
         (&change["path"], &change["units"]),
-        (&json!("semantic-layer/flow/customers.yaml"), &json!(["projection"]))
+        (
+            &json!("semantic-layer/flow/customers.yaml"),
+            &json!(["projection"])
+        )
     );
-    let output = review(&place, &["latest", "--accept", "*", "--reject", "*/fct_orders.yaml"]);
+    let output = review(
+        &place,
+        &["latest", "--accept", "*", "--reject", "*/fct_orders.yaml"],
+    );
     assert_eq!(output.code, Some(0), "{output:?}");
     let files = git(&place, &["show", "--name-status", "--format=", "HEAD"]);
-    assert_eq!((files.as_str(), subjects(&place).len()), ("D\tsemantic-layer/flow/fct_orders.yaml\n", 3));
+    assert_eq!(
+        (files.as_str(), subjects(&place).len()),
+        ("D\tsemantic-layer/flow/fct_orders.yaml\n", 3)
+    );
     is_clean(&place);
     run(&place, &[]).expect_success();
-    assert_eq!(subjects(&place).len(), 3, "nothing has changed since, so nothing is derived again");
+    assert_eq!(
+        subjects(&place).len(),
+        3,
+        "nothing has changed since, so nothing is derived again"
+    );
 }
 
 /// A unit edits a source that was projected before it ran; both changes are reviewed together.
@@ -423,11 +710,23 @@ steps = [{ say = "read" }]
     let output = reviewed_run(&place, script);
     assert_eq!(output.code, Some(103), "{output:?}");
     let listed = review(&place, &["--list", "--diff"]);
-    assert!(listed.stdout.contains("+  dbt: People who order"), "{listed:?}");
-    assert!(listed.stdout.contains(r#""units":["projection","metricflow-orders"]"#), "{listed:?}");
+    assert!(
+        listed.stdout.contains("+  dbt: People who order"),
+        "{listed:?}"
+    );
+    assert!(
+        listed
+            .stdout
+            .contains(r#""units":["projection","metricflow-orders"]"#),
+        "{listed:?}"
+    );
     assert_eq!(review(&place, &["--accept", "*"]).code, Some(0));
     assert!(source(&place, "customers").contains("dbt: People who order"));
-    assert_eq!(subjects(&place).len(), 2, "one commit for the projection and the unit");
+    assert_eq!(
+        subjects(&place).len(),
+        2,
+        "one commit for the projection and the unit"
+    );
 }
 
 #[test]
@@ -438,7 +737,10 @@ fn rejected_projections_stay_rejected() {
     let output = review(&place, &["--reject", "*"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     run(&place, &["--resume-run", "latest"]);
-    assert_eq!((subjects(&place).len(), source(&place, "customers")), (1, String::new()));
+    assert_eq!(
+        (subjects(&place).len(), source(&place, "customers")),
+        (1, String::new())
+    );
 }
 
 #[test]
@@ -462,13 +764,26 @@ steps = [{{ call = {{ tool = "wiki_write", with = {{ no = 1 }} }} }}, {{ say = "
         planned["unit"]
     );
     assert_eq!(reviewed_run(&place, &page).code, Some(103));
-    assert_eq!(run(&place, &["--failed=latest", "--no-reconcile"]).code, Some(103));
+    assert_eq!(
+        run(&place, &["--failed=latest", "--no-reconcile"]).code,
+        Some(103)
+    );
     assert_eq!(review(&place, &["--reject", "*"]).code, Some(0));
     let listed = review(&place, &["--list"]);
-    let paths: Vec<&str> = listed.stdout.lines().filter(|line| line.contains("\"change\"")).collect();
-    assert!(paths.len() == 1 && paths[0].contains("wiki/global/page.md"), "{listed:?}");
+    let paths: Vec<&str> = listed
+        .stdout
+        .lines()
+        .filter(|line| line.contains("\"change\""))
+        .collect();
+    assert!(
+        paths.len() == 1 && paths[0].contains("wiki/global/page.md"),
+        "{listed:?}"
+    );
     assert_eq!(review(&place, &["--accept", "*"]).code, Some(0));
-    assert_eq!((source(&place, "customers"), subjects(&place).len()), (String::new(), 2));
+    assert_eq!(
+        (source(&place, "customers"), subjects(&place).len()),
+        (String::new(), 2)
+    );
 }
 
 #[test]
@@ -478,7 +793,11 @@ fn projections_are_reviewed_although_every_unit_failed() {
     let script = "[[part]]\nsteps = [{ call = { tool = \"wiki_write\", with = { no = 1 } } }, { say = \"Done.\" }]\n";
     assert_eq!(reviewed_run(&place, script).code, Some(103));
     let output = run(&place, &["--resume-run", "latest"]);
-    assert_eq!(output.code, Some(103), "the next run waits for the review, too: {output:?}");
+    assert_eq!(
+        output.code,
+        Some(103),
+        "the next run waits for the review, too: {output:?}"
+    );
     assert_eq!(review(&place, &["--accept", "*"]).code, Some(0));
     assert!(source(&place, "customers").contains("name: customers"));
     assert_eq!(subjects(&place).len(), 2);
@@ -496,7 +815,11 @@ fn projection_that_no_longer_fits_is_reported_once() {
     commit(&place);
     let output = review(&place, &["--accept", "*"]);
     assert!(output.stdout.contains("no longer fit"), "{output:?}");
-    assert_eq!(subjects(&place).len(), 2, "the commit by hand is the last one");
+    assert_eq!(
+        subjects(&place).len(),
+        2,
+        "the commit by hand is the last one"
+    );
     is_clean(&place);
     assert!(source(&place, "customers").contains("grain: [id]"));
 }
@@ -510,5 +833,8 @@ fn projection_of_a_changed_file_is_left_out() {
     commit(&place);
     let output = review(&place, &["--accept", "*"]);
     assert!(output.stderr.contains("their files changed"), "{output:?}");
-    assert_eq!((subjects(&place).len(), source(&place, "customers")), (2, String::new()));
+    assert_eq!(
+        (subjects(&place).len(), source(&place, "customers")),
+        (2, String::new())
+    );
 }

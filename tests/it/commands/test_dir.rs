@@ -44,9 +44,15 @@ impl CommandOutput {
     pub(crate) fn expect_refusal(&self, code: i32) -> &str {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert_eq!(self.stdout, "", "{self:?}");
-        let errors: Vec<&str> = self.stderr.lines().filter(|line| !line.starts_with("warning: ")).collect();
+        let errors: Vec<&str> = self
+            .stderr
+            .lines()
+            .filter(|line| !line.starts_with("warning: "))
+            .collect();
         assert_eq!(errors.len(), 1, "one error: {self:?}");
-        errors[0].strip_prefix("error: ").unwrap_or_else(|| panic!("{self:?}"))
+        errors[0]
+            .strip_prefix("error: ")
+            .unwrap_or_else(|| panic!("{self:?}"))
     }
 
     /// Its stdout. Expects success.
@@ -62,7 +68,10 @@ impl TestDir {
         for name in ["home", "tmp", "work", "bin", "runtime"] {
             fs::create_dir(root.path().join(name)).unwrap();
         }
-        fs::DirBuilder::new().mode(0o700).create(root.path().join("runtime/ingestdeck")).unwrap();
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(root.path().join("runtime/ingestdeck"))
+            .unwrap();
         Self { root }
     }
 
@@ -114,7 +123,10 @@ esac
     pub(crate) fn scripted_claude(&self, script: &str) -> PathBuf {
         let script = self.write("script.toml", script);
         let exe = crate::it::support::program();
-        self.claude(&format!("exec '{exe}' scripted-agent --script '{}' -- \"$@\"", script.display()))
+        self.claude(&format!(
+            "exec '{exe}' scripted-agent --script '{}' -- \"$@\"",
+            script.display()
+        ))
     }
 
     /// A project with one unit per Markdown file.
@@ -132,8 +144,15 @@ esac
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(crate::it::support::program());
         let root = self.root.path();
-        command.args(args).env_clear().current_dir(root.join("work")).stdin(Stdio::null());
-        command.env("HOME", root.join("home")).env("TMPDIR", root.join("tmp")).env("PATH", "/usr/bin:/bin");
+        command
+            .args(args)
+            .env_clear()
+            .current_dir(root.join("work"))
+            .stdin(Stdio::null());
+        command
+            .env("HOME", root.join("home"))
+            .env("TMPDIR", root.join("tmp"))
+            .env("PATH", "/usr/bin:/bin");
         command.env("XDG_RUNTIME_DIR", root.join("runtime"));
         command
     }
@@ -162,7 +181,9 @@ esac
     #[cfg(target_os = "linux")]
     pub(crate) fn processes(&self, except: u32) -> Vec<String> {
         let root = self.root.path().to_str().unwrap();
-        let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let pids = fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         pids.filter(|pid| pid.parse::<u32>().is_ok_and(|pid| pid != except))
             .filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).ok())
             .filter(|words| words.contains(root))
@@ -174,7 +195,11 @@ esac
     pub(crate) fn wait_until_no_process_left(&self) {
         let deadline = Instant::now() + DEADLINE;
         while !self.processes(0).is_empty() {
-            assert!(Instant::now() < deadline, "still there: {:?}", self.processes(0));
+            assert!(
+                Instant::now() < deadline,
+                "still there: {:?}",
+                self.processes(0)
+            );
             crate::it::support::pause_before_check();
         }
     }
@@ -214,7 +239,14 @@ impl RunningCommand {
         }
         let pid = child.id();
         thread::spawn(move || tell.send(OutputEvent::Ended(child.wait().unwrap())));
-        Self { pid, events: news, open, status: None, output: HashMap::new(), deadline: Instant::now() + DEADLINE }
+        Self {
+            pid,
+            events: news,
+            open,
+            status: None,
+            output: HashMap::new(),
+            deadline: Instant::now() + DEADLINE,
+        }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -229,7 +261,10 @@ impl RunningCommand {
     /// Kills the child unless it has ended.
     pub(crate) fn kill(&self) {
         if self.status.is_none() {
-            let killed = kill(Pid::from_raw(i32::try_from(self.pid).unwrap()), Signal::SIGKILL);
+            let killed = kill(
+                Pid::from_raw(i32::try_from(self.pid).unwrap()),
+                Signal::SIGKILL,
+            );
             assert!(matches!(killed, Ok(()) | Err(Errno::ESRCH)), "{killed:?}");
         }
     }
@@ -238,7 +273,10 @@ impl RunningCommand {
     pub(crate) fn wait_for(&mut self, stream: &str, text: &str) {
         while !self.output_text(stream).contains(text) {
             // A process can end before all of its output is received.
-            assert!(self.status.is_none() || !self.open.is_empty(), "ended before {text}: {self:?}");
+            assert!(
+                self.status.is_none() || !self.open.is_empty(),
+                "ended before {text}: {self:?}"
+            );
             self.receive_event();
         }
     }
@@ -262,10 +300,16 @@ impl RunningCommand {
     fn receive_event(&mut self) {
         let left = self.deadline.saturating_duration_since(Instant::now());
         match self.events.recv_timeout(left) {
-            Ok(OutputEvent::Output(stream, bytes)) => self.output.entry(stream).or_default().extend(bytes),
+            Ok(OutputEvent::Output(stream, bytes)) => {
+                self.output.entry(stream).or_default().extend(bytes)
+            }
             Ok(OutputEvent::Closed(stream)) => self.open.retain(|open| *open != stream),
             Ok(OutputEvent::Ended(status)) => self.status = Some(status),
-            Err(_) => panic!("hangs: {}{}", self.output_text("stdout"), self.output_text("stderr")),
+            Err(_) => panic!(
+                "hangs: {}{}",
+                self.output_text("stdout"),
+                self.output_text("stderr")
+            ),
         }
     }
 
@@ -281,7 +325,11 @@ impl Drop for RunningCommand {
     }
 }
 
-fn spawn_output_reader(name: &'static str, mut stream: impl Read + Send + 'static, tell: mpsc::Sender<OutputEvent>) {
+fn spawn_output_reader(
+    name: &'static str,
+    mut stream: impl Read + Send + 'static,
+    tell: mpsc::Sender<OutputEvent>,
+) {
     thread::spawn(move || {
         let mut buffer = [0; 8192];
         // The receiver is gone if the test failed.
@@ -294,24 +342,47 @@ fn spawn_output_reader(name: &'static str, mut stream: impl Read + Send + 'stati
 
 /// The lines of a JSON stream, checked against its contract.
 pub(crate) fn parse_json_events(stream: &str) -> Vec<Value> {
-    let lines: Vec<Value> = stream.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let lines: Vec<Value> = stream
+        .lines()
+        .map(|line| serde_json::from_str(line).expect(line))
+        .collect();
     let (last, _) = lines.split_last().expect("at least a summary");
-    let (mut times, mut completed) = (HashMap::<String, u64>::new(), HashMap::<String, usize>::new());
+    let (mut times, mut completed) = (
+        HashMap::<String, u64>::new(),
+        HashMap::<String, usize>::new(),
+    );
     for (seq, line) in lines.iter().enumerate() {
-        assert_eq!((&line["v"], &line["seq"]), (&1.into(), &seq.into()), "{line}");
-        assert!(line.get("run").is_some_and(|run| *run == last["run"]), "one run: {line}");
+        assert_eq!(
+            (&line["v"], &line["seq"]),
+            (&1.into(), &seq.into()),
+            "{line}"
+        );
+        assert!(
+            line.get("run").is_some_and(|run| *run == last["run"]),
+            "one run: {line}"
+        );
         let event = &line["event"];
-        let lane = line.get("unit").map(|unit| format!("{unit}#{}", line["try"]));
+        let lane = line
+            .get("unit")
+            .map(|unit| format!("{unit}#{}", line["try"]));
         assert_eq!(lane.is_some(), line.get("try").is_some(), "{line}");
         let at = line["at"].as_u64().expect("a time");
-        let before = times.insert(lane.clone().unwrap_or_default(), at).unwrap_or_default();
+        let before = times
+            .insert(lane.clone().unwrap_or_default(), at)
+            .unwrap_or_default();
         // The lines of a bare capture have the times of their writer, which are not always in order.
-        assert!(before <= at || line["run"].is_null(), "time goes back: {line}");
+        assert!(
+            before <= at || line["run"].is_null(),
+            "time goes back: {line}"
+        );
         let kind = event["type"].as_str().expect("a type");
         match (kind, lane) {
             ("run", None) => assert!(event["state"].is_string(), "{line}"),
             ("unit", Some(_)) => assert!(event["state"].is_string(), "{line}"),
-            ("message", Some(_)) => assert!(event["level"].is_string() && event["text"].is_string(), "{line}"),
+            ("message", Some(_)) => assert!(
+                event["level"].is_string() && event["text"].is_string(),
+                "{line}"
+            ),
             ("started" | "action" | "completed", Some(lane)) => {
                 assert_eq!(event["engine"], "claude", "{line}");
                 let count = completed.entry(lane).or_default();
@@ -321,8 +392,15 @@ pub(crate) fn parse_json_events(stream: &str) -> Vec<Value> {
             _ => panic!("out of place: {line}"),
         }
     }
-    assert!(completed.values().all(|count| *count == 1), "not completed exactly once: {completed:?}");
-    assert_eq!((&last["event"]["type"], &last["event"]["state"]), (&"run".into(), &"summary".into()), "{last}");
+    assert!(
+        completed.values().all(|count| *count == 1),
+        "not completed exactly once: {completed:?}"
+    );
+    assert_eq!(
+        (&last["event"]["type"], &last["event"]["state"]),
+        (&"run".into(), &"summary".into()),
+        "{last}"
+    );
     lines
 }
 

@@ -12,7 +12,9 @@ fn unit_queries_a_database_and_writes_a_source() {
     let more = "connections:\n  shop:\n    driver: sqlite\n    url: sqlite:shop.db\n";
     place.write("ktx.yaml", settings.replace("connections:\n", more));
     let database = rusqlite::Connection::open(place.path("shop.db")).unwrap();
-    database.execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY, total REAL)").unwrap();
+    database
+        .execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY, total REAL)")
+        .unwrap();
     let script = r#"
 [[part]]
 steps = [
@@ -33,9 +35,16 @@ steps = [
 ]
 "#;
     let claude = place.scripted_claude(script);
-    let ran = place.run(&["run", "--no-reconcile", "--claude-bin", claude.to_str().unwrap()]);
+    let ran = place.run(&[
+        "run",
+        "--no-reconcile",
+        "--claude-bin",
+        claude.to_str().unwrap(),
+    ]);
     assert!(ran.expect_success().contains("1 succeeded"), "{ran:?}");
-    insta::assert_snapshot!(fs::read_to_string(place.path("semantic-layer/shop/orders.yaml")).unwrap());
+    insta::assert_snapshot!(
+        fs::read_to_string(place.path("semantic-layer/shop/orders.yaml")).unwrap()
+    );
 }
 
 #[test]
@@ -77,17 +86,24 @@ steps = [
 "#;
     let claude = place.scripted_claude(script).display().to_string();
     let plan = place.run(&["plan"]);
-    let named =
-        "KTX cannot load sources (semantic-layer/notes/orders.yaml: orders: `tags.dbt` must be a list, not text)";
-    assert!(plan.expect_success().contains("1 unit planned") && plan.stderr.contains(named), "{plan:?}");
+    let named = "KTX cannot load sources (semantic-layer/notes/orders.yaml: orders: `tags.dbt` must be a list, not text)";
+    assert!(
+        plan.expect_success().contains("1 unit planned") && plan.stderr.contains(named),
+        "{plan:?}"
+    );
     let doctor = place.run(&["doctor", "--claude-bin", &claude]);
-    assert!(doctor.stdout.contains("KTX cannot load sources"), "{doctor:?}");
+    assert!(
+        doctor.stdout.contains("KTX cannot load sources"),
+        "{doctor:?}"
+    );
     let ran = place.run(&["run", "--claude-bin", &claude]);
     assert_eq!(ran.code, Some(100), "{ran:?}");
     let failure = "  ✗ docs-one: sl_edit_source: Source **orders** was NOT saved";
     assert!(ran.stdout.contains(failure), "{ran:?}");
     place.write("config.toml", "[ingest]\ntool_failures = \"recoverable\"\n");
-    place.run(&["run", "--claude-bin", &claude, "--config", "config.toml"]).expect_success();
+    place
+        .run(&["run", "--claude-bin", &claude, "--config", "config.toml"])
+        .expect_success();
 }
 
 /// KTX's tools answer such calls as plain text. The contract reports `ok`; the text for people explains that nothing
@@ -109,20 +125,41 @@ steps = [
     let claude = place.scripted_claude(script);
     let ran = place.run(&["run", "--claude-bin", claude.to_str().unwrap()]);
     let refused = |line: &str| {
-        line.contains("△ read_raw_file ../ktx.yaml  ") && line.contains("  declined: `../ktx.yaml` is not available")
+        line.contains("△ read_raw_file ../ktx.yaml  ")
+            && line.contains("  declined: `../ktx.yaml` is not available")
     };
     assert!(ran.expect_success().lines().any(refused), "{ran:?}");
     assert!(ran.stdout.contains("✓ read_raw_file one.md"), "{ran:?}");
-    assert!(ran.stdout.contains("declined: there is no wiki page `nowhere`"), "{ran:?}");
-    assert!(ran.stdout.contains("declined: emit_unmapped_fallback is locked"), "{ran:?}");
+    assert!(
+        ran.stdout
+            .contains("declined: there is no wiki page `nowhere`"),
+        "{ran:?}"
+    );
+    assert!(
+        ran.stdout
+            .contains("declined: emit_unmapped_fallback is locked"),
+        "{ran:?}"
+    );
     let json = place.run(&["replay", "latest", "--ui", "json"]);
     let ends: Vec<_> = parse_json_events(json.expect_success())
         .into_iter()
-        .filter(|line| line["event"]["phase"] == "completed" && line["event"]["action"]["kind"] == "tool")
-        .map(|line| (line["event"]["ok"].as_bool().unwrap(), line["call"].as_str().map(str::to_owned)))
+        .filter(|line| {
+            line["event"]["phase"] == "completed" && line["event"]["action"]["kind"] == "tool"
+        })
+        .map(|line| {
+            (
+                line["event"]["ok"].as_bool().unwrap(),
+                line["call"].as_str().map(str::to_owned),
+            )
+        })
         .collect();
     let declined = || (true, Some("declined".to_owned()));
     assert_eq!(ends, [declined(), (true, None), declined(), declined()]);
     let report = place.run(&["report", "latest"]);
-    assert!(report.expect_success().contains("| `read_raw_file` | 2 | 0 | 1 | 0 |"), "{report:?}");
+    assert!(
+        report
+            .expect_success()
+            .contains("| `read_raw_file` | 2 | 0 | 1 | 0 |"),
+        "{report:?}"
+    );
 }

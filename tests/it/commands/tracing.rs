@@ -38,14 +38,22 @@ fn answer(mut stream: TcpStream) -> (String, Value) {
         let count = stream.read(&mut part).unwrap();
         request.extend_from_slice(&part[..count]);
         let text = String::from_utf8_lossy(&request);
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
         let head = head.to_lowercase();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
         if body.len() >= length.unwrap_or(0) {
             break (head.clone(), serde_json::from_str(body).unwrap());
         }
     };
-    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}").unwrap();
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{{}}"
+    )
+    .unwrap();
     read
 }
 
@@ -71,7 +79,10 @@ fn attributes(span: &Value) -> HashMap<&str, &Value> {
         .map(|attribute| {
             let value = attribute["value"].as_object().unwrap();
             assert_eq!(value.len(), 1, "{attribute}");
-            (attribute["key"].as_str().unwrap(), value.values().next().unwrap())
+            (
+                attribute["key"].as_str().unwrap(),
+                value.values().next().unwrap(),
+            )
         })
         .collect();
     assert_eq!(map.len(), list.len(), "keys are unique: {span}");
@@ -83,27 +94,51 @@ fn checked_spans(request: &Value) -> Vec<Value> {
     let is_hex = |value: &Value, length: usize| {
         let text = value.as_str().unwrap();
         text.len() == length
-            && text.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
             && text.bytes().any(|byte| byte != b'0')
     };
     let resource = &request["resourceSpans"][0];
-    assert_eq!(resource["schemaUrl"], "https://opentelemetry.io/schemas/1.41.0");
-    assert_eq!(attributes(&resource["resource"])["service.name"], "ingestdeck");
-    let spans = resource["scopeSpans"][0]["spans"].as_array().unwrap().clone();
+    assert_eq!(
+        resource["schemaUrl"],
+        "https://opentelemetry.io/schemas/1.41.0"
+    );
+    assert_eq!(
+        attributes(&resource["resource"])["service.name"],
+        "ingestdeck"
+    );
+    let spans = resource["scopeSpans"][0]["spans"]
+        .as_array()
+        .unwrap()
+        .clone();
     assert!(!spans.is_empty());
     for span in &spans {
-        assert!(is_hex(&span["traceId"], 32) && is_hex(&span["spanId"], 16), "{span}");
-        assert!(span["parentSpanId"].is_null() || is_hex(&span["parentSpanId"], 16), "{span}");
+        assert!(
+            is_hex(&span["traceId"], 32) && is_hex(&span["spanId"], 16),
+            "{span}"
+        );
+        assert!(
+            span["parentSpanId"].is_null() || is_hex(&span["parentSpanId"], 16),
+            "{span}"
+        );
         let time = |key: &str| span[key].as_str().unwrap().parse::<u64>().unwrap();
         let (start, end) = (time("startTimeUnixNano"), time("endTimeUnixNano"));
         assert!(start <= end && start > 1_600_000_000_000_000_000, "{span}");
-        assert!(span["kind"] == 1 && [0, 2].contains(&span["status"]["code"].as_u64().unwrap()), "{span}");
+        assert!(
+            span["kind"] == 1 && [0, 2].contains(&span["status"]["code"].as_u64().unwrap()),
+            "{span}"
+        );
         for attribute in span["attributes"].as_array().unwrap() {
             if let Some(number) = attribute["value"].get("intValue") {
                 number.as_str().unwrap().parse::<i64>().unwrap();
             }
         }
-        assert_eq!(attributes(span).contains_key("error.type"), span["status"]["code"] == 2, "{span}");
+        assert_eq!(
+            attributes(span).contains_key("error.type"),
+            span["status"]["code"] == 2,
+            "{span}"
+        );
     }
     spans
 }
@@ -111,7 +146,11 @@ fn checked_spans(request: &Value) -> Vec<Value> {
 /// The spans of a recorded run, by id.
 fn exported(place: &TestDir, more: &[&str]) -> HashMap<String, Value> {
     let ran = place.run(&[&["runs", "export", "latest", "--format", "otlp"], more].concat());
-    by_id(ran.expect_success().lines().flat_map(|line| checked_spans(&serde_json::from_str(line).unwrap())))
+    by_id(
+        ran.expect_success()
+            .lines()
+            .flat_map(|line| checked_spans(&serde_json::from_str(line).unwrap())),
+    )
 }
 
 fn by_id(spans: impl IntoIterator<Item = Value>) -> HashMap<String, Value> {
@@ -140,8 +179,18 @@ fn assert_tree(spans: &HashMap<String, Value>, parent: Option<&str>) {
             other => panic!("{other}"),
         };
         let above = &spans[above.unwrap()];
-        assert_eq!(attributes(above)["gen_ai.operation.name"], expected, "{span}");
-        assert!(span["name"].as_str().unwrap().starts_with(operation.as_str().unwrap()), "{span}");
+        assert_eq!(
+            attributes(above)["gen_ai.operation.name"],
+            expected,
+            "{span}"
+        );
+        assert!(
+            span["name"]
+                .as_str()
+                .unwrap()
+                .starts_with(operation.as_str().unwrap()),
+            "{span}"
+        );
     }
 }
 
@@ -154,7 +203,13 @@ fn run(place: &TestDir, variables: &[(&str, &str)]) -> CommandOutput {
         log.display(),
         script.display()
     ));
-    let mut command = place.command(&["run", "--ui", "none", "--claude-bin", claude.to_str().unwrap()]);
+    let mut command = place.command(&[
+        "run",
+        "--ui",
+        "none",
+        "--claude-bin",
+        claude.to_str().unwrap(),
+    ]);
     command.envs(variables.iter().copied());
     let ran = place.ran(command);
     assert_eq!(ran.code, Some(100), "{ran:?}");
@@ -167,9 +222,18 @@ fn spans_of_a_tape_form_a_tree_without_content() {
     run(&place, &[]);
     let spans = exported(&place, &[]);
     assert_tree(&spans, None);
-    let named = |name: &str| -> Vec<&Value> { spans.values().filter(|span| span["name"] == name).collect() };
-    let [run] = named("invoke_workflow work")[..] else { panic!("{spans:?}") };
-    let run_id = fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap().next().unwrap().unwrap().file_name();
+    let named = |name: &str| -> Vec<&Value> {
+        spans.values().filter(|span| span["name"] == name).collect()
+    };
+    let [run] = named("invoke_workflow work")[..] else {
+        panic!("{spans:?}")
+    };
+    let run_id = fs::read_dir(place.path(".ktx/ingestdeck/runs"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .file_name();
     let run_id = run_id.to_str().unwrap();
     assert_eq!(attributes(run)["ingestdeck.run"], run_id);
     assert_eq!(run["traceId"], run_id.replace('-', ""));
@@ -177,20 +241,50 @@ fn spans_of_a_tape_form_a_tree_without_content() {
     let attempts = named("invoke_agent claude");
     assert!(attempts.len() >= 2, "{attempts:?}");
     // The reconcile step has no part in the script, so it costs nothing.
-    for attempt in attempts.into_iter().filter(|attempt| attributes(attempt)["ingestdeck.unit"] != "reconcile") {
+    for attempt in attempts
+        .into_iter()
+        .filter(|attempt| attributes(attempt)["ingestdeck.unit"] != "reconcile")
+    {
         let attributes = attributes(attempt);
         let cost = attributes["ingestdeck.cost_usd"].as_f64().unwrap();
-        assert!(cost > 0.0 && attributes["gen_ai.provider.name"] == "anthropic", "{attempt}");
-        assert!(attributes["gen_ai.usage.input_tokens"].as_str().unwrap().parse::<u64>().unwrap() > 0, "{attempt}");
-        assert!(attributes.contains_key("gen_ai.conversation.id"), "{attempt}");
+        assert!(
+            cost > 0.0 && attributes["gen_ai.provider.name"] == "anthropic",
+            "{attempt}"
+        );
+        assert!(
+            attributes["gen_ai.usage.input_tokens"]
+                .as_str()
+                .unwrap()
+                .parse::<u64>()
+                .unwrap()
+                > 0,
+            "{attempt}"
+        );
+        assert!(
+            attributes.contains_key("gen_ai.conversation.id"),
+            "{attempt}"
+        );
     }
     let writes = named("execute_tool wiki_write");
-    assert_eq!(writes.iter().filter(|call| attributes(call).contains_key("error.type")).count(), 1, "{writes:?}");
+    assert_eq!(
+        writes
+            .iter()
+            .filter(|call| attributes(call).contains_key("error.type"))
+            .count(),
+        1,
+        "{writes:?}"
+    );
     assert!(!format!("{spans:?}").contains("secret text"));
     let with_content = exported(&place, &["--content"]);
     assert!(format!("{with_content:?}").contains("secret text"));
     assert_eq!(with_content.len(), spans.len());
-    assert_eq!(fs::read_to_string(place.path("traceparent")).unwrap().trim(), "", "nothing is traced");
+    assert_eq!(
+        fs::read_to_string(place.path("traceparent"))
+            .unwrap()
+            .trim(),
+        "",
+        "nothing is traced"
+    );
 }
 
 #[test]
@@ -211,8 +305,13 @@ fn live_spans_equal_those_of_the_tape() {
     assert!(expected.values().all(|span| span["traceId"] == TRACE));
     let mut live = Vec::new();
     while live.len() < expected.len() {
-        let (head, body) = requests.recv_timeout(DEADLINE).expect("the rest of the spans");
-        assert!(head.starts_with("post /v1/traces ") && head.contains("x-key: a b"), "{head}");
+        let (head, body) = requests
+            .recv_timeout(DEADLINE)
+            .expect("the rest of the spans");
+        assert!(
+            head.starts_with("post /v1/traces ") && head.contains("x-key: a b"),
+            "{head}"
+        );
         assert!(!head.contains("x-other"), "{head}");
         live.extend(checked_spans(&body));
     }
@@ -224,7 +323,10 @@ fn live_spans_equal_those_of_the_tape() {
         .filter(|span| span["name"] == "invoke_agent claude")
         .map(|span| format!("00-{TRACE}-{}-01", span["spanId"].as_str().unwrap()))
         .collect();
-    assert_eq!(given.lines().map(str::to_owned).collect::<HashSet<_>>(), attempts);
+    assert_eq!(
+        given.lines().map(str::to_owned).collect::<HashSet<_>>(),
+        attempts
+    );
 
     // The same spans can be sent later.
     let ran = place.run(&["runs", "export", "--format", "otlp", "--endpoint", &url]);
@@ -240,10 +342,27 @@ fn live_spans_equal_those_of_the_tape() {
 fn absent_collector_does_not_affect_the_run() {
     let place = TestDir::new();
     // The port is free once the listener is dropped.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    run(&place, &[("INGESTDECK_OTEL_ENDPOINT", &format!("http://{address}"))]);
-    let ran = place.run(&["runs", "export", "--format", "otlp", "--endpoint", &format!("http://{address}")]);
-    assert!(ran.expect_refusal(1).contains("cannot send the spans to the collector"), "{ran:?}");
+    let address = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    run(
+        &place,
+        &[("INGESTDECK_OTEL_ENDPOINT", &format!("http://{address}"))],
+    );
+    let ran = place.run(&[
+        "runs",
+        "export",
+        "--format",
+        "otlp",
+        "--endpoint",
+        &format!("http://{address}"),
+    ]);
+    assert!(
+        ran.expect_refusal(1)
+            .contains("cannot send the spans to the collector"),
+        "{ran:?}"
+    );
 }
 
 #[test]
@@ -259,14 +378,23 @@ fn collector_that_never_answers_does_not_affect_the_run() {
 fn invalid_tracing_options_are_refused() {
     let place = TestDir::new();
     place.notes(&["one"]);
-    let claude = place.scripted_claude("[[part]]\nsteps = [{ say = \"yes\" }]").display().to_string();
+    let claude = place
+        .scripted_claude("[[part]]\nsteps = [{ say = \"yes\" }]")
+        .display()
+        .to_string();
     let mut command = place.command(&["run", "--ui", "none", "--claude-bin", &claude]);
     command.env("INGESTDECK_OTEL_ENDPOINT", "file:///etc/passwd");
     let ran = place.ran(command);
     let refusal = ran.expect_refusal(2);
-    assert!(refusal.contains("expected http:// or https://") && refusal.contains("INGESTDECK_OTEL"), "{refusal}");
+    assert!(
+        refusal.contains("expected http:// or https://") && refusal.contains("INGESTDECK_OTEL"),
+        "{refusal}"
+    );
     for (args, expected) in [
-        (&["--endpoint", "http://x"][..], "--endpoint needs --format otlp"),
+        (
+            &["--endpoint", "http://x"][..],
+            "--endpoint needs --format otlp",
+        ),
         (&["--content"], "--content needs --format otlp"),
     ] {
         let ran = place.run(&[&["runs", "export", "latest"], args].concat());
@@ -277,16 +405,31 @@ fn invalid_tracing_options_are_refused() {
 #[test]
 fn unusable_standard_variables_only_warn() {
     for (variables, cause) in [
-        (&[("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")][..], "expected http:// or https://"),
         (
-            &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4317"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")],
+            &[("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")][..],
+            "expected http:// or https://",
+        ),
+        (
+            &[
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4317"),
+                ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
+            ],
             "the protocol `grpc` is not supported",
         ),
     ] {
         let place = TestDir::new();
         let ran = run(&place, variables);
-        assert!(ran.stderr.contains("no spans are exported") && ran.stderr.contains(cause), "{ran:?}");
-        assert_eq!(fs::read_to_string(place.path("traceparent")).unwrap().trim(), "", "nothing is traced");
+        assert!(
+            ran.stderr.contains("no spans are exported") && ran.stderr.contains(cause),
+            "{ran:?}"
+        );
+        assert_eq!(
+            fs::read_to_string(place.path("traceparent"))
+                .unwrap()
+                .trim(),
+            "",
+            "nothing is traced"
+        );
     }
 }
 
@@ -298,5 +441,10 @@ fn damaged_traceparent_starts_a_new_trace() {
     assert_tree(&spans, None);
     let agents = fs::read_to_string(place.path("traceparent")).unwrap();
     let trace = spans.values().next().unwrap()["traceId"].as_str().unwrap();
-    assert!(agents.lines().all(|line| line.starts_with(&format!("00-{trace}-"))), "{agents}");
+    assert!(
+        agents
+            .lines()
+            .all(|line| line.starts_with(&format!("00-{trace}-"))),
+        "{agents}"
+    );
 }

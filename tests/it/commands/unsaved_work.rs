@@ -33,15 +33,33 @@ fn project() -> TestDir {
 
 /// Kills a run once the units `done` have succeeded and while the unit `hangs` works. Returns its short id.
 fn kill(place: &TestDir, done: &[&str], hangs: &str, more: &[&str]) -> String {
-    let parts = done.iter().copied().map(writes).collect::<String>().replace("Text.", "New text.");
-    let claude = place.scripted_claude(&(parts + "[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]\n"));
-    let words = ["run", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()];
+    let parts = done
+        .iter()
+        .copied()
+        .map(writes)
+        .collect::<String>()
+        .replace("Text.", "New text.");
+    let claude =
+        place.scripted_claude(&(parts + "[[part]]\nsteps = [{ say = \"now\" }, \"hang\"]\n"));
+    let words = [
+        "run",
+        "--ui",
+        "lines",
+        "--claude-bin",
+        claude.to_str().unwrap(),
+    ];
     let mut running = place.start(place.command(&[&words, more].concat()));
     for unit in done {
-        running.wait_for("stdout", &format!("{:<24} ✓ succeeded", format!("{unit}#1")));
+        running.wait_for(
+            "stdout",
+            &format!("{:<24} ✓ succeeded", format!("{unit}#1")),
+        );
     }
     running.wait_for("stdout", &format!("{:<24} ● session", format!("{hangs}#1")));
-    assert!(done.is_empty() || !place.run(&["plan"]).stderr.contains("not saved"), "it lives");
+    assert!(
+        done.is_empty() || !place.run(&["plan"]).stderr.contains("not saved"),
+        "it lives"
+    );
     running.signal(Signal::SIGKILL);
     assert_eq!(running.end().code, None);
     latest(place)
@@ -50,7 +68,10 @@ fn kill(place: &TestDir, done: &[&str], hangs: &str, more: &[&str]) -> String {
 /// The short id of the newest run.
 fn latest(place: &TestDir) -> String {
     let runs = std::fs::read_dir(place.path(".ktx/ingestdeck/runs")).unwrap();
-    let run = runs.map(|run| run.unwrap().file_name().into_string().unwrap()).max().unwrap();
+    let run = runs
+        .map(|run| run.unwrap().file_name().into_string().unwrap())
+        .max()
+        .unwrap();
     run[run.len() - 6..].to_owned()
 }
 
@@ -62,12 +83,22 @@ fn killed_run() -> (TestDir, String) {
 }
 
 fn sentence(run: &str) -> String {
-    format!("run {run} was cut off with 1 unit done that is not saved; `ingestdeck run --resume-run {run}` resumes it")
+    format!(
+        "run {run} was cut off with 1 unit done that is not saved; `ingestdeck run --resume-run {run}` resumes it"
+    )
 }
 
 fn run(place: &TestDir, more: &[&str]) -> CommandOutput {
-    let claude = place.scripted_claude(&["docs-one", "docs-two", "docs-three"].map(writes).concat());
-    let words = ["run", "--no-reconcile", "--ui", "lines", "--claude-bin", claude.to_str().unwrap()];
+    let claude =
+        place.scripted_claude(&["docs-one", "docs-two", "docs-three"].map(writes).concat());
+    let words = [
+        "run",
+        "--no-reconcile",
+        "--ui",
+        "lines",
+        "--claude-bin",
+        claude.to_str().unwrap(),
+    ];
     place.run(&[&words, more].concat())
 }
 
@@ -75,43 +106,82 @@ fn run(place: &TestDir, more: &[&str]) -> CommandOutput {
 fn unsaved_run_is_reported_until_it_is_resumed() {
     let (place, short) = killed_run();
     let message = sentence(&short);
-    for words in [&["plan"][..], &["plan", "--ui", "json"], &["plan", "--failed"], &["plan", "--only", "docs-two"]] {
+    for words in [
+        &["plan"][..],
+        &["plan", "--ui", "json"],
+        &["plan", "--failed"],
+        &["plan", "--only", "docs-two"],
+    ] {
         let plan = place.run(words);
-        assert!(plan.expect_success().contains("unit") && plan.stderr.contains(&message), "{words:?}: {plan:?}");
+        assert!(
+            plan.expect_success().contains("unit") && plan.stderr.contains(&message),
+            "{words:?}: {plan:?}"
+        );
     }
     let shown = place.run(&["runs", "show"]);
-    assert!(shown.expect_success().contains("  succeeded   docs-one    1 attempt, not saved\n"), "{shown:?}");
-    assert!(shown.stdout.contains("  untried     docs-two    0 attempts\n"), "{shown:?}");
+    assert!(
+        shown
+            .expect_success()
+            .contains("  succeeded   docs-one    1 attempt, not saved\n"),
+        "{shown:?}"
+    );
+    assert!(
+        shown
+            .stdout
+            .contains("  untried     docs-two    0 attempts\n"),
+        "{shown:?}"
+    );
     let doctor = place.run(&["doctor"]);
-    assert!(doctor.stdout.contains(&format!("note  {message}\n")), "{doctor:?}");
+    assert!(
+        doctor.stdout.contains(&format!("note  {message}\n")),
+        "{doctor:?}"
+    );
     let elsewhere = place.path("");
     let mut there = place.command(&["plan", "--project-dir", elsewhere.to_str().unwrap()]);
     there.current_dir("/");
     let there = place.ran(there);
-    let way = format!("`ingestdeck run --project-dir {} --resume-run {short}`", elsewhere.display());
+    let way = format!(
+        "`ingestdeck run --project-dir {} --resume-run {short}`",
+        elsewhere.display()
+    );
     assert!(there.stderr.contains(&way), "{there:?}");
 
     let resume = ["--resume-run", short.as_str()];
     let plan = place.run(&[&["plan"][..], &resume].concat());
-    assert!(plan.expect_success().contains("1 of them reused") && !plan.stderr.contains("not saved"), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("1 of them reused") && !plan.stderr.contains("not saved"),
+        "{plan:?}"
+    );
     let ran = run(&place, &resume);
-    assert!(ran.expect_success().contains("1 reused") && !ran.stderr.contains("not saved"), "{ran:?}");
+    assert!(
+        ran.expect_success().contains("1 reused") && !ran.stderr.contains("not saved"),
+        "{ran:?}"
+    );
     assert!(place.path("wiki/global/one.md").is_file());
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("0 units planned") && !plan.stderr.contains("not saved"), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("0 units planned") && !plan.stderr.contains("not saved"),
+        "{plan:?}"
+    );
 }
 
 #[test]
 fn new_run_reports_and_recovers_unsaved_work() {
     let (place, short) = killed_run();
     let other = run(&place, &["--only", "docs-two"]);
-    assert!(other.expect_success().contains("docs-two") && other.stderr.contains(&sentence(&short)), "{other:?}");
+    assert!(
+        other.expect_success().contains("docs-two") && other.stderr.contains(&sentence(&short)),
+        "{other:?}"
+    );
     let ran = run(&place, &[]);
     assert!(ran.stderr.contains(&sentence(&short)), "{ran:?}");
     assert!(ran.expect_success().contains("docs-one#1 "), "{ran:?}");
     assert!(place.path("wiki/global/one.md").is_file());
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("0 units planned") && !plan.stderr.contains("not saved"), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("0 units planned") && !plan.stderr.contains("not saved"),
+        "{plan:?}"
+    );
 }
 
 /// The unit whose patch waits was done by another run, which does not continue the killed one.
@@ -122,15 +192,32 @@ fn unit_that_another_run_saved_is_not_resumed() {
     let other = run(&place, &["--only", "docs-one"]);
     assert!(other.expect_success().contains("docs-one#1 "), "{other:?}");
     let plan = place.run(&["plan", "--resume-run", &short]);
-    assert!(plan.expect_success().contains("2 units planned, 1 of them reused"), "{plan:?}");
+    assert!(
+        plan.expect_success()
+            .contains("2 units planned, 1 of them reused"),
+        "{plan:?}"
+    );
     assert!(!plan.stdout.contains("docs-one"), "{plan:?}");
     let ran = run(&place, &["--resume-run", &short]);
-    assert!(ran.expect_success().contains("1 reused") && !ran.stdout.contains("docs-one"), "{ran:?}");
-    assert!(place.path("wiki/global/two.md").is_file() && place.path("wiki/global/three.md").is_file());
+    assert!(
+        ran.expect_success().contains("1 reused") && !ran.stdout.contains("docs-one"),
+        "{ran:?}"
+    );
+    assert!(
+        place.path("wiki/global/two.md").is_file() && place.path("wiki/global/three.md").is_file()
+    );
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("0 units planned"), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("0 units planned"),
+        "{plan:?}"
+    );
     let again = run(&place, &["--resume-run", &short]);
-    assert!(again.expect_refusal(2).contains("resume the later run with `--resume-run "), "{again:?}");
+    assert!(
+        again
+            .expect_refusal(2)
+            .contains("resume the later run with `--resume-run "),
+        "{again:?}"
+    );
 }
 
 /// An edit after the other run is a reason again.
@@ -147,9 +234,17 @@ fn unit_that_changed_after_another_run_is_resumed() {
 fn superseded_unsaved_work_is_not_reported() {
     let (place, _) = killed_run();
     std::fs::remove_file(place.path("notes/one.md")).unwrap();
-    for words in [&["plan"][..], &["doctor"], &["plan", "--only", "docs-two"], &["plan", "--failed"]] {
+    for words in [
+        &["plan"][..],
+        &["doctor"],
+        &["plan", "--only", "docs-two"],
+        &["plan", "--failed"],
+    ] {
         let ran = place.run(words);
-        assert!(!format!("{}{}", ran.stdout, ran.stderr).contains("done that is not saved"), "{words:?}: {ran:?}");
+        assert!(
+            !format!("{}{}", ran.stdout, ran.stderr).contains("done that is not saved"),
+            "{words:?}: {ran:?}"
+        );
     }
 }
 
@@ -161,17 +256,29 @@ fn unfinished_run_without_failures_is_reported() {
     );
     let plan = place.run(&["plan", "--failed"]);
     assert!(
-        plan.expect_success().starts_with(&message) || plan.stdout.contains(&format!("\n{message}\n0 units planned\n")),
+        plan.expect_success().starts_with(&message)
+            || plan
+                .stdout
+                .contains(&format!("\n{message}\n0 units planned\n")),
         "{plan:?}"
     );
     let named = place.run(&["plan", "--failed", &short]);
-    assert!(named.expect_refusal(2).ends_with(&format!("to name the run, write `--failed={short}`")), "{named:?}");
+    assert!(
+        named
+            .expect_refusal(2)
+            .ends_with(&format!("to name the run, write `--failed={short}`")),
+        "{named:?}"
+    );
     let ran = run(&place, &["--failed"]);
-    assert!(ran.expect_success().is_empty() && ran.stderr.contains(&message), "{ran:?}");
+    assert!(
+        ran.expect_success().is_empty() && ran.stderr.contains(&message),
+        "{ran:?}"
+    );
     run(&place, &["--resume-run", "latest"]).expect_success();
     let plan = place.run(&["plan", "--failed"]);
     assert!(
-        plan.expect_success().contains("no unit failed in run ") && plan.stdout.contains(": there is nothing to run\n"),
+        plan.expect_success().contains("no unit failed in run ")
+            && plan.stdout.contains(": there is nothing to run\n"),
         "{plan:?}"
     );
 }
@@ -183,13 +290,22 @@ fn unsaved_run_with_unchanged_saved_units_is_reported() {
     let short = kill(&place, &["docs-one"], "docs-three", &["--full"]);
     for words in [&["plan"][..], &["plan", "--full"], &["doctor"]] {
         let ran = place.run(words);
-        assert!(format!("{}{}", ran.stdout, ran.stderr).contains(&sentence(&short)), "{words:?}: {ran:?}");
+        assert!(
+            format!("{}{}", ran.stdout, ran.stderr).contains(&sentence(&short)),
+            "{words:?}: {ran:?}"
+        );
     }
     let ran = run(&place, &[]);
-    assert!(ran.expect_success().is_empty() && ran.stderr.contains(&sentence(&short)), "{ran:?}");
+    assert!(
+        ran.expect_success().is_empty() && ran.stderr.contains(&sentence(&short)),
+        "{ran:?}"
+    );
     run(&place, &["--resume-run", &short]).expect_success();
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("0 units planned") && !plan.stderr.contains("not saved"), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("0 units planned") && !plan.stderr.contains("not saved"),
+        "{plan:?}"
+    );
 }
 
 #[test]
@@ -197,14 +313,24 @@ fn run_without_the_unit_does_not_hide_unsaved_work() {
     let (place, short) = killed_run();
     kill(&place, &[], "docs-one", &[]);
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("3 units planned") && plan.stderr.contains(&sentence(&short)), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("3 units planned")
+            && plan.stderr.contains(&sentence(&short)),
+        "{plan:?}"
+    );
     kill(&place, &[], "docs-one", &[]);
     let pruned = place.run(&["runs", "prune", "--keep", "1"]);
     pruned.expect_success();
     let resumed = run(&place, &["--resume-run", &short]);
-    assert!(resumed.expect_success().contains("1 reused"), "{pruned:?}\n{resumed:?}");
+    assert!(
+        resumed.expect_success().contains("1 reused"),
+        "{pruned:?}\n{resumed:?}"
+    );
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("0 units planned") && !plan.stderr.contains("not saved"), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("0 units planned") && !plan.stderr.contains("not saved"),
+        "{plan:?}"
+    );
 }
 
 #[test]
@@ -213,10 +339,17 @@ fn partly_saved_run_can_be_resumed() {
     let short = kill(&place, &["docs-one", "docs-three"], "docs-two", &[]);
     let resume = ["--resume-run", short.as_str()];
     let part = run(&place, &[&resume[..], &["--only", "docs-one"]].concat());
-    assert!(part.expect_success().contains("1 reused") && place.path("wiki/global/one.md").is_file(), "{part:?}");
+    assert!(
+        part.expect_success().contains("1 reused") && place.path("wiki/global/one.md").is_file(),
+        "{part:?}"
+    );
     assert!(!place.path("wiki/global/three.md").exists());
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("2 units planned") && plan.stderr.contains(&sentence(&short)), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("2 units planned")
+            && plan.stderr.contains(&sentence(&short)),
+        "{plan:?}"
+    );
 
     // A change that a person reverted is not applied again.
     git(&place.path(""), &["rm", "-q", "wiki/global/one.md"]);
@@ -224,9 +357,21 @@ fn partly_saved_run_can_be_resumed() {
     let rest = run(&place, &resume);
     assert!(rest.expect_success().contains("2 reused"), "{rest:?}");
     let is_there = |page: &str| place.path(&format!("wiki/global/{page}.md")).is_file();
-    assert_eq!(["one", "two", "three"].map(is_there), [false, true, true], "{rest:?}");
+    assert_eq!(
+        ["one", "two", "three"].map(is_there),
+        [false, true, true],
+        "{rest:?}"
+    );
     let plan = place.run(&["plan"]);
-    assert!(plan.expect_success().contains("0 units planned") && !plan.stderr.contains("not saved"), "{plan:?}");
+    assert!(
+        plan.expect_success().contains("0 units planned") && !plan.stderr.contains("not saved"),
+        "{plan:?}"
+    );
     let again = run(&place, &resume);
-    assert!(again.expect_refusal(2).contains("resume the later run with `--resume-run "), "{again:?}");
+    assert!(
+        again
+            .expect_refusal(2)
+            .contains("resume the later run with `--resume-run "),
+        "{again:?}"
+    );
 }

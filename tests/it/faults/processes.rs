@@ -74,14 +74,19 @@ fn survivors(place: &TestDir) -> Vec<String> {
     let root = place.path("..").canonicalize().unwrap();
     let has = |bytes: &[u8], text: &[u8]| memchr::memmem::find(bytes, text).is_some();
     let names = |bytes: &[u8]| has(bytes, root.as_os_str().as_encoded_bytes());
-    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let pids = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     pids.filter(|pid| pid.parse::<u32>().is_ok())
         .filter_map(|pid| {
             let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
             let (words, variables) = (read("cmdline"), read("environ"));
-            let works_there = || fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(&root));
+            let works_there = || {
+                fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(&root))
+            };
             let is_agent = has(&variables, MARK) && (names(&variables) || works_there());
-            (is_agent || names(&words)).then(|| format!("{pid}: {}", String::from_utf8_lossy(&words)))
+            (is_agent || names(&words))
+                .then(|| format!("{pid}: {}", String::from_utf8_lossy(&words)))
         })
         .collect()
 }
@@ -113,7 +118,16 @@ fn send(running: &RunningCommand, signal: Signal) {
 
 /// The arguments that name the project and the program.
 fn args<'a>(verb: &[&'a str], project: &'a Path, claude: &'a str) -> Vec<&'a str> {
-    [verb, &["--project-dir", project.to_str().unwrap(), "--claude-bin", claude]].concat()
+    [
+        verb,
+        &[
+            "--project-dir",
+            project.to_str().unwrap(),
+            "--claude-bin",
+            claude,
+        ],
+    ]
+    .concat()
 }
 
 impl FaultProject {
@@ -129,36 +143,72 @@ impl FaultProject {
     }
 
     fn entries(&self) -> Vec<Value> {
-        self.newest_tape().lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+        self.newest_tape()
+            .lines()
+            .skip(1)
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     /// Notes of a kind, each with its unit.
     fn notes(&self, kind: &str) -> Vec<(String, Value)> {
-        let of_kind = self.entries().into_iter().filter(|entry| entry["note"]["kind"] == kind);
-        of_kind.map(|mut entry| (entry["unit"].as_str().unwrap_or_default().to_owned(), entry["note"].take())).collect()
+        let of_kind = self
+            .entries()
+            .into_iter()
+            .filter(|entry| entry["note"]["kind"] == kind);
+        of_kind
+            .map(|mut entry| {
+                (
+                    entry["unit"].as_str().unwrap_or_default().to_owned(),
+                    entry["note"].take(),
+                )
+            })
+            .collect()
     }
 
     /// The last verdict of a unit.
     fn verdict(&self, unit: &str) -> Value {
-        let ended = self.notes("attempt_ended").into_iter().rfind(|(of, _)| of == unit);
-        ended.unwrap_or_else(|| panic!("no verdict of {unit}: {}", self.newest_tape())).1["verdict"].take()
+        let ended = self
+            .notes("attempt_ended")
+            .into_iter()
+            .rfind(|(of, _)| of == unit);
+        ended
+            .unwrap_or_else(|| panic!("no verdict of {unit}: {}", self.newest_tape()))
+            .1["verdict"]
+            .take()
     }
 
     fn assert_cause(&self, fault: &str, unit: &str, cause: &str, remedy: &str) {
         let verdict = self.verdict(unit);
-        assert_eq!((&verdict["outcome"], &verdict["cause"]), (&"failed".into(), &cause.into()), "{fault}: {verdict}");
-        assert!(verdict["remedy"].as_str().is_some_and(|text| text.contains(remedy)), "{fault}: {verdict}");
+        assert_eq!(
+            (&verdict["outcome"], &verdict["cause"]),
+            (&"failed".into(), &cause.into()),
+            "{fault}: {verdict}"
+        );
+        assert!(
+            verdict["remedy"]
+                .as_str()
+                .is_some_and(|text| text.contains(remedy)),
+            "{fault}: {verdict}"
+        );
     }
 
     /// Asserts that the newest tape still starts with `before`.
     fn assert_grown(&self, fault: &str, before: &str) {
-        assert!(self.newest_tape().starts_with(before), "{fault}: the tape lost entries");
+        assert!(
+            self.newest_tape().starts_with(before),
+            "{fault}: the tape lost entries"
+        );
     }
 }
 
 /// The output of a screen or a signal, in the form that [`FaultProject::assert_kept`] expects.
 fn ended(text: String) -> CommandOutput {
-    CommandOutput { code: None, stdout: String::new(), stderr: text }
+    CommandOutput {
+        code: None,
+        stdout: String::new(),
+        stderr: text,
+    }
 }
 
 /// Steps that call `wiki_write`, after the verification ledger that it needs.
@@ -191,7 +241,10 @@ while IFS= read -r line; do
 done
 [ $end = 0 ] || kill -9 0
 }"#;
-    let watch = watch.replace("PRINTED", bench.place.path("../bin/printed").to_str().unwrap());
+    let watch = watch.replace(
+        "PRINTED",
+        bench.place.path("../bin/printed").to_str().unwrap(),
+    );
     fs::write(&bench.claude, format!("{head}\n{command} | {watch}\n")).unwrap();
 }
 
@@ -201,13 +254,24 @@ fn killed_agents_lose_no_line_and_only_their_attempt() {
     bench.place.notes(&["four"]);
     let stub = fs::read(&bench.claude).unwrap();
     kill_at_words(&bench);
-    let open =
-        "{ call = { tool = \"wiki_write\", with = { key = \"KILL-NOW\", summary = \"s\", content = \"text\" } } }";
+    let open = "{ call = { tool = \"wiki_write\", with = { key = \"KILL-NOW\", summary = \"s\", content = \"text\" } } }";
     let parts = [
-        part("one", &format!("{} {{ say = \"KILL-NOW\" }}, {open}", writes("junk"))),
+        part(
+            "one",
+            &format!("{} {{ say = \"KILL-NOW\" }}, {open}", writes("junk")),
+        ),
         part("two", &format!("{open}, {{ say = \"done\" }}")),
-        part("three", &format!("{} {{ say = \"done\" }}, {{ result = {{ text = \"KILL-NOW\" }} }}", writes("three"))),
-        part("four", &format!("{} {{ say = \"KILL-AT-END\" }}", writes("four"))),
+        part(
+            "three",
+            &format!(
+                "{} {{ say = \"done\" }}, {{ result = {{ text = \"KILL-NOW\" }} }}",
+                writes("three")
+            ),
+        ),
+        part(
+            "four",
+            &format!("{} {{ say = \"KILL-AT-END\" }}", writes("four")),
+        ),
     ];
     bench.play(&(parts.concat() + "[[part]]\nsteps = [{ say = \"nothing to do\" }]\n"));
     let ran = bench.place.ran(bench.command());
@@ -216,24 +280,46 @@ fn killed_agents_lose_no_line_and_only_their_attempt() {
     bench.assert_kept("killed agents", &ran);
     for unit in ["docs-one", "docs-two"] {
         bench.assert_cause("killed agents", unit, "crashed", "`ingestdeck doctor`");
-        assert!(bench.verdict(unit)["reason"].as_str().unwrap().ends_with("(ended by SIGKILL)"), "{ran:?}");
+        assert!(
+            bench.verdict(unit)["reason"]
+                .as_str()
+                .unwrap()
+                .ends_with("(ended by SIGKILL)"),
+            "{ran:?}"
+        );
     }
     for unit in ["docs-three", "docs-four"] {
-        assert_eq!(bench.verdict(unit)["outcome"], "succeeded", "{unit}: its result decides: {ran:?}");
+        assert_eq!(
+            bench.verdict(unit)["outcome"],
+            "succeeded",
+            "{unit}: its result decides: {ran:?}"
+        );
     }
     let printed = fs::read_to_string(bench.place.path("../bin/printed")).unwrap();
     let tape = bench.newest_tape();
     let is_message = |line: &&str| {
         let line: Value = serde_json::from_str(line).unwrap();
-        ["assistant", "user", "result"].iter().any(|kind| line["type"] == *kind)
+        ["assistant", "user", "result"]
+            .iter()
+            .any(|kind| line["type"] == *kind)
     };
     let messages: Vec<&str> = printed.lines().filter(is_message).collect();
-    assert!(messages.iter().filter(|line| line.contains("KILL-")).count() >= 4, "{printed}");
+    assert!(
+        messages
+            .iter()
+            .filter(|line| line.contains("KILL-"))
+            .count()
+            >= 4,
+        "{printed}"
+    );
     for line in messages {
         assert!(tape.contains(line), "not on the tape: {line}");
     }
     let pages = super::git(&bench.place.path(""), &["ls-files", "wiki"]);
-    assert!(pages.contains("three.md") && pages.contains("four.md") && !pages.contains("junk"), "{pages}");
+    assert!(
+        pages.contains("three.md") && pages.contains("four.md") && !pages.contains("junk"),
+        "{pages}"
+    );
     fs::write(&bench.claude, stub).unwrap();
     bench.play(&script());
     bench.assert_recovers("killed agents");
@@ -242,9 +328,16 @@ fn killed_agents_lose_no_line_and_only_their_attempt() {
 /// `step docs-one` on a terminal, held at its first call. It uses the home of the test directory, because runs of
 /// another home are foreign.
 fn held(bench: &FaultProject) -> PtySession {
-    let (project, home) = (bench.place.path(""), format!("HOME={}", bench.place.path("../home").display()));
+    let (project, home) = (
+        bench.place.path(""),
+        format!("HOME={}", bench.place.path("../home").display()),
+    );
     let words = args(&["step", "docs-one"], &project, &bench.claude);
-    let session = PtySession::run("/usr/bin/env", &[&[&home, crate::it::support::program()], &words[..]].concat(), &[]);
+    let session = PtySession::run(
+        "/usr/bin/env",
+        &[&[&home, crate::it::support::program()], &words[..]].concat(),
+        &[],
+    );
     session.shows("record_verification_ledger waits for you");
     wait_until("the held call", || !bench.notes("call_held").is_empty());
     session
@@ -262,7 +355,11 @@ fn killed_agent_withdraws_its_held_call() {
     let mut session = held(&bench);
     let before = bench.newest_tape();
     let (_, started) = bench.notes("attempt_started").pop().unwrap();
-    kill(Pid::from_raw(i32::try_from(started["pid"].as_i64().unwrap()).unwrap()), Signal::SIGKILL).unwrap();
+    kill(
+        Pid::from_raw(i32::try_from(started["pid"].as_i64().unwrap()).unwrap()),
+        Signal::SIGKILL,
+    )
+    .unwrap();
     session.shows("✗ docs-one");
     session.press("q");
     let text = session.text();
@@ -270,9 +367,17 @@ fn killed_agent_withdraws_its_held_call() {
     assert_gone("held agent killed", &bench.place);
     bench.assert_grown("held agent killed", &before);
     bench.assert_kept("held agent killed", &ended(text));
-    bench.assert_cause("held agent killed", "docs-one", "crashed", "`ingestdeck doctor`");
+    bench.assert_cause(
+        "held agent killed",
+        "docs-one",
+        "crashed",
+        "`ingestdeck doctor`",
+    );
     let decided = bench.notes("call_decided");
-    assert!(decided.len() == 1 && decided[0].1["decision"] == "withdrawn", "{decided:?}");
+    assert!(
+        decided.len() == 1 && decided[0].1["decision"] == "withdrawn",
+        "{decided:?}"
+    );
     bench.assert_recovers("held agent killed");
 }
 
@@ -281,7 +386,12 @@ fn killed_program_with_a_held_call_is_resumed() {
     let bench = FaultProject::new();
     let mut session = held(&bench);
     let before = bench.newest_tape();
-    assert!(survivors(&bench.place).iter().any(|words| words.contains("scripted-agent")), "the agent is found");
+    assert!(
+        survivors(&bench.place)
+            .iter()
+            .any(|words| words.contains("scripted-agent")),
+        "the agent is found"
+    );
     kill(engine(&bench), Signal::SIGKILL).unwrap();
     session.shows("writer gone");
     session.press("q");
@@ -290,20 +400,41 @@ fn killed_program_with_a_held_call_is_resumed() {
     bench.assert_grown("killed with a held call", &before);
     bench.assert_kept("killed with a held call", &ended(session.text()));
     let shown = bench.place.run(&["runs", "show"]);
-    assert!(shown.expect_success().contains("1 interrupted"), "{shown:?}");
-    let resumed = bench.place.run(&["run", "--resume-run", "latest", "--claude-bin", &bench.claude]);
-    assert!(resumed.expect_success().contains("docs-one#1               ✓ succeeded"), "{resumed:?}");
+    assert!(
+        shown.expect_success().contains("1 interrupted"),
+        "{shown:?}"
+    );
+    let resumed = bench.place.run(&[
+        "run",
+        "--resume-run",
+        "latest",
+        "--claude-bin",
+        &bench.claude,
+    ]);
+    assert!(
+        resumed
+            .expect_success()
+            .contains("docs-one#1               ✓ succeeded"),
+        "{resumed:?}"
+    );
     bench.assert_recovers("killed with a held call");
 }
 
 /// The run is killed by SIGKILL when it calls git with arguments that match `pattern`: before or after git has run.
 fn run_killed_at_git_call(bench: &FaultProject, pattern: &str, after: bool) -> CommandOutput {
     let real = "/usr/bin/git \"$@\"";
-    let act = if after { format!("{real}; kill -9 $PPID; exit") } else { "kill -9 $PPID; exit 1".to_owned() };
+    let act = if after {
+        format!("{real}; kill -9 $PPID; exit")
+    } else {
+        "kill -9 $PPID; exit 1".to_owned()
+    };
     let body = format!("case \" $* \" in {pattern}) {act};; esac\nexec {real}");
     let git = bench.place.script("git", &body);
     let mut command = bench.command();
-    command.env("PATH", format!("{}:/usr/bin:/bin", git.parent().unwrap().display()));
+    command.env(
+        "PATH",
+        format!("{}:/usr/bin:/bin", git.parent().unwrap().display()),
+    );
     let ran = bench.place.ran(command);
     fs::remove_file(git).unwrap();
     ran
@@ -315,14 +446,24 @@ fn killed_program_is_settled_by_the_next_run() {
         ("planning", "*' rev-parse '*", false),
         ("copying a worktree", "*' worktree add '*", true),
         ("integrating", "*' apply --3way '*", true),
-        ("updating files", "*' read-tree -m -u '*' HEAD '*) exec /usr/bin/git \"$@\";; *' read-tree -m -u '*", true),
+        (
+            "updating files",
+            "*' read-tree -m -u '*' HEAD '*) exec /usr/bin/git \"$@\";; *' read-tree -m -u '*",
+            true,
+        ),
         ("updating the branch", "*' update-ref -m '*", false),
     ];
-    for (has_git, (fault, pattern, after)) in [true, false].into_iter().flat_map(|kind| moments.map(|of| (kind, of))) {
+    for (has_git, (fault, pattern, after)) in [true, false]
+        .into_iter()
+        .flat_map(|kind| moments.map(|of| (kind, of)))
+    {
         let bench = FaultProject::with_git(has_git);
         let head = bench.git(&["rev-parse", "HEAD"]);
         let ran = run_killed_at_git_call(&bench, pattern, after);
-        assert_eq!(ran.code, None, "{fault}: it did not reach that step: {ran:?}");
+        assert_eq!(
+            ran.code, None,
+            "{fault}: it did not reach that step: {ran:?}"
+        );
         assert_gone(fault, &bench.place);
         bench.assert_kept(fault, &ran);
         assert_eq!(bench.git(&["rev-parse", "HEAD"]), head, "{fault}");
@@ -337,10 +478,16 @@ fn killed_run_without_git_is_settled_wherever_it_stops() {
     let calls = |bench: &FaultProject, then: &str| {
         let calls = bench.place.path("../calls");
         let _ = fs::remove_file(&calls);
-        let body = format!("echo >> '{0}'; N=$(wc -l < '{0}'); {then}\nexec /usr/bin/git \"$@\"", calls.display());
+        let body = format!(
+            "echo >> '{0}'; N=$(wc -l < '{0}'); {then}\nexec /usr/bin/git \"$@\"",
+            calls.display()
+        );
         let git = bench.place.script("git", &body);
         let mut command = bench.command();
-        command.env("PATH", format!("{}:/usr/bin:/bin", git.parent().unwrap().display()));
+        command.env(
+            "PATH",
+            format!("{}:/usr/bin:/bin", git.parent().unwrap().display()),
+        );
         let ran = bench.place.ran(command);
         fs::remove_file(git).unwrap();
         (ran, fs::read_to_string(calls).unwrap().len())
@@ -349,17 +496,27 @@ fn killed_run_without_git_is_settled_wherever_it_stops() {
     assert!(ran.code == Some(0) && all > 40, "{all} calls: {ran:?}");
     for stop in (1..all).step_by(8) {
         let bench = FaultProject::with_git(false);
-        let page = bench.place.write("wiki/global/mine.md", "---\nsummary: Mine\n---\n\nby hand\n");
+        let page = bench.place.write(
+            "wiki/global/mine.md",
+            "---\nsummary: Mine\n---\n\nby hand\n",
+        );
         if stop % 16 == 1 {
             fs::remove_dir_all(bench.place.path(".ktx/ingestdeck/repository.git")).unwrap();
         }
-        let act = if stop % 16 == 1 { "kill -9 $PPID; exit 1" } else { "/usr/bin/git \"$@\"; kill -9 $PPID; exit" };
+        let act = if stop % 16 == 1 {
+            "kill -9 $PPID; exit 1"
+        } else {
+            "/usr/bin/git \"$@\"; kill -9 $PPID; exit"
+        };
         let (ran, _) = calls(&bench, &format!("[ $N -lt {stop} ] || {{ {act}; }}"));
         let fault = format!("killed at call {stop} of git");
         assert_eq!(ran.code, None, "{fault}: {ran:?}");
         bench.assert_kept(&fault, &ran);
         bench.assert_recovers(&fault);
-        assert!(fs::read_to_string(page).unwrap().ends_with("by hand\n"), "{fault}");
+        assert!(
+            fs::read_to_string(page).unwrap().ends_with("by hand\n"),
+            "{fault}"
+        );
     }
 }
 
@@ -375,23 +532,37 @@ fn service_faults_are_reported_with_their_remedy() {
             "status = 529, error = \"overloaded\", text = \"API Error: 529 Overloaded\"",
             (100, 2, "transient", "the service is busy"),
         ),
-        ("status = 401, error = \"authentication_failed\", text = \"invalid x-api-key\"", (96, 1, "auth", "/login")),
+        (
+            "status = 401, error = \"authentication_failed\", text = \"invalid x-api-key\"",
+            (96, 1, "auth", "/login"),
+        ),
         (
             "status = 400, error = \"billing_error\", text = \"Credit balance is too low\"",
             (96, 1, "credit", "add credit to the account"),
         ),
-        ("status = 404, error = \"model_not_found\", text = \"no such model\"", (2, 1, "model", "llm.models")),
+        (
+            "status = 404, error = \"model_not_found\", text = \"no such model\"",
+            (2, 1, "model", "llm.models"),
+        ),
     ];
     for (error, (code, attempts, cause, remedy)) in faults {
-        bench.play(&format!("[[part]]\nsteps = [{{ api_error = {{ {error} }} }}]"));
+        bench.play(&format!(
+            "[[part]]\nsteps = [{{ api_error = {{ {error} }} }}]"
+        ));
         let mut command = bench.command();
-        command.env("INGESTDECK_RETRY_MAX_RETRIES", "1").env("INGESTDECK_RETRY_INITIAL_DELAY_MS", "1");
+        command
+            .env("INGESTDECK_RETRY_MAX_RETRIES", "1")
+            .env("INGESTDECK_RETRY_INITIAL_DELAY_MS", "1");
         let ran = bench.place.ran(command);
         assert_eq!(ran.code, Some(code), "{cause}: {ran:?}");
         assert!(ran.stdout.contains(remedy), "{cause}: {ran:?}");
         let ended = bench.notes("attempt_ended");
         let unit = ended[0].0.clone();
-        assert_eq!(ended.iter().filter(|(of, _)| *of == unit).count(), attempts, "{cause}: {ended:?}");
+        assert_eq!(
+            ended.iter().filter(|(of, _)| *of == unit).count(),
+            attempts,
+            "{cause}: {ended:?}"
+        );
         bench.assert_cause(cause, &unit, cause, remedy);
         assert_gone(cause, &bench.place);
         bench.assert_kept(cause, &ran);
@@ -418,9 +589,17 @@ fn ends_without_its_program(signal: Option<Signal>, code: i32) {
     assert_gone("program removed", &bench.place);
     bench.assert_grown("program removed", &before);
     bench.assert_kept("program removed", &ran);
-    let failed = bench.notes("attempt_ended").into_iter().find(|(_, note)| note["verdict"]["outcome"] == "failed");
+    let failed = bench
+        .notes("attempt_ended")
+        .into_iter()
+        .find(|(_, note)| note["verdict"]["outcome"] == "failed");
     let (unit, _) = failed.unwrap();
-    bench.assert_cause("program removed", &unit, "program_missing", "npm install -g @anthropic-ai/claude-code");
+    bench.assert_cause(
+        "program removed",
+        &unit,
+        "program_missing",
+        "npm install -g @anthropic-ai/claude-code",
+    );
     fs::write(&bench.claude, stub).unwrap();
     make_executable(&bench.claude);
     bench.assert_recovers("program removed");
@@ -447,12 +626,34 @@ fn on_lost_terminal(command: &Command, is_ready: impl Fn() -> bool) -> ExitStatu
     let (mut master, slave) = open_terminal();
     let [stdin, stdout, stderr, sized] = [(); 4].map(|()| slave.try_clone().unwrap());
     drop(slave);
-    assert!(Command::new("stty").args(["rows", "30", "cols", "100"]).stdin(sized).status().unwrap().success());
+    assert!(
+        Command::new("stty")
+            .args(["rows", "30", "cols", "100"])
+            .stdin(sized)
+            .status()
+            .unwrap()
+            .success()
+    );
     let mut on_terminal = Command::new("setsid");
-    on_terminal.arg("--ctty").arg(command.get_program()).args(command.get_args()).env_clear();
-    on_terminal.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    on_terminal.current_dir(command.get_current_dir().unwrap()).env("TERM", "xterm-256color");
-    let mut child = on_terminal.stdin(stdin).stdout(stdout).stderr(stderr).spawn().unwrap();
+    on_terminal
+        .arg("--ctty")
+        .arg(command.get_program())
+        .args(command.get_args())
+        .env_clear();
+    on_terminal.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    on_terminal
+        .current_dir(command.get_current_dir().unwrap())
+        .env("TERM", "xterm-256color");
+    let mut child = on_terminal
+        .stdin(stdin)
+        .stdout(stdout)
+        .stderr(stderr)
+        .spawn()
+        .unwrap();
     drop(on_terminal);
     let mut screen = vt100::Parser::new(cells(30), cells(100), 0);
     wait_until("the screen", || {
@@ -470,7 +671,10 @@ fn on_lost_terminal(command: &Command, is_ready: impl Fn() -> bool) -> ExitStatu
             None if Instant::now() < deadline => crate::it::support::pause_before_check(),
             None => {
                 child.kill().unwrap();
-                panic!("it still runs without a terminal: {command:?}\n{}", screen.screen().contents());
+                panic!(
+                    "it still runs without a terminal: {command:?}\n{}",
+                    screen.screen().contents()
+                );
             }
         }
     }
@@ -514,7 +718,10 @@ fn lost_terminal_ends_units_and_sessions() {
 
 /// A `claude` in a session whose shell command runs in another session. Both end only on SIGKILL.
 fn shell_command(place: &TestDir) -> String {
-    let detached = place.script("detached", "trap '' HUP INT TERM\nwhile :; do sleep 1; done");
+    let detached = place.script(
+        "detached",
+        "trap '' HUP INT TERM\nwhile :; do sleep 1; done",
+    );
     let init = r#"{"type":"system","subtype":"init","session_id":"s1","model":"m","permissionMode":"default"}"#;
     let call = r#"{"type":"assistant","session_id":"s1","message":{"id":"m1","role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"pay"}}]}}"#;
     let body = format!(
@@ -532,7 +739,13 @@ fn third_interrupt_of_a_session_leaves_no_process() {
     let mut running = place.start(place.command(&["session", "--claude-bin", &claude, "--", "go"]));
     running.wait_for("stdout", "session s1");
     wait_until("the shell command", || place.path("works").exists());
-    assert!(survivors(&place).iter().any(|words| words.contains("detached")), "{:?}", survivors(&place));
+    assert!(
+        survivors(&place)
+            .iter()
+            .any(|words| words.contains("detached")),
+        "{:?}",
+        survivors(&place)
+    );
     for answer in ["stopping running units", "killing running units"] {
         running.signal(Signal::SIGINT);
         running.wait_for("stderr", answer);
@@ -541,18 +754,27 @@ fn third_interrupt_of_a_session_leaves_no_process() {
     let ran = running.end();
     assert_eq!(ran.code, Some(130), "{ran:?}");
     assert_gone("three interrupts", &place);
-    let tape = ran.stdout.lines().find_map(|line| line.strip_prefix("recorded in "));
+    let tape = ran
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("recorded in "));
     let shown = place.run(&["replay", tape.unwrap_or("latest"), "--ui", "lines"]);
     assert!(shown.stdout.contains("pay"), "{shown:?}");
 }
 
 #[test]
 fn signals_end_units_and_restore_the_terminal() {
-    for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGQUIT, 131), (Signal::SIGUSR1, 138)] {
+    for (signal, code) in [
+        (Signal::SIGTERM, 143),
+        (Signal::SIGQUIT, 131),
+        (Signal::SIGUSR1, 138),
+    ] {
         let place = TestDir::new();
         place.notes(&["one"]);
-        let claude =
-            place.scripted_claude("[[part]]\nsteps = [{ say = \"thinking\" }, \"hang\"]").display().to_string();
+        let claude = place
+            .scripted_claude("[[part]]\nsteps = [{ say = \"thinking\" }, \"hang\"]")
+            .display()
+            .to_string();
         let session = PtySession::open(&args(&["run"], &place.path(""), &claude));
         session.shows("thinking");
         session.signal(signal);
@@ -560,6 +782,9 @@ fn signals_end_units_and_restore_the_terminal() {
         assert_gone(signal.as_str(), &place);
         place.scripted_claude("[[part]]\nsteps = [{ say = \"done\" }]");
         let resumed = place.run(&["run", "--resume-run", "latest", "--claude-bin", &claude]);
-        assert!(resumed.expect_success().contains("1 succeeded"), "{signal}: {resumed:?}");
+        assert!(
+            resumed.expect_success().contains("1 succeeded"),
+            "{signal}: {resumed:?}"
+        );
     }
 }

@@ -10,7 +10,9 @@ use crate::{
 };
 use serde_json::Value;
 
-use super::golden::{assert_published, is_message, json_lines, lines_without, path, pretty_without, read};
+use super::golden::{
+    assert_published, is_message, json_lines, lines_without, path, pretty_without, read,
+};
 use crate::it::commands::test_dir::{TestDir, parse_json_events};
 
 /// Ids and tapes of three runs: one with every kind of success and some failures, one that ended before anything was
@@ -28,7 +30,10 @@ const EMPTY: &str = "01a20000-0003-7000-8000-0000000000ee";
 pub(super) fn recorded() -> TestDir {
     let place = TestDir::new();
     for (run, tape) in RUNS {
-        place.write(&format!(".ktx/ingestdeck/runs/{run}/tape.jsonl"), read(tape));
+        place.write(
+            &format!(".ktx/ingestdeck/runs/{run}/tape.jsonl"),
+            read(tape),
+        );
     }
     place
 }
@@ -41,20 +46,29 @@ fn tape(name: &str) -> String {
 fn objects(place: &TestDir, args: &[&str]) -> Vec<Value> {
     let ran = place.run(args);
     let root = place.path("").canonicalize().unwrap();
-    json_lines(&ran.expect_success().replace(root.to_str().unwrap().trim_end_matches('/'), "<project>"))
+    json_lines(
+        &ran.expect_success()
+            .replace(root.to_str().unwrap().trim_end_matches('/'), "<project>"),
+    )
 }
 
 /// The same for every recorded run, whose id replaces `RUN`.
 fn objects_of_all(place: &TestDir, args: &[&str]) -> Vec<Value> {
     let of = |run: &str| {
-        let args: Vec<&str> = args.iter().map(|arg| if *arg == "RUN" { run } else { *arg }).collect();
+        let args: Vec<&str> = args
+            .iter()
+            .map(|arg| if *arg == "RUN" { run } else { *arg })
+            .collect();
         objects(place, &args)
     };
     RUNS.iter().flat_map(|(run, _)| of(run)).collect()
 }
 
 fn assert_objects(name: &str, objects: Vec<Value>) {
-    let text: String = objects.into_iter().map(|object| pretty_without(object, &is_message)).collect();
+    let text: String = objects
+        .into_iter()
+        .map(|object| pretty_without(object, &is_message))
+        .collect();
     assert_published(name, &text);
 }
 
@@ -71,7 +85,10 @@ fn tapes_of_the_outputs_are_as_the_writer_writes_them() {
             entry.write(&mut again);
             assert_eq!(String::from_utf8(again).unwrap().trim_end(), line);
             if let EntryBody::Note(json) = entry.body {
-                assert_eq!(String::from_utf8(Note::parse(json).to_json()).unwrap(), String::from_utf8_lossy(json));
+                assert_eq!(
+                    String::from_utf8(Note::parse(json).to_json()).unwrap(),
+                    String::from_utf8_lossy(json)
+                );
             }
         }
     }
@@ -87,8 +104,9 @@ fn events_of_every_kind_are_as_published() {
         lines.extend(json_lines(&ran.stdout));
     }
     let any = |key: &str, word: &str| {
-        let found =
-            |line: &Value| line["event"][key] == word || line["event"]["action"][key] == word || line[key] == word;
+        let found = |line: &Value| {
+            line["event"][key] == word || line["event"]["action"][key] == word || line[key] == word
+        };
         assert!(lines.iter().any(found), "no event whose {key} is {word}");
     };
     for kind in ["started", "action", "completed", "run", "unit", "message"] {
@@ -103,59 +121,123 @@ fn events_of_every_kind_are_as_published() {
         ActionKind::Warning,
     ];
     kinds.iter().for_each(|kind| any("kind", kind.as_str()));
-    [ActionPhase::Started, ActionPhase::Updated, ActionPhase::Completed]
-        .iter()
-        .for_each(|phase| any("phase", phase.as_str()));
+    [
+        ActionPhase::Started,
+        ActionPhase::Updated,
+        ActionPhase::Completed,
+    ]
+    .iter()
+    .for_each(|phase| any("phase", phase.as_str()));
     any("level", "warning");
-    for state in ["planned", "paused", "resumed", "integrating", "saved", "not saved", "remark", "ended", "summary"] {
+    for state in [
+        "planned",
+        "paused",
+        "resumed",
+        "integrating",
+        "saved",
+        "not saved",
+        "remark",
+        "ended",
+        "summary",
+    ] {
         any("state", state);
     }
-    for state in
-        ["queued", "running", "silent", "held", "waiting", "succeeded", "budget", "failed", "stopped", "reused"]
-    {
+    for state in [
+        "queued",
+        "running",
+        "silent",
+        "held",
+        "waiting",
+        "succeeded",
+        "budget",
+        "failed",
+        "stopped",
+        "reused",
+    ] {
         any("state", state);
     }
-    for state in ["integrated", "unchanged", "conflict", "untried", "interrupted"] {
+    for state in [
+        "integrated",
+        "unchanged",
+        "conflict",
+        "untried",
+        "interrupted",
+    ] {
         any("state", state);
     }
-    ["declined", "cut short"].iter().for_each(|word| any("call", word));
+    ["declined", "cut short"]
+        .iter()
+        .for_each(|word| any("call", word));
     assert_lines("events.jsonl", lines);
 }
 
 #[test]
 fn lists_of_runs_are_as_published() {
     let place = recorded();
-    assert_lines("runs-list.jsonl", objects(&place, &["runs", "list", "--ui", "json"]));
-    assert_lines("runs-show.jsonl", objects_of_all(&place, &["runs", "show", "RUN", "--ui", "json"]));
+    assert_lines(
+        "runs-list.jsonl",
+        objects(&place, &["runs", "list", "--ui", "json"]),
+    );
+    assert_lines(
+        "runs-show.jsonl",
+        objects_of_all(&place, &["runs", "show", "RUN", "--ui", "json"]),
+    );
     // Incremental planning needs all of these runs, except the one that recorded nothing.
     let (known, tape) = RUNS[2];
     let header = read(tape).lines().next().unwrap().replace(known, EMPTY);
-    place.write(&format!(".ktx/ingestdeck/runs/{EMPTY}/tape.jsonl"), header + "\n");
-    let prune = |more: &[&str]| objects(&place, &[&["runs", "prune", "--keep", "0", "--ui", "json"], more].concat());
-    assert_lines("runs-prune.jsonl", [prune(&["--dry-run"]), prune(&[])].concat());
+    place.write(
+        &format!(".ktx/ingestdeck/runs/{EMPTY}/tape.jsonl"),
+        header + "\n",
+    );
+    let prune = |more: &[&str]| {
+        objects(
+            &place,
+            &[&["runs", "prune", "--keep", "0", "--ui", "json"], more].concat(),
+        )
+    };
+    assert_lines(
+        "runs-prune.jsonl",
+        [prune(&["--dry-run"]), prune(&[])].concat(),
+    );
 }
 
 /// A session of the real CLI, shortened, and one about which nothing is known.
 #[test]
 fn sessions_and_their_prompts_are_as_published() {
     let place = TestDir::new();
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/sessions/-home-dev-project");
+    let folder =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/sessions/-home-dev-project");
     let name = "5e551011-4a4a-4b4b-8c8c-0123456789ab.jsonl";
-    let known = place.write(&format!("sessions/{name}"), fs::read(folder.join(name)).unwrap());
-    place.write("sessions/empty.jsonl", "{\"type\":\"mode\",\"mode\":\"normal\",\"sessionId\":\"empty\"}\n");
+    let known = place.write(
+        &format!("sessions/{name}"),
+        fs::read(folder.join(name)).unwrap(),
+    );
+    place.write(
+        "sessions/empty.jsonl",
+        "{\"type\":\"mode\",\"mode\":\"normal\",\"sessionId\":\"empty\"}\n",
+    );
     let mut listed = objects(&place, &["replay", "sessions", "--ui", "json"]);
     listed.sort_by_key(|session| session["bytes"].as_u64());
     let is_volatile = |key: &str| matches!(key, "path" | "modified_at");
     assert_published("sessions.jsonl", &lines_without(listed, &is_volatile));
     let events = objects(&place, &["replay", known.to_str().unwrap(), "--ui", "json"]);
-    let prompts = events.into_iter().filter(|line| line["event"]["action"]["detail"].get("prompt").is_some());
+    let prompts = events
+        .into_iter()
+        .filter(|line| line["event"]["action"]["detail"].get("prompt").is_some());
     assert_lines("session-prompts.jsonl", prompts.collect());
 }
 
 #[test]
 fn comparison_of_runs_is_as_published() {
     let place = TestDir::new();
-    let args = ["diff", &tape("run.jsonl"), &tape("run-unsaved.jsonl"), "--all", "--ui", "json"];
+    let args = [
+        "diff",
+        &tape("run.jsonl"),
+        &tape("run-unsaved.jsonl"),
+        "--all",
+        "--ui",
+        "json",
+    ];
     assert_lines("diff.jsonl", objects(&place, &args));
 }
 
@@ -163,17 +245,29 @@ fn comparison_of_runs_is_as_published() {
 fn report_snapshots_are_as_published() {
     let place = recorded();
     place.write(".ktx/ingest-traces/local-formats1/trace.jsonl", "");
-    assert_objects("report.json", objects_of_all(&place, &["report", "RUN", "--format", "json"]));
+    assert_objects(
+        "report.json",
+        objects_of_all(&place, &["report", "RUN", "--format", "json"]),
+    );
 }
 
 #[test]
 fn exported_traces_are_as_published() {
     let place = recorded();
-    assert_lines("trace.jsonl", objects_of_all(&place, &["runs", "export", "RUN", "--format", "trace"]));
+    assert_lines(
+        "trace.jsonl",
+        objects_of_all(&place, &["runs", "export", "RUN", "--format", "trace"]),
+    );
 }
 
 #[test]
 fn exported_memory_flows_are_as_published() {
     let place = recorded();
-    assert_objects("memory-flow.json", objects_of_all(&place, &["runs", "export", "RUN", "--format", "memory-flow"]));
+    assert_objects(
+        "memory-flow.json",
+        objects_of_all(
+            &place,
+            &["runs", "export", "RUN", "--format", "memory-flow"],
+        ),
+    );
 }

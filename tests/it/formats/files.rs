@@ -57,7 +57,9 @@ fn project() -> (TestDir, String) {
     let shop = "connections:\n  shop:\n    driver: sqlite\n    url: sqlite:shop.db\n";
     place.write("ktx.yaml", settings.replace("connections:\n", shop));
     let database = Connection::open(place.path("shop.db")).unwrap();
-    database.execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY)").unwrap();
+    database
+        .execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+        .unwrap();
     place.write(".gitignore", "script.toml\n");
     let script = place.write("script.toml", SCRIPT);
     let (work, root) = (place.path(""), place.path(".."));
@@ -78,11 +80,25 @@ exec '{exe}' scripted-agent --script '{script}' -- "$@""#,
 /// Names of everything below `dir` except what `is_left_out`, with permissions where the program chooses them.
 fn names(dir: &Path, is_left_out: &dyn Fn(&Path) -> bool) -> Vec<String> {
     let shown = |(path, (kind, _)): (PathBuf, (EntryKind, Vec<u8>))| {
-        let mode = fs::symlink_metadata(dir.join(&path)).unwrap().permissions().mode() & 0o777;
-        let slash = if kind == EntryKind::Directory { "/" } else { "" };
-        let is_ours =
-            [".ktx", ".git", ".local"].iter().any(|ours| path.starts_with(ours)) && !path.ends_with(".gitignore");
-        let mode = if is_ours { format!("{mode:o} ") } else { String::new() };
+        let mode = fs::symlink_metadata(dir.join(&path))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777;
+        let slash = if kind == EntryKind::Directory {
+            "/"
+        } else {
+            ""
+        };
+        let is_ours = [".ktx", ".git", ".local"]
+            .iter()
+            .any(|ours| path.starts_with(ours))
+            && !path.ends_with(".gitignore");
+        let mode = if is_ours {
+            format!("{mode:o} ")
+        } else {
+            String::new()
+        };
         (!is_left_out(&path)).then(|| format!("{mode}{}{slash}", path.display()))
     };
     tree_snapshot(dir).into_iter().filter_map(shown).collect()
@@ -104,14 +120,23 @@ fn ids(text: &str, place: &TestDir) -> String {
 fn seen(place: &TestDir, name: &str) -> Vec<String> {
     let text = fs::read_to_string(place.path("..").join(SEEN).join(name)).unwrap();
     // The names inside a worktree come from the project.
-    let is_copy = |line: &&str| line.strip_prefix(".ktx/worktrees/session-").is_some_and(|inner| inner.contains('/'));
-    text.lines().filter(|line| !is_copy(line) && !is_of_git(Path::new(line))).map(str::to_owned).collect()
+    let is_copy = |line: &&str| {
+        line.strip_prefix(".ktx/worktrees/session-")
+            .is_some_and(|inner| inner.contains('/'))
+    };
+    text.lines()
+        .filter(|line| !is_copy(line) && !is_of_git(Path::new(line)))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Whether git itself chooses the name `path`.
 fn is_of_git(path: &Path) -> bool {
     match path.strip_prefix(".ktx/ingestdeck/repository.git") {
-        Ok(inner) => inner.iter().next().is_some_and(|name| name != "created-here" && name != "ingestdeck"),
+        Ok(inner) => inner
+            .iter()
+            .next()
+            .is_some_and(|name| name != "created-here" && name != "ingestdeck"),
         Err(_) => path.starts_with(".git") && !path.starts_with(".git/ingestdeck"),
     }
 }
@@ -130,9 +155,15 @@ fn layout(place: &TestDir) -> String {
 
 /// The only file below `dir` whose name ends with `ending`.
 fn only(dir: &Path, ending: &str) -> String {
-    let files = tree_snapshot(dir).into_iter().filter(|(path, _)| path.to_str().unwrap().ends_with(ending));
-    let files: Vec<_> = files.map(|(_, (_, bytes))| String::from_utf8(bytes).unwrap()).collect();
-    let [file] = &files[..] else { panic!("{} files end in {ending}", files.len()) };
+    let files = tree_snapshot(dir)
+        .into_iter()
+        .filter(|(path, _)| path.to_str().unwrap().ends_with(ending));
+    let files: Vec<_> = files
+        .map(|(_, (_, bytes))| String::from_utf8(bytes).unwrap())
+        .collect();
+    let [file] = &files[..] else {
+        panic!("{} files end in {ending}", files.len())
+    };
     file.clone()
 }
 
@@ -151,7 +182,10 @@ fn read_index(place: &TestDir) {
 #[test]
 fn run_in_a_git_project_leaves_what_is_published() {
     let (place, claude) = project();
-    git(&place.path(""), &["init", "--quiet", "--initial-branch=main"]);
+    git(
+        &place.path(""),
+        &["init", "--quiet", "--initial-branch=main"],
+    );
     git(&place.path(""), &["add", "--all"]);
     git(&place.path(""), &["commit", "--quiet", "-m", "first"]);
     let ran = place.run(&["run", "--ui", "json", "--claude-bin", &claude]);
@@ -163,18 +197,48 @@ fn run_in_a_git_project_leaves_what_is_published() {
     let time = Regex::new(r"> \d+ \+0000").unwrap();
     let commit = git(&root, &["cat-file", "commit", "HEAD"]);
     let mut out = section("commit", &time.replace_all(&commit, "> <seconds> +0000"));
-    out.push_str(&section("files", &git(&root, &["show", "--format=", "--name-status", "HEAD"])));
-    out.push_str(&section("reflog", &git(&root, &["log", "-1", "-g", "--format=%gs", "HEAD"])));
-    out.push_str(&section("refs while a unit runs", &seen(&place, "refs").join("\n")));
-    out.push_str(&section("refs afterwards", &git(&root, &["for-each-ref", "--format=%(refname)"])));
-    out.push_str(&section("entry of the ledger of worktrees", &seen(&place, "ledger").join("\n")));
+    out.push_str(&section(
+        "files",
+        &git(&root, &["show", "--format=", "--name-status", "HEAD"]),
+    ));
+    out.push_str(&section(
+        "reflog",
+        &git(&root, &["log", "-1", "-g", "--format=%gs", "HEAD"]),
+    ));
+    out.push_str(&section(
+        "refs while a unit runs",
+        &seen(&place, "refs").join("\n"),
+    ));
+    out.push_str(&section(
+        "refs afterwards",
+        &git(&root, &["for-each-ref", "--format=%(refname)"]),
+    ));
+    out.push_str(&section(
+        "entry of the ledger of worktrees",
+        &seen(&place, "ledger").join("\n"),
+    ));
     let index = Regex::new("index [0-9a-f]+\\.\\.[0-9a-f]+").unwrap();
     let patch = only(&root.join(".ktx/ingest-patches"), "docs-one.patch");
-    out.push_str(&section("patch of a unit", &index.replace_all(&patch, "index <blobs>")));
-    out.push_str(&section("page", &fs::read_to_string(root.join("wiki/global/orders.md")).unwrap()));
-    out.push_str(&section("source", &fs::read_to_string(root.join("semantic-layer/shop/orders.yaml")).unwrap()));
-    out.push_str(&section("mark of a run", &only(&root.join(".ktx/ingestdeck/runs"), "written-here")));
-    out.push_str(&section("id of the installation", &only(&place.path("../home"), "installation-id")));
+    out.push_str(&section(
+        "patch of a unit",
+        &index.replace_all(&patch, "index <blobs>"),
+    ));
+    out.push_str(&section(
+        "page",
+        &fs::read_to_string(root.join("wiki/global/orders.md")).unwrap(),
+    ));
+    out.push_str(&section(
+        "source",
+        &fs::read_to_string(root.join("semantic-layer/shop/orders.yaml")).unwrap(),
+    ));
+    out.push_str(&section(
+        "mark of a run",
+        &only(&root.join(".ktx/ingestdeck/runs"), "written-here"),
+    ));
+    out.push_str(&section(
+        "id of the installation",
+        &only(&place.path("../home"), "installation-id"),
+    ));
     assert_published("commit.txt", &ids(&out, &place));
 
     let transcript = only(&root.join(".ktx/ingest-transcripts"), "docs-one.jsonl");
@@ -216,17 +280,25 @@ fn index_has_the_published_tables() {
     let place = recorded();
     place.run(&["runs", "list"]).expect_success();
     let index = Connection::open(place.path(".ktx/ingestdeck/db.sqlite")).unwrap();
-    let version: u32 = index.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
-    let mut schema =
-        index.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type DESC, name").unwrap();
+    let version: u32 = index
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .unwrap();
+    let mut schema = index
+        .prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY type DESC, name")
+        .unwrap();
     let tables = schema.query_map([], |row| row.get::<_, String>(0)).unwrap();
     let tables: Vec<String> = tables.map(Result::unwrap).collect();
     let mut out = format!("-- user_version {version}\n{};\n", tables.join(";\n"));
     // Words that rows contain.
-    for (table, column) in
-        [("units", "status"), ("tool_calls", "status"), ("raw_files", "state"), ("artifacts", "target")]
-    {
-        let mut words = index.prepare(&format!("SELECT DISTINCT {column} FROM {table} ORDER BY 1")).unwrap();
+    for (table, column) in [
+        ("units", "status"),
+        ("tool_calls", "status"),
+        ("raw_files", "state"),
+        ("artifacts", "target"),
+    ] {
+        let mut words = index
+            .prepare(&format!("SELECT DISTINCT {column} FROM {table} ORDER BY 1"))
+            .unwrap();
         let words = words.query_map([], |row| row.get::<_, String>(0)).unwrap();
         let words: Vec<String> = words.map(Result::unwrap).collect();
         out.push_str(&format!("-- {table}.{column}: {}\n", words.join(", ")));

@@ -15,12 +15,15 @@ const WORDS: usize = 3;
 
 /// Path of the committed file.
 pub(super) fn path(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/formats").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/formats")
+        .join(name)
 }
 
 /// Text of the committed file.
 pub(super) fn read(name: &str) -> String {
-    fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{}: {error}", path(name).display()))
+    fs::read_to_string(path(name))
+        .unwrap_or_else(|error| panic!("{}: {error}", path(name).display()))
 }
 
 /// Compares `actual` with the committed file, byte for byte.
@@ -33,7 +36,11 @@ pub(super) fn assert_published(name: &str, actual: &str) {
     let published = fs::read_to_string(path(name)).unwrap_or_default();
     if published != actual {
         let diff = TextDiff::from_lines(published.as_str(), actual);
-        let diff = diff.unified_diff().context_radius(1).header("published", "written now").to_string();
+        let diff = diff
+            .unified_diff()
+            .context_radius(1)
+            .header("published", "written now")
+            .to_string();
         panic!(
             "a published format changed: tests/fixtures/formats/{name}\n\n{diff}\nPrograms and files out there depend on \
              it. If the change is on purpose, run this test with {WRITE}=1, and describe the change in the changelog."
@@ -44,7 +51,8 @@ pub(super) fn assert_published(name: &str, actual: &str) {
 /// Lines of JSON as objects. They must be in compact form.
 pub(super) fn json_lines(text: &str) -> Vec<Value> {
     let parsed = text.lines().map(|line| {
-        let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let value: Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert_eq!(value.to_string(), line, "JSON lines are compact");
         value
     });
@@ -53,7 +61,10 @@ pub(super) fn json_lines(text: &str) -> Vec<Value> {
 
 /// Objects as lines, without sentences and without the values of keys for which `is_volatile` is true.
 pub(super) fn lines_without(values: Vec<Value>, is_volatile: &dyn Fn(&str) -> bool) -> String {
-    values.into_iter().map(|value| format!("{}\n", stable(value, is_volatile))).collect()
+    values
+        .into_iter()
+        .map(|value| format!("{}\n", stable(value, is_volatile)))
+        .collect()
 }
 
 /// Like [`lines_without`] for one object, on several lines.
@@ -83,7 +94,10 @@ fn stable(value: Value, is_volatile: &dyn Fn(&str) -> bool) -> Value {
             });
             Value::Object(fields.collect())
         }
-        Value::Array(items) => items.into_iter().map(|item| stable(item, is_volatile)).collect(),
+        Value::Array(items) => items
+            .into_iter()
+            .map(|item| stable(item, is_volatile))
+            .collect(),
         Value::String(text) if text.split_whitespace().count() > WORDS => "<sentence>".into(),
         other => other,
     }
@@ -100,8 +114,12 @@ pub(super) fn without_ids(text: &str, root: &str) -> String {
             (r"\b[0-9a-f]{64}\b", "<sha256>"),
             (r"\b[0-9a-f]{40}\b", "<commit>"),
         ];
-        patterns.map(|(pattern, name)| (Regex::new(pattern).unwrap(), name)).into()
+        patterns
+            .map(|(pattern, name)| (Regex::new(pattern).unwrap(), name))
+            .into()
     });
     let text = text.replace(root, "<project>");
-    PATTERNS.iter().fold(text, |text, (pattern, name)| pattern.replace_all(&text, *name).into_owned())
+    PATTERNS.iter().fold(text, |text, (pattern, name)| {
+        pattern.replace_all(&text, *name).into_owned()
+    })
 }

@@ -6,16 +6,17 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use crate::tape::{
     AgentName, EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry, UnitKey,
     note::{
-        Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, BlockedFile, CallDecision,
-        CommandReceived, ContentDigests, ContinuedRun, CountedFailure, DiffCounts, FileRead, FilesEvicted,
-        IntegrationStarted, IsolationChecked, LimitChanged, PatchIntegrated, PatchResult, PatchWritten, PlannedUnit,
-        PriorUnitSummary, ReusedSuccess, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, RunEnded,
-        RunPlanned, RunSaved, SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair, SlRefsRepaired,
-        SourceRead, SourcesProjected, StopMode, StopReason, UnitSelection, Verdict, VerdictCause, WorkerDrained,
-        WorkerJoined, WorkerLeft,
+        Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, BlockedFile,
+        CallDecision, CommandReceived, ContentDigests, ContinuedRun, CountedFailure, DiffCounts,
+        FileRead, FilesEvicted, IntegrationStarted, IsolationChecked, LimitChanged,
+        PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, PriorUnitSummary, ReusedSuccess,
+        ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, RunEnded, RunPlanned,
+        RunSaved, SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair,
+        SlRefsRepaired, SourceRead, SourcesProjected, StopMode, StopReason, UnitSelection, Verdict,
+        VerdictCause, WorkerDrained, WorkerJoined, WorkerLeft,
         attempt_output::{
-            ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, PartialRead, ReadUnit, RecordedWrite, UnmappedFile,
-            UnreadFile, UnsourcedIdentifier,
+            ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, PartialRead, ReadUnit,
+            RecordedWrite, UnmappedFile, UnreadFile, UnsourcedIdentifier,
         },
     },
 };
@@ -136,7 +137,9 @@ pub(super) fn every_cause() -> Vec<VerdictCause> {
         VerdictCause::Isolation,
         VerdictCause::Cancelled,
         VerdictCause::ContextOverflow,
-        VerdictCause::UsageLimit { resets_at: Some(1_700_000_000) },
+        VerdictCause::UsageLimit {
+            resets_at: Some(1_700_000_000),
+        },
         VerdictCause::UsageLimit { resets_at: None },
         VerdictCause::RateLimited,
         VerdictCause::Transient,
@@ -181,8 +184,19 @@ fn unit(key: &str) -> UnitKey {
     UnitKey::from(key)
 }
 
-fn verdict(outcome: AttemptOutcome, stop: StopReason, cause: VerdictCause, remedy: Option<&str>) -> Verdict {
-    Verdict { outcome, stop, cause, reason: "the reason".into(), remedy: remedy.map(str::to_owned) }
+fn verdict(
+    outcome: AttemptOutcome,
+    stop: StopReason,
+    cause: VerdictCause,
+    remedy: Option<&str>,
+) -> Verdict {
+    Verdict {
+        outcome,
+        stop,
+        cause,
+        reason: "the reason".into(),
+        remedy: remedy.map(str::to_owned),
+    }
 }
 
 fn content() -> ContentDigests {
@@ -221,13 +235,27 @@ fn bare_action() -> MemoryAction {
 }
 
 fn unsourced(declared: bool) -> UnsourcedIdentifier {
-    UnsourcedIdentifier { path: text("wiki/global/arr.md"), line: 7, name: text("fct_arr"), declared }
+    UnsourcedIdentifier {
+        path: text("wiki/global/arr.md"),
+        line: 7,
+        name: text("fct_arr"),
+        declared,
+    }
 }
 
 fn work() -> AttemptOutput {
-    let changes = every!(ArtifactChange { Created, Updated, Removed });
-    let actions = every!(ArtifactTarget { Wiki, SemanticLayer }).into_iter();
-    let actions = actions.flat_map(|target| changes.iter().map(move |change| action(target, *change)));
+    let changes = every!(ArtifactChange {
+        Created,
+        Updated,
+        Removed
+    });
+    let actions = every!(ArtifactTarget {
+        Wiki,
+        SemanticLayer
+    })
+    .into_iter();
+    let actions =
+        actions.flat_map(|target| changes.iter().map(move |change| action(target, *change)));
     let unmapped = |detail| UnmappedFile {
         raw_path: text("odd.md"),
         reason: text("parse_error"),
@@ -238,7 +266,11 @@ fn work() -> AttemptOutput {
         writes: vec![RecordedWrite {
             call: Some("toolu_1".into()),
             path: "wiki/global/arr.md".into(),
-            edits: vec![LineEdit { start: 0, removed: 1, added: 3 }],
+            edits: vec![LineEdit {
+                start: 0,
+                removed: 1,
+                added: 3,
+            }],
         }],
         discarded: vec![text("wiki/global/old.md")],
         unsourced: Some([false, true].map(unsourced).to_vec()),
@@ -251,9 +283,26 @@ fn work() -> AttemptOutput {
         transcript: Some(text(".ktx/ingest-transcripts/local-1/docs-orders.jsonl")),
         fatal_failures: Some(1),
         unread: vec![
-            UnreadFile { path: text("a.md"), part: None },
-            UnreadFile { path: text("b.md"), part: Some(PartialRead { read: 2, of: 5, unit: ReadUnit::Pages }) },
-            UnreadFile { path: text("c.md"), part: Some(PartialRead { read: 7, of: 9, unit: ReadUnit::Lines }) },
+            UnreadFile {
+                path: text("a.md"),
+                part: None,
+            },
+            UnreadFile {
+                path: text("b.md"),
+                part: Some(PartialRead {
+                    read: 2,
+                    of: 5,
+                    unit: ReadUnit::Pages,
+                }),
+            },
+            UnreadFile {
+                path: text("c.md"),
+                part: Some(PartialRead {
+                    read: 7,
+                    of: 9,
+                    unit: ReadUnit::Lines,
+                }),
+            },
         ],
         nothing_written: true,
     }
@@ -268,15 +317,31 @@ fn review_requested() -> ReviewRequested {
         before: None,
         omitted: None,
     };
-    let long = ReviewedFile { diff: String::new(), before: None, omitted: Some(text("c0ffee")), ..file.clone() };
-    let decided =
-        ReviewDecided { path: file.path.clone(), decision: ReviewDecision::Accepted, ..ReviewDecided::default() };
+    let long = ReviewedFile {
+        diff: String::new(),
+        before: None,
+        omitted: Some(text("c0ffee")),
+        ..file.clone()
+    };
+    let decided = ReviewDecided {
+        path: file.path.clone(),
+        decision: ReviewDecision::Accepted,
+        ..ReviewDecided::default()
+    };
     let evicted = Vec::new();
-    ReviewRequested { base: text("c0ffee"), files: vec![file, long], decided: vec![decided], evicted }
+    ReviewRequested {
+        base: text("c0ffee"),
+        files: vec![file, long],
+        decided: vec![decided],
+        evicted,
+    }
 }
 
 fn blocked() -> BlockedFile {
-    BlockedFile { path: text("wiki/global/mine.md"), reason: text("exists, but is not in the last commit") }
+    BlockedFile {
+        path: text("wiki/global/mine.md"),
+        reason: text("exists, but is not in the last commit"),
+    }
 }
 
 fn amendment() -> Amendment {
@@ -290,7 +355,12 @@ fn amendment() -> Amendment {
 }
 
 fn planned() -> RunPlanned {
-    let earlier = |reused| PriorUnitSummary { run: run(1), attempts: 2, cost_usd: Some(0.25), reused };
+    let earlier = |reused| PriorUnitSummary {
+        run: run(1),
+        attempts: 2,
+        cost_usd: Some(0.25),
+        reused,
+    };
     let reused = ReusedSuccess {
         attempt: 2,
         is_budget_exhausted: true,
@@ -305,7 +375,12 @@ fn planned() -> RunPlanned {
         pending_patch: None,
         output: AttemptOutput::default(),
     };
-    let untried = PriorUnitSummary { run: run(1), attempts: 1, cost_usd: None, reused: None };
+    let untried = PriorUnitSummary {
+        run: run(1),
+        attempts: 1,
+        cost_usd: None,
+        reused: None,
+    };
     RunPlanned {
         job: text("local-1"),
         units: vec![
@@ -347,10 +422,20 @@ fn planned() -> RunPlanned {
                 ..PlannedUnit::default()
             },
         ],
-        traceparent: Some(text("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")),
+        traceparent: Some(text(
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        )),
         skipped: vec![
-            SkippedConnection { connection: text("bi"), why: text("no adapter"), fault: true },
-            SkippedConnection { connection: text("wh"), why: text("no files"), fault: false },
+            SkippedConnection {
+                connection: text("bi"),
+                why: text("no adapter"),
+                fault: true,
+            },
+            SkippedConnection {
+                connection: text("wh"),
+                why: text("no files"),
+                fault: false,
+            },
         ],
         concurrency: 4,
         step_budget: 40,
@@ -395,7 +480,12 @@ fn notes_of_the_plan() -> Vec<Note> {
         adapter: text("docs"),
         staged: Some(text(".ktx/cache/local-ingest/local-1/upload/notes")),
         stage_ms: Some(9),
-        diff: DiffCounts { added: 1, modified: 2, deleted: 3, unchanged: 4 },
+        diff: DiffCounts {
+            added: 1,
+            modified: 2,
+            deleted: 3,
+            unchanged: 4,
+        },
         files: vec![FileRead {
             path: text("orders.md"),
             sha256: "ab".repeat(32),
@@ -408,18 +498,31 @@ fn notes_of_the_plan() -> Vec<Note> {
     };
     let projected = SourcesProjected {
         connection: Some(text("warehouse")),
-        actions: vec![action(ArtifactTarget::SemanticLayer, ArtifactChange::Created)],
+        actions: vec![action(
+            ArtifactTarget::SemanticLayer,
+            ArtifactChange::Created,
+        )],
         left_out: texts(&["orders has no table"]),
         commit: Some("c0".repeat(20)),
         paths: texts(&["semantic-layer/warehouse/orders.yaml"]),
         patch: None,
         reason: Some(text("the disk is full")),
     };
-    let evicted = FilesEvicted { connection: text("notes"), adapter: text("docs"), paths: texts(&["gone.md"]) };
+    let evicted = FilesEvicted {
+        connection: text("notes"),
+        adapter: text("docs"),
+        paths: texts(&["gone.md"]),
+    };
     vec![
         Note::RunPlanned(Box::new(planned())),
-        Note::RunPlanned(Box::new(RunPlanned { continues: Some(continues), ..RunPlanned::default() })),
-        Note::RunPlanned(Box::new(RunPlanned { selection: Some(UnitSelection::default()), ..RunPlanned::default() })),
+        Note::RunPlanned(Box::new(RunPlanned {
+            continues: Some(continues),
+            ..RunPlanned::default()
+        })),
+        Note::RunPlanned(Box::new(RunPlanned {
+            selection: Some(UnitSelection::default()),
+            ..RunPlanned::default()
+        })),
         Note::RunPlanned(Box::default()),
         Note::SourceRead(Box::new(read)),
         Note::SourceRead(Box::default()),
@@ -451,9 +554,17 @@ fn notes_of_an_attempt() -> Vec<Note> {
         worker: Some(text("build-2")),
     };
     let ended = AttemptEnded {
-        verdict: verdict(AttemptOutcome::Failed, StopReason::Error, VerdictCause::ToolFailures, Some("retry it")),
+        verdict: verdict(
+            AttemptOutcome::Failed,
+            StopReason::Error,
+            VerdictCause::ToolFailures,
+            Some("retry it"),
+        ),
         tool_failures: 2,
-        failed_call: Some(CountedFailure { tool: text("wiki_write"), message: text("no ledger") }),
+        failed_call: Some(CountedFailure {
+            tool: text("wiki_write"),
+            message: text("no ledger"),
+        }),
         exit_code: Some(1),
         signal: Some(9),
         stderr_tail: texts(&["oh"]),
@@ -461,8 +572,10 @@ fn notes_of_an_attempt() -> Vec<Note> {
         work: work(),
         extra: serde_json::Map::from_iter([("later".to_owned(), Value::from(1))]),
     };
-    let checked =
-        IsolationChecked { breach: Some(text("a plugin is loaded")), settings_sources: Some(texts(&["user"])) };
+    let checked = IsolationChecked {
+        breach: Some(text("a plugin is loaded")),
+        settings_sources: Some(texts(&["user"])),
+    };
     let mut notes = vec![
         Note::AttemptStarted(Box::new(started)),
         Note::AttemptStarted(Box::new(AttemptStarted {
@@ -475,24 +588,41 @@ fn notes_of_an_attempt() -> Vec<Note> {
         Note::IsolationChecked(IsolationChecked::default()),
         Note::AttemptEnded(Box::new(ended)),
     ];
-    let outcomes = every!(AttemptOutcome { Succeeded, Failed, Stopped }).into_iter();
+    let outcomes = every!(AttemptOutcome {
+        Succeeded,
+        Failed,
+        Stopped
+    })
+    .into_iter();
     let outcomes = outcomes.map(|outcome| (outcome, StopReason::Natural, VerdictCause::Completed));
-    let stops = every!(StopReason { Budget, Natural, Error }).into_iter();
+    let stops = every!(StopReason {
+        Budget,
+        Natural,
+        Error
+    })
+    .into_iter();
     let stops = stops.map(|stop| (AttemptOutcome::Succeeded, stop, VerdictCause::Completed));
-    let causes = every_cause().into_iter().map(|cause| (AttemptOutcome::Failed, StopReason::Error, cause));
-    notes.extend(outcomes.chain(stops).chain(causes).map(|(outcome, stop, cause)| {
-        Note::AttemptEnded(Box::new(AttemptEnded {
-            verdict: verdict(outcome, stop, cause, None),
-            tool_failures: 0,
-            failed_call: None,
-            exit_code: None,
-            signal: None,
-            stderr_tail: Vec::new(),
-            wrote: Vec::new(),
-            work: AttemptOutput::default(),
-            extra: serde_json::Map::new(),
-        }))
-    }));
+    let causes = every_cause()
+        .into_iter()
+        .map(|cause| (AttemptOutcome::Failed, StopReason::Error, cause));
+    notes.extend(
+        outcomes
+            .chain(stops)
+            .chain(causes)
+            .map(|(outcome, stop, cause)| {
+                Note::AttemptEnded(Box::new(AttemptEnded {
+                    verdict: verdict(outcome, stop, cause, None),
+                    tool_failures: 0,
+                    failed_call: None,
+                    exit_code: None,
+                    signal: None,
+                    stderr_tail: Vec::new(),
+                    wrote: Vec::new(),
+                    work: AttemptOutput::default(),
+                    extra: serde_json::Map::new(),
+                }))
+            }),
+    );
     notes.extend([
         Note::CommandReceived(Box::new(CommandReceived {
             command: "stop".into(),
@@ -501,25 +631,62 @@ fn notes_of_an_attempt() -> Vec<Note> {
             user: Some("anna".into()),
             reason: Some("too slow".into()),
         })),
-        Note::CommandReceived(Box::new(CommandReceived { command: "drain".into(), ..CommandReceived::default() })),
-        Note::RetryScheduled { next: 2, delay_ms: 1_000, cause: VerdictCause::Network },
-        Note::RetryScheduled { next: 2, delay_ms: 0, cause: VerdictCause::UsageLimit { resets_at: None } },
-        Note::Published { paths: texts(&["wiki/global/orders.md"]) },
-        Note::ToolFailed { tool: text("wiki_write"), tool_use_id: Some(text("t1")), message: text("no ledger") },
-        Note::ToolFailed { tool: text("wiki_write"), tool_use_id: None, message: text("no ledger") },
-        Note::ToolDeclined { tool: text("wiki_read"), tool_use_id: Some(text("t1")), message: text("no page") },
-        Note::ToolDeclined { tool: text("wiki_read"), tool_use_id: None, message: text("no page") },
+        Note::CommandReceived(Box::new(CommandReceived {
+            command: "drain".into(),
+            ..CommandReceived::default()
+        })),
+        Note::RetryScheduled {
+            next: 2,
+            delay_ms: 1_000,
+            cause: VerdictCause::Network,
+        },
+        Note::RetryScheduled {
+            next: 2,
+            delay_ms: 0,
+            cause: VerdictCause::UsageLimit { resets_at: None },
+        },
+        Note::Published {
+            paths: texts(&["wiki/global/orders.md"]),
+        },
+        Note::ToolFailed {
+            tool: text("wiki_write"),
+            tool_use_id: Some(text("t1")),
+            message: text("no ledger"),
+        },
+        Note::ToolFailed {
+            tool: text("wiki_write"),
+            tool_use_id: None,
+            message: text("no ledger"),
+        },
+        Note::ToolDeclined {
+            tool: text("wiki_read"),
+            tool_use_id: Some(text("t1")),
+            message: text("no page"),
+        },
+        Note::ToolDeclined {
+            tool: text("wiki_read"),
+            tool_use_id: None,
+            message: text("no page"),
+        },
     ]);
     notes
 }
 
 fn notes_of_people() -> Vec<Note> {
     let mut notes = vec![
-        Note::RetryRequested { next: 2, amendment: Some(amendment()) },
-        Note::RetryRequested { next: 2, amendment: None },
+        Note::RetryRequested {
+            next: 2,
+            amendment: Some(amendment()),
+        },
+        Note::RetryRequested {
+            next: 2,
+            amendment: None,
+        },
         Note::HoldRequested,
         Note::HoldReleased,
-        Note::RunUntil { condition: text("tool wiki_*, failure") },
+        Note::RunUntil {
+            condition: text("tool wiki_*, failure"),
+        },
         Note::CallHeld {
             needs_decision: false,
             tool: text("wiki_write"),
@@ -541,20 +708,49 @@ fn notes_of_people() -> Vec<Note> {
             input: Some(json!({"key": "sales"})),
             reason: Some(text("not now")),
         },
-        Note::ConcurrencyChanged { slots: 2, old: None },
-        Note::ConcurrencyChanged { slots: 2, old: Some(4) },
-        Note::LimitChanged(LimitChanged { limit: "run_budget".into(), old: Value::Null, new: json!(2.5) }),
-        Note::DecisionAwaited { units: vec!["docs-orders".into()] },
+        Note::ConcurrencyChanged {
+            slots: 2,
+            old: None,
+        },
+        Note::ConcurrencyChanged {
+            slots: 2,
+            old: Some(4),
+        },
+        Note::LimitChanged(LimitChanged {
+            limit: "run_budget".into(),
+            old: Value::Null,
+            new: json!(2.5),
+        }),
+        Note::DecisionAwaited {
+            units: vec!["docs-orders".into()],
+        },
         Note::ResultAccepted,
         Note::ReviewRequested(Arc::new(review_requested())),
-        Note::ReviewFinished { sent_back: vec!["docs-orders".into()] },
-        Note::ReviewFinished { sent_back: Vec::new() },
+        Note::ReviewFinished {
+            sent_back: vec!["docs-orders".into()],
+        },
+        Note::ReviewFinished {
+            sent_back: Vec::new(),
+        },
         Note::RunPaused,
         Note::RunResumed,
-        Note::MessageSent { text: "use euros".into() },
+        Note::MessageSent {
+            text: "use euros".into(),
+        },
     ];
-    notes.extend(every!(StopMode { Drain, Stop, Kill }).into_iter().map(|how| Note::StopRequested { how }));
-    let decisions = every!(ReviewDecision { Open, Accepted, Rejected, Edited, SentBack }).into_iter();
+    notes.extend(
+        every!(StopMode { Drain, Stop, Kill })
+            .into_iter()
+            .map(|how| Note::StopRequested { how }),
+    );
+    let decisions = every!(ReviewDecision {
+        Open,
+        Accepted,
+        Rejected,
+        Edited,
+        SentBack
+    })
+    .into_iter();
     notes.extend(decisions.map(|decision| {
         Note::ReviewDecided(Box::new(ReviewDecided {
             path: text("wiki/global/arr.md"),
@@ -565,7 +761,14 @@ fn notes_of_people() -> Vec<Note> {
             reason: (decision == ReviewDecision::Rejected).then(|| text("wrong source")),
         }))
     }));
-    let decisions = every!(CallDecision { Allowed, Edited, Denied, Released, Withdrawn }).into_iter();
+    let decisions = every!(CallDecision {
+        Allowed,
+        Edited,
+        Denied,
+        Released,
+        Withdrawn
+    })
+    .into_iter();
     notes.extend(decisions.map(|decision| Note::CallDecided {
         rule: None,
         tool_use_id: None,
@@ -605,7 +808,12 @@ fn notes_of_the_run() -> Vec<Note> {
         commit: Some("c0".repeat(20)),
         paths: texts(&["wiki/global/orders.md"]),
         shared: vec![shared(true), shared(false)],
-        verdict: Some(verdict(AttemptOutcome::Failed, StopReason::Natural, VerdictCause::Conflict, None)),
+        verdict: Some(verdict(
+            AttemptOutcome::Failed,
+            StopReason::Natural,
+            VerdictCause::Conflict,
+            None,
+        )),
     };
     let ended = RunEnded {
         outcome: text("partial"),
@@ -619,39 +827,99 @@ fn notes_of_the_run() -> Vec<Note> {
     };
     let limit = || text("five_hour");
     let mut notes = vec![
-        Note::LimitPaused { until: Some(Millis(9_000)), limit: limit(), wait_ms: Some(5_000) },
-        Note::LimitPaused { until: None, limit: limit(), wait_ms: None },
+        Note::LimitPaused {
+            until: Some(Millis(9_000)),
+            limit: limit(),
+            wait_ms: Some(5_000),
+        },
+        Note::LimitPaused {
+            until: None,
+            limit: limit(),
+            wait_ms: None,
+        },
         Note::LimitLifted,
-        Note::Throttled { slots: Some(1), limit: limit() },
-        Note::Throttled { slots: None, limit: limit() },
+        Note::Throttled {
+            slots: Some(1),
+            limit: limit(),
+        },
+        Note::Throttled {
+            slots: None,
+            limit: limit(),
+        },
         Note::PatchWritten(patch),
         Note::PatchWritten(PatchWritten::default()),
-        Note::IntegrationStarted(IntegrationStarted { onto: "ba".repeat(20), units: vec![unit("docs-a")] }),
+        Note::IntegrationStarted(IntegrationStarted {
+            onto: "ba".repeat(20),
+            units: vec![unit("docs-a")],
+        }),
         Note::IntegrationStarted(IntegrationStarted::default()),
         Note::PatchIntegrated(Box::new(integrated)),
         Note::RunSaved(saved),
         Note::RunSaved(RunSaved::default()),
-        Note::SlRefsRepaired(SlRefsRepaired { repairs: vec![repair(Some("ada")), repair(None)] }),
+        Note::SlRefsRepaired(SlRefsRepaired {
+            repairs: vec![repair(Some("ada")), repair(None)],
+        }),
         Note::SlRefsRepaired(SlRefsRepaired::default()),
-        Note::SaveFailed(SaveFailed { reason: text("the branch moved"), review_open: false, blocked: vec![blocked()] }),
+        Note::SaveFailed(SaveFailed {
+            reason: text("the branch moved"),
+            review_open: false,
+            blocked: vec![blocked()],
+        }),
         Note::RunEnded(ended),
     ];
-    let results =
-        every!(PatchResult { Accepted, Noop, TextualConflict, SemanticConflict, ForbiddenPaths, PatchUnreadable })
-            .into_iter();
-    notes.extend(
-        results.map(|result| Note::PatchIntegrated(Box::new(PatchIntegrated { result, ..PatchIntegrated::default() }))),
-    );
-    let levels = every!(Severity { Debug, Info, Warning, Error }).into_iter();
-    notes.extend(levels.map(|level| Note::Message { level, text: "done".into() }));
+    let results = every!(PatchResult {
+        Accepted,
+        Noop,
+        TextualConflict,
+        SemanticConflict,
+        ForbiddenPaths,
+        PatchUnreadable
+    })
+    .into_iter();
+    notes.extend(results.map(|result| {
+        Note::PatchIntegrated(Box::new(PatchIntegrated {
+            result,
+            ..PatchIntegrated::default()
+        }))
+    }));
+    let levels = every!(Severity {
+        Debug,
+        Info,
+        Warning,
+        Error
+    })
+    .into_iter();
+    notes.extend(levels.map(|level| Note::Message {
+        level,
+        text: "done".into(),
+    }));
     // Fixed words that the program stores as texts.
     let outcomes = ["done", "partial", "error", "limit", "stopped", "unusable"];
-    notes.extend(outcomes.map(|outcome| Note::RunEnded(RunEnded { outcome: text(outcome), ..RunEnded::default() })));
-    notes.push(Note::BranchSelected { branch: Some(text("ingest/docs")) });
-    let patch = Some(text(".ktx/ingest-patches/local-1/projection-warehouse.patch"));
-    notes.push(Note::SourcesProjected(Box::new(SourcesProjected { patch, ..SourcesProjected::default() })));
-    let evicted = FilesEvicted { connection: text("notes"), adapter: text("docs"), paths: texts(&["gone.md"]) };
-    let request = ReviewRequested { evicted: vec![evicted], ..ReviewRequested::default() };
+    notes.extend(outcomes.map(|outcome| {
+        Note::RunEnded(RunEnded {
+            outcome: text(outcome),
+            ..RunEnded::default()
+        })
+    }));
+    notes.push(Note::BranchSelected {
+        branch: Some(text("ingest/docs")),
+    });
+    let patch = Some(text(
+        ".ktx/ingest-patches/local-1/projection-warehouse.patch",
+    ));
+    notes.push(Note::SourcesProjected(Box::new(SourcesProjected {
+        patch,
+        ..SourcesProjected::default()
+    })));
+    let evicted = FilesEvicted {
+        connection: text("notes"),
+        adapter: text("docs"),
+        paths: texts(&["gone.md"]),
+    };
+    let request = ReviewRequested {
+        evicted: vec![evicted],
+        ..ReviewRequested::default()
+    };
     notes.push(Note::ReviewRequested(request.into()));
     notes.extend([Note::BranchSelected { branch: None }, Note::ReviewPlanned]);
     notes.push(Note::CommittedReviewPlanned { run: run(7) });
@@ -663,9 +931,20 @@ fn notes_of_the_run() -> Vec<Note> {
         clock_ms: 1_700_000_000_000,
     }));
     let reason = text("it has been silent for 30 s");
-    notes.push(Note::WorkerLeft(WorkerLeft { worker: text("build-2"), reason, is_lost: true, attempts: 2 }));
-    notes.push(Note::WorkerDrained(WorkerDrained { worker: text("build-2"), reason: text("drain-worker") }));
-    notes.extend([Note::WorkersAwaited { wait_ms: 7_200_000 }, Note::WorkerWaitEnded]);
+    notes.push(Note::WorkerLeft(WorkerLeft {
+        worker: text("build-2"),
+        reason,
+        is_lost: true,
+        attempts: 2,
+    }));
+    notes.push(Note::WorkerDrained(WorkerDrained {
+        worker: text("build-2"),
+        reason: text("drain-worker"),
+    }));
+    notes.extend([
+        Note::WorkersAwaited { wait_ms: 7_200_000 },
+        Note::WorkerWaitEnded,
+    ]);
     notes
 }
 
@@ -683,10 +962,20 @@ fn header(is_full: bool) -> Header {
 
 fn written(seq: u64, lane: Option<(&'static str, u32)>, body: EntryBody<'_>) -> String {
     let lane = lane.map(|(unit, attempt)| (Cow::Borrowed(unit), attempt));
-    let entry = TapeEntry { seq: Seq(seq), at: Millis(seq * 10), attempt: lane, body };
+    let entry = TapeEntry {
+        seq: Seq(seq),
+        at: Millis(seq * 10),
+        attempt: lane,
+        body,
+    };
     let mut line = Vec::new();
     entry.write(&mut line);
-    assert_eq!(TapeEntry::parse(line.strip_suffix(b"\n").unwrap()), Ok(entry), "{}", String::from_utf8_lossy(&line));
+    assert_eq!(
+        TapeEntry::parse(line.strip_suffix(b"\n").unwrap()),
+        Ok(entry),
+        "{}",
+        String::from_utf8_lossy(&line)
+    );
     String::from_utf8(line).unwrap()
 }
 
@@ -704,7 +993,10 @@ fn tape_of_every_entry_and_note_is_as_published() {
         seq += 1;
     };
     let lane = Some(("docs-orders", 1));
-    push(lane, EntryBody::Stdout(br#"{"type":"result",  "odd":"\ud800"}"#));
+    push(
+        lane,
+        EntryBody::Stdout(br#"{"type":"result",  "odd":"\ud800"}"#),
+    );
     push(lane, EntryBody::Stdin(br#"{"type":"user"}"#));
     push(lane, EntryBody::Stderr("a \"line\" of\ttext".into()));
     push(lane, EntryBody::StdoutRaw(b"not json".into()));
@@ -714,13 +1006,21 @@ fn tape_of_every_entry_and_note_is_as_published() {
     let notes = [notes_of_the_plan(), of_attempts, notes_of_the_run()].concat();
     for note in &notes {
         let json = note.to_json();
-        assert_eq!(Note::parse(&json), *note, "{}", String::from_utf8_lossy(&json));
+        assert_eq!(
+            Note::parse(&json),
+            *note,
+            "{}",
+            String::from_utf8_lossy(&json)
+        );
         let value: Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(value["kind"], kind(note));
         push(None, EntryBody::Note(&json));
     }
     for known in KINDS {
-        assert!(notes.iter().any(|note| kind(note) == *known), "no note of kind {known}");
+        assert!(
+            notes.iter().any(|note| kind(note) == *known),
+            "no note of kind {known}"
+        );
     }
     assert_published("tape.jsonl", &tape);
 }
@@ -736,7 +1036,10 @@ fn published_notes_are_read_and_written_unchanged() {
         entry.write(&mut again);
         assert_eq!(String::from_utf8(again).unwrap().trim_end(), line);
         if let EntryBody::Note(json) = entry.body {
-            assert_eq!(String::from_utf8(Note::parse(json).to_json()).unwrap(), String::from_utf8_lossy(json));
+            assert_eq!(
+                String::from_utf8(Note::parse(json).to_json()).unwrap(),
+                String::from_utf8_lossy(json)
+            );
             count += 1;
         }
     }

@@ -155,12 +155,23 @@ fn answers() -> Vec<Value> {
     let raw = raw.lines().next().unwrap();
     let mut answers = objects(&place, &["why", &format!("{raw}:1"), "--ui", "json"]);
     git(&place.path(""), &["clone", "--quiet", ".", "../clone"]);
-    let two = git(&place.path(""), &["log", "-1", "--format=%B"])
-        .replace("Ingest-Attempt: 1", "Ingest-Attempt: 1\nIngest-Unit: docs-b\nIngest-Attempt: 2");
-    git(&place.path("../clone"), &["commit", "--quiet", "--amend", "-m", &two]);
-    answers.extend(objects(&place, &["why", PAGE, "--ui", "json", "--project-dir", "../clone"]));
+    let two = git(&place.path(""), &["log", "-1", "--format=%B"]).replace(
+        "Ingest-Attempt: 1",
+        "Ingest-Attempt: 1\nIngest-Unit: docs-b\nIngest-Attempt: 2",
+    );
+    git(
+        &place.path("../clone"),
+        &["commit", "--quiet", "--amend", "-m", &two],
+    );
+    answers.extend(objects(
+        &place,
+        &["why", PAGE, "--ui", "json", "--project-dir", "../clone"],
+    ));
     place.write(PAGE, format!("{page}By hand.\n"));
-    git(&place.path(""), &["commit", "--quiet", "--all", "-m", "Correct it"]);
+    git(
+        &place.path(""),
+        &["commit", "--quiet", "--all", "-m", "Correct it"],
+    );
     place.write(PAGE, format!("{page}By hand.\nLater.\n"));
     answers.extend(objects(&place, &["why", PAGE, "--ui", "json"]));
     answers
@@ -171,19 +182,24 @@ fn why_output_matches_its_schema_and_golden_file() {
     let answers = answers();
     assert_conforms::<WhyLine>(&answers);
     for origin in ["uncommitted", "commit", "attempt", "unknown_attempt", "run"] {
-        assert!(answers.iter().any(|answer| answer["origin"] == origin), "no answer has the origin {origin}");
+        assert!(
+            answers.iter().any(|answer| answer["origin"] == origin),
+            "no answer has the origin {origin}"
+        );
     }
     let answers = answers.into_iter().map(|mut answer| {
         // The path contains the time of the run.
         for path in ["/file", "/commit/path"] {
-            if let Some(path) =
-                answer.pointer_mut(path).filter(|path| path.as_str().unwrap().starts_with("raw-sources"))
+            if let Some(path) = answer
+                .pointer_mut(path)
+                .filter(|path| path.as_str().unwrap().starts_with("raw-sources"))
             {
                 *path = "<raw copy>".into();
             }
         }
         answer
     });
-    let is_volatile = |key: &str| matches!(key, "id" | "at" | "subject" | "run" | "replay" | "entry");
+    let is_volatile =
+        |key: &str| matches!(key, "id" | "at" | "subject" | "run" | "replay" | "entry");
     assert_published("why.jsonl", &lines_without(answers.collect(), &is_volatile));
 }

@@ -25,12 +25,28 @@ fn end_of_a_review_is_as_published() {
         file("wiki/global/of-b.md", &["docs-b"]),
         file("wiki/global/free.md", &["docs-c"]),
     ];
-    let request = ReviewRequested { base: "c0ffee".into(), files, ..ReviewRequested::default() };
+    let request = ReviewRequested {
+        base: "c0ffee".into(),
+        files,
+        ..ReviewRequested::default()
+    };
     let review = Some(Arc::new(ReviewState::new(request.into(), None)));
-    let open = Publication { review, ..Publication::default() };
-    let blocked = BlockedFile { path: "wiki/global/blocked.md".into(), reason: "exists already".into() };
-    let partly = Publication { blocked: [blocked].into(), ..open.clone() };
-    let refused = Publication { save_error: Some("files block".into()), ..partly.clone() };
+    let open = Publication {
+        review,
+        ..Publication::default()
+    };
+    let blocked = BlockedFile {
+        path: "wiki/global/blocked.md".into(),
+        reason: "exists already".into(),
+    };
+    let partly = Publication {
+        blocked: [blocked].into(),
+        ..open.clone()
+    };
+    let refused = Publication {
+        save_error: Some("files block".into()),
+        ..partly.clone()
+    };
     let ends = [
         finished_json(&open, Some("c0ffee"), Some("ingest/docs"), &[]),
         finished_json(&open, None, None, &["docs-a".into()]),

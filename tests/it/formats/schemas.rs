@@ -104,18 +104,25 @@ enum CostKey {
 
 /// Compares a schema file in `assets` with the types.
 pub(super) fn assert_schemas(name: &str, schemas: &Value) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("assets").join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("assets")
+        .join(name);
     let text = format!("{schemas:#}\n");
     if std::env::var_os("INGESTDECK_WRITE_FORMATS").is_some() {
         fs::write(&path, &text).unwrap();
     }
-    assert_eq!(fs::read_to_string(&path).unwrap(), text, "INGESTDECK_WRITE_FORMATS=1 updates {name}");
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        text,
+        "INGESTDECK_WRITE_FORMATS=1 updates {name}"
+    );
 }
 
 /// Reads objects as `T`, which must keep every key and value.
 pub(super) fn assert_conforms<T: Serialize + DeserializeOwned>(objects: &[Value]) {
     for object in objects {
-        let read: T = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}"));
+        let read: T = serde_json::from_value(object.clone())
+            .unwrap_or_else(|error| panic!("{error}: {object}"));
         assert_eq!(&serde_json::to_value(&read).unwrap(), object);
     }
 }
@@ -303,7 +310,8 @@ enum CoverageStateWord {
 
 #[test]
 fn artifacts_schemas_are_current() {
-    let schemas = json!({"artifact": schema_for!(ArtifactLine), "raw_file": schema_for!(CoverageLine)});
+    let schemas =
+        json!({"artifact": schema_for!(ArtifactLine), "raw_file": schema_for!(CoverageLine)});
     assert_schemas("artifacts.schema.json", &schemas);
 }
 
@@ -319,7 +327,10 @@ fn artifacts_output_matches_schema_and_golden_file() {
         all.extend(artifacts.into_iter().chain(coverage));
     }
     for word in ["saved", "conflict", "pending", "covered", "uncovered"] {
-        assert!(all.iter().any(|line| line["state"] == word), "no line is {word}");
+        assert!(
+            all.iter().any(|line| line["state"] == word),
+            "no line is {word}"
+        );
     }
     assert_published("artifacts.jsonl", &lines_without(all, &is_message));
 }
@@ -335,14 +346,26 @@ fn audit_output_matches_its_schema_and_golden_file() {
     let place = recorded();
     let short = objects(&place, &["audit", "--ui", "json"]);
     assert_conforms::<AuditLine>(&short);
-    assert!(short.iter().all(|call| call.get("output").is_none()), "results need --results");
-    let mut all = objects(&place, &["audit", "--format", "json", "--results", "--full"]);
-    all.iter_mut().filter(|call| call["output"].is_null()).for_each(|call| {
-        call.as_object_mut().unwrap().remove("output");
-    });
+    assert!(
+        short.iter().all(|call| call.get("output").is_none()),
+        "results need --results"
+    );
+    let mut all = objects(
+        &place,
+        &["audit", "--format", "json", "--results", "--full"],
+    );
+    all.iter_mut()
+        .filter(|call| call["output"].is_null())
+        .for_each(|call| {
+            call.as_object_mut().unwrap().remove("output");
+        });
     assert_conforms::<AuditLine>(&all);
     for word in ["complete", "error", "denied", "edited", "allowed"] {
-        assert!(all.iter().any(|call| call["status"] == word || call["decision"] == word), "no call is {word}");
+        assert!(
+            all.iter()
+                .any(|call| call["status"] == word || call["decision"] == word),
+            "no call is {word}"
+        );
     }
     assert_published("audit.jsonl", &lines_without(all, &is_message));
 }
@@ -354,13 +377,24 @@ fn costs_output_matches_its_schema_and_golden_file() {
     for by in ["day", "connection", "model", "unit", "run"] {
         let lines = objects(&place, &["costs", "--by", by, "--ui", "json"]);
         let total = lines.last().unwrap();
-        assert!(total["key"].is_null() && lines.iter().filter(|line| line["key"].is_null()).count() == 1);
+        assert!(
+            total["key"].is_null()
+                && lines.iter().filter(|line| line["key"].is_null()).count() == 1
+        );
         all.extend(lines);
     }
     assert_conforms::<CostLine>(&all);
     let totals: Vec<&Value> = all.iter().filter(|line| line["key"].is_null()).collect();
-    for key in ["attempts", "total_cost_usd", "model_usage_usd", "input_tokens"] {
-        assert!(totals.iter().all(|total| total[key] == totals[0][key]), "{key} differs: {totals:?}");
+    for key in [
+        "attempts",
+        "total_cost_usd",
+        "model_usage_usd",
+        "input_tokens",
+    ] {
+        assert!(
+            totals.iter().all(|total| total[key] == totals[0][key]),
+            "{key} differs: {totals:?}"
+        );
     }
     assert_published("costs.jsonl", &lines_without(all, &is_message));
 }
@@ -466,7 +500,10 @@ enum AgentStatus {
 
 #[test]
 fn agent_event_schema_is_current() {
-    assert_schemas("agent-events.schema.json", &json!({"event": schema_for!(AgentSdkEvent)}));
+    assert_schemas(
+        "agent-events.schema.json",
+        &json!({"event": schema_for!(AgentSdkEvent)}),
+    );
 }
 
 #[test]
@@ -479,30 +516,60 @@ fn agent_events_match_their_schema_and_golden_file() {
         "subagent_foreground.jsonl",
         "permission_denied_dontask.jsonl",
     ];
-    let captures = captures.map(|name| format!("{}/tests/fixtures/captures/{name}", env!("CARGO_MANIFEST_DIR")));
+    let captures = captures.map(|name| {
+        format!(
+            "{}/tests/fixtures/captures/{name}",
+            env!("CARGO_MANIFEST_DIR")
+        )
+    });
     let tapes = ["run.jsonl", "run-unsaved.jsonl", "run-failed.jsonl"].map(tape);
     let mut golden = Vec::new();
     let mut seen = Vec::new();
     for file in tapes.iter().chain(&captures) {
         let args = ["replay", file, "--ui", "json", "--events", "agent"];
         let lines = objects(&place, &args);
-        assert!(lines.iter().enumerate().all(|(index, line)| line["seq"] == index && line["v"] == 1), "{file}");
+        assert!(
+            lines
+                .iter()
+                .enumerate()
+                .all(|(index, line)| line["seq"] == index && line["v"] == 1),
+            "{file}"
+        );
         assert_eq!(lines.last().unwrap()["event"]["state"], "summary", "{file}");
-        let own = |line: &&Value| line["event"]["type"].as_str().is_some_and(|kind| kind.contains(':'));
-        let events: Vec<Value> = lines.iter().filter(own).map(|line| line["event"].clone()).collect();
+        let own = |line: &&Value| {
+            line["event"]["type"]
+                .as_str()
+                .is_some_and(|kind| kind.contains(':'))
+        };
+        let events: Vec<Value> = lines
+            .iter()
+            .filter(own)
+            .map(|line| line["event"].clone())
+            .collect();
         assert_conforms_in_any_order::<AgentSdkEvent>(&events);
-        seen.extend(events.iter().map(|event| event["type"].as_str().unwrap().to_owned()));
+        seen.extend(
+            events
+                .iter()
+                .map(|event| event["type"].as_str().unwrap().to_owned()),
+        );
         for line in lines.iter().filter(own) {
-            let needs_id = ["tool:start", "tool:result"].contains(&line["event"]["type"].as_str().unwrap());
+            let needs_id =
+                ["tool:start", "tool:result"].contains(&line["event"]["type"].as_str().unwrap());
             assert_eq!(line["tool_use_id"].is_string(), needs_id, "{line}");
         }
         if tapes.contains(file) {
             golden.extend(lines);
         }
     }
-    for kind in
-        ["stream:token", "agent:turn", "tool:invoke", "tool:start", "tool:result", "agent:complete", "state:update"]
-    {
+    for kind in [
+        "stream:token",
+        "agent:turn",
+        "tool:invoke",
+        "tool:start",
+        "tool:result",
+        "agent:complete",
+        "state:update",
+    ] {
         assert!(seen.iter().any(|seen| seen == kind), "no event is {kind}");
     }
     assert_published("agent-events.jsonl", &lines_without(golden, &is_message));
@@ -511,14 +578,19 @@ fn agent_events_match_their_schema_and_golden_file() {
 /// Like [`assert_conforms`]; the order of keys is not compared.
 fn assert_conforms_in_any_order<T: Serialize + DeserializeOwned>(objects: &[Value]) {
     for object in objects {
-        let read: T = serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{error}: {object}"));
+        let read: T = serde_json::from_value(object.clone())
+            .unwrap_or_else(|error| panic!("{error}: {object}"));
         let again = serde_json::to_value(&read).unwrap();
         assert_eq!(
             again.as_object().map(serde_json::Map::len),
             object.as_object().map(serde_json::Map::len),
             "{object}"
         );
-        object.as_object().unwrap().iter().for_each(|(key, value)| assert_eq!(&again[key], value, "{key}: {object}"));
+        object
+            .as_object()
+            .unwrap()
+            .iter()
+            .for_each(|(key, value)| assert_eq!(&again[key], value, "{key}: {object}"));
     }
 }
 
@@ -526,5 +598,8 @@ fn assert_conforms_in_any_order<T: Serialize + DeserializeOwned>(objects: &[Valu
 fn agent_vocabulary_needs_json() {
     let place = TestDir::new();
     let ran = place.run(&["replay", "x.jsonl", "--events", "agent"]);
-    assert_eq!(ran.expect_refusal(2), "--events agent needs --ui json; add --ui json, or leave it out");
+    assert_eq!(
+        ran.expect_refusal(2),
+        "--events agent needs --ui json; add --ui json, or leave it out"
+    );
 }

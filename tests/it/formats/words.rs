@@ -5,8 +5,8 @@ use crate::{
     actions::{ActionPhase, event::ActionKind},
     cli::exit::Exit,
     run::{
-        OutcomeDetail, RunOutcome, diff::DiffStatus, outcome::REVIEWED, recorded_decisions::RecordedDecisionKind,
-        state::UnitStatus, trace::TraceLevel,
+        OutcomeDetail, RunOutcome, diff::DiffStatus, outcome::REVIEWED,
+        recorded_decisions::RecordedDecisionKind, state::UnitStatus, trace::TraceLevel,
     },
     store::RunStatus,
     tape::note::{
@@ -60,25 +60,117 @@ fn words_of_states_and_kinds_are_as_published() {
         and RunOutcome::Reviewed(_)
     );
     out.push_str(&format!("run outcome in lists and reports: {REVIEWED}\n"));
-    words!(out, "run states in lists", RunStatus { Running, Finished, Interrupted });
+    words!(
+        out,
+        "run states in lists",
+        RunStatus {
+            Running,
+            Finished,
+            Interrupted
+        }
+    );
     words!(
         out,
         "results of patches",
         label,
-        PatchResult { Accepted, Noop, TextualConflict, SemanticConflict, ForbiddenPaths, PatchUnreadable }
+        PatchResult {
+            Accepted,
+            Noop,
+            TextualConflict,
+            SemanticConflict,
+            ForbiddenPaths,
+            PatchUnreadable
+        }
     );
-    words!(out, "calls beside their event", OutcomeDetail { Declined, Aborted, BudgetExhausted });
-    words!(out, "units in comparisons", DiffStatus { New, Removed, Changed, Same });
-    words!(out, "decisions", label, RecordedDecisionKind { Conflict, Eviction, Resolution, Fallback, Unread });
-    words!(out, "artifacts", ArtifactTarget { Wiki, SemanticLayer });
-    words!(out, "changes of artifacts", ArtifactChange { Created, Updated, Removed });
-    words!(out, "actions", ActionKind { Command, Tool, FileChange, WebSearch, Subagent, Note, Warning });
-    words!(out, "phases of actions", ActionPhase { Started, Updated, Completed });
-    let levels = [TraceLevel::Error, TraceLevel::Info, TraceLevel::Debug, TraceLevel::Trace];
-    assert_eq!(["error", "info", "debug", "trace"].map(TraceLevel::parse), levels);
-    out.push_str("levels of traces: error, info, debug, trace\n\ncauses in comparisons and reports:\n");
+    words!(
+        out,
+        "calls beside their event",
+        OutcomeDetail {
+            Declined,
+            Aborted,
+            BudgetExhausted
+        }
+    );
+    words!(
+        out,
+        "units in comparisons",
+        DiffStatus {
+            New,
+            Removed,
+            Changed,
+            Same
+        }
+    );
+    words!(
+        out,
+        "decisions",
+        label,
+        RecordedDecisionKind {
+            Conflict,
+            Eviction,
+            Resolution,
+            Fallback,
+            Unread
+        }
+    );
+    words!(
+        out,
+        "artifacts",
+        ArtifactTarget {
+            Wiki,
+            SemanticLayer
+        }
+    );
+    words!(
+        out,
+        "changes of artifacts",
+        ArtifactChange {
+            Created,
+            Updated,
+            Removed
+        }
+    );
+    words!(
+        out,
+        "actions",
+        ActionKind {
+            Command,
+            Tool,
+            FileChange,
+            WebSearch,
+            Subagent,
+            Note,
+            Warning
+        }
+    );
+    words!(
+        out,
+        "phases of actions",
+        ActionPhase {
+            Started,
+            Updated,
+            Completed
+        }
+    );
+    let levels = [
+        TraceLevel::Error,
+        TraceLevel::Info,
+        TraceLevel::Debug,
+        TraceLevel::Trace,
+    ];
+    assert_eq!(
+        ["error", "info", "debug", "trace"].map(TraceLevel::parse),
+        levels
+    );
+    out.push_str(
+        "levels of traces: error, info, debug, trace\n\ncauses in comparisons and reports:\n",
+    );
     for cause in every_cause() {
-        out.push_str(&format!("{} = {}\n", serde_json::to_string(&cause).unwrap(), cause.label()));
+        out.push_str(&format!(
+            "{} = {}\n",
+            serde_json::to_string(&cause).unwrap(),
+            cause.label()
+        ));
     }
     assert_published("words.txt", &out);
 }
@@ -113,7 +205,10 @@ fn exit_codes_are_as_published() {
         Exit::Signal(2),
         Exit::Signal(15),
     ];
-    let mut out: String = exits.iter().map(|exit| format!("{:>3}  {}\n", exit.code(), meaning(*exit))).collect();
+    let mut out: String = exits
+        .iter()
+        .map(|exit| format!("{:>3}  {}\n", exit.code(), meaning(*exit)))
+        .collect();
     out.push_str("\nwhen nothing but this kept every unit from running:\n");
     let in_the_way = [
         ("login", VerdictCause::Auth),

@@ -16,17 +16,23 @@ use crate::it::commands::test_dir::DEADLINE;
 
 /// An expression without a jump: SQLite checks no deadline until it has computed all columns.
 fn uninterruptible() -> String {
-    let columns: Vec<String> = (0..40).map(|index| format!("instr(a, b || '{index}')")).collect();
+    let columns: Vec<String> = (0..40)
+        .map(|index| format!("instr(a, b || '{index}')"))
+        .collect();
     format!(
         "SELECT {} FROM (SELECT hex(zeroblob(500000)) a, substr(hex(zeroblob(500000)), 1, 400000) || '1' b)",
         columns.join(", ")
     )
 }
 
-const ENDLESS: &str = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t";
+const ENDLESS: &str =
+    "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t";
 
 async fn ask(client: &McpClient, sql: &str) -> String {
-    client.call("sql_execution", json!({"connectionId": "shop", "sql": sql})).await.0
+    client
+        .call("sql_execution", json!({"connectionId": "shop", "sql": sql}))
+        .await
+        .0
 }
 
 async fn answers(client: &McpClient) {
@@ -43,7 +49,9 @@ fn names(place: &TestDir) -> Vec<String> {
 /// Running child processes of `parent`.
 #[cfg(target_os = "linux")]
 fn children(parent: u32) -> Vec<i32> {
-    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let pids = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let is_child = |pid: &i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
@@ -70,7 +78,10 @@ async fn uninterruptible_statement_leaves_no_process_behind() {
     let place = place();
     let client = McpClient::start(&place, &[]).await;
     let stopped = ask(&client, &uninterruptible()).await;
-    assert_eq!(stopped, "SQL execution failed: stopped after 10 s; ask for less, with a WHERE or a smaller table");
+    assert_eq!(
+        stopped,
+        "SQL execution failed: stopped after 10 s; ask for less, with a WHERE or a smaller table"
+    );
     assert_eq!(children(client.1), [0; 0]);
     answers(&client).await;
     client.0.cancel().await.unwrap();
@@ -80,15 +91,17 @@ async fn uninterruptible_statement_leaves_no_process_behind() {
 async fn materialised_join_ends_at_the_memory_limit() {
     let place = place();
     let client = McpClient::start(&place, &[]).await;
-    let rows =
-        "WITH RECURSIVE t(n, x) AS (SELECT 1, zeroblob(1000000) UNION ALL SELECT n + 1, zeroblob(1000000) FROM t)";
+    let rows = "WITH RECURSIVE t(n, x) AS (SELECT 1, zeroblob(1000000) UNION ALL SELECT n + 1, zeroblob(1000000) FROM t)";
     for sql in [
         format!("{rows}, u AS MATERIALIZED (SELECT * FROM t) SELECT count(*) FROM u a, u b"),
         format!("{rows} SELECT * FROM t ORDER BY x DESC"),
         format!("{rows} SELECT count(DISTINCT x || n) FROM t"),
     ] {
         let stopped = ask(&client, &sql).await;
-        assert!(stopped.contains("stopped because it needs more than 256 MiB of memory"), "{sql}: {stopped}");
+        assert!(
+            stopped.contains("stopped because it needs more than 256 MiB of memory"),
+            "{sql}: {stopped}"
+        );
     }
     // Smaller data is sorted and joined as usual.
     let sql = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 100000), \
@@ -109,27 +122,46 @@ async fn worker_is_limited_and_its_death_fails_one_call() {
         // The worker limits itself first. Once the last limit is set, all of them are.
         let limits = found(|| {
             let limits = fs::read_to_string(format!("/proc/{worker}/limits")).unwrap();
-            let has_all =
-                limits.lines().any(|line| line.starts_with("Max address space") && line.contains("1073741824"));
+            let has_all = limits
+                .lines()
+                .any(|line| line.starts_with("Max address space") && line.contains("1073741824"));
             has_all.then_some(limits)
         })
         .await;
-        for (name, value) in
-            [("Max file size", "0"), ("Max core file size", "0"), ("Max cpu time", "20"), ("Max open files", "24")]
-        {
+        for (name, value) in [
+            ("Max file size", "0"),
+            ("Max core file size", "0"),
+            ("Max cpu time", "20"),
+            ("Max open files", "24"),
+        ] {
             let line = limits.lines().find(|line| line.starts_with(name)).unwrap();
-            assert_eq!(line[name.len()..].split_whitespace().next(), Some(value), "{line}");
+            assert_eq!(
+                line[name.len()..].split_whitespace().next(),
+                Some(value),
+                "{line}"
+            );
         }
         let environment = fs::read(format!("/proc/{worker}/environ")).unwrap();
-        let environment = environment.split(|byte| *byte == 0).filter(|entry| !entry.is_empty());
-        let entries: Vec<_> = environment.filter(|entry| !entry.starts_with(b"TZ=")).collect();
+        let environment = environment
+            .split(|byte| *byte == 0)
+            .filter(|entry| !entry.is_empty());
+        let entries: Vec<_> = environment
+            .filter(|entry| !entry.starts_with(b"TZ="))
+            .collect();
         assert_eq!(entries, [b"INGESTDECK_AGENT="]);
-        assert_eq!(fs::read_link(format!("/proc/{worker}/cwd")).unwrap(), Path::new("/"));
-        let names = fs::read_dir(format!("/proc/{worker}/fd")).unwrap().map(|entry| entry.unwrap().path());
+        assert_eq!(
+            fs::read_link(format!("/proc/{worker}/cwd")).unwrap(),
+            Path::new("/")
+        );
+        let names = fs::read_dir(format!("/proc/{worker}/fd"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
         for file in names.filter_map(|name| fs::read_link(name).ok()) {
             let file = file.to_str().unwrap().to_owned();
-            let expected =
-                ["pipe:", "/dev/null"].iter().any(|known| file.starts_with(known)) || file.ends_with("shop.db");
+            let expected = ["pipe:", "/dev/null"]
+                .iter()
+                .any(|known| file.starts_with(known))
+                || file.ends_with("shop.db");
             assert!(expected, "{file}");
         }
         kill(Pid::from_raw(worker), Signal::SIGKILL).unwrap();
@@ -151,18 +183,30 @@ async fn worker_ends_when_its_parent_is_killed() {
     let place = place();
     let client = McpClient::start(&place, &[]).await;
     let sql = uninterruptible();
-    let params = json!({"connectionId": "shop", "sql": sql}).as_object().unwrap().clone();
-    let call = client.0.call_tool(CallToolRequestParams::new("sql_execution").with_arguments(params));
+    let params = json!({"connectionId": "shop", "sql": sql})
+        .as_object()
+        .unwrap()
+        .clone();
+    let call = client
+        .0
+        .call_tool(CallToolRequestParams::new("sql_execution").with_arguments(params));
     let parent_killed = async {
         let worker = found(|| children(client.1).first().copied()).await;
-        kill(Pid::from_raw(i32::try_from(client.1).unwrap()), Signal::SIGKILL).unwrap();
+        kill(
+            Pid::from_raw(i32::try_from(client.1).unwrap()),
+            Signal::SIGKILL,
+        )
+        .unwrap();
         worker
     };
     let (answer, worker) = tokio::join!(call, parent_killed);
     assert!(answer.is_err(), "{answer:?}");
     let ended = || {
         let stat = fs::read_to_string(format!("/proc/{worker}/stat"));
-        stat.map_or(true, |stat| stat.contains(") Z ") || !stat.contains("ingestdeck")).then_some(())
+        stat.map_or(true, |stat| {
+            stat.contains(") Z ") || !stat.contains("ingestdeck")
+        })
+        .then_some(())
     };
     found(ended).await;
 }
@@ -186,8 +230,15 @@ async fn removed_program_still_reads_databases() {
     fs::hard_link(original, &program).unwrap();
     let original = place.command(&["mcp"]);
     let mut command = std::process::Command::new(&program);
-    command.args(original.get_args()).current_dir(original.get_current_dir().unwrap()).env_clear();
-    command.envs(original.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command
+        .args(original.get_args())
+        .current_dir(original.get_current_dir().unwrap())
+        .env_clear();
+    command.envs(
+        original
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     let client = McpClient::start_command(command).await;
     fs::remove_file(&program).unwrap();
     answers(&client).await;
@@ -199,11 +250,15 @@ async fn log_of_a_running_writer_is_read_and_unchanged() {
     let place = place();
     let writer = rusqlite::Connection::open(place.path("shop.db")).unwrap();
     writer.pragma_update(None, "journal_mode", "WAL").unwrap();
-    writer.execute_batch("INSERT INTO orders VALUES (2, 20.0)").unwrap();
+    writer
+        .execute_batch("INSERT INTO orders VALUES (2, 20.0)")
+        .unwrap();
     let client = McpClient::start(&place, &[]).await;
     let count = async || ask(&client, "SELECT 'rows', count(*) FROM orders").await;
     assert!(count().await.contains("| rows | 2 |"), "{}", count().await);
-    writer.execute_batch("INSERT INTO orders VALUES (3, 30.0)").unwrap();
+    writer
+        .execute_batch("INSERT INTO orders VALUES (3, 30.0)")
+        .unwrap();
     assert!(count().await.contains("| rows | 3 |"), "{}", count().await);
     assert_eq!(names(&place), ["shop.db", "shop.db-shm", "shop.db-wal"]);
     // The last writer can remove both files, so no other process has them open.
@@ -224,7 +279,8 @@ async fn file_that_became_special_is_refused() {
     let refused = async |why: &str| {
         let text = ask(&client, "SELECT 1").await;
         assert!(
-            text.starts_with("SQL execution failed: unable to open the database file: ") && text.contains(why),
+            text.starts_with("SQL execution failed: unable to open the database file: ")
+                && text.contains(why),
             "{text}"
         );
         fs::remove_file(&path).unwrap();
@@ -243,9 +299,17 @@ async fn file_that_became_special_is_refused() {
 fn worker_command_is_not_shown() {
     let place = place();
     for args in [&["--help"][..], &["completions", "bash"], &["man"]] {
-        assert!(!place.run(args).expect_success().contains("sql-worker"), "{args:?}");
+        assert!(
+            !place.run(args).expect_success().contains("sql-worker"),
+            "{args:?}"
+        );
     }
     let ended = place.run(&["sql-worker"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stdout.starts_with("{\"Err\":{\"WorkerFailed\":\"cannot read its request: "), "{ended:?}");
+    assert!(
+        ended
+            .stdout
+            .starts_with("{\"Err\":{\"WorkerFailed\":\"cannot read its request: "),
+        "{ended:?}"
+    );
 }

@@ -11,10 +11,19 @@ use crate::{
 /// Calls that were held or decided, as words.
 fn decisions(deck: &TestProject) -> Vec<String> {
     let word = |note: Note| match note {
-        Note::CallHeld { tool, reached, .. } => Some(format!("held {tool} at {}", reached.unwrap_or_default())),
-        Note::CallDecided { decision: CallDecision::Denied, reason, rule, .. } => {
-            Some(format!("denied {} {}", rule.unwrap_or_default(), reason.unwrap_or_default()))
+        Note::CallHeld { tool, reached, .. } => {
+            Some(format!("held {tool} at {}", reached.unwrap_or_default()))
         }
+        Note::CallDecided {
+            decision: CallDecision::Denied,
+            reason,
+            rule,
+            ..
+        } => Some(format!(
+            "denied {} {}",
+            rule.unwrap_or_default(),
+            reason.unwrap_or_default()
+        )),
         Note::CallDecided { decision, .. } => Some(format!("{decision:?}").to_lowercase()),
         _ => None,
     };
@@ -24,19 +33,29 @@ fn decisions(deck: &TestProject) -> Vec<String> {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn session_of_five_turns_is_steered_and_replayed() {
-    let bash = |command: &str| tool("Bash", json!({"command": command, "description": "a command"}));
-    let slow = ApiTurn::blocks([text(&"word ".repeat(40))]).slowly(std::time::Duration::from_millis(400));
+    let bash = |command: &str| {
+        tool(
+            "Bash",
+            json!({"command": command, "description": "a command"}),
+        )
+    };
+    let slow =
+        ApiTurn::blocks([text(&"word ".repeat(40))]).slowly(std::time::Duration::from_millis(400));
     let deck = TestProject::new([ApiRoute::any([
         ApiTurn::blocks([bash("echo one")]),
         ApiTurn::answer("First answer."),
         ApiTurn::blocks([bash("rm -rf build")]),
         ApiTurn::answer("Second answer."),
-        ApiTurn::blocks([tool("WebFetch", json!({"url": "http://127.0.0.1/", "prompt": "x"}))]),
+        ApiTurn::blocks([tool(
+            "WebFetch",
+            json!({"url": "http://127.0.0.1/", "prompt": "x"}),
+        )]),
         ApiTurn::answer("Third answer."),
         slow,
         ApiTurn::answer("Fifth answer."),
     ])]);
-    let mut terminal = TestTerminal::open(&deck, &["session", "--ui", "tui", "--", "first question"]);
+    let mut terminal =
+        TestTerminal::open(&deck, &["session", "--ui", "tui", "--", "first question"]);
     terminal.sees(&["First answer."]);
 
     terminal.press("msecond question\r");
@@ -67,12 +86,34 @@ fn session_of_five_turns_is_steered_and_replayed() {
     ];
     assert_eq!(decisions(&deck), held);
     let started = deck.started();
-    let messages: Vec<_> = started.iter().filter_map(|it| it.amendment.as_ref()?.message.as_deref()).collect();
-    assert_eq!(messages, ["second question", "third question", "fourth question", "fifth question"]);
+    let messages: Vec<_> = started
+        .iter()
+        .filter_map(|it| it.amendment.as_ref()?.message.as_deref())
+        .collect();
+    assert_eq!(
+        messages,
+        [
+            "second question",
+            "third question",
+            "fourth question",
+            "fifth question"
+        ]
+    );
     let resumed = |argv: &[String]| argv.iter().any(|word| word == "--resume");
-    assert_eq!(started.iter().map(|it| resumed(&it.argv)).collect::<Vec<_>>(), [false, true, true, true, true]);
+    assert_eq!(
+        started
+            .iter()
+            .map(|it| resumed(&it.argv))
+            .collect::<Vec<_>>(),
+        [false, true, true, true, true]
+    );
     let last = deck.api.requests().pop().unwrap();
-    for words in ["first question", "Second answer.", "no network", "fifth question"] {
+    for words in [
+        "first question",
+        "Second answer.",
+        "no network",
+        "fifth question",
+    ] {
         assert!(last.body.contains(words), "the session remembers {words}");
     }
 
@@ -93,16 +134,34 @@ fn session_of_five_turns_is_steered_and_replayed() {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn session_with_a_full_context_continues_in_a_new_one() {
-    let full = || ApiTurn::error(400, "invalid_request_error", "prompt is too long: 250000 tokens > 200000 maximum");
+    let full = || {
+        ApiTurn::error(
+            400,
+            "invalid_request_error",
+            "prompt is too long: 250000 tokens > 200000 maximum",
+        )
+    };
     let deck = TestProject::new([
         ApiRoute::on("ran out of context", [ApiTurn::answer("Continued.")]),
-        ApiRoute::any([ApiTurn::blocks([tool("Bash", json!({"command": "echo one", "description": "x"}))]), full()]),
+        ApiRoute::any([
+            ApiTurn::blocks([tool(
+                "Bash",
+                json!({"command": "echo one", "description": "x"}),
+            )]),
+            full(),
+        ]),
     ]);
     let ran = deck.play(&["session", "--ui", "json", "--", "count everything"]);
     assert_eq!(ran.code, Some(0), "{ran:#?}");
     let started = deck.started();
-    let [_, second] = started.as_slice() else { panic!("{started:#?}") };
-    assert!(!second.argv.iter().any(|word| word == "--resume"), "{:?}", second.argv);
+    let [_, second] = started.as_slice() else {
+        panic!("{started:#?}")
+    };
+    assert!(
+        !second.argv.iter().any(|word| word == "--resume"),
+        "{:?}",
+        second.argv
+    );
     for part in ["count everything", "- echo one"] {
         assert!(second.prompt.contains(part), "{}", second.prompt);
     }
@@ -120,7 +179,15 @@ fn agent_profile_serves_standard_tools_by_its_rules() {
         ApiTurn::answer("Done."),
     ])])
     .set("[agent]\nallowed_tools = [\"write_file\", \"bash\", \"glob\"]\n[policy]\ndeny = [\"glob\"]\n");
-    let ran = deck.play(&["session", "--profile", "agent", "--ui", "json", "--", "write a note"]);
+    let ran = deck.play(&[
+        "session",
+        "--profile",
+        "agent",
+        "--ui",
+        "json",
+        "--",
+        "write a note",
+    ]);
     assert_eq!(ran.code, Some(0), "{ran:#?}");
     assert_eq!(deck.read("note.txt"), "from the agent");
     let expected = [
@@ -129,8 +196,14 @@ fn agent_profile_serves_standard_tools_by_its_rules() {
     ];
     assert_eq!(decisions(&deck), expected);
     let offered = deck.api.requests().pop().unwrap().tool_names();
-    assert_eq!(offered, ["mcp__ktx__bash", "mcp__ktx__glob", "mcp__ktx__write_file"]);
-    let read = deck.entries().iter().any(|entry| entry["out"].to_string().contains("from the agent"));
+    assert_eq!(
+        offered,
+        ["mcp__ktx__bash", "mcp__ktx__glob", "mcp__ktx__write_file"]
+    );
+    let read = deck
+        .entries()
+        .iter()
+        .any(|entry| entry["out"].to_string().contains("from the agent"));
     assert!(read, "bash reads the file in the directory of the session");
 }
 
@@ -143,13 +216,31 @@ fn agent_profile_denies_tools_that_its_list_does_not_name() {
         ApiTurn::answer("It is not allowed."),
     ])])
     .set("[agent]\nallowed_tools = [\"glob\"]\n");
-    let server = json!({"type": "stdio", "command": crate::it::support::program(), "args": ["mcp"]});
+    let server =
+        json!({"type": "stdio", "command": crate::it::support::program(), "args": ["mcp"]});
     let settings = json!({"mcpServers": {"notes": server}}).to_string();
     std::fs::write(deck.home.path().join(".claude.json"), settings).unwrap();
-    let ran = deck.play(&["session", "--profile", "agent", "--ui", "json", "--", "read a note"]);
+    let ran = deck.play(&[
+        "session",
+        "--profile",
+        "agent",
+        "--ui",
+        "json",
+        "--",
+        "read a note",
+    ]);
     assert_eq!(ran.code, Some(0), "{ran:#?}");
     let requests = deck.api.requests();
-    assert!(requests[0].tool_names().contains(&"mcp__notes__wiki_read".to_owned()), "{:?}", requests[0].tool_names());
+    assert!(
+        requests[0]
+            .tool_names()
+            .contains(&"mcp__notes__wiki_read".to_owned()),
+        "{:?}",
+        requests[0].tool_names()
+    );
     let read = &requests.last().unwrap().body;
-    assert!(read.contains(r#"Tool \"mcp__notes__wiki_read\" is not allowed. Allowed tools: glob"#), "{read}");
+    assert!(
+        read.contains(r#"Tool \"mcp__notes__wiki_read\" is not allowed. Allowed tools: glob"#),
+        "{read}"
+    );
 }

@@ -23,8 +23,7 @@ const BOARDS: [(&str, &str); 3] = [
     ("lookml-dashboard-prices", "prices.dashboard.lookml"),
 ];
 
-const DASHBOARD: &str =
-    "- dashboard: NAME\n  title: NAME\n  elements:\n    - name: all\n      explore: NAME\n      type: table\n";
+const DASHBOARD: &str = "- dashboard: NAME\n  title: NAME\n  elements:\n    - name: all\n      explore: NAME\n      type: table\n";
 
 /// The unit that runs when the program is killed.
 const LAST: (&str, &str) = ("docs-varieties", "varieties.md");
@@ -34,17 +33,30 @@ const RIVALS: [&str; 2] = ["docs-juice", "docs-payments"];
 
 fn git(deck: &TestProject, args: &[&str]) -> String {
     let mut command = Command::new("git");
-    command.args(args).current_dir(deck.home.project()).env("GIT_CONFIG_NOSYSTEM", "1").env("HOME", deck.home.path());
+    command
+        .args(args)
+        .current_dir(deck.home.project())
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("HOME", deck.home.path());
     for (name, value) in [("NAME", "Somebody"), ("EMAIL", "somebody@example.com")] {
-        command.env(format!("GIT_AUTHOR_{name}"), value).env(format!("GIT_COMMITTER_{name}"), value);
+        command
+            .env(format!("GIT_AUTHOR_{name}"), value)
+            .env(format!("GIT_COMMITTER_{name}"), value);
     }
     let output = command.output().unwrap();
-    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "git {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 fn subjects(deck: &TestProject) -> Vec<String> {
-    git(deck, &["log", "--format=%s"]).lines().map(str::to_owned).collect()
+    git(deck, &["log", "--format=%s"])
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Asserts that only hidden files of the program are left in the project.
@@ -58,7 +70,9 @@ fn is_clean(deck: &TestProject) {
 fn repository(routes: impl IntoIterator<Item = ApiRoute>) -> TestProject {
     let deck = TestProject::new(routes).subscribed().with_reconcile_step();
     let place = deck.home.project();
-    let settings = deck.read("ktx.yaml").replace("driver: looker", "driver: lookml");
+    let settings = deck
+        .read("ktx.yaml")
+        .replace("driver: looker", "driver: lookml");
     fs::write(place.join("ktx.yaml"), settings).unwrap();
     for board in ["frost", "prices"] {
         let file = place.join(format!("sources/bi/{board}.dashboard.lookml"));
@@ -80,7 +94,10 @@ fn turns(unit: &str, file: &str) -> Vec<ApiTurn> {
 }
 
 fn terms(content: &str) -> ApiTurn {
-    ApiTurn::blocks([ktx("wiki_write", json!({"key": "terms", "summary": "Terms of sale", "content": content}))])
+    ApiTurn::blocks([ktx(
+        "wiki_write",
+        json!({"key": "terms", "summary": "Terms of sale", "content": content}),
+    )])
 }
 
 fn routes(resets_at: i64) -> Vec<ApiRoute> {
@@ -100,7 +117,10 @@ fn routes(resets_at: i64) -> Vec<ApiRoute> {
     });
     let pass = ApiRoute::on(
         "# Stage Index",
-        [ApiTurn::blocks([ktx("stage_list", json!({}))]), ApiTurn::answer("There is nothing to put together.")],
+        [
+            ApiTurn::blocks([ktx("stage_list", json!({}))]),
+            ApiTurn::answer("There is nothing to put together."),
+        ],
     );
     // The route of the reconcile step is first, because its prompt names the units.
     [pass].into_iter().chain(units).collect()
@@ -112,56 +132,128 @@ fn run_with_limit_kill_and_conflict_loses_nothing() {
     // The agents start shortly after this line, so the reset is still before the end of the pause.
     let deck = repository(routes(Timestamp::now().as_second() + 8));
     let plan = deck.play(&["plan", "--ui", "json"]);
-    let planned = plan.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let planned: Vec<String> = planned.filter_map(|line| Some(line["unit"].as_str()?.to_owned())).collect();
+    let planned = plan
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let planned: Vec<String> = planned
+        .filter_map(|line| Some(line["unit"].as_str()?.to_owned()))
+        .collect();
     assert_eq!(planned.len(), UNITS.len() + BOARDS.len(), "{planned:?}");
-    assert!(BOARDS.iter().all(|(unit, _)| planned.iter().any(|planned| planned == unit)), "{planned:?}");
+    assert!(
+        BOARDS
+            .iter()
+            .all(|(unit, _)| planned.iter().any(|planned| planned == unit)),
+        "{planned:?}"
+    );
 
-    let mut running = deck.command(["run", "--ui", "none", "--concurrency", "4"]).spawn().unwrap();
+    let mut running = deck
+        .command(["run", "--ui", "none", "--concurrency", "4"])
+        .spawn()
+        .unwrap();
     deck.wait_for("the end of all units except one", |deck| {
         let entries = deck.entries();
         let good = |entry: &&Value| {
-            entry["note"]["kind"] == "attempt_ended" && entry["note"]["verdict"]["outcome"] == "succeeded"
+            entry["note"]["kind"] == "attempt_ended"
+                && entry["note"]["verdict"]["outcome"] == "succeeded"
         };
         (entries.iter().filter(good).count() == planned.len() - 1).then_some(())
     });
     deck.wait_for("the request that is not answered", |deck| {
         let asked = format!("## WorkUnit: {}", LAST.0);
-        deck.api.requests().iter().any(|request| request.body.contains(&asked)).then_some(())
+        deck.api
+            .requests()
+            .iter()
+            .any(|request| request.body.contains(&asked))
+            .then_some(())
     });
-    let agents: Vec<u32> = deck.started().iter().filter_map(|started| started.pid).collect();
-    kill(Pid::from_raw(i32::try_from(running.id()).unwrap()), Signal::SIGKILL).unwrap();
+    let agents: Vec<u32> = deck
+        .started()
+        .iter()
+        .filter_map(|started| started.pid)
+        .collect();
+    kill(
+        Pid::from_raw(i32::try_from(running.id()).unwrap()),
+        Signal::SIGKILL,
+    )
+    .unwrap();
     running.wait().unwrap();
     all_gone(&deck, &agents);
-    let kinds: Vec<String> =
-        deck.entries().iter().filter_map(|entry| Some(entry["note"]["kind"].as_str()?.to_owned())).collect();
-    assert!(kinds.iter().any(|kind| kind == "limit_lifted"), "the limit was met and waited for: {kinds:?}");
+    let kinds: Vec<String> = deck
+        .entries()
+        .iter()
+        .filter_map(|entry| Some(entry["note"]["kind"].as_str()?.to_owned()))
+        .collect();
+    assert!(
+        kinds.iter().any(|kind| kind == "limit_lifted"),
+        "the limit was met and waited for: {kinds:?}"
+    );
     assert_eq!(subjects(&deck), ["Begin"]);
-    assert!(deck.names("wiki/global").is_empty(), "no patch is partly applied");
+    assert!(
+        deck.names("wiki/global").is_empty(),
+        "no patch is partly applied"
+    );
 
     let resumed = deck.play(&["run", "--ui", "json", "--resume-run", "latest"]);
-    assert_eq!(resumed.code, Some(100), "one of the rivals conflicts: {resumed:#?}");
+    assert_eq!(
+        resumed.code,
+        Some(100),
+        "one of the rivals conflicts: {resumed:#?}"
+    );
     let reused = planned.len() - 2;
-    assert_eq!(resumed.summary()["units"], json!({"reused": reused, "succeeded": 2, "failed": 1}));
+    assert_eq!(
+        resumed.summary()["units"],
+        json!({"reused": reused, "succeeded": 2, "failed": 1})
+    );
     assert_eq!(resumed.states(RIVALS[0]), ["reused", "integrated"]);
     assert_eq!(resumed.states(RIVALS[1]).last().unwrap(), "conflict");
-    assert_eq!(resumed.states("reconcile").last().unwrap(), "unchanged", "the reconcile step ran and wrote nothing");
+    assert_eq!(
+        resumed.states("reconcile").last().unwrap(),
+        "unchanged",
+        "the reconcile step ran and wrote nothing"
+    );
     let subjects_now = subjects(&deck);
-    assert!(subjects_now.len() == 2 && subjects_now[0].ends_with(", 1 failed"), "{subjects_now:?}");
-    assert_eq!(deck.names("wiki/global").len(), planned.len() - 1, "one page per unit, and one for both rivals");
-    assert!(deck.read("wiki/global/terms.md").contains("As docs-juice has it."));
+    assert!(
+        subjects_now.len() == 2 && subjects_now[0].ends_with(", 1 failed"),
+        "{subjects_now:?}"
+    );
+    assert_eq!(
+        deck.names("wiki/global").len(),
+        planned.len() - 1,
+        "one page per unit, and one for both rivals"
+    );
+    assert!(
+        deck.read("wiki/global/terms.md")
+            .contains("As docs-juice has it.")
+    );
     is_clean(&deck);
-    assert_eq!(deck.play(&["replay", "latest", "--ui", "json"]).stdout, resumed.stdout);
+    assert_eq!(
+        deck.play(&["replay", "latest", "--ui", "json"]).stdout,
+        resumed.stdout
+    );
     let report = deck.play(&["report", "latest", "--format", "md"]);
-    for sentence in ["wiki/global/terms.md with docs-juice", "wiki `page-docs-crates` created by `docs-crates`"] {
-        assert!(report.stdout.contains(sentence), "`{sentence}` is missing: {}", report.stdout);
+    for sentence in [
+        "wiki/global/terms.md with docs-juice",
+        "wiki `page-docs-crates` created by `docs-crates`",
+    ] {
+        assert!(
+            report.stdout.contains(sentence),
+            "`{sentence}` is missing: {}",
+            report.stdout
+        );
     }
 
     let mended = deck.play(&["run", "--ui", "json", "--failed"]);
     assert_eq!(mended.code, Some(0), "{mended:#?}");
-    assert!(deck.read("wiki/global/terms.md").contains("As both have it."));
+    assert!(
+        deck.read("wiki/global/terms.md")
+            .contains("As both have it.")
+    );
     assert_eq!(subjects(&deck).len(), 3);
     is_clean(&deck);
     let nothing = deck.play(&["run", "--ui", "json"]);
-    assert!(nothing.code == Some(0) && nothing.stderr.contains("nothing to do"), "{nothing:#?}");
+    assert!(
+        nothing.code == Some(0) && nothing.stderr.contains("nothing to do"),
+        "{nothing:#?}"
+    );
 }

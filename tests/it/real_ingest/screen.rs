@@ -43,19 +43,29 @@ impl TestTerminal {
     }
 
     fn open_with(deck: &TestProject, args: &[&str], on_disconnect: &str) -> Self {
-        let size = PtySize { rows: ROWS, cols: COLUMNS, pixel_width: 0, pixel_height: 0 };
+        let size = PtySize {
+            rows: ROWS,
+            cols: COLUMNS,
+            pixel_width: 0,
+            pixel_height: 0,
+        };
         let pair = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(crate::it::support::program());
         command.args(args);
         command.cwd(deck.home.project());
         command.env_clear();
-        deck.env().iter().for_each(|(name, value)| command.env(name, value));
+        deck.env()
+            .iter()
+            .for_each(|(name, value)| command.env(name, value));
         command.env("TERM", "xterm-256color");
         command.env("INGESTDECK_UI_ON_DISCONNECT", on_disconnect);
         let child = pair.slave.spawn_command(command).unwrap();
         drop(pair.slave);
         let [rows, columns] = [ROWS, COLUMNS].map(|cells| NonZero::new(cells).unwrap());
-        let (mut output, keys) = (pair.master.try_clone_reader().unwrap(), pair.master.take_writer().unwrap());
+        let (mut output, keys) = (
+            pair.master.try_clone_reader().unwrap(),
+            pair.master.take_writer().unwrap(),
+        );
         let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
         let hung_up = Arc::new(AtomicBool::new(false));
         let (drawn, hangs_up) = (Arc::clone(&screen), Arc::clone(&hung_up));
@@ -70,7 +80,13 @@ impl TestTerminal {
                 drawn.lock().unwrap().process(&bytes[..count]);
             }
         });
-        Self { screen, keys: Some(keys), hung_up, reader, child }
+        Self {
+            screen,
+            keys: Some(keys),
+            hung_up,
+            reader,
+            child,
+        }
     }
 
     fn text(&self) -> String {
@@ -86,7 +102,11 @@ impl TestTerminal {
     pub(super) fn sees(&self, parts: &[&str]) {
         let deadline = Instant::now() + LIMIT;
         while Instant::now() < deadline {
-            if self.text().lines().any(|line| parts.iter().all(|part| line.contains(part))) {
+            if self
+                .text()
+                .lines()
+                .any(|line| parts.iter().all(|part| line.contains(part)))
+            {
                 return;
             }
             thread::park_timeout(Duration::from_millis(20));
@@ -126,7 +146,10 @@ impl TestTerminal {
             thread::park_timeout(Duration::from_millis(20));
         }
         let screen = self.screen.lock().unwrap();
-        assert!(!screen.screen().alternate_screen() && !screen.screen().hide_cursor(), "the terminal is restored");
+        assert!(
+            !screen.screen().alternate_screen() && !screen.screen().hide_cursor(),
+            "the terminal is restored"
+        );
         status
     }
 }
@@ -142,12 +165,22 @@ impl Drop for TestTerminal {
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn retry_key_retries_only_the_failed_unit() {
     let bad = ktx("wiki_write", json!({"key": 5}));
-    let turns =
-        [ApiTurn::blocks([bad]), ApiTurn::answer("It did not work."), ApiTurn::answer("I give up.")].into_iter();
-    let mut routes = vec![asked_by("docs-crates", turns.chain(good_turns("docs-crates", "crates.md")))];
+    let turns = [
+        ApiTurn::blocks([bad]),
+        ApiTurn::answer("It did not work."),
+        ApiTurn::answer("I give up."),
+    ]
+    .into_iter();
+    let mut routes = vec![asked_by(
+        "docs-crates",
+        turns.chain(good_turns("docs-crates", "crates.md")),
+    )];
     routes.extend(all_good());
     let deck = TestProject::new(routes);
-    let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
+    let mut terminal = TestTerminal::open(
+        &deck,
+        &["run", "--ui", "tui", "--only", "docs-{crates,juice}"],
+    );
     terminal.sees_unit('✗', "docs-crates");
     terminal.sees_unit('✓', "docs-juice");
 
@@ -157,12 +190,27 @@ fn retry_key_retries_only_the_failed_unit() {
     terminal.sees_unit('✓', "docs-juice");
     terminal.press("q");
     assert_eq!(terminal.leaves().exit_code(), 0);
-    assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md", "page-docs-juice.md"]);
-    let attempts: Vec<String> = deck.started().iter().map(|started| started.argv.last().unwrap().clone()).collect();
-    assert_eq!(attempts.len(), 3, "only failed units run again: {attempts:?}");
+    assert_eq!(
+        deck.names("wiki/global"),
+        ["page-docs-crates.md", "page-docs-juice.md"]
+    );
+    let attempts: Vec<String> = deck
+        .started()
+        .iter()
+        .map(|started| started.argv.last().unwrap().clone())
+        .collect();
+    assert_eq!(
+        attempts.len(),
+        3,
+        "only failed units run again: {attempts:?}"
+    );
     let replayed = deck.play(&["replay", "latest", "--ui", "json"]);
     let states = replayed.states("docs-crates");
-    assert_eq!(states.iter().filter(|state| *state == "running").count(), 2, "{states:?}");
+    assert_eq!(
+        states.iter().filter(|state| *state == "running").count(),
+        2,
+        "{states:?}"
+    );
     assert_eq!(states.last().map(String::as_str), Some("integrated"));
 }
 
@@ -171,9 +219,13 @@ fn retry_key_retries_only_the_failed_unit() {
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn failed_unit_resumes_its_session_with_feedback() {
     let lost = ApiTurn::blocks([ktx("wiki_write", json!({"title": "lost"}))]);
-    let turns = [lost, ApiTurn::answer("There is no such file."), ApiTurn::answer("I give up.")]
-        .into_iter()
-        .chain(good_turns("docs-crates", "crates.md"));
+    let turns = [
+        lost,
+        ApiTurn::answer("There is no such file."),
+        ApiTurn::answer("I give up."),
+    ]
+    .into_iter()
+    .chain(good_turns("docs-crates", "crates.md"));
     let deck = TestProject::new([asked_by("docs-crates", turns)]);
     let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-crates"]);
     terminal.sees_unit('✗', "docs-crates");
@@ -187,37 +239,70 @@ fn failed_unit_resumes_its_session_with_feedback() {
     assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md"]);
 
     let [first, second] = deck.started().try_into().unwrap();
-    let word = |argv: &[String], flag: &str| argv.iter().find_map(|word| word.strip_prefix(flag).map(str::to_owned));
+    let word = |argv: &[String], flag: &str| {
+        argv.iter()
+            .find_map(|word| word.strip_prefix(flag).map(str::to_owned))
+    };
     let session = word(&first.argv, "--session-id=");
-    assert!(session.is_some() && session == word(&second.argv, "--resume="), "{:?}", second.argv);
+    assert!(
+        session.is_some() && session == word(&second.argv, "--resume="),
+        "{:?}",
+        second.argv
+    );
     let wanted = second.amendment.unwrap();
-    assert_eq!((wanted.resume, wanted.step_budget, second.step_budget), (session, Some(33), 33));
+    assert_eq!(
+        (wanted.resume, wanted.step_budget, second.step_budget),
+        (session, Some(33), 33)
+    );
     assert_eq!(wanted.feedback.as_deref(), Some("The file is crates.md."));
     let asked = deck.api.requests().pop().unwrap();
-    for words in ["lost", "There is no such file.", "Continue with the following feedback: The file is crates.md."] {
+    for words in [
+        "lost",
+        "There is no such file.",
+        "Continue with the following feedback: The file is crates.md.",
+    ] {
         assert!(asked.body.contains(words), "the session remembers {words}");
     }
-    let bills: Vec<f64> = deck.entries().iter().filter_map(|entry| entry["out"]["total_cost_usd"].as_f64()).collect();
+    let bills: Vec<f64> = deck
+        .entries()
+        .iter()
+        .filter_map(|entry| entry["out"]["total_cost_usd"].as_f64())
+        .collect();
     let replayed = deck.play(&["replay", "latest", "--ui", "json"]);
-    let summary: serde_json::Value = serde_json::from_str(replayed.stdout.lines().last().unwrap()).unwrap();
+    let summary: serde_json::Value =
+        serde_json::from_str(replayed.stdout.lines().last().unwrap()).unwrap();
     let cost = summary["event"]["cost_usd"].as_f64().unwrap();
     assert_eq!(bills.len(), 2);
-    let whole = if claude_version() >= BILLS_WHOLE_SESSION { bills[1] } else { bills[0] + bills[1] };
-    assert!(bills[0] > 0.0 && (cost - whole).abs() < 1e-9, "{cost} of {bills:?}");
+    let whole = if claude_version() >= BILLS_WHOLE_SESSION {
+        bills[1]
+    } else {
+        bills[0] + bills[1]
+    };
+    assert!(
+        bills[0] > 0.0 && (cost - whole).abs() < 1e-9,
+        "{cost} of {bills:?}"
+    );
 }
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn quit_while_running_asks_and_leaves_no_process() {
     let deck = TestProject::new([ApiRoute::any([ApiTurn::answer("").fault(ApiFault::Stall)])]);
-    let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
+    let mut terminal = TestTerminal::open(
+        &deck,
+        &["run", "--ui", "tui", "--only", "docs-{crates,juice}"],
+    );
     deck.api.wait_for_requests(2, LIMIT);
     terminal.sees_unit('▶', "docs-juice");
     terminal.press("q");
     terminal.sees(&["2", "running"]);
     terminal.press("S");
     assert_eq!(terminal.leaves().exit_code(), 100);
-    let pids: Vec<u32> = deck.started().iter().filter_map(|started| started.pid).collect();
+    let pids: Vec<u32> = deck
+        .started()
+        .iter()
+        .filter_map(|started| started.pid)
+        .collect();
     assert_eq!(pids.len(), 2);
     all_gone(&deck, &pids);
 }
@@ -225,7 +310,9 @@ fn quit_while_running_asks_and_leaves_no_process() {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn busy_service_is_shown() {
-    let turns = [ApiTurn::rate_limited(1)].into_iter().chain(good_turns("docs-crates", "crates.md"));
+    let turns = [ApiTurn::rate_limited(1)]
+        .into_iter()
+        .chain(good_turns("docs-crates", "crates.md"));
     let deck = TestProject::new([asked_by("docs-crates", turns)]);
     let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-crates"]);
     terminal.sees(&["retry", "429"]);
@@ -247,7 +334,11 @@ fn interrupts_drain_then_stop() {
     terminal.sees_unit('▶', "dbt-all");
     terminal.press("\x03");
     deck.wait_for("the second stop", |deck| deck.asked_to_stop(2));
-    let pids: Vec<u32> = deck.started().iter().filter_map(|started| started.pid).collect();
+    let pids: Vec<u32> = deck
+        .started()
+        .iter()
+        .filter_map(|started| started.pid)
+        .collect();
     all_gone(&deck, &pids);
     assert_eq!(pids.len(), 1, "nothing else was started");
     terminal.sees_unit('■', "dbt-all");
@@ -262,7 +353,14 @@ fn stepped_unit_replays_its_decisions() {
     let [read, ledger, page, last] = good_turns("docs-crates", "crates.md");
     let lost = ApiTurn::blocks([ktx("read_raw_file", json!({"path": "lost.md"}))]);
     let draft = json!({"key": "draft", "summary": "A draft", "content": "# Draft\n", "rawPaths": ["crates.md"]});
-    let turns = [lost, read, ApiTurn::blocks([ktx("wiki_write", draft)]), ledger, page, last];
+    let turns = [
+        lost,
+        read,
+        ApiTurn::blocks([ktx("wiki_write", draft)]),
+        ledger,
+        page,
+        last,
+    ];
     let deck = TestProject::new([asked_by("docs-crates", turns)]);
     let mut terminal = TestTerminal::open(&deck, &["step", "docs-crates"]);
     terminal.sees(&["read_raw_file waits for you"]);
@@ -272,29 +370,66 @@ fn stepped_unit_replays_its_decisions() {
     terminal.press(&"\x0b".repeat(8));
     terminal.press("{\"path\": \"crates.md\"}\x13");
     terminal.sees(&["\"path\": \"crates.md\"", "│"]);
-    deck.wait_for("the edited call", |deck| decided(deck, CallDecision::Edited));
+    deck.wait_for("the edited call", |deck| {
+        decided(deck, CallDecision::Edited)
+    });
     terminal.press("s");
-    deck.wait_for("the allowed call", |deck| decided(deck, CallDecision::Allowed));
+    deck.wait_for("the allowed call", |deck| {
+        decided(deck, CallDecision::Allowed)
+    });
     terminal.sees(&["wiki_write waits for you"]);
     terminal.press("dno drafts please\r");
-    deck.wait_for("the denied call", |deck| decided(deck, CallDecision::Denied));
+    deck.wait_for("the denied call", |deck| {
+        decided(deck, CallDecision::Denied)
+    });
     terminal.sees(&["record_verification_ledger waits for you"]);
     terminal.press(" y");
     terminal.sees_unit('✓', "docs-crates");
     terminal.press("q");
     assert_eq!(terminal.leaves().exit_code(), 0);
 
-    let asked: Vec<String> = deck.api.requests().iter().map(|request| request.json().to_string()).collect();
-    assert!(asked.iter().any(|request| request.contains("no drafts please")), "the model reads the reason");
-    assert_eq!(deck.names("wiki/global"), ["page-docs-crates.md"], "the denied call wrote nothing");
+    let asked: Vec<String> = deck
+        .api
+        .requests()
+        .iter()
+        .map(|request| request.json().to_string())
+        .collect();
+    assert!(
+        asked
+            .iter()
+            .any(|request| request.contains("no drafts please")),
+        "the model reads the reason"
+    );
+    assert_eq!(
+        deck.names("wiki/global"),
+        ["page-docs-crates.md"],
+        "the denied call wrote nothing"
+    );
     let jobs = deck.names(".ktx/ingest-transcripts");
-    let [job] = &jobs.iter().filter(|name| *name != ".gitignore").collect::<Vec<_>>()[..] else { panic!("{jobs:?}") };
+    let [job] = &jobs
+        .iter()
+        .filter(|name| *name != ".gitignore")
+        .collect::<Vec<_>>()[..]
+    else {
+        panic!("{jobs:?}")
+    };
     let transcript = deck.read(&format!(".ktx/ingest-transcripts/{job}/docs-crates.jsonl"));
-    assert!(!transcript.contains("lost.md"), "the tool saw the edited call alone: {transcript}");
+    assert!(
+        !transcript.contains("lost.md"),
+        "the tool saw the edited call alone: {transcript}"
+    );
     let replayed = deck.play(&["replay", "latest", "--ui", "json"]);
     let states = replayed.states("docs-crates");
     let held = ["held", "running"].repeat(4);
-    assert_eq!(states, [&["queued", "running"][..], &held, &["succeeded", "integrated"]].concat());
+    assert_eq!(
+        states,
+        [
+            &["queued", "running"][..],
+            &held,
+            &["succeeded", "integrated"]
+        ]
+        .concat()
+    );
 }
 
 /// A held unit runs to its next failure, then to a tool; each time, the call that meets the condition waits.
@@ -319,13 +454,17 @@ fn held_unit_runs_to_a_failure_and_to_a_tool() {
         _ => None,
     });
     let held = |tool: &str, reached: Option<&str>| (tool.to_owned(), reached.map(str::to_owned));
-    let expected =
-        [held("wiki_write", None), held("read_raw_file", Some("failure")), held("wiki_write", Some("tool wiki_*"))];
+    let expected = [
+        held("wiki_write", None),
+        held("read_raw_file", Some("failure")),
+        held("wiki_write", Some("tool wiki_*")),
+    ];
     assert_eq!(reached.collect::<Vec<_>>(), expected);
 }
 
 fn decided(deck: &TestProject, wanted: CallDecision) -> Option<()> {
-    let is_it = |note: &Note| matches!(note, Note::CallDecided { decision, .. } if *decision == wanted);
+    let is_it =
+        |note: &Note| matches!(note, Note::CallDecided { decision, .. } if *decision == wanted);
     deck.notes().iter().any(is_it).then_some(())
 }
 
@@ -335,13 +474,20 @@ fn stepping_an_unknown_unit_is_an_error() {
     let deck = TestProject::new([ApiRoute::any([ApiTurn::answer("")])]);
     let mut terminal = TestTerminal::open(&deck, &["step", "docs-{crates"]);
     assert_eq!(terminal.leaves().exit_code(), 4);
-    assert!(terminal.text().contains("docs-crates"), "it names those that do:\n{}", terminal.text());
+    assert!(
+        terminal.text().contains("docs-crates"),
+        "it names those that do:\n{}",
+        terminal.text()
+    );
 }
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn run_continues_without_its_screen() {
-    let deck = TestProject::new([asked_by("docs-crates", good_turns("docs-crates", "crates.md"))]);
+    let deck = TestProject::new([asked_by(
+        "docs-crates",
+        good_turns("docs-crates", "crates.md"),
+    )]);
     let mut terminal = TestTerminal::open(&deck, &["step", "docs-crates"]);
     terminal.sees(&["read_raw_file", "waits for you"]);
     terminal.press("D");
@@ -363,7 +509,11 @@ fn run_continues_without_its_screen() {
         }
     }
     let pid = deck.started().iter().find_map(|started| started.pid);
-    assert_eq!(deck.play(&["ctl", "say", "docs-crates", "Amounts are in euros."]).code, Some(0));
+    assert_eq!(
+        deck.play(&["ctl", "say", "docs-crates", "Amounts are in euros."])
+            .code,
+        Some(0)
+    );
     assert_eq!(deck.play(&["ctl", "allow", "docs-crates"]).code, Some(0));
     assert_eq!(deck.play(&["ctl", "release", "docs-crates"]).code, Some(0));
     let terminal = TestTerminal::open_with(&deck, &["attach"], "continue");
@@ -372,22 +522,36 @@ fn run_continues_without_its_screen() {
     drop(terminal);
     all_gone(&deck, &pid.into_iter().collect::<Vec<_>>());
     let shown = deck.play(&["runs", "show"]);
-    assert!(shown.stdout.contains("1 succeeded") && shown.stdout.contains("commit"), "{shown:#?}");
+    assert!(
+        shown.stdout.contains("1 succeeded") && shown.stdout.contains("commit"),
+        "{shown:#?}"
+    );
     assert_eq!(deck.started().len(), 1, "one agent for the whole run");
-    let received = |request: &ApiRequest| request.json().to_string().contains("Amounts are in euros.");
-    assert!(deck.api.requests().iter().any(received), "the agent got the message");
+    let received =
+        |request: &ApiRequest| request.json().to_string().contains("Amounts are in euros.");
+    assert!(
+        deck.api.requests().iter().any(received),
+        "the agent got the message"
+    );
 }
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn closed_window_ends_the_run_in_order() {
     let deck = TestProject::new([ApiRoute::any([ApiTurn::answer("").fault(ApiFault::Stall)])]);
-    let mut terminal = TestTerminal::open(&deck, &["run", "--ui", "tui", "--only", "docs-{crates,juice}"]);
+    let mut terminal = TestTerminal::open(
+        &deck,
+        &["run", "--ui", "tui", "--only", "docs-{crates,juice}"],
+    );
     deck.api.wait_for_requests(2, LIMIT);
     terminal.sees_unit('▶', "docs-juice");
     terminal.hang_up();
     assert_eq!(terminal.ends().exit_code(), 129);
-    let pids: Vec<u32> = deck.started().iter().filter_map(|started| started.pid).collect();
+    let pids: Vec<u32> = deck
+        .started()
+        .iter()
+        .filter_map(|started| started.pid)
+        .collect();
     all_gone(&deck, &pids);
     // The engine ends after its screen.
     let deadline = Instant::now() + LIMIT;
@@ -398,5 +562,8 @@ fn closed_window_ends_the_run_in_order() {
         }
         thread::park_timeout(Duration::from_millis(20));
     };
-    assert!(shown.stdout.contains("finished") && shown.stdout.contains("2 stopped"), "{shown:#?}");
+    assert!(
+        shown.stdout.contains("finished") && shown.stdout.contains("2 stopped"),
+        "{shown:#?}"
+    );
 }

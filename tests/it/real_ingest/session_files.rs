@@ -23,11 +23,19 @@ fn routes(last: ApiTurn) -> [ApiRoute; 2] {
         "description": "read the rules", "subagent_type": "general-purpose", "prompt": "look into refunds",
         "run_in_background": false,
     });
-    let echo = |word: &str| tool("Bash", json!({"command": format!("echo {word}"), "description": "As asked"}));
+    let echo = |word: &str| {
+        tool(
+            "Bash",
+            json!({"command": format!("echo {word}"), "description": "As asked"}),
+        )
+    };
     [
         ApiRoute::on(
             "\"text\":\"look into refunds\"",
-            [ApiTurn::blocks([echo("nested")]), ApiTurn::answer("refunds are daily")],
+            [
+                ApiTurn::blocks([echo("nested")]),
+                ApiTurn::answer("refunds are daily"),
+            ],
         ),
         ApiRoute::any([
             ApiTurn::blocks([tool("Agent", agent)]),
@@ -41,9 +49,23 @@ fn routes(last: ApiTurn) -> [ApiRoute; 2] {
 /// The CLI itself, not below `ingestdeck`.
 fn claude(deck: &TestProject, args: &[&str]) -> Command {
     let mut command = Command::new(claude_bin().expect("INGESTDECK_TEST_CLAUDE names the CLI"));
-    let options = ["-p", "--output-format", "stream-json", "--verbose", "--model", "claude-sonnet-5-5"];
-    command.args(options).args(["--allowedTools", "Bash", "Agent"]).args(args);
-    command.env_clear().envs(deck.home.env(&deck.api)).current_dir(deck.home.project()).stdin(Stdio::null());
+    let options = [
+        "-p",
+        "--output-format",
+        "stream-json",
+        "--verbose",
+        "--model",
+        "claude-sonnet-5-5",
+    ];
+    command
+        .args(options)
+        .args(["--allowedTools", "Bash", "Agent"])
+        .args(args);
+    command
+        .env_clear()
+        .envs(deck.home.env(&deck.api))
+        .current_dir(deck.home.project())
+        .stdin(Stdio::null());
     command
 }
 
@@ -52,21 +74,38 @@ fn result(deck: &TestProject, args: &[&str]) -> Value {
     let output = claude(deck, args).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let stdout = String::from_utf8(output.stdout).unwrap();
-    let mut lines = stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut lines = stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines.rfind(|line| line["type"] == "result").unwrap()
 }
 
 fn session_file(deck: &TestProject) -> PathBuf {
     let projects = deck.home.path().join(".claude/projects");
-    let folders = fs::read_dir(projects).unwrap().map(|folder| folder.unwrap().path());
-    folders.map(|folder| folder.join(SESSION).with_extension("jsonl")).find(|file| file.exists()).unwrap()
+    let folders = fs::read_dir(projects)
+        .unwrap()
+        .map(|folder| folder.unwrap().path());
+    folders
+        .map(|folder| folder.join(SESSION).with_extension("jsonl"))
+        .find(|file| file.exists())
+        .unwrap()
 }
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn replayed_session_equals_the_reports_of_the_cli() {
     let deck = TestProject::new(routes(ApiTurn::answer("second answer")));
-    result(&deck, &["--session-id", SESSION, "--name", "Refund rules", "--", "where are refunds"]);
+    result(
+        &deck,
+        &[
+            "--session-id",
+            SESSION,
+            "--name",
+            "Refund rules",
+            "--",
+            "where are refunds",
+        ],
+    );
     let reported = result(&deck, &["--resume", SESSION, "--", "and now"]);
     let file = session_file(&deck);
     let played = deck.play(&["replay", "--ui", "json", file.to_str().unwrap()]);
@@ -77,36 +116,74 @@ fn replayed_session_equals_the_reports_of_the_cli() {
     assert!(reported["total_cost_usd"].as_f64().unwrap() > 0.0);
     assert_eq!(summary["cost_usd"], reported["total_cost_usd"]);
     assert_eq!(summary["units"], json!({"succeeded": 2}), "{summary}");
-    assert_eq!(summary["lost"], json!({"malformed": 0, "unknown": 0, "unknown_notes": 0, "torn": 0}));
+    assert_eq!(
+        summary["lost"],
+        json!({"malformed": 0, "unknown": 0, "unknown_notes": 0, "torn": 0})
+    );
     let titles = |unit: &str| -> Vec<&str> {
-        let of_unit = events.iter().filter(|event| event["unit"] == unit && event["event"]["phase"] == "completed");
-        of_unit.map(|event| event["event"]["action"]["title"].as_str().unwrap()).collect()
+        let of_unit = events
+            .iter()
+            .filter(|event| event["unit"] == unit && event["event"]["phase"] == "completed");
+        of_unit
+            .map(|event| event["event"]["action"]["title"].as_str().unwrap())
+            .collect()
     };
-    assert_eq!(titles(SESSION), ["prompt: where are refunds", "Agent", "echo main", "prompt: and now"]);
-    assert_eq!(titles("read the rules"), ["prompt: look into refunds", "echo nested"]);
-    let answers = events.iter().filter(|event| event["event"]["type"] == "completed");
-    let answers: Vec<_> = answers.map(|event| event["event"]["answer"].as_str().unwrap()).collect();
+    assert_eq!(
+        titles(SESSION),
+        [
+            "prompt: where are refunds",
+            "Agent",
+            "echo main",
+            "prompt: and now"
+        ]
+    );
+    assert_eq!(
+        titles("read the rules"),
+        ["prompt: look into refunds", "echo nested"]
+    );
+    let answers = events
+        .iter()
+        .filter(|event| event["event"]["type"] == "completed");
+    let answers: Vec<_> = answers
+        .map(|event| event["event"]["answer"].as_str().unwrap())
+        .collect();
     assert_eq!(answers, ["second answer", "refunds are daily"]);
 
-    let listed = deck.play(&["replay", "--ui", "json", file.parent().unwrap().to_str().unwrap()]);
+    let listed = deck.play(&[
+        "replay",
+        "--ui",
+        "json",
+        file.parent().unwrap().to_str().unwrap(),
+    ]);
     let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
-    assert_eq!((&listed["title"], &listed["running"]), (&json!("Refund rules"), &json!(false)));
+    assert_eq!(
+        (&listed["title"], &listed["running"]),
+        (&json!("Refund rules"), &json!(false))
+    );
     assert_eq!(listed["cost_usd"], reported["total_cost_usd"]);
 }
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn running_session_is_followed_to_its_end() {
-    let slow = ApiTurn::answer("a second answer that takes its time").slowly(Duration::from_millis(700));
+    let slow =
+        ApiTurn::answer("a second answer that takes its time").slowly(Duration::from_millis(700));
     let deck = TestProject::new(routes(slow));
     result(&deck, &["--session-id", SESSION, "--", "where are refunds"]);
     let file = session_file(&deck);
     let name = file.to_str().unwrap();
     let idle = deck.play(&["watch", "--ui", "json", name]);
     assert_eq!(idle.code, Some(2), "{idle:#?}");
-    assert!(idle.stderr.contains("is not a session file of a running Claude Code process"), "{idle:#?}");
+    assert!(
+        idle.stderr
+            .contains("is not a session file of a running Claude Code process"),
+        "{idle:#?}"
+    );
 
-    let mut child = claude(&deck, &["--resume", SESSION, "--", "and now"]).stdout(Stdio::null()).spawn().unwrap();
+    let mut child = claude(&deck, &["--resume", SESSION, "--", "and now"])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
     // The prompt is in the file before the model answers.
     while !fs::read_to_string(&file).unwrap().contains("and now") {
         crate::it::support::pause_before_check();
@@ -117,5 +194,10 @@ fn running_session_is_followed_to_its_end() {
     let replayed = deck.play(&["replay", "--ui", "json", name]);
     let last = |text: &str| text.lines().last().unwrap().to_owned();
     assert_eq!(last(&followed.stdout), last(&replayed.stdout));
-    assert!(followed.stdout.contains("a second answer that takes its time"), "{followed:#?}");
+    assert!(
+        followed
+            .stdout
+            .contains("a second answer that takes its time"),
+        "{followed:#?}"
+    );
 }

@@ -38,13 +38,17 @@ pub(super) fn ktx(name: &str, input: Value) -> Value {
 
 /// The three calls of a good attempt, one per turn, and its final text.
 pub(super) fn good_turns(unit: &str, file: &str) -> [ApiTurn; 4] {
-    let ledger = json!({"summary": "Read it.", "verifiedIdentifiers": [], "unverifiedIdentifiers": []});
+    let ledger =
+        json!({"summary": "Read it.", "verifiedIdentifiers": [], "unverifiedIdentifiers": []});
     let page = json!({
         "key": format!("page-{unit}"), "summary": format!("Page of {unit}"), "content": format!("# {unit}\n\nText.\n"),
         "tags": ["orchard"], "rawPaths": [file],
     });
     [
-        ApiTurn::blocks([text("I read the source first."), ktx("read_raw_file", json!({"path": file}))]),
+        ApiTurn::blocks([
+            text("I read the source first."),
+            ktx("read_raw_file", json!({"path": file})),
+        ]),
         ApiTurn::blocks([ktx("record_verification_ledger", ledger)]),
         ApiTurn::blocks([ktx("wiki_write", page)]),
         ApiTurn::answer("Written down."),
@@ -58,7 +62,10 @@ pub(super) fn asked_by(unit: &str, turns: impl IntoIterator<Item = ApiTurn>) -> 
 
 /// A route for every unit that makes it succeed.
 pub(super) fn all_good() -> Vec<ApiRoute> {
-    UNITS.iter().map(|(unit, file)| asked_by(unit, good_turns(unit, file))).collect()
+    UNITS
+        .iter()
+        .map(|(unit, file)| asked_by(unit, good_turns(unit, file)))
+        .collect()
 }
 
 /// A home, a project and an API.
@@ -87,14 +94,22 @@ impl TestProject {
     /// The same with a copy of another project.
     pub(super) fn with_project(project: &str, routes: impl IntoIterator<Item = ApiRoute>) -> Self {
         let (home, api) = (TestHome::new(), FakeApi::start(routes));
-        copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects").join(project), &home.project());
+        copy(
+            &Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("tests/fixtures/projects")
+                .join(project),
+            &home.project(),
+        );
         let settings = home.path().join(".config/ingestdeck");
         fs::create_dir_all(&settings).unwrap();
         let pass = "[claude]\npass_env = [\"ANTHROPIC_BASE_URL\", \"ANTHROPIC_API_KEY\"]\nuse_api_billing = true\n";
         fs::write(settings.join("config.toml"), pass).unwrap();
         let claude = claude_bin().expect("INGESTDECK_TEST_CLAUDE names the CLI");
         let mut env = home.env(&api);
-        env.push(("INGESTDECK_CLAUDE_BIN".into(), claude.to_string_lossy().into_owned()));
+        env.push((
+            "INGESTDECK_CLAUDE_BIN".into(),
+            claude.to_string_lossy().into_owned(),
+        ));
         // Most tests have no answers for the reconcile step.
         env.push(("INGESTDECK_INGEST_RECONCILE".into(), "false".into()));
         Self { home, api, env }
@@ -103,13 +118,15 @@ impl TestProject {
     /// Signed in with a subscription instead of a key: only then does the CLI have usage windows.
     pub(super) fn subscribed(mut self) -> Self {
         self.env.retain(|(name, _)| name != "ANTHROPIC_API_KEY");
-        self.env.push(("CLAUDE_CODE_OAUTH_TOKEN".into(), "test-token".into()));
+        self.env
+            .push(("CLAUDE_CODE_OAUTH_TOKEN".into(), "test-token".into()));
         self
     }
 
     /// Runs have a reconcile step.
     pub(super) fn with_reconcile_step(mut self) -> Self {
-        self.env.retain(|(name, _)| name != "INGESTDECK_INGEST_RECONCILE");
+        self.env
+            .retain(|(name, _)| name != "INGESTDECK_INGEST_RECONCILE");
         self
     }
 
@@ -142,7 +159,10 @@ impl TestProject {
     /// Runs a command to its end.
     pub(super) fn play(&self, args: &[&str]) -> PlayedCommand {
         let began = Instant::now();
-        let output = assert_cmd::Command::from_std(self.command(args)).timeout(LIMIT).output().unwrap();
+        let output = assert_cmd::Command::from_std(self.command(args))
+            .timeout(LIMIT)
+            .output()
+            .unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let played = PlayedCommand {
             code: output.status.code(),
@@ -167,9 +187,12 @@ impl TestProject {
 
     /// Sorted names in a directory of the project; none if there is no such directory.
     pub(super) fn names(&self, folder: &str) -> Vec<String> {
-        let listed = fs::read_dir(self.home.project().join(folder)).into_iter().flatten();
-        let mut names: Vec<String> =
-            listed.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        let listed = fs::read_dir(self.home.project().join(folder))
+            .into_iter()
+            .flatten();
+        let mut names: Vec<String> = listed
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
@@ -177,18 +200,28 @@ impl TestProject {
     /// The tapes of the project, oldest first.
     pub(super) fn tapes(&self) -> Vec<PathBuf> {
         let runs = ".ktx/ingestdeck/runs";
-        let tapes = self.names(runs).into_iter().map(|run| self.home.project().join(runs).join(run).join("tape.jsonl"));
+        let tapes = self
+            .names(runs)
+            .into_iter()
+            .map(|run| self.home.project().join(runs).join(run).join("tape.jsonl"));
         tapes.filter(|tape| tape.is_file()).collect()
     }
 
     /// Complete entries of the newest tape; none if there is no tape yet.
     pub(super) fn entries(&self) -> Vec<Value> {
-        let tape = self.tapes().pop().map(|tape| fs::read_to_string(tape).unwrap()).unwrap_or_default();
+        let tape = self
+            .tapes()
+            .pop()
+            .map(|tape| fs::read_to_string(tape).unwrap())
+            .unwrap_or_default();
         let mut values = EarlierValues::default();
-        let lines = tape.lines().skip(1).filter_map(|line| match values.complete(line.as_bytes()) {
-            Some(complete) => serde_json::from_slice(&complete).ok(),
-            None => serde_json::from_str(line).ok(),
-        });
+        let lines =
+            tape.lines()
+                .skip(1)
+                .filter_map(|line| match values.complete(line.as_bytes()) {
+                    Some(complete) => serde_json::from_slice(&complete).ok(),
+                    None => serde_json::from_str(line).ok(),
+                });
         lines.collect()
     }
 
@@ -204,13 +237,24 @@ impl TestProject {
     /// The `attempt_started` note of every attempt on the newest tape.
     pub(super) fn started(&self) -> Vec<AttemptStarted> {
         let notes = self.notes().into_iter();
-        notes.filter_map(|note| if let Note::AttemptStarted(started) = note { Some(*started) } else { None }).collect()
+        notes
+            .filter_map(|note| {
+                if let Note::AttemptStarted(started) = note {
+                    Some(*started)
+                } else {
+                    None
+                }
+            })
+            .collect()
     }
 
     /// `Some` once the run was asked to stop `count` times.
     pub(super) fn asked_to_stop(&self, count: usize) -> Option<()> {
         let notes = self.notes();
-        let asked = notes.iter().filter(|note| matches!(note, Note::StopRequested { .. })).count();
+        let asked = notes
+            .iter()
+            .filter(|note| matches!(note, Note::StopRequested { .. }))
+            .count();
         (asked >= count).then_some(())
     }
 
@@ -230,9 +274,17 @@ impl TestProject {
 impl PlayedCommand {
     /// The JSON stream, checked against its contract.
     pub(super) fn events(&self) -> Vec<Value> {
-        let events: Vec<Value> = self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let events: Vec<Value> = self
+            .stdout
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         for (seq, event) in events.iter().enumerate() {
-            assert_eq!((&event["v"], &event["seq"]), (&json!(1), &json!(seq)), "{event}");
+            assert_eq!(
+                (&event["v"], &event["seq"]),
+                (&json!(1), &json!(seq)),
+                "{event}"
+            );
         }
         let last = events.last().map(|event| &event["event"]["state"]);
         assert_eq!(last, Some(&json!("summary")), "{self:#?}");
@@ -242,15 +294,23 @@ impl PlayedCommand {
     /// States of a unit in order of time.
     pub(super) fn states(&self, unit: &str) -> Vec<String> {
         let events = self.events();
-        let of_unit = events.iter().filter(|event| event["unit"] == unit && event["event"]["type"] == "unit");
-        of_unit.map(|event| event["event"]["state"].as_str().unwrap().to_owned()).collect()
+        let of_unit = events
+            .iter()
+            .filter(|event| event["unit"] == unit && event["event"]["type"] == "unit");
+        of_unit
+            .map(|event| event["event"]["state"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     /// States of the run in order of time.
     pub(super) fn run_states(&self) -> Vec<String> {
         let events = self.events();
-        let of_run = events.iter().filter(|event| event["event"]["type"] == "run");
-        of_run.map(|event| event["event"]["state"].as_str().unwrap().to_owned()).collect()
+        let of_run = events
+            .iter()
+            .filter(|event| event["event"]["type"] == "run");
+        of_run
+            .map(|event| event["event"]["state"].as_str().unwrap().to_owned())
+            .collect()
     }
 
     /// The last line of the stream.

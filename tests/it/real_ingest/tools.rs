@@ -8,8 +8,7 @@ use crate::it::support::api::{ApiTurn, tool};
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn cli_reads_concurrently_and_writes_a_source() {
-    let source =
-        json!({"name": "crates", "table": "crates", "grain": ["id"], "columns": [{"name": "id", "type": "number"}]});
+    let source = json!({"name": "crates", "table": "crates", "grain": ["id"], "columns": [{"name": "id", "type": "number"}]});
     let write = json!({"connectionId": "stock", "sourceName": "crates", "source": source, "rawPaths": ["crates.md"]});
     let deck = TestProject::new([asked_by(
         "docs-crates",
@@ -18,10 +17,19 @@ fn cli_reads_concurrently_and_writes_a_source() {
                 ktx("read_raw_file", json!({"path": "crates.md"})),
                 ktx("discover_data", json!({"query": "crate"})),
                 ktx("sl_discover", json!({})),
-                ktx("entity_details", json!({"connectionId": "stock", "targets": [{"display": "crates"}]})),
-                ktx("sql_execution", json!({"connectionId": "stock", "sql": "SELECT id FROM crates"})),
+                ktx(
+                    "entity_details",
+                    json!({"connectionId": "stock", "targets": [{"display": "crates"}]}),
+                ),
+                ktx(
+                    "sql_execution",
+                    json!({"connectionId": "stock", "sql": "SELECT id FROM crates"}),
+                ),
             ]),
-            ApiTurn::blocks([ktx("record_verification_ledger", json!({"summary": "Asked the stock."}))]),
+            ApiTurn::blocks([ktx(
+                "record_verification_ledger",
+                json!({"summary": "Asked the stock."}),
+            )]),
             ApiTurn::blocks([ktx("sl_write_source", write)]),
             ApiTurn::blocks([ktx("sl_validate", json!({"connectionId": "stock"}))]),
             ApiTurn::answer("Crates are a source now."),
@@ -29,25 +37,54 @@ fn cli_reads_concurrently_and_writes_a_source() {
     )]);
     let settings = deck.read("ktx.yaml");
     let more = "connections:\n  stock:\n    driver: sqlite\n    path: stock.db\n";
-    std::fs::write(deck.home.project().join("ktx.yaml"), settings.replace("connections:\n", more)).unwrap();
+    std::fs::write(
+        deck.home.project().join("ktx.yaml"),
+        settings.replace("connections:\n", more),
+    )
+    .unwrap();
     let database = rusqlite::Connection::open(deck.home.project().join("stock.db")).unwrap();
-    database.execute_batch("CREATE TABLE crates (id INTEGER PRIMARY KEY); INSERT INTO crates VALUES (7)").unwrap();
+    database
+        .execute_batch(
+            "CREATE TABLE crates (id INTEGER PRIMARY KEY); INSERT INTO crates VALUES (7)",
+        )
+        .unwrap();
 
     let run = deck.run("docs-crates", &[]);
     assert_eq!(run.code, Some(0), "{run:#?}");
-    assert_eq!(deck.read("semantic-layer/stock/crates.yaml").lines().next(), Some("name: crates"));
+    assert_eq!(
+        deck.read("semantic-layer/stock/crates.yaml").lines().next(),
+        Some("name: crates")
+    );
     let asked = deck.api.requests();
     let named = asked[0].tool_names();
-    for tool in ["sl_discover", "sl_write_source", "discover_data", "entity_details", "sql_execution"] {
-        assert!(named.contains(&format!("mcp__ktx__{tool}")), "{tool}: {named:?}");
+    for tool in [
+        "sl_discover",
+        "sl_write_source",
+        "discover_data",
+        "entity_details",
+        "sql_execution",
+    ] {
+        assert!(
+            named.contains(&format!("mcp__ktx__{tool}")),
+            "{tool}: {named:?}"
+        );
     }
     let prompt = &asked.last().unwrap().body;
-    assert!(prompt.contains("| 7 |") && prompt.contains("All sources are valid."), "{prompt}");
+    assert!(
+        prompt.contains("| 7 |") && prompt.contains("All sources are valid."),
+        "{prompt}"
+    );
     let job = run.events()[0]["event"]["job"].as_str().unwrap().to_owned();
     let transcript = deck.read(&format!(".ktx/ingest-transcripts/{job}/docs-crates.jsonl"));
-    let lines: Vec<Value> = transcript.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = transcript
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(lines.len(), 8, "{transcript}");
-    assert!(lines.iter().all(|line| line.get("error").is_none()), "{transcript}");
+    assert!(
+        lines.iter().all(|line| line.get("error").is_none()),
+        "{transcript}"
+    );
 }
 
 /// The project has no database, so the unit has no tool that looks into one.
@@ -55,19 +92,42 @@ fn cli_reads_concurrently_and_writes_a_source() {
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn call_of_an_absent_tool_of_ours_does_not_fail_its_unit() {
     let unit = |first: Value| {
-        let turns = [ApiTurn::blocks([first])].into_iter().chain(good_turns("docs-crates", "crates.md"));
+        let turns = [ApiTurn::blocks([first])]
+            .into_iter()
+            .chain(good_turns("docs-crates", "crates.md"));
         TestProject::new([asked_by("docs-crates", turns)])
     };
-    let absent = || ktx("sql_execution", json!({"connectionId": "stock", "sql": "SELECT 1"}));
+    let absent = || {
+        ktx(
+            "sql_execution",
+            json!({"connectionId": "stock", "sql": "SELECT 1"}),
+        )
+    };
     let deck = unit(absent());
     let run = deck.run("docs-crates", &[]);
     assert_eq!(run.code, Some(0), "{run:#?}");
     let offered = deck.api.requests()[0].tool_names();
-    assert!(!offered.contains(&"mcp__ktx__sql_execution".to_owned()), "{offered:?}");
-    let replies: Vec<String> = deck.entries().iter().map(|entry| entry["out"]["tool_use_result"].to_string()).collect();
-    assert!(replies.iter().any(|reply| reply.contains("No such tool available")), "{replies:?}");
+    assert!(
+        !offered.contains(&"mcp__ktx__sql_execution".to_owned()),
+        "{offered:?}"
+    );
+    let replies: Vec<String> = deck
+        .entries()
+        .iter()
+        .map(|entry| entry["out"]["tool_use_result"].to_string())
+        .collect();
+    assert!(
+        replies
+            .iter()
+            .any(|reply| reply.contains("No such tool available")),
+        "{replies:?}"
+    );
 
     let deck = unit(tool("Bash", json!({"command": "true"})));
     let run = deck.run("docs-crates", &[]);
-    assert_eq!(run.code, Some(100), "a tool that none of our texts names fails the unit: {run:#?}");
+    assert_eq!(
+        run.code,
+        Some(100),
+        "a tool that none of our texts names fails the unit: {run:#?}"
+    );
 }

@@ -14,8 +14,11 @@ use crate::{
     tape::{Note, note::VerdictCause},
 };
 
-const ONLY: [(&str, &str); 3] =
-    [("docs-crates", "crates.md"), ("docs-juice", "juice.md"), ("docs-growers", "growers.md")];
+const ONLY: [(&str, &str); 3] = [
+    ("docs-crates", "crates.md"),
+    ("docs-juice", "juice.md"),
+    ("docs-growers", "growers.md"),
+];
 
 fn script(deck: &TestProject, name: &str, body: &str) -> PathBuf {
     let folder = deck.home.path().join("bin");
@@ -30,29 +33,83 @@ fn script(deck: &TestProject, name: &str, body: &str) -> PathBuf {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn spent_account_leaves_its_units_to_the_other() {
-    let deck = TestProject::new(ONLY.map(|(unit, file)| asked_by(unit, good_turns(unit, file)))).subscribed();
+    let deck = TestProject::new(ONLY.map(|(unit, file)| asked_by(unit, good_turns(unit, file))))
+        .subscribed();
     let reset = Timestamp::now().as_second() + 3_600;
     let spent = FakeApi::start(ONLY.map(|(unit, _)| asked_by(unit, [ApiTurn::usage_limit(reset)])));
-    script(&deck, "ssh", "while [ \"$1\" != -- ]; do shift; done\nshift 2\nexec sh -c \"$*\"");
+    script(
+        &deck,
+        "ssh",
+        "while [ \"$1\" != -- ]; do shift; done\nshift 2\nexec sh -c \"$*\"",
+    );
     let exe = program();
-    let one = format!("export ANTHROPIC_BASE_URL='{}'\nexec '{exe}' \"$@\" --account spent", spent.url());
-    let (one, two) = (script(&deck, "one", &one), script(&deck, "two", &format!("exec '{exe}' \"$@\" --account rich")));
+    let one = format!(
+        "export ANTHROPIC_BASE_URL='{}'\nexec '{exe}' \"$@\" --account spent",
+        spent.url()
+    );
+    let (one, two) = (
+        script(&deck, "one", &one),
+        script(&deck, "two", &format!("exec '{exe}' \"$@\" --account rich")),
+    );
     let url = |name: &str, program: &PathBuf| format!("ssh://{name}?program={}", program.display());
     let (one, two) = (url("a-spent", &one), url("b-rich", &two));
-    let mut command = deck.command(["run", "--ui", "json", "--concurrency", "0", "--worker", &one, "--worker", &two]);
+    let mut command = deck.command([
+        "run",
+        "--ui",
+        "json",
+        "--concurrency",
+        "0",
+        "--worker",
+        &one,
+        "--worker",
+        &two,
+    ]);
     command.args(ONLY.iter().flat_map(|(unit, _)| ["--only", unit]));
-    let path = format!("{}:{}", deck.home.path().join("bin").display(), std::env::var("PATH").unwrap_or_default());
-    let output = assert_cmd::Command::from_std(command).env("PATH", path).timeout(LIMIT).output().unwrap();
+    let path = format!(
+        "{}:{}",
+        deck.home.path().join("bin").display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let output = assert_cmd::Command::from_std(command)
+        .env("PATH", path)
+        .timeout(LIMIT)
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let summary: serde_json::Value =
-        serde_json::from_slice(output.stdout.rsplit(|byte| *byte == b'\n').nth(1).unwrap()).unwrap();
-    assert_eq!(summary["event"]["units"], json!({"succeeded": 3}), "{summary}");
+        serde_json::from_slice(output.stdout.rsplit(|byte| *byte == b'\n').nth(1).unwrap())
+            .unwrap();
+    assert_eq!(
+        summary["event"]["units"],
+        json!({"succeeded": 3}),
+        "{summary}"
+    );
     assert_eq!(deck.names("wiki/global").len(), 3);
     let notes = deck.notes();
     let limited = |note: &&Note| matches!(note, Note::AttemptEnded(ended) if matches!(ended.verdict.cause, VerdictCause::UsageLimit { .. }));
-    assert_eq!(notes.iter().filter(limited).count(), 1, "the spent account is tried once");
-    assert!(!notes.iter().any(|note| matches!(note, Note::LimitPaused { .. })), "the run does not wait");
-    let workers: Vec<Option<String>> = deck.started().into_iter().map(|started| started.worker).collect();
-    assert_eq!(workers.iter().filter(|worker| worker.as_deref() == Some("b-rich")).count(), 3, "{workers:?}");
+    assert_eq!(
+        notes.iter().filter(limited).count(),
+        1,
+        "the spent account is tried once"
+    );
+    assert!(
+        !notes
+            .iter()
+            .any(|note| matches!(note, Note::LimitPaused { .. })),
+        "the run does not wait"
+    );
+    let workers: Vec<Option<String>> = deck
+        .started()
+        .into_iter()
+        .map(|started| started.worker)
+        .collect();
+    assert_eq!(
+        workers
+            .iter()
+            .filter(|worker| worker.as_deref() == Some("b-rich"))
+            .count(),
+        3,
+        "{workers:?}"
+    );
     assert!(deck.started().iter().all(|started| !started.scripted));
 }

@@ -42,7 +42,10 @@ impl ApiRoute {
     /// A route for requests whose body contains `needle` as JSON text, so without quotes or newlines. The first
     /// matching route applies.
     pub(crate) fn on(needle: &str, turns: impl IntoIterator<Item = ApiTurn>) -> Self {
-        Self { needle: needle.into(), turns: turns.into_iter().collect() }
+        Self {
+            needle: needle.into(),
+            turns: turns.into_iter().collect(),
+        }
     }
 
     /// A route for all requests.
@@ -88,7 +91,10 @@ pub(crate) enum ApiFault {
 impl ApiTurn {
     /// Responds with these blocks.
     pub(crate) fn blocks(blocks: impl IntoIterator<Item = Value>) -> Self {
-        Self { blocks: blocks.into_iter().collect(), ..Self::default() }
+        Self {
+            blocks: blocks.into_iter().collect(),
+            ..Self::default()
+        }
     }
 
     /// Responds with one text block.
@@ -99,7 +105,10 @@ impl ApiTurn {
     /// Responds with an HTTP error.
     pub(crate) fn error(status: u16, kind: &str, message: &str) -> Self {
         let body = json!({"type": "error", "error": {"type": kind, "message": message}});
-        Self { error: Some((status, body)), ..Self::default() }
+        Self {
+            error: Some((status, body)),
+            ..Self::default()
+        }
     }
 
     /// Responds with 401, as for an invalid key.
@@ -109,19 +118,33 @@ impl ApiTurn {
 
     /// Responds with 429 and `retry-after`.
     pub(crate) fn rate_limited(retry_after_seconds: u32) -> Self {
-        Self::error(429, "rate_limit_error", "This request would exceed your rate limit.")
-            .header("retry-after", &retry_after_seconds.to_string())
+        Self::error(
+            429,
+            "rate_limit_error",
+            "This request would exceed your rate limit.",
+        )
+        .header("retry-after", &retry_after_seconds.to_string())
     }
 
     /// Responds with 429 and the headers of an exhausted five-hour window that resets at `resets_at` (Unix seconds).
     pub(crate) fn usage_limit(resets_at: i64) -> Self {
-        Self::error(429, "rate_limit_error", "This request would exceed your account's rate limit.")
-            .header("anthropic-ratelimit-unified-status", "rejected")
-            .header("anthropic-ratelimit-unified-reset", &resets_at.to_string())
-            .header("anthropic-ratelimit-unified-representative-claim", "five_hour")
-            .header("anthropic-ratelimit-unified-5h-status", "rejected")
-            .header("anthropic-ratelimit-unified-5h-reset", &resets_at.to_string())
-            .header("anthropic-ratelimit-unified-5h-utilization", "1.0")
+        Self::error(
+            429,
+            "rate_limit_error",
+            "This request would exceed your account's rate limit.",
+        )
+        .header("anthropic-ratelimit-unified-status", "rejected")
+        .header("anthropic-ratelimit-unified-reset", &resets_at.to_string())
+        .header(
+            "anthropic-ratelimit-unified-representative-claim",
+            "five_hour",
+        )
+        .header("anthropic-ratelimit-unified-5h-status", "rejected")
+        .header(
+            "anthropic-ratelimit-unified-5h-reset",
+            &resets_at.to_string(),
+        )
+        .header("anthropic-ratelimit-unified-5h-utilization", "1.0")
     }
 
     /// Adds a header to the response.
@@ -179,19 +202,34 @@ impl ApiRequest {
     /// The system prompt that the model reads.
     pub(crate) fn system(&self) -> String {
         let system = &self.json()["system"];
-        let blocks = system.as_array().into_iter().flatten().filter_map(|block| block["text"].as_str());
-        system.as_str().into_iter().chain(blocks).collect::<Vec<_>>().join("\n")
+        let blocks = system
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|block| block["text"].as_str());
+        system
+            .as_str()
+            .into_iter()
+            .chain(blocks)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// Names of the tools in the request, sorted.
     pub(crate) fn tool_names(&self) -> Vec<String> {
         let body = self.json();
         let tools = body["tools"].as_array().cloned().unwrap_or_default();
-        let mut names: Vec<String> = tools.iter().filter_map(|tool| Some(tool["name"].as_str()?.to_owned())).collect();
+        let mut names: Vec<String> = tools
+            .iter()
+            .filter_map(|tool| Some(tool["name"].as_str()?.to_owned()))
+            .collect();
         names.sort();
         names
     }
@@ -224,9 +262,19 @@ impl FakeApi {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("an address");
         let routes: Vec<ApiRoute> = routes.into_iter().collect();
-        assert!(routes.iter().all(|route| !route.turns.is_empty()), "a route without turns answers nothing");
-        let state = Mutex::new(ApiState { used: vec![0; routes.len()], ..ApiState::default() });
-        let shared = Arc::new(ApiServer { routes, state, changed: Condvar::new() });
+        assert!(
+            routes.iter().all(|route| !route.turns.is_empty()),
+            "a route without turns answers nothing"
+        );
+        let state = Mutex::new(ApiState {
+            used: vec![0; routes.len()],
+            ..ApiState::default()
+        });
+        let shared = Arc::new(ApiServer {
+            routes,
+            state,
+            changed: Condvar::new(),
+        });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -258,7 +306,11 @@ impl FakeApi {
             .changed
             .wait_timeout_while(state, limit, |state| state.requests.len() < count)
             .expect("no test thread panicked");
-        assert!(!timeout.timed_out(), "{} of {count} requests after {limit:?}", state.requests.len());
+        assert!(
+            !timeout.timed_out(),
+            "{} of {count} requests after {limit:?}",
+            state.requests.len()
+        );
         state.requests.clone()
     }
 }
@@ -279,12 +331,18 @@ impl ApiServer {
 
     fn pause(&self, time: Duration) {
         if !time.is_zero() {
-            drop(self.changed.wait_timeout_while(self.state(), time, |state| !state.stopped));
+            drop(
+                self.changed
+                    .wait_timeout_while(self.state(), time, |state| !state.stopped),
+            );
         }
     }
 
     fn stall(&self) {
-        drop(self.changed.wait_while(self.state(), |state| !state.stopped));
+        drop(
+            self.changed
+                .wait_while(self.state(), |state| !state.stopped),
+        );
     }
 
     /// The turn for a request, and the number of requests that the route has answered before.
@@ -292,7 +350,10 @@ impl ApiServer {
         let mut state = self.state();
         state.requests.push(request.clone());
         self.changed.notify_all();
-        let index = self.routes.iter().position(|route| request.body.contains(&route.needle))?;
+        let index = self
+            .routes
+            .iter()
+            .position(|route| request.body.contains(&route.needle))?;
         let turns = &self.routes[index].turns;
         let number = state.used[index];
         state.used[index] += 1;
@@ -305,10 +366,17 @@ impl ApiServer {
         while let Some((method, request)) = read_request(&mut reader)? {
             let goes_on = match method.as_str() {
                 "HEAD" => respond(&mut writer, 200, "application/json", &[], b"").is_ok(),
-                "POST" if request.path.contains("count_tokens") => {
-                    respond(&mut writer, 200, "application/json", &[], br#"{"input_tokens":10}"#).is_ok()
+                "POST" if request.path.contains("count_tokens") => respond(
+                    &mut writer,
+                    200,
+                    "application/json",
+                    &[],
+                    br#"{"input_tokens":10}"#,
+                )
+                .is_ok(),
+                "POST" if request.path.starts_with("/v1/messages") => {
+                    self.message(&mut writer, &request)?
                 }
-                "POST" if request.path.starts_with("/v1/messages") => self.message(&mut writer, &request)?,
                 _ => respond(&mut writer, 404, "application/json", &[], b"{}").is_ok(),
             };
             if !goes_on {
@@ -322,7 +390,13 @@ impl ApiServer {
     fn message(&self, writer: &mut TcpStream, request: &ApiRequest) -> io::Result<bool> {
         let Some((turn, number)) = self.choose(request) else {
             let body = json!({"type": "error", "error": {"type": "not_found_error", "message": "no route for this"}});
-            respond(writer, 400, "application/json", &[], body.to_string().as_bytes())?;
+            respond(
+                writer,
+                400,
+                "application/json",
+                &[],
+                body.to_string().as_bytes(),
+            )?;
             return Ok(true);
         };
         self.pause(turn.delay);
@@ -333,13 +407,25 @@ impl ApiServer {
                 return Ok(false);
             }
             Some(ApiFault::Html) => {
-                respond(writer, 200, "text/html", &[], b"<html><body>502 Bad Gateway</body></html>")?;
+                respond(
+                    writer,
+                    200,
+                    "text/html",
+                    &[],
+                    b"<html><body>502 Bad Gateway</body></html>",
+                )?;
                 return Ok(true);
             }
             _ => {}
         }
         if let Some((status, body)) = &turn.error {
-            respond(writer, *status, "application/json", &turn.headers, body.to_string().as_bytes())?;
+            respond(
+                writer,
+                *status,
+                "application/json",
+                &turn.headers,
+                body.to_string().as_bytes(),
+            )?;
             return Ok(true);
         }
         let body = request.json();
@@ -350,12 +436,20 @@ impl ApiServer {
         let mut message = message;
         message["content"] = turn.blocks.iter().map(with_id).collect();
         message["stop_reason"] = stop_reason(&turn).into();
-        respond(writer, 200, "application/json", &turn.headers, message.to_string().as_bytes())?;
+        respond(
+            writer,
+            200,
+            "application/json",
+            &turn.headers,
+            message.to_string().as_bytes(),
+        )?;
         Ok(true)
     }
 
     fn stream(&self, writer: &mut TcpStream, turn: &ApiTurn, message: Value) -> io::Result<bool> {
-        let mut head = String::from("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nrequest-id: req_test\r\n");
+        let mut head = String::from(
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nrequest-id: req_test\r\n",
+        );
         for (name, value) in &turn.headers {
             head += &format!("{name}: {value}\r\n");
         }
@@ -369,14 +463,24 @@ impl ApiServer {
             }
             _ => {}
         }
-        let output = turn.usage.as_ref().and_then(|usage| usage["output_tokens"].as_u64()).unwrap_or(42);
+        let output = turn
+            .usage
+            .as_ref()
+            .and_then(|usage| usage["output_tokens"].as_u64())
+            .unwrap_or(42);
         event(writer, json!({"type": "message_start", "message": message}))?;
         let mut deltas = 0;
         for (index, block) in turn.blocks.iter().enumerate() {
             let (start, parts) = pieces(block);
-            event(writer, json!({"type": "content_block_start", "index": index, "content_block": start}))?;
+            event(
+                writer,
+                json!({"type": "content_block_start", "index": index, "content_block": start}),
+            )?;
             for part in parts {
-                event(writer, json!({"type": "content_block_delta", "index": index, "delta": part}))?;
+                event(
+                    writer,
+                    json!({"type": "content_block_delta", "index": index, "delta": part}),
+                )?;
                 self.pause(turn.chunk_delay);
                 deltas += 1;
                 match turn.fault.filter(|_| deltas == 2) {
@@ -393,17 +497,30 @@ impl ApiServer {
                     _ => {}
                 }
             }
-            event(writer, json!({"type": "content_block_stop", "index": index}))?;
+            event(
+                writer,
+                json!({"type": "content_block_stop", "index": index}),
+            )?;
         }
         let delta = json!({"stop_reason": stop_reason(turn), "stop_sequence": null});
-        event(writer, json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": output}}))?;
+        event(
+            writer,
+            json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": output}}),
+        )?;
         event(writer, json!({"type": "message_stop"}))?;
         end_stream(writer)
     }
 }
 
 fn stop_reason(turn: &ApiTurn) -> String {
-    turn.stop_reason.clone().unwrap_or_else(|| if turn.is_call() { "tool_use" } else { "end_turn" }.into())
+    turn.stop_reason.clone().unwrap_or_else(|| {
+        if turn.is_call() {
+            "tool_use"
+        } else {
+            "end_turn"
+        }
+        .into()
+    })
 }
 
 fn skeleton(turn: &ApiTurn, number: usize, model: &Value) -> Value {
@@ -434,7 +551,9 @@ fn pieces(block: &Value) -> (Value, Vec<Value>) {
     match block["type"].as_str() {
         Some("text") => {
             let letters: Vec<char> = words("text").chars().collect();
-            let deltas = letters.chunks(20).map(|part| json!({"type": "text_delta", "text": String::from_iter(part)}));
+            let deltas = letters
+                .chunks(20)
+                .map(|part| json!({"type": "text_delta", "text": String::from_iter(part)}));
             (json!({"type": "text", "text": ""}), deltas.collect())
         }
         Some("thinking") => (
@@ -451,14 +570,24 @@ fn pieces(block: &Value) -> (Value, Vec<Value>) {
                 input => input.to_string(),
             };
             start["input"] = json!({});
-            (start, vec![json!({"type": "input_json_delta", "partial_json": arguments})])
+            (
+                start,
+                vec![json!({"type": "input_json_delta", "partial_json": arguments})],
+            )
         }
         _ => (block.clone(), Vec::new()),
     }
 }
 
 fn event(writer: &mut TcpStream, data: Value) -> io::Result<()> {
-    chunk(writer, format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap_or_default()).as_bytes())
+    chunk(
+        writer,
+        format!(
+            "event: {}\ndata: {data}\n\n",
+            data["type"].as_str().unwrap_or_default()
+        )
+        .as_bytes(),
+    )
 }
 
 fn chunk(writer: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
@@ -480,7 +609,8 @@ fn respond(
     headers: &[(String, String)],
     body: &[u8],
 ) -> io::Result<()> {
-    let mut head = format!("HTTP/1.1 {status} Scripted\r\ncontent-type: {kind}\r\nrequest-id: req_test\r\n");
+    let mut head =
+        format!("HTTP/1.1 {status} Scripted\r\ncontent-type: {kind}\r\nrequest-id: req_test\r\n");
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
@@ -495,7 +625,10 @@ fn read_request(reader: &mut impl BufRead) -> io::Result<Option<(String, ApiRequ
         return Ok(None);
     }
     let mut words = first.split_whitespace();
-    let (method, path) = (words.next().unwrap_or_default().to_owned(), words.next().unwrap_or_default().to_owned());
+    let (method, path) = (
+        words.next().unwrap_or_default().to_owned(),
+        words.next().unwrap_or_default().to_owned(),
+    );
     let mut headers = Vec::new();
     loop {
         let mut line = String::new();
@@ -506,8 +639,15 @@ fn read_request(reader: &mut impl BufRead) -> io::Result<Option<(String, ApiRequ
             headers.push((name.trim().to_lowercase(), value.trim().to_owned()));
         }
     }
-    let mut request = ApiRequest { path, headers, body: String::new() };
-    let length = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut request = ApiRequest {
+        path,
+        headers,
+        body: String::new(),
+    };
+    let length = request
+        .header("content-length")
+        .and_then(|length| length.parse().ok())
+        .unwrap_or(0);
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
     request.body = String::from_utf8_lossy(&body).into_owned();

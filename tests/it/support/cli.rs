@@ -17,13 +17,21 @@ use super::api::FakeApi;
 /// The CLI in `INGESTDECK_TEST_CLAUDE`. Tests that need it pass silently if the variable is not set; `.ci/run` sets it.
 pub(crate) fn claude_bin() -> Option<PathBuf> {
     let path = PathBuf::from(env::var_os("INGESTDECK_TEST_CLAUDE")?);
-    assert!(path.exists(), "INGESTDECK_TEST_CLAUDE names {}, which does not exist", path.display());
+    assert!(
+        path.exists(),
+        "INGESTDECK_TEST_CLAUDE names {}, which does not exist",
+        path.display()
+    );
     Some(path)
 }
 
 pub(crate) fn claude_version() -> ClaudeVersion {
     let claude = claude_bin().expect("INGESTDECK_TEST_CLAUDE names the CLI");
-    let output = Command::new(claude).arg("--version").stdin(Stdio::null()).output().expect("it starts");
+    let output = Command::new(claude)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .expect("it starts");
     ClaudeVersion::parse(&String::from_utf8_lossy(&output.stdout)).expect("it prints its version")
 }
 
@@ -79,7 +87,10 @@ impl TestHome {
         [
             ("HOME", text(&self.path())),
             ("TMPDIR", text(&self.root.path().join("tmp"))),
-            ("PATH", env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".into())),
+            (
+                "PATH",
+                env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".into()),
+            ),
             ("TERM", "xterm".into()),
             ("ANTHROPIC_API_KEY", "test-key".into()),
             ("CLAUDE_CODE_MAX_RETRIES", "1".into()),

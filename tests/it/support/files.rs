@@ -27,7 +27,10 @@ pub(crate) fn tree_snapshot(dir: &Path) -> BTreeMap<PathBuf, (EntryKind, Vec<u8>
             let content = if kind.is_file() {
                 (EntryKind::File, fs::read(&path).unwrap())
             } else if kind.is_symlink() {
-                (EntryKind::Link, fs::read_link(&path).unwrap().into_os_string().into_vec())
+                (
+                    EntryKind::Link,
+                    fs::read_link(&path).unwrap().into_os_string().into_vec(),
+                )
             } else if kind.is_dir() {
                 open.push(path.clone());
                 (EntryKind::Directory, Vec::new())

@@ -82,7 +82,10 @@ impl FuzzRng {
             5 => {
                 let depth = 1 + self.below(300);
                 let token = TOKENS[self.below(TOKENS.len())];
-                bytes.splice(at..at, token.repeat(if self.below(8) == 0 { depth } else { 1 }));
+                bytes.splice(
+                    at..at,
+                    token.repeat(if self.below(8) == 0 { depth } else { 1 }),
+                );
             }
             _ => drop(bytes.splice(at..end, TOKENS[self.below(TOKENS.len())].iter().copied())),
         }
@@ -92,10 +95,13 @@ impl FuzzRng {
 
 /// Calls `check` with mutations of `corpus`. If it panics, the test fails and reports the input.
 pub(crate) fn fuzz(suite: &str, corpus: &[Vec<u8>], check: impl Fn(&[u8])) {
-    let seconds = std::env::var("INGESTDECK_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+    let seconds = std::env::var("INGESTDECK_FUZZ_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok());
     let deadline = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let seed =
-        seconds.and_then(|_| SystemTime::now().duration_since(UNIX_EPOCH).ok()).map_or(1, |now| now.as_nanos() as u64);
+    let seed = seconds
+        .and_then(|_| SystemTime::now().duration_since(UNIX_EPOCH).ok())
+        .map_or(1, |now| now.as_nanos() as u64);
     let mut random = FuzzRng(seed);
     let mut inputs = 0_u32;
     while deadline.map_or(inputs < INPUTS, |deadline| Instant::now() < deadline) {
@@ -105,7 +111,10 @@ pub(crate) fn fuzz(suite: &str, corpus: &[Vec<u8>], check: impl Fn(&[u8])) {
             random.mutate(&mut input, other);
         }
         if catch_unwind(AssertUnwindSafe(|| check(&input))).is_err() {
-            panic!("{suite}: input {inputs} of seed {seed}: b\"{}\"", input.escape_ascii());
+            panic!(
+                "{suite}: input {inputs} of seed {seed}: b\"{}\"",
+                input.escape_ascii()
+            );
         }
         inputs += 1;
     }

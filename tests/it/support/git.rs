@@ -34,14 +34,22 @@ pub(crate) const FAST_GIT_ENV: [(&str, &str); 4] = [
 
 /// Path of git. A command without a path that gets another `PATH` starts with a copy of the test process, which is slow.
 pub(crate) fn git_program() -> &'static Path {
-    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| program_path::find("git").expect("git is not installed"));
+    static PROGRAM: LazyLock<PathBuf> =
+        LazyLock::new(|| program_path::find("git").expect("git is not installed"));
     &PROGRAM
 }
 
 /// Stdout of `git ARGS` in `dir`. Panics if git fails.
 pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
     let output = Command::new(git_program())
-        .args(["-c", "user.name=me", "-c", "user.email=me@example.com", "-c", "protocol.file.allow=always"])
+        .args([
+            "-c",
+            "user.name=me",
+            "-c",
+            "user.email=me@example.com",
+            "-c",
+            "protocol.file.allow=always",
+        ])
         .args(args)
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
@@ -51,6 +59,10 @@ pub(crate) fn git(dir: &Path, args: &[&str]) -> String {
         .current_dir(dir)
         .output()
         .unwrap();
-    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "git {args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

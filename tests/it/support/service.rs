@@ -12,7 +12,14 @@ use super::{
 /// Runs the real CLI one-shot against `api` and returns its stdout lines.
 fn claude(api: &FakeApi, home: &TestHome, env: &[(&str, &str)]) -> Option<Vec<Value>> {
     let output = Command::new(claude_bin()?)
-        .args(["-p", "--output-format", "stream-json", "--verbose", "--setting-sources=", "--tools="])
+        .args([
+            "-p",
+            "--output-format",
+            "stream-json",
+            "--verbose",
+            "--setting-sources=",
+            "--tools=",
+        ])
         .args(["--model", "sonnet", "--permission-mode", "dontAsk"])
         .args(["--", "go"])
         .env_clear()
@@ -23,19 +30,37 @@ fn claude(api: &FakeApi, home: &TestHome, env: &[(&str, &str)]) -> Option<Vec<Va
         .output()
         .expect("the CLI starts");
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
-    Some(lines.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect())
+    Some(
+        lines
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("a JSON line"))
+            .collect(),
+    )
 }
 
 fn result(lines: &[Value]) -> &Value {
-    lines.iter().rfind(|line| line["type"] == "result").expect("a result line")
+    lines
+        .iter()
+        .rfind(|line| line["type"] == "result")
+        .expect("a result line")
 }
 
 #[test]
 fn the_cli_reads_streamed_blocks_and_the_request_is_on_record() {
-    let turn = ApiTurn::blocks([thinking("let me see"), text("a text that is longer than one delta")]);
-    let api = FakeApi::start([ApiRoute::any([turn.usage(json!({"input_tokens": 7, "output_tokens": 9}))])]);
-    let Some(lines) = claude(&api, &TestHome::new(), &[]) else { return };
-    assert_eq!(result(&lines)["result"], "a text that is longer than one delta");
+    let turn = ApiTurn::blocks([
+        thinking("let me see"),
+        text("a text that is longer than one delta"),
+    ]);
+    let api = FakeApi::start([ApiRoute::any([
+        turn.usage(json!({"input_tokens": 7, "output_tokens": 9}))
+    ])]);
+    let Some(lines) = claude(&api, &TestHome::new(), &[]) else {
+        return;
+    };
+    assert_eq!(
+        result(&lines)["result"],
+        "a text that is longer than one delta"
+    );
     assert_eq!(result(&lines)["usage"]["output_tokens"], 9);
     let requests = api.requests();
     assert_eq!(requests.len(), 1, "{requests:?}");
@@ -50,16 +75,26 @@ fn routes_count_their_turns_and_calls_come_through() {
         ApiRoute::on("No such tool", [ApiTurn::answer("gave up")]),
         ApiRoute::any([ApiTurn::blocks([call]), ApiTurn::answer("never reached")]),
     ]);
-    let Some(lines) = claude(&api, &TestHome::new(), &[]) else { return };
+    let Some(lines) = claude(&api, &TestHome::new(), &[]) else {
+        return;
+    };
     assert_eq!(result(&lines)["result"], "gave up");
     assert_eq!(api.wait_for_requests(2, Duration::from_secs(5)).len(), 2);
 }
 
 #[test]
 fn errors_carry_their_headers() {
-    let api = FakeApi::start([ApiRoute::any([ApiTurn::rate_limited(1), ApiTurn::answer("recovered")])]);
-    let Some(lines) = claude(&api, &TestHome::new(), &[]) else { return };
-    let retry = lines.iter().find(|line| line["subtype"] == "api_retry").expect("a retry line");
+    let api = FakeApi::start([ApiRoute::any([
+        ApiTurn::rate_limited(1),
+        ApiTurn::answer("recovered"),
+    ])]);
+    let Some(lines) = claude(&api, &TestHome::new(), &[]) else {
+        return;
+    };
+    let retry = lines
+        .iter()
+        .find(|line| line["subtype"] == "api_retry")
+        .expect("a retry line");
     assert_eq!(retry["error_status"], 429);
     assert_eq!(result(&lines)["result"], "recovered");
 
@@ -71,10 +106,18 @@ fn errors_carry_their_headers() {
 #[test]
 fn the_cli_recovers_from_every_broken_answer() {
     let long = "word ".repeat(40);
-    for fault in [ApiFault::Close, ApiFault::Truncate, ApiFault::ErrorEvent, ApiFault::Empty, ApiFault::Garbage] {
+    for fault in [
+        ApiFault::Close,
+        ApiFault::Truncate,
+        ApiFault::ErrorEvent,
+        ApiFault::Empty,
+        ApiFault::Garbage,
+    ] {
         let broken = ApiTurn::answer(&long).fault(fault);
         let api = FakeApi::start([ApiRoute::any([broken, ApiTurn::answer("second try")])]);
-        let Some(lines) = claude(&api, &TestHome::new(), &[]) else { return };
+        let Some(lines) = claude(&api, &TestHome::new(), &[]) else {
+            return;
+        };
         assert_eq!(result(&lines)["result"], "second try", "{fault:?}");
     }
     let api = FakeApi::start([ApiRoute::any([ApiTurn::answer("").fault(ApiFault::Html)])]);
@@ -84,9 +127,16 @@ fn the_cli_recovers_from_every_broken_answer() {
 
 #[test]
 fn cli_times_out_on_late_and_missing_answers() {
-    let late = ApiTurn::answer("in the end").delay(Duration::from_millis(50)).stop_reason("pause_turn");
-    let api = FakeApi::start([ApiRoute::any([ApiTurn::answer("").fault(ApiFault::Stall), late])]);
-    let Some(lines) = claude(&api, &TestHome::new(), &[("API_TIMEOUT_MS", "1500")]) else { return };
+    let late = ApiTurn::answer("in the end")
+        .delay(Duration::from_millis(50))
+        .stop_reason("pause_turn");
+    let api = FakeApi::start([ApiRoute::any([
+        ApiTurn::answer("").fault(ApiFault::Stall),
+        late,
+    ])]);
+    let Some(lines) = claude(&api, &TestHome::new(), &[("API_TIMEOUT_MS", "1500")]) else {
+        return;
+    };
     assert_eq!(
         (&result(&lines)["result"], &result(&lines)["stop_reason"]),
         (&json!("in the end"), &json!("pause_turn"))
@@ -101,7 +151,16 @@ fn usage_limit_error_carries_its_reset() {
     let api = FakeApi::start([ApiRoute::any([ApiTurn::usage_limit(resets_at)])]);
     let home = TestHome::new();
     let output = Command::new(program)
-        .args(["-p", "--output-format", "stream-json", "--verbose", "--setting-sources=", "--tools=", "--", "go"])
+        .args([
+            "-p",
+            "--output-format",
+            "stream-json",
+            "--verbose",
+            "--setting-sources=",
+            "--tools=",
+            "--",
+            "go",
+        ])
         .env_clear()
         .envs(home.env(&api))
         .env_remove("ANTHROPIC_API_KEY")
@@ -111,6 +170,9 @@ fn usage_limit_error_carries_its_reset() {
         .output()
         .expect("the CLI starts");
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(stdout.contains("rate_limit_event") && stdout.contains(&resets_at.to_string()), "{stdout}");
+    assert!(
+        stdout.contains("rate_limit_event") && stdout.contains(&resets_at.to_string()),
+        "{stdout}"
+    );
     assert!(stdout.contains("usage_limit_reached"), "{stdout}");
 }

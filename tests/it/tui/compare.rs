@@ -10,7 +10,13 @@ use super::{
 };
 
 fn shown(tape: &TapeFixture, keys: &str, size: (u16, u16)) -> ScriptedHost {
-    play(tape.timeline(), None, options(), ScriptedHost::new(keys, size)).0
+    play(
+        tape.timeline(),
+        None,
+        options(),
+        ScriptedHost::new(keys, size),
+    )
+    .0
 }
 
 /// Three attempts of one unit: the second differs from its second call on, the third equals the first.
@@ -21,7 +27,14 @@ fn thrice() -> TapeFixture {
         tape.start("u", attempt).wait(500);
         for call in calls.chars() {
             let id = format!("{call}{attempt}");
-            tape.call("u", attempt, &id, "read_raw_file", &json!({"path": format!("{call}.md")})).wait(100);
+            tape.call(
+                "u",
+                attempt,
+                &id,
+                "read_raw_file",
+                &json!({"path": format!("{call}.md")}),
+            )
+            .wait(100);
             tape.result("u", attempt, &id, "text", call == 'd').wait(10);
         }
         tape.end("u", attempt, u32::from(attempt == 2)).wait(100);
@@ -42,9 +55,21 @@ fn compare_shows_where_attempts_diverge() {
 #[test]
 fn any_two_attempts_can_be_compared() {
     let text = |keys: &str| shown(&thrice(), keys, (120, 36)).text();
-    assert!(text("=").contains("first difference at call 2"), "{}", text("="));
-    assert!(text("=h").contains("try 1 failed") || text("=h").contains("try 1 succeeded"), "{}", text("=h"));
-    assert!(text("=<tab>h").contains("all 3 calls are the same, with the same results"), "{}", text("=<tab>h"));
+    assert!(
+        text("=").contains("first difference at call 2"),
+        "{}",
+        text("=")
+    );
+    assert!(
+        text("=h").contains("try 1 failed") || text("=h").contains("try 1 succeeded"),
+        "{}",
+        text("=h")
+    );
+    assert!(
+        text("=<tab>h").contains("all 3 calls are the same, with the same results"),
+        "{}",
+        text("=<tab>h")
+    );
     assert!(text("=l").contains("there is no newer attempt"));
 }
 
@@ -58,13 +83,22 @@ fn releases_are_compared_only_if_they_differ() {
             tape.start("u", attempt);
             let init = json!({"type": "system", "subtype": "init", "session_id": format!("5e55-u-{attempt}"),
                 "claude_code_version": release, "tools": [], "mcp_servers": []});
-            tape.stdout_line("u", attempt, &init).wait(500).end("u", attempt, 1).wait(100);
+            tape.stdout_line("u", attempt, &init)
+                .wait(500)
+                .end("u", attempt, 1)
+                .wait(100);
         }
         shown(&tape, "=", (120, 36)).text()
     };
     let other = text(["2.1.330", "2.1.332"]);
-    let line = other.lines().find(|line| line.contains("release")).unwrap_or_else(|| panic!("{other}"));
-    assert!(line.contains("2.1.330") && line.contains("2.1.332") && other.contains("prompt"), "{other}");
+    let line = other
+        .lines()
+        .find(|line| line.contains("release"))
+        .unwrap_or_else(|| panic!("{other}"));
+    assert!(
+        line.contains("2.1.330") && line.contains("2.1.332") && other.contains("prompt"),
+        "{other}"
+    );
     assert!(!text(["2.1.332", "2.1.332"]).contains("release"));
 }
 
@@ -72,32 +106,55 @@ fn releases_are_compared_only_if_they_differ() {
 fn call_opens_in_the_inspector_and_esc_returns() {
     let text = |keys: &str| shown(&twice(), keys, (120, 36)).text();
     let opened = text("=<enter>");
-    assert!(opened.contains(" inspector ") && opened.contains("wiki_write · w2"), "{opened}");
+    assert!(
+        opened.contains(" inspector ") && opened.contains("wiki_write · w2"),
+        "{opened}"
+    );
     assert!(text("=<tab><enter>").contains("wiki_write · w1"));
     assert!(text("=<enter><esc>").contains("attempts compared"));
     assert!(!text("==").contains("attempts compared"));
     assert!(!text("=<esc>").contains("attempts compared"));
     let copied = shown(&twice(), "=y", (120, 36)).copied.concat();
-    assert!(copied.contains(r#""id":"w2""#) && copied.contains("Wiki page `revenue` updated."), "{copied}");
+    assert!(
+        copied.contains(r#""id":"w2""#) && copied.contains("Wiki page `revenue` updated."),
+        "{copied}"
+    );
 }
 
 #[test]
 fn difference_navigation_wraps_around() {
     let text = |keys: &str| shown(&thrice(), keys, (120, 36)).text();
-    for (keys, place) in [("=gg", "1/4"), ("=gg]", "2/4"), ("=gg]]", "4/4"), ("=gg]]]", "2/4"), ("=gg[", "4/4")] {
-        assert!(text(keys).contains(&format!(" {place} ")), "{keys}: {}", text(keys));
+    for (keys, place) in [
+        ("=gg", "1/4"),
+        ("=gg]", "2/4"),
+        ("=gg]]", "4/4"),
+        ("=gg]]]", "2/4"),
+        ("=gg[", "4/4"),
+    ] {
+        assert!(
+            text(keys).contains(&format!(" {place} ")),
+            "{keys}: {}",
+            text(keys)
+        );
     }
 }
 
 #[test]
 fn single_attempt_is_not_compared() {
     let text = |keys: &str| shown(&tape::running(), keys, (120, 36)).text();
-    assert!(text("gg=").contains("has one attempt; there is nothing to compare it with"), "{}", text("gg="));
+    assert!(
+        text("gg=").contains("has one attempt; there is nothing to compare it with"),
+        "{}",
+        text("gg=")
+    );
     assert!(text("Gk=").contains("has not run yet"));
 }
 
 #[test]
 fn compare_before_the_second_attempt_shows_a_notice() {
     let text = shown(&twice(), "=0", (120, 36)).text();
-    assert!(text.contains("fewer than two attempts at this moment"), "{text}");
+    assert!(
+        text.contains("fewer than two attempts at this moment"),
+        "{text}"
+    );
 }

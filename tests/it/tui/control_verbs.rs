@@ -33,23 +33,68 @@ const CHANGES: &[(&str, ScriptForm)] = &[
     ("deny", Verb("deny")),
     ("interrupt", Verb("drain")),
     ("send", Without("it submits the form of retry-with or edit")),
-    ("confirm", Without("it answers the question of another action")),
-    ("leave-run", Without("it answers the question of another action")),
-    ("stop-run", Without("it answers the question of another action")),
-    ("harmless-answer", Without("it answers the question of another action")),
-    ("accept", Without("it submits the text of deny, or a command")),
+    (
+        "confirm",
+        Without("it answers the question of another action"),
+    ),
+    (
+        "leave-run",
+        Without("it answers the question of another action"),
+    ),
+    (
+        "stop-run",
+        Without("it answers the question of another action"),
+    ),
+    (
+        "harmless-answer",
+        Without("it answers the question of another action"),
+    ),
+    (
+        "accept",
+        Without("it submits the text of deny, or a command"),
+    ),
     ("quit", Verb("stop-all")),
-    ("detach", Without("a script is not attached, so it has nothing to leave")),
+    (
+        "detach",
+        Without("a script is not attached, so it has nothing to leave"),
+    ),
     ("start-run", Without("`ingestdeck run` starts a run")),
-    ("accept-change", Without("`ingestdeck review --accept` does it")),
-    ("reject-change", Without("`ingestdeck review --reject` does it")),
-    ("send-back", Without("`ingestdeck review --send-back` does it")),
-    ("edit-change", Without("the protocol has the command `review` with an edited text")),
-    ("undo-decision", Without("the protocol has the command `undo_review`")),
-    ("reopen-change", Without("the protocol has the command `review` with `reopen`")),
-    ("accept-rest", Without("`ingestdeck review --accept '*'` does it")),
-    ("finish-review", Without("`ingestdeck review` ends the review once every change has a decision")),
-    ("resume-run", Without("`ingestdeck run --resume-run` resumes a run")),
+    (
+        "accept-change",
+        Without("`ingestdeck review --accept` does it"),
+    ),
+    (
+        "reject-change",
+        Without("`ingestdeck review --reject` does it"),
+    ),
+    (
+        "send-back",
+        Without("`ingestdeck review --send-back` does it"),
+    ),
+    (
+        "edit-change",
+        Without("the protocol has the command `review` with an edited text"),
+    ),
+    (
+        "undo-decision",
+        Without("the protocol has the command `undo_review`"),
+    ),
+    (
+        "reopen-change",
+        Without("the protocol has the command `review` with `reopen`"),
+    ),
+    (
+        "accept-rest",
+        Without("`ingestdeck review --accept '*'` does it"),
+    ),
+    (
+        "finish-review",
+        Without("`ingestdeck review` ends the review once every change has a decision"),
+    ),
+    (
+        "resume-run",
+        Without("`ingestdeck run --resume-run` resumes a run"),
+    ),
 ];
 
 /// Actions that only change what the screen shows, copy it, or open it elsewhere.
@@ -144,9 +189,16 @@ fn actions_that_change_a_run_have_a_verb() {
     for spec in &actions::ALL {
         let change = CHANGES.iter().find(|(name, _)| *name == spec.name);
         let is_view = VIEWS.contains(&spec.name);
-        assert!(change.is_some() != is_view, "{} must be in one of the two tables", spec.name);
+        assert!(
+            change.is_some() != is_view,
+            "{} must be in one of the two tables",
+            spec.name
+        );
         match change {
-            Some((_, Verb(verb))) => assert!(ctl.find_subcommand(verb).is_some(), "ctl has no verb {verb}"),
+            Some((_, Verb(verb))) => assert!(
+                ctl.find_subcommand(verb).is_some(),
+                "ctl has no verb {verb}"
+            ),
             Some((_, Without(reason))) => assert!(!reason.is_empty()),
             None => {}
         }

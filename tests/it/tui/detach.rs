@@ -55,8 +55,20 @@ impl BackgroundRun {
     fn screen(&self, args: &[&str], on_disconnect: &str) -> PtySession {
         let (project, runtime) = (self.place.path(""), self.place.sockets());
         let runtime = runtime.parent().unwrap().to_str().unwrap();
-        let all = [args, &["--project-dir", project.to_str().unwrap(), "--claude-bin", &self.claude]].concat();
-        let variables = [("XDG_RUNTIME_DIR", runtime), ("INGESTDECK_UI_ON_DISCONNECT", on_disconnect)];
+        let all = [
+            args,
+            &[
+                "--project-dir",
+                project.to_str().unwrap(),
+                "--claude-bin",
+                &self.claude,
+            ],
+        ]
+        .concat();
+        let variables = [
+            ("XDG_RUNTIME_DIR", runtime),
+            ("INGESTDECK_UI_ON_DISCONNECT", on_disconnect),
+        ];
         PtySession::with(&all, &variables)
     }
 
@@ -67,20 +79,37 @@ impl BackgroundRun {
     }
 
     fn ctl(&self, args: &[&str]) -> Vec<Value> {
-        let args: Vec<&str> = ["ctl"].iter().chain(args).chain(&["--ui", "json"]).copied().collect();
+        let args: Vec<&str> = ["ctl"]
+            .iter()
+            .chain(args)
+            .chain(&["--ui", "json"])
+            .copied()
+            .collect();
         let output = self.place.run(&args);
-        output.expect_success().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        output
+            .expect_success()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     /// Entries of the tape.
     fn entries(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(tape(&self.place.path(""))).unwrap();
         let whole = &text[..=text.rfind('\n').unwrap()];
-        whole.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+        whole
+            .lines()
+            .skip(1)
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     fn notes(&self, kind: &str) -> Vec<Value> {
-        self.entries().into_iter().map(|entry| entry["note"].clone()).filter(|note| note["kind"] == kind).collect()
+        self.entries()
+            .into_iter()
+            .map(|entry| entry["note"].clone())
+            .filter(|note| note["kind"] == kind)
+            .collect()
     }
 
     fn wait_for_note(&self, kind: &str) -> Value {
@@ -89,14 +118,26 @@ impl BackgroundRun {
             if let Some(note) = self.notes(kind).pop() {
                 return note;
             }
-            assert!(Instant::now() < deadline, "no {kind}: {:?}", self.entries().last());
+            assert!(
+                Instant::now() < deadline,
+                "no {kind}: {:?}",
+                self.entries().last()
+            );
             crate::it::support::pause_before_check();
         }
     }
 
     /// Changes the concurrency and back over one connection.
     fn change_concurrency(&self) {
-        let path = self.place.sockets().read_dir().unwrap().next().unwrap().unwrap().path();
+        let path = self
+            .place
+            .sockets()
+            .read_dir()
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
         let mut stream = UnixStream::connect(path).unwrap();
         for by in [1, -1] {
             let command = json!({"command": "adjust_concurrency", "by": by});
@@ -111,7 +152,12 @@ impl BackgroundRun {
     fn end_without_screens(&self) -> Value {
         let ended = self.wait_for_note("run_ended");
         let deadline = Instant::now() + DEADLINE;
-        while self.place.processes(0).iter().any(|words| words.contains("--run-as-engine")) {
+        while self
+            .place
+            .processes(0)
+            .iter()
+            .any(|words| words.contains("--run-as-engine"))
+        {
             assert!(Instant::now() < deadline, "the engine stays");
             crate::it::support::pause_before_check();
         }
@@ -123,8 +169,15 @@ impl BackgroundRun {
         let ended = self.wait_for_note("run_ended");
         #[cfg(target_os = "linux")]
         self.place.wait_until_no_process_left();
-        let seqs: Vec<_> = self.entries().iter().map(|entry| entry["seq"].as_u64().unwrap()).collect();
-        assert!(seqs.windows(2).all(|pair| pair[1] == pair[0] + 1), "no entry is missing: {seqs:?}");
+        let seqs: Vec<_> = self
+            .entries()
+            .iter()
+            .map(|entry| entry["seq"].as_u64().unwrap())
+            .collect();
+        assert!(
+            seqs.windows(2).all(|pair| pair[1] == pair[0] + 1),
+            "no entry is missing: {seqs:?}"
+        );
         ended
     }
 }
@@ -132,19 +185,33 @@ impl BackgroundRun {
 #[test]
 fn killed_screens_do_not_affect_the_run() {
     let run = BackgroundRun::held();
-    for signal in [Signal::SIGKILL, Signal::SIGHUP, Signal::SIGTERM, Signal::SIGKILL] {
+    for signal in [
+        Signal::SIGKILL,
+        Signal::SIGHUP,
+        Signal::SIGTERM,
+        Signal::SIGKILL,
+    ] {
         let screen = run.attached("continue");
         screen.signal(signal);
         drop(screen);
         assert_eq!(run.ctl(&["approvals"])[0]["tool"], "read_raw_file");
     }
-    assert_eq!(run.ctl(&["allow", "docs-one", "--reason", "harmless"])[0]["reply"], "accepted");
+    assert_eq!(
+        run.ctl(&["allow", "docs-one", "--reason", "harmless"])[0]["reply"],
+        "accepted"
+    );
     run.ctl(&["release", "docs-one"]);
     assert_eq!(run.end()["succeeded"], 1);
     assert!(run.place.path("wiki/global/one.md").is_file());
     let allowed = run.notes("command").remove(0);
-    assert_eq!((&allowed["command"], &allowed["client"]), (&json!("decide"), &json!("ctl")));
-    assert_eq!((&allowed["reason"], &allowed["units"]), (&json!("harmless"), &json!(["docs-one"])));
+    assert_eq!(
+        (&allowed["command"], &allowed["client"]),
+        (&json!("decide"), &json!("ctl"))
+    );
+    assert_eq!(
+        (&allowed["reason"], &allowed["units"]),
+        (&json!("harmless"), &json!(["docs-one"]))
+    );
 }
 
 #[test]
@@ -159,7 +226,11 @@ fn killed_screens_at_any_moment_lose_nothing() {
         screen.signal(Signal::SIGKILL);
     }
     let mut screen = run.attached("continue");
-    for next in ["record_verification_ledger waits for you", "wiki_write waits for you", "1 succeeded"] {
+    for next in [
+        "record_verification_ledger waits for you",
+        "wiki_write waits for you",
+        "1 succeeded",
+    ] {
         screen.press("s");
         screen.shows(next);
     }
@@ -182,11 +253,17 @@ impl SshServer {
         std::fs::create_dir(&keys).unwrap();
         for name in ["host", "user"] {
             let mut keygen = Command::new("ssh-keygen");
-            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(keys.join(name));
+            keygen
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(keys.join(name));
             assert!(keygen.status().unwrap().success());
         }
         // The port is free once the listener is dropped.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let keys_path = keys.display();
         let config = format!(
             "ListenAddress 127.0.0.1\nPort {port}\nHostKey {keys_path}/host\nAuthorizedKeysFile {keys_path}/user.pub\nStrictModes no\n\
@@ -194,8 +271,14 @@ impl SshServer {
         );
         std::fs::write(keys.join("config"), config).unwrap();
         let mut sshd = Command::new(SSHD);
-        sshd.args(["-D", "-e", "-f"]).arg(keys.join("config")).stderr(Stdio::null());
-        let server = Self { process: sshd.spawn().unwrap(), keys, port };
+        sshd.args(["-D", "-e", "-f"])
+            .arg(keys.join("config"))
+            .stderr(Stdio::null());
+        let server = Self {
+            process: sshd.spawn().unwrap(),
+            keys,
+            port,
+        };
         let deadline = Instant::now() + DEADLINE;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < deadline, "sshd does not listen");
@@ -206,7 +289,10 @@ impl SshServer {
 
     /// A screen at the other end of a connection.
     fn attach(&self, run: &BackgroundRun) -> PtySession {
-        let user = nix::unistd::User::from_uid(nix::unistd::Uid::current()).unwrap().unwrap().name;
+        let user = nix::unistd::User::from_uid(nix::unistd::Uid::current())
+            .unwrap()
+            .unwrap()
+            .name;
         let (project, runtime) = (run.place.path(""), run.place.sockets());
         let remote = format!(
             "env XDG_RUNTIME_DIR='{}' INGESTDECK_UI_ON_DISCONNECT=continue '{}' attach --project-dir '{}'",
@@ -214,8 +300,16 @@ impl SshServer {
             crate::it::support::program(),
             project.display(),
         );
-        let (port, key) = (self.port.to_string(), self.keys.join("user").display().to_string());
-        let options = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "BatchMode=yes"];
+        let (port, key) = (
+            self.port.to_string(),
+            self.keys.join("user").display().to_string(),
+        );
+        let options = [
+            "StrictHostKeyChecking=no",
+            "UserKnownHostsFile=/dev/null",
+            "LogLevel=ERROR",
+            "BatchMode=yes",
+        ];
         let mut args = vec!["-tt", "-p", &port, "-i", &key];
         args.extend(options.iter().flat_map(|option| ["-o", *option]));
         let address = format!("{user}@127.0.0.1");
@@ -275,7 +369,10 @@ fn killed_launches_leave_no_process() {
             ended_runs += 1;
         }
     }
-    assert!(ended_runs > 0, "some screens were killed after the hand-over");
+    assert!(
+        ended_runs > 0,
+        "some screens were killed after the hand-over"
+    );
 }
 
 #[test]
@@ -293,7 +390,12 @@ fn stopped_screen_catches_up_when_it_continues() {
     screen.shows("1 succeeded");
     screen.press("q");
     assert_eq!(screen.end(), 0);
-    assert!(run.notes("command").iter().all(|note| note["command"] != "stop_all"), "the run was not stopped");
+    assert!(
+        run.notes("command")
+            .iter()
+            .all(|note| note["command"] != "stop_all"),
+        "the run was not stopped"
+    );
 }
 
 #[test]
@@ -310,10 +412,23 @@ fn terminated_engine_does_not_wait_for_its_screens() {
 #[test]
 fn other_clients_do_not_lock_commands_out() {
     let run = BackgroundRun::held();
-    let path = run.place.sockets().read_dir().unwrap().next().unwrap().unwrap().path();
-    let mut clients: Vec<_> = (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    let path = run
+        .place
+        .sockets()
+        .read_dir()
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    let mut clients: Vec<_> = (0..100)
+        .map(|_| UnixStream::connect(&path).unwrap())
+        .collect();
     // Some of them have sent half a request.
-    clients.iter_mut().step_by(2).for_each(|client| drop(client.write_all(b"{\"version\":1,")));
+    clients
+        .iter_mut()
+        .step_by(2)
+        .for_each(|client| drop(client.write_all(b"{\"version\":1,")));
     let reply = |client: &UnixStream| {
         client.set_read_timeout(Some(DEADLINE)).unwrap();
         let mut line = String::new();
@@ -322,13 +437,22 @@ fn other_clients_do_not_lock_commands_out() {
     };
     let attach = || {
         let mut client = UnixStream::connect(&path).unwrap();
-        client.write_all(b"{\"version\":1,\"id\":1,\"attach\":{\"on_disconnect\":\"continue\"}}\n").unwrap();
+        client
+            .write_all(b"{\"version\":1,\"id\":1,\"attach\":{\"on_disconnect\":\"continue\"}}\n")
+            .unwrap();
         let reply = reply(&client);
         (client, reply)
     };
     let attached: Vec<_> = (0..64).map(|_| attach()).collect();
-    assert!(attached.iter().all(|(_, reply)| reply["reply"] == "attached"));
-    assert_eq!(attach().1["reason"], json!({"kind": "too_many_clients", "limit": 64}));
+    assert!(
+        attached
+            .iter()
+            .all(|(_, reply)| reply["reply"] == "attached")
+    );
+    assert_eq!(
+        attach().1["reason"],
+        json!({"kind": "too_many_clients", "limit": 64})
+    );
     run.ctl(&["pause"]);
     run.ctl(&["resume"]);
     run.ctl(&["release", "docs-one"]);
@@ -343,11 +467,18 @@ fn stop_on_disconnect_ends_the_run_in_order() {
     run.attached("stop").signal(Signal::SIGKILL);
     let screen = run.attached("stop");
     drop(other);
-    assert_eq!(run.ctl(&["approvals"])[0]["tool"], "read_raw_file", "one screen remains");
+    assert_eq!(
+        run.ctl(&["approvals"])[0]["tool"],
+        "read_raw_file",
+        "one screen remains"
+    );
     screen.signal(Signal::SIGKILL);
     assert_eq!(run.end()["stopped"], 1);
     let command = run.notes("command").pop().unwrap();
-    assert_eq!((&command["command"], &command["client"]), (&json!("stop_all"), &json!("engine")));
+    assert_eq!(
+        (&command["command"], &command["client"]),
+        (&json!("stop_all"), &json!("engine"))
+    );
 }
 
 #[test]
@@ -379,7 +510,11 @@ fn two_screens_show_the_same_run() {
     second.press("q");
     second.end();
     run.wait_for_note("run_ended");
-    let clients: Vec<_> = run.notes("command").iter().map(|note| note["command"].clone()).collect();
+    let clients: Vec<_> = run
+        .notes("command")
+        .iter()
+        .map(|note| note["command"].clone())
+        .collect();
     assert_eq!(clients, ["decide", "decide", "decide", "retry", "stop"]);
 }
 
@@ -398,27 +533,56 @@ fn quitting_can_stop_a_run_that_would_continue() {
 #[test]
 fn detached_run_prints_its_launch_record() {
     let run = BackgroundRun::new(PAGE);
-    let output = run.place.run(&["run", "--detach", "--ui", "json", "--claude-bin", &run.claude]);
+    let output = run.place.run(&[
+        "run",
+        "--detach",
+        "--ui",
+        "json",
+        "--claude-bin",
+        &run.claude,
+    ]);
     let record: Value = serde_json::from_str(output.expect_success()).unwrap();
     assert_eq!(record["type"], "launched");
-    assert_eq!(record["tape"], tape(&run.place.path("")).canonicalize().unwrap().to_str().unwrap());
-    assert!(record["pid"].as_u64().is_some() && record["socket"].as_str().unwrap().ends_with(".sock"), "{record}");
+    assert_eq!(
+        record["tape"],
+        tape(&run.place.path(""))
+            .canonicalize()
+            .unwrap()
+            .to_str()
+            .unwrap()
+    );
+    assert!(
+        record["pid"].as_u64().is_some() && record["socket"].as_str().unwrap().ends_with(".sock"),
+        "{record}"
+    );
     // The reconcile step calls a tool that it does not have, which does not fail it.
     assert_eq!(run.end()["succeeded"], 2);
-    assert!(!std::path::Path::new(record["log"].as_str().unwrap()).exists(), "it had nothing to report");
+    assert!(
+        !std::path::Path::new(record["log"].as_str().unwrap()).exists(),
+        "it had nothing to report"
+    );
 }
 
 #[test]
 fn detached_run_that_cannot_start_is_an_error() {
     let run = BackgroundRun::new(PAGE);
-    let output = run.place.run(&["run", "--detach", "--claude-bin", "./missing/claude"]);
-    assert!(output.expect_refusal(96).contains("there is no program"), "{output:?}");
+    let output = run
+        .place
+        .run(&["run", "--detach", "--claude-bin", "./missing/claude"]);
+    assert!(
+        output.expect_refusal(96).contains("there is no program"),
+        "{output:?}"
+    );
 }
 
 #[test]
 fn killed_engine_is_reported_to_its_screens() {
     let run = BackgroundRun::held();
-    let engine = run.place.processes(0).into_iter().find(|words| words.contains("--run-as-engine"));
+    let engine = run
+        .place
+        .processes(0)
+        .into_iter()
+        .find(|words| words.contains("--run-as-engine"));
     assert!(engine.is_some());
     let mut screen = run.attached("continue");
     kill(engine_pid(&run), Signal::SIGKILL).unwrap();
@@ -440,7 +604,9 @@ fn engine_pid(run: &BackgroundRun) -> Pid {
 #[test]
 fn engine_ends_with_a_client_that_does_not_confirm() {
     let run = BackgroundRun::new(PAGE);
-    let mut command = run.place.command(&["--run-as-engine", "run", "--claude-bin", &run.claude]);
+    let mut command = run
+        .place
+        .command(&["--run-as-engine", "run", "--claude-bin", &run.claude]);
     command.stdin(Stdio::null());
     let ended = run.place.ran(command);
     assert_eq!(ended.code, Some(130), "{ended:?}");
@@ -452,7 +618,10 @@ fn second_run_names_the_active_one() {
     let run = BackgroundRun::held();
     let output = run.place.run(&["run", "--claude-bin", &run.claude]);
     let text = output.expect_refusal(2);
-    assert!(text.contains("ingestdeck attach") && text.contains("ingestdeck ctl stop-all"), "{text}");
+    assert!(
+        text.contains("ingestdeck attach") && text.contains("ingestdeck ctl stop-all"),
+        "{text}"
+    );
     run.ctl(&["stop-all"]);
     run.end();
 }

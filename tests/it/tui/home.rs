@@ -5,7 +5,9 @@ use std::{fs, path::Path, process::Stdio};
 use crate::{
     replay::FileSource,
     run::Timeline,
-    tui::{ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, TuiExit},
+    tui::{
+        ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, TuiExit,
+    },
 };
 
 use super::{
@@ -48,11 +50,24 @@ pub(super) fn content() -> HomeContent {
             heading("active"),
             run("841906", HomeRunState::Active, "running", "3/24 done"),
             heading("runs"),
-            run("556478", HomeRunState::Incomplete, "partial", "17/24 done, 7 failed"),
-            run("0a11ce", HomeRunState::Interrupted, "interrupted", "3/24 done"),
+            run(
+                "556478",
+                HomeRunState::Incomplete,
+                "partial",
+                "17/24 done, 7 failed",
+            ),
+            run(
+                "0a11ce",
+                HomeRunState::Interrupted,
+                "interrupted",
+                "3/24 done",
+            ),
             run("c0ffee", HomeRunState::Succeeded, "done", "24/24 done"),
             heading("Claude Code sessions in this directory"),
-            session("Explain how refunds reach the \u{1b}[31mrevenue mart", "35.1 KB"),
+            session(
+                "Explain how refunds reach the \u{1b}[31mrevenue mart",
+                "35.1 KB",
+            ),
             session("再計算 the monthly cohorts", "2.4 MB"),
         ],
         unlisted_runs: 0,
@@ -62,16 +77,36 @@ pub(super) fn content() -> HomeContent {
 
 /// The same project without an active run.
 pub(super) fn idle() -> HomeContent {
-    HomeContent { lines: content().lines.split_off(2), ..content() }
+    HomeContent {
+        lines: content().lines.split_off(2),
+        ..content()
+    }
 }
 
 #[test]
 fn header_counts_runs_that_have_no_row() {
-    let (before, after) = (content(), HomeContent { unlisted_runs: 800, ..content() });
-    let header = |content| home(content, "", (120, 24)).0.text().lines().nth(1).unwrap().to_owned();
+    let (before, after) = (
+        content(),
+        HomeContent {
+            unlisted_runs: 800,
+            ..content()
+        },
+    );
+    let header = |content| {
+        home(content, "", (120, 24))
+            .0
+            .text()
+            .lines()
+            .nth(1)
+            .unwrap()
+            .to_owned()
+    };
     let runs = |header: String| -> usize {
         let words: Vec<&str> = header.split_whitespace().collect();
-        let at = words.iter().position(|word| word.starts_with("run")).unwrap();
+        let at = words
+            .iter()
+            .position(|word| word.starts_with("run"))
+            .unwrap();
         words[at - 1].parse().unwrap()
     };
     assert_eq!(runs(header(after)), runs(header(before)) + 800);
@@ -107,10 +142,19 @@ fn home_is_rendered_at_every_size() {
 
 #[test]
 fn enter_opens_what_is_selected() {
-    assert_eq!(choice("<enter>"), Some(HomeChoice::Watch("0198-841906".to_owned())));
-    assert_eq!(choice("j<enter>"), Some(HomeChoice::Replay("0198-556478".to_owned())));
+    assert_eq!(
+        choice("<enter>"),
+        Some(HomeChoice::Watch("0198-841906".to_owned()))
+    );
+    assert_eq!(
+        choice("j<enter>"),
+        Some(HomeChoice::Replay("0198-556478".to_owned()))
+    );
     let path = Path::new("/home/dev/.claude/projects/-home-dev-orbit/2.4 MB");
-    assert_eq!(choice("G<enter>"), Some(HomeChoice::Session(path.to_owned())));
+    assert_eq!(
+        choice("G<enter>"),
+        Some(HomeChoice::Session(path.to_owned()))
+    );
 }
 
 #[test]
@@ -121,16 +165,40 @@ fn resume_and_start_need_a_yes() {
     // A complete run, and one whose outcome is unknown.
     assert_eq!(choice_of(idle(), "jjry"), None);
     let unknown = vec![run("facade", HomeRunState::Unknown, "finished", "?")];
-    assert_eq!(choice_of(HomeContent { lines: unknown, ..content() }, "ry"), None);
+    assert_eq!(
+        choice_of(
+            HomeContent {
+                lines: unknown,
+                ..content()
+            },
+            "ry"
+        ),
+        None
+    );
     assert_eq!(choice_of(idle(), "ny"), Some(HomeChoice::Start));
-    assert_eq!(choice_of(HomeContent { is_project: false, ..idle() }, "ny"), None);
+    assert_eq!(
+        choice_of(
+            HomeContent {
+                is_project: false,
+                ..idle()
+            },
+            "ny"
+        ),
+        None
+    );
     // While a run is active, the units of another one could run twice.
-    assert_eq!((choice("ry"), choice("jry"), choice("ny")), (None, None, None));
+    assert_eq!(
+        (choice("ry"), choice("jry"), choice("ny")),
+        (None, None, None)
+    );
 }
 
 #[test]
 fn diff_compares_the_earlier_with_the_later_run() {
-    let diff = Some(HomeChoice::Diff("0198-0a11ce".to_owned(), "0198-c0ffee".to_owned()));
+    let diff = Some(HomeChoice::Diff(
+        "0198-0a11ce".to_owned(),
+        "0198-c0ffee".to_owned(),
+    ));
     assert_eq!((choice("jj=j="), choice("jjj=k=")), (diff.clone(), diff));
     // The same run again, or Esc, takes the mark away.
     assert_eq!((choice("jj=="), choice("jj=<esc>j=")), (None, None));
@@ -138,14 +206,26 @@ fn diff_compares_the_earlier_with_the_later_run() {
 
 #[test]
 fn keys_of_a_run_do_nothing_at_home() {
-    for keys in ["v", "C", "L", "R", "x", "t", "/", ":", "F", "i", "z", "B", "<space>", "w"] {
+    for keys in [
+        "v", "C", "L", "R", "x", "t", "/", ":", "F", "i", "z", "B", "<space>", "w",
+    ] {
         let (script, exit) = home(content(), keys, (120, 36));
         assert_eq!(exit.reason, ExitReason::Closed, "{keys}");
-        assert_eq!(script.text(), home(content(), "", (120, 36)).0.text(), "{keys}");
+        assert_eq!(
+            script.text(),
+            home(content(), "", (120, 36)).0.text(),
+            "{keys}"
+        );
     }
     let help = home(content(), "?", (120, 36)).0.text();
-    assert!(help.contains("start a run of the project") && help.starts_with(" ingestdeck"), "{help}");
-    assert_eq!(home(content(), "?<esc>", (120, 36)).0.text(), home(content(), "", (120, 36)).0.text());
+    assert!(
+        help.contains("start a run of the project") && help.starts_with(" ingestdeck"),
+        "{help}"
+    );
+    assert_eq!(
+        home(content(), "?<esc>", (120, 36)).0.text(),
+        home(content(), "", (120, 36)).0.text()
+    );
 }
 
 #[test]
@@ -154,17 +234,39 @@ fn home_without_anything_can_be_left() {
     assert_eq!(exit.reason, ExitReason::Quit);
     assert!(script.text().contains("0 runs"), "{}", script.text());
     // A message does not cover the counts.
-    let lines = vec![HomeLine::Heading("runs".to_owned()), HomeLine::Text("no runs yet".to_owned())];
-    let text = home(HomeContent { lines, ..HomeContent::default() }, "n", (80, 24)).0.text();
-    assert!(text.contains("0 Claude Code sessions") && text.contains("there is no ktx.yaml here"), "{text}");
+    let lines = vec![
+        HomeLine::Heading("runs".to_owned()),
+        HomeLine::Text("no runs yet".to_owned()),
+    ];
+    let text = home(
+        HomeContent {
+            lines,
+            ..HomeContent::default()
+        },
+        "n",
+        (80, 24),
+    )
+    .0
+    .text();
+    assert!(
+        text.contains("0 Claude Code sessions") && text.contains("there is no ktx.yaml here"),
+        "{text}"
+    );
     assert!(!text.contains("Enter open"), "{text}");
 }
 
 /// A project with a recorded run and a session.
 fn project(dir: &Path) {
-    let tape = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/tapes/harbor.jsonl")).unwrap();
-    let header: serde_json::Value = serde_json::from_slice(tape.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
-    let run = dir.join(".ktx/ingestdeck/runs").join(header["run"].as_str().unwrap());
+    let tape = fs::read(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/fixtures/tapes/harbor.jsonl"
+    ))
+    .unwrap();
+    let header: serde_json::Value =
+        serde_json::from_slice(tape.split(|byte| *byte == b'\n').next().unwrap()).unwrap();
+    let run = dir
+        .join(".ktx/ingestdeck/runs")
+        .join(header["run"].as_str().unwrap());
     fs::create_dir_all(&run).unwrap();
     fs::write(run.join("tape.jsonl"), tape).unwrap();
     fs::write(dir.join("ktx.yaml"), "connections: {}\n").unwrap();
@@ -177,13 +279,19 @@ fn viewers_return_home() {
     fs::create_dir(&orbit).unwrap();
     let orbit = orbit.canonicalize().unwrap();
     project(&orbit);
-    let name: String = orbit.to_str().unwrap().replace(|char: char| !char.is_ascii_alphanumeric(), "-");
+    let name: String = orbit
+        .to_str()
+        .unwrap()
+        .replace(|char: char| !char.is_ascii_alphanumeric(), "-");
     let sessions = claude.join("projects").join(name);
     fs::create_dir_all(&sessions).unwrap();
-    let capture =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/captures/ondisk_session.jsonl"))
-            .unwrap();
-    let prompt = r#"{"type":"user","sessionId":"s","message":{"role":"user","content":"Explain refunds"}}"#;
+    let capture = fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/fixtures/captures/ondisk_session.jsonl"
+    ))
+    .unwrap();
+    let prompt =
+        r#"{"type":"user","sessionId":"s","message":{"role":"user","content":"Explain refunds"}}"#;
     fs::write(sessions.join("s.jsonl"), format!("{prompt}\n{capture}")).unwrap();
     let variables = [("CLAUDE_CONFIG_DIR", claude.to_str().unwrap())];
     let mut session = PtySession::with(&["--project-dir", orbit.to_str().unwrap()], &variables);
@@ -203,14 +311,24 @@ fn viewers_return_home() {
 
 #[test]
 fn missing_command_without_a_terminal_prints_help() {
-    let output = std::process::Command::new(crate::it::support::program()).stdin(Stdio::null()).output().unwrap();
+    let output = std::process::Command::new(crate::it::support::program())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let printed = String::from_utf8(output.stderr).unwrap();
     assert!(
-        printed.starts_with("Watch, replay and step through") && printed.contains("Usage: ingestdeck"),
+        printed.starts_with("Watch, replay and step through")
+            && printed.contains("Usage: ingestdeck"),
         "{printed}"
     );
     assert!(output.stdout.is_empty());
-    let lines = std::process::Command::new(crate::it::support::program()).args(["--ui", "lines"]).output().unwrap();
-    assert_eq!((lines.status.code(), lines.stderr), (Some(2), printed.into_bytes()));
+    let lines = std::process::Command::new(crate::it::support::program())
+        .args(["--ui", "lines"])
+        .output()
+        .unwrap();
+    assert_eq!(
+        (lines.status.code(), lines.stderr),
+        (Some(2), printed.into_bytes())
+    );
 }

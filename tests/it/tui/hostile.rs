@@ -63,19 +63,34 @@ fn tape(text: &str) -> TapeFixture {
     let mut tape = TapeFixture::new(text, false);
     tape.plan(&[&first, &second]).start(&first, 1).wait(10);
     tape.think(&first, 1, text).say(&first, 1, text).wait(10);
-    tape.call(&first, 1, "t1", text, &json!({text: text, "path": text, "content": format!("{text}\n{text}")}));
+    tape.call(
+        &first,
+        1,
+        "t1",
+        text,
+        &json!({text: text, "path": text, "content": format!("{text}\n{text}")}),
+    );
     tape.result(&first, 1, "t1", text, true).wait(10);
     tape.call(&first, 1, "t2", "wiki_write", &json!({"key": text}));
     tape.entry(Some((&first, 1)), EntryBody::Stderr(text.into()));
-    tape.entry(Some((&first, 1)), EntryBody::StdoutRaw(text.as_bytes().into()));
-    tape.stdout_line(&first, 1, &json!({"type": text, "subtype": text, "message": text}));
+    tape.entry(
+        Some((&first, 1)),
+        EntryBody::StdoutRaw(text.as_bytes().into()),
+    );
+    tape.stdout_line(
+        &first,
+        1,
+        &json!({"type": text, "subtype": text, "message": text}),
+    );
     tape.stdout_line(
         &first,
         1,
         &json!({"type": "rate_limit_event", "rate_limit_info": {"status": text, "rateLimitType": text}}),
     );
     tape.stdout_line(&first, 1, &json!({"type": "system", "subtype": "permission_denied", "tool_name": text, "tool_use_id": "t9", "message": text}));
-    tape.message(Some(&first), Severity::Error, text).message(None, Severity::Warning, text).delta(&first, 1, text);
+    tape.message(Some(&first), Severity::Error, text)
+        .message(None, Severity::Warning, text)
+        .delta(&first, 1, text);
     tape.end(&second, 1, 1).start(&second, 2).wait(10);
     tape.call(&second, 2, "u1", text, &json!({text: text, "path": text}));
     tape.result(&second, 2, "u1", text, true).end(&second, 2, 1);
@@ -87,20 +102,46 @@ fn form(text: &str, held: bool, size: (u16, u16)) -> ScriptedHost {
     let mut tape = tape(text);
     let (first, second) = (format!("{text}1"), format!("{text}2"));
     if held {
-        let (tool, tool_use_id, reached) = (text.to_owned(), Some("t2".to_owned()), Some(text.to_owned()));
-        tape.note(Some((&first, 1)), &Note::RunUntil { condition: text.into() });
+        let (tool, tool_use_id, reached) = (
+            text.to_owned(),
+            Some("t2".to_owned()),
+            Some(text.to_owned()),
+        );
         tape.note(
             Some((&first, 1)),
-            &Note::CallHeld { needs_decision: false, tool, tool_use_id, input: json!({text: text}), reached },
+            &Note::RunUntil {
+                condition: text.into(),
+            },
+        );
+        tape.note(
+            Some((&first, 1)),
+            &Note::CallHeld {
+                needs_decision: false,
+                tool,
+                tool_use_id,
+                input: json!({text: text}),
+                reached,
+            },
         );
     } else {
-        tape.end(&first, 1, 1).note(Some((&second, 2)), &Note::RunUntil { condition: text.into() });
+        tape.end(&first, 1, 1).note(
+            Some((&second, 2)),
+            &Note::RunUntil {
+                condition: text.into(),
+            },
+        );
     }
     let growing = tape.growing();
     let (commands, _orders) = mpsc::channel(8);
     let (_grows, changed) = watch::channel(0);
     let script = ScriptedHost::new("gge", size).input(HostInput::Paste(text.to_owned()));
-    play(growing.timeline, Some(live_handle(commands, changed)), options(), script).0
+    play(
+        growing.timeline,
+        Some(live_handle(commands, changed)),
+        options(),
+        script,
+    )
+    .0
 }
 
 /// The bytes that a terminal receives for these cells, without the sequences for style and position.
@@ -117,7 +158,12 @@ fn text_of(buffer: &Buffer) -> String {
     let mut text = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
         let end = piece.find(|char: char| char.is_ascii_alphabetic()).unwrap();
-        assert!(piece[..end].chars().all(|char| char.is_ascii_digit() || char == ';'), "{piece:?}");
+        assert!(
+            piece[..end]
+                .chars()
+                .all(|char| char.is_ascii_digit() || char == ';'),
+            "{piece:?}"
+        );
         assert!(matches!(piece.as_bytes()[end], b'm' | b'H'), "{piece:?}");
         text.push_str(&piece[end + 1..]);
     }
@@ -125,12 +171,24 @@ fn text_of(buffer: &Buffer) -> String {
 }
 
 fn shown(text: &str, keys: &str, size: (u16, u16)) -> ScriptedHost {
-    play(tape(text).timeline(), None, options(), ScriptedHost::new(keys, size)).0
+    play(
+        tape(text).timeline(),
+        None,
+        options(),
+        ScriptedHost::new(keys, size),
+    )
+    .0
 }
 
 /// Cells with the frame of a screen of harmless text.
 fn frame(script: &ScriptedHost) -> Vec<(usize, String)> {
-    let cells = script.terminal.backend().buffer().content().iter().enumerate();
+    let cells = script
+        .terminal
+        .backend()
+        .buffer()
+        .content()
+        .iter()
+        .enumerate();
     cells
         .filter(|(_, cell)| matches!(cell.symbol(), "┌" | "┐" | "└" | "┘" | "│"))
         .map(|(at, cell)| (at, cell.symbol().to_owned()))
@@ -220,10 +278,19 @@ proptest! {
 
 #[test]
 fn line_of_100000_columns_is_a_normal_row() {
-    for text in ["x".repeat(100_000), "漢".repeat(50_000), "\u{1b}[2J".repeat(25_000)] {
+    for text in [
+        "x".repeat(100_000),
+        "漢".repeat(50_000),
+        "\u{1b}[2J".repeat(25_000),
+    ] {
         for keys in ["", "<enter>", "<tab>gg<enter>ll", "i2"] {
             let script = shown(&text, keys, (80, 24));
-            assert!(!text_of(script.terminal.backend().buffer()).chars().any(text::is_hidden), "{keys}");
+            assert!(
+                !text_of(script.terminal.backend().buffer())
+                    .chars()
+                    .any(text::is_hidden),
+                "{keys}"
+            );
         }
     }
 }
@@ -232,14 +299,23 @@ fn line_of_100000_columns_is_a_normal_row() {
 fn copied_and_exported_text_is_unescaped() {
     let text = "\u{1b}[31mred\u{202e}\u{200b}漢\0";
     let tape = tape(text);
-    let (script, _) =
-        play(tape.timeline(), None, options(), ScriptedHost::new("gg<tab>/t1<enter>gg<down><down>y", (120, 36)));
-    let lines: Vec<serde_json::Value> =
-        script.copied[0].lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (script, _) = play(
+        tape.timeline(),
+        None,
+        options(),
+        ScriptedHost::new("gg<tab>/t1<enter>gg<down><down>y", (120, 36)),
+    );
+    let lines: Vec<serde_json::Value> = script.copied[0]
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(lines.len(), 1, "{:?}", script.copied);
     assert_eq!(lines[0]["message"]["content"][0]["text"], text);
     // A capture that is not valid UTF-8.
-    let mut file = tempfile::Builder::new().suffix(".jsonl").tempfile().unwrap();
+    let mut file = tempfile::Builder::new()
+        .suffix(".jsonl")
+        .tempfile()
+        .unwrap();
     let lines: [&[u8]; 3] = [
         br#"{"type":"system","subtype":"init","session_id":"s","tools":[],"model":"m","cwd":"/p"}"#,
         b"{\"type\":\"assistant\",\"session_id\":\"s\",\"message\":{\"id\":\"m\",\"content\":[{\"type\":\"text\",\"text\":\"\xff\xfe\x1b\"}]}}",
@@ -248,10 +324,27 @@ fn copied_and_exported_text_is_unescaped() {
     let bytes = lines.join(&b'\n');
     file.write_all(&bytes).unwrap();
     let timeline = || Timeline::new(Box::new(FileSource::open(file.path()).unwrap()));
-    let (script, _) = play(timeline(), None, options(), ScriptedHost::new("E", (120, 36)));
+    let (script, _) = play(
+        timeline(),
+        None,
+        options(),
+        ScriptedHost::new("E", (120, 36)),
+    );
     assert_eq!(script.handouts[0].bytes.strip_suffix(b"\n").unwrap(), bytes);
-    assert!(!text_of(script.terminal.backend().buffer()).chars().any(text::is_hidden));
-    let (script, _) = play(timeline(), None, options(), ScriptedHost::new("P", (120, 36)));
+    assert!(
+        !text_of(script.terminal.backend().buffer())
+            .chars()
+            .any(text::is_hidden)
+    );
+    let (script, _) = play(
+        timeline(),
+        None,
+        options(),
+        ScriptedHost::new("P", (120, 36)),
+    );
     let read = String::from_utf8(script.handouts[0].bytes.clone()).unwrap();
-    assert!(read.lines().all(|line| !line.chars().any(text::is_hidden)), "{read:?}");
+    assert!(
+        read.lines().all(|line| !line.chars().any(text::is_hidden)),
+        "{read:?}"
+    );
 }

@@ -13,10 +13,23 @@ const HUGE: usize = 6 << 20;
 fn shown(keys: &str) -> String {
     let mut tape = TapeFixture::new("orbit", false);
     tape.plan(&["dbt-all"]).start("dbt-all", 1).wait(100);
-    tape.call("dbt-all", 1, "d1", "read_raw_file", &json!({"path": "models/schema.yml"})).wait(100);
-    tape.result("dbt-all", 1, "d1", &"all work ".repeat(HUGE / 9), false).wait(100);
+    tape.call(
+        "dbt-all",
+        1,
+        "d1",
+        "read_raw_file",
+        &json!({"path": "models/schema.yml"}),
+    )
+    .wait(100);
+    tape.result("dbt-all", 1, "d1", &"all work ".repeat(HUGE / 9), false)
+        .wait(100);
     tape.say("dbt-all", 1, "Read.");
-    let (script, _) = play(tape.timeline(), None, options(), ScriptedHost::new(keys, (120, 36)));
+    let (script, _) = play(
+        tape.timeline(),
+        None,
+        options(),
+        ScriptedHost::new(keys, (120, 36)),
+    );
     assert!(script.copied.is_empty(), "a huge line is not copied");
     script.text()
 }
@@ -24,13 +37,20 @@ fn shown(keys: &str) -> String {
 #[test]
 fn huge_line_shows_its_size() {
     assert!(shown("").contains("6.0 MB"), "{}", shown(""));
-    assert!(shown("<enter>6").contains("user (line of 6.0 MB)"), "{}", shown("<enter>6"));
+    assert!(
+        shown("<enter>6").contains("user (line of 6.0 MB)"),
+        "{}",
+        shown("<enter>6")
+    );
 }
 
 #[test]
 fn huge_line_opens_at_its_head() {
     let text = shown("<enter>6/all work<enter><enter>");
-    assert!(text.contains("all work all work") && text.contains("6.0 MB"), "{text}");
+    assert!(
+        text.contains("all work all work") && text.contains("6.0 MB"),
+        "{text}"
+    );
     let end = shown("<enter>6/all work<enter><enter>G");
     assert!(end.contains("more of this line are not shown"), "{end}");
     let inspected = shown("i");
@@ -40,5 +60,8 @@ fn huge_line_opens_at_its_head() {
 #[test]
 fn huge_line_is_not_copied_partially() {
     let text = shown("<enter>6/all work<enter>y");
-    assert!(text.contains("too large for the clipboard: 6.0 MB"), "{text}");
+    assert!(
+        text.contains("too large for the clipboard: 6.0 MB"),
+        "{text}"
+    );
 }

@@ -3,8 +3,8 @@
 use crate::tape::{
     Note,
     note::{
-        AttemptOutcome, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved, SaveFailed,
-        StopReason, Verdict, VerdictCause,
+        AttemptOutcome, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved,
+        SaveFailed, StopReason, Verdict, VerdictCause,
     },
 };
 
@@ -22,27 +22,48 @@ fn integrating() -> TapeFixture {
     tape.plan(&units);
     for (index, unit) in units.iter().enumerate() {
         tape.start(unit, 1).wait(900);
-        tape.call(unit, 1, "w", "wiki_write", &serde_json::json!({"key": "revenue"})).wait(40);
-        tape.result(unit, 1, "w", "Wiki page `revenue` written.", false).wait(300);
+        tape.call(
+            unit,
+            1,
+            "w",
+            "wiki_write",
+            &serde_json::json!({"key": "revenue"}),
+        )
+        .wait(40);
+        tape.result(unit, 1, "w", "Wiki page `revenue` written.", false)
+            .wait(300);
         tape.note(
             Some((unit, 1)),
             &Note::PatchWritten(PatchWritten {
                 base: ONTO.into(),
-                path: Some(format!(".ktx/ingest-patches/local-1/000{index}-{unit}.patch")),
+                path: Some(format!(
+                    ".ktx/ingest-patches/local-1/000{index}-{unit}.patch"
+                )),
                 paths: vec!["wiki/global/revenue.md".into()],
             }),
         );
         tape.end(unit, 1, 0).wait(100);
     }
     let units = units.map(Into::into).into();
-    tape.note(None, &Note::IntegrationStarted(IntegrationStarted { onto: ONTO.into(), units })).wait(30);
+    tape.note(
+        None,
+        &Note::IntegrationStarted(IntegrationStarted {
+            onto: ONTO.into(),
+            units,
+        }),
+    )
+    .wait(30);
     let accepted = PatchIntegrated {
         result: PatchResult::Accepted,
         commit: Some(ONTO.into()),
         paths: vec!["wiki/global/revenue.md".into()],
         ..PatchIntegrated::default()
     };
-    tape.note(Some(("dbt-all", 1)), &Note::PatchIntegrated(Box::new(accepted))).wait(30);
+    tape.note(
+        Some(("dbt-all", 1)),
+        &Note::PatchIntegrated(Box::new(accepted)),
+    )
+    .wait(30);
     tape
 }
 
@@ -62,11 +83,16 @@ fn saved() -> TapeFixture {
         }),
         shared: Vec::new(),
     };
-    tape.note(Some(("docs-revenue", 1)), &Note::PatchIntegrated(Box::new(conflict))).wait(30);
+    tape.note(
+        Some(("docs-revenue", 1)),
+        &Note::PatchIntegrated(Box::new(conflict)),
+    )
+    .wait(30);
     let saved = RunSaved {
         commit: Some("0123456789abcdef0123456789abcdef01234567".into()),
         branch: Some("main".into()),
-        subject: "ingest(dbt,docs): local-1 syncId=x diff=+3/~0/-0/=0; failed WUs: docs-revenue".into(),
+        subject: "ingest(dbt,docs): local-1 syncId=x diff=+3/~0/-0/=0; failed WUs: docs-revenue"
+            .into(),
         paths: vec!["wiki/global/revenue.md".into()],
         ..RunSaved::default()
     };
@@ -92,7 +118,11 @@ fn integration_is_shown() {
 #[test]
 fn commit_and_conflict_are_shown() {
     at_every_size!("saved", |size| shown(saved().timeline(), "<down>", size));
-    at_every_size!("conflict_causes", |size| shown(saved().timeline(), "C", size));
+    at_every_size!("conflict_causes", |size| shown(
+        saved().timeline(),
+        "C",
+        size
+    ));
     let log = shown(saved().timeline(), "L", (120, 36));
     assert!(log.contains("commit 01234567 on main"), "{log}");
 }
@@ -110,11 +140,17 @@ fn failed_save_is_shown() {
     );
     tape.run_ended(2, 0);
     let text = shown(tape.timeline(), "", (120, 36));
-    assert!(text.contains("NOT SAVED: files in the project are in the way"), "{text}");
+    assert!(
+        text.contains("NOT SAVED: files in the project are in the way"),
+        "{text}"
+    );
 }
 
 #[test]
 fn past_before_the_commit_does_not_show_it() {
     let text = shown(saved().timeline(), "0", (120, 36));
-    assert!(!text.contains("commit 0123") && !text.contains("conflict"), "{text}");
+    assert!(
+        !text.contains("commit 0123") && !text.contains("conflict"),
+        "{text}"
+    );
 }

@@ -20,12 +20,16 @@ use crate::it::support::open_terminal;
 fn tui_starts_draws_and_restores_the_terminal() {
     let mut session = PtySession::replay("success_tools.jsonl");
     session.shows("read_raw_span orders.yml");
-    session.until("alternate screen", |screen| screen.alternate_screen() && screen.bracketed_paste());
+    session.until("alternate screen", |screen| {
+        screen.alternate_screen() && screen.bracketed_paste()
+    });
     session.press("?");
     session.shows("Keys of the units");
     session.press("q");
     // The output remains in the scrollback.
-    session.until("summary", |screen| !screen.alternate_screen() && screen.contents().contains("1 unit: 1 succeeded"));
+    session.until("summary", |screen| {
+        !screen.alternate_screen() && screen.contents().contains("1 unit: 1 succeeded")
+    });
     assert_eq!(session.end(), 0);
 }
 
@@ -33,16 +37,40 @@ fn tui_starts_draws_and_restores_the_terminal() {
 fn resize_redraws_the_screen() {
     let session = PtySession::replay("success_tools.jsonl");
     session.shows("read_raw_span orders.yml");
-    session.screen.lock().unwrap().screen_mut().set_size(cells(12), cells(40));
-    session.master.resize(PtySize { rows: 12, cols: 40, pixel_width: 0, pixel_height: 0 }).unwrap();
-    session.until("narrow screen", |screen| screen.rows(0, 40).nth(2).is_some_and(|row| row.ends_with("1/1 ┐")));
+    session
+        .screen
+        .lock()
+        .unwrap()
+        .screen_mut()
+        .set_size(cells(12), cells(40));
+    session
+        .master
+        .resize(PtySize {
+            rows: 12,
+            cols: 40,
+            pixel_width: 0,
+            pixel_height: 0,
+        })
+        .unwrap();
+    session.until("narrow screen", |screen| {
+        screen
+            .rows(0, 40)
+            .nth(2)
+            .is_some_and(|row| row.ends_with("1/1 ┐"))
+    });
     session.signal(Signal::SIGTERM);
     assert_ne!(session.end(), 0);
 }
 
 #[test]
 fn signals_restore_the_terminal() {
-    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR2, Signal::SIGALRM] {
+    for signal in [
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+        Signal::SIGUSR2,
+        Signal::SIGALRM,
+    ] {
         let session = PtySession::replay("success_tools.jsonl");
         session.shows("read_raw_span orders.yml");
         session.signal(signal);
@@ -71,9 +99,14 @@ fn suspend_without_a_job_control_shell_continues() {
 /// Notes about holding in the only run of a project, as text.
 fn decisions(project: &Path) -> Vec<String> {
     let runs = std::fs::read_dir(project.join(".ktx/ingestdeck/runs")).unwrap();
-    let tape = runs.map(|run| run.unwrap().path().join("tape.jsonl")).find(|tape| tape.is_file()).unwrap();
+    let tape = runs
+        .map(|run| run.unwrap().path().join("tape.jsonl"))
+        .find(|tape| tape.is_file())
+        .unwrap();
     let text = std::fs::read_to_string(tape).unwrap();
-    let notes = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let notes = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let words = notes.filter_map(|entry| {
         let note = &entry["note"];
         match note["kind"].as_str()? {
@@ -89,8 +122,11 @@ fn decisions(project: &Path) -> Vec<String> {
 
 /// Calls that the tools of `dbt-all` received so far.
 fn transcript(project: &Path) -> String {
-    let jobs = std::fs::read_dir(project.join(".ktx/ingest-transcripts")).into_iter().flatten();
-    jobs.filter_map(|job| std::fs::read_to_string(job.ok()?.path().join("dbt-all.jsonl")).ok()).collect()
+    let jobs = std::fs::read_dir(project.join(".ktx/ingest-transcripts"))
+        .into_iter()
+        .flatten();
+    jobs.filter_map(|job| std::fs::read_to_string(job.ok()?.path().join("dbt-all.jsonl")).ok())
+        .collect()
 }
 
 #[test]
@@ -103,7 +139,9 @@ fn demo_unit_can_be_stepped() {
     session.shows("read_raw_file waits for you");
     session.shows("‖ dbt-all");
     session.press("s");
-    session.until("allowed call", |_| decisions(&project).ends_with(&["allowed".into()]));
+    session.until("allowed call", |_| {
+        decisions(&project).ends_with(&["allowed".into()])
+    });
     session.shows("models/staging/sources.yml\"");
     session.press("e");
     session.shows("arguments of read_raw_file");
@@ -112,27 +150,46 @@ fn demo_unit_can_be_stepped() {
     session.press("[]\u{13}");
     session.shows("not a JSON object");
     session.press("\u{8}\u{8}{\"path\": \"edited.yml\"}\u{13}");
-    session.until("edited call", |_| decisions(&project).ends_with(&["edited".into()]));
+    session.until("edited call", |_| {
+        decisions(&project).ends_with(&["edited".into()])
+    });
     session.shows("models/marts/schema.yml\"");
     session.press("dmarts are taboo\r");
-    session.until("denied call", |_| decisions(&project).ends_with(&["denied".into()]));
+    session.until("denied call", |_| {
+        decisions(&project).ends_with(&["denied".into()])
+    });
     session.shows("wiki_list_tags waits for you");
     session.press(" y");
-    session.until("released unit", |_| decisions(&project).ends_with(&["released".into()]));
+    session.until("released unit", |_| {
+        decisions(&project).ends_with(&["released".into()])
+    });
     session.shows("▶ dbt-all");
-    assert_eq!(decisions(&project), ["hold", "allowed", "edited", "denied", "let go", "released"]);
-    session.until("edited call at the tool", |_| transcript(&project).contains("edited.yml"));
+    assert_eq!(
+        decisions(&project),
+        ["hold", "allowed", "edited", "denied", "let go", "released"]
+    );
+    session.until("edited call at the tool", |_| {
+        transcript(&project).contains("edited.yml")
+    });
     session.press("q");
     session.shows("stop all and quit");
     session.press("S");
     session.end();
 
     // The same from the record.
-    let mut replay =
-        PtySession::open(&["replay", "latest", "--project-dir", project.to_str().unwrap(), "--ui", "lines"]);
+    let mut replay = PtySession::open(&[
+        "replay",
+        "latest",
+        "--project-dir",
+        project.to_str().unwrap(),
+        "--ui",
+        "lines",
+    ]);
     let written = Arc::clone(&replay.written);
     for words in ["held: read_raw_file", "marts are taboo"] {
-        replay.until(words, |_| memchr::memmem::find(&written.lock().unwrap(), words.as_bytes()).is_some());
+        replay.until(words, |_| {
+            memchr::memmem::find(&written.lock().unwrap(), words.as_bytes()).is_some()
+        });
     }
     assert_eq!(replay.child.wait().unwrap().exit_code(), 0);
 }
@@ -141,7 +198,8 @@ fn demo_unit_can_be_stepped() {
 fn demo_unit_runs_until_the_requested_call() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");
-    let mut session = PtySession::open(&["demo", "--keep", project.to_str().unwrap(), "--speed", "4"]);
+    let mut session =
+        PtySession::open(&["demo", "--keep", project.to_str().unwrap(), "--speed", "4"]);
     session.shows("▶ dbt-all");
     session.press(" ");
     session.shows("read_raw_file waits for you");
@@ -154,7 +212,17 @@ fn demo_unit_runs_until_the_requested_call() {
     // Several calls of one turn wait concurrently, and are released together.
     let mut decisions = decisions(&project);
     decisions.dedup();
-    assert_eq!(decisions, ["hold", "until tool wiki_write", "allowed", "released", "until failure", "allowed"]);
+    assert_eq!(
+        decisions,
+        [
+            "hold",
+            "until tool wiki_write",
+            "allowed",
+            "released",
+            "until failure",
+            "allowed"
+        ]
+    );
     session.press("q");
     session.shows("stop all and quit");
     session.press("S");
@@ -164,8 +232,13 @@ fn demo_unit_runs_until_the_requested_call() {
 #[test]
 fn failure_is_found_and_fixed_in_under_ten_keys() {
     let kept = tempfile::tempdir().unwrap();
-    let mut session =
-        PtySession::open(&["demo", "--keep", kept.path().join("demo").to_str().unwrap(), "--speed", "20"]);
+    let mut session = PtySession::open(&[
+        "demo",
+        "--keep",
+        kept.path().join("demo").to_str().unwrap(),
+        "--speed",
+        "20",
+    ]);
     session.shows("ENDED");
     // From the failure to the unit that ran out of turns, and past the end to the first one.
     session.press("]");
@@ -190,7 +263,8 @@ fn failure_is_found_and_fixed_in_under_ten_keys() {
 fn demo_failure_resumes_its_session_with_feedback() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");
-    let mut session = PtySession::open(&["demo", "--keep", project.to_str().unwrap(), "--speed", "20"]);
+    let mut session =
+        PtySession::open(&["demo", "--keep", project.to_str().unwrap(), "--speed", "20"]);
     session.shows("✗ docs-bean-contracts");
     session.shows("ENDED");
     session.press("e");
@@ -203,9 +277,15 @@ fn demo_failure_resumes_its_session_with_feedback() {
     assert_eq!(session.end(), 0);
 
     let runs = std::fs::read_dir(project.join(".ktx/ingestdeck/runs")).unwrap();
-    let tape = runs.map(|run| run.unwrap().path().join("tape.jsonl")).find(|tape| tape.is_file()).unwrap();
-    let entries: Vec<Value> =
-        std::fs::read_to_string(tape).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let tape = runs
+        .map(|run| run.unwrap().path().join("tape.jsonl"))
+        .find(|tape| tape.is_file())
+        .unwrap();
+    let entries: Vec<Value> = std::fs::read_to_string(tape)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let of = |attempt: u64| {
         let entry = entries.iter().find(|entry| {
             entry["unit"] == "docs-bean-contracts"
@@ -215,15 +295,32 @@ fn demo_failure_resumes_its_session_with_feedback() {
         entry.unwrap()["note"].clone()
     };
     let word = |note: &Value, flag: &str| {
-        let words = note["argv"].as_array().unwrap().iter().filter_map(Value::as_str);
-        words.filter_map(|word| word.strip_prefix(flag)).map(str::to_owned).next()
+        let words = note["argv"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(Value::as_str);
+        words
+            .filter_map(|word| word.strip_prefix(flag))
+            .map(str::to_owned)
+            .next()
     };
     let (first, second) = (of(1), of(2));
-    assert_eq!(word(&first, "--session-id="), word(&second, "--resume="), "the same session");
+    assert_eq!(
+        word(&first, "--session-id="),
+        word(&second, "--resume="),
+        "the same session"
+    );
     assert_eq!(second["step_budget"], 15);
     let prompt = second["prompt"].as_str().unwrap();
-    assert!(prompt.starts_with("Continue with the following feedback: One page, please.\n\n"), "{prompt}");
-    assert!(project.join("wiki/global/landed-cost.md").is_file(), "its page is in the project");
+    assert!(
+        prompt.starts_with("Continue with the following feedback: One page, please.\n\n"),
+        "{prompt}"
+    );
+    assert!(
+        project.join("wiki/global/landed-cost.md").is_file(),
+        "its page is in the project"
+    );
 }
 
 #[test]
@@ -233,7 +330,11 @@ fn tape_write_error_breaks_the_run_and_is_shown() {
     // Files are limited to 100 KiB, as if the disk were full.
     let limited = "trap '' XFSZ; ulimit -f 200; exec \"$0\" \"$@\"";
     let demo = ["demo", "--keep", project.to_str().unwrap(), "--speed", "4"];
-    let args = [&["-c", limited, crate::it::support::program()][..], &demo[..]].concat();
+    let args = [
+        &["-c", limited, crate::it::support::program()][..],
+        &demo[..],
+    ]
+    .concat();
     let mut session = PtySession::run("/bin/sh", &args, &[]);
     session.shows("✗ broken");
     session.shows("✗ BROKEN");
@@ -242,11 +343,19 @@ fn tape_write_error_breaks_the_run_and_is_shown() {
     session.press("L");
     session.shows("broken: File too large");
     session.shows("(`ulimit -f`)");
-    let tape = std::fs::read_dir(project.join(".ktx/ingestdeck/runs")).unwrap().next().unwrap().unwrap();
+    let tape = std::fs::read_dir(project.join(".ktx/ingestdeck/runs"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap();
     let text = std::fs::read_to_string(tape.path().join("tape.jsonl")).unwrap();
-    let pids = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()?["note"]["pid"].as_i64());
-    let alive =
-        |pid: &i64| std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+    let pids = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok()?["note"]["pid"].as_i64());
+    let alive = |pid: &i64| {
+        std::fs::read_to_string(format!("/proc/{pid}/stat"))
+            .is_ok_and(|stat| !stat.contains(") Z "))
+    };
     let pids: Vec<i64> = pids.collect();
     assert!(!pids.is_empty());
     session.until("the end of every agent", |_| !pids.iter().any(alive));
@@ -267,7 +376,10 @@ fn stopping_a_held_unit_drops_the_wait() {
     session.press("y");
     session.shows("■ dbt-all");
     let decisions = decisions(&project);
-    assert!(decisions.starts_with(&["hold".into(), "withdrawn".into()]), "{decisions:?}");
+    assert!(
+        decisions.starts_with(&["hold".into(), "withdrawn".into()]),
+        "{decisions:?}"
+    );
     session.signal(Signal::SIGTERM);
     assert_ne!(session.end(), 0);
 }
@@ -283,7 +395,8 @@ fn stepping_without_a_screen_is_refused() {
 fn lost_terminal_ends_the_program_without_a_signal() {
     // The terminal is not the controlling terminal of the program, so the kernel sends no SIGHUP.
     let (mut master, slave) = open_terminal();
-    let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl");
+    let capture =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl");
     let mut child = Command::new(crate::it::support::program())
         .args(["replay", "--ui", "tui"])
         .arg(capture)
@@ -319,7 +432,12 @@ fn blocked_terminal_does_not_block_agents() {
     let kept = tempfile::tempdir().unwrap();
     let project = kept.path().join("demo");
     // The output is not read, and soon exceeds the buffer of the terminal.
-    let size = nix::pty::Winsize { ws_row: 60, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+    let size = nix::pty::Winsize {
+        ws_row: 60,
+        ws_col: 200,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
     let pty = nix::pty::openpty(Some(&size), None).unwrap();
     let slave = File::from(pty.slave);
     let mut child = Command::new(crate::it::support::program())
@@ -333,9 +451,13 @@ fn blocked_terminal_does_not_block_agents() {
         .unwrap();
     let runs = project.join(".ktx/ingestdeck/runs");
     let ended = || {
-        let tapes =
-            runs.read_dir().ok()?.filter_map(|run| std::fs::read_to_string(run.ok()?.path().join("tape.jsonl")).ok());
-        tapes.last().filter(|tape| tape.contains(r#""kind":"run_ended""#))
+        let tapes = runs
+            .read_dir()
+            .ok()?
+            .filter_map(|run| std::fs::read_to_string(run.ok()?.path().join("tape.jsonl")).ok());
+        tapes
+            .last()
+            .filter(|tape| tape.contains(r#""kind":"run_ended""#))
     };
     let deadline = Instant::now() + Duration::from_secs(60);
     while ended().is_none() {

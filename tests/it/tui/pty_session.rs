@@ -30,7 +30,9 @@ pub(crate) struct PtySession {
 
 impl PtySession {
     pub(crate) fn replay(capture: &str) -> Self {
-        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures").join(capture);
+        let file = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/fixtures/captures")
+            .join(capture);
         Self::open(&["replay", file.to_str().unwrap()])
     }
 
@@ -52,7 +54,12 @@ impl PtySession {
 
     pub(crate) fn run(program: &str, args: &[&str], variables: &[(&str, &str)]) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let size = PtySize { rows: 30, cols: 100, pixel_width: 0, pixel_height: 0 };
+        let size = PtySize {
+            rows: 30,
+            cols: 100,
+            pixel_width: 0,
+            pixel_height: 0,
+        };
         let pair = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(program);
         command.args(args);
@@ -84,7 +91,14 @@ impl PtySession {
             }
         });
         let keys = pair.master.take_writer().unwrap();
-        Self { master: pair.master, child, screen, written, keys, home }
+        Self {
+            master: pair.master,
+            child,
+            screen,
+            written,
+            keys,
+            home,
+        }
     }
 
     pub(crate) fn press(&mut self, keys: &str) {
@@ -118,10 +132,18 @@ impl PtySession {
 
     /// Waits until a shell is ready for a command.
     pub(crate) fn has_prompt(&self) {
-        let shell = self.child.process_id().and_then(|pid| i32::try_from(pid).ok());
+        let shell = self
+            .child
+            .process_id()
+            .and_then(|pid| i32::try_from(pid).ok());
         self.until("prompt", |screen| {
             self.master.process_group_leader() == shell
-                && screen.contents().trim_end().lines().last().is_some_and(|line| line == "$")
+                && screen
+                    .contents()
+                    .trim_end()
+                    .lines()
+                    .last()
+                    .is_some_and(|line| line == "$")
         });
     }
 
@@ -131,7 +153,11 @@ impl PtySession {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(i32::try_from(self.child.process_id().unwrap()).unwrap()), signal).unwrap();
+        kill(
+            Pid::from_raw(i32::try_from(self.child.process_id().unwrap()).unwrap()),
+            signal,
+        )
+        .unwrap();
     }
 
     /// The exit code. Expects that the terminal is restored.
@@ -141,7 +167,11 @@ impl PtySession {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status.exit_code();
             }
-            assert!(begun.elapsed() < PATIENCE, "it does not end:\n{}", self.text());
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "it does not end:\n{}",
+                self.text()
+            );
             crate::it::support::pause_before_check();
         };
         self.until("terminal given back", is_given_back);

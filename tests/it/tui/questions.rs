@@ -66,14 +66,23 @@ enum Kind {
 
 impl Asked {
     fn live(name: &'static str, file: &'static str, tape: TapeFixture, keys: &'static str) -> Self {
-        Self { name, file, tape, leave: None, kind: Kind::Live, keys, answers: &["y"] }
+        Self {
+            name,
+            file,
+            tape,
+            leave: None,
+            kind: Kind::Live,
+            keys,
+            answers: &["y"],
+        }
     }
 
     /// The screen after the question and `more` keys, and the effect of these.
     fn play(&self, more: &str, size: (u16, u16), options: Options) -> (ScriptedHost, Effect) {
         let (commands, mut orders) = mpsc::channel(50);
         let (_grows, changed) = watch::channel(0);
-        let script = ScriptedHost::new(&format!("{}{more}", self.keys), size).after(Duration::from_secs(20));
+        let script =
+            ScriptedHost::new(&format!("{}{more}", self.keys), size).after(Duration::from_secs(20));
         let (script, exit) = match self.kind {
             Kind::Live => {
                 let mut live = live_handle(commands, changed);
@@ -82,11 +91,25 @@ impl Asked {
             }
             Kind::Record => {
                 let project = Some(Path::new("/nowhere").to_owned());
-                play(self.tape.timeline(), None, Options { project, ..options }, script)
+                play(
+                    self.tape.timeline(),
+                    None,
+                    Options { project, ..options },
+                    script,
+                )
             }
             Kind::Home => {
-                let timeline = Timeline::new(Box::new(FileSource::open(Path::new("/dev/null")).unwrap()));
-                play(timeline, None, Options { home: Some(home::idle()), ..options }, script)
+                let timeline =
+                    Timeline::new(Box::new(FileSource::open(Path::new("/dev/null")).unwrap()));
+                play(
+                    timeline,
+                    None,
+                    Options {
+                        home: Some(home::idle()),
+                        ..options
+                    },
+                    script,
+                )
             }
         };
         let sent: Vec<RunCommand> = std::iter::from_fn(|| orders.try_recv().ok()).collect();
@@ -112,27 +135,60 @@ fn questions() -> Vec<Asked> {
     };
     let limited = || {
         let mut tape = tape::running();
-        tape.note(None, &Note::LimitPaused { until: None, limit: "5h".into(), wait_ms: Some(60_000) });
+        tape.note(
+            None,
+            &Note::LimitPaused {
+                until: None,
+                limit: "5h".into(),
+                wait_ms: Some(60_000),
+            },
+        );
         tape
     };
     let ended = || {
         let mut tape = TapeFixture::new("orbit", false);
-        tape.plan(&["a", "b"]).start("a", 1).wait(10).end("a", 1, 2).start("b", 1).wait(10).end("b", 1, 1);
-        tape.note(None, &Note::RunEnded(RunEnded { outcome: "partial".into(), ..RunEnded::default() }));
+        tape.plan(&["a", "b"])
+            .start("a", 1)
+            .wait(10)
+            .end("a", 1, 2)
+            .start("b", 1)
+            .wait(10)
+            .end("b", 1, 1);
+        tape.note(
+            None,
+            &Note::RunEnded(RunEnded {
+                outcome: "partial".into(),
+                ..RunEnded::default()
+            }),
+        );
         tape
     };
     let waiting = || review::waiting(review::three_files());
     let reviewed = || review::decided_as(ReviewDecision::Accepted);
-    let leave = [Some(DisconnectAction::Continue), Some(DisconnectAction::Stop), None];
+    let leave = [
+        Some(DisconnectAction::Continue),
+        Some(DisconnectAction::Stop),
+        None,
+    ];
     let leaving = leave.into_iter().flat_map(|leave| {
-        [(tape::running(), "leaving a run"), (waiting(), "leaving a review")].map(|(tape, name)| Asked {
+        [
+            (tape::running(), "leaving a run"),
+            (waiting(), "leaving a review"),
+        ]
+        .map(|(tape, name)| Asked {
             leave,
             answers: if leave.is_some() { &["d", "S"] } else { &["S"] },
             ..Asked::live(name, "screen.rs", tape, "q")
         })
     });
-    let record = |name, keys| Asked { kind: Kind::Record, ..Asked::live(name, "rerun.rs", ended(), keys) };
-    let start = |name, keys| Asked { kind: Kind::Home, ..Asked::live(name, "home.rs", tape::running(), keys) };
+    let record = |name, keys| Asked {
+        kind: Kind::Record,
+        ..Asked::live(name, "rerun.rs", ended(), keys)
+    };
+    let start = |name, keys| Asked {
+        kind: Kind::Home,
+        ..Asked::live(name, "home.rs", tape::running(), keys)
+    };
     let live = Asked::live;
     let mut all = vec![
         live("release", "hold.rs", hold::held(), "<space>"),
@@ -157,7 +213,11 @@ fn letters_have_one_meaning_in_all_questions() {
     for asked in questions() {
         for (key, meaning) in MEANINGS {
             let effect = asked.play(key, (120, 36), options()).1;
-            let expected = if asked.answers.contains(&key) { meaning } else { Effect::Nothing };
+            let expected = if asked.answers.contains(&key) {
+                meaning
+            } else {
+                Effect::Nothing
+            };
             assert_eq!(effect, expected, "{key} in the question: {}", asked.name);
         }
     }
@@ -167,7 +227,11 @@ fn letters_have_one_meaning_in_all_questions() {
 fn enter_is_harmless_in_all_questions() {
     for asked in questions() {
         let effect = asked.play("<enter>", (120, 36), options()).1;
-        let harmless = if asked.answers.contains(&"d") { Effect::Leave } else { Effect::Nothing };
+        let harmless = if asked.answers.contains(&"d") {
+            Effect::Leave
+        } else {
+            Effect::Nothing
+        };
         assert_eq!(effect, harmless, "{}", asked.name);
         // A key that is held down answers nothing else.
         let repeated = asked.play("<enter><enter><enter>", (120, 36), options()).1;
@@ -181,13 +245,29 @@ fn all_answers_are_visible_at_every_size() {
         for size in SIZES {
             let text = asked.play("", size, options()).0.text();
             let bar = text.lines().last().unwrap_or_default();
-            let no = if asked.answers.contains(&"d") { "Esc " } else { "Esc/Enter " };
+            let no = if asked.answers.contains(&"d") {
+                "Esc "
+            } else {
+                "Esc/Enter "
+            };
             for answer in asked.answers.iter().copied().chain([no]) {
-                let answer = if answer == "d" { "d/Enter leave" } else { answer };
-                assert!(bar.contains(answer), "{answer} at {size:?} in the hints of: {}\n{text}", asked.name);
+                let answer = if answer == "d" {
+                    "d/Enter leave"
+                } else {
+                    answer
+                };
+                assert!(
+                    bar.contains(answer),
+                    "{answer} at {size:?} in the hints of: {}\n{text}",
+                    asked.name
+                );
                 let body = &text[..text.len() - bar.len()];
                 let key = answer.split(' ').next().unwrap_or_default();
-                assert!(body.contains(key), "{answer} at {size:?} in the question: {}\n{text}", asked.name);
+                assert!(
+                    body.contains(key),
+                    "{answer} at {size:?} in the question: {}\n{text}",
+                    asked.name
+                );
             }
         }
     }
@@ -197,32 +277,70 @@ fn all_answers_are_visible_at_every_size() {
 fn other_keys_and_pastes_answer_nothing() {
     use crate::tui::host::HostInput;
     let asked = &questions()[0];
-    for key in ('!'..='~').filter(|key| !"ynqdS<".contains(*key)).map(String::from) {
+    for key in ('!'..='~')
+        .filter(|key| !"ynqdS<".contains(*key))
+        .map(String::from)
+    {
         let (script, effect) = asked.play(&key, (120, 36), options());
         assert_eq!(effect, Effect::Nothing, "{key}");
-        assert!(script.text().contains("Release"), "{key} leaves the question open: {}", script.text());
+        assert!(
+            script.text().contains("Release"),
+            "{key} leaves the question open: {}",
+            script.text()
+        );
     }
     let (commands, mut orders) = mpsc::channel(50);
     let (_grows, changed) = watch::channel(0);
-    let script = ScriptedHost::new("q", (120, 36)).input(HostInput::Paste("ySd\ny".into())).keys("");
-    let (script, _) = play(tape::running().growing().timeline, Some(live_handle(commands, changed)), options(), script);
-    assert!(orders.try_recv().is_err() && script.text().contains("stop all and quit"), "{}", script.text());
+    let script = ScriptedHost::new("q", (120, 36))
+        .input(HostInput::Paste("ySd\ny".into()))
+        .keys("");
+    let (script, _) = play(
+        tape::running().growing().timeline,
+        Some(live_handle(commands, changed)),
+        options(),
+        script,
+    );
+    assert!(
+        orders.try_recv().is_err() && script.text().contains("stop all and quit"),
+        "{}",
+        script.text()
+    );
 }
 
 #[test]
 fn answers_follow_the_keys_of_the_user() {
-    let overrides: KeyOverrides =
-        toml::from_str("leave-run = 'L'\nstop-run = 'X'\nconfirm = '<enter>'\nharmless-answer = []").unwrap();
-    let keys = || Options { keymap: Keymap::new(&overrides).unwrap(), ..options() };
-    let leaving = questions().into_iter().find(|asked| asked.answers.len() == 2).unwrap();
+    let overrides: KeyOverrides = toml::from_str(
+        "leave-run = 'L'\nstop-run = 'X'\nconfirm = '<enter>'\nharmless-answer = []",
+    )
+    .unwrap();
+    let keys = || Options {
+        keymap: Keymap::new(&overrides).unwrap(),
+        ..options()
+    };
+    let leaving = questions()
+        .into_iter()
+        .find(|asked| asked.answers.len() == 2)
+        .unwrap();
     let (script, _) = leaving.play("", (80, 24), keys());
     let bar = script.text().lines().last().unwrap().to_owned();
-    assert!(bar.contains("L leave") && bar.contains("X stop") && bar.contains("Esc stay"), "{bar}");
-    for (key, effect) in [("d", Effect::Nothing), ("S", Effect::Nothing), ("L", Effect::Leave), ("X", Effect::Stop)] {
+    assert!(
+        bar.contains("L leave") && bar.contains("X stop") && bar.contains("Esc stay"),
+        "{bar}"
+    );
+    for (key, effect) in [
+        ("d", Effect::Nothing),
+        ("S", Effect::Nothing),
+        ("L", Effect::Leave),
+        ("X", Effect::Stop),
+    ] {
         assert_eq!(leaving.play(key, (80, 24), keys()).1, effect, "{key}");
     }
     // Two meanings of one key are refused, and a former name has no effect.
-    let errors = |text: &str| Keymap::new(&toml::from_str(text).unwrap()).err().map(|errors| errors.len());
+    let errors = |text: &str| {
+        Keymap::new(&toml::from_str(text).unwrap())
+            .err()
+            .map(|errors| errors.len())
+    };
     assert_eq!(errors("stop-run = 'd'"), Some(1));
     assert_eq!(errors("confirm = ['y', '<enter>']"), Some(1));
     assert_eq!(errors("stop-run = []"), Some(1));
@@ -237,9 +355,13 @@ fn every_question_of_the_code_is_covered() {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap_or_default();
-        let count = text.matches("ConfirmQuestion::new(").count() + text.matches("ConfirmQuestion { text").count();
+        let count = text.matches("ConfirmQuestion::new(").count()
+            + text.matches("ConfirmQuestion { text").count();
         if count > 0 {
-            asking.insert(path.file_name().unwrap().to_string_lossy().into_owned(), count);
+            asking.insert(
+                path.file_name().unwrap().to_string_lossy().into_owned(),
+                count,
+            );
         }
     }
     let mut covered = BTreeMap::<String, usize>::new();
@@ -266,7 +388,12 @@ fn question_without_its_subject_has_no_answer() {
             .after(Duration::from_secs(20))
             .grows(growing.more(&before, &after), grows)
             .keys_after_growth(rest);
-        let (script, exit) = play(growing.timeline, Some(live_handle(commands, changed)), options(), script);
+        let (script, exit) = play(
+            growing.timeline,
+            Some(live_handle(commands, changed)),
+            options(),
+            script,
+        );
         assert!(orders.try_recv().is_err(), "{keys}");
         assert_eq!(exit.reason, ExitReason::Closed, "{keys}");
         let text = script.text();

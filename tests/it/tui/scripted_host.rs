@@ -11,8 +11,8 @@ use crate::{
     diagnostic::Problem,
     run::Timeline,
     tui::{
-        self, ColorLevel, EngineChannel, KeyOverrides, Keymap, LiveHandle, NotifyMethod, Options, Theme, ToolPrograms,
-        TtyOptions,
+        self, ColorLevel, EngineChannel, KeyOverrides, Keymap, LiveHandle, NotifyMethod, Options,
+        Theme, ToolPrograms, TtyOptions,
         export::Export,
         host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit, copy_kept_area},
         key::{self},
@@ -77,7 +77,11 @@ pub(crate) struct ScriptedHost {
 
 impl ScriptedHost {
     pub(crate) fn new(keys: &str, (width, height): (u16, u16)) -> Self {
-        let keys = if keys.is_empty() { Vec::new() } else { key::parse(keys).unwrap() };
+        let keys = if keys.is_empty() {
+            Vec::new()
+        } else {
+            key::parse(keys).unwrap()
+        };
         Self {
             terminal: Terminal::new(TestBackend::new(width, height)).unwrap(),
             painted: None,
@@ -104,7 +108,10 @@ impl ScriptedHost {
 
     /// The run started that long ago.
     pub(crate) fn after(mut self, passed: Duration) -> Self {
-        self.epoch = self.epoch.checked_add(jiff::SignedDuration::try_from(passed).unwrap()).unwrap();
+        self.epoch = self
+            .epoch
+            .checked_add(jiff::SignedDuration::try_from(passed).unwrap())
+            .unwrap();
         self
     }
 
@@ -116,12 +123,23 @@ impl ScriptedHost {
 
     /// The keys arrive while the screen still reads the run.
     pub(crate) fn without_delay(self) -> Self {
-        Self { is_immediate: true, ..self }
+        Self {
+            is_immediate: true,
+            ..self
+        }
     }
 
     /// Appends `bytes` to `file` after the last input.
-    pub(crate) fn grows(mut self, (file, bytes): (std::fs::File, Vec<u8>), changes: watch::Sender<u64>) -> Self {
-        self.growth = Some(AppendedEntries { file, bytes, changes });
+    pub(crate) fn grows(
+        mut self,
+        (file, bytes): (std::fs::File, Vec<u8>),
+        changes: watch::Sender<u64>,
+    ) -> Self {
+        self.growth = Some(AppendedEntries {
+            file,
+            bytes,
+            changes,
+        });
         self
     }
 
@@ -142,14 +160,22 @@ impl ScriptedHost {
     }
 
     pub(crate) fn keys(mut self, keys: &str) -> Self {
-        let keys = if keys.is_empty() { Vec::new() } else { key::parse(keys).unwrap() };
+        let keys = if keys.is_empty() {
+            Vec::new()
+        } else {
+            key::parse(keys).unwrap()
+        };
         self.inputs.extend(keys.into_iter().map(HostInput::Key));
         self
     }
 
     /// The record grows, and then the keys are pressed.
     pub(crate) fn keys_after_growth(mut self, keys: &str) -> Self {
-        let keys = if keys.is_empty() { Vec::new() } else { key::parse(keys).unwrap() };
+        let keys = if keys.is_empty() {
+            Vec::new()
+        } else {
+            key::parse(keys).unwrap()
+        };
         self.late = keys.into_iter().map(HostInput::Key).collect();
         self
     }
@@ -157,12 +183,18 @@ impl ScriptedHost {
     /// The screen as text.
     pub(crate) fn text(&self) -> String {
         let buffer = self.terminal.backend().buffer();
-        let lines = buffer.content().chunks(usize::from(buffer.area.width.max(1)));
+        let lines = buffer
+            .content()
+            .chunks(usize::from(buffer.area.width.max(1)));
         let text = lines.map(|line| {
             let mut skip = 0;
             let line = line.iter().filter_map(|cell| {
                 let shown = skip == 0;
-                skip = if shown { unicode_width(cell.symbol()).saturating_sub(1) } else { skip - 1 };
+                skip = if shown {
+                    unicode_width(cell.symbol()).saturating_sub(1)
+                } else {
+                    skip - 1
+                };
                 shown.then(|| cell.symbol())
             });
             line.collect::<String>().trim_end().to_owned()
@@ -176,11 +208,17 @@ impl ScriptedHost {
         let wanted: Vec<String> = text.chars().map(String::from).collect();
         let cells = buffer.content();
         let place = (0..cells.len()).find(|at| {
-            cells
-                .get(*at..at + wanted.len())
-                .is_some_and(|part| part.iter().zip(&wanted).all(|(cell, char)| cell.symbol() == char))
+            cells.get(*at..at + wanted.len()).is_some_and(|part| {
+                part.iter()
+                    .zip(&wanted)
+                    .all(|(cell, char)| cell.symbol() == char)
+            })
         });
-        assert!(place.is_some(), "`{text}` is not on the screen:\n{}", self.text());
+        assert!(
+            place.is_some(),
+            "`{text}` is not on the screen:\n{}",
+            self.text()
+        );
         cells[place.unwrap_or_default()].style()
     }
 }
@@ -191,11 +229,17 @@ fn unicode_width(symbol: &str) -> usize {
 
 /// The frame must be as if the wide characters of all its rows were repaired.
 fn assert_wide_characters_are_whole(buffer: &Buffer) {
-    if buffer.content.iter().any(|cell| cell.symbol().len() > 2 && cell.cell_width() > 1) {
+    if buffer
+        .content
+        .iter()
+        .any(|cell| cell.symbol().len() > 2 && cell.cell_width() > 1)
+    {
         let mut repaired = buffer.clone();
         close_wide_cells(&mut repaired, 0..buffer.area.height);
         let cells = buffer.content.iter().zip(&repaired.content).enumerate();
-        let differs: Vec<_> = cells.filter(|(_, (shown, repaired))| shown != repaired).collect();
+        let differs: Vec<_> = cells
+            .filter(|(_, (shown, repaired))| shown != repaired)
+            .collect();
         assert!(differs.is_empty(), "{differs:?}");
     }
 }
@@ -203,7 +247,13 @@ fn assert_wide_characters_are_whole(buffer: &Buffer) {
 impl ScreenHost for ScriptedHost {
     fn clock(&self) -> ClockReading {
         let now = self.started.elapsed();
-        ClockReading { now, wall: self.epoch.checked_add(jiff::SignedDuration::try_from(now).unwrap()).unwrap() }
+        ClockReading {
+            now,
+            wall: self
+                .epoch
+                .checked_add(jiff::SignedDuration::try_from(now).unwrap())
+                .unwrap(),
+        }
     }
 
     async fn input(&mut self) -> HostInput {
@@ -213,7 +263,10 @@ impl ScreenHost for ScriptedHost {
                 && !growth.bytes.is_empty()
             {
                 tokio::time::sleep_until(self.started + Duration::from_millis(50)).await;
-                growth.file.write_all(&std::mem::take(&mut growth.bytes)).unwrap();
+                growth
+                    .file
+                    .write_all(&std::mem::take(&mut growth.bytes))
+                    .unwrap();
                 growth.changes.send_modify(|grown| *grown += 1);
             }
             if !self.late.is_empty() {
@@ -246,7 +299,10 @@ impl ScreenHost for ScriptedHost {
     }
 
     fn draw(&mut self, paint: &mut FramePainter<'_>) -> io::Result<()> {
-        if self.failure.is_some_and(|(frames, _)| frames == self.frames) {
+        if self
+            .failure
+            .is_some_and(|(frames, _)| frames == self.frames)
+        {
             return Err(io::Error::from_raw_os_error(nix::libc::EIO));
         }
         self.frames += 1;
@@ -257,7 +313,11 @@ impl ScreenHost for ScriptedHost {
             let last = painted.as_ref().filter(|last| last.area == buffer.area);
             let kept = paint(buffer, last.is_some());
             for position in kept.positions() {
-                assert_eq!(buffer[position].symbol(), " ", "painted over the kept area at {position}");
+                assert_eq!(
+                    buffer[position].symbol(),
+                    " ",
+                    "painted over the kept area at {position}"
+                );
             }
             match last {
                 Some(last) => copy_kept_area(last, buffer, kept),
@@ -333,9 +393,20 @@ pub(crate) fn options() -> Options {
 }
 
 /// Connects to a run of this process.
-pub(crate) fn live_handle(commands: mpsc::Sender<RunCommand>, changed: watch::Receiver<u64>) -> LiveHandle {
+pub(crate) fn live_handle(
+    commands: mpsc::Sender<RunCommand>,
+    changed: watch::Receiver<u64>,
+) -> LiveHandle {
     let (_, outcomes) = mpsc::unbounded_channel();
-    LiveHandle { engine: Some(EngineChannel { commands, outcomes, leave_action: None }), changed, failed: None }
+    LiveHandle {
+        engine: Some(EngineChannel {
+            commands,
+            outcomes,
+            leave_action: None,
+        }),
+        changed,
+        failed: None,
+    }
 }
 
 /// Plays `script` on `timeline`. Returns the script and the reason for the exit.
@@ -356,7 +427,11 @@ pub(crate) fn try_play(
     options: Options,
     mut script: ScriptedHost,
 ) -> (ScriptedHost, Result<tui::TuiExit, tui::TuiError>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
     let exit = runtime.block_on(async {
         script.started = Instant::now();
         tui::run_event_loop(timeline, live, options, &mut script).await

@@ -38,17 +38,27 @@ fn session_is_rendered_at_every_size() {
 
 #[test]
 fn session_out_of_turns_is_not_done() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/max_turns.jsonl");
-    let text = shown(Timeline::new(Box::new(FileSource::open(&path).unwrap())), "", (120, 36));
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/max_turns.jsonl");
+    let text = shown(
+        Timeline::new(Box::new(FileSource::open(&path).unwrap())),
+        "",
+        (120, 36),
+    );
     let header = text.lines().next().unwrap();
-    assert!(header.contains("out of budget") && !header.contains("done"), "{text}");
+    assert!(
+        header.contains("out of budget") && !header.contains("done"),
+        "{text}"
+    );
 }
 
 #[test]
 fn session_steps_back_to_an_earlier_turn() {
     let text = shown(timeline(), "(((((((", (120, 36));
     assert!(
-        text.contains("PAUSED") && text.contains("$0.0081") && text.contains("❯ Run the failed part again"),
+        text.contains("PAUSED")
+            && text.contains("$0.0081")
+            && text.contains("❯ Run the failed part again"),
         "{text}"
     );
     assert!(!text.contains("And a long one"), "{text}");
@@ -56,13 +66,37 @@ fn session_steps_back_to_an_earlier_turn() {
 
 #[test]
 fn prompt_of_a_live_session_is_exported() {
-    let started = AttemptStarted { prompt: "where are refunds".into(), ..AttemptStarted::default() };
+    let started = AttemptStarted {
+        prompt: "where are refunds".into(),
+        ..AttemptStarted::default()
+    };
     let mut tape = TapeFixture::new("orbit", false);
-    tape.note(Some(("session", 1)), &Note::AttemptStarted(Box::new(started)));
-    let script = play(tape.timeline(), None, options(), ScriptedHost::new("<tab>ggPjP", (120, 36))).0;
-    let exports: Vec<_> = script.handouts.iter().map(|export| String::from_utf8_lossy(&export.bytes)).collect();
-    assert!(exports.iter().any(|text| text.contains("user") && text.contains("where are refunds")), "{exports:?}");
-    assert!(!exports.iter().any(|text| text.contains("not a block")), "{exports:?}");
+    tape.note(
+        Some(("session", 1)),
+        &Note::AttemptStarted(Box::new(started)),
+    );
+    let script = play(
+        tape.timeline(),
+        None,
+        options(),
+        ScriptedHost::new("<tab>ggPjP", (120, 36)),
+    )
+    .0;
+    let exports: Vec<_> = script
+        .handouts
+        .iter()
+        .map(|export| String::from_utf8_lossy(&export.bytes))
+        .collect();
+    assert!(
+        exports
+            .iter()
+            .any(|text| text.contains("user") && text.contains("where are refunds")),
+        "{exports:?}"
+    );
+    assert!(
+        !exports.iter().any(|text| text.contains("not a block")),
+        "{exports:?}"
+    );
 }
 
 #[test]

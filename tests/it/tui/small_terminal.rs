@@ -27,8 +27,17 @@ fn live(
     let (_grows, changed) = watch::channel(0);
     let mut handle = live_handle(commands, changed);
     handle.engine.as_mut().unwrap().leave_action = leave_action;
-    let (script, exit) = play(growing.timeline, Some(handle), options(), script.after(Duration::from_secs(20)));
-    (script, std::iter::from_fn(|| orders.try_recv().ok()).collect(), exit.reason)
+    let (script, exit) = play(
+        growing.timeline,
+        Some(handle),
+        options(),
+        script.after(Duration::from_secs(20)),
+    );
+    (
+        script,
+        std::iter::from_fn(|| orders.try_recv().ok()).collect(),
+        exit.reason,
+    )
 }
 
 /// The notice without its line breaks.
@@ -40,11 +49,29 @@ const DETACHABLE: Option<DisconnectAction> = Some(DisconnectAction::Continue);
 
 #[test]
 fn unseen_keys_change_nothing() {
-    for tape in [tape::running(), hold::held(), review::waiting(review::three_files())] {
+    for tape in [
+        tape::running(),
+        hold::held(),
+        review::waiting(review::three_files()),
+    ] {
         for size in [SMALL, (39, 12), (200, 11), (10, 3)] {
-            for keys in
-                ["Y", "y", "x<enter>", "R", "Ry", "xy", "r", "<space>", "d", "s", "p", "+", "S", "gy", "msay<enter>"]
-            {
+            for keys in [
+                "Y",
+                "y",
+                "x<enter>",
+                "R",
+                "Ry",
+                "xy",
+                "r",
+                "<space>",
+                "d",
+                "s",
+                "p",
+                "+",
+                "S",
+                "gy",
+                "msay<enter>",
+            ] {
                 let (host, sent, exit) = live(&tape, ScriptedHost::new(keys, size), DETACHABLE);
                 assert_eq!(sent, [], "{keys} at {size:?}");
                 assert_eq!(exit, ExitReason::Closed, "{keys} at {size:?}");
@@ -73,7 +100,13 @@ fn notice_of_a_small_terminal_leads_out() {
     over.end("dbt-all", 1, 0).run_ended(2, 1);
     let (_, sent, exit) = live(&over, ScriptedHost::new("q", SMALL), DETACHABLE);
     assert_eq!((sent, exit), (vec![], ExitReason::Quit));
-    let exit = play(tape::running().timeline(), None, options(), ScriptedHost::new("q", SMALL)).1;
+    let exit = play(
+        tape::running().timeline(),
+        None,
+        options(),
+        ScriptedHost::new("q", SMALL),
+    )
+    .1;
     assert_eq!(exit.reason, ExitReason::Quit);
     let waiting = review::waiting(review::three_files());
     let (_, sent, exit) = live(&waiting, ScriptedHost::new("q", SMALL), DETACHABLE);
@@ -84,19 +117,50 @@ fn notice_of_a_small_terminal_leads_out() {
 fn typed_text_survives_a_small_terminal() {
     let wide = (120, 36);
     let typing = || ScriptedHost::new("mplease", wide).resize(SMALL);
-    let script = typing().keys("q<enter>x").input(HostInput::Paste("more".into())).resize(wide);
+    let script = typing()
+        .keys("q<enter>x")
+        .input(HostInput::Paste("more".into()))
+        .resize(wide);
     let (host, sent, exit) = live(&hold::running(), script, DETACHABLE);
     assert_eq!((sent, exit), (vec![], ExitReason::Closed));
-    assert!(host.text().contains("message to the agent: please▏"), "{}", host.text());
-    let (_, sent, _) = live(&hold::running(), typing().keys("q").resize(wide).keys("<space>go<enter>"), DETACHABLE);
-    assert_eq!(sent, [RunCommand::Say { unit: "dbt-all".into(), text: "please go".into() }]);
+    assert!(
+        host.text().contains("message to the agent: please▏"),
+        "{}",
+        host.text()
+    );
+    let (_, sent, _) = live(
+        &hold::running(),
+        typing().keys("q").resize(wide).keys("<space>go<enter>"),
+        DETACHABLE,
+    );
+    assert_eq!(
+        sent,
+        [RunCommand::Say {
+            unit: "dbt-all".into(),
+            text: "please go".into()
+        }]
+    );
     // The notice names the key that discards it; then the screen can be left.
     let (host, ..) = live(&hold::running(), typing(), DETACHABLE);
-    assert!(notice(&host).contains("Esc discards the text"), "{}", host.text());
-    assert_eq!(live(&hold::running(), typing().keys("<esc>q"), DETACHABLE).2, ExitReason::Detached);
+    assert!(
+        notice(&host).contains("Esc discards the text"),
+        "{}",
+        host.text()
+    );
+    assert_eq!(
+        live(&hold::running(), typing().keys("<esc>q"), DETACHABLE).2,
+        ExitReason::Detached
+    );
     // An open question is still open afterwards, and q leaves without an answer.
     let asking = || ScriptedHost::new("x", wide).resize(SMALL).keys("y");
     let (host, sent, _) = live(&hold::running(), asking().resize(wide), DETACHABLE);
-    assert!(sent.is_empty() && host.text().contains("Stop dbt-all?"), "{}", host.text());
-    assert_eq!(live(&hold::running(), asking().keys("q"), DETACHABLE).2, ExitReason::Detached);
+    assert!(
+        sent.is_empty() && host.text().contains("Stop dbt-all?"),
+        "{}",
+        host.text()
+    );
+    assert_eq!(
+        live(&hold::running(), asking().keys("q"), DETACHABLE).2,
+        ExitReason::Detached
+    );
 }

@@ -8,8 +8,8 @@ use crate::{
     tape::{
         EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry,
         note::{
-            AttemptEnded, AttemptOutcome, AttemptStarted, PlannedUnit, RunEnded, RunPlanned, Severity, StopReason,
-            Verdict, VerdictCause,
+            AttemptEnded, AttemptOutcome, AttemptStarted, PlannedUnit, RunEnded, RunPlanned,
+            Severity, StopReason, Verdict, VerdictCause,
         },
     },
 };
@@ -29,13 +29,20 @@ impl TapeFixture {
         let header = Header {
             tape: FORMAT_VERSION,
             program: "ingestdeck test".into(),
-            run: RunId(uuid::Uuid::from_u128(0x0193_4f5a_0000_7000_8000_0000_007f_3a2b)),
+            run: RunId(uuid::Uuid::from_u128(
+                0x0193_4f5a_0000_7000_8000_0000_007f_3a2b,
+            )),
             started_at: super::scripted_host::EPOCH.parse().unwrap(),
             project: Some(project.into()),
             scripted,
             agent: None,
         };
-        Self { bytes: header.to_line(), seq: 0, at: 0, messages: 0 }
+        Self {
+            bytes: header.to_line(),
+            seq: 0,
+            at: 0,
+            messages: 0,
+        }
     }
 
     /// Advances the time of the next entry.
@@ -46,7 +53,13 @@ impl TapeFixture {
 
     pub(crate) fn entry(&mut self, lane: Option<(&str, u32)>, body: EntryBody<'_>) -> &mut Self {
         let lane = lane.map(|(unit, attempt)| (unit.into(), attempt));
-        TapeEntry { seq: Seq(self.seq), at: Millis(self.at), attempt: lane, body }.write(&mut self.bytes);
+        TapeEntry {
+            seq: Seq(self.seq),
+            at: Millis(self.at),
+            attempt: lane,
+            body,
+        }
+        .write(&mut self.bytes);
         self.seq += 1;
         self
     }
@@ -56,7 +69,10 @@ impl TapeFixture {
     }
 
     pub(crate) fn stdout_line(&mut self, unit: &str, attempt: u32, line: &Value) -> &mut Self {
-        self.entry(Some((unit, attempt)), EntryBody::Stdout(line.to_string().as_bytes()))
+        self.entry(
+            Some((unit, attempt)),
+            EntryBody::Stdout(line.to_string().as_bytes()),
+        )
     }
 
     pub(crate) fn plan<S: AsRef<str>>(&mut self, units: &[S]) -> &mut Self {
@@ -89,7 +105,10 @@ impl TapeFixture {
             pid: Some(4242),
             ..AttemptStarted::default()
         };
-        self.note(Some((unit, attempt)), &Note::AttemptStarted(Box::new(started)));
+        self.note(
+            Some((unit, attempt)),
+            &Note::AttemptStarted(Box::new(started)),
+        );
         self.stdout_line(
             unit,
             attempt,
@@ -115,15 +134,37 @@ impl TapeFixture {
     }
 
     pub(crate) fn think(&mut self, unit: &str, attempt: u32, text: &str) -> &mut Self {
-        self.assistant(unit, attempt, &json!({"type": "thinking", "thinking": text}))
+        self.assistant(
+            unit,
+            attempt,
+            &json!({"type": "thinking", "thinking": text}),
+        )
     }
 
-    pub(crate) fn call(&mut self, unit: &str, attempt: u32, id: &str, tool: &str, input: &Value) -> &mut Self {
+    pub(crate) fn call(
+        &mut self,
+        unit: &str,
+        attempt: u32,
+        id: &str,
+        tool: &str,
+        input: &Value,
+    ) -> &mut Self {
         let name = format!("mcp__ktx__{tool}");
-        self.assistant(unit, attempt, &json!({"type": "tool_use", "id": id, "name": name, "input": input}))
+        self.assistant(
+            unit,
+            attempt,
+            &json!({"type": "tool_use", "id": id, "name": name, "input": input}),
+        )
     }
 
-    pub(crate) fn result(&mut self, unit: &str, attempt: u32, id: &str, text: &str, failed: bool) -> &mut Self {
+    pub(crate) fn result(
+        &mut self,
+        unit: &str,
+        attempt: u32,
+        id: &str,
+        text: &str,
+        failed: bool,
+    ) -> &mut Self {
         self.stdout_line(
             unit,
             attempt,
@@ -160,15 +201,24 @@ impl TapeFixture {
     fn judged(&mut self, unit: &str, attempt: u32, failures: u32) -> &mut Self {
         let failed = failures > 0;
         let verdict = Verdict {
-            outcome: if failed { AttemptOutcome::Failed } else { AttemptOutcome::Succeeded },
+            outcome: if failed {
+                AttemptOutcome::Failed
+            } else {
+                AttemptOutcome::Succeeded
+            },
             stop: StopReason::Natural,
-            cause: if failed { VerdictCause::ToolFailures } else { VerdictCause::Completed },
+            cause: if failed {
+                VerdictCause::ToolFailures
+            } else {
+                VerdictCause::Completed
+            },
             reason: if failed {
                 format!("{failures} tool call(s) failed during WorkUnit {unit}")
             } else {
                 "completed".into()
             },
-            remedy: failed.then(|| "press r to try again, or set tool_failures = \"recoverable\"".into()),
+            remedy: failed
+                .then(|| "press r to try again, or set tool_failures = \"recoverable\"".into()),
         };
         let ended = AttemptEnded {
             verdict,
@@ -185,12 +235,26 @@ impl TapeFixture {
     }
 
     pub(crate) fn message(&mut self, unit: Option<&str>, level: Severity, text: &str) -> &mut Self {
-        self.note(unit.map(|unit| (unit, 1)), &Note::Message { level, text: text.into() })
+        self.note(
+            unit.map(|unit| (unit, 1)),
+            &Note::Message {
+                level,
+                text: text.into(),
+            },
+        )
     }
 
     pub(crate) fn run_ended(&mut self, succeeded: u32, failed: u32) -> &mut Self {
         let outcome = if failed > 0 { "partial" } else { "done" };
-        self.note(None, &Note::RunEnded(RunEnded { outcome: outcome.into(), succeeded, failed, ..RunEnded::default() }))
+        self.note(
+            None,
+            &Note::RunEnded(RunEnded {
+                outcome: outcome.into(),
+                succeeded,
+                failed,
+                ..RunEnded::default()
+            }),
+        )
     }
 
     pub(crate) fn entries(&self) -> u64 {
@@ -208,11 +272,19 @@ impl TapeFixture {
     pub(crate) fn growing(&self) -> GrowingTape {
         let file = self.file();
         let (source, finish) = FileSource::follow(file.path()).unwrap();
-        GrowingTape { timeline: Timeline::new(Box::new(source)), finish, file }
+        GrowingTape {
+            timeline: Timeline::new(Box::new(source)),
+            finish,
+            file,
+        }
     }
 
     fn file(&self) -> tempfile::NamedTempFile {
-        let mut file = tempfile::Builder::new().prefix("run").suffix(".jsonl").tempfile().unwrap();
+        let mut file = tempfile::Builder::new()
+            .prefix("run")
+            .suffix(".jsonl")
+            .tempfile()
+            .unwrap();
         file.write_all(&self.bytes).unwrap();
         file
     }
@@ -228,21 +300,54 @@ pub(crate) struct GrowingTape {
 
 impl GrowingTape {
     /// The file, and the bytes that `whole` has after those of `before`.
-    pub(crate) fn more(&self, before: &TapeFixture, whole: &TapeFixture) -> (std::fs::File, Vec<u8>) {
-        let file = std::fs::OpenOptions::new().append(true).open(self.file.path()).unwrap();
-        (file, whole.bytes.strip_prefix(before.bytes.as_slice()).expect("`before` is the start of `whole`").to_vec())
+    pub(crate) fn more(
+        &self,
+        before: &TapeFixture,
+        whole: &TapeFixture,
+    ) -> (std::fs::File, Vec<u8>) {
+        let file = std::fs::OpenOptions::new()
+            .append(true)
+            .open(self.file.path())
+            .unwrap();
+        (
+            file,
+            whole
+                .bytes
+                .strip_prefix(before.bytes.as_slice())
+                .expect("`before` is the start of `whole`")
+                .to_vec(),
+        )
     }
 }
 
 /// A run in the middle: one unit failed, one runs, one is done, one is queued.
 pub(crate) fn running() -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
-    tape.plan(&["notion-revenue-policy", "dbt-all", "lookml-orphans", "lookml-dashboard-exec"]);
+    tape.plan(&[
+        "notion-revenue-policy",
+        "dbt-all",
+        "lookml-orphans",
+        "lookml-dashboard-exec",
+    ]);
     tape.start("notion-revenue-policy", 1).wait(1200);
-    tape.call("notion-revenue-policy", 1, "t1", "read_raw_file", &json!({"path": "policy.md"})).wait(100);
-    tape.result("notion-revenue-policy", 1, "t1", &"x".repeat(15_700), false).wait(900);
-    tape.call("notion-revenue-policy", 1, "t2", "wiki_write", &json!({"key": "revenue", "content": "# Revenue"}))
-        .wait(50);
+    tape.call(
+        "notion-revenue-policy",
+        1,
+        "t1",
+        "read_raw_file",
+        &json!({"path": "policy.md"}),
+    )
+    .wait(100);
+    tape.result("notion-revenue-policy", 1, "t1", &"x".repeat(15_700), false)
+        .wait(900);
+    tape.call(
+        "notion-revenue-policy",
+        1,
+        "t2",
+        "wiki_write",
+        &json!({"key": "revenue", "content": "# Revenue"}),
+    )
+    .wait(50);
     tape.result(
         "notion-revenue-policy",
         1,
@@ -253,20 +358,52 @@ pub(crate) fn running() -> TapeFixture {
     .wait(500);
     tape.end("notion-revenue-policy", 1, 1).wait(200);
     tape.start("lookml-orphans", 1).wait(700);
-    tape.say("lookml-orphans", 1, "Nothing refers to these views.").wait(2000);
+    tape.say("lookml-orphans", 1, "Nothing refers to these views.")
+        .wait(2000);
     tape.end("lookml-orphans", 1, 0).wait(100);
     tape.start("dbt-all", 1).wait(1000);
-    tape.think("dbt-all", 1, "I should read the schema first.\nThen write.").wait(300);
-    tape.call("dbt-all", 1, "d1", "read_raw_file", &json!({"path": "models/schema.yml"})).wait(120);
-    tape.result("dbt-all", 1, "d1", "version: 2\nmodels:\n  - name: mart_arr_daily\n", false).wait(1500);
-    tape.call("dbt-all", 1, "d2", "wiki_search", &json!({"query": "arr"})).wait(10);
+    tape.think("dbt-all", 1, "I should read the schema first.\nThen write.")
+        .wait(300);
+    tape.call(
+        "dbt-all",
+        1,
+        "d1",
+        "read_raw_file",
+        &json!({"path": "models/schema.yml"}),
+    )
+    .wait(120);
+    tape.result(
+        "dbt-all",
+        1,
+        "d1",
+        "version: 2\nmodels:\n  - name: mart_arr_daily\n",
+        false,
+    )
+    .wait(1500);
+    tape.call("dbt-all", 1, "d2", "wiki_search", &json!({"query": "arr"}))
+        .wait(10);
     tape.result("dbt-all", 1, "d2", "[]", false).wait(1200);
-    tape.say("dbt-all", 1, "The wiki has no page about ARR yet, so I write one.\nIt covers both marts.").wait(400);
+    tape.say(
+        "dbt-all",
+        1,
+        "The wiki has no page about ARR yet, so I write one.\nIt covers both marts.",
+    )
+    .wait(400);
     tape.stdout_line("dbt-all", 1, &json!({"type": "system", "subtype": "permission_denied", "tool_name": "Bash", "tool_use_id": "d9", "message": "not allowed"}));
-    tape.call("dbt-all", 1, "d3", "sl_write_source", &json!({"sourceName": "mart_arr_daily", "yaml": "a: 1"}))
-        .wait(3000);
+    tape.call(
+        "dbt-all",
+        1,
+        "d3",
+        "sl_write_source",
+        &json!({"sourceName": "mart_arr_daily", "yaml": "a: 1"}),
+    )
+    .wait(3000);
     tape.stdout_line("dbt-all", 1, &json!({"type": "rate_limit_event", "rate_limit_info": {"status": "allowed", "resetsAt": 1_795_345_200, "rateLimitType": "five_hour", "utilization": 0.62}}));
-    tape.delta("dbt-all", 1, "While that runs: the daily mart is built from the ledger, ");
+    tape.delta(
+        "dbt-all",
+        1,
+        "While that runs: the daily mart is built from the ledger, ",
+    );
     tape.delta("dbt-all", 1, "not from invoices.");
     tape
 }

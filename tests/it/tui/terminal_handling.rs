@@ -76,7 +76,10 @@ fn live_run_handles_keys_after_every_suspend() {
     for time in 1..=6 {
         shell.press("\u{1a}");
         shell.has_prompt();
-        assert!(!shell.screen.lock().unwrap().screen().alternate_screen(), "{time}");
+        assert!(
+            !shell.screen.lock().unwrap().screen().alternate_screen(),
+            "{time}"
+        );
         shell.press("fg\r");
         shell.shows("┌ units");
         // A terminal in canonical mode would keep the key until the end of the line.
@@ -91,7 +94,9 @@ fn live_run_handles_keys_after_every_suspend() {
         killpg(program, Signal::SIGSTOP).unwrap();
         shell.until("shell in the foreground", |_| shell.foreground() != program);
         shell.press("fg\r");
-        shell.until("program in the foreground", |_| shell.foreground() == program);
+        shell.until("program in the foreground", |_| {
+            shell.foreground() == program
+        });
         shell.press("?");
         shell.shows("Keys of the units");
         shell.press("?");
@@ -103,15 +108,23 @@ fn live_run_handles_keys_after_every_suspend() {
 
 #[test]
 fn killed_program_restores_the_terminal() {
-    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGABRT, Signal::SIGUSR1, Signal::SIGXCPU]
-    {
+    for signal in [
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+        Signal::SIGABRT,
+        Signal::SIGUSR1,
+        Signal::SIGXCPU,
+    ] {
         let mut shell = PtySession::shell(&[("INGESTDECK_UI_PROGRESS", "always")]);
         let before = stty(&mut shell, "before");
         shell.has_prompt();
         shell.press(&format!("{} replay {}\r", program(), capture().display()));
         shell.shows(SHOWN);
         killpg(shell.foreground(), signal).unwrap();
-        shell.until("shell", |screen| !screen.alternate_screen() && !screen.hide_cursor());
+        shell.until("shell", |screen| {
+            !screen.alternate_screen() && !screen.hide_cursor()
+        });
         assert_eq!(stty(&mut shell, "after"), before, "{signal}");
         for mode in ["1000", "1004", "1006", "2004"] {
             shell.wrote(&format!("\u{1b}[?{mode}l"));
@@ -129,7 +142,10 @@ fn panics_on_its_terminal() {
     if std::env::var_os(PANICS).is_none() {
         return;
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let manners = TtyOptions {
             mouse: true,
@@ -140,7 +156,11 @@ fn panics_on_its_terminal() {
         };
         debug::install(false).unwrap();
         let _terminal = Terminal::enter(manners).unwrap();
-        assert!(caught_panics::spawn_blocking_caught(|| panic!("but contained")).await.is_err());
+        assert!(
+            caught_panics::spawn_blocking_caught(|| panic!("but contained"))
+                .await
+                .is_err()
+        );
         print!("still running");
         std::io::stdout().flush().unwrap();
         panic!("on purpose");
@@ -154,7 +174,10 @@ fn panic_restores_the_terminal() {
     let this = std::env::current_exe().unwrap();
     let name = "it::tui::terminal_handling::panics_on_its_terminal";
     shell.has_prompt();
-    shell.press(&format!("{PANICS}=1 {} --ignored --exact --nocapture {name}\r", this.display()));
+    shell.press(&format!(
+        "{PANICS}=1 {} --ignored --exact --nocapture {name}\r",
+        this.display()
+    ));
     shell.wrote("\u{1b}[?1049h");
     shell.wrote("still running\u{1b}[?2026l");
     shell.wrote("\u{1b}[?1049l");
@@ -182,7 +205,10 @@ fn editor_gets_the_terminal_and_returns_it() {
             path.display()
         ),
     );
-    let mut session = PtySession::with(&["replay", capture().to_str().unwrap()], &[("VISUAL", &editor)]);
+    let mut session = PtySession::with(
+        &["replay", capture().to_str().unwrap()],
+        &[("VISUAL", &editor)],
+    );
     session.shows(SHOWN);
     session.press("\t");
     session.press("E");
@@ -213,10 +239,17 @@ fn editor_gets_the_terminal_and_returns_it() {
 #[test]
 fn pager_is_suspended_with_the_program() {
     let mut shell = PtySession::shell(&[]);
-    let pager = script(shell.home.path(), "cat \"$1\"; echo 'pager here'; read line; echo \"read $line\"; read line");
+    let pager = script(
+        shell.home.path(),
+        "cat \"$1\"; echo 'pager here'; read line; echo \"read $line\"; read line",
+    );
     let before = stty(&mut shell, "before");
     shell.has_prompt();
-    shell.press(&format!("PAGER={pager} {} replay {}\r", program(), capture().display()));
+    shell.press(&format!(
+        "PAGER={pager} {} replay {}\r",
+        program(),
+        capture().display()
+    ));
     shell.shows(SHOWN);
     let program = shell.foreground();
     shell.press("P");
@@ -229,7 +262,9 @@ fn pager_is_suspended_with_the_program() {
     shell.has_prompt();
     shell.press("fg\r");
     // Before that, the shell would read the line.
-    shell.until("pager in the foreground again", |_| shell.foreground() == pager);
+    shell.until("pager in the foreground again", |_| {
+        shell.foreground() == pager
+    });
     shell.press("on\r");
     shell.shows("read on");
     shell.press("\r");
@@ -243,8 +278,17 @@ fn pager_is_suspended_with_the_program() {
 fn key_typed_while_a_pager_ends_is_processed() {
     let home = tempfile::tempdir().unwrap();
     let count = home.path().join("count");
-    let pager = script(home.path(), &format!("echo x >> {0}; echo pager $(wc -l < {0}); read line", count.display()));
-    let mut session = PtySession::with(&["replay", capture().to_str().unwrap()], &[("PAGER", &pager)]);
+    let pager = script(
+        home.path(),
+        &format!(
+            "echo x >> {0}; echo pager $(wc -l < {0}); read line",
+            count.display()
+        ),
+    );
+    let mut session = PtySession::with(
+        &["replay", capture().to_str().unwrap()],
+        &[("PAGER", &pager)],
+    );
     session.shows(SHOWN);
     for round in 1..=10 {
         session.press("P");
@@ -261,9 +305,16 @@ fn key_typed_while_a_pager_ends_is_processed() {
 #[test]
 fn pager_has_the_file_limit_of_the_shell() {
     let mut shell = PtySession::shell(&[]);
-    let pager = script(shell.home.path(), "echo \"limit $(ulimit -S -n)\"; read line");
+    let pager = script(
+        shell.home.path(),
+        "echo \"limit $(ulimit -S -n)\"; read line",
+    );
     shell.has_prompt();
-    shell.press(&format!("ulimit -S -n 203; PAGER={pager} {} replay {}\r", program(), capture().display()));
+    shell.press(&format!(
+        "ulimit -S -n 203; PAGER={pager} {} replay {}\r",
+        program(),
+        capture().display()
+    ));
     shell.shows(SHOWN);
     shell.press("P");
     shell.shows("limit 203");
@@ -291,7 +342,10 @@ fn missing_or_failing_programs_are_reported() {
 fn termination_signal_ends_the_editor() {
     let home = tempfile::tempdir().unwrap();
     let editor = script(home.path(), "echo 'editor here'; read line");
-    let mut session = PtySession::with(&["replay", capture().to_str().unwrap()], &[("EDITOR", &editor)]);
+    let mut session = PtySession::with(
+        &["replay", capture().to_str().unwrap()],
+        &[("EDITOR", &editor)],
+    );
     session.shows(SHOWN);
     session.press("E");
     session.shows("editor here");
@@ -304,14 +358,19 @@ fn run_continues_while_an_editor_is_open() {
     let home = tempfile::tempdir().unwrap();
     let editor = script(home.path(), "echo 'editor here'; read line");
     let project = home.path().join("demo");
-    let mut session =
-        PtySession::with(&["demo", "--speed", "10", "--keep", project.to_str().unwrap()], &[("EDITOR", &editor)]);
+    let mut session = PtySession::with(
+        &["demo", "--speed", "10", "--keep", project.to_str().unwrap()],
+        &[("EDITOR", &editor)],
+    );
     session.shows("▶ dbt-all");
     session.press("E");
     session.shows("editor here");
     // The editor is open during the whole run, which has ended when it is closed.
     session.until("end of the run", |_| {
-        let runs = fs::read_dir(project.join(".ktx/ingestdeck/runs")).into_iter().flatten().flatten();
+        let runs = fs::read_dir(project.join(".ktx/ingestdeck/runs"))
+            .into_iter()
+            .flatten()
+            .flatten();
         runs.filter_map(|run| fs::read_to_string(run.path().join("tape.jsonl")).ok())
             .any(|tape| tape.contains("\"run_ended\""))
     });
@@ -323,7 +382,10 @@ fn run_continues_while_an_editor_is_open() {
 
 #[test]
 fn unfocused_user_is_notified_and_progress_is_cleared() {
-    let variables = [("INGESTDECK_UI_NOTIFY", "osc9"), ("INGESTDECK_UI_PROGRESS", "always")];
+    let variables = [
+        ("INGESTDECK_UI_NOTIFY", "osc9"),
+        ("INGESTDECK_UI_PROGRESS", "always"),
+    ];
     let mut session = PtySession::with(&["demo", "--speed", "20"], &variables);
     session.wrote("\u{1b}[?1004h");
     session.shows("▶ dbt-all");
@@ -342,15 +404,26 @@ fn unfocused_user_is_notified_and_progress_is_cleared() {
 fn notify_command_receives_the_event() {
     let home = tempfile::tempdir().unwrap();
     let events = home.path().join("events");
-    let command = script(home.path(), &format!("echo \"$1|$2\" >> {}", events.display()));
-    let variables = [("INGESTDECK_UI_NOTIFY", "command"), ("INGESTDECK_UI_NOTIFY_COMMAND", command.as_str())];
+    let command = script(
+        home.path(),
+        &format!("echo \"$1|$2\" >> {}", events.display()),
+    );
+    let variables = [
+        ("INGESTDECK_UI_NOTIFY", "command"),
+        ("INGESTDECK_UI_NOTIFY_COMMAND", command.as_str()),
+    ];
     let mut session = PtySession::with(&["demo", "--speed", "20"], &variables);
     session.shows("▶ dbt-all");
     session.press("\u{1b}[O");
-    session.until("end of the run", |_| fs::read_to_string(&events).is_ok_and(|text| text.contains("|partial after ")));
+    session.until("end of the run", |_| {
+        fs::read_to_string(&events).is_ok_and(|text| text.contains("|partial after "))
+    });
     let text = fs::read_to_string(&events).unwrap();
     assert_eq!(text.lines().count(), 2, "{text}");
-    assert!(text.lines().all(|line| line.starts_with("ingestdeck ")), "{text}");
+    assert!(
+        text.lines().all(|line| line.starts_with("ingestdeck ")),
+        "{text}"
+    );
     session.press("q");
     session.end();
 }
@@ -358,7 +431,11 @@ fn notify_command_receives_the_event() {
 #[test]
 fn keys_are_read_from_the_terminal_when_stdin_is_a_pipe() {
     let mut shell = PtySession::shell(&[]);
-    shell.press(&format!("cat {} | {} replay -\r", capture().display(), program()));
+    shell.press(&format!(
+        "cat {} | {} replay -\r",
+        capture().display(),
+        program()
+    ));
     shell.shows(SHOWN);
     shell.press("?");
     shell.shows("Keys of the units");
@@ -382,17 +459,30 @@ fn pasted_text_triggers_no_keys() {
 
 #[test]
 fn no_color_disables_all_colours() {
-    let mut session = PtySession::with(&["replay", capture().to_str().unwrap()], &[("NO_COLOR", "1")]);
+    let mut session = PtySession::with(
+        &["replay", capture().to_str().unwrap()],
+        &[("NO_COLOR", "1")],
+    );
     session.shows(SHOWN);
     session.press("q");
     let written = std::sync::Arc::clone(&session.written);
     assert_eq!(session.end(), 0);
     let written = String::from_utf8_lossy(&written.lock().unwrap()).into_owned();
-    let sgr = written.split("\u{1b}[").skip(1).filter_map(|part| part.split_once('m').map(|(codes, _)| codes));
-    let codes = sgr.filter(|codes| codes.chars().all(|char| char.is_ascii_digit() || char == ';'));
+    let sgr = written
+        .split("\u{1b}[")
+        .skip(1)
+        .filter_map(|part| part.split_once('m').map(|(codes, _)| codes));
+    let codes = sgr.filter(|codes| {
+        codes
+            .chars()
+            .all(|char| char.is_ascii_digit() || char == ';')
+    });
     for code in codes.flat_map(|codes| codes.split(';')) {
         let code = code.parse().unwrap_or(0);
-        assert!(code < 30 || code == 39 || code == 49 || code == 59, "colour {code}");
+        assert!(
+            code < 30 || code == 39 || code == 49 || code == 59,
+            "colour {code}"
+        );
     }
 }
 
@@ -400,14 +490,28 @@ fn no_color_disables_all_colours() {
 fn every_resize_redraws_the_screen() {
     let session = PtySession::replay("success_tools.jsonl");
     session.shows(SHOWN);
-    for (rows, cols) in [(5, 20), (100, 300), (1, 1), (12, 40), (24, 80), (2, 300), (30, 100)] {
+    for (rows, cols) in [
+        (5, 20),
+        (100, 300),
+        (1, 1),
+        (12, 40),
+        (24, 80),
+        (2, 300),
+        (30, 100),
+    ] {
+        session.screen.lock().unwrap().screen_mut().set_size(
+            super::pty_session::cells(rows),
+            super::pty_session::cells(cols),
+        );
         session
-            .screen
-            .lock()
-            .unwrap()
-            .screen_mut()
-            .set_size(super::pty_session::cells(rows), super::pty_session::cells(cols));
-        session.master.resize(PtySize { rows, cols, pixel_width: 0, pixel_height: 0 }).unwrap();
+            .master
+            .resize(PtySize {
+                rows,
+                cols,
+                pixel_width: 0,
+                pixel_height: 0,
+            })
+            .unwrap();
     }
     session.shows(SHOWN);
     session.signal(Signal::SIGTERM);
@@ -421,7 +525,9 @@ fn output_flood_does_not_delay_q() {
     let line = r#"{"type":"assistant","session_id":"s","message":{"id":"m","role":"assistant","content":[{"type":"text","text":"flood"}]}}"#;
     let flood = script(
         home.path(),
-        &format!("[ \"$1\" = --version ] && {{ echo '2.1.330 (Claude Code)'; exit; }}\nexec yes '{line}'"),
+        &format!(
+            "[ \"$1\" = --version ] && {{ echo '2.1.330 (Claude Code)'; exit; }}\nexec yes '{line}'"
+        ),
     );
     let mut session = PtySession::with(&["session", "--claude-bin", &flood, "--", "go"], &[]);
     session.shows("flood");
@@ -429,7 +535,11 @@ fn output_flood_does_not_delay_q() {
     session.press("q");
     session.shows("stop all and quit");
     // The benchmark allows 200 ms; here other tests use the same cores.
-    assert!(pressed.elapsed() < Duration::from_secs(3), "{:?}", pressed.elapsed());
+    assert!(
+        pressed.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        pressed.elapsed()
+    );
     session.press("S");
     session.end();
 }

@@ -36,10 +36,19 @@ impl AttemptMachine {
         request_id: &str,
         question: Option<String>,
     ) -> Vec<AttemptEffect> {
-        let answer = AttemptEffect::WriteFrame(self.control.answer_stop(request_id, question.as_deref()));
-        let Some(text) = question else { return vec![answer] };
+        let answer =
+            AttemptEffect::WriteFrame(self.control.answer_stop(request_id, question.as_deref()));
+        let Some(text) = question else {
+            return vec![answer];
+        };
         let text = format!("asked the agent before it ended: {text}");
-        vec![AttemptEffect::RecordNote(Note::Message { level: Severity::Info, text }), answer]
+        vec![
+            AttemptEffect::RecordNote(Note::Message {
+                level: Severity::Info,
+                text,
+            }),
+            answer,
+        ]
     }
 
     /// Performs an escalation step, unless it or a firmer one was performed.
@@ -50,7 +59,9 @@ impl AttemptMachine {
         self.escalation = Some(step);
         self.stats.mark_interrupted();
         let effect = match step {
-            EscalationStep::Interrupt if !self.is_two_way => AttemptEffect::SignalGroup(Signal::SIGINT),
+            EscalationStep::Interrupt if !self.is_two_way => {
+                AttemptEffect::SignalGroup(Signal::SIGINT)
+            }
             EscalationStep::Interrupt if self.phase == AttemptPhase::Working => {
                 AttemptEffect::WriteFrame(self.control.start_request(ControlRequest::Interrupt))
             }

@@ -10,8 +10,13 @@ impl AttemptMachine {
         if self.phase == AttemptPhase::Finished || !self.is_two_way || self.escalation.is_some() {
             return self.undelivered_messages();
         }
-        let is_call_open = self.phase == AttemptPhase::Working && self.control.has_pending_agent_requests();
-        if is_call_open { self.send_messages() } else { Vec::new() }
+        let is_call_open =
+            self.phase == AttemptPhase::Working && self.control.has_pending_agent_requests();
+        if is_call_open {
+            self.send_messages()
+        } else {
+            Vec::new()
+        }
     }
 
     /// Sends the messages that wait, unless the turn limit allows no further request to the model: Claude Code would
@@ -23,7 +28,10 @@ impl AttemptMachine {
         let messages = std::mem::take(&mut self.outbox).into_iter();
         let send = |text: String| {
             let frame = user_message_frame(&text);
-            [AttemptEffect::RecordNote(Note::MessageSent { text }), AttemptEffect::WriteFrame(frame)]
+            [
+                AttemptEffect::RecordNote(Note::MessageSent { text }),
+                AttemptEffect::WriteFrame(frame),
+            ]
         };
         messages.flat_map(send).collect()
     }

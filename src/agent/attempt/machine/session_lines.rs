@@ -12,12 +12,18 @@ use crate::{
 
 impl AttemptMachine {
     pub(super) fn handle_session_line(&mut self, line: &AgentLine<'_>) -> Vec<AttemptEffect> {
-        let Some(session) = &mut self.session else { return Vec::new() };
+        let Some(session) = &mut self.session else {
+            return Vec::new();
+        };
         let mut steps = Vec::new();
         let finding = session.push_line(line);
         let (is_complete, has_begun) = (session.is_complete(), session.has_begun());
         if !self.has_exited {
-            steps.extend(session.take_session_to_lock().map(AttemptEffect::LockSession));
+            steps.extend(
+                session
+                    .take_session_to_lock()
+                    .map(AttemptEffect::LockSession),
+            );
         }
         if session.mismatch().is_none() {
             steps.extend(self.stats.push_line(line).map(AttemptEffect::RecordNote));
@@ -44,7 +50,11 @@ impl AttemptMachine {
             return steps;
         }
         // A background task may start another turn after a result.
-        self.phase = if is_complete || self.has_exited { AttemptPhase::Finished } else { AttemptPhase::Working };
+        self.phase = if is_complete || self.has_exited {
+            AttemptPhase::Finished
+        } else {
+            AttemptPhase::Working
+        };
         if self.escalation.is_none() && !self.has_exited {
             let timer = match (is_complete, has_begun) {
                 (true, _) => Some(AttemptTimer::Exit),
@@ -57,8 +67,13 @@ impl AttemptMachine {
     }
 
     /// Handles a session that cannot be locked: another process may continue it and split its history.
-    pub(in crate::agent::attempt) fn handle_lock_error(&mut self, error: String) -> Vec<AttemptEffect> {
-        self.session.iter_mut().for_each(SessionMonitor::stop_locking);
+    pub(in crate::agent::attempt) fn handle_lock_error(
+        &mut self,
+        error: String,
+    ) -> Vec<AttemptEffect> {
+        self.session
+            .iter_mut()
+            .for_each(SessionMonitor::stop_locking);
         self.stats.facts.process.start_error = Some(error.clone());
         let mut steps = vec![error_note(error)];
         steps.extend(self.escalate_to(EscalationStep::Terminate));

@@ -25,9 +25,17 @@ fn machine() -> AttemptMachine {
 }
 
 fn machine_resuming(session: Option<&str>) -> AttemptMachine {
-    let resume = session.map(|id| ContinuedSession { id: id.to_owned(), paid_usd: None });
+    let resume = session.map(|id| ContinuedSession {
+        id: id.to_owned(),
+        paid_usd: None,
+    });
     let proof = IsolationProof::new(["mcp__ktx__a"]);
-    let task = UnitTask { proof, prompt: "the prompt".into(), max_turns: 40, resume };
+    let task = UnitTask {
+        proof,
+        prompt: "the prompt".into(),
+        max_turns: 40,
+        resume,
+    };
     AttemptMachine::for_unit(AttemptFacts::default(), task, ProcessTimeouts::default())
 }
 
@@ -37,8 +45,12 @@ fn line(machine: &mut AttemptMachine, text: &str) -> Vec<AttemptEffect> {
 }
 
 fn reply(machine: &mut AttemptMachine, id: u32, response: Value) -> Vec<AttemptEffect> {
-    let body = json!({"subtype": "success", "request_id": format!("deck-{id}"), "response": response});
-    line(machine, &json!({"type": "control_response", "response": body}).to_string())
+    let body =
+        json!({"subtype": "success", "request_id": format!("deck-{id}"), "response": response});
+    line(
+        machine,
+        &json!({"type": "control_response", "response": body}).to_string(),
+    )
 }
 
 /// Frames of the effects as JSON, other effects in debug format.
@@ -51,24 +63,38 @@ fn frames(effects: &[AttemptEffect]) -> Vec<Value> {
 }
 
 fn asks(effects: &[AttemptEffect], subtype: &str) -> bool {
-    frames(effects).iter().any(|frame| frame["request"]["subtype"] == subtype)
+    frames(effects)
+        .iter()
+        .any(|frame| frame["request"]["subtype"] == subtype)
 }
 
 #[test]
 fn release_below_the_minimum_is_stopped() {
     let mut machine = working();
-    let old = INIT.replace(r#""session_id":"s","#, r#""session_id":"s","claude_code_version":"2.1.159","#);
+    let old = INIT.replace(
+        r#""session_id":"s","#,
+        r#""session_id":"s","claude_code_version":"2.1.159","#,
+    );
     let effects = line(&mut machine, &old);
     assert!(asks(&effects, "interrupt"), "{effects:?}");
-    let (reason, remedy) = machine.into_facts().interruption.unsupported_release.expect("it is not supported");
-    assert!(reason.contains("2.1.159 is too old") && remedy.is_some(), "{reason}");
+    let (reason, remedy) = machine
+        .into_facts()
+        .interruption
+        .unsupported_release
+        .expect("it is not supported");
+    assert!(
+        reason.contains("2.1.159 is too old") && remedy.is_some(),
+        "{reason}"
+    );
 }
 
 #[test]
 fn scripted_agent_is_no_old_release() {
     let mut machine = working();
-    let scripted =
-        INIT.replace(r#""session_id":"s","#, r#""session_id":"s","claude_code_version":"0.0.0 (scripted)","#);
+    let scripted = INIT.replace(
+        r#""session_id":"s","#,
+        r#""session_id":"s","claude_code_version":"0.0.0 (scripted)","#,
+    );
     line(&mut machine, &scripted);
     assert_eq!(machine.into_facts().interruption.unsupported_release, None);
 }
@@ -96,12 +122,30 @@ fn prompt_is_not_sent_before_settings_are_known() {
     assert!(asks(&machine.start(), "initialize"));
     let effects = reply(&mut machine, 1, json!({"models": []}));
     assert!(asks(&effects, "get_settings"));
-    assert_eq!(effects[1..], [AttemptEffect::SetTimer(AttemptTimer::Settings)]);
+    assert_eq!(
+        effects[1..],
+        [AttemptEffect::SetTimer(AttemptTimer::Settings)]
+    );
     let effects = reply(&mut machine, 2, json!({"effective": {}, "sources": []}));
     assert_eq!(frames(&effects)[0]["type"], "user");
-    let note = Note::IsolationChecked(IsolationChecked { breach: None, settings_sources: Some(vec![]) });
-    assert_eq!(line(&mut machine, INIT), [AttemptEffect::RecordNote(note), AttemptEffect::StartupFinished]);
-    assert_eq!(line(&mut machine, RESULT), [AttemptEffect::CloseStdin, AttemptEffect::SetTimer(AttemptTimer::Exit)]);
+    let note = Note::IsolationChecked(IsolationChecked {
+        breach: None,
+        settings_sources: Some(vec![]),
+    });
+    assert_eq!(
+        line(&mut machine, INIT),
+        [
+            AttemptEffect::RecordNote(note),
+            AttemptEffect::StartupFinished
+        ]
+    );
+    assert_eq!(
+        line(&mut machine, RESULT),
+        [
+            AttemptEffect::CloseStdin,
+            AttemptEffect::SetTimer(AttemptTimer::Exit)
+        ]
+    );
     let facts = machine.into_facts();
     assert_eq!(facts.reported.result.unwrap().text.as_deref(), Some("done"));
     assert_eq!(facts.isolation, IsolationStatus::Verified);
@@ -115,7 +159,10 @@ fn missing_settings_reply_ends_the_attempt() {
         reply(&mut machine, 1, json!({}));
         let effects = if refuses {
             let body = json!({"subtype": "error", "request_id": "deck-2", "error": "unsupported"});
-            line(&mut machine, &json!({"type": "control_response", "response": body}).to_string())
+            line(
+                &mut machine,
+                &json!({"type": "control_response", "response": body}).to_string(),
+            )
         } else {
             machine.handle_timer(AttemptTimer::Settings)
         };
@@ -124,7 +171,10 @@ fn missing_settings_reply_ends_the_attempt() {
         );
         assert_eq!(
             effects[1..],
-            [AttemptEffect::CloseStdin, AttemptEffect::SetTimer(AttemptTimer::Escalation)],
+            [
+                AttemptEffect::CloseStdin,
+                AttemptEffect::SetTimer(AttemptTimer::Escalation)
+            ],
             "refuses: {refuses}"
         );
         assert!(
@@ -151,15 +201,24 @@ fn calls_before_init_are_refused() {
         [AttemptEffect::ForwardToServer(_)]
     ));
     let effects = line(&mut machine, &message("c", "tools/call").to_string());
-    assert_eq!(frames(&effects)[0]["response"]["response"]["mcp_response"]["error"]["code"], -32600);
+    assert_eq!(
+        frames(&effects)[0]["response"]["response"]["mcp_response"]["error"]["code"],
+        -32600
+    );
     let effects = line(&mut machine, &hook.to_string());
-    assert_eq!(frames(&effects)[0]["response"]["response"]["hookSpecificOutput"]["permissionDecision"], "deny");
+    assert_eq!(
+        frames(&effects)[0]["response"]["response"]["hookSpecificOutput"]["permissionDecision"],
+        "deny"
+    );
     line(&mut machine, INIT);
     assert!(matches!(
         line(&mut machine, &message("d", "tools/call").to_string())[..],
         [AttemptEffect::ForwardToServer(_)]
     ));
-    assert!(matches!(line(&mut machine, &hook.to_string())[..], [AttemptEffect::RequestApproval(..)]));
+    assert!(matches!(
+        line(&mut machine, &hook.to_string())[..],
+        [AttemptEffect::RequestApproval(..)]
+    ));
 }
 
 #[test]
@@ -181,19 +240,34 @@ fn result_without_init_leaves_isolation_unverified() {
 #[test]
 fn startup_timeout_ends_the_attempt() {
     let mut silent = machine();
-    assert_eq!(silent.start()[1..], [AttemptEffect::SetTimer(AttemptTimer::Startup)]);
+    assert_eq!(
+        silent.start()[1..],
+        [AttemptEffect::SetTimer(AttemptTimer::Startup)]
+    );
     assert_eq!(
         silent.handle_timer(AttemptTimer::Startup),
-        [AttemptEffect::CloseStdin, AttemptEffect::SetTimer(AttemptTimer::Escalation)]
+        [
+            AttemptEffect::CloseStdin,
+            AttemptEffect::SetTimer(AttemptTimer::Escalation)
+        ]
     );
     assert_eq!(reply(&mut silent, 1, json!({})), [], "it is too late");
     let error = silent.into_facts().process.start_error;
-    assert_eq!(error.as_deref(), Some("claude did not open the conversation within 120 s"));
+    assert_eq!(
+        error.as_deref(),
+        Some("claude did not open the conversation within 120 s")
+    );
 
     let mut idle = working();
     let effects = idle.handle_timer(AttemptTimer::Startup);
-    assert!(asks(&effects, "interrupt") && effects.contains(&AttemptEffect::SetTimer(AttemptTimer::Escalation)));
-    assert_eq!(idle.into_facts().process.start_error.as_deref(), Some("claude did not begin to work within 120 s"));
+    assert!(
+        asks(&effects, "interrupt")
+            && effects.contains(&AttemptEffect::SetTimer(AttemptTimer::Escalation))
+    );
+    assert_eq!(
+        idle.into_facts().process.start_error.as_deref(),
+        Some("claude did not begin to work within 120 s")
+    );
 
     let mut busy = proved();
     assert_eq!(busy.handle_timer(AttemptTimer::Startup), []);
@@ -206,8 +280,16 @@ fn loaded_settings_end_the_attempt_before_the_prompt() {
     machine.start();
     reply(&mut machine, 1, json!({}));
     let effects = reply(&mut machine, 2, json!({"sources": ["userSettings"]}));
-    assert!(matches!(&effects[0], AttemptEffect::RecordNote(Note::IsolationChecked(check)) if check.breach.is_some()));
-    assert_eq!(effects[1..], [AttemptEffect::CloseStdin, AttemptEffect::SetTimer(AttemptTimer::Escalation)]);
+    assert!(
+        matches!(&effects[0], AttemptEffect::RecordNote(Note::IsolationChecked(check)) if check.breach.is_some())
+    );
+    assert_eq!(
+        effects[1..],
+        [
+            AttemptEffect::CloseStdin,
+            AttemptEffect::SetTimer(AttemptTimer::Escalation)
+        ]
+    );
     assert_eq!(
         machine.into_facts().isolation_breach(),
         Some("Claude Code runtime isolation failed: setting_sources=userSettings")
@@ -216,12 +298,22 @@ fn loaded_settings_end_the_attempt_before_the_prompt() {
 
 #[test]
 fn permission_mode_that_changes_later_is_a_breach() {
-    let status =
-        |mode: &str| format!(r#"{{"type":"system","subtype":"status","status":null,"permissionMode":"{mode}"}}"#);
+    let status = |mode: &str| {
+        format!(r#"{{"type":"system","subtype":"status","status":null,"permissionMode":"{mode}"}}"#)
+    };
     let mut machine = proved();
-    assert_eq!(line(&mut machine, r#"{"type":"system","subtype":"status","status":"requesting"}"#), []);
+    assert_eq!(
+        line(
+            &mut machine,
+            r#"{"type":"system","subtype":"status","status":"requesting"}"#
+        ),
+        []
+    );
     assert_eq!(line(&mut machine, &status("dontAsk")), []);
-    assert!(asks(&line(&mut machine, &status("acceptEdits")), "interrupt"));
+    assert!(asks(
+        &line(&mut machine, &status("acceptEdits")),
+        "interrupt"
+    ));
     assert!(
         machine
             .into_facts()
@@ -233,19 +325,36 @@ fn permission_mode_that_changes_later_is_a_breach() {
 #[test]
 fn breach_interrupts_and_refuses_calls() {
     let mut machine = working();
-    let effects = line(&mut machine, &INIT.replace("mcp__ktx__a", "mcp__ktx__a\",\"Bash"));
-    assert!(matches!(&effects[0], AttemptEffect::RecordNote(Note::IsolationChecked(check)) if check.breach.is_some()));
+    let effects = line(
+        &mut machine,
+        &INIT.replace("mcp__ktx__a", "mcp__ktx__a\",\"Bash"),
+    );
+    assert!(
+        matches!(&effects[0], AttemptEffect::RecordNote(Note::IsolationChecked(check)) if check.breach.is_some())
+    );
     assert!(asks(&effects, "interrupt") && !effects.contains(&AttemptEffect::StartupFinished));
 
     let hook = json!({"type": "control_request", "request_id": "h", "request": {"subtype": "hook_callback",
         "callback_id": "pre_tool_use", "input": {"tool_name": "Bash", "tool_input": {}, "tool_use_id": "t"}}});
     let effects = line(&mut machine, &hook.to_string());
-    assert_eq!(frames(&effects)[0]["response"]["response"]["hookSpecificOutput"]["permissionDecision"], "deny");
+    assert_eq!(
+        frames(&effects)[0]["response"]["response"]["hookSpecificOutput"]["permissionDecision"],
+        "deny"
+    );
     let call = json!({"type": "control_request", "request_id": "c", "request": {"subtype": "mcp_message",
         "server_name": "ktx", "message": {"id": 3, "method": "tools/call"}}});
     let effects = line(&mut machine, &call.to_string());
-    assert_eq!(frames(&effects)[0]["response"]["response"]["mcp_response"]["error"]["code"], -32600);
-    assert!(machine.into_facts().isolation_breach().unwrap().contains("tools=Bash"));
+    assert_eq!(
+        frames(&effects)[0]["response"]["response"]["mcp_response"]["error"]["code"],
+        -32600
+    );
+    assert!(
+        machine
+            .into_facts()
+            .isolation_breach()
+            .unwrap()
+            .contains("tools=Bash")
+    );
 }
 
 #[test]
@@ -262,18 +371,33 @@ fn later_turn_is_verified_too() {
 fn escalation_takes_one_step_at_a_time() {
     let mut machine = working();
     let effects = machine.handle_command(AttemptCommand::Interrupt);
-    assert!(asks(&effects, "interrupt") && effects.contains(&AttemptEffect::SetTimer(AttemptTimer::Escalation)));
+    assert!(
+        asks(&effects, "interrupt")
+            && effects.contains(&AttemptEffect::SetTimer(AttemptTimer::Escalation))
+    );
     assert_eq!(machine.handle_command(AttemptCommand::Interrupt), []);
     assert_eq!(
         machine.handle_timer(AttemptTimer::Escalation),
-        [AttemptEffect::SignalGroup(Signal::SIGTERM), AttemptEffect::SetTimer(AttemptTimer::Escalation)]
+        [
+            AttemptEffect::SignalGroup(Signal::SIGTERM),
+            AttemptEffect::SetTimer(AttemptTimer::Escalation)
+        ]
     );
     assert_eq!(
         machine.handle_timer(AttemptTimer::Escalation),
-        [AttemptEffect::SignalGroup(Signal::SIGKILL), AttemptEffect::SetTimer(AttemptTimer::Escalation)]
+        [
+            AttemptEffect::SignalGroup(Signal::SIGKILL),
+            AttemptEffect::SetTimer(AttemptTimer::Escalation)
+        ]
     );
-    assert_eq!(machine.handle_timer(AttemptTimer::Escalation), [AttemptEffect::StopWaiting]);
-    assert_eq!(machine.into_facts().interruption.stopped, Some(StopMode::Stop));
+    assert_eq!(
+        machine.handle_timer(AttemptTimer::Escalation),
+        [AttemptEffect::StopWaiting]
+    );
+    assert_eq!(
+        machine.into_facts().interruption.stopped,
+        Some(StopMode::Stop)
+    );
 }
 
 #[test]
@@ -281,16 +405,28 @@ fn interrupted_turn_end_closes_stdin_and_keeps_escalation() {
     let mut machine = working();
     machine.handle_command(AttemptCommand::Interrupt);
     assert_eq!(line(&mut machine, RESULT), [AttemptEffect::CloseStdin]);
-    assert_eq!(machine.handle_timer(AttemptTimer::Escalation)[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
+    assert_eq!(
+        machine.handle_timer(AttemptTimer::Escalation)[0],
+        AttemptEffect::SignalGroup(Signal::SIGTERM)
+    );
 }
 
 #[test]
 fn kill_skips_the_interrupt() {
     let mut machine = working();
     machine.handle_command(AttemptCommand::Interrupt);
-    assert_eq!(machine.handle_command(AttemptCommand::Kill)[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
-    assert_eq!(machine.handle_timer(AttemptTimer::Escalation)[0], AttemptEffect::SignalGroup(Signal::SIGKILL));
-    assert_eq!(machine.into_facts().interruption.stopped, Some(StopMode::Kill));
+    assert_eq!(
+        machine.handle_command(AttemptCommand::Kill)[0],
+        AttemptEffect::SignalGroup(Signal::SIGTERM)
+    );
+    assert_eq!(
+        machine.handle_timer(AttemptTimer::Escalation)[0],
+        AttemptEffect::SignalGroup(Signal::SIGKILL)
+    );
+    assert_eq!(
+        machine.into_facts().interruption.stopped,
+        Some(StopMode::Kill)
+    );
 }
 
 #[test]
@@ -299,13 +435,19 @@ fn interrupt_before_prompt_only_closes_stdin() {
     machine.start();
     assert_eq!(
         machine.handle_command(AttemptCommand::Interrupt),
-        [AttemptEffect::CloseStdin, AttemptEffect::SetTimer(AttemptTimer::Escalation)]
+        [
+            AttemptEffect::CloseStdin,
+            AttemptEffect::SetTimer(AttemptTimer::Escalation)
+        ]
     );
     // Another timer would replace the escalation's, and the escalation would stop.
     assert_eq!(reply(&mut machine, 1, json!({})), []);
     assert_eq!(
         machine.handle_timer(AttemptTimer::Escalation),
-        [AttemptEffect::SignalGroup(Signal::SIGTERM), AttemptEffect::SetTimer(AttemptTimer::Escalation)]
+        [
+            AttemptEffect::SignalGroup(Signal::SIGTERM),
+            AttemptEffect::SetTimer(AttemptTimer::Escalation)
+        ]
     );
 }
 
@@ -313,7 +455,10 @@ fn interrupt_before_prompt_only_closes_stdin() {
 fn stop_after_result_does_not_mark_stopped() {
     let mut machine = working();
     line(&mut machine, RESULT);
-    assert_eq!(machine.handle_command(AttemptCommand::Interrupt)[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
+    assert_eq!(
+        machine.handle_command(AttemptCommand::Interrupt)[0],
+        AttemptEffect::SignalGroup(Signal::SIGTERM)
+    );
     let facts = machine.into_facts();
     assert_eq!(facts.interruption.stopped, None);
     assert!(facts.reported.result.is_some());
@@ -327,32 +472,59 @@ fn stop_during_exit_does_not_hide_a_refused_start() {
         machine.start();
         machine.handle_stderr_line("Configuration error in /h/.claude.json: Unexpected EOF");
         machine.handle_stdout_closed();
-        assert_eq!(machine.handle_command(AttemptCommand::Interrupt)[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
-        machine.handle_exit(ProcessExit { code: Some(code), signal: None });
-        judge_attempt(&UnitKey::new("u"), &machine.into_facts(), FailureRule::default()).cause
+        assert_eq!(
+            machine.handle_command(AttemptCommand::Interrupt)[0],
+            AttemptEffect::SignalGroup(Signal::SIGTERM)
+        );
+        machine.handle_exit(ProcessExit {
+            code: Some(code),
+            signal: None,
+        });
+        judge_attempt(
+            &UnitKey::new("u"),
+            &machine.into_facts(),
+            FailureRule::default(),
+        )
+        .cause
     };
     assert_eq!(ended(1), VerdictCause::StartFailed);
-    assert_ne!(ended(128 + 15), VerdictCause::StartFailed, "it may have ended by the signal");
+    assert_ne!(
+        ended(128 + 15),
+        VerdictCause::StartFailed,
+        "it may have ended by the signal"
+    );
 }
 
 #[test]
 fn process_that_does_not_exit_is_terminated() {
     let mut machine = working();
     line(&mut machine, RESULT);
-    assert_eq!(machine.handle_timer(AttemptTimer::Exit)[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
-    assert_eq!(machine.handle_timer(AttemptTimer::Escalation)[0], AttemptEffect::SignalGroup(Signal::SIGKILL));
+    assert_eq!(
+        machine.handle_timer(AttemptTimer::Exit)[0],
+        AttemptEffect::SignalGroup(Signal::SIGTERM)
+    );
+    assert_eq!(
+        machine.handle_timer(AttemptTimer::Escalation)[0],
+        AttemptEffect::SignalGroup(Signal::SIGKILL)
+    );
 }
 
 #[test]
 fn after_exit_only_pipes_are_drained() {
     let mut machine = working();
     assert_eq!(
-        machine.handle_exit(ProcessExit { code: Some(1), signal: None }),
+        machine.handle_exit(ProcessExit {
+            code: Some(1),
+            signal: None
+        }),
         [AttemptEffect::SetTimer(AttemptTimer::Drain)]
     );
     assert_eq!(line(&mut machine, RESULT), [AttemptEffect::CloseStdin]);
     assert_eq!(machine.handle_command(AttemptCommand::Kill), []);
-    assert_eq!(machine.handle_timer(AttemptTimer::Drain), [AttemptEffect::StopWaiting]);
+    assert_eq!(
+        machine.handle_timer(AttemptTimer::Drain),
+        [AttemptEffect::StopWaiting]
+    );
     assert_eq!(machine.into_facts().process.exit_code, Some(1));
 }
 
@@ -361,17 +533,33 @@ fn refused_initialize_is_a_start_error() {
     let mut machine = machine();
     machine.start();
     let body = json!({"subtype": "error", "request_id": "deck-1", "error": "no hooks here"});
-    let effects = line(&mut machine, &json!({"type": "control_response", "response": body}).to_string());
+    let effects = line(
+        &mut machine,
+        &json!({"type": "control_response", "response": body}).to_string(),
+    );
     assert_eq!(effects[0], AttemptEffect::CloseStdin);
-    assert!(machine.into_facts().process.start_error.unwrap().ends_with("no hooks here"));
+    assert!(
+        machine
+            .into_facts()
+            .process
+            .start_error
+            .unwrap()
+            .ends_with("no hooks here")
+    );
 }
 
 #[test]
 fn record_error_kills_the_process() {
     let mut machine = working();
-    assert_eq!(machine.handle_record_error("disk full".into())[0], AttemptEffect::SignalGroup(Signal::SIGTERM));
+    assert_eq!(
+        machine.handle_record_error("disk full".into())[0],
+        AttemptEffect::SignalGroup(Signal::SIGTERM)
+    );
     assert_eq!(machine.handle_record_error("again".into()), []);
-    assert_eq!(machine.into_facts().interruption.record_error.as_deref(), Some("disk full"));
+    assert_eq!(
+        machine.into_facts().interruption.record_error.as_deref(),
+        Some("disk full")
+    );
 }
 
 #[test]
@@ -413,9 +601,20 @@ fn failure_reported_twice_is_noted_once() {
 #[test]
 fn malformed_lines_change_nothing() {
     let mut machine = working();
-    for garbage in ["", "not json", "[]", "{\"type\":\"unheard_of\"}", "{\"type\":\"control_request\"}"] {
+    for garbage in [
+        "",
+        "not json",
+        "[]",
+        "{\"type\":\"unheard_of\"}",
+        "{\"type\":\"control_request\"}",
+    ] {
         let effects = line(&mut machine, garbage);
-        assert!(effects.iter().all(|effect| matches!(effect, AttemptEffect::WriteFrame(_))), "{garbage}: {effects:?}");
+        assert!(
+            effects
+                .iter()
+                .all(|effect| matches!(effect, AttemptEffect::WriteFrame(_))),
+            "{garbage}: {effects:?}"
+        );
     }
 }
 
@@ -423,17 +622,22 @@ fn malformed_lines_change_nothing() {
 fn held(machine: &mut AttemptMachine, request: &str, id: &str) -> usize {
     let hook = json!({"subtype": "hook_callback", "callback_id": "pre_tool_use", "tool_use_id": id,
         "input": {"tool_name": "mcp__ktx__a", "tool_use_id": id, "tool_input": {}}});
-    let effects =
-        line(machine, &json!({"type": "control_request", "request_id": request, "request": hook}).to_string());
-    let [AttemptEffect::RequestApproval(_, call)] = &effects[..] else { panic!("{effects:?}") };
+    let effects = line(
+        machine,
+        &json!({"type": "control_request", "request_id": request, "request": hook}).to_string(),
+    );
+    let [AttemptEffect::RequestApproval(_, call)] = &effects[..] else {
+        panic!("{effects:?}")
+    };
     call.earlier_failures
 }
 
 #[test]
 fn user_denial_is_not_a_failure_but_policy_denial_is() {
-    for (decision, failed) in
-        [(ApprovalDecision::Deny("no".into()), 0), (ApprovalDecision::DenyByPolicy("broken".into()), 1)]
-    {
+    for (decision, failed) in [
+        (ApprovalDecision::Deny("no".into()), 0),
+        (ApprovalDecision::DenyByPolicy("broken".into()), 1),
+    ] {
         let mut machine = proved();
         line(
             &mut machine,
@@ -450,7 +654,10 @@ fn user_denial_is_not_a_failure_but_policy_denial_is() {
             r#"{"type":"result","subtype":"success","is_error":false,"result":"done","permission_denials":[{"tool_name":"mcp__ktx__a","tool_use_id":"t1"}]}"#,
         );
         let tally = machine.into_facts().work.tally;
-        assert_eq!((tally.calls().len(), tally.refusals().len()), (failed, 1 - failed));
+        assert_eq!(
+            (tally.calls().len(), tally.refusals().len()),
+            (failed, 1 - failed)
+        );
     }
 }
 
@@ -467,14 +674,31 @@ fn held_call_carries_the_earlier_failure_count() {
 
 #[test]
 fn resumed_session_with_other_id_ends_the_attempt() {
-    for (resume, strayed) in [("s", None), ("other", Some("claude emitted session id s but expected other"))] {
+    for (resume, strayed) in [
+        ("s", None),
+        (
+            "other",
+            Some("claude emitted session id s but expected other"),
+        ),
+    ] {
         let mut machine = machine_resuming(Some(resume));
         machine.start();
         reply(&mut machine, 1, json!({}));
         reply(&mut machine, 2, json!({"sources": []}));
         let effects = line(&mut machine, INIT);
-        assert_eq!(asks(&effects, "interrupt"), strayed.is_some(), "{effects:?}");
-        assert_eq!(machine.into_facts().interruption.session_mismatch.as_deref(), strayed);
+        assert_eq!(
+            asks(&effects, "interrupt"),
+            strayed.is_some(),
+            "{effects:?}"
+        );
+        assert_eq!(
+            machine
+                .into_facts()
+                .interruption
+                .session_mismatch
+                .as_deref(),
+            strayed
+        );
     }
 }
 
@@ -482,52 +706,88 @@ fn resumed_session_with_other_id_ends_the_attempt() {
 fn asked(machine: &mut AttemptMachine, tool: &str, mode: &str) -> Vec<AttemptEffect> {
     let hook = json!({"subtype": "hook_callback", "callback_id": "pre_tool_use", "input": {
         "tool_name": tool, "tool_use_id": "t", "tool_input": {}, "permission_mode": mode}});
-    line(machine, &json!({"type": "control_request", "request_id": "h", "request": hook}).to_string())
+    line(
+        machine,
+        &json!({"type": "control_request", "request_id": "h", "request": hook}).to_string(),
+    )
 }
 
 #[test]
 fn foreign_tool_or_mode_is_denied_and_ends_the_attempt() {
-    for (tool, mode, part) in [("Bash", "dontAsk", "tool `Bash`"), ("mcp__ktx__a", "auto", "permission_mode=auto")] {
+    for (tool, mode, part) in [
+        ("Bash", "dontAsk", "tool `Bash`"),
+        ("mcp__ktx__a", "auto", "permission_mode=auto"),
+    ] {
         let mut machine = proved();
         let effects = asked(&mut machine, tool, mode);
         let output = &frames(&effects)[0]["response"]["response"]["hookSpecificOutput"];
         assert_eq!(output["permissionDecision"], "deny");
-        assert!(output["permissionDecisionReason"].as_str().is_some_and(|reason| reason.contains(part)), "{output}");
+        assert!(
+            output["permissionDecisionReason"]
+                .as_str()
+                .is_some_and(|reason| reason.contains(part)),
+            "{output}"
+        );
         assert!(asks(&effects, "interrupt"));
         assert!(
-            !effects.iter().any(|effect| matches!(effect, AttemptEffect::RequestApproval(..))),
+            !effects
+                .iter()
+                .any(|effect| matches!(effect, AttemptEffect::RequestApproval(..))),
             "no approval is requested"
         );
-        assert!(machine.into_facts().isolation_breach().is_some_and(|sentence| sentence.contains(part)));
+        assert!(
+            machine
+                .into_facts()
+                .isolation_breach()
+                .is_some_and(|sentence| sentence.contains(part))
+        );
     }
-    assert!(matches!(asked(&mut proved(), "mcp__ktx__a", "dontAsk")[..], [AttemptEffect::RequestApproval(..)]));
+    assert!(matches!(
+        asked(&mut proved(), "mcp__ktx__a", "dontAsk")[..],
+        [AttemptEffect::RequestApproval(..)]
+    ));
 }
 
 #[test]
 fn foreign_tool_that_succeeds_ends_the_attempt() {
-    const CALL: &str =
-        r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{}}]}}"#;
-    const DONE: &str =
-        r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"done"}]}}"#;
+    const CALL: &str = r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{}}]}}"#;
+    const DONE: &str = r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"done"}]}}"#;
     let mut machine = proved();
     assert_eq!(line(&mut machine, CALL), []);
     assert!(asks(&line(&mut machine, DONE), "interrupt"));
-    assert!(machine.into_facts().isolation_breach().is_some_and(|sentence| sentence.contains("it ran `Bash`")));
+    assert!(
+        machine
+            .into_facts()
+            .isolation_breach()
+            .is_some_and(|sentence| sentence.contains("it ran `Bash`"))
+    );
 
     // The agent's reply when the model calls a tool that does not exist.
     let mut machine = proved();
     line(&mut machine, CALL);
-    assert_eq!(line(&mut machine, &DONE.replace(r#""content":"done""#, r#""content":"no","is_error":true"#)), []);
+    assert_eq!(
+        line(
+            &mut machine,
+            &DONE.replace(r#""content":"done""#, r#""content":"no","is_error":true"#)
+        ),
+        []
+    );
     line(&mut machine, RESULT);
     let facts = machine.into_facts();
-    assert_eq!((facts.isolation_breach(), facts.work.tally.calls().len()), (None, 1));
+    assert_eq!(
+        (facts.isolation_breach(), facts.work.tally.calls().len()),
+        (None, 1)
+    );
 }
 
 #[test]
 fn later_settings_request_has_the_same_timeout() {
     let mut machine = proved();
     let effects = line(&mut machine, INIT);
-    assert!(asks(&effects, "get_settings") && effects.contains(&AttemptEffect::SetTimer(AttemptTimer::Settings)));
+    assert!(
+        asks(&effects, "get_settings")
+            && effects.contains(&AttemptEffect::SetTimer(AttemptTimer::Settings))
+    );
     let timeouts = ProcessTimeouts::default();
     assert_eq!(AttemptTimer::Settings.duration(&timeouts), timeouts.reply);
     let effects = machine.handle_timer(AttemptTimer::Settings);
@@ -542,7 +802,11 @@ fn later_settings_request_has_the_same_timeout() {
     let mut answered = proved();
     line(&mut answered, INIT);
     assert_eq!(reply(&mut answered, 3, json!({"sources": []})), []);
-    assert_eq!(answered.handle_timer(AttemptTimer::Settings), [], "the alarm is too late");
+    assert_eq!(
+        answered.handle_timer(AttemptTimer::Settings),
+        [],
+        "the alarm is too late"
+    );
     assert_eq!(answered.into_facts().isolation, IsolationStatus::Verified);
 }
 
@@ -551,13 +815,20 @@ fn result_of_a_later_turn_waits_for_its_settings() {
     let open = || {
         let mut machine = proved();
         line(&mut machine, INIT);
-        assert_eq!(line(&mut machine, RESULT), [], "its stdin stays open for the answer");
+        assert_eq!(
+            line(&mut machine, RESULT),
+            [],
+            "its stdin stays open for the answer"
+        );
         machine
     };
     let mut answered = open();
     assert_eq!(
         reply(&mut answered, 3, json!({"sources": []})),
-        [AttemptEffect::CloseStdin, AttemptEffect::SetTimer(AttemptTimer::Exit)]
+        [
+            AttemptEffect::CloseStdin,
+            AttemptEffect::SetTimer(AttemptTimer::Exit)
+        ]
     );
     assert_eq!(answered.into_facts().isolation, IsolationStatus::Verified);
     let mut refused = open();
@@ -578,8 +849,13 @@ fn oversized_line_is_noted_once_and_interrupts() {
     let mut machine = proved();
     let effects = machine.handle_oversized_line(100);
     assert!(
-        matches!(&effects[0], AttemptEffect::RecordNote(Note::Message { level: Severity::Error, .. }))
-            && asks(&effects, "interrupt")
+        matches!(
+            &effects[0],
+            AttemptEffect::RecordNote(Note::Message {
+                level: Severity::Error,
+                ..
+            })
+        ) && asks(&effects, "interrupt")
     );
     assert_eq!(machine.handle_oversized_line(100), []);
     assert_eq!(machine.into_facts().interruption.oversized_line, Some(100));
@@ -590,7 +866,10 @@ fn unread_stdin_terminates_without_interrupt() {
     let mut machine = proved();
     assert_eq!(
         machine.handle_unread_input(100),
-        [AttemptEffect::SignalGroup(Signal::SIGTERM), AttemptEffect::SetTimer(AttemptTimer::Escalation)]
+        [
+            AttemptEffect::SignalGroup(Signal::SIGTERM),
+            AttemptEffect::SetTimer(AttemptTimer::Escalation)
+        ]
     );
     assert_eq!(machine.handle_unread_input(100), []);
     assert_eq!(machine.into_facts().interruption.unread_stdin, Some(100));
@@ -601,16 +880,26 @@ fn unread_stdin_terminates_without_interrupt() {
 fn session_in_a_call_does_not_count_as_silent() {
     let stats = AttemptFactsCollector::new(AttemptFacts::default());
     let monitor = SessionMonitor::new(None, MismatchPolicy::Error, "default");
-    let mut machine = AttemptMachine::for_session(stats, monitor, String::new(), ProcessTimeouts::default());
+    let mut machine =
+        AttemptMachine::for_session(stats, monitor, String::new(), ProcessTimeouts::default());
     machine.start();
-    line(&mut machine, r#"{"type":"system","subtype":"init","session_id":"s","permissionMode":"default"}"#);
+    line(
+        &mut machine,
+        r#"{"type":"system","subtype":"init","session_id":"s","permissionMode":"default"}"#,
+    );
     assert_eq!(machine.waits_for(), WaitReason::Agent);
     let call = json!({"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "make"}});
     let message = json!({"id": "m", "role": "assistant", "content": [call]});
-    line(&mut machine, &json!({"type": "assistant", "session_id": "s", "message": message}).to_string());
+    line(
+        &mut machine,
+        &json!({"type": "assistant", "session_id": "s", "message": message}).to_string(),
+    );
     assert_eq!(machine.waits_for(), WaitReason::Tool);
     let result = json!({"type": "tool_result", "tool_use_id": "t", "content": "made"});
     let message = json!({"role": "user", "content": [result]});
-    line(&mut machine, &json!({"type": "user", "session_id": "s", "message": message}).to_string());
+    line(
+        &mut machine,
+        &json!({"type": "user", "session_id": "s", "message": message}).to_string(),
+    );
     assert_eq!(machine.waits_for(), WaitReason::Agent);
 }

@@ -19,12 +19,19 @@ use crate::{
 impl AttemptMachine {
     /// Handles the start of a turn, with the tools that the agent announces.
     pub(super) fn handle_init(&mut self, init: &InitLine<'_>) -> Vec<AttemptEffect> {
-        if let Some(release) = init.version.as_deref().and_then(ClaudeVersion::parse_announced)
+        if let Some(release) = init
+            .version
+            .as_deref()
+            .and_then(ClaudeVersion::parse_announced)
             && release.support() == ReleaseSupport::Unsupported
             && let Some(problem) = release.support().problem(release)
         {
             // The program was replaced since it was checked.
-            self.stats.facts.interruption.unsupported_release.get_or_insert((problem.to_string(), problem.help()));
+            self.stats
+                .facts
+                .interruption
+                .unsupported_release
+                .get_or_insert((problem.to_string(), problem.help()));
             return self.escalate_to(EscalationStep::Interrupt);
         }
         if let Some(sentence) = self.proof.init_breach(init) {
@@ -33,8 +40,7 @@ impl AttemptMachine {
         // The messages of a person that came too late for the last request start another turn. Its settings cannot be
         // verified, since stdin is closed, and its work would be beyond the limits of the unit.
         if self.stats.is_complete() && !self.is_awaiting_settings() {
-            let text =
-                "another turn began after the result and was ended; to send a message, retry the unit with feedback";
+            let text = "another turn began after the result and was ended; to send a message, retry the unit with feedback";
             let mut steps = vec![warning_note(text)];
             steps.extend(self.escalate_to(EscalationStep::Terminate));
             return steps;
@@ -45,7 +51,9 @@ impl AttemptMachine {
         if is_first {
             steps.push(AttemptEffect::StartupFinished);
         } else if !self.control.is_request_pending(ControlRequest::Settings) {
-            steps.push(AttemptEffect::WriteFrame(self.control.start_request(ControlRequest::Settings)));
+            steps.push(AttemptEffect::WriteFrame(
+                self.control.start_request(ControlRequest::Settings),
+            ));
             if self.escalation.is_none() {
                 steps.push(AttemptEffect::SetTimer(AttemptTimer::Settings));
             }
@@ -56,13 +64,18 @@ impl AttemptMachine {
     /// True if a later turn has started and its settings are not reported yet.
     pub(super) fn is_awaiting_settings(&self) -> bool {
         let is_later = self.has_announced_turn && self.settings_sources.is_some();
-        is_later && self.control.is_request_pending(ControlRequest::Settings) && self.escalation.is_none()
+        is_later
+            && self.control.is_request_pending(ControlRequest::Settings)
+            && self.escalation.is_none()
     }
 
     /// Marks the isolation as verified once the agent has reported its tools and settings without a breach.
     fn update_isolation(&mut self) {
         let isolation = &mut self.stats.facts.isolation;
-        if *isolation == IsolationStatus::Unverified && self.has_announced_turn && self.settings_sources.is_some() {
+        if *isolation == IsolationStatus::Unverified
+            && self.has_announced_turn
+            && self.settings_sources.is_some()
+        {
             *isolation = IsolationStatus::Verified;
         }
     }
@@ -87,7 +100,11 @@ impl AttemptMachine {
     /// No reply can follow: a turn without a settings reply is not verified.
     pub(super) fn fail_missing_settings(&mut self) -> Vec<AttemptEffect> {
         let is_unproved = self.stats.has_result() && self.is_awaiting_settings();
-        if is_unproved { self.handle_settings(None) } else { Vec::new() }
+        if is_unproved {
+            self.handle_settings(None)
+        } else {
+            Vec::new()
+        }
     }
 
     /// Handles the reply about settings; `None` if the agent does not report them.

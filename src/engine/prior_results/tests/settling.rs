@@ -21,8 +21,8 @@ use crate::{
     tape::{
         Header, UnitKey,
         note::{
-            AttemptOutput, ContentDigests, ContinuedRun, FilesEvicted, PatchResult, PatchWritten, PriorUnitSummary,
-            ReusedSuccess, RunPlanned, attempt_output::UnreadFile,
+            AttemptOutput, ContentDigests, ContinuedRun, FilesEvicted, PatchResult, PatchWritten,
+            PriorUnitSummary, ReusedSuccess, RunPlanned, attempt_output::UnreadFile,
         },
     },
 };
@@ -69,7 +69,14 @@ enum Outcome {
 
 impl Outcome {
     fn leaves_unread(self) -> bool {
-        matches!(self, Self::Succeeded { leaves_unread: true } | Self::Unsaved { leaves_unread: true })
+        matches!(
+            self,
+            Self::Succeeded {
+                leaves_unread: true
+            } | Self::Unsaved {
+                leaves_unread: true
+            }
+        )
     }
 }
 
@@ -119,24 +126,42 @@ struct SettledFile {
 impl Model {
     fn due_files(&self) -> Vec<String> {
         let is_due = |(path, content): &(&String, &(u8, Vec<usize>))| {
-            self.settled.get(*path).is_none_or(|known| known.content != **content)
+            self.settled
+                .get(*path)
+                .is_none_or(|known| known.content != **content)
         };
-        self.now.iter().filter(is_due).map(|(path, _)| path.clone()).collect()
+        self.now
+            .iter()
+            .filter(is_due)
+            .map(|(path, _)| path.clone())
+            .collect()
     }
 
     fn unread_files(&self) -> Vec<String> {
         let is_unread = |(path, content): &(&String, &(u8, Vec<usize>))| {
-            self.settled.get(*path).is_some_and(|known| known.content == **content && known.is_unread)
+            self.settled
+                .get(*path)
+                .is_some_and(|known| known.content == **content && known.is_unread)
         };
-        self.now.iter().filter(is_unread).map(|(path, _)| path.clone()).collect()
+        self.now
+            .iter()
+            .filter(is_unread)
+            .map(|(path, _)| path.clone())
+            .collect()
     }
 
     /// Units of settled files that use a changed file of no unit or of another one.
     fn referring_units(&self) -> Vec<String> {
         let due = self.due_files();
         let refers = |path: &String| {
-            let Some(known) = self.settled.get(path).filter(|_| !due.contains(path)) else { return false };
-            let used = self.now[path].1.iter().map(|other| model_path(*other)).filter(|other| other != path);
+            let Some(known) = self.settled.get(path).filter(|_| !due.contains(path)) else {
+                return false;
+            };
+            let used = self.now[path]
+                .1
+                .iter()
+                .map(|other| model_path(*other))
+                .filter(|other| other != path);
             let is_changed = |other: String| {
                 let (now, then) = (self.now.get(&other), known.seen.get(&other));
                 now != then && (self.is_large || now.is_none())
@@ -145,9 +170,16 @@ impl Model {
         };
         let mut files = self.now.keys().filter(|path| refers(path));
         if self.is_large {
-            files.map(|path| path.replace("models/", "dbt-models-").replace(".yml", "")).collect()
+            files
+                .map(|path| path.replace("models/", "dbt-models-").replace(".yml", ""))
+                .collect()
         } else {
-            files.next().filter(|_| due.is_empty()).map(|_| "dbt-all".to_owned()).into_iter().collect()
+            files
+                .next()
+                .filter(|_| due.is_empty())
+                .map(|_| "dbt-all".to_owned())
+                .into_iter()
+                .collect()
         }
     }
 
@@ -165,7 +197,10 @@ impl Model {
             }
         }
         // The one unit of a small project had read its other files before.
-        let others = self.settled.values_mut().filter(|known| !self.is_large && !known.is_alone);
+        let others = self
+            .settled
+            .values_mut()
+            .filter(|known| !self.is_large && !known.is_alone);
         others.for_each(|known| known.seen.clone_from(then));
     }
 
@@ -199,20 +234,36 @@ impl Simulation {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("d/models")).unwrap();
         fs::create_dir_all(dir.path().join("d/seeds")).unwrap();
-        fs::write(dir.path().join("ktx.yaml"), "connections:\n  d: {driver: dbt, source_dir: d}\n").unwrap();
+        fs::write(
+            dir.path().join("ktx.yaml"),
+            "connections:\n  d: {driver: dbt, source_dir: d}\n",
+        )
+        .unwrap();
         fs::write(dir.path().join("d/dbt_project.yml"), "name: x\n").unwrap();
         fs::create_dir_all(dir.path().join(".ktx/ingestdeck")).unwrap();
         let db = RunStore::new(dir.path()).open_database().unwrap();
-        Self { dir, model: Model::default(), runs: 0, db }
+        Self {
+            dir,
+            model: Model::default(),
+            runs: 0,
+            db,
+        }
     }
 
     fn edit(&mut self, file: usize, content: Option<(u8, Vec<usize>)>) {
         let path = self.dir.path().join("d").join(model_path(file));
         match content {
             Some((version, refs)) => {
-                let refs: String = refs.iter().map(|other| format!("{{{{ ref('{}') }}}}", NAMES[*other])).collect();
+                let refs: String = refs
+                    .iter()
+                    .map(|other| format!("{{{{ ref('{}') }}}}", NAMES[*other]))
+                    .collect();
                 let name = NAMES[file];
-                fs::write(path, format!("models: [{{name: {name}, description: \"v{version} {refs}\"}}]\n")).unwrap();
+                fs::write(
+                    path,
+                    format!("models: [{{name: {name}, description: \"v{version} {refs}\"}}]\n"),
+                )
+                .unwrap();
             }
             None => drop(fs::remove_file(path)),
         }
@@ -244,11 +295,22 @@ impl Simulation {
         let marked: HashSet<RunId> = (0..=self.runs).map(run_id).collect();
         let mut baseline = Baseline::default();
         for ((connection, adapter, path), records) in self.db.file_records(before).unwrap() {
-            let events = records.into_iter().map(|record| file_event(record, &marked));
-            baseline.add_file(&connection, &adapter, path, PriorFileRecord::from_events(events));
+            let events = records
+                .into_iter()
+                .map(|record| file_event(record, &marked));
+            baseline.add_file(
+                &connection,
+                &adapter,
+                path,
+                PriorFileRecord::from_events(events),
+            );
         }
         for success in self.db.last_successes(before).unwrap() {
-            baseline.add_success((success.connection, success.unit_key), success.read_in, true);
+            baseline.add_success(
+                (success.connection, success.unit_key),
+                success.read_in,
+                true,
+            );
         }
         baseline
     }
@@ -272,25 +334,46 @@ impl Simulation {
         let mut state = RunState::default();
         let mut prior = BTreeMap::new();
         for (index, unit) in planned.units.iter().enumerate() {
-            let outcome = results.iter().find(|(at, _)| *at == index).map(|(_, outcome)| *outcome);
-            let reused_from = reused.iter().find(|(at, ..)| *at == index).map(|(_, run, left)| (*run, *left));
+            let outcome = results
+                .iter()
+                .find(|(at, _)| *at == index)
+                .map(|(_, outcome)| *outcome);
+            let reused_from = reused
+                .iter()
+                .find(|(at, ..)| *at == index)
+                .map(|(_, run, left)| (*run, *left));
             let key: UnitKey = unit.planned.unit.clone();
             let output = |leaves_unread: bool| {
                 let first = first_model(&unit.planned.raw_files).filter(|_| leaves_unread);
-                let unread = first.map(|path| UnreadFile { path: path.clone(), part: None });
-                AttemptOutput { unread: unread.into_iter().collect(), ..AttemptOutput::default() }
+                let unread = first.map(|path| UnreadFile {
+                    path: path.clone(),
+                    part: None,
+                });
+                AttemptOutput {
+                    unread: unread.into_iter().collect(),
+                    ..AttemptOutput::default()
+                }
             };
             let mut attempts = Vec::new();
             if let Some(outcome @ (Outcome::Succeeded { .. } | Outcome::Unsaved { .. })) = outcome {
-                let mut attempt = AttemptState { number: 1, ..AttemptState::default() };
-                let patch = PatchWritten { path: Some("p".into()), ..PatchWritten::default() };
-                attempt.delivery.patch = matches!(outcome, Outcome::Unsaved { .. }).then(|| Arc::new(patch));
+                let mut attempt = AttemptState {
+                    number: 1,
+                    ..AttemptState::default()
+                };
+                let patch = PatchWritten {
+                    path: Some("p".into()),
+                    ..PatchWritten::default()
+                };
+                attempt.delivery.patch =
+                    matches!(outcome, Outcome::Unsaved { .. }).then(|| Arc::new(patch));
                 attempt.delivery.output = Some(Arc::new(output(outcome.leaves_unread())));
                 attempts.push(attempt);
             }
             let status = match (outcome, reused_from) {
                 (_, Some(_)) => UnitStatus::Reused,
-                (Some(Outcome::Succeeded { .. } | Outcome::Unsaved { .. }), _) => UnitStatus::Succeeded,
+                (Some(Outcome::Succeeded { .. } | Outcome::Unsaved { .. }), _) => {
+                    UnitStatus::Succeeded
+                }
                 (Some(Outcome::Failed), _) => UnitStatus::Failed,
                 (Some(Outcome::Unfinished) | None, _) => UnitStatus::Queued,
             };
@@ -311,7 +394,12 @@ impl Simulation {
                 };
                 prior.insert(
                     key.clone(),
-                    PriorUnitSummary { run: from, attempts: 1, cost_usd: None, reused: Some(reused) },
+                    PriorUnitSummary {
+                        run: from,
+                        attempts: 1,
+                        cost_usd: None,
+                        reused: Some(reused),
+                    },
                 );
             }
             let planned = Some(Arc::new(unit.planned.clone()));
@@ -324,28 +412,48 @@ impl Simulation {
                 hold_mode: Default::default(),
             });
         }
-        let continues =
-            ContinuedRun { run, outcome: None, cost_usd: None, units: prior, unreconciled: BTreeMap::new() };
-        state.planned = Some(Arc::new(RunPlanned { continues: Some(continues), ..RunPlanned::default() }));
+        let continues = ContinuedRun {
+            run,
+            outcome: None,
+            cost_usd: None,
+            units: prior,
+            unreconciled: BTreeMap::new(),
+        };
+        state.planned = Some(Arc::new(RunPlanned {
+            continues: Some(continues),
+            ..RunPlanned::default()
+        }));
         for source in &mut planned.sources {
             for path in source.files.keys() {
                 let text = fs::read_to_string(self.dir.path().join("d").join(path)).unwrap();
-                let names = adapter.defined_names(path, &text).unwrap().into_iter().collect();
+                let names = adapter
+                    .defined_names(path, &text)
+                    .unwrap()
+                    .into_iter()
+                    .collect();
                 source.definitions.insert(path.clone(), names);
             }
             let note = source.to_note();
             if evicts && !note.deleted.is_empty() {
-                let evicted =
-                    FilesEvicted { connection: "d".into(), adapter: "dbt".into(), paths: note.deleted.clone() };
-                note.deleted.iter().for_each(|path| drop(self.model.settled.remove(path)));
+                let evicted = FilesEvicted {
+                    connection: "d".into(),
+                    adapter: "dbt".into(),
+                    paths: note.deleted.clone(),
+                };
+                note.deleted
+                    .iter()
+                    .for_each(|path| drop(self.model.settled.remove(path)));
                 state.inputs.evicted.push(Arc::new(evicted));
             }
             state.inputs.sources.push(Arc::new(note));
         }
-        let header =
-            format!(r#"{{"tape":1,"program":"ingestdeck","run":"{run}","started_at":"2026-01-01T00:00:00Z"}}"#);
+        let header = format!(
+            r#"{{"tape":1,"program":"ingestdeck","run":"{run}","started_at":"2026-01-01T00:00:00Z"}}"#
+        );
         let header = Header::parse(header.as_bytes()).unwrap();
-        self.db.put(&[RunIndexRows::from_state(header, 0, &state)]).unwrap();
+        self.db
+            .put(&[RunIndexRows::from_state(header, 0, &state)])
+            .unwrap();
         run
     }
 
@@ -354,7 +462,9 @@ impl Simulation {
         for (index, outcome) in results {
             let raw_files = &planned.units[*index].planned.raw_files;
             match outcome {
-                Outcome::Succeeded { leaves_unread } => self.model.succeed(raw_files, &then, *leaves_unread),
+                Outcome::Succeeded { leaves_unread } => {
+                    self.model.succeed(raw_files, &then, *leaves_unread)
+                }
                 Outcome::Failed => self.model.fail(raw_files),
                 Outcome::Unsaved { .. } | Outcome::Unfinished => {}
             }
@@ -370,17 +480,37 @@ impl Simulation {
                 }
             }
             Step::Large(is_large) => self.set_large(*is_large),
-            Step::Run { only, is_full, unread, outcomes, evicts } => {
-                let only = only.iter().map(|file| format!("dbt-models-{}", NAMES[*file])).collect();
-                let selection = UnitSelection { only, full: *is_full, unread: *unread, ..UnitSelection::default() };
+            Step::Run {
+                only,
+                is_full,
+                unread,
+                outcomes,
+                evicts,
+            } => {
+                let only = only
+                    .iter()
+                    .map(|file| format!("dbt-models-{}", NAMES[*file]))
+                    .collect();
+                let selection = UnitSelection {
+                    only,
+                    full: *is_full,
+                    unread: *unread,
+                    ..UnitSelection::default()
+                };
                 let planned = self.plan(&selection, None);
-                let results: Vec<_> = (0..planned.units.len()).map(|at| (at, outcomes[at % outcomes.len()])).collect();
+                let results: Vec<_> = (0..planned.units.len())
+                    .map(|at| (at, outcomes[at % outcomes.len()]))
+                    .collect();
                 self.apply(&planned, &results);
                 if !planned.sources.is_empty() {
                     self.record(planned, &results, &[], *evicts);
                 }
             }
-            Step::KillAndResume { outcomes, edit, then } => self.kill_and_resume(outcomes, *edit, then),
+            Step::KillAndResume {
+                outcomes,
+                edit,
+                then,
+            } => self.kill_and_resume(outcomes, *edit, then),
             Step::Prune => {
                 let needed: Vec<RunId> = self.db.required_runs().unwrap().into_iter().collect();
                 self.db.retain(&needed).unwrap();
@@ -388,7 +518,12 @@ impl Simulation {
         }
     }
 
-    fn kill_and_resume(&mut self, outcomes: &[Outcome], edit: Option<(usize, u8)>, then: &[Outcome]) {
+    fn kill_and_resume(
+        &mut self,
+        outcomes: &[Outcome],
+        edit: Option<(usize, u8)>,
+        then: &[Outcome],
+    ) {
         let killed = self.plan(&UnitSelection::default(), None);
         if killed.units.is_empty() {
             return;
@@ -398,11 +533,15 @@ impl Simulation {
             Outcome::Succeeded { leaves_unread } => Outcome::Unsaved { leaves_unread },
             outcome => outcome,
         };
-        let results: Vec<_> = (0..killed.units.len()).map(|at| (at, unsaved(outcomes[at % outcomes.len()]))).collect();
+        let results: Vec<_> = (0..killed.units.len())
+            .map(|at| (at, unsaved(outcomes[at % outcomes.len()])))
+            .collect();
         self.apply(&killed, &results);
         let before = self.model.now.clone();
         let first = self.record(killed.clone(), &results, &[], false);
-        if let Some((file, version)) = edit.filter(|(file, _)| self.model.now.contains_key(&model_path(*file))) {
+        if let Some((file, version)) =
+            edit.filter(|(file, _)| self.model.now.contains_key(&model_path(*file)))
+        {
             let refs = self.model.now[&model_path(file)].1.clone();
             self.set(file, Some((version, refs)));
         }
@@ -417,10 +556,20 @@ impl Simulation {
         }
         let (mut results, mut reused) = (Vec::new(), Vec::new());
         for (at, unit) in planned.units.iter().enumerate() {
-            let index = killed.units.iter().position(|then| key(then) == key(unit)).unwrap();
+            let index = killed
+                .units
+                .iter()
+                .position(|then| key(then) == key(unit))
+                .unwrap();
             let read = |unit: &WorkUnit, contents: &Contents| {
-                let paths = unit.planned.raw_files.iter().chain(&unit.planned.dependency_paths);
-                paths.map(|path| (path.clone(), contents.get(path).cloned())).collect::<Vec<_>>()
+                let paths = unit
+                    .planned
+                    .raw_files
+                    .iter()
+                    .chain(&unit.planned.dependency_paths);
+                paths
+                    .map(|path| (path.clone(), contents.get(path).cloned()))
+                    .collect::<Vec<_>>()
             };
             let is_same = read(&killed.units[index], &before) == read(unit, &self.model.now);
             let outcome = unsaved(outcomes[index % outcomes.len()]);
@@ -431,7 +580,11 @@ impl Simulation {
             }
         }
         for (at, _, leaves_unread) in &reused {
-            self.model.succeed(&planned.units[*at].planned.raw_files, &before, *leaves_unread);
+            self.model.succeed(
+                &planned.units[*at].planned.raw_files,
+                &before,
+                *leaves_unread,
+            );
         }
         self.apply(&planned, &results);
         self.record(planned, &results, &reused, false);
@@ -440,16 +593,46 @@ impl Simulation {
     /// The files of `unread` that no unit of a plan has, those that it lists, and those that a plan of them runs.
     fn unread(&self, unread: &[String]) -> (Vec<String>, Vec<String>, Vec<String>) {
         let planned = self.plan(&UnitSelection::default(), None);
-        let listed = planned.sources.iter().flat_map(|source| &source.unread).map(|(_, file)| file.path.clone());
-        let is_in_no_unit = |path: &&String| !planned.units.iter().any(|unit| unit.planned.raw_files.contains(path));
+        let listed = planned
+            .sources
+            .iter()
+            .flat_map(|source| &source.unread)
+            .map(|(_, file)| file.path.clone());
+        let is_in_no_unit = |path: &&String| {
+            !planned
+                .units
+                .iter()
+                .any(|unit| unit.planned.raw_files.contains(path))
+        };
         let rest = unread.iter().filter(is_in_no_unit).cloned().collect();
-        let planned = self.plan(&UnitSelection { unread: true, ..UnitSelection::default() }, None);
-        assert!(planned.sources.iter().all(|source| source.unread.is_empty()));
-        let wanted = planned.units.iter().flat_map(|unit| &unit.changes.unread).map(|file| file.path.clone());
-        let (mut listed, mut wanted): (Vec<String>, Vec<String>) = (listed.collect(), wanted.collect());
+        let planned = self.plan(
+            &UnitSelection {
+                unread: true,
+                ..UnitSelection::default()
+            },
+            None,
+        );
+        assert!(
+            planned
+                .sources
+                .iter()
+                .all(|source| source.unread.is_empty())
+        );
+        let wanted = planned
+            .units
+            .iter()
+            .flat_map(|unit| &unit.changes.unread)
+            .map(|file| file.path.clone());
+        let (mut listed, mut wanted): (Vec<String>, Vec<String>) =
+            (listed.collect(), wanted.collect());
         listed.sort();
         wanted.sort();
-        let is_planned = |path| planned.units.iter().any(|unit| unit.planned.raw_files.contains(path));
+        let is_planned = |path| {
+            planned
+                .units
+                .iter()
+                .any(|unit| unit.planned.raw_files.contains(path))
+        };
         assert!(wanted.iter().all(is_planned));
         (rest, listed, wanted)
     }
@@ -458,14 +641,24 @@ impl Simulation {
     fn planned(&self) -> (Vec<String>, Vec<String>) {
         let planned = self.plan(&UnitSelection::default(), None);
         let is_model = |path: &&String| Path::new(path).starts_with("models");
-        let mut due: Vec<String> =
-            planned.units.iter().flat_map(|unit| &unit.changes.own).filter(is_model).cloned().collect();
+        let mut due: Vec<String> = planned
+            .units
+            .iter()
+            .flat_map(|unit| &unit.changes.own)
+            .filter(is_model)
+            .cloned()
+            .collect();
         due.sort();
         let refers = |unit: &&WorkUnit| {
-            !unit.changes.referred.is_empty() && !unit.changes.own.iter().any(|path| is_model(&path))
+            !unit.changes.referred.is_empty()
+                && !unit.changes.own.iter().any(|path| is_model(&path))
         };
-        let mut referring: Vec<String> =
-            planned.units.iter().filter(refers).map(|unit| unit.planned.unit.to_string()).collect();
+        let mut referring: Vec<String> = planned
+            .units
+            .iter()
+            .filter(refers)
+            .map(|unit| unit.planned.unit.to_string())
+            .collect();
         referring.sort();
         (due, referring)
     }
@@ -481,10 +674,22 @@ fn check(is_large: bool, steps: &[Step]) -> Result<(), TestCaseError> {
     for (number, step) in steps.iter().enumerate() {
         world.step(step);
         let expected = (world.model.due_files(), world.model.referring_units());
-        prop_assert_eq!(world.planned(), expected, "after step {}: {:?}", number, step);
+        prop_assert_eq!(
+            world.planned(),
+            expected,
+            "after step {}: {:?}",
+            number,
+            step
+        );
         let unread = world.model.unread_files();
         let (rest, listed, wanted) = world.unread(&unread);
-        prop_assert_eq!((listed, wanted), (rest, unread), "after step {}: {:?}", number, step);
+        prop_assert_eq!(
+            (listed, wanted),
+            (rest, unread),
+            "after step {}: {:?}",
+            number,
+            step
+        );
     }
     Ok(())
 }
@@ -507,8 +712,16 @@ fn rare_chains_of_runs_are_planned_as_expected() {
         outcomes: vec![outcome],
         evicts: true,
     };
-    let (read, unread) = (Outcome::Succeeded { leaves_unread: false }, Outcome::Succeeded { leaves_unread: true });
-    let edit = |file: usize, version: u8, refs: &[usize]| Step::Edit(file, Some((version, refs.to_vec())));
+    let (read, unread) = (
+        Outcome::Succeeded {
+            leaves_unread: false,
+        },
+        Outcome::Succeeded {
+            leaves_unread: true,
+        },
+    );
+    let edit =
+        |file: usize, version: u8, refs: &[usize]| Step::Edit(file, Some((version, refs.to_vec())));
     // The unit of the first model has seen a content of the second one that nothing else needs.
     let content_as_of_a_success = [
         run(&[], read),
@@ -523,8 +736,19 @@ fn rare_chains_of_runs_are_planned_as_expected() {
         run(&[1], read),
         Step::Prune,
     ];
-    let last_failure = [run(&[], read), run(&[0], Outcome::Failed), run(&[1, 2, 3], read), Step::Prune];
-    let last_unread = [run(&[], unread), run(&[1, 2, 3], read), Step::Prune, run(&[0], read), Step::Prune];
+    let last_failure = [
+        run(&[], read),
+        run(&[0], Outcome::Failed),
+        run(&[1, 2, 3], read),
+        Step::Prune,
+    ];
+    let last_unread = [
+        run(&[], unread),
+        run(&[1, 2, 3], read),
+        Step::Prune,
+        run(&[0], read),
+        Step::Prune,
+    ];
     let evicted = [
         run(&[], read),
         Step::Edit(0, None),
@@ -534,7 +758,12 @@ fn rare_chains_of_runs_are_planned_as_expected() {
         Step::Prune,
         run(&[], read),
     ];
-    for steps in [&content_as_of_a_success[..], &last_failure, &last_unread, &evicted] {
+    for steps in [
+        &content_as_of_a_success[..],
+        &last_failure,
+        &last_unread,
+        &evicted,
+    ] {
         for is_large in [true, false] {
             check(is_large, steps).unwrap();
         }

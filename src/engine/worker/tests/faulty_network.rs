@@ -29,16 +29,24 @@ pub(super) struct NetworkFaults {
 
 pub(super) fn network_faults() -> impl Strategy<Value = NetworkFaults> {
     let partition = (0..100_u64, 1..100_u64, any::<bool>(), any::<bool>());
-    let parts =
-        (any::<u64>(), 0..300_u64, 0..500_u64, 1..4000_u64, prop::collection::vec(partition, 0..4), any::<bool>());
-    parts.prop_map(|(seed, lost, repeated, max_delay_ms, partitions, notices_close)| NetworkFaults {
-        seed,
-        lost,
-        repeated,
-        max_delay_ms,
-        partitions,
-        notices_close,
-    })
+    let parts = (
+        any::<u64>(),
+        0..300_u64,
+        0..500_u64,
+        1..4000_u64,
+        prop::collection::vec(partition, 0..4),
+        any::<bool>(),
+    );
+    parts.prop_map(
+        |(seed, lost, repeated, max_delay_ms, partitions, notices_close)| NetworkFaults {
+            seed,
+            lost,
+            repeated,
+            max_delay_ms,
+            partitions,
+            notices_close,
+        },
+    )
 }
 
 /// A network between an engine and a worker.
@@ -52,7 +60,11 @@ pub(super) struct FaultyNetwork {
 impl FaultyNetwork {
     pub(super) fn new(faults: NetworkFaults) -> Arc<Self> {
         let random = Mutex::new(faults.seed | 1);
-        Arc::new(Self { faults, random, began: Instant::now() })
+        Arc::new(Self {
+            faults,
+            random,
+            began: Instant::now(),
+        })
     }
 
     /// A number below `limit`.
@@ -71,15 +83,21 @@ impl FaultyNetwork {
         if now >= CALM_AFTER {
             return vec![Duration::ZERO];
         }
-        let is_cut = self.faults.partitions.iter().any(|(start, length, up, down)| {
-            let is_direction = if to_engine { *up } else { *down };
-            is_direction && (*start..start + length).contains(&now.as_secs())
-        });
+        let is_cut = self
+            .faults
+            .partitions
+            .iter()
+            .any(|(start, length, up, down)| {
+                let is_direction = if to_engine { *up } else { *down };
+                is_direction && (*start..start + length).contains(&now.as_secs())
+            });
         if is_cut || self.below(1000) < self.faults.lost {
             return Vec::new();
         }
         let copies = 1 + u64::from(self.below(1000) < self.faults.repeated);
-        (0..copies).map(|_| Duration::from_millis(self.below(self.faults.max_delay_ms))).collect()
+        (0..copies)
+            .map(|_| Duration::from_millis(self.below(self.faults.max_delay_ms)))
+            .collect()
     }
 
     /// Carries messages as JSON until their sender is gone.
@@ -112,7 +130,11 @@ impl FaultyNetwork {
 
 /// Runs `test` with a clock that advances only when everything waits.
 pub(super) fn run_paused(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
     runtime.block_on(test);
 }
 

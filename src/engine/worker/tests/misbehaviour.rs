@@ -33,15 +33,25 @@ impl FalseWorker {
         };
         let host = Arc::clone(&engine.host);
         let serving = tokio::spawn(async move { host.serve(connection).await });
-        for message in [WorkerMessage::Join(Box::new(join())), WorkerMessage::Ready { connections: Vec::new() }] {
+        for message in [
+            WorkerMessage::Join(Box::new(join())),
+            WorkerMessage::Ready {
+                connections: Vec::new(),
+            },
+        ] {
             to_engine.send(message).await.unwrap();
         }
-        Self { to_engine, _from_engine: from_engine, serving }
+        Self {
+            to_engine,
+            _from_engine: from_engine,
+            serving,
+        }
     }
 }
 
 async fn claim(engine: &EngineSide, unit: &str) -> WorkerPermit {
-    let AttemptPlace::Worker(permit) = engine.host.pool.claim(&unit.into(), 1, None).await.unwrap() else {
+    let AttemptPlace::Worker(permit) = engine.host.pool.claim(&unit.into(), 1, None).await.unwrap()
+    else {
         panic!("a slot of this machine")
     };
     *permit
@@ -56,15 +66,29 @@ async fn run(engine: &EngineSide, permit: WorkerPermit) -> RemoteEnd {
         patch_path: patch_path(&engine.job, 0, &unit, 1),
         decoder: decode::decode_line,
     };
-    let sinks = AttemptSinks { recorder: Arc::clone(&engine.log) as _, observer: None, gate: Arc::new(SlowGate) };
+    let sinks = AttemptSinks {
+        recorder: Arc::clone(&engine.log) as _,
+        observer: None,
+        gate: Arc::new(SlowGate),
+    };
     let (_orders, received) = mpsc::channel(1);
     let (ready, _) = oneshot::channel();
-    remote_attempt::run(permit, shipment(&unit, 1), target, sinks, &engine.host.limits, (Vec::new(), received), ready)
-        .await
+    remote_attempt::run(
+        permit,
+        shipment(&unit, 1),
+        target,
+        sinks,
+        &engine.host.limits,
+        (Vec::new(), received),
+        ready,
+    )
+    .await
 }
 
 fn invalid(end: RemoteEnd) -> String {
-    let RemoteEnd::Invalid(reason) = end else { panic!("{end:?}") };
+    let RemoteEnd::Invalid(reason) = end else {
+        panic!("{end:?}")
+    };
     reason
 }
 
@@ -83,7 +107,10 @@ fn heartbeats_alone_do_not_keep_an_attempt() {
         });
         let began = Instant::now();
         let reason = invalid(run(&engine, permit).await);
-        assert!(reason.contains("the limit of its silence, 600 s"), "{reason}");
+        assert!(
+            reason.contains("the limit of its silence, 600 s"),
+            "{reason}"
+        );
         assert!(began.elapsed() < Duration::from_secs(12 * 60));
         beating.abort();
         worker.serving.abort();
@@ -100,16 +127,21 @@ fn running_tool_of_a_worker_counts_for_no_limit() {
         let (lease, to_engine) = (permit.lease.clone(), worker.to_engine.clone());
         let calling = tokio::spawn(async move {
             let call = r#"{"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id":"t","name":"x","input":{}}]}}"#;
-            let reply =
-                r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"ok"}]}}"#;
+            let reply = r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"ok"}]}}"#;
             for number in 0..200 {
                 // The tool runs for eight minutes.
-                let line = [(0, call), (160, reply)].into_iter().find(|(at, _)| *at == number);
+                let line = [(0, call), (160, reply)]
+                    .into_iter()
+                    .find(|(at, _)| *at == number);
                 let message = line.map_or(WorkerMessage::Heartbeat, |(_, line)| {
                     let entry = format!(r#"{{"seq":0,"at":0,"unit":"unit","try":1,"out":{line}}}"#);
                     let entry = serde_json::value::RawValue::from_string(entry).unwrap();
                     let number = u64::from(number > 0);
-                    WorkerMessage::Attempt { lease: lease.clone(), number, part: WorkerPart::Entries(vec![entry]) }
+                    WorkerMessage::Attempt {
+                        lease: lease.clone(),
+                        number,
+                        part: WorkerPart::Entries(vec![entry]),
+                    }
                 });
                 to_engine.send(message).await.unwrap();
                 wait(Duration::from_secs(3)).await;
@@ -118,12 +150,21 @@ fn running_tool_of_a_worker_counts_for_no_limit() {
                 wait(HEARTBEAT_INTERVAL).await;
             }
         });
-        engine.host.limits.change(&RunLimit::SilenceTimeout(Some(Millis(120_000))));
+        engine
+            .host
+            .limits
+            .change(&RunLimit::SilenceTimeout(Some(Millis(120_000))));
         let began = Instant::now();
         let reason = invalid(run(&engine, permit).await);
-        assert!(reason.contains("the limit of its silence, 120 s"), "{reason}");
+        assert!(
+            reason.contains("the limit of its silence, 120 s"),
+            "{reason}"
+        );
         let minutes = began.elapsed().as_secs() / 60;
-        assert!((11..12).contains(&minutes), "8 min in the tool, 2 min of silence and 1 min of grace: {minutes}");
+        assert!(
+            (11..12).contains(&minutes),
+            "8 min in the tool, 2 min of silence and 1 min of grace: {minutes}"
+        );
         calling.abort();
         worker.serving.abort();
     });
@@ -139,11 +180,16 @@ fn entries_of_an_attempt_are_bounded() {
         let (lease, to_engine) = (permit.lease.clone(), worker.to_engine.clone());
         let flooding = tokio::spawn(async move {
             let text = "x".repeat(1 << 20);
-            let entry = format!("{{\"seq\":0,\"at\":0,\"unit\":\"unit\",\"try\":1,\"err\":\"{text}\"}}");
+            let entry =
+                format!("{{\"seq\":0,\"at\":0,\"unit\":\"unit\",\"try\":1,\"err\":\"{text}\"}}");
             for number in 0.. {
                 let entry = serde_json::value::RawValue::from_string(entry.clone()).unwrap();
                 let part = WorkerPart::Entries(vec![entry]);
-                let message = WorkerMessage::Attempt { lease: lease.clone(), number, part };
+                let message = WorkerMessage::Attempt {
+                    lease: lease.clone(),
+                    number,
+                    part,
+                };
                 if to_engine.send(message).await.is_err() {
                     return;
                 }
@@ -152,7 +198,10 @@ fn entries_of_an_attempt_are_bounded() {
             }
         });
         let reason = invalid(run(&engine, permit).await);
-        assert!(reason.contains("MiB of entries for one attempt"), "{reason}");
+        assert!(
+            reason.contains("MiB of entries for one attempt"),
+            "{reason}"
+        );
         flooding.abort();
         worker.serving.abort();
         // The engine serves others.
@@ -164,11 +213,20 @@ fn entries_of_an_attempt_are_bounded() {
 
 #[test]
 fn worker_ends_an_attempt_that_produces_too_much() {
-    let lease = AttemptLease { unit: "unit".into(), attempt: 1, fence: 1 };
+    let lease = AttemptLease {
+        unit: "unit".into(),
+        attempt: 1,
+        fence: 1,
+    };
     let (outgoing, _incoming) = mpsc::unbounded_channel();
     let uplink = Uplink::new(lease, outgoing, false);
     let text = "x".repeat(MAX_ENTRY_BYTES / 4);
-    let record = || uplink.record(&[NewEntry { attempt: None, body: EntryBody::Stderr(text.as_str().into()) }]);
+    let record = || {
+        uplink.record(&[NewEntry {
+            attempt: None,
+            body: EntryBody::Stderr(text.as_str().into()),
+        }])
+    };
     assert!((0..3).all(|_| record().is_ok()));
     let error = record().unwrap_err().to_string();
     assert!(error.contains("the attempt produced more than"), "{error}");
@@ -178,29 +236,74 @@ fn worker_ends_an_attempt_that_produces_too_much() {
 fn worker_runs_no_more_attempts_than_it_has_slots() {
     let (_place, root, repository) = project();
     let engine = EngineSide::new(&root, &repository);
-    let script = AttemptScript { pauses: vec![1_000], asks: false, awaits_message: false, stop: None, result_bytes: 1 };
-    let units: Vec<UnitKey> = (0..12).map(|n| UnitKey::from(format!("unit-{n}").as_str())).collect();
-    let scripts = Arc::new(units.iter().map(|unit| (unit.clone(), script.clone())).collect());
+    let script = AttemptScript {
+        pauses: vec![1_000],
+        asks: false,
+        awaits_message: false,
+        stop: None,
+        result_bytes: 1,
+    };
+    let units: Vec<UnitKey> = (0..12)
+        .map(|n| UnitKey::from(format!("unit-{n}").as_str()))
+        .collect();
+    let scripts = Arc::new(
+        units
+            .iter()
+            .map(|unit| (unit.clone(), script.clone()))
+            .collect(),
+    );
     let log = Arc::clone(&engine.log);
-    let backend = Arc::new(ScriptedAttempts { scripts, log: Arc::clone(&log) });
+    let backend = Arc::new(ScriptedAttempts {
+        scripts,
+        log: Arc::clone(&log),
+    });
     run_paused(async move {
         let (to_worker, incoming) = mpsc::channel(64);
         let (outgoing, mut from_worker) = mpsc::unbounded_channel();
-        let link = EngineLink { incoming, outgoing, resend_after: None };
+        let link = EngineLink {
+            incoming,
+            outgoing,
+            resend_after: None,
+        };
         let (_stay, leave) = watch::channel(LeaveRequest::Stay);
         let serving = tokio::spawn(serve_with(move |_, _| Ok(backend), join(), link, leave));
-        to_worker.send(EngineMessage::Welcome(Box::new(engine.host.terms.clone()))).await.unwrap();
+        to_worker
+            .send(EngineMessage::Welcome(Box::new(engine.host.terms.clone())))
+            .await
+            .unwrap();
         for unit in &units {
-            let lease = AttemptLease { unit: unit.clone(), attempt: 1, fence: 1 };
+            let lease = AttemptLease {
+                unit: unit.clone(),
+                attempt: 1,
+                fence: 1,
+            };
             let part = EnginePart::Start(Box::new(shipment(unit, 1)));
-            to_worker.send(EngineMessage::Attempt { lease, number: 0, part }).await.unwrap();
+            to_worker
+                .send(EngineMessage::Attempt {
+                    lease,
+                    number: 0,
+                    part,
+                })
+                .await
+                .unwrap();
         }
         wait(Duration::from_secs(5)).await;
         assert_eq!(lock(&log.running).len(), 2);
         let mut refused = 0;
         while let Ok(message) = from_worker.try_recv() {
-            if let WorkerMessage::Attempt { part: WorkerPart::Ended(result), .. } = message {
-                assert!(result.ended.verdict.reason.contains("the worker offers 2 slots"), "{result:?}");
+            if let WorkerMessage::Attempt {
+                part: WorkerPart::Ended(result),
+                ..
+            } = message
+            {
+                assert!(
+                    result
+                        .ended
+                        .verdict
+                        .reason
+                        .contains("the worker offers 2 slots"),
+                    "{result:?}"
+                );
                 refused += 1;
             }
         }
@@ -215,19 +318,35 @@ fn ban_is_for_a_connection_or_a_named_machine() {
     let (_place, root, repository) = project();
     let engine = EngineSide::new(&root, &repository);
     run_paused(async move {
-        let workers = [FalseWorker::join(&engine, None).await, FalseWorker::join(&engine, None).await];
+        let workers = [
+            FalseWorker::join(&engine, None).await,
+            FalseWorker::join(&engine, None).await,
+        ];
         wait(Duration::from_secs(1)).await;
         engine.host.pool.ban("w", "it sent something invalid");
         assert_eq!(claim(&engine, "unit").await.worker, "w-2");
         let again = FalseWorker::join(&engine, None).await;
         wait(Duration::from_secs(1)).await;
-        assert!(!again.serving.is_finished(), "another worker of that name may join");
+        assert!(
+            !again.serving.is_finished(),
+            "another worker of that name may join"
+        );
         let named = FalseWorker::join(&engine, Some("build-1")).await;
         wait(Duration::from_secs(1)).await;
         engine.host.pool.ban("build-1", "it sent something invalid");
-        let (end, has_joined) = FalseWorker::join(&engine, Some("build-1")).await.serving.await.unwrap();
-        assert!(matches!(end, ConnectionEnd::Refused(_)) && !has_joined, "{end:?}");
-        workers.into_iter().chain([again, named]).for_each(|worker| worker.serving.abort());
+        let (end, has_joined) = FalseWorker::join(&engine, Some("build-1"))
+            .await
+            .serving
+            .await
+            .unwrap();
+        assert!(
+            matches!(end, ConnectionEnd::Refused(_)) && !has_joined,
+            "{end:?}"
+        );
+        workers
+            .into_iter()
+            .chain([again, named])
+            .for_each(|worker| worker.serving.abort());
     });
 }
 
@@ -236,7 +355,15 @@ fn number_of_workers_is_bounded() {
     let (_place, root, repository) = project();
     let pool = &EngineSide::new(&root, &repository).host.pool;
     let names: Vec<_> = (0..4).map(|_| pool.reserve_name("w", 3)).collect();
-    assert_eq!(names, [Some("w".to_owned()), Some("w-2".to_owned()), Some("w-3".to_owned()), None]);
+    assert_eq!(
+        names,
+        [
+            Some("w".to_owned()),
+            Some("w-2".to_owned()),
+            Some("w-3".to_owned()),
+            None
+        ]
+    );
     pool.release_name("w-2");
     assert_eq!(pool.reserve_name("w", 3).as_deref(), Some("w-2"));
 }

@@ -10,7 +10,11 @@ use serde::{Deserialize, Serialize};
 use crate::ingest::database::QueryError;
 
 /// Tables that the reader needs.
-const TABLES: [&str; 3] = ["bundle_ingest_runs", "bundle_ingest_reports", "bundle_ingest_provenance"];
+const TABLES: [&str; 3] = [
+    "bundle_ingest_runs",
+    "bundle_ingest_reports",
+    "bundle_ingest_provenance",
+];
 
 /// Largest report in bytes. A larger one counts as a report with failed units.
 const MAX_REPORT_BYTES: i32 = 32 << 20;
@@ -21,8 +25,15 @@ const MAX_NAME_BYTES: i64 = 500;
 const MAX_KEY_CHARS: usize = 200;
 
 /// KTX's names for what a run did with a file. KTX rejects any other.
-const ACTIONS: [&str; 7] =
-    ["source_created", "measure_added", "join_added", "merged", "subsumed", "wiki_written", "skipped"];
+const ACTIONS: [&str; 7] = [
+    "source_created",
+    "measure_added",
+    "join_added",
+    "merged",
+    "subsumed",
+    "wiki_written",
+    "skipped",
+];
 /// KTX's names for the kinds of artifacts.
 const KINDS: [&str; 2] = ["wiki", "sl"];
 
@@ -160,7 +171,15 @@ pub(in crate::ingest::database) fn runs(
         _ => return Err(QueryError::Sqlite("it lacks tables of KTX".to_owned())),
     }
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_REPORT_BYTES)?;
-    piece(connection, TABLES[0], RUNS, &[&from, &MAX_NAME_BYTES, &MAX_REPORT_BYTES], limits, run).map(Some)
+    piece(
+        connection,
+        TABLES[0],
+        RUNS,
+        &[&from, &MAX_NAME_BYTES, &MAX_REPORT_BYTES],
+        limits,
+        run,
+    )
+    .map(Some)
 }
 
 /// Reads provenance from row `from` downwards.
@@ -169,7 +188,14 @@ pub(in crate::ingest::database) fn provenance(
     from: i64,
     limits: PageLimits,
 ) -> Result<KtxHistoryPage<ProvenanceRow>, QueryError> {
-    piece(connection, TABLES[2], PROVENANCE_QUERY, &[&from, &MAX_NAME_BYTES, &MAX_PATH_BYTES], limits, provenance_row)
+    piece(
+        connection,
+        TABLES[2],
+        PROVENANCE_QUERY,
+        &[&from, &MAX_NAME_BYTES, &MAX_PATH_BYTES],
+        limits,
+        provenance_row,
+    )
 }
 
 /// Reads rows of `sql` until a limit. The first two columns must be the row number and the bytes of a report.
@@ -195,17 +221,23 @@ fn piece<T: Serialize>(
         };
         let number: i64 = row.get(0)?;
         piece.visited += 1;
-        reports += row.get::<_, i64>(1).map_or(0, |bytes| u64::try_from(bytes).unwrap_or_default());
+        reports += row
+            .get::<_, i64>(1)
+            .map_or(0, |bytes| u64::try_from(bytes).unwrap_or_default());
         match parse(row) {
             Ok(row) => {
                 piece.bytes += serde_json::to_vec(&row).map_or(0, |json| json.len() as u64);
                 piece.rows.push(row);
             }
             Err(why) => {
-                piece.damaged.add(DamagedRows { count: 1, example: Some(format!("row {number} of {table}: {why}")) });
+                piece.damaged.add(DamagedRows {
+                    count: 1,
+                    example: Some(format!("row {number} of {table}: {why}")),
+                });
             }
         }
-        if piece.bytes >= limits.bytes || reports >= limits.reports || piece.visited >= limits.rows {
+        if piece.bytes >= limits.bytes || reports >= limits.reports || piece.visited >= limits.rows
+        {
             piece.next = number.checked_sub(1);
             return Ok(piece);
         }
@@ -214,13 +246,21 @@ fn piece<T: Serialize>(
 
 impl<T> Default for KtxHistoryPage<T> {
     fn default() -> Self {
-        Self { rows: Vec::new(), damaged: DamagedRows::default(), bytes: 0, visited: 0, next: None, stopped: None }
+        Self {
+            rows: Vec::new(),
+            damaged: DamagedRows::default(),
+            bytes: 0,
+            visited: 0,
+            next: None,
+            stopped: None,
+        }
     }
 }
 
 fn run(row: &Row<'_>) -> Result<KtxRunRow, String> {
-    let completed: Timestamp =
-        text(row, 6, "completed_at")?.parse().map_err(|_| "completed_at is not a time".to_owned())?;
+    let completed: Timestamp = text(row, 6, "completed_at")?
+        .parse()
+        .map_err(|_| "completed_at is not a time".to_owned())?;
     Ok(KtxRunRow {
         row: row.get(0).map_err(|error| error.to_string())?,
         connection: text(row, 2, "connection_id")?,
@@ -244,9 +284,14 @@ fn provenance_row(row: &Row<'_>) -> Result<ProvenanceRow, String> {
         (_, true) => Some(hash),
         _ => return Err("raw_content_hash is not a SHA-256".to_owned()),
     };
-    let kind = optional_text(row, 8, "artifact_kind")?.map(|kind| word(kind, &KINDS, "artifact_kind")).transpose()?;
+    let kind = optional_text(row, 8, "artifact_kind")?
+        .map(|kind| word(kind, &KINDS, "artifact_kind"))
+        .transpose()?;
     let key = optional_text(row, 9, "artifact_key")?.filter(|key| !key.is_empty());
-    if key.as_ref().is_some_and(|key| key.chars().any(char::is_control) || key.chars().count() > MAX_KEY_CHARS) {
+    if key
+        .as_ref()
+        .is_some_and(|key| key.chars().any(char::is_control) || key.chars().count() > MAX_KEY_CHARS)
+    {
         return Err("artifact_key is not a key of a page or source".to_owned());
     }
     Ok(ProvenanceRow {
@@ -262,7 +307,11 @@ fn provenance_row(row: &Row<'_>) -> Result<ProvenanceRow, String> {
 }
 
 fn word(word: String, known: &[&str], column: &str) -> Result<String, String> {
-    if known.contains(&word.as_str()) { Ok(word) } else { Err(format!("{column} is not a word of KTX")) }
+    if known.contains(&word.as_str()) {
+        Ok(word)
+    } else {
+        Err(format!("{column} is not a word of KTX"))
+    }
 }
 
 fn text(row: &Row<'_>, index: usize, column: &str) -> Result<String, String> {
@@ -273,7 +322,8 @@ fn optional_text(row: &Row<'_>, index: usize, column: &str) -> Result<Option<Str
     match row.get_ref(index) {
         Ok(ValueRef::Null) => Ok(None),
         Ok(ValueRef::Text(bytes)) => {
-            let text = std::str::from_utf8(bytes).map_err(|_| format!("{column} is not UTF-8 text"))?;
+            let text =
+                std::str::from_utf8(bytes).map_err(|_| format!("{column} is not UTF-8 text"))?;
             Ok(Some(text.to_owned()))
         }
         _ => Err(format!("{column} is not text, or too long")),

@@ -12,7 +12,9 @@ fn queue_admits_as_many_readings_as_it_has_slots() {
     drop(admitted().unwrap());
     drop(second);
     assert_eq!(*queue.state(), WorkerQueueState::default());
-    assert!((CONCURRENCY_RANGE.0..=CONCURRENCY_RANGE.1).contains(&WorkerQueue::default().max_running));
+    assert!(
+        (CONCURRENCY_RANGE.0..=CONCURRENCY_RANGE.1).contains(&WorkerQueue::default().max_running)
+    );
 }
 
 #[test]
@@ -20,7 +22,10 @@ fn full_queue_refuses_immediately() {
     let queue = WorkerQueue::new(1);
     let slot = queue.acquire(Duration::ZERO).unwrap();
     queue.state().waiting = MAX_QUEUED;
-    assert_eq!(queue.acquire(MAX_QUEUE_WAIT).unwrap_err(), QueryError::QueueFull);
+    assert_eq!(
+        queue.acquire(MAX_QUEUE_WAIT).unwrap_err(),
+        QueryError::QueueFull
+    );
     drop(slot);
     queue.acquire(MAX_QUEUE_WAIT).unwrap();
 }
@@ -43,34 +48,70 @@ fn queue_under_load_serves_all_within_its_bounds() {
 /// The error of a worker that runs the shell script `script`.
 fn outcome(script: &str) -> QueryError {
     let command = WorkerCommand::new("/bin/sh".into(), vec!["-c".into(), script.into()]);
-    let limits = RowLimits { rows: 1, chars: 100 };
+    let limits = RowLimits {
+        rows: 1,
+        chars: 100,
+    };
     let workers = SqlWorkers::with_command(command);
-    workers.query(Path::new("/x.db"), Duration::from_secs(20), "SELECT 1", limits).unwrap_err()
+    workers
+        .query(
+            Path::new("/x.db"),
+            Duration::from_secs(20),
+            "SELECT 1",
+            limits,
+        )
+        .unwrap_err()
 }
 
 #[test]
 fn worker_that_fails_is_reported_with_its_cause() {
     for (script, cause) in [
-        ("kill -9 $$", "ended without an answer (signal: 9 (SIGKILL))"),
-        ("read line; kill -6 $$", "ended without an answer (signal: 6"),
+        (
+            "kill -9 $$",
+            "ended without an answer (signal: 9 (SIGKILL))",
+        ),
+        (
+            "read line; kill -6 $$",
+            "ended without an answer (signal: 6",
+        ),
         ("exit 3", "ended without an answer (exit status: 3)"),
         ("read line; printf '{\"Ok\":'", "ended without an answer"),
         ("read line; echo nonsense", "sent an invalid answer"),
-        ("read line; echo '{\"Ok\":{\"rows\":7}}'", "sent an invalid answer"),
+        (
+            "read line; echo '{\"Ok\":{\"rows\":7}}'",
+            "sent an invalid answer",
+        ),
         ("printf '\\377\\n'", "sent an invalid answer"),
     ] {
         let error = outcome(script);
-        assert!(matches!(&error, QueryError::WorkerFailed(why) if why.starts_with(cause)), "{script}: {error}");
+        assert!(
+            matches!(&error, QueryError::WorkerFailed(why) if why.starts_with(cause)),
+            "{script}: {error}"
+        );
     }
     assert_eq!(outcome("kill -XCPU $$"), QueryError::TimedOut(20));
-    assert_eq!(outcome("exec cat /dev/zero"), QueryError::AnswerTooLarge(worker::MAX_REPLY_BYTES));
+    assert_eq!(
+        outcome("exec cat /dev/zero"),
+        QueryError::AnswerTooLarge(worker::MAX_REPLY_BYTES)
+    );
 }
 
 #[test]
 fn worker_program_that_is_gone_names_the_remedy() {
     let program = crate::it::support::missing("ingestdeck");
     let workers = SqlWorkers::new(program.clone().into());
-    let error = workers.search(Path::new("/x.db"), STATEMENT_TIMEOUT, &[], 1).unwrap_err().to_string();
-    assert!(error.starts_with(&format!("the SQL worker process cannot start: `{program}`: ")), "{error}");
-    assert!(error.ends_with("if ingestdeck was updated, start it again"), "{error}");
+    let error = workers
+        .search(Path::new("/x.db"), STATEMENT_TIMEOUT, &[], 1)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with(&format!(
+            "the SQL worker process cannot start: `{program}`: "
+        )),
+        "{error}"
+    );
+    assert!(
+        error.ends_with("if ingestdeck was updated, start it again"),
+        "{error}"
+    );
 }

@@ -16,9 +16,15 @@ fn is_gone(pid: Pid) -> bool {
 #[test]
 fn worker_over_its_time_limit_is_stopped() {
     let hangs = shell("trap '' TERM INT HUP; while :; do :; done");
-    assert_eq!(hangs.exchange(b"x".to_vec(), Duration::from_millis(50)), Err(QueryError::TimedOut(0)));
+    assert_eq!(
+        hangs.exchange(b"x".to_vec(), Duration::from_millis(50)),
+        Err(QueryError::TimedOut(0))
+    );
     // More than a pipe buffer holds, and the child never reads it.
-    assert_eq!(hangs.exchange(vec![b'x'; 1 << 20], Duration::from_millis(50)), Err(QueryError::TimedOut(0)));
+    assert_eq!(
+        hangs.exchange(vec![b'x'; 1 << 20], Duration::from_millis(50)),
+        Err(QueryError::TimedOut(0))
+    );
 }
 
 #[test]
@@ -39,11 +45,15 @@ fn worker_that_ends_is_killed_and_reaped() {
 
 #[test]
 fn worker_has_minimal_environment_and_neutral_directory() {
-    let reply = shell("/usr/bin/env | /usr/bin/cut -d= -f1 | /usr/bin/sort | /usr/bin/tr '\\n' ' '; pwd")
-        .exchange(Vec::new(), Duration::from_secs(20))
-        .unwrap();
+    let reply =
+        shell("/usr/bin/env | /usr/bin/cut -d= -f1 | /usr/bin/sort | /usr/bin/tr '\\n' ' '; pwd")
+            .exchange(Vec::new(), Duration::from_secs(20))
+            .unwrap();
     let reply = String::from_utf8(reply).unwrap();
-    let words: Vec<&str> = reply.split_whitespace().filter(|word| !["_", "SHLVL", "TZ"].contains(word)).collect();
+    let words: Vec<&str> = reply
+        .split_whitespace()
+        .filter(|word| !["_", "SHLVL", "TZ"].contains(word))
+        .collect();
     // The shell sets `PWD` itself.
     assert_eq!(words, ["INGESTDECK_AGENT", "PWD", "/"]);
 }

@@ -102,12 +102,27 @@ fn every_documented_key_is_known() {
 #[test]
 fn role_without_model_uses_the_default() {
     let (settings, _) = read(COMPLETE).unwrap();
-    assert_eq!(settings.model_with_role(ModelRole::CandidateExtraction).unwrap().1, "claude-sonnet-4-6");
-    assert_eq!(settings.model_with_role(ModelRole::Reconcile).unwrap().1, "claude-opus-4-20250514");
+    assert_eq!(
+        settings
+            .model_with_role(ModelRole::CandidateExtraction)
+            .unwrap()
+            .1,
+        "claude-sonnet-4-6"
+    );
+    assert_eq!(
+        settings.model_with_role(ModelRole::Reconcile).unwrap().1,
+        "claude-opus-4-20250514"
+    );
     let (settings, _) = read("llm:\n  models:\n    default: '  my/gateway-model '\n").unwrap();
-    assert_eq!(settings.model_with_role(ModelRole::Repair), Some((ModelRole::Default, "my/gateway-model")));
+    assert_eq!(
+        settings.model_with_role(ModelRole::Repair),
+        Some((ModelRole::Default, "my/gateway-model"))
+    );
     assert_eq!(settings.key_lines["llm.models.default"], 3);
-    assert_eq!(ProjectSettings::default().model_with_role(ModelRole::Repair), None);
+    assert_eq!(
+        ProjectSettings::default().model_with_role(ModelRole::Repair),
+        None
+    );
 }
 
 #[test]
@@ -177,8 +192,18 @@ fn set_keys_have_their_line() {
     let (settings, _) =
         read("llm:\n  models: {default: sonnet}\ningest:\n  workUnits:\n    stepBudget: 3\n    maxConcurrency:\n")
             .unwrap();
-    let lines: Vec<_> = settings.key_lines.iter().map(|(key, line)| (key.as_str(), *line)).collect();
-    assert_eq!(lines, [("ingest.workUnits.stepBudget", 5), ("llm.models.default", 2)]);
+    let lines: Vec<_> = settings
+        .key_lines
+        .iter()
+        .map(|(key, line)| (key.as_str(), *line))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            ("ingest.workUnits.stepBudget", 5),
+            ("llm.models.default", 2)
+        ]
+    );
 }
 
 #[test]

@@ -39,20 +39,40 @@ struct ModelFiles {
 
 impl<'a> DbtReferences<'a> {
     pub(in crate::ingest::source) fn new(tree: &'a SourceTree) -> Self {
-        Self { tree, reads_sql: true, sql: None, defined: None }
+        Self {
+            tree,
+            reads_sql: true,
+            sql: None,
+            defined: None,
+        }
     }
 
     /// For a source whose units describe no models.
     pub(in crate::ingest::source) fn without_sql(tree: &'a SourceTree) -> Self {
-        Self { reads_sql: false, ..Self::new(tree) }
+        Self {
+            reads_sql: false,
+            ..Self::new(tree)
+        }
     }
 
     fn defined(&mut self) -> &BTreeSet<String> {
         if self.defined.is_none() {
-            let texts = self.tree.files.iter().filter_map(|file| self.tree.read_text(&file.path).ok());
-            let mut defined: BTreeSet<String> = texts.filter_map(|text| defined_names(&text)).flatten().collect();
+            let texts = self
+                .tree
+                .files
+                .iter()
+                .filter_map(|file| self.tree.read_text(&file.path).ok());
+            let mut defined: BTreeSet<String> = texts
+                .filter_map(|text| defined_names(&text))
+                .flatten()
+                .collect();
             let sql = self.sql.get_or_insert_with(|| ModelFiles::find(self.tree));
-            defined.extend(sql.paths.keys().chain(&sql.unreadable).map(|name| format!("model:{name}")));
+            defined.extend(
+                sql.paths
+                    .keys()
+                    .chain(&sql.unreadable)
+                    .map(|name| format!("model:{name}")),
+            );
             self.defined = Some(defined);
         }
         self.defined.get_or_insert_default()
@@ -61,7 +81,12 @@ impl<'a> DbtReferences<'a> {
 
 impl ReferenceReader for DbtReferences<'_> {
     fn references(&mut self, _: &UnitChunk, path: &str) -> FileReferences {
-        let Some(names) = self.tree.read_text(path).ok().and_then(|text| dbt_yaml::read(&text)) else {
+        let Some(names) = self
+            .tree
+            .read_text(path)
+            .ok()
+            .and_then(|text| dbt_yaml::read(&text))
+        else {
             return FileReferences::unknown();
         };
         let mut found = names.refers_to;
@@ -83,14 +108,28 @@ impl ReferenceReader for DbtReferences<'_> {
 impl ModelFiles {
     fn find(tree: &SourceTree) -> Self {
         let is_code = |path: &str| has_extension(path, &["sql", "py"]);
-        let is_generated = |path: &str| GENERATED_DIRS.iter().any(|folder| *folder == format!("{path}/"));
-        let wanted = WalkFilter { accepts_file: &is_code, accepts_dir: &|path| !is_generated(path) };
+        let is_generated = |path: &str| {
+            GENERATED_DIRS
+                .iter()
+                .any(|folder| *folder == format!("{path}/"))
+        };
+        let wanted = WalkFilter {
+            accepts_file: &is_code,
+            accepts_dir: &|path| !is_generated(path),
+        };
         let Ok(found) = SourceTree::walk_filtered(&tree.root, wanted) else {
-            return Self { is_partial: true, ..Self::default() };
+            return Self {
+                is_partial: true,
+                ..Self::default()
+            };
         };
         let mut files = Self::default();
         for file in &found.files {
-            files.paths.entry(stem(&file.path).to_owned()).or_default().push(file.path.clone());
+            files
+                .paths
+                .entry(stem(&file.path).to_owned())
+                .or_default()
+                .push(file.path.clone());
         }
         for path in &found.unreadable_paths {
             if is_code(path) {
@@ -99,18 +138,27 @@ impl ModelFiles {
                 files.is_partial = true;
             }
         }
-        Self { tree: found, ..files }
+        Self {
+            tree: found,
+            ..files
+        }
     }
 
     fn references(&self, stems: &[String]) -> FileReferences {
         let mut found = FileReferences::default();
-        let paths: Vec<&String> = stems.iter().filter_map(|stem| self.paths.get(stem)).flatten().collect();
+        let paths: Vec<&String> = stems
+            .iter()
+            .filter_map(|stem| self.paths.get(stem))
+            .flatten()
+            .collect();
         // The file may be where nothing is read.
-        found.is_unknown =
-            stems.iter().any(|stem| self.unreadable.contains(stem)) || paths.is_empty() && self.is_partial;
+        found.is_unknown = stems.iter().any(|stem| self.unreadable.contains(stem))
+            || paths.is_empty() && self.is_partial;
         for path in paths {
             match self.tree.read_text(path) {
-                Ok(text) if has_extension(path, &["py"]) => calls::add_python_calls(&text, &mut found),
+                Ok(text) if has_extension(path, &["py"]) => {
+                    calls::add_python_calls(&text, &mut found)
+                }
                 Ok(text) => calls::add_jinja_calls(&text, &mut found),
                 Err(_) => found.is_unknown = true,
             }
@@ -136,7 +184,10 @@ mod tests {
         let (dir, _) = tree_of(files);
         let tree = SourceTree::walk(dir.path(), &|path| DbtAdapter.accepts_file(path)).unwrap();
         let found = DbtReferences::new(&tree).references(&UnitChunk::default(), path);
-        (found.names.into_iter().collect::<Vec<_>>().join(" "), found.is_unknown)
+        (
+            found.names.into_iter().collect::<Vec<_>>().join(" "),
+            found.is_unknown,
+        )
     }
 
     #[test]
@@ -145,22 +196,38 @@ mod tests {
         let files = [
             ("models/schema.yml", yaml),
             ("models/deep/er/m1.sql", "select * from {{ ref('a') }}"),
-            ("elsewhere/m2_v3.sql", "select * from {{ source('s', 't') }}"),
+            (
+                "elsewhere/m2_v3.sql",
+                "select * from {{ source('s', 't') }}",
+            ),
             ("models/m10.sql", "select * from {{ ref('no') }}"),
             ("target/compiled/m1.sql", "select * from {{ ref('no') }}"),
             ("models/.hidden/m1.sql", "select * from {{ ref('no') }}"),
         ];
-        assert_eq!(references(&files, "models/schema.yml"), ("model:a model:m1 model:m2 source:s.t".into(), false));
+        assert_eq!(
+            references(&files, "models/schema.yml"),
+            ("model:a model:m1 model:m2 source:s.t".into(), false)
+        );
         let broken = [("models/x.yml", "models: [a\nb")];
         assert_eq!(references(&broken, "models/x.yml"), (String::new(), true));
-        assert_eq!(references(&broken, "models/gone.yml"), (String::new(), true));
+        assert_eq!(
+            references(&broken, "models/gone.yml"),
+            (String::new(), true)
+        );
     }
 
     #[test]
     fn sql_that_cannot_be_read_may_refer_to_anything() {
-        let (dir, _) = tree_of(&[("models/x.yml", "models: [{name: m1}]"), ("other.yml", "models: [{name: m2}]")]);
+        let (dir, _) = tree_of(&[
+            ("models/x.yml", "models: [{name: m1}]"),
+            ("other.yml", "models: [{name: m2}]"),
+        ]);
         let tree = SourceTree::walk(dir.path(), &|path| DbtAdapter.accepts_file(path)).unwrap();
-        let is_unknown = |path: &str| DbtReferences::new(&tree).references(&UnitChunk::default(), path).is_unknown;
+        let is_unknown = |path: &str| {
+            DbtReferences::new(&tree)
+                .references(&UnitChunk::default(), path)
+                .is_unknown
+        };
         assert!(!is_unknown("models/x.yml"), "a model without SQL");
         symlink("/etc/hosts", dir.path().join("models/m1.sql")).unwrap();
         assert!(is_unknown("models/x.yml") && !is_unknown("other.yml"));
@@ -174,12 +241,18 @@ mod tests {
 
     #[test]
     fn names_that_no_file_defines_are_undefined() {
-        let (dir, _) = tree_of(&[("models/x.yml", "models: [{name: m1}]"), ("models/m2.sql", "")]);
+        let (dir, _) = tree_of(&[
+            ("models/x.yml", "models: [{name: m1}]"),
+            ("models/m2.sql", ""),
+        ]);
         let tree = SourceTree::walk(dir.path(), &|path| DbtAdapter.accepts_file(path)).unwrap();
         let mut reader = DbtReferences::new(&tree);
         let mut is_undefined = |names: &[&str]| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
-            reader.refers_to_undefined(&FileReferences { names, ..FileReferences::default() })
+            reader.refers_to_undefined(&FileReferences {
+                names,
+                ..FileReferences::default()
+            })
         };
         assert!(!is_undefined(&["model:m1", "model:m2"]));
         assert!(is_undefined(&["model:m1", "model:m10"]) && is_undefined(&["source:a.b"]));

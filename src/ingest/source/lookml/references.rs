@@ -37,14 +37,25 @@ pub(super) struct LookmlReferences<'a> {
 
 impl<'a> LookmlReferences<'a> {
     pub(super) fn new(tree: &'a SourceTree, deleted: &'a [String]) -> Self {
-        Self { tree, project: LookmlProject::read(tree), deleted, defined: None }
+        Self {
+            tree,
+            project: LookmlProject::read(tree),
+            deleted,
+            defined: None,
+        }
     }
 
     fn defined(&mut self) -> &BTreeSet<String> {
         self.defined.get_or_insert_with(|| {
-            let texts =
-                self.tree.files.iter().filter_map(|file| Some((&file.path, self.tree.read_text(&file.path).ok()?)));
-            texts.filter_map(|(path, text)| defined_names(path, &text)).flatten().collect()
+            let texts = self
+                .tree
+                .files
+                .iter()
+                .filter_map(|file| Some((&file.path, self.tree.read_text(&file.path).ok()?)));
+            texts
+                .filter_map(|(path, text)| defined_names(path, &text))
+                .flatten()
+                .collect()
         })
     }
 }
@@ -52,13 +63,21 @@ impl<'a> LookmlReferences<'a> {
 impl ReferenceReader for LookmlReferences<'_> {
     fn references(&mut self, _: &UnitChunk, path: &str) -> FileReferences {
         if LookmlFileKind::from_path(path) == LookmlFileKind::Dashboard {
-            let names = self.tree.read_text(path).ok().and_then(|text| dashboard_names(&text));
+            let names = self
+                .tree
+                .read_text(path)
+                .ok()
+                .and_then(|text| dashboard_names(&text));
             return names.map_or_else(FileReferences::unknown, |(_, refers_to)| refers_to);
         }
-        let Some(facts) = self.project.facts.get(path) else { return FileReferences::unknown() };
+        let Some(facts) = self.project.facts.get(path) else {
+            return FileReferences::unknown();
+        };
         let mut found = facts.refers_to.clone();
         let included = self.project.included_files.get(path).into_iter().flatten();
-        found.open_names.extend(included.map(|path| file_name(path)));
+        found
+            .open_names
+            .extend(included.map(|path| file_name(path)));
         let deleted: Vec<&str> = self.deleted.iter().map(String::as_str).collect();
         let (included, _) = IncludePatterns::new(path, &facts.includes).resolve(&deleted);
         found.open_names.extend(included.into_iter().map(file_name));
@@ -134,7 +153,10 @@ mod tests {
     #[test]
     fn includes_are_references_to_files() {
         let (_dir, tree) = tree_of(&[
-            ("m/a.model.lkml", "include: \"/views/*.view\"\ninclude: \"gone.view.lkml\"\nexplore: x {}"),
+            (
+                "m/a.model.lkml",
+                "include: \"/views/*.view\"\ninclude: \"gone.view.lkml\"\nexplore: x {}",
+            ),
             ("views/x.view.lkml", "view: x {}"),
             (
                 "d.dashboard.lookml",
@@ -142,12 +164,26 @@ mod tests {
             ),
             ("broken.dashboard.lookml", "- a: [b\nc: 1"),
         ]);
-        let gone = ["m/gone.view.lkml".to_owned(), "m/other.view.lkml".to_owned()];
+        let gone = [
+            "m/gone.view.lkml".to_owned(),
+            "m/other.view.lkml".to_owned(),
+        ];
         let mut reader = LookmlReferences::new(&tree, &gone);
         let mut read = |path: &str| reader.references(&UnitChunk::default(), path);
-        assert_eq!(all(read("m/a.model.lkml")), "file:m/gone.view.lkml file:views/x.view.lkml view:x");
-        assert_eq!(names(read("d.dashboard.lookml").names), "dashboard:base explore:x");
-        assert!(read("broken.dashboard.lookml").is_unknown && !read("views/x.view.lkml").is_unknown);
-        assert_eq!(defined_names("broken.dashboard.lookml", "- a: [b\nc: 1"), None);
+        assert_eq!(
+            all(read("m/a.model.lkml")),
+            "file:m/gone.view.lkml file:views/x.view.lkml view:x"
+        );
+        assert_eq!(
+            names(read("d.dashboard.lookml").names),
+            "dashboard:base explore:x"
+        );
+        assert!(
+            read("broken.dashboard.lookml").is_unknown && !read("views/x.view.lkml").is_unknown
+        );
+        assert_eq!(
+            defined_names("broken.dashboard.lookml", "- a: [b\nc: 1"),
+            None
+        );
     }
 }

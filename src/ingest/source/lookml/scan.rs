@@ -38,7 +38,11 @@ const MAX_INCLUDES: usize = 1_000;
 
 /// Scans the text of a file.
 pub(super) fn scan(text: &str) -> LookmlFacts {
-    let mut scan = LookmlScanner { rest: text, facts: LookmlFacts::default(), open: Vec::new() };
+    let mut scan = LookmlScanner {
+        rest: text,
+        facts: LookmlFacts::default(),
+        open: Vec::new(),
+    };
     while let Some(token) = scan.token() {
         match token {
             LookmlToken::Word(word) => scan.read_entry(word),
@@ -159,17 +163,28 @@ impl<'a> LookmlScanner<'a> {
         match (key, depth) {
             ("include" | "includes", 0) => {
                 let room = MAX_INCLUDES.saturating_sub(self.facts.includes.len());
-                self.facts.includes.extend(values.iter().take(room).map(|value| (*value).to_owned()));
+                self.facts
+                    .includes
+                    .extend(values.iter().take(room).map(|value| (*value).to_owned()));
             }
-            ("connection", 0) => self.facts.connection = values.first().map(|value| value.trim().to_owned()),
-            ("explore", 0) => self.facts.explores.extend(values.iter().map(|value| strip_refinement(value))),
+            ("connection", 0) => {
+                self.facts.connection = values.first().map(|value| value.trim().to_owned())
+            }
+            ("explore", 0) => self
+                .facts
+                .explores
+                .extend(values.iter().map(|value| strip_refinement(value))),
             ("view", 0) => self
                 .facts
                 .views
-                .extend(values.first().map(|name| LookmlView { name: strip_refinement(name), extends: Vec::new() })),
+                .extend(values.first().map(|name| LookmlView {
+                    name: strip_refinement(name),
+                    extends: Vec::new(),
+                })),
             ("extends" | "extends__all", 1) if self.open.last() == Some(&LookmlBlock::View) => {
                 if let Some(view) = self.facts.views.last_mut() {
-                    view.extends.extend(values.iter().map(|value| strip_refinement(value)));
+                    view.extends
+                        .extend(values.iter().map(|value| strip_refinement(value)));
                 }
             }
             _ => {}
@@ -188,7 +203,9 @@ impl<'a> LookmlScanner<'a> {
     }
 
     fn close(&mut self) {
-        if let Some(LookmlBlock::Explore(Some(view)) | LookmlBlock::Join(Some(view))) = self.open.pop() {
+        if let Some(LookmlBlock::Explore(Some(view)) | LookmlBlock::Join(Some(view))) =
+            self.open.pop()
+        {
             self.facts.refers_to.add(VIEW, view);
         }
     }
@@ -210,17 +227,25 @@ impl<'a> LookmlScanner<'a> {
                 }
             }
             ("extends" | "extends__all", Some(LookmlBlock::View)) => {
-                values.iter().for_each(|value| facts.refers_to.add(VIEW, &strip_refinement(value)));
+                values
+                    .iter()
+                    .for_each(|value| facts.refers_to.add(VIEW, &strip_refinement(value)));
             }
             ("extends" | "extends__all", Some(LookmlBlock::Explore(_))) => {
-                values.iter().for_each(|value| facts.refers_to.add(EXPLORE, &strip_refinement(value)));
+                values
+                    .iter()
+                    .for_each(|value| facts.refers_to.add(EXPLORE, &strip_refinement(value)));
             }
             ("from" | "view_name", Some(LookmlBlock::Explore(view) | LookmlBlock::Join(view))) => {
                 *view = None;
-                values.iter().for_each(|value| facts.refers_to.add(VIEW, value));
+                values
+                    .iter()
+                    .for_each(|value| facts.refers_to.add(VIEW, value));
             }
             ("explore_source", _) => {
-                values.iter().for_each(|value| facts.refers_to.add(EXPLORE, value));
+                values
+                    .iter()
+                    .for_each(|value| facts.refers_to.add(EXPLORE, value));
             }
             _ => {}
         }
@@ -246,7 +271,9 @@ impl<'a> LookmlScanner<'a> {
                 let before = self.rest;
                 match self.token() {
                     Some(LookmlToken::Word(value) | LookmlToken::Text(value)) => values.push(value),
-                    Some(LookmlToken::Punctuation) if before.trim_start().starts_with(']') => return values,
+                    Some(LookmlToken::Punctuation) if before.trim_start().starts_with(']') => {
+                        return values;
+                    }
                     Some(LookmlToken::Punctuation) => {}
                     // An unclosed list ends where a block begins or ends.
                     Some(LookmlToken::Open | LookmlToken::Close) | None => {
@@ -290,7 +317,10 @@ mod tests {
              explore: orders {\n  join: users { sql_on: ${orders.id} = ${users.id} AND x = \"}\" ;; }\n}\n\
              explore: +users { view: inner {} }\ninclude: \"last.view.lkml\"",
         );
-        assert_eq!(facts.includes, ["/views/*.view.lkml", "more.view", "last.view.lkml"]);
+        assert_eq!(
+            facts.includes,
+            ["/views/*.view.lkml", "more.view", "last.view.lkml"]
+        );
         assert_eq!(facts.connection.as_deref(), Some("warehouse"));
         assert_eq!(facts.explores, ["orders", "users"]);
         assert!(facts.views.is_empty());
@@ -306,12 +336,22 @@ mod tests {
             name: name.into(),
             extends: extends.iter().map(|name| (*name).to_owned()).collect(),
         };
-        assert_eq!(facts.views, [view("orders", &["base", "other"]), view("late", &["orders"]), view("bare", &[])]);
+        assert_eq!(
+            facts.views,
+            [
+                view("orders", &["base", "other"]),
+                view("late", &["orders"]),
+                view("bare", &[])
+            ]
+        );
     }
 
     #[test]
     fn broken_file_scan_keeps_readable_parts() {
-        assert_eq!(scan("include: \"a\"\nview: x { sql: never ended { }\ninclude: \"b").includes, ["a"]);
+        assert_eq!(
+            scan("include: \"a\"\nview: x { sql: never ended { }\ninclude: \"b").includes,
+            ["a"]
+        );
         assert_eq!(scan("include: [\"a\", \"b\"").includes, ["a", "b"]);
         assert_eq!(scan("}}}\ninclude: \"a\"").includes, ["a"]);
         assert_eq!(scan(&"{".repeat(100_000)), LookmlFacts::default());

@@ -22,8 +22,14 @@ fn keys(chunks: &ChunkedSource) -> Vec<&str> {
 #[test]
 fn the_first_model_by_name_owns_what_several_include() {
     let chunks = chunk(&[
-        ("b.model.lkml", "include: \"views/*.view.lkml\"\nexplore: zebra {}\nexplore: ant {}\n"),
-        ("a.model.lkml", "include: \"views/shared.view.lkml\"\ninclude: \"/views/only_a.view\"\n"),
+        (
+            "b.model.lkml",
+            "include: \"views/*.view.lkml\"\nexplore: zebra {}\nexplore: ant {}\n",
+        ),
+        (
+            "a.model.lkml",
+            "include: \"views/shared.view.lkml\"\ninclude: \"/views/only_a.view\"\n",
+        ),
         ("views/shared.view.lkml", "view: shared {}"),
         ("views/only_a.view.lkml", "view: only_a {}"),
         ("views/only_b.view.lkml", "view: only_b {}"),
@@ -31,12 +37,35 @@ fn the_first_model_by_name_owns_what_several_include() {
         ("boards/exec.dashboard.lookml", "- dashboard: exec"),
         ("manifest.lkml", "project_name: \"x\""),
     ]);
-    assert_eq!(keys(&chunks), ["lookml-a", "lookml-b", "lookml-orphans", "lookml-dashboard-exec"]);
-    let [a, b, orphans, board] = &chunks.units[..] else { panic!("four units") };
-    assert_eq!(a.raw_files, ["a.model.lkml", "views/only_a.view.lkml", "views/shared.view.lkml"]);
+    assert_eq!(
+        keys(&chunks),
+        [
+            "lookml-a",
+            "lookml-b",
+            "lookml-orphans",
+            "lookml-dashboard-exec"
+        ]
+    );
+    let [a, b, orphans, board] = &chunks.units[..] else {
+        panic!("four units")
+    };
+    assert_eq!(
+        a.raw_files,
+        [
+            "a.model.lkml",
+            "views/only_a.view.lkml",
+            "views/shared.view.lkml"
+        ]
+    );
     assert_eq!(b.raw_files, ["b.model.lkml", "views/only_b.view.lkml"]);
-    assert_eq!(b.dependency_paths, ["views/only_a.view.lkml", "views/shared.view.lkml"]);
-    assert_eq!(b.notes.as_deref(), Some("LookML model \"b\" (explores: ant, zebra)"));
+    assert_eq!(
+        b.dependency_paths,
+        ["views/only_a.view.lkml", "views/shared.view.lkml"]
+    );
+    assert_eq!(
+        b.notes.as_deref(),
+        Some("LookML model \"b\" (explores: ant, zebra)")
+    );
     assert_eq!(orphans.raw_files, ["other/alone.view.lkml"]);
     assert_eq!(board.raw_files, ["boards/exec.dashboard.lookml"]);
     assert_eq!(chunks.warnings, []);
@@ -51,22 +80,43 @@ fn relative_include_prefers_the_folder_of_its_file() {
         ("z.model.lkml", "include: \"/views/*.view\""),
     ]);
     assert_eq!(keys(&chunks), ["lookml-a", "lookml-z"]);
-    assert_eq!(chunks.units[0].raw_files, ["sub/a.model.lkml", "sub/views/own.view.lkml"]);
-    assert_eq!(chunks.units[1].raw_files, ["views/r.view.lkml", "z.model.lkml"]);
+    assert_eq!(
+        chunks.units[0].raw_files,
+        ["sub/a.model.lkml", "sub/views/own.view.lkml"]
+    );
+    assert_eq!(
+        chunks.units[1].raw_files,
+        ["views/r.view.lkml", "z.model.lkml"]
+    );
     // The folder of the file has no match, so the root is used, as in KTX.
-    let chunks = chunk(&[("models/a.model.lkml", "include: \"views/*.view\""), ("views/r.view.lkml", "view: r {}")]);
-    assert_eq!(chunks.units[0].raw_files, ["models/a.model.lkml", "views/r.view.lkml"]);
+    let chunks = chunk(&[
+        ("models/a.model.lkml", "include: \"views/*.view\""),
+        ("views/r.view.lkml", "view: r {}"),
+    ]);
+    assert_eq!(
+        chunks.units[0].raw_files,
+        ["models/a.model.lkml", "views/r.view.lkml"]
+    );
 }
 
 #[test]
 fn includes_that_go_in_circles_end() {
     let chunks = chunk(&[
         ("m.model.lkml", "include: \"a.view\""),
-        ("a.view.lkml", "include: \"b.view\"\nview: a { extends: [b] }"),
-        ("b.view.lkml", "include: \"a.view\"\ninclude: \"m.model.lkml\"\nview: b { extends: [a] }"),
+        (
+            "a.view.lkml",
+            "include: \"b.view\"\nview: a { extends: [b] }",
+        ),
+        (
+            "b.view.lkml",
+            "include: \"a.view\"\ninclude: \"m.model.lkml\"\nview: b { extends: [a] }",
+        ),
     ]);
     assert_eq!(keys(&chunks), ["lookml-m"]);
-    assert_eq!(chunks.units[0].raw_files, ["a.view.lkml", "b.view.lkml", "m.model.lkml"]);
+    assert_eq!(
+        chunks.units[0].raw_files,
+        ["a.view.lkml", "b.view.lkml", "m.model.lkml"]
+    );
 }
 
 #[test]
@@ -83,7 +133,10 @@ fn direct_include_owns_file_over_transitive_include() {
 
 #[test]
 fn missing_includes_are_reported() {
-    let chunks = chunk(&[("m.model.lkml", "include: \"gone/*.view\"\ninclude: \"//other/x.view\"\ninclude: \"[\"")]);
+    let chunks = chunk(&[(
+        "m.model.lkml",
+        "include: \"gone/*.view\"\ninclude: \"//other/x.view\"\ninclude: \"[\"",
+    )]);
     assert_eq!(keys(&chunks), ["lookml-m"]);
     assert_eq!(
         crate::diagnostic::to_lines(&chunks.warnings),
@@ -117,19 +170,43 @@ fn model_of_other_connection_may_not_write_sources() {
         ("there.model.lkml", "connection: \"snow\""),
         ("silent.model.lkml", "explore: x {}"),
     ]);
-    let connection = Connection { looker_connection: Some("bq".into()), ..Connection::default() };
-    let chunks = LookmlAdapter.chunk(&tree, ProjectConnection { connection: &connection, ..anywhere() }).unwrap();
-    let disallowed: Vec<_> = chunks.units.iter().map(|unit| unit.sl_disallowed.as_deref()).collect();
+    let connection = Connection {
+        looker_connection: Some("bq".into()),
+        ..Connection::default()
+    };
+    let chunks = LookmlAdapter
+        .chunk(
+            &tree,
+            ProjectConnection {
+                connection: &connection,
+                ..anywhere()
+            },
+        )
+        .unwrap();
+    let disallowed: Vec<_> = chunks
+        .units
+        .iter()
+        .map(|unit| unit.sl_disallowed.as_deref())
+        .collect();
     assert_eq!(disallowed, [None, None, Some("lookml_connection_mismatch")]);
     let warning = "model there declares connection `snow`, not the expected `bq`: its unit writes no sources \
                    (lookml_connection_mismatch)";
     assert_eq!(crate::diagnostic::to_lines(&chunks.warnings), [warning]);
     let notes = chunks.units[2].notes.as_deref().unwrap();
     assert!(
-        notes.starts_with("[LOOKML SL WRITES DISALLOWED]\nreason: lookml_connection_mismatch\nmodel: there\n"),
+        notes.starts_with(
+            "[LOOKML SL WRITES DISALLOWED]\nreason: lookml_connection_mismatch\nmodel: there\n"
+        ),
         "{notes}"
     );
-    assert!(LookmlAdapter.chunk(&tree, anywhere()).unwrap().units.iter().all(|unit| unit.sl_disallowed.is_none()));
+    assert!(
+        LookmlAdapter
+            .chunk(&tree, anywhere())
+            .unwrap()
+            .units
+            .iter()
+            .all(|unit| unit.sl_disallowed.is_none())
+    );
 }
 
 #[test]
@@ -141,9 +218,13 @@ fn change_reruns_model_with_extended_files() {
         ("base.view.lkml", "view: base { extends: [middle] }"),
         ("b.model.lkml", "explore: x {}"),
     ]);
-    let left = LookmlAdapter.narrow_unit(chunks.units[0].clone(), &BTreeSet::from(["top.view.lkml"]));
+    let left =
+        LookmlAdapter.narrow_unit(chunks.units[0].clone(), &BTreeSet::from(["top.view.lkml"]));
     assert_eq!(left.raw_files, ["a.model.lkml", "top.view.lkml"]);
-    assert_eq!(left.dependency_paths, ["base.view.lkml", "middle.view.lkml"]);
+    assert_eq!(
+        left.dependency_paths,
+        ["base.view.lkml", "middle.view.lkml"]
+    );
 }
 
 proptest! {

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde_json::{Map, Value as Json, json};
 
 use self::expr::{
-    column_and_expr, description, expression, filter_sql, identifier, scalar_text, substitute_inputs, table_name,
+    column_and_expr, description, expression, filter_sql, identifier, scalar_text,
+    substitute_inputs, table_name,
 };
 use super::METRIC_TYPES;
 use crate::ingest::{
@@ -55,8 +56,12 @@ pub(super) fn project_models(files: &[(&str, YamlValue)]) -> MetricflowProjectio
             models.add(path, node);
         }
     }
-    let metrics = files.iter().flat_map(|(path, value)| value.list("metrics").map(move |node| (*path, node)));
-    let metrics: Vec<MetricNode<'_>> = metrics.filter_map(|(path, node)| MetricNode::from_node(path, node)).collect();
+    let metrics = files
+        .iter()
+        .flat_map(|(path, value)| value.list("metrics").map(move |node| (*path, node)));
+    let metrics: Vec<MetricNode<'_>> = metrics
+        .filter_map(|(path, node)| MetricNode::from_node(path, node))
+        .collect();
     models.resolve(&metrics);
     models.into_projection()
 }
@@ -108,7 +113,11 @@ struct ProjectedMeasure {
 
 #[derive(Clone, Debug)]
 enum MeasureFormula {
-    Aggregate { function: &'static str, column: String, filter: Option<String> },
+    Aggregate {
+        function: &'static str,
+        column: String,
+        filter: Option<String>,
+    },
     Derived(String),
 }
 
@@ -147,25 +156,46 @@ struct SemanticModels {
 
 impl SemanticModels {
     fn add(&mut self, path: &str, node: &YamlNode) {
-        let Some(name) = node.text_at("name").map(squeezed_line) else { return };
-        let Some(about) = node.text_at("model").map(table_name).filter(|about| !identifier(about).is_empty()) else {
+        let Some(name) = node.text_at("name").map(squeezed_line) else {
+            return;
+        };
+        let Some(about) = node
+            .text_at("model")
+            .map(table_name)
+            .filter(|about| !identifier(about).is_empty())
+        else {
             return self.skip(path, &format!("semantic model {name} names no model"));
         };
         if about.len() > LONGEST_NAME {
-            return self.skip(path, &format!("semantic model {name} has a model of too long a name"));
+            return self.skip(
+                path,
+                &format!("semantic model {name} has a model of too long a name"),
+            );
         }
-        let entities = node.value.list("entities").filter_map(ModelEntity::from_node);
+        let entities = node
+            .value
+            .list("entities")
+            .filter_map(ModelEntity::from_node);
         let (entities, too_long): (Vec<ModelEntity>, Vec<ModelEntity>) =
             entities.partition(|entity| entity.column.len() <= LONGEST_NAME);
         if !too_long.is_empty() {
-            self.skip(path, &format!("semantic model {name} has entities of too long a name"));
+            self.skip(
+                path,
+                &format!("semantic model {name} has entities of too long a name"),
+            );
         }
         let mut columns: Vec<ProjectedColumn> = Vec::new();
         let mut seen = BTreeSet::new();
         for dimension in node.value.list("dimensions") {
-            let Some((name, expr)) = column_and_expr(dimension) else { continue };
+            let Some((name, expr)) = column_and_expr(dimension) else {
+                continue;
+            };
             if seen.insert(name.to_lowercase()) {
-                let kind = if dimension.text_at("type") == Some("time") { "time" } else { "string" };
+                let kind = if dimension.text_at("type") == Some("time") {
+                    "time"
+                } else {
+                    "string"
+                };
                 let called = dimension.text_at("name").map(str::to_owned);
                 columns.push(ProjectedColumn {
                     name,
@@ -177,7 +207,14 @@ impl SemanticModels {
                 });
             }
         }
-        for ModelEntity { name, column, expr, description, .. } in &entities {
+        for ModelEntity {
+            name,
+            column,
+            expr,
+            description,
+            ..
+        } in &entities
+        {
             if seen.insert(column.to_lowercase()) {
                 columns.push(ProjectedColumn {
                     name: column.clone(),
@@ -225,14 +262,28 @@ impl SemanticModels {
     fn resolve(&mut self, metrics: &[MetricNode<'_>]) {
         let mut measure_at: HashMap<String, usize> = HashMap::new();
         for (at, model) in self.all.iter().enumerate() {
-            measure_at.extend(model.measures.iter().map(|measure| (measure.name.clone(), at)));
+            measure_at.extend(
+                model
+                    .measures
+                    .iter()
+                    .map(|measure| (measure.name.clone(), at)),
+            );
         }
         // The model of each metric, and the expression for it there.
         let mut known: HashMap<&str, (usize, String)> = HashMap::new();
         for metric in metrics.iter().filter(|metric| metric.kind == "simple") {
-            let Some(measure) = metric.input("measure").filter(|measure| measure.is_unmodified) else { continue };
+            let Some(measure) = metric
+                .input("measure")
+                .filter(|measure| measure.is_unmodified)
+            else {
+                continue;
+            };
             if let Some(at) = measure_at.get(&measure.name) {
-                let substitute = if metric.filters().is_empty() { measure.name } else { metric.name.to_owned() };
+                let substitute = if metric.filters().is_empty() {
+                    measure.name
+                } else {
+                    metric.name.to_owned()
+                };
                 known.insert(metric.name, (*at, substitute));
             }
         }
@@ -242,7 +293,11 @@ impl SemanticModels {
                 "derived" | "ratio" => self.add_derived(metric, &mut known),
                 _ => self.skip(
                     metric.path,
-                    &format!("{} metric {} has no counterpart", metric.kind, squeezed_line(metric.name)),
+                    &format!(
+                        "{} metric {} has no counterpart",
+                        metric.kind,
+                        squeezed_line(metric.name)
+                    ),
                 ),
             }
         }
@@ -250,18 +305,39 @@ impl SemanticModels {
 
     /// A metric of one measure: a new measure if the metric has a filter, else a description of the existing one.
     fn add_simple(&mut self, metric: &MetricNode<'_>, measure_at: &mut HashMap<String, usize>) {
-        let Some(measure) = metric.input("measure") else { return };
-        if !measure.is_unmodified {
-            return self
-                .skip(metric.path, &format!("the measure of metric {} has a filter", squeezed_line(metric.name)));
-        }
-        let Some((at, model)) = measure_at.get(&measure.name).and_then(|at| Some((*at, self.all.get_mut(*at)?))) else {
+        let Some(measure) = metric.input("measure") else {
             return;
         };
-        let Some(base) = model.measure_at.get(&measure.name).and_then(|at| model.measures.get_mut(*at)) else { return };
+        if !measure.is_unmodified {
+            return self.skip(
+                metric.path,
+                &format!(
+                    "the measure of metric {} has a filter",
+                    squeezed_line(metric.name)
+                ),
+            );
+        }
+        let Some((at, model)) = measure_at
+            .get(&measure.name)
+            .and_then(|at| Some((*at, self.all.get_mut(*at)?)))
+        else {
+            return;
+        };
+        let Some(base) = model
+            .measure_at
+            .get(&measure.name)
+            .and_then(|at| model.measures.get_mut(*at))
+        else {
+            return;
+        };
         let description = description(metric.node);
         let filters = metric.filters();
-        let MeasureFormula::Aggregate { function, column, .. } = &base.formula else { return };
+        let MeasureFormula::Aggregate {
+            function, column, ..
+        } = &base.formula
+        else {
+            return;
+        };
         if filters.is_empty() {
             base.description = description.or(base.description.take());
             return model.add_file(metric.path);
@@ -270,59 +346,104 @@ impl SemanticModels {
             let at = model.column_at.get(name)?;
             Some(model.columns.get(*at)?.name.clone())
         };
-        let filter: Option<Vec<String>> = filters.iter().map(|filter| filter_sql(filter, column_called)).collect();
+        let filter: Option<Vec<String>> = filters
+            .iter()
+            .map(|filter| filter_sql(filter, column_called))
+            .collect();
         let Some(filter) = filter else {
-            let why = format!("the filter of metric {} is not about columns of its model", squeezed_line(metric.name));
+            let why = format!(
+                "the filter of metric {} is not about columns of its model",
+                squeezed_line(metric.name)
+            );
             return self.skip(metric.path, &why);
         };
         let filter = filter.join(" AND ");
-        let size =
-            column.len() + filter.len() + description.as_ref().or(base.description.as_ref()).map_or(0, String::len);
+        let size = column.len()
+            + filter.len()
+            + description
+                .as_ref()
+                .or(base.description.as_ref())
+                .map_or(0, String::len);
         if !has_room(&mut self.added, size) {
             return self.skip(metric.path, &too_large(metric));
         }
-        let formula = MeasureFormula::Aggregate { function, column: column.clone(), filter: Some(filter) };
+        let formula = MeasureFormula::Aggregate {
+            function,
+            column: column.clone(),
+            filter: Some(filter),
+        };
         let description = description.or_else(|| base.description.clone());
         if metric.name == base.name {
             (base.formula, base.description) = (formula, description);
         } else if !model.measure_at.contains_key(metric.name) {
-            model.put(ProjectedMeasure { name: metric.name.to_owned(), formula, description });
+            model.put(ProjectedMeasure {
+                name: metric.name.to_owned(),
+                formula,
+                description,
+            });
         }
         model.add_file(metric.path);
         measure_at.insert(metric.name.to_owned(), at);
     }
 
     /// Converts a metric of other metrics, if they all belong to one model.
-    fn add_derived<'a>(&mut self, metric: &MetricNode<'a>, known: &mut HashMap<&'a str, (usize, String)>) {
+    fn add_derived<'a>(
+        &mut self,
+        metric: &MetricNode<'a>,
+        known: &mut HashMap<&'a str, (usize, String)>,
+    ) {
         let inputs = metric.inputs();
-        let owners: BTreeSet<usize> =
-            inputs.iter().filter_map(|input| Some(known.get(input.name.as_str())?.0)).collect();
+        let owners: BTreeSet<usize> = inputs
+            .iter()
+            .filter_map(|input| Some(known.get(input.name.as_str())?.0))
+            .collect();
         let name = squeezed_line(metric.name);
-        let is_known = |input: &MetricInput| input.is_unmodified && known.contains_key(input.name.as_str());
+        let is_known =
+            |input: &MetricInput| input.is_unmodified && known.contains_key(input.name.as_str());
         let (Some(at), 1) = (owners.first().copied(), owners.len()) else {
-            return self.skip(metric.path, &format!("metric {name} is not of one semantic model"));
+            return self.skip(
+                metric.path,
+                &format!("metric {name} is not of one semantic model"),
+            );
         };
         if !inputs.iter().all(is_known) || !metric.filters().is_empty() {
-            return self.skip(metric.path, &format!("metric {name} is not made of whole measures"));
+            return self.skip(
+                metric.path,
+                &format!("metric {name} is not made of whole measures"),
+            );
         }
         let substitute = |input: &MetricInput| {
-            known.get(input.name.as_str()).map_or_else(|| input.name.clone(), |(_, measure)| measure.clone())
+            known
+                .get(input.name.as_str())
+                .map_or_else(|| input.name.clone(), |(_, measure)| measure.clone())
         };
-        let written = metric.node.get("type_params").and_then(|params| scalar_text(params, "expr"));
+        let written = metric
+            .node
+            .get("type_params")
+            .and_then(|params| scalar_text(params, "expr"));
         let expr = match (written, &*inputs) {
             (Some(expr), _) => substitute_inputs(&expr, &inputs, substitute),
-            (None, [above, below]) if metric.kind == "ratio" => {
-                Some(format!("{} / NULLIF({}, 0)", substitute(above), substitute(below)))
-            }
+            (None, [above, below]) if metric.kind == "ratio" => Some(format!(
+                "{} / NULLIF({}, 0)",
+                substitute(above),
+                substitute(below)
+            )),
             (None, _) => None,
         };
         let Some(expr) = expr.filter(|expr| !expr.trim().is_empty()) else {
-            return self.skip(metric.path, &format!("metric {name} has no expression that can be used"));
+            return self.skip(
+                metric.path,
+                &format!("metric {name} has no expression that can be used"),
+            );
         };
         if !has_room(&mut self.added, expr.len()) {
             return self.skip(metric.path, &too_large(metric));
         }
-        if let Some(model) = self.all.get_mut(at).filter(|model| !model.measure_at.contains_key(metric.name)) {
+        if let Some(model) = self
+            .all
+            .get_mut(at)
+            .filter(|model| !model.measure_at.contains_key(metric.name))
+        {
             let description = description(metric.node);
             model.add_file(metric.path);
             model.put(ProjectedMeasure {
@@ -338,24 +459,53 @@ impl SemanticModels {
     fn relationships(&self) -> Vec<EntityJoin<'_>> {
         let mut primary: HashMap<&str, (&str, &str)> = HashMap::new();
         for model in &self.all {
-            for entity in model.entities.iter().filter(|entity| matches!(&*entity.kind, "primary" | "unique")) {
+            for entity in model
+                .entities
+                .iter()
+                .filter(|entity| matches!(&*entity.kind, "primary" | "unique"))
+            {
                 primary.insert(&entity.name, (&model.table, &entity.column));
             }
         }
         let columns: BTreeMap<&str, BTreeSet<String>> = self
             .all
             .iter()
-            .map(|model| (&*model.table, model.columns.iter().map(|column| column.name.to_lowercase()).collect()))
+            .map(|model| {
+                (
+                    &*model.table,
+                    model
+                        .columns
+                        .iter()
+                        .map(|column| column.name.to_lowercase())
+                        .collect(),
+                )
+            })
             .collect();
-        let has =
-            |(about, column): (&str, &str)| columns.get(about).is_some_and(|of| of.contains(&column.to_lowercase()));
+        let has = |(about, column): (&str, &str)| {
+            columns
+                .get(about)
+                .is_some_and(|of| of.contains(&column.to_lowercase()))
+        };
         let mut seen = BTreeSet::new();
         let mut found = Vec::new();
         for model in &self.all {
-            for entity in model.entities.iter().filter(|entity| entity.kind == "foreign") {
+            for entity in model
+                .entities
+                .iter()
+                .filter(|entity| entity.kind == "foreign")
+            {
                 let from = (&*model.table, &*entity.column);
-                let Some(to) = primary.get(&*entity.name).copied().filter(|to| to.0 != from.0) else { continue };
-                if has(from) && has(to) && seen.insert([from.0, from.1, to.0, to.1].map(str::to_lowercase)) {
+                let Some(to) = primary
+                    .get(&*entity.name)
+                    .copied()
+                    .filter(|to| to.0 != from.0)
+                else {
+                    continue;
+                };
+                if has(from)
+                    && has(to)
+                    && seen.insert([from.0, from.1, to.0, to.1].map(str::to_lowercase))
+                {
                     found.push(EntityJoin { from, to });
                 }
             }
@@ -368,7 +518,10 @@ impl SemanticModels {
         for EntityJoin { from, to } in self.relationships() {
             let (source, target) = (identifier(from.0), identifier(to.0));
             let on = format!("{source}.{} = {target}.{}", from.1, to.1);
-            joins.entry(from.0).or_default().push(json!({"to": target, "on": on, "relationship": "many_to_one"}));
+            joins
+                .entry(from.0)
+                .or_default()
+                .push(json!({"to": target, "on": on, "relationship": "many_to_one"}));
         }
         let mut models: Vec<&SemanticModel> = Vec::new();
         let mut place_of: HashMap<String, usize> = HashMap::new();
@@ -388,22 +541,32 @@ impl SemanticModels {
                 }
             }
         }
-        let source = |model: &SemanticModel| model.source(joins.remove(&*model.table).unwrap_or_default());
+        let source =
+            |model: &SemanticModel| model.source(joins.remove(&*model.table).unwrap_or_default());
         let sources = models.into_iter().map(source).collect();
         self.skipped.append(&mut replaced);
-        MetricflowProjection { sources, skipped: self.skipped }
+        MetricflowProjection {
+            sources,
+            skipped: self.skipped,
+        }
     }
 }
 
 impl SemanticModel {
     fn put(&mut self, measure: ProjectedMeasure) {
-        self.measure_at.entry(measure.name.clone()).or_insert(self.measures.len());
+        self.measure_at
+            .entry(measure.name.clone())
+            .or_insert(self.measures.len());
         self.measures.push(measure);
     }
 
     /// Adds the file of a metric. Metrics are processed in the order of their files.
     fn add_file(&mut self, path: &str) {
-        if [self.files.first(), self.files.last()].into_iter().flatten().all(|known| known != path) {
+        if [self.files.first(), self.files.last()]
+            .into_iter()
+            .flatten()
+            .all(|known| known != path)
+        {
             self.files.push(path.to_owned());
         }
     }
@@ -423,17 +586,37 @@ impl SemanticModel {
             map
         };
         let name = identifier(&self.table);
-        let grain = self.columns.iter().filter(|column| !column.is_hidden).map(|column| Json::from(&*column.name));
+        let grain = self
+            .columns
+            .iter()
+            .filter(|column| !column.is_hidden)
+            .map(|column| Json::from(&*column.name));
         let doc = Map::from_iter([
             ("name".to_owned(), Json::from(&*name)),
-            ("descriptions".to_owned(), json!({"dbt": self.description.as_ref().unwrap_or(&self.table)})),
+            (
+                "descriptions".to_owned(),
+                json!({"dbt": self.description.as_ref().unwrap_or(&self.table)}),
+            ),
             ("table".to_owned(), Json::from(&*self.table)),
             ("grain".to_owned(), grain.collect()),
-            ("columns".to_owned(), self.columns.iter().map(column).collect()),
+            (
+                "columns".to_owned(),
+                self.columns.iter().map(column).collect(),
+            ),
             ("joins".to_owned(), Json::Array(joins)),
-            ("measures".to_owned(), self.measures.iter().map(ProjectedMeasure::to_json).collect()),
+            (
+                "measures".to_owned(),
+                self.measures
+                    .iter()
+                    .map(ProjectedMeasure::to_json)
+                    .collect(),
+            ),
         ]);
-        ProjectedSource { name, files: self.files.clone(), doc }
+        ProjectedSource {
+            name,
+            files: self.files.clone(),
+            doc,
+        }
     }
 }
 
@@ -441,7 +624,13 @@ impl ModelEntity {
     fn from_node(node: &YamlNode) -> Option<Self> {
         let (name, (column, expr)) = (node.text_at("name")?.to_owned(), column_and_expr(node)?);
         let kind = node.text_at("type").unwrap_or_default().to_owned();
-        Some(Self { name, kind, column, expr, description: description(node) })
+        Some(Self {
+            name,
+            kind,
+            column,
+            expr,
+            description: description(node),
+        })
     }
 }
 
@@ -461,7 +650,9 @@ impl ProjectedMeasure {
             "min" => "min",
             "max" => "max",
             "median" => "median",
-            "percentile" if percentile().is_none_or(|share| (share - 0.5).abs() < f64::EPSILON) => "median",
+            "percentile" if percentile().is_none_or(|share| (share - 0.5).abs() < f64::EPSILON) => {
+                "median"
+            }
             other => {
                 return Some(Err(format!(
                     "measure {} has aggregation `{}`, which sources lack",
@@ -471,15 +662,25 @@ impl ProjectedMeasure {
             }
         };
         let column = expression(node)?;
-        let formula = MeasureFormula::Aggregate { function, column, filter: None };
-        Some(Ok(Self { name, formula, description: description(node) }))
+        let formula = MeasureFormula::Aggregate {
+            function,
+            column,
+            filter: None,
+        };
+        Some(Ok(Self {
+            name,
+            formula,
+            description: description(node),
+        }))
     }
 
     fn to_json(&self) -> Json {
         let (expr, filter) = match &self.formula {
-            MeasureFormula::Aggregate { function, column, filter } => {
-                (format!("{function}({column})"), filter.as_ref())
-            }
+            MeasureFormula::Aggregate {
+                function,
+                column,
+                filter,
+            } => (format!("{function}({column})"), filter.as_ref()),
             MeasureFormula::Derived(expr) => (expr.clone(), None),
         };
         let mut map = json!({"name": self.name, "expr": expr});
@@ -496,7 +697,12 @@ impl ProjectedMeasure {
 impl<'a> MetricNode<'a> {
     fn from_node(path: &'a str, node: &'a YamlNode) -> Option<Self> {
         let (name, kind) = (node.text_at("name")?, node.text_at("type")?);
-        METRIC_TYPES.contains(&kind).then_some(Self { path, name, kind, node })
+        METRIC_TYPES.contains(&kind).then_some(Self {
+            path,
+            name,
+            kind,
+            node,
+        })
     }
 
     /// The input at the parameter `key`.
@@ -508,23 +714,41 @@ impl<'a> MetricNode<'a> {
     /// The metrics that the metric is computed from.
     fn inputs(&self) -> Vec<MetricInput> {
         if self.kind == "ratio" {
-            return ["numerator", "denominator"].into_iter().filter_map(|key| self.input(key)).collect();
+            return ["numerator", "denominator"]
+                .into_iter()
+                .filter_map(|key| self.input(key))
+                .collect();
         }
         let params = self.node.get("type_params");
-        params.into_iter().flat_map(|params| params.value.list("metrics")).filter_map(MetricInput::from_node).collect()
+        params
+            .into_iter()
+            .flat_map(|params| params.value.list("metrics"))
+            .filter_map(MetricInput::from_node)
+            .collect()
     }
 
     fn filters(&self) -> Vec<String> {
-        let Some(filter) = self.node.get("filter") else { return Vec::new() };
+        let Some(filter) = self.node.get("filter") else {
+            return Vec::new();
+        };
         match &filter.value {
             YamlValue::Text(text) if text.is_empty() => Vec::new(),
             YamlValue::Text(text) => vec![text.clone()],
-            YamlValue::List(nodes) => nodes.iter().filter_map(YamlNode::as_text).map(str::to_owned).collect(),
+            YamlValue::List(nodes) => nodes
+                .iter()
+                .filter_map(YamlNode::as_text)
+                .map(str::to_owned)
+                .collect(),
             YamlValue::Map(_) => {
                 let wheres = filter.value.list("where_filters");
-                wheres.filter_map(|node| node.text_at("where_sql_template")).map(str::to_owned).collect()
+                wheres
+                    .filter_map(|node| node.text_at("where_sql_template"))
+                    .map(str::to_owned)
+                    .collect()
             }
-            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Int(_) | YamlValue::Float(_) => Vec::new(),
+            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Int(_) | YamlValue::Float(_) => {
+                Vec::new()
+            }
         }
     }
 }
@@ -532,8 +756,14 @@ impl<'a> MetricNode<'a> {
 impl MetricInput {
     fn from_node(node: &YamlNode) -> Option<Self> {
         let name = node.as_text().or_else(|| node.text_at("name"))?.to_owned();
-        let is_plain = ["filter", "offset_window", "offset_to_grain"].iter().all(|key| node.get(key).is_none());
-        Some(Self { name, alias: node.text_at("alias").map(str::to_owned), is_unmodified: is_plain })
+        let is_plain = ["filter", "offset_window", "offset_to_grain"]
+            .iter()
+            .all(|key| node.get(key).is_none());
+        Some(Self {
+            name,
+            alias: node.text_at("alias").map(str::to_owned),
+            is_unmodified: is_plain,
+        })
     }
 }
 
@@ -545,7 +775,10 @@ fn has_room(added: &mut usize, size: usize) -> bool {
 }
 
 fn too_large(metric: &MetricNode<'_>) -> String {
-    format!("metric {} would make the sources too large", squeezed_line(metric.name))
+    format!(
+        "metric {} would make the sources too large",
+        squeezed_line(metric.name)
+    )
 }
 
 #[cfg(test)]
@@ -554,8 +787,10 @@ mod tests {
     use crate::ingest::yaml;
 
     fn projected(files: &[(&str, &str)]) -> MetricflowProjection {
-        let files: Vec<(&str, YamlValue)> =
-            files.iter().map(|(path, text)| (*path, yaml::from_str::<YamlValue>(text).unwrap())).collect();
+        let files: Vec<(&str, YamlValue)> = files
+            .iter()
+            .map(|(path, text)| (*path, yaml::from_str::<YamlValue>(text).unwrap()))
+            .collect();
         project_models(&files)
     }
 
@@ -606,12 +841,36 @@ metrics:
 
     #[test]
     fn semantic_models_become_sources() {
-        let projection = projected(&[("a.yml", METRICS), ("m/customers.yml", CUSTOMERS), ("m/orders.yml", ORDERS)]);
-        insta::assert_json_snapshot!(projection.sources.iter().map(|source| &source.doc).collect::<Vec<_>>());
-        let files: Vec<_> = projection.sources.iter().map(|source| (&*source.name, source.files.join(" "))).collect();
-        let expected = [("customers", "m/customers.yml a.yml"), ("fct_orders", "m/orders.yml a.yml")];
-        assert_eq!(files, expected.map(|(name, files)| (name, files.to_owned())));
-        let left_out: Vec<String> = projection.skipped.iter().map(|(path, why)| format!("{path}: {why}")).collect();
+        let projection = projected(&[
+            ("a.yml", METRICS),
+            ("m/customers.yml", CUSTOMERS),
+            ("m/orders.yml", ORDERS),
+        ]);
+        insta::assert_json_snapshot!(
+            projection
+                .sources
+                .iter()
+                .map(|source| &source.doc)
+                .collect::<Vec<_>>()
+        );
+        let files: Vec<_> = projection
+            .sources
+            .iter()
+            .map(|source| (&*source.name, source.files.join(" ")))
+            .collect();
+        let expected = [
+            ("customers", "m/customers.yml a.yml"),
+            ("fct_orders", "m/orders.yml a.yml"),
+        ];
+        assert_eq!(
+            files,
+            expected.map(|(name, files)| (name, files.to_owned()))
+        );
+        let left_out: Vec<String> = projection
+            .skipped
+            .iter()
+            .map(|(path, why)| format!("{path}: {why}"))
+            .collect();
         insta::assert_snapshot!(left_out.join("\n"));
     }
 
@@ -624,13 +883,31 @@ metrics:
         };
         let plain = |of: &MetricInput| of.name.clone();
         let swapped = [input("x", Some("y")), input("y", Some("x"))];
-        assert_eq!(substitute_inputs("x - y / xy", &swapped, plain).unwrap(), "y - x / xy");
+        assert_eq!(
+            substitute_inputs("x - y / xy", &swapped, plain).unwrap(),
+            "y - x / xy"
+        );
         let chained = [input("revenue", None), input("gross", None)];
-        let measure = |of: &MetricInput| if of.name == "revenue" { "gross".to_owned() } else { "net".to_owned() };
-        assert_eq!(substitute_inputs("revenue - gross", &chained, measure).unwrap(), "gross - net");
+        let measure = |of: &MetricInput| {
+            if of.name == "revenue" {
+                "gross".to_owned()
+            } else {
+                "net".to_owned()
+            }
+        };
+        assert_eq!(
+            substitute_inputs("revenue - gross", &chained, measure).unwrap(),
+            "gross - net"
+        );
         let long = |_: &MetricInput| "m".repeat(MAX_EXPR_BYTES / 2);
-        assert_eq!(substitute_inputs(&"b ".repeat(4_000), &[input("m", Some("b"))], long), None);
-        assert_eq!(substitute_inputs(&"b".repeat(MAX_EXPR_BYTES + 1), &[], plain), None);
+        assert_eq!(
+            substitute_inputs(&"b ".repeat(4_000), &[input("m", Some("b"))], long),
+            None
+        );
+        assert_eq!(
+            substitute_inputs(&"b".repeat(MAX_EXPR_BYTES + 1), &[], plain),
+            None
+        );
     }
 
     #[test]
@@ -647,14 +924,27 @@ metrics:
             "a + ".repeat(1 << 18),
         );
         let projection = projected(&[("a.yml", &format!("{model}metrics:\n{metrics}"))]);
-        let size: usize =
-            projection.sources.iter().map(|source| Json::from(source.doc.clone()).to_string().len()).sum();
+        let size: usize = projection
+            .sources
+            .iter()
+            .map(|source| Json::from(source.doc.clone()).to_string().len())
+            .sum();
         assert!((MOST_ADDED / 2..2 * MOST_ADDED).contains(&size), "{size}");
-        let left_out: Vec<&str> = projection.skipped.iter().map(|(_, why)| why.as_str()).collect();
-        assert_eq!(left_out[0], "semantic model o has entities of too long a name");
+        let left_out: Vec<&str> = projection
+            .skipped
+            .iter()
+            .map(|(_, why)| why.as_str())
+            .collect();
+        assert_eq!(
+            left_out[0],
+            "semantic model o has entities of too long a name"
+        );
         assert_eq!(left_out[1], "metric m31 would make the sources too large");
         let long = |_: &str| Some("c".repeat(MAX_EXPR_BYTES / 2));
-        assert_eq!(filter_sql("{{ Dimension('a') }} = {{ Dimension('a') }}", long), None);
+        assert_eq!(
+            filter_sql("{{ Dimension('a') }} = {{ Dimension('a') }}", long),
+            None
+        );
     }
 
     #[test]
@@ -675,7 +965,11 @@ metrics:
             filter_sql("{{ TimeDimension('order__at', 'day') }} > x ", column).as_deref(),
             Some("ordered_at > x")
         );
-        for filter in ["{{ Dimension('customer__kind') }} = 1", "{{Metric('x', group_by=['a'])}} > 1", "{% if x %}"] {
+        for filter in [
+            "{{ Dimension('customer__kind') }} = 1",
+            "{{Metric('x', group_by=['a'])}} > 1",
+            "{% if x %}",
+        ] {
             assert_eq!(filter_sql(filter, column), None, "{filter}");
         }
     }

@@ -27,7 +27,10 @@ pub(in crate::ingest::source) fn add_jinja_calls(text: &str, found: &mut FileRef
             continue;
         }
         if inside.trim_matches(['-', '+']).trim() == "raw" {
-            rest = after.find("endraw").and_then(|at| after.get(at..)).unwrap_or_default();
+            rest = after
+                .find("endraw")
+                .and_then(|at| after.get(at..))
+                .unwrap_or_default();
             continue;
         }
         add_calls(inside, found);
@@ -45,7 +48,10 @@ pub(in crate::ingest::source) fn add_value_calls(text: &str, found: &mut FileRef
 
 /// Adds what a Python model refers to.
 pub(in crate::ingest::source) fn add_python_calls(text: &str, found: &mut FileReferences) {
-    let code: String = text.split_inclusive('\n').filter(|line| !line.trim_start().starts_with('#')).collect();
+    let code: String = text
+        .split_inclusive('\n')
+        .filter(|line| !line.trim_start().starts_with('#'))
+        .collect();
     add_calls(&code, found);
 }
 
@@ -53,7 +59,9 @@ pub(in crate::ingest::source) fn add_python_calls(text: &str, found: &mut FileRe
 fn add_calls(text: &str, found: &mut FileReferences) {
     let mut rest = text;
     loop {
-        let Some(start) = rest.find(is_word) else { return };
+        let Some(start) = rest.find(is_word) else {
+            return;
+        };
         rest = rest.get(start..).unwrap_or_default();
         let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
         let (word, after) = rest.split_at_checked(end).unwrap_or((rest, ""));
@@ -61,14 +69,24 @@ fn add_calls(text: &str, found: &mut FileReferences) {
         if !FUNCTIONS.contains(&word) {
             continue;
         }
-        let Some(list) = after.trim_start().strip_prefix('(') else { continue };
+        let Some(list) = after.trim_start().strip_prefix('(') else {
+            continue;
+        };
         let (arguments, after) = arguments(list);
         rest = after;
         add_call(word, &arguments, found);
     }
 }
 
-const FUNCTIONS: [&str; 7] = ["ref", "source", "doc", "metric", "Metric", "Dimension", "TimeDimension"];
+const FUNCTIONS: [&str; 7] = [
+    "ref",
+    "source",
+    "doc",
+    "metric",
+    "Metric",
+    "Dimension",
+    "TimeDimension",
+];
 
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
@@ -87,9 +105,13 @@ fn add_call(function: &str, arguments: &[CallArgument<'_>], found: &mut FileRefe
         ("ref", [Some(name)]) => found.add("model", name),
         // The first one names a package of dbt, mostly another one.
         ("ref", [Some(_), Some(name)]) => found.add_open("model", name),
-        ("source", [Some(source), Some(table)]) => found.add("source", &format!("{source}.{table}")),
+        ("source", [Some(source), Some(table)]) => {
+            found.add("source", &format!("{source}.{table}"))
+        }
         ("doc", [Some(name)] | [Some(_), Some(name)]) => found.add_open("doc", name),
-        ("metric", [Some(name)] | [Some(_), Some(name)]) | ("Metric", [Some(name), ..]) => found.add("metric", name),
+        ("metric", [Some(name)] | [Some(_), Some(name)]) | ("Metric", [Some(name), ..]) => {
+            found.add("metric", name)
+        }
         // The name before `__` is that of an entity.
         ("Dimension" | "TimeDimension", [Some(name), ..]) => {
             if let Some((entity, _)) = name.split_once("__") {
@@ -142,7 +164,10 @@ fn arguments(list: &str) -> (Vec<CallArgument<'_>>, &str) {
             }
             '(' | '[' | '{' => depth += 1,
             ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            '=' if depth == 0 && !after.starts_with('=') && current == Some(CallArgument::Computed) => {
+            '=' if depth == 0
+                && !after.starts_with('=')
+                && current == Some(CallArgument::Computed) =>
+            {
                 current = Some(CallArgument::Keyword);
             }
             _ if first.is_whitespace() => {}
@@ -162,7 +187,12 @@ fn quoted(text: &str, quote: char) -> (&str, &str) {
         match c {
             _ if escaped => escaped = false,
             '\\' => escaped = true,
-            _ if c == quote => return (text.get(..at).unwrap_or_default(), text.get(at + 1..).unwrap_or_default()),
+            _ if c == quote => {
+                return (
+                    text.get(..at).unwrap_or_default(),
+                    text.get(at + 1..).unwrap_or_default(),
+                );
+            }
             _ => {}
         }
     }
@@ -190,22 +220,49 @@ mod tests {
     fn jinja_calls_are_found_in_any_spelling() {
         let known = [
             ("select * from {{ ref('m1') }}", "model:m1"),
-            ("{{ref(\"m1\")}} join {{-  ref (  'pkg' ,\n 'm2' ) -}}", "model:m1 model:m2"),
-            ("{{ ref('m', v=2) }} {{ ref('n', version = \"1\") }}", "model:m model:n"),
-            ("{{ builtins.ref('m1') }} {{ source('raw', \"orders\") }}", "model:m1 source:raw.orders"),
-            ("{% set x = ref('m1') %}{%- if true -%}{{ x }}{% endif %}", "model:m1"),
-            ("{{ dbt_utils.star(from=ref('m1'), except=['a)']) }}", "model:m1"),
+            (
+                "{{ref(\"m1\")}} join {{-  ref (  'pkg' ,\n 'm2' ) -}}",
+                "model:m1 model:m2",
+            ),
+            (
+                "{{ ref('m', v=2) }} {{ ref('n', version = \"1\") }}",
+                "model:m model:n",
+            ),
+            (
+                "{{ builtins.ref('m1') }} {{ source('raw', \"orders\") }}",
+                "model:m1 source:raw.orders",
+            ),
+            (
+                "{% set x = ref('m1') %}{%- if true -%}{{ x }}{% endif %}",
+                "model:m1",
+            ),
+            (
+                "{{ dbt_utils.star(from=ref('m1'), except=['a)']) }}",
+                "model:m1",
+            ),
             ("-- {{ ref('m1') }}\nselect 1", "model:m1"),
-            ("{# {{ ref('m1') }} #} -- ref('m2')\nselect 'ref(''m3'')'", ""),
-            ("{% raw %}{{ ref('m1') }}{% endraw %}{{ ref('m2') }}", "model:m2"),
-            ("{{ my_ref('m1') }} {{ ref }} {{ xref('m2') }} { ref('m3') }", ""),
+            (
+                "{# {{ ref('m1') }} #} -- ref('m2')\nselect 'ref(''m3'')'",
+                "",
+            ),
+            (
+                "{% raw %}{{ ref('m1') }}{% endraw %}{{ ref('m2') }}",
+                "model:m2",
+            ),
+            (
+                "{{ my_ref('m1') }} {{ ref }} {{ xref('m2') }} { ref('m3') }",
+                "",
+            ),
         ];
         for (text, names) in known {
             assert_eq!(jinja(text), (names.to_owned(), false), "{text}");
         }
-        for text in
-            ["{{ ref(name) }}", "{{ ref('stg_' ~ name) }}", "{{ source('raw', t) }}", "{{ ref('a', 'b', 'c') }}"]
-        {
+        for text in [
+            "{{ ref(name) }}",
+            "{{ ref('stg_' ~ name) }}",
+            "{{ source('raw', t) }}",
+            "{{ ref('a', 'b', 'c') }}",
+        ] {
             assert!(jinja(text).1, "{text}");
         }
     }
@@ -218,11 +275,23 @@ mod tests {
             all(found)
         };
         assert_eq!(value("ref('orders')"), "model:orders");
-        assert_eq!(value("Don't use it. {{ doc('orders') }} isn't {{ doc(\"p\", 'q') }}"), "doc:orders doc:q");
-        assert_eq!(value("{{ Dimension('order__is_food') }} and {{ Metric('m', ['x']) }}"), "entity:order metric:m");
+        assert_eq!(
+            value("Don't use it. {{ doc('orders') }} isn't {{ doc(\"p\", 'q') }}"),
+            "doc:orders doc:q"
+        );
+        assert_eq!(
+            value("{{ Dimension('order__is_food') }} and {{ Metric('m', ['x']) }}"),
+            "entity:order metric:m"
+        );
         let mut found = FileReferences::default();
-        add_python_calls("# dbt.ref('no')\nx = dbt.ref(\"m1\")\ny = dbt.source('a', 'b')\n", &mut found);
-        assert_eq!(found.names.into_iter().collect::<Vec<_>>(), ["model:m1", "source:a.b"]);
+        add_python_calls(
+            "# dbt.ref('no')\nx = dbt.ref(\"m1\")\ny = dbt.source('a', 'b')\n",
+            &mut found,
+        );
+        assert_eq!(
+            found.names.into_iter().collect::<Vec<_>>(),
+            ["model:m1", "source:a.b"]
+        );
     }
 
     proptest! {

@@ -72,15 +72,24 @@ impl DbtYamlNames {
         for node in root.value.list("models") {
             self.read_model(node);
         }
-        for node in ["seeds", "snapshots"].into_iter().flat_map(|key| root.value.list(key)) {
+        for node in ["seeds", "snapshots"]
+            .into_iter()
+            .flat_map(|key| root.value.list(key))
+        {
             if let Some(name) = node.text_at("name") {
                 self.define("model", name);
                 self.refers_to.add("model", name);
             }
         }
         for source in root.value.list("sources") {
-            let Some(name) = source.text_at("name") else { continue };
-            for table in source.value.list("tables").filter_map(|table| table.text_at("name")) {
+            let Some(name) = source.text_at("name") else {
+                continue;
+            };
+            for table in source
+                .value
+                .list("tables")
+                .filter_map(|table| table.text_at("name"))
+            {
                 self.define("source", &format!("{name}.{table}"));
             }
         }
@@ -104,7 +113,9 @@ impl DbtYamlNames {
     }
 
     fn read_model(&mut self, node: &YamlNode) {
-        let Some(name) = node.text_at("name") else { return };
+        let Some(name) = node.text_at("name") else {
+            return;
+        };
         self.define("model", name);
         // The file describes the model, so it refers to the SQL of the model.
         self.refers_to.add("model", name);
@@ -126,9 +137,14 @@ impl DbtYamlNames {
             self.read_metric(metric);
         }
         for column in node.value.list("columns") {
-            let Some(entity) = column.get("entity") else { continue };
+            let Some(entity) = column.get("entity") else {
+                continue;
+            };
             let kind = entity.as_text().or_else(|| entity.text_at("type"));
-            self.read_entity(kind, entity.text_at("name").or_else(|| column.text_at("name")));
+            self.read_entity(
+                kind,
+                entity.text_at("name").or_else(|| column.text_at("name")),
+            );
         }
     }
 
@@ -136,7 +152,11 @@ impl DbtYamlNames {
         for parent in names_at(node, "extends") {
             self.refers_to.add("semantic_model", parent);
         }
-        for measure in node.value.list("measures").filter_map(|measure| measure.text_at("name")) {
+        for measure in node
+            .value
+            .list("measures")
+            .filter_map(|measure| measure.text_at("name"))
+        {
             self.define("metric", measure);
         }
         if let Some(entity) = node.text_at("primary_entity") {
@@ -172,7 +192,8 @@ impl DbtYamlNames {
                 YamlValue::Map(entries) => {
                     for entry in entries {
                         if METRIC_INPUTS.contains(&entry.key.as_str()) {
-                            input_names(&entry.value).for_each(|name| self.refers_to.add("metric", name));
+                            input_names(&entry.value)
+                                .for_each(|name| self.refers_to.add("metric", name));
                         }
                         open.push(&entry.value);
                     }
@@ -189,7 +210,8 @@ fn input_names(node: &YamlNode) -> impl Iterator<Item = &str> {
         YamlValue::List(nodes) => nodes.as_slice(),
         _ => std::slice::from_ref(node),
     };
-    list.iter().filter_map(|node| node.as_text().or_else(|| node.text_at("name")))
+    list.iter()
+        .filter_map(|node| node.as_text().or_else(|| node.text_at("name")))
 }
 
 fn names_at<'a>(node: &'a YamlNode, key: &str) -> impl Iterator<Item = &'a str> {
@@ -239,14 +261,25 @@ unit_tests:
   - {name: t, model: totals, given: [{input: ref('input')}]}
 "#;
         let (defines, refers_to) = lists(text);
-        assert_eq!(defines, "model:country_codes model:orders model:payments source:raw.orders source:raw.x");
+        assert_eq!(
+            defines,
+            "model:country_codes model:orders model:payments source:raw.orders source:raw.x"
+        );
         assert_eq!(
             refers_to,
             "doc:orders model:country_codes model:customers model:input model:m model:orders model:p model:payments \
              model:totals source:raw.x"
         );
-        let stems: Vec<String> = read(text).unwrap().models.into_iter().flat_map(|model| model.file_stems).collect();
-        assert_eq!(stems.join(" "), "orders orders_v1 orders.v1 orders_v2 orders.v2 orders_new payments");
+        let stems: Vec<String> = read(text)
+            .unwrap()
+            .models
+            .into_iter()
+            .flat_map(|model| model.file_stems)
+            .collect();
+        assert_eq!(
+            stems.join(" "),
+            "orders orders_v1 orders.v1 orders_v2 orders.v2 orders_new payments"
+        );
     }
 
     #[test]
@@ -266,7 +299,10 @@ metrics:
     type_params: {measure: {name: food_revenue, filter: \"{{ Dimension('order__is_food') }}\"}}
 ";
         let (defines, refers_to) = lists(text);
-        assert_eq!(defines, "entity:order metric:aov metric:food metric:growth metric:revenue semantic_model:orders");
+        assert_eq!(
+            defines,
+            "entity:order metric:aov metric:food metric:growth metric:revenue semantic_model:orders"
+        );
         assert_eq!(
             refers_to,
             "entity:customer entity:order metric:aov metric:food_revenue metric:order_count metric:other metric:revenue \
@@ -280,7 +316,10 @@ metrics:
 ";
         let (defines, refers_to) = lists(latest);
         assert_eq!(defines, "entity:call metric:count metric:rate model:calls");
-        assert_eq!(refers_to, "entity:vessel metric:count metric:total model:calls");
+        assert_eq!(
+            refers_to,
+            "entity:vessel metric:count metric:total model:calls"
+        );
     }
 
     #[test]
@@ -288,13 +327,21 @@ metrics:
         for text in ["models: [a\nb: 1", "a: 1\n---\nb: 2"] {
             assert_eq!(read(text), None, "{text}");
         }
-        for text in
-            ["", "models: 3", "models: {name: x}", "- models", "models: [[[]]]", "sources: [{name: x, tables: y}]"]
-        {
+        for text in [
+            "",
+            "models: 3",
+            "models: {name: x}",
+            "- models",
+            "models: [[[]]]",
+            "sources: [{name: x, tables: y}]",
+        ] {
             assert_eq!(lists(text), (String::new(), String::new()), "{text}");
         }
         let long = "x".repeat(2_000);
-        let names = read(&format!("models: [{{name: {long}}}, {{description: \"{{{{ ref('{long}') }}}}\"}}]")).unwrap();
+        let names = read(&format!(
+            "models: [{{name: {long}}}, {{description: \"{{{{ ref('{long}') }}}}\"}}]"
+        ))
+        .unwrap();
         assert!(names.defines.is_empty() && names.refers_to.is_unknown);
     }
 }

@@ -30,7 +30,9 @@ fn schemas_use_only_checked_keywords() {
             assert!(CHECKED.contains(&keyword.as_str()), "{at}: {keyword}");
             match value {
                 Value::Object(fields) if keyword == "properties" => {
-                    fields.iter().for_each(|(name, schema)| visit(schema, &format!("{at}.{name}")));
+                    fields
+                        .iter()
+                        .for_each(|(name, schema)| visit(schema, &format!("{at}.{name}")));
                 }
                 other => visit(other, at),
             }
@@ -46,7 +48,11 @@ fn schemas_use_only_checked_keywords() {
 
 #[test]
 fn all_argument_problems_are_listed_by_field() {
-    let schema = &TOOLS.iter().find(|tool| tool.name == "wiki_write").unwrap().schema;
+    let schema = &TOOLS
+        .iter()
+        .find(|tool| tool.name == "wiki_write")
+        .unwrap()
+        .schema;
     let arguments = json!({
         "key": 3, "sumary": "x", "tags": ["a", 1], "replacements": [{"oldText": "a"}], "content": "x".repeat(4001),
         "refs": null,
@@ -58,11 +64,27 @@ fn all_argument_problems_are_listed_by_field() {
 
 #[test]
 fn whole_numbers_are_whole() {
-    let schema = &TOOLS.iter().find(|tool| tool.name == "read_raw_span").unwrap().schema;
+    let schema = &TOOLS
+        .iter()
+        .find(|tool| tool.name == "read_raw_span")
+        .unwrap()
+        .schema;
     assert!(validate(schema, &json!({"path": "a", "startLine": 1, "endLine": 2})).is_ok());
     assert!(validate(schema, &json!({"path": "a", "startLine": 0, "endLine": 2})).is_err());
-    assert!(validate(schema, &json!({"path": "a", "startLine": 1.5, "endLine": 2})).is_err());
-    assert!(validate(schema, &json!({"path": "a", "startLine": "1", "endLine": 2})).is_err());
+    assert!(
+        validate(
+            schema,
+            &json!({"path": "a", "startLine": 1.5, "endLine": 2})
+        )
+        .is_err()
+    );
+    assert!(
+        validate(
+            schema,
+            &json!({"path": "a", "startLine": "1", "endLine": 2})
+        )
+        .is_err()
+    );
 }
 
 const ANY_FIELD: &str = "key|path|summary|startLine|limit|tags|connectionId|sourceName|source|name|columns|table|yaml_edits|\
@@ -115,12 +137,22 @@ fn fuzzed_arguments_stay_in_the_workspace() {
     let fixture = ToolFixture::unlocked();
     let next = std::cell::Cell::new(0);
     crate::it::support::fuzz::fuzz("tool arguments", &corpus, |bytes| {
-        let Ok(arguments) = serde_json::from_slice::<Value>(bytes) else { return };
+        let Ok(arguments) = serde_json::from_slice::<Value>(bytes) else {
+            return;
+        };
         let tool = &TOOLS[next.get() % TOOLS.len()];
         next.set(next.get() + 1);
         let reply = fixture.call(tool.name, arguments);
         assert!(!reply.markdown.is_empty(), "{}", tool.name);
     });
-    let names: Vec<_> = fs::read_dir(fixture.root()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert!(names.iter().all(|name| [".ktx", "source", "wiki"].iter().any(|known| name == known)), "{names:?}");
+    let names: Vec<_> = fs::read_dir(fixture.root())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert!(
+        names
+            .iter()
+            .all(|name| [".ktx", "source", "wiki"].iter().any(|known| name == known)),
+        "{names:?}"
+    );
 }

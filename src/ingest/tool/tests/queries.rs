@@ -19,7 +19,10 @@ pub(super) fn with_shop() -> (ToolContext, tempfile::TempDir) {
                  INSERT INTO orders SELECT i, 1, i FROM n;",
         )
         .unwrap();
-    let shop = ConnectionAccess { database: Some(path), ..self::connection("shop", "sqlite", true) };
+    let shop = ConnectionAccess {
+        database: Some(path),
+        ..self::connection("shop", "sqlite", true)
+    };
     context.scope.connections.push(shop);
     (context, dir)
 }
@@ -27,7 +30,10 @@ pub(super) fn with_shop() -> (ToolContext, tempfile::TempDir) {
 fn fixture() -> ToolFixture {
     let (context, dir) = with_shop();
     let transcript = ToolTranscript::open(dir.path(), "local-x", &"docs-a".into(), 1).unwrap();
-    ToolFixture { tools: AttemptTools::new(Arc::new(context), Some(Arc::new(transcript))), dir }
+    ToolFixture {
+        tools: AttemptTools::new(Arc::new(context), Some(Arc::new(transcript))),
+        dir,
+    }
 }
 
 fn sql(statement: &str) -> Value {
@@ -36,12 +42,26 @@ fn sql(statement: &str) -> Value {
 
 #[test]
 fn sql_tools_are_offered_only_with_a_database() {
-    let names = |fixture: &ToolFixture| fixture.tools.specs().into_iter().map(|spec| spec.name).collect::<Vec<_>>();
+    let names = |fixture: &ToolFixture| {
+        fixture
+            .tools
+            .specs()
+            .into_iter()
+            .map(|spec| spec.name)
+            .collect::<Vec<_>>()
+    };
     let (without, with) = (names(&ToolFixture::new()), names(&fixture()));
     assert_eq!(with.len(), without.len() + 2);
     assert!(with.contains(&"sql_execution") && with.contains(&"entity_details"));
     let reply = ToolFixture::new().call("sql_execution", sql("SELECT 1"));
-    assert!(reply.is_error && reply.markdown.starts_with("there is no tool `sql_execution`"), "{}", reply.markdown);
+    assert!(
+        reply.is_error
+            && reply
+                .markdown
+                .starts_with("there is no tool `sql_execution`"),
+        "{}",
+        reply.markdown
+    );
 }
 
 #[test]
@@ -49,14 +69,26 @@ fn statement_returns_table_or_database_error() {
     let fixture = fixture();
     let texts = [
         fixture.text("sql_execution", sql("SELECT * FROM customers")),
-        fixture.text("sql_execution", sql("SELECT id, total AS \"a | b\" FROM orders WHERE id < 3;")),
+        fixture.text(
+            "sql_execution",
+            sql("SELECT id, total AS \"a | b\" FROM orders WHERE id < 3;"),
+        ),
         fixture.text("sql_execution", sql("SELECT * FROM customers WHERE 0")),
-        fixture.text("sql_execution", json!({"connectionId": "shop", "sql": "SELECT id FROM orders", "rowLimit": 2})),
+        fixture.text(
+            "sql_execution",
+            json!({"connectionId": "shop", "sql": "SELECT id FROM orders", "rowLimit": 2}),
+        ),
         fixture.text("sql_execution", sql("SELECT nam FROM customers")),
         fixture.text("sql_execution", sql("DELETE FROM customers")),
         fixture.text("sql_execution", sql("SELECT 1; SELECT 2")),
-        fixture.text("sql_execution", json!({"connectionId": "warehouse", "sql": "SELECT 1"})),
-        fixture.text("sql_execution", json!({"connectionId": "shp", "sql": "SELECT 1"})),
+        fixture.text(
+            "sql_execution",
+            json!({"connectionId": "warehouse", "sql": "SELECT 1"}),
+        ),
+        fixture.text(
+            "sql_execution",
+            json!({"connectionId": "shp", "sql": "SELECT 1"}),
+        ),
     ];
     insta::assert_snapshot!(texts.join("\n----\n"));
     let reply = fixture.call("sql_execution", sql("SELECT * FROM customers"));
@@ -65,9 +97,10 @@ fn statement_returns_table_or_database_error() {
         json!({"headers": ["id", "name"], "rows": [[1, "Ann"], [2, "Bob | Co"]], "rowCount": 2, "truncated": false,
             "sql": "SELECT * FROM customers"})
     );
-    for arguments in
-        [json!({"connectionId": "shop", "sql": "SELECT 1", "rowLimit": 1001}), json!({"connectionId": "shop"})]
-    {
+    for arguments in [
+        json!({"connectionId": "shop", "sql": "SELECT 1", "rowLimit": 1001}),
+        json!({"connectionId": "shop"}),
+    ] {
         assert!(fixture.call("sql_execution", arguments).is_error);
     }
 }
@@ -77,18 +110,28 @@ fn long_answers_are_paged_without_loss() {
     let fixture = fixture();
     let mut seen = Vec::new();
     loop {
-        let statement =
-            format!("SELECT id, hex(zeroblob(40)) FROM orders ORDER BY id LIMIT 5000 OFFSET {}", seen.len());
+        let statement = format!(
+            "SELECT id, hex(zeroblob(40)) FROM orders ORDER BY id LIMIT 5000 OFFSET {}",
+            seen.len()
+        );
         let arguments = json!({"connectionId": "shop", "sql": statement, "rowLimit": 1000});
         let reply = fixture.call("sql_execution", arguments);
-        assert!(reply.markdown.chars().count() < MAX_ANSWER_CHARS, "{}", reply.markdown.len());
+        assert!(
+            reply.markdown.chars().count() < MAX_ANSWER_CHARS,
+            "{}",
+            reply.markdown.len()
+        );
         let structured = reply.structured.unwrap();
         let rows = structured["rows"].as_array().unwrap();
         seen.extend(rows.iter().map(|row| row[0].as_i64().unwrap()));
         if structured["truncated"] == false {
             break;
         }
-        assert!(reply.markdown.ends_with(&format!("OFFSET {}]", rows.len())), "{}", reply.markdown);
+        assert!(
+            reply.markdown.ends_with(&format!("OFFSET {}]", rows.len())),
+            "{}",
+            reply.markdown
+        );
     }
     assert_eq!(seen, (1..=5_002).collect::<Vec<i64>>());
 }
@@ -96,23 +139,45 @@ fn long_answers_are_paged_without_loss() {
 #[test]
 fn entity_lookup_accepts_sql_spellings() {
     let fixture = fixture();
-    let details = |targets: Value| fixture.text("entity_details", json!({"connectionId": "shop", "targets": targets}));
+    let details = |targets: Value| {
+        fixture.text(
+            "entity_details",
+            json!({"connectionId": "shop", "targets": targets}),
+        )
+    };
     let texts = [
         details(
             json!([{"display": "orders"}, {"display": "main.CUSTOMERS.name"}, {"name": "orders", "column": "total"}]),
         ),
-        details(json!([{"display": "order"}, {"display": "orders.totl"}, {"display": "zebra.x"}, {"display": "gone"}])),
+        details(
+            json!([{"display": "order"}, {"display": "orders.totl"}, {"display": "zebra.x"}, {"display": "gone"}]),
+        ),
         details(json!([{"catalog": null, "db": "main", "name": "customers", "column": null}])),
         details(json!([{"db": "main"}])),
     ];
     insta::assert_snapshot!(texts.join("\n----\n"));
-    let reply = fixture
-        .call("entity_details", json!({"connectionId": "shop", "targets": [{"display": "orders"}, {"display": "x"}]}));
-    assert_eq!(reply.structured.unwrap(), json!({"resolved": ["orders"], "missing": ["x"], "scanAvailable": true}));
-    assert!(fixture.call("entity_details", json!({"connectionId": "shop", "targets": []})).is_error);
+    let reply = fixture.call(
+        "entity_details",
+        json!({"connectionId": "shop", "targets": [{"display": "orders"}, {"display": "x"}]}),
+    );
+    assert_eq!(
+        reply.structured.unwrap(),
+        json!({"resolved": ["orders"], "missing": ["x"], "scanAvailable": true})
+    );
     assert!(
         fixture
-            .text("entity_details", json!({"connectionId": "notes", "targets": [{"display": "x"}]}))
+            .call(
+                "entity_details",
+                json!({"connectionId": "shop", "targets": []})
+            )
+            .is_error
+    );
+    assert!(
+        fixture
+            .text(
+                "entity_details",
+                json!({"connectionId": "notes", "targets": [{"display": "x"}]})
+            )
             .contains("connections with a database: shop")
     );
 }
@@ -120,8 +185,18 @@ fn entity_lookup_accepts_sql_spellings() {
 #[test]
 fn hostile_table_names_are_quoted() {
     let fixture = fixture();
-    for name in ["x\"; DROP TABLE orders; --", "' OR 1=1", "../..", "", "\u{0}", &"y".repeat(5_000)] {
-        let text = fixture.text("entity_details", json!({"connectionId": "shop", "targets": [{"display": name}]}));
+    for name in [
+        "x\"; DROP TABLE orders; --",
+        "' OR 1=1",
+        "../..",
+        "",
+        "\u{0}",
+        &"y".repeat(5_000),
+    ] {
+        let text = fixture.text(
+            "entity_details",
+            json!({"connectionId": "shop", "targets": [{"display": name}]}),
+        );
         assert!(text.starts_with("Not found: "), "{text}");
     }
 }
@@ -129,7 +204,10 @@ fn hostile_table_names_are_quoted() {
 #[test]
 fn discover_finds_tables_and_columns() {
     let fixture = fixture();
-    let text = fixture.text("discover_data", json!({"query": "customer", "connectionId": "shop"}));
+    let text = fixture.text(
+        "discover_data",
+        json!({"query": "customer", "connectionId": "shop"}),
+    );
     assert!(
         text.contains("- table: customers [connectionId=shop]\n- column: orders.customer_id [connectionId=shop]\n\n"),
         "{text}"
@@ -141,7 +219,10 @@ fn discover_finds_tables_and_columns() {
     );
     fs::write(fixture.root().join("shop.db"), "x".repeat(4_000)).unwrap();
     let broken = fixture.text("discover_data", json!({"query": "customer"}));
-    assert!(broken.contains("connection `shop` cannot be searched: file is not a database"), "{broken}");
+    assert!(
+        broken.contains("connection `shop` cannot be searched: file is not a database"),
+        "{broken}"
+    );
 }
 
 #[test]
@@ -150,8 +231,14 @@ fn sources_are_checked_against_their_database() {
     fixture.text("record_verification_ledger", json!({"summary": "x"}));
     let write = |more: Value| {
         let mut source = json!({"name": "s", "grain": ["id"], "columns": [{"name": "ID", "type": "number"}, {"name": "id", "type": "number"}]});
-        source.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        fixture.text("sl_write_source", json!({"connectionId": "shop", "sourceName": "s", "source": source}))
+        source
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        fixture.text(
+            "sl_write_source",
+            json!({"connectionId": "shop", "sourceName": "s", "source": source}),
+        )
     };
     let texts = [
         write(json!({"table": "orders"})),
@@ -166,5 +253,9 @@ fn sources_are_checked_against_their_database() {
         write(json!({"sql": "DELETE FROM orders"})),
     ];
     insta::assert_snapshot!(texts.join("\n----\n"));
-    assert!(fixture.text("sql_execution", sql("SELECT count(*) FROM orders")).contains("| 5002 |"));
+    assert!(
+        fixture
+            .text("sql_execution", sql("SELECT count(*) FROM orders"))
+            .contains("| 5002 |")
+    );
 }

@@ -9,8 +9,7 @@ use super::*;
 mod loading;
 
 const SCAN: &str = "tables:\n  orders:\n    table: shop.orders\n    columns: [{name: id, type: number}, {name: total, type: number}]\n    descriptions: {ai: Orders of the shop}\n";
-const CUSTOMERS: &str =
-    "# by hand\nname: customers\ntable: shop.customers\ngrain: [id]\ncolumns:\n  - name: id # key\n    type: number\n";
+const CUSTOMERS: &str = "# by hand\nname: customers\ntable: shop.customers\ngrain: [id]\ncolumns:\n  - name: id # key\n    type: number\n";
 
 /// A fixture with a ledger entry, in a project with a scan and a source.
 fn layered() -> ToolFixture {
@@ -24,14 +23,19 @@ fn layered() -> ToolFixture {
 
 fn on(source: &str, more: Value) -> Value {
     let mut arguments = json!({"connectionId": "warehouse", "sourceName": source});
-    arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    arguments
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     arguments
 }
 
 fn table(name: &str, more: Value) -> Value {
-    let mut source =
-        json!({"name": name, "table": name, "grain": ["id"], "columns": [{"name": "id", "type": "number"}]});
-    source.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let mut source = json!({"name": name, "table": name, "grain": ["id"], "columns": [{"name": "id", "type": "number"}]});
+    source
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     on(name, json!({"source": source}))
 }
 
@@ -45,7 +49,10 @@ fn sources_are_found_described_and_read() {
         fixture.text("sl_discover", json!({"query": "zebra"})),
         fixture.text("sl_discover", json!({"connectionId": "notes"})),
         fixture.text("sl_discover", json!({"connectionId": "warehuose"})),
-        fixture.text("sl_discover", json!({"sourceName": "custmers", "connectionId": "warehouse"})),
+        fixture.text(
+            "sl_discover",
+            json!({"sourceName": "custmers", "connectionId": "warehouse"}),
+        ),
         fixture.text("sl_read_source", on("customers", json!({}))),
         fixture.text("sl_read_source", on("orders", json!({}))),
         fixture.text("sl_read_source", on("order", json!({}))),
@@ -85,7 +92,15 @@ fn sources_are_written_edited_removed_and_put_back() {
     ];
     insta::assert_snapshot!(texts.join("\n----\n"));
     assert!(fixture.tools.context.workspace.changes().is_empty());
-    assert_eq!(fs::read_to_string(fixture.root().join("semantic-layer/warehouse/customers.yaml")).unwrap(), CUSTOMERS);
+    assert_eq!(
+        fs::read_to_string(
+            fixture
+                .root()
+                .join("semantic-layer/warehouse/customers.yaml")
+        )
+        .unwrap(),
+        CUSTOMERS
+    );
 }
 
 #[test]
@@ -100,7 +115,13 @@ fn rollback_prefers_the_unit_connection() {
     write("warehouse");
     write("notes");
     fixture.text("sl_rollback", json!({"sourceName": name}));
-    let left: Vec<_> = fixture.tools.context.workspace.changes().into_keys().collect();
+    let left: Vec<_> = fixture
+        .tools
+        .context
+        .workspace
+        .changes()
+        .into_keys()
+        .collect();
     assert_eq!(left, ["semantic-layer/warehouse/twin.yaml"]);
     fixture.text("sl_rollback", json!({"sourceName": name}));
     assert!(fixture.tools.context.workspace.changes().is_empty());
@@ -112,15 +133,36 @@ fn invalid_changes_are_declined_with_a_reason() {
     let before = fixture.tools.context.workspace.changes();
     let write = |arguments: Value| fixture.decline("sl_write_source", arguments);
     let edit = |old: &str, new: &str| {
-        fixture.decline("sl_edit_source", on("customers", json!({"yaml_edits": [{"oldText": old, "newText": new}]})))
+        fixture.decline(
+            "sl_edit_source",
+            on(
+                "customers",
+                json!({"yaml_edits": [{"oldText": old, "newText": new}]}),
+            ),
+        )
     };
     let counted = |reason: &str| (reason.to_owned(), true);
     assert_eq!(write(on("x", json!({}))), counted("source_required"));
-    assert_eq!(write(on("x", json!({"source": {"name": "y"}}))), counted("name_mismatch"));
-    assert_eq!(write(on("x", json!({"source": {"name": "x"}}))), counted("validation_failed"));
-    assert_eq!(write(on("x", json!({"delete": true}))), counted("source_not_found"));
-    assert_eq!(write(on("orders", json!({"delete": true}))), counted("no_overlay_yet"));
-    assert_eq!(write(on("x", json!({"delete": true, "source": {"name": "x"}}))), counted("source_and_delete"));
+    assert_eq!(
+        write(on("x", json!({"source": {"name": "y"}}))),
+        counted("name_mismatch")
+    );
+    assert_eq!(
+        write(on("x", json!({"source": {"name": "x"}}))),
+        counted("validation_failed")
+    );
+    assert_eq!(
+        write(on("x", json!({"delete": true}))),
+        counted("source_not_found")
+    );
+    assert_eq!(
+        write(on("orders", json!({"delete": true}))),
+        counted("no_overlay_yet")
+    );
+    assert_eq!(
+        write(on("x", json!({"delete": true, "source": {"name": "x"}}))),
+        counted("source_and_delete")
+    );
     assert_eq!(write(table("a\u{7}", json!({}))), counted("invalid_name"));
     let peer = {
         let mut source = table("x", json!({}));
@@ -131,17 +173,33 @@ fn invalid_changes_are_declined_with_a_reason() {
     for connection in ["../warehouse", "warehouse/..", "ghost", "."] {
         let mut source = table("x", json!({}));
         source["connectionId"] = connection.into();
-        assert_eq!(write(source), counted("connection_not_allowed"), "{connection}");
+        assert_eq!(
+            write(source),
+            counted("connection_not_allowed"),
+            "{connection}"
+        );
     }
     // KTX does not count refused edits.
     assert_eq!(edit("nowhere", ""), counted("edit_not_unique"));
     assert_eq!(edit("id", "key"), counted("edit_not_unique"));
     assert_eq!(edit("grain: [id]", "grain: [id"), counted("invalid_yaml"));
-    assert_eq!(edit("grain: [id]", "grain: []"), counted("validation_failed"));
-    assert_eq!(edit("name: customers", "name: clients"), counted("name_mismatch"));
+    assert_eq!(
+        edit("grain: [id]", "grain: []"),
+        counted("validation_failed")
+    );
+    assert_eq!(
+        edit("name: customers", "name: clients"),
+        counted("name_mismatch")
+    );
     assert_eq!(edit(CUSTOMERS, ""), counted("invalid_yaml"));
-    assert_eq!(fixture.decline("sl_edit_source", on("customers", json!({}))), counted("edits_required"));
-    assert_eq!(fixture.decline("sl_edit_source", on("ghost", json!({"delete": true}))), counted("source_not_found"));
+    assert_eq!(
+        fixture.decline("sl_edit_source", on("customers", json!({}))),
+        counted("edits_required")
+    );
+    assert_eq!(
+        fixture.decline("sl_edit_source", on("ghost", json!({"delete": true}))),
+        counted("source_not_found")
+    );
     assert_eq!(fixture.tools.context.workspace.changes(), before);
 }
 
@@ -173,7 +231,10 @@ fn sources_are_locked_until_the_ledger_has_an_entry() {
         fixture.decline("sl_write_source", table("x", json!({}))),
         ("verification_ledger_required".into(), true)
     );
-    assert_eq!(fixture.decline("sl_edit_source", on("x", json!({}))), ("verification_ledger_required".into(), true));
+    assert_eq!(
+        fixture.decline("sl_edit_source", on("x", json!({}))),
+        ("verification_ledger_required".into(), true)
+    );
 }
 
 #[test]
@@ -181,7 +242,9 @@ fn declined_connection_lists_writable_ones() {
     let refused = |connection: &str| {
         let mut elsewhere = table("x", json!({}));
         elsewhere["connectionId"] = connection.into();
-        ToolFixture::unlocked().call("sl_write_source", elsewhere).markdown
+        ToolFixture::unlocked()
+            .call("sl_write_source", elsewhere)
+            .markdown
     };
     // A read-only connection, and one that does not exist.
     for (connection, hint) in [("bi", ""), ("warehuose", " (did you mean `warehouse`?)")] {
@@ -197,7 +260,8 @@ fn declined_connection_lists_writable_ones() {
 #[test]
 fn discovery_lists_target_connections() {
     let fixture = ToolFixture::new();
-    let targets = "Sources may be written for these connections: warehouse (postgres), notes (docs).";
+    let targets =
+        "Sources may be written for these connections: warehouse (postgres), notes (docs).";
     let calls = [
         ("sl_discover", json!({})),
         ("sl_discover", json!({"query": "zebra"})),
@@ -208,18 +272,31 @@ fn discovery_lists_target_connections() {
     ];
     for (tool, arguments) in calls {
         let text = fixture.text(tool, arguments.clone());
-        assert!(text.ends_with(&format!("\n\n{targets}")), "{tool} {arguments}: {text}");
+        assert!(
+            text.ends_with(&format!("\n\n{targets}")),
+            "{tool} {arguments}: {text}"
+        );
     }
     let (mut context, _dir) = tool_context();
     context.unit.planned.sl_disallowed = Some("lookml_connection_mismatch".into());
     let tools = AttemptTools::new(Arc::new(context), None);
-    let call = ToolCall { name: "sl_discover".into(), arguments: json!({}), tool_use_id: None };
-    assert!(!tools.call(&call).markdown.contains("may be written"), "the unit writes no sources");
+    let call = ToolCall {
+        name: "sl_discover".into(),
+        arguments: json!({}),
+        tool_use_id: None,
+    };
+    assert!(
+        !tools.call(&call).markdown.contains("may be written"),
+        "the unit writes no sources"
+    );
 }
 
 fn unmapped(reason: &str, more: Value) -> Value {
     let mut arguments = json!({"rawPath": "a.md", "reason": reason, "fallback": "wiki_only"});
-    arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    arguments
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     arguments
 }
 
@@ -227,22 +304,47 @@ fn unmapped(reason: &str, more: Value) -> Value {
 fn table_with_a_source_is_not_unmapped() {
     let fixture = layered();
     let emit = |reason: &str, table: &str| {
-        fixture.call("emit_unmapped_fallback", unmapped(reason, json!({"tableRef": table})))
+        fixture.call(
+            "emit_unmapped_fallback",
+            unmapped(reason, json!({"tableRef": table})),
+        )
     };
-    for table in ["customers", "shop.customers", "Shop.\"Customers\"", " `customers` ", "orders", "[shop].[orders]"] {
+    for table in [
+        "customers",
+        "shop.customers",
+        "Shop.\"Customers\"",
+        " `customers` ",
+        "orders",
+        "[shop].[orders]",
+    ] {
         for reason in ["no_physical_table", "missing_target_table"] {
             let reply = emit(reason, table);
-            assert!(reply.declined && !reply.is_error, "{table}: {}", reply.markdown);
-            assert_eq!(reply.structured.unwrap()["reason"], "source_exists", "{table}");
+            assert!(
+                reply.declined && !reply.is_error,
+                "{table}: {}",
+                reply.markdown
+            );
+            assert_eq!(
+                reply.structured.unwrap()["reason"],
+                "source_exists",
+                "{table}"
+            );
         }
     }
     assert!(fixture.tools.context.records().unmapped.is_empty());
     // A qualified name matches only that table, and other reasons do not claim that a source is missing.
-    for (reason, table) in
-        [("no_physical_table", "finance.orders"), ("missing_target_table", "rders"), ("parse_error", "orders")]
-    {
+    for (reason, table) in [
+        ("no_physical_table", "finance.orders"),
+        ("missing_target_table", "rders"),
+        ("parse_error", "orders"),
+    ] {
         let reply = emit(reason, table);
-        assert_eq!(reply.structured.unwrap()["success"], true, "{table}: {}", reply.markdown);
+        assert_eq!(
+            reply.structured.unwrap()["success"],
+            true,
+            "{table}: {}",
+            reply.markdown
+        );
     }
     assert_eq!(fixture.tools.context.records().unmapped.len(), 3);
 }
@@ -250,35 +352,84 @@ fn table_with_a_source_is_not_unmapped() {
 #[test]
 fn an_unmapped_file_is_on_record_once_with_its_table() {
     let fixture = layered();
-    let emit = |more: Value| fixture.text("emit_unmapped_fallback", unmapped("no_physical_table", more));
+    let emit = |more: Value| {
+        fixture.text(
+            "emit_unmapped_fallback",
+            unmapped("no_physical_table", more),
+        )
+    };
     let text = emit(json!({"tableRef": "marts.x", "clarification": " Ask Maya. "}));
     let detail = "`marts.x` is described, but no connection has a source for it. Ask Maya.";
-    assert_eq!(text, format!("Recorded `a.md` as unmapped (wiki_only): {detail}"));
+    assert_eq!(
+        text,
+        format!("Recorded `a.md` as unmapped (wiki_only): {detail}")
+    );
     emit(json!({"tableRef": "marts.x", "clarification": "Ask Maya."}));
     emit(json!({"tableRef": "marts.y"}));
     emit(json!({}));
     let kept = fixture.tools.context.records().unmapped.clone();
-    let [record] = &kept[..] else { panic!("{kept:?}") };
+    let [record] = &kept[..] else {
+        panic!("{kept:?}")
+    };
     let others = "`marts.y` is described, but no connection has a source for it. The referenced object is described";
-    assert!(record.detail.as_deref().unwrap().starts_with(&format!("{detail} {others}")), "{record:?}");
+    assert!(
+        record
+            .detail
+            .as_deref()
+            .unwrap()
+            .starts_with(&format!("{detail} {others}")),
+        "{record:?}"
+    );
     for _ in 0..100 {
         emit(json!({"clarification": "x".repeat(90)}));
         emit(json!({"clarification": "y".repeat(10_000)}));
     }
-    assert!(fixture.tools.context.records().unmapped[0].detail.as_ref().unwrap().len() < 4_000);
+    assert!(
+        fixture.tools.context.records().unmapped[0]
+            .detail
+            .as_ref()
+            .unwrap()
+            .len()
+            < 4_000
+    );
     fixture.text("emit_unmapped_fallback", unmapped("parse_error", json!({})));
-    assert_eq!(fixture.tools.context.records().unmapped.len(), 2, "a different reason adds a record");
+    assert_eq!(
+        fixture.tools.context.records().unmapped.len(),
+        2,
+        "a different reason adds a record"
+    );
 }
 
 #[test]
 fn hostile_source_names_stay_in_connection_dir() {
     let fixture = layered();
-    for name in ["../../ktx", "/etc/passwd", "..", "a/b", "con", "_schema/public", "Orders", "é", "x.yaml"] {
+    for name in [
+        "../../ktx",
+        "/etc/passwd",
+        "..",
+        "a/b",
+        "con",
+        "_schema/public",
+        "Orders",
+        "é",
+        "x.yaml",
+    ] {
         let reply = fixture.call("sl_write_source", table(name, json!({})));
         assert!(!reply.is_error, "{name}: {}", reply.markdown);
-        assert!(fixture.text("sl_read_source", on(name, json!({}))).contains("grain"), "{name}");
+        assert!(
+            fixture
+                .text("sl_read_source", on(name, json!({})))
+                .contains("grain"),
+            "{name}"
+        );
     }
-    let paths: Vec<_> = fixture.tools.context.workspace.changes().into_keys().collect();
+    let paths: Vec<_> = fixture
+        .tools
+        .context
+        .workspace
+        .changes()
+        .into_keys()
+        .collect();
     assert_eq!(paths.len(), 9, "{paths:?}");
     for path in paths {
         let file = path.strip_prefix("semantic-layer/warehouse/").unwrap();
@@ -292,14 +443,30 @@ fn links_are_neither_read_nor_written_through() {
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("s.yaml"), "name: secret\ntable: t\n").unwrap();
     let folder = fixture.root().join("semantic-layer");
-    symlink(outside.path().join("s.yaml"), folder.join("warehouse/s.yaml")).unwrap();
+    symlink(
+        outside.path().join("s.yaml"),
+        folder.join("warehouse/s.yaml"),
+    )
+    .unwrap();
     symlink(outside.path(), folder.join("notes")).unwrap();
     let seen = fixture.text("sl_discover", json!({}));
-    assert!(seen.contains("customers") && !seen.contains("secret"), "{seen}");
-    assert!(fixture.text("sl_read_source", on("s", json!({}))).starts_with("Error: "));
+    assert!(
+        seen.contains("customers") && !seen.contains("secret"),
+        "{seen}"
+    );
+    assert!(
+        fixture
+            .text("sl_read_source", on("s", json!({})))
+            .starts_with("Error: ")
+    );
     let mut source = table("x", json!({}));
     source["connectionId"] = "notes".into();
-    assert!(fixture.call("sl_write_source", source).markdown.contains("NOT saved"));
+    assert!(
+        fixture
+            .call("sl_write_source", source)
+            .markdown
+            .contains("NOT saved")
+    );
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 1);
 }
 
@@ -308,13 +475,34 @@ fn source_changed_since_read_is_not_overwritten() {
     let fixture = layered();
     let (name, declined) = ("customers", (super::super::PAGE_CHANGED.to_owned(), false));
     // This attempt has not read the file yet.
-    assert_eq!(fixture.decline("sl_write_source", table(name, json!({}))), declined);
+    assert_eq!(
+        fixture.decline("sl_write_source", table(name, json!({}))),
+        declined
+    );
     fixture.text("sl_read_source", on(name, json!({})));
-    fs::write(fixture.root().join("semantic-layer/warehouse/customers.yaml"), CUSTOMERS.replace("hand", "them"))
-        .unwrap();
-    assert_eq!(fixture.decline("sl_write_source", table(name, json!({}))), declined);
-    fixture.text("sl_edit_source", on(name, json!({"yaml_edits": [{"oldText": "by them", "newText": "by both"}]})));
-    assert!(fixture.text("sl_read_source", on(name, json!({}))).contains("# by both"));
+    fs::write(
+        fixture
+            .root()
+            .join("semantic-layer/warehouse/customers.yaml"),
+        CUSTOMERS.replace("hand", "them"),
+    )
+    .unwrap();
+    assert_eq!(
+        fixture.decline("sl_write_source", table(name, json!({}))),
+        declined
+    );
+    fixture.text(
+        "sl_edit_source",
+        on(
+            name,
+            json!({"yaml_edits": [{"oldText": "by them", "newText": "by both"}]}),
+        ),
+    );
+    assert!(
+        fixture
+            .text("sl_read_source", on(name, json!({})))
+            .contains("# by both")
+    );
 }
 
 #[test]
@@ -330,20 +518,34 @@ fn concurrent_edits_are_all_applied() {
         }
     });
     let text = fixture.text("sl_read_source", on("customers", json!({})));
-    assert!((0..8).all(|n| text.contains(&format!("name: c{n},"))), "{text}");
+    assert!(
+        (0..8).all(|n| text.contains(&format!("name: c{n},"))),
+        "{text}"
+    );
 }
 
 #[test]
 fn long_sources_are_paged_without_loss() {
     let fixture = layered();
-    let columns: String = (0..3_000).map(|n| format!("  - {{name: c{n}, type: number}}\n")).collect();
+    let columns: String = (0..3_000)
+        .map(|n| format!("  - {{name: c{n}, type: number}}\n"))
+        .collect();
     let whole = format!("name: wide\ntable: t\ngrain: [c1]\ncolumns:\n{columns}");
-    fs::write(fixture.root().join("semantic-layer/warehouse/wide.yaml"), &whole).unwrap();
+    fs::write(
+        fixture.root().join("semantic-layer/warehouse/wide.yaml"),
+        &whole,
+    )
+    .unwrap();
     let (mut joined, mut next) = (String::new(), Some(on("wide", json!({}))));
     while let Some(arguments) = next {
         let text = fixture.text("sl_read_source", arguments);
         assert!(text.chars().count() <= MAX_ANSWER_CHARS);
-        let (page, rest) = text.split_once("```yaml\n").unwrap().1.split_once("```").unwrap();
+        let (page, rest) = text
+            .split_once("```yaml\n")
+            .unwrap()
+            .1
+            .split_once("```")
+            .unwrap();
         joined.push_str(page);
         next = rest
             .split_once("continue with sl_read_source ")
@@ -359,44 +561,86 @@ fn long_source_list_is_truncated_with_notice() {
     let fixture = layered();
     for n in 0..300 {
         let text = CUSTOMERS.replace("customers", &format!("s{n:03}"));
-        fs::write(fixture.root().join(format!("semantic-layer/warehouse/s{n:03}.yaml")), text).unwrap();
+        fs::write(
+            fixture
+                .root()
+                .join(format!("semantic-layer/warehouse/s{n:03}.yaml")),
+            text,
+        )
+        .unwrap();
     }
     let seen = fixture.text("sl_discover", json!({}));
     assert!(seen.starts_with("**302 source(s) found**"), "{seen}");
-    assert!(seen.contains("\n\n102 more sources; narrow the query or give connectionId.\n\n"), "{seen}");
+    assert!(
+        seen.contains("\n\n102 more sources; narrow the query or give connectionId.\n\n"),
+        "{seen}"
+    );
 }
 
 #[test]
 fn discover_finds_pages_sources_and_raw_lines() {
     let fixture = layered();
-    fs::write(fixture.root().join("source/a.md"), "one\nOrders | count when paid\n").unwrap();
+    fs::write(
+        fixture.root().join("source/a.md"),
+        "one\nOrders | count when paid\n",
+    )
+    .unwrap();
     let texts = [
         fixture.text("discover_data", json!({"query": "orders"})),
         fixture.text("discover_data", json!({"query": "arr", "limit": 1})),
         fixture.text("discover_data", json!({})),
         fixture.text("discover_data", json!({"sourceName": "orders"})),
         fixture.text("discover_data", json!({"query": "zebra"})),
-        fixture.text("discover_data", json!({"query": "x", "connectionId": "../x"})),
+        fixture.text(
+            "discover_data",
+            json!({"query": "x", "connectionId": "../x"}),
+        ),
     ];
     insta::assert_snapshot!(texts.join("\n----\n"));
-    let structured = fixture.call("discover_data", json!({"query": "orders"})).structured.unwrap();
+    let structured = fixture
+        .call("discover_data", json!({"query": "orders"}))
+        .structured
+        .unwrap();
     assert_eq!(structured["wiki"], Value::Null);
-    assert_eq!((&structured["sl"]["totalSources"], &structured["raw"]["hits"][0]["line"]), (&json!(1), &json!(2)));
-    assert!(!fixture.text("discover_data", json!({"query": "peer not for you"})).contains("peer.md"), "names only");
+    assert_eq!(
+        (
+            &structured["sl"]["totalSources"],
+            &structured["raw"]["hits"][0]["line"]
+        ),
+        (&json!(1), &json!(2))
+    );
+    assert!(
+        !fixture
+            .text("discover_data", json!({"query": "peer not for you"}))
+            .contains("peer.md"),
+        "names only"
+    );
 }
 
 #[test]
 fn raw_files_that_are_binary_or_huge_are_passed_over() {
     let fixture = layered();
-    fs::write(fixture.root().join("source/a.md"), vec![0xff; 5 * 1024 * 1024]).unwrap();
-    fs::write(fixture.root().join("source/sub/dep.yml"), b"needle \xff\x00\n").unwrap();
+    fs::write(
+        fixture.root().join("source/a.md"),
+        vec![0xff; 5 * 1024 * 1024],
+    )
+    .unwrap();
+    fs::write(
+        fixture.root().join("source/sub/dep.yml"),
+        b"needle \xff\x00\n",
+    )
+    .unwrap();
     let text = fixture.text("discover_data", json!({"query": "needle"}));
     assert!(
-        text.contains("sub/dep.yml:1: needle") && text.contains("1 files were not searched: they are too large"),
+        text.contains("sub/dep.yml:1: needle")
+            && text.contains("1 files were not searched: they are too large"),
         "{text}"
     );
     let nothing = fixture.text("discover_data", json!({"query": "zebra"}));
-    assert!(nothing.contains("No other raw file matches.\n1 files were not searched"), "{nothing}");
+    assert!(
+        nothing.contains("No other raw file matches.\n1 files were not searched"),
+        "{nothing}"
+    );
 }
 
 #[test]
@@ -413,41 +657,79 @@ fn changed_sources_are_checked_at_the_end() {
     let context = &fixture.tools.context;
     fixture.text("sl_read_source", on("customers", json!({})));
     assert_eq!(
-        crate::ingest::workspace_check::check_changes(&context.workspace, &context.scope.target_ids()).invalid,
+        crate::ingest::workspace_check::check_changes(
+            &context.workspace,
+            &context.scope.target_ids()
+        )
+        .invalid,
         [] as [&str; 0]
     );
     fixture.text("sl_edit_source", on("customers", json!({"delete": true})));
-    let invalid =
-        crate::ingest::workspace_check::check_changes(&context.workspace, &context.scope.target_ids()).invalid;
-    assert_eq!(invalid, ["warehouse:visits: join target `customers` is not a source of this connection"]);
+    let invalid = crate::ingest::workspace_check::check_changes(
+        &context.workspace,
+        &context.scope.target_ids(),
+    )
+    .invalid;
+    assert_eq!(
+        invalid,
+        ["warehouse:visits: join target `customers` is not a source of this connection"]
+    );
 }
 
 #[test]
 fn broken_references_are_reported_by_the_write() {
     let fixture = layered();
     let page = |key: &str, content: &str, sl_refs: Value| json!({"key": key, "summary": "s", "content": content, "refs": ["No Key"], "sl_refs": sl_refs});
-    let links = page("p1", "See [[p2]], `source:visits` and `customers.id`.", json!(["customers"]));
+    let links = page(
+        "p1",
+        "See [[p2]], `source:visits` and `customers.id`.",
+        json!(["customers"]),
+    );
     let reply = fixture.text("wiki_write", links);
     assert!(reply.starts_with("Wiki page `p1` created."), "{reply}");
-    assert!(reply.contains("- wiki page p1 -> p2: there is no such page"), "{reply}");
-    assert!(reply.contains("- wiki page p1: `source:visits`: there is no such source"), "{reply}");
+    assert!(
+        reply.contains("- wiki page p1 -> p2: there is no such page"),
+        "{reply}"
+    );
+    assert!(
+        reply.contains("- wiki page p1: `source:visits`: there is no such source"),
+        "{reply}"
+    );
     // A reference to a page that is written later is valid.
-    assert!(!fixture.text("wiki_write", page("p2", "x", json!([]))).contains("p1 -> p2"));
-    let done = fixture.call("sl_write_source", table("visits", json!({}))).structured.unwrap();
+    assert!(
+        !fixture
+            .text("wiki_write", page("p2", "x", json!([])))
+            .contains("p1 -> p2")
+    );
+    let done = fixture
+        .call("sl_write_source", table("visits", json!({})))
+        .structured
+        .unwrap();
     assert!(done.get("unresolved").is_none(), "{done}");
     // Pages of other units are reported as well, including repairs in them.
     fixture.text("wiki_read", json!({"key": "arr"}));
-    fixture.text("wiki_write", page("arr", "`customers.id`", json!(["customers", "customers.id"])));
+    fixture.text(
+        "wiki_write",
+        page(
+            "arr",
+            "`customers.id`",
+            json!(["customers", "customers.id"]),
+        ),
+    );
     fixture.text("sl_read_source", on("customers", json!({})));
     let reply = fixture.call("sl_edit_source", on("customers", json!({"delete": true})));
     let unresolved = reply.structured.unwrap()["unresolved"].to_string();
     assert!(
-        !reply.is_error && unresolved.contains("wiki page p1: `customers` in sl_refs: there is no such source"),
+        !reply.is_error
+            && unresolved.contains("wiki page p1: `customers` in sl_refs: there is no such source"),
         "{unresolved}"
     );
     fixture.text("sl_rollback", json!({"sourceName": "customers"}));
     let reply = fixture.text("wiki_write", page("p2", "y", json!([])));
-    assert!(reply.contains("page arr no longer has sl_refs to customers.id"), "{reply}");
+    assert!(
+        reply.contains("page arr no longer has sl_refs to customers.id"),
+        "{reply}"
+    );
 }
 
 proptest! {

@@ -31,7 +31,14 @@ impl LedgerFixture {
         write(&victim, "session-local-x/thesis.txt", "t");
         write(&victim, "local-x", "t");
         write(&victim, ".bashrc", "t");
-        Self { _dir: dir, root, victim, repository, trees, head }
+        Self {
+            _dir: dir,
+            root,
+            victim,
+            repository,
+            trees,
+            head,
+        }
     }
 
     /// A worktree of a killed run, with one commit.
@@ -51,7 +58,11 @@ impl LedgerFixture {
 
     fn sweep(&self) -> SweepReport {
         let swept = remove_leftovers(&self.repository).unwrap();
-        for (path, text) in [("session-local-x/thesis.txt", "t"), ("local-x", "t"), (".bashrc", "t")] {
+        for (path, text) in [
+            ("session-local-x/thesis.txt", "t"),
+            ("local-x", "t"),
+            (".bashrc", "t"),
+        ] {
             assert_eq!(fs::read_to_string(self.victim.join(path)).unwrap(), text);
         }
         swept
@@ -79,10 +90,21 @@ fn recorded_worktree_is_removed() {
     fs::create_dir(scene.root.join(worktree_dir("local-1-d"))).unwrap();
     scene.put(&entry_path(&scene.repository, ".draft-1-1"), "");
     let swept = scene.sweep();
-    assert!(swept.removed_worktrees == 4 && swept.skipped.is_empty(), "{swept:?}");
+    assert!(
+        swept.removed_worktrees == 4 && swept.skipped.is_empty(),
+        "{swept:?}"
+    );
     assert_eq!(scene.branches(), "main\n");
-    assert!(!scene.root.join(worktree_dir(&whole)).exists() && !scene.root.join(worktree_dir(&half)).exists());
-    assert_eq!(fs::read_dir(scene.root.join(".git").join(LEDGER_DIR)).unwrap().count(), 0);
+    assert!(
+        !scene.root.join(worktree_dir(&whole)).exists()
+            && !scene.root.join(worktree_dir(&half)).exists()
+    );
+    assert_eq!(
+        fs::read_dir(scene.root.join(".git").join(LEDGER_DIR))
+            .unwrap()
+            .count(),
+        0
+    );
     assert_eq!(scene.sweep().removed_worktrees, 0);
 }
 
@@ -90,40 +112,107 @@ fn recorded_worktree_is_removed() {
 fn foreign_ledger_entries_remove_nothing() {
     let (scene, other) = (LedgerFixture::new(), LedgerFixture::new());
     scene.git(&["branch", "--quiet", "session/local-x"]);
-    write(&scene.root, ".ktx/worktrees/session-local-x/mine.md", "mine");
+    write(
+        &scene.root,
+        ".ktx/worktrees/session-local-x/mine.md",
+        "mine",
+    );
     let copy = ScopedDir::open(&other.root).unwrap();
     let own = ScopedDir::open(&scene.root).unwrap();
     let entry = |project: &ScopedDir, branch: &str| {
-        local_record::encode(project, WorktreeEntry { branch: branch.into(), base: scene.head.clone() }).unwrap()
+        local_record::encode(
+            project,
+            WorktreeEntry {
+                branch: branch.into(),
+                base: scene.head.clone(),
+            },
+        )
+        .unwrap()
     };
     scene.put(&entry_path(&scene.repository, "local-x"), "");
-    scene.put(&entry_path(&scene.repository, "local-y"), entry(&copy, "session/local-y"));
-    scene.put(&entry_path(&scene.repository, "local-z"), entry(&own, "session/local-x"));
-    scene.put(&entry_path(&scene.repository, "mine"), entry(&own, "session/mine"));
-    scene.put(&entry_path(&scene.repository, "local-..x"), entry(&own, "session/local-..x"));
+    scene.put(
+        &entry_path(&scene.repository, "local-y"),
+        entry(&copy, "session/local-y"),
+    );
+    scene.put(
+        &entry_path(&scene.repository, "local-z"),
+        entry(&own, "session/local-x"),
+    );
+    scene.put(
+        &entry_path(&scene.repository, "mine"),
+        entry(&own, "session/mine"),
+    );
+    scene.put(
+        &entry_path(&scene.repository, "local-..x"),
+        entry(&own, "session/local-..x"),
+    );
     fs::create_dir(scene.root.join(entry_path(&scene.repository, ".draft-dir"))).unwrap();
     let swept = scene.sweep();
-    assert_eq!((swept.removed_worktrees, swept.skipped.len()), (0, 6), "{swept:?}");
-    assert!(swept.skipped.iter().all(|left| matches!(left, SkippedLeftover::Entry { .. })), "{swept:?}");
-    let messages: Vec<String> = swept.skipped.iter().map(SkippedLeftover::to_string).collect();
+    assert_eq!(
+        (swept.removed_worktrees, swept.skipped.len()),
+        (0, 6),
+        "{swept:?}"
+    );
+    assert!(
+        swept
+            .skipped
+            .iter()
+            .all(|left| matches!(left, SkippedLeftover::Entry { .. })),
+        "{swept:?}"
+    );
+    let messages: Vec<String> = swept
+        .skipped
+        .iter()
+        .map(SkippedLeftover::to_string)
+        .collect();
     let commands = "run `git worktree remove --force .ktx/worktrees/session-local-y` and `git branch -D \
                     session/local-y`, then delete it";
-    assert!(messages.iter().any(|message| message.ends_with(commands)), "{messages:?}");
-    assert_eq!(messages.iter().filter(|message| message.contains("git branch")).count(), 3, "{messages:?}");
+    assert!(
+        messages.iter().any(|message| message.ends_with(commands)),
+        "{messages:?}"
+    );
+    assert_eq!(
+        messages
+            .iter()
+            .filter(|message| message.contains("git branch"))
+            .count(),
+        3,
+        "{messages:?}"
+    );
     assert_eq!(scene.branches(), "main\nsession/local-x\n");
-    assert!(scene.root.join(".ktx/worktrees/session-local-x/mine.md").exists());
+    assert!(
+        scene
+            .root
+            .join(".ktx/worktrees/session-local-x/mine.md")
+            .exists()
+    );
 }
 
 #[test]
 fn a_ledger_in_the_project_removes_nothing() {
     let scene = LedgerFixture::new();
     scene.git(&["branch", "--quiet", "session/local-x"]);
-    write(&scene.root, ".ktx/worktrees/session-local-x/mine.md", "mine");
+    write(
+        &scene.root,
+        ".ktx/worktrees/session-local-x/mine.md",
+        "mine",
+    );
     let own = ScopedDir::open(&scene.root).unwrap();
-    let entry = WorktreeEntry { branch: "session/local-x".into(), base: scene.head.clone() };
-    scene.put(".ktx/ingestdeck/worktrees/local-x", local_record::encode(&own, entry).unwrap());
+    let entry = WorktreeEntry {
+        branch: "session/local-x".into(),
+        base: scene.head.clone(),
+    };
+    scene.put(
+        ".ktx/ingestdeck/worktrees/local-x",
+        local_record::encode(&own, entry).unwrap(),
+    );
     assert!(scene.sweep().removed_worktrees == 0 && scene.sweep().skipped.is_empty());
-    assert!(scene.root.join(".ktx/worktrees/session-local-x/mine.md").exists());
+    assert!(
+        scene
+            .root
+            .join(".ktx/worktrees/session-local-x/mine.md")
+            .exists()
+    );
     assert_eq!(scene.branches(), "main\nsession/local-x\n");
 }
 
@@ -134,25 +223,56 @@ fn links_in_worktree_paths_are_not_followed() {
     record_worktree(&scene.repository, &project, "local-x", &scene.head).unwrap();
     fs::remove_dir_all(scene.root.join(WORKTREES_DIR)).unwrap();
     symlink(&scene.victim, scene.root.join(WORKTREES_DIR)).unwrap();
-    assert!(matches!(scene.sweep().skipped[..], [SkippedLeftover::Failed { .. }]));
+    assert!(matches!(
+        scene.sweep().skipped[..],
+        [SkippedLeftover::Failed { .. }]
+    ));
     fs::remove_file(scene.root.join(WORKTREES_DIR)).unwrap();
     fs::create_dir(scene.root.join(WORKTREES_DIR)).unwrap();
-    symlink(scene.victim.join("session-local-x"), scene.root.join(worktree_dir("local-x"))).unwrap();
-    assert!(matches!(scene.sweep().skipped[..], [SkippedLeftover::Directory { .. }]));
+    symlink(
+        scene.victim.join("session-local-x"),
+        scene.root.join(worktree_dir("local-x")),
+    )
+    .unwrap();
+    assert!(matches!(
+        scene.sweep().skipped[..],
+        [SkippedLeftover::Directory { .. }]
+    ));
     fs::remove_dir_all(scene.root.join(".git").join(LEDGER_DIR)).unwrap();
     symlink(&scene.victim, scene.root.join(".git").join(LEDGER_DIR)).unwrap();
-    assert!(matches!(remove_leftovers(&scene.repository), Err(WorktreeError::Ledger { .. })));
+    assert!(matches!(
+        remove_leftovers(&scene.repository),
+        Err(WorktreeError::Ledger { .. })
+    ));
     assert!(scene.victim.join("local-x").exists());
 }
 
 #[test]
 fn unregistered_directories_are_kept() {
     let scene = LedgerFixture::new();
-    record_worktree(&scene.repository, &ScopedDir::open(&scene.root).unwrap(), "local-x", &scene.head).unwrap();
-    write(&scene.root, ".ktx/worktrees/session-local-x/mine.md", "mine");
+    record_worktree(
+        &scene.repository,
+        &ScopedDir::open(&scene.root).unwrap(),
+        "local-x",
+        &scene.head,
+    )
+    .unwrap();
+    write(
+        &scene.root,
+        ".ktx/worktrees/session-local-x/mine.md",
+        "mine",
+    );
     let swept = scene.sweep();
-    assert!(matches!(swept.skipped[..], [SkippedLeftover::Directory { .. }]), "{swept:?}");
-    assert!(scene.root.join(".ktx/worktrees/session-local-x/mine.md").exists());
+    assert!(
+        matches!(swept.skipped[..], [SkippedLeftover::Directory { .. }]),
+        "{swept:?}"
+    );
+    assert!(
+        scene
+            .root
+            .join(".ktx/worktrees/session-local-x/mine.md")
+            .exists()
+    );
     // Reported once: from then on the user is responsible for it.
     assert!(scene.sweep().skipped.is_empty());
 }
@@ -163,20 +283,45 @@ fn branches_with_foreign_commits_are_kept() {
     let name = scene.killed("a");
     let dir = scene.root.join(worktree_dir(&name));
     let commit = |dir: &Path| {
-        let args =
-            ["-c", "user.name=me", "-c", "user.email=me@example.com", "commit", "--quiet", "--allow-empty", "-m"];
-        let done = std::process::Command::new("git").current_dir(dir).args(args).arg("by hand").status().unwrap();
+        let args = [
+            "-c",
+            "user.name=me",
+            "-c",
+            "user.email=me@example.com",
+            "commit",
+            "--quiet",
+            "--allow-empty",
+            "-m",
+        ];
+        let done = std::process::Command::new("git")
+            .current_dir(dir)
+            .args(args)
+            .arg("by hand")
+            .status()
+            .unwrap();
         assert!(done.success());
     };
     commit(&dir);
-    assert!(matches!(scene.sweep().skipped[..], [SkippedLeftover::Branch { .. }]));
+    assert!(matches!(
+        scene.sweep().skipped[..],
+        [SkippedLeftover::Branch { .. }]
+    ));
     assert_eq!(scene.branches(), format!("main\nsession/{name}\n"));
     assert!(!dir.exists());
     // A worktree of the user that has the name of a run's worktree by chance.
     commit(&scene.root);
     scene.git(&["branch", "--quiet", "session/local-x"]);
-    record_worktree(&scene.repository, &ScopedDir::open(&scene.root).unwrap(), "local-x", &scene.head).unwrap();
-    assert!(matches!(scene.sweep().skipped[..], [SkippedLeftover::Branch { .. }]));
+    record_worktree(
+        &scene.repository,
+        &ScopedDir::open(&scene.root).unwrap(),
+        "local-x",
+        &scene.head,
+    )
+    .unwrap();
+    assert!(matches!(
+        scene.sweep().skipped[..],
+        [SkippedLeftover::Branch { .. }]
+    ));
 }
 
 #[test]
@@ -209,7 +354,11 @@ fn worktrees_of_a_moved_repository_are_reported() {
     fs::rename(&scene.root, &moved).unwrap();
     let repository = Repository::find(&moved).unwrap().unwrap();
     let swept = remove_leftovers(&repository).unwrap();
-    assert_eq!((swept.removed_worktrees, swept.skipped.len()), (0, 1), "{swept:?}");
+    assert_eq!(
+        (swept.removed_worktrees, swept.skipped.len()),
+        (0, 1),
+        "{swept:?}"
+    );
     let message = swept.skipped[0].to_string();
     for part in [
         &format!("`{}`", worktree_dir(&name)),
@@ -218,6 +367,16 @@ fn worktrees_of_a_moved_repository_are_reported() {
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }
-    assert!(moved.join(worktree_dir(&name)).join("wiki/global/b.md").is_file());
-    assert!(moved.join(".git/refs/heads").join(worktree_branch(&name)).is_file());
+    assert!(
+        moved
+            .join(worktree_dir(&name))
+            .join("wiki/global/b.md")
+            .is_file()
+    );
+    assert!(
+        moved
+            .join(".git/refs/heads")
+            .join(worktree_branch(&name))
+            .is_file()
+    );
 }

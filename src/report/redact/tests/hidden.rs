@@ -62,10 +62,19 @@ fn texts() -> Vec<(String, String)> {
             ("DB_PASSWORD=\"#\"", "COOKIE_MONSTER"),
             ("https://maps.example/api?key=#", "aB3dE5gH7jK9mN1pQ"),
             ("https://maps.example/api?key=#&x=1", "AIzaSyD1e2F3g4H5i6J7"),
-            ("{\"auths\": {\"registry.example\": {\"auth\": \"#\"}}}", &*basic),
+            (
+                "{\"auths\": {\"registry.example\": {\"auth\": \"#\"}}}",
+                &*basic,
+            ),
             ("//registry.example/:_auth=#", &basic),
-            ("{\"kty\":\"EC\",\"crv\":\"P-256\",\"d\":\"#\"}", "870MB6gfuTJ4HtUnUvYMyJpr5eUZNP4Bk43bVdj3eAE"),
-            ("{\"keys\":[{\"d\":\"#\",\"kty\":\"RSA\"}]}", "870MB6gfuTJ4HtUnUvYMyJpr5eUZNP4Bk43bVdj3eAE"),
+            (
+                "{\"kty\":\"EC\",\"crv\":\"P-256\",\"d\":\"#\"}",
+                "870MB6gfuTJ4HtUnUvYMyJpr5eUZNP4Bk43bVdj3eAE",
+            ),
+            (
+                "{\"keys\":[{\"d\":\"#\",\"kty\":\"RSA\"}]}",
+                "870MB6gfuTJ4HtUnUvYMyJpr5eUZNP4Bk43bVdj3eAE",
+            ),
             ("ada:$apr1$abcdefgh$#", "Ab1Cd2Ef3Gh4Ij5Kl6Mn7/"),
             ("ada:{SHA}#", "qUqP5cyxm6YcTAhz05Hph5gvu9M="),
             ("ada:$2y$10$#", &crypt[9..62]),
@@ -109,18 +118,38 @@ fn texts() -> Vec<(String, String)> {
             texts.push((format!("is {text} so"), end.to_owned()));
         }
         let full = format!("{} {secret}", "x".repeat(40));
-        texts.push((format!("{}\n{}\nnext", &full[..70], &full[70..]), secret[secret.len() - 12..].to_owned()));
+        texts.push((
+            format!("{}\n{}\nnext", &full[..70], &full[70..]),
+            secret[secret.len() - 12..].to_owned(),
+        ));
         let code = BASE64.encode(format!("export KEY={secret} and more?"));
         let url_safe = code.replace('+', "-").replace('/', "_");
-        for code in [code.clone(), code.trim_end_matches('=').to_owned(), url_safe] {
-            for text in [format!("the code {code} is"), format!("data:text/plain;base64,{code}"), format!("x/{code}/y")]
-            {
+        for code in [
+            code.clone(),
+            code.trim_end_matches('=').to_owned(),
+            url_safe,
+        ] {
+            for text in [
+                format!("the code {code} is"),
+                format!("data:text/plain;base64,{code}"),
+                format!("x/{code}/y"),
+            ] {
                 texts.push((text, code.clone()));
             }
         }
-        let long = BASE64.encode(format!("{}\nkey: {secret}\n{}", "a line\n".repeat(20), "more\n".repeat(20)));
-        let wrapped: Vec<&str> = (0..long.len()).step_by(76).map(|at| &long[at..long.len().min(at + 76)]).collect();
-        texts.push((format!("file:\n{}\nend", wrapped.join("\n")), wrapped[2].to_owned()));
+        let long = BASE64.encode(format!(
+            "{}\nkey: {secret}\n{}",
+            "a line\n".repeat(20),
+            "more\n".repeat(20)
+        ));
+        let wrapped: Vec<&str> = (0..long.len())
+            .step_by(76)
+            .map(|at| &long[at..long.len().min(at + 76)])
+            .collect();
+        texts.push((
+            format!("file:\n{}\nend", wrapped.join("\n")),
+            wrapped[2].to_owned(),
+        ));
     }
     texts
 }
@@ -128,17 +157,38 @@ fn texts() -> Vec<(String, String)> {
 #[test]
 fn hidden_secrets_are_masked_at_every_place() {
     let message = |content: &str| {
-        out(&json!({"type": "user", "message": {"content": [{"type": "tool_result", "content": content}]}}))
+        out(
+            &json!({"type": "user", "message": {"content": [{"type": "tool_result", "content": content}]}}),
+        )
     };
     let mut survivors = Vec::new();
     for (text, secret) in texts() {
         let places = [
             ("string", vec![message(&text)]),
-            ("nested", vec![message(&json!({"content": [{"type": "text", "text": text}]}).to_string())]),
-            ("lines", vec![message(&format!("first line\n{text}\nlast line"))]),
-            ("streamed", streamed(0, "text_delta", "text", &text, &[5, 3, 11])),
-            ("raw", vec![entry(EntryBody::StdoutRaw(text.clone().into_bytes().into()))]),
-            ("stderr", vec![entry(EntryBody::Stderr(text.clone().into()))]),
+            (
+                "nested",
+                vec![message(
+                    &json!({"content": [{"type": "text", "text": text}]}).to_string(),
+                )],
+            ),
+            (
+                "lines",
+                vec![message(&format!("first line\n{text}\nlast line"))],
+            ),
+            (
+                "streamed",
+                streamed(0, "text_delta", "text", &text, &[5, 3, 11]),
+            ),
+            (
+                "raw",
+                vec![entry(EntryBody::StdoutRaw(
+                    text.clone().into_bytes().into(),
+                ))],
+            ),
+            (
+                "stderr",
+                vec![entry(EntryBody::Stderr(text.clone().into()))],
+            ),
         ];
         for (place, lines) in places {
             if place == "lines" && text.starts_with('{') {
@@ -147,16 +197,25 @@ fn hidden_secrets_are_masked_at_every_place() {
             let before = everything(&lines);
             let (exported, masked) = exported(&lines);
             let all = everything(&exported);
-            let is_rest_kept = place == "streamed" || before.contains("next") == all.contains("next");
+            let is_rest_kept =
+                place == "streamed" || before.contains("next") == all.contains("next");
             if masked == 0 || survives(&secret, &all) || !is_rest_kept {
-                survivors.push(format!("{place}: {text:?} {}", String::from_utf8_lossy(&exported[0])));
+                survivors.push(format!(
+                    "{place}: {text:?} {}",
+                    String::from_utf8_lossy(&exported[0])
+                ));
                 continue;
             }
             let twice = super::exported(&exported).0;
             assert_eq!(twice, exported, "{place}: {text}");
         }
     }
-    assert!(survivors.is_empty(), "{}\n{}", survivors.len(), survivors.join("\n"));
+    assert!(
+        survivors.is_empty(),
+        "{}\n{}",
+        survivors.len(),
+        survivors.join("\n")
+    );
 }
 
 #[test]

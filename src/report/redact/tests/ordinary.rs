@@ -5,8 +5,16 @@ use super::*;
 fn ordinary() -> Vec<Vec<u8>> {
     let captures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
     let mut lines = Vec::new();
-    for file in std::fs::read_dir(captures).unwrap().map(|file| file.unwrap().path()).filter(|file| file.is_file()) {
-        for line in std::fs::read(file).unwrap().split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+    for file in std::fs::read_dir(captures)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .filter(|file| file.is_file())
+    {
+        for line in std::fs::read(file)
+            .unwrap()
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
             let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
             lines.push(entry(crate::tape::entry::stdout_body(line, is_json)));
         }
@@ -80,14 +88,29 @@ fn ordinary() -> Vec<Vec<u8>> {
             _ => out(&json!({"text": json!({"page": text}).to_string()})),
         });
         if round % 8 == 0 {
-            lines.extend(streamed(0, "text_delta", "text", texts[round % texts.len()], &[7, 3, 12]));
+            lines.extend(streamed(
+                0,
+                "text_delta",
+                "text",
+                texts[round % texts.len()],
+                &[7, 3, 12],
+            ));
         }
     }
     // Images, in one word and in lines.
-    let image: Vec<u8> = (0..6_000).map(|_| u8::try_from(dice.roll(256)).unwrap()).collect();
+    let image: Vec<u8> = (0..6_000)
+        .map(|_| u8::try_from(dice.roll(256)).unwrap())
+        .collect();
     let image = BASE64.encode([b"\x89PNG\r\n\x1a\n".to_vec(), image].concat());
-    let wrapped: Vec<&str> = (0..image.len()).step_by(76).map(|at| &image[at..image.len().min(at + 76)]).collect();
-    for text in [image.clone(), format!("![x](data:image/png;base64,{image})"), wrapped.join("\n")] {
+    let wrapped: Vec<&str> = (0..image.len())
+        .step_by(76)
+        .map(|at| &image[at..image.len().min(at + 76)])
+        .collect();
+    for text in [
+        image.clone(),
+        format!("![x](data:image/png;base64,{image})"),
+        wrapped.join("\n"),
+    ] {
         lines.push(out(&json!({"type": "image", "source": {"data": text}})));
         lines.push(entry(EntryBody::Stderr(text.into())));
     }
@@ -99,10 +122,27 @@ fn ordinary_lines_stay_as_they_are() {
     let lines = ordinary();
     assert!(lines.len() >= 1_000, "{}", lines.len());
     let (exported, masked) = exported(&lines);
-    let changed: Vec<_> = lines.iter().zip(&exported).filter(|(before, after)| before != after).collect();
+    let changed: Vec<_> = lines
+        .iter()
+        .zip(&exported)
+        .filter(|(before, after)| before != after)
+        .collect();
     let show = |(before, after): &(&Vec<u8>, &Vec<u8>)| {
-        format!("{}\n{}", String::from_utf8_lossy(before), String::from_utf8_lossy(after))
+        format!(
+            "{}\n{}",
+            String::from_utf8_lossy(before),
+            String::from_utf8_lossy(after)
+        )
     };
-    assert!(changed.is_empty(), "{}", changed.iter().take(20).map(show).collect::<Vec<_>>().join("\n"));
+    assert!(
+        changed.is_empty(),
+        "{}",
+        changed
+            .iter()
+            .take(20)
+            .map(show)
+            .collect::<Vec<_>>()
+            .join("\n")
+    );
     assert_eq!(masked, 0);
 }

@@ -14,7 +14,11 @@ use crate::{
 
 impl AttemptFold {
     /// Records something about calls that no line reports.
-    pub(in crate::run::fold) fn record_calls(&mut self, view: &mut RunView, record: impl FnOnce(&mut AttemptReducer)) {
+    pub(in crate::run::fold) fn record_calls(
+        &mut self,
+        view: &mut RunView,
+        record: impl FnOnce(&mut AttemptReducer),
+    ) {
         record(&mut self.reducer);
         self.copy_counts(view);
     }
@@ -27,9 +31,13 @@ impl AttemptFold {
     /// Copies the accounting to the state.
     pub(super) fn copy_counts(&self, view: &mut RunView) {
         let messages_sent = self.attempt(view).counts.messages_sent;
-        let counts = AttemptCounts { messages_sent, ..self.reducer.counts() };
+        let counts = AttemptCounts {
+            messages_sent,
+            ..self.reducer.counts()
+        };
         let known = std::mem::replace(&mut self.attempt(view).counts, counts);
-        view.state.spent_usd += counts.cost_usd.unwrap_or_default() - known.cost_usd.unwrap_or_default();
+        view.state.spent_usd +=
+            counts.cost_usd.unwrap_or_default() - known.cost_usd.unwrap_or_default();
     }
 
     /// Stores the error of the first failure. The end of the attempt replaces it by the one that decided.
@@ -49,11 +57,25 @@ impl AttemptFold {
             };
             let tool = tool.map(short_name).unwrap_or_default();
             // The name of the tool is not repeated.
-            let refusal = line.strip_prefix(tool).and_then(|rest| rest.strip_prefix(" was not called: "));
+            let refusal = line
+                .strip_prefix(tool)
+                .and_then(|rest| rest.strip_prefix(" was not called: "));
             let line = refusal.unwrap_or(&line);
-            let names_tool = line.strip_prefix(tool).is_some_and(|rest| rest.starts_with(' '));
-            let tool = if tool.is_empty() || names_tool { String::new() } else { format!("{tool}: ") };
-            attempt.deciding_failure = Some(tool.chars().chain(line.chars()).take(KEPT).collect::<String>().into());
+            let names_tool = line
+                .strip_prefix(tool)
+                .is_some_and(|rest| rest.starts_with(' '));
+            let tool = if tool.is_empty() || names_tool {
+                String::new()
+            } else {
+                format!("{tool}: ")
+            };
+            attempt.deciding_failure = Some(
+                tool.chars()
+                    .chain(line.chars())
+                    .take(KEPT)
+                    .collect::<String>()
+                    .into(),
+            );
         }
     }
 }

@@ -17,10 +17,18 @@ use crate::{
 impl AttemptFold {
     /// Adds a row for a stderr line, never a failure: the CLI also writes warnings there.
     pub(in crate::run::fold) fn stderr(&mut self, view: &mut RunView, seq: Seq) {
-        self.push_row(view, StreamRow::new(seq, 0, RowKind::Warning, RowOutcome::Ok, 0));
+        self.push_row(
+            view,
+            StreamRow::new(seq, 0, RowKind::Warning, RowOutcome::Ok, 0),
+        );
     }
 
-    pub(in crate::run::fold) fn verdict_row(&mut self, view: &mut RunView, seq: Seq, outcome: AttemptOutcome) {
+    pub(in crate::run::fold) fn verdict_row(
+        &mut self,
+        view: &mut RunView,
+        seq: Seq,
+        outcome: AttemptOutcome,
+    ) {
         let end = match outcome {
             AttemptOutcome::Succeeded => RowOutcome::Ok,
             AttemptOutcome::Failed => RowOutcome::Failed,
@@ -37,7 +45,10 @@ impl AttemptFold {
 
     /// The agent announced its session. The row of the start covers that, unless a server is missing.
     pub(super) fn announcement_row(&mut self, view: &mut RunView, seq: Seq, init: &InitLine<'_>) {
-        let has_all_servers = init.mcp_servers.iter().all(|(_, status)| status == "connected");
+        let has_all_servers = init
+            .mcp_servers
+            .iter()
+            .all(|(_, status)| status == "connected");
         let start = self.attempt(view).setup.start_note;
         let kind = match (self.start_row, start) {
             (StartRow::Note, Some(start)) if has_all_servers => {
@@ -64,7 +75,10 @@ impl AttemptFold {
 
     /// Adds a row for a breach of the isolation, which will make the attempt fail.
     pub(in crate::run::fold) fn breach_row(&mut self, view: &mut RunView, seq: Seq) {
-        self.push_end_row(view, StreamRow::new(seq, 0, RowKind::Note, RowOutcome::Failed, 0));
+        self.push_end_row(
+            view,
+            StreamRow::new(seq, 0, RowKind::Note, RowOutcome::Failed, 0),
+        );
     }
 
     /// True while a call has a row without an end.
@@ -74,7 +88,11 @@ impl AttemptFold {
 
     /// A person replaced the arguments of a call. The agent sends its hook request after the call itself.
     pub(in crate::run::fold) fn edited(&self, view: &mut RunView, id: &str, note: Seq) {
-        let Some(row) = self.call_rows.get(id).and_then(|row| view.attempts[self.id.0 as usize].rows.get(*row)) else {
+        let Some(row) = self
+            .call_rows
+            .get(id)
+            .and_then(|row| view.attempts[self.id.0 as usize].rows.get(*row))
+        else {
             return;
         };
         if let (Ok(first), Ok(note)) = (u32::try_from(row.first().0), u32::try_from(note.0)) {
@@ -95,12 +113,18 @@ impl AttemptFold {
 
     /// Adds a second row for the `attempt_started` note, which shows how the attempt differs from the plan.
     pub(in crate::run::fold) fn amendment_row(&mut self, view: &mut RunView, seq: Seq) {
-        self.push_row(view, StreamRow::new(seq, 1, RowKind::Note, RowOutcome::Ok, 0));
+        self.push_row(
+            view,
+            StreamRow::new(seq, 1, RowKind::Note, RowOutcome::Ok, 0),
+        );
     }
 
     /// What a person wrote to begin a turn of a session.
     pub(in crate::run::fold) fn prompt_row(&mut self, view: &mut RunView, seq: Seq) {
-        self.push_row(view, StreamRow::new(seq, 2, RowKind::Prompt, RowOutcome::Ok, 0));
+        self.push_row(
+            view,
+            StreamRow::new(seq, 2, RowKind::Prompt, RowOutcome::Ok, 0),
+        );
     }
 
     /// The attempt is complete: closes its open calls and adds a row for the end, unless its result `has_row`.
@@ -113,31 +137,49 @@ impl AttemptFold {
         attempt.reported_ok = Some(ok);
         attempt.clear_live_text();
         if !has_row {
-            let end = if ok { RowOutcome::Ok } else { self.reducer.calls().cut_end().into() };
+            let end = if ok {
+                RowOutcome::Ok
+            } else {
+                self.reducer.calls().cut_end().into()
+            };
             self.push_end_row(view, StreamRow::new(seq, 0, RowKind::Completed, end, 0));
         }
     }
 
     /// Updates rows from the changes of calls.
-    pub(super) fn apply_calls(&mut self, view: &mut RunView, seq: Seq, changes: &[CallChange<'_>], depth: u8) {
+    pub(super) fn apply_calls(
+        &mut self,
+        view: &mut RunView,
+        seq: Seq,
+        changes: &[CallChange<'_>],
+        depth: u8,
+    ) {
         for change in changes {
             match change {
                 CallChange::Ended { result, tool, end } => {
                     if matches!(end, CallOutcome::Failed | CallOutcome::Denied) {
-                        self.record_failure_error(view, tool.as_deref(), || unwrapped_error(result.text()));
+                        self.record_failure_error(view, tool.as_deref(), || {
+                            unwrapped_error(result.text())
+                        });
                     }
                     match self.call_rows.remove(result.tool_use_id.as_ref()) {
                         Some(row) => self.close_row(view, row, seq, (*end).into()),
                         None => {
                             // A result without its call gets a row, too.
-                            self.push_row(view, StreamRow::new(seq, 0, RowKind::Tool, (*end).into(), depth));
+                            self.push_row(
+                                view,
+                                StreamRow::new(seq, 0, RowKind::Tool, (*end).into(), depth),
+                            );
                         }
                     }
                 }
                 CallChange::Denied { is_known, .. } => {
                     // The row of the call shows it; a call without a row gets one row for the denial.
                     if !is_known {
-                        self.push_row(view, StreamRow::new(seq, 0, RowKind::Denial, RowOutcome::Denied, depth));
+                        self.push_row(
+                            view,
+                            StreamRow::new(seq, 0, RowKind::Denial, RowOutcome::Denied, depth),
+                        );
                     }
                 }
                 CallChange::Cut { id, end } => self.cut_call(view, seq, id, *end),
@@ -154,7 +196,9 @@ impl AttemptFold {
 
     /// Adds a row for a result, which ends a turn.
     pub(super) fn push_result_row(&mut self, view: &mut RunView, seq: Seq, again: bool) {
-        let Some(result) = self.reducer.result_facts() else { return };
+        let Some(result) = self.reducer.result_facts() else {
+            return;
+        };
         let end = match (verdict::stop_reason(result), result.failed) {
             (StopReason::Natural, _) | (StopReason::Budget, false) => RowOutcome::Ok,
             (StopReason::Error, true) => self.reducer.calls().cut_end().into(),

@@ -81,13 +81,27 @@ impl AttemptFold {
         if depth == 0 && begins_turn {
             self.begin_turn(view);
         }
-        self.push_row(view, StreamRow::new(seq, block, kind, RowOutcome::Ok, depth));
+        self.push_row(
+            view,
+            StreamRow::new(seq, block, kind, RowOutcome::Ok, depth),
+        );
     }
 
     /// A session file has no result line. The stop reason of a message ends the turn, until another turn begins.
-    fn end_turn_of_message(&mut self, view: &mut RunView, entry: &EntryRef<'_>, chat: &ChatLine<'_>) {
+    fn end_turn_of_message(
+        &mut self,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
+        chat: &ChatLine<'_>,
+    ) {
         let failed = chat.error.is_some();
-        if chat.aborted || !(failed || matches!(chat.stop_reason.as_deref(), Some("end_turn" | "stop_sequence"))) {
+        if chat.aborted
+            || !(failed
+                || matches!(
+                    chat.stop_reason.as_deref(),
+                    Some("end_turn" | "stop_sequence")
+                ))
+        {
             return;
         }
         let result = ResultFacts {
@@ -101,9 +115,18 @@ impl AttemptFold {
             start_failure: None,
         };
         // Errors of earlier turns do not apply to this one.
-        let reported = if failed { self.reducer.reported_facts() } else { ReportedFacts::default() };
-        let facts =
-            AttemptFacts { reported: ReportedFacts { result: Some(result), ..reported }, ..AttemptFacts::default() };
+        let reported = if failed {
+            self.reducer.reported_facts()
+        } else {
+            ReportedFacts::default()
+        };
+        let facts = AttemptFacts {
+            reported: ReportedFacts {
+                result: Some(result),
+                ..reported
+            },
+            ..AttemptFacts::default()
+        };
         let verdict = verdict::judge_attempt(&self.key, &facts, FailureRule::Strict);
         let status = status_for_verdict(&verdict);
         let attempt = self.attempt(view);

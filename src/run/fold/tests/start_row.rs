@@ -34,8 +34,12 @@ const ALL: [StartEntry; 9] = [
 
 fn text(entry: StartEntry, seq: usize) -> (char, String) {
     let note = |note: Note| ('n', String::from_utf8(note.to_json()).unwrap());
-    let started =
-        |amendment| note(Note::AttemptStarted(Box::new(AttemptStarted { amendment, ..AttemptStarted::default() })));
+    let started = |amendment| {
+        note(Note::AttemptStarted(Box::new(AttemptStarted {
+            amendment,
+            ..AttemptStarted::default()
+        })))
+    };
     match entry {
         StartEntry::Note => started(None),
         StartEntry::AmendedNote => started(Some(Default::default())),
@@ -50,7 +54,10 @@ fn text(entry: StartEntry, seq: usize) -> (char, String) {
         }
         StartEntry::Isolation(holds) => {
             let breach = (!holds).then(|| "another tool".to_owned());
-            note(Note::IsolationChecked(IsolationChecked { breach, settings_sources: None }))
+            note(Note::IsolationChecked(IsolationChecked {
+                breach,
+                settings_sources: None,
+            }))
         }
         StartEntry::Stderr => ('e', "a warning".into()),
         StartEntry::Call => call(&format!("c{seq}")),
@@ -70,7 +77,14 @@ fn fold(entries: &[StartEntry]) -> RunView {
         };
         let scope = Address::Attempt("u", 1);
         let seq = seq as u64;
-        let entry = EntryRef { seq: Seq(seq), at: Millis(seq), scope, body, is_well_formed: true, decoded: None };
+        let entry = EntryRef {
+            seq: Seq(seq),
+            at: Millis(seq),
+            scope,
+            body,
+            is_well_formed: true,
+            decoded: None,
+        };
         fold.apply(&mut view, &entry, &mut |_| {});
     }
     view
@@ -81,27 +95,61 @@ fn entries_of_rows(view: &mut RunView, entries: usize) -> Vec<Vec<u64>> {
     view.state.entries = entries as u64;
     let id = view.state.units[0].attempts[0].id;
     let rows = view.rows(id).iter();
-    rows.map(|row| view.row_entries(row).into_iter().flatten().map(|seq| seq.0).collect()).collect()
+    rows.map(|row| {
+        view.row_entries(row)
+            .into_iter()
+            .flatten()
+            .map(|seq| seq.0)
+            .collect()
+    })
+    .collect()
 }
 
 #[test]
 fn one_row_covers_a_start_without_problems() {
     use StartEntry::{AmendedNote, Call, Init, Isolation, Note, Quiet, Stderr};
     let rows = |entries: &[StartEntry]| entries_of_rows(&mut fold(entries), entries.len());
-    assert_eq!(rows(&[Note, Quiet, Init(true), Isolation(true), Call]), [vec![0, 2, 3], vec![4]]);
-    assert_eq!(rows(&[Note, Isolation(true), Init(true)]), [vec![0, 2], vec![1]]);
-    assert_eq!(rows(&[Note, Init(true), Isolation(true), Isolation(true)]), [vec![0, 1, 2], vec![3]]);
-    assert_eq!(rows(&[AmendedNote, Init(true), Isolation(true)]), [vec![0, 1, 2], vec![0]]);
-    assert_eq!(rows(&[Note, Stderr, Init(true), Isolation(true)]), [vec![0, 2, 3], vec![1]]);
+    assert_eq!(
+        rows(&[Note, Quiet, Init(true), Isolation(true), Call]),
+        [vec![0, 2, 3], vec![4]]
+    );
+    assert_eq!(
+        rows(&[Note, Isolation(true), Init(true)]),
+        [vec![0, 2], vec![1]]
+    );
+    assert_eq!(
+        rows(&[Note, Init(true), Isolation(true), Isolation(true)]),
+        [vec![0, 1, 2], vec![3]]
+    );
+    assert_eq!(
+        rows(&[AmendedNote, Init(true), Isolation(true)]),
+        [vec![0, 1, 2], vec![0]]
+    );
+    assert_eq!(
+        rows(&[Note, Stderr, Init(true), Isolation(true)]),
+        [vec![0, 2, 3], vec![1]]
+    );
     // What is wrong has a row.
-    assert_eq!(rows(&[Note, Init(false), Isolation(true)]), [vec![0], vec![1], vec![2]]);
-    assert_eq!(rows(&[Note, Init(true), Isolation(false)]), [vec![0, 1], vec![2]]);
+    assert_eq!(
+        rows(&[Note, Init(false), Isolation(true)]),
+        [vec![0], vec![1], vec![2]]
+    );
+    assert_eq!(
+        rows(&[Note, Init(true), Isolation(false)]),
+        [vec![0, 1], vec![2]]
+    );
     // A capture has no notes.
     assert_eq!(rows(&[Init(false), Call]), [vec![0], vec![1]]);
     let view = fold(&[Note, Init(false), Isolation(false)]);
-    let shown = view.rows(view.state.units[0].attempts[0].id).iter().map(|row| (row.kind, row.end(9)));
-    let expected =
-        [(RowKind::Note, RowOutcome::Ok), (RowKind::Warning, RowOutcome::Ok), (RowKind::Note, RowOutcome::Failed)];
+    let shown = view
+        .rows(view.state.units[0].attempts[0].id)
+        .iter()
+        .map(|row| (row.kind, row.end(9)));
+    let expected = [
+        (RowKind::Note, RowOutcome::Ok),
+        (RowKind::Warning, RowOutcome::Ok),
+        (RowKind::Note, RowOutcome::Failed),
+    ];
     assert_eq!(shown.collect::<Vec<_>>(), expected);
 }
 

@@ -13,7 +13,13 @@ fn held(id: &str) -> Note {
 }
 
 fn decided(id: &str, decision: CallDecision) -> Note {
-    Note::CallDecided { tool_use_id: Some(id.into()), decision, input: None, reason: None, rule: None }
+    Note::CallDecided {
+        tool_use_id: Some(id.into()),
+        decision,
+        input: None,
+        reason: None,
+        rule: None,
+    }
 }
 
 /// Unit `a` is held from before its first attempt; two calls wait at the same time, and a third one when the tape ends.
@@ -42,9 +48,21 @@ fn a_unit_is_held_while_a_call_waits() {
     let mut seen = Vec::new();
     for entries in 2..=14 {
         timeline.seek(entries).unwrap();
-        let [a, _] = &timeline.view().state.units[..] else { panic!("two units") };
-        let waits: Vec<_> = a.latest().iter().flat_map(|attempt| &attempt.held_calls).map(|call| &*call.tool).collect();
-        seen.push(format!("{} {} {}", a.status.as_str(), waits.len(), a.is_held()));
+        let [a, _] = &timeline.view().state.units[..] else {
+            panic!("two units")
+        };
+        let waits: Vec<_> = a
+            .latest()
+            .iter()
+            .flat_map(|attempt| &attempt.held_calls)
+            .map(|call| &*call.tool)
+            .collect();
+        seen.push(format!(
+            "{} {} {}",
+            a.status.as_str(),
+            waits.len(),
+            a.is_held()
+        ));
     }
     let expected = [
         "queued 0 true",
@@ -63,7 +81,11 @@ fn a_unit_is_held_while_a_call_waits() {
     ];
     assert_eq!(seen, expected);
     timeline.seek(15).unwrap();
-    assert_eq!(timeline.view().state.units[1].status, UnitStatus::Interrupted, "the tape ends before the run");
+    assert_eq!(
+        timeline.view().state.units[1].status,
+        UnitStatus::Interrupted,
+        "the tape ends before the run"
+    );
     assert!(timeline.view().state.units[1].oldest_held_call().is_none());
 }
 
@@ -72,18 +94,43 @@ fn hold_emits_status_changes() {
     let mut timeline = timeline(a_held_run(), 3, false);
     let mut statuses = Vec::new();
     let mut emit = |emitted: SinkEvent<'_>| {
-        if let SinkEvent::Unit { unit: "a", status, reason, .. } = emitted {
-            statuses.push(format!("{}: {}", status.as_str(), reason.unwrap_or_default()));
+        if let SinkEvent::Unit {
+            unit: "a",
+            status,
+            reason,
+            ..
+        } = emitted
+        {
+            statuses.push(format!(
+                "{}: {}",
+                status.as_str(),
+                reason.unwrap_or_default()
+            ));
         }
     };
     while timeline.advance(1, &mut emit).unwrap() == PollStatus::More {}
-    let expected = ["queued: ", "running: ", "held: wiki_write", "running: ", "held: wiki_write", "stopped: a reason"];
+    let expected = [
+        "queued: ",
+        "running: ",
+        "held: wiki_write",
+        "running: ",
+        "held: wiki_write",
+        "stopped: a reason",
+    ];
     assert_eq!(statuses, expected);
     let attempt_id = timeline.view().state.units[0].attempts[0].id;
     let view = timeline.view();
     let rows = view.rows(attempt_id);
-    let denied: Vec<_> = rows.iter().filter(|row| row.end(99) == RowOutcome::Denied).map(|row| row.kind).collect();
-    assert_eq!(denied, [RowKind::Tool], "the row of the call shows the denial");
+    let denied: Vec<_> = rows
+        .iter()
+        .filter(|row| row.end(99) == RowOutcome::Denied)
+        .map(|row| row.kind)
+        .collect();
+    assert_eq!(
+        denied,
+        [RowKind::Tool],
+        "the row of the call shows the denial"
+    );
     assert_eq!(timeline.activity().count(ActivityMark::Denial), 1);
 }
 

@@ -3,7 +3,12 @@
 use super::*;
 
 fn session_ended(attempt: u32, verdict: Verdict, repeat: RetryMode) -> ScheduleEvent {
-    ScheduleEvent::AttemptEnded { unit: key(0), attempt, verdict, repeat }
+    ScheduleEvent::AttemptEnded {
+        unit: key(0),
+        attempt,
+        verdict,
+        repeat,
+    }
 }
 
 fn resume() -> RetryMode {
@@ -11,22 +16,39 @@ fn resume() -> RetryMode {
 }
 
 /// Attempts that these events start, with their changes to the plan.
-fn starts(schedule: &mut Schedule, inputs: impl IntoIterator<Item = ScheduleEvent>) -> Vec<(u32, Option<Amendment>)> {
+fn starts(
+    schedule: &mut Schedule,
+    inputs: impl IntoIterator<Item = ScheduleEvent>,
+) -> Vec<(u32, Option<Amendment>)> {
     let effects = inputs.into_iter().flat_map(|input| schedule.handle(input));
     let start = |order| match order {
-        ScheduleEffect::StartAttempt { attempt, amendment, .. } => Some((attempt, amendment.as_deref().cloned())),
+        ScheduleEffect::StartAttempt {
+            attempt, amendment, ..
+        } => Some((attempt, amendment.as_deref().cloned())),
         _ => None,
     };
     effects.filter_map(start).collect()
 }
 
 fn continued() -> Option<Amendment> {
-    Some(Amendment { resume: Some("5e55".into()), ..Amendment::default() })
+    Some(Amendment {
+        resume: Some("5e55".into()),
+        ..Amendment::default()
+    })
 }
 
 fn schedule(max_retries: u32) -> Schedule {
-    let retry = RetryPolicy { max_retries, ..RetryPolicy::default() };
-    Schedule::new(keys(1), ScheduleSettings { retry, ..ScheduleSettings::new(1, 1) })
+    let retry = RetryPolicy {
+        max_retries,
+        ..RetryPolicy::default()
+    };
+    Schedule::new(
+        keys(1),
+        ScheduleSettings {
+            retry,
+            ..ScheduleSettings::new(1, 1)
+        },
+    )
 }
 
 #[test]
@@ -46,10 +68,20 @@ fn retry_continues_the_session_whose_tools_have_run() {
             session_ended(4, transient_verdict(), resume()),
         ],
     );
-    assert_eq!(started, [(1, None), (2, None), (3, continued()), (4, continued())]);
+    assert_eq!(
+        started,
+        [(1, None), (2, None), (3, continued()), (4, continued())]
+    );
     assert!(schedule.is_finished(), "three retries");
-    let asked = [ScheduleEvent::RetryRequested { unit: key(0), amendment: None }];
-    assert_eq!(starts(&mut schedule, asked), [(5, None)], "a person may begin again");
+    let asked = [ScheduleEvent::RetryRequested {
+        unit: key(0),
+        amendment: None,
+    }];
+    assert_eq!(
+        starts(&mut schedule, asked),
+        [(5, None)],
+        "a person may begin again"
+    );
 }
 
 #[test]
@@ -65,27 +97,51 @@ fn continued_session_keeps_model_and_turns_without_the_feedback() {
     let inputs = [
         ScheduleEvent::RunStarted,
         session_ended(1, failed_verdict(), RetryMode::Never),
-        ScheduleEvent::RetryRequested { unit: key(0), amendment: Some(asked.clone()) },
+        ScheduleEvent::RetryRequested {
+            unit: key(0),
+            amendment: Some(asked.clone()),
+        },
         session_ended(2, transient_verdict(), resume()),
         ScheduleEvent::TimerFired(TimerId(0)),
     ];
-    let expected = Amendment { feedback: None, resume: Some("5e55".into()), ..asked.clone() };
-    assert_eq!(starts(&mut schedule, inputs), [(1, None), (2, Some(asked)), (3, Some(expected))]);
+    let expected = Amendment {
+        feedback: None,
+        resume: Some("5e55".into()),
+        ..asked.clone()
+    };
+    assert_eq!(
+        starts(&mut schedule, inputs),
+        [(1, None), (2, Some(asked)), (3, Some(expected))]
+    );
 }
 
 #[test]
 fn session_without_an_id_is_not_retried_once_tools_have_run() {
     for verdict in [transient_verdict(), usage_limit_verdict()] {
         let mut schedule = schedule(3);
-        let inputs = [ScheduleEvent::RunStarted, session_ended(1, verdict, RetryMode::Never)];
-        let effects: Vec<ScheduleEffect> = inputs.into_iter().flat_map(|input| schedule.handle(input)).collect();
+        let inputs = [
+            ScheduleEvent::RunStarted,
+            session_ended(1, verdict, RetryMode::Never),
+        ];
+        let effects: Vec<ScheduleEffect> = inputs
+            .into_iter()
+            .flat_map(|input| schedule.handle(input))
+            .collect();
         let message = effects.iter().find_map(|order| match order {
-            ScheduleEffect::RecordNote { note: Note::Message { level: Severity::Warning, text }, .. } => {
-                Some(text.as_str())
-            }
+            ScheduleEffect::RecordNote {
+                note:
+                    Note::Message {
+                        level: Severity::Warning,
+                        text,
+                    },
+                ..
+            } => Some(text.as_str()),
             _ => None,
         });
-        assert_eq!(message, Some("u0 is not retried: its tools have run, and its session id is unknown"));
+        assert_eq!(
+            message,
+            Some("u0 is not retried: its tools have run, and its session id is unknown")
+        );
         assert!(
             matches!(effects.last(), Some(ScheduleEffect::EndRun(attempt_ended)) if attempt_ended.failed == 1),
             "{effects:?}"
@@ -108,7 +164,10 @@ fn usage_limit_costs_no_retry_and_continues_the_session() {
 }
 
 fn next_turn(message: &str) -> Option<Amendment> {
-    Some(Amendment { message: Some(message.into()), ..Amendment::default() })
+    Some(Amendment {
+        message: Some(message.into()),
+        ..Amendment::default()
+    })
 }
 
 #[test]
@@ -122,15 +181,24 @@ fn full_context_continues_in_a_new_session() {
         ScheduleEvent::TimerFired(TimerId(0)),
         session_ended(2, full(), again()),
     ];
-    assert_eq!(starts(&mut schedule, inputs), [(1, None), (2, next_turn("You continue."))]);
+    assert_eq!(
+        starts(&mut schedule, inputs),
+        [(1, None), (2, next_turn("You continue."))]
+    );
     assert!(schedule.is_finished(), "one retry");
 }
 
 #[test]
 fn message_to_an_idle_session_starts_its_next_turn() {
-    let settings = ScheduleSettings { is_session: true, ..ScheduleSettings::new(1, 1) };
+    let settings = ScheduleSettings {
+        is_session: true,
+        ..ScheduleSettings::new(1, 1)
+    };
     let mut schedule = Schedule::new(keys(1), settings);
-    let message = |text: &str| ScheduleEvent::MessageRequested { unit: key(0), text: text.into() };
+    let message = |text: &str| ScheduleEvent::MessageRequested {
+        unit: key(0),
+        text: text.into(),
+    };
     let inputs = [
         ScheduleEvent::RunStarted,
         message("while it runs"),
@@ -140,14 +208,23 @@ fn message_to_an_idle_session_starts_its_next_turn() {
         session_ended(2, transient_verdict(), resume()),
         ScheduleEvent::TimerFired(TimerId(0)),
     ];
-    assert_eq!(starts(&mut schedule, inputs), [(1, None), (2, next_turn("next")), (3, continued())]);
+    assert_eq!(
+        starts(&mut schedule, inputs),
+        [(1, None), (2, next_turn("next")), (3, continued())]
+    );
 }
 
 #[test]
 fn messages_wait_for_the_attempt_that_starts() {
-    let settings = ScheduleSettings { is_session: true, ..ScheduleSettings::new(1, 1) };
+    let settings = ScheduleSettings {
+        is_session: true,
+        ..ScheduleSettings::new(1, 1)
+    };
     let mut schedule = Schedule::new(keys(1), settings);
-    let message = |text: &str| ScheduleEvent::MessageRequested { unit: key(0), text: text.into() };
+    let message = |text: &str| ScheduleEvent::MessageRequested {
+        unit: key(0),
+        text: text.into(),
+    };
     let full = verdict(AttemptOutcome::Failed, VerdictCause::ContextOverflow);
     let inputs = [
         ScheduleEvent::RunStarted,
@@ -156,9 +233,17 @@ fn messages_wait_for_the_attempt_that_starts() {
         message("second"),
         ScheduleEvent::TimerFired(TimerId(0)),
     ];
-    let effects: Vec<ScheduleEffect> = inputs.into_iter().flat_map(|input| schedule.handle(input)).collect();
-    let [.., start, first, second] = effects.as_slice() else { panic!("{effects:?}") };
-    assert!(matches!(start, ScheduleEffect::StartAttempt { attempt: 2, .. }), "{start:?}");
+    let effects: Vec<ScheduleEffect> = inputs
+        .into_iter()
+        .flat_map(|input| schedule.handle(input))
+        .collect();
+    let [.., start, first, second] = effects.as_slice() else {
+        panic!("{effects:?}")
+    };
+    assert!(
+        matches!(start, ScheduleEffect::StartAttempt { attempt: 2, .. }),
+        "{start:?}"
+    );
     for (effect, expected) in [(first, "first"), (second, "second")] {
         assert!(
             matches!(effect, ScheduleEffect::MessageAttempt { attempt: 2, text, .. } if text == expected),
@@ -169,13 +254,25 @@ fn messages_wait_for_the_attempt_that_starts() {
 
 #[test]
 fn unit_out_of_turns_waits_for_a_decision() {
-    let settings = ScheduleSettings { waits_at_turn_limit: true, ..ScheduleSettings::new(1, 1) };
+    let settings = ScheduleSettings {
+        waits_at_turn_limit: true,
+        ..ScheduleSettings::new(1, 1)
+    };
     let mut schedule = Schedule::new(keys(1), settings);
-    let out_of_turns = || Verdict { stop: StopReason::Budget, ..succeeded_verdict() };
+    let out_of_turns = || Verdict {
+        stop: StopReason::Budget,
+        ..succeeded_verdict()
+    };
     let notes = |effects: Vec<ScheduleEffect>| -> Vec<&'static str> {
         let name = |effect: &ScheduleEffect| match effect {
-            ScheduleEffect::RecordNote { note: Note::DecisionAwaited { .. }, .. } => "awaited",
-            ScheduleEffect::RecordNote { note: Note::ResultAccepted, .. } => "accepted",
+            ScheduleEffect::RecordNote {
+                note: Note::DecisionAwaited { .. },
+                ..
+            } => "awaited",
+            ScheduleEffect::RecordNote {
+                note: Note::ResultAccepted,
+                ..
+            } => "accepted",
             ScheduleEffect::RecordNote { .. } => "note",
             ScheduleEffect::StartAttempt { .. } => "start",
             ScheduleEffect::EndRun(_) => "end",
@@ -184,23 +281,48 @@ fn unit_out_of_turns_waits_for_a_decision() {
         effects.iter().map(name).collect()
     };
     schedule.handle(ScheduleEvent::RunStarted);
-    assert_eq!(notes(schedule.handle(session_ended(1, out_of_turns(), RetryMode::FromStart))), ["awaited"]);
+    assert_eq!(
+        notes(schedule.handle(session_ended(1, out_of_turns(), RetryMode::FromStart))),
+        ["awaited"]
+    );
     assert!(!schedule.is_finished());
-    let retry = ScheduleEvent::RetryRequested { unit: key(0), amendment: None };
+    let retry = ScheduleEvent::RetryRequested {
+        unit: key(0),
+        amendment: None,
+    };
     assert!(notes(schedule.handle(retry)).contains(&"start"));
-    assert_eq!(notes(schedule.handle(session_ended(2, out_of_turns(), RetryMode::FromStart))), ["awaited"]);
+    assert_eq!(
+        notes(schedule.handle(session_ended(2, out_of_turns(), RetryMode::FromStart))),
+        ["awaited"]
+    );
     let accept = || ScheduleEvent::ResultAccepted { unit: key(0) };
     assert_eq!(notes(schedule.handle(accept())), ["accepted", "end"]);
-    assert_eq!(notes(schedule.handle(accept())), ["note"], "it waits no longer");
+    assert_eq!(
+        notes(schedule.handle(accept())),
+        ["note"],
+        "it waits no longer"
+    );
 }
 
 #[test]
 fn run_that_ends_before_a_decision_about_a_unit_is_not_done() {
-    let settings = ScheduleSettings { waits_at_turn_limit: true, ..ScheduleSettings::new(1, 1) };
+    let settings = ScheduleSettings {
+        waits_at_turn_limit: true,
+        ..ScheduleSettings::new(1, 1)
+    };
     let mut schedule = Schedule::new(keys(1), settings);
-    let out_of_turns = Verdict { stop: StopReason::Budget, ..succeeded_verdict() };
+    let out_of_turns = Verdict {
+        stop: StopReason::Budget,
+        ..succeeded_verdict()
+    };
     let expired = ScheduleEvent::PersonWaitExpired(PersonWait::Decision, Millis(7_200_000));
-    let trace =
-        feed(&mut schedule, [ScheduleEvent::RunStarted, session_ended(1, out_of_turns, RetryMode::FromStart), expired]);
+    let trace = feed(
+        &mut schedule,
+        [
+            ScheduleEvent::RunStarted,
+            session_ended(1, out_of_turns, RetryMode::FromStart),
+            expired,
+        ],
+    );
     assert!(trace.contains("END limit "), "{trace}");
 }

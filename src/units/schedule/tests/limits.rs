@@ -4,8 +4,17 @@ use super::*;
 
 #[test]
 fn a_usage_limit_pauses_the_run_and_costs_no_retry() {
-    let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
-    let mut schedule = Schedule::new(keys(3), ScheduleSettings { retry, ..settings(2) });
+    let retry = RetryPolicy {
+        max_retries: 0,
+        ..RetryPolicy::default()
+    };
+    let mut schedule = Schedule::new(
+        keys(3),
+        ScheduleSettings {
+            retry,
+            ..settings(2)
+        },
+    );
     let trace = feed(
         &mut schedule,
         [
@@ -86,8 +95,17 @@ fn pressure_reduces_concurrency_to_one() {
 
 #[test]
 fn endless_limit_ends_the_run_without_spending_retries() {
-    let pacing = ThrottlePolicy { max_limit_attempts: 3, ..ThrottlePolicy::default() };
-    let mut schedule = Schedule::new(keys(3), ScheduleSettings { throttle_policy: pacing, ..settings(1) });
+    let pacing = ThrottlePolicy {
+        max_limit_attempts: 3,
+        ..ThrottlePolicy::default()
+    };
+    let mut schedule = Schedule::new(
+        keys(3),
+        ScheduleSettings {
+            throttle_policy: pacing,
+            ..settings(1)
+        },
+    );
     let crowded = || verdict(AttemptOutcome::Failed, VerdictCause::RateLimited);
     let trace = feed(
         &mut schedule,
@@ -116,8 +134,17 @@ fn endless_limit_ends_the_run_without_spending_retries() {
 
 #[test]
 fn limit_without_throttling_is_a_failure() {
-    let pacing = ThrottlePolicy { enabled: false, ..ThrottlePolicy::default() };
-    let mut schedule = Schedule::new(keys(2), ScheduleSettings { throttle_policy: pacing, ..settings(1) });
+    let pacing = ThrottlePolicy {
+        enabled: false,
+        ..ThrottlePolicy::default()
+    };
+    let mut schedule = Schedule::new(
+        keys(2),
+        ScheduleSettings {
+            throttle_policy: pacing,
+            ..settings(1)
+        },
+    );
     let trace = feed(
         &mut schedule,
         [
@@ -164,13 +191,28 @@ fn run_wide_failure_is_reported_once() {
 
 #[test]
 fn unit_specific_model_or_network_failure_stops_no_other_unit() {
-    let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
-    let mut schedule = Schedule::new(keys(3), ScheduleSettings { retry, ..settings(1) });
-    let amendment = Amendment { model: Some("opsu".into()), ..Amendment::default() };
+    let retry = RetryPolicy {
+        max_retries: 0,
+        ..RetryPolicy::default()
+    };
+    let mut schedule = Schedule::new(
+        keys(3),
+        ScheduleSettings {
+            retry,
+            ..settings(1)
+        },
+    );
+    let amendment = Amendment {
+        model: Some("opsu".into()),
+        ..Amendment::default()
+    };
     let trace = feed(
         &mut schedule,
         [
-            ScheduleEvent::RetryRequested { unit: key(0), amendment: Some(amendment) },
+            ScheduleEvent::RetryRequested {
+                unit: key(0),
+                amendment: Some(amendment),
+            },
             ScheduleEvent::RunStarted,
             attempt_ended(0, 1, verdict(AttemptOutcome::Failed, VerdictCause::Model)),
             attempt_ended(1, 1, succeeded_verdict()),
@@ -184,10 +226,19 @@ fn unit_specific_model_or_network_failure_stops_no_other_unit() {
     start u2/1
     END partial succeeded=1 failed=2 stopped=0 not_run=0
     ");
-    let mut schedule = Schedule::new(keys(2), ScheduleSettings { retry, ..settings(1) });
+    let mut schedule = Schedule::new(
+        keys(2),
+        ScheduleSettings {
+            retry,
+            ..settings(1)
+        },
+    );
     let trace = feed(
         &mut schedule,
-        [ScheduleEvent::RunStarted, attempt_ended(0, 1, verdict(AttemptOutcome::Failed, VerdictCause::Network))],
+        [
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, verdict(AttemptOutcome::Failed, VerdictCause::Network)),
+        ],
     );
     insta::assert_snapshot!(trace, @r#"
     start u0/1
@@ -197,8 +248,17 @@ fn unit_specific_model_or_network_failure_stops_no_other_unit() {
 
 #[test]
 fn open_files_lower_concurrency_and_cost_no_retry() {
-    let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
-    let mut schedule = Schedule::new(keys(4), ScheduleSettings { retry, ..settings(3) });
+    let retry = RetryPolicy {
+        max_retries: 0,
+        ..RetryPolicy::default()
+    };
+    let mut schedule = Schedule::new(
+        keys(4),
+        ScheduleSettings {
+            retry,
+            ..settings(3)
+        },
+    );
     let trace = feed(
         &mut schedule,
         [
@@ -220,9 +280,21 @@ fn open_files_lower_concurrency_and_cost_no_retry() {
 
 #[test]
 fn missing_program_pauses_starts_until_it_returns() {
-    let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
-    let mut schedule = Schedule::new(keys(4), ScheduleSettings { retry, ..settings(2) });
-    let ready = ScheduleEvent::AttemptReady { unit: "u1".into(), attempt: 3 };
+    let retry = RetryPolicy {
+        max_retries: 0,
+        ..RetryPolicy::default()
+    };
+    let mut schedule = Schedule::new(
+        keys(4),
+        ScheduleSettings {
+            retry,
+            ..settings(2)
+        },
+    );
+    let ready = ScheduleEvent::AttemptReady {
+        unit: "u1".into(),
+        attempt: 3,
+    };
     let trace = feed(
         &mut schedule,
         [
@@ -275,7 +347,10 @@ fn refused_start_is_tried_once_more_by_one_unit() {
 #[test]
 fn refused_start_that_ends_within_a_second_costs_no_retry() {
     let mut schedule = Schedule::new(keys(2), settings(1));
-    let ready = ScheduleEvent::AttemptReady { unit: "u0".into(), attempt: 2 };
+    let ready = ScheduleEvent::AttemptReady {
+        unit: "u0".into(),
+        attempt: 2,
+    };
     let trace = feed(
         &mut schedule,
         [
@@ -300,13 +375,28 @@ fn each_fault_of_starts_is_retried_once() {
     let refused = |n, attempt| attempt_ended(n, attempt, refused_start_verdict());
     let begin = || {
         let mut schedule = Schedule::new(keys(2), settings(2));
-        let events = [ScheduleEvent::RunStarted, refused(0, 1), refused(1, 1), ScheduleEvent::TimerFired(TimerId(0))];
+        let events = [
+            ScheduleEvent::RunStarted,
+            refused(0, 1),
+            refused(1, 1),
+            ScheduleEvent::TimerFired(TimerId(0)),
+        ];
         feed(&mut schedule, events);
-        feed(&mut schedule, [attempt_ready(0, 2), ScheduleEvent::TimerFired(TimerId(1))]);
+        feed(
+            &mut schedule,
+            [attempt_ready(0, 2), ScheduleEvent::TimerFired(TimerId(1))],
+        );
         schedule
     };
     // While the trial works, another unit is refused in a later fault.
-    let trace = feed(&mut begin(), [refused(1, 2), ScheduleEvent::TimerFired(TimerId(2)), refused(1, 3)]);
+    let trace = feed(
+        &mut begin(),
+        [
+            refused(1, 2),
+            ScheduleEvent::TimerFired(TimerId(2)),
+            refused(1, 3),
+        ],
+    );
     insta::assert_snapshot!(trace, @r#"
     note: message "the agent refused to start; trying once more in 1 s" | note u1/2: retry-scheduled 3 1000ms | timer 2 1000ms
     start u1/3
@@ -344,13 +434,26 @@ fn refusal_after_an_update_is_tried_once_more() {
 #[test]
 fn process_that_becomes_ready_and_refuses_is_not_tried_forever() {
     let mut schedule = Schedule::new(keys(1), settings(1));
-    let ready = |attempt| ScheduleEvent::AttemptReady { unit: "u0".into(), attempt };
+    let ready = |attempt| ScheduleEvent::AttemptReady {
+        unit: "u0".into(),
+        attempt,
+    };
     let refused = |attempt| attempt_ended(0, attempt, refused_start_verdict());
     let trace = feed(
         &mut schedule,
-        [ScheduleEvent::RunStarted, ready(1), refused(1), ScheduleEvent::TimerFired(TimerId(0)), ready(2), refused(2)],
+        [
+            ScheduleEvent::RunStarted,
+            ready(1),
+            refused(1),
+            ScheduleEvent::TimerFired(TimerId(0)),
+            ready(2),
+            refused(2),
+        ],
     );
-    assert!(trace.ends_with("END unusable succeeded=0 failed=0 stopped=0 not_run=1"), "{trace}");
+    assert!(
+        trace.ends_with("END unusable succeeded=0 failed=0 stopped=0 not_run=1"),
+        "{trace}"
+    );
 }
 
 #[test]
@@ -394,7 +497,11 @@ fn unit_that_waited_too_long_for_a_person_makes_a_limit() {
     let waited = verdict(AttemptOutcome::Stopped, VerdictCause::ApprovalTimeout);
     let trace = feed(
         &mut schedule,
-        [ScheduleEvent::RunStarted, attempt_ended(0, 1, waited), attempt_ended(1, 1, succeeded_verdict())],
+        [
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, waited),
+            attempt_ended(1, 1, succeeded_verdict()),
+        ],
     );
     insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1
@@ -458,7 +565,10 @@ fn program_is_back_only_once_a_process_started() {
 #[test]
 fn stale_wait_timer_does_not_shorten_the_next_wait() {
     let mut schedule = Schedule::new(keys(1), settings(1));
-    let retry = ScheduleEvent::RetryRequested { unit: key(0), amendment: None };
+    let retry = ScheduleEvent::RetryRequested {
+        unit: key(0),
+        amendment: None,
+    };
     let trace = feed(
         &mut schedule,
         [
@@ -503,7 +613,10 @@ fn program_that_stays_missing_ends_the_run_as_unusable() {
                 effects.extend(schedule.handle(ScheduleEvent::TimerFired(id)));
             }
             ScheduleEffect::EndRun(end) => {
-                assert_eq!((end.outcome.as_str(), end.failed, end.not_run), ("unusable", 1, 2));
+                assert_eq!(
+                    (end.outcome.as_str(), end.failed, end.not_run),
+                    ("unusable", 1, 2)
+                );
             }
             _ => {}
         }

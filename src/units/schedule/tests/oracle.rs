@@ -31,9 +31,17 @@ enum OracleUnitState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OracleProgram {
     Present,
-    Waiting { tries: usize, timer: Option<TimerId> },
-    Due { tries: usize },
-    Trying { tries: usize, unit: usize },
+    Waiting {
+        tries: usize,
+        timer: Option<TimerId>,
+    },
+    Due {
+        tries: usize,
+    },
+    Trying {
+        tries: usize,
+        unit: usize,
+    },
 }
 
 /// Computes from plain lists what must start and whether the run must be over.
@@ -57,16 +65,26 @@ impl ScheduleOracle {
     fn in_flight(&self) -> usize {
         self.units
             .iter()
-            .filter(|unit| matches!(unit.state, OracleUnitState::Starting | OracleUnitState::Running))
+            .filter(|unit| {
+                matches!(
+                    unit.state,
+                    OracleUnitState::Starting | OracleUnitState::Running
+                )
+            })
             .count()
     }
 
     fn starting(&self) -> usize {
-        self.units.iter().filter(|unit| unit.state == OracleUnitState::Starting).count()
+        self.units
+            .iter()
+            .filter(|unit| unit.state == OracleUnitState::Starting)
+            .count()
     }
 
     fn is_idle(&self) -> bool {
-        self.units.iter().all(|unit| unit.state == OracleUnitState::Over)
+        self.units
+            .iter()
+            .all(|unit| unit.state == OracleUnitState::Over)
     }
 
     /// Stops starting units. `cut` is true if no unit caused that.
@@ -75,7 +93,10 @@ impl ScheduleOracle {
         self.halted = true;
         self.program = OracleProgram::Present;
         for unit in &mut self.units {
-            if matches!(unit.state, OracleUnitState::Queued | OracleUnitState::Waiting) {
+            if matches!(
+                unit.state,
+                OracleUnitState::Queued | OracleUnitState::Waiting
+            ) {
                 unit.state = OracleUnitState::Over;
             }
         }
@@ -83,7 +104,9 @@ impl ScheduleOracle {
 
     fn request(&mut self, n: usize) {
         let unit = &mut self.units[n];
-        if !matches!(unit.state, OracleUnitState::Waiting | OracleUnitState::Over) || (self.halted && !self.over) {
+        if !matches!(unit.state, OracleUnitState::Waiting | OracleUnitState::Over)
+            || (self.halted && !self.over)
+        {
             return;
         }
         unit.state = OracleUnitState::Queued;
@@ -106,7 +129,10 @@ impl ScheduleOracle {
             OracleProgram::Trying { tries, unit } if unit == n => tries,
             known => return Some(known),
         };
-        (tries < 6).then_some(OracleProgram::Waiting { tries: tries + 1, timer: None })
+        (tries < 6).then_some(OracleProgram::Waiting {
+            tries: tries + 1,
+            timer: None,
+        })
     }
 
     /// Applies an event; timers and pauses were already read from the effects.
@@ -114,29 +140,45 @@ impl ScheduleOracle {
         let index = |unit: &UnitKey| unit.as_str()[1..].parse::<usize>().ok();
         match input {
             ScheduleEvent::AttemptReady { unit, attempt } => {
-                let Some(n) = index(unit).filter(|n| *n < self.units.len()) else { return };
+                let Some(n) = index(unit).filter(|n| *n < self.units.len()) else {
+                    return;
+                };
                 let unit = &mut self.units[n];
-                if matches!(unit.state, OracleUnitState::Starting | OracleUnitState::Running)
-                    && unit.attempts == *attempt
+                if matches!(
+                    unit.state,
+                    OracleUnitState::Starting | OracleUnitState::Running
+                ) && unit.attempts == *attempt
                 {
                     unit.state = OracleUnitState::Running;
                     self.leave_program_trial(n, OracleProgram::Present);
                 }
             }
-            ScheduleEvent::AttemptEnded { unit, attempt, verdict, .. } => {
-                let Some(n) = index(unit).filter(|n| *n < self.units.len()) else { return };
+            ScheduleEvent::AttemptEnded {
+                unit,
+                attempt,
+                verdict,
+                ..
+            } => {
+                let Some(n) = index(unit).filter(|n| *n < self.units.len()) else {
+                    return;
+                };
                 let halted = self.halted;
                 let (max, max_limited) = (self.max_retries, self.max_limited);
                 let others = self.in_flight().saturating_sub(1);
-                let awaited = self.tries_after(n).filter(|_| verdict.cause == VerdictCause::ProgramMissing);
+                let awaited = self
+                    .tries_after(n)
+                    .filter(|_| verdict.cause == VerdictCause::ProgramMissing);
                 let unit = &mut self.units[n];
-                if !matches!(unit.state, OracleUnitState::Starting | OracleUnitState::Running)
-                    || unit.attempts != *attempt
+                if !matches!(
+                    unit.state,
+                    OracleUnitState::Starting | OracleUnitState::Running
+                ) || unit.attempts != *attempt
                 {
                     return;
                 }
                 unit.last = Some(verdict.outcome);
-                let free = !halted && unit.stop.is_none() && verdict.outcome == AttemptOutcome::Failed;
+                let free =
+                    !halted && unit.stop.is_none() && verdict.outcome == AttemptOutcome::Failed;
                 unit.state = match verdict.cause {
                     VerdictCause::Transient if free && unit.retries < max => {
                         unit.retries += 1;
@@ -144,7 +186,11 @@ impl ScheduleOracle {
                     }
                     VerdictCause::UsageLimit { .. } | VerdictCause::RateLimited if free => {
                         unit.limited += 1;
-                        if unit.limited < max_limited { OracleUnitState::Queued } else { OracleUnitState::Over }
+                        if unit.limited < max_limited {
+                            OracleUnitState::Queued
+                        } else {
+                            OracleUnitState::Over
+                        }
                     }
                     VerdictCause::OpenFiles if free && (others > 0 || !unit.started_alone) => {
                         self.max_open = self.max_open.min(others.max(1));
@@ -174,12 +220,19 @@ impl ScheduleOracle {
                     let is_back = verdict.outcome == AttemptOutcome::Succeeded;
                     self.leave_program_trial(
                         n,
-                        if is_back { OracleProgram::Present } else { OracleProgram::Due { tries } },
+                        if is_back {
+                            OracleProgram::Present
+                        } else {
+                            OracleProgram::Due { tries }
+                        },
                     );
                 }
             }
             ScheduleEvent::TimerFired(id) => {
-                if let OracleProgram::Waiting { tries, timer: Some(timer) } = self.program
+                if let OracleProgram::Waiting {
+                    tries,
+                    timer: Some(timer),
+                } = self.program
                     && timer == *id
                 {
                     self.program = OracleProgram::Due { tries };
@@ -197,7 +250,10 @@ impl ScheduleOracle {
             }
             ScheduleEvent::RetryUnsuccessfulRequested => {
                 let fails = |unit: &OracleUnit| {
-                    let ended_badly = matches!(unit.last, Some(AttemptOutcome::Failed | AttemptOutcome::Stopped));
+                    let ended_badly = matches!(
+                        unit.last,
+                        Some(AttemptOutcome::Failed | AttemptOutcome::Stopped)
+                    );
                     unit.state == OracleUnitState::Over && ended_badly
                 };
                 let failed = |unit: &OracleUnit| {
@@ -205,14 +261,17 @@ impl ScheduleOracle {
                 };
                 let all = (self.halted && self.unusable) || !self.units.iter().any(failed);
                 for n in 0..self.units.len() {
-                    let untried = self.units[n].state == OracleUnitState::Over && self.units[n].last.is_none();
+                    let untried = self.units[n].state == OracleUnitState::Over
+                        && self.units[n].last.is_none();
                     if fails(&self.units[n]) || (all && untried) {
                         self.request(n);
                     }
                 }
             }
             ScheduleEvent::StopRequested { unit } => {
-                let Some(unit) = index(unit).and_then(|n| self.units.get_mut(n)) else { return };
+                let Some(unit) = index(unit).and_then(|n| self.units.get_mut(n)) else {
+                    return;
+                };
                 match unit.state {
                     OracleUnitState::Queued | OracleUnitState::Waiting => {
                         unit.state = OracleUnitState::Over;
@@ -224,7 +283,9 @@ impl ScheduleOracle {
                     OracleUnitState::Over => {}
                 }
             }
-            ScheduleEvent::DrainRequested | ScheduleEvent::StopAllRequested | ScheduleEvent::KillAllRequested => {
+            ScheduleEvent::DrainRequested
+            | ScheduleEvent::StopAllRequested
+            | ScheduleEvent::KillAllRequested => {
                 if !self.over {
                     self.halt(false);
                 }
@@ -256,7 +317,11 @@ impl ScheduleOracle {
     }
 
     /// Compares the effects with the expected ones.
-    fn check(&mut self, input: &ScheduleEvent, effects: &[ScheduleEffect]) -> Result<(), TestCaseError> {
+    fn check(
+        &mut self,
+        input: &ScheduleEvent,
+        effects: &[ScheduleEffect],
+    ) -> Result<(), TestCaseError> {
         self.apply(input);
         let mut started = Vec::new();
         let mut end = None;
@@ -268,17 +333,29 @@ impl ScheduleOracle {
                         unit.state == OracleUnitState::Waiting && unit.timer.is_none_or(|t| t < *id)
                     };
                     let unit = match input {
-                        ScheduleEvent::AttemptEnded { unit, .. } => unit.as_str()[1..].parse::<usize>().ok(),
+                        ScheduleEvent::AttemptEnded { unit, .. } => {
+                            unit.as_str()[1..].parse::<usize>().ok()
+                        }
                         _ => None,
                     };
                     if let Some(unit) = unit.and_then(|n| self.units.get_mut(n)).filter(waits) {
                         unit.timer = Some(*id);
-                    } else if let OracleProgram::Waiting { timer: timer @ None, .. } = &mut self.program {
+                    } else if let OracleProgram::Waiting {
+                        timer: timer @ None,
+                        ..
+                    } = &mut self.program
+                    {
                         *timer = Some(*id);
                     }
                 }
-                ScheduleEffect::RecordNote { note: Note::LimitPaused { .. }, .. } => self.paused = true,
-                ScheduleEffect::RecordNote { note: Note::LimitLifted, .. } => self.paused = false,
+                ScheduleEffect::RecordNote {
+                    note: Note::LimitPaused { .. },
+                    ..
+                } => self.paused = true,
+                ScheduleEffect::RecordNote {
+                    note: Note::LimitLifted,
+                    ..
+                } => self.paused = false,
                 ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } => {}
                 ScheduleEffect::Project
                 | ScheduleEffect::Integrate { .. }
@@ -287,13 +364,24 @@ impl ScheduleOracle {
                     return Err(TestCaseError::fail("there are no patches"));
                 }
                 ScheduleEffect::StopAttempt { unit, attempt, how } => {
-                    let known = self.units.iter_mut().enumerate().find(|(n, _)| key(*n) == *unit).map(|(_, unit)| unit);
-                    let known = known.ok_or_else(|| TestCaseError::fail("stops an unknown unit"))?;
-                    prop_assert!(matches!(known.state, OracleUnitState::Starting | OracleUnitState::Running));
+                    let known = self
+                        .units
+                        .iter_mut()
+                        .enumerate()
+                        .find(|(n, _)| key(*n) == *unit)
+                        .map(|(_, unit)| unit);
+                    let known =
+                        known.ok_or_else(|| TestCaseError::fail("stops an unknown unit"))?;
+                    prop_assert!(matches!(
+                        known.state,
+                        OracleUnitState::Starting | OracleUnitState::Running
+                    ));
                     prop_assert_eq!(known.attempts, *attempt);
                     known.stop = Some(*how);
                 }
-                ScheduleEffect::StartAttempt { unit, attempt, .. } => started.push((unit.clone(), *attempt)),
+                ScheduleEffect::StartAttempt { unit, attempt, .. } => {
+                    started.push((unit.clone(), *attempt))
+                }
                 ScheduleEffect::EndRun(summary) => end = Some(summary.clone()),
             }
         }
@@ -301,11 +389,20 @@ impl ScheduleOracle {
         while !self.over
             && !self.halted
             && !self.paused
-            && matches!(self.program, OracleProgram::Present | OracleProgram::Due { .. })
+            && matches!(
+                self.program,
+                OracleProgram::Present | OracleProgram::Due { .. }
+            )
             && self.in_flight() < self.slots.min(self.max_open)
             && self.starting() < self.max_starting
         {
-            let Some(n) = self.units.iter().position(|unit| unit.state == OracleUnitState::Queued) else { break };
+            let Some(n) = self
+                .units
+                .iter()
+                .position(|unit| unit.state == OracleUnitState::Queued)
+            else {
+                break;
+            };
             self.units[n].started_alone = self.in_flight() == 0;
             self.units[n].state = OracleUnitState::Starting;
             self.units[n].attempts += 1;
@@ -319,7 +416,12 @@ impl ScheduleOracle {
         prop_assert_eq!(end.is_some(), ends);
         self.over |= ends;
         if let Some(end) = end {
-            let count = |outcome| self.units.iter().filter(|unit| unit.last == outcome).count() as u32;
+            let count = |outcome| {
+                self.units
+                    .iter()
+                    .filter(|unit| unit.last == outcome)
+                    .count() as u32
+            };
             prop_assert_eq!(end.succeeded, count(Some(AttemptOutcome::Succeeded)));
             prop_assert_eq!(end.failed, count(Some(AttemptOutcome::Failed)));
             prop_assert_eq!(end.stopped, count(Some(AttemptOutcome::Stopped)));
@@ -379,10 +481,15 @@ fn verdict_for(how: u8) -> Verdict {
 }
 
 pub(super) fn to_event(schedule: &Schedule, step: &RandomStep) -> Option<ScheduleEvent> {
-    let flying: Vec<(UnitKey, u32)> = schedule.in_flight().map(|(unit, attempt)| (unit.clone(), attempt)).collect();
+    let flying: Vec<(UnitKey, u32)> = schedule
+        .in_flight()
+        .map(|(unit, attempt)| (unit.clone(), attempt))
+        .collect();
     let pick = |n: usize| flying.get(n % flying.len().max(1)).cloned();
     Some(match step {
-        RandomStep::Ready(n) => pick(*n).map(|(unit, attempt)| ScheduleEvent::AttemptReady { unit, attempt })?,
+        RandomStep::Ready(n) => {
+            pick(*n).map(|(unit, attempt)| ScheduleEvent::AttemptReady { unit, attempt })?
+        }
         RandomStep::End(n, how) => pick(*n).map(|(unit, attempt)| ScheduleEvent::AttemptEnded {
             unit,
             attempt,
@@ -390,7 +497,10 @@ pub(super) fn to_event(schedule: &Schedule, step: &RandomStep) -> Option<Schedul
             repeat: RetryMode::FromStart,
         })?,
         RandomStep::Fire(id) => ScheduleEvent::TimerFired(TimerId(*id)),
-        RandomStep::Retry(n) => ScheduleEvent::RetryRequested { unit: key(*n), amendment: None },
+        RandomStep::Retry(n) => ScheduleEvent::RetryRequested {
+            unit: key(*n),
+            amendment: None,
+        },
         RandomStep::RetryFailed => ScheduleEvent::RetryUnsuccessfulRequested,
         RandomStep::Stop(n) => ScheduleEvent::StopRequested { unit: key(*n) },
         RandomStep::Run(0) => ScheduleEvent::DrainRequested,
@@ -400,7 +510,10 @@ pub(super) fn to_event(schedule: &Schedule, step: &RandomStep) -> Option<Schedul
         RandomStep::Slots(slots) => ScheduleEvent::ConcurrencyChanged { by: *slots },
         RandomStep::Reject(resets) => rejected(0, *resets),
         RandomStep::Lift => ScheduleEvent::LimitOverridden,
-        RandomStep::Stray(n, attempt) => ScheduleEvent::AttemptReady { unit: key(*n), attempt: *attempt },
+        RandomStep::Stray(n, attempt) => ScheduleEvent::AttemptReady {
+            unit: key(*n),
+            attempt: *attempt,
+        },
     })
 }
 

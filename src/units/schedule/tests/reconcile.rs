@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{
     oracle::{any_steps, to_event},
-    settle::{failed_integration, integrated, integration_report, record_queued_stops, retry, schedule},
+    settle::{
+        failed_integration, integrated, integration_report, record_queued_stops, retry, schedule,
+    },
     *,
 };
 
@@ -29,7 +31,11 @@ fn units_succeeded() -> Vec<ScheduleEvent> {
 
 /// Effects of the last of `inputs`.
 fn last(schedule: &mut Schedule, inputs: impl IntoIterator<Item = ScheduleEvent>) -> String {
-    feed(schedule, inputs).lines().last().unwrap_or_default().to_owned()
+    feed(schedule, inputs)
+        .lines()
+        .last()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[test]
@@ -40,9 +46,15 @@ fn reconcile_step_runs_after_integration() {
         attempt_ended(1, 1, succeeded_verdict()),
         integrated(&[(0, 1, true), (1, 1, false)]),
     ];
-    let good =
-        [attempt_ended(9, 1, succeeded_verdict()), integrated(&[(9, 1, true)]), ScheduleEvent::Saved { ok: true }];
-    let trace = feed(&mut schedule_with_reconcile(false), units.clone().into_iter().chain(good));
+    let good = [
+        attempt_ended(9, 1, succeeded_verdict()),
+        integrated(&[(9, 1, true)]),
+        ScheduleEvent::Saved { ok: true },
+    ];
+    let trace = feed(
+        &mut schedule_with_reconcile(false),
+        units.clone().into_iter().chain(good),
+    );
     insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1
 
@@ -61,8 +73,14 @@ fn reconcile_step_runs_after_integration() {
         integration_report(vec![]),
         attempt_ended(9, 2, succeeded_verdict()),
     ];
-    let again = [integrated(&[(9, 2, true)]), ScheduleEvent::Saved { ok: true }];
-    let trace = feed(&mut schedule, units.clone().into_iter().chain(bad).chain(again));
+    let again = [
+        integrated(&[(9, 2, true)]),
+        ScheduleEvent::Saved { ok: true },
+    ];
+    let trace = feed(
+        &mut schedule,
+        units.clone().into_iter().chain(bad).chain(again),
+    );
     insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1
 
@@ -85,7 +103,13 @@ fn reconcile_step_runs_after_integration() {
         ScheduleEvent::Saved { ok: true },
         attempt_ended(1, 2, succeeded_verdict()),
     ];
-    let trace = feed(&mut schedule, units.into_iter().chain(asked).chain([integrated(&[(1, 2, true)])]));
+    let trace = feed(
+        &mut schedule,
+        units
+            .into_iter()
+            .chain(asked)
+            .chain([integrated(&[(1, 2, true)])]),
+    );
     insta::assert_snapshot!(trace, @r"
     start u0/1 | start u1/1
 
@@ -102,13 +126,25 @@ fn reconcile_step_runs_after_integration() {
 
 #[test]
 fn reconcile_step_is_skipped_without_changes() {
-    let nothing = IntegratedUnit { unit: key(0), attempt: 1, verdict: None, has_changes: false };
-    let idle =
-        || [ScheduleEvent::RunStarted, attempt_ended(0, 1, succeeded_verdict()), attempt_ended(1, 1, failed_verdict())];
+    let nothing = IntegratedUnit {
+        unit: key(0),
+        attempt: 1,
+        verdict: None,
+        has_changes: false,
+    };
+    let idle = || {
+        [
+            ScheduleEvent::RunStarted,
+            attempt_ended(0, 1, succeeded_verdict()),
+            attempt_ended(1, 1, failed_verdict()),
+        ]
+    };
     let integrated = integration_report(vec![nothing.clone()]);
     let trace = feed(
         &mut schedule_with_reconcile(false),
-        idle().into_iter().chain([integrated.clone(), ScheduleEvent::Saved { ok: true }]),
+        idle()
+            .into_iter()
+            .chain([integrated.clone(), ScheduleEvent::Saved { ok: true }]),
     );
     insta::assert_snapshot!(trace, @r#"
     start u0/1 | start u1/1
@@ -117,14 +153,26 @@ fn reconcile_step_is_skipped_without_changes() {
     note: message "not reconciled: nothing was written, and no raw file was deleted" | SAVE without [u1]
     END partial succeeded=1 failed=1 stopped=0 not_run=0
     "#);
-    let trace = feed(&mut schedule_with_reconcile(true), idle().into_iter().chain([integrated]));
-    assert!(trace.ends_with("start u9/1"), "a deleted raw file is a reason to run: {trace}");
+    let trace = feed(
+        &mut schedule_with_reconcile(true),
+        idle().into_iter().chain([integrated]),
+    );
+    assert!(
+        trace.ends_with("start u9/1"),
+        "a deleted raw file is a reason to run: {trace}"
+    );
 }
 
 #[test]
 fn due_reconcile_step_runs_without_units() {
-    let mut empty_schedule = Schedule::new(Vec::new(), ScheduleSettings { integrates_patches: true, ..settings(1) })
-        .with_reconcile_step(key(9), true);
+    let mut empty_schedule = Schedule::new(
+        Vec::new(),
+        ScheduleSettings {
+            integrates_patches: true,
+            ..settings(1)
+        },
+    )
+    .with_reconcile_step(key(9), true);
     let trace = feed(
         &mut empty_schedule,
         [
@@ -143,21 +191,37 @@ fn due_reconcile_step_runs_without_units() {
     END done succeeded=1 failed=0 stopped=0 not_run=0
     ");
     // The step runs whatever the outcomes of the units are, unless a person ends the run.
-    let failed =
-        [ScheduleEvent::RunStarted, attempt_ended(0, 1, failed_verdict()), attempt_ended(1, 1, failed_verdict())];
-    assert_eq!(last(&mut schedule_with_reconcile(true), failed), "INTEGRATE ");
+    let failed = [
+        ScheduleEvent::RunStarted,
+        attempt_ended(0, 1, failed_verdict()),
+        attempt_ended(1, 1, failed_verdict()),
+    ];
+    assert_eq!(
+        last(&mut schedule_with_reconcile(true), failed),
+        "INTEGRATE "
+    );
     assert!(
         last(
             &mut schedule_with_settings(true, settings(1)),
-            [ScheduleEvent::RunStarted, ScheduleEvent::DrainRequested, attempt_ended(0, 1, failed_verdict())]
+            [
+                ScheduleEvent::RunStarted,
+                ScheduleEvent::DrainRequested,
+                attempt_ended(0, 1, failed_verdict())
+            ]
         )
         .contains("END")
     );
     // Without integration there is no reconcile step.
     let mut without_patches = Schedule::new(keys(1), settings(1)).with_reconcile_step(key(9), true);
     assert!(
-        last(&mut without_patches, [ScheduleEvent::RunStarted, attempt_ended(0, 1, succeeded_verdict())])
-            .starts_with("END done")
+        last(
+            &mut without_patches,
+            [
+                ScheduleEvent::RunStarted,
+                attempt_ended(0, 1, succeeded_verdict())
+            ]
+        )
+        .starts_with("END done")
     );
 }
 
@@ -166,17 +230,35 @@ fn stop_during_reconcile_saves_and_kill_keeps_patches() {
     let stopped = verdict(AttemptOutcome::Stopped, VerdictCause::Cancelled);
     let trace = last(
         &mut schedule_with_reconcile(false),
-        units_succeeded().into_iter().chain([ScheduleEvent::StopAllRequested, attempt_ended(9, 1, stopped.clone())]),
+        units_succeeded().into_iter().chain([
+            ScheduleEvent::StopAllRequested,
+            attempt_ended(9, 1, stopped.clone()),
+        ]),
     );
     assert_eq!(trace, "SAVE without []");
     let trace = last(
         &mut schedule_with_reconcile(false),
-        units_succeeded().into_iter().chain([ScheduleEvent::KillAllRequested, attempt_ended(9, 1, stopped)]),
+        units_succeeded().into_iter().chain([
+            ScheduleEvent::KillAllRequested,
+            attempt_ended(9, 1, stopped),
+        ]),
     );
-    assert!(trace.contains("2 patches are kept and not put on the branch: the run was killed"), "{trace}");
+    assert!(
+        trace.contains("2 patches are kept and not put on the branch: the run was killed"),
+        "{trace}"
+    );
     // A limit that the reconcile step hits is handled like any other.
-    let waits = [attempt_ended(9, 1, transient_verdict()), ScheduleEvent::TimerFired(TimerId(0))];
-    assert_eq!(last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(waits)), "start u9/2");
+    let waits = [
+        attempt_ended(9, 1, transient_verdict()),
+        ScheduleEvent::TimerFired(TimerId(0)),
+    ];
+    assert_eq!(
+        last(
+            &mut schedule_with_reconcile(false),
+            units_succeeded().into_iter().chain(waits)
+        ),
+        "start u9/2"
+    );
 }
 
 #[test]
@@ -192,12 +274,23 @@ fn kill_during_integration_keeps_patches() {
     let mut schedule = schedule_with_reconcile(false);
     insta::assert_snapshot!(last(&mut schedule, killed), @r#"note: message "2 patches are kept and not put on the branch: the run was killed" | END error succeeded=2 failed=0 stopped=0 not_run=0 unsaved=2"#);
     assert!(
-        last(&mut schedule, [ScheduleEvent::RetryUnsuccessfulRequested, both()]).contains("start u9/1"),
+        last(
+            &mut schedule,
+            [ScheduleEvent::RetryUnsuccessfulRequested, both()]
+        )
+        .contains("start u9/1"),
         "until a person requests them"
     );
-    let pass = [attempt_ended(9, 1, succeeded_verdict()), ScheduleEvent::KillAllRequested, integrated(&[(9, 1, true)])];
+    let pass = [
+        attempt_ended(9, 1, succeeded_verdict()),
+        ScheduleEvent::KillAllRequested,
+        integrated(&[(9, 1, true)]),
+    ];
     let trace = last(&mut schedule, pass);
-    assert!(trace.contains("3 patches are kept") && trace.contains("unsaved=3"), "{trace}");
+    assert!(
+        trace.contains("3 patches are kept") && trace.contains("unsaved=3"),
+        "{trace}"
+    );
 }
 
 /// The integration failed, for example because the disk is full or a patch is missing: there is nothing to review or
@@ -211,10 +304,18 @@ fn failed_integration_is_not_reconciled_or_saved() {
             attempt_ended(0, 1, succeeded_verdict()),
             attempt_ended(1, 1, succeeded_verdict()),
         ];
-        let trace = last(&mut schedule, units.into_iter().chain([failed_integration(&[(0, 1, true)])]));
+        let trace = last(
+            &mut schedule,
+            units
+                .into_iter()
+                .chain([failed_integration(&[(0, 1, true)])]),
+        );
         assert_eq!(trace, "SAVE without []", "saving reports the reason");
         let trace = last(&mut schedule, [ScheduleEvent::Saved { ok: false }]);
-        assert!(trace.starts_with("END error succeeded=2 failed=0") && trace.ends_with("unsaved=2"), "{trace}");
+        assert!(
+            trace.starts_with("END error succeeded=2 failed=0") && trace.ends_with("unsaved=2"),
+            "{trace}"
+        );
         let again = [
             ScheduleEvent::RetryUnsuccessfulRequested,
             integrated(&[(0, 1, true), (1, 1, true)]),
@@ -224,15 +325,34 @@ fn failed_integration_is_not_reconciled_or_saved() {
         assert!(!last(&mut schedule, [ScheduleEvent::Saved { ok: true }]).contains("unsaved"));
     }
     // Reporting a save anyway does not change the result.
-    let units =
-        [ScheduleEvent::RunStarted, attempt_ended(0, 1, succeeded_verdict()), attempt_ended(1, 1, succeeded_verdict())];
-    let saved = [failed_integration(&[(0, 1, true)]), ScheduleEvent::Saved { ok: true }];
-    assert!(last(&mut schedule_with_reconcile(false), units.into_iter().chain(saved)).ends_with("unsaved=1"));
+    let units = [
+        ScheduleEvent::RunStarted,
+        attempt_ended(0, 1, succeeded_verdict()),
+        attempt_ended(1, 1, succeeded_verdict()),
+    ];
+    let saved = [
+        failed_integration(&[(0, 1, true)]),
+        ScheduleEvent::Saved { ok: true },
+    ];
+    assert!(
+        last(
+            &mut schedule_with_reconcile(false),
+            units.into_iter().chain(saved)
+        )
+        .ends_with("unsaved=1")
+    );
     // The same holds for the patch of the reconcile step.
     let mut schedule = schedule_with_reconcile(false);
-    let pass = [attempt_ended(9, 1, succeeded_verdict()), failed_integration(&[]), ScheduleEvent::Saved { ok: false }];
+    let pass = [
+        attempt_ended(9, 1, succeeded_verdict()),
+        failed_integration(&[]),
+        ScheduleEvent::Saved { ok: false },
+    ];
     assert!(last(&mut schedule, units_succeeded().into_iter().chain(pass)).ends_with("unsaved=3"));
-    assert_eq!(last(&mut schedule, [ScheduleEvent::RetryUnsuccessfulRequested]), "INTEGRATE u0/1 u1/1 u9/1");
+    assert_eq!(
+        last(&mut schedule, [ScheduleEvent::RetryUnsuccessfulRequested]),
+        "INTEGRATE u0/1 u1/1 u9/1"
+    );
 }
 
 #[test]
@@ -245,7 +365,10 @@ fn requested_reconcile_step_waits_for_units() {
         integrated(&[(0, 1, true)]),
         attempt_ended(9, 1, failed_verdict()),
     ];
-    feed(&mut schedule, first.into_iter().chain([ScheduleEvent::Saved { ok: true }]));
+    feed(
+        &mut schedule,
+        first.into_iter().chain([ScheduleEvent::Saved { ok: true }]),
+    );
     let again = [
         ScheduleEvent::RetryUnsuccessfulRequested,
         ScheduleEvent::RetryUnsuccessfulRequested,
@@ -265,8 +388,12 @@ fn requested_reconcile_step_waits_for_units() {
     END partial succeeded=2 failed=1 stopped=0 not_run=0
     ");
     // When it is the only unit, it can be cancelled before it starts.
-    let asked =
-        [retry(1), retry(9), ScheduleEvent::StopRequested { unit: key(9) }, attempt_ended(1, 3, failed_verdict())];
+    let asked = [
+        retry(1),
+        retry(9),
+        ScheduleEvent::StopRequested { unit: key(9) },
+        attempt_ended(1, 3, failed_verdict()),
+    ];
     insta::assert_snapshot!(feed(&mut schedule, asked), @r"
     note u1/2: retry-requested 3 | start u1/3
     note u9/2: retry-requested 3
@@ -283,17 +410,30 @@ fn requested_reconcile_step_waits_for_units() {
             integrated(&[(9, 1, true)]),
         ]),
     );
-    assert_eq!(last(&mut schedule, [ScheduleEvent::Saved { ok: true }]), "INTEGRATE ");
-    assert_eq!(last(&mut schedule, [integration_report(vec![])]), "start u9/2");
+    assert_eq!(
+        last(&mut schedule, [ScheduleEvent::Saved { ok: true }]),
+        "INTEGRATE "
+    );
+    assert_eq!(
+        last(&mut schedule, [integration_report(vec![])]),
+        "start u9/2"
+    );
 }
 
 #[test]
 fn stale_reconcile_patch_is_not_applied_to_new_patches() {
     let mut schedule = schedule_with_reconcile(false);
-    let unsaved =
-        [attempt_ended(9, 1, succeeded_verdict()), integrated(&[(9, 1, true)]), ScheduleEvent::Saved { ok: false }];
+    let unsaved = [
+        attempt_ended(9, 1, succeeded_verdict()),
+        integrated(&[(9, 1, true)]),
+        ScheduleEvent::Saved { ok: false },
+    ];
     feed(&mut schedule, units_succeeded().into_iter().chain(unsaved));
-    let again = [retry(0), attempt_ended(0, 2, succeeded_verdict()), integrated(&[(0, 2, true), (1, 1, true)])];
+    let again = [
+        retry(0),
+        attempt_ended(0, 2, succeeded_verdict()),
+        integrated(&[(0, 2, true), (1, 1, true)]),
+    ];
     insta::assert_snapshot!(feed(&mut schedule, again), @r"
     note u0/1: retry-requested 2 | start u0/2
     INTEGRATE u0/2 u1/1
@@ -301,33 +441,65 @@ fn stale_reconcile_patch_is_not_applied_to_new_patches() {
     ");
     // If it is cancelled before it starts, it has not succeeded.
     let mut schedule = schedule_with_reconcile(false);
-    let saved =
-        [attempt_ended(9, 1, succeeded_verdict()), integrated(&[(9, 1, true)]), ScheduleEvent::Saved { ok: true }];
+    let saved = [
+        attempt_ended(9, 1, succeeded_verdict()),
+        integrated(&[(9, 1, true)]),
+        ScheduleEvent::Saved { ok: true },
+    ];
     feed(&mut schedule, units_succeeded().into_iter().chain(saved));
-    let limit =
-        [retry(0), rejected(0, Some(60_000)), attempt_ended(0, 2, succeeded_verdict()), integrated(&[(0, 2, true)])];
+    let limit = [
+        retry(0),
+        rejected(0, Some(60_000)),
+        attempt_ended(0, 2, succeeded_verdict()),
+        integrated(&[(0, 2, true)]),
+    ];
     feed(&mut schedule, limit);
     assert!(last(&mut schedule, [ScheduleEvent::DrainRequested]).ends_with("SAVE without []"));
 }
 
 #[test]
 fn failed_reconcile_step_does_not_fail_the_run() {
-    let abort = ScheduleSettings { failure_mode: FailureMode::Abort, ..settings(2) };
+    let abort = ScheduleSettings {
+        failure_mode: FailureMode::Abort,
+        ..settings(2)
+    };
     let fails = |cause: VerdictCause| {
-        [attempt_ended(9, 1, verdict(AttemptOutcome::Failed, cause)), ScheduleEvent::Saved { ok: true }]
+        [
+            attempt_ended(9, 1, verdict(AttemptOutcome::Failed, cause)),
+            ScheduleEvent::Saved { ok: true },
+        ]
     };
     let trace = feed(
         &mut schedule_with_settings(false, abort),
-        units_succeeded().into_iter().chain(fails(VerdictCause::ToolFailures)),
+        units_succeeded()
+            .into_iter()
+            .chain(fails(VerdictCause::ToolFailures)),
     );
-    assert!(trace.ends_with("SAVE without []\nEND partial succeeded=2 failed=1 stopped=0 not_run=0"), "{trace}");
+    assert!(
+        trace.ends_with("SAVE without []\nEND partial succeeded=2 failed=1 stopped=0 not_run=0"),
+        "{trace}"
+    );
     // The reconcile step may use another model.
-    let trace =
-        last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(fails(VerdictCause::Model)));
-    assert_eq!(trace, "END partial succeeded=2 failed=1 stopped=0 not_run=0");
-    let trace =
-        last(&mut schedule_with_reconcile(false), units_succeeded().into_iter().chain(fails(VerdictCause::Auth)));
-    assert!(trace.starts_with("END unusable"), "the login affects every unit: {trace}");
+    let trace = last(
+        &mut schedule_with_reconcile(false),
+        units_succeeded()
+            .into_iter()
+            .chain(fails(VerdictCause::Model)),
+    );
+    assert_eq!(
+        trace,
+        "END partial succeeded=2 failed=1 stopped=0 not_run=0"
+    );
+    let trace = last(
+        &mut schedule_with_reconcile(false),
+        units_succeeded()
+            .into_iter()
+            .chain(fails(VerdictCause::Auth)),
+    );
+    assert!(
+        trace.starts_with("END unusable"),
+        "the login affects every unit: {trace}"
+    );
 }
 
 #[test]
@@ -339,10 +511,21 @@ fn run_ended_before_reconcile_is_incomplete() {
         ScheduleEvent::DrainRequested,
         attempt_ended(1, 1, succeeded_verdict()),
     ];
-    let trace = feed(&mut schedule, drained.into_iter().chain([integrated(&[(0, 1, true), (1, 1, true)])]));
-    assert!(trace.ends_with("note: message \"not reconciled: the run is ending\" | SAVE without []"), "{trace}");
+    let trace = feed(
+        &mut schedule,
+        drained
+            .into_iter()
+            .chain([integrated(&[(0, 1, true), (1, 1, true)])]),
+    );
+    assert!(
+        trace.ends_with("note: message \"not reconciled: the run is ending\" | SAVE without []"),
+        "{trace}"
+    );
     let trace = last(&mut schedule, [ScheduleEvent::Saved { ok: true }]);
-    assert_eq!(trace, "END stopped succeeded=2 failed=0 stopped=0 not_run=1");
+    assert_eq!(
+        trace,
+        "END stopped succeeded=2 failed=0 stopped=0 not_run=1"
+    );
     // It is the only unit that can be retried.
     insta::assert_snapshot!(feed(&mut schedule, [ScheduleEvent::RetryUnsuccessfulRequested, integration_report(vec![])]), @r"
     note u9/0: retry-requested 1 | INTEGRATE 
@@ -352,7 +535,10 @@ fn run_ended_before_reconcile_is_incomplete() {
 
 #[test]
 fn spent_budget_skips_the_reconcile_step() {
-    let budget = ScheduleSettings { budget_usd: Some(0.5), ..settings(2) };
+    let budget = ScheduleSettings {
+        budget_usd: Some(0.5),
+        ..settings(2)
+    };
     let spent = || ScheduleEvent::CostUpdated { usd: 0.61 };
     let mut schedule = schedule_with_settings(false, budget);
     let units = [
@@ -364,7 +550,10 @@ fn spent_budget_skips_the_reconcile_step() {
     ];
     let trace = feed(
         &mut schedule,
-        units.into_iter().chain([ScheduleEvent::Saved { ok: true }, ScheduleEvent::RetryUnsuccessfulRequested]),
+        units.into_iter().chain([
+            ScheduleEvent::Saved { ok: true },
+            ScheduleEvent::RetryUnsuccessfulRequested,
+        ]),
     );
     insta::assert_snapshot!(trace, @r#"
     start u0/1 | start u1/1
@@ -404,8 +593,16 @@ fn spent_budget_skips_the_reconcile_step() {
             attempt_ended(1, 1, failed_verdict()),
         ],
     );
-    assert!(trace.starts_with("note: message \"not reconciled: the run's budget of $0.50 is spent ($0.61)"), "{trace}");
-    assert!(trace.ends_with("END limit succeeded=0 failed=2 stopped=0 not_run=1"), "{trace}");
+    assert!(
+        trace.starts_with(
+            "note: message \"not reconciled: the run's budget of $0.50 is spent ($0.61)"
+        ),
+        "{trace}"
+    );
+    assert!(
+        trace.ends_with("END limit succeeded=0 failed=2 stopped=0 not_run=1"),
+        "{trace}"
+    );
 }
 
 proptest! {

@@ -21,13 +21,27 @@ fn paused_run_starts_nothing_until_it_resumes() {
 #[test]
 fn messages_reach_running_units_only() {
     let mut schedule = Schedule::new(keys(2), settings(1));
-    let message = |n| ScheduleEvent::MessageRequested { unit: key(n), text: "use euros".into() };
-    insta::assert_snapshot!(feed(&mut schedule, [ScheduleEvent::RunStarted, message(0), message(1), message(7)]));
+    let message = |n| ScheduleEvent::MessageRequested {
+        unit: key(n),
+        text: "use euros".into(),
+    };
+    insta::assert_snapshot!(feed(
+        &mut schedule,
+        [
+            ScheduleEvent::RunStarted,
+            message(0),
+            message(1),
+            message(7)
+        ]
+    ));
 }
 
 #[test]
 fn changed_limits_apply_immediately() {
-    let budget = ScheduleSettings { budget_usd: Some(1.0), ..settings(1) };
+    let budget = ScheduleSettings {
+        budget_usd: Some(1.0),
+        ..settings(1)
+    };
     let mut schedule = Schedule::new(keys(4), budget);
     let events = [
         ScheduleEvent::RunStarted,
@@ -47,11 +61,24 @@ fn changed_limits_apply_immediately() {
 #[test]
 fn pause_counts_as_a_wait_from_its_request() {
     let mut schedule = Schedule::new(keys(2), settings(1));
-    feed(&mut schedule, [ScheduleEvent::RunStarted, attempt_ready(0, 1)]);
+    feed(
+        &mut schedule,
+        [ScheduleEvent::RunStarted, attempt_ready(0, 1)],
+    );
     assert_eq!(schedule.person_wait(), None);
     feed(&mut schedule, [ScheduleEvent::PauseRequested(true)]);
-    assert_eq!(schedule.person_wait(), Some(PersonWait::Decision), "although an attempt runs");
+    assert_eq!(
+        schedule.person_wait(),
+        Some(PersonWait::Decision),
+        "although an attempt runs"
+    );
     let expired = ScheduleEvent::PersonWaitExpired(PersonWait::Decision, Millis(7_200_000));
-    let trace = feed(&mut schedule, [expired, attempt_ended(0, 1, succeeded_verdict())]);
-    assert!(trace.ends_with("END limit succeeded=1 failed=0 stopped=0 not_run=1"), "{trace}");
+    let trace = feed(
+        &mut schedule,
+        [expired, attempt_ended(0, 1, succeeded_verdict())],
+    );
+    assert!(
+        trace.ends_with("END limit succeeded=1 failed=0 stopped=0 not_run=1"),
+        "{trace}"
+    );
 }

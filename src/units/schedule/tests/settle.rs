@@ -8,7 +8,13 @@ use super::{
 };
 
 pub(super) fn schedule(units: usize, settings: ScheduleSettings) -> Schedule {
-    Schedule::new(keys(units), ScheduleSettings { integrates_patches: true, ..settings })
+    Schedule::new(
+        keys(units),
+        ScheduleSettings {
+            integrates_patches: true,
+            ..settings
+        },
+    )
 }
 
 pub(super) fn integrated(results: &[(usize, u32, bool)]) -> ScheduleEvent {
@@ -27,12 +33,17 @@ pub(super) fn integration_report(results: Vec<IntegratedUnit>) -> ScheduleEvent 
 
 /// The integration failed after these results.
 pub(super) fn failed_integration(results: &[(usize, u32, bool)]) -> ScheduleEvent {
-    let ScheduleEvent::Integrated(IntegrationReport { results, .. }) = integrated(results) else { unreachable!() };
+    let ScheduleEvent::Integrated(IntegrationReport { results, .. }) = integrated(results) else {
+        unreachable!()
+    };
     ScheduleEvent::Integrated(IntegrationReport { results, ok: false })
 }
 
 pub(super) fn retry(n: usize) -> ScheduleEvent {
-    ScheduleEvent::RetryRequested { unit: key(n), amendment: None }
+    ScheduleEvent::RetryRequested {
+        unit: key(n),
+        amendment: None,
+    }
 }
 
 #[test]
@@ -126,7 +137,13 @@ fn requests_during_integration_wait() {
 
 #[test]
 fn saving_again_ignores_the_budget() {
-    let mut schedule = schedule(2, ScheduleSettings { budget_usd: Some(0.5), ..settings(1) });
+    let mut schedule = schedule(
+        2,
+        ScheduleSettings {
+            budget_usd: Some(0.5),
+            ..settings(1)
+        },
+    );
     let trace = feed(
         &mut schedule,
         [
@@ -140,8 +157,14 @@ fn saving_again_ignores_the_budget() {
             ScheduleEvent::Saved { ok: true },
         ],
     );
-    assert!(trace.contains("resume the run with a new budget\" | INTEGRATE u0/1\nSAVE"), "{trace}");
-    assert!(trace.ends_with("END limit succeeded=1 failed=0 stopped=0 not_run=1"), "{trace}");
+    assert!(
+        trace.contains("resume the run with a new budget\" | INTEGRATE u0/1\nSAVE"),
+        "{trace}"
+    );
+    assert!(
+        trace.ends_with("END limit succeeded=1 failed=0 stopped=0 not_run=1"),
+        "{trace}"
+    );
 }
 
 #[test]
@@ -216,7 +239,13 @@ fn stop_saves_results_and_kill_does_not() {
 
 #[test]
 fn aborted_run_keeps_patches_for_a_later_retry() {
-    let mut schedule = schedule(2, ScheduleSettings { failure_mode: FailureMode::Abort, ..settings(1) });
+    let mut schedule = schedule(
+        2,
+        ScheduleSettings {
+            failure_mode: FailureMode::Abort,
+            ..settings(1)
+        },
+    );
     let trace = feed(
         &mut schedule,
         [
@@ -241,10 +270,20 @@ fn aborted_run_keeps_patches_for_a_later_retry() {
 }
 
 /// A unit that is stopped before its attempt starts has this as its last outcome.
-pub(super) fn record_queued_stops(effects: &[ScheduleEffect], last: &mut BTreeMap<UnitKey, (u32, AttemptOutcome)>) {
-    if let [ScheduleEffect::RecordNote { attempt: Some((unit, attempt)), note: Note::StopRequested { .. } }, rest @ ..] =
-        effects
-        && !rest.iter().any(|order| matches!(order, ScheduleEffect::StopAttempt { .. }))
+pub(super) fn record_queued_stops(
+    effects: &[ScheduleEffect],
+    last: &mut BTreeMap<UnitKey, (u32, AttemptOutcome)>,
+) {
+    if let [
+        ScheduleEffect::RecordNote {
+            attempt: Some((unit, attempt)),
+            note: Note::StopRequested { .. },
+        },
+        rest @ ..,
+    ] = effects
+        && !rest
+            .iter()
+            .any(|order| matches!(order, ScheduleEffect::StopAttempt { .. }))
     {
         last.insert(unit.clone(), (*attempt, AttemptOutcome::Stopped));
     }
@@ -328,7 +367,13 @@ proptest! {
 }
 
 fn saving_between_units(units: usize, slots: u32) -> Schedule {
-    schedule(units, ScheduleSettings { saves_between_units: true, ..settings(slots) })
+    schedule(
+        units,
+        ScheduleSettings {
+            saves_between_units: true,
+            ..settings(slots)
+        },
+    )
 }
 
 #[test]

@@ -4,12 +4,20 @@ use super::*;
 
 fn elsewhere(n: usize, attempt: u32) -> ScheduleEvent {
     let verdict = verdict(AttemptOutcome::Failed, VerdictCause::WorkerLost);
-    ScheduleEvent::AttemptEnded { unit: key(n), attempt, verdict, repeat: RetryMode::Elsewhere }
+    ScheduleEvent::AttemptEnded {
+        unit: key(n),
+        attempt,
+        verdict,
+        repeat: RetryMode::Elsewhere,
+    }
 }
 
 #[test]
 fn slots_of_workers_add_to_those_of_the_machine() {
-    let workers = ScheduleSettings { worker_slots: Some(0), ..settings(0) };
+    let workers = ScheduleSettings {
+        worker_slots: Some(0),
+        ..settings(0)
+    };
     let mut schedule = Schedule::new(keys(4), workers);
     let slots = |slots| ScheduleEvent::WorkerSlotsChanged { slots, lack: None };
     insta::assert_snapshot!(feed(
@@ -27,30 +35,55 @@ fn slots_of_workers_add_to_those_of_the_machine() {
 
 #[test]
 fn units_that_build_on_each_other_run_one_by_one() {
-    let workers = ScheduleSettings { worker_slots: Some(0), saves_between_units: true, ..settings(0) };
+    let workers = ScheduleSettings {
+        worker_slots: Some(0),
+        saves_between_units: true,
+        ..settings(0)
+    };
     let mut schedule = Schedule::new(keys(3), workers);
     schedule.handle(ScheduleEvent::RunStarted);
-    assert_eq!(schedule.concurrency(), 0, "nothing waits for a worker that may never join");
-    schedule.handle(ScheduleEvent::WorkerSlotsChanged { slots: 8, lack: None });
+    assert_eq!(
+        schedule.concurrency(),
+        0,
+        "nothing waits for a worker that may never join"
+    );
+    schedule.handle(ScheduleEvent::WorkerSlotsChanged {
+        slots: 8,
+        lack: None,
+    });
     assert_eq!(schedule.concurrency(), 1);
 }
 
 #[test]
 fn failed_save_does_not_let_texts_run_concurrently() {
-    let workers =
-        ScheduleSettings { worker_slots: Some(0), saves_between_units: true, integrates_patches: true, ..settings(0) };
+    let workers = ScheduleSettings {
+        worker_slots: Some(0),
+        saves_between_units: true,
+        integrates_patches: true,
+        ..settings(0)
+    };
     let mut schedule = Schedule::new(keys(3), workers);
     schedule.handle(ScheduleEvent::RunStarted);
-    schedule.handle(ScheduleEvent::WorkerSlotsChanged { slots: 8, lack: None });
+    schedule.handle(ScheduleEvent::WorkerSlotsChanged {
+        slots: 8,
+        lack: None,
+    });
     schedule.handle(attempt_ended(0, 1, succeeded_verdict()));
-    schedule.handle(ScheduleEvent::Integrated(IntegrationReport { ok: true, ..IntegrationReport::default() }));
+    schedule.handle(ScheduleEvent::Integrated(IntegrationReport {
+        ok: true,
+        ..IntegrationReport::default()
+    }));
     schedule.handle(ScheduleEvent::Saved { ok: false });
     assert_eq!(schedule.concurrency(), 1);
 }
 
 /// A run of three units that uses workers only, with its start.
 fn remote_run() -> Schedule {
-    let workers = ScheduleSettings { worker_slots: Some(0), worker_wait_ms: 7_200_000, ..settings(0) };
+    let workers = ScheduleSettings {
+        worker_slots: Some(0),
+        worker_wait_ms: 7_200_000,
+        ..settings(0)
+    };
     Schedule::new(keys(3), workers)
 }
 
@@ -103,8 +136,12 @@ fn wait_for_workers_ends_like_a_limit() {
 fn attempt_without_a_place_does_not_wait_for_ever() {
     let mut schedule = remote_run();
     let stopped = verdict(AttemptOutcome::Stopped, VerdictCause::Cancelled);
-    let stopped =
-        ScheduleEvent::AttemptEnded { unit: key(0), attempt: 1, verdict: stopped, repeat: RetryMode::FromStart };
+    let stopped = ScheduleEvent::AttemptEnded {
+        unit: key(0),
+        attempt: 1,
+        verdict: stopped,
+        repeat: RetryMode::FromStart,
+    };
     insta::assert_snapshot!(feed(
         &mut schedule,
         [
@@ -122,17 +159,34 @@ fn attempt_without_a_place_does_not_wait_for_ever() {
 fn run_that_no_worker_can_serve_ends_at_once() {
     let mut schedule = remote_run();
     schedule.handle(ScheduleEvent::RunStarted);
-    let lack = ScheduleEvent::WorkerSlotsChanged { slots: 0, lack: Some("no worker is left".to_owned()) };
+    let lack = ScheduleEvent::WorkerSlotsChanged {
+        slots: 0,
+        lack: Some("no worker is left".to_owned()),
+    };
     insta::assert_snapshot!(feed(&mut schedule, [lack]));
 }
 
 #[test]
 fn lost_attempt_is_repeated_and_costs_no_retry() {
-    let retry = RetryPolicy { max_retries: 0, ..RetryPolicy::default() };
-    let mut schedule = Schedule::new(keys(1), ScheduleSettings { retry, ..settings(1) });
+    let retry = RetryPolicy {
+        max_retries: 0,
+        ..RetryPolicy::default()
+    };
+    let mut schedule = Schedule::new(
+        keys(1),
+        ScheduleSettings {
+            retry,
+            ..settings(1)
+        },
+    );
     insta::assert_snapshot!(feed(
         &mut schedule,
-        [ScheduleEvent::RunStarted, elsewhere(0, 1), elsewhere(0, 2), attempt_ended(0, 3, succeeded_verdict())],
+        [
+            ScheduleEvent::RunStarted,
+            elsewhere(0, 1),
+            elsewhere(0, 2),
+            attempt_ended(0, 3, succeeded_verdict())
+        ],
     ));
 }
 

@@ -61,27 +61,43 @@ struct MergedAttempt {
 
 impl MergedAttempt {
     fn parse_all(message: &str) -> Vec<Self> {
-        let values =
-            |key: &'static str| message.lines().filter_map(move |line| line.strip_prefix(key).map(str::to_owned));
+        let values = |key: &'static str| {
+            message
+                .lines()
+                .filter_map(move |line| line.strip_prefix(key).map(str::to_owned))
+        };
         let numbers = values("Ingest-Attempt: ").map(|number| number.parse().unwrap());
-        values("Ingest-Unit: ").zip(numbers).map(|(unit, number)| Self { unit, number }).collect()
+        values("Ingest-Unit: ")
+            .zip(numbers)
+            .map(|(unit, number)| Self { unit, number })
+            .collect()
     }
 
     /// Its process, and the call that each line of the process's input answers, from the tape.
     fn calls_by_input(&self, tape: &str) -> (u64, BTreeMap<usize, String>) {
-        let (mut process, mut requests, mut inputs, mut calls) = (None, BTreeMap::new(), 0, BTreeMap::new());
+        let (mut process, mut requests, mut inputs, mut calls) =
+            (None, BTreeMap::new(), 0, BTreeMap::new());
         for line in tape.lines().skip(1) {
             let entry: Value = serde_json::from_str(line).unwrap();
             if entry["unit"] != self.unit || entry["try"] != self.number {
                 continue;
             }
             process = process.or(entry["note"]["pid"].as_u64());
-            if let Some(call) = entry["out"]["request"]["message"]["params"]["_meta"]["claudecode/toolUseId"].as_str() {
-                requests.insert(entry["out"]["request_id"].as_str().unwrap().to_owned(), call.to_owned());
+            if let Some(call) =
+                entry["out"]["request"]["message"]["params"]["_meta"]["claudecode/toolUseId"]
+                    .as_str()
+            {
+                requests.insert(
+                    entry["out"]["request_id"].as_str().unwrap().to_owned(),
+                    call.to_owned(),
+                );
             }
             if let Some(input) = entry.get("in") {
                 inputs += 1;
-                if let Some(call) = input["response"]["request_id"].as_str().and_then(|id| requests.get(id)) {
+                if let Some(call) = input["response"]["request_id"]
+                    .as_str()
+                    .and_then(|id| requests.get(id))
+                {
                     calls.insert(inputs, call.clone());
                 }
             }
@@ -102,11 +118,25 @@ struct Oracle<'a> {
 impl<'a> Oracle<'a> {
     /// Commits the files of the project.
     fn new(place: &'a TestDir) -> Self {
-        git(&place.path(""), &["init", "--quiet", "--initial-branch=main"]);
+        git(
+            &place.path(""),
+            &["init", "--quiet", "--initial-branch=main"],
+        );
         git(&place.path(""), &["add", "--all"]);
         git(&place.path(""), &["commit", "--quiet", "-m", "start"]);
-        git(&place.path(".."), &["clone", "--quiet", place.path("").to_str().unwrap(), "oracle"]);
-        Self { place, repository: place.path("../oracle") }
+        git(
+            &place.path(".."),
+            &[
+                "clone",
+                "--quiet",
+                place.path("").to_str().unwrap(),
+                "oracle",
+            ],
+        );
+        Self {
+            place,
+            repository: place.path("../oracle"),
+        }
     }
 
     fn git(&self, args: &[&str]) -> String {
@@ -128,7 +158,10 @@ impl<'a> Oracle<'a> {
     /// Commits what the test changed in the project, as its user.
     fn commit_by_user(&self) {
         git(&self.place.path(""), &["add", "--all"]);
-        git(&self.place.path(""), &["commit", "--quiet", "-m", "by hand"]);
+        git(
+            &self.place.path(""),
+            &["commit", "--quiet", "-m", "by hand"],
+        );
         self.commit(&self.place.path(""), "by hand");
     }
 
@@ -137,21 +170,48 @@ impl<'a> Oracle<'a> {
     fn run(&self, script: &str) -> usize {
         let (place, claude) = (self.place, copying_claude(self.place, script));
         place.write("../config.toml", "[retry]\ninitial_delay_ms = 1\n");
-        let args = ["run", "--ui", "none", "--concurrency", "1", "--config", "../config.toml", "--claude-bin", &claude];
+        let args = [
+            "run",
+            "--ui",
+            "none",
+            "--concurrency",
+            "1",
+            "--config",
+            "../config.toml",
+            "--claude-bin",
+            &claude,
+        ];
         let ran = place.run(&args);
         assert!(matches!(ran.code, Some(0 | 100)), "{ran:?}");
-        let attempts = MergedAttempt::parse_all(&git(&place.path(""), &["log", "-1", "--format=%B"]));
+        let attempts =
+            MergedAttempt::parse_all(&git(&place.path(""), &["log", "-1", "--format=%B"]));
         let tape = newest_tape(place);
         self.git(&["tag", "--force", "base"]);
         for attempt in &attempts {
             let MergedAttempt { unit, number } = attempt;
-            self.git(&["checkout", "--quiet", "-B", unit, if unit == RECONCILE_KEY { "main" } else { "base" }]);
+            self.git(&[
+                "checkout",
+                "--quiet",
+                "-B",
+                unit,
+                if unit == RECONCILE_KEY {
+                    "main"
+                } else {
+                    "base"
+                },
+            ]);
             let (process, calls) = attempt.calls_by_input(&tape);
             let snaps = place.path("../snaps").join(process.to_string());
             for (input, call) in calls {
-                let trees = fs::read_dir(snaps.join(input.to_string())).unwrap().map(|tree| tree.unwrap().path());
-                let of_unit = |tree: &PathBuf| tree.to_str().unwrap().ends_with(&format!("-{unit}"));
-                self.commit(&trees.into_iter().find(of_unit).unwrap(), &format!("{unit} {number} {call}"));
+                let trees = fs::read_dir(snaps.join(input.to_string()))
+                    .unwrap()
+                    .map(|tree| tree.unwrap().path());
+                let of_unit =
+                    |tree: &PathBuf| tree.to_str().unwrap().ends_with(&format!("-{unit}"));
+                self.commit(
+                    &trees.into_iter().find(of_unit).unwrap(),
+                    &format!("{unit} {number} {call}"),
+                );
             }
             self.git(&["checkout", "--quiet", "main"]);
             self.git(&["merge", "--quiet", "--no-ff", "-m", "merge", unit]);
@@ -162,7 +222,9 @@ impl<'a> Oracle<'a> {
     /// The origin of each line of `file`.
     fn expected(&self, file: &str) -> Vec<Origin> {
         let blamed = self.git(&["blame", "--line-porcelain", "main", "--", file]);
-        let summaries = blamed.lines().filter_map(|line| line.strip_prefix("summary "));
+        let summaries = blamed
+            .lines()
+            .filter_map(|line| line.strip_prefix("summary "));
         let origin = |summary: &str| {
             let (attempt, call) = summary.rsplit_once(' ')?;
             let (unit, number) = attempt.rsplit_once(' ')?;
@@ -177,7 +239,11 @@ impl<'a> Oracle<'a> {
         let mut lines = Vec::new();
         for line in ran.expect_success().lines() {
             let group: Value = serde_json::from_str(line).unwrap();
-            assert_eq!(group["first_line"].as_u64().unwrap() as usize, lines.len() + 1, "{group}");
+            assert_eq!(
+                group["first_line"].as_u64().unwrap() as usize,
+                lines.len() + 1,
+                "{group}"
+            );
             let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
             let answer = match group["origin"].as_str() {
                 Some("commit") => None,
@@ -206,12 +272,18 @@ impl<'a> Oracle<'a> {
             all += expected.len();
             for (line, (expected, answered)) in expected.iter().zip(&answered).enumerate() {
                 if expected != answered {
-                    wrong.push(format!("{file}:{}: expected {expected:?}, but got {answered:?}", line + 1));
+                    wrong.push(format!(
+                        "{file}:{}: expected {expected:?}, but got {answered:?}",
+                        line + 1
+                    ));
                 }
             }
         }
         let right = all - wrong.len();
-        let share = format!("{right} of {all} lines have the right attempt and call\n{}", wrong.join("\n"));
+        let share = format!(
+            "{right} of {all} lines have the right attempt and call\n{}",
+            wrong.join("\n")
+        );
         eprintln!("{share}");
         assert!(all >= least, "only {all} lines were compared");
         assert!(right * 100 >= all * 98, "{share}");
@@ -234,16 +306,26 @@ fn why_agrees_with_blame_on_the_demo_project() {
 #[test]
 fn why_agrees_with_blame_on_merged_writes() {
     let place = TestDir::new();
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/orchard/sources/handbook");
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/projects/orchard/sources/handbook");
     for file in ["crates.md", "growers.md", "juice.md", "payments.md"] {
-        place.write(&format!("handbook/{file}"), fs::read(fixture.join(file)).unwrap());
+        place.write(
+            &format!("handbook/{file}"),
+            fs::read(fixture.join(file)).unwrap(),
+        );
     }
     let settings = "connections:\n  shop:\n    driver: sqlite\n    url: sqlite:shop.db\n  orchard:\n    driver: docs\n    source_dir: handbook\nllm:\n  provider:\n    backend: claude-code\n";
     place.write("ktx.yaml", settings);
     place.write(".gitignore", ".ktx/\nshop.db\n");
     let database = Connection::open(place.path("shop.db")).unwrap();
-    database.execute_batch("CREATE TABLE orders (id INTEGER PRIMARY KEY, total INTEGER, crates INTEGER)").unwrap();
-    let shared: String = (1..=40).map(|number| format!("Line {number} of the handbook.\n")).collect();
+    database
+        .execute_batch(
+            "CREATE TABLE orders (id INTEGER PRIMARY KEY, total INTEGER, crates INTEGER)",
+        )
+        .unwrap();
+    let shared: String = (1..=40)
+        .map(|number| format!("Line {number} of the handbook.\n"))
+        .collect();
     let front = "---\nsummary: Shared\nusage_mode: auto\nsort_order: 0\n---\n\n";
     place.write("wiki/global/shared.md", format!("{front}{shared}"));
     let least = shared.lines().count() + 80;
@@ -272,13 +354,26 @@ const METRICS: [&str; 7] = [
 #[test]
 fn why_agrees_with_blame_on_the_orbit_project() {
     let place = TestDir::new();
-    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/orbit"), &place.path(""));
+    copy(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/projects/orbit"),
+        &place.path(""),
+    );
     place.write(".gitignore", ".ktx/\n");
-    let metrics: String = METRICS.iter().map(|metric| format!("\n## {metric}\n\nNot described yet.\n")).collect();
+    let metrics: String = METRICS
+        .iter()
+        .map(|metric| format!("\n## {metric}\n\nNot described yet.\n"))
+        .collect();
     let front = "---\nsummary: Governed metrics of Orbit\nusage_mode: auto\nsort_order: 0\n---\n";
-    place.write("wiki/global/orbit-metrics.md", format!("{front}\n# Metrics\n{metrics}"));
+    place.write(
+        "wiki/global/orbit-metrics.md",
+        format!("{front}\n# Metrics\n{metrics}"),
+    );
     let oracle = Oracle::new(&place);
-    assert_eq!(oracle.run(include_str!("orbit/first.toml")), 12, "eleven units and the reconcile step");
+    assert_eq!(
+        oracle.run(include_str!("orbit/first.toml")),
+        12,
+        "eleven units and the reconcile step"
+    );
     oracle.assert_agreement(330, None);
 
     let edit = |file: &str, from: &str, to: &str| {
@@ -293,15 +388,35 @@ fn why_agrees_with_blame_on_the_orbit_project() {
         "Reviewed every month. Owner: Rina Patel",
     );
     let grain = "Reactivations within 30 days";
-    edit(&format!("{notes}/retention-and-nrr-definition-notes.md"), grain, "Reactivations within 60 days");
-    edit("sources/bi/revenue_exec.dashboard.lookml", "Credits", "Credits and Refunds");
+    edit(
+        &format!("{notes}/retention-and-nrr-definition-notes.md"),
+        grain,
+        "Reactivations within 60 days",
+    );
+    edit(
+        "sources/bi/revenue_exec.dashboard.lookml",
+        "Credits",
+        "Credits and Refunds",
+    );
     fs::remove_file(place.path(&format!("{notes}/analyst-onboarding.md"))).unwrap();
-    edit("wiki/global/segments.md", "- commercial\n", "- commercial, also named mid market\n");
+    edit(
+        "wiki/global/segments.md",
+        "- commercial\n",
+        "- commercial, also named mid market\n",
+    );
     oracle.commit_by_user();
-    assert_eq!(oracle.run(include_str!("orbit/second.toml")), 5, "four units and the reconcile step");
+    assert_eq!(
+        oracle.run(include_str!("orbit/second.toml")),
+        5,
+        "four units and the reconcile step"
+    );
     let again = "wiki/global/dashboard-revenue-exec.md";
     oracle.assert_agreement(360, Some(again));
-    let attempts: Vec<u64> = oracle.answered(again).into_iter().map(|origin| origin.unwrap().1).collect();
+    let attempts: Vec<u64> = oracle
+        .answered(again)
+        .into_iter()
+        .map(|origin| origin.unwrap().1)
+        .collect();
     let (first, second) = attempts.split_at(13);
     assert_eq!(
         (first, second),

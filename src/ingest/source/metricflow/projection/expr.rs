@@ -22,11 +22,16 @@ pub(super) fn substitute_inputs(
         return None;
     }
     let called = |input: &MetricInput| input.alias.clone().unwrap_or_else(|| input.name.clone());
-    let measures: HashMap<String, String> =
-        inputs.iter().rev().map(|input| (called(input), substitute(input))).collect();
+    let measures: HashMap<String, String> = inputs
+        .iter()
+        .rev()
+        .map(|input| (called(input), substitute(input)))
+        .collect();
     let (mut renamed, mut end) = (String::new(), 0);
     for word in WORD.as_ref()?.find_iter(expr) {
-        let measure = measures.get(word.as_str()).map_or(word.as_str(), String::as_str);
+        let measure = measures
+            .get(word.as_str())
+            .map_or(word.as_str(), String::as_str);
         renamed.push_str(&expr[end..word.start()]);
         renamed.push_str(measure);
         end = word.end();
@@ -39,7 +44,10 @@ pub(super) fn substitute_inputs(
 }
 
 /// Replaces MetricFlow's calls in a filter by column names; `None` if it refers to anything else.
-pub(super) fn filter_sql(filter: &str, column_called: impl Fn(&str) -> Option<String>) -> Option<String> {
+pub(super) fn filter_sql(
+    filter: &str,
+    column_called: impl Fn(&str) -> Option<String>,
+) -> Option<String> {
     static CALL: LazyLock<Option<Regex>> = LazyLock::new(|| {
         Regex::new(r#"\{\{\s*(?:Dimension|TimeDimension|Entity)\s*\(\s*['"]([^'"]+)['"]\s*(?:,[^)]*)?\)\s*\}\}"#).ok()
     });
@@ -64,17 +72,27 @@ pub(super) fn filter_sql(filter: &str, column_called: impl Fn(&str) -> Option<St
 
 /// The dbt model or table of a semantic model: `orders` of `ref('orders')` and of `source('shop', 'orders')`.
 pub(super) fn table_name(model: &str) -> String {
-    static CALL: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r#"(?:ref|source)\s*\(\s*(?:['"][^'"]+['"]\s*,\s*)?['"]([^'"]+)['"]\s*\)"#).ok());
+    static CALL: LazyLock<Option<Regex>> = LazyLock::new(|| {
+        Regex::new(r#"(?:ref|source)\s*\(\s*(?:['"][^'"]+['"]\s*,\s*)?['"]([^'"]+)['"]\s*\)"#).ok()
+    });
     let found = CALL.as_ref().and_then(|call| call.captures(model));
-    found.and_then(|found| Some(found.get(1)?.as_str())).unwrap_or(model).trim().to_owned()
+    found
+        .and_then(|found| Some(found.get(1)?.as_str()))
+        .unwrap_or(model)
+        .trim()
+        .to_owned()
 }
 
 /// Name of the source of a table: its last part in lower-case letters, digits and single underscores.
 pub(super) fn identifier(table: &str) -> String {
     let last = table.rsplit('.').next().unwrap_or(table);
-    let words = last.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-    words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("_")
+    let words = last
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty());
+    words
+        .map(str::to_ascii_lowercase)
+        .collect::<Vec<_>>()
+        .join("_")
 }
 
 /// The column of a dimension or an entity, and the expression that computes it unless it is a plain column.
@@ -95,7 +113,10 @@ pub(super) fn expression(node: &YamlNode) -> Option<String> {
 }
 
 pub(super) fn description(node: &YamlNode) -> Option<String> {
-    node.text_at("description").map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+    node.text_at("description")
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+        .map(str::to_owned)
 }
 
 pub(super) fn scalar_text(node: &YamlNode, key: &str) -> Option<String> {

@@ -7,18 +7,28 @@ use super::*;
 fn sources_that_ktx_cannot_load_are_not_written() {
     let fixture = joined("name: customers\n");
     let overlay = |more: Value| {
-        let mut source = json!({"name": "customers", "measures": [{"name": "n", "expr": "count(*)"}]});
-        source.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let mut source =
+            json!({"name": "customers", "measures": [{"name": "n", "expr": "count(*)"}]});
+        source
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         on("customers", json!({"source": source}))
     };
     let column = |more: Value| {
         let mut column = json!({"name": "x", "type": "string", "expr": "upper(NAME)"});
-        column.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        column
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         overlay(json!({"columns": [column]}))
     };
     let id = |more: Value| {
         let mut column = json!({"name": "id", "type": "number"});
-        column.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        column
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         table("s", json!({"columns": [column]}))
     };
     let bare = json!({"columns": [{"name": "ID"}, {"name": "extra"}], "grain": ["ID"]});
@@ -27,12 +37,15 @@ fn sources_that_ktx_cannot_load_are_not_written() {
         more["inherits_columns_from"] = from.into();
         table("s", more)
     };
-    let usage = json!({"narrative": "n", "frequencyTier": "daily", "commonFilters": [], "commonJoins": []});
+    let usage =
+        json!({"narrative": "n", "frequencyTier": "daily", "commonFilters": [], "commonJoins": []});
     let cases = [
         column(json!({"name": "Name"})),
         column(json!({"natural_granularity": "day"})),
         column(json!({"enum_values": {"dbt": ["a"]}})),
-        overlay(json!({"exclude_columns": ["NAME"], "column_overrides": [{"name": "NAME", "role": "default"}]})),
+        overlay(
+            json!({"exclude_columns": ["NAME"], "column_overrides": [{"name": "NAME", "role": "default"}]}),
+        ),
         overlay(json!({"default_time_dimension": {"dbt": 5}})),
         overlay(json!({"default_time_dimension": ["x"]})),
         overlay(json!({"table": ""})),
@@ -75,7 +88,10 @@ fn sources_that_ktx_cannot_load_are_not_written() {
     );
     fixture.text(
         "sl_write_source",
-        table("s", json!({"default_time_dimension": {"x": 1}, "freshness": {"dbt": {"raw": [1]}}})),
+        table(
+            "s",
+            json!({"default_time_dimension": {"x": 1}, "freshness": {"dbt": {"raw": [1]}}}),
+        ),
     );
 }
 
@@ -84,10 +100,16 @@ fn disabled_joins_are_on_clauses_of_the_scan() {
     let fixture = joined("name: customers\n");
     let write = |clause: &str| {
         let source = json!({"name": "customers", "disable_joins": [clause]});
-        fixture.call("sl_write_source", on("customers", json!({"source": source})))
+        fixture.call(
+            "sl_write_source",
+            on("customers", json!({"source": source})),
+        )
     };
     let refused = write("regions").markdown;
-    assert!(refused.contains("`customers.ID = regions.region_id`"), "{refused}");
+    assert!(
+        refused.contains("`customers.ID = regions.region_id`"),
+        "{refused}"
+    );
     let saved = write("customers.ID  =\n regions.region_id").markdown;
     assert!(saved.contains("saved successfully"), "{saved}");
     let found = fixture.text("sl_discover", json!({"sourceName": "customers"}));
@@ -103,12 +125,18 @@ fn columns_that_the_scan_lacks_are_not_written() {
         fixture.call("sl_write_source", arguments).markdown
     };
     let texts = [
-        source("s", json!({"columns": [{"name": "id", "type": "number"}, {"name": "ghost", "type": "string"}]})),
+        source(
+            "s",
+            json!({"columns": [{"name": "id", "type": "number"}, {"name": "ghost", "type": "string"}]}),
+        ),
         source(
             "s",
             json!({"measures": [{"name": "n", "expr": "sum(amount)", "filter": "nmae = 'x'"}, {"name": "m", "expr": "n + count(s.gone)"}]}),
         ),
-        source("s", json!({"segments": [{"name": "n", "expr": "NAME = 'x'"}]})),
+        source(
+            "s",
+            json!({"segments": [{"name": "n", "expr": "NAME = 'x'"}]}),
+        ),
         source(
             "s",
             json!({"joins": [{"to": "regions", "on": "s.region = regions.id", "relationship": "many_to_one"}]}),
@@ -124,7 +152,13 @@ fn columns_that_the_scan_lacks_are_not_written() {
     assert!(source("s", good).contains("saved successfully"));
     assert!(
         !fixture
-            .call("sl_write_source", table("unscanned", json!({"measures": [{"name": "n", "expr": "sum(x)"}]})))
+            .call(
+                "sl_write_source",
+                table(
+                    "unscanned",
+                    json!({"measures": [{"name": "n", "expr": "sum(x)"}]})
+                )
+            )
             .is_error
     );
 }
@@ -147,16 +181,34 @@ fn edit_is_judged_by_what_it_makes_worse() {
     ] {
         let fixture = joined(&accepted);
         assert!(!edit(&fixture, "name: all").is_error, "{accepted}");
-        let report = crate::ingest::workspace_check::check_changes(&fixture.tools.context.workspace, &[]);
-        assert_eq!((&report.dangling_links[..], &report.invalid[..]), (&[][..], &[][..]), "{accepted}");
+        let report =
+            crate::ingest::workspace_check::check_changes(&fixture.tools.context.workspace, &[]);
+        assert_eq!(
+            (&report.dangling_links[..], &report.invalid[..]),
+            (&[][..], &[][..]),
+            "{accepted}"
+        );
         let worse = fixture.call(
             "sl_edit_source",
-            on("customers", json!({"yaml_edits": [{"oldText": "count(*)", "newText": "sum(x)"}]})),
+            on(
+                "customers",
+                json!({"yaml_edits": [{"oldText": "count(*)", "newText": "sum(x)"}]}),
+            ),
         );
-        assert!(worse.is_error && worse.markdown.contains("1 error(s)"), "{accepted}: {}", worse.markdown);
+        assert!(
+            worse.is_error && worse.markdown.contains("1 error(s)"),
+            "{accepted}: {}",
+            worse.markdown
+        );
     }
     let broken = joined(&format!("{base}default_time_dimension: {{dbt: 5}}\n"));
     assert!(edit(&broken, "name: all").is_error, "KTX cannot load it");
-    let fixture = joined("name: customers\ntable:\nmeasures:\n  - name: total\n    expr: count(*)\n    filter:\n");
-    assert!(edit(&fixture, "name: all").markdown.contains("`measures[0].filter` is empty; leave it out"));
+    let fixture = joined(
+        "name: customers\ntable:\nmeasures:\n  - name: total\n    expr: count(*)\n    filter:\n",
+    );
+    assert!(
+        edit(&fixture, "name: all")
+            .markdown
+            .contains("`measures[0].filter` is empty; leave it out")
+    );
 }
