@@ -28,6 +28,8 @@ pub(crate) mod mcp;
 pub(crate) mod model_choice;
 mod otel;
 pub(crate) mod output;
+#[cfg(test)]
+mod output_agreement;
 mod period;
 pub(crate) mod plan;
 pub(crate) mod playback_output;
@@ -61,19 +63,27 @@ mod worker;
 
 use std::process::ExitCode;
 
-use clap::FromArgMatches as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
 
 use self::{
     args::{Cli, CliCommand, EventVocabulary, RunsCommand, Ui},
     exit::{CliError, Exit},
 };
-use crate::{
-    agent::scripted, diagnostic::Diagnostic as _, engine::descriptors, group_guard, ingest,
-};
+use ingestdeck_agent::scripted;
+use ingestdeck_core::diagnostic::Diagnostic as _;
+use ingestdeck_engine::descriptors;
+use ingestdeck_ingest as ingest;
+use ingestdeck_os::group_guard;
 
 /// The hidden subcommand that plays the model in the demo and the tests.
 const SCRIPTED_AGENT: &str = "scripted-agent";
 
+/// The command line, with all subcommands and flags.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the program with the arguments of the process.
 pub fn main() -> ExitCode {
     let mut words = std::env::args_os();
     match words.nth(1) {

@@ -4,7 +4,7 @@
 
 /// A page of the guide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GuidePage {
+pub struct GuidePage {
     /// The argument of `ingestdeck help`, and the name of the file.
     pub topic: &'static str,
     /// The page in Markdown, followed by the file that it describes, if any.
@@ -13,7 +13,7 @@ pub(crate) struct GuidePage {
 
 impl GuidePage {
     /// The title: the first heading.
-    pub(crate) fn title(&self) -> &'static str {
+    pub fn title(&self) -> &'static str {
         self.text
             .lines()
             .next()
@@ -26,11 +26,11 @@ macro_rules! pages {
     ($($module:ident = $topic:literal $(with $file:literal)?),* $(,)?) => {
         $(
             #[doc = include_str!(concat!("../assets/guide/", $topic, ".md"))]
-            pub(crate) mod $module {}
+            pub mod $module {}
         )*
 
         /// Every page, in reading order.
-        pub(crate) const PAGES: &[GuidePage] =
+        pub const PAGES: &[GuidePage] =
             &[$(GuidePage {
                 topic: $topic,
                 text: concat!(
@@ -72,6 +72,6 @@ pages! {
 }
 
 /// The page about `topic`.
-pub(crate) fn find(topic: &str) -> Option<&'static GuidePage> {
+pub fn find(topic: &str) -> Option<&'static GuidePage> {
     PAGES.iter().find(|page| page.topic == topic)
 }

@@ -16,7 +16,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{
+use ingestdeck_core::{
     decode::AgentLine,
     diagnostic::Diagnostic as _,
     run::{
@@ -41,9 +41,9 @@ use self::{
     stderr_limit::StderrLimit,
     time_limits::{AttemptTimeouts, TimeLimitSettings},
 };
-pub(crate) use self::{machine::AttemptCommand, read_coalescer::start_tick_clock};
+pub use self::{machine::AttemptCommand, read_coalescer::start_tick_clock};
 use super::control::ControlFrame;
-pub(crate) use super::control::{ApprovalDecision, ApprovalRequest};
+pub use super::control::{ApprovalDecision, ApprovalRequest};
 use super::{
     Agent,
     line_reader::{LineBatch, LineReader},
@@ -60,12 +60,12 @@ mod read_coalescer;
 pub(super) mod recorder;
 pub(super) mod session_monitor;
 mod stderr_limit;
-pub(crate) mod time_limits;
+pub mod time_limits;
 mod work_log;
 
 /// What the attempts of units and of sessions have in common.
 #[derive(Clone, Debug)]
-pub(crate) struct AttemptContext {
+pub struct AttemptContext {
     pub agent: Arc<dyn Agent>,
     /// Name of the unit, or of the session on the tape.
     pub unit: UnitKey,
@@ -106,7 +106,7 @@ impl AttemptContext {
 
 /// Options of an agent that every attempt of a run shares.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct AgentOptions {
+pub struct AgentOptions {
     /// Cost limit of an attempt, in US dollars.
     pub max_budget_usd: Option<f64>,
     /// Whether text is streamed while it is written.
@@ -119,12 +119,12 @@ pub(crate) struct AgentOptions {
 
 /// Decides about every tool call before it runs. The call waits for the decision; the future is dropped when the agent
 /// no longer waits for it.
-pub(crate) trait ApprovalGate: Send + Sync + fmt::Debug {
+pub trait ApprovalGate: Send + Sync + fmt::Debug {
     fn decide(&self, call: ApprovalRequest) -> BoxFuture<'_, ApprovalDecision>;
 }
 
 /// Sees every line of an agent after it is recorded and counted.
-pub(crate) trait LineObserver: Send + Sync + fmt::Debug {
+pub trait LineObserver: Send + Sync + fmt::Debug {
     /// `state` is the accounting of the attempt after the line.
     fn observe(&self, attempt: (&UnitKey, u32), line: &AgentLine<'_>, state: &AttemptReducer);
 }

@@ -18,14 +18,14 @@ pub(crate) fn with_caught_panics<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Runs `work` on a thread where it may block. The error is its panic, or the end of the runtime.
-pub(crate) async fn spawn_blocking_caught<T: Send + 'static>(
+pub async fn spawn_blocking_caught<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
     task::spawn_blocking(move || with_caught_panics(work)).await
 }
 
 /// True on a thread that runs such work, also while it panics.
-pub(crate) fn is_panic_caught() -> bool {
+pub fn is_panic_caught() -> bool {
     // A thread that is exiting runs no such work.
     IS_GUARDED.try_with(Cell::get).unwrap_or(false)
 }

@@ -2,12 +2,12 @@
 //!
 //! Knows what the user's `claude` accepts and reports. It must not run attempts; `agent::attempt` does.
 
-pub(crate) mod agent_env;
-pub(crate) mod availability;
+pub mod agent_env;
+pub mod availability;
 pub(crate) mod command_line;
 pub(crate) mod isolation;
-pub(crate) mod managed_settings;
-pub(crate) mod version;
+pub mod managed_settings;
+pub mod version;
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -16,11 +16,11 @@ use self::{
     version::{ClaudeVersion, FIRST_TESTED_RESTRICTED},
 };
 use super::{Agent, AgentProgram};
-use crate::tape::{AgentName, UnitKey};
+use ingestdeck_core::tape::{AgentName, UnitKey};
 
 /// The user's Claude Code.
 #[derive(Clone, Debug)]
-pub(crate) struct ClaudeCode {
+pub struct ClaudeCode {
     exe: PathBuf,
     /// The program has the restricted mode.
     has_restricted_mode: bool,
@@ -28,7 +28,7 @@ pub(crate) struct ClaudeCode {
 
 impl ClaudeCode {
     /// A program of `release`, if that is known.
-    pub(crate) fn new(exe: PathBuf, release: Option<ClaudeVersion>) -> Self {
+    pub fn new(exe: PathBuf, release: Option<ClaudeVersion>) -> Self {
         Self {
             exe,
             has_restricted_mode: release.is_some_and(|release| release >= FIRST_TESTED_RESTRICTED),

@@ -9,7 +9,7 @@ use std::{borrow::Cow, collections::HashMap};
 use serde_json::{Value, json};
 
 use super::mcp;
-use crate::units::failure_tally::bare_name;
+use ingestdeck_core::units::failure_tally::bare_name;
 
 /// Hook timeout of the agent, in seconds. Without it, a hold would end after ten minutes.
 const HOOK_TIMEOUT_SECONDS: u32 = 86_400;
@@ -106,7 +106,7 @@ impl ControlRequest {
 
 /// A call that the agent holds until we decide.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ApprovalRequest {
+pub struct ApprovalRequest {
     /// Tool name without the server prefix.
     pub tool: String,
     pub tool_use_id: Option<String>,
@@ -119,7 +119,7 @@ pub(crate) struct ApprovalRequest {
 
 /// Decision about a held call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum ApprovalDecision {
+pub enum ApprovalDecision {
     /// There is no decision: the agent applies its own rules.
     Pass,
     /// A person or a rule allows the call; the agent asks no further question.
@@ -942,7 +942,7 @@ mod tests {
             .iter()
             .map(|body| body.to_string().into_bytes())
             .collect();
-        crate::it::support::fuzz::fuzz("control frames", &corpus, |bytes| {
+        ingestdeck_test_support::fuzz::fuzz("control frames", &corpus, |bytes| {
             let Ok(body) = serde_json::from_slice::<Value>(bytes) else {
                 return;
             };

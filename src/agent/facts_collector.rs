@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
 
-use crate::{
+use ingestdeck_core::{
     actions::{LineRole, TurnTracker, label::strip_error_tags},
     decode::{AgentLine, LineBody, MessageBlock},
     run::attempt_reducer::{AttemptReducer, CallChange, CallOutcome, ReducedLine},
@@ -26,7 +26,7 @@ const MAX_INPUT_BYTES: usize = 64 * 1024;
 
 /// Collects the facts of one attempt.
 #[derive(Debug)]
-pub(crate) struct AttemptFactsCollector {
+pub struct AttemptFactsCollector {
     /// Facts so far, without those that [`AttemptFactsCollector::into_facts`] adds.
     pub facts: AttemptFacts,
     reducer: AttemptReducer,
@@ -40,7 +40,7 @@ pub(crate) struct AttemptFactsCollector {
 
 impl AttemptFactsCollector {
     /// Starts with the facts from before the process start.
-    pub(crate) fn new(facts: AttemptFacts) -> Self {
+    pub fn new(facts: AttemptFacts) -> Self {
         Self {
             facts,
             reducer: AttemptReducer::new(TurnTracker::for_one_prompt()),
@@ -87,7 +87,7 @@ impl AttemptFactsCollector {
         self.reducer.stream().turns().is_closed()
     }
 
-    pub(crate) fn into_facts(mut self) -> AttemptFacts {
+    pub fn into_facts(mut self) -> AttemptFacts {
         let tally = &self.facts.work.tally;
         let ids = tally
             .calls()
@@ -159,7 +159,7 @@ impl AttemptFactsCollector {
 
     /// Handles a line of stdout. Lines after the last result do not belong to the attempt. Returns the warning that the
     /// line causes.
-    pub(crate) fn push_line(&mut self, line: &AgentLine<'_>) -> Option<Note> {
+    pub fn push_line(&mut self, line: &AgentLine<'_>) -> Option<Note> {
         let earlier = self.reducer.turn_count();
         let ReducedLine { role, calls } = self.reducer.push(line);
         if let (LineRole::InTurn, LineBody::Assistant(chat)) = (role, &line.body) {
@@ -253,7 +253,7 @@ fn parse_input(json: String) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use ingestdeck_core::{
         decode::{
             ChatLine, MessageBlocks, RawJson, ResultLine, ToolResult, ToolUse,
             line::{PermissionDenial, SystemLine},
@@ -295,7 +295,7 @@ mod tests {
     fn take(stats: &mut AttemptFactsCollector, body: LineBody<'_>) {
         stats.push_line(&AgentLine {
             body,
-            ..crate::decode::decode_line(b"")
+            ..ingestdeck_core::decode::decode_line(b"")
         });
     }
 

@@ -7,7 +7,7 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use crate::{
+use ingestdeck_core::{
     decode,
     tape::{EntryBody, entry::stdout_body},
 };
@@ -17,7 +17,7 @@ const READ_SIZE: usize = 64 * 1024;
 /// A buffer that grew beyond this size is freed once its line is consumed, in bytes.
 const MAX_RETAINED_BUFFER: usize = 1024 * 1024;
 /// Maximum length of a line that is kept whole, in bytes. The longest lines of a working agent have tens of MB.
-pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
+pub const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
 /// Number of pieces for a line of the maximum length.
 const PIECES_PER_LINE: usize = 8;
 /// Minimum length of a piece, in bytes; it must fit one character.
@@ -25,7 +25,7 @@ const MIN_PIECE_BYTES: usize = 16;
 
 /// Splits a stream into lines. The buffer grows with the longest line, up to the limit.
 #[derive(Debug)]
-pub(crate) struct LineReader<R> {
+pub struct LineReader<R> {
     source: R,
     buffer: Vec<u8>,
     /// Maximum length of a line that is returned whole, in bytes.
@@ -43,7 +43,7 @@ pub(crate) struct LineReader<R> {
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
     /// Reads from `from`. A line longer than `longest` bytes (plus up to one read) is returned in pieces.
-    pub(crate) fn with_limit(from: R, longest: usize) -> Self {
+    pub fn with_limit(from: R, longest: usize) -> Self {
         let (buffer, in_pieces) = (Vec::new(), false);
         Self {
             source: from,
@@ -62,13 +62,13 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 
     /// True once the stream has ended and every line was taken.
-    pub(crate) fn is_finished(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         self.at_eof && self.consumed == self.buffer.len()
     }
 
     /// Waits until a line or piece is available, or the stream ends. Cancel-safe: no byte is lost. An error ends the
     /// stream; the data before it can still be taken.
-    pub(crate) async fn fill(&mut self) -> io::Result<()> {
+    pub async fn fill(&mut self) -> io::Result<()> {
         self.compact();
         while self.complete_end <= self.consumed && !self.has_piece() && !self.at_eof {
             self.grow();
@@ -87,7 +87,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 
     /// Takes every complete line in the buffer, without newlines; after the end of the stream also an unterminated last
     /// line. Takes one piece of a line above the limit.
-    pub(crate) fn take_lines(&mut self) -> LineBatch<'_> {
+    pub fn take_lines(&mut self) -> LineBatch<'_> {
         let from = self.consumed;
         if self.in_pieces || (self.complete_end <= from && self.has_piece()) {
             let end = self.take_piece();
@@ -194,7 +194,7 @@ fn complete_chars_len(bytes: &[u8]) -> usize {
 
 /// Lines that arrived together, or a piece of one line.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LineBatch<'a> {
+pub struct LineBatch<'a> {
     bytes: &'a [u8],
     is_piece: bool,
 }
@@ -211,13 +211,13 @@ impl<'a> LineBatch<'a> {
     }
 
     /// The lines as entry bodies for the tape.
-    pub(crate) fn bodies(self) -> impl Iterator<Item = EntryBody<'a>> {
+    pub fn bodies(self) -> impl Iterator<Item = EntryBody<'a>> {
         self.lines()
             .map(move |line| stdout_body(line, !self.is_piece && decode::is_json(line)))
     }
 
     /// The lines, in order.
-    pub(crate) fn lines(self) -> impl Iterator<Item = &'a [u8]> {
+    pub fn lines(self) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.bytes;
         std::iter::from_fn(move || {
             if rest.is_empty() {

@@ -24,13 +24,13 @@ use tokio::{
 };
 
 use super::caught_panics;
-use crate::units::{
+use ingestdeck_core::units::{
     ToolCall, ToolReply, ToolSpec, Toolset,
     call_effect::{self, CallEffect},
     failure_tally::MCP_TOOL_PREFIX,
 };
 
-pub(crate) const SERVER_NAME: &str = "ktx";
+pub const SERVER_NAME: &str = "ktx";
 /// Metadata key of the call's id in the stream.
 const TOOL_USE_ID_META_KEY: &str = "claudecode/toolUseId";
 /// Replies up to this many characters stay in the conversation instead of being replaced by a file that the model
@@ -38,7 +38,7 @@ const TOOL_USE_ID_META_KEY: &str = "claudecode/toolUseId";
 const MAX_INLINE_RESULT_CHARS: u32 = 500_000;
 
 /// Full ids of the tools, as the agent and the model use them.
-pub(crate) fn tool_ids(specs: &[ToolSpec]) -> Vec<String> {
+pub fn tool_ids(specs: &[ToolSpec]) -> Vec<String> {
     specs
         .iter()
         .map(|spec| format!("{MCP_TOOL_PREFIX}{}", spec.name))
@@ -47,7 +47,7 @@ pub(crate) fn tool_ids(specs: &[ToolSpec]) -> Vec<String> {
 
 /// A tool that cannot be offered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum InvalidTool {
+pub enum InvalidTool {
     /// The agent would ignore the server.
     #[error("tool {0} cannot be offered: its input schema must have the type object")]
     InvalidSchema(String),
@@ -60,7 +60,7 @@ pub(crate) enum InvalidTool {
 }
 
 /// Checks tools for problems that the agent or the service would only report later.
-pub(crate) fn validate_tools(specs: &[ToolSpec]) -> Result<(), InvalidTool> {
+pub fn validate_tools(specs: &[ToolSpec]) -> Result<(), InvalidTool> {
     let mut seen = BTreeSet::new();
     for spec in specs {
         let name = spec.name;
@@ -211,11 +211,11 @@ impl Transport<RoleServer> for ChannelTransport {
 /// Why a client could not be served.
 #[derive(Debug, thiserror::Error)]
 #[error("the client violated the MCP protocol: {0}")]
-pub(crate) struct ServeError(String);
+pub struct ServeError(String);
 
 /// Serves `tools` on `transport` until the client disconnects; running calls then have some seconds to finish. Call
 /// [`validate_tools`] first.
-pub(crate) async fn serve<T, E, A>(tools: Arc<dyn Toolset>, transport: T) -> Result<(), ServeError>
+pub async fn serve<T, E, A>(tools: Arc<dyn Toolset>, transport: T) -> Result<(), ServeError>
 where
     T: IntoTransport<RoleServer, E, A>,
     E: std::error::Error + Send + Sync + 'static,

@@ -13,17 +13,17 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir};
+use ingestdeck_os::scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir};
 
 /// Name prefix of the directories of attempts.
 pub(crate) const ATTEMPT_PREFIX: &str = "deck-";
 /// Name prefix of the projects of demos.
-pub(crate) const DEMO_PREFIX: &str = "ingestdeck-demo-";
+pub const DEMO_PREFIX: &str = "ingestdeck-demo-";
 
 /// Name prefix of the clones of benches.
-pub(crate) const BENCH_PREFIX: &str = "ingestdeck-bench-";
+pub const BENCH_PREFIX: &str = "ingestdeck-bench-";
 /// Name prefix of the directories of workers.
-pub(crate) const WORKER_PREFIX: &str = "ingestdeck-worker-";
+pub const WORKER_PREFIX: &str = "ingestdeck-worker-";
 /// All prefixes of directories that may be abandoned.
 const PREFIXES: [&str; 4] = [ATTEMPT_PREFIX, DEMO_PREFIX, BENCH_PREFIX, WORKER_PREFIX];
 
@@ -34,7 +34,7 @@ const UNLOCKED_MARKER_FILE: &str = ".ingestdeck-owner-new";
 
 /// A directory with mode 0700 that is deleted when this value is dropped.
 #[derive(Debug)]
-pub(crate) struct PrivateDir {
+pub struct PrivateDir {
     // Deleted before the lock is released.
     dir: TempDir,
     _marker: File,
@@ -45,7 +45,7 @@ impl PrivateDir {
     ///
     /// # Errors
     /// If the directory cannot be created.
-    pub(crate) fn new(prefix: &str) -> io::Result<Self> {
+    pub fn new(prefix: &str) -> io::Result<Self> {
         Self::new_in(&std::env::temp_dir(), prefix)
     }
 
@@ -67,13 +67,13 @@ impl PrivateDir {
         })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.dir.path()
     }
 }
 
 /// Deletes the directories of processes that ended without deleting them. Returns their number.
-pub(crate) fn remove_abandoned_dirs() -> usize {
+pub fn remove_abandoned_dirs() -> usize {
     remove_abandoned_dirs_in(&std::env::temp_dir())
 }
 

@@ -26,7 +26,7 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{caught_panics::with_caught_panics, line_reader::MAX_LINE_BYTES};
-use crate::{
+use ingestdeck_os::{
     group_guard::{self, AGENT_MARK_VAR, AgentGuard},
     open_file_limit, program_path,
 };
@@ -50,7 +50,7 @@ const LOGGED_VALUE_FLAGS: &[&str] = &[
 ];
 
 #[derive(Clone, Debug)]
-pub(crate) struct SpawnRequest {
+pub struct SpawnRequest {
     pub exe: PathBuf,
     pub args: Vec<OsString>,
     pub cwd: PathBuf,
@@ -61,7 +61,7 @@ pub(crate) struct SpawnRequest {
 
 /// Timeouts of a process. Tests shorten them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ProcessTimeouts {
+pub struct ProcessTimeouts {
     /// Between two escalation steps.
     pub escalation_step: Duration,
     /// For a process to exit by itself once it has nothing to do.
@@ -89,7 +89,7 @@ impl Default for ProcessTimeouts {
 
 /// Memory limits for the data between us and a process, in bytes. Tests lower them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StreamLimits {
+pub struct StreamLimits {
     /// Maximum length of a stdout line; a longer one ends the attempt.
     pub line: usize,
     /// Maximum length of a stderr line; a longer one is recorded in pieces.
@@ -145,7 +145,7 @@ impl EscalationStep {
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ProcessExit {
+pub struct ProcessExit {
     pub code: Option<i32>,
     /// Signal that ended it.
     pub signal: Option<i32>,
@@ -153,7 +153,7 @@ pub(crate) struct ProcessExit {
 
 /// A running process, leader of a group. Dropping it ends the group and the descendants that have left it.
 #[derive(Debug)]
-pub(crate) struct Child {
+pub struct Child {
     process: tokio::process::Child,
     guard: AgentGuard,
     pid: u32,
@@ -168,7 +168,7 @@ pub(crate) struct Child {
 
 impl Child {
     /// Process id, which is also the id of its group.
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.pid
     }
 
@@ -181,7 +181,7 @@ impl Child {
     }
 
     /// Waits for the exit, then ends the remaining descendants. Cancel-safe.
-    pub(crate) async fn wait(&mut self) -> ProcessExit {
+    pub async fn wait(&mut self) -> ProcessExit {
         let ended = match self.exit {
             Some(ended) => ended,
             None => {
@@ -227,7 +227,7 @@ impl Child {
 ///
 /// The kernel sends the parent-death signal when the *thread* that started the child ends, so one thread that lives as
 /// long as the program starts all children.
-pub(crate) async fn spawn(order: SpawnRequest) -> io::Result<Child> {
+pub async fn spawn(order: SpawnRequest) -> io::Result<Child> {
     let (reply, answer) = oneshot::channel();
     let job = SpawnJob {
         request: order,
@@ -244,7 +244,7 @@ pub(crate) async fn spawn(order: SpawnRequest) -> io::Result<Child> {
 
 /// Ends all remaining children and waits for them, for up to three seconds. Safe to call at any time, from any thread,
 /// repeatedly.
-pub(crate) fn kill_all() {
+pub fn kill_all() {
     group_guard::end_all_agents();
 }
 
@@ -391,7 +391,7 @@ mod tests {
     use std::{path::Path, time::Instant};
 
     use super::*;
-    use crate::agent::line_reader::LineReader;
+    use crate::line_reader::LineReader;
 
     #[test]
     fn logged_arguments_contain_no_user_text() {
@@ -544,7 +544,7 @@ mod tests {
     #[tokio::test]
     async fn spawning_a_missing_program_fails() {
         let order = SpawnRequest {
-            exe: crate::it::support::missing("claude").into(),
+            exe: ingestdeck_test_support::missing("claude").into(),
             ..shell("")
         };
         assert_eq!(

@@ -25,19 +25,19 @@ use self::{
 };
 
 use super::{Agent, AgentProgram};
-use crate::tape::{AgentName, UnitKey};
+use ingestdeck_core::tape::{AgentName, UnitKey};
 
 mod agent;
-pub(crate) mod args;
+pub mod args;
 mod call;
 mod host;
 mod output;
-pub(crate) mod script;
+pub mod script;
 mod turn;
 
 /// The scripted agent as the agent of a run, for demos and tests.
 #[derive(Clone, Debug)]
-pub(crate) struct ScriptedClaude {
+pub struct ScriptedClaude {
     /// Path of this program, which plays the script.
     pub exe: PathBuf,
     pub script: PathBuf,
@@ -68,7 +68,7 @@ impl Agent for ScriptedClaude {
 
 /// A signal that the process received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AgentSignal {
+pub enum AgentSignal {
     /// SIGINT: report the progress, then exit with 0.
     Interrupt,
     /// SIGTERM: exit with 143 immediately.
@@ -76,7 +76,7 @@ pub(crate) enum AgentSignal {
 }
 
 /// The subcommand: parses `words` (the arguments after its name) and plays on the process's own streams.
-pub(crate) fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -142,7 +142,7 @@ async fn play_on_process_streams(args: ScriptedAgentArgs) -> ExitCode {
 
 /// Identity and speed of the agent.
 #[derive(Clone, Debug)]
-pub(crate) struct ScriptedAgentOptions {
+pub struct ScriptedAgentOptions {
     pub attempt: u32,
     /// Unit key; by default from the heading of the prompt.
     pub unit: Option<String>,
@@ -153,7 +153,7 @@ pub(crate) struct ScriptedAgentOptions {
 }
 
 /// Plays `script` on any streams and returns the exit code. `stdin` is read only in two-way mode.
-pub(crate) async fn play_script(
+pub async fn play_script(
     script: AgentScript,
     casting: ScriptedAgentOptions,
     stdin: impl AsyncRead + Send + Unpin + 'static,

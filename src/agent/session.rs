@@ -21,7 +21,7 @@ use super::{
     session_lock::{SessionLock, SessionLockError, SessionLocks},
     start_error::StartError,
 };
-use crate::{
+use ingestdeck_core::{
     config::MismatchPolicy,
     diagnostic::Diagnostic,
     tape::{
@@ -38,15 +38,15 @@ use crate::{
     },
 };
 
-pub(crate) mod launch_args;
+pub mod launch_args;
 pub(crate) mod resume;
 
-pub(crate) use launch_args::{ClaudeSessionArgs, InvalidPrompt, PromptDelivery};
-pub(crate) use resume::resume_line;
+pub use launch_args::{ClaudeSessionArgs, InvalidPrompt, PromptDelivery};
+pub use resume::resume_line;
 
 /// Everything that a session needs.
 #[derive(Clone, Debug)]
-pub(crate) struct SessionLaunch {
+pub struct SessionLaunch {
     pub context: AttemptContext,
     /// Prompt. Resume lines in it are removed; the last one selects the session unless `args` does.
     pub prompt: String,
@@ -65,7 +65,7 @@ pub(crate) struct SessionLaunch {
 
 /// What the agent of a session asks for in the two-way protocol.
 #[derive(Clone, Debug)]
-pub(crate) struct Conversation {
+pub struct Conversation {
     /// Decides about each call.
     pub gate: Arc<dyn ApprovalGate>,
     /// The standard tools that the session asks for; may be empty.
@@ -76,7 +76,7 @@ pub(crate) struct Conversation {
 
 /// Facts about a finished session.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct SessionEnd {
+pub struct SessionEnd {
     /// Id for continuing the session; see [`resume_line`].
     pub session: Option<String>,
     /// The session that it was forked from.
@@ -95,7 +95,7 @@ pub(crate) struct SessionEnd {
 
 impl SessionEnd {
     /// How the session ended. An id mismatch takes precedence.
-    pub(crate) fn verdict(&self, agent: &dyn Agent, unit: &UnitKey) -> Verdict {
+    pub fn verdict(&self, agent: &dyn Agent, unit: &UnitKey) -> Verdict {
         if let Some(reason) = &self.mismatch {
             return Verdict {
                 outcome: AttemptOutcome::Failed,
@@ -116,14 +116,14 @@ impl SessionEnd {
     }
 
     /// The session that can be continued; `None` if Claude Code does not know it.
-    pub(crate) fn resumable(&self) -> Option<&str> {
+    pub fn resumable(&self) -> Option<&str> {
         self.session
             .as_deref()
             .filter(|_| !self.facts.is_unknown_session())
     }
 
     /// How an automatic retry may proceed: the effects of tools on the working directory remain.
-    pub(crate) fn retry_mode(&self) -> RetryMode {
+    pub fn retry_mode(&self) -> RetryMode {
         match self.resumable() {
             _ if !self.tools_ran => RetryMode::FromStart,
             Some(session) => RetryMode::ResumeSession(session.to_owned()),
@@ -136,7 +136,7 @@ impl SessionEnd {
 ///
 /// Every line is on the tape before it is evaluated. Waits for a session that is in use. `ready` fires when the process
 /// runs; it is dropped unused if no process starts. Dropping the future kills the process group.
-pub(crate) async fn run_session(
+pub async fn run_session(
     launch: SessionLaunch,
     commands: mpsc::Receiver<AttemptCommand>,
     ready: oneshot::Sender<()>,
@@ -152,7 +152,7 @@ pub(crate) async fn run_session(
 }
 
 /// Like [`run_session`], with the given environment and timeouts.
-pub(crate) async fn run_session_with_env(
+pub async fn run_session_with_env(
     environment: Vec<(OsString, OsString)>,
     timeouts: ProcessTimeouts,
     mut launch: SessionLaunch,

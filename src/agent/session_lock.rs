@@ -14,10 +14,8 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{
-    diagnostic::Diagnostic,
-    scoped_dir::{self, PRIVATE_MODE, STATE_DIR, ScopedDir},
-};
+use ingestdeck_core::diagnostic::Diagnostic;
+use ingestdeck_os::scoped_dir::{self, PRIVATE_MODE, STATE_DIR, ScopedDir};
 
 /// Interval between attempts to lock a session that is in use.
 const RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -27,7 +25,7 @@ const MAX_READABLE_CHARS: usize = 40;
 const MAX_PID_BYTES: u64 = 20;
 
 #[derive(Clone, Debug)]
-pub(crate) struct SessionLocks {
+pub struct SessionLocks {
     /// A directory of the user.
     base_dir: PathBuf,
     /// Directory below `base_dir`, never reached through a link; empty for `base_dir` itself.
@@ -36,7 +34,7 @@ pub(crate) struct SessionLocks {
 
 /// A session that is locked until this value is dropped.
 #[derive(Debug)]
-pub(crate) struct SessionLock {
+pub struct SessionLock {
     dir: ScopedDir,
     name: String,
     _file: File,
@@ -52,7 +50,7 @@ impl Drop for SessionLock {
 /// Why a session cannot be locked.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot lock a session: {}: {cause}", path.display())]
-pub(crate) struct SessionLockError {
+pub struct SessionLockError {
     path: PathBuf,
     #[source]
     cause: io::Error,
@@ -66,7 +64,7 @@ impl Diagnostic for SessionLockError {
 
 /// Result of one attempt to lock.
 #[derive(Debug)]
-pub(crate) enum TryLockOutcome {
+pub enum TryLockOutcome {
     Acquired(SessionLock),
     /// Another holder has the lock; its process id, if recorded.
     HeldByOther(Option<u32>),
@@ -74,7 +72,7 @@ pub(crate) enum TryLockOutcome {
 
 impl SessionLocks {
     /// Stores locks in the user's directory `dir`, which is created when needed.
-    pub(crate) fn new(dir: impl Into<PathBuf>) -> Self {
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             base_dir: dir.into(),
             subdir: String::new(),
@@ -82,7 +80,7 @@ impl SessionLocks {
     }
 
     /// Stores locks among the program's files in the project `root`.
-    pub(crate) fn in_project(root: impl Into<PathBuf>) -> Self {
+    pub fn in_project(root: impl Into<PathBuf>) -> Self {
         Self {
             base_dir: root.into(),
             subdir: format!("{STATE_DIR}/locks"),
@@ -100,7 +98,7 @@ impl SessionLocks {
     }
 
     /// Acquires the lock if it is free.
-    pub(crate) fn try_lock(&self, session: &str) -> Result<TryLockOutcome, SessionLockError> {
+    pub fn try_lock(&self, session: &str) -> Result<TryLockOutcome, SessionLockError> {
         let place = self.base_dir.join(&self.subdir);
         let dir = self.open_dir().map_err(|cause| SessionLockError {
             path: place.clone(),

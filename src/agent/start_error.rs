@@ -4,7 +4,8 @@ use std::{fs::File, io, io::Read as _, path::Path};
 
 use nix::errno::Errno;
 
-use crate::{scoped_dir::is_out_of_files, units::verdict::AgentStartFault};
+use ingestdeck_core::units::verdict::AgentStartFault;
+use ingestdeck_os::scoped_dir::is_out_of_files;
 
 /// Maximum length of the first line of a script, in bytes.
 const MAX_SHEBANG_BYTES: u64 = 512;
@@ -90,7 +91,7 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
     use super::*;
-    use crate::agent::process::{self, SpawnRequest};
+    use crate::process::{self, SpawnRequest};
 
     async fn start_error_of(exe: PathBuf) -> StartError {
         let cwd = std::env::temp_dir();

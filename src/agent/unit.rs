@@ -11,8 +11,7 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::{
-    scoped_dir::is_out_of_files,
+use ingestdeck_core::{
     tape::{
         Note,
         note::{AttemptStarted, ContentDigests},
@@ -22,6 +21,7 @@ use crate::{
         verdict::{AgentStartFault, AttemptFacts, MAX_PROMPT_CHARS},
     },
 };
+use ingestdeck_os::scoped_dir::is_out_of_files;
 
 use super::{
     attempt::{
@@ -41,7 +41,7 @@ use super::{
 
 /// Everything that an attempt at a unit needs.
 #[derive(Clone, Debug)]
-pub(crate) struct UnitLaunch {
+pub struct UnitLaunch {
     pub context: AttemptContext,
     pub options: AgentOptions,
     /// The time limits of the attempt, which may change while it runs.
@@ -74,7 +74,7 @@ impl UnitLaunch {
 /// `ready` fires when start-up is over; it is dropped unused if the attempt ends before. The recorder gets everything
 /// that is read, written or decided, except the verdict. Returns within seconds of a [`AttemptCommand`], even if the
 /// process, a tool or the gate is stuck. Dropping the future kills the process group.
-pub(crate) async fn run_unit(
+pub async fn run_unit(
     launch: UnitLaunch,
     commands: mpsc::Receiver<AttemptCommand>,
     ready: oneshot::Sender<()>,
@@ -90,7 +90,7 @@ pub(crate) async fn run_unit(
 }
 
 /// Like [`run_unit`], with the given environment and timeouts.
-pub(crate) async fn run_unit_with_env(
+pub async fn run_unit_with_env(
     environment: Vec<(OsString, OsString)>,
     timeouts: ProcessTimeouts,
     launch: UnitLaunch,

@@ -19,7 +19,9 @@ pub(crate) use self::index::{
 };
 pub(crate) use self::review::ReviewArgs;
 pub(crate) use self::worker::{DoctorArgs, NatsArgs, WorkerArgs};
-use crate::{engine::worker::ssh::SshWorker, guide::PAGES, report::ReportFormat};
+use crate::guide::PAGES;
+use ingestdeck_engine::worker::ssh::SshWorker;
+use ingestdeck_report::ReportFormat;
 
 /// Variable that names the Claude Code program.
 pub(crate) const CLAUDE_BIN: &str = "INGESTDECK_CLAUDE_BIN";

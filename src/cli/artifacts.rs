@@ -1,6 +1,6 @@
 //! `artifacts`: the pages and sources of a run, their changes, and the coverage of the raw files.
 //!
-//! [`crate::run::artifacts`] and [`crate::run::coverage`] derive what is printed. This module reads patch files.
+//! [`ingestdeck_core::run::artifacts`] and [`ingestdeck_core::run::coverage`] derive what is printed. This module reads patch files.
 
 use std::{
     collections::HashMap,
@@ -16,20 +16,20 @@ use super::{
     output, playback_output, project, report,
     table::TableWriter,
 };
-use crate::{
+use ingestdeck_core::{
     control::NamePattern,
-    ingest::repository::PATCHES_DIR,
-    report::redact::Redactor,
     run::{
         RunReport,
         artifacts::{ArtifactWriter, LineCounts, RawFileName, RunArtifact, patch_sections},
         coverage::{CoveredFile, RawFileChange, SourceCoverage},
         shared_files::SharedFile,
     },
-    scoped_dir::ScopedDir,
     tape::note::attempt_output::ArtifactChange,
     text::pluralize,
 };
+use ingestdeck_ingest::repository::PATCHES_DIR;
+use ingestdeck_os::scoped_dir::ScopedDir;
+use ingestdeck_report::redact::Redactor;
 
 /// Version of the JSON lines.
 const VERSION: u64 = 1;

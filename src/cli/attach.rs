@@ -24,25 +24,27 @@ use super::{
     table_memory,
     watch::WRITER_GONE,
 };
-use crate::{
+use ingestdeck_core::{
     config::Config,
     control::{AttachRequest, DisconnectAction, RunCommand},
-    engine::{
-        control_socket::{
-            AttachedClient, AttachmentEnd, ControlClient, ControlClientError, EngineReports,
-            LeaveMode, LeaveSignal,
-        },
-        launch::runtime,
-        recorded_tapes,
-    },
-    ingest::text_input::TextInputs,
-    replay::{FileSource, file::FollowHandle},
     run::{Timeline, state::UnitStatus},
-    store::{RecordedRun, RunStatus, RunStore, runs::is_complete},
     tape::RunId,
     text::commands,
-    tui::{self, EngineChannel, ExitReason, LiveHandle, TuiExit},
 };
+use ingestdeck_engine::{
+    control_socket::{
+        AttachedClient, AttachmentEnd, ControlClient, ControlClientError, EngineReports, LeaveMode,
+        LeaveSignal,
+    },
+    launch::runtime,
+    recorded_tapes,
+};
+use ingestdeck_ingest::text_input::TextInputs;
+use ingestdeck_records::{
+    replay::{FileSource, file::FollowHandle},
+    store::{RecordedRun, RunStatus, RunStore, runs::is_complete},
+};
+use ingestdeck_tui::{self as tui, EngineChannel, ExitReason, LiveHandle, TuiExit};
 
 /// How long the engine may take to confirm that a client has detached.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(3);
@@ -270,7 +272,7 @@ impl ScreenClient<'_> {
         // In a separate task: waking the waiting thread for each frame costs more.
         let shown = tokio::spawn(table_memory::run(timeline, Some(live), options)).await;
         let left = shown
-            .map_err(CliError::internal)
+            .map_err(CliError::task)
             .and_then(|left| left.map_err(|error| screen::terminal_error(&error)));
         match left {
             Ok(left) => self.leave(left, exchange, engine).await,
@@ -351,7 +353,7 @@ impl ScreenClient<'_> {
         };
         let order = async |command| drop(commands.send(command).await);
         let (end, signal) = signals.wait_for(shutdown, ending, order).await?;
-        let end = end.map_err(CliError::internal)?;
+        let end = end.map_err(CliError::task)?;
         if matches!(end, AttachmentEnd::Detached { .. })
             && left.timeline.latest_state().ended.is_none()
         {

@@ -14,17 +14,17 @@ use super::{
     project, runs,
     table::TableWriter,
 };
-use crate::{
-    engine::recorded_tapes,
-    report::redact::Redactor,
-    store::{
-        Db, RunStore,
-        db::{AUDIT_COLUMNS, AuditFilter},
-    },
+use ingestdeck_core::{
     tape::Millis,
     text::{self, pluralize},
     units::failure_tally::bare_name,
 };
+use ingestdeck_engine::recorded_tapes;
+use ingestdeck_records::store::{
+    Db, RunStore,
+    db::{AUDIT_COLUMNS, AuditFilter},
+};
+use ingestdeck_report::redact::Redactor;
 
 /// Columns of the table for people.
 const TEXT_COLUMNS: [&str; 9] = [

@@ -1,7 +1,7 @@
 //! `bench`: runs the units of a project with several models and prompts, and scores each combination, a cell.
 //!
 //! Each run is this program in a temporary clone of the commit at HEAD, so it is an ordinary run. `cell_run` starts
-//! one, `result` is the file with the results, and `output` prints them. [`crate::run::bench`] has the scores.
+//! one, `result` is the file with the results, and `output` prints them. [`ingestdeck_core::run::bench`] has the scores.
 
 mod baseline;
 mod cell_run;
@@ -22,19 +22,19 @@ use super::{
     launch, plan, policy, project, settings,
     signals::{ShutdownState, SignalListener},
 };
-use crate::{
-    agent::private_dir,
+use ingestdeck_agent::private_dir;
+use ingestdeck_core::{
     diagnostic::{Diagnostic as _, Problem},
-    engine::{recorded_tapes, resume::RunPlan},
-    ingest::{instructions, project::Project, project_snapshot::ProjectSnapshot},
     run::{
         bench::{self as scores, GateRule},
         quality::QualityFigure,
     },
-    scoped_dir::ScopedDir,
-    store::RunStore,
     text::{self, pluralize},
 };
+use ingestdeck_engine::{recorded_tapes, resume::RunPlan};
+use ingestdeck_ingest::{instructions, project::Project, project_snapshot::ProjectSnapshot};
+use ingestdeck_os::scoped_dir::ScopedDir;
+use ingestdeck_records::store::RunStore;
 
 /// Instructions that replace those of the project.
 #[derive(Clone, Debug)]
@@ -320,7 +320,7 @@ fn plan_units(
 }
 
 /// Efforts of units in the runs of the project; none without a usable index.
-fn prior_efforts(project: &Project) -> Vec<crate::store::db::UnitEffort> {
+fn prior_efforts(project: &Project) -> Vec<ingestdeck_records::store::db::UnitEffort> {
     let store = RunStore::new(&project.root);
     if store.list().map_or(true, |runs| runs.is_empty()) {
         return Vec::new();

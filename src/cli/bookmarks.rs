@@ -3,14 +3,9 @@
 use std::{fs, path::Path, sync::Arc};
 
 use super::{args::GlobalArgs, runs};
-use crate::{
-    config::paths::UserDirs,
-    run::SourceInfo,
-    store::{BookmarkFile, RunStore},
-    tape::RunId,
-    text::pluralize,
-    tui,
-};
+use ingestdeck_core::{config::paths::UserDirs, run::SourceInfo, tape::RunId, text::pluralize};
+use ingestdeck_records::store::{BookmarkFile, RunStore};
+use ingestdeck_tui as tui;
 
 /// Loads the bookmarks of a recorded run.
 pub(crate) fn attach_to_run(options: &mut tui::Options, store: &RunStore, run: RunId) {

@@ -7,7 +7,7 @@ use super::{
     exit::{CliError, Exit},
     output, playback_output, project, settings,
 };
-use crate::ingest::project::{ModelRole, PROJECT_FILE, Project};
+use ingestdeck_ingest::project::{ModelRole, PROJECT_FILE, Project};
 
 /// `config show`: every value with its origin, and the effective settings of the project, if there is one.
 ///

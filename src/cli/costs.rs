@@ -15,12 +15,12 @@ use super::{
     project, runs,
     table::TableWriter,
 };
-use crate::{
-    report::redact::Redactor,
+use ingestdeck_core::{
     run::{spending::round_cost, state::TokenCounts},
-    store::db::{AttemptCostRow, CostFilter},
     text::{count, dollars, dollars_of_sum, pluralize},
 };
+use ingestdeck_records::store::db::{AttemptCostRow, CostFilter};
+use ingestdeck_report::redact::Redactor;
 
 const COLUMNS: [&str; 11] = [
     "by",

@@ -14,26 +14,26 @@ use super::{
     output, playback_output, runs,
     summary::RunSummary,
 };
-use crate::{
+use ingestdeck_core::{
     config::value::parse_duration,
     control::{
         BreakCondition, CommandOrigin, CommandReply, NamePattern, RunCommand, RunLimit,
         ToolFailures, UserDecision,
     },
-    engine::{
-        control_socket::{ControlClient, ControlClientError},
-        launch::runtime,
-        recorded_tapes,
-    },
     run::{
         PollStatus, Timeline,
         state::{HeldCallState, RunState, UnitState, WorkerState},
     },
-    store::{RecordedRun, RunStatus, RunStore},
     tape::{Millis, UnitKey, note::Amendment},
     text,
-    tui::model::wall_clock,
 };
+use ingestdeck_engine::{
+    control_socket::{ControlClient, ControlClientError},
+    launch::runtime,
+    recorded_tapes,
+};
+use ingestdeck_records::store::{RecordedRun, RunStatus, RunStore};
+use ingestdeck_tui::model::wall_clock;
 
 /// Lines of a summary that contain counts only.
 const COUNT_LINES: usize = 2;

@@ -15,11 +15,9 @@ use super::{
     summary::RunSummary,
     watch::{TAPE_POLL_INTERVAL, WatchedRun},
 };
-use crate::{
-    engine::recorded_tapes,
-    run::{PollStatus, Timeline},
-    store::{RecordedRun, RunStore},
-};
+use ingestdeck_core::run::{PollStatus, Timeline};
+use ingestdeck_engine::recorded_tapes;
+use ingestdeck_records::store::{RecordedRun, RunStore};
 
 /// Bytes that are folded before they are printed.
 const SLICE: usize = 1 << 20;

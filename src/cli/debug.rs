@@ -13,11 +13,9 @@ use nix::{errno::Errno, fcntl::OFlag, unistd::Uid};
 use tracing_subscriber::EnvFilter;
 
 use super::{exit::CliError, output};
-use crate::{
-    agent::{caught_panics, process},
-    report::redact::Redactor,
-    tui::terminal,
-};
+use ingestdeck_agent::{caught_panics, process};
+use ingestdeck_report::redact::Redactor;
+use ingestdeck_tui::terminal;
 
 /// The log file of `--debug`, in the current directory, where the user finds it.
 pub(crate) const LOG_FILE: &str = "ingestdeck-debug.log";
@@ -27,6 +25,17 @@ pub(crate) const LOG_FILE: &str = "ingestdeck-debug.log";
 /// # Errors
 /// If the log cannot be written.
 pub(crate) fn install(debug: bool) -> Result<(), CliError> {
+    install_panic_hooks(debug);
+    if debug {
+        start_log(Path::new(LOG_FILE))
+    } else {
+        Ok(())
+    }
+}
+
+/// Installs the hooks that restore the terminal, end the agents and report the panic; with `debug`, reports name the
+/// environment.
+pub fn install_panic_hooks(debug: bool) {
     let (panics, errors) = HookBuilder::default()
         .display_env_section(debug)
         .theme(Theme::new())
@@ -45,11 +54,6 @@ pub(crate) fn install(debug: bool) -> Result<(), CliError> {
         // A panic message may quote untrusted data.
         output::print_stderr(&panics.panic_report(panic).to_string());
     }));
-    if debug {
-        start_log(Path::new(LOG_FILE))
-    } else {
-        Ok(())
-    }
 }
 
 /// Starts the log: versions, git calls, started agents, verdicts and warnings. Secrets of known kinds are masked. Only

@@ -13,23 +13,20 @@ use super::{
     launch::{self, RunResult, TapeLocation},
     project, settings,
 };
-use crate::{
-    agent::{
-        attempt::AgentOptions,
-        private_dir::{self, PrivateDir},
-        scripted::ScriptedClaude,
-    },
-    control::DisconnectAction,
-    engine::{
-        execute::AttemptOptions,
-        launch::{HeldCalls, Launch, PriorWork, ReviewOptions, RunPlaces, retry_policy},
-        notifier::NotificationTargets,
-        prepare::PreparedProject,
-        span_exporter::TraceOptions,
-    },
-    ingest::plan::{self, UnitSelection},
-    units::failure_tally::FailureRule,
+use ingestdeck_agent::{
+    attempt::AgentOptions,
+    private_dir::{self, PrivateDir},
+    scripted::ScriptedClaude,
 };
+use ingestdeck_core::{control::DisconnectAction, units::failure_tally::FailureRule};
+use ingestdeck_engine::{
+    execute::AttemptOptions,
+    launch::{HeldCalls, Launch, PriorWork, ReviewOptions, RunPlaces, retry_policy},
+    notifier::NotificationTargets,
+    prepare::PreparedProject,
+    span_exporter::TraceOptions,
+};
+use ingestdeck_ingest::plan::{self, UnitSelection};
 
 const FILES: &[(&str, &str)] = &[
     (

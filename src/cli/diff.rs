@@ -7,10 +7,8 @@ use super::{
     exit::{CliError, Exit},
     output, playback_output, report, runs,
 };
-use crate::{
-    report::{MAX_NAME_WIDTH, render_json, render_text},
-    run::{RunReport, diff::RunDiff},
-};
+use ingestdeck_core::run::{RunReport, diff::RunDiff};
+use ingestdeck_report::{MAX_NAME_WIDTH, render_json, render_text};
 
 /// Compares two runs.
 ///

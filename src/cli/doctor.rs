@@ -15,24 +15,24 @@ use super::{
     exit::{self, CliError, Exit},
     launch, output, playback_output, settings,
 };
-use crate::{
-    agent::{
-        AgentProgram,
-        claude::{
-            agent_env::{self, AgentEnvironment},
-            availability::{
-                self, AvailabilityReport, ClaudeInvocation, Installation, LoginStatus, ProbeResult,
-            },
-            managed_settings,
-            version::{self, ClaudeVersion},
+use ingestdeck_agent::{
+    AgentProgram,
+    claude::{
+        agent_env::{self, AgentEnvironment},
+        availability::{
+            self, AvailabilityReport, ClaudeInvocation, Installation, LoginStatus, ProbeResult,
         },
+        managed_settings,
+        version::{self, ClaudeVersion},
     },
+};
+use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem},
-    engine::{launch::runtime, worker::protocol::WorkerJoin},
-    ingest::git,
-    program_path,
     text::{pluralize, size},
 };
+use ingestdeck_engine::{launch::runtime, worker::protocol::WorkerJoin};
+use ingestdeck_ingest::git;
+use ingestdeck_os::program_path;
 
 /// The subject of a check.
 #[derive(Clone, Copy, Debug, Serialize)]

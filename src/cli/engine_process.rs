@@ -26,7 +26,9 @@ use super::{
     exit::{CliError, Exit, SIGINT},
     output,
 };
-use crate::{engine::launch::LiveRun, ingest::text_input::TextInputs, scoped_dir::ScopedDir};
+use ingestdeck_engine::launch::LiveRun;
+use ingestdeck_ingest::text_input::TextInputs;
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// File name of the engine's log, in the directory of the run.
 const LOG_FILE: &str = "engine.log";

@@ -3,17 +3,19 @@
 use std::{fmt, process::ExitCode};
 
 use super::output;
-use crate::{
+use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem},
-    engine::{
-        launch::LaunchError, prepare::ProjectPreparationError, recorded_tapes::OpenTapeError,
-        resume::ResumeError,
-    },
-    ingest::{lock::ProjectLockError, plan::PlanError, project::ProjectError},
-    replay::OpenError,
     run::EntrySourceError,
-    store::{db::DbError, index_refresh::RefreshError, retention::PruneError, runs::RunStoreError},
     tape::note::VerdictCause,
+};
+use ingestdeck_engine::{
+    launch::LaunchError, prepare::ProjectPreparationError, recorded_tapes::OpenTapeError,
+    resume::ResumeError,
+};
+use ingestdeck_ingest::{lock::ProjectLockError, plan::PlanError, project::ProjectError};
+use ingestdeck_records::{
+    replay::OpenError,
+    store::{db::DbError, index_refresh::RefreshError, retention::PruneError, runs::RunStoreError},
 };
 
 pub(crate) const SIGHUP: u8 = 1;
@@ -145,6 +147,11 @@ impl CliError {
         Self::from_error(Exit::Internal, &error)
     }
 
+    /// A task of the program panicked.
+    pub(crate) fn task(error: tokio::task::JoinError) -> Self {
+        Self::new(Exit::Internal, error.to_string())
+    }
+
     /// An error of another layer, with its help.
     pub(crate) fn from_error(exit: Exit, error: &impl Diagnostic) -> Self {
         Self {
@@ -209,8 +216,6 @@ impl Diagnostic for CliError {
         self.help.clone()
     }
 }
-
-impl Diagnostic for tokio::task::JoinError {}
 
 /// An error of another layer, with the exit code that it leads to.
 pub(crate) trait ExitError: Diagnostic {

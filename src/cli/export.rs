@@ -1,7 +1,7 @@
 //! `runs export`: a run for sharing, with secrets of known kinds masked.
 //!
 //! An exported tape can be replayed anywhere; the other formats are KTX's. The number of masked values is printed to
-//! stderr. [`crate::report::redact`] finds the secrets.
+//! stderr. [`ingestdeck_report::redact`] finds the secrets.
 
 use std::{
     io::{self, BufReader, BufWriter, Read as _, Seek as _, Write},
@@ -13,12 +13,12 @@ use super::{
     exit::{CliError, Exit},
     otel, output, playback_output, project, replay, runs,
 };
-use crate::{
-    report::{export, redact::Redactor},
+use ingestdeck_core::{
     run::trace::{TraceLevel, TraceWriter},
     tape::{Header, TapeEntry},
     text::pluralize,
 };
+use ingestdeck_report::{export, redact::Redactor};
 
 pub(super) mod out_file;
 

@@ -12,11 +12,9 @@ use super::{
     exit::{CliError, Exit},
     output,
 };
-use crate::{
-    guide::{self, PAGES},
-    program_path,
-    tui::ToolPrograms,
-};
+use crate::guide::{self, PAGES};
+use ingestdeck_os::program_path;
+use ingestdeck_tui::ToolPrograms;
 
 /// Shows the page of a topic or the help of a command; without arguments, the help of the program.
 ///

@@ -14,19 +14,21 @@ use super::{
     exit::{CliError, Exit},
     playback_output, project, runs, screen, session_files, settings,
 };
-use crate::{
+use ingestdeck_core::{
     diagnostic::Diagnostic as _,
-    engine::{continued_runs::ContinuedRuns, launch::runtime, recorded_tapes},
-    replay::{FileSource, SessionFile, claude_sessions::recent_sessions},
     run::{
         Timeline,
         outcome::{REVIEWED, column_text},
     },
-    store::{RunStatus, RunStore, db::IndexedRun},
     text::{self, commands::shell_quote, dollars, dollars_of_sum, pluralize},
-    tui::{
-        self, ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession,
-    },
+};
+use ingestdeck_engine::{continued_runs::ContinuedRuns, launch::runtime, recorded_tapes};
+use ingestdeck_records::{
+    replay::{FileSource, SessionFile, claude_sessions::recent_sessions},
+    store::{RunStatus, RunStore, db::IndexedRun},
+};
+use ingestdeck_tui::{
+    self as tui, ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession,
 };
 
 /// Maximum number of runs and sessions in the list.
@@ -523,7 +525,7 @@ mod tests {
             ("error", 0, 2, HomeRunState::Incomplete),
         ] {
             let known = IndexedRun {
-                id: crate::tape::RunId(uuid::Uuid::nil()),
+                id: ingestdeck_core::tape::RunId(uuid::Uuid::nil()),
                 started_at: String::new(),
                 project: None,
                 scripted: false,

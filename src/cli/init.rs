@@ -12,14 +12,12 @@ use super::{
     exit::{self, CliError, Exit},
     launch, output, playback_output, settings,
 };
-use crate::{
-    ingest::{
-        Project, UnitSelection,
-        init::{self, ProposedConnection},
-        plan,
-        source::SourceTree,
-    },
-    text::{self, pluralize},
+use ingestdeck_core::text::{self, pluralize};
+use ingestdeck_ingest::{
+    Project, UnitSelection,
+    init::{self, ProposedConnection},
+    plan,
+    source::SourceTree,
 };
 
 /// Writes a `ktx.yaml` with the connections that the files of a directory suggest. Never overwrites one.

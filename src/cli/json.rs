@@ -7,9 +7,9 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use self::agent_events::{AgentEventTranslator, TranslatedEvent};
-use crate::{
+use crate::cli::{args::EventVocabulary, output, summary::RunSummary};
+use ingestdeck_core::{
     actions::AgentEvent,
-    cli::{args::EventVocabulary, output, summary::RunSummary},
     run::{RunEvent, RunState, SinkEvent, SourceInfo},
     tape::Millis,
 };

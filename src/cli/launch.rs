@@ -19,18 +19,18 @@ use super::{
     signals::{self, ShutdownState, SignalListener},
     summary::{NextSteps, RunSummary},
 };
-use crate::{
-    agent::process,
+use ingestdeck_agent::process;
+use ingestdeck_core::{
     config::Config,
     control::{CommandOrigin, RunCommand},
     diagnostic::Diagnostic,
-    engine::launch::{self, Launch, LiveRun},
-    ingest::repository::Repository,
-    replay::FileSource,
     run::Timeline,
     text::{commands, pluralize},
-    tui,
 };
+use ingestdeck_engine::launch::{self, Launch, LiveRun};
+use ingestdeck_ingest::repository::Repository;
+use ingestdeck_records::replay::FileSource;
+use ingestdeck_tui as tui;
 
 /// The result of a run.
 #[derive(Debug)]
@@ -229,9 +229,7 @@ impl<'a> LiveClient<'a> {
         let (ended, signal) = signals
             .wait_for(self.shutdown_state(), ending, order)
             .await?;
-        ended
-            .map_err(CliError::internal)?
-            .map_err(CliError::internal)?;
+        ended.map_err(CliError::task)?.map_err(CliError::internal)?;
         engine_process::remove_empty_log(&tape);
         Ok(RunResult {
             exit: signal.unwrap_or(Exit::Ok),
@@ -287,7 +285,7 @@ impl<'a> LiveClient<'a> {
         // The run continues without a reader, because its record matters.
         let ending = async {
             let decided = match deciding {
-                Some(deciding) => deciding.await.map_err(CliError::internal).flatten(),
+                Some(deciding) => deciding.await.map_err(CliError::task).flatten(),
                 None => Ok(()),
             };
             (showing.await, driving.await, decided)
@@ -297,8 +295,8 @@ impl<'a> LiveClient<'a> {
         let ((shown, ended, decided), signal) = signals
             .wait_for(self.shutdown_state(), ending, order)
             .await?;
-        let (mut timeline, sink, shown) = shown.map_err(CliError::internal)?;
-        let ended = ended.map_err(CliError::internal)?;
+        let (mut timeline, sink, shown) = shown.map_err(CliError::task)?;
+        let ended = ended.map_err(CliError::task)?;
         timeline.seek(u64::MAX).map_err(CliError::internal)?;
         let state = &timeline.view().state;
         let summary = RunSummary::from_state(state);
@@ -399,7 +397,7 @@ async fn run_on_screen(mut options: tui::Options, run: LiveRun) -> Result<RunRes
         broken,
     ))
     .await;
-    let left = shown.map_err(CliError::internal).flatten();
+    let left = shown.map_err(CliError::task).flatten();
     // If the screen failed, agents must not continue without the user noticing.
     let (last, shutdown) = match &left {
         Ok(left) if left.reason == tui::ExitReason::Quit => {
@@ -419,7 +417,7 @@ async fn run_on_screen(mut options: tui::Options, run: LiveRun) -> Result<RunRes
     // The run is over and accepts no more events.
     let kill = async |_| drop(tokio::task::spawn_blocking(process::kill_all).await);
     let (ended, signal) = signals.wait_for(shutdown, ending, kill).await?;
-    let (ended, finish) = ended.map_err(CliError::internal)?;
+    let (ended, finish) = ended.map_err(CliError::task)?;
     finish.finish();
     let left = left?;
     let (summary, _) = screen::print_summary(left.timeline)?;

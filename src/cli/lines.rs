@@ -9,13 +9,13 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{
+use crate::cli::output::{AnsiColor, EscapingWriter};
+use ingestdeck_core::{
     actions::{
         ActionPhase, AgentEvent,
         event::{ActionDetail, ActionEvent, ActionKind},
         label,
     },
-    cli::output::{AnsiColor, EscapingWriter},
     decode::{RawJson, content_text},
     run::{OutcomeDetail, RunEvent, SinkEvent, state::UnitStatus},
     tape::{Millis, Note, note::Severity},

@@ -7,10 +7,8 @@ use super::{
     exit::{CliError, Exit},
     playback_output, project,
 };
-use crate::{
-    agent::mcp,
-    ingest::{WorkUnit, plan, project::Project, standalone_tools},
-};
+use ingestdeck_agent::mcp;
+use ingestdeck_ingest::{WorkUnit, plan, project::Project, standalone_tools};
 
 /// Serves until stdin ends.
 ///

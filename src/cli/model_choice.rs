@@ -1,7 +1,7 @@
 //! The model of a role and the origin of that choice: a flag, the project, or Claude Code; and the project's
 //! instructions.
 
-use crate::ingest::project::{ModelRole, PROJECT_FILE, Project};
+use ingestdeck_ingest::project::{ModelRole, PROJECT_FILE, Project};
 
 /// A model and the origin of the choice.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,16 +7,16 @@ use super::{
     exit::{self, CliError},
     replay,
 };
-use crate::{
+use ingestdeck_core::{
     config::{Config, SettingOrigin},
     diagnostic::Problem,
-    engine::span_exporter::{self, SpanTarget, TraceOptions},
-    report::redact::Redactor,
     run::{
         EntrySource, EntrySourceError, PollStatus, Timeline,
         otlp::{self, SpanBuilder},
     },
 };
+use ingestdeck_engine::span_exporter::{self, SpanTarget, TraceOptions};
+use ingestdeck_report::redact::Redactor;
 
 /// Bytes that are folded at a time.
 const SLICE: usize = 1 << 20;

@@ -22,7 +22,7 @@ use clap::{
 use memchr::memmem;
 
 use super::args::{CLAUDE_BIN, Cli, Ui};
-use crate::text;
+use ingestdeck_core::text;
 
 /// Colours of plain output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,19 +16,8 @@ use super::{
     model_choice::ModelChoice,
     output, playback_output, policy, project, runs, settings,
 };
-use crate::{
-    diagnostic::{Diagnostic, Problem},
-    engine::{prepare, reconcile_policy::ReconcilePolicy, resume::RunPlan},
-    ingest::{
-        plan::{IngestPlan, SourcePlan, UnplannedConnection},
-        project::ModelRole,
-        projection::PendingProjection,
-        reconcile::EvictionCandidate,
-        source_diff::UnitChanges,
-        truncated_index_warnings,
-        work_unit::WorkUnit,
-    },
-    store::db::UnitEffort,
+use ingestdeck_core::{
+    diagnostic::{Diagnostic, Problem, to_lines},
     tape::{
         Millis, UnitKey,
         note::{PlannedUnit, attempt_output::UnreadFile},
@@ -36,6 +25,17 @@ use crate::{
     text::{self, dollars, pluralize},
     units::forecast::{FinishedUnit, Forecast, QuantileEstimate, RemainingUnit, forecast},
 };
+use ingestdeck_engine::{prepare, reconcile_policy::ReconcilePolicy, resume::RunPlan};
+use ingestdeck_ingest::{
+    plan::{IngestPlan, SourcePlan, UnplannedConnection},
+    project::ModelRole,
+    projection::PendingProjection,
+    reconcile::EvictionCandidate,
+    source_diff::UnitChanges,
+    truncated_index_warnings,
+    work_unit::WorkUnit,
+};
+use ingestdeck_records::store::db::UnitEffort;
 
 /// Maximum number of paths per connection in a table.
 const MAX_NAMED: usize = 10;
@@ -92,7 +92,7 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     // The error contains these sentences already.
     let all_told = unusable.is_some() && has_no_sources(&taken.planned);
     let fine = skipped_reasons(&taken.planned, |skipped| !skipped.fault && !all_told);
-    let fine = fine.into_iter().map(Diagnostic::to_line).collect();
+    let fine = to_lines(fine);
     let after = PlanFooter {
         sentences: pass.messages(&taken),
         is_reconcile_only: is_all,

@@ -21,11 +21,11 @@ use super::{
     output,
     summary::RunSummary,
 };
-use crate::{
-    replay::FileSource,
+use ingestdeck_core::{
     run::{PollStatus, RunState, SinkEvent, SourceInfo, Timeline},
     tape::Millis,
 };
+use ingestdeck_records::replay::FileSource;
 
 /// Bytes that are folded before other tasks get a turn.
 const SLICE: usize = 1 << 20;

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::exit::{CliError, Exit};
-use crate::{
+use ingestdeck_core::{
     config::{Config, Setting, SettingValue, file},
-    scoped_dir::ScopedDir,
     units::call_policy::{CallPolicy, PolicyRule},
 };
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// Most rules of a project.
 const MAX_PROJECT_RULES: usize = 100;
@@ -85,9 +85,9 @@ fn add_project_rules(directory: &Path, policy: &mut CallPolicy) -> Result<(), Cl
     }
     if let Some(warning) = content.warnings.first() {
         // A misspelled section would silently drop its rules.
-        return Err(CliError::usage(crate::diagnostic::Diagnostic::to_line(
-            warning,
-        )));
+        return Err(CliError::usage(
+            ingestdeck_core::diagnostic::Diagnostic::to_line(warning),
+        ));
     }
     Ok(())
 }
@@ -125,7 +125,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::config::ConfigLayers;
+    use ingestdeck_core::config::ConfigLayers;
 
     fn policy_of(user: &[&str], project: Option<&str>) -> Result<CallPolicy, String> {
         let rules = SettingValue::List(user.iter().copied().map(str::to_owned).collect());

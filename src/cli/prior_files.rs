@@ -1,16 +1,16 @@
 //! What prior runs of a project did with its raw files, from the index, for reports and the coverage of the sources.
 
 use super::{args::GlobalArgs, playback_output, runs};
-use crate::{
-    engine::recorded_tapes,
+use ingestdeck_core::{
     run::{
         SourceInfo,
         artifacts::{RawFileName, artifact_path},
         coverage::{PriorFileResult, PriorFileResults},
     },
-    store::db::processed_sha256,
     tape::note::attempt_output::{ArtifactChange, ArtifactTarget},
 };
+use ingestdeck_engine::recorded_tapes;
+use ingestdeck_records::store::db::processed_sha256;
 
 /// What runs before the run of a record did with the raw files; `None` if it is not a run of the project, or if its
 /// index cannot be used.

@@ -7,15 +7,13 @@ use super::{
     exit::{self, CliError},
     settings,
 };
-use crate::{
-    diagnostic::Problem,
-    engine::resume::{self, ContinueMode, PlanRequest, ResumeError, RunPlan},
-    ingest::{
-        SqlWorkers,
-        plan::UnitSelection,
-        project::{self, Project, ProjectError, ProjectLookup},
-        workspace_check,
-    },
+use ingestdeck_core::diagnostic::Problem;
+use ingestdeck_engine::resume::{self, ContinueMode, PlanRequest, ResumeError, RunPlan};
+use ingestdeck_ingest::{
+    SqlWorkers,
+    plan::UnitSelection,
+    project::{self, Project, ProjectError, ProjectLookup},
+    workspace_check,
 };
 
 /// The directory of the project, whether or not it exists.

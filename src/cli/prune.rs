@@ -10,13 +10,13 @@ use super::{
     exit::{self, CliError, Exit},
     output, playback_output, runs,
 };
-use crate::{
-    agent::private_dir,
+use ingestdeck_agent::private_dir;
+use ingestdeck_core::{
     diagnostic::Problem,
-    engine::{continued_runs::ContinuedRuns, recorded_tapes},
-    store::retention::{RetentionDecision, RetentionPolicy},
     text::{self, pluralize},
 };
+use ingestdeck_engine::{continued_runs::ContinuedRuns, recorded_tapes};
+use ingestdeck_records::store::retention::{RetentionDecision, RetentionPolicy};
 
 /// Removes the records that `args` selects, and prints each.
 ///
@@ -119,7 +119,9 @@ pub(super) fn prune(global: &GlobalArgs, args: &PruneArgs) -> Result<Exit, CliEr
 }
 
 /// Why old runs are kept, in a line each.
-fn kept_reasons(decisions: &[(crate::store::RecordedRun, RetentionDecision)]) -> String {
+fn kept_reasons(
+    decisions: &[(ingestdeck_records::store::RecordedRun, RetentionDecision)],
+) -> String {
     let count = |decision: RetentionDecision| {
         decisions
             .iter()

@@ -3,13 +3,10 @@
 use std::path::Path;
 
 use super::{args::GlobalArgs, exit::CliError, prior_files, project};
-use crate::{
-    replay::FileSource,
-    report::{self, ReportFormat},
-    run::EntrySource as _,
-    scoped_dir::{PRIVATE_MODE, ScopedDir},
-    text::commands::PULL_REQUEST_FILE,
-};
+use ingestdeck_core::{run::EntrySource as _, text::commands::PULL_REQUEST_FILE};
+use ingestdeck_os::scoped_dir::{PRIVATE_MODE, ScopedDir};
+use ingestdeck_records::replay::FileSource;
+use ingestdeck_report::{self as report, ReportFormat};
 
 /// Longest text in bytes: GitHub accepts 65,536 characters.
 const MAX_BYTES: usize = 60_000;

@@ -9,10 +9,8 @@ use super::{
     output, project, runs,
     table::TableWriter,
 };
-use crate::{
-    report::redact::Redactor,
-    store::db::{IndexQueryError, QueryLimits},
-};
+use ingestdeck_records::store::db::{IndexQueryError, QueryLimits};
+use ingestdeck_report::redact::Redactor;
 
 /// How long a query may run.
 const TIME: Duration = Duration::from_secs(10);

@@ -10,12 +10,12 @@ use super::{
     runs, session_files,
     session_watch::{self, RunningSession},
 };
-use crate::{
-    engine::recorded_tapes,
-    replay::{FileSource, SessionProcess},
+use ingestdeck_core::{
     run::{Timeline, entry_source::EntrySource as _},
     tape::Header,
 };
+use ingestdeck_engine::recorded_tapes;
+use ingestdeck_records::replay::{FileSource, SessionProcess};
 
 /// Replays a file, a run or stdin.
 ///

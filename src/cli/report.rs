@@ -1,6 +1,6 @@
 //! `report`: a run as a file for people, CI systems and KTX.
 //!
-//! Chooses the record and the output file. [`crate::run::report`] folds the content, and [`crate::report`] writes it.
+//! Chooses the record and the output file. [`ingestdeck_core::run::report`] folds the content, and [`crate::report`] writes it.
 
 use std::io::Write as _;
 
@@ -10,13 +10,13 @@ use super::{
     export::{self, out_file},
     output, playback_output, prior_files, project, replay, runs,
 };
-use crate::{
-    engine::continued_runs::ContinuedRuns,
-    report::{self, ReportFormat},
+use ingestdeck_core::{
     run::{EntrySource as _, RunOutcome, RunReport, trace::trace_path},
-    scoped_dir::ScopedDir,
     text::pluralize,
 };
+use ingestdeck_engine::continued_runs::ContinuedRuns;
+use ingestdeck_os::scoped_dir::ScopedDir;
+use ingestdeck_report::{self as report, ReportFormat};
 
 /// Writes the report.
 ///

@@ -17,27 +17,27 @@ use super::{
     run::{RunOverrides, start_run},
     runs,
 };
-use crate::{
+use ingestdeck_core::{
     control::CommandOrigin,
     diagnostic::Problem,
-    engine::{
-        continued_runs::ContinuedRuns,
-        control_socket::ControlClient,
-        launch::{ReviewOptions, runtime},
-        recorded_tapes, resume,
-    },
-    ingest::{self, committed_changes, repository::Repository},
     run::{
         review::{FileReview, ReviewState, is_bound},
         state::{Publication, RunState, UnitState, UnitStatus},
     },
-    store::{RecordedRun, RunStatus, RunStore},
     tape::{
         RunId, UnitKey,
         note::{ReviewDecision, ReviewedFile},
     },
     text,
 };
+use ingestdeck_engine::{
+    continued_runs::ContinuedRuns,
+    control_socket::ControlClient,
+    launch::{ReviewOptions, runtime},
+    recorded_tapes, resume,
+};
+use ingestdeck_ingest::{self as ingest, committed_changes, repository::Repository};
+use ingestdeck_records::store::{RecordedRun, RunStatus, RunStore};
 
 /// How long a tape may not grow before it is read again.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -587,7 +587,7 @@ fn print_result(
 }
 
 /// The end of a review; `commit` contains what was accepted of it.
-pub(crate) fn finished_json(
+pub fn finished_json(
     publication: &Publication,
     commit: Option<&str>,
     branch: Option<&str>,
@@ -648,7 +648,9 @@ fn resume_review(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tape::note::{ReviewDecided, ReviewRequested, attempt_output::ArtifactChange};
+    use ingestdeck_core::tape::note::{
+        ReviewDecided, ReviewRequested, attempt_output::ArtifactChange,
+    };
 
     #[test]
     fn changes_have_a_stable_json_form() {

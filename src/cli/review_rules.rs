@@ -5,10 +5,8 @@ use std::time::Duration;
 use tokio::{sync::watch, time::timeout};
 
 use super::{args::ReviewArgs, exit::CliError};
-use crate::{
+use ingestdeck_core::{
     control::{CommandOrigin, CommandReply, ReviewOrder, ReviewVerdict, RunCommand},
-    engine::controller::RunController,
-    replay::FileSource,
     run::{
         PollStatus, Timeline,
         review::{ChangePattern, FileReview, ReviewState},
@@ -16,6 +14,8 @@ use crate::{
     },
     tape::note::{ReviewDecision, ReviewedFile},
 };
+use ingestdeck_engine::controller::RunController;
+use ingestdeck_records::replay::FileSource;
 
 /// How long a tape may not grow before it is read again.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);

@@ -12,32 +12,32 @@ use super::{
     review_rules::ReviewRules,
     settings, texts,
 };
-use crate::{
-    agent::{
-        attempt::{
-            AgentOptions,
-            time_limits::{REVIEW_IDLE_TIMEOUT, TimeLimitSettings},
-        },
-        claude::ClaudeCode,
+use ingestdeck_agent::{
+    attempt::{
+        AgentOptions,
+        time_limits::{REVIEW_IDLE_TIMEOUT, TimeLimitSettings},
     },
+    claude::ClaudeCode,
+};
+use ingestdeck_core::{
     config::Config,
     control::MAX_FEEDBACK_CHARS,
-    diagnostic::{Diagnostic, Problem},
-    engine::{
-        attempt_limits,
-        execute::{AttemptOptions, ReconcileOptions},
-        launch::{HeldCalls, Launch, PriorWork, ReviewOptions, RunPlaces, retry_policy, runtime},
-        prepare::{self, PreparedProject, TargetBranch},
-        reconcile_policy::ReconcilePolicy,
-        resume::{self, RunPlan},
-        worker::host::WorkerSources,
-    },
-    ingest::{
-        KTX_DATABASE,
-        project::ModelRole,
-        text_input::{TEXT_STEP_BUDGET, TextInputs},
-    },
+    diagnostic::{Diagnostic, Problem, to_lines},
     tape::{UnitKey, note::PlannedUnit},
+};
+use ingestdeck_engine::{
+    attempt_limits,
+    execute::{AttemptOptions, ReconcileOptions},
+    launch::{HeldCalls, Launch, PriorWork, ReviewOptions, RunPlaces, retry_policy, runtime},
+    prepare::{self, PreparedProject, TargetBranch},
+    reconcile_policy::ReconcilePolicy,
+    resume::{self, RunPlan},
+    worker::host::WorkerSources,
+};
+use ingestdeck_ingest::{
+    KTX_DATABASE,
+    project::ModelRole,
+    text_input::{TEXT_STEP_BUDGET, TextInputs},
 };
 
 /// Runs the selected units.
@@ -222,7 +222,7 @@ pub(crate) fn start_run(
         .map(|left| left.problem(global.project_dir.as_deref()))
         .collect();
     unsaved.iter().for_each(exit::print_warning);
-    let notices: Vec<String> = unsaved.iter().map(Diagnostic::to_line).collect();
+    let notices = to_lines(&unsaved);
     if is_done {
         if let Some(failure) = plan::unusable_plan_error(&taken) {
             return Err(failure);
@@ -361,7 +361,8 @@ pub(crate) fn start_run(
         feedback,
         notifications,
         trace,
-        waits_at_turn_limit: *config.ingest.turn_limit == crate::config::TurnLimitAction::Wait,
+        waits_at_turn_limit: *config.ingest.turn_limit
+            == ingestdeck_core::config::TurnLimitAction::Wait,
         prepared,
         reconcile: pass,
         review,
@@ -438,10 +439,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{
-        agent::attempt::time_limits::{UNATTENDED_ATTEMPT, UNATTENDED_SILENCE, UNATTENDED_WAIT},
-        config::time_limit::TimeLimitSetting,
+    use ingestdeck_agent::attempt::time_limits::{
+        UNATTENDED_ATTEMPT, UNATTENDED_SILENCE, UNATTENDED_WAIT,
     };
+    use ingestdeck_core::config::time_limit::TimeLimitSetting;
 
     #[test]
     fn time_limits_without_flags_are_the_defaults() {

@@ -14,18 +14,20 @@ use super::{
     output, playback_output, project,
     summary::{NextSteps, RunSummary},
 };
-use crate::{
+use ingestdeck_core::{
     config::paths::UserDirs,
     diagnostic::Problem,
-    engine::{continued_runs::ContinuedRuns, recorded_tapes, resume},
-    replay::FileSource,
     run::{
         EntrySource as _, PollStatus, RunOutcome, SourceInfo, Timeline,
         outcome::{self, REVIEWED},
         recorded_decisions,
     },
-    store::{RecordedRun, RunStatus, RunStore, db::IndexedRun},
     text::{self, commands, dollars_of_sum, pluralize},
+};
+use ingestdeck_engine::{continued_runs::ContinuedRuns, recorded_tapes, resume};
+use ingestdeck_records::{
+    replay::FileSource,
+    store::{RecordedRun, RunStatus, RunStore, db::IndexedRun},
 };
 
 /// Maximum width of a unit key in a table, in columns.

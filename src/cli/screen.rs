@@ -13,12 +13,12 @@ use super::{
 };
 use std::path::PathBuf;
 
-use crate::{
+use ingestdeck_core::{
     control::{CommandOrigin, CommandReply},
-    engine::{controller::RunController, launch::runtime},
     run::Timeline,
-    tui::{self, EngineChannel, ExitReason, HomeChoice, LiveHandle},
 };
+use ingestdeck_engine::{controller::RunController, launch::runtime};
+use ingestdeck_tui::{self as tui, EngineChannel, ExitReason, HomeChoice, LiveHandle};
 
 /// Capacity of the queue of commands from the user.
 const COMMAND_QUEUE_CAPACITY: usize = 4096;

@@ -22,17 +22,14 @@ use super::{
     export::{self, out_file},
     project, replay, settings,
 };
-use crate::{
-    diagnostic::Problem,
-    engine::launch::runtime,
-    run::Timeline,
-    tui::{
-        self, ColorLevel, ExitReason, Theme,
-        export::Export,
-        host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit, copy_kept_area},
-        key::KeyPress,
-        notification::{Notification, TerminalProgress},
-    },
+use ingestdeck_core::{diagnostic::Problem, run::Timeline};
+use ingestdeck_engine::launch::runtime;
+use ingestdeck_tui::{
+    self as tui, ColorLevel, ExitReason, Theme,
+    export::Export,
+    host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit, copy_kept_area},
+    key::KeyPress,
+    notification::{Notification, TerminalProgress},
 };
 
 /// Size of a cell, in SVG units.

@@ -17,16 +17,18 @@ use super::{
     launch::{self, LiveClient, TapeLocation},
     otel, output, playback_output, policy, runs, settings,
 };
-use crate::{
-    agent::{
-        claude::version::FIRST_PROMPT_SNAPSHOT,
-        session::{ClaudeSessionArgs, launch_args, resume_line},
-    },
+use ingestdeck_agent::{
+    claude::version::FIRST_PROMPT_SNAPSHOT,
+    session::{ClaudeSessionArgs, launch_args, resume_line},
+};
+use ingestdeck_core::{
     config::{Config, paths::UserDirs},
-    engine::session_run::{self, ConversationRequest, SessionRequest},
-    ingest::git::{Git, GitError},
-    ingest::standard_tools::{StandardTools, is_standard_tool},
     units::{call_policy::CallPolicy, failure_tally::MCP_TOOL_PREFIX},
+};
+use ingestdeck_engine::session_run::{self, ConversationRequest, SessionRequest};
+use ingestdeck_ingest::{
+    git::{Git, GitError},
+    standard_tools::{StandardTools, is_standard_tool},
 };
 
 /// Runs a session.

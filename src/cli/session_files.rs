@@ -10,10 +10,8 @@ use super::{
     exit::{CliError, Exit},
     output, playback_output,
 };
-use crate::{
-    replay::{OpenError, SessionFile, claude_sessions},
-    text::{self, dollars, pluralize},
-};
+use ingestdeck_core::text::{self, dollars, pluralize};
+use ingestdeck_records::replay::{OpenError, SessionFile, claude_sessions};
 
 /// Maximum number of sessions in a list.
 pub(super) const MAX_LISTED: usize = 1000;

@@ -10,11 +10,9 @@ use super::{
     playback_output::{self, EventSink},
     screen,
 };
-use crate::{
-    replay::{FileSource, SessionFollower, SessionProcess},
-    run::{PollStatus, Timeline},
-    tui::{self, LiveHandle},
-};
+use ingestdeck_core::run::{PollStatus, Timeline};
+use ingestdeck_records::replay::{FileSource, SessionFollower, SessionProcess};
+use ingestdeck_tui::{self as tui, LiveHandle};
 
 /// Bytes that are folded before output is flushed.
 const SLICE: usize = 1 << 20;

@@ -6,15 +6,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
+use ingestdeck_core::{
     config::{
         Config, ConfigLayers, EnvVars, NotifyMode, ProgressMode, Setting, SettingOrigin,
         SettingValue, paths::UserDirs,
     },
     diagnostic::{Diagnostic, Problem},
-    engine::notifier::NotificationTargets,
-    ingest, tui,
 };
+use ingestdeck_engine::notifier::NotificationTargets;
+use ingestdeck_ingest as ingest;
+use ingestdeck_tui as tui;
 
 use super::{
     args::{Color, GlobalArgs},
@@ -126,7 +127,8 @@ fn with_tilde(path: &Path, home: Option<&str>) -> String {
 }
 
 fn load_layers(global: &GlobalArgs) -> Result<ConfigLayers, CliError> {
-    let wrong = |error: crate::config::ConfigError| CliError::from_error(Exit::Usage, &error);
+    let wrong =
+        |error: ingestdeck_core::config::ConfigError| CliError::from_error(Exit::Usage, &error);
     let vars: EnvVars = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
         .collect();

@@ -10,7 +10,8 @@ use super::{
     exit::{CliError, Exit, SIGHUP, SIGINT},
     playback_output,
 };
-use crate::{control::RunCommand, tui::terminal::TerminationSignals};
+use ingestdeck_core::control::RunCommand;
+use ingestdeck_tui::terminal::TerminationSignals;
 
 /// Maximum time between a signal and its message.
 const ACCEPTANCE_LIMIT: Duration = Duration::from_secs(1);

@@ -9,7 +9,8 @@ use super::{
     launch::TapeLocation,
     output, playback_output, run, texts,
 };
-use crate::{control::DisconnectAction, ingest::text_input::TextInputs};
+use ingestdeck_core::control::DisconnectAction;
+use ingestdeck_ingest::text_input::TextInputs;
 
 /// Runs the unit on the screen.
 ///

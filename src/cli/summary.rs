@@ -5,11 +5,11 @@ use std::{fmt::Write as _, path::Path, sync::Arc};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{
-    cli::{
-        exit::{Exit, SIGINT},
-        output,
-    },
+use crate::cli::{
+    exit::{Exit, SIGINT},
+    output,
+};
+use ingestdeck_core::{
     run::{
         RunOutcome, RunState, SourceInfo,
         failure_groups::{FailureGroup, failure_groups},
@@ -715,7 +715,7 @@ impl UnitSummary {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use ingestdeck_core::{
         run::state::AttemptState,
         tape::note::{AttemptOutcome, StopReason, Verdict},
     };

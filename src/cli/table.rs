@@ -13,7 +13,8 @@ use super::{
     output::{self, EscapingWriter},
     playback_output,
 };
-use crate::{report::redact::Redactor, text};
+use ingestdeck_core::text;
+use ingestdeck_report::redact::Redactor;
 
 /// Rows that are read before the widths of a text table are decided.
 const MEASURED_ROWS: usize = 1_000;

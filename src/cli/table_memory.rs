@@ -7,12 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    config::paths::UserDirs,
-    run::Timeline,
-    scoped_dir::ScopedDir,
-    tui::{self, LiveHandle, TableSettings},
-};
+use ingestdeck_core::{config::paths::UserDirs, run::Timeline};
+use ingestdeck_os::scoped_dir::ScopedDir;
+use ingestdeck_tui::{self as tui, LiveHandle, TableSettings};
 
 const FILE: &str = "table.json";
 /// Maximum size of the file, in bytes, and number of projects in it.

@@ -8,10 +8,8 @@ use super::{
     exit::{CliError, Exit},
     project,
 };
-use crate::{
-    diagnostic::Problem,
-    ingest::text_input::{TextInput, TextInputs},
-};
+use ingestdeck_core::diagnostic::Problem;
+use ingestdeck_ingest::text_input::{TextInput, TextInputs};
 
 /// The name of stdin on the command line.
 const STDIN: &str = "-";

@@ -20,13 +20,13 @@ use super::{
     summary::{NextSteps, RunSummary},
     table_memory,
 };
-use crate::{
-    engine::{launch::runtime, recorded_tapes, resume},
+use ingestdeck_core::run::{PollStatus, RunState, Timeline};
+use ingestdeck_engine::{launch::runtime, recorded_tapes, resume};
+use ingestdeck_records::{
     replay::file::FollowHandle,
-    run::{PollStatus, RunState, Timeline},
     store::{RecordedRun, RunStatus, RunStore},
-    tui::LiveHandle,
 };
+use ingestdeck_tui::LiveHandle;
 
 /// Bytes that are folded before other tasks get a turn.
 const SLICE: usize = 1 << 20;

@@ -1,6 +1,6 @@
 //! `why`: who wrote a line of a file, for people and for programs.
 //!
-//! Finds the file that the user means, and prints the answer of [`crate::engine::provenance`].
+//! Finds the file that the user means, and prints the answer of [`ingestdeck_engine::provenance`].
 
 use std::{
     io::Write as _,
@@ -15,16 +15,16 @@ use super::{
     exit::{CliError, Exit, ExitError},
     output, playback_output, project, runs,
 };
-use crate::{
-    engine::provenance::{
-        self, FileCommit, FileProvenance, LineGroup, LineOrigin, NamedAttempt, ProvenanceError,
-        RecordedWriter, RunLineOrigin, WritingCall,
-    },
-    report::redact::Redactor,
+use ingestdeck_core::{
     run::provenance::{ProvenanceCall, ReadAccess},
     tape::note::ReviewDecided,
     text::{commands::project_dir_flag, pluralize, printable},
 };
+use ingestdeck_engine::provenance::{
+    self, FileCommit, FileProvenance, LineGroup, LineOrigin, NamedAttempt, ProvenanceError,
+    RecordedWriter, RunLineOrigin, WritingCall,
+};
+use ingestdeck_report::redact::Redactor;
 
 /// Columns of a text of an agent or of a commit.
 const MAX_TEXT_WIDTH: usize = 160;

@@ -13,22 +13,18 @@ use super::{
     exit::{self, CliError, Exit},
     launch, playback_output, project, settings,
 };
-use crate::{
-    agent::{claude::ClaudeCode, process, session_lock::SessionLocks},
-    config::paths::UserDirs,
-    diagnostic::Problem,
-    engine::{
-        self,
-        launch::runtime,
-        worker::{
-            connection::PROGRAM_VERSION,
-            nats::{self, NatsServer},
-            protocol::{PROTOCOL_VERSION, WorkerJoin},
-            service::{self, LeaveRequest, ServiceEnd, WorkerSetup},
-            workspace::WorkerMachine,
-        },
+use ingestdeck_agent::{claude::ClaudeCode, process, session_lock::SessionLocks};
+use ingestdeck_core::{config::paths::UserDirs, diagnostic::Problem, text::pluralize};
+use ingestdeck_engine::{
+    self as engine,
+    launch::runtime,
+    worker::{
+        connection::PROGRAM_VERSION,
+        nats::{self, NatsServer},
+        protocol::{PROTOCOL_VERSION, WorkerJoin},
+        service::{self, LeaveRequest, ServiceEnd, WorkerSetup},
+        workspace::WorkerMachine,
     },
-    text::pluralize,
 };
 
 /// Serves an engine on stdin and stdout until its run ends.

@@ -18,8 +18,8 @@ use tokio::sync::oneshot;
 
 use self::run_until::RunUntil;
 use super::run_meter::RunMeter;
-use crate::{
-    agent::attempt::{ApprovalDecision, ApprovalGate, ApprovalRequest},
+use ingestdeck_agent::attempt::{ApprovalDecision, ApprovalGate, ApprovalRequest};
+use ingestdeck_core::{
     control::{BreakCondition, UserDecision},
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{EntryBody, Note, UnitKey, note::CallDecision},

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 /// The attached clients of one run; clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct AttachedClients {
+pub struct AttachedClients {
     count: watch::Sender<usize>,
     /// The run no longer stays open for clients.
     is_released: watch::Sender<bool>,
@@ -16,7 +16,7 @@ pub(crate) struct AttachedClients {
 
 /// One attached client, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct ClientGuard(AttachedClients);
+pub struct ClientGuard(AttachedClients);
 
 impl AttachedClients {
     pub(super) fn new() -> Self {
@@ -35,7 +35,7 @@ impl AttachedClients {
     }
 
     /// Lets the run end although clients are attached.
-    pub(crate) fn release(&self) {
+    pub fn release(&self) {
         self.is_released.send_replace(true);
         self.count.send_replace(0);
     }

@@ -8,11 +8,9 @@ use std::{
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::{
-    agent::attempt::time_limits::{AttemptTimeouts, TimeLimitSettings},
-    config::schema::ToolFailures,
-    control::RunLimit,
-    tape::note::LimitChanged,
+use ingestdeck_agent::attempt::time_limits::{AttemptTimeouts, TimeLimitSettings};
+use ingestdeck_core::{
+    config::schema::ToolFailures, control::RunLimit, tape::note::LimitChanged,
     units::failure_tally::FailureRule,
 };
 
@@ -137,7 +135,7 @@ impl AttemptLimits {
 }
 
 /// The rule that a setting names.
-pub(crate) fn rule_of(failures: ToolFailures) -> FailureRule {
+pub fn rule_of(failures: ToolFailures) -> FailureRule {
     match failures {
         ToolFailures::Strict => FailureRule::Strict,
         ToolFailures::Recoverable => FailureRule::Recoverable,
@@ -150,14 +148,26 @@ fn millis(time: Option<Duration>) -> Value {
     })
 }
 
+/// No time limits at all.
+#[cfg(test)]
+pub(crate) const UNLIMITED_TIME: TimeLimitSettings = {
+    use ingestdeck_core::config::time_limit::TimeLimitSetting::Unlimited;
+    TimeLimitSettings {
+        silence: Unlimited,
+        attempt: Unlimited,
+        approval: Unlimited,
+    }
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{agent::attempt::time_limits::UNATTENDED_SILENCE, tape::Millis};
+    use ingestdeck_agent::attempt::time_limits::UNATTENDED_SILENCE;
+    use ingestdeck_core::tape::Millis;
 
     #[test]
     fn changes_report_the_old_and_the_new_value() {
-        let limits = AttemptLimits::new(20, FailureRule::Strict, TimeLimitSettings::UNLIMITED);
+        let limits = AttemptLimits::new(20, FailureRule::Strict, UNLIMITED_TIME);
         let timeouts = limits.timeouts();
         let changed = |limit| {
             limits

@@ -1,6 +1,6 @@
 //! What an attempt is asked while it runs, and its verdict if it cannot begin.
 
-use crate::tape::note::{AttemptOutcome, StopMode, StopReason, Verdict, VerdictCause};
+use ingestdeck_core::tape::note::{AttemptOutcome, StopMode, StopReason, Verdict, VerdictCause};
 
 /// A request to a running attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]

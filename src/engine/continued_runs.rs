@@ -3,20 +3,20 @@
 use std::{collections::HashSet, path::Path};
 
 use super::recorded_tapes;
-use crate::{
-    ingest,
+use ingestdeck_core::{
     run::continuation::{RunContinuation, SettledResult, SettledResults},
-    store::{
-        Db, RunStore,
-        db::{DbError, IndexedContinuation, SupersededResult},
-        runs::RunStoreError,
-    },
     tape::{PROJECTION_KEY, RECONCILE_KEY, RunId, UnitKey},
+};
+use ingestdeck_ingest as ingest;
+use ingestdeck_records::store::{
+    Db, RunStore,
+    db::{DbError, IndexedContinuation, SupersededResult},
+    runs::RunStoreError,
 };
 
 /// The runs of a project that continue others, or that others can continue.
 #[derive(Debug, Default)]
-pub(crate) struct ContinuedRuns {
+pub struct ContinuedRuns {
     /// In the order from the newest to the oldest.
     runs: Vec<IndexedContinuation>,
     settled: SettledResults,
@@ -29,7 +29,7 @@ impl ContinuedRuns {
     ///
     /// # Errors
     /// If the runs cannot be listed.
-    pub(crate) fn read(runs: &RunStore) -> Result<Self, RunStoreError> {
+    pub fn read(runs: &RunStore) -> Result<Self, RunStoreError> {
         if runs.list()?.is_empty() {
             return Ok(Self::default());
         }
@@ -57,7 +57,7 @@ impl ContinuedRuns {
     ///
     /// # Errors
     /// If the index cannot be read.
-    pub(crate) fn from_index(db: &Db, root: &Path) -> Result<Self, DbError> {
+    pub fn from_index(db: &Db, root: &Path) -> Result<Self, DbError> {
         let mut continued = Self::new(root, db.continuations()?);
         for SupersededResult { run, unit, by } in db.superseded_results()? {
             // A record from elsewhere settles nothing of this installation.
@@ -106,24 +106,24 @@ impl ContinuedRuns {
     }
 
     /// The run that `run` continues.
-    pub(crate) fn continued_run(&self, run: RunId) -> Option<RunId> {
+    pub fn continued_run(&self, run: RunId) -> Option<RunId> {
         self.get(run)?.continuation.continues
     }
 
     /// The later run that finished the review of `run`; `None` if changes of it still wait, or if it had no review.
-    pub(crate) fn reviewed_by(&self, run: RunId) -> Option<RunId> {
+    pub fn reviewed_by(&self, run: RunId) -> Option<RunId> {
         let known = self.get(run).filter(|known| known.has_unsaved_review)?;
         self.settled.settled_by(run, &known.continuation)
     }
 
     /// True if changes of `run` wait for a review, and no later run finished it.
-    pub(crate) fn has_open_review(&self, run: RunId) -> bool {
+    pub fn has_open_review(&self, run: RunId) -> bool {
         self.get(run).is_some_and(|known| known.has_unsaved_review)
             && self.reviewed_by(run).is_none()
     }
 
     /// The newest later run with an open review in which changes of `run` wait, too.
-    pub(crate) fn open_successor(&self, run: RunId) -> Option<RunId> {
+    pub fn open_successor(&self, run: RunId) -> Option<RunId> {
         let of_run = &self.get(run)?.continuation;
         let mut later = self.runs.iter().take_while(|known| known.run > run);
         let is_open = |known: &&IndexedContinuation| {
@@ -158,7 +158,7 @@ impl ContinuedRuns {
     }
 
     /// The units of `run` whose changes wait no longer.
-    pub(crate) fn settled_units(&self, run: RunId) -> HashSet<UnitKey> {
+    pub fn settled_units(&self, run: RunId) -> HashSet<UnitKey> {
         let Some(known) = self.get(run) else {
             return HashSet::new();
         };
@@ -176,7 +176,7 @@ impl ContinuedRuns {
     }
 
     /// True if a later run left out a result of `run` for which another run may still ask.
-    pub(crate) fn has_left_out(&self, run: RunId) -> bool {
+    pub fn has_left_out(&self, run: RunId) -> bool {
         let settled = self
             .get(run)
             .map(|known| self.settled.settled(run, &known.continuation))

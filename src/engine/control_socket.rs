@@ -9,7 +9,7 @@ mod location;
 mod server;
 
 pub(super) use self::server::ServedRun;
-pub(crate) use self::{
+pub use self::{
     client::{
         AttachedClient, AttachmentEnd, ControlClient, ControlClientError, EngineReports, LeaveMode,
         LeaveSignal,

@@ -17,17 +17,17 @@ use super::{
     approval::ApprovalQueue, attempt_limits::AttemptLimits, review::RunReview,
     worker::pool::SlotPool,
 };
-use crate::{
+use ingestdeck_core::{
     control::{CommandOrigin, CommandReply, RefusalReason, RunCommand, RunLimit, UserDecision},
-    ingest::tool,
     run::Recorder,
     tape::{Note, UnitKey, note::CommandReceived},
     units::schedule::ScheduleEvent,
 };
+use ingestdeck_ingest::tool;
 
 /// Access of clients to a run. The run stays open for commands until the last clone is dropped.
 #[derive(Clone, Debug)]
-pub(crate) struct RunController {
+pub struct RunController {
     shared: Arc<SharedAccess>,
     schedule: mpsc::Sender<ScheduleEvent>,
 }
@@ -111,7 +111,7 @@ impl RunController {
     }
 
     /// Carries out `command`, and waits while the schedule has no room for it.
-    pub(crate) async fn execute(&self, command: RunCommand, origin: CommandOrigin) -> CommandReply {
+    pub async fn execute(&self, command: RunCommand, origin: CommandOrigin) -> CommandReply {
         match self.try_execute(command, origin).await {
             Ok(()) => CommandReply::Accepted,
             Err(reason) => CommandReply::Refused { reason },
@@ -356,10 +356,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        agent::attempt::{ApprovalDecision, ApprovalRequest, time_limits::TimeLimitSettings},
+    use crate::attempt_limits::UNLIMITED_TIME;
+    use crate::run_meter::RunMeter;
+    use ingestdeck_agent::attempt::{
+        ApprovalDecision, ApprovalRequest, time_limits::TimeLimitSettings,
+    };
+    use ingestdeck_core::{
         control::UserDecision,
-        engine::run_meter::RunMeter,
         run::{NewEntry, Recorder, entry_source::RecordError},
         tape::EntryBody,
         units::failure_tally::FailureRule,
@@ -404,13 +407,8 @@ mod tests {
             let tape = Arc::new(NoteRecorder::default());
             let approvals = Arc::new(ApprovalQueue::new(Arc::clone(&tape) as _, meter));
             let (units, recorder) = (HashSet::from([unit()]), Arc::clone(&tape) as _);
-            let limits = is_of_units.then(|| {
-                Arc::new(AttemptLimits::new(
-                    20,
-                    FailureRule::Strict,
-                    TimeLimitSettings::UNLIMITED,
-                ))
-            });
+            let limits = is_of_units
+                .then(|| Arc::new(AttemptLimits::new(20, FailureRule::Strict, UNLIMITED_TIME)));
             let review = Arc::new(RunReview::new(Arc::clone(&tape) as _, None));
             let controller = RunController::new(
                 units,

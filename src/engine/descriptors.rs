@@ -4,7 +4,7 @@ use std::{fs, io};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::{open_file_limit, scoped_dir};
+use ingestdeck_os::{open_file_limit, scoped_dir};
 
 /// Highest limit that is requested: a larger one slows down programs that close every possible descriptor.
 const MAX_DESCRIPTORS: u64 = if cfg!(target_os = "macos") {
@@ -18,7 +18,7 @@ const DESCRIPTORS_PER_ATTEMPT: usize = 24;
 
 /// Raises the soft limit to the hard limit, up to `MAX_DESCRIPTORS`. Agents, editors, pagers and notification
 /// commands run with the original limit. A limit that cannot be raised is kept.
-pub(crate) fn raise_limit() {
+pub fn raise_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard.min(MAX_DESCRIPTORS)
         && setrlimit(Resource::RLIMIT_NOFILE, hard.min(MAX_DESCRIPTORS), hard).is_ok()

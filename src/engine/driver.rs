@@ -1,4 +1,4 @@
-//! The I/O driver of [`units::schedule`](crate::units::schedule): performs its effects and feeds the results back as
+//! The I/O driver of [`units::schedule`](ingestdeck_core::units::schedule): performs its effects and feeds the results back as
 //! events.
 //!
 //! Decides nothing. Every effect becomes a task, a timer or a note; the end of each becomes an event.
@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{attempt_limits::AttemptLimits, attempt_order::AttemptOrder, worker::pool::SlotPool};
-use crate::{
+use ingestdeck_core::{
     diagnostic::Diagnostic,
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{
@@ -140,7 +140,7 @@ pub(crate) trait Executor: Send + Sync + 'static {
 
 /// Why a run was aborted. Results are recorded up to that moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum DriverError {
+pub enum DriverError {
     /// The tape cannot be written. The cause comes first because paths are long.
     #[error("{}: cannot write {}, so running units were ended", .0.cause, .0.path)]
     TapeWrite(#[from] RecordError),
@@ -560,9 +560,9 @@ mod tests {
     };
 
     use super::*;
-    use crate::{
-        agent::attempt::time_limits::{TimeLimitSettings, UNATTENDED_WAIT},
-        engine::attempt_order::preparation_failed,
+    use crate::attempt_order::preparation_failed;
+    use ingestdeck_agent::attempt::time_limits::{TimeLimitSettings, UNATTENDED_WAIT};
+    use ingestdeck_core::{
         tape::note::AttemptOutcome,
         units::{failure_tally::FailureRule, schedule::ScheduleSettings},
     };

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use self::integration::{Integration, record_note};
-pub(crate) use self::{ingest_run::IngestRun, reconcile_step::ReconcileOptions};
+pub use self::{ingest_run::IngestRun, reconcile_step::ReconcileOptions};
 use super::{
     approval::ApprovalQueue,
     attempt_limits::AttemptLimits,
@@ -24,10 +24,9 @@ use super::{
         pool::{AttemptPlace, SlotPool},
     },
 };
-use crate::{
-    agent::{Agent, attempt::AgentOptions, session_lock::SessionLocks},
+use ingestdeck_agent::{Agent, attempt::AgentOptions, session_lock::SessionLocks};
+use ingestdeck_core::{
     config::schema::WorkChecks,
-    ingest::{attempt::WrittenPatch, git::CommitId, work_unit::WorkUnit},
     run::{Recorder, otlp::RunTrace, state::RECONCILE_KEY},
     tape::{
         Note, UnitKey,
@@ -35,10 +34,11 @@ use crate::{
     },
     units::{failure_tally::FailureRule, retry::RetryMode, schedule::IntegrationReport},
 };
+use ingestdeck_ingest::{attempt::WrittenPatch, git::CommitId, work_unit::WorkUnit};
 
 /// Options that all attempts of a run share.
 #[derive(Clone, Debug)]
-pub(crate) struct AttemptOptions {
+pub struct AttemptOptions {
     /// Model; `None` means the agent's default.
     pub model: Option<String>,
     /// Maximum number of turns of an attempt.

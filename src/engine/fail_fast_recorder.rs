@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::run::{NewEntry, Recorder, entry_source::RecordError};
+use ingestdeck_core::run::{NewEntry, Recorder, entry_source::RecordError};
 
 /// Records, and keeps the first failure.
 #[derive(Debug)]

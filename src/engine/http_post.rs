@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{open_file_limit, program_path};
+use ingestdeck_os::{open_file_limit, program_path};
 
 /// How long curl may take, with its retries.
 const POST_TIMEOUT: Duration = Duration::from_secs(20);

@@ -41,31 +41,33 @@ use super::{
         shipment::ShipmentStore,
     },
 };
-use crate::{
-    agent::{Agent, attempt, private_dir, process, session_lock::SessionLocks},
+use ingestdeck_agent::{Agent, attempt, private_dir, process, session_lock::SessionLocks};
+use ingestdeck_core::{
     config::{Config, paths::UserDirs},
     diagnostic::{Diagnostic, Problem},
-    ingest::{
-        self,
-        committed_changes::CommittedRun,
-        job::IngestJob,
-        plan::IngestPlan,
-        project::Project,
-        staged_copies::{self, StagingError},
-        worktree::{BasePatch, Worktrees},
-    },
-    program_path,
-    replay::{FileSource, OpenError, file::FollowHandle},
     run::{
         NewEntry, Recorder, entry_source::RecordError, otlp::RunTrace, review::ReviewState,
         state::RECONCILE_KEY,
     },
-    store::{RunStore, TapeWriter, runs::RunStoreError},
     tape::{
         AgentName, EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{ContinuedRun, RunEnded, SourcesProjected},
     },
     units::{call_policy::CallPolicy, retry::RetryPolicy, schedule::Schedule},
+};
+use ingestdeck_ingest::{
+    self as ingest,
+    committed_changes::CommittedRun,
+    job::IngestJob,
+    plan::IngestPlan,
+    project::Project,
+    staged_copies::{self, StagingError},
+    worktree::{BasePatch, Worktrees},
+};
+use ingestdeck_os::program_path;
+use ingestdeck_records::{
+    replay::{FileSource, OpenError, file::FollowHandle},
+    store::{RunStore, TapeWriter, runs::RunStoreError},
 };
 
 /// Capacity of the queue of events from the user, from signals and from the service.
@@ -76,7 +78,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Why a run cannot be started or recorded.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LaunchError {
+pub enum LaunchError {
     #[error("cannot start threads: {0}")]
     Threads(io::Error),
     #[error(transparent)]
@@ -100,7 +102,7 @@ impl Diagnostic for LaunchError {
 
 /// What to run, and how.
 #[derive(Debug)]
-pub(crate) struct Launch {
+pub struct Launch {
     pub project: Project,
     /// The planned units of the project.
     pub planned: IngestPlan,
@@ -133,7 +135,7 @@ pub(crate) struct Launch {
 
 /// The machines that the units of a run use.
 #[derive(Debug)]
-pub(crate) struct RunPlaces {
+pub struct RunPlaces {
     /// Number of units that run on this machine at the same time; at least 1 without workers.
     pub concurrency: u32,
     pub workers: WorkerSources,
@@ -147,7 +149,7 @@ pub(crate) struct RunPlaces {
 
 impl RunPlaces {
     /// A run without any workers.
-    pub(crate) fn local(concurrency: u32) -> Self {
+    pub fn local(concurrency: u32) -> Self {
         let (workers, worker_wait) = Default::default();
         Self {
             concurrency,
@@ -161,7 +163,7 @@ impl RunPlaces {
 
 /// What remains of a continued run.
 #[derive(Debug, Default)]
-pub(crate) struct PriorWork {
+pub struct PriorWork {
     /// The run; `None` if none is continued.
     pub continues: Option<ContinuedRun>,
     /// Sources that it projected and that are in no commit.
@@ -172,7 +174,7 @@ pub(crate) struct PriorWork {
 
 /// Options of the review before the commit.
 #[derive(Debug, Default)]
-pub(crate) struct ReviewOptions {
+pub struct ReviewOptions {
     /// Decisions of a prior run about the same changes.
     pub prior: Option<ReviewState>,
     /// The client decides even if it is not interactive.
@@ -183,7 +185,7 @@ pub(crate) struct ReviewOptions {
 
 /// Which tool calls wait for a person.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HeldCalls {
+pub struct HeldCalls {
     /// Units all of whose calls wait, from the beginning.
     pub units: Vec<UnitKey>,
     /// Rules about calls of all units.
@@ -195,7 +197,7 @@ pub(crate) struct HeldCalls {
 ///
 /// # Errors
 /// If the run cannot be recorded. Running attempts have been ended by then.
-pub(crate) fn launch<T>(
+pub fn launch<T>(
     mut launch: Launch,
     is_interactive: bool,
     client: impl AsyncFnOnce(LiveRun) -> T,
@@ -336,7 +338,7 @@ pub(crate) fn launch<T>(
 }
 
 /// The automatic retries of the settings.
-pub(crate) fn retry_policy(config: &Config) -> RetryPolicy {
+pub fn retry_policy(config: &Config) -> RetryPolicy {
     let retry = &config.retry;
     RetryPolicy {
         max_retries: *retry.max_retries,
@@ -360,7 +362,7 @@ pub(crate) fn session_locks(runs: &RunStore, scripted: bool) -> SessionLocks {
 ///
 /// # Errors
 /// If the system provides no threads.
-pub(crate) fn runtime(workers: usize) -> Result<Runtime, LaunchError> {
+pub fn runtime(workers: usize) -> Result<Runtime, LaunchError> {
     attempt::start_tick_clock();
     runtime::Builder::new_multi_thread()
         .worker_threads(workers)
@@ -373,7 +375,7 @@ pub(crate) fn runtime(workers: usize) -> Result<Runtime, LaunchError> {
 type Drive = Pin<Box<dyn Future<Output = Result<RunEnded, DriverError>> + Send>>;
 
 /// A run for its client, which must poll `drive` and must not return before it ends.
-pub(crate) struct LiveRun {
+pub struct LiveRun {
     pub id: RunId,
     /// The store of the record.
     pub store: RunStore,
@@ -676,7 +678,7 @@ fn record_note(recorder: &TapeWriter, note: &Note) -> Result<(), RecordError> {
 ///
 /// # Errors
 /// If there is no such program.
-pub(crate) fn find_claude(given: Option<&Path>) -> Result<PathBuf, Problem> {
+pub fn find_claude(given: Option<&Path>) -> Result<PathBuf, Problem> {
     const INSTALL: &str = "install it with `npm install -g @anthropic-ai/claude-code` and run `claude` once to sign in, or name it with --claude-bin";
     let Some(given) = given else {
         let missing = || Problem::new("claude is not on the PATH");

@@ -18,30 +18,18 @@ use super::{
     attempt_order::{AttemptOrder, preparation_failed},
     descriptors,
 };
-use crate::{
-    agent::{
-        Agent,
-        attempt::{AgentOptions, ApprovalGate, AttemptCommand, AttemptContext, LineObserver},
-        caught_panics,
-        process::StreamLimits,
-        session_lock::{SessionLock, SessionLocks, TryLockOutcome},
-        unit::{self, UnitLaunch},
-    },
+use ingestdeck_agent::{
+    Agent,
+    attempt::{AgentOptions, ApprovalGate, AttemptCommand, AttemptContext, LineObserver},
+    caught_panics,
+    process::StreamLimits,
+    session_lock::{SessionLock, SessionLocks, TryLockOutcome},
+    unit::{self, UnitLaunch},
+};
+use ingestdeck_core::{
     config::schema::{UnreadAction, UnsourcedAction, WorkChecks},
     diagnostic::Diagnostic,
-    ingest::{
-        attempt::{AttemptPreparationError, UnitAttempt, WrittenPatch},
-        job::IngestJob,
-        project::Project,
-        prompt::PromptAmendment,
-        tool,
-        transcript::RejectedCall,
-        unsourced::{SkippedCheck, UnsourcedCheck},
-        work_unit::WorkUnit,
-        worktree::Worktrees,
-    },
     run::{Recorder, state::RECONCILE_KEY},
-    scoped_dir,
     tape::{
         UnitKey,
         note::{
@@ -56,6 +44,18 @@ use crate::{
         verdict::{self, AttemptFacts, InterruptionFacts},
     },
 };
+use ingestdeck_ingest::{
+    attempt::{AttemptPreparationError, UnitAttempt, WrittenPatch},
+    job::IngestJob,
+    project::Project,
+    prompt::PromptAmendment,
+    tool,
+    transcript::RejectedCall,
+    unsourced::{SkippedCheck, UnsourcedCheck},
+    work_unit::WorkUnit,
+    worktree::Worktrees,
+};
+use ingestdeck_os::scoped_dir;
 
 /// Runs attempts of one run on this machine.
 #[derive(Debug)]

@@ -19,16 +19,16 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-pub(crate) use self::delivery::NotificationTargets;
+pub use self::delivery::NotificationTargets;
 use super::attached_clients::AttachedClients;
-use crate::{
-    replay::{FileSource, OpenError, file::FollowHandle},
+use ingestdeck_core::{
     run::{
         PollStatus, Recorder, Timeline,
         alerts::{AlertKey, AlertKind, RunAlert, alerts},
     },
     tape::{Millis, Note, RunId, UnitKey, note::Severity},
 };
+use ingestdeck_records::replay::{FileSource, OpenError, file::FollowHandle};
 
 /// Bytes that are folded before other tasks get a turn.
 const SLICE: usize = 256 << 10;

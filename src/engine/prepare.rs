@@ -4,23 +4,20 @@
 use std::{collections::BTreeSet, io, path::Path};
 
 use super::{WarningSink, guard_children, warn_all};
-use crate::{
-    diagnostic::Diagnostic,
-    ingest::{
-        branch_update::{self, BranchUpdateError},
-        lock::{self, ProjectLock, ProjectLockError},
-        plan::IngestPlan,
-        project::Project,
-        repository::{BranchHead, PATH_PLACEHOLDER, Repository, RepositoryError, private},
-        worktree::{self, WorktreeError},
-    },
-    scoped_dir::FileLock,
-    store::{RunStore, runs::RunStoreError},
-    text::pluralize,
+use ingestdeck_core::{diagnostic::Diagnostic, text::pluralize};
+use ingestdeck_ingest::{
+    branch_update::{self, BranchUpdateError},
+    lock::{self, ProjectLock, ProjectLockError},
+    plan::IngestPlan,
+    project::Project,
+    repository::{BranchHead, PATH_PLACEHOLDER, Repository, RepositoryError, private},
+    worktree::{self, WorktreeError},
 };
+use ingestdeck_os::scoped_dir::FileLock;
+use ingestdeck_records::store::{RunStore, runs::RunStoreError};
 
 /// The sentence about a project without a repository.
-pub(crate) const NO_REPOSITORY: &str = "no git repository: the changes of a run go through a private one and reach the project together";
+pub const NO_REPOSITORY: &str = "no git repository: the changes of a run go through a private one and reach the project together";
 
 /// The sentence about a repository where a run crashed during the branch update.
 const UNFINISHED_BRANCH_UPDATE: &str = "git repository: an earlier run was killed during its branch update; the next \
@@ -37,7 +34,7 @@ const MAX_NAMED: usize = 8;
 ///
 /// # Errors
 /// If it is a repository that must not be committed to.
-pub(crate) fn describe_repository(
+pub fn describe_repository(
     project: &Project,
     planned: Option<&IngestPlan>,
 ) -> Result<String, RepositoryError> {
@@ -45,7 +42,7 @@ pub(crate) fn describe_repository(
 }
 
 /// As [`describe_repository`], with the unused programs of the repository's configuration.
-pub(crate) fn inspect_repository(
+pub fn inspect_repository(
     project: &Project,
     planned: Option<&IngestPlan>,
 ) -> (Result<String, RepositoryError>, Option<String>) {
@@ -128,7 +125,7 @@ fn disabled_programs_message(repository: &Repository) -> Option<String> {
 
 /// Why a project cannot be prepared for a run.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ProjectPreparationError {
+pub enum ProjectPreparationError {
     #[error(transparent)]
     Lock(#[from] ProjectLockError),
     #[error(transparent)]
@@ -158,7 +155,7 @@ impl Diagnostic for ProjectPreparationError {
 
 /// A branch for the commits of a run, instead of the current one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TargetBranch {
+pub struct TargetBranch {
     pub name: String,
     /// The last commit of the continued run on it, which it must still contain.
     pub commit: Option<String>,
@@ -166,7 +163,7 @@ pub(crate) struct TargetBranch {
 
 /// A project that is locked for a run and recovered from interrupted runs.
 #[derive(Debug)]
-pub(crate) struct PreparedProject {
+pub struct PreparedProject {
     /// Held until the run is over, because another run would delete its worktrees.
     pub lock: ProjectRunLocks,
     /// The repository that the run commits to.
@@ -177,7 +174,7 @@ pub(crate) struct PreparedProject {
 
 /// The locks that exclude other runs.
 #[derive(Debug)]
-pub(crate) struct ProjectRunLocks {
+pub struct ProjectRunLocks {
     _project: ProjectLock,
     _repository: FileLock,
 }
@@ -188,7 +185,7 @@ impl PreparedProject {
     ///
     /// # Errors
     /// If another process runs units of the project, the repository must not be committed to, or recovery fails.
-    pub(crate) fn new(
+    pub fn new(
         project: &Project,
         planned: &IngestPlan,
         branch: Option<&TargetBranch>,
@@ -214,7 +211,7 @@ impl PreparedProject {
     ///
     /// # Errors
     /// If another process runs units of the project, or the private repository cannot be created, read or recovered.
-    pub(crate) fn with_private_repository(
+    pub fn with_private_repository(
         project: &Project,
         planned: &IngestPlan,
         warn: WarningSink<'_>,
@@ -268,7 +265,7 @@ fn open_private(root: &Path, warn: WarningSink<'_>) -> Result<Repository, Reposi
 ///
 /// # Errors
 /// If a directory or a file that a run writes is not writable.
-pub(crate) fn check_writable(root: &Path) -> Result<(), ProjectPreparationError> {
+pub fn check_writable(root: &Path) -> Result<(), ProjectPreparationError> {
     lock::check_lock_file(root)?;
     RunStore::new(root).check_create()?;
     match Repository::find(root) {
@@ -345,7 +342,7 @@ fn branch_recovery_messages(settled: &branch_update::RecoveredUpdate) -> Vec<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::branch_update::tests::{died_half_way, died_half_way_without_git};
+    use ingestdeck_ingest::test_projects::{died_half_way, died_half_way_without_git};
 
     #[test]
     fn unfinished_update_without_git_is_reported_and_recovered() {

@@ -7,34 +7,34 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use jiff::Timestamp;
 
 use super::{continued_runs::ContinuedRuns, recorded_tapes, unsaved_run::UnsavedRun};
-use crate::{
-    ingest::{
-        self, DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory,
-        baseline::{
-            Baseline, FileEvent, FileOutcome, LastUnitOutcome, PriorFileRecord, RecordOrigin,
-            RecordTime, UnitFileOutcome,
-        },
-        plan::{IngestPlan, SourcePlan},
-        project::Project,
-        reconcile::PriorProvenance,
-        reconcile::{EvictionCandidate, staged_path},
-        source::Fingerprint,
-    },
+use ingestdeck_core::{
     run::state::UnitStatus,
-    store::{
-        Db, RunStore,
-        db::{ArtifactHistory, FileKey, FileRecord, UnitEffort, UnitHistory},
-        index_refresh::RefreshError,
-        index_rows::{ArtifactIndexRow, FileState, UnitFileResult},
-    },
     tape::{RunId, note::attempt_output::ArtifactChange},
     text::pluralize,
     units::reuse::BudgetExhaustion,
 };
+use ingestdeck_ingest::{
+    self as ingest, DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory,
+    baseline::{
+        Baseline, FileEvent, FileOutcome, LastUnitOutcome, PriorFileRecord, RecordOrigin,
+        RecordTime, UnitFileOutcome,
+    },
+    plan::{IngestPlan, SourcePlan},
+    project::Project,
+    reconcile::PriorProvenance,
+    reconcile::{EvictionCandidate, staged_path},
+    source::Fingerprint,
+};
+use ingestdeck_records::store::{
+    Db, RunStore,
+    db::{ArtifactHistory, FileKey, FileRecord, UnitEffort, UnitHistory},
+    index_refresh::RefreshError,
+    index_rows::{ArtifactIndexRow, FileState, UnitFileResult},
+};
 
 /// The results of prior runs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PriorResults {
+pub struct PriorResults {
     pub baseline: Baseline,
     /// Efforts of finished units, oldest first.
     pub efforts: Vec<UnitEffort>,
@@ -223,7 +223,7 @@ impl WrittenArtifact {
 
 /// The records of a project that its next plan is based on.
 #[derive(Debug)]
-pub(crate) struct ProjectHistory {
+pub struct ProjectHistory {
     /// Unreadable records, one sentence each.
     pub warnings: Vec<String>,
     /// True if another program has locked KTX's database, so that it may be readable later.
@@ -246,7 +246,7 @@ impl ProjectHistory {
     ///
     /// # Errors
     /// If the index cannot be used: a plan without it would consider every file new.
-    pub(crate) fn open(project: &Project) -> Result<Self, RefreshError> {
+    pub fn open(project: &Project) -> Result<Self, RefreshError> {
         let mut warnings = Vec::new();
         let mut is_ktx_locked = false;
         let ktx = ingest::ktx_history(&project.root, &project.sql_workers).unwrap_or_else(|error| {
@@ -316,7 +316,7 @@ impl ProjectHistory {
     ///
     /// # Errors
     /// If the index cannot be read.
-    pub(crate) fn past(&self, before: Option<RunId>) -> Result<PriorResults, RefreshError> {
+    pub fn past(&self, before: Option<RunId>) -> Result<PriorResults, RefreshError> {
         let (mut past, mut files) = self
             .own
             .as_ref()

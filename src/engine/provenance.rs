@@ -12,19 +12,19 @@ use std::{io, path::Path, sync::Arc};
 use jiff::Timestamp;
 
 use self::attribution::Attribution;
-use crate::{
+use ingestdeck_core::{
     diagnostic::Diagnostic,
-    ingest::{
-        git::{CommitId, GitError},
-        line_history::CommitRecord,
-        repository::{Repository, RepositoryError},
-    },
     run::provenance::ProvenanceCall,
-    scoped_dir::{FileKind, ScopedDir},
-    store::RunStore,
     tape::{RunId, note::ReviewDecided},
     text,
 };
+use ingestdeck_ingest::{
+    git::{CommitId, GitError},
+    line_history::CommitRecord,
+    repository::{Repository, RepositoryError},
+};
+use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
+use ingestdeck_records::store::RunStore;
 
 /// Largest file whose lines are explained, in bytes.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -35,7 +35,7 @@ const MAX_CANDIDATES: usize = 20;
 
 /// Why a question about a file has no answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ProvenanceError {
+pub enum ProvenanceError {
     #[error("there is no file `{path}`")]
     FileNotFound { path: String },
     #[error("`{path}` is not a regular file")]
@@ -78,7 +78,7 @@ impl Diagnostic for ProvenanceError {
 
 /// The origin of lines of a file.
 #[derive(Clone, Debug)]
-pub(crate) struct FileProvenance {
+pub struct FileProvenance {
     /// Relative to the project.
     pub path: String,
     /// Consecutive lines with the same origin, from top to bottom.
@@ -87,7 +87,7 @@ pub(crate) struct FileProvenance {
 
 /// Consecutive lines with the same origin.
 #[derive(Clone, Debug)]
-pub(crate) struct LineGroup {
+pub struct LineGroup {
     /// Number of the first line, from 1.
     pub first: usize,
     pub last: usize,
@@ -96,7 +96,7 @@ pub(crate) struct LineGroup {
 
 /// The origin of a line.
 #[derive(Clone, Debug)]
-pub(crate) enum LineOrigin {
+pub enum LineOrigin {
     /// It is not in the last commit. Either the file was changed afterwards, or the commit does not contain the file.
     Uncommitted { has_commit: bool },
     /// A commit that no run made.
@@ -107,7 +107,7 @@ pub(crate) enum LineOrigin {
 
 /// A commit, and the path of the file in it.
 #[derive(Clone, Debug)]
-pub(crate) struct FileCommit {
+pub struct FileCommit {
     pub id: CommitId,
     pub record: CommitRecord,
     pub path: String,
@@ -117,7 +117,7 @@ pub(crate) struct FileCommit {
 
 impl FileCommit {
     /// What is missing in the repository, as a sentence.
-    pub(crate) fn missing(&self) -> Option<&'static str> {
+    pub fn missing(&self) -> Option<&'static str> {
         self.is_cut.then_some(
             "the commits before this one are not in this clone; one of them may have made the line",
         )
@@ -126,7 +126,7 @@ impl FileCommit {
 
 /// Who wrote a line that a run committed.
 #[derive(Clone, Debug)]
-pub(crate) struct RunLineOrigin {
+pub struct RunLineOrigin {
     pub commit: Arc<FileCommit>,
     /// The run of the commit.
     pub run: RunId,
@@ -139,7 +139,7 @@ pub(crate) struct RunLineOrigin {
 
 /// Who wrote a line, as far as it is recorded.
 #[derive(Clone, Debug)]
-pub(crate) enum RecordedWriter {
+pub enum RecordedWriter {
     /// An attempt, and its call if that is recorded.
     Attempt {
         attempt: NamedAttempt,
@@ -158,7 +158,7 @@ pub(crate) enum RecordedWriter {
 
 /// An attempt of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NamedAttempt {
+pub struct NamedAttempt {
     /// The run that made it, which may be prior to that of the commit.
     pub run: RunId,
     pub unit: String,
@@ -167,7 +167,7 @@ pub(crate) struct NamedAttempt {
 
 /// The call that wrote a line, and what its agent had read before.
 #[derive(Clone, Debug)]
-pub(crate) struct WritingCall {
+pub struct WritingCall {
     pub call: ProvenanceCall,
     /// Wall clock time of the call.
     pub at: Option<Timestamp>,
@@ -181,7 +181,7 @@ pub(crate) struct WritingCall {
 ///
 /// # Errors
 /// If there is no such file or line, or git fails. A missing or damaged record of a run is not an error.
-pub(crate) fn explain_lines(
+pub fn explain_lines(
     root: &Path,
     runs: &RunStore,
     path: &str,

@@ -1,15 +1,12 @@
 //! The backlog of a plan for the reconcile step, and the messages about it. Must not run anything.
 
 use super::{execute::ReconcileOptions, resume::RunPlan};
-use crate::{
-    ingest::{plan::SourcePlan, reconcile::staged_path},
-    tape::note::FilesEvicted,
-    text::pluralize,
-};
+use ingestdeck_core::{tape::note::FilesEvicted, text::pluralize};
+use ingestdeck_ingest::{plan::SourcePlan, reconcile::staged_path};
 
 /// Whether a run has a reconcile step, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReconcilePolicy {
+pub enum ReconcilePolicy {
     /// The run has a reconcile step.
     Enabled,
     /// It is disabled by a flag or setting.
@@ -17,7 +14,7 @@ pub(crate) enum ReconcilePolicy {
 }
 
 impl ReconcilePolicy {
-    pub(crate) fn new(wanted: bool) -> Self {
+    pub fn new(wanted: bool) -> Self {
         if wanted {
             Self::Enabled
         } else {
@@ -26,7 +23,7 @@ impl ReconcilePolicy {
     }
 
     /// The backlog of the reconcile step; no model is chosen yet.
-    pub(crate) fn options(self, taken: &RunPlan) -> Option<ReconcileOptions> {
+    pub fn options(self, taken: &RunPlan) -> Option<ReconcileOptions> {
         (self == Self::Enabled).then(|| {
             let unreconciled = taken
                 .continues
@@ -54,13 +51,13 @@ impl ReconcilePolicy {
     }
 
     /// True if the backlog justifies a run without any unit. If not `everything` was selected, deleted files do not.
-    pub(crate) fn justifies_a_run(self, taken: &RunPlan, everything: bool) -> bool {
+    pub fn justifies_a_run(self, taken: &RunPlan, everything: bool) -> bool {
         self.options(taken)
             .is_some_and(|pass| !pass.unreconciled.is_empty() || (everything && pass.is_due()))
     }
 
     /// One sentence per kind of backlog; none without backlog.
-    pub(crate) fn messages(self, taken: &RunPlan) -> Vec<String> {
+    pub fn messages(self, taken: &RunPlan) -> Vec<String> {
         let gone = taken
             .planned
             .sources

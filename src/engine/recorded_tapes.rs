@@ -2,10 +2,12 @@
 
 use std::{fs::File, path::Path};
 
-use crate::{
+use ingestdeck_core::{
     diagnostic::Diagnostic,
-    replay::{FileSource, OpenError, file::FollowHandle},
     run::{EntrySource, EntrySourceError, PollStatus, RunState, Timeline},
+};
+use ingestdeck_records::{
+    replay::{FileSource, OpenError, file::FollowHandle},
     store::{Db, RecordedRun, RefreshReport, RunStore, index_refresh::RefreshError},
 };
 
@@ -14,7 +16,7 @@ const SLICE: usize = 4 << 20;
 
 /// Why the tape of a recorded run cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum OpenTapeError {
+pub enum OpenTapeError {
     /// The file cannot be opened.
     #[error("cannot read {path}: {cause}")]
     Io { path: String, cause: std::io::Error },
@@ -38,7 +40,7 @@ impl Diagnostic for OpenTapeError {
 ///
 /// # Errors
 /// If the tape cannot be opened.
-pub(crate) fn open_file(runs: &RunStore, found: &RecordedRun) -> Result<File, OpenTapeError> {
+pub fn open_file(runs: &RunStore, found: &RecordedRun) -> Result<File, OpenTapeError> {
     runs.open_tape(found).map_err(|cause| OpenTapeError::Io {
         path: found.tape.display().to_string(),
         cause,
@@ -49,10 +51,7 @@ pub(crate) fn open_file(runs: &RunStore, found: &RecordedRun) -> Result<File, Op
 ///
 /// # Errors
 /// If the tape cannot be opened or read.
-pub(crate) fn open_source(
-    runs: &RunStore,
-    found: &RecordedRun,
-) -> Result<FileSource, OpenTapeError> {
+pub fn open_source(runs: &RunStore, found: &RecordedRun) -> Result<FileSource, OpenTapeError> {
     Ok(FileSource::from_file(&found.tape, open_file(runs, found)?)?)
 }
 
@@ -60,7 +59,7 @@ pub(crate) fn open_source(
 ///
 /// # Errors
 /// If the tape cannot be opened or read.
-pub(crate) fn follow(
+pub fn follow(
     runs: &RunStore,
     found: &RecordedRun,
 ) -> Result<(FileSource, FollowHandle), OpenTapeError> {
@@ -74,7 +73,7 @@ pub(crate) fn follow(
 ///
 /// # Errors
 /// If the tape cannot be opened or read.
-pub(crate) fn fold(runs: &RunStore, found: &RecordedRun) -> Result<RunState, OpenTapeError> {
+pub fn fold(runs: &RunStore, found: &RecordedRun) -> Result<RunState, OpenTapeError> {
     let source = open_source(runs, found)?.with_shortened_lines();
     let mut timeline = Timeline::new_forward_only(Box::new(source));
     while timeline.advance(SLICE, &mut |_| {})? == PollStatus::More {}
@@ -82,7 +81,7 @@ pub(crate) fn fold(runs: &RunStore, found: &RecordedRun) -> Result<RunState, Ope
 }
 
 /// Updates the index. A failure is only logged, because the index can be rebuilt at any time.
-pub(crate) fn try_update_index(runs: &RunStore) {
+pub fn try_update_index(runs: &RunStore) {
     if let Err(error) = open_updated_index(runs) {
         tracing::warn!(%error, "the index is out of date; `ingestdeck runs reindex` rebuilds it");
     }
@@ -92,7 +91,7 @@ pub(crate) fn try_update_index(runs: &RunStore) {
 ///
 /// # Errors
 /// If the index cannot be used.
-pub(crate) fn open_updated_index(runs: &RunStore) -> Result<(Db, Vec<String>), RefreshError> {
+pub fn open_updated_index(runs: &RunStore) -> Result<(Db, Vec<String>), RefreshError> {
     let mut db = runs.open_database()?;
     let left_out = unreadable_messages(&refresh(runs, &mut db)?);
     Ok((db, left_out))
@@ -102,12 +101,12 @@ pub(crate) fn open_updated_index(runs: &RunStore) -> Result<(Db, Vec<String>), R
 ///
 /// # Errors
 /// If the index cannot be used.
-pub(crate) fn refresh(runs: &RunStore, db: &mut Db) -> Result<RefreshReport, RefreshError> {
+pub fn refresh(runs: &RunStore, db: &mut Db) -> Result<RefreshReport, RefreshError> {
     runs.refresh(db, &open_tape)
 }
 
 /// One sentence per unreadable run.
-pub(crate) fn unreadable_messages(refreshed: &RefreshReport) -> Vec<String> {
+pub fn unreadable_messages(refreshed: &RefreshReport) -> Vec<String> {
     refreshed
         .unreadable
         .iter()
@@ -126,7 +125,7 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
-    use crate::tape::RunId;
+    use ingestdeck_core::tape::RunId;
 
     #[test]
     fn tape_replaced_by_a_link_is_refused() {

@@ -15,7 +15,7 @@ use self::{
     chain::ResumeChain,
     settled_units::{LaterSaves, drop_saved_patches},
 };
-pub(crate) use self::{chain::committed_run, review::plan_review, texts::plan_new_texts};
+pub use self::{chain::committed_run, review::plan_review, texts::plan_new_texts};
 use super::{
     WarningSink,
     prepare::TargetBranch,
@@ -24,21 +24,9 @@ use super::{
     unsaved_run::UnsavedRun,
     warn_all,
 };
-use crate::{
+use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem},
-    ingest::{
-        committed_changes::CommittedRun,
-        content_digest,
-        plan::{IngestPlan, PlanError, UnitSelection, plan, plan_against, plan_texts},
-        project::Project,
-        work_unit::WorkUnit,
-    },
     run::{RunState, prior_run::PriorRunView, review::ReviewState, state::UnitState},
-    scoped_dir::ScopedDir,
-    store::{
-        RecordedRun, RunStatus, RunStore, db::UnitEffort, index_refresh::RefreshError,
-        runs::RunStoreError,
-    },
     tape::{
         RunId, UnitKey,
         note::{ContinuedRun, SourcesProjected},
@@ -46,13 +34,25 @@ use crate::{
     text::pluralize,
     units::reuse::{PriorOutcome, PriorUnit, ReuseDecision, decide_reuse},
 };
+use ingestdeck_ingest::{
+    committed_changes::CommittedRun,
+    content_digest,
+    plan::{IngestPlan, PlanError, UnitSelection, plan, plan_against, plan_texts},
+    project::Project,
+    work_unit::WorkUnit,
+};
+use ingestdeck_os::scoped_dir::ScopedDir;
+use ingestdeck_records::store::{
+    RecordedRun, RunStatus, RunStore, db::UnitEffort, index_refresh::RefreshError,
+    runs::RunStoreError,
+};
 
 /// Maximum number of units that a sentence names.
 const MAX_NAMED: usize = 6;
 
 /// A plan, with the results that it reuses.
 #[derive(Debug)]
-pub(crate) struct RunPlan {
+pub struct RunPlan {
     /// The units of the run, including reused ones.
     pub planned: IngestPlan,
     /// The run that is continued.
@@ -79,12 +79,12 @@ pub(crate) struct RunPlan {
 
 impl RunPlan {
     /// Units that are reused from a prior run.
-    pub(crate) fn reused_units(&self) -> impl Iterator<Item = &UnitKey> {
+    pub fn reused_units(&self) -> impl Iterator<Item = &UnitKey> {
         reused_units(self.continues.as_ref())
     }
 
     /// Units that this run must execute.
-    pub(crate) fn units_to_run(&self) -> impl Iterator<Item = &WorkUnit> {
+    pub fn units_to_run(&self) -> impl Iterator<Item = &WorkUnit> {
         let reused: HashSet<&UnitKey> = self.reused_units().collect();
         self.planned
             .units
@@ -93,7 +93,7 @@ impl RunPlan {
     }
 
     /// True if no unit has to run and no patch has to be integrated. The reconcile step may still have work.
-    pub(crate) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.reused_units().count() == self.planned.units.len()
             && pending_patches(self.continues.as_ref()).next().is_none()
             && self.projected.is_empty()
@@ -121,7 +121,7 @@ pub(crate) fn pending_patches(
 
 /// The units that a command selects, and the model of their attempts.
 #[derive(Clone, Debug)]
-pub(crate) struct PlanRequest<'a> {
+pub struct PlanRequest<'a> {
     pub selection: UnitSelection,
     /// The run to continue, by its name, and how.
     pub continued: Option<(ContinueMode, &'a str)>,
@@ -130,7 +130,7 @@ pub(crate) struct PlanRequest<'a> {
 
 /// Which units of a prior run a new run executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ContinueMode {
+pub enum ContinueMode {
     /// All without a reusable result.
     Unfinished,
     /// Those that failed, ran out of turns or were stopped.
@@ -139,7 +139,7 @@ pub(crate) enum ContinueMode {
 
 /// Why a run cannot be planned or continued.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ResumeError {
+pub enum ResumeError {
     #[error(transparent)]
     Store(#[from] RunStoreError),
     #[error(transparent)]
@@ -199,7 +199,7 @@ impl Diagnostic for ResumeError {
 ///
 /// # Errors
 /// If the selection names something that does not exist, cannot be ingested, or is still running.
-pub(crate) fn plan_run(
+pub fn plan_run(
     project: &Project,
     request: PlanRequest<'_>,
     warn: WarningSink<'_>,
@@ -662,7 +662,7 @@ fn find_resumable(runs: &RunStore, what: &str) -> Result<(RecordedRun, RunState)
 }
 
 /// Why a run cannot be resumed, as the end of a sentence about it.
-pub(crate) fn not_resumable_reason(state: &RunState) -> Option<Problem> {
+pub fn not_resumable_reason(state: &RunState) -> Option<Problem> {
     match &state.planned {
         Some(plan) if plan.scripted => Some(
             Problem::new("was played by a script, so it cannot be resumed or reviewed")

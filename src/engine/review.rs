@@ -8,10 +8,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::{
+use ingestdeck_core::{
     control::{RefusalReason, ReviewOrder},
     diagnostic::Diagnostic as _,
-    ingest::repository::Repository,
     run::{
         Recorder,
         entry_source::RecordError,
@@ -24,6 +23,7 @@ use crate::{
         },
     },
 };
+use ingestdeck_ingest::repository::Repository;
 
 /// Bytes of edited texts in a request: a longer line of a tape would be shortened when it is read.
 const MAX_DECIDED_BYTES: usize = 1 << 20;

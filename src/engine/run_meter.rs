@@ -1,7 +1,7 @@
 //! Observes the decoded lines of all running attempts: the cost of the run, and the usage limits, which the schedule
 //! must know immediately because the attempt that reports one may continue for an hour.
 //!
-//! Counts nothing itself: the costs are those of the attempts' [reducers](crate::run::attempt_reducer).
+//! Counts nothing itself: the costs are those of the attempts' [reducers](ingestdeck_core::run::attempt_reducer).
 
 use std::{
     collections::HashMap,
@@ -12,8 +12,8 @@ use std::{
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use crate::{
-    agent::attempt::LineObserver,
+use ingestdeck_agent::attempt::LineObserver;
+use ingestdeck_core::{
     decode::{
         AgentLine, LineBody,
         line::{RateLimitEvent, ReportedWindow, SystemLine},
@@ -230,7 +230,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{actions::TurnTracker, decode};
+    use ingestdeck_core::{actions::TurnTracker, decode};
 
     /// An attempt that is observed by a meter.
     struct ObservedAttempt<'m> {

@@ -19,17 +19,15 @@ use super::{
     run_meter::RunMeter,
     span_exporter::TraceOptions,
 };
-use crate::{
-    agent::{
-        attempt::{AttemptContext, time_limits::TimeLimitSettings},
-        claude::ClaudeCode,
-        process::StreamLimits,
-        session::{self, SessionLaunch},
-    },
+use ingestdeck_agent::{
+    attempt::{AttemptContext, time_limits::TimeLimitSettings},
+    claude::ClaudeCode,
+    process::StreamLimits,
+    session::{self, SessionLaunch},
+};
+use ingestdeck_core::{
     config::Config,
-    ingest::standard_tools::StandardTools,
     run::otlp::RunTrace,
-    store::RunStore,
     tape::{
         AgentName, Note, UnitKey,
         note::{Amendment, AttemptEnded, PlannedUnit, RunPlanned, VerdictCause},
@@ -41,6 +39,8 @@ use crate::{
         schedule::{Schedule, ScheduleSettings},
     },
 };
+use ingestdeck_ingest::standard_tools::StandardTools;
+use ingestdeck_records::store::RunStore;
 
 /// Turns of a session without a limit.
 const NO_TURN_LIMIT: u32 = 0;
@@ -50,7 +50,7 @@ const SESSION_UNIT: &str = "session";
 
 /// A session that a person requests.
 #[derive(Debug)]
-pub(crate) struct SessionRequest {
+pub struct SessionRequest {
     pub exe: PathBuf,
     pub cwd: PathBuf,
     pub prompt: String,
@@ -67,7 +67,7 @@ pub(crate) struct SessionRequest {
 
 /// Standard tools and rules for a session.
 #[derive(Debug)]
-pub(crate) struct ConversationRequest {
+pub struct ConversationRequest {
     /// Standard tools; may be none.
     pub tools: Arc<StandardTools>,
     pub policy: CallPolicy,
@@ -77,7 +77,7 @@ pub(crate) struct ConversationRequest {
 ///
 /// # Errors
 /// If the session cannot be recorded. A running session has been ended by then.
-pub(crate) fn run<T>(
+pub fn run<T>(
     request: SessionRequest,
     config: &Config,
     client: impl AsyncFnOnce(LiveRun) -> T,
@@ -344,7 +344,8 @@ impl Executor for SessionExecutor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use crate::attempt_limits::UNLIMITED_TIME;
+    use ingestdeck_core::{
         config::MismatchPolicy,
         run::{NewEntry, Recorder, entry_source::RecordError},
     };
@@ -383,7 +384,7 @@ mod tests {
                 args,
                 use_api_billing: false,
                 mismatch: MismatchPolicy::Error,
-                locks: crate::agent::session_lock::SessionLocks::new("/locks"),
+                locks: ingestdeck_agent::session_lock::SessionLocks::new("/locks"),
                 time_limits: AttemptLimits::new(
                     1,
                     FailureRule::default(),
@@ -395,7 +396,7 @@ mod tests {
             limits: Arc::new(AttemptLimits::new(
                 NO_TURN_LIMIT,
                 FailureRule::default(),
-                TimeLimitSettings::UNLIMITED,
+                UNLIMITED_TIME,
             )),
             conversation: None,
             asks_permission: false,

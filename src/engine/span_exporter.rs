@@ -14,11 +14,11 @@ use tokio::{
 };
 
 use super::http_post;
-use crate::{
-    replay::{FileSource, OpenError, file::FollowHandle},
+use ingestdeck_core::{
     run::{EntrySource as _, PollStatus, Recorder, Timeline, otlp, otlp::SpanBuilder},
     tape::{Note, note::Severity},
 };
+use ingestdeck_records::replay::{FileSource, OpenError, file::FollowHandle};
 
 /// Bytes that are folded before other tasks get a turn.
 const SLICE: usize = 256 << 10;
@@ -35,7 +35,7 @@ const MAX_LAST_REQUESTS: usize = 32;
 
 /// Where spans are sent.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct SpanTarget {
+pub struct SpanTarget {
     /// The address that accepts traces.
     pub url: String,
     /// Names and values, which may be secrets.
@@ -57,7 +57,7 @@ impl std::fmt::Debug for SpanTarget {
 
 /// Tracing of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TraceOptions {
+pub struct TraceOptions {
     /// Where spans are sent, if anywhere.
     pub target: Option<SpanTarget>,
     /// `TRACEPARENT` of the environment: the span that starts the run.
@@ -75,7 +75,7 @@ impl SpanTarget {
 ///
 /// # Errors
 /// If a request is not accepted.
-pub(crate) fn send(target: &SpanTarget, spans: &[Value]) -> io::Result<()> {
+pub fn send(target: &SpanTarget, spans: &[Value]) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -88,7 +88,7 @@ pub(crate) fn send(target: &SpanTarget, spans: &[Value]) -> io::Result<()> {
 }
 
 /// The spans in parts of limited size.
-pub(crate) fn batches(spans: &[Value]) -> impl Iterator<Item = &[Value]> {
+pub fn batches(spans: &[Value]) -> impl Iterator<Item = &[Value]> {
     let mut rest = spans;
     std::iter::from_fn(move || {
         let (batch, later) = rest.split_at(batch_length(rest));
@@ -134,7 +134,7 @@ impl SpanExportTask {
         let Some(header) = source.info().header.clone() else {
             return Ok(None);
         };
-        let source: Box<dyn crate::run::EntrySource> = if target.has_content {
+        let source: Box<dyn ingestdeck_core::run::EntrySource> = if target.has_content {
             Box::new(source)
         } else {
             Box::new(source.with_shortened_lines())

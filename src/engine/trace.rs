@@ -16,12 +16,12 @@ use tokio::{
 };
 
 use self::line_splitter::LineSplitter;
-use crate::{
-    agent::caught_panics,
+use ingestdeck_agent::caught_panics;
+use ingestdeck_core::{
     run::trace::{TRACES_DIR, TraceLevel, TraceWriter, trace_path},
-    scoped_dir::{self, ScopedDir},
     tape::{Header, TapeEntry},
 };
+use ingestdeck_os::scoped_dir::{self, ScopedDir};
 
 /// The variable with the trace level.
 const LEVEL_VAR: &str = "KTX_INGEST_TRACE_LEVEL";

@@ -5,17 +5,19 @@
 use std::{collections::HashSet, path::Path};
 
 use super::continued_runs::ContinuedRuns;
-use crate::{
+use ingestdeck_core::{
     diagnostic::Problem,
-    ingest::work_unit::WorkUnit,
-    store::{Db, RunStatus, RunStore, db::UnitHistory, index_refresh::RefreshError},
     tape::RunId,
     text::{commands, pluralize},
+};
+use ingestdeck_ingest::work_unit::WorkUnit;
+use ingestdeck_records::store::{
+    Db, RunStatus, RunStore, db::UnitHistory, index_refresh::RefreshError,
 };
 
 /// A finished run with unsaved units.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnsavedRun {
+pub struct UnsavedRun {
     run: RunId,
     /// Connection and key of each unit.
     units: Vec<(String, String)>,
@@ -72,7 +74,7 @@ impl UnsavedRun {
     }
 
     /// Keeps the unsaved units that are among `units`, which are all units of the project; `None` if no unit is left.
-    pub(crate) fn still_planned(mut self, units: &[WorkUnit]) -> Option<Self> {
+    pub fn still_planned(mut self, units: &[WorkUnit]) -> Option<Self> {
         let there: HashSet<(&str, &str)> = units
             .iter()
             .map(|unit| {
@@ -93,7 +95,7 @@ impl UnsavedRun {
     }
 
     /// What is not saved; the help is the command that reviews or resumes the run of the project that `--project-dir` names.
-    pub(crate) fn problem(&self, project_dir: Option<&Path>) -> Problem {
+    pub fn problem(&self, project_dir: Option<&Path>) -> Problem {
         let run = self.run.short().to_string();
         let how = if self.was_interrupted {
             "was cut off"

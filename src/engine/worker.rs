@@ -6,21 +6,21 @@
 //! transports [`ssh`], [`stdio`] and [`nats`] move messages and know nothing about them. The schedule, the tape and the screen
 //! must not depend on where an attempt runs.
 
-pub(crate) mod connection;
+pub mod connection;
 pub(crate) mod delivery;
-pub(crate) mod host;
+pub mod host;
 mod names;
-pub(crate) mod nats;
+pub mod nats;
 pub(crate) mod pool;
-pub(crate) mod protocol;
+pub mod protocol;
 pub(crate) mod remote_attempt;
-pub(crate) mod service;
+pub mod service;
 pub(crate) mod shipment;
 mod shipped_attempts;
-pub(crate) mod ssh;
+pub mod ssh;
 pub(crate) mod stdio;
 mod uplink;
-pub(crate) mod workspace;
+pub mod workspace;
 
 #[cfg(test)]
 mod tests;

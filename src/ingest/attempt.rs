@@ -30,19 +30,19 @@ use super::{
     workspace_check::{self, WorkspaceCheckReport},
     worktree::{WorktreeError, Worktrees, safe_name},
 };
-use crate::{
+use ingestdeck_core::{
     diagnostic::Diagnostic,
-    scoped_dir::{self, PRIVATE_MODE, ScopedDir},
     tape::note::{AttemptOutput, ContentDigests},
     units::{Toolset, verdict::WorkEvidence},
 };
+use ingestdeck_os::scoped_dir::{self, PRIVATE_MODE, ScopedDir};
 
 /// Largest transcript of earlier attempts that is read.
 const MAX_TRANSCRIPT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The changes of a successful attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct WrittenPatch {
+pub struct WrittenPatch {
     /// The commit that the patch applies to.
     pub base: String,
     /// Path of the patch, relative to the project; `None` if the attempt changed nothing.
@@ -53,7 +53,7 @@ pub(crate) struct WrittenPatch {
 
 /// The patch of a successful attempt could not be written.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PatchError {
+pub enum PatchError {
     /// git cannot create the patch.
     #[error(transparent)]
     Git(#[from] GitError),
@@ -77,7 +77,7 @@ impl Diagnostic for PatchError {
 
 /// One attempt at a unit. If it is dropped before [`write_patch`](Self::write_patch), only its transcript remains.
 #[derive(Debug)]
-pub(crate) struct UnitAttempt {
+pub struct UnitAttempt {
     prompt: Prompt,
     instructions: Arc<Instructions>,
     /// The skills that the prompt lists.
@@ -93,7 +93,7 @@ pub(crate) struct UnitAttempt {
 /// The attempt cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot prepare {part}: {cause}")]
-pub(crate) struct AttemptPreparationError {
+pub struct AttemptPreparationError {
     part: String,
     #[source]
     cause: io::Error,
@@ -115,7 +115,7 @@ impl Diagnostic for AttemptPreparationError {
 impl UnitAttempt {
     /// Prepares attempt number `attempt` (from 1) at a unit, given with its index in the plan. `amended` is the user's
     /// addition to the prompt.
-    pub(crate) fn open(
+    pub fn open(
         project: &Project,
         (index, unit): (usize, &WorkUnit),
         job: &IngestJob,
@@ -198,11 +198,11 @@ impl UnitAttempt {
         })
     }
 
-    pub(crate) fn prompt(&self) -> &Prompt {
+    pub fn prompt(&self) -> &Prompt {
         &self.prompt
     }
 
-    pub(crate) fn tools(&self) -> Arc<dyn Toolset> {
+    pub fn tools(&self) -> Arc<dyn Toolset> {
         Arc::clone(&self.tools) as _
     }
 
@@ -210,7 +210,7 @@ impl UnitAttempt {
     ///
     /// # Errors
     /// When one of its files cannot be read.
-    pub(crate) fn content(&self, model: Option<&str>) -> io::Result<ContentDigests> {
+    pub fn content(&self, model: Option<&str>) -> io::Result<ContentDigests> {
         content_digest::digest_unit_with(
             &self.tool_context.unit,
             &self.instructions,
@@ -221,12 +221,12 @@ impl UnitAttempt {
     }
 
     /// The transcript, for recording calls that failed before they reached the tools.
-    pub(crate) fn transcript(&self) -> &Arc<ToolTranscript> {
+    pub fn transcript(&self) -> &Arc<ToolTranscript> {
         &self.transcript
     }
 
     /// Validates the changes made so far, and records the references that do not resolve.
-    pub(crate) fn check(&self) -> WorkspaceCheckReport {
+    pub fn check(&self) -> WorkspaceCheckReport {
         let checked = workspace_check::check_changes(
             &self.tool_context.workspace,
             &self.tool_context.scope.target_ids(),
@@ -236,19 +236,19 @@ impl UnitAttempt {
     }
 
     /// Adds a text that a person wrote to the agent to what it received.
-    pub(crate) fn record_message(&self, text: &str) {
+    pub fn record_message(&self, text: &str) {
         if let Some(received) = &mut self.tool_context.records().received {
             received.add_feedback(text);
         }
     }
 
     /// The identifiers in the artifacts that were in nothing that the agent received, once they were looked for.
-    pub(crate) fn unsourced(&self) -> UnsourcedCheck {
+    pub fn unsourced(&self) -> UnsourcedCheck {
         self.tool_context.records().unsourced.clone()
     }
 
     /// Finds and records the identifiers in the artifacts that were in nothing that the agent received.
-    pub(crate) fn find_unsourced(&self) -> io::Result<UnsourcedCheck> {
+    pub fn find_unsourced(&self) -> io::Result<UnsourcedCheck> {
         let mut kept = self.tool_context.records();
         let AttemptRecords {
             ledger, received, ..
@@ -265,7 +265,7 @@ impl UnitAttempt {
     }
 
     /// What the agent, which ended by itself, did with its raw files. `unread_fails` is the setting.
-    pub(crate) fn evidence(&self, unread_fails: bool) -> WorkEvidence {
+    pub fn evidence(&self, unread_fails: bool) -> WorkEvidence {
         let context = &self.tool_context;
         let raw_files = context.unit.planned.raw_files.len();
         WorkEvidence {
@@ -279,7 +279,7 @@ impl UnitAttempt {
     }
 
     /// What remains on record of an attempt that failed.
-    pub(crate) fn discarded_work(&self) -> AttemptOutput {
+    pub fn discarded_work(&self) -> AttemptOutput {
         let discarded = self.tool_context.workspace.changes().into_keys().collect();
         let kept = self.tool_context.records();
         let (unsourced, dangling) = (kept.unsourced.found.clone(), kept.dangling.clone());
@@ -292,7 +292,7 @@ impl UnitAttempt {
     }
 
     /// Actions, unmapped items and reconcile decisions so far.
-    pub(crate) fn work(&self) -> AttemptOutput {
+    pub fn work(&self) -> AttemptOutput {
         let kept = self.tool_context.records();
         let (actions, writes, unmapped) = (
             kept.actions.clone(),
@@ -320,7 +320,7 @@ impl UnitAttempt {
     }
 
     /// Writes the changes to a patch. Tool calls after this fail because the workspace is closed.
-    pub(crate) fn write_patch(&self) -> Result<WrittenPatch, PatchError> {
+    pub fn write_patch(&self) -> Result<WrittenPatch, PatchError> {
         let workspace = &self.tool_context.workspace;
         let failed = |cause| PatchError::Io {
             path: self.patch_path.clone(),
@@ -347,7 +347,7 @@ impl UnitAttempt {
         })
     }
 
-    pub(crate) fn discard(&self) {
+    pub fn discard(&self) {
         self.tool_context.workspace.discard();
     }
 }
@@ -368,7 +368,7 @@ fn workspace(unit: &WorkUnit, worktrees: &Arc<Worktrees>) -> io::Result<Workspac
 }
 
 /// KTX's name for the patch of a unit. Later attempts get a suffix so that they do not overwrite it.
-pub(crate) fn patch_path(job: &str, index: usize, unit: &str, attempt: u32) -> String {
+pub fn patch_path(job: &str, index: usize, unit: &str, attempt: u32) -> String {
     let again = if attempt > 1 {
         format!(".try{attempt}")
     } else {

@@ -10,11 +10,11 @@ use std::{
 };
 
 use super::source::Fingerprint;
-use crate::tape::{RunId, note::attempt_output::UnreadFile};
+use ingestdeck_core::tape::{RunId, note::attempt_output::UnreadFile};
 
 /// What earlier runs recorded about sources and units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Baseline {
+pub struct Baseline {
     sources: HashMap<(String, String), BTreeMap<String, PriorFileRecord>>,
     units: HashMap<(String, String), LastUnitOutcome>,
     successes: HashMap<(String, String), UnitSuccessRecord>,
@@ -22,20 +22,20 @@ pub(crate) struct Baseline {
 
 /// The order of runs and of KTX's jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct RecordTime(u128);
+pub struct RecordTime(u128);
 
 impl RecordTime {
     pub(crate) const LATEST: Self = Self(u128::MAX);
     /// Bits of a run id after its time.
     const RUN_BITS: u32 = 80;
 
-    pub(crate) fn from_run(run: RunId) -> Self {
+    pub fn from_run(run: RunId) -> Self {
         Self(run.0.as_u128())
     }
 
     /// A job of KTX that completed at this time, in milliseconds since 1970. It is later than a run that started in the
     /// same millisecond.
-    pub(crate) fn from_ktx(completed_ms: u64) -> Self {
+    pub fn from_ktx(completed_ms: u64) -> Self {
         Self((u128::from(completed_ms) << Self::RUN_BITS) | ((1 << Self::RUN_BITS) - 1))
     }
 }
@@ -49,7 +49,7 @@ struct UnitSuccessRecord {
 
 /// Which installation wrote a record of an earlier run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum RecordOrigin {
+pub enum RecordOrigin {
     #[default]
     Own,
     /// Another installation of this program.
@@ -60,7 +60,7 @@ pub(crate) enum RecordOrigin {
 
 /// Outcome of a unit in the last run that planned it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LastUnitOutcome {
+pub enum LastUnitOutcome {
     Succeeded,
     Failed,
     /// The unit succeeded, but its result never reached the project.
@@ -73,7 +73,7 @@ pub(crate) enum LastUnitOutcome {
 
 /// What one run, or KTX, recorded about a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FileEvent {
+pub struct FileEvent {
     pub time: RecordTime,
     pub origin: RecordOrigin,
     /// `None` for a deleted file.
@@ -89,7 +89,7 @@ pub(crate) struct FileEvent {
 
 /// Result of a run for a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum FileOutcome {
+pub enum FileOutcome {
     /// All its units succeeded.
     Processed,
     /// The file was deleted, and its artifacts are decided about.
@@ -101,7 +101,7 @@ pub(crate) enum FileOutcome {
 
 /// Result of a unit for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UnitFileOutcome {
+pub enum UnitFileOutcome {
     /// A saved success that rests on the files as of this time.
     Succeeded(RecordTime),
     Failed,
@@ -109,7 +109,7 @@ pub(crate) enum UnitFileOutcome {
 
 /// What earlier runs recorded about a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PriorFileRecord {
+pub struct PriorFileRecord {
     /// Content when all units of the file last succeeded, and the time of the record; `None` if that never happened, or if
     /// the file was deleted since.
     processed: Option<(Fingerprint, RecordTime)>,
@@ -151,7 +151,7 @@ pub(super) struct RecordedContent {
 
 impl PriorFileRecord {
     /// A file with the given records, oldest first.
-    pub(crate) fn from_events(events: impl IntoIterator<Item = FileEvent>) -> Self {
+    pub fn from_events(events: impl IntoIterator<Item = FileEvent>) -> Self {
         let mut record = Self::default();
         events.into_iter().for_each(|event| record.add(event));
         record
@@ -239,7 +239,7 @@ impl PriorFileRecord {
     }
 
     /// Which installation recorded that a unit succeeded with the file; `None` if none did.
-    pub(crate) fn origin(&self) -> Option<RecordOrigin> {
+    pub fn origin(&self) -> Option<RecordOrigin> {
         self.is_processed().then_some(self.origin)
     }
 
@@ -250,7 +250,7 @@ impl PriorFileRecord {
 
     /// Whether the file with the content `now` is settled for `unit`; the time is that as of which the unit read other
     /// files. `owners` are the units that contain the file now.
-    pub(super) fn settled_at(
+    pub fn settled_at(
         &self,
         unit: Option<&str>,
         now: Fingerprint,
@@ -326,17 +326,6 @@ impl PriorFileRecord {
         last.unread.as_ref()
     }
 
-    /// Whether the file with the content `now` is settled for `unit`.
-    #[cfg(test)]
-    pub(crate) fn is_settled(
-        &self,
-        unit: Option<&str>,
-        now: Fingerprint,
-        owners: &FileOwners<'_>,
-    ) -> bool {
-        self.settled_at(unit, now, owners, |_| None).is_some()
-    }
-
     /// The content of the file at `time`; `None` if it was not recorded by then.
     pub(super) fn content_at(&self, time: RecordTime) -> Option<RecordedContent> {
         let upto = self.contents.partition_point(|record| record.time <= time);
@@ -394,14 +383,14 @@ impl PriorFileRecord {
 
 /// The units that contain a file now.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FileOwners<'a> {
+pub struct FileOwners<'a> {
     pub(crate) units: BTreeSet<&'a str>,
     /// True if units of the source may have files in common. The success of one of them then does not count for others.
     pub(crate) are_shared: bool,
 }
 
 impl Baseline {
-    pub(crate) fn add_file(
+    pub fn add_file(
         &mut self,
         connection: &str,
         adapter: &str,
@@ -415,13 +404,13 @@ impl Baseline {
     }
 
     /// Adds the last outcome of a unit, by KTX's key.
-    pub(crate) fn add_unit(&mut self, connection: String, unit: String, standing: LastUnitOutcome) {
+    pub fn add_unit(&mut self, connection: String, unit: String, standing: LastUnitOutcome) {
         self.units.insert((connection, unit), standing);
     }
 
     /// Adds the run whose files the last success of a unit, by connection and KTX's key, rests on; `is_own` if this
     /// installation recorded it.
-    pub(crate) fn add_success(&mut self, unit: (String, String), read_in: RunId, is_own: bool) {
+    pub fn add_success(&mut self, unit: (String, String), read_in: RunId, is_own: bool) {
         self.successes
             .insert(unit, UnitSuccessRecord { read_in, is_own });
     }
@@ -433,7 +422,7 @@ impl Baseline {
     }
 
     /// The run whose files the last success of a unit rests on, if this installation recorded it.
-    pub(crate) fn last_own_success(&self, connection: &str, unit: &str) -> Option<RunId> {
+    pub fn last_own_success(&self, connection: &str, unit: &str) -> Option<RunId> {
         let success = self
             .successes
             .get(&(connection.to_owned(), unit.to_owned()))?;
@@ -469,7 +458,7 @@ impl Baseline {
     }
 
     /// True if a unit succeeded with the file, unless the file was deleted since and the deletion was processed.
-    pub(crate) fn is_processed(&self, connection: &str, adapter: &str, path: &str) -> bool {
+    pub fn is_processed(&self, connection: &str, adapter: &str, path: &str) -> bool {
         let known = self
             .source_files(connection, adapter)
             .and_then(|source| source.get(path));
@@ -477,7 +466,7 @@ impl Baseline {
     }
 
     /// Like [`is_processed`](Self::is_processed), for any adapter.
-    pub(crate) fn is_processed_by_any_adapter(&self, connection: &str, path: &str) -> bool {
+    pub fn is_processed_by_any_adapter(&self, connection: &str, path: &str) -> bool {
         let mut sources = self.sources.iter().filter(|((of, _), _)| of == connection);
         sources.any(|(_, files)| files.get(path).is_some_and(PriorFileRecord::is_processed))
     }

@@ -6,11 +6,8 @@
 //! this installation. The branch decides: the next run restores the files listed in the journal, and their index entries,
 //! to the commit that the branch points to. This module must not know what is committed.
 
-use crate::{
-    diagnostic::Diagnostic,
-    scoped_dir::{self, FileKind, PRIVATE_MODE, ScopedDir},
-    tape::note::BlockedFile,
-};
+use ingestdeck_core::{diagnostic::Diagnostic, tape::note::BlockedFile};
+use ingestdeck_os::scoped_dir::{self, FileKind, PRIVATE_MODE, ScopedDir};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io, thread,
@@ -45,7 +42,7 @@ const INDEX_LOCK_DELAY: Duration = Duration::from_millis(50);
 
 /// The branch was not updated. The project is unchanged unless the message states otherwise.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BranchUpdateError {
+pub enum BranchUpdateError {
     /// Another process moved the branch.
     #[error("the branch moved")]
     BranchMoved,
@@ -101,7 +98,7 @@ impl Diagnostic for BranchUpdateError {
 
 /// Result of recovering an interrupted update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RecoveredUpdate {
+pub struct RecoveredUpdate {
     /// The commit that files and index were restored to; `None` if there was nothing to recover.
     pub commit: Option<CommitId>,
     /// Paths that changed since the update and were therefore kept.
@@ -110,9 +107,9 @@ pub(crate) struct RecoveredUpdate {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct BranchUpdateJournal {
-    old: CommitId,
-    new: CommitId,
+pub struct BranchUpdateJournal {
+    pub old: CommitId,
+    pub new: CommitId,
 }
 
 /// Updates the project from the commit `old`, which its branch must point to, to `new`. If the repository has a target
@@ -363,7 +360,7 @@ fn retry_while_index_locked(
 ///
 /// # Errors
 /// Among others, when there is a journal that this version did not write in this project. Nothing is changed then.
-pub(crate) fn recover(repository: &Repository) -> Result<RecoveredUpdate, BranchUpdateError> {
+pub fn recover(repository: &Repository) -> Result<RecoveredUpdate, BranchUpdateError> {
     let Some(changes) = interrupted_changes(repository)? else {
         return Ok(RecoveredUpdate::default());
     };
@@ -377,7 +374,7 @@ pub(crate) fn recover(repository: &Repository) -> Result<RecoveredUpdate, Branch
 
 /// Paths, relative to the project, that an interrupted update may have left inconsistent and that [`recover`] would
 /// restore; empty if it would refuse to. Changes nothing.
-pub(crate) fn unrecovered_paths(repository: &Repository) -> Vec<String> {
+pub fn unrecovered_paths(repository: &Repository) -> Vec<String> {
     let changes = interrupted_changes(repository)
         .ok()
         .flatten()
@@ -429,7 +426,10 @@ fn io_error(path: &str) -> impl Fn(io::Error) -> BranchUpdateError {
     }
 }
 
-fn write(repository: &Repository, journal: &BranchUpdateJournal) -> Result<(), BranchUpdateError> {
+pub fn write(
+    repository: &Repository,
+    journal: &BranchUpdateJournal,
+) -> Result<(), BranchUpdateError> {
     let project = open_project(repository)?;
     let path = repository.git_path(UPDATE_JOURNAL_FILE);
     let bytes = local_record::encode(&project, journal).map_err(io_error(&path))?;

@@ -11,20 +11,18 @@ use super::{
     repository::Repository,
     workspace, worktree,
 };
-use crate::{
-    scoped_dir::ScopedDir,
-    tape::{
-        RunId, UnitKey,
-        note::{ReviewRequested, ReviewedFile, attempt_output::ArtifactChange},
-    },
+use ingestdeck_core::tape::{
+    RunId, UnitKey,
+    note::{ReviewRequested, ReviewedFile, attempt_output::ArtifactChange},
 };
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// Directories with pages and sources.
 const ARTIFACT_FOLDERS: [&str; 2] = ["wiki", "semantic-layer"];
 
 /// A run whose commits are reviewed.
 #[derive(Clone, Debug)]
-pub(crate) struct CommittedRun {
+pub struct CommittedRun {
     pub run: RunId,
     /// The commits that it made, oldest first.
     pub commits: Vec<RunCommit>,
@@ -34,7 +32,7 @@ pub(crate) struct CommittedRun {
 
 /// A commit of a run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RunCommit {
+pub struct RunCommit {
     pub id: String,
     /// The files that it changed, relative to the project.
     pub paths: BTreeSet<String>,
@@ -42,7 +40,7 @@ pub(crate) struct RunCommit {
 
 /// Why a file does not take part in a review of commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum LeftOut {
+pub enum LeftOut {
     /// It is not as the run left it.
     Changed,
     /// The branch does not contain the commit.
@@ -165,7 +163,7 @@ impl Repository {
     ///
     /// # Errors
     /// If git cannot be run, or refuses to read the repository.
-    pub(crate) fn committed_review(
+    pub fn committed_review(
         &self,
         run: &CommittedRun,
         branch: Option<&str>,
@@ -214,7 +212,7 @@ impl Repository {
     ///
     /// # Errors
     /// If git cannot be run, or refuses to read the repository.
-    pub(crate) fn has_commits(&self, run: &CommittedRun) -> Result<bool, GitError> {
+    pub fn has_commits(&self, run: &CommittedRun) -> Result<bool, GitError> {
         match run
             .commits
             .last()
@@ -230,7 +228,7 @@ impl Repository {
     ///
     /// # Errors
     /// If git cannot be run, or refuses to read the repository.
-    pub(crate) fn review_branch(
+    pub fn review_branch(
         &self,
         run: &CommittedRun,
         branch: Option<&str>,
@@ -276,7 +274,7 @@ pub(super) fn parse_files(
 }
 
 /// The warnings about files that do not take part in a review.
-pub(crate) fn left_out_messages(files: &LeftOutFiles) -> Vec<String> {
+pub fn left_out_messages(files: &LeftOutFiles) -> Vec<String> {
     const MAX_NAMED: usize = 5;
     let message = |why: LeftOut| {
         let of: Vec<_> = files
@@ -386,7 +384,7 @@ fn read_tree(git: &Git, commit: &CommitId) -> Result<Option<Tree>, GitError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::git::tests::{project, write};
+    use crate::test_projects::{project, write};
 
     fn commit(git: &Git, root: &std::path::Path, files: &[(&str, Option<&str>)]) -> RunCommit {
         for (path, text) in files {

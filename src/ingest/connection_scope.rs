@@ -74,7 +74,7 @@ impl ConnectionScope {
 impl Project {
     /// Ids of the connections that a unit of connection `own` may write sources for, sorted; without `own`, all of
     /// them.
-    pub(crate) fn target_ids(&self, own: Option<&str>) -> Vec<String> {
+    pub fn target_ids(&self, own: Option<&str>) -> Vec<String> {
         let targets = self
             .settings
             .connections
@@ -110,7 +110,7 @@ pub(crate) fn database_path(project: &Path, connection: &Connection) -> Option<P
 }
 
 /// The SQLite file of `connection`, absolute and without links, or why it must not be queried. `None` if there is none.
-pub(crate) fn resolve_database(
+pub fn resolve_database(
     project: &Project,
     connection: &Connection,
 ) -> Option<Result<PathBuf, PathRefusal>> {

@@ -3,7 +3,7 @@
 //! The digests cover the bytes of its files, the prompt without the current state of the project, the skills, the tools
 //! and the model. This module must not know what the digests are compared with.
 
-use crate::scoped_dir::ScopedDir;
+use ingestdeck_os::scoped_dir::ScopedDir;
 use std::{
     io::{self, Read as _},
     path::Path,
@@ -24,7 +24,7 @@ use super::{
     work_unit::WorkUnit,
     workspace::Workspace,
 };
-use crate::{
+use ingestdeck_core::{
     tape::note::ContentDigests,
     units::{ToolSpec, Toolset as _},
 };
@@ -39,7 +39,7 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 /// When one of its files cannot be read.
-pub(crate) fn digest_unit(
+pub fn digest_unit(
     project: &Project,
     unit: &WorkUnit,
     model: Option<&str>,
@@ -176,7 +176,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::tape::note::PlannedUnit;
+    use ingestdeck_core::tape::note::PlannedUnit;
 
     struct ContentFixture {
         dir: tempfile::TempDir,

@@ -8,11 +8,11 @@ use std::{path::Path, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::scoped_dir::ScopedDir;
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 mod catalog;
 mod cell;
-mod ktx_history;
+pub mod ktx_history;
 mod pool;
 mod process;
 mod read_only_connection;
@@ -20,11 +20,11 @@ mod worker;
 
 pub(crate) use catalog::{ColumnInfo, LookupTarget, TableInfo, TableLookup};
 pub(crate) use cell::SqlCell;
-pub(crate) use ktx_history::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory};
+pub use ktx_history::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory};
 pub(crate) use pool::STATEMENT_TIMEOUT;
-pub(crate) use pool::SqlWorkers;
+pub use pool::SqlWorkers;
 pub(crate) use read_only_connection::{QueryRows, RowLimits};
-pub(crate) use worker::{SUBCOMMAND as SQL_WORKER, run as run_sql_worker};
+pub use worker::{SUBCOMMAND as SQL_WORKER, run as run_sql_worker};
 
 /// The driver of connections that are a SQLite file.
 pub(crate) const DRIVER: &str = "sqlite";
@@ -34,7 +34,7 @@ const HISTORY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why a database was not read. Reads as the end of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub(crate) enum QueryError {
+pub enum QueryError {
     /// The statement would do more than read.
     #[error("not allowed: only reading is; send one SELECT or WITH statement")]
     NotReadOnly,
@@ -79,16 +79,13 @@ pub(crate) enum QueryError {
 
 impl QueryError {
     /// True if another program held a lock on the database until the statement gave up.
-    pub(crate) fn is_locked(&self) -> bool {
+    pub fn is_locked(&self) -> bool {
         matches!(self, Self::Sqlite(message) if message.contains("database is locked"))
     }
 }
 
 /// Reads what KTX's own ingests of the project at `root` processed and wrote; `None` if KTX never ingested anything.
-pub(crate) fn ktx_history(
-    root: &Path,
-    workers: &SqlWorkers,
-) -> Result<Option<KtxHistory>, QueryError> {
+pub fn ktx_history(root: &Path, workers: &SqlWorkers) -> Result<Option<KtxHistory>, QueryError> {
     let unreadable = |cause: std::io::Error| QueryError::Unreadable(cause.to_string());
     let found = ScopedDir::open(root)
         .and_then(|root| root.kind(KTX_DATABASE))

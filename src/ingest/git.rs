@@ -26,12 +26,12 @@ use nix::{
 };
 
 use self::programs::ConfiguredPrograms;
-pub(crate) use self::{
+pub use self::{
     commit::{CommitId, InvalidCommitId},
     programs::{DisabledProgram, ProgramKind},
 };
-use crate::{
-    diagnostic::Diagnostic,
+use ingestdeck_core::diagnostic::Diagnostic;
+use ingestdeck_os::{
     group_guard::{self, CommandGuard},
     program_path,
 };
@@ -121,7 +121,7 @@ pub(super) const COMMITTER_EMAIL: &str = "local@ktx.local";
 
 /// A git call failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum GitError {
+pub enum GitError {
     /// git is not installed.
     #[error("git is not on the PATH, and every run needs it")]
     Missing,
@@ -248,7 +248,7 @@ pub(crate) struct GitOutput {
 
 /// git in one directory.
 #[derive(Clone, Debug)]
-pub(crate) struct Git {
+pub struct Git {
     program: &'static Path,
     dir: PathBuf,
     /// Arguments that name the repository; empty if git finds it in `dir`.
@@ -273,7 +273,7 @@ fn program() -> Result<&'static Path, GitError> {
 ///
 /// # Errors
 /// When git is missing or too old.
-pub(crate) fn version() -> Result<&'static str, GitError> {
+pub fn version() -> Result<&'static str, GitError> {
     static VERSION: OnceLock<String> = OnceLock::new();
     let text = match VERSION.get() {
         Some(text) => text,
@@ -308,7 +308,7 @@ fn check_version(text: &str) -> Result<(), GitError> {
 impl Git {
     /// Opens git in `dir`, the top of a working tree. Reads which programs the configuration names, so that calls can
     /// disable them.
-    pub(crate) fn open(dir: &Path) -> Result<Self, GitError> {
+    pub fn open(dir: &Path) -> Result<Self, GitError> {
         Self::open_at(dir, &[])
     }
 
@@ -403,7 +403,7 @@ impl Git {
     }
 
     /// Stdout of a call. Fails unless the call succeeds.
-    pub(crate) fn run(&self, args: &[&str]) -> Result<Vec<u8>, GitError> {
+    pub fn run(&self, args: &[&str]) -> Result<Vec<u8>, GitError> {
         self.run_with_input(args, &[])
     }
 

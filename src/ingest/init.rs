@@ -8,7 +8,7 @@ use super::{
     slug::slugify,
     source::{self, RawFile, SourceTree, docs::DEPENDENCY_DIRS, metricflow, tree::has_extension},
 };
-use crate::scoped_dir::ScopedDir;
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// Directories that are skipped in addition to [`DEPENDENCY_DIRS`]: packages, and the output of runs.
 const IGNORED_DIRS: [&str; 5] = [
@@ -24,7 +24,7 @@ const LOOKML_DIRS: [&str; 4] = ["dashboards", "explores", "models", "views"];
 
 /// A connection that the files suggest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProposedConnection {
+pub struct ProposedConnection {
     /// Unique among the proposals.
     pub id: String,
     pub driver: &'static str,
@@ -33,7 +33,7 @@ pub(crate) struct ProposedConnection {
 }
 
 /// Proposes connections for the files of `tree`, in the order of their drivers.
-pub(crate) fn propose_connections(tree: &SourceTree) -> Vec<ProposedConnection> {
+pub fn propose_connections(tree: &SourceTree) -> Vec<ProposedConnection> {
     let files: Vec<&RawFile> = tree
         .files
         .iter()
@@ -88,7 +88,7 @@ pub(crate) fn propose_connections(tree: &SourceTree) -> Vec<ProposedConnection> 
 }
 
 /// Renders a `ktx.yaml` with these connections.
-pub(crate) fn render_ktx_yaml(proposals: &[ProposedConnection]) -> String {
+pub fn render_ktx_yaml(proposals: &[ProposedConnection]) -> String {
     let mut text = String::from("connections:\n");
     for ProposedConnection {
         id,
@@ -291,7 +291,7 @@ fn assign_ids(found: &[(&'static str, &str)]) -> Vec<ProposedConnection> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::source::tree_of;
+    use crate::source::tree_of;
 
     fn render_ids(proposals: &[ProposedConnection]) -> Vec<String> {
         proposals

@@ -4,10 +4,8 @@
 //! Owns the paths and the limits of these files. They are read once, when the project is opened, so that an invalid one
 //! is reported before anything runs. It must not know units, nor how a prompt is assembled.
 
-use crate::{
-    diagnostic::{Diagnostic, Problem},
-    scoped_dir::ScopedDir,
-};
+use ingestdeck_core::diagnostic::{Diagnostic, Problem};
+use ingestdeck_os::scoped_dir::ScopedDir;
 use std::{
     collections::BTreeMap,
     io::{self, ErrorKind},
@@ -22,14 +20,14 @@ use super::{
 };
 
 /// Directory with the prompts of a project.
-pub(crate) const PROMPTS_DIR: &str = ".ktx/prompts";
+pub const PROMPTS_DIR: &str = ".ktx/prompts";
 /// Directory with its skills, one directory each.
 pub(crate) const SKILLS_DIR: &str = ".ktx/skills";
 /// Its canonical pins: a map from contested keys to canonical artifacts.
 pub(crate) const PINS_FILE: &str = ".ktx/canonical-pins.yaml";
 
 /// Largest prompt, skill or pins file, in bytes.
-pub(crate) const MAX_FILE_BYTES: u64 = 64 << 10;
+pub const MAX_FILE_BYTES: u64 = 64 << 10;
 /// Most skills of a project.
 const MAX_SKILLS: usize = 100;
 const MAX_PINS: usize = 500;
@@ -79,7 +77,7 @@ impl PromptKind {
 
 /// An instruction file of the project.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct InstructionOverride {
+pub struct InstructionOverride {
     /// Text such as `prompt work_unit`, `skill dbt_ingest` or `2 canonical pins`.
     pub label: String,
     /// Path of the file, relative to the project.
@@ -101,7 +99,7 @@ impl std::fmt::Display for InstructionOverride {
 
 /// All instructions of a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Instructions {
+pub struct Instructions {
     prompts: BTreeMap<PromptKind, String>,
     skills: Vec<Arc<Skill>>,
     /// Names of the project's own skills, which every unit is offered.
@@ -115,7 +113,7 @@ pub(crate) struct Instructions {
 /// An instruction file of the project is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path} {problem}")]
-pub(crate) struct InvalidInstruction {
+pub struct InvalidInstruction {
     /// Relative to the project.
     pub path: String,
     /// End of the sentence that begins with the path.
@@ -143,7 +141,7 @@ impl Default for Instructions {
 impl Instructions {
     /// Loads the instructions of the project at `root`. The second part lists files that have no effect, one sentence
     /// each.
-    pub(crate) fn load(root: &Path) -> Result<(Self, Vec<Problem>), InvalidInstruction> {
+    pub fn load(root: &Path) -> Result<(Self, Vec<Problem>), InvalidInstruction> {
         let mut found = (Self::default(), Vec::new());
         let Ok(folder) = ScopedDir::open(root) else {
             return Ok(found);

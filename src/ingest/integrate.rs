@@ -21,24 +21,24 @@ use super::{
     workspace_check,
     worktree::{BasePatch, Worktree, WorktreeError, Worktrees},
 };
-use crate::{
+use ingestdeck_core::{
     diagnostic::Diagnostic,
     run::commit_trailers::CommitMessage,
-    scoped_dir::{PRIVATE_MODE, ScopedDir},
     tape::{
         PROJECTION_KEY, UnitKey,
         note::{SharedWrite, SlRefRepair},
     },
 };
+use ingestdeck_os::scoped_dir::{PRIVATE_MODE, ScopedDir};
 
 mod error;
 mod path_rules;
 mod raw_copies;
 mod reviewed;
 
-pub(crate) use error::IntegrationError;
+pub use error::IntegrationError;
 use path_rules::PatchContent;
-pub(crate) use raw_copies::RawCopy;
+pub use raw_copies::RawCopy;
 
 /// The only file mode that a patch may set.
 const REGULAR_FILE_MODE: &str = "100644";
@@ -54,7 +54,7 @@ const MAX_SAVE_TRIES: usize = 5;
 
 /// The patch of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnitPatch {
+pub struct UnitPatch {
     pub unit: UnitKey,
     /// The patch file; `None` if the unit wrote nothing.
     pub file: Option<PathBuf>,
@@ -66,7 +66,7 @@ pub(crate) struct UnitPatch {
 
 /// Result of integrating a patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PatchOutcome {
+pub enum PatchOutcome {
     /// The patch was applied and committed.
     Accepted {
         /// Its commit in the run's worktree.
@@ -124,7 +124,7 @@ impl fmt::Display for PatchOutcome {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SavedIntegration {
+pub struct SavedIntegration {
     /// Id of the commit; `None` if there was nothing to save.
     pub commit: Option<String>,
     /// Name of the branch; `None` if the HEAD is detached.
@@ -140,7 +140,7 @@ pub(crate) struct SavedIntegration {
 
 /// The integration of a run's patches.
 #[derive(Debug)]
-pub(crate) struct PatchIntegrator {
+pub struct PatchIntegrator {
     worktrees: Arc<Worktrees>,
     /// Created when it is first needed: many runs find nothing to change.
     worktree: OnceCell<Worktree>,
@@ -161,7 +161,7 @@ pub(crate) struct PatchIntegrator {
 impl PatchIntegrator {
     /// Starts from the current commit of the project's branch. `connections` are those that the run writes sources for,
     /// sorted.
-    pub(crate) fn open(
+    pub fn open(
         trees: &Arc<Worktrees>,
         connections: Vec<String>,
     ) -> Result<Self, IntegrationError> {
@@ -214,17 +214,17 @@ impl PatchIntegrator {
     }
 
     /// The commit that the integration is based on.
-    pub(crate) fn base(&self) -> &CommitId {
+    pub fn base(&self) -> &CommitId {
         &self.base
     }
 
     /// The paths that the accepted patches change, sorted.
-    pub(crate) fn changed_paths(&self) -> impl Iterator<Item = &String> {
+    pub fn changed_paths(&self) -> impl Iterator<Item = &String> {
         self.writers_by_path.keys()
     }
 
     /// True if the integration contains a change of the unit.
-    pub(crate) fn has_writer(&self, unit: &UnitKey) -> bool {
+    pub fn has_writer(&self, unit: &UnitKey) -> bool {
         self.writers_by_path
             .values()
             .flatten()
@@ -232,7 +232,7 @@ impl PatchIntegrator {
     }
 
     /// The commit with all accepted patches.
-    pub(crate) fn head(&self) -> Result<CommitId, IntegrationError> {
+    pub fn head(&self) -> Result<CommitId, IntegrationError> {
         Ok(self
             .worktree
             .get()
@@ -240,7 +240,7 @@ impl PatchIntegrator {
     }
 
     /// Integrates `patches` in their order, and reports each result as soon as it is known.
-    pub(crate) fn integrate_all(
+    pub fn integrate_all(
         &mut self,
         patches: &[UnitPatch],
         mut tell: impl FnMut(&UnitPatch, &PatchOutcome),
@@ -604,7 +604,7 @@ impl PatchIntegrator {
     /// added to the commit if anything changed and the repository is the project's own.
     ///
     /// The note of the commit follows its branch, so that a crash leaves no note without a commit.
-    pub(crate) fn save(
+    pub fn save(
         &mut self,
         message: &CommitMessage,
         raw: &[RawCopy],

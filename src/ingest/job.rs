@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The ids of a run in KTX's directories.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct IngestJob {
+pub struct IngestJob {
     /// Job id: name of the transcript directory.
     pub id: String,
     /// Sync id: `YYYY-MM-DD-HHMMSS-<job id>`, in UTC.
@@ -14,7 +14,7 @@ pub(crate) struct IngestJob {
 
 impl IngestJob {
     /// Creates the job of a run that starts at `now`.
-    pub(crate) fn new(now: Timestamp) -> Self {
+    pub fn new(now: Timestamp) -> Self {
         let id = format!("local-{}", base36(now.as_millisecond().unsigned_abs()));
         let date = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d-%H%M%S");
         Self {

@@ -11,7 +11,7 @@ use super::{
     git::{CommitId, GitError},
     repository::{Repository, RepositoryError},
 };
-use crate::run::commit_trailers::NOTES_REF;
+use ingestdeck_core::run::commit_trailers::NOTES_REF;
 
 /// Most characters of a field of a commit that are kept.
 const MAX_FIELD_CHARS: usize = 400;
@@ -20,7 +20,7 @@ const MAX_BLOB_BYTES: u64 = 16 << 20;
 
 /// A line of a file, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BlamedLine {
+pub struct BlamedLine {
     /// The commit that made the line; `None` if it is not committed.
     pub commit: Option<CommitId>,
     /// Number of the line in the file of that commit, from 1.
@@ -33,7 +33,7 @@ pub(crate) struct BlamedLine {
 
 /// What a commit records about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CommitRecord {
+pub struct CommitRecord {
     /// Name of the author.
     pub author: String,
     /// When the author made it; `None` if the commit is damaged.
@@ -50,9 +50,7 @@ impl Repository {
     ///
     /// # Errors
     /// If there is a repository that must not be used.
-    pub(crate) fn find_for_reading(
-        root: &std::path::Path,
-    ) -> Result<Option<Self>, RepositoryError> {
+    pub fn find_for_reading(root: &std::path::Path) -> Result<Option<Self>, RepositoryError> {
         match Self::find(root)? {
             Some(own) => Ok(Some(own)),
             None => Self::find_private(root),
@@ -64,7 +62,7 @@ impl Repository {
     ///
     /// # Errors
     /// If git fails.
-    pub(crate) fn blame(
+    pub fn blame(
         &self,
         path: &str,
         lines: Option<(usize, usize)>,
@@ -103,7 +101,7 @@ impl Repository {
     ///
     /// # Errors
     /// If git fails.
-    pub(crate) fn commit_records(
+    pub fn commit_records(
         &self,
         commits: &[CommitId],
     ) -> Result<BTreeMap<CommitId, CommitRecord>, GitError> {
@@ -121,7 +119,7 @@ impl Repository {
     ///
     /// # Errors
     /// If git cannot be called.
-    pub(crate) fn note(&self, commit: &CommitId) -> Result<Option<String>, GitError> {
+    pub fn note(&self, commit: &CommitId) -> Result<Option<String>, GitError> {
         let listed = self
             .git
             .try_run(&["notes", "--ref", NOTES_REF, "list", commit.as_str()])?;
@@ -135,11 +133,7 @@ impl Repository {
     ///
     /// # Errors
     /// If git cannot be called.
-    pub(crate) fn text_at(
-        &self,
-        commit: &CommitId,
-        path: &str,
-    ) -> Result<Option<String>, GitError> {
+    pub fn text_at(&self, commit: &CommitId, path: &str) -> Result<Option<String>, GitError> {
         self.blob_text(&format!("{commit}:{path}"))
     }
 

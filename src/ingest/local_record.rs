@@ -18,12 +18,8 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::slug::hex;
-use crate::{
-    config::paths::UserDirs,
-    diagnostic::Diagnostic,
-    scoped_dir::{PRIVATE_MODE, STATE_DIR, ScopedDir},
-    tape::RunId,
-};
+use ingestdeck_core::{config::paths::UserDirs, diagnostic::Diagnostic, tape::RunId};
+use ingestdeck_os::scoped_dir::{PRIVATE_MODE, STATE_DIR, ScopedDir};
 
 /// Version of the format. Version 1 was not bound to anything.
 const RECORD_VERSION: u32 = 2;
@@ -52,7 +48,7 @@ struct StoredRecord<T> {
 
 /// Why a record is not trusted.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum UntrustedRecord {
+pub enum UntrustedRecord {
     /// The record has no version or another one.
     #[error("this version did not write it; an earlier one did, or it came with the project")]
     UnknownVersion,
@@ -70,7 +66,7 @@ pub(crate) enum UntrustedRecord {
 /// A journal that is not trusted, with a remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("`{path}` is not trusted: {reason}")]
-pub(crate) struct RejectedJournal {
+pub struct RejectedJournal {
     /// Relative to the project.
     pub(super) path: String,
     pub(super) reason: UntrustedRecord,
@@ -120,7 +116,7 @@ fn identity(project: &ScopedDir) -> io::Result<String> {
 ///
 /// # Errors
 /// When the directory of the run is missing or cannot be written to.
-pub(crate) fn mark_run(root: &Path, run: RunId) -> io::Result<()> {
+pub fn mark_run(root: &Path, run: RunId) -> io::Result<()> {
     let project = ScopedDir::open(root)?;
     let mark = run_mark(&project, run)?;
     project
@@ -130,7 +126,7 @@ pub(crate) fn mark_run(root: &Path, run: RunId) -> io::Result<()> {
 
 /// Whether this installation wrote the tape of `run` in the project at `root`. A tape from a clone, an archive or a
 /// copy has no mark, or one that is valid elsewhere.
-pub(crate) fn is_run_marked(root: &Path, run: RunId) -> bool {
+pub fn is_run_marked(root: &Path, run: RunId) -> bool {
     let is_marked = || {
         let project = ScopedDir::open(root)?;
         let found = project.read(&format!("{}/{RUN_MARK_FILE}", run_dir(run)), MAX_MARK_BYTES)?;

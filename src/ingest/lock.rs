@@ -11,17 +11,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    diagnostic::Diagnostic,
-    scoped_dir::{self, FileLock, STATE_DIR, ScopedDir},
-};
+use ingestdeck_core::diagnostic::Diagnostic;
+use ingestdeck_os::scoped_dir::{self, FileLock, STATE_DIR, ScopedDir};
 
 /// Name of the lock file in the state directory.
 const LOCK_FILE: &str = "ingest.lock";
 
 /// Exclusive access to a project until this value is dropped.
 #[derive(Debug)]
-pub(crate) struct ProjectLock {
+pub struct ProjectLock {
     _file: File,
     /// `None` if the file system cannot lock directories, such as NFS.
     _directory: Option<FileLock>,
@@ -29,7 +27,7 @@ pub(crate) struct ProjectLock {
 
 /// The project cannot be locked.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ProjectLockError {
+pub enum ProjectLockError {
     /// Another process ingests the project.
     #[error(
         "{} is being ingested by {}", project.display(),
@@ -57,7 +55,7 @@ impl Diagnostic for ProjectLockError {
 }
 
 /// Checks whether [`acquire`] can open its lock file in the project at `root`. Changes nothing.
-pub(crate) fn check_lock_file(root: &Path) -> Result<(), ProjectLockError> {
+pub fn check_lock_file(root: &Path) -> Result<(), ProjectLockError> {
     let checked = ScopedDir::open(root)
         .and_then(|project| project.check_open_or_create(&format!("{STATE_DIR}/{LOCK_FILE}")));
     checked.map_err(|cause| ProjectLockError::Io {
@@ -67,7 +65,7 @@ pub(crate) fn check_lock_file(root: &Path) -> Result<(), ProjectLockError> {
 }
 
 /// Locks the project at `root`.
-pub(crate) fn acquire(root: &Path) -> Result<ProjectLock, ProjectLockError> {
+pub fn acquire(root: &Path) -> Result<ProjectLock, ProjectLockError> {
     let path = root.join(STATE_DIR).join(LOCK_FILE);
     let failed = |cause| ProjectLockError::Io {
         path: path.clone(),

@@ -21,7 +21,7 @@ use self::{
     unit_names::RunUnitKeys,
     unit_selector::UnitSelector,
 };
-pub(crate) use self::{partial_plan::PlannedDiff, texts::plan_texts};
+pub use self::{partial_plan::PlannedDiff, texts::plan_texts};
 use super::{
     baseline::{Baseline, FileOwners, RecordOrigin, RecordTime},
     database::KTX_DATABASE,
@@ -36,8 +36,8 @@ use super::{
     untrusted_text::visible_path,
     work_unit::WorkUnit,
 };
-pub(crate) use crate::tape::note::UnitSelection;
-use crate::{
+pub use ingestdeck_core::tape::note::UnitSelection;
+use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem},
     tape::{
         UnitKey,
@@ -50,7 +50,7 @@ use crate::{
 
 /// Units in plan order, and the reasons why other units and files are not included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct IngestPlan {
+pub struct IngestPlan {
     /// The units, by connection in the order of `ktx.yaml`, then by path.
     pub units: Vec<WorkUnit>,
     /// Connections that are left out, with their problems.
@@ -71,7 +71,7 @@ pub(crate) struct IngestPlan {
 
 /// A connection and its changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SourcePlan {
+pub struct SourcePlan {
     /// Connection id in `ktx.yaml`.
     pub connection: String,
     /// Name of the adapter that cuts it into units.
@@ -106,7 +106,7 @@ pub(crate) struct SourcePlan {
 
 /// Requested units of a connection that are not planned because they are unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UnchangedUnits {
+pub struct UnchangedUnits {
     pub count: usize,
     /// How many of them are unchanged only according to a record of another installation.
     pub by_foreign_records: usize,
@@ -116,7 +116,7 @@ pub(crate) struct UnchangedUnits {
 
 /// Copies of the files of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StagedFiles {
+pub struct StagedFiles {
     /// Directory of the copies, relative to the project.
     pub dir: String,
     /// Duration of the copying in milliseconds.
@@ -128,7 +128,7 @@ const MAX_LISTED_LINKS: usize = 3;
 
 impl IngestPlan {
     /// The warnings, with all links of a connection folded into one.
-    pub(crate) fn folded_warnings(&self) -> Vec<Problem> {
+    pub fn folded_warnings(&self) -> Vec<Problem> {
         let mut links: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (connection, path) in &self.skipped_links {
             links.entry(connection).or_default().push(path);
@@ -201,7 +201,7 @@ impl SourcePlan {
     }
 
     /// The entry for the tape.
-    pub(crate) fn to_note(&self) -> SourceRead {
+    pub fn to_note(&self) -> SourceRead {
         SourceRead {
             connection: self.connection.clone(),
             adapter: self.adapter.clone(),
@@ -227,7 +227,7 @@ impl SourcePlan {
 
 /// A connection that gives no units.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnplannedConnection {
+pub struct UnplannedConnection {
     pub connection: String,
     /// Names the connection and the reason.
     pub problem: Problem,
@@ -237,7 +237,7 @@ pub(crate) struct UnplannedConnection {
 
 impl UnplannedConnection {
     /// The entry for the tape.
-    pub(crate) fn to_note(&self) -> SkippedConnection {
+    pub fn to_note(&self) -> SkippedConnection {
         let Self {
             connection,
             problem,
@@ -253,7 +253,7 @@ impl UnplannedConnection {
 
 /// Why nothing can be planned.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PlanError {
+pub enum PlanError {
     /// The project has no sources.
     #[error("{} names no connections, so there is nothing to ingest", .0.display())]
     NoConnections(PathBuf),
@@ -292,18 +292,18 @@ impl Diagnostic for PlanError {
 
 impl PlanError {
     /// True if a named connection or unit does not exist (exit code 4). Other errors concern the configuration (2).
-    pub(crate) fn is_not_found(&self) -> bool {
+    pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NoSuchUnit { .. } | Self::NoSuchConnection(..))
     }
 }
 
 /// Plans a run over `project` with an empty baseline.
-pub(crate) fn plan(project: &Project, selection: &UnitSelection) -> Result<IngestPlan, PlanError> {
+pub fn plan(project: &Project, selection: &UnitSelection) -> Result<IngestPlan, PlanError> {
     plan_against(project, selection, &Baseline::default())
 }
 
 /// Plans a run over `project` for the changes against `baseline`.
-pub(crate) fn plan_against(
+pub fn plan_against(
     project: &Project,
     selection: &UnitSelection,
     baseline: &Baseline,

@@ -15,31 +15,29 @@ use super::{
     instructions::{Instructions, InvalidInstruction},
     yaml,
 };
-use crate::{
-    diagnostic::{Diagnostic, Problem},
-    scoped_dir::{FileKind, ScopedDir},
-};
+use ingestdeck_core::diagnostic::{Diagnostic, Problem};
+use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 
 mod key_schema;
 mod path_policy;
 mod reader;
 pub(crate) mod settings;
 
-pub(crate) use path_policy::{PathPolicy, PathRefusal};
+pub use path_policy::{PathPolicy, PathRefusal};
 pub(crate) use reader::without_login;
-pub(crate) use settings::{
+pub use settings::{
     Connection, ModelBackend, ModelRole, ProjectSettings, RateLimitSettings, SourceLocation,
 };
 
 /// Name of the file that makes a directory a project.
-pub(crate) const PROJECT_FILE: &str = "ktx.yaml";
+pub const PROJECT_FILE: &str = "ktx.yaml";
 
 /// Largest `ktx.yaml` that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 /// A project and its settings.
 #[derive(Clone, Debug)]
-pub(crate) struct Project {
+pub struct Project {
     /// Absolute path of the directory.
     pub root: PathBuf,
     pub settings: ProjectSettings,
@@ -55,7 +53,7 @@ pub(crate) struct Project {
 
 /// Inputs that determine the project directory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ProjectLookup<'a> {
+pub struct ProjectLookup<'a> {
     pub flag: Option<&'a Path>,
     pub env: Option<&'a OsStr>,
     /// Absolute path of the current directory.
@@ -64,7 +62,7 @@ pub(crate) struct ProjectLookup<'a> {
 
 /// Why a project cannot be used. Always a configuration error.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ProjectError {
+pub enum ProjectError {
     /// `KTX_PROJECT_DIR` is set to an empty value.
     #[error("KTX_PROJECT_DIR is set but empty")]
     EmptyVariable,
@@ -116,7 +114,7 @@ impl Diagnostic for ProjectError {
 
 /// Finds the project directory as KTX does: the flag, `KTX_PROJECT_DIR`, the nearest directory at or above the current
 /// one that contains a `ktx.yaml`, the current directory. The result is absolute but may not exist.
-pub(crate) fn find_project_dir(inputs: ProjectLookup<'_>) -> Result<PathBuf, ProjectError> {
+pub fn find_project_dir(inputs: ProjectLookup<'_>) -> Result<PathBuf, ProjectError> {
     if let Some(flag) = inputs.flag {
         return Ok(inputs.cwd.join(flag));
     }
@@ -136,7 +134,7 @@ pub(crate) fn find_project_dir(inputs: ProjectLookup<'_>) -> Result<PathBuf, Pro
 
 impl Project {
     /// Reads the project at `root`. Its connections may not read anything outside of it.
-    pub(crate) fn open(root: &Path) -> Result<Self, ProjectError> {
+    pub fn open(root: &Path) -> Result<Self, ProjectError> {
         let path = root.join(PROJECT_FILE);
         let text = read(root, &path)?;
         let tree = yaml::parse_tree(&text).map_err(|error| ProjectError::Invalid {
@@ -174,7 +172,7 @@ impl Project {
     /// Returns the project with connections that may also read `paths`, which the user allows in `settings_file`. Only
     /// the user may allow paths, never the project.
     #[must_use]
-    pub(crate) fn with_allowed_paths(
+    pub fn with_allowed_paths(
         mut self,
         paths: impl IntoIterator<Item = PathBuf>,
         settings_file: &str,
@@ -184,7 +182,7 @@ impl Project {
     }
 
     /// Fails if `ktx.yaml` selects an unsupported backend. Planning does not need this check, running does.
-    pub(crate) fn check_backend(&self) -> Result<(), ProjectError> {
+    pub fn check_backend(&self) -> Result<(), ProjectError> {
         match &self.settings.backend {
             ModelBackend::ClaudeCode => Ok(()),
             ModelBackend::Unsupported { key, name, line } => {
@@ -267,7 +265,7 @@ mod tests {
         settings::{RetrySettings, WorkUnitSettings},
         *,
     };
-    use crate::units::schedule::FailureMode;
+    use ingestdeck_core::units::schedule::FailureMode;
 
     fn project(text: &str) -> Result<Project, ProjectError> {
         let dir = tempfile::tempdir().unwrap();
@@ -387,7 +385,7 @@ mod tests {
         let text = "conections: {}\nstorage: {anything: 1}\nllm:\n  provider: {backend: claude-code, modle: x}\n  models: {candidateExtracton: opus}\n\
             ingest:\n  adapters: [dbt, docks]\n  workUnits: {stepbudget: 3, max_concurrency: 2}\nconnections:\n  a: {driver: docs, sourcedir: x}\n";
         insta::assert_snapshot!(
-            crate::diagnostic::to_lines(&project(text).unwrap().warnings).join("\n")
+            ingestdeck_core::diagnostic::to_lines(&project(text).unwrap().warnings).join("\n")
         );
     }
 

@@ -93,7 +93,7 @@ fn change_summary(path: &str, workspace: &Workspace) -> Option<String> {
 
 /// One warning for each index of the project that is too long for a prompt. Unreadable files are not reported here,
 /// because the attempts report them.
-pub(crate) fn truncated_index_warnings(project: &Project) -> Vec<String> {
+pub fn truncated_index_warnings(project: &Project) -> Vec<String> {
     let around = read_context(
         &ConnectionScope::new(project, None),
         &Workspace::read_only(&project.root),

@@ -11,10 +11,8 @@ use super::{
     instructions::{PINS_FILE, PROMPTS_DIR, SKILLS_DIR},
     repository::{Repository, RepositoryError},
 };
-use crate::{
-    diagnostic::Diagnostic,
-    scoped_dir::{self, PRIVATE_MODE, ScopedDir},
-};
+use ingestdeck_core::diagnostic::Diagnostic;
+use ingestdeck_os::scoped_dir::{self, PRIVATE_MODE, ScopedDir};
 
 /// Branch of a clone.
 const BRANCH: &str = "main";
@@ -25,14 +23,14 @@ const SHA1_HEX_LENGTH: usize = 40;
 
 /// The state of a project at its HEAD.
 #[derive(Debug)]
-pub(crate) struct ProjectSnapshot {
+pub struct ProjectSnapshot {
     repository: Repository,
     pub commit: CommitId,
 }
 
 /// A project has no committed state, or it cannot be cloned.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ProjectSnapshotError {
+pub enum ProjectSnapshotError {
     #[error("{project} is not a git repository, and only a committed state can be cloned")]
     NoRepository { project: String },
     #[error("the path {path} is not UTF-8")]
@@ -64,7 +62,7 @@ impl Diagnostic for ProjectSnapshotError {
 
 impl ProjectSnapshot {
     /// Opens the state of the project at `root`, which must be the top of a repository.
-    pub(crate) fn open(root: &Path) -> Result<Self, ProjectSnapshotError> {
+    pub fn open(root: &Path) -> Result<Self, ProjectSnapshotError> {
         let project = root.display().to_string();
         let Some(repository) = Repository::find(root)? else {
             return Err(ProjectSnapshotError::NoRepository { project });
@@ -85,7 +83,7 @@ impl ProjectSnapshot {
     }
 
     /// Name of the project's directory, or another name if it cannot be the name of a clone.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         let name = self
             .repository
             .root()
@@ -97,7 +95,7 @@ impl ProjectSnapshot {
 
     /// Paths of the files that differ from the commit or are not in it. Ignored files are left out, except for those that
     /// agents get as instructions.
-    pub(crate) fn uncommitted_files(&self) -> Result<BTreeSet<String>, GitError> {
+    pub fn uncommitted_files(&self) -> Result<BTreeSet<String>, GitError> {
         let status = [
             "status",
             "--porcelain",
@@ -151,7 +149,7 @@ impl ProjectSnapshot {
     }
 
     /// Creates a clone in `directory`, which must be empty, with the commit on its own branch.
-    pub(crate) fn clone_into(&self, directory: &Path) -> Result<(), ProjectSnapshotError> {
+    pub fn clone_into(&self, directory: &Path) -> Result<(), ProjectSnapshotError> {
         let clone = ScopedDir::open(directory)?;
         create_repository(&clone, &self.commit)?;
         // The commit has no parents here.
@@ -210,7 +208,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::ingest::git::tests::{project, write};
+    use crate::test_projects::{project, write};
 
     #[test]
     fn clone_has_the_commit_and_nothing_else() {

@@ -25,10 +25,9 @@ use super::{
     workspace_check,
     worktree::{BasePatch, WorktreeError, Worktrees, safe_name},
 };
-use crate::{
+use ingestdeck_core::{
     diagnostic::Diagnostic,
     run::commit_trailers::RunTrailers,
-    scoped_dir::{PRIVATE_MODE, ScopedDir},
     tape::{
         PROJECTION_KEY, RunId, UnitKey,
         note::{
@@ -37,10 +36,11 @@ use crate::{
         },
     },
 };
+use ingestdeck_os::scoped_dir::{PRIVATE_MODE, ScopedDir};
 
 /// The projection of one connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PendingProjection {
+pub struct PendingProjection {
     /// Id of the connection, which also contains the sources.
     pub connection: String,
     /// Adapter of the connection.
@@ -53,7 +53,7 @@ pub(crate) struct PendingProjection {
 
 /// Why a projection was not written. The project is unchanged.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ProjectionError {
+pub enum ProjectionError {
     /// A file of the semantic layer cannot be read or written.
     #[error("the semantic layer cannot be read or written: {0}")]
     Io(#[from] io::Error),
@@ -94,10 +94,7 @@ impl IngestPlan {
     /// The sources to write before the units that are not `done` run: those that the raw files of these units define.
     /// KTX writes all sources of the connection each time. Other sources were projected by an earlier run and may have
     /// been edited since, even if a unit depends on their file, or runs because another file changed.
-    pub(crate) fn pending_projections(
-        &self,
-        done: impl Fn(&UnitKey) -> bool,
-    ) -> Vec<PendingProjection> {
+    pub fn pending_projections(&self, done: impl Fn(&UnitKey) -> bool) -> Vec<PendingProjection> {
         let due = self.sources.iter().map(|source| {
             let units = self
                 .units
@@ -130,7 +127,7 @@ impl IngestPlan {
 ///
 /// # Errors
 /// Fails when the sources cannot be written; the project is unchanged then.
-pub(crate) fn write_projections(
+pub fn write_projections(
     root: &Path,
     worktrees: &Arc<Worktrees>,
     (run, job, is_reviewed): (RunId, &IngestJob, bool),
@@ -300,7 +297,7 @@ fn write_source(
 ///
 /// # Errors
 /// If they no longer fit the branch. Attempts start from the branch then.
-pub(crate) fn restore_base_patches(
+pub fn restore_base_patches(
     trees: &Arc<Worktrees>,
     targets: Vec<String>,
 ) -> Result<(), IntegrationError> {

@@ -22,7 +22,7 @@ use super::{
     untrusted_text::one_line,
     work_unit::WorkUnit,
 };
-use crate::units::verdict::MAX_PROMPT_CHARS;
+use ingestdeck_core::units::verdict::MAX_PROMPT_CHARS;
 
 /// Most names that `peerFileIndex` lists.
 const MAX_PEERS: usize = 100;
@@ -44,14 +44,14 @@ const NO_SOURCES_TEXT: &str = "(no sources yet)";
 
 /// The prompts of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Prompt {
+pub struct Prompt {
     pub system: String,
     pub user: String,
 }
 
 /// The user's addition to a prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum PromptAmendment<'a> {
+pub enum PromptAmendment<'a> {
     #[default]
     Unchanged,
     /// Feedback for an attempt in a new session.

@@ -2,7 +2,7 @@
 //!
 //! It must not know how the units ran, nor when the step runs.
 
-use crate::scoped_dir::ScopedDir;
+use ingestdeck_os::scoped_dir::ScopedDir;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use super::{
     line_budget::{first_names, fit_lines, joined_chars, short_summary},
     untrusted_text::one_line,
 };
-use crate::{
+use ingestdeck_core::{
     tape::note::{AttemptOutput, attempt_output::MemoryAction},
     units::verdict::MAX_PROMPT_CHARS,
 };
@@ -33,7 +33,7 @@ const MAX_SUPPORT: usize = 3;
 
 /// Turn budget of a reconcile step with this many undecided artifacts of deleted files: KTX's 60 turns, and three more
 /// for each artifact up to 300. What is left is for the next run.
-pub(crate) fn step_budget(undecided: usize) -> u32 {
+pub fn step_budget(undecided: usize) -> u32 {
     const BASE: u32 = 60;
     const MOST: u32 = 300;
     u32::try_from(undecided)
@@ -45,7 +45,7 @@ pub(crate) fn step_budget(undecided: usize) -> u32 {
 
 /// The material of the reconcile step: the changes of all units of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StageIndex {
+pub struct StageIndex {
     /// The units in plan order.
     pub units: Vec<StagedUnit>,
     /// Raw files that an earlier run ingested and that were deleted.
@@ -56,7 +56,7 @@ pub(crate) struct StageIndex {
 
 /// A unit and its changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StagedUnit {
+pub struct StagedUnit {
     /// Key of the unit.
     pub unit: String,
     /// `success`, or `failed` with the reason.
@@ -68,7 +68,7 @@ pub(crate) struct StagedUnit {
 
 /// A file that a unit changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StagedChange {
+pub struct StagedChange {
     /// Relative to the project.
     pub path: String,
     pub kind: ChangeKind,
@@ -78,7 +78,7 @@ pub(crate) struct StagedChange {
 
 /// Kind of a change to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum ChangeKind {
+pub enum ChangeKind {
     Created,
     Updated,
     Removed,
@@ -119,7 +119,7 @@ impl fmt::Display for StagedChange {
 
 /// An artifact that an earlier run wrote from a raw file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PriorProvenance {
+pub struct PriorProvenance {
     pub raw_path: String,
     /// Short id of the run.
     pub run: String,
@@ -133,7 +133,7 @@ pub(crate) struct PriorProvenance {
 
 /// A deleted raw file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Eviction {
+pub struct Eviction {
     pub raw_path: String,
     /// Artifacts that earlier runs made from the file and that no later run removed.
     pub artifacts: Vec<EvictionCandidate>,
@@ -141,7 +141,7 @@ pub(crate) struct Eviction {
 
 /// An artifact that was made from a deleted raw file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct EvictionCandidate {
+pub struct EvictionCandidate {
     /// The last change by a run because of that file.
     pub provenance: PriorProvenance,
     /// Existing raw files that it was also made from, as `connection/path`, sorted.
@@ -163,7 +163,7 @@ impl fmt::Display for Eviction {
 
 impl EvictionCandidate {
     /// Name for use in a sentence: `wiki growers`, `sl shop/orders`.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         one_line(&format!(
             "{} {}",
             self.provenance.artifact_kind, self.provenance.artifact_key
@@ -178,7 +178,7 @@ impl EvictionCandidate {
     }
 
     /// True if `work` has an eviction decision about this artifact for the deleted file `raw_path`, or changed it.
-    pub(crate) fn is_decided(&self, raw_path: &str, work: &AttemptOutput) -> bool {
+    pub fn is_decided(&self, raw_path: &str, work: &AttemptOutput) -> bool {
         let text =
             |decision: &Value, key: &str| decision[key].as_str().unwrap_or_default().to_owned();
         let is_decision = |decision: &Value| {
@@ -223,7 +223,7 @@ impl StageIndex {
     }
 
     /// Resolves `connection/path` to a directory and the path below it.
-    pub(crate) fn resolve_raw_path<'a>(&self, path: &'a str) -> Option<(&Path, &'a str)> {
+    pub fn resolve_raw_path<'a>(&self, path: &'a str) -> Option<(&Path, &'a str)> {
         let (connection, path) = path.split_once('/')?;
         Some((self.source_dirs.get(connection)?, path))
     }
@@ -290,12 +290,12 @@ impl StageIndex {
 }
 
 /// Name of a raw file in the reconcile step.
-pub(crate) fn staged_path(connection: &str, path: &str) -> String {
+pub fn staged_path(connection: &str, path: &str) -> String {
     format!("{connection}/{path}")
 }
 
 /// Parses the changes of the patch in the file `path` below `root`. Empty if the patch is missing or cannot be read.
-pub(crate) fn read_patch_changes(root: &Path, path: &str) -> Vec<StagedChange> {
+pub fn read_patch_changes(root: &Path, path: &str) -> Vec<StagedChange> {
     let bytes = ScopedDir::open(root)
         .and_then(|folder| folder.read(path, MAX_PATCH_BYTES))
         .unwrap_or_default();
@@ -421,7 +421,7 @@ index 0..1
         assert_eq!(parse_patch("garbage\n@@\n"), []);
         assert_eq!(
             read_patch_changes(
-                Path::new(&crate::it::support::missing("project")),
+                Path::new(&ingestdeck_test_support::missing("project")),
                 "x.patch"
             ),
             []

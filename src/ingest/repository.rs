@@ -4,15 +4,12 @@
 //! This module must not know units.
 
 mod converted_files;
-pub(crate) mod private;
+pub mod private;
 mod target_branch;
 mod unsafe_entries;
 
-use crate::{
-    diagnostic::Diagnostic,
-    run::commit_trailers::NOTES_REF,
-    scoped_dir::{self, FileKind, FileLock, ScopedDir},
-};
+use ingestdeck_core::{diagnostic::Diagnostic, run::commit_trailers::NOTES_REF};
+use ingestdeck_os::scoped_dir::{self, FileKind, FileLock, ScopedDir};
 use std::{
     collections::BTreeSet,
     ffi::OsStr,
@@ -23,7 +20,7 @@ use std::{
 };
 
 pub(super) use self::converted_files::first_converted;
-pub(crate) use self::converted_files::{ConvertedFile, PATH_PLACEHOLDER};
+pub use self::converted_files::{ConvertedFile, PATH_PLACEHOLDER};
 pub(super) use self::target_branch::{BranchUse, TargetBranchError};
 use self::unsafe_entries::UnsafeEntry;
 use super::{
@@ -62,14 +59,14 @@ const STATE_DIRS: &[&str] = &[
 /// Directory of the worktrees, relative to the project.
 pub(super) const WORKTREES_DIR: &str = ".ktx/worktrees";
 /// Directory of the patches, relative to the project.
-pub(crate) const PATCHES_DIR: &str = ".ktx/ingest-patches";
+pub const PATCHES_DIR: &str = ".ktx/ingest-patches";
 
 /// Most paths that a message lists.
 const MAX_LISTED: usize = 3;
 
 /// The repository cannot be used by a run.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RepositoryError {
+pub enum RepositoryError {
     /// The project is inside a larger repository.
     #[error(
         "{} is inside the git repository {top}, and a run commits only to a repository of the project's own",
@@ -210,7 +207,7 @@ fn join_paths(paths: &[String]) -> String {
 
 /// The commit and branch that HEAD points to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BranchHead {
+pub struct BranchHead {
     pub commit: CommitId,
     /// Name of the branch; `None` if the HEAD is detached.
     pub branch: Option<String>,
@@ -218,7 +215,7 @@ pub(crate) struct BranchHead {
 
 /// The repository of a project. git runs in the top directory of the project.
 #[derive(Clone, Debug)]
-pub(crate) struct Repository {
+pub struct Repository {
     root: PathBuf,
     /// Relative to the project.
     git_dir: &'static str,
@@ -244,7 +241,7 @@ impl Repository {
     }
 
     /// Opens the repository of the project at `root`. `None` if neither the project nor a parent directory has one.
-    pub(crate) fn find(root: &Path) -> Result<Option<Self>, RepositoryError> {
+    pub fn find(root: &Path) -> Result<Option<Self>, RepositoryError> {
         let project = || root.to_path_buf();
         let failed = |cause| RepositoryError::Io {
             project: project(),
@@ -268,7 +265,7 @@ impl Repository {
     }
 
     /// Checks whether a run could open the private repository of the project at `root`. Changes nothing.
-    pub(crate) fn check_private(root: &Path) -> Result<(), RepositoryError> {
+    pub fn check_private(root: &Path) -> Result<(), RepositoryError> {
         git::version()?;
         let top = ScopedDir::open(root).map_err(|cause| RepositoryError::Io {
             project: root.to_path_buf(),
@@ -292,13 +289,13 @@ impl Repository {
     }
 
     /// True if this installation's private repository in `root` has the journal of an interrupted update.
-    pub(crate) fn has_private_journal(root: &Path) -> bool {
+    pub fn has_private_journal(root: &Path) -> bool {
         ScopedDir::open(root).is_ok_and(|top| private::has_own_journal(&top))
     }
 
     /// Opens the private repository of the project at `root`, created if it is missing. True if it replaces one that
     /// this installation did not create. The project must be locked.
-    pub(crate) fn open_private(root: &Path) -> Result<(Self, bool), RepositoryError> {
+    pub fn open_private(root: &Path) -> Result<(Self, bool), RepositoryError> {
         let failed = |cause| RepositoryError::Io {
             project: root.to_path_buf(),
             cause,
@@ -364,7 +361,7 @@ impl Repository {
     }
 
     /// Whether it is the [`private`] repository of a project without git.
-    pub(crate) fn is_private(&self) -> bool {
+    pub fn is_private(&self) -> bool {
         self.git_dir == private::DIR
     }
 
@@ -383,7 +380,7 @@ impl Repository {
     }
 
     /// Locks the repository against other runs until the lock is dropped.
-    pub(crate) fn lock(&self) -> Result<FileLock, RepositoryError> {
+    pub fn lock(&self) -> Result<FileLock, RepositoryError> {
         let project = || self.root.clone();
         let lock =
             ScopedDir::open(&self.root).and_then(|root| root.try_lock(&self.git_path(LOCK_FILE)));
@@ -395,7 +392,7 @@ impl Repository {
     }
 
     /// Checks whether [`lock`](Self::lock) can open its file. Changes nothing.
-    pub(crate) fn check_lock(&self) -> Result<(), RepositoryError> {
+    pub fn check_lock(&self) -> Result<(), RepositoryError> {
         let checked = ScopedDir::open(&self.root)
             .and_then(|root| root.check_open_or_create(&self.git_path(LOCK_FILE)));
         checked.map_err(|cause| RepositoryError::Io {
@@ -405,7 +402,7 @@ impl Repository {
     }
 
     /// Programs that the repository configures and that calls disable, sorted.
-    pub(crate) fn disabled_programs(&self) -> BTreeSet<DisabledProgram> {
+    pub fn disabled_programs(&self) -> BTreeSet<DisabledProgram> {
         let hooks = ScopedDir::open(&self.root)
             .and_then(|root| root.dir(&self.git_path("hooks"), None)?.entries());
         let hooks = hooks
@@ -419,7 +416,7 @@ impl Repository {
     }
 
     /// Top directory of the project.
-    pub(crate) fn root(&self) -> &Path {
+    pub fn root(&self) -> &Path {
         &self.root
     }
 
@@ -434,7 +431,7 @@ impl Repository {
     /// Checks that a run may write to the repository, and returns its head. `new` are files that the run may add; a
     /// [`PATH_PLACEHOLDER`] in them replaces a name that is not known yet. With `allow_dirty`, uncommitted files are
     /// accepted here; those that are in the way block the commit.
-    pub(crate) fn check_ready(
+    pub fn check_ready(
         &self,
         new: &[String],
         allow_dirty: bool,
@@ -533,7 +530,7 @@ impl Repository {
     }
 
     /// Packs the objects of a private repository if there are many. The user does this for other repositories.
-    pub(crate) fn collect_garbage(&self) {
+    pub fn collect_garbage(&self) {
         if self.is_private()
             && let Err(error) = private::collect_garbage(&self.git, private::MAX_LOOSE_OBJECTS)
         {
@@ -562,7 +559,7 @@ impl Repository {
 
     /// Creates the state directories below `.ktx`. Each contains its own `.gitignore`, so the project's `.gitignore`
     /// stays unchanged.
-    pub(crate) fn ignore_state_dirs(&self) -> io::Result<()> {
+    pub fn ignore_state_dirs(&self) -> io::Result<()> {
         STATE_DIRS.iter().try_for_each(|folder| {
             scoped_dir::create_ignored_dir(&self.root, &self.root.join(folder))
         })

@@ -14,7 +14,7 @@ use super::{
     workspace::Workspace,
     yaml::{self, QuotingStyle},
 };
-use crate::diagnostic::{Diagnostic as _, Problem};
+use ingestdeck_core::diagnostic::{Diagnostic as _, Problem};
 
 mod defaults;
 #[expect(

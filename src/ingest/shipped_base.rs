@@ -10,17 +10,15 @@ use super::{
     project_snapshot,
     repository::{Repository, RepositoryError},
 };
-use crate::{
-    diagnostic::Diagnostic,
-    scoped_dir::{self, ScopedDir},
-};
+use ingestdeck_core::diagnostic::Diagnostic;
+use ingestdeck_os::scoped_dir::{self, ScopedDir};
 
 /// Directories that attempts read and write.
 const DIRECTORIES: [&str; 2] = ["wiki", "semantic-layer"];
 
 /// The state cannot be packed or unpacked.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ShippedBaseError {
+pub enum ShippedBaseError {
     #[error(transparent)]
     Git(#[from] GitError),
     #[error(transparent)]
@@ -44,10 +42,7 @@ impl Diagnostic for ShippedBaseError {
 }
 
 /// Packs the directories of `commit`. Returns the packed commit, which has other parents and therefore another id.
-pub(crate) fn pack(
-    repository: &Repository,
-    commit: &CommitId,
-) -> Result<(CommitId, Vec<u8>), GitError> {
+pub fn pack(repository: &Repository, commit: &CommitId) -> Result<(CommitId, Vec<u8>), GitError> {
     let git = &repository.git;
     let tree = git.run(
         &[
@@ -71,11 +66,7 @@ pub(crate) fn pack(
 }
 
 /// Adds `pack` to the repository of the project at `root`, which is created with the first one.
-pub(crate) fn unpack(
-    root: &Path,
-    pack: &[u8],
-    commit: &CommitId,
-) -> Result<Repository, ShippedBaseError> {
+pub fn unpack(root: &Path, pack: &[u8], commit: &CommitId) -> Result<Repository, ShippedBaseError> {
     let directory = ScopedDir::open(root)?;
     if directory.kind(".git/HEAD")?.is_none() {
         project_snapshot::create_repository(&directory, commit)?;
@@ -101,7 +92,7 @@ pub(crate) fn unpack(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::git::tests::{project, write};
+    use crate::test_projects::{project, write};
 
     #[test]
     fn pack_has_the_directories_of_attempts_only() {

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crate::diagnostic::Problem;
+use ingestdeck_core::diagnostic::Problem;
 
 use serde::Deserialize;
 
@@ -119,7 +119,7 @@ pub(crate) fn parse(text: &str) -> Result<Skill, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::source;
+    use crate::source;
 
     #[test]
     fn every_file_is_a_skill() {

@@ -9,10 +9,10 @@ use super::{
     wiki::{self, WikiPage},
     workspace::Workspace,
 };
-use crate::tape::note::SlRefRepair;
+use ingestdeck_core::tape::note::SlRefRepair;
 
 /// Directory of personal pages, with one subdirectory for each user.
-const PERSONAL_PAGES_DIR: &str = "wiki/user";
+pub const PERSONAL_PAGES_DIR: &str = "wiki/user";
 
 /// A page without its broken entries.
 pub(crate) struct RepairedPage {

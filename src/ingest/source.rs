@@ -18,16 +18,14 @@ use super::{
     },
     untrusted_text::visible_path,
 };
-use crate::{
-    diagnostic::{Diagnostic, Problem},
-    scoped_dir::ScopedDir,
-};
+use ingestdeck_core::diagnostic::{Diagnostic, Problem};
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 mod collate;
 pub(crate) mod dbt;
 pub(crate) mod docs;
 pub(crate) mod fake;
-pub(crate) mod fingerprint;
+pub mod fingerprint;
 pub(crate) mod fingerprint_cache;
 pub(crate) mod lookml;
 pub(crate) mod manifest;
@@ -36,17 +34,17 @@ pub(crate) mod notion;
 pub(crate) mod references;
 pub(crate) mod tree;
 
-pub(crate) use fingerprint::Fingerprint;
+pub use fingerprint::Fingerprint;
 pub(crate) use metricflow::{MetricflowProjection, ProjectedSource};
 use references::ReferenceReader;
-pub(crate) use tree::{RawFile, SourceTree};
+pub use tree::{RawFile, SourceTree};
 
 #[cfg(test)]
 pub(super) use tests::tree_of;
 
 /// A connection and its project.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ProjectConnection<'a> {
+pub struct ProjectConnection<'a> {
     /// Directory of the project.
     pub project: &'a Path,
     /// Paths that the connection may read.
@@ -71,7 +69,7 @@ impl<'a> ProjectConnection<'a> {
 }
 
 /// Cuts the raw files of one kind of source into units.
-pub(crate) trait SourceAdapter: Sync + std::fmt::Debug {
+pub trait SourceAdapter: Sync + std::fmt::Debug {
     /// Name of the adapter: the `driver` of a connection and the entry of `ingest.adapters`.
     fn name(&self) -> &'static str;
 
@@ -146,7 +144,7 @@ pub(crate) trait SourceAdapter: Sync + std::fmt::Debug {
 
 /// Result of cutting a source into units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ChunkedSource {
+pub struct ChunkedSource {
     pub units: Vec<UnitChunk>,
     /// Files that unexpectedly are not in a unit, one sentence each.
     pub warnings: Vec<Problem>,
@@ -154,7 +152,7 @@ pub(crate) struct ChunkedSource {
 
 /// One unit as cut by an adapter. Paths are relative to the source, with `/`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UnitChunk {
+pub struct UnitChunk {
     pub key: String,
     /// Display name, if it is more descriptive than the key.
     pub label: Option<String>,
@@ -176,7 +174,7 @@ pub(crate) struct UnitChunk {
 
 /// A part of a raw file that units share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AssignedLines {
+pub struct AssignedLines {
     pub path: String,
     /// Number of the first line, counted from 1.
     pub first: usize,
@@ -304,7 +302,7 @@ pub(crate) fn is_context_driver(driver: &str) -> bool {
     CONTEXT_DRIVERS.contains(&driver) || find_adapter(driver).is_some()
 }
 
-pub(crate) fn find_adapter(driver: &str) -> Option<&'static dyn SourceAdapter> {
+pub fn find_adapter(driver: &str) -> Option<&'static dyn SourceAdapter> {
     ADAPTERS
         .into_iter()
         .find(|adapter| adapter.name() == driver)
@@ -464,7 +462,7 @@ fn local_path(url: &str) -> Option<String> {
 }
 
 /// Decodes escapes such as `%20`. Invalid escapes and invalid UTF-8 remain unchanged.
-pub(crate) fn percent_decoded(text: &str) -> String {
+pub fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, tail)) = rest.split_first() {
@@ -506,7 +504,7 @@ mod tests {
     }
 
     /// A directory with these files, and its tree with the fingerprints of all files.
-    pub(in crate::ingest) fn tree_of(files: &[(&str, &str)]) -> (tempfile::TempDir, SourceTree) {
+    pub(crate) fn tree_of(files: &[(&str, &str)]) -> (tempfile::TempDir, SourceTree) {
         let dir = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = dir.path().join(path);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::tape::note::{DiffCounts, attempt_output::UnreadFile};
+use ingestdeck_core::tape::note::{DiffCounts, attempt_output::UnreadFile};
 
 use super::{
     baseline::{LastUnitOutcome, PriorFileRecord},
@@ -16,7 +16,7 @@ use super::{
 
 /// Differences between a source and its baseline. Paths are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SourceDiff {
+pub struct SourceDiff {
     /// Files that no unit has processed successfully yet.
     pub added: Vec<String>,
     /// Files whose content changed since their unit last succeeded, or whose unit failed since.
@@ -116,7 +116,7 @@ pub(super) enum ForceReason {
 
 /// The changes, and the unread files, because of which a unit runs. Paths are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UnitChanges {
+pub struct UnitChanges {
     /// Its raw files that are not settled.
     pub own: Vec<String>,
     /// Changed, new or deleted files that its own files refer to.

@@ -3,10 +3,8 @@
 //! Owns `.ktx/cache/local-ingest/<job>`, which KTX uses for the same purpose, and deletes old copies; copies made by
 //! KTX itself are left unchanged. This module must not decide which units run.
 
-use crate::{
-    diagnostic::Diagnostic,
-    scoped_dir::{self, PRIVATE_MODE, ScopedDir},
-};
+use ingestdeck_core::diagnostic::Diagnostic;
+use ingestdeck_os::scoped_dir::{self, PRIVATE_MODE, ScopedDir};
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsString,
@@ -34,7 +32,7 @@ const KEPT_COPIES: usize = 3;
 
 /// The copies of one run. They are not deleted on drop, but a later run may delete them from then on.
 #[derive(Debug)]
-pub(crate) struct StagedCopies {
+pub struct StagedCopies {
     lock: File,
 }
 
@@ -48,7 +46,7 @@ impl Drop for StagedCopies {
 
 /// The raw files cannot be copied. No unit has started.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StagingError {
+pub enum StagingError {
     /// The directory for copies cannot be created.
     #[error("cannot make {path} for copies of the raw files: {cause}")]
     Directory { path: PathBuf, cause: io::Error },
@@ -90,7 +88,7 @@ impl StagingError {
 
 /// Copies every file that a unit of `planned` may read, and redirects the units to the copies. Updates the plan to the
 /// content of the copies.
-pub(crate) fn stage_raw_files(
+pub fn stage_raw_files(
     project: &Path,
     job: &IngestJob,
     planned: &mut IngestPlan,
@@ -272,7 +270,7 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
-    use crate::ingest::{plan::UnitSelection, project::Project};
+    use crate::{plan::UnitSelection, project::Project};
 
     struct StagingFixture {
         dir: tempfile::TempDir,
@@ -295,7 +293,7 @@ mod tests {
         }
 
         fn planned(&self) -> IngestPlan {
-            crate::ingest::plan::plan(&self.project, &UnitSelection::default()).unwrap()
+            crate::plan::plan(&self.project, &UnitSelection::default()).unwrap()
         }
 
         fn stage(&self, job: &str, planned: &mut IngestPlan) -> Result<StagedCopies, StagingError> {

@@ -11,19 +11,19 @@ use super::{
     work_unit::WorkUnit,
     workspace::Workspace,
 };
-use crate::units::Toolset;
+use ingestdeck_core::units::Toolset;
 
 /// The workspace cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to {path}: {cause}")]
-pub(crate) struct StandaloneToolsError {
+pub struct StandaloneToolsError {
     path: String,
     cause: io::Error,
 }
 
 /// Opens the tools for `project`. They read the raw files of `units`, which must belong to one connection, and write to
 /// `workspace`, which is kept; without one they are read-only.
-pub(crate) fn open_tools(
+pub fn open_tools(
     project: &Project,
     units: &[WorkUnit],
     workspace: Option<&Path>,

@@ -20,10 +20,8 @@ use serde_json::Value;
 
 use self::command::RunningCommands;
 use super::schema;
-use crate::{
-    scoped_dir::ScopedDir,
-    units::{ToolCall, ToolReply, ToolSpec, Toolset},
-};
+use ingestdeck_core::units::{ToolCall, ToolReply, ToolSpec, Toolset};
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// Most characters of a reply. Claude Code stores longer replies in files.
 const MAX_REPLY_CHARS: usize = 45_000;
@@ -97,7 +95,7 @@ fn parse<T: DeserializeOwned>(input: Value) -> Result<T, String> {
 }
 
 /// True for the name of a standard tool.
-pub(crate) fn is_standard_tool(name: &str) -> bool {
+pub fn is_standard_tool(name: &str) -> bool {
     TOOLS.iter().any(|tool| tool.name == name)
 }
 
@@ -144,7 +142,7 @@ impl SessionDir {
 
 /// The tools that a session asks for.
 #[derive(Debug)]
-pub(crate) struct StandardTools {
+pub struct StandardTools {
     dir: SessionDir,
     offered: Vec<&'static StandardTool>,
     /// Held by a call that may change something, because edits read before they write.
@@ -156,7 +154,7 @@ impl StandardTools {
     ///
     /// # Errors
     /// If the directory cannot be resolved.
-    pub(crate) fn new(path: &Path, names: &[String]) -> io::Result<Self> {
+    pub fn new(path: &Path, names: &[String]) -> io::Result<Self> {
         let is_named = |tool: &&StandardTool| names.iter().any(|name| name == tool.name);
         let offered = TOOLS.iter().filter(is_named).collect();
         let dir = SessionDir {

@@ -19,16 +19,16 @@ use super::{
     source::fingerprint,
     untrusted_text::{escape_unpresentable, excerpt},
 };
-use crate::diagnostic::Problem;
+use ingestdeck_core::diagnostic::Problem;
 
 /// KTX's name for the origin of such texts, in place of an adapter.
-pub(crate) const TEXT_ADAPTER: &str = "external_ingest";
+pub const TEXT_ADAPTER: &str = "external_ingest";
 
 /// Longest text in characters. KTX cuts longer ones, which loses their end.
 pub(crate) const MAX_TEXT_CHARS: usize = 48_000;
 
 /// Maximum number of turns of an attempt at a text, as in KTX.
-pub(crate) const TEXT_STEP_BUDGET: u32 = 30;
+pub const TEXT_STEP_BUDGET: u32 = 30;
 
 /// Most bytes that a text within the limit can have.
 const MAX_TEXT_BYTES: u64 = MAX_TEXT_CHARS as u64 * 4;
@@ -44,7 +44,7 @@ const KEY_SLUG_BYTES: usize = 26;
 
 /// A text with its name for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct TextInput {
+pub struct TextInput {
     pub(crate) label: String,
     pub(crate) content: String,
 }
@@ -54,7 +54,7 @@ impl TextInput {
     ///
     /// # Errors
     /// If it is empty or too long.
-    pub(crate) fn inline(text: &str) -> Result<Self, Problem> {
+    pub fn inline(text: &str) -> Result<Self, Problem> {
         let printable: String = text
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })
@@ -74,7 +74,7 @@ impl TextInput {
     ///
     /// # Errors
     /// If the record was changed so that it is no longer a valid text.
-    pub(crate) fn recorded(label: &str, content: &str) -> Result<Self, Problem> {
+    pub fn recorded(label: &str, content: &str) -> Result<Self, Problem> {
         Self::parse(
             escape_unpresentable(label),
             content.as_bytes(),
@@ -86,7 +86,7 @@ impl TextInput {
     ///
     /// # Errors
     /// If it is not a readable text file, is too long, or a link in the project leads outside of it.
-    pub(crate) fn read_file(path: &Path, project: &Path) -> Result<Self, Problem> {
+    pub fn read_file(path: &Path, project: &Path) -> Result<Self, Problem> {
         let name = format!("`{}`", excerpt(&path.to_string_lossy()));
         let failed =
             |why: &dyn std::fmt::Display| Problem::new(format!("cannot read {name}: {why}"));
@@ -128,7 +128,7 @@ impl TextInput {
     ///
     /// # Errors
     /// If it cannot be read, is not text or is too long.
-    pub(crate) fn read_stdin(input: impl io::Read) -> Result<Self, Problem> {
+    pub fn read_stdin(input: impl io::Read) -> Result<Self, Problem> {
         let bytes = read_bounded(input)
             .map_err(|error| Problem::new(format!("cannot read stdin: {error}")))?;
         Self::parse("stdin".to_owned(), &bytes, "stdin")
@@ -208,7 +208,7 @@ fn check_link(path: &Path, project: &Path) -> Result<(), Problem> {
 
 /// The texts of a run, each once, with unique labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct TextInputs {
+pub struct TextInputs {
     pub(crate) texts: Vec<TextInput>,
     /// Texts that are left out because an earlier one is equal; one sentence each.
     pub(crate) duplicates: Vec<String>,
@@ -219,7 +219,7 @@ impl TextInputs {
     ///
     /// # Errors
     /// If they are too long together.
-    pub(crate) fn collect(texts: Vec<TextInput>) -> Result<Self, Problem> {
+    pub fn collect(texts: Vec<TextInput>) -> Result<Self, Problem> {
         let mut inputs = Self::default();
         for mut text in texts {
             let content = text.content.trim();
@@ -257,7 +257,7 @@ impl TextInputs {
     }
 
     /// A key for each text, from its label and its content: equal texts have equal keys in every run.
-    pub(crate) fn keys(&self) -> Vec<String> {
+    pub fn keys(&self) -> Vec<String> {
         let key = |text: &TextInput, hash_length| {
             let mut slug = slug::slugify(&text.label);
             slug.truncate(KEY_SLUG_BYTES);

@@ -23,7 +23,7 @@ use super::{
     work_unit::{MAX_ANSWER_CHARS, WorkUnit},
     workspace::{FileEdit, Workspace, WriteError},
 };
-use crate::{
+use ingestdeck_core::{
     tape::note::attempt_output::{MemoryAction, RecordedWrite, UnmappedFile, UnreadFile},
     units::{ToolCall, ToolReply, ToolSpec, Toolset},
 };
@@ -298,7 +298,7 @@ fn text_tools(unit: &WorkUnit) -> Vec<&'static str> {
 }
 
 /// True for the name of one of these tools, whether a unit has it or not.
-pub(crate) fn is_tool_name(name: &str) -> bool {
+pub fn is_tool_name(name: &str) -> bool {
     TOOLS.iter().any(|tool| tool.name == name)
 }
 
@@ -317,7 +317,7 @@ fn absent_tools(text: &str, context: &ToolContext) -> Vec<&'static str> {
 }
 
 /// Reports what is wrong with the arguments of a call; empty for an unknown tool.
-pub(crate) fn argument_problems(name: &str, arguments: &Value) -> Vec<String> {
+pub fn argument_problems(name: &str, arguments: &Value) -> Vec<String> {
     let short = name.rsplit("__").next().unwrap_or(name);
     let tool = TOOLS.iter().find(|tool| tool.name == short);
     tool.and_then(|tool| schema::validate(&tool.schema, arguments).err())
@@ -454,7 +454,7 @@ impl Toolset for AttemptTools {
 /// A declined call: the tool understood it and declines it. `structured.success` is false, as in KTX.
 ///
 /// Only writes and removals of pages and writes and edits of sources count as failed calls, so only those are errors
-/// (KTX leaves out edits, see [`FailureRule::Recoverable`](crate::units::failure_tally::FailureRule)). A concurrent change of the file is never an error.
+/// (KTX leaves out edits, see [`FailureRule::Recoverable`](ingestdeck_core::units::failure_tally::FailureRule)). A concurrent change of the file is never an error.
 fn refusal(tool: &str, text: String, mut detail: Value) -> ToolReply {
     if let Some(detail) = detail.as_object_mut() {
         detail.shift_insert(0, "success".into(), false.into());

@@ -17,18 +17,18 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::slug;
-use crate::{
-    scoped_dir::{self, ScopedDir},
+use ingestdeck_core::{
     tape::UnitKey,
     units::{ToolCall, ToolReply},
 };
+use ingestdeck_os::scoped_dir::{self, ScopedDir};
 
 /// KTX's directory for transcripts, relative to the project.
 const TRANSCRIPTS_DIR: &str = ".ktx/ingest-transcripts";
 
 /// The transcript of one attempt. Safe to use from several threads.
 #[derive(Debug)]
-pub(crate) struct ToolTranscript {
+pub struct ToolTranscript {
     /// Path relative to the project.
     relative_path: String,
     unit: UnitKey,
@@ -45,7 +45,7 @@ struct TranscriptState {
 
 /// A tool call that failed before it reached the tools.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RejectedCall<'a> {
+pub struct RejectedCall<'a> {
     /// Tool name without the server prefix.
     pub tool: &'a str,
     /// Id of the call, if known.
@@ -111,7 +111,7 @@ impl ToolTranscript {
     }
 
     /// Path relative to the project.
-    pub(crate) fn relative_path(&self) -> &str {
+    pub fn relative_path(&self) -> &str {
         &self.relative_path
     }
 
@@ -152,7 +152,7 @@ impl ToolTranscript {
 
     /// Writes a call that was denied, unknown or unreadable, as reported by another component. False if that failure
     /// was written before.
-    pub(crate) fn record_failure(&self, rejected: &RejectedCall<'_>) -> bool {
+    pub fn record_failure(&self, rejected: &RejectedCall<'_>) -> bool {
         let mut state = self.state();
         if !state.is_new(&self.unit, rejected.tool, rejected.tool_use_id) {
             return false;
@@ -225,7 +225,7 @@ fn millis(took: Duration) -> u64 {
 }
 
 /// Path of the transcript of `unit`, relative to the project.
-pub(crate) fn transcript_path(job: &str, unit: &UnitKey) -> String {
+pub fn transcript_path(job: &str, unit: &UnitKey) -> String {
     format!(
         "{TRANSCRIPTS_DIR}/{}/{}.jsonl",
         path_component(job),

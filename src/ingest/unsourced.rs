@@ -10,7 +10,7 @@ mod sql_words;
 use std::{collections::HashSet, io};
 
 use super::workspace::Workspace;
-use crate::tape::note::attempt_output::{MAX_UNSOURCED, UnsourcedIdentifier};
+use ingestdeck_core::tape::note::attempt_output::{MAX_UNSOURCED, UnsourcedIdentifier};
 
 pub(crate) use received::ReceivedNames;
 
@@ -29,7 +29,7 @@ struct ChangedArtifact {
 
 /// The identifiers that were found, or why nothing was compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UnsourcedCheck {
+pub struct UnsourcedCheck {
     /// By path and line, each once for each artifact; `None` if nothing was compared.
     pub found: Option<Vec<UnsourcedIdentifier>>,
     pub skipped: Option<SkippedCheck>,
@@ -37,7 +37,7 @@ pub(crate) struct UnsourcedCheck {
 
 /// The artifacts that were not compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SkippedCheck {
+pub struct SkippedCheck {
     /// Sorted paths of all artifacts that the attempt created or changed.
     pub paths: Vec<String>,
     /// As the end of a sentence.

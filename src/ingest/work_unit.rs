@@ -10,17 +10,17 @@ use super::{
     source::AssignedLines,
     source_diff::UnitChanges,
 };
-use crate::{
+use ingestdeck_core::{
     run::state::RECONCILE_KEY,
     tape::{UnitKey, note::PlannedUnit},
 };
 
 /// Longest answer of a tool in characters. The agent program truncates answers above 50,000.
-pub(super) const MAX_ANSWER_CHARS: usize = 45_000;
+pub const MAX_ANSWER_CHARS: usize = 45_000;
 
 /// A unit with all inputs of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct WorkUnit {
+pub struct WorkUnit {
     /// The part that is written to the tape.
     pub planned: PlannedUnit,
     /// Files that the prompt lists but the agent may not read.
@@ -47,7 +47,7 @@ pub(crate) struct WorkUnit {
 
 impl WorkUnit {
     /// Creates the work unit of the reconcile step. Its agent may read the raw files of all units.
-    pub(crate) fn reconcile_step(stage: StageIndex) -> Self {
+    pub fn reconcile_step(stage: StageIndex) -> Self {
         let mut raw_files: Vec<String> = stage
             .units
             .iter()
@@ -71,23 +71,23 @@ impl WorkUnit {
     }
 
     /// True if it captures a text that the user gave to the run.
-    pub(crate) fn is_text(&self) -> bool {
+    pub fn is_text(&self) -> bool {
         self.planned.text.is_some()
     }
 
     /// The connection that it belongs to; `None` for the reconcile step, and for a text that is given without one.
-    pub(crate) fn own_connection(&self) -> Option<&str> {
+    pub fn own_connection(&self) -> Option<&str> {
         Some(self.planned.connection.as_str()).filter(|connection| !connection.is_empty())
     }
 
     /// True if it may write sources of the semantic layer. A text without a connection only becomes wiki pages.
-    pub(crate) fn may_write_sources(&self) -> bool {
+    pub fn may_write_sources(&self) -> bool {
         self.planned.sl_disallowed.is_none() && !(self.is_text() && self.own_connection().is_none())
     }
 
     /// Fewest tool calls that read its raw files completely: one per file, and one for each further page of a long
     /// file.
-    pub(crate) fn min_read_calls(&self) -> u64 {
+    pub fn min_read_calls(&self) -> u64 {
         // A text is part of the prompt.
         let bytes = self.planned.bytes.filter(|_| !self.is_text());
         let further = bytes.unwrap_or_default() / MAX_ANSWER_CHARS as u64;
@@ -96,7 +96,7 @@ impl WorkUnit {
 
     /// Its raw files, each with the path of its copy in the commit of `sync`, where KTX stores it. Empty for an
     /// external source, because a push would publish its files.
-    pub(crate) fn raw_copies(&self, sync: &str) -> impl Iterator<Item = (&str, String)> {
+    pub fn raw_copies(&self, sync: &str) -> impl Iterator<Item = (&str, String)> {
         let PlannedUnit {
             connection,
             adapter,
@@ -114,7 +114,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::ingest::reconcile;
+    use crate::reconcile;
 
     #[test]
     fn reconcile_unit_has_all_raw_files() {

@@ -4,11 +4,11 @@
 //! that the user named: reads of other files fall through to the project. Only `wiki/` and `semantic-layer/` can be written, and
 //! symbolic links on the path are not followed. This module must not know the content of the files.
 
-use crate::{
-    scoped_dir::{self, FileLock, PRIVATE_MODE, ScopedDir},
+use ingestdeck_core::{
     tape::note::attempt_output::LineEdit,
     text::{self, LineChange},
 };
+use ingestdeck_os::scoped_dir::{self, FileLock, PRIVATE_MODE, ScopedDir};
 use std::{
     collections::BTreeMap,
     io,
@@ -571,9 +571,9 @@ mod tests {
     use std::{fs, os::unix::fs::symlink, sync::Arc};
 
     use super::*;
-    use crate::ingest::{
-        git::tests::{project, write},
+    use crate::{
         repository::Repository,
+        test_projects::{project, write},
         worktree::Worktrees,
     };
 

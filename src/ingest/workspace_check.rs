@@ -12,10 +12,10 @@ use super::{
     wiki::{self, Wiki, WikiPage},
     workspace::{Workspace, WorkspaceChange},
 };
-use crate::tape::note::attempt_output::MAX_DANGLING;
+use ingestdeck_core::tape::note::attempt_output::MAX_DANGLING;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WorkspaceCheckReport {
+pub struct WorkspaceCheckReport {
     /// Unresolved references between pages, as `page -> missing`.
     pub dangling_links: Vec<String>,
     /// Invalid pages and sources, one sentence each.
@@ -175,7 +175,7 @@ pub(crate) fn check_references(
 /// Pages of the project in `root` whose references make KTX refuse an ingest, regardless of who wrote them: one text
 /// for each broken reference. KTX checks all pages once a source changed or a page was removed, but repairs their
 /// `sl_refs` itself.
-pub(crate) fn blocking_references(root: &Path, connections: &[String]) -> io::Result<Vec<String>> {
+pub fn blocking_references(root: &Path, connections: &[String]) -> io::Result<Vec<String>> {
     let workspace = Workspace::read_only(root);
     let catalog = ReferenceCatalog::new(&workspace, connections, CatalogVersion::Current)?;
     let mut checked = WorkspaceCheckReport::default();
@@ -277,7 +277,7 @@ fn page_faults(key: &str, page: &WikiPage) -> Vec<String> {
 
 /// Files of the semantic layer that KTX cannot load, with the reason: their sources do not exist for KTX, and it refuses
 /// to edit the other sources of their connection.
-pub(crate) fn unloadable_sources(root: &Path, connections: &[String]) -> io::Result<Vec<String>> {
+pub fn unloadable_sources(root: &Path, connections: &[String]) -> io::Result<Vec<String>> {
     let workspace = Workspace::read_only(root);
     let mut found = Vec::new();
     for connection in connections {
@@ -401,7 +401,7 @@ mod tests {
             (&checked.invalid[..], checked.dangling_references),
             (&[lost.to_owned()][..], Some(vec![lost.into()]))
         );
-        let repaired = crate::ingest::sl_ref_repair::repair_sl_refs(&space, &targets).unwrap();
+        let repaired = crate::sl_ref_repair::repair_sl_refs(&space, &targets).unwrap();
         assert_eq!(
             repaired
                 .iter()

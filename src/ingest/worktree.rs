@@ -17,16 +17,14 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-pub(crate) use self::ledger::remove_leftovers;
+pub use self::ledger::remove_leftovers;
 use super::{
     git::{CommitId, Git, GitError},
     repository::{Repository, WORKTREES_DIR},
     slug,
 };
-use crate::{
-    diagnostic::Diagnostic,
-    scoped_dir::{PRIVATE_MODE, SHARED_MODE, ScopedDir},
-};
+use ingestdeck_core::diagnostic::Diagnostic;
+use ingestdeck_os::scoped_dir::{PRIVATE_MODE, SHARED_MODE, ScopedDir};
 
 /// Paths that are checked out.
 const SPARSE_PATTERNS: &[u8] = b"/wiki/\n/semantic-layer/\n";
@@ -36,7 +34,7 @@ const MAX_READABLE_CHARS: usize = 80;
 
 /// A worktree cannot be created or removed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum WorktreeError {
+pub enum WorktreeError {
     /// A git call failed.
     #[error(transparent)]
     Git(#[from] GitError),
@@ -67,7 +65,7 @@ impl Diagnostic for WorktreeError {
 
 /// Creates the worktrees of one run.
 #[derive(Debug)]
-pub(crate) struct Worktrees {
+pub struct Worktrees {
     pub(super) repository: Repository,
     job: String,
     /// The commit that attempts start from.
@@ -80,7 +78,7 @@ pub(crate) struct Worktrees {
 
 /// A patch of the run itself that attempts start from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BasePatch {
+pub struct BasePatch {
     /// The absolute path of its file.
     pub file: PathBuf,
     /// Ids of the connections whose sources pages may refer to, sorted.
@@ -89,7 +87,7 @@ pub(crate) struct BasePatch {
 
 impl Worktrees {
     /// Creates the worktrees of `job`, based on `base`.
-    pub(crate) fn new(repository: Repository, job: &str, base: &CommitId) -> Arc<Self> {
+    pub fn new(repository: Repository, job: &str, base: &CommitId) -> Arc<Self> {
         let (base, turn) = (Mutex::new(base.clone()), Arc::default());
         Arc::new(Self {
             repository,
@@ -101,12 +99,12 @@ impl Worktrees {
     }
 
     /// The repository that they belong to.
-    pub(crate) fn repository(&self) -> &Repository {
+    pub fn repository(&self) -> &Repository {
         &self.repository
     }
 
     /// The same worktrees, based on `commit`.
-    pub(crate) fn with_base(&self, commit: &CommitId) -> Arc<Self> {
+    pub fn with_base(&self, commit: &CommitId) -> Arc<Self> {
         let (base, turn) = (Mutex::new(commit.clone()), Arc::clone(&self.git_lock));
         let (repository, job) = (self.repository.clone(), self.job.clone());
         Arc::new(Self {
@@ -119,7 +117,7 @@ impl Worktrees {
     }
 
     /// Patches that attempts start from and that the next commit contains, in order.
-    pub(crate) fn base_patches(&self) -> Vec<BasePatch> {
+    pub fn base_patches(&self) -> Vec<BasePatch> {
         self.base_patches
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -127,7 +125,7 @@ impl Worktrees {
     }
 
     /// Adds a patch that attempts start from.
-    pub(crate) fn add_base_patch(&self, patch: BasePatch) {
+    pub fn add_base_patch(&self, patch: BasePatch) {
         self.base_patches
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -135,7 +133,7 @@ impl Worktrees {
     }
 
     /// The commit that attempts start from.
-    pub(crate) fn base(&self) -> CommitId {
+    pub fn base(&self) -> CommitId {
         self.base
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -151,7 +149,7 @@ impl Worktrees {
     }
 
     /// Forgets the patches: they no longer fit the branch.
-    pub(crate) fn drop_base_patches(&self) {
+    pub fn drop_base_patches(&self) {
         self.base_patches
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -373,7 +373,7 @@ mod tests {
             "a: &x [1, 2]\nb: *x\nc: {d: |\n  text\n}\n? complex\n: value\n--- \n!!binary aGk=\n",
         ];
         let corpus: Vec<Vec<u8>> = corpus.iter().map(|text| text.as_bytes().to_vec()).collect();
-        crate::it::support::fuzz::fuzz("YAML", &corpus, |bytes| {
+        ingestdeck_test_support::fuzz::fuzz("YAML", &corpus, |bytes| {
             let Ok(text) = std::str::from_utf8(bytes) else {
                 return;
             };

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::snapshot::quality_json;
-use crate::{
+use ingestdeck_core::{
     run::{
         RunReport,
         artifacts::LineCounts,
@@ -17,11 +17,11 @@ use crate::{
 };
 
 /// Maximum width of names on a terminal, in columns.
-pub(crate) const MAX_NAME_WIDTH: usize = 60;
+pub const MAX_NAME_WIDTH: usize = 60;
 
 /// Writes one line per unit, the figures of quality, and one line per artifact. If not `all`, unchanged units and
 /// artifacts are only counted. Keys are at most `width` columns wide, and paths and lists twice that.
-pub(crate) fn render_text(
+pub fn render_text(
     before: &RunReport,
     after: &RunReport,
     diff: &RunDiff,
@@ -254,7 +254,7 @@ fn title(report: &RunReport, width: usize) -> String {
 }
 
 /// Writes one object per unit, one per artifact, and then one about the runs.
-pub(crate) fn render_json(before: &RunReport, after: &RunReport, diff: &RunDiff) -> String {
+pub fn render_json(before: &RunReport, after: &RunReport, diff: &RunDiff) -> String {
     let mut out = String::new();
     for unit in &diff.units {
         let (before, after) = (
@@ -323,13 +323,14 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::{replay::FileSource, run::state::UnitStatus};
+    use ingestdeck_core::run::state::UnitStatus;
+    use ingestdeck_records::replay::FileSource;
 
     fn report_of(name: &str) -> RunReport {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
             .join("tests/fixtures/tapes")
             .join(name);
-        crate::report::fold_report(FileSource::open(&path).unwrap(), false, None).unwrap()
+        crate::fold_report(FileSource::open(&path).unwrap(), false, None).unwrap()
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! that no control or direction character reaches a file. Then it is escaped for the format.
 
 use super::redact::MASK;
-use crate::text;
+use ingestdeck_core::text;
 
 // A draft has these noncharacters around each text and its form; [`draft`] replaces them in the text.
 const FORM: char = '\u{fdd0}';

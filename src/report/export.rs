@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _};
 use serde_json::Value;
 
 use super::{SLICE, redact::Redactor};
-use crate::{
+use ingestdeck_core::{
     run::{EntrySource, EntrySourceError, PollStatus, SinkEvent, Timeline, report::ReportBuilder},
     tape::shared_value::EarlierValues,
 };
@@ -19,7 +19,7 @@ const LONGEST_LINE: u64 = 6 * (64 << 20) + (1 << 20);
 ///
 /// # Errors
 /// If the record cannot be read.
-pub(crate) fn memory_flows(
+pub fn memory_flows(
     source: impl EntrySource + 'static,
     live: bool,
 ) -> Result<Vec<Value>, EntrySourceError> {
@@ -43,7 +43,7 @@ pub(crate) fn memory_flows(
 ///
 /// # Errors
 /// If the tape cannot be read, or if `take` fails.
-pub(crate) fn mask_lines<R: io::BufRead, E>(
+pub fn mask_lines<R: io::BufRead, E>(
     redactor: &mut Redactor,
     open: impl Fn() -> Result<R, E>,
     failed: impl Fn(io::Error) -> E,

@@ -7,7 +7,7 @@ use super::{
     labels,
     sections::{ReportSection, artifact_sections},
 };
-use crate::{
+use ingestdeck_core::{
     run::{
         RunReport,
         report::{AttemptReport, UnitReport},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Maximum widths of names and of sentences, in columns.
-const MAX_NAME_WIDTH: usize = 120;
+pub const MAX_NAME_WIDTH: usize = 120;
 const MAX_SENTENCE_WIDTH: usize = 600;
 
 /// Colours follow the reader's setting. Glyphs and words carry the meaning; colour only repeats it.
@@ -559,7 +559,9 @@ fn state(attempt: &AttemptReport) -> (&'static str, &'static str) {
         return ("open", "no verdict");
     };
     match (verdict.outcome, verdict.stop) {
-        (AttemptOutcome::Succeeded, crate::tape::note::StopReason::Budget) => ("budget", "budget"),
+        (AttemptOutcome::Succeeded, ingestdeck_core::tape::note::StopReason::Budget) => {
+            ("budget", "budget")
+        }
         (AttemptOutcome::Succeeded, _) => ("good", "succeeded"),
         (AttemptOutcome::Failed, _) => ("bad", "failed"),
         (AttemptOutcome::Stopped, _) => ("budget", "stopped"),

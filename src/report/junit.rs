@@ -6,7 +6,7 @@ use super::{
     escape::{markup_line, markup_lines},
     labels,
 };
-use crate::{
+use ingestdeck_core::{
     run::{
         RunOutcome, RunReport,
         report::{AttemptReport, UnitReport},

@@ -1,6 +1,6 @@
 //! Formats figures and statuses for reports. Pure.
 
-use crate::{
+use ingestdeck_core::{
     run::{
         RunOutcome,
         recorded_decisions::{RecordedDecision, RecordedDecisionKind},

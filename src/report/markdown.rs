@@ -7,7 +7,7 @@ use super::{
     labels,
     sections::{ReportSection, artifact_sections},
 };
-use crate::{
+use ingestdeck_core::{
     run::{RunReport, report::UnitReport, state::UnitStatus},
     text::{self, pluralize},
 };
@@ -15,7 +15,7 @@ use crate::{
 /// Maximum width of a sentence, in columns.
 const MAX_SENTENCE_WIDTH: usize = 400;
 
-const MAX_NAME_WIDTH: usize = 120;
+pub const MAX_NAME_WIDTH: usize = 120;
 
 /// Maximum number of names per failure group, of saved changes and of messages.
 const MAX_NAMED: usize = 30;

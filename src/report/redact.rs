@@ -19,7 +19,7 @@ use self::{
     known_values::KnownValues,
     names::{NameKind, NamedValue},
 };
-use crate::tape::TapeEntry;
+use ingestdeck_core::tape::TapeEntry;
 
 mod columns;
 mod context;
@@ -57,9 +57,9 @@ type StreamKey = (Option<(String, u32)>, &'static str);
 
 /// Masks secrets, and counts them.
 #[derive(Debug, Default)]
-pub(crate) struct Redactor {
+pub struct Redactor {
     /// Number of masked secrets.
-    pub(crate) masked: usize,
+    pub masked: usize,
     known: KnownValues,
     /// Key blocks whose lines are separate entries.
     open: HashMap<StreamKey, OpenBlock>,
@@ -71,7 +71,7 @@ pub(crate) struct Redactor {
 
 impl Redactor {
     /// Masks secrets of known kinds, and those of the environment and of the project's settings.
-    pub(crate) fn for_process(project: Option<&Path>) -> Self {
+    pub fn for_process(project: Option<&Path>) -> Self {
         Self::new(KnownValues::gather(std::env::vars_os(), project))
     }
 
@@ -131,7 +131,7 @@ impl Redactor {
     }
 
     /// Returns text or JSON without its secrets.
-    pub(crate) fn text<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
+    pub fn text<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
         let edits = self.edits(text, &mut None, 0);
         if edits.is_empty() {
             text.into()

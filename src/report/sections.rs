@@ -1,6 +1,6 @@
 //! The sections of a report about quality, unsourced identifiers and the coverage of the sources, without a format. Pure.
 
-use crate::run::{
+use ingestdeck_core::run::{
     RunReport,
     artifacts::RunArtifact,
     coverage::{CoverageState, CoveredFile},

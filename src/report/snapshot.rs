@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::{
+use ingestdeck_core::{
     run::{
         RunOutcome, RunReport,
         quality::{QualityFigure, RunQuality},

@@ -9,8 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{
-    replay::FileSource,
+use ingestdeck_core::{
     run::{
         RunOutcome,
         report::{AttemptReport, FailedCallReport, ToolCallCounts, UnitReport},
@@ -27,6 +26,7 @@ use crate::{
         },
     },
 };
+use ingestdeck_records::replay::FileSource;
 
 mod connections;
 mod quality;
@@ -39,7 +39,7 @@ const FORMATS: [ReportFormat; 4] = [
 ];
 
 fn fixture(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .join("tests/fixtures")
         .join(path)
 }

@@ -7,7 +7,7 @@ use super::legend;
 
 /// Where an action is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ActionScope {
+pub enum ActionScope {
     View,
     /// On the home screen.
     Home,
@@ -60,7 +60,7 @@ impl HelpGroup {
 
 /// An action, in the order of the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum UserAction {
+pub enum UserAction {
     Down,
     Up,
     Top,

@@ -9,12 +9,12 @@ use super::{
     effect::ScreenEffect,
     model::{OverlayView, ScreenModel},
 };
-use crate::run::state::RunView;
+use ingestdeck_core::run::state::RunView;
 
 pub(crate) mod amend;
 mod bookmarks;
 pub(crate) mod command;
-pub(crate) mod command_line;
+pub mod command_line;
 mod compare;
 mod dialogs;
 mod export;
@@ -36,7 +36,7 @@ pub(crate) mod units;
 mod views;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ActionSpec {
+pub struct ActionSpec {
     pub action: UserAction,
     /// Name in the keymap, in the config and on the command line.
     pub name: &'static str,
@@ -94,7 +94,7 @@ pub(crate) const GROUPS: [(HelpGroup, &[ActionSpec]); HelpGroup::COUNT] = [
 ];
 
 /// All actions, in the order of the help and of [`UserAction`].
-pub(crate) static ALL: [ActionSpec; UserAction::COUNT] = {
+pub static ALL: [ActionSpec; UserAction::COUNT] = {
     let mut all = [GROUPS[0].1[0]; UserAction::COUNT];
     let (mut group, mut next) = (0, 0);
     while group < GROUPS.len() {
@@ -233,7 +233,7 @@ pub(crate) fn scopes(model: &ScreenModel, run_view: &RunView) -> Vec<ActionScope
     } else if matches!(model.views.last(), Some(OverlayView::Review(_))) {
         vec![ActionScope::Review, ActionScope::View]
     } else {
-        let needs_decision = |unit: &crate::run::state::UnitState| {
+        let needs_decision = |unit: &ingestdeck_core::run::state::UnitState| {
             unit.is_held() || unit.oldest_held_call().is_some()
         };
         let own = hold::subject(model, run_view).map(|unit| {

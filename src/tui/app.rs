@@ -30,7 +30,7 @@ use super::{
     update::update,
     view::SourceStatus,
 };
-use crate::{
+use ingestdeck_core::{
     control::{CommandOutcome, DisconnectAction, RunCommand},
     run::breakpoint::StopWatcher,
     run::{PollStatus, SeekTarget, Timeline, state::UnitStatus},
@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// Bytes folded before the first frame.
-pub(crate) const INITIAL_FOLD_BYTES: usize = 256 * 1024;
+pub const INITIAL_FOLD_BYTES: usize = 256 * 1024;
 /// Unread bytes of a live run from which the moment that is shown is not the present.
 const CATCH_UP_BYTES: u64 = 256 * 1024;
 /// Interval for checking a tape that may grow without notice.
@@ -50,7 +50,7 @@ const CLOCK_SLACK: Duration = Duration::from_millis(300);
 
 /// A request that only the host can carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum HostRequest {
+pub enum HostRequest {
     Quit(ExitReason),
     /// Stop the process until it is continued.
     Suspend,
@@ -65,7 +65,7 @@ pub(crate) enum HostRequest {
 
 /// Access of the screen to the run.
 #[derive(Debug)]
-pub(crate) enum RunAccess {
+pub enum RunAccess {
     /// The run is a recorded one.
     Replay,
     /// A run of another process; no commands.
@@ -80,7 +80,7 @@ pub(crate) enum RunAccess {
 
 /// Connects a timeline with the screen.
 #[derive(Debug)]
-pub(crate) struct App {
+pub struct App {
     timeline: Timeline,
     model: ScreenModel,
     cache: ScreenCache,
@@ -139,7 +139,7 @@ struct FrameSchedule {
 
 impl App {
     /// Creates the screen over `timeline`.
-    pub(crate) fn new(timeline: Timeline, part: RunAccess, options: Options, moment: Now) -> Self {
+    pub fn new(timeline: Timeline, part: RunAccess, options: Options, moment: Now) -> Self {
         let (live, watching, commands, leave_action) = match part {
             RunAccess::Replay => (false, false, None, None),
             RunAccess::Watch => (true, true, None, None),
@@ -261,7 +261,7 @@ impl App {
         }
     }
 
-    pub(crate) fn tick(&mut self, moment: Now) {
+    pub fn tick(&mut self, moment: Now) {
         let shown = |model: &ScreenModel| {
             (
                 model.playhead.time.0 / 1000,
@@ -318,7 +318,7 @@ impl App {
     }
 
     /// Handles an input message.
-    pub(crate) fn input(&mut self, msg: ScreenMessage) -> Vec<HostRequest> {
+    pub fn input(&mut self, msg: ScreenMessage) -> Vec<HostRequest> {
         if matches!(
             msg,
             ScreenMessage::Key(_)
@@ -501,7 +501,7 @@ impl App {
         }
     }
 
-    pub(crate) fn is_due(&self) -> bool {
+    pub fn is_due(&self) -> bool {
         self.frames.limiter.is_due(self.clock.now)
     }
 
@@ -512,7 +512,7 @@ impl App {
     }
 
     /// Records that a frame was drawn.
-    pub(crate) fn frame_drawn(&mut self) {
+    pub fn frame_drawn(&mut self) {
         self.frames.limiter.frame_drawn(self.clock.now);
     }
 

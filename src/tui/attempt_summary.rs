@@ -3,7 +3,7 @@
 //! Plain data; [`super::load`] reads it. Rows are only ever appended, so a summary stays valid; views of a moment in the
 //! past must skip later rows.
 
-use crate::{run::state::StreamRow, tape::Seq};
+use ingestdeck_core::{run::state::StreamRow, tape::Seq};
 
 /// Largest number of rows that are read of one attempt.
 pub(crate) const MAX_ROWS: usize = 200_000;

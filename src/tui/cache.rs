@@ -16,7 +16,7 @@ use super::{
     model::InspectPanel,
     theme::StyleRole,
 };
-use crate::{
+use ingestdeck_core::{
     run::{
         artifacts::RunArtifact,
         state::{AttemptId, RowKind, RunView, StreamRow},
@@ -35,7 +35,7 @@ const MAX_SUMMARIES: usize = 8;
 
 /// Cached content that views show.
 #[derive(Debug, Default)]
-pub(crate) struct ScreenCache {
+pub struct ScreenCache {
     zone: Option<TimeZone>,
     rows: HashMap<RowId, RowLine>,
     entries: HashMap<u64, EntryLine>,
@@ -272,7 +272,7 @@ impl ScreenCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::state::{RowOutcome, RunState};
+    use ingestdeck_core::run::state::{RowOutcome, RunState};
 
     #[test]
     fn cache_is_bounded_and_ended_row_is_a_new_row() {

@@ -1,7 +1,7 @@
 //! The comparison of two attempts at a unit. Plain data; [`super::load`] makes it.
 
-use crate::run::state::AttemptId;
 use align::{CallDifference, CallPair};
+use ingestdeck_core::run::state::AttemptId;
 
 pub(crate) mod align;
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::theme::StyleRole;
-use crate::text;
+use ingestdeck_core::text;
 
 mod json;
 mod markdown;

@@ -4,7 +4,7 @@ use std::{fmt, path::PathBuf};
 
 /// What an edited text is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum EditTarget {
+pub enum EditTarget {
     /// The form that is open on the screen.
     Form,
     /// The changed file with this path, which is reviewed.
@@ -13,7 +13,7 @@ pub(crate) enum EditTarget {
 
 /// A text of an editor that is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnusableEdit {
+pub struct UnusableEdit {
     pub reason: String,
     /// Where it is now; `None` if there is none.
     pub file: Option<PathBuf>,

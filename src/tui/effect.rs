@@ -1,7 +1,7 @@
 //! Effects that the screen model requests. Plain data; the shell performs them.
 
 use super::{entry_part::EntryPart, home_choice::HomeChoice, playback::Playback};
-use crate::{
+use ingestdeck_core::{
     control::{BreakCondition, RunCommand},
     run::{SeekTarget, bookmark::BookmarkChange, state::AttemptId},
     tape::Seq,
@@ -108,7 +108,7 @@ pub(crate) enum TimeStep {
 
 /// A search in entries or lines that must be read first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SearchRequest {
+pub struct SearchRequest {
     pub query: String,
     pub scope: SearchScope,
     /// Position next to which the search starts. It wraps around, so this position is searched last.
@@ -119,7 +119,7 @@ pub(crate) struct SearchRequest {
 
 /// Range of a search. Only the last three have to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SearchScope {
+pub enum SearchScope {
     /// Names of the listed units.
     Units,
     /// Messages of the run.
@@ -144,7 +144,7 @@ pub(crate) enum SearchScope {
 
 /// The kind of program that receives an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ExportTool {
+pub enum ExportTool {
     Editor,
     Pager,
 }

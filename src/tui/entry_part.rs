@@ -1,6 +1,6 @@
 //! Parts of entries that a document shows: which entry, and what of it.
 
-use crate::{
+use ingestdeck_core::{
     run::state::{AttemptId, RowKind, RowOutcome, RunView},
     tape::Seq,
 };

@@ -16,7 +16,7 @@ use super::{
     entry_part::{EntryPart, PartContent},
     load,
 };
-use crate::{
+use ingestdeck_core::{
     control::MAX_EDITED_BYTES,
     run::{Timeline, review::ReviewState, state::AttemptId},
     tape::note::{ReviewedFile, attempt_output::ArtifactChange},
@@ -32,7 +32,7 @@ const MAX_RENDERED_BYTES: usize = 8 << 20;
 const WIDTH: u16 = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Export {
+pub struct Export {
     pub tool: ExportTool,
     pub bytes: Vec<u8>,
     /// File name extension, by which editors detect the file type.
@@ -51,7 +51,7 @@ pub(crate) struct Export {
 
 /// A file that an attempt wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WrittenFile {
+pub struct WrittenFile {
     /// The directory of the project; `None` if the file is not known to be in it.
     pub project: Option<PathBuf>,
     /// Paths below the project, of which one may be the file.

@@ -2,7 +2,7 @@
 //!
 //! Pure. It must not know where a text is painted.
 
-use crate::{
+use ingestdeck_core::{
     run::run_forecast::{AdapterForecast, RunForecast},
     tape::Millis,
     text::{self, dollars},

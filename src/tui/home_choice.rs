@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// What the user chose on the home screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum HomeChoice {
+pub enum HomeChoice {
     /// Replay a recorded run, by its id.
     Replay(String),
     /// Watch an active run, by its id.

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use crate::diagnostic::Problem;
+use ingestdeck_core::diagnostic::Problem;
 
 use jiff::Timestamp;
 use ratatui::{buffer::Buffer, layout::Rect};
@@ -15,7 +15,7 @@ use super::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClockReading {
+pub struct ClockReading {
     /// Time since the screen opened.
     pub now: Duration,
     pub wall: Timestamp,
@@ -23,7 +23,7 @@ pub(crate) struct ClockReading {
 
 /// An input from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum HostInput {
+pub enum HostInput {
     Key(KeyPress),
     Paste(String),
     /// Left button pressed at a cell (column, row).
@@ -46,7 +46,7 @@ pub(crate) enum HostInput {
 
 /// How an editor or a pager left its file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ToolExit {
+pub struct ToolExit {
     /// The signal that interrupted it, if any.
     pub signal: Option<HostInput>,
     /// What an editor left of a text that is wanted.
@@ -55,10 +55,10 @@ pub(crate) struct ToolExit {
 
 /// A function that paints a frame into an empty buffer, or the part of it outside an area that keeps the content of the
 /// last frame, and returns that area. The flag is true if the last frame is on the screen; otherwise the area is empty.
-pub(crate) type FramePainter<'a> = dyn FnMut(&mut Buffer, bool) -> Rect + 'a;
+pub type FramePainter<'a> = dyn FnMut(&mut Buffer, bool) -> Rect + 'a;
 
 /// Copies the kept area of the last frame into the next one of the same size.
-pub(crate) fn copy_kept_area(last: &Buffer, next: &mut Buffer, kept: Rect) {
+pub fn copy_kept_area(last: &Buffer, next: &mut Buffer, kept: Rect) {
     for position in kept
         .intersection(last.area)
         .intersection(next.area)
@@ -69,7 +69,7 @@ pub(crate) fn copy_kept_area(last: &Buffer, next: &mut Buffer, kept: Rect) {
 }
 
 /// Draws frames and delivers input.
-pub(crate) trait ScreenHost {
+pub trait ScreenHost {
     fn clock(&self) -> ClockReading;
 
     /// Waits for the next input. Cancel-safe: dropping the future loses no input.

@@ -7,10 +7,10 @@ use std::fmt;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use crate::diagnostic::Diagnostic;
+use ingestdeck_core::diagnostic::Diagnostic;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct KeyPress {
+pub struct KeyPress {
     pub code: KeyCode,
     /// Modifiers. Shift is folded into characters.
     pub modifiers: KeyModifiers,
@@ -18,7 +18,7 @@ pub(crate) struct KeyPress {
 
 /// Why a text cannot be parsed as keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum KeyError {
+pub enum KeyError {
     #[error("empty key")]
     Empty,
     /// A `<` without a `>`.
@@ -41,7 +41,7 @@ impl Diagnostic for KeyError {
 
 impl KeyPress {
     /// Creates a key without modifiers.
-    pub(crate) fn plain(code: KeyCode) -> Self {
+    pub fn plain(code: KeyCode) -> Self {
         Self {
             code,
             modifiers: KeyModifiers::NONE,
@@ -88,7 +88,7 @@ impl KeyPress {
 }
 
 /// Parses a text such as `jj<enter>/arr<enter>n`.
-pub(crate) fn parse(text: &str) -> Result<Vec<KeyPress>, KeyError> {
+pub fn parse(text: &str) -> Result<Vec<KeyPress>, KeyError> {
     let mut keys = Vec::new();
     let mut rest = text;
     while let Some(char) = rest.chars().next() {
@@ -202,7 +202,7 @@ impl fmt::Display for KeyPress {
 }
 
 /// Formats the keys of one chord for display.
-pub(crate) fn display_chord(chord: &[KeyPress]) -> String {
+pub fn display_chord(chord: &[KeyPress]) -> String {
     chord.iter().map(KeyPress::to_string).collect()
 }
 

@@ -12,7 +12,7 @@ use super::{
     key::{self, KeyError},
     keymap::{KeyBinding, Keymap},
 };
-use crate::diagnostic::Diagnostic;
+use ingestdeck_core::diagnostic::Diagnostic;
 
 const BUILT_IN: &str = include_str!("../../assets/keymap.toml");
 
@@ -20,12 +20,12 @@ const BUILT_IN: &str = include_str!("../../assets/keymap.toml");
 const RETIRED: [&str; 1] = ["choose-other"];
 
 /// Chords by action name, as in `[keys]` of the config.
-pub(crate) type KeyOverrides = BTreeMap<String, ChordList>;
+pub type KeyOverrides = BTreeMap<String, ChordList>;
 
 /// One chord or several.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum ChordList {
+pub enum ChordList {
     One(String),
     /// Several chords; an empty list unbinds the action.
     Many(Vec<String>),
@@ -33,7 +33,7 @@ pub(crate) enum ChordList {
 
 /// A problem of a keymap.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum KeymapError {
+pub enum KeymapError {
     /// The table cannot be parsed.
     #[error("the key table is not valid TOML: {0}")]
     Toml(String),
@@ -68,7 +68,7 @@ impl Diagnostic for KeymapError {
 
 impl KeymapError {
     /// Names of the affected actions, to locate where their keys were set.
-    pub(crate) fn actions(&self) -> Vec<&str> {
+    pub fn actions(&self) -> Vec<&str> {
         match self {
             Self::Toml(_) => Vec::new(),
             Self::UnknownAction(action) | Self::Key { action, .. } => vec![action],
@@ -80,7 +80,7 @@ impl KeymapError {
 
 impl Keymap {
     /// Applies `overrides` to the built-in keys. Returns all problems; conflicts are never resolved silently.
-    pub(crate) fn new(overrides: &KeyOverrides) -> Result<Self, Vec<KeymapError>> {
+    pub fn new(overrides: &KeyOverrides) -> Result<Self, Vec<KeymapError>> {
         let built_in: KeyOverrides =
             toml::from_str(BUILT_IN).map_err(|error| vec![KeymapError::Toml(error.to_string())])?;
         let mut errors: Vec<_> = overrides
@@ -187,7 +187,7 @@ impl Keymap {
     }
 
     /// The key table as Markdown, for the documentation.
-    pub(crate) fn markdown(&self) -> String {
+    pub fn markdown(&self) -> String {
         let mut out = String::new();
         for (group, rows) in self.help() {
             out.push_str(&format!(
@@ -251,7 +251,7 @@ impl ChordList {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::tui::keymap::ChordLookup;
+    use crate::keymap::ChordLookup;
 
     pub(crate) fn built_in() -> Keymap {
         Keymap::new(&KeyOverrides::new()).unwrap()

@@ -25,7 +25,7 @@ pub(crate) enum ChordLookup {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Keymap {
+pub struct Keymap {
     bindings: Vec<KeyBinding>,
 }
 
@@ -71,7 +71,7 @@ impl Keymap {
         }
     }
 
-    pub(crate) fn chords(&self, action: UserAction) -> impl Iterator<Item = &[KeyPress]> {
+    pub fn chords(&self, action: UserAction) -> impl Iterator<Item = &[KeyPress]> {
         self.bindings
             .iter()
             .filter(move |binding| binding.action == action)

@@ -3,7 +3,7 @@
 use ratatui::layout::Rect;
 
 use super::stream_frame::{footer_height, verdict_lines};
-use crate::run::state::AttemptState;
+use ingestdeck_core::run::state::AttemptState;
 
 /// Smallest supported size (columns, rows).
 pub(crate) const MIN_SIZE: (u16, u16) = (40, 12);

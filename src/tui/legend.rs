@@ -1,6 +1,6 @@
 //! What the signs and columns of the screen mean, for the help.
 
-use crate::run::state::{RowKind, RowOutcome, UnitStatus};
+use ingestdeck_core::run::state::{RowKind, RowOutcome, UnitStatus};
 
 /// The signs of units.
 pub(crate) const UNITS: [(UnitStatus, &str); 11] = [

@@ -14,7 +14,7 @@ use super::{
     entry_part::EntryPart,
     theme::StyleRole,
 };
-use crate::{
+use ingestdeck_core::{
     decode::{self, LineKind, MessageBlock, RawJson, ToolUse},
     run::{
         EntryRef, EntrySourceError, Timeline,
@@ -516,7 +516,7 @@ fn entry_line(arrived: &EntryRef<'_>, size: u64) -> EntryLine {
 
 fn unreadable(error: String) -> EntryLine {
     EntryLine {
-        at: crate::tape::Millis(0),
+        at: ingestdeck_core::tape::Millis(0),
         stream: "?",
         kind: "unreadable".to_owned(),
         role: StyleRole::Failed,

@@ -38,9 +38,9 @@ use std::collections::BTreeSet;
 use ratatui::layout::Rect;
 
 pub(crate) use amend::{AmendField, AmendForm};
-pub(crate) use arguments_editor::{ArgumentsCheck, ArgumentsEditor};
+pub use arguments_editor::{ArgumentsCheck, ArgumentsEditor};
 pub(crate) use artifacts_view::{ArtifactDocument, ArtifactsView};
-pub(crate) use bookmarks::Bookmarks;
+pub use bookmarks::Bookmarks;
 pub(crate) use command_history::CommandHistory;
 pub(crate) use compare::CompareView;
 pub(crate) use dialogs::Dialogs;
@@ -49,7 +49,7 @@ pub(crate) use find_view::{AttemptHits, FindView};
 use forecast_view::ForecastView;
 pub(crate) use grid::{Grid, GridPane, PaneDirection};
 pub(crate) use hold::{CallId, InputPurpose, LineInput, ReviewTarget, release_consequences};
-pub(crate) use home_view::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, HomeView};
+pub use home_view::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, HomeView};
 pub(crate) use inspect::{InspectPanel, InspectSide, InspectView};
 pub(crate) use kept_text::{KeptTexts, TextPurpose, WrittenText};
 pub(crate) use lanes_view::LanesView;
@@ -63,13 +63,14 @@ pub(crate) use run_connection::{RecordedRunName, RunConnection};
 pub(crate) use scroll_list::{ScrollList, scrolled};
 pub(crate) use search::{MAX_MATCHES, PaneMatches, SearchState, matching_cells};
 pub(crate) use side_pane::SidePane;
-pub(crate) use timeline_bounds::{TimelineBounds, wall_clock};
+pub use timeline_bounds::{TimelineBounds, wall_clock};
 pub(super) use toast::ToastTopic;
 pub(crate) use toast::Toasts;
 pub(crate) use unit_filter::FILTER_SYNTAX;
+pub use unit_listing::TableSettings;
 pub(crate) use unit_listing::{
-    ConnectionProgress, GroupKey, Grouping, StatusFilter, TableLine, TableSettings, UnitCounts,
-    UnitGroup, UnitListing, UnitSort,
+    ConnectionProgress, GroupKey, Grouping, StatusFilter, TableLine, UnitCounts, UnitGroup,
+    UnitListing, UnitSort,
 };
 pub(crate) use unrecorded_acts::UnrecordedActs;
 
@@ -80,7 +81,7 @@ use super::{
     layout::{self, Pane, ScreenLayout, UnitsPanes},
     playback::Playback,
 };
-use crate::{
+use ingestdeck_core::{
     control::RunCommand,
     run::breakpoint::Breakpoint,
     run::{
@@ -200,7 +201,7 @@ pub(crate) fn recording_failure_lines(failure: Option<&str>, inside: Rect) -> Ve
 
 /// Counts over all units, recomputed only when the run view changes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct RunTotals {
+pub struct RunTotals {
     /// Version of the run view that was counted.
     version: Option<StateVersion>,
     /// Units by status, in the order of [`Self::ORDER`].

@@ -7,7 +7,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use super::model::{RunTotals, ScreenModel};
-use crate::{
+use ingestdeck_core::{
     run::{
         SourceInfo,
         alerts::{AlertKey, RunAlert, alerts},
@@ -25,7 +25,7 @@ const NAME: usize = 40;
 
 /// Progress of a run, for the terminal's own indicator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum TerminalProgress {
+pub enum TerminalProgress {
     #[default]
     None,
     Percent {
@@ -37,7 +37,7 @@ pub(crate) enum TerminalProgress {
 
 /// A message for a user who is in another window. Printable text on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Notification {
+pub struct Notification {
     /// Name of the run.
     pub title: String,
     pub text: String,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::tape::Millis;
+use ingestdeck_core::tape::Millis;
 
 /// How the timeline advances.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,11 +7,11 @@ use super::{
     key::KeyPress,
     model::PaneMatches,
 };
-use crate::{run::breakpoint::TimeStop, tape::Millis};
+use ingestdeck_core::{run::breakpoint::TimeStop, tape::Millis};
 
 /// A message to [`super::update::update`].
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum ScreenMessage {
+pub enum ScreenMessage {
     Key(KeyPress),
     Paste(String),
     /// The left button was pressed at a cell.
@@ -54,7 +54,7 @@ pub(crate) enum ScreenMessage {
     MatchesCounted(PaneMatches),
     /// What a search of the whole run found since the last message, and how many attempts of how many it searched.
     FoundInRun {
-        hits: Vec<crate::tui::model::AttemptHits>,
+        hits: Vec<crate::model::AttemptHits>,
         searched: (usize, usize),
     },
     /// A goal or a breakpoint stopped time.

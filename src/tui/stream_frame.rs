@@ -7,7 +7,7 @@ use super::{
     document::{LaidOutDocument, LayoutWriter},
     theme::{StyleRole, status_role},
 };
-use crate::{
+use ingestdeck_core::{
     run::{
         note_sentence::with_outcome,
         state::{AttemptState, HeldCallState, UnitStatus},
@@ -185,7 +185,7 @@ pub(crate) fn held_call(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tape::note::{StopReason, Verdict};
+    use ingestdeck_core::tape::note::{StopReason, Verdict};
 
     fn failed(reason: &str, remedy: &str) -> AttemptState {
         let verdict = Verdict {

@@ -40,9 +40,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-pub(crate) use encoder::FrameWriter;
-pub(crate) use foreground::ToolPrograms;
-pub(crate) use osc::supports_progress;
+pub use encoder::FrameWriter;
+pub use foreground::ToolPrograms;
+pub use osc::supports_progress;
 
 use self::{foreground::ForegroundEnd, tty_writer::TtyWriter};
 use super::{
@@ -53,10 +53,8 @@ use super::{
     key::KeyPress,
     notification::{Notification, TerminalProgress},
 };
-use crate::{
-    diagnostic::{Diagnostic as _, Problem},
-    open_file_limit, program_path,
-};
+use ingestdeck_core::diagnostic::{Diagnostic as _, Problem};
+use ingestdeck_os::{open_file_limit, program_path};
 
 /// Number of the signal that Ctrl-C sends.
 pub(crate) const INTERRUPT: i32 = Unix::SIGINT as i32;
@@ -88,7 +86,7 @@ const TMUX_MARK: u8 = 2;
 
 /// Options of the terminal: mouse, notifications, progress and external programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TtyOptions {
+pub struct TtyOptions {
     pub mouse: bool,
     /// How notifications are delivered.
     pub notify: NotifyMethod,
@@ -101,7 +99,7 @@ pub(crate) struct TtyOptions {
 
 /// A method to deliver notifications.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NotifyMethod {
+pub enum NotifyMethod {
     Off,
     Bell,
     /// `OSC 9`: iTerm2, WezTerm, Ghostty, Windows Terminal.
@@ -113,7 +111,7 @@ pub(crate) enum NotifyMethod {
 }
 
 /// Restores the terminal. Safe to call at any time; the panic hook must call it, so that its message is readable.
-pub(crate) fn restore() {
+pub fn restore() {
     if TERMINAL_IN_USE.swap(false, Ordering::SeqCst) {
         let mut out = io::stdout();
         // Errors are ignored: a closed terminal cannot be restored.
@@ -213,7 +211,7 @@ const TERMINATION_SIGNALS: [Unix; 9] = [
 
 /// Listens for signals that must end the process.
 #[derive(Debug)]
-pub(crate) struct TerminationSignals(Vec<(Unix, Signal)>);
+pub struct TerminationSignals(Vec<(Unix, Signal)>);
 
 impl TerminationSignals {
     /// Starts listening; from now on, none of these signals ends the process by default.
@@ -221,7 +219,7 @@ impl TerminationSignals {
     /// # Errors
     ///
     /// If the system does not allow it.
-    pub(crate) fn listen() -> io::Result<Self> {
+    pub fn listen() -> io::Result<Self> {
         let listened = TERMINATION_SIGNALS
             .iter()
             .map(|kind| Ok((*kind, listen(SignalKind::from_raw(*kind as i32))?)));
@@ -229,7 +227,7 @@ impl TerminationSignals {
     }
 
     /// Waits for the next signal. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> Unix {
+    pub async fn next(&mut self) -> Unix {
         poll_fn(|context| {
             let mut heard = self
                 .0
@@ -283,7 +281,7 @@ impl TerminalSignals {
 }
 
 /// The terminal of this process.
-pub(crate) struct Terminal {
+pub struct Terminal {
     screen: FrameWriter<FrameOutput>,
     /// `None` while another program uses the terminal.
     events: Option<EventReader>,
@@ -305,7 +303,7 @@ impl std::fmt::Debug for Terminal {
 
 impl Terminal {
     /// Acquires the terminal. Must be called inside a tokio runtime.
-    pub(crate) fn enter(options: TtyOptions) -> io::Result<Self> {
+    pub fn enter(options: TtyOptions) -> io::Result<Self> {
         let signals = TerminalSignals::new()?;
         let gone = watch_hangup()?;
         enter_terminal(options.mouse).inspect_err(|_| restore())?;
@@ -675,7 +673,7 @@ mod tests {
 
     #[test]
     fn closed_terminal_hangs_up() {
-        let (master, slave) = crate::it::support::open_terminal();
+        let (master, slave) = ingestdeck_test_support::open_terminal();
         assert!(!poll_hangup(slave.as_fd(), PollTimeout::ZERO));
         drop(master);
         assert!(poll_hangup(slave.as_fd(), PollTimeout::ZERO));

@@ -6,7 +6,7 @@ use super::{
     model::{AttemptHits, MAX_MATCHES, PaneMatches},
     search_match::{matches, nearest},
 };
-use crate::{
+use ingestdeck_core::{
     run::{
         EntrySourceError, Timeline,
         entry_search::{EntryBatch, TextMatcher},
@@ -23,7 +23,7 @@ const PLACES: (usize, usize) = (16, 1024);
 
 /// A search in progress. After the first match it continues, to count the matches.
 #[derive(Debug)]
-pub(crate) struct TextSearch {
+pub struct TextSearch {
     request: SearchRequest,
     matcher: TextMatcher,
     /// Number of places that were searched, and of all.
@@ -63,7 +63,7 @@ type PlaceEntries = [Option<Seq>; 3];
 
 /// The state of a search after a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SearchProgress {
+pub enum SearchProgress {
     Searching,
     /// The first match; the search continues.
     Found(usize),
@@ -76,7 +76,7 @@ impl TextSearch {
     ///
     /// # Errors
     /// If the query is too long.
-    pub(crate) fn new(request: SearchRequest) -> Result<Self, regex::Error> {
+    pub fn new(request: SearchRequest) -> Result<Self, regex::Error> {
         let matcher = TextMatcher::new(&request.query)?;
         Ok(Self {
             request,
@@ -123,7 +123,7 @@ impl TextSearch {
     ///
     /// # Errors
     /// If the source cannot be read.
-    pub(crate) fn slice(
+    pub fn slice(
         &mut self,
         timeline: &mut Timeline,
         cache: &ScreenCache,

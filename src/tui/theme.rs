@@ -8,27 +8,27 @@ use std::collections::BTreeMap;
 use ratatui::style::{Color, Modifier, Style};
 use serde::Deserialize;
 
-use crate::run::{
+use ingestdeck_core::run::{
     ActivityMark,
     state::{RowKind, RowOutcome, UnitState, UnitStatus},
 };
 
-use crate::diagnostic::Diagnostic;
+use ingestdeck_core::diagnostic::Diagnostic;
 
 macro_rules! roles {
     ($($role:ident $name:literal,)+) => {
         /// Meaning of a part of the screen.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub(crate) enum StyleRole {
+        pub enum StyleRole {
             $(#[doc = $name] $role,)+
         }
 
         impl StyleRole {
             /// All roles in the order of declaration.
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$role,)+];
+            pub const ALL: &'static [Self] = &[$(Self::$role,)+];
 
             /// Name of the role in theme files.
-            pub(crate) fn name(self) -> &'static str {
+            pub fn name(self) -> &'static str {
                 match self { $(Self::$role => $name,)+ }
             }
         }
@@ -80,7 +80,7 @@ const FILES: &[(&str, &str)] = &[
 
 /// An error in the choice or the text of a theme.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ThemeError {
+pub enum ThemeError {
     /// There is no built-in theme of that name.
     #[error("unknown theme `{name}`")]
     Unknown {
@@ -111,7 +111,7 @@ impl Diagnostic for ThemeError {
 
 /// How much colour to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ColorLevel {
+pub enum ColorLevel {
     #[default]
     Full,
     /// Attributes such as bold, without colours.
@@ -122,7 +122,7 @@ pub(crate) enum ColorLevel {
 
 /// The colour setting of the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ColorChoice {
+pub enum ColorChoice {
     /// Decide from the environment.
     #[default]
     Auto,
@@ -134,7 +134,7 @@ pub(crate) enum ColorChoice {
 
 impl ColorChoice {
     /// Decides from the setting and the environment: `NO_COLOR`, `CLICOLOR_FORCE`, `CLICOLOR`, `TERM=dumb`.
-    pub(crate) fn resolve(self, variable: impl Fn(&str) -> Option<String>) -> ColorLevel {
+    pub fn resolve(self, variable: impl Fn(&str) -> Option<String>) -> ColorLevel {
         let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
         let dumb = variable("TERM").is_some_and(|term| term == "dumb");
         let without = if dumb {
@@ -159,7 +159,7 @@ impl ColorChoice {
 }
 
 /// True when the locale or the terminal can show only ASCII.
-pub(crate) fn wants_ascii(variable: impl Fn(&str) -> Option<String>) -> bool {
+pub fn wants_ascii(variable: impl Fn(&str) -> Option<String>) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
         .into_iter()
         .find_map(|name| variable(name).filter(|value| !value.is_empty()));
@@ -170,7 +170,7 @@ pub(crate) fn wants_ascii(variable: impl Fn(&str) -> Option<String>) -> bool {
 
 /// A theme with its glyphs, resolved for one colour level.
 #[derive(Clone, Debug)]
-pub(crate) struct Theme {
+pub struct Theme {
     styles: Vec<Style>,
     /// The glyphs in use.
     pub glyphs: &'static GlyphSet,
@@ -183,12 +183,12 @@ struct ThemeFile {
 
 impl Theme {
     /// Names of the built-in themes.
-    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    pub fn names() -> impl Iterator<Item = &'static str> {
         FILES.iter().map(|(name, _)| *name)
     }
 
     /// The built-in theme `name` at a colour level.
-    pub(crate) fn new(name: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
+    pub fn new(name: &str, color: ColorLevel, ascii: bool) -> Result<Self, ThemeError> {
         let Some((_, text)) = FILES.iter().find(|(known, _)| *known == name) else {
             let known = Self::names().collect::<Vec<_>>().join(", ");
             return Err(ThemeError::Unknown {
@@ -200,7 +200,7 @@ impl Theme {
     }
 
     /// Parses a user's theme from the text of a file called `name`.
-    pub(crate) fn parse(
+    pub fn parse(
         name: &str,
         text: &str,
         color: ColorLevel,
@@ -234,7 +234,7 @@ impl Theme {
     }
 
     /// The style of a role at the colour level of the theme.
-    pub(crate) fn style(&self, role: StyleRole) -> Style {
+    pub fn style(&self, role: StyleRole) -> Style {
         self.styles.get(role as usize).copied().unwrap_or_default()
     }
 }
@@ -298,7 +298,7 @@ fn reduce_color(style: Style, color: ColorLevel) -> Style {
 
 /// Signs that are drawn next to words.
 #[derive(Debug)]
-pub(crate) struct GlyphSet {
+pub struct GlyphSet {
     /// Statuses of units, then a conflict.
     statuses: [&'static str; 12],
     ends: [&'static str; 6],
@@ -432,7 +432,7 @@ static ASCII: GlyphSet = GlyphSet {
     progress: ["=", ".", "-", "|", "%"],
 };
 
-pub(crate) fn status_role(status: UnitStatus) -> StyleRole {
+pub fn status_role(status: UnitStatus) -> StyleRole {
     match status {
         UnitStatus::Queued | UnitStatus::NotStarted => StyleRole::Queued,
         UnitStatus::Running => StyleRole::Running,

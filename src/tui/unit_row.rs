@@ -8,7 +8,7 @@ use super::{
     cache::{RowId, ScreenCache},
     theme::{GlyphSet, StyleRole, status_role},
 };
-use crate::{
+use ingestdeck_core::{
     run::{
         spending::UnitSpending,
         state::{
@@ -451,7 +451,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{run::state::AttemptDelivery, tape::note::PatchResult};
+    use ingestdeck_core::{run::state::AttemptDelivery, tape::note::PatchResult};
 
     proptest! {
         #[test]

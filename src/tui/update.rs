@@ -10,7 +10,7 @@ use super::{
     model::ScreenModel,
     screen_message::ScreenMessage,
 };
-use crate::run::state::RunView;
+use ingestdeck_core::run::state::RunView;
 
 mod keys;
 mod mouse;

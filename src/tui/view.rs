@@ -35,7 +35,7 @@ use ratatui::{buffer::Buffer, layout::Rect, style::Style};
 
 pub(crate) use row_writer::RowWriter;
 use row_writer::key_names;
-pub(crate) use wide_cells::{WideRows, close_wide_cells};
+pub use wide_cells::{WideRows, close_wide_cells};
 
 use super::{
     actions::screen,
@@ -44,7 +44,7 @@ use super::{
     model::{ClickTargets, InputPurpose, OverlayView, ScreenModel},
     theme::{StyleRole, Theme},
 };
-use crate::{
+use ingestdeck_core::{
     run::{ActivityIndex, SourceInfo, state::RunView},
     text,
 };

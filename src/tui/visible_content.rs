@@ -11,7 +11,7 @@ use super::{
     model::{CompareView, InspectPanel, InspectView, OverlayView, ScreenModel, TableLine},
     unit_row::last_action,
 };
-use crate::{run::state::RunView, tape::Seq};
+use ingestdeck_core::{run::state::RunView, tape::Seq};
 
 /// Content that the next frame shows.
 pub(crate) fn cache_request(
@@ -232,12 +232,10 @@ fn inspect(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        run::state::{
-            AttemptId, AttemptRows, AttemptState, HoldMode, RowKind, RowOutcome, RunState,
-            StreamRow, UnitState, UnitStatus,
-        },
-        tui::{KeyOverrides, Keymap},
+    use crate::{KeyOverrides, Keymap};
+    use ingestdeck_core::run::state::{
+        AttemptId, AttemptRows, AttemptState, HoldMode, RowKind, RowOutcome, RunState, StreamRow,
+        UnitState, UnitStatus,
     };
 
     #[test]

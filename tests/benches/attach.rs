@@ -8,13 +8,11 @@ use std::{
 };
 
 use crate::{
-    bars::{
-        harness::{BenchReport, BenchResult, FigureGoal, PairedSamples, Threshold, pairs},
-        measured_process::{ProbeOutput, argument, ingestdeck, run},
-        project,
-    },
-    store::RunStore,
+    harness::{BenchReport, BenchResult, FigureGoal, PairedSamples, Threshold, pairs},
+    measured_process::{ProbeOutput, argument, ingestdeck, run},
+    project,
 };
+use ingestdeck_records::store::RunStore;
 
 /// Entries of the tape.
 const ENTRIES: usize = 100_000;

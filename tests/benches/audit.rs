@@ -1,12 +1,12 @@
 //! Durable audit rows: the tape (one write per row, synced every 100 ms) against one SQLite commit per row.
 
-use crate::{
+use ingestdeck_core::{
     run::entry_source::{NewEntry, Recorder as _},
-    store::RunStore,
     tape::{EntryBody, FORMAT_VERSION, Header, UnitKey},
 };
+use ingestdeck_records::store::RunStore;
 
-use crate::bars::harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, time};
+use crate::harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, time};
 
 const PAIRS: usize = 5;
 const RECORDED: u32 = 50_000;

@@ -8,7 +8,7 @@ use std::{
     path::PathBuf,
 };
 
-use crate::bars::harness::BenchResult;
+use crate::harness::BenchResult;
 
 /// Version of the generated lines. Increase it when they change, so that old files are not reused.
 const SHAPE: u32 = 1;

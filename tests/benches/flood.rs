@@ -13,19 +13,18 @@ use std::{
     time::Instant,
 };
 
-use crate::{
-    agent::line_reader::{LineReader, MAX_LINE_BYTES},
-    replay::FileSource,
+use ingestdeck_agent::line_reader::{LineReader, MAX_LINE_BYTES};
+use ingestdeck_core::{
     run::{
         PollStatus, Timeline,
         entry_source::{NewEntry, Recorder as _},
     },
-    store::RunStore,
     tape::{FORMAT_VERSION, Header, UnitKey},
 };
+use ingestdeck_records::{replay::FileSource, store::RunStore};
 use tokio::{io::AsyncReadExt as _, process::Command, runtime::Runtime};
 
-use crate::bars::{
+use crate::{
     capture::BenchCapture,
     harness::{BenchReport, BenchResult, FigureGoal, PairedSamples, Threshold, pairs, role_exit},
 };

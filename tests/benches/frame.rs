@@ -6,20 +6,18 @@ use std::{
     time::Instant,
 };
 
-use crate::{
-    replay::FileSource,
-    run::Timeline,
-    tui::{
-        app::{App, RunAccess},
-        host::ClockReading,
-        key,
-        screen_message::ScreenMessage,
-        terminal::FrameWriter,
-    },
+use ingestdeck_core::run::Timeline;
+use ingestdeck_records::replay::FileSource;
+use ingestdeck_tui::{
+    app::{App, RunAccess},
+    host::ClockReading,
+    key,
+    screen_message::ScreenMessage,
+    terminal::FrameWriter,
 };
 use ratatui::layout::Rect;
 
-use crate::bars::{
+use crate::{
     harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, timed},
     views,
 };

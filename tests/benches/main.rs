@@ -4,6 +4,12 @@
 //! `INGESTDECK_BENCH_MB=100` shrinks the capture (the goals are meant for the full size). Exits with 1 when a hard goal
 //! is missed, or when a measurement fails.
 
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a report on stdout is what a benchmark is for"
+)]
+
 mod attach;
 mod audit;
 mod capture;
@@ -28,7 +34,7 @@ use std::process::ExitCode;
 
 use harness::BenchReport;
 
-pub(crate) fn run() -> ExitCode {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args()
         .skip(1)
         .filter(|argument| argument != "--bench")

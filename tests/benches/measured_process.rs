@@ -17,7 +17,7 @@ use nix::{
     sys::resource::{UsageWho, getrusage},
 };
 
-use crate::bars::harness::BenchResult;
+use crate::harness::BenchResult;
 
 const ROLE: &str = "probe";
 

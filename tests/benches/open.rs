@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::bars::{
+use crate::{
     capture::BenchCapture,
     harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, pairs},
     measured_process::{ProbeOutput, argument, ingestdeck, run},

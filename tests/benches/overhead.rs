@@ -9,19 +9,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    replay::FileSource,
+use ingestdeck_core::{
     run::entry_source::{EntrySource as _, PollStatus},
-    store::RunStore,
     tape::EntryBody,
 };
+use ingestdeck_records::{replay::FileSource, store::RunStore};
 use nix::{
     sys::wait::{Id, WaitPidFlag, waitid},
     time::{clock_getcpuclockid, clock_gettime},
     unistd::Pid,
 };
 
-use crate::bars::{
+use crate::{
     harness::{BenchReport, BenchResult, FigureGoal, Threshold, pairs, role_exit},
     measured_process::{argument, ingestdeck, is_installed},
     project,

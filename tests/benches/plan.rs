@@ -3,10 +3,8 @@
 
 use std::{fs, path::Path};
 
-use crate::{
-    ingest::{Project, UnitSelection, plan},
+use ingestdeck_core::{
     run::entry_source::{NewEntry, Recorder as _},
-    store::RunStore,
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, UnitKey,
         note::{
@@ -15,8 +13,10 @@ use crate::{
         },
     },
 };
+use ingestdeck_ingest::{Project, UnitSelection, plan};
+use ingestdeck_records::store::RunStore;
 
-use crate::bars::{
+use crate::{
     harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, pairs},
     measured_process::{ProbeOutput, argument, ingestdeck, is_installed, run},
 };

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::bars::{
+use crate::{
     harness::BenchResult,
     measured_process::{argument, ingestdeck},
 };

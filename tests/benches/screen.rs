@@ -14,7 +14,7 @@ use std::{
 
 use nix::pty::{Winsize, openpty};
 
-use crate::bars::{
+use crate::{
     harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold},
     measured_process::{argument, ingestdeck},
     project,

@@ -4,19 +4,17 @@
 
 use std::time::Instant;
 
-use crate::{
-    replay::FileSource,
-    run::Timeline,
-    tui::{
-        app::{App, RunAccess},
-        host::ClockReading,
-        key,
-        screen_message::ScreenMessage,
-    },
+use ingestdeck_core::run::Timeline;
+use ingestdeck_records::replay::FileSource;
+use ingestdeck_tui::{
+    app::{App, RunAccess},
+    host::ClockReading,
+    key,
+    screen_message::ScreenMessage,
 };
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use crate::bars::{
+use crate::{
     capture::{self, BenchCapture, LAST_WORD},
     harness::{BenchReport, BenchResult, FigureGoal, Threshold, pairs, time, timed},
     measured_process::{ProbeOutput, argument, is_installed, run},

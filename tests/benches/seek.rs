@@ -1,12 +1,10 @@
 //! Seeking to any point of a folded capture, in both directions. In process; the whole run is in memory, as in the
 //! viewer.
 
-use crate::{
-    replay::FileSource,
-    run::{PollStatus, Timeline},
-};
+use ingestdeck_core::run::{PollStatus, Timeline};
+use ingestdeck_records::replay::FileSource;
 
-use crate::bars::{
+use crate::{
     capture::BenchCapture,
     harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, time, timed},
 };

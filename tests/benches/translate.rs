@@ -1,13 +1,13 @@
 //! Decoding and translating everything: `replay --ui json` against `jq -c .type`. Measures whole processes.
 
-use crate::{
+use ingestdeck_core::{
     decode,
-    replay::FileSource,
     run::{EntrySource, PollStatus, Timeline},
     tape::EntryBody,
 };
+use ingestdeck_records::replay::FileSource;
 
-use crate::bars::{
+use crate::{
     capture::BenchCapture,
     harness::{BenchReport, BenchResult, FigureGoal, PairedSamples, Threshold, pairs, time, timed},
     measured_process::{ProbeOutput, argument, ingestdeck, is_installed, run},

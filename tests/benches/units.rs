@@ -5,7 +5,7 @@
 
 use std::{fmt::Write as _, path::Path, process::Command};
 
-use crate::bars::{
+use crate::{
     harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, pairs},
     measured_process::{self, ProbeOutput, argument, ingestdeck},
     project,

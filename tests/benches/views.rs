@@ -12,25 +12,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    diagnostic::Problem,
-    replay::FileSource,
-    run::Timeline,
-    tui::{
-        self, ColorChoice, KeyOverrides, Keymap, NotifyMethod, Options, Theme, ToolPrograms,
-        TtyOptions,
-        export::Export,
-        host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit},
-        key::{self, KeyPress},
-        notification::{Notification, TerminalProgress},
-        terminal::FrameWriter,
-    },
+use ingestdeck_core::{diagnostic::Problem, run::Timeline};
+use ingestdeck_records::replay::FileSource;
+use ingestdeck_tui::{
+    self as tui, ColorChoice, KeyOverrides, Keymap, NotifyMethod, Options, Theme, ToolPrograms,
+    TtyOptions,
+    export::Export,
+    host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit},
+    key::{self, KeyPress},
+    notification::{Notification, TerminalProgress},
+    terminal::FrameWriter,
 };
 use ratatui::{
     Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, buffer::Buffer, layout::Rect,
 };
 
-use crate::bars::{
+use crate::{
     capture,
     harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold},
 };

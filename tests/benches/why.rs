@@ -3,14 +3,12 @@
 use std::{fs, path::Path, process::Command};
 
 use crate::{
-    bars::{
-        harness::{BenchReport, BenchResult, FigureGoal, PairedSamples, Threshold, pairs},
-        measured_process::{ProbeOutput, argument, ingestdeck, is_installed, run},
-        project,
-    },
-    store::RunStore,
-    tape::RunId,
+    harness::{BenchReport, BenchResult, FigureGoal, PairedSamples, Threshold, pairs},
+    measured_process::{ProbeOutput, argument, ingestdeck, is_installed, run},
+    project,
 };
+use ingestdeck_core::tape::RunId;
+use ingestdeck_records::store::RunStore;
 
 /// Recorded runs of the project.
 const RUNS: u128 = 1_000;

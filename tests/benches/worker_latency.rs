@@ -13,7 +13,7 @@ use std::{
     time::SystemTime,
 };
 
-use crate::bars::{
+use crate::{
     harness::{BenchReport, BenchResult, FigureGoal, Sample, Threshold, role_exit},
     measured_process::{argument, ingestdeck},
     project,

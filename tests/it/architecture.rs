@@ -328,7 +328,7 @@ fn relative(path: &Path) -> String {
         .replace('\\', "/")
 }
 
-/// Top-level modules that a text names, both as `crate::it::tape::…` and in `crate::it::{tape::…, run}`.
+/// Top-level modules that a text names, both as `crate::tape::…` and in `crate::{tape::…, run}`.
 fn used_modules(code: &str) -> Vec<String> {
     let mut used = Vec::new();
     for (at, found) in code.match_indices("crate::") {
@@ -605,7 +605,7 @@ fn tests_pause_between_two_checks_of_a_condition() {
 
 #[test]
 fn source_reader_strips_comments_and_finds_imports() {
-    let code = "use crate::{\n    tape::{Note, note::{Level}},\n    run::Fold, decode,\n};\nlet x = crate::tui::draw(); $crate::no; mycrate::no;";
+    let code = "use crate::{\n    tape::{Note, note::{Level}},\n    run::Fold, decode,\n};\nlet x = ingestdeck_tui::draw(); $crate::no; mycrate::no;";
     assert_eq!(used_modules(code), ["tape", "run", "decode", "tui"]);
     assert_eq!(longest_super_chain("super::super::x; super::y"), 2);
     let text = "//! x\nuse a; // crate::no\nlet u = \"http://x\";\n\n#[cfg(test)]\nmod tests {\n    use b;\n}\nfn after() {}\n";

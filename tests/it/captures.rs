@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeSet, fmt::Write, fs, path::PathBuf};
 
-use crate::{
+use ingestdeck_agent::facts_collector::AttemptFactsCollector;
+use ingestdeck_core::{
     actions::{AgentEvent, EventTranslator, StreamEnd, StreamState, TurnTracker},
-    agent::facts_collector::AttemptFactsCollector,
     decode::{self, LineBody, LineKind},
     tape::note::{Verdict, VerdictCause},
     units::verdict::{AttemptFacts, FailureRule, judge_attempt},

@@ -3,7 +3,9 @@
 
 use std::fs;
 
-use crate::config::{Config, ConfigError, ConfigLayers, EnvVars, SettingValue, paths::UserDirs};
+use ingestdeck_core::config::{
+    Config, ConfigError, ConfigLayers, EnvVars, SettingValue, paths::UserDirs,
+};
 
 struct ConfigHome {
     dir: tempfile::TempDir,

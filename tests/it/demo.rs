@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use crate::agent::scripted::{
+use ingestdeck_agent::scripted::{
     ScriptedAgentOptions,
     args::{ScriptedAgentArgs, ScriptedCommand},
     play_script,

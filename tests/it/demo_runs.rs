@@ -8,7 +8,7 @@ use std::{
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::it::commands::test_dir::{TestDir, parse_json_events, tape};
+use crate::commands::test_dir::{TestDir, parse_json_events, tape};
 
 fn objects(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path).unwrap();
@@ -207,7 +207,7 @@ fn assert_runs_are_listed(place: &TestDir, run: &str) {
 }
 
 /// A demo whose agents are running.
-fn begun(place: &TestDir, speed: &str) -> crate::it::commands::test_dir::RunningCommand {
+fn begun(place: &TestDir, speed: &str) -> crate::commands::test_dir::RunningCommand {
     let mut running = place.start(place.command(&["demo", "--keep", "kept", "--speed", speed]));
     running.wait_for("stdout", "✓ read_raw_file");
     running

@@ -2,11 +2,11 @@
 
 use std::{fs, io::Write as _};
 
-use crate::{
-    replay::FileSource,
+use ingestdeck_core::{
     run::{EntrySource, PollStatus},
     tape::{EntryBody, FORMAT_VERSION, Header, Millis, RunId, Seq, TapeEntry},
 };
+use ingestdeck_records::replay::FileSource;
 use serde_json::json;
 
 /// Size of a huge text in bytes.

@@ -13,14 +13,14 @@ use std::{
     process::Command,
 };
 
-use crate::{
-    replay::FileSource,
+use ingestdeck_core::{
     run::{EntrySource as _, PollStatus},
     tape::{EntryBody, TapeEntry},
 };
+use ingestdeck_records::replay::FileSource;
 use nix::{sys::signal::Signal, sys::stat::Mode, unistd::mkfifo};
 
-use crate::it::{
+use crate::{
     commands::test_dir::{CommandOutput, TestDir},
     support::git::{PRIVATE_GIT_DIR, git},
 };
@@ -134,7 +134,7 @@ impl FaultProject {
         command
             .args(["-c", &format!("{prelude}\nexec sh -c \"$RUN\"")])
             .env_clear();
-        let (exe, root) = (crate::it::support::program(), self.place.path(".."));
+        let (exe, root) = (crate::support::program(), self.place.path(".."));
         command
             .current_dir(self.place.path(""))
             .env("HOME", root.join("home"))

@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{cli::args::Cli, guide::PAGES};
-use clap::{Command, CommandFactory as _};
+use clap::Command;
+use ingestdeck::guide::PAGES;
 
 /// Largest size of the README in bytes, so that it remains an overview.
 const README_BYTES: usize = 12 * 1024;
@@ -110,7 +110,7 @@ fn commands_in_code_blocks_parse() {
                 _ => continue,
             };
             commands += 1;
-            let parsed = Cli::command().try_get_matches_from(&words);
+            let parsed = ingestdeck::command().try_get_matches_from(&words);
             assert!(
                 parsed.is_ok(),
                 "{}: `{line}`: {}",
@@ -124,7 +124,7 @@ fn commands_in_code_blocks_parse() {
 
 #[test]
 fn commands_in_sentences_exist_with_their_flags() {
-    let mut root = Cli::command();
+    let mut root = ingestdeck::command();
     root.build();
     let mut checked = 0;
     for document in documents() {
@@ -174,7 +174,7 @@ fn check_usage(root: &Command, usage: &str) -> Result<(), String> {
 
 #[test]
 fn check_usage_finds_what_does_not_exist() {
-    let mut root = Cli::command();
+    let mut root = ingestdeck::command();
     root.build();
     for usage in [
         "runs list|show",
@@ -190,7 +190,7 @@ fn check_usage_finds_what_does_not_exist() {
 }
 
 fn run_help(words: &[&str]) -> (Option<i32>, String) {
-    let mut program = std::process::Command::new(crate::it::support::program());
+    let mut program = std::process::Command::new(crate::support::program());
     let output = program.arg("help").args(words).output().unwrap();
     (
         output.status.code(),

@@ -19,7 +19,7 @@ use std::{
 
 use nix::sys::stat::Mode;
 
-use crate::it::{
+use crate::{
     commands::test_dir::{CommandOutput, TestDir},
     support::git::git,
 };
@@ -650,7 +650,7 @@ fn assert_git_ends_with_program(
         .current_dir(scene.path("clone"))
         .env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
     let running = scene.place.start(command);
-    let deadline = std::time::Instant::now() + crate::it::commands::test_dir::DEADLINE;
+    let deadline = std::time::Instant::now() + crate::commands::test_dir::DEADLINE;
     while fs::read_to_string(&waiting)
         .unwrap_or_default()
         .trim()
@@ -660,7 +660,7 @@ fn assert_git_ends_with_program(
             std::time::Instant::now() < deadline,
             "git was not called as expected: {running:?}"
         );
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
     running.signal(nix::sys::signal::Signal::SIGKILL);
     running.end();

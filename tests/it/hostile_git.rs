@@ -9,7 +9,7 @@ use std::{
     process::Command,
 };
 
-use crate::it::{
+use crate::{
     commands::test_dir::{CommandOutput, TestDir},
     support::{
         files::{EntryKind, tree_snapshot},

@@ -2,32 +2,28 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use crate::{
-    diagnostic::Diagnostic as _,
-    ingest::{
-        Project, SqlWorkers, UnitSelection, WorkUnit,
-        attempt::UnitAttempt,
-        git::tests::start_group_guard,
-        integrate::{PatchIntegrator, PatchOutcome, UnitPatch},
-        job::IngestJob,
-        plan,
-        plan::IngestPlan,
-        plan::PlanError,
-        project::ModelRole,
-        prompt::PromptAmendment,
-        transcript::RejectedCall,
-        worktree::Worktrees,
-    },
-    units::ToolCall,
+use ingestdeck_core::{diagnostic::Diagnostic as _, units::ToolCall};
+use ingestdeck_ingest::{
+    Project, SqlWorkers, UnitSelection, WorkUnit,
+    attempt::UnitAttempt,
+    integrate::{PatchIntegrator, PatchOutcome, UnitPatch},
+    job::IngestJob,
+    plan,
+    plan::IngestPlan,
+    plan::PlanError,
+    project::ModelRole,
+    prompt::PromptAmendment,
+    transcript::RejectedCall,
+    worktree::Worktrees,
 };
 use serde_json::{Value, json};
 
-use crate::it::support::git::private_worktrees;
+use crate::support::git::{message, private_worktrees, start_group_guard};
 
 /// The project at `root`, which uses the program itself to read its databases.
 fn open(root: &Path) -> Project {
     let mut project = Project::open(root).unwrap();
-    project.sql_workers = SqlWorkers::new(crate::it::support::program().into());
+    project.sql_workers = SqlWorkers::new(crate::support::program().into());
     project
 }
 
@@ -113,7 +109,7 @@ impl IngestFixture {
             .unwrap();
         (
             outcomes,
-            integration.save(&"ingest".into(), &[]).unwrap().paths,
+            integration.save(&message("ingest"), &[]).unwrap().paths,
         )
     }
 
@@ -191,10 +187,10 @@ fn project_settings_are_read() {
     );
     assert_eq!(
         settings.work_units.failure_mode,
-        crate::units::schedule::FailureMode::Continue
+        ingestdeck_core::units::schedule::FailureMode::Continue
     );
     assert_eq!(
-        crate::diagnostic::to_lines(&harbour.project.warnings),
+        ingestdeck_core::diagnostic::to_lines(&harbour.project.warnings),
         ["ktx.yaml line 27: unknown key `ingest.worksUnits` is ignored; did you mean `workUnits`?"]
     );
 }
@@ -207,7 +203,7 @@ fn plan_has_every_unit_and_skip_reasons() {
     let text = serde_json::to_string_pretty(&json!({
         "units": planned.units.iter().map(|unit| json!({"planned": unit.planned, "peers": unit.peer_file_index})).collect::<Vec<_>>(),
         "skipped": planned.skipped.iter().map(plan::UnplannedConnection::to_note).collect::<Vec<_>>(),
-        "warnings": crate::diagnostic::to_lines(&planned.warnings),
+        "warnings": ingestdeck_core::diagnostic::to_lines(&planned.warnings),
     }))
     .unwrap();
     insta::assert_snapshot!(text.replace(&root, "<project>"));

@@ -22,7 +22,6 @@ mod ingest;
 mod language;
 mod mcp;
 mod neighbours;
-mod output_agreement;
 mod outside_paths;
 mod plan;
 mod real_ingest;

@@ -10,7 +10,7 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 
-use crate::it::commands::test_dir::TestDir;
+use crate::commands::test_dir::TestDir;
 
 mod sql;
 

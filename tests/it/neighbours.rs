@@ -5,7 +5,7 @@ use std::fs;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::it::commands::test_dir::TestDir;
+use crate::commands::test_dir::TestDir;
 
 const READS: &str = "[[part]]\nsteps = [{ say = \"read\" }]";
 

@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::it::{
+use crate::{
     commands::test_dir::{CommandOutput, TestDir},
     support::git::git,
 };

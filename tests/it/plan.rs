@@ -5,17 +5,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    ingest::{
-        Project, UnitSelection, attempt::UnitAttempt, job::IngestJob, plan, prompt::PromptAmendment,
-    },
-    units::verdict::MAX_PROMPT_CHARS,
+use ingestdeck_core::units::verdict::MAX_PROMPT_CHARS;
+use ingestdeck_ingest::{
+    Project, UnitSelection, attempt::UnitAttempt, job::IngestJob, plan, prompt::PromptAmendment,
 };
 use jiff::Timestamp;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::it::{
+use crate::{
     commands::test_dir::{CommandOutput, TestDir},
     support::git::{git, private_worktrees},
 };
@@ -691,7 +689,7 @@ fn every_adapter_cuts_its_source() {
         .iter()
         .map(|unit| json!({"planned": unit.planned, "notes": unit.notes, "peers": unit.peer_file_index}))
         .collect();
-    let plan = json!({"units": units, "skipped": planned.skipped.iter().map(plan::UnplannedConnection::to_note).collect::<Vec<_>>(), "warnings": crate::diagnostic::to_lines(&planned.warnings)});
+    let plan = json!({"units": units, "skipped": planned.skipped.iter().map(plan::UnplannedConnection::to_note).collect::<Vec<_>>(), "warnings": ingestdeck_core::diagnostic::to_lines(&planned.warnings)});
     insta::assert_snapshot!(
         "every_adapter",
         serde_json::to_string_pretty(&plan).unwrap()

@@ -18,7 +18,7 @@ mod workers;
 use serde_json::{Value, json};
 
 use self::test_project::{TestProject, UNITS, all_good, asked_by, gone, good_turns, ktx};
-use crate::it::support::{
+use crate::support::{
     api::{ApiTurn, tool},
     cli::claude_version,
     hostile,

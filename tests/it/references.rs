@@ -3,24 +3,21 @@
 
 use std::{fs, path::Path, process::Command, sync::Arc};
 
-use crate::{
-    ingest::{
-        Project, UnitSelection, WorkUnit,
-        attempt::UnitAttempt,
-        git::tests::start_group_guard,
-        integrate::{PatchIntegrator, PatchOutcome, UnitPatch},
-        job::IngestJob,
-        plan,
-        prompt::PromptAmendment,
-        repository::Repository,
-        worktree::Worktrees,
-    },
-    units::ToolCall,
+use ingestdeck_core::units::ToolCall;
+use ingestdeck_ingest::{
+    Project, UnitSelection, WorkUnit,
+    attempt::UnitAttempt,
+    integrate::{PatchIntegrator, PatchOutcome, UnitPatch},
+    job::IngestJob,
+    plan,
+    prompt::PromptAmendment,
+    repository::Repository,
+    worktree::Worktrees,
 };
 use proptest::{prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use crate::it::support::git::private_worktrees;
+use crate::support::git::{message, private_worktrees, start_group_guard};
 
 mod oracle;
 
@@ -349,7 +346,7 @@ impl ReferenceProject {
         integration
             .integrate_all(&patches, |_, integrated| results.push(integrated.clone()))
             .unwrap();
-        integration.save(&"ingest".into(), &[]).unwrap();
+        integration.save(&message("ingest"), &[]).unwrap();
         results
     }
 }

@@ -7,18 +7,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
+use ingestdeck_core::{
     diagnostic::Diagnostic as _,
-    replay::{self, FileSource, OpenError, detect::InputFormat, detect::UnsupportedInput},
     run::{
         Timeline,
         entry_source::{EntryRef, EntryScope, EntrySource, PollStatus},
     },
     tape::{EntryBody, Seq},
 };
+use ingestdeck_records::replay::{
+    self, FileSource, OpenError, detect::InputFormat, detect::UnsupportedInput,
+};
 use proptest::prelude::*;
 
-use crate::it::support::fuzz::fuzz;
+use crate::support::fuzz::fuzz;
 
 /// A copy of an entry that outlives its source's buffer.
 #[derive(Clone, Debug, PartialEq)]
@@ -293,7 +295,7 @@ fn pipe_is_read_like_a_file_and_can_be_read_again() {
             break;
         }
         assert!(Instant::now() < deadline, "the pipe did not end in time");
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
     writer.join().unwrap();
     assert_eq!(kept.len(), 2001);

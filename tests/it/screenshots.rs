@@ -5,7 +5,7 @@
 
 use std::{fs, path::PathBuf, process::Command};
 
-use crate::tui::{KeyOverrides, Keymap};
+use ingestdeck_tui::{KeyOverrides, Keymap};
 
 /// A picture: its name, the tape, the size, and the keys to press first.
 struct Screenshot {
@@ -59,7 +59,7 @@ fn drawn(shot: &Screenshot) -> String {
     let home = tempfile::tempdir().unwrap();
     let out = home.path().join("out.svg");
     let tape = place(&format!("tests/fixtures/tapes/{}.jsonl", shot.tape));
-    let ran = Command::new(crate::it::support::program())
+    let ran = Command::new(crate::support::program())
         .arg("screenshot")
         .arg(tape)
         .args([

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::agent::scripted::{
+use ingestdeck_agent::scripted::{
     AgentSignal, ScriptedAgentOptions,
     args::{ScriptedAgentArgs, ScriptedCommand},
     play_script,

@@ -3,19 +3,19 @@
 
 use std::{fs, io::Write as _, path::Path};
 
-use crate::{
-    replay::FileSource,
+use ingestdeck_core::{
     run::{
         EntryRef, EntrySource, EntrySourceError, PollStatus, SeekTarget, SourceInfo, Timeline,
         entry_search::{EntryBatch, TextMatcher},
         state::AttemptId,
     },
     tape::{EntryBody, FORMAT_VERSION, Header, Millis, RunId, Seq, TapeEntry},
-    tui::{
-        cache::ScreenCache,
-        effect::{SearchRequest, SearchScope},
-        text_search::{SearchProgress, TextSearch},
-    },
+};
+use ingestdeck_records::replay::FileSource;
+use ingestdeck_tui::{
+    cache::ScreenCache,
+    effect::{SearchRequest, SearchScope},
+    text_search::{SearchProgress, TextSearch},
 };
 use proptest::prelude::*;
 use serde_json::json;

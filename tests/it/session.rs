@@ -8,22 +8,20 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    agent::{
-        AgentProgram,
-        attempt::{AttemptCommand, AttemptContext, time_limits::AttemptTimeouts},
-        claude::{
-            ClaudeCode,
-            availability::{
-                ClaudeInvocation, Installation, LoginStatus, ProbeResult, check_availability, probe,
-            },
+use ingestdeck_agent::{
+    AgentProgram,
+    attempt::{AttemptCommand, AttemptContext, time_limits::AttemptTimeouts},
+    claude::{
+        ClaudeCode,
+        availability::{
+            ClaudeInvocation, Installation, LoginStatus, ProbeResult, check_availability, probe,
         },
-        process::{ProcessTimeouts, StreamLimits},
-        session::{
-            ClaudeSessionArgs, SessionEnd, SessionLaunch, resume_line, run_session_with_env,
-        },
-        session_lock::{SessionLocks, TryLockOutcome},
     },
+    process::{ProcessTimeouts, StreamLimits},
+    session::{ClaudeSessionArgs, SessionEnd, SessionLaunch, resume_line, run_session_with_env},
+    session_lock::{SessionLocks, TryLockOutcome},
+};
+use ingestdeck_core::{
     config::MismatchPolicy,
     run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{
@@ -33,7 +31,8 @@ use crate::{
 };
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use crate::it::support::{
+use crate::support::cli::OtherProgram;
+use crate::support::{
     api::{ApiFault, ApiRoute, ApiTurn, FakeApi, text, tool},
     cli::{TestHome, claude_bin},
     missing,
@@ -138,7 +137,7 @@ impl SessionFixture {
             conversation: None,
             context: AttemptContext {
                 worker: None,
-                agent: Arc::new(program),
+                agent: Arc::new(OtherProgram(program)),
                 unit: UnitKey::from("session"),
                 attempt: 1,
                 cwd: home.project(),
@@ -168,7 +167,7 @@ impl SessionFixture {
 
     /// A session with the scripted agent.
     fn scripted(script: &str, prompt: &str) -> Self {
-        let exe = crate::it::support::program().into();
+        let exe = crate::support::program().into();
         let mut desk = Self::new(
             AgentProgram {
                 exe,
@@ -184,10 +183,10 @@ impl SessionFixture {
             file.into(),
             "--".into(),
         ];
-        desk.launch.context.agent = Arc::new(AgentProgram {
-            exe: crate::it::support::program().into(),
+        desk.launch.context.agent = Arc::new(OtherProgram(AgentProgram {
+            exe: crate::support::program().into(),
             prefix,
-        });
+        }));
         desk
     }
 
@@ -520,10 +519,10 @@ async fn invalid_prompt_is_refused_before_start() {
         );
     }
     let mut desk = SessionFixture::scripted(HELLO, "hi");
-    desk.launch.context.agent = Arc::new(AgentProgram {
+    desk.launch.context.agent = Arc::new(OtherProgram(AgentProgram {
         exe: missing("claude").into(),
         prefix: Vec::new(),
-    });
+    }));
     let expected = format!("there is no program {}", missing("claude"));
     assert_eq!(desk.run().await.facts.process.start_error, Some(expected));
     let mut desk = SessionFixture::scripted(HELLO, "hi");
@@ -567,7 +566,7 @@ async fn new_session_is_locked_once_it_has_an_id() {
         desk.tape.wait_for('o', "\"subtype\":\"init\"").await;
         let deadline = tokio::time::Instant::now() + LIMIT;
         while desk.is_free("mine") && tokio::time::Instant::now() < deadline {
-            crate::it::support::pause_task_before_check().await;
+            crate::support::pause_task_before_check().await;
         }
         let locked = !desk.is_free("mine");
         commands.send(AttemptCommand::Interrupt).await.unwrap();
@@ -599,7 +598,7 @@ async fn running_session_is_locked_instead_of_the_requested_one() {
         while (desk.is_free("other") || !desk.is_free("abc"))
             && tokio::time::Instant::now() < deadline
         {
-            crate::it::support::pause_task_before_check().await;
+            crate::support::pause_task_before_check().await;
         }
         let locked = !desk.is_free("other") && desk.is_free("abc");
         commands.send(AttemptCommand::Interrupt).await.unwrap();
@@ -667,7 +666,7 @@ async fn session_that_closes_stdout_and_lingers_is_ended() {
         exe: "/bin/sh".into(),
         prefix: vec!["-c".into(), "exec >&-; sleep 600".into()],
     };
-    desk.launch.context.agent = Arc::new(program);
+    desk.launch.context.agent = Arc::new(OtherProgram(program));
     let end = desk.run().await;
     assert_eq!(
         (end.facts.process.signal, outcome(&end)),
@@ -913,7 +912,7 @@ async fn probe_distinguishes_bad_key_from_limit() {
 #[test]
 fn scripted_agent_answers_the_probes_of_doctor() {
     let ask = |words: &[&str]| {
-        let output = std::process::Command::new(Path::new(crate::it::support::program()))
+        let output = std::process::Command::new(Path::new(crate::support::program()))
             .args(["scripted-agent", "--script", "none"])
             .args(words)
             .output()

@@ -7,13 +7,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    replay::{FileSource, claude_sessions},
-    run::{
-        PollStatus, RunState, Timeline,
-        state::{RowKind, RunView, UnitStatus},
-    },
+use ingestdeck_core::run::{
+    PollStatus, RunState, Timeline,
+    state::{RowKind, RunView, UnitStatus},
 };
+use ingestdeck_records::replay::{FileSource, claude_sessions};
 
 const SESSION: &str = "5e551011-4a4a-4b4b-8c8c-0123456789ab";
 
@@ -99,7 +97,7 @@ fn session_has_its_agents_as_units() {
     );
     assert_eq!(
         view.state.loss_counts,
-        crate::run::state::LossCounts::default()
+        ingestdeck_core::run::state::LossCounts::default()
     );
     assert_eq!(messages(view), [""; 0]);
     let main = view.state.units[0].latest().unwrap();
@@ -172,7 +170,7 @@ fn growing_session_ends_like_a_finished_one() {
     fs::rename(&later, &agents).unwrap();
     follower.finish();
     while advance(&mut followed) == PollStatus::Waiting {
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
     let finished = timeline(&path);
     let facts = |timeline: &Timeline| {
@@ -200,7 +198,7 @@ fn deleted_and_replaced_sessions_keep_what_was_read() {
     fs::write(&path, "{}\n").unwrap();
     follower.finish();
     while advance(&mut followed) == PollStatus::Waiting {
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
     assert_eq!(followed.view().state.entries, before + 1);
     assert_eq!(
@@ -220,7 +218,7 @@ fn deleted_and_replaced_sessions_keep_what_was_read() {
         .unwrap();
     follower.finish();
     while advance(&mut followed) == PollStatus::Waiting {
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
     let text = messages(followed.view()).join("\n");
     assert!(text.contains("shrank while it was open"), "{text}");
@@ -401,7 +399,7 @@ fn fixture_is_listed_with_title_and_cost() {
 /// Plays a followed session to its end.
 fn finish(timeline: &mut Timeline) {
     while advance(timeline) == PollStatus::Waiting {
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
 }
 
@@ -471,7 +469,7 @@ fn session_that_grows_too_large_ends_with_an_error() {
     let error = loop {
         match followed.advance(1 << 16, &mut |_| {}) {
             Ok(PollStatus::End) => panic!("it ended without an error"),
-            Ok(PollStatus::Waiting) => crate::it::support::pause_before_check(),
+            Ok(PollStatus::Waiting) => crate::support::pause_before_check(),
             Ok(_) => {}
             Err(error) => break error.to_string(),
         }

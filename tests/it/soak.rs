@@ -16,7 +16,7 @@ use nix::{
 };
 use serde_json::Value;
 
-use crate::it::commands::test_dir::{DEADLINE, TestDir};
+use crate::commands::test_dir::{DEADLINE, TestDir};
 
 /// The unit that runs last and hangs until it is killed. Meanwhile, the program is measured.
 const GATE: &str = "docs-zz-gate";
@@ -94,7 +94,7 @@ script=script
 exec EXE scripted-agent --script AGENT/$script.toml -- "$@""#;
     let body = body.replace("AGENT", place.path("agent").to_str().unwrap());
     place
-        .claude(&body.replace("EXE", crate::it::support::program()))
+        .claude(&body.replace("EXE", crate::support::program()))
         .display()
         .to_string()
 }
@@ -185,7 +185,7 @@ impl SoakRun {
                 return held;
             }
             assert!(Instant::now() < deadline, "holds {held:?}, not {wanted:?}");
-            crate::it::support::pause_before_check();
+            crate::support::pause_before_check();
         }
     }
 
@@ -198,7 +198,7 @@ impl SoakRun {
                 Instant::now() < deadline,
                 "the usage does not settle: {held:?}"
             );
-            crate::it::support::pause_before_check();
+            crate::support::pause_before_check();
             let now = self.resource_usage(place);
             checks = if now == held { checks + 1 } else { 0 };
             held = now;

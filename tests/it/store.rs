@@ -7,19 +7,21 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    replay::FileSource,
+use ingestdeck_core::{
     run::entry_source::{EntrySource, NewEntry, Recorder},
-    store::{
-        Db, RecordedRun, RunStatus, RunStore, db::QueryLimits, index_rows::RunIndexRows,
-        runs::NewRun, runs::RunStoreError,
-    },
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{
             AttemptEnded, AttemptOutcome, CallDecision, CommandReceived, PlannedUnit, RunEnded,
             RunPlanned, StopReason, Verdict, VerdictCause,
         },
+    },
+};
+use ingestdeck_records::{
+    replay::FileSource,
+    store::{
+        Db, RecordedRun, RunStatus, RunStore, db::QueryLimits, index_rows::RunIndexRows,
+        runs::NewRun, runs::RunStoreError,
     },
 };
 use serde_json::json;

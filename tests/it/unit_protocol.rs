@@ -9,19 +9,19 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    agent::{
-        AgentProgram,
-        attempt::{
-            AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptCommand,
-            AttemptContext, time_limits::AttemptTimeouts,
-        },
-        claude::version::ClaudeVersion,
-        line_reader::{LineReader, MAX_LINE_BYTES},
-        mcp,
-        process::{self, Child, ProcessTimeouts, SpawnRequest, StreamLimits},
-        unit::{UnitLaunch, run_unit_with_env},
+use ingestdeck_agent::{
+    AgentProgram,
+    attempt::{
+        AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptCommand,
+        AttemptContext, time_limits::AttemptTimeouts,
     },
+    claude::version::ClaudeVersion,
+    line_reader::{LineReader, MAX_LINE_BYTES},
+    mcp,
+    process::{self, Child, ProcessTimeouts, SpawnRequest, StreamLimits},
+    unit::{UnitLaunch, run_unit_with_env},
+};
+use ingestdeck_core::{
     run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{
         EntryBody, Millis, Note, UnitKey,
@@ -39,7 +39,8 @@ use crate::{
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use crate::it::support::{
+use crate::support::cli::OtherProgram;
+use crate::support::{
     api::{ApiRoute, ApiTurn, FakeApi, text, tool},
     cli::{BILLS_WHOLE_SESSION, TestHome, claude_bin, claude_version},
     hostile, missing,
@@ -239,10 +240,10 @@ impl AttemptFixture {
         UnitLaunch {
             context: AttemptContext {
                 worker: None,
-                agent: Arc::new(AgentProgram {
+                agent: Arc::new(OtherProgram(AgentProgram {
                     exe: exe.into(),
                     prefix,
-                }),
+                })),
                 unit: "docs-a".into(),
                 attempt: 1,
                 cwd: self.home.project(),
@@ -1235,7 +1236,7 @@ async fn dropping_an_attempt_kills_its_process() {
     let deadline = std::time::Instant::now() + LIMIT;
     while !gone(pid) {
         assert!(std::time::Instant::now() < deadline, "it is still running");
-        crate::it::support::pause_task_before_check().await;
+        crate::support::pause_task_before_check().await;
     }
 }
 
@@ -1270,7 +1271,7 @@ fn second_process(test: &str) -> (bool, Output) {
         if children.iter().all(|pid| gone(Some(*pid))) {
             return (true, run);
         }
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
     (false, run)
 }
@@ -1333,7 +1334,7 @@ async fn group_of_an_agent_dies_with_a_killed_program() {
         assert!(second_process("group_of_an_agent_dies_with_a_killed_program").0);
         return;
     }
-    crate::group_guard::start(Path::new(crate::it::support::program())).unwrap();
+    ingestdeck_os::group_guard::start(Path::new(crate::support::program())).unwrap();
     let (mut children, mut ids) = (Vec::new(), String::new());
     for _ in 0..3 {
         let order = SpawnRequest {
@@ -1394,7 +1395,7 @@ fn calls_once(scene: &AttemptFixture) -> UnitLaunch {
         "--attempt",
         "1",
     ];
-    scene.launch(crate::it::support::program(), &words)
+    scene.launch(crate::support::program(), &words)
 }
 
 #[cfg(target_os = "linux")]
@@ -1410,7 +1411,7 @@ async fn tool_panic_fails_its_call_and_other_panics_end_agents() {
         return;
     }
     // In the same way as the program does it.
-    crate::cli::debug::install(false).unwrap();
+    ingestdeck::install_panic_hooks(false);
     let mut children = three_children().await;
     let scene = quick();
     let (facts, _) = scene
@@ -1553,7 +1554,7 @@ async fn stuck_tool_and_gate_do_not_block_the_end() {
 
 #[tokio::test]
 async fn time_limit_reaches_a_running_attempt() {
-    use crate::units::verdict::TimeLimit;
+    use ingestdeck_core::units::verdict::TimeLimit;
     let scene = quick();
     let (limits, timeouts) = watch::channel(AttemptTimeouts::default());
     let mut launch = shell(
@@ -1564,7 +1565,7 @@ async fn time_limit_reaches_a_running_attempt() {
     let tape = Arc::clone(&scene.tape);
     let limiting = tokio::spawn(async move {
         while tape.notes().is_empty() {
-            crate::it::support::pause_task_before_check().await;
+            crate::support::pause_task_before_check().await;
         }
         limits.send_modify(|limits| limits.silence = Some(Duration::from_millis(300)));
         limits
@@ -1579,7 +1580,7 @@ async fn time_limit_reaches_a_running_attempt() {
 
 #[tokio::test]
 async fn agent_that_writes_nothing_is_ended() {
-    use crate::units::verdict::TimeLimit;
+    use ingestdeck_core::units::verdict::TimeLimit;
     let scene = quick();
     let limit = Duration::from_millis(300);
     for (silence, attempt, expected) in [
@@ -1629,7 +1630,7 @@ async fn scripted_agent_passes_the_isolation_proof() {
         "1",
     ];
     let (facts, ready) = scene
-        .run(scene.launch(crate::it::support::program(), &words), None)
+        .run(scene.launch(crate::support::program(), &words), None)
         .await;
     assert!(ready, "{facts:?}");
     assert_eq!(facts.isolation, IsolationStatus::Verified);

@@ -12,7 +12,7 @@ use super::{
     machine::WaitReason,
     time_limits::{AttemptTimeouts, LONGEST_TOOL_WAIT},
 };
-use crate::{tape::Millis, units::verdict::TimeLimit};
+use ingestdeck_core::{tape::Millis, units::verdict::TimeLimit};
 
 /// Deadlines of an attempt.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::agent::control::ControlFrame;
+use crate::control::ControlFrame;
 
 /// The sending end. The pipe is closed once it is dropped and everything is written.
 #[derive(Debug)]

@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 
 use super::session_monitor::SessionMonitor;
 use crate::{
-    actions::{SessionCheck, SessionIdentity},
-    agent::{
-        claude::isolation::{self, IsolationProof},
-        control::{
-            ApprovalDecision, ApprovalRequest, ControlEffect, ControlFrame, ControlProtocol,
-            ControlRequest, prompt_frame, user_message_frame,
-        },
-        facts_collector::AttemptFactsCollector,
-        mcp::ServerEvent,
-        process::{EscalationStep, ProcessExit, ProcessTimeouts},
+    claude::isolation::{self, IsolationProof},
+    control::{
+        ApprovalDecision, ApprovalRequest, ControlEffect, ControlFrame, ControlProtocol,
+        ControlRequest, prompt_frame, user_message_frame,
     },
+    facts_collector::AttemptFactsCollector,
+    mcp::ServerEvent,
+    process::{EscalationStep, ProcessExit, ProcessTimeouts},
+};
+use ingestdeck_core::{
+    actions::{SessionCheck, SessionIdentity},
     decode::{AgentLine, LineBody},
     run::attempt_reducer::AttemptReducer,
     tape::{
@@ -43,7 +43,7 @@ const MAX_DECLINED_CHARS: usize = 300;
 
 /// A request to a running attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum AttemptCommand {
+pub enum AttemptCommand {
     /// End it, with time to report its state.
     Interrupt,
     Kill,
@@ -129,25 +129,25 @@ enum AttemptPhase {
 
 /// The session that an attempt continues.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::agent) struct ContinuedSession {
-    pub(in crate::agent) id: String,
+pub(crate) struct ContinuedSession {
+    pub(crate) id: String,
     /// Cost of its earlier attempts in US dollars; `None` if that is unknown.
-    pub(in crate::agent) paid_usd: Option<f64>,
+    pub(crate) paid_usd: Option<f64>,
 }
 
 /// What the agent of a unit has to do.
 #[derive(Debug)]
-pub(in crate::agent) struct UnitTask {
+pub(crate) struct UnitTask {
     /// The tools that it may use.
-    pub(in crate::agent) proof: IsolationProof,
-    pub(in crate::agent) prompt: String,
-    pub(in crate::agent) max_turns: u32,
+    pub(crate) proof: IsolationProof,
+    pub(crate) prompt: String,
+    pub(crate) max_turns: u32,
     /// The session that it continues.
-    pub(in crate::agent) resume: Option<ContinuedSession>,
+    pub(crate) resume: Option<ContinuedSession>,
 }
 
 #[derive(Debug)]
-pub(in crate::agent) struct AttemptMachine {
+pub(crate) struct AttemptMachine {
     stats: AttemptFactsCollector,
     control: ControlProtocol,
     proof: IsolationProof,
@@ -175,11 +175,7 @@ pub(in crate::agent) struct AttemptMachine {
 
 impl AttemptMachine {
     /// An attempt at a unit. `facts` are those from before the start.
-    pub(in crate::agent) fn for_unit(
-        facts: AttemptFacts,
-        task: UnitTask,
-        timeouts: ProcessTimeouts,
-    ) -> Self {
+    pub(crate) fn for_unit(facts: AttemptFacts, task: UnitTask, timeouts: ProcessTimeouts) -> Self {
         let facts = AttemptFacts {
             isolation: IsolationStatus::Unverified,
             ..facts
@@ -208,7 +204,7 @@ impl AttemptMachine {
     }
 
     /// A plain session, which gets its prompt on stdin unless that is empty.
-    pub(in crate::agent) fn for_session(
+    pub(crate) fn for_session(
         stats: AttemptFactsCollector,
         session: SessionMonitor,
         prompt: String,
@@ -224,7 +220,7 @@ impl AttemptMachine {
 
     /// One turn of a session whose calls a person can hold, and whose requests for permission a person answers. With
     /// `tools`, our tool server is announced.
-    pub(in crate::agent) fn for_conversation(
+    pub(crate) fn for_conversation(
         stats: AttemptFactsCollector,
         session: SessionMonitor,
         prompt: String,
@@ -274,12 +270,12 @@ impl AttemptMachine {
             .then(|| self.stats.reducer())
     }
 
-    pub(in crate::agent) fn into_facts(self) -> AttemptFacts {
+    pub(crate) fn into_facts(self) -> AttemptFacts {
         self.stats.into_facts()
     }
 
     /// The state of a plain session.
-    pub(in crate::agent) fn session(&self) -> Option<&SessionMonitor> {
+    pub(crate) fn session(&self) -> Option<&SessionMonitor> {
         self.session.as_ref()
     }
 

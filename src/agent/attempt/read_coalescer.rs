@@ -13,7 +13,7 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::decode::{LineBody, line::StreamDelta};
+use ingestdeck_core::decode::{LineBody, line::StreamDelta};
 
 /// Time between two ticks, which is how often text on the screen grows: about five times a second, as each time costs
 /// the engine and the screen a quarter of a millisecond. It is longer than the interval between two frames of a growing
@@ -31,7 +31,7 @@ const HIGH_RATE_BYTES: usize = 16 * 1024;
 static TICK_CLOCK_START: RwLock<Option<Instant>> = RwLock::new(None);
 
 /// Starts the shared tick clock. Must be called when a runtime starts its clock.
-pub(crate) fn start_tick_clock() {
+pub fn start_tick_clock() {
     *TICK_CLOCK_START
         .write()
         .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
@@ -156,7 +156,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
-    use crate::decode;
+    use ingestdeck_core::decode;
 
     const PIECE: &str = r#"{"type":"stream_event","event":{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"fox"}}}"#;
 

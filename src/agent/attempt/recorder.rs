@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::{
+use ingestdeck_core::{
     run::entry_source::{NewEntry, RecordError, Recorder},
     tape::{Note, UnitKey, entry::EntryBody},
 };
 
 /// Records entries of one attempt. Stops after the first failure, because a tape may end early but must not have gaps.
 #[derive(Debug)]
-pub(in crate::agent) struct AttemptRecorder {
+pub(crate) struct AttemptRecorder {
     recorder: Arc<dyn Recorder>,
     unit: UnitKey,
     attempt: u32,
@@ -17,7 +17,7 @@ pub(in crate::agent) struct AttemptRecorder {
 }
 
 impl AttemptRecorder {
-    pub(in crate::agent) fn new(recorder: Arc<dyn Recorder>, unit: UnitKey, attempt: u32) -> Self {
+    pub(crate) fn new(recorder: Arc<dyn Recorder>, unit: UnitKey, attempt: u32) -> Self {
         Self {
             recorder,
             unit,
@@ -27,7 +27,7 @@ impl AttemptRecorder {
     }
 
     /// Appends all `bodies` together.
-    pub(in crate::agent) fn record<'a>(
+    pub(crate) fn record<'a>(
         &'a mut self,
         bodies: impl Iterator<Item = EntryBody<'a>>,
     ) -> Result<(), RecordError> {
@@ -45,7 +45,7 @@ impl AttemptRecorder {
         recorded
     }
 
-    pub(in crate::agent) fn note(&mut self, note: &Note) -> Result<(), RecordError> {
+    pub(crate) fn note(&mut self, note: &Note) -> Result<(), RecordError> {
         let json = note.to_json();
         self.record(std::iter::once(EntryBody::Note(&json)))
     }

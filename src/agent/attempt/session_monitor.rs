@@ -2,7 +2,7 @@
 //! it is complete. Pure.
 
 use super::work_log::WorkLog;
-use crate::{
+use ingestdeck_core::{
     actions::{LineRole, SessionCheck, SessionIdentity, TurnTracker},
     config::MismatchPolicy,
     decode::{AgentLine, LineBody, MessageBlock, line::SystemLine},
@@ -10,11 +10,11 @@ use crate::{
 };
 
 /// Permission mode in which every tool runs.
-pub(in crate::agent) const BYPASS_PERMISSION_MODE: &str = "bypassPermissions";
+pub(crate) const BYPASS_PERMISSION_MODE: &str = "bypassPermissions";
 
 /// Result of evaluating a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::agent) enum SessionLineFinding {
+pub(crate) enum SessionLineFinding {
     Nothing,
     /// A message for people.
     Message(Severity, String),
@@ -26,7 +26,7 @@ pub(in crate::agent) enum SessionLineFinding {
 
 /// Tracks the ids, results and permission modes of one session, by the rules of the contract.
 #[derive(Debug)]
-pub(in crate::agent) struct SessionMonitor {
+pub(crate) struct SessionMonitor {
     identity: SessionIdentity,
     turns: TurnTracker,
     mismatch_policy: MismatchPolicy,
@@ -46,11 +46,7 @@ pub(in crate::agent) struct SessionMonitor {
 
 impl SessionMonitor {
     /// Expects the resumed `session`, if any, and the permission mode `mode`.
-    pub(in crate::agent) fn new(
-        session: Option<String>,
-        rule: MismatchPolicy,
-        mode: &'static str,
-    ) -> Self {
+    pub(crate) fn new(session: Option<String>, rule: MismatchPolicy, mode: &'static str) -> Self {
         let resuming =
             |session: String| SessionIdentity::resuming(&session, rule == MismatchPolicy::Warn);
         Self {
@@ -69,12 +65,12 @@ impl SessionMonitor {
     }
 
     /// The session id, once it is known.
-    pub(in crate::agent) fn session(&self) -> Option<&str> {
+    pub(crate) fn session(&self) -> Option<&str> {
         self.identity.session()
     }
 
     /// The session that has to be locked from now on: the running one, even if another one was requested.
-    pub(in crate::agent) fn take_session_to_lock(&mut self) -> Option<String> {
+    pub(crate) fn take_session_to_lock(&mut self) -> Option<String> {
         let session = self.identity.session().filter(|_| self.can_lock)?;
         if self.locked.as_deref() == Some(session) {
             return None;
@@ -83,43 +79,43 @@ impl SessionMonitor {
         self.locked.clone()
     }
 
-    pub(in crate::agent) fn stop_locking(&mut self) {
+    pub(crate) fn stop_locking(&mut self) {
         self.can_lock = false;
     }
 
     /// Message about a fatal mismatch.
-    pub(in crate::agent) fn mismatch(&self) -> Option<&str> {
+    pub(crate) fn mismatch(&self) -> Option<&str> {
         self.identity
             .mismatch()
             .filter(|_| self.mismatch_policy == MismatchPolicy::Error)
     }
 
     /// Message about a permission mode that was not requested.
-    pub(in crate::agent) fn breach(&self) -> Option<&str> {
+    pub(crate) fn breach(&self) -> Option<&str> {
         self.breach.as_deref()
     }
 
     /// The session has announced a turn, or ended one.
-    pub(in crate::agent) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.has_begun
     }
 
     /// Tools may have run. An announced call counts, because it may have run even if no result follows.
-    pub(in crate::agent) fn tools_ran(&self) -> bool {
+    pub(crate) fn tools_ran(&self) -> bool {
         self.tools_ran
     }
 
     /// True after the result, unless a background task will start another turn.
-    pub(in crate::agent) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.turns.is_complete()
     }
 
     /// What the session has done.
-    pub(in crate::agent) fn work(&self) -> &WorkLog {
+    pub(crate) fn work(&self) -> &WorkLog {
         &self.work
     }
 
-    pub(in crate::agent) fn push_line(&mut self, line: &AgentLine<'_>) -> SessionLineFinding {
+    pub(crate) fn push_line(&mut self, line: &AgentLine<'_>) -> SessionLineFinding {
         self.work.push_line(line);
         self.tools_ran |= may_run_tools(&line.body);
         self.has_begun |= matches!(line.body, LineBody::Init(_) | LineBody::Result(_));
@@ -198,7 +194,7 @@ fn may_run_tools(body: &LineBody<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode;
+    use ingestdeck_core::decode;
 
     fn watch(
         resumed: Option<&str>,

@@ -3,7 +3,7 @@
 //! Lines up to the limit are recorded unchanged. Later lines are counted, and the tape has the counts. The verdict
 //! always has the last lines.
 
-use crate::tape::{Note, note::Severity};
+use ingestdeck_core::tape::{Note, note::Severity};
 
 /// The stderr of one attempt.
 #[derive(Clone, Copy, Debug)]

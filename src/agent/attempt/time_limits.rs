@@ -5,23 +5,23 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{IngestSettings, time_limit::TimeLimitSetting};
+use ingestdeck_core::config::{IngestSettings, time_limit::TimeLimitSetting};
 
 /// How long an agent waits for a tool (`MCP_TOOL_TIMEOUT`).
-pub(crate) const LONGEST_TOOL_WAIT: Duration = Duration::from_secs(10 * 60);
+pub const LONGEST_TOOL_WAIT: Duration = Duration::from_secs(10 * 60);
 /// Longest silence of an attempt that no person watches, if nothing else is set.
-pub(crate) const UNATTENDED_SILENCE: Duration = Duration::from_secs(10 * 60);
+pub const UNATTENDED_SILENCE: Duration = Duration::from_secs(10 * 60);
 /// Longest duration of an attempt that no person watches, if nothing else is set.
-pub(crate) const UNATTENDED_ATTEMPT: Duration = Duration::from_secs(2 * 60 * 60);
+pub const UNATTENDED_ATTEMPT: Duration = Duration::from_secs(2 * 60 * 60);
 /// Longest wait for a person while no screen is attached, if nothing else is set.
-pub(crate) const UNATTENDED_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+pub const UNATTENDED_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Longest wait for a review while no screen is attached, if nothing else is set.
-pub(crate) const REVIEW_IDLE_TIMEOUT: Duration = Duration::from_secs(8 * 60 * 60);
+pub const REVIEW_IDLE_TIMEOUT: Duration = Duration::from_secs(8 * 60 * 60);
 
 /// The time limits of the attempts of a run, as a person set them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct TimeLimitSettings {
+pub struct TimeLimitSettings {
     /// Longest time without output of the agent.
     pub silence: TimeLimitSetting,
     /// Longest duration of an attempt.
@@ -40,7 +40,7 @@ impl TimeLimitSettings {
     };
 
     /// The limits in the settings.
-    pub(crate) fn from_config(ingest: &IngestSettings) -> Self {
+    pub fn from_config(ingest: &IngestSettings) -> Self {
         Self {
             silence: *ingest.silence_timeout,
             attempt: *ingest.unit_timeout,
@@ -50,7 +50,7 @@ impl TimeLimitSettings {
 
     /// The limits that apply to an attempt. What is set always applies; the defaults apply where no person can
     /// intervene: without an attached screen, and on a worker.
-    pub(crate) fn effective(&self, is_remote: bool, has_screen: bool) -> AttemptTimeouts {
+    pub fn effective(&self, is_remote: bool, has_screen: bool) -> AttemptTimeouts {
         let is_alone = is_remote || !has_screen;
         AttemptTimeouts {
             silence: self.silence.or(is_alone.then_some(UNATTENDED_SILENCE)),
@@ -72,7 +72,7 @@ impl From<AttemptTimeouts> for TimeLimitSettings {
 
 /// Effective time limits of an attempt; `None` for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct AttemptTimeouts {
+pub struct AttemptTimeouts {
     /// Longest time without output of the agent.
     pub silence: Option<Duration>,
     /// Longest time since the start of the process.

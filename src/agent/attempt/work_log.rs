@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{
+use ingestdeck_core::{
     actions::label,
     decode::{AgentLine, LineBody, MessageBlock},
 };
@@ -16,7 +16,7 @@ const MAX_TEXT_CHARS: usize = 8_000;
 
 /// The newest calls and the last message of a session.
 #[derive(Clone, Debug, Default)]
-pub(in crate::agent) struct WorkLog {
+pub(crate) struct WorkLog {
     calls: VecDeque<String>,
     /// Number of calls, including those that are not kept.
     call_count: usize,
@@ -24,7 +24,7 @@ pub(in crate::agent) struct WorkLog {
 }
 
 impl WorkLog {
-    pub(in crate::agent) fn push_line(&mut self, line: &AgentLine<'_>) {
+    pub(crate) fn push_line(&mut self, line: &AgentLine<'_>) {
         let LineBody::Assistant(chat) = &line.body else {
             return;
         };
@@ -45,7 +45,7 @@ impl WorkLog {
     }
 
     /// The first message for a new session that continues with `task`.
-    pub(in crate::agent) fn continuation_prompt(&self, task: &str) -> String {
+    pub(crate) fn continuation_prompt(&self, task: &str) -> String {
         let mut text = format!(
             "An earlier session with this task ran out of context, so you continue in a new one. The task was:\n\n{}\n",
             head(task, MAX_TEXT_CHARS)
@@ -84,7 +84,7 @@ fn head(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode;
+    use ingestdeck_core::decode;
 
     #[test]
     fn prompt_has_the_task_the_calls_and_the_last_message() {

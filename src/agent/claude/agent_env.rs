@@ -113,7 +113,7 @@ const REPORTED_VARS: [&str; 22] = [
 
 /// The environment of a child, and the changes from the parent's. Names are sorted.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct AgentEnvironment {
+pub struct AgentEnvironment {
     /// All variables of the child.
     pub vars: Vec<(OsString, OsString)>,
     /// Names that were set or changed.
@@ -147,7 +147,7 @@ impl AgentEnvironment {
     }
 
     /// Names of the variables that the child inherits unchanged without a setting. Sorted.
-    pub(crate) fn inherited(&self) -> Vec<String> {
+    pub fn inherited(&self) -> Vec<String> {
         let names = self
             .vars
             .iter()
@@ -175,7 +175,7 @@ impl std::fmt::Debug for AgentEnvironment {
 
 /// The environment of a unit's agent. `pass` has additional variables to inherit, as a name or `PREFIX_*`; `tmp` is the
 /// agent's private directory for temporary files.
-pub(crate) fn unit_environment(
+pub fn unit_environment(
     parent: impl IntoIterator<Item = (OsString, OsString)>,
     pass: &[String],
     tmp: &Path,
@@ -238,7 +238,7 @@ fn is_isolation_var(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::attempt::time_limits::LONGEST_TOOL_WAIT;
+    use crate::attempt::time_limits::LONGEST_TOOL_WAIT;
 
     /// Reported variables, and secrets that shells often have.
     const WITHHELD: [&str; 22] = [

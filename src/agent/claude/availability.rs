@@ -15,13 +15,13 @@ use super::{
     version::{ClaudeVersion, SCRIPTED_SUFFIX},
 };
 use crate::{
-    agent::{
-        AgentProgram,
-        facts_collector::AttemptFactsCollector,
-        line_reader::LineReader,
-        process::{self, EscalationStep, ProcessExit, ProcessTimeouts, SpawnRequest},
-        start_error::StartError,
-    },
+    AgentProgram,
+    facts_collector::AttemptFactsCollector,
+    line_reader::LineReader,
+    process::{self, EscalationStep, ProcessExit, ProcessTimeouts, SpawnRequest},
+    start_error::StartError,
+};
+use ingestdeck_core::{
     decode,
     diagnostic::Problem,
     tape::{
@@ -37,7 +37,7 @@ use crate::{
 /// First release with `auth status`. Older ones treat it as a prompt and hang.
 const FIRST_AUTH_STATUS: ClaudeVersion = ClaudeVersion(2, 1, 40);
 /// The release of a script that plays the model.
-pub(crate) const SCRIPTED_RELEASE: &str = "scripted";
+pub const SCRIPTED_RELEASE: &str = "scripted";
 /// Timeout of the checks without the service. A first start with a cold cache takes two seconds.
 const QUICK_CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of the probe, which waits for a model.
@@ -49,7 +49,7 @@ const MAX_QUOTE_CHARS: usize = 300;
 
 /// How to start `claude`.
 #[derive(Clone, Debug)]
-pub(crate) struct ClaudeInvocation {
+pub struct ClaudeInvocation {
     pub program: AgentProgram,
     pub cwd: PathBuf,
     /// The whole environment. Use the environment of the runs: a key that is withheld from them must not count here.
@@ -58,14 +58,14 @@ pub(crate) struct ClaudeInvocation {
 
 /// Results of the checks that send no request to the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AvailabilityReport {
+pub struct AvailabilityReport {
     pub installation: Installation,
     pub login: LoginStatus,
 }
 
 impl AvailabilityReport {
     /// The account whose usage limits apply, if the program reports it.
-    pub(crate) fn account(&self) -> Option<String> {
+    pub fn account(&self) -> Option<String> {
         match &self.login {
             LoginStatus::LoggedIn { account, .. } => account.clone(),
             LoginStatus::LoggedOut | LoginStatus::Unknown(_) => None,
@@ -73,7 +73,7 @@ impl AvailabilityReport {
     }
 
     /// The release of Claude Code, if it is known.
-    pub(crate) fn version(&self) -> Option<ClaudeVersion> {
+    pub fn version(&self) -> Option<ClaudeVersion> {
         match self.installation {
             Installation::Version(version) => Some(version),
             _ => None,
@@ -81,7 +81,7 @@ impl AvailabilityReport {
     }
 
     /// The release of the program, or [`SCRIPTED_RELEASE`]; empty if it is unknown.
-    pub(crate) fn release(&self) -> String {
+    pub fn release(&self) -> String {
         match self.installation {
             Installation::Version(version) => version.to_string(),
             Installation::Scripted => SCRIPTED_RELEASE.to_owned(),
@@ -92,7 +92,7 @@ impl AvailabilityReport {
 
 /// Whether the program is installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Installation {
+pub enum Installation {
     /// It cannot be started.
     NotStarted(Problem),
     /// A script plays the model.
@@ -104,7 +104,7 @@ pub(crate) enum Installation {
 
 /// Whether a login exists. It is not verified: an expired login counts, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LoginStatus {
+pub enum LoginStatus {
     LoggedIn {
         /// `claude.ai`, `api_key`, `oauth_token`, …
         method: String,
@@ -120,7 +120,7 @@ pub(crate) enum LoginStatus {
 
 impl LoginStatus {
     /// The problem, unless a login exists.
-    pub(crate) fn problem(&self) -> Option<Problem> {
+    pub fn problem(&self) -> Option<Problem> {
         match self {
             Self::LoggedIn { .. } => None,
             Self::LoggedOut => Some(
@@ -134,7 +134,7 @@ impl LoginStatus {
 
 /// Result of one real turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ProbeResult {
+pub enum ProbeResult {
     Usable,
     Unusable {
         /// Limits, credit and models have separate causes; they are not a failed login.
@@ -143,7 +143,7 @@ pub(crate) enum ProbeResult {
     },
 }
 
-pub(crate) async fn check_installation(asked: &ClaudeInvocation) -> Installation {
+pub async fn check_installation(asked: &ClaudeInvocation) -> Installation {
     match asked.run(&["--version"], QUICK_CHECK_TIMEOUT).await {
         Err(why) => Installation::NotStarted(why),
         Ok(output) => parse_version_output(&output),
@@ -151,7 +151,7 @@ pub(crate) async fn check_installation(asked: &ClaudeInvocation) -> Installation
 }
 
 /// Checks version and login. Takes a few seconds at most.
-pub(crate) async fn check_availability(asked: &ClaudeInvocation) -> AvailabilityReport {
+pub async fn check_availability(asked: &ClaudeInvocation) -> AvailabilityReport {
     let installed = check_installation(asked).await;
     let login = match &installed {
         Installation::NotStarted(_) => LoginStatus::Unknown(Problem::new(
@@ -175,7 +175,7 @@ pub(crate) async fn check_availability(asked: &ClaudeInvocation) -> Availability
 }
 
 /// Requests a one-word answer from the model. This costs a request, so it only runs when a person asks for it.
-pub(crate) async fn probe(asked: &ClaudeInvocation, model: Option<&str>) -> ProbeResult {
+pub async fn probe(asked: &ClaudeInvocation, model: Option<&str>) -> ProbeResult {
     let built_ins = DENIED_BUILT_INS.join(",");
     let mut args = vec![
         "-p",
@@ -480,7 +480,7 @@ fn quote_output(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnostic::Diagnostic as _;
+    use ingestdeck_core::diagnostic::Diagnostic as _;
 
     fn shell(script: &str) -> ClaudeInvocation {
         ClaudeInvocation {
@@ -558,7 +558,7 @@ mod tests {
         );
 
         let mut missing = shell("");
-        missing.program.exe = crate::it::support::missing("claude").into();
+        missing.program.exe = ingestdeck_test_support::missing("claude").into();
         let report = check_availability(&missing).await;
         assert!(
             matches!(&report.installation, Installation::NotStarted(why) if why.to_line().contains("npm install -g")),

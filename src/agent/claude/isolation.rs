@@ -8,12 +8,10 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{
-    agent::mcp,
-    decode::{
-        ChatLine, LineBody, MessageBlock,
-        line::{InitLine, SystemLine},
-    },
+use crate::mcp;
+use ingestdeck_core::decode::{
+    ChatLine, LineBody, MessageBlock,
+    line::{InitLine, SystemLine},
 };
 
 /// Prefix of every message about a breach.
@@ -30,7 +28,7 @@ const SERVICE_CALL_BLOCKS: [&str; 2] = ["server_tool_use", "mcp_tool_use"];
 /// A model may call any name, and the agent then replies with an error, which is a failed call. A call that does not
 /// fail is a breach.
 #[derive(Debug, Default)]
-pub(crate) struct IsolationProof {
+pub struct IsolationProof {
     tools: BTreeSet<String>,
     /// Tool of each call of another tool without a result, by call id.
     unoffered_calls: BTreeMap<String, String>,
@@ -350,7 +348,7 @@ mod tests {
     fn modes_that_were_not_asked_for_are_named() {
         let base = || init(&TOOLS, &[("ktx", "connected")], &[]);
         let memory = |json| InitLine {
-            memory_paths: Some(crate::decode::RawJson(json)),
+            memory_paths: Some(ingestdeck_core::decode::RawJson(json)),
             ..base()
         };
         let mode = |mode: &'static str| InitLine {
@@ -405,9 +403,9 @@ mod tests {
     /// The first breach in `lines`.
     fn foreign_breach(lines: &[&str]) -> Option<String> {
         let mut proof = IsolationProof::new(TOOLS);
-        lines
-            .iter()
-            .find_map(|line| proof.line_breach(&crate::decode::decode_line(line.as_bytes()).body))
+        lines.iter().find_map(|line| {
+            proof.line_breach(&ingestdeck_core::decode::decode_line(line.as_bytes()).body)
+        })
     }
 
     #[test]
@@ -457,16 +455,18 @@ mod tests {
         ] {
             let path = format!(
                 "{}/tests/fixtures/captures/{capture}",
-                env!("CARGO_MANIFEST_DIR")
+                concat!(env!("CARGO_MANIFEST_DIR"), "/../..")
             );
             let text = std::fs::read_to_string(path).unwrap();
             let init = recorded(capture);
-            let crate::decode::LineBody::Init(init) = crate::decode::decode_line(&init).body else {
+            let ingestdeck_core::decode::LineBody::Init(init) =
+                ingestdeck_core::decode::decode_line(&init).body
+            else {
                 panic!("no init line")
             };
             let mut proof = IsolationProof::new(init.tools.iter().map(ToString::to_string));
             let breach = text.lines().find_map(|line| {
-                proof.line_breach(&crate::decode::decode_line(line.as_bytes()).body)
+                proof.line_breach(&ingestdeck_core::decode::decode_line(line.as_bytes()).body)
             });
             assert_eq!(breach, None, "{capture}");
         }
@@ -476,11 +476,12 @@ mod tests {
     fn recorded(capture: &str) -> Vec<u8> {
         let path = format!(
             "{}/tests/fixtures/captures/{capture}",
-            env!("CARGO_MANIFEST_DIR")
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../..")
         );
         let text = std::fs::read(path).unwrap();
         let init = |line: &&[u8]| {
-            crate::decode::decode_line(line).body.kind() == crate::decode::LineKind::Init
+            ingestdeck_core::decode::decode_line(line).body.kind()
+                == ingestdeck_core::decode::LineKind::Init
         };
         text.split(|byte| *byte == b'\n')
             .find(init)
@@ -490,7 +491,9 @@ mod tests {
 
     fn judged(capture: &str) -> Option<String> {
         let line = recorded(capture);
-        let crate::decode::LineBody::Init(init) = crate::decode::decode_line(&line).body else {
+        let ingestdeck_core::decode::LineBody::Init(init) =
+            ingestdeck_core::decode::decode_line(&line).body
+        else {
             panic!("no init line")
         };
         let own = init

@@ -11,11 +11,11 @@ use std::{
 
 use serde_json::Value;
 
-use crate::diagnostic::Problem;
+use ingestdeck_core::diagnostic::Problem;
 
 /// Directory in which Claude Code looks for them. Only an administrator can write there, and a project cannot change
 /// the path.
-pub(crate) const MANAGED_SETTINGS_DIR: &str = if cfg!(target_os = "macos") {
+pub const MANAGED_SETTINGS_DIR: &str = if cfg!(target_os = "macos") {
     "/Library/Application Support/ClaudeCode"
 } else {
     "/etc/claude-code"
@@ -25,7 +25,7 @@ pub(crate) const MANAGED_SETTINGS_DIR: &str = if cfg!(target_os = "macos") {
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The problem if settings in `directory` prevent units from running.
-pub(crate) fn managed_settings_problem(directory: &Path) -> Option<Problem> {
+pub fn managed_settings_problem(directory: &Path) -> Option<Problem> {
     let files = find_managed_files(directory);
     let named: Vec<String> = files
         .iter()
@@ -104,7 +104,7 @@ fn read_bounded_file(path: &Path) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnostic::Diagnostic as _;
+    use ingestdeck_core::diagnostic::Diagnostic as _;
 
     fn named(files: &[(&str, &str)]) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use crate::diagnostic::Problem;
+use ingestdeck_core::diagnostic::Problem;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ClaudeVersion(pub u32, pub u32, pub u32);
+pub struct ClaudeVersion(pub u32, pub u32, pub u32);
 
 /// Before this release, a held call runs when the hold times out, and user settings may leak in.
 pub(crate) const OLDEST_SUPPORTED: ClaudeVersion = ClaudeVersion(2, 1, 160);
@@ -16,7 +16,7 @@ pub(crate) const NEWEST_TESTED: ClaudeVersion = ClaudeVersion(2, 1, 332);
 /// First release whose restricted mode was tested with units. Releases from about 2.1.250 have it, too.
 pub(crate) const FIRST_TESTED_RESTRICTED: ClaudeVersion = ClaudeVersion(2, 1, 330);
 /// First release that was observed to record the system prompt of a session, and to have a flag against it.
-pub(crate) const FIRST_PROMPT_SNAPSHOT: ClaudeVersion = ClaudeVersion(2, 1, 257);
+pub const FIRST_PROMPT_SNAPSHOT: ClaudeVersion = ClaudeVersion(2, 1, 257);
 
 impl fmt::Display for ClaudeVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,7 +34,7 @@ impl ClaudeVersion {
     }
 
     /// Parses `X.Y.Z (Claude Code)`; text after the number is ignored. Returns `None` without such a number.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let word = text.split_whitespace().next()?;
         let word = word
             .split_once(['-', '+'])
@@ -45,7 +45,7 @@ impl ClaudeVersion {
     }
 
     /// Whether units may run on it.
-    pub(crate) fn support(self) -> ReleaseSupport {
+    pub fn support(self) -> ReleaseSupport {
         if self < OLDEST_SUPPORTED {
             ReleaseSupport::Unsupported
         } else if self < RECOMMENDED {
@@ -60,7 +60,7 @@ impl ClaudeVersion {
 
 /// How well a release is supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ReleaseSupport {
+pub enum ReleaseSupport {
     /// Units do not run on it.
     Unsupported,
     /// It works, but some failures cannot be distinguished.
@@ -73,7 +73,7 @@ pub(crate) enum ReleaseSupport {
 
 impl ReleaseSupport {
     /// What to know about `version`, unless it was tested.
-    pub(crate) fn problem(self, version: ClaudeVersion) -> Option<Problem> {
+    pub fn problem(self, version: ClaudeVersion) -> Option<Problem> {
         match self {
             Self::Unsupported => Some(
                 Problem::new(format!(

@@ -188,7 +188,7 @@ async fn drain_gives_up_on_a_stuck_call() {
     message(&mut server).await;
     server.send_message(call(2, "stick", json!({}))).unwrap();
     while toys.calls.lock().unwrap().len() < 2 {
-        crate::it::support::pause_task_before_check().await;
+        ingestdeck_test_support::pause_task_before_check().await;
     }
     assert!(!server.drain(Duration::from_millis(20)).await);
     drop(held);

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 /// Parsed arguments of the scripted agent.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ScriptedAgentArgs {
+pub struct ScriptedAgentArgs {
     pub script: PathBuf,
     pub attempt: u32,
     /// Unit key; by default from the heading of the prompt.
@@ -17,7 +17,7 @@ pub(crate) struct ScriptedAgentArgs {
 
 /// Command of the emulated `claude`.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum ScriptedCommand {
+pub enum ScriptedCommand {
     Version,
     AuthStatus,
     Run(Box<ClaudeFlags>),
@@ -25,7 +25,7 @@ pub(crate) enum ScriptedCommand {
 
 /// Flags that affect a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct ClaudeFlags {
+pub struct ClaudeFlags {
     /// Prompts come from stdin.
     pub stream_input: bool,
     pub partial_messages: bool,
@@ -43,7 +43,7 @@ pub(crate) struct ClaudeFlags {
 
 /// Invalid arguments, which the real program would reject, too.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ScriptedArgsError {
+pub enum ScriptedArgsError {
     #[error("scripted-agent: {0}")]
     OwnFlag(String),
     #[error("{0}")]
@@ -95,7 +95,7 @@ const VARIADIC_FLAGS: &[&str] = &[
 
 impl ScriptedAgentArgs {
     /// Parses the arguments after the subcommand.
-    pub(crate) fn parse(
+    pub fn parse(
         words: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Result<Self, ScriptedArgsError> {
         let mut words = words.into_iter().map(Into::<OsString>::into).peekable();

@@ -32,7 +32,7 @@ use serde_json::{Map, Value};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct AgentScript {
+pub struct AgentScript {
     #[serde(default)]
     pub pace: MessagePacing,
     #[serde(default)]
@@ -43,7 +43,7 @@ pub(crate) struct AgentScript {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct MessagePacing {
+pub struct MessagePacing {
     /// Milliseconds before the first block of each message.
     pub message_ms: u64,
     /// Characters of one delta.
@@ -65,7 +65,7 @@ impl Default for MessagePacing {
 /// Price of a million tokens, in US dollars.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct TokenPrices {
+pub struct TokenPrices {
     pub input: f64,
     pub output: f64,
     /// Read from the cache.
@@ -77,7 +77,7 @@ pub(crate) struct TokenPrices {
 /// Tokens of one message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct MessageTokens {
+pub struct MessageTokens {
     pub input: u64,
     pub output: u64,
     /// Read from the cache.
@@ -89,7 +89,7 @@ pub(crate) struct MessageTokens {
 /// The steps of one attempt, and the condition for playing them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ScriptPart {
+pub struct ScriptPart {
     /// Glob on the unit key.
     #[serde(default)]
     pub unit: Option<UnitGlob>,
@@ -115,7 +115,7 @@ pub(crate) struct ScriptPart {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ScriptStep {
+pub enum ScriptStep {
     Think(String),
     Say(String),
     /// One tool call; ends the message.
@@ -147,7 +147,7 @@ pub(crate) enum ScriptStep {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ScriptedCall {
+pub struct ScriptedCall {
     /// Tool name; the server's prefix is added if the server offers it.
     pub tool: String,
     #[serde(default, rename = "with")]
@@ -159,7 +159,7 @@ pub(crate) struct ScriptedCall {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct Base64Bytes(pub Vec<u8>);
+pub struct Base64Bytes(pub Vec<u8>);
 
 impl TryFrom<String> for Base64Bytes {
     type Error = String;
@@ -175,7 +175,7 @@ impl TryFrom<String> for Base64Bytes {
 /// A glob on unit keys.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "String")]
-pub(crate) struct UnitGlob(GlobMatcher);
+pub struct UnitGlob(GlobMatcher);
 
 impl TryFrom<String> for UnitGlob {
     type Error = String;
@@ -190,7 +190,7 @@ impl TryFrom<String> for UnitGlob {
 /// A visible API retry.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct ApiRetryStep {
+pub struct ApiRetryStep {
     /// Number of this retry.
     pub attempt: u32,
     pub max_retries: u32,
@@ -214,7 +214,7 @@ impl Default for ApiRetryStep {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RateLimitStep {
+pub struct RateLimitStep {
     pub status: String,
     #[serde(default = "default_rate_limit_name")]
     pub limit: String,
@@ -232,7 +232,7 @@ fn default_rate_limit_name() -> String {
 /// An API failure after all retries.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ApiErrorStep {
+pub struct ApiErrorStep {
     /// Class: `authentication_failed`, `rate_limit`, `billing_error`, …
     pub error: String,
     /// Error text for the user.
@@ -253,7 +253,7 @@ fn default_terminal_reason() -> String {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct ScriptedResult {
+pub struct ScriptedResult {
     pub subtype: String,
     pub is_error: bool,
     /// `terminal_reason`; empty = absent.
@@ -284,7 +284,7 @@ impl Default for ScriptedResult {
 /// Events that a process can ignore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum IgnoredEvent {
+pub enum IgnoredEvent {
     Sigint,
     Sigterm,
     Interrupt,
@@ -295,16 +295,16 @@ pub(crate) enum IgnoredEvent {
 /// A script that cannot be played.
 #[derive(Debug, thiserror::Error)]
 #[error("the script cannot be played: {0}")]
-pub(crate) struct ScriptError(#[from] toml::de::Error);
+pub struct ScriptError(#[from] toml::de::Error);
 
 impl AgentScript {
     /// Parses and validates a script.
-    pub(crate) fn parse(text: &str) -> Result<Self, ScriptError> {
+    pub fn parse(text: &str) -> Result<Self, ScriptError> {
         Ok(toml::from_str(text)?)
     }
 
     /// The first part that matches this unit, attempt and prompt.
-    pub(crate) fn find_part(&self, unit: &str, attempt: u32, prompt: &str) -> Option<&ScriptPart> {
+    pub fn find_part(&self, unit: &str, attempt: u32, prompt: &str) -> Option<&ScriptPart> {
         self.parts.iter().find(|part| {
             part.unit
                 .as_ref()

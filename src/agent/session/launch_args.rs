@@ -3,11 +3,9 @@
 use std::ffi::OsString;
 
 use crate::{
-    agent::{
-        attempt::session_monitor::BYPASS_PERMISSION_MODE, claude::agent_env::AgentEnvironment,
-    },
-    diagnostic::Diagnostic,
+    attempt::session_monitor::BYPASS_PERMISSION_MODE, claude::agent_env::AgentEnvironment,
 };
+use ingestdeck_core::diagnostic::Diagnostic;
 
 /// Maximum length of a prompt on the command line, in bytes. Linux allows 128 KiB per argument.
 const MAX_ARGUMENT_BYTES: usize = 96 * 1024;
@@ -18,7 +16,7 @@ const DEFAULT_PERMISSION_MODE: &str = "default";
 
 /// Arguments of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ClaudeSessionArgs {
+pub struct ClaudeSessionArgs {
     pub resume: Option<String>,
     /// Continue under a new id; needs `resume`.
     pub fork: bool,
@@ -51,7 +49,7 @@ impl ClaudeSessionArgs {
 
 /// A prompt that cannot be sent unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum InvalidPrompt {
+pub enum InvalidPrompt {
     #[error("the prompt is empty")]
     Empty,
     /// Claude Code would run it as a command.
@@ -70,7 +68,7 @@ impl Diagnostic for InvalidPrompt {
 
 /// How the prompt reaches the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PromptDelivery {
+pub enum PromptDelivery {
     /// As the last argument.
     Argument,
     /// As a user message on stdin.
@@ -83,7 +81,7 @@ pub(crate) enum PromptDelivery {
 }
 
 /// Validates a prompt and selects its delivery: arguments have a maximum length and cannot contain a NUL.
-pub(crate) fn choose_delivery(prompt: &str) -> Result<PromptDelivery, InvalidPrompt> {
+pub fn choose_delivery(prompt: &str) -> Result<PromptDelivery, InvalidPrompt> {
     if prompt.trim().is_empty() {
         return Err(InvalidPrompt::Empty);
     }
@@ -164,7 +162,7 @@ pub(crate) fn session_argv(
 /// The environment of a session. By contract its commands run as in the user's shell, so it is not an allow list as for
 /// units. It is our own environment, without the API key that would be billed instead of the subscription, and without
 /// the marker of a nested session.
-pub(crate) fn session_environment(
+pub fn session_environment(
     parent: impl IntoIterator<Item = (OsString, OsString)>,
     use_api_billing: bool,
 ) -> AgentEnvironment {
@@ -188,7 +186,7 @@ pub(crate) fn session_environment(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::control::user_message_frame;
+    use crate::control::user_message_frame;
 
     fn words(args: &ClaudeSessionArgs, prompt: &str) -> Vec<String> {
         let argv = session_argv(args, prompt, choose_delivery(prompt).unwrap());

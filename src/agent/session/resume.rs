@@ -9,7 +9,7 @@ use regex_lite::Regex;
 const CONTINUE_PROMPT: &str = "continue";
 
 /// The command that continues `session` in a terminal, in backticks for chats.
-pub(crate) fn resume_line(session: &str) -> String {
+pub fn resume_line(session: &str) -> String {
     format!("`claude --resume {session}`")
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::config::{time_limit::TimeLimitSetting, value};
+use ingestdeck_core::config::{time_limit::TimeLimitSetting, value};
 
 /// Model and limits of the attempts of a command.
 #[derive(Clone, Debug, Default, Args)]

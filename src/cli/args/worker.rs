@@ -4,12 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::{
-    diagnostic::Problem,
-    engine::worker::{
-        nats::{NatsAddress, NatsServer},
-        ssh::SshWorker,
-    },
+use ingestdeck_core::diagnostic::Problem;
+use ingestdeck_engine::worker::{
+    nats::{NatsAddress, NatsServer},
+    ssh::SshWorker,
 };
 
 /// Arguments of `worker`, on any machine. It serves where a run uses workers.

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 
 use super::{super::exit::CliError, AuditedCall};
-use crate::{
-    engine::recorded_tapes,
+use ingestdeck_core::{
     run::{
         PollStatus, SinkEvent, Timeline,
         event::{ActionDetail, AgentEvent, JsonText},
     },
-    store::{RunStore, index_rows::MIN_CUT_CHARS},
     tape::Note,
 };
+use ingestdeck_engine::recorded_tapes;
+use ingestdeck_records::store::{RunStore, index_rows::MIN_CUT_CHARS};
 
 /// Bytes that are folded at a time.
 const SLICE: usize = 4 << 20;

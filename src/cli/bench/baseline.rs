@@ -11,8 +11,8 @@ use super::{
     read_named_file,
     result::{BenchOutcome, Cell},
 };
-use crate::{
-    cli::exit::{self, CliError},
+use crate::cli::exit::{self, CliError};
+use ingestdeck_core::{
     diagnostic::Problem,
     run::bench::{BenchFigure, Estimate, GateRule},
 };

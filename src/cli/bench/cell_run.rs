@@ -23,24 +23,25 @@ use super::{
     PromptFile,
     result::{BenchDir, Cell, FinishedRun},
 };
-use crate::{
-    agent::private_dir::{BENCH_PREFIX, PrivateDir},
-    cli::{
-        args::{BenchArgs, GlobalArgs},
-        exit::{CliError, Exit},
-        policy,
-    },
+use crate::cli::{
+    args::{BenchArgs, GlobalArgs},
+    exit::{CliError, Exit},
+    policy,
+};
+use ingestdeck_agent::private_dir::{BENCH_PREFIX, PrivateDir};
+use ingestdeck_core::{
     control::{CommandOrigin, RunCommand},
-    engine::control_socket::ControlClient,
-    group_guard,
-    ingest::{instructions::PROMPTS_DIR, project_snapshot::ProjectSnapshot},
-    replay::FileSource,
-    report,
     run::{RunReport, bench::BenchRun, outcome::RunOutcome, quality, report::UnitReport},
-    scoped_dir::{PRIVATE_MODE, STATE_DIR, ScopedDir},
-    store::RunStore,
     tape::note::attempt_output::ArtifactChange,
 };
+use ingestdeck_engine::control_socket::ControlClient;
+use ingestdeck_ingest::{instructions::PROMPTS_DIR, project_snapshot::ProjectSnapshot};
+use ingestdeck_os::{
+    group_guard,
+    scoped_dir::{PRIVATE_MODE, STATE_DIR, ScopedDir},
+};
+use ingestdeck_records::{replay::FileSource, store::RunStore};
+use ingestdeck_report as report;
 
 /// The prompt that a bench replaces, relative to [`PROMPTS_DIR`].
 const PROMPT_FILE: &str = "work_unit.md";
@@ -241,7 +242,7 @@ impl CellRunner<'_> {
         // Signals are handled meanwhile.
         let created =
             tokio::task::spawn_blocking(move || CloneDir::create(&snapshot, is_kept)).await;
-        let clone = created.map_err(CliError::internal)??;
+        let clone = created.map_err(CliError::task)??;
         if control.is_stopping() {
             return Ok(None);
         }

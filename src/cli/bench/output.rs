@@ -11,20 +11,20 @@ use super::{
     baseline::EarlierBench,
     result::{BenchDir, BenchOutcome, BenchResult, RESULT_FILE, VERSION},
 };
-use crate::{
-    cli::{
-        args::{GlobalArgs, TableFormat, Ui},
-        exit::CliError,
-        output, playback_output,
-        table::TableWriter,
-    },
-    report::redact::Redactor,
+use crate::cli::{
+    args::{GlobalArgs, TableFormat, Ui},
+    exit::CliError,
+    output, playback_output,
+    table::TableWriter,
+};
+use ingestdeck_core::{
     run::{
         bench::{self as scores, BenchFigure},
         quality::QualityFigure,
     },
     text::{self, dollars, pluralize},
 };
+use ingestdeck_report::redact::Redactor;
 
 /// Maximum number of units that the plan names.
 const MAX_NAMED: usize = 20;

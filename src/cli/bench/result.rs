@@ -10,13 +10,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::cell_run::read_bounded;
-use crate::{
-    cli::exit::{CliError, Exit},
-    ingest::project_snapshot::ProjectSnapshot,
+use crate::cli::exit::{CliError, Exit};
+use ingestdeck_core::{
     run::bench::{self as scores, BenchFigure, BenchRun, Estimate},
-    scoped_dir::{self, PRIVATE_MODE, STATE_DIR, ScopedDir},
     tape::RunId,
 };
+use ingestdeck_ingest::project_snapshot::ProjectSnapshot;
+use ingestdeck_os::scoped_dir::{self, PRIVATE_MODE, STATE_DIR, ScopedDir};
 
 /// Directory of all benches, relative to the state directory of the project.
 const BENCHES_DIR: &str = "bench";

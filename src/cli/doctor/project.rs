@@ -8,15 +8,12 @@ use super::{
     },
     DoctorCheck, DoctorFinding,
 };
-use crate::{
-    diagnostic::Diagnostic,
-    engine::{prepare, prior_results::ProjectHistory},
-    ingest::{
-        plan::{IngestPlan, PlanError, UnitSelection, plan},
-        project::{ModelRole, Project, ProjectError},
-        repository::RepositoryError,
-    },
-    text::pluralize,
+use ingestdeck_core::{diagnostic::Diagnostic, text::pluralize};
+use ingestdeck_engine::{prepare, prior_results::ProjectHistory};
+use ingestdeck_ingest::{
+    plan::{IngestPlan, PlanError, UnitSelection, plan},
+    project::{ModelRole, Project, ProjectError},
+    repository::RepositoryError,
 };
 
 /// Checks the project, if there is one. Returns the model of its units, because the login may not include every model.

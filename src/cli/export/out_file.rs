@@ -9,7 +9,8 @@ use std::{
 
 use nix::errno::Errno;
 
-use crate::{cli::exit, diagnostic::Problem};
+use crate::cli::exit;
+use ingestdeck_core::diagnostic::Problem;
 
 const PRIVATE_MODE: u32 = 0o600;
 
@@ -86,7 +87,7 @@ mod tests {
     use std::{fs, io::Write as _, os::unix::fs::symlink};
 
     use super::*;
-    use crate::diagnostic::Diagnostic as _;
+    use ingestdeck_core::diagnostic::Diagnostic as _;
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{
+use ingestdeck_core::{
     actions::{
         ActionPhase, AgentEvent,
         event::{ActionDetail, ActionEvent, JsonText},
@@ -285,7 +285,7 @@ mod tests {
             json!({"type": "stream_event", "session_id": "s", "event": event}).to_string()
         };
         let mut push = |line: &str, turns| {
-            let decoded = crate::decode::decode_line(line.as_bytes());
+            let decoded = ingestdeck_core::decode::decode_line(line.as_bytes());
             state
                 .line(&decoded, turns)
                 .pop()

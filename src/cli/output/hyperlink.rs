@@ -1,6 +1,6 @@
 //! Clickable paths in plain output (OSC 8), if the terminal supports them. The module must not know the files.
 
-use crate::text;
+use ingestdeck_core::text;
 use std::{borrow::Cow, os::unix::ffi::OsStrExt as _, path::Path};
 
 /// Returns escaped `text` with a link at every mention of `path`, if stdout is a terminal that supports links.

@@ -1,6 +1,7 @@
 //! Conditions for running a held unit: the call that meets one is the next call that waits. Pure.
 
-use crate::{agent::attempt::ApprovalRequest, control::BreakCondition};
+use ingestdeck_agent::attempt::ApprovalRequest;
+use ingestdeck_core::control::BreakCondition;
 
 /// Alternative conditions: one of them must be met.
 #[derive(Clone, Debug)]

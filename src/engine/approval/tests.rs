@@ -5,13 +5,11 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::control::NamePattern;
+use ingestdeck_core::control::NamePattern;
 
 use super::*;
-use crate::{
-    actions::TurnTracker, agent::attempt::LineObserver as _, decode,
-    run::attempt_reducer::AttemptReducer,
-};
+use ingestdeck_agent::attempt::LineObserver as _;
+use ingestdeck_core::{actions::TurnTracker, decode, run::attempt_reducer::AttemptReducer};
 
 #[derive(Debug, Default)]
 struct NoteTape(Mutex<Vec<(UnitKey, u32, Note)>>, Mutex<bool>);

@@ -12,7 +12,7 @@ use tokio::{
 use tokio_util::codec::{Framed, LinesCodec};
 
 use super::location;
-use crate::{
+use ingestdeck_core::{
     control::{
         AttachRequest, ClientRequest, CommandOrigin, CommandOutcome, CommandReply, EngineEvent,
         EngineLine, MAX_REQUEST_BYTES, RefusalReason, RequestBody, RunCommand,
@@ -26,7 +26,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to the engine of a run.
 #[derive(Debug)]
-pub(crate) struct ControlClient {
+pub struct ControlClient {
     lines: Framed<UnixStream, LinesCodec>,
     origin: CommandOrigin,
     next_id: u64,
@@ -34,7 +34,7 @@ pub(crate) struct ControlClient {
 
 /// Why the engine of a run cannot be reached.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ControlClientError {
+pub enum ControlClientError {
     #[error("run {run} does not accept commands: {cause}")]
     Connect { run: String, cause: io::Error },
     #[error("the engine of the run did not reply: {0}")]
@@ -71,10 +71,7 @@ impl ControlClient {
     ///
     /// # Errors
     /// If the run has no control socket, or another user owns it.
-    pub(crate) async fn connect(
-        run: RunId,
-        origin: CommandOrigin,
-    ) -> Result<Self, ControlClientError> {
+    pub async fn connect(run: RunId, origin: CommandOrigin) -> Result<Self, ControlClientError> {
         let mut cause = io::Error::new(io::ErrorKind::NotFound, "it has no control socket");
         for path in location::existing_socket_paths(run) {
             match UnixStream::connect(&path).await {
@@ -111,7 +108,7 @@ impl ControlClient {
     ///
     /// # Errors
     /// If the engine is gone or does not reply in time.
-    pub(crate) async fn execute(
+    pub async fn execute(
         &mut self,
         command: RunCommand,
     ) -> Result<CommandReply, ControlClientError> {
@@ -122,7 +119,7 @@ impl ControlClient {
     ///
     /// # Errors
     /// If the engine is gone, does not reply in time, or accepts no further clients.
-    pub(crate) async fn attach(
+    pub async fn attach(
         mut self,
         request: AttachRequest,
     ) -> Result<(AttachedClient, usize), ControlClientError> {
@@ -188,13 +185,13 @@ impl ControlClient {
 
 /// A connection that keeps the run open for commands.
 #[derive(Debug)]
-pub(crate) struct AttachedClient {
+pub struct AttachedClient {
     client: ControlClient,
 }
 
 /// Where an attached client delivers what the engine reports. Receivers that are gone are ignored.
 #[derive(Debug)]
-pub(crate) struct EngineReports {
+pub struct EngineReports {
     /// Counts the reports of growth of the tape.
     pub grown: watch::Sender<u64>,
     /// The answers to the commands, in their order.
@@ -223,7 +220,7 @@ fn invalid(problem: String) -> CommandOutcome {
 
 /// How a client leaves a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LeaveMode {
+pub enum LeaveMode {
     RunContinues,
     /// The run ends; without other clients, this one waits for that.
     AwaitEnd,
@@ -231,14 +228,14 @@ pub(crate) enum LeaveMode {
 
 /// The request to leave, which arrives once and outlives a connection.
 #[derive(Debug)]
-pub(crate) struct LeaveSignal {
+pub struct LeaveSignal {
     /// `None` once the request has arrived, or the screen can no longer leave in order.
     receiver: Option<oneshot::Receiver<LeaveMode>>,
     mode: Option<LeaveMode>,
 }
 
 impl LeaveSignal {
-    pub(crate) fn new(receiver: oneshot::Receiver<LeaveMode>) -> Self {
+    pub fn new(receiver: oneshot::Receiver<LeaveMode>) -> Self {
         Self {
             receiver: Some(receiver),
             mode: None,
@@ -255,7 +252,7 @@ impl LeaveSignal {
 
 /// How an attachment ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum AttachmentEnd {
+pub enum AttachmentEnd {
     /// This client detached; this many others remain attached.
     Detached { clients: usize },
     /// The engine closed the connection.
@@ -277,7 +274,7 @@ impl AttachedClient {
     ///
     /// # Errors
     /// If the connection breaks.
-    pub(crate) async fn run(
+    pub async fn run(
         mut self,
         commands: &mut mpsc::Receiver<RunCommand>,
         leave: &mut LeaveSignal,

@@ -11,7 +11,7 @@ use std::{
 
 use nix::unistd::Uid;
 
-use crate::tape::RunId;
+use ingestdeck_core::tape::RunId;
 
 /// Longest path of a socket, in bytes: 103 on macOS, 107 on Linux.
 const MAX_SOCKET_PATH: usize = 103;

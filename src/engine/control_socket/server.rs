@@ -28,14 +28,14 @@ use tokio_util::codec::{Framed, LinesCodec};
 
 use super::location;
 use crate::{
+    attached_clients::{AttachedClients, ClientGuard},
+    controller::WeakRunController,
+};
+use ingestdeck_core::{
     control::{
         self, AttachRequest, CONTROL_VERSION, ClientRequest, CommandOrigin, CommandReply,
         DisconnectAction, EngineEvent, EngineReply, MAX_REQUEST_BYTES, RefusalReason, RequestBody,
         RunCommand,
-    },
-    engine::{
-        attached_clients::{AttachedClients, ClientGuard},
-        controller::WeakRunController,
     },
     tape::RunId,
 };
@@ -54,7 +54,7 @@ const CLOSING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A running server. Dropping it disconnects all clients and removes the socket.
 #[derive(Debug)]
-pub(crate) struct ControlServer {
+pub struct ControlServer {
     path: PathBuf,
     closing: watch::Sender<bool>,
     accepting: JoinHandle<()>,
@@ -62,7 +62,7 @@ pub(crate) struct ControlServer {
 
 /// What the connections of a run share.
 #[derive(Clone, Debug)]
-pub(in crate::engine) struct ServedRun {
+pub(crate) struct ServedRun {
     pub controller: WeakRunController,
     pub clients: AttachedClients,
     /// Length of the tape.
@@ -74,7 +74,7 @@ impl ControlServer {
     ///
     /// # Errors
     /// If the socket cannot be created.
-    pub(in crate::engine) async fn start(run: RunId, served: ServedRun) -> io::Result<Self> {
+    pub(crate) async fn start(run: RunId, served: ServedRun) -> io::Result<Self> {
         let path = location::new_socket_path(run)?;
         if let Some(dir) = path.parent() {
             remove_abandoned_sockets(dir).await;
@@ -96,12 +96,12 @@ impl ControlServer {
     }
 
     /// The path of the socket.
-    pub(in crate::engine) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Ends the server after the replies to the requests that it has read.
-    pub(in crate::engine) async fn close(mut self) {
+    pub(crate) async fn close(mut self) {
         self.closing.send_replace(true);
         let _ = timeout(CLOSING_TIMEOUT, &mut self.accepting).await;
     }

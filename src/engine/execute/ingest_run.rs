@@ -7,28 +7,28 @@ use std::{
 };
 
 use super::reconcile_step::ReconcileOptions;
-use crate::{
-    ingest::{
-        committed_changes::CommittedRun,
-        integrate::{RawCopy, UnitPatch},
-        job::IngestJob,
-        plan::PlannedDiff,
-        project::Project,
-        projection::PendingProjection,
-        text_input::TEXT_ADAPTER,
-        work_unit::WorkUnit,
-        worktree::Worktrees,
-    },
+use ingestdeck_core::{
     run::commit_trailers::{AttemptTrailer, CommitMessage, RunTrailers, trailer_key},
     tape::{
         RunId, UnitKey,
         note::{ContinuedRun, DiffCounts},
     },
 };
+use ingestdeck_ingest::{
+    committed_changes::CommittedRun,
+    integrate::{RawCopy, UnitPatch},
+    job::IngestJob,
+    plan::PlannedDiff,
+    project::Project,
+    projection::PendingProjection,
+    text_input::TEXT_ADAPTER,
+    work_unit::WorkUnit,
+    worktree::Worktrees,
+};
 
 /// The inputs of a run.
 #[derive(Debug)]
-pub(crate) struct IngestRun {
+pub struct IngestRun {
     pub id: RunId,
     pub project: Arc<Project>,
     /// The units with their positions in the plan.

@@ -13,17 +13,9 @@ use super::{
     ingest_run::IngestRun,
     reconcile_step::{ReconcileBacklog, UnitIntegration},
 };
-use crate::{
-    agent::caught_panics,
+use ingestdeck_agent::caught_panics;
+use ingestdeck_core::{
     diagnostic::Diagnostic,
-    ingest::{
-        committed_changes,
-        git::CommitId,
-        integrate::{
-            IntegrationError, PatchIntegrator, PatchOutcome, RawCopy, SavedIntegration, UnitPatch,
-        },
-        reconcile::StageIndex,
-    },
     run::{
         Recorder,
         commit_trailers::{CommitMessage, NOTES_REF},
@@ -42,6 +34,14 @@ use crate::{
         schedule::{IntegratedUnit, IntegrationReport},
         verdict,
     },
+};
+use ingestdeck_ingest::{
+    committed_changes,
+    git::CommitId,
+    integrate::{
+        IntegrationError, PatchIntegrator, PatchOutcome, RawCopy, SavedIntegration, UnitPatch,
+    },
+    reconcile::StageIndex,
 };
 
 /// Owns the patches of a run: which wait, which are integrated, saved, or saved without a review. All changes of that

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::{AttemptExecutor, integration::record_note};
-use crate::{
-    agent::caught_panics,
+use ingestdeck_agent::caught_panics;
+use ingestdeck_core::{
     diagnostic::Diagnostic,
-    ingest::projection,
     tape::{Note, note::SourcesProjected},
 };
+use ingestdeck_ingest::projection;
 
 impl AttemptExecutor {
     /// Writes the pending projections one after the other: each starts from the branch that the previous one leaves. A

@@ -6,13 +6,7 @@ use std::{
 };
 
 use super::ingest_run::IngestRun;
-use crate::{
-    ingest::{
-        reconcile::{
-            self, Eviction, EvictionCandidate, StageIndex, StagedChange, StagedUnit, staged_path,
-        },
-        work_unit::WorkUnit,
-    },
+use ingestdeck_core::{
     run::recorded_decisions,
     tape::{
         UnitKey,
@@ -20,10 +14,16 @@ use crate::{
     },
     text::list_some,
 };
+use ingestdeck_ingest::{
+    reconcile::{
+        self, Eviction, EvictionCandidate, StageIndex, StagedChange, StagedUnit, staged_path,
+    },
+    work_unit::WorkUnit,
+};
 
 /// Options of the reconcile step only.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ReconcileOptions {
+pub struct ReconcileOptions {
     /// Model; `None` means the agent's default.
     pub model: Option<String>,
     /// Deleted raw files, by connection.
@@ -264,10 +264,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{
-        ingest::reconcile::PriorProvenance,
-        tape::note::attempt_output::{self, ArtifactTarget, MemoryAction},
-    };
+    use ingestdeck_core::tape::note::attempt_output::{self, ArtifactTarget, MemoryAction};
+    use ingestdeck_ingest::reconcile::PriorProvenance;
 
     fn gone(paths: &[&str]) -> FilesEvicted {
         let paths = paths.iter().map(|path| (*path).to_owned()).collect();

@@ -5,10 +5,9 @@ use std::num::NonZero;
 use jiff::Timestamp;
 
 use super::Launch;
-use crate::{
+use crate::resume;
+use ingestdeck_core::{
     diagnostic::Diagnostic,
-    engine::resume,
-    ingest::{job::IngestJob, plan::UnplannedConnection, project::RateLimitSettings},
     run::state::RECONCILE_KEY,
     tape::{
         Note,
@@ -19,6 +18,7 @@ use crate::{
         schedule::{FailureMode, ReviewMode, Schedule, ScheduleSettings},
     },
 };
+use ingestdeck_ingest::{job::IngestJob, plan::UnplannedConnection, project::RateLimitSettings};
 
 impl Launch {
     fn failure_mode(&self) -> FailureMode {

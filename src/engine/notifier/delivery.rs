@@ -3,11 +3,11 @@
 use std::{io, process::Stdio};
 
 use super::{super::http_post, RunNotification};
-use crate::text;
+use ingestdeck_core::text;
 
 /// The program and the webhook that receive notifications.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NotificationTargets {
+pub struct NotificationTargets {
     /// A program and its arguments; title and text are appended. Empty for none.
     pub command: Vec<String>,
     /// Address that receives each notification as JSON.

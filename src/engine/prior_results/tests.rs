@@ -3,7 +3,7 @@
 mod settling;
 
 use super::*;
-use crate::ingest::{baseline::FileOwners, source_diff::SourceDiff};
+use ingestdeck_ingest::{baseline::FileOwners, source_diff::SourceDiff};
 
 const HASH: &str = "99b249fbeab03e4b814d96c32f14560cee4f011d38306c5c9497536f6b7be9e2";
 
@@ -161,11 +161,14 @@ fn ktx_record_counts_unless_own_run_is_newer() {
         events.sort_by_key(|event| event.time);
         let record = PriorFileRecord::from_events(events);
         let is_settled = |content: &&&str| {
-            record.is_settled(
-                Some("docs-a"),
-                Fingerprint::parse(content).unwrap(),
-                &FileOwners::default(),
-            )
+            record
+                .settled_at(
+                    Some("docs-a"),
+                    Fingerprint::parse(content).unwrap(),
+                    &FileOwners::default(),
+                    |_| None,
+                )
+                .is_some()
         };
         let content = [HASH, OTHER]
             .iter()

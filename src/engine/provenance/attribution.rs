@@ -15,25 +15,25 @@ use super::{
     WritingCall,
     run_record::{AttemptCallRecord, AttemptKey, RecordedAttempt, RunRecord},
 };
-use crate::{
-    ingest::{
-        git::{CommitId, GitError},
-        line_history::BlamedLine,
-        repository::{PATCHES_DIR, Repository},
-    },
+use ingestdeck_core::{
     run::{
         commit_trailers::{NOTES_REF, RunTrailers},
         line_owners::{AttemptText, LineWriter, line_owners, line_writers},
         state::RECONCILE_KEY,
     },
-    scoped_dir::ScopedDir,
-    store::RunStore,
     tape::{
         RunId,
         note::{ReviewDecision, attempt_output::RecordedWrite},
     },
     text::{self, file_patch},
 };
+use ingestdeck_ingest::{
+    git::{CommitId, GitError},
+    line_history::BlamedLine,
+    repository::{PATCHES_DIR, Repository},
+};
+use ingestdeck_os::scoped_dir::ScopedDir;
+use ingestdeck_records::store::RunStore;
 
 /// Largest patch of an attempt that is read, in bytes.
 const MAX_PATCH_BYTES: u64 = 64 << 20;

@@ -6,20 +6,19 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{
+use crate::recorded_tapes;
+use ingestdeck_core::{
     diagnostic::Diagnostic,
-    engine::recorded_tapes,
-    replay::FileSource,
     run::{
         EntryRef, EntryScope, EntrySource as _, EntrySourceError, Fold, PollStatus, SinkEvent,
         commit_trailers::trailer_key, provenance::ProvenanceCalls, state::RunView,
     },
-    store::RunStore,
     tape::{
         EntryBody, Millis, Note, RunId, Seq, UnitKey,
         note::{AttemptOutput, PatchWritten, ReviewDecided, ReviewDecision},
     },
 };
+use ingestdeck_records::{replay::FileSource, store::RunStore};
 
 /// Bytes of a tape that are read at a time. Below the size from which entries are decoded ahead.
 const SLICE: usize = 256 << 10;

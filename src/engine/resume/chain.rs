@@ -3,26 +3,26 @@
 use std::collections::BTreeSet;
 
 use super::{ResumeError, RunPlan, fold_finished, planned_units};
-use crate::{
+use crate::{WarningSink, continued_runs::ContinuedRuns, prepare::TargetBranch, warn_all};
+use ingestdeck_core::{
     diagnostic::Problem,
-    engine::{WarningSink, continued_runs::ContinuedRuns, prepare::TargetBranch, warn_all},
-    ingest::{
-        self,
-        committed_changes::{CommittedRun, RunCommit},
-        plan::{IngestPlan, SourcePlan},
-        project::Project,
-    },
     run::{
         RunState, artifacts::run_artifacts, prior_run::PriorRunView, review::ReviewState,
         saved_commits::saved_commits,
     },
-    store::{RecordedRun, RunStore},
     tape::{
         RunId, UnitKey,
         note::{PlannedUnit, SourceRead, SourcesProjected},
     },
     units::reuse::PriorUnit,
 };
+use ingestdeck_ingest::{
+    self as ingest,
+    committed_changes::{CommittedRun, RunCommit},
+    plan::{IngestPlan, SourcePlan},
+    project::Project,
+};
+use ingestdeck_records::store::{RecordedRun, RunStore};
 
 /// A run and the chain of runs that it continues, newest first.
 #[derive(Debug)]
@@ -188,7 +188,7 @@ impl ResumeChain {
     ///
     /// # Errors
     /// If the record of the run is gone.
-    pub(super) fn committed_run(
+    pub fn committed_run(
         &self,
         project: &Project,
         is_requested: bool,
@@ -246,7 +246,7 @@ impl ResumeChain {
 }
 
 /// What the commits of a run changed; `None` without any.
-pub(crate) fn committed_run(run: RunId, state: &RunState) -> Option<CommittedRun> {
+pub fn committed_run(run: RunId, state: &RunState) -> Option<CommittedRun> {
     let commits = saved_commits(&state.inputs, &state.publication).into_iter();
     let commits: Vec<RunCommit> = commits
         .map(|commit| RunCommit {

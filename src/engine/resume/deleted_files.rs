@@ -3,16 +3,16 @@
 
 use std::path::Path;
 
-use crate::{
+use crate::WarningSink;
+use ingestdeck_core::{
     diagnostic::Problem,
-    engine::WarningSink,
     run::RunState,
-    scoped_dir::ScopedDir,
     tape::{
         UnitKey,
         note::{PatchResult, attempt_output::ArtifactChange},
     },
 };
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// Maximum number of files that a sentence names.
 const NAMED: usize = 3;

@@ -7,19 +7,10 @@ use super::{
     ResumeBasis, ResumeChain, ResumeError, RunPlan, drop_saved_patches, find_resumable, join_names,
     open_history, planned_units, settled_units::LaterSaves, texts,
 };
-use crate::{
+use crate::{WarningSink, prepare::TargetBranch, prior_results::ProjectHistory, warn_all};
+use ingestdeck_core::{
     diagnostic::Problem,
-    engine::{WarningSink, prepare::TargetBranch, prior_results::ProjectHistory, warn_all},
-    ingest::{
-        committed_changes::CommittedRun,
-        content_digest,
-        plan::{IngestPlan, UnitSelection, plan_against},
-        project::Project,
-        repository::Repository,
-        work_unit::WorkUnit,
-    },
     run::state::RECONCILE_KEY,
-    store::{RunStore, index_refresh::RefreshError},
     tape::{
         RunId, UnitKey,
         note::{ContinuedRun, PriorUnitSummary, ReusedSuccess},
@@ -27,12 +18,21 @@ use crate::{
     text::pluralize,
     units::reuse::{PriorOutcome, PriorUnit},
 };
+use ingestdeck_ingest::{
+    committed_changes::CommittedRun,
+    content_digest,
+    plan::{IngestPlan, UnitSelection, plan_against},
+    project::Project,
+    repository::Repository,
+    work_unit::WorkUnit,
+};
+use ingestdeck_records::store::{RunStore, index_refresh::RefreshError};
 
 /// Plans the review of the run that `what` names.
 ///
 /// # Errors
 /// If the run does not exist or is active, or if its project cannot be planned.
-pub(crate) fn plan_review(
+pub fn plan_review(
     project: &Project,
     what: &str,
     warn: WarningSink<'_>,

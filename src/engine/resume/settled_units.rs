@@ -3,17 +3,17 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{ResumeChain, ResumeError, RunPlan, pending_patches, planned_units};
-use crate::{
-    engine::{continued_runs::ContinuedRuns, prior_results::ProjectHistory, recorded_tapes},
-    ingest::{
-        plan::{IngestPlan, UnitSelection, plan_against},
-        project::Project,
-        work_unit::WorkUnit,
-    },
-    store::RunStore,
+use crate::{continued_runs::ContinuedRuns, prior_results::ProjectHistory, recorded_tapes};
+use ingestdeck_core::{
     tape::{RunId, UnitKey, note::AttemptOutput},
     units::reuse::PriorOutcome,
 };
+use ingestdeck_ingest::{
+    plan::{IngestPlan, UnitSelection, plan_against},
+    project::Project,
+    work_unit::WorkUnit,
+};
+use ingestdeck_records::store::RunStore;
 
 /// What runs that do not continue a prior run did with its units since.
 #[derive(Debug, Default)]

@@ -2,21 +2,18 @@
 //! them, so those of a prior run are read from its record. Must not judge units.
 
 use super::{ResumeError, RunPlan};
-use crate::{
-    diagnostic::Problem,
-    ingest::{
-        plan::{UnitSelection, plan_texts},
-        project::Project,
-        text_input::{TextInput, TextInputs},
-    },
-    run::RunState,
+use ingestdeck_core::{diagnostic::Problem, run::RunState};
+use ingestdeck_ingest::{
+    plan::{UnitSelection, plan_texts},
+    project::Project,
+    text_input::{TextInput, TextInputs},
 };
 
 /// Plans new texts. Prior runs do not affect them: who gives a text again wants it captured again.
 ///
 /// # Errors
 /// If the selection names something that does not exist.
-pub(crate) fn plan_new_texts(
+pub fn plan_new_texts(
     project: &Project,
     selection: &UnitSelection,
     texts: TextInputs,

@@ -3,17 +3,17 @@
 use std::collections::HashSet;
 
 use super::{ResumeError, RunPlan};
-use crate::{
-    engine::{prior_results::ProjectHistory, recorded_tapes},
-    ingest::{plan::IngestPlan, project::Project, reconcile::staged_path},
+use crate::{prior_results::ProjectHistory, recorded_tapes};
+use ingestdeck_core::{
     run::{
         RunState,
         state::{RECONCILE_KEY, UnitStatus},
     },
-    scoped_dir::ScopedDir,
-    store::RunStore,
     tape::{UnitKey, note::ContinuedRun},
 };
+use ingestdeck_ingest::{plan::IngestPlan, project::Project, reconcile::staged_path};
+use ingestdeck_os::scoped_dir::ScopedDir;
+use ingestdeck_records::store::RunStore;
 
 /// Removes evictions from the plan that a reconcile step settled after the prior run began.
 pub(super) fn drop_settled_evictions(

@@ -27,14 +27,14 @@ use super::{
     shipment::ShipmentStore,
     stdio::MessagesEnd,
 };
-use crate::agent::claude::{
+use ingestdeck_agent::claude::{
     availability::SCRIPTED_RELEASE,
     version::{ClaudeVersion, ReleaseSupport},
 };
-use crate::diagnostic::Problem;
+use ingestdeck_core::diagnostic::Problem;
 
 /// Version of this program, which a worker must have, too.
-pub(crate) const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
+pub const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How long the last message to a worker may take.
 const END_PATIENCE: Duration = Duration::from_secs(2);

@@ -23,18 +23,16 @@ use super::{
     ssh::SshWorker,
 };
 use crate::{
-    agent::{Agent, attempt::LineObserver, caught_panics},
+    attempt_limits::AttemptLimits,
+    attempt_order::{AttemptOrder, preparation_failed},
+    local_attempt::{AttemptSinks, AttemptTask, FinishedAttempt},
+    run_meter::RunMeter,
+};
+use ingestdeck_agent::{Agent, attempt::LineObserver, caught_panics};
+use ingestdeck_core::{
     decode::{AgentLine, LineBody, line::RateLimitEvent},
     diagnostic::Diagnostic as _,
-    engine::{
-        attempt_limits::AttemptLimits,
-        attempt_order::{AttemptOrder, preparation_failed},
-        local_attempt::{AttemptSinks, AttemptTask, FinishedAttempt},
-        run_meter::RunMeter,
-    },
-    ingest::{attempt, git::CommitId, project::Project, repository::Repository},
     run::{Recorder, attempt_reducer::AttemptReducer},
-    scoped_dir::ScopedDir,
     tape::{
         UnitKey,
         note::{Severity, StopMode, Verdict, VerdictCause},
@@ -45,6 +43,8 @@ use crate::{
         verdict::{AttemptFacts, InterruptionFacts},
     },
 };
+use ingestdeck_ingest::{attempt, git::CommitId, project::Project, repository::Repository};
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// How long the connections may take to end after the run.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -66,14 +66,14 @@ pub(crate) struct WorkerHost {
 
 /// Where the workers of a run come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WorkerSources {
+pub struct WorkerSources {
     pub ssh: Vec<SshWorker>,
     /// A server where workers wait for runs.
     pub nats: Option<NatsServer>,
 }
 
 impl WorkerSources {
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.ssh.is_empty() && self.nats.is_none()
     }
 }

@@ -29,11 +29,11 @@ use super::{
     protocol::{EngineMessage, MAX_MESSAGE_BYTES, PROTOCOL_VERSION, WorkerMessage},
     service::{self, EngineLink, LeaveRequest, ServiceEnd, WorkerSetup},
 };
-use crate::{
+use ingestdeck_core::{
     diagnostic::Problem,
-    ingest::source::percent_decoded,
     tape::{RunId, note::Severity},
 };
+use ingestdeck_ingest::source::percent_decoded;
 
 /// The subject of announcements, and the first word of all others.
 const ANNOUNCEMENTS: &str = "ingestdeck.runs";
@@ -58,7 +58,7 @@ const MIN_PAYLOAD: usize = 4 << 10;
 
 /// A NATS server and the login for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NatsServer {
+pub struct NatsServer {
     pub address: NatsAddress,
     /// A credentials file, as `nsc` writes it.
     pub credentials: Option<PathBuf>,
@@ -72,7 +72,7 @@ pub(crate) struct NatsServer {
 
 /// The address of a NATS server: `nats://[user:password@]host[:port]`, with a token in place of the user, or `tls://` for an encrypted connection.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct NatsAddress(async_nats::ServerAddr);
+pub struct NatsAddress(async_nats::ServerAddr);
 
 impl FromStr for NatsAddress {
     type Err = Problem;
@@ -134,7 +134,7 @@ impl NatsServer {
     /// # Errors
     /// If a file of the login cannot be read, the server cannot be reached, it refuses the login or requires none, or the
     /// limits are too small. Each names the remedy.
-    pub(crate) async fn connect(&self) -> Result<Client, Problem> {
+    pub async fn connect(&self) -> Result<Client, Problem> {
         let mut options = ConnectOptions::new()
             .connection_timeout(CONNECT_TIMEOUT)
             .name("ingestdeck");
@@ -204,7 +204,7 @@ impl NatsServer {
     }
 
     /// True if an argument of this process, which other users of the machine can list, contains the login.
-    pub(crate) fn exposes_login(&self) -> bool {
+    pub fn exposes_login(&self) -> bool {
         let is_address =
             |argument: &str| argument.contains("nats://") || argument.contains("tls://");
         self.address.0.username().is_some()
@@ -224,7 +224,7 @@ impl NatsServer {
                     if std::mem::take(&mut is_first) {
                         host.pool.warn(
                             Severity::Warning,
-                            crate::diagnostic::Diagnostic::to_line(&problem),
+                            ingestdeck_core::diagnostic::Diagnostic::to_line(&problem),
                         );
                     }
                     tokio::select! {
@@ -385,7 +385,7 @@ impl EngineListener {
 ///
 /// # Errors
 /// If the worker cannot work at all.
-pub(crate) async fn serve_runs(
+pub async fn serve_runs(
     setup: &WorkerSetup,
     client: &Client,
     mut leave: watch::Receiver<LeaveRequest>,

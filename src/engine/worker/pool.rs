@@ -20,7 +20,7 @@ use super::{
     names::{free_name, plain_name},
     protocol::{AttemptLease, EngineMessage, LEASE_DURATION, ValidLeases, WorkerJoin, WorkerPart},
 };
-use crate::{
+use ingestdeck_core::{
     run::Recorder,
     tape::{
         Note, UnitKey,

@@ -9,22 +9,22 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::{
-    agent::attempt::{
-        AgentOptions, ApprovalDecision, ApprovalRequest, time_limits::AttemptTimeouts,
-    },
+use crate::local_attempt::AttemptTask;
+use ingestdeck_agent::attempt::{
+    AgentOptions, ApprovalDecision, ApprovalRequest, time_limits::AttemptTimeouts,
+};
+use ingestdeck_core::{
     config::schema::WorkChecks,
-    engine::local_attempt::AttemptTask,
-    ingest::{attempt::WrittenPatch, git::CommitId, job::IngestJob},
     tape::{
         RunId, UnitKey,
         note::{AttemptEnded, StopMode},
     },
     units::failure_tally::FailureRule,
 };
+use ingestdeck_ingest::{attempt::WrittenPatch, git::CommitId, job::IngestJob};
 
 /// Version of the messages.
-pub(crate) const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 2;
 /// The interval of the signs of life of each side.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// Silence after which the other side counts as lost.
@@ -137,7 +137,7 @@ pub(crate) enum WorkerMessage {
 
 /// The description that a worker gives of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct WorkerJoin {
+pub struct WorkerJoin {
     /// [`PROTOCOL_VERSION`] of the worker.
     pub protocol: u32,
     /// Version of the program.

@@ -30,22 +30,22 @@ use super::{
     },
 };
 use crate::{
+    attempt_limits::AttemptLimits,
+    attempt_order::AttemptOrder,
+    local_attempt::{AttemptSinks, FinishedAttempt},
+};
+use ingestdeck_agent::attempt::{
+    ApprovalDecision,
+    time_limits::{AttemptTimeouts, LONGEST_TOOL_WAIT},
+};
+use ingestdeck_core::{
     actions::TurnTracker,
-    agent::attempt::{
-        ApprovalDecision,
-        time_limits::{AttemptTimeouts, LONGEST_TOOL_WAIT},
-    },
     decode::LineDecoder,
-    engine::{
-        attempt_limits::AttemptLimits,
-        attempt_order::AttemptOrder,
-        local_attempt::{AttemptSinks, FinishedAttempt},
-    },
-    ingest::{attempt::WrittenPatch, transcript},
     run::{NewEntry, attempt_reducer::AttemptReducer},
-    scoped_dir::{PRIVATE_MODE, ScopedDir},
     tape::{EntryBody, Note, TapeEntry, UnitKey, note::StopMode},
 };
+use ingestdeck_ingest::{attempt::WrittenPatch, transcript};
+use ingestdeck_os::scoped_dir::{PRIVATE_MODE, ScopedDir};
 
 /// How often to look for parts that are not confirmed, and for limits that are exceeded.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -30,13 +30,11 @@ use super::{
     workspace::WorkerMachine,
 };
 use crate::{
-    agent::{Agent, session_lock::SessionLocks},
-    engine::{
-        attempt_order::{AttemptOrder, preparation_failed},
-        local_attempt::FinishedAttempt,
-    },
-    text::pluralize,
+    attempt_order::{AttemptOrder, preparation_failed},
+    local_attempt::FinishedAttempt,
 };
+use ingestdeck_agent::{Agent, session_lock::SessionLocks};
+use ingestdeck_core::text::pluralize;
 
 /// How often to look for parts that are not confirmed.
 const RESEND_CHECK: Duration = Duration::from_secs(1);
@@ -49,7 +47,7 @@ const ORDER_QUEUE_CAPACITY: usize = 16;
 
 /// What a worker runs attempts with.
 #[derive(Clone, Debug)]
-pub(crate) struct WorkerSetup {
+pub struct WorkerSetup {
     pub join: WorkerJoin,
     pub agent: Arc<dyn Agent>,
     pub machine: WorkerMachine,
@@ -69,7 +67,7 @@ pub(crate) struct EngineLink {
 
 /// Why a worker ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ServiceEnd {
+pub enum ServiceEnd {
     /// The run has ended, or the worker was asked to leave.
     Done,
     /// The engine does not use it.
@@ -82,7 +80,7 @@ pub(crate) enum ServiceEnd {
 
 /// Whether a person asked a worker to end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum LeaveRequest {
+pub enum LeaveRequest {
     #[default]
     Stay,
     /// Running attempts may finish.
@@ -157,10 +155,7 @@ pub(super) async fn serve_with<B: WorkerBackend>(
 }
 
 /// Serves an engine on stdin and stdout.
-pub(crate) async fn serve_stdio(
-    setup: WorkerSetup,
-    leave: watch::Receiver<LeaveRequest>,
-) -> ServiceEnd {
+pub async fn serve_stdio(setup: WorkerSetup, leave: watch::Receiver<LeaveRequest>) -> ServiceEnd {
     let (to_service, incoming) = mpsc::channel(QUEUE_CAPACITY);
     let (outgoing, mut to_engine) = mpsc::unbounded_channel();
     let reading =

@@ -12,20 +12,18 @@ use std::{
 use sha2::{Digest as _, Sha256};
 
 use super::protocol::{AttemptShipment, ShippedBase, ShippedConnection, ShippedFile};
-use crate::{
-    diagnostic::Diagnostic,
-    engine::local_attempt::AttemptTask,
-    ingest::{
-        connection_scope,
-        git::{CommitId, GitError},
-        instructions,
-        project::{Connection, Project},
-        repository::Repository,
-        shipped_base,
-        source::fingerprint::MAX_FILE_BYTES,
-    },
-    scoped_dir::ScopedDir,
+use crate::local_attempt::AttemptTask;
+use ingestdeck_core::diagnostic::Diagnostic;
+use ingestdeck_ingest::{
+    connection_scope,
+    git::{CommitId, GitError},
+    instructions,
+    project::{Connection, Project},
+    repository::Repository,
+    shipped_base,
+    source::fingerprint::MAX_FILE_BYTES,
 };
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// Directory of a worker that takes the place of the project.
 pub(super) const PROJECT_DIR: &str = "project";

@@ -27,15 +27,13 @@ use super::{
     workspace::WorkerDir,
 };
 use crate::{
-    agent::attempt::AgentOptions,
-    engine::{
-        attempt_limits::{AttemptLimits, LimitValues},
-        attempt_order::{AttemptOrder, preparation_failed},
-        local_attempt::{AttemptSinks, FinishedAttempt, LocalAttempts},
-    },
-    ingest::{project::Project, transcript},
-    scoped_dir::ScopedDir,
+    attempt_limits::{AttemptLimits, LimitValues},
+    attempt_order::{AttemptOrder, preparation_failed},
+    local_attempt::{AttemptSinks, FinishedAttempt, LocalAttempts},
 };
+use ingestdeck_agent::attempt::AgentOptions;
+use ingestdeck_ingest::{project::Project, transcript};
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// How long to wait for files before they are asked for again.
 const FILE_PATIENCE: Duration = Duration::from_secs(15);

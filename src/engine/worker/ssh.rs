@@ -19,7 +19,8 @@ use super::{
     protocol::{EngineMessage, WorkerJoin, WorkerMessage},
     stdio,
 };
-use crate::{diagnostic::Problem, program_path, tape::note::Severity};
+use ingestdeck_core::{diagnostic::Problem, tape::note::Severity};
+use ingestdeck_os::program_path;
 
 /// Capacity of the queues of messages.
 const QUEUE_CAPACITY: usize = 64;
@@ -44,7 +45,7 @@ const FATAL_COMPLAINTS: [&str; 4] = [
 
 /// Where `ssh` connects to: `ssh://[user@]host[:port][?slots=N][&program=PATH][&claude=PATH]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SshWorker {
+pub struct SshWorker {
     user: Option<String>,
     host: String,
     port: Option<u16>,
@@ -252,7 +253,7 @@ impl SshWorker {
     ///
     /// # Errors
     /// If it cannot be started or may not work for a run of this program.
-    pub(crate) async fn probe(&self) -> Result<WorkerJoin, Problem> {
+    pub async fn probe(&self) -> Result<WorkerJoin, Problem> {
         let (process, mut incoming, outgoing, reading) =
             self.start().map_err(ConnectionEnd::into_problem)?;
         let admitted = connection::read_join(&mut incoming).await;

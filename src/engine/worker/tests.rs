@@ -33,34 +33,34 @@ use super::{
     uplink::{Uplink, lock},
 };
 use crate::{
-    agent::{
-        attempt::{AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest},
-        claude::ClaudeCode,
-    },
+    attempt_limits::AttemptLimits,
+    attempt_order::{AttemptOrder, preparation_failed},
+    local_attempt::{AttemptSinks, AttemptTask, FinishedAttempt},
+    run_meter::RunMeter,
+};
+use ingestdeck_agent::{
+    attempt::{AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest},
+    claude::ClaudeCode,
+};
+use ingestdeck_core::{
     config::schema::WorkChecks,
     decode,
-    engine::{
-        attempt_limits::AttemptLimits,
-        attempt_order::{AttemptOrder, preparation_failed},
-        local_attempt::{AttemptSinks, AttemptTask, FinishedAttempt},
-        run_meter::RunMeter,
-    },
-    ingest::{
-        attempt::{WrittenPatch, patch_path},
-        git::CommitId,
-        job::IngestJob,
-        project::{PathPolicy, Project, ProjectSettings},
-        repository::Repository,
-        work_unit::WorkUnit,
-    },
     run::{NewEntry, Recorder, entry_source::RecordError},
-    scoped_dir::ScopedDir,
     tape::{
         EntryBody, RunId, UnitKey,
         note::{Amendment, StopMode},
     },
     units::failure_tally::FailureRule,
 };
+use ingestdeck_ingest::{
+    attempt::{WrittenPatch, patch_path},
+    git::CommitId,
+    job::IngestJob,
+    project::{PathPolicy, Project, ProjectSettings},
+    repository::Repository,
+    work_unit::WorkUnit,
+};
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 mod faulty_network;
 mod leases;

@@ -22,8 +22,8 @@ use super::{
     protocol::{AttemptLease, CHUNK_BYTES, ResultFile, WorkerMessage, WorkerPart},
     remote_attempt::MAX_ENTRY_BYTES,
 };
-use crate::{
-    agent::attempt::{ApprovalDecision, ApprovalGate, ApprovalRequest},
+use ingestdeck_agent::attempt::{ApprovalDecision, ApprovalGate, ApprovalRequest};
+use ingestdeck_core::{
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{Millis, Seq, TapeEntry},
 };

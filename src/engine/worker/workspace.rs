@@ -15,26 +15,24 @@ use super::{
     shipment::{self, PROJECT_DIR, SOURCES_DIR},
     uplink::lock,
 };
-use crate::{
-    agent::private_dir::{PrivateDir, WORKER_PREFIX},
-    diagnostic::Diagnostic as _,
-    engine::local_attempt::AttemptTask,
-    ingest::{
-        SqlWorkers, connection_scope,
-        instructions::Instructions,
-        project::{Connection, PathPolicy, Project, ProjectSettings},
-        shipped_base,
-        worktree::Worktrees,
-    },
-    scoped_dir::{self, PRIVATE_MODE, ScopedDir},
+use crate::local_attempt::AttemptTask;
+use ingestdeck_agent::private_dir::{PrivateDir, WORKER_PREFIX};
+use ingestdeck_core::diagnostic::Diagnostic as _;
+use ingestdeck_ingest::{
+    SqlWorkers, connection_scope,
+    instructions::Instructions,
+    project::{Connection, PathPolicy, Project, ProjectSettings},
+    shipped_base,
+    worktree::Worktrees,
 };
+use ingestdeck_os::scoped_dir::{self, PRIVATE_MODE, ScopedDir};
 
 /// A directory that does not exist, in place of one that the engine did not ship.
 const NO_SOURCE_DIR: &str = "sources/none";
 
 /// What only the machine of a worker knows.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct WorkerMachine {
+pub struct WorkerMachine {
     /// Paths outside of projects that connections may read, and the settings file that allows them.
     pub allowed_paths: Vec<PathBuf>,
     pub settings_file: String,

@@ -3,29 +3,9 @@
 use std::{fs, path::Path};
 
 use super::*;
-use crate::ingest::git::tests::{project, start_group_guard, write};
-
-/// The pages of a project before an update.
-const PAGES: [(&str, &str); 2] = [("wiki/global/a.md", "a old\n"), ("wiki/global/b.md", "b\n")];
-
-/// A project with git.
-fn with_git() -> (tempfile::TempDir, Repository) {
-    let (dir, root) = project(&PAGES);
-    (dir, Repository::find(&root).unwrap().unwrap())
-}
-
-/// A project without git.
-fn without_git() -> (tempfile::TempDir, Repository) {
-    start_group_guard();
-    let dir = tempfile::tempdir().unwrap();
-    let root = dir.path().canonicalize().unwrap();
-    PAGES
-        .iter()
-        .for_each(|(path, text)| write(&root, path, text));
-    let (repository, _) = Repository::open_private(&root).unwrap();
-    repository.current_state().unwrap();
-    (dir, repository)
-}
+use crate::test_projects::{
+    died_half_way, died_half_way_in, stage_in, with_git, without_git, write, write_journal,
+};
 
 /// Creates projects of both kinds.
 const KINDS: [fn() -> (tempfile::TempDir, Repository); 2] = [with_git, without_git];
@@ -33,28 +13,6 @@ const KINDS: [fn() -> (tempfile::TempDir, Repository); 2] = [with_git, without_g
 /// A project with git as [`stage_in`] describes.
 fn stage() -> (tempfile::TempDir, Repository, CommitId, CommitId) {
     stage_in(with_git)
-}
-
-/// A project with two commits: the current one and the target. The target changes the first page, deletes the second
-/// and adds a third.
-fn stage_in(
-    kind: fn() -> (tempfile::TempDir, Repository),
-) -> (tempfile::TempDir, Repository, CommitId, CommitId) {
-    let (dir, repository) = kind();
-    repository.ignore_state_dirs().unwrap();
-    let (git, root) = (&repository.git, repository.root().to_path_buf());
-    let old = repository.head().unwrap();
-    write(&root, "wiki/global/a.md", "a new and longer\n");
-    fs::remove_file(root.join("wiki/global/b.md")).unwrap();
-    write(&root, "wiki/global/deep/c.md", "c\n");
-    git.run(&["add", "--all", "--", "wiki"]).unwrap();
-    let tree = git.run_for_line(&["write-tree"]).unwrap();
-    let new = git
-        .run_for_commit(&["commit-tree", &tree, "-p", old.as_str(), "-m", "new"])
-        .unwrap();
-    git.run(&["reset", "--quiet", "--hard", old.as_str()])
-        .unwrap();
-    (dir, repository, old, new)
 }
 
 fn files(root: &Path) -> Vec<Option<String>> {
@@ -141,34 +99,6 @@ fn crash_at_any_step_leaves_old_or_new_state() {
     }
 }
 
-/// A project whose process died after updating the files and before moving the branch.
-pub(crate) fn died_half_way() -> (tempfile::TempDir, Repository) {
-    died_half_way_in(with_git)
-}
-
-/// As [`died_half_way`], in a project without git.
-pub(crate) fn died_half_way_without_git() -> (tempfile::TempDir, Repository) {
-    died_half_way_in(without_git)
-}
-
-fn died_half_way_in(
-    kind: fn() -> (tempfile::TempDir, Repository),
-) -> (tempfile::TempDir, Repository) {
-    let (dir, repository, old, new) = stage_in(kind);
-    write_journal(
-        &repository,
-        &BranchUpdateJournal {
-            old: old.clone(),
-            new: new.clone(),
-        },
-    );
-    repository
-        .git
-        .run(&["read-tree", "-m", "-u", old.as_str(), new.as_str()])
-        .unwrap();
-    (dir, repository)
-}
-
 #[test]
 fn rejected_private_journal_has_its_own_remedy() {
     for (kind, remedy) in KINDS
@@ -203,10 +133,6 @@ fn interrupted_update_paths_are_listed_until_recovery() {
         Vec::<String>::new(),
         "the journal is not trusted"
     );
-}
-
-fn write_journal(repository: &Repository, journal: &BranchUpdateJournal) {
-    super::write(repository, journal).unwrap();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use super::{QueryError, RowLimits, SqlCell, read_only_connection};
-use crate::ingest::spelling::nearest_name;
+use crate::spelling::nearest_name;
 
 /// Rows that are read for sample values.
 const SAMPLE_ROWS: usize = 20;

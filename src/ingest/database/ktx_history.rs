@@ -12,11 +12,11 @@ use super::QueryError;
 
 pub(super) mod tables;
 
-pub(crate) use tables::DamagedRows;
+pub use tables::DamagedRows;
 use tables::{KtxHistoryPage, KtxRunOutcome, KtxRunRow, PageLimits, ProvenanceRow};
 
 /// Where KTX keeps its database, relative to the project.
-pub(crate) const KTX_DATABASE: &str = ".ktx/db.sqlite";
+pub const KTX_DATABASE: &str = ".ktx/db.sqlite";
 
 /// Limits of how much history is read.
 #[derive(Clone, Copy, Debug)]
@@ -41,51 +41,51 @@ pub(super) const LIMITS: HistoryLimits = HistoryLimits {
 
 /// What KTX's runs processed and wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KtxHistory {
+pub struct KtxHistory {
     /// Files that KTX processed, and files whose deletion KTX handled.
-    pub(crate) files: Vec<KtxFile>,
+    pub files: Vec<KtxFile>,
     /// Artifacts that KTX wrote, once per raw file and artifact: the newest row.
-    pub(crate) artifacts: Vec<KtxArtifact>,
+    pub artifacts: Vec<KtxArtifact>,
     /// Rows that were skipped because they are damaged.
-    pub(crate) damaged: DamagedRows,
+    pub damaged: DamagedRows,
     /// Why older rows were not read; `None` if the history is complete.
-    pub(crate) incomplete: Option<String>,
+    pub incomplete: Option<String>,
 }
 
 /// A raw file that KTX processed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KtxFile {
+pub struct KtxFile {
     /// Id of the connection in `ktx.yaml`.
-    pub(crate) connection: String,
+    pub connection: String,
     /// Adapter that read the file, such as `dbt`.
-    pub(crate) adapter: String,
+    pub adapter: String,
     /// Path relative to the source.
-    pub(crate) path: String,
+    pub path: String,
     /// SHA-256 of its content, in hexadecimal; `None` if the run handled its deletion.
-    pub(crate) sha256: Option<String>,
+    pub sha256: Option<String>,
     /// When the run completed, in milliseconds since 1970.
-    pub(crate) completed_ms: u64,
+    pub completed_ms: u64,
 }
 
 /// A page or source that KTX wrote from a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KtxArtifact {
+pub struct KtxArtifact {
     /// Id of the connection in `ktx.yaml`.
-    pub(crate) connection: String,
+    pub connection: String,
     /// Raw file, relative to the source.
-    pub(crate) path: String,
+    pub path: String,
     /// Artifact kind, `wiki` or `sl`.
-    pub(crate) kind: String,
+    pub kind: String,
     /// Connection of a semantic-layer source; empty for a page.
-    pub(crate) target_connection: String,
+    pub target_connection: String,
     /// Page key or source name.
-    pub(crate) key: String,
+    pub key: String,
     /// KTX's name for the action, such as `wiki_written`.
-    pub(crate) action: String,
+    pub action: String,
     /// Id of KTX's job that wrote it, `local-<base36 milliseconds>`.
-    pub(crate) job: String,
+    pub job: String,
     /// When the run completed, in milliseconds since 1970.
-    pub(crate) completed_ms: u64,
+    pub completed_ms: u64,
 }
 
 /// State of a file while rows are read from newest to oldest.

@@ -34,7 +34,7 @@ const MAX_QUEUE_WAIT: Duration = Duration::from_secs(600);
 
 /// Reads SQLite files in child processes. Clones share their limits.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SqlWorkers(Arc<WorkerPool>);
+pub struct SqlWorkers(Arc<WorkerPool>);
 
 #[derive(Debug, Default)]
 struct WorkerPool {
@@ -60,7 +60,7 @@ enum WorkerLauncher {
 impl SqlWorkers {
     /// Starts `program` for every read. It must call [`super::run_sql_worker`] when its first argument is
     /// [`super::SQL_WORKER`].
-    pub(crate) fn new(program: PathBuf) -> Self {
+    pub fn new(program: PathBuf) -> Self {
         Self::with_command(WorkerCommand::new(program, vec![worker::SUBCOMMAND.into()]))
     }
 
@@ -120,7 +120,7 @@ impl SqlWorkers {
 
     /// Reads KTX's history from its database; `None` if KTX never ingested anything. Each piece is read in a new
     /// process, all of them within `time_limit`. Blocks.
-    pub(super) fn ktx_history(
+    pub fn ktx_history(
         &self,
         database: &Path,
         time_limit: Duration,

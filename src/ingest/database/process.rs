@@ -20,7 +20,7 @@ use nix::{
 };
 
 use super::{QueryError, worker::MAX_REPLY_BYTES};
-use crate::group_guard::clear_environment;
+use ingestdeck_os::group_guard::clear_environment;
 
 /// Longest wait for a killed process. One that hangs in the kernel is reaped later.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);

@@ -21,7 +21,7 @@ use rusqlite::{
 use serde::{Deserialize, Serialize};
 
 use super::{QueryError, SqlCell, worker::SQLITE_MEMORY_MIB};
-use crate::scoped_dir::{FileKind, ScopedDir};
+use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 
 /// Bytes of the header of a database file that are read.
 const HEADER_BYTES: u64 = 100;

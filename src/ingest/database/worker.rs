@@ -26,7 +26,7 @@ use super::{
 };
 
 /// First argument that starts the program as a worker. Not a command for users.
-pub(crate) const SUBCOMMAND: &str = "sql-worker";
+pub const SUBCOMMAND: &str = "sql-worker";
 
 /// Largest request in bytes.
 const MAX_REQUEST_BYTES: u64 = 4 << 20;
@@ -67,7 +67,7 @@ pub(super) enum WorkerOperation {
 }
 
 /// Runs the worker: limits the process, answers one request on stdin, and exits early when stdin closes.
-pub(crate) fn run() -> ExitCode {
+pub fn run() -> ExitCode {
     let confined = limit_process()
         .map_err(|why| QueryError::WorkerFailed(format!("cannot limit itself: {why}")));
     let request = confined.and_then(|()| read_request(io::stdin().lock()));

@@ -77,7 +77,7 @@ const HOOKS_PATH: &[u8] = b"core.hookspath";
 
 /// Purpose of a configured program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ProgramKind {
+pub enum ProgramKind {
     /// Converts files on their way into the repository and out of it.
     Filter,
     /// Shows differences of files with an attribute.
@@ -94,14 +94,14 @@ pub(crate) enum ProgramKind {
 
 /// A program that the repository configures and that calls disable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct DisabledProgram {
+pub struct DisabledProgram {
     pub kind: ProgramKind,
     /// Name of the program in the configuration, or the directory or the setting, escaped.
     pub name: String,
 }
 
 impl DisabledProgram {
-    pub(in crate::ingest) fn new(kind: ProgramKind, name: &[u8]) -> Self {
+    pub(crate) fn new(kind: ProgramKind, name: &[u8]) -> Self {
         Self {
             kind,
             name: String::from_utf8_lossy(name).escape_debug().to_string(),

@@ -3,37 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use super::*;
-
-/// Starts the guard of this process, without which each git call begins with a copy of the process.
-pub(crate) fn start_group_guard() {
-    let test = std::env::current_exe().unwrap();
-    let program = test.ancestors().nth(2).unwrap().join("ingestdeck");
-    // Without the program, the calls only take longer.
-    let _ = crate::group_guard::start(&program);
-}
-
-/// A project that is a repository with one commit of `files`.
-pub(crate) fn project(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
-    start_group_guard();
-    let dir = tempfile::tempdir().unwrap();
-    let root = dir.path().canonicalize().unwrap().join("project");
-    write(&root, "ktx.yaml", "connections: {}\n");
-    for (path, text) in files {
-        write(&root, path, text);
-    }
-    let git = Git::open(&root).unwrap();
-    git.run(&["init", "--quiet", "--initial-branch=main"])
-        .unwrap();
-    git.run(&["add", "--all"]).unwrap();
-    git.run(&["commit", "--quiet", "-m", "first"]).unwrap();
-    (dir, root)
-}
-
-/// Writes a file and its parent directories.
-pub(crate) fn write(root: &Path, path: &str, text: &str) {
-    fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
-    fs::write(root.join(path), text).unwrap();
-}
+use crate::test_projects::{project, write};
 
 /// A program that leaves a proof file when it runs.
 struct Trap {

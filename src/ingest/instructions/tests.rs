@@ -20,7 +20,10 @@ impl InstructionsFixture {
 
     fn read(&self) -> (Instructions, Vec<String>) {
         let (instructions, warnings) = Instructions::load(self.0.path()).unwrap();
-        (instructions, crate::diagnostic::to_lines(&warnings))
+        (
+            instructions,
+            ingestdeck_core::diagnostic::to_lines(&warnings),
+        )
     }
 
     fn refused(&self) -> String {
@@ -46,7 +49,8 @@ fn project_without_instructions_uses_bundled_ones() {
         InstructionsFixture::new().read(),
         (Instructions::default(), Vec::new())
     );
-    let nowhere = Instructions::load(Path::new(&crate::it::support::missing("project"))).unwrap();
+    let nowhere =
+        Instructions::load(Path::new(&ingestdeck_test_support::missing("project"))).unwrap();
     assert!(nowhere.0.overrides.is_empty());
     assert!(nowhere.0.prompt(PromptKind::WorkUnit).starts_with("<role>"));
     assert_eq!(

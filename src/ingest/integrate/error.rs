@@ -3,19 +3,16 @@
 use std::{io, path::PathBuf};
 
 use crate::{
-    diagnostic::Diagnostic,
-    ingest::{
-        branch_update::BranchUpdateError,
-        git::GitError,
-        repository::{ConvertedFile, RepositoryError},
-        worktree::WorktreeError,
-    },
-    tape::note::BlockedFile,
+    branch_update::BranchUpdateError,
+    git::GitError,
+    repository::{ConvertedFile, RepositoryError},
+    worktree::WorktreeError,
 };
+use ingestdeck_core::{diagnostic::Diagnostic, tape::note::BlockedFile};
 
 /// The integration failed. The changes of the units are kept in their patches.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum IntegrationError {
+pub enum IntegrationError {
     /// The worktree cannot be created.
     #[error(transparent)]
     Worktree(#[from] WorktreeError),
@@ -50,7 +47,7 @@ pub(crate) enum IntegrationError {
 
 impl IntegrationError {
     /// The files of the user that block a save.
-    pub(crate) fn blocked_files(&self) -> &[BlockedFile] {
+    pub fn blocked_files(&self) -> &[BlockedFile] {
         match self {
             Self::BranchUpdate(BranchUpdateError::WouldOverwrite { files, .. }) => files,
             _ => &[],

@@ -4,10 +4,8 @@
 //! This module must not know how a patch is applied.
 
 use super::{Originals, REGULAR_FILE_MODE, SEMANTIC_LAYER_DIR, WIKI_DIR};
-use crate::{
-    ingest::{semantic_layer, wiki},
-    scoped_dir,
-};
+use crate::{semantic_layer, wiki};
+use ingestdeck_os::scoped_dir;
 
 /// What a patch contains.
 #[derive(Clone, Copy, Debug)]

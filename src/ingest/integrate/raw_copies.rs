@@ -6,14 +6,14 @@ use std::{
 };
 
 use super::{IntegrationError, PatchIntegrator, REGULAR_FILE_MODE, split};
-use crate::scoped_dir::{FileKind, ScopedDir};
+use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 
 /// Most failed git calls before the remaining raw files are skipped without identifying the rejected ones.
 const MAX_STAGE_FAILURES: u32 = 200;
 
 /// A raw file that is copied into the commit with the artifacts made from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RawCopy {
+pub struct RawCopy {
     /// Absolute path of the file.
     pub source: PathBuf,
     /// The directory of its connection.

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use super::{CommitId, IntegrationError, PatchIntegrator};
 use crate::{
-    ingest::{
-        committed_changes::{self, CommittedChanges, CommittedRun, LeftOutFiles},
-        workspace,
-    },
+    committed_changes::{self, CommittedChanges, CommittedRun, LeftOutFiles},
+    workspace,
+};
+use ingestdeck_core::{
     run::review::{FileResolution, ReviewState},
-    scoped_dir::PRIVATE_MODE,
     tape::{
         UnitKey,
         note::{ReviewRequested, ReviewedFile, attempt_output::ArtifactChange},
     },
 };
+use ingestdeck_os::scoped_dir::PRIVATE_MODE;
 
 /// Bytes of all diffs in a request: a longer line of a tape would be shortened when it is read.
 const MAX_DIFF_BYTES: usize = 1 << 20;
@@ -35,7 +35,7 @@ fn omit_long_diffs(files: &mut [ReviewedFile]) {
 
 /// The state of an integration before its review is applied.
 #[derive(Debug)]
-pub(crate) struct ReviewedHead {
+pub struct ReviewedHead {
     head: CommitId,
     base: CommitId,
     writers_by_path: BTreeMap<String, Vec<UnitKey>>,
@@ -44,16 +44,13 @@ pub(crate) struct ReviewedHead {
 impl PatchIntegrator {
     /// Lets the review begin with what the commits of `run` changed. Returns the files of these commits that are left
     /// out, because they have changed since or their commits are gone.
-    pub(crate) fn add_committed(
-        &mut self,
-        run: &CommittedRun,
-    ) -> Result<LeftOutFiles, IntegrationError> {
+    pub fn add_committed(&mut self, run: &CommittedRun) -> Result<LeftOutFiles, IntegrationError> {
         self.committed = CommittedChanges::find(&self.worktree()?.git, &self.base, run)?;
         Ok(std::mem::take(&mut self.committed.left_out))
     }
 
     /// What the accepted patches changed, and the commits that are reviewed.
-    pub(crate) fn review_request(&self) -> Result<ReviewRequested, IntegrationError> {
+    pub fn review_request(&self) -> Result<ReviewRequested, IntegrationError> {
         let Some(worktree) = self.worktree.get() else {
             return Ok(ReviewRequested {
                 base: self.base.to_string(),
@@ -88,10 +85,7 @@ impl PatchIntegrator {
     ///
     /// # Errors
     /// If the accepted part is not valid. Nothing is changed then.
-    pub(crate) fn apply_review(
-        &mut self,
-        review: &ReviewState,
-    ) -> Result<ReviewedHead, IntegrationError> {
+    pub fn apply_review(&mut self, review: &ReviewState) -> Result<ReviewedHead, IntegrationError> {
         let before = ReviewedHead {
             head: self.head()?,
             base: self.base.clone(),
@@ -196,7 +190,7 @@ impl PatchIntegrator {
     ///
     /// # Errors
     /// If the branch has moved since, so that the integration is based on another commit.
-    pub(crate) fn undo_review(&mut self, before: ReviewedHead) -> Result<(), IntegrationError> {
+    pub fn undo_review(&mut self, before: ReviewedHead) -> Result<(), IntegrationError> {
         if self.base != before.base {
             return Err(IntegrationError::BranchMovedRepeatedly);
         }

@@ -3,10 +3,10 @@
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt as _};
 
 use super::*;
-use crate::ingest::{
+use crate::{
     branch_update,
-    git::tests::{project, write},
     repository::Repository,
+    test_projects::{project, write},
     workspace::WorktreePatch,
     worktree,
 };
@@ -18,6 +18,14 @@ struct IntegrationFixture {
     _dir: tempfile::TempDir,
     root: PathBuf,
     trees: Arc<Worktrees>,
+}
+
+/// A commit message without a note.
+fn message(text: &str) -> CommitMessage {
+    CommitMessage {
+        text: text.to_owned(),
+        note: None,
+    }
 }
 
 fn page(body: &str, refs: &[&str]) -> String {
@@ -144,7 +152,7 @@ fn integration_without_changes_needs_no_worktree() {
     // Later attempts start from a commit that was made meanwhile.
     run.git(&["commit", "--quiet", "--allow-empty", "-m", "later"]);
     assert_eq!(
-        integration.save(&"subject".into(), &[]).unwrap().commit,
+        integration.save(&message("subject"), &[]).unwrap().commit,
         None
     );
     assert_eq!(
@@ -206,7 +214,7 @@ fn unit_patches_become_one_commit() {
         ),
     ];
     let saved = integration
-        .save(&"ingest(docs): local-1\n\nbody".into(), &copies)
+        .save(&message("ingest(docs): local-1\n\nbody"), &copies)
         .unwrap();
     drop(integration);
     assert_eq!(
@@ -233,7 +241,7 @@ fn note_of_a_message_is_attached_to_the_commit() {
         run.integrate(&[run.patch("a", &[("wiki/global/new.md", Some(&page("new", &[])))])]);
     let message = CommitMessage {
         note: Some("Ingest-Run: x\n".into()),
-        ..CommitMessage::from("ingest")
+        ..message("ingest")
     };
     let before = run.trees.base();
     let saved = integration.save(&message, &[]).unwrap();
@@ -276,7 +284,7 @@ fn ignored_raw_files_do_not_reach_the_commit() {
         ("notes", "all.txt"),
     ];
     let copies = names.map(|(root, name)| copy(root, name));
-    let saved = integration.save(&"one".into(), &copies).unwrap();
+    let saved = integration.save(&message("one"), &copies).unwrap();
     drop(integration);
     let skipped = ["raw-sources/private.md", "raw-sources/all.txt"];
     assert_eq!(
@@ -319,7 +327,7 @@ fn unstageable_raw_files_do_not_fail_the_commit() {
     ];
     let mut copies: Vec<RawCopy> = names.iter().map(|name| copy(&raw[0], name)).collect();
     copies.insert(3, copy(&raw[1], "m/odd.md"));
-    let saved = integration.save(&"one".into(), &copies).unwrap();
+    let saved = integration.save(&message("one"), &copies).unwrap();
     drop(integration);
     let refused = ["m/.git/config", "m/git~1/x", "m/odd.md", "m/b/.GIT/x"]
         .map(|name| format!("raw-sources/{name}"));
@@ -338,7 +346,7 @@ fn unstageable_raw_files_do_not_fail_the_commit() {
         .collect();
     assert_eq!(
         integration
-            .save(&"two".into(), &many)
+            .save(&message("two"), &many)
             .unwrap()
             .skipped_raw_files
             .len(),
@@ -382,7 +390,10 @@ fn pages_are_text_whatever_the_attributes_say() {
                 .all(|result| matches!(result, PatchOutcome::Accepted { .. })),
             "{attributes}: {results:?}"
         );
-        assert_eq!(integration.save(&"all".into(), &[]).unwrap().paths.len(), 3);
+        assert_eq!(
+            integration.save(&message("all"), &[]).unwrap().paths.len(),
+            3
+        );
         drop(integration);
         assert!(run.read("wiki/global/old.md").unwrap().contains("changed"));
         run.assert_tidy();
@@ -469,7 +480,7 @@ fn worktree_config_programs_do_not_run() {
         assert!(fit, "{condition}: {results:?}");
         assert!(
             matches!(
-                integration.save(&"all".into(), &[]),
+                integration.save(&message("all"), &[]),
                 Err(IntegrationError::ConvertedFile(_))
             ),
             "{condition}"
@@ -545,7 +556,7 @@ fn only_overlapping_lines_conflict() {
         shared_writes: shared(false, &["a", "c"]),
     };
     assert_eq!(results[3], same, "the result is the same");
-    integration.save(&"m".into(), &[]).unwrap();
+    integration.save(&message("m"), &[]).unwrap();
     assert_eq!(
         run.read(path),
         Some(
@@ -626,7 +637,7 @@ fn unreadable_file_fails_only_its_unit() {
         "the other half is named"
     );
     assert_eq!(
-        integration.save(&"m".into(), &[]).unwrap().paths,
+        integration.save(&message("m"), &[]).unwrap().paths,
         ["wiki/global/good.md", path]
     );
     assert_eq!(run.read("wiki/global/huge.md"), Some(huge));
@@ -863,7 +874,7 @@ fn existing_source_of_any_name_may_change() {
             .all(|result| matches!(result, PatchOutcome::Accepted { .. })),
         "{results:?}"
     );
-    integration.save(&"m".into(), &[]).unwrap();
+    integration.save(&message("m"), &[]).unwrap();
     assert_eq!(run.read("semantic-layer/w/Meine Orders.yml"), Some(changed));
 }
 
@@ -886,7 +897,7 @@ fn moved_branch_is_rebased_onto_or_reported() {
     );
     run.git(&["commit", "--quiet", "-am", "by hand"]);
     let head = run.git(&["rev-parse", "HEAD"]);
-    integration.save(&"m".into(), &[]).unwrap();
+    integration.save(&message("m"), &[]).unwrap();
     assert_eq!(run.git(&["rev-parse", "HEAD^"]), head);
     let both = old
         .replace("second", "second by a")
@@ -909,7 +920,7 @@ fn moved_branch_is_rebased_onto_or_reported() {
         &both.replace("third", "third by hand"),
     );
     run.git(&["commit", "--quiet", "-am", "by hand again"]);
-    let error = integration.save(&"m".into(), &[]).unwrap_err();
+    let error = integration.save(&message("m"), &[]).unwrap_err();
     assert!(
         matches!(error, IntegrationError::ConflictsWithBranch { .. }),
         "{error}"
@@ -933,7 +944,7 @@ fn concurrent_user_edit_is_not_lost() {
     let (mut integration, _) = run.integrate(&patches);
     write(&run.root, "wiki/global/old.md", "by hand, not committed");
     let head = run.git(&["rev-parse", "HEAD"]);
-    let error = integration.save(&"m".into(), &[]).unwrap_err();
+    let error = integration.save(&message("m"), &[]).unwrap_err();
     assert!(error.to_line().contains("commit or stash them"), "{error}");
     assert_eq!(
         run.read("wiki/global/old.md").as_deref(),
@@ -945,7 +956,7 @@ fn concurrent_user_edit_is_not_lost() {
         branch_update::RecoveredUpdate::default()
     );
     run.git(&["checkout", "--", "wiki"]);
-    integration.save(&"m".into(), &[]).unwrap();
+    integration.save(&message("m"), &[]).unwrap();
     drop(integration);
     run.assert_tidy();
 }
@@ -1043,7 +1054,7 @@ fn pages_that_differ_only_in_case_are_a_conflict() {
             "{findings:?}"
         );
     }
-    integration.save(&"all".into(), &[]).unwrap();
+    integration.save(&message("all"), &[]).unwrap();
     assert!(run.read("wiki/global/Page.md").is_some() && run.read("wiki/global/page.md").is_none());
 }
 
@@ -1056,7 +1067,7 @@ fn file_with_git_filter_is_not_committed() {
     );
     let before = run.git(&["rev-parse", "HEAD"]);
     let (mut integration, _) = run.integrate(&[patch]);
-    let error = integration.save(&"all".into(), &[]).unwrap_err();
+    let error = integration.save(&message("all"), &[]).unwrap_err();
     assert!(
         matches!(error, IntegrationError::ConvertedFile(_)),
         "{error}"
@@ -1101,7 +1112,7 @@ fn private_repository_merges_edits_and_keeps_other_files() {
     let pipe = run.root.join("wiki/global/new.md");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let error = integration
-        .save(&"ingest".into(), &[])
+        .save(&message("ingest"), &[])
         .unwrap_err()
         .to_line();
     assert!(
@@ -1116,7 +1127,7 @@ fn private_repository_merges_edits_and_keeps_other_files() {
         source_root: run.root.clone(),
         destination: "raw-sources/a.md".into(),
     };
-    let saved = integration.save(&"ingest".into(), &[raw]).unwrap();
+    let saved = integration.save(&message("ingest"), &[raw]).unwrap();
     assert_eq!(
         (saved.branch, saved.paths),
         (None, vec!["wiki/global/new.md".to_owned(), OLD.to_owned()])

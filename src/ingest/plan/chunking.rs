@@ -4,18 +4,16 @@
 
 use super::UnplannedConnection;
 use crate::{
-    diagnostic::Problem,
-    ingest::{
-        connection_scope, database,
-        project::{Connection, Project},
-        source::{
-            self, ProjectConnection, SourceAdapter, SourceDirError, SourceTree, UnitChunk,
-            fingerprint, fingerprint_cache,
-        },
-        spelling::nearest_name,
-        untrusted_text::visible_path,
+    connection_scope, database,
+    project::{Connection, Project},
+    source::{
+        self, ProjectConnection, SourceAdapter, SourceDirError, SourceTree, UnitChunk, fingerprint,
+        fingerprint_cache,
     },
+    spelling::nearest_name,
+    untrusted_text::visible_path,
 };
+use ingestdeck_core::diagnostic::Problem;
 
 /// One connection and its units.
 pub(super) struct ChunkedConnection<'a> {

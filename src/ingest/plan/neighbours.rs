@@ -12,16 +12,14 @@ use std::{
 };
 
 use crate::{
-    ingest::{
-        baseline::{PriorFileRecord, RecordTime},
-        source::{
-            SourceAdapter, SourceTree, UnitChunk,
-            references::{FileReferences, ReferenceReader, file_name},
-        },
-        source_diff::SourceDiff,
+    baseline::{PriorFileRecord, RecordTime},
+    source::{
+        SourceAdapter, SourceTree, UnitChunk,
+        references::{FileReferences, ReferenceReader, file_name},
     },
-    scoped_dir::ScopedDir,
+    source_diff::SourceDiff,
 };
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// The changed files of a source, as each unit sees them.
 pub(super) struct Neighbourhood<'a> {

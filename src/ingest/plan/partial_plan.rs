@@ -11,7 +11,7 @@ use super::{
 
 /// The changes of the sources of a plan, which commits count.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PlannedDiff {
+pub struct PlannedDiff {
     /// Of all planned units.
     pub counts: DiffCounts,
     /// The new files by connection and path.
@@ -21,7 +21,7 @@ pub(crate) struct PlannedDiff {
 
 impl PlannedDiff {
     /// The changes that a commit with these units alone contains. The deleted files are in the first commit of a run.
-    pub(crate) fn of_units<'a>(
+    pub fn of_units<'a>(
         &self,
         units: impl Iterator<Item = &'a PlannedUnit>,
         is_first: bool,
@@ -45,7 +45,7 @@ impl PlannedDiff {
 
 impl IngestPlan {
     /// The changes of all sources, for commits.
-    pub(crate) fn planned_diff(&self) -> PlannedDiff {
+    pub fn planned_diff(&self) -> PlannedDiff {
         let files = |list: fn(&SourceDiff) -> &Vec<String>| {
             let of_source = |source: &SourcePlan| {
                 let connection = source.connection.clone();
@@ -100,7 +100,7 @@ impl IngestPlan {
     ///
     /// # Errors
     /// Fails when the selection names something that does not exist, or no unit of this plan.
-    pub(crate) fn narrow(
+    pub fn narrow(
         &mut self,
         project: &Project,
         selection: &UnitSelection,
@@ -128,7 +128,7 @@ impl IngestPlan {
     }
 
     /// Records that the planned `unit` is not part of the run. Unless it is `done`, the next plan includes it.
-    pub(crate) fn exclude_unit(&mut self, unit: &WorkUnit, done: bool) {
+    pub fn exclude_unit(&mut self, unit: &WorkUnit, done: bool) {
         let planned = &unit.planned;
         let is_its = |source: &&mut SourcePlan| {
             source.connection == planned.connection && source.adapter == planned.adapter

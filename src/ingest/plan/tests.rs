@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::ingest::{
+use crate::{
     instructions::Instructions,
     job::IngestJob,
     prompt::{self, ConnectionSources, ProjectContext, PromptAmendment},
@@ -100,6 +100,6 @@ proptest! {
             prop_assert!(prompt.split('\n').all(is_presentable), "{:?}", prompt);
         }
         let adapters: BTreeSet<&str> = planned.units.iter().map(|unit| unit.planned.adapter.as_str()).collect();
-        prop_assert_eq!(adapters.len(), crate::ingest::source::adapter_names().count());
+        prop_assert_eq!(adapters.len(), crate::source::adapter_names().count());
     }
 }

@@ -5,20 +5,17 @@ use super::{
     known_names,
 };
 use crate::{
-    diagnostic::Problem,
-    ingest::{
-        capture_signals,
-        text_input::{TEXT_ADAPTER, TextInput, TextInputs},
-    },
-    tape::note::PlannedUnit,
+    capture_signals,
+    text_input::{TEXT_ADAPTER, TextInput, TextInputs},
 };
+use ingestdeck_core::{diagnostic::Problem, tape::note::PlannedUnit};
 
 /// Plans a unit for each text that `selection` includes. Its connection, if it names one, is that of the sources that
 /// the units may write.
 ///
 /// # Errors
 /// If the connection or a selected unit does not exist.
-pub(crate) fn plan_texts(
+pub fn plan_texts(
     project: &Project,
     selection: &UnitSelection,
     inputs: TextInputs,

@@ -4,10 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{ChunkedConnection, IngestPlan};
-use crate::{
-    ingest::slug,
-    tape::{UnitKey, note::PlannedUnit},
-};
+use crate::slug;
+use ingestdeck_core::tape::{UnitKey, note::PlannedUnit};
 
 /// Units of one connection whose key in the run differs from KTX's key.
 #[derive(Debug, Default)]
@@ -69,7 +67,7 @@ fn claim_key(key: &str, connection: &str, taken: &mut BTreeSet<String>) -> Strin
 impl IngestPlan {
     /// Gives units the keys that they have in `earlier`, the units of the run that this one resumes. Its tape
     /// identifies units by these keys, and whether units share their keys may have changed since.
-    pub(crate) fn reuse_unit_keys<'a>(&mut self, earlier: impl Iterator<Item = &'a PlannedUnit>) {
+    pub fn reuse_unit_keys<'a>(&mut self, earlier: impl Iterator<Item = &'a PlannedUnit>) {
         let mut names: HashMap<(&str, &str), &UnitKey> = HashMap::new();
         for unit in earlier {
             names
@@ -104,7 +102,7 @@ impl IngestPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::work_unit::WorkUnit;
+    use crate::work_unit::WorkUnit;
 
     fn planned(unit: &str, key: Option<&str>) -> PlannedUnit {
         let (unit, ktx_key) = (unit.into(), key.map(UnitKey::from));

@@ -8,12 +8,10 @@ use std::collections::BTreeMap;
 
 use super::reader::{self, ProjectSettingsFault, excerpt, join_key, wrong_type};
 use crate::{
-    diagnostic::Problem,
-    ingest::{
-        spelling::nearest_name,
-        yaml::{YamlEntry, YamlNode, YamlValue},
-    },
+    spelling::nearest_name,
+    yaml::{YamlEntry, YamlNode, YamlValue},
 };
+use ingestdeck_core::diagnostic::Problem;
 
 /// Type of a value.
 #[derive(Clone, Copy, Debug)]

@@ -9,17 +9,15 @@ use std::{
 };
 
 use super::PROJECT_FILE;
-use crate::{
-    diagnostic::Diagnostic,
-    ingest::untrusted_text::{escape_unpresentable, is_presentable, visible_path},
-};
+use crate::untrusted_text::{escape_unpresentable, is_presentable, visible_path};
+use ingestdeck_core::diagnostic::Diagnostic;
 
 /// Directories of git and KTX. Files below them are never a source.
 const INTERNAL_DIRS: [&str; 2] = [".git", ".ktx"];
 
 /// The paths that the user's settings and `ktx.yaml` allow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PathPolicy {
+pub struct PathPolicy {
     /// `ingest.allow_paths` of the user's settings; absolute paths without symbolic links.
     allowed_paths: Vec<PathBuf>,
     /// The settings file, for messages; empty if there is none.
@@ -30,7 +28,7 @@ pub(crate) struct PathPolicy {
 
 /// Why a connection may not read a path. Continues a sentence about the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PathRefusal {
+pub enum PathRefusal {
     /// A file of git, of KTX or of this program.
     #[error("`{}` belongs to git or KTX, so it is never read as a source", display(.0))]
     Internal(PathBuf),

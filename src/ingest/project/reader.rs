@@ -6,10 +6,8 @@ use std::{borrow::Cow, sync::LazyLock};
 
 use regex_lite::Regex;
 
-use crate::{
-    diagnostic::Problem,
-    ingest::yaml::{YamlEntry, YamlNode, YamlValue},
-};
+use crate::yaml::{YamlEntry, YamlNode, YamlValue};
+use ingestdeck_core::diagnostic::Problem;
 
 /// An error in `ktx.yaml` that prevents its use.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,17 +12,14 @@ use super::{
     reader::{ProjectSettingsFault, excerpt},
 };
 use crate::{
-    diagnostic::Problem,
-    ingest::{
-        spelling::did_you_mean,
-        yaml::{YamlNode, YamlValue},
-    },
-    units::schedule::FailureMode,
+    spelling::did_you_mean,
+    yaml::{YamlNode, YamlValue},
 };
+use ingestdeck_core::{diagnostic::Problem, units::schedule::FailureMode};
 
 /// Settings of a project.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct ProjectSettings {
+pub struct ProjectSettings {
     /// Connections, in the order of the file.
     pub connections: Vec<Connection>,
     /// Agent backend that runs the units.
@@ -41,7 +38,7 @@ pub(crate) struct ProjectSettings {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Connection {
+pub struct Connection {
     /// Its key in `connections`.
     pub id: String,
     pub driver: Option<String>,
@@ -59,7 +56,7 @@ pub(crate) struct Connection {
 
 /// Location of a connection's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SourceLocation {
+pub enum SourceLocation {
     /// `source_dir`: a directory, relative to the project.
     Dir(String),
     /// `repoUrl` or `repo_url`, a remote or `file:` URL.
@@ -68,7 +65,7 @@ pub(crate) enum SourceLocation {
 
 /// Agent backend that runs the units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ModelBackend {
+pub enum ModelBackend {
     /// Claude Code, which is the default.
     #[default]
     ClaudeCode,
@@ -84,7 +81,7 @@ pub(crate) enum ModelBackend {
 
 /// Purpose of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum ModelRole {
+pub enum ModelRole {
     /// Every role without its own model.
     Default,
     /// Sorting pages before the units run.
@@ -98,7 +95,7 @@ pub(crate) enum ModelRole {
 
 impl ModelRole {
     /// Every role, in KTX's order.
-    pub(crate) const ALL: [Self; 6] = [
+    pub const ALL: [Self; 6] = [
         Self::Default,
         Self::Triage,
         Self::CandidateExtraction,
@@ -108,7 +105,7 @@ impl ModelRole {
     ];
 
     /// The key in `llm.models`.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Default => "default",
             Self::Triage => "triage",
@@ -123,7 +120,7 @@ impl ModelRole {
 /// The settings under `ingest.workUnits`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct WorkUnitSettings {
+pub struct WorkUnitSettings {
     /// Most turns of one attempt.
     pub step_budget: u32,
     /// Number of units that run concurrently.
@@ -146,7 +143,7 @@ impl Default for WorkUnitSettings {
 /// The settings under `ingest.rateLimit`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct RateLimitSettings {
+pub struct RateLimitSettings {
     /// Whether usage limits throttle the run.
     pub enabled: bool,
     /// Fraction of a usage window above which fewer units run.
@@ -174,7 +171,7 @@ impl Default for RateLimitSettings {
 /// The settings under `ingest.rateLimit.retry`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct RetrySettings {
+pub struct RetrySettings {
     /// Number of tries, including the first.
     pub max_attempts: u32,
     /// First wait, in milliseconds.
@@ -199,7 +196,7 @@ impl Default for RetrySettings {
 impl ProjectSettings {
     /// The model of `role`, else the default model, with the role that it is configured for. With `None`, Claude Code
     /// chooses the model.
-    pub(crate) fn model_with_role(&self, role: ModelRole) -> Option<(ModelRole, &str)> {
+    pub fn model_with_role(&self, role: ModelRole) -> Option<(ModelRole, &str)> {
         [role, ModelRole::Default]
             .into_iter()
             .find_map(|role| Some((role, self.models.get(&role)?.as_str())))

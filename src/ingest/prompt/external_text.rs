@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::{ProjectContext, layer_section, or_empty, wiki_index};
-use crate::ingest::{
+use crate::{
     capture_signals::{self, RequiredSkill},
     instructions::Instructions,
     skill::Skill,

@@ -3,10 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{
-    ingest::{line_budget::MAX_SUMMARY_CHARS, text_input::TEXT_ADAPTER},
-    tape::note::PlannedUnit,
-};
+use crate::{line_budget::MAX_SUMMARY_CHARS, text_input::TEXT_ADAPTER};
+use ingestdeck_core::tape::note::PlannedUnit;
 
 /// Most characters of everything except the unit's own raw files and dependencies: the shares and the fixed texts.
 const MOST: usize = MAX_PROMPT_CHARS * 2 / 3;

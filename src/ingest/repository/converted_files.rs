@@ -6,17 +6,17 @@
 use uuid::Uuid;
 
 use super::super::git::{Git, GitError};
-use crate::diagnostic::Diagnostic;
+use ingestdeck_core::diagnostic::Diagnostic;
 
 /// Files of the repository that a run may change.
 const WRITABLE_PATTERNS: &[&str] = &["wiki/*.md", "semantic-layer/*.yaml", "semantic-layer/*.yml"];
 
 /// Replaces an unknown name in a path that a run will write.
-pub(crate) const PATH_PLACEHOLDER: &str = "*";
+pub const PATH_PLACEHOLDER: &str = "*";
 
 /// A file that a run writes, and the git attribute that converts it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ConvertedFile {
+pub enum ConvertedFile {
     #[error(
         "`{}` goes through the git filter `{}`, which a run does not start", path.escape_debug(), filter.escape_debug()
     )]
@@ -104,10 +104,7 @@ pub(super) fn first_converted_of_run(
 }
 
 /// The first converted file among `paths`, each terminated by a NUL.
-pub(in crate::ingest) fn first_converted(
-    git: &Git,
-    paths: &[u8],
-) -> Result<Option<ConvertedFile>, GitError> {
+pub(crate) fn first_converted(git: &Git, paths: &[u8]) -> Result<Option<ConvertedFile>, GitError> {
     Ok(list_converted(git, paths)?.into_iter().next())
 }
 

@@ -13,13 +13,11 @@
 use std::{collections::BTreeSet, io, path::Path};
 
 use super::{super::git::Git, CommitId, GitError, UPDATE_JOURNAL_FILE};
-use crate::{
-    ingest::local_record::{self, UntrustedRecord},
-    scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir},
-};
+use crate::local_record::{self, UntrustedRecord};
+use ingestdeck_os::scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir};
 
 /// Directory of the repository, relative to the project.
-pub(crate) const DIR: &str = ".ktx/ingestdeck/repository.git";
+pub const DIR: &str = ".ktx/ingestdeck/repository.git";
 /// Arguments that make git use it.
 pub(super) const GIT_LOCATION: &[&str] =
     &["--git-dir=.ktx/ingestdeck/repository.git", "--work-tree=."];
@@ -248,7 +246,7 @@ mod tests {
 
     use super::super::{Repository, RepositoryError};
     use super::*;
-    use crate::ingest::git::tests::write;
+    use crate::test_projects::write;
 
     fn project() -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! A branch for the commits of a run that is not the current one. The branch that is checked out, the index and all files stay as they
 //! are.
 
-use crate::{diagnostic::Diagnostic, text};
+use ingestdeck_core::{diagnostic::Diagnostic, text};
 use std::sync::PoisonError;
 
 use super::{
@@ -16,7 +16,7 @@ const REF_PREFIX: &str = "refs/heads/";
 
 /// The branch cannot receive the commits of a run.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TargetBranchError {
+pub enum TargetBranchError {
     #[error("`{}` is not a name for a branch", name.escape_debug())]
     InvalidName { name: String },
     /// Its files would no longer match it.
@@ -55,7 +55,7 @@ impl Diagnostic for TargetBranchError {
 
 /// Whether a run can move a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::ingest) enum BranchUse {
+pub(crate) enum BranchUse {
     Free,
     /// The project has it checked out.
     Current,
@@ -68,7 +68,7 @@ pub(in crate::ingest) enum BranchUse {
 impl BranchUse {
     /// # Errors
     /// If a run must not move the branch `name`.
-    pub(in crate::ingest) fn check(self, name: &str) -> Result<(), TargetBranchError> {
+    pub(crate) fn check(self, name: &str) -> Result<(), TargetBranchError> {
         let name = name.to_owned();
         match self {
             Self::Free | Self::Current => Ok(()),
@@ -83,7 +83,7 @@ impl BranchUse {
 
 impl Repository {
     /// The branch that commits go to, if it is not the current one.
-    pub(crate) fn target_branch(&self) -> Option<String> {
+    pub fn target_branch(&self) -> Option<String> {
         self.target
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -95,7 +95,7 @@ impl Repository {
     ///
     /// # Errors
     /// If the name is invalid, or the branch is unusable. Nothing changes then.
-    pub(crate) fn set_target_branch(
+    pub fn set_target_branch(
         &self,
         name: &str,
         continued: Option<&str>,
@@ -186,7 +186,7 @@ impl Repository {
     }
 
     /// Where the branch is in use now.
-    pub(in crate::ingest) fn branch_use(&self, name: &str) -> Result<BranchUse, GitError> {
+    pub(crate) fn branch_use(&self, name: &str) -> Result<BranchUse, GitError> {
         let reference = format!("{REF_PREFIX}{name}");
         let head = self.git.try_run(&["symbolic-ref", "--quiet", "HEAD"])?;
         if String::from_utf8_lossy(&head.stdout).trim_end() == reference {
@@ -228,18 +228,18 @@ impl Repository {
     }
 
     /// The commit that the target branch points to; `None` without a target, and before its first commit.
-    pub(in crate::ingest) fn target_tip(&self) -> Result<Option<CommitId>, GitError> {
+    pub(crate) fn target_tip(&self) -> Result<Option<CommitId>, GitError> {
         self.target_branch()
             .map_or(Ok(None), |name| self.branch_tip(&name))
     }
 
     /// True if the target branch exists.
-    pub(crate) fn has_target_commits(&self) -> Result<bool, GitError> {
+    pub fn has_target_commits(&self) -> Result<bool, GitError> {
         Ok(self.target_tip()?.is_some())
     }
 
     /// Moves the branch `name` from the commit `old` to `new`, or creates it. Returns false if another process moved it.
-    pub(in crate::ingest) fn move_target_branch(
+    pub(crate) fn move_target_branch(
         &self,
         name: &str,
         (old, new): (&CommitId, &CommitId),

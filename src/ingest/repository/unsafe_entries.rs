@@ -6,7 +6,7 @@
 
 use std::io;
 
-use crate::scoped_dir::{FileKind, ScopedDir};
+use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 
 /// Directories of `.git` in which git opens files, with the depth to which they are checked.
 const CHECKED_GIT_DIRS: &[(&str, usize)] = &[
@@ -191,7 +191,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::ingest::git::tests::project;
+    use crate::test_projects::project;
 
     fn found(root: &Path) -> Option<UnsafeEntry> {
         find_unsafe_entry(&ScopedDir::open(root).unwrap(), ".git").unwrap()

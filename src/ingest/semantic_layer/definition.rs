@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::SourceDoc;
-use crate::ingest::schema;
+use crate::schema;
 
 /// A source. A standalone one has either `table` or `sql`, a `grain` and `columns`; an overlay has neither `table` nor
 /// `sql` and adds to the scanned table of its name.

@@ -12,7 +12,7 @@ use super::{
     SemanticSources, SourceDoc,
     overlay::{maps_at, texts},
 };
-use crate::ingest::{spelling::nearest_name, untrusted_text::excerpt};
+use crate::{spelling::nearest_name, untrusted_text::excerpt};
 
 /// Words that KTX does not take for columns.
 const KEYWORDS: &str = "and as asc avg between bigint bool boolean by case cast char character coalesce count current \

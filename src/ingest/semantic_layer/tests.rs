@@ -225,7 +225,7 @@ proptest! {
     fn names_have_distinct_plain_paths(a in "\\PC{1,12}|[./\\\\]{1,6}|[a-zA-Z_]{1,70}", b in "\\PC{1,12}|[a-zA-Z_]{1,70}") {
         for name in [&a, &b] {
             let path = new_source_path("c", name);
-            prop_assert!(crate::scoped_dir::validate_relative_path(&path).is_ok(), "{path}");
+            prop_assert!(ingestdeck_os::scoped_dir::validate_relative_path(&path).is_ok(), "{path}");
             let (connection, file) = split_source_path(&path).unwrap();
             prop_assert_eq!(connection, "c");
             prop_assert!(file.len() < 100 && file.is_ascii(), "{}", file);

@@ -11,7 +11,7 @@ use super::{
     overlay::{normalize_whitespace, texts},
     physical,
 };
-use crate::ingest::{
+use crate::{
     spelling::{did_you_mean, did_you_mean_in_brackets},
     untrusted_text::excerpt,
 };

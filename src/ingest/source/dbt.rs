@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::diagnostic::Problem;
+use ingestdeck_core::diagnostic::Problem;
 
 mod references;
 
@@ -15,7 +15,7 @@ use super::{
     shared_names,
     tree::{WalkFilter, has_extension},
 };
-use crate::ingest::{
+use crate::{
     line_budget::first_names,
     slug::{unique_keys, without_extension},
     untrusted_text::visible_path,
@@ -189,7 +189,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::ingest::source::tests::anywhere;
+    use crate::source::tests::anywhere;
 
     fn project(models: usize, others: usize) -> (tempfile::TempDir, SourceTree) {
         let dir = tempfile::tempdir().unwrap();

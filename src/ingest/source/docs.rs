@@ -2,17 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use crate::diagnostic::Problem;
+use ingestdeck_core::diagnostic::Problem;
 
 use super::{
     ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, peers, shared_names,
     tree::has_extension,
 };
-use crate::ingest::slug::{unique_keys, without_extension};
+use crate::slug::{unique_keys, without_extension};
 
 /// Folders of installed packages and build output, whose files do not describe the project.
-pub(in crate::ingest) const DEPENDENCY_DIRS: [&str; 5] =
-    [".venv", "node_modules", "target", "vendor", "venv"];
+pub(crate) const DEPENDENCY_DIRS: [&str; 5] = [".venv", "node_modules", "target", "vendor", "venv"];
 
 /// Plain documents, one unit each.
 #[derive(Debug)]
@@ -68,7 +67,7 @@ impl SourceAdapter for DocsAdapter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::{
+    use crate::{
         project::{Connection, SourceLocation},
         source::tests::anywhere,
     };

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::diagnostic::Problem;
+use ingestdeck_core::diagnostic::Problem;
 
 use super::{
     ChunkedSource, MAX_NAMED_FILES, ProjectConnection, SourceAdapter, SourceTree, UnitChunk,
 };
-use crate::ingest::{line_budget::first_names, slug, untrusted_text::visible_path};
+use crate::{line_budget::first_names, slug, untrusted_text::visible_path};
 
 /// Any folder of text files.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl SourceAdapter for FakeAdapter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::source::tests::{anywhere, tree_of};
+    use crate::source::tests::{anywhere, tree_of};
 
     #[test]
     fn every_folder_is_a_unit() {

@@ -18,10 +18,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::tree::{RawFile, SourceTree};
-use crate::scoped_dir::ScopedDir;
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// Largest raw file, in bytes. Larger ones are data, not documentation.
-pub(crate) const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
+pub const MAX_FILE_BYTES: u64 = 8 * 1024 * 1024;
 /// Number of files from which several threads read.
 const PARALLEL_THRESHOLD: usize = 64;
 /// Most threads that read concurrently.
@@ -31,7 +31,7 @@ const SETTLE_TIME: Duration = Duration::from_secs(2);
 
 /// SHA-256 of a file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Fingerprint([u8; 32]);
+pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
@@ -39,7 +39,7 @@ impl Fingerprint {
     }
 
     /// Parses 64 hexadecimal digits.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         if text.len() != 64 || !text.is_ascii() {
             return None;
@@ -296,7 +296,7 @@ mod tests {
             "an unusable file still exists"
         );
         tree.warnings.sort();
-        insta::assert_snapshot!(crate::diagnostic::to_lines(&tree.warnings).join("\n"));
+        insta::assert_snapshot!(ingestdeck_core::diagnostic::to_lines(&tree.warnings).join("\n"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{
     fingerprint::{FileStamp, Fingerprint, KnownFingerprints},
     tree::SourceTree,
 };
-use crate::scoped_dir::{PRIVATE_MODE, ScopedDir};
+use ingestdeck_os::scoped_dir::{PRIVATE_MODE, ScopedDir};
 
 /// Directory of this program, relative to the project.
 const STATE_DIR: &str = ".ktx/ingestdeck";
@@ -93,7 +93,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::ingest::source::{fingerprint, tests::tree_of};
+    use crate::source::{fingerprint, tests::tree_of};
 
     /// Like [`tree_of`], with files that changed long ago.
     fn old_tree(dir: &Path) -> SourceTree {

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::diagnostic::Problem;
+use ingestdeck_core::diagnostic::Problem;
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
@@ -14,7 +14,7 @@ use super::{
     ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, add_dependencies,
     collate, peers, references::ReferenceReader, shared_names, tree::has_extension,
 };
-use crate::ingest::{
+use crate::{
     slug,
     untrusted_text::{squeezed_line, visible_path},
 };

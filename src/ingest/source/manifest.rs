@@ -4,11 +4,8 @@
 //! `peerFileIndex`, `notes`, `slDisallowed`, `slDisallowedReason`. The file is a contract between two programs, so the
 //! first error in it skips the connection and is reported with its line. This module must not guess.
 
-use crate::{
-    diagnostic::Problem,
-    run::state::RECONCILE_KEY,
-    scoped_dir::{self, ScopedDir},
-};
+use ingestdeck_core::{diagnostic::Problem, run::state::RECONCILE_KEY};
+use ingestdeck_os::scoped_dir::{self, ScopedDir};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -28,7 +25,7 @@ use super::{
     run_output_dirs, source_root_dir,
     tree::{RawFile, hard_link_refusal},
 };
-use crate::ingest::{
+use crate::{
     slug::MAX_KEY_BYTES as LONGEST_KEY,
     spelling::nearest_name,
     untrusted_text::{escape_headings, is_presentable, visible_path},
@@ -503,11 +500,11 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::diagnostic::Diagnostic as _;
-    use crate::ingest::{
+    use crate::{
         project::Connection,
         source::{fingerprint, tests::anywhere},
     };
+    use ingestdeck_core::diagnostic::Diagnostic as _;
 
     fn chunk(file: &str, text: &str) -> Result<ChunkedSource, String> {
         let dir = tempfile::tempdir().unwrap();
@@ -605,7 +602,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let read = |path: Option<&str>, source: Option<&str>| {
-            let source = source.map(|dir| crate::ingest::project::SourceLocation::Dir(dir.into()));
+            let source = source.map(|dir| crate::project::SourceLocation::Dir(dir.into()));
             let connection = Connection {
                 subdir: path.map(str::to_owned),
                 source,

@@ -22,14 +22,12 @@ use super::{
     tree::has_extension,
 };
 use crate::{
-    diagnostic::{Diagnostic as _, Problem},
-    ingest::{
-        line_budget::first_names,
-        slug,
-        untrusted_text::{squeezed_line, visible_path},
-        yaml::{self, YamlNode, YamlValue},
-    },
+    line_budget::first_names,
+    slug,
+    untrusted_text::{squeezed_line, visible_path},
+    yaml::{self, YamlNode, YamlValue},
 };
+use ingestdeck_core::diagnostic::{Diagnostic as _, Problem};
 
 #[derive(Debug)]
 pub(crate) struct MetricflowAdapter;
@@ -136,7 +134,7 @@ impl SourceAdapter for MetricflowAdapter {
 }
 
 /// Whether the YAML in `text` defines semantic models. Searches only for the key.
-pub(in crate::ingest) fn has_semantic_models(text: &str) -> bool {
+pub(crate) fn has_semantic_models(text: &str) -> bool {
     text.lines()
         .any(|line| line.starts_with("semantic_models:"))
 }
@@ -441,7 +439,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ingest::source::tests::{anywhere, tree_of};
+    use crate::source::tests::{anywhere, tree_of};
 
     fn chunk(files: &[(&str, &str)]) -> Result<ChunkedSource, Problem> {
         let (_dir, tree) = tree_of(files);
@@ -555,7 +553,7 @@ mod tests {
         ];
         let chunks = chunk(&[faults[0], faults[1], ("orders.yml", ORDERS)]).unwrap();
         assert_eq!(
-            crate::diagnostic::to_lines(&chunks.warnings),
+            ingestdeck_core::diagnostic::to_lines(&chunks.warnings),
             [
                 "twice.yml is in no unit: line 2 column 1, at `metrics: …`: duplicate key `metrics`, already on line 1; keep one of them",
                 "two.yml is in no unit: line 2 column 1: a second document begins here; keep one, without `---` between them",

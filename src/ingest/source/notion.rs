@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeSet, io};
 
-use crate::diagnostic::Problem;
+use ingestdeck_core::diagnostic::Problem;
 
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ use super::{
     AssignedLines, ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk,
     narrow_unit, peers, shared_names,
 };
-use crate::ingest::{
+use crate::{
     slug,
     untrusted_text::{is_presentable, visible_path},
 };
@@ -259,8 +259,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::diagnostic::Diagnostic as _;
-    use crate::ingest::source::tests::{anywhere, tree_of};
+    use crate::source::tests::{anywhere, tree_of};
+    use ingestdeck_core::diagnostic::Diagnostic as _;
 
     const METADATA: &str =
         r#"{"objectType":"page","id":"a1","title":"T","path":"Handbook / Terms"}"#;

@@ -17,7 +17,7 @@ const MAX_NAME_BYTES: usize = 500;
 
 /// What a file refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct FileReferences {
+pub struct FileReferences {
     pub(crate) names: BTreeSet<String>,
     /// Names that a file outside the source may define, too.
     pub(crate) open_names: BTreeSet<String>,
@@ -49,7 +49,7 @@ impl FileReferences {
 }
 
 /// Reads what the files of a source refer to.
-pub(crate) trait ReferenceReader {
+pub trait ReferenceReader {
     /// What `path`, a raw file of `unit`, refers to.
     fn references(&mut self, unit: &UnitChunk, path: &str) -> FileReferences;
 

@@ -12,11 +12,9 @@ use std::{
 use nix::{libc::mode_t, sys::stat::FileStat};
 
 use super::fingerprint::{FileStamp, Fingerprint};
-use crate::{
-    diagnostic::Problem,
-    ingest::untrusted_text::{is_presentable, visible_path},
-    scoped_dir::{FileKind, ScopedDir},
-};
+use crate::untrusted_text::{is_presentable, visible_path};
+use ingestdeck_core::diagnostic::Problem;
+use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 
 /// Most files of one source.
 const MAX_FILES: usize = 100_000;
@@ -34,7 +32,7 @@ const MAX_TEXT_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The files of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SourceTree {
+pub struct SourceTree {
     pub root: PathBuf,
     /// Files, sorted by path.
     pub files: Vec<RawFile>,
@@ -47,14 +45,14 @@ pub(crate) struct SourceTree {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RawFile {
+pub struct RawFile {
     /// Path relative to the source, with `/`.
     pub path: String,
     pub bytes: u64,
     /// Hash of the content; `None` until the file is read.
     pub fingerprint: Option<Fingerprint>,
     /// The state of the file that `bytes` and `fingerprint` belong to.
-    pub(in crate::ingest) stamp: FileStamp,
+    pub(crate) stamp: FileStamp,
 }
 
 impl RawFile {
@@ -79,7 +77,7 @@ pub(super) struct WalkFilter<'a> {
 impl SourceTree {
     /// Lists the files below `root` that `takes` accepts. Hidden files and folders are skipped without a warning;
     /// links, special files and names that cannot be shown are skipped with one.
-    pub(crate) fn walk(root: &Path, takes: &dyn Fn(&str) -> bool) -> io::Result<Self> {
+    pub fn walk(root: &Path, takes: &dyn Fn(&str) -> bool) -> io::Result<Self> {
         Self::walk_filtered(
             root,
             WalkFilter {
@@ -202,7 +200,7 @@ impl SourceTree {
     }
 
     /// The text of `path`. The error continues a sentence about the file.
-    pub(in crate::ingest) fn read_text(&self, path: &str) -> io::Result<String> {
+    pub(crate) fn read_text(&self, path: &str) -> io::Result<String> {
         let bytes = ScopedDir::open(&self.root)?.read(path, MAX_TEXT_BYTES)?;
         String::from_utf8(bytes)
             .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
@@ -228,12 +226,12 @@ fn skipped(path: &str, why: &str) -> Problem {
     Problem::new(format!("{} is skipped: {why}", visible_path(path)))
 }
 
-pub(in crate::ingest) fn skipped_link_warning(path: &str) -> Problem {
+pub(crate) fn skipped_link_warning(path: &str) -> Problem {
     skipped(path, LINK_REASON)
 }
 
 /// Whether `path` ends with one of `extensions` (lower case, without the dot), ignoring case.
-pub(in crate::ingest) fn has_extension(path: &str, extensions: &[&str]) -> bool {
+pub(crate) fn has_extension(path: &str, extensions: &[&str]) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
     extension.is_some_and(|extension| {
@@ -295,6 +293,6 @@ mod tests {
                 && !tree.may_contain("gone.md")
         );
         assert_eq!(tree.get("b/deep/z.MD").map(|file| file.bytes), Some(1));
-        insta::assert_snapshot!(crate::diagnostic::to_lines(&tree.warnings).join("\n"));
+        insta::assert_snapshot!(ingestdeck_core::diagnostic::to_lines(&tree.warnings).join("\n"));
     }
 }

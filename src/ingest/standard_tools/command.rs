@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{MAX_REPLY_CHARS, SessionDir};
-use crate::{group_guard, program_path};
+use ingestdeck_os::{group_guard, program_path};
 
 /// How often a command is polled after it has closed its outputs.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::SessionDir;
-use crate::scoped_dir::SHARED_MODE;
+use ingestdeck_os::scoped_dir::SHARED_MODE;
 
 /// Most bytes of a file that is read or written.
 const MAX_FILE_BYTES: u64 = 10 << 20;

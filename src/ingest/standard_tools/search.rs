@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{MAX_REPLY_CHARS, SessionDir};
-use crate::scoped_dir::{FileKind, ScopedDir};
+use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 
 /// Most files and directories that a search visits.
 const MAX_ENTRIES: usize = 200_000;

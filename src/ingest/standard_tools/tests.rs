@@ -289,7 +289,7 @@ fn stop_kills_a_running_command() {
     std::thread::scope(|scope| {
         let call = scope.spawn(|| session.call("bash", json!({"command": "sleep 600"})));
         while session.tools.dir.commands.groups_are_empty() {
-            crate::it::support::pause_before_check();
+            ingestdeck_test_support::pause_before_check();
         }
         session.tools.stop();
         assert!(call.join().unwrap().unwrap_err().contains("signal: 9"));

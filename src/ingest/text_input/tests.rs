@@ -8,7 +8,7 @@ use std::{
 use nix::{sys::stat::Mode, unistd};
 
 use super::*;
-use crate::diagnostic::Diagnostic as _;
+use ingestdeck_core::diagnostic::Diagnostic as _;
 
 fn inline(text: &str) -> TextInput {
     TextInput::inline(text).unwrap()

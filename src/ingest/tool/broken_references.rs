@@ -7,12 +7,10 @@ use serde_json::json;
 
 use super::ToolContext;
 use crate::{
-    ingest::{
-        sl_ref_repair,
-        workspace_check::{self, WorkspaceCheckReport},
-    },
-    units::ToolReply,
+    sl_ref_repair,
+    workspace_check::{self, WorkspaceCheckReport},
 };
+use ingestdeck_core::units::ToolReply;
 
 /// Most references that an answer names.
 const MAX_LISTED: usize = 10;

@@ -11,10 +11,8 @@ use super::{
     sl_read::{self, SourceSearch},
     wiki_read::{WikiSearch, query_words},
 };
-use crate::{
-    ingest::untrusted_text::{excerpt, one_line},
-    units::ToolReply,
-};
+use crate::untrusted_text::{excerpt, one_line};
+use ingestdeck_core::units::ToolReply;
 
 /// Most bytes of raw files that one search reads.
 const MAX_SEARCHED_BYTES: usize = 16 * 1024 * 1024;

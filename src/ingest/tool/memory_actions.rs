@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{
+use ingestdeck_core::{
     tape::note::attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction},
     units::{ToolCall, ToolReply},
 };

@@ -1,15 +1,13 @@
 //! `read_raw_file` and `read_raw_span`: read the raw files and dependencies of the unit, and no other file.
 
-use crate::scoped_dir::ScopedDir;
+use ingestdeck_os::scoped_dir::ScopedDir;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{AgentTool, ToolContext, not_found_reply, pagination};
-use crate::{
-    ingest::{spelling::did_you_mean, untrusted_text::excerpt},
-    units::ToolReply,
-};
+use crate::{spelling::did_you_mean, untrusted_text::excerpt};
+use ingestdeck_core::units::ToolReply;
 
 /// Largest file that is read whole, in bytes.
 const MAX_WHOLE_BYTES: u64 = 120_000;

@@ -1,17 +1,15 @@
 //! Which raw files of a unit its agent has read, and the question about those that it left.
 //!
 //! A file counts as read if answers contained all of its lines. Files that the agent recorded as unmapped are decided,
-//! whether they were read or not. The module must not judge the unit: [`verdict`](crate::units::verdict) does.
+//! whether they were read or not. The module must not judge the unit: [`verdict`](ingestdeck_core::units::verdict) does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
 use super::pagination;
-use crate::{
-    ingest::{source::AssignedLines, untrusted_text::one_line},
-    tape::note::attempt_output::{PartialRead, ReadUnit, UnreadFile},
-};
+use crate::{source::AssignedLines, untrusted_text::one_line};
+use ingestdeck_core::tape::note::attempt_output::{PartialRead, ReadUnit, UnreadFile};
 
 /// Maximum number of files that a question names.
 const MAX_ASKED: usize = 20;

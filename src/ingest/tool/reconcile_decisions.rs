@@ -6,10 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{AgentTool, ToolContext, refusal, sl_common::join_names};
-use crate::{
-    ingest::{reconcile, untrusted_text::excerpt, wiki},
-    units::ToolReply,
-};
+use crate::{reconcile, untrusted_text::excerpt, wiki};
+use ingestdeck_core::units::ToolReply;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]

@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{AgentTool, ToolContext, absent_tools, not_found_reply};
-use crate::{ingest::untrusted_text::excerpt, units::ToolReply};
+use crate::untrusted_text::excerpt;
+use ingestdeck_core::units::ToolReply;
 
 #[derive(Debug)]
 pub(super) struct LoadSkill;

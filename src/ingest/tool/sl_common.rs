@@ -6,17 +6,15 @@ use serde_json::{Value, json};
 
 use super::{ToolContext, not_found_reply, refusal};
 use crate::{
-    ingest::{
-        connection_scope::ConnectionAccess,
-        database::{RowLimits, SqlWorkers},
-        line_budget::first_names,
-        semantic_layer::{self, FindSourceError, SemanticLayer, SourceDoc, SourceKind, maps_at},
-        spelling::{did_you_mean, did_you_mean_in_brackets},
-        untrusted_text::{excerpt, one_line},
-        workspace::WriteError,
-    },
-    units::ToolReply,
+    connection_scope::ConnectionAccess,
+    database::{RowLimits, SqlWorkers},
+    line_budget::first_names,
+    semantic_layer::{self, FindSourceError, SemanticLayer, SourceDoc, SourceKind, maps_at},
+    spelling::{did_you_mean, did_you_mean_in_brackets},
+    untrusted_text::{excerpt, one_line},
+    workspace::WriteError,
 };
+use ingestdeck_core::units::ToolReply;
 
 /// Time limit for checking a source in the database.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);

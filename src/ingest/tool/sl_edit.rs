@@ -10,13 +10,11 @@ use super::{
     sl_common::{DeclinedSourceChange, check_change, validate_change},
 };
 use crate::{
-    ingest::{
-        semantic_layer::{self, SourceDefinition, SourceDoc, SourceFile},
-        untrusted_text::excerpt,
-        workspace::RevertOutcome,
-    },
-    units::ToolReply,
+    semantic_layer::{self, SourceDefinition, SourceDoc, SourceFile},
+    untrusted_text::excerpt,
+    workspace::RevertOutcome,
 };
+use ingestdeck_core::units::ToolReply;
 
 #[derive(Debug)]
 pub(super) struct SlWriteSource;

@@ -9,16 +9,14 @@ use super::{
     sl_common::source_not_found, wiki_read::query_words,
 };
 use crate::{
-    ingest::{
-        semantic_layer::{
-            self, EffectiveSource, SemanticSources, SourceDoc, SourceKind, first_description,
-            maps_at, texts,
-        },
-        untrusted_text::{excerpt, one_line},
-        workspace_check::{self, SemanticLayerReport},
+    semantic_layer::{
+        self, EffectiveSource, SemanticSources, SourceDoc, SourceKind, first_description, maps_at,
+        texts,
     },
-    units::ToolReply,
+    untrusted_text::{excerpt, one_line},
+    workspace_check::{self, SemanticLayerReport},
 };
+use ingestdeck_core::units::ToolReply;
 
 /// Most sources that a search result describes in full.
 const MAX_DETAILED: usize = 5;

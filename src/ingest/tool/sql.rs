@@ -8,16 +8,14 @@ use serde_json::{Value, json};
 
 use super::{AgentTool, MAX_ANSWER_CHARS, ToolContext, not_found_reply, sl_common::join_names};
 use crate::{
-    ingest::{
-        database::{
-            ColumnInfo, LookupTarget, QueryRows, RowLimits, STATEMENT_TIMEOUT, SqlCell, TableInfo,
-            TableLookup,
-        },
-        spelling::did_you_mean_in_brackets,
-        untrusted_text::{excerpt, one_line},
+    database::{
+        ColumnInfo, LookupTarget, QueryRows, RowLimits, STATEMENT_TIMEOUT, SqlCell, TableInfo,
+        TableLookup,
     },
-    units::ToolReply,
+    spelling::did_you_mean_in_brackets,
+    untrusted_text::{excerpt, one_line},
 };
+use ingestdeck_core::units::ToolReply;
 
 /// Longest result in characters. The rest of the answer is for notes about the result.
 const MAX_RESULT_CHARS: usize = MAX_ANSWER_CHARS - 3_000;

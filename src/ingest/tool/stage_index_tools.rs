@@ -8,12 +8,10 @@ use serde_json::json;
 
 use super::{AgentTool, ToolContext, not_found_reply, pagination};
 use crate::{
-    ingest::{
-        reconcile::{StageIndex, StagedUnit},
-        untrusted_text::excerpt,
-    },
-    units::ToolReply,
+    reconcile::{StageIndex, StagedUnit},
+    untrusted_text::excerpt,
 };
+use ingestdeck_core::units::ToolReply;
 
 impl ToolContext {
     /// Changes of all units; `None` unless this is the reconcile step.

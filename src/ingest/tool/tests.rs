@@ -4,12 +4,10 @@ use std::{fs, path::Path};
 
 use super::*;
 use crate::{
-    ingest::{
-        connection_scope::ConnectionAccess, instructions::Instructions, transcript::ToolTranscript,
-        wiki,
-    },
-    tape::{UnitKey, note::PlannedUnit},
+    connection_scope::ConnectionAccess, instructions::Instructions, transcript::ToolTranscript,
+    wiki,
 };
+use ingestdeck_core::tape::{UnitKey, note::PlannedUnit};
 
 mod arguments;
 mod ktx_files;

@@ -5,11 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{AgentTool, ToolContext, refusal};
-use crate::{
-    ingest::{references::names_table, untrusted_text::excerpt},
-    tape::note::attempt_output::UnmappedFile,
-    units::ToolReply,
-};
+use crate::{references::names_table, untrusted_text::excerpt};
+use ingestdeck_core::{tape::note::attempt_output::UnmappedFile, units::ToolReply};
 
 /// Largest detail of one record in bytes. No more text is added beyond it.
 const MAX_DETAIL_BYTES: usize = 4_000;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{AgentTool, ToolContext};
-use crate::units::ToolReply;
+use ingestdeck_core::units::ToolReply;
 
 /// One entry of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

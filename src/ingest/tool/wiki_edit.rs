@@ -6,13 +6,11 @@ use serde_json::{Map, Value, json};
 
 use super::{AgentTool, ToolContext, refusal};
 use crate::{
-    ingest::{
-        untrusted_text::excerpt,
-        wiki::{self, Frontmatter, Wiki, WikiPage},
-        workspace::WriteError,
-    },
-    units::ToolReply,
+    untrusted_text::excerpt,
+    wiki::{self, Frontmatter, Wiki, WikiPage},
+    workspace::WriteError,
 };
+use ingestdeck_core::units::ToolReply;
 
 #[derive(Debug)]
 pub(super) struct WikiWrite;

@@ -8,13 +8,11 @@ use serde_json::json;
 
 use super::{AgentTool, ToolContext, not_found_reply};
 use crate::{
-    ingest::{
-        spelling::did_you_mean,
-        untrusted_text::excerpt,
-        wiki::{self, Wiki, WikiPage},
-    },
-    units::ToolReply,
+    spelling::did_you_mean,
+    untrusted_text::excerpt,
+    wiki::{self, Wiki, WikiPage},
 };
+use ingestdeck_core::units::ToolReply;
 
 #[derive(Debug)]
 pub(super) struct WikiRead;

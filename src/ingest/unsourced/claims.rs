@@ -3,7 +3,7 @@
 //! In a source: tables, columns, joins, and the names in expressions. In a page: references, code, and words of the text
 //! that look like identifiers. It must not know what the agent received.
 
-use crate::ingest::{
+use crate::{
     semantic_layer,
     unsourced::sql_words::{self, SqlNames, is_in_name, is_name_start, sql_names},
     wiki,

@@ -15,8 +15,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::sql_words::sql_names;
-use crate::{
-    ingest::skill,
+use crate::skill;
+use ingestdeck_core::{
     tape::note::attempt_output::{UNSOURCED_FINDING, UNSOURCED_LIST},
     units::{ToolCall, ToolReply},
 };

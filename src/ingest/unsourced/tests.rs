@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    ingest::{
-        transcript::{RejectedCall, ToolTranscript},
-        wiki::{Frontmatter, WikiPage, page_path},
-    },
+    transcript::{RejectedCall, ToolTranscript},
+    wiki::{Frontmatter, WikiPage, page_path},
+};
+use ingestdeck_core::{
     tape::note::attempt_output::UNSOURCED_LIST,
     units::{ToolCall, ToolReply},
 };
 
 fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(path)
 }
 
 fn call(tool: &str, arguments: Value) -> ToolCall {
@@ -429,7 +429,7 @@ fn transcript_of_a_session_counts_as_received() {
         flagged(&received, "fct_arr dim_plan other_name"),
         ["wiki/global/arr.md:5 `other_name`"]
     );
-    let skill = crate::ingest::skill::bundled_skills()
+    let skill = crate::skill::bundled_skills()
         .iter()
         .find(|skill| skill.body.contains('_'))
         .unwrap();

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{WRITABLE_DIRS, WorkspaceChange, hash_file, is_writable};
-use crate::scoped_dir::{self, FileKind, FileLock, PRIVATE_MODE, ScopedDir};
+use ingestdeck_os::scoped_dir::{self, FileKind, FileLock, PRIVATE_MODE, ScopedDir};
 
 /// The list of removed files, one path per line.
 const REMOVED_FILE: &str = ".removed";

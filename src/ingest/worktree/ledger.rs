@@ -17,10 +17,8 @@ use super::{
     },
     WorktreeError,
 };
-use crate::{
-    diagnostic::Diagnostic,
-    scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir, TEMP_PREFIX},
-};
+use ingestdeck_core::diagnostic::Diagnostic;
+use ingestdeck_os::scoped_dir::{FileKind, PRIVATE_MODE, ScopedDir, TEMP_PREFIX};
 
 /// One file for each worktree, relative to the git directory.
 const LEDGER_DIR: &str = "ingestdeck/worktrees";
@@ -42,7 +40,7 @@ struct WorktreeEntry {
 
 /// Result of removing leftovers of earlier runs.
 #[derive(Debug, Default)]
-pub(crate) struct SweepReport {
+pub struct SweepReport {
     /// Number of worktrees that were removed.
     pub removed_worktrees: usize,
     /// Leftovers that were kept, with instructions for removing them.
@@ -51,7 +49,7 @@ pub(crate) struct SweepReport {
 
 /// A leftover that was not removed.
 #[derive(Debug)]
-pub(crate) enum SkippedLeftover {
+pub enum SkippedLeftover {
     /// An entry of the ledger that is not trusted.
     Entry {
         /// Relative to the project.
@@ -183,7 +181,7 @@ pub(super) fn git_registration(
 ///
 /// # Errors
 /// When the ledger cannot be read. Leftovers that cannot be removed are reported, not errors.
-pub(crate) fn remove_leftovers(repository: &Repository) -> Result<SweepReport, WorktreeError> {
+pub fn remove_leftovers(repository: &Repository) -> Result<SweepReport, WorktreeError> {
     let (ledger_dir, git) = (repository.git_path(LEDGER_DIR), repository.git_command());
     let failed = |cause| WorktreeError::Ledger {
         path: ledger_dir.clone(),

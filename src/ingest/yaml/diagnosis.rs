@@ -4,7 +4,7 @@
 //! Owns the messages. It must not quote values, which may be secrets, unless their key is listed in [`PUBLIC_KEYS`].
 
 use super::YamlError;
-use crate::diagnostic::Problem;
+use ingestdeck_core::diagnostic::Problem;
 
 /// Keys whose values are not secret.
 const PUBLIC_KEYS: [&str; 11] = [
@@ -488,8 +488,8 @@ fn visible_char(c: char) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnostic::Diagnostic as _;
-    use crate::ingest::yaml::parse_tree;
+    use crate::yaml::parse_tree;
+    use ingestdeck_core::diagnostic::Diagnostic as _;
 
     fn explained(text: &str) -> String {
         explain(text, &parse_tree(text).unwrap_err()).to_line()

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
-use crate::{
-    report::snapshot::provenance,
+use crate::snapshot::provenance;
+use ingestdeck_core::{
     run::{
         RunEvent, RunOutcome, RunReport, SinkEvent,
         event::{ActionDetail, ActionPhase, AgentEvent},

@@ -5,22 +5,20 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::*;
-use crate::{
-    replay::FileSource,
-    tape::{
-        EntryBody, Header, Millis, Note, Seq, TapeEntry,
-        note::{
-            AttemptOutcome, AttemptOutput, AttemptStarted, ContentDigests, DiffCounts, PlannedUnit,
-            RunEnded, RunPlanned, RunSaved, SourceRead, StopReason, Verdict, VerdictCause,
-            attempt_output::UnmappedFile,
-        },
+use ingestdeck_core::tape::{
+    EntryBody, Header, Millis, Note, Seq, TapeEntry,
+    note::{
+        AttemptOutcome, AttemptOutput, AttemptStarted, ContentDigests, DiffCounts, PlannedUnit,
+        RunEnded, RunPlanned, RunSaved, SourceRead, StopReason, Verdict, VerdictCause,
+        attempt_output::UnmappedFile,
     },
 };
+use ingestdeck_records::replay::FileSource;
 
 const TAPE: &str = include_str!("../../../tests/fixtures/tapes/demo.jsonl");
 
 fn replays(name: &str) -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
         .join("tests/fixtures")
         .join(name);
     memory_flows(FileSource::open(&path).unwrap(), false).unwrap()

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::json::TextEdit;
-use crate::tape::{EntryBody, TapeEntry};
+use ingestdeck_core::tape::{EntryBody, TapeEntry};
 
 /// Bytes of a block after which its deltas begin a new text, which bounds the memory.
 const LONGEST: usize = 8 << 20;

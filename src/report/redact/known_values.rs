@@ -18,7 +18,8 @@ use super::{
     json, key_block,
     names::{self, NamedValue},
 };
-use crate::{ingest::project, scoped_dir::ScopedDir};
+use ingestdeck_ingest::project;
+use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// Bytes of the shortest value that is masked everywhere.
 const SHORTEST: usize = 6;

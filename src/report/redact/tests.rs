@@ -8,7 +8,7 @@ use proptest::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::tape::{EntryBody, Millis, Seq};
+use ingestdeck_core::tape::{EntryBody, Millis, Seq};
 
 mod hidden;
 mod ordinary;
@@ -599,7 +599,7 @@ fn fuzzed_lines_stay_json_and_are_masked_once() {
         out(&json!({"text": secrets, "raw": json!({"inner": secrets}).to_string()})),
         delta(0, "text_delta", "text", secrets),
     ]);
-    crate::it::support::fuzz::fuzz("redaction", &corpus, |line| {
+    ingestdeck_test_support::fuzz::fuzz("redaction", &corpus, |line| {
         let (once, _) = exported(&[line.to_vec()]);
         let is_json = |line: &[u8]| serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
         assert!(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::tape::note::{SlRefRepair, SourcesProjected};
+use ingestdeck_core::tape::note::{SlRefRepair, SourcesProjected};
 
 const DBT: &str = "orchard-dbt";
 const HANDBOOK: &str = "orchard-handbook";

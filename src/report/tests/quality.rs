@@ -2,13 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::{
-    replay::FileSource,
-    run::{
-        RunReport,
-        quality::{QualityFigure, RunQuality},
-    },
+use ingestdeck_core::run::{
+    RunReport,
+    quality::{QualityFigure, RunQuality},
 };
+use ingestdeck_records::replay::FileSource;
 
 const HEADER: &str = r#"{"tape":1,"program":"p","run":"01a20000-0000-7000-8000-0000000000aa","started_at":"2026-11-22T01:02:03Z"}"#;
 
@@ -21,7 +19,7 @@ fn report_of(entries: &[Value]) -> RunReport {
         text.push_str(&format!("{{\"seq\":{seq},\"at\":{seq},{}\n", &body[1..]));
     }
     std::fs::write(file.path(), text).unwrap();
-    crate::report::fold_report(FileSource::open(file.path()).unwrap(), false, None).unwrap()
+    crate::fold_report(FileSource::open(file.path()).unwrap(), false, None).unwrap()
 }
 
 fn planned(units: &[&str]) -> Value {

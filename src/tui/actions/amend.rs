@@ -2,14 +2,14 @@
 
 use super::{failure_groups, rerun, units};
 use crate::{
+    effect::ScreenEffect,
+    model::{AmendForm, ScreenModel, TextPurpose, WrittenText},
+};
+use ingestdeck_core::{
     control::RunCommand,
     run::state::{RunView, UnitState},
     tape::UnitKey,
     text::pluralize,
-    tui::{
-        effect::ScreenEffect,
-        model::{AmendForm, ScreenModel, TextPurpose, WrittenText},
-    },
 };
 
 /// Opens the form for the marked units, the group or the unit in view.

@@ -2,17 +2,17 @@
 
 use super::{Availability, Unavailable, listing, navigation::select_unit, require, time, units};
 use crate::{
+    effect::ScreenEffect,
+    layout::Pane,
+    model::{InputPurpose, LineInput, OverlayView, ScreenModel, ScrollList},
+};
+use ingestdeck_core::{
     run::{
         SeekTarget,
         bookmark::{Bookmark, BookmarkChange, MAX_BOOKMARKS},
         state::{AttemptId, RunView, UnitState},
     },
     tape::{Millis, Seq},
-    tui::{
-        effect::ScreenEffect,
-        layout::Pane,
-        model::{InputPurpose, LineInput, OverlayView, ScreenModel, ScrollList},
-    },
 };
 
 /// The entry that a bookmark marks now, and its unit with the number of the attempt.
@@ -146,7 +146,7 @@ pub(super) fn save(model: &mut ScreenModel, bookmark: Bookmark, note: &str) -> V
     };
     let key = model
         .keymap
-        .first(crate::tui::action::UserAction::Bookmarks)
+        .first(crate::action::UserAction::Bookmarks)
         .unwrap_or_default();
     model.toasts.show(format!("{what}; {key} lists all"));
     vec![ScreenEffect::ChangeBookmarks(BookmarkChange::Set(bookmark))]

@@ -8,18 +8,18 @@ use super::{
     find, hold, review, scopes, time,
 };
 use crate::{
+    action::{ActionScope, UserAction},
+    effect::ScreenEffect,
+    model::{InputPurpose, LineInput, ScreenModel, wall_clock},
+    playback::Playback,
+};
+use ingestdeck_core::{
     control::{BreakCondition, RunCommand},
     diagnostic::{Diagnostic, Problem},
     run::breakpoint::Breakpoint,
     run::{SeekTarget, state::RunView},
     tape::Millis,
     text::clock,
-    tui::{
-        action::{ActionScope, UserAction},
-        effect::ScreenEffect,
-        model::{InputPurpose, LineInput, ScreenModel, wall_clock},
-        playback::Playback,
-    },
 };
 
 /// Maximum number of breakpoints.
@@ -104,7 +104,9 @@ fn execute(
             .unit(run_view)
             .filter(|_| model.connection.accepts_commands())
         {
-            Some(unit) if unit.status == crate::run::state::UnitStatus::BudgetExhausted => {
+            Some(unit)
+                if unit.status == ingestdeck_core::run::state::UnitStatus::BudgetExhausted =>
+            {
                 vec![ScreenEffect::Command(RunCommand::Accept {
                     unit: unit.key.clone(),
                 })]

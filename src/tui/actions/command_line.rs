@@ -8,12 +8,12 @@ use std::str::FromStr as _;
 use jiff::SignedDuration;
 
 use super::{ActionSpec, time::SPEEDS};
-use crate::{
+use crate::action::{ActionScope, UserAction};
+use ingestdeck_core::{
     control::{BreakCondition, NamePattern, ReviewVerdict},
     diagnostic::Diagnostic,
     run::review::ChangePattern,
     tape::Millis,
-    tui::action::{ActionScope, UserAction},
 };
 
 /// Keywords that are not names of actions, with their effects.
@@ -58,7 +58,7 @@ const CONDITIONS: [(&str, &str); 5] = [
 
 /// The parsed request of a line.
 #[derive(Clone, Debug)]
-pub(crate) enum CommandRequest {
+pub enum CommandRequest {
     /// Seek to another moment.
     Seek(TimeTarget),
     /// Seek to the end and follow the run.
@@ -90,7 +90,7 @@ pub(crate) enum CommandRequest {
 
 /// A moment as the user writes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum TimeTarget {
+pub enum TimeTarget {
     /// The start of the run.
     Start,
     End,
@@ -111,7 +111,7 @@ pub(crate) enum TimeTarget {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum CommandError {
+pub enum CommandError {
     /// The line is empty.
     #[error("empty command")]
     Empty,
@@ -231,7 +231,7 @@ fn changes(text: &str) -> Result<CommandRequest, CommandError> {
 ///
 /// # Errors
 /// When the line is not a valid request.
-pub(crate) fn parse(text: &str) -> Result<CommandRequest, CommandError> {
+pub fn parse(text: &str) -> Result<CommandRequest, CommandError> {
     let text = text.trim().trim_start_matches(':').trim();
     let (word, rest) = text
         .split_once(char::is_whitespace)

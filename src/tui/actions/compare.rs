@@ -1,14 +1,12 @@
 //! Navigation in the comparison of two attempts: which attempts, which call, and the next difference.
 
 use crate::{
-    run::state::RunView,
-    tui::{
-        comparison::align::CallDifference,
-        effect::ScreenEffect,
-        model::{CompareView, EntryView, InspectView, OverlayView, ScreenModel, TranscriptView},
-        search_match::nearest,
-    },
+    comparison::align::CallDifference,
+    effect::ScreenEffect,
+    model::{CompareView, EntryView, InspectView, OverlayView, ScreenModel, TranscriptView},
+    search_match::nearest,
 };
+use ingestdeck_core::run::state::RunView;
 
 /// Opens the comparison of the selected unit's last two attempts, or closes it.
 pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {

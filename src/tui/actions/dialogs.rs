@@ -5,16 +5,13 @@ use super::{
     require, review,
 };
 use crate::{
-    control::RunCommand,
-    run::state::RunView,
-    tui::{
-        action::{ActionScope, UserAction},
-        effect::ScreenEffect,
-        model::{
-            AnswerMeaning, ArgumentsEditor, ConfirmQuestion, InputPurpose, LineInput, ScreenModel,
-        },
+    action::{ActionScope, UserAction},
+    effect::ScreenEffect,
+    model::{
+        AnswerMeaning, ArgumentsEditor, ConfirmQuestion, InputPurpose, LineInput, ScreenModel,
     },
 };
+use ingestdeck_core::{control::RunCommand, run::state::RunView};
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
     effects(

@@ -2,15 +2,15 @@
 
 use super::{Availability, require, units};
 use crate::{
+    effect::{ExportRequest, ExportTool, PagerContent, ScreenEffect},
+    entry_part::{EntryPart, PartContent, row_parts},
+    layout::Pane,
+    model::{EntryView, InspectPanel, OverlayView, ScreenModel},
+};
+use ingestdeck_core::{
     run::bookmark,
     run::state::{AttemptId, AttemptState, RowKind, RunView, UnitState},
     tape::Seq,
-    tui::{
-        effect::{ExportRequest, ExportTool, PagerContent, ScreenEffect},
-        entry_part::{EntryPart, PartContent, row_parts},
-        layout::Pane,
-        model::{EntryView, InspectPanel, OverlayView, ScreenModel},
-    },
 };
 
 pub(crate) fn export(
@@ -245,7 +245,7 @@ pub(crate) fn of_parts(what: &str, parts: &[EntryPart], tool: ExportTool) -> Exp
 }
 
 fn log(run_view: &RunView, tool: ExportTool) -> ExportRequest {
-    let line = |message: &crate::run::state::LogMessage| {
+    let line = |message: &ingestdeck_core::run::state::LogMessage| {
         let unit = message
             .unit
             .as_ref()

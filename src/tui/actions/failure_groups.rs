@@ -2,17 +2,17 @@
 
 use super::{marks, navigation::select_unit, units};
 use crate::{
+    effect::ScreenEffect,
+    forecast_text::forecast_words,
+    layout::Pane,
+    model::{ConfirmQuestion, FailureGroupLine, OverlayView, ScreenModel},
+    search_match::nearest,
+};
+use ingestdeck_core::{
     control::RunCommand,
     run::{run_forecast::RunForecast, state::RunView},
     tape::UnitKey,
     text::{one_row, pluralize},
-    tui::{
-        effect::ScreenEffect,
-        forecast_text::forecast_words,
-        layout::Pane,
-        model::{ConfirmQuestion, FailureGroupLine, OverlayView, ScreenModel},
-        search_match::nearest,
-    },
 };
 
 /// Shows the unit of the selected line on the main view.

@@ -7,18 +7,16 @@ use super::{
     require,
 };
 use crate::{
-    run::state::{AttemptId, RunView, UnitNeed},
-    tui::{
-        action::UserAction,
-        effect::{ScreenEffect, SearchRequest, SearchScope},
-        layout::Pane,
-        model::{
-            AttemptHits, FindView, InputPurpose, InspectView, LineInput, OverlayView, PaneMatches,
-            ScreenModel, SearchState, is_problem_end,
-        },
-        search_match::{matches, nearest},
+    action::UserAction,
+    effect::{ScreenEffect, SearchRequest, SearchScope},
+    layout::Pane,
+    model::{
+        AttemptHits, FindView, InputPurpose, InspectView, LineInput, OverlayView, PaneMatches,
+        ScreenModel, SearchState, is_problem_end,
     },
+    search_match::{matches, nearest},
 };
+use ingestdeck_core::run::state::{AttemptId, RunView, UnitNeed};
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
     change(
@@ -523,7 +521,7 @@ pub(crate) fn select_next_failure<const FORWARD: bool>(
         Some(OverlayView::Log(list)) => {
             let messages = run_view.messages();
             nearest(messages.len(), list.selected, forward, |row| {
-                messages[row].level >= crate::tape::note::Severity::Warning
+                messages[row].level >= ingestdeck_core::tape::note::Severity::Warning
             })
         }
         Some(OverlayView::Transcript(view)) => view.attempt_id(run_view).and_then(|attempt_id| {

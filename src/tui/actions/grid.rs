@@ -1,13 +1,11 @@
 //! Keys of the grid of panes: focus and scrolling. Commands apply to the unit of the focused pane.
 
 use crate::{
-    run::state::{RunView, UnitNeed, UnitState},
-    tui::{
-        layout,
-        model::{OverlayView, ScreenModel},
-        search_match::nearest,
-    },
+    layout,
+    model::{OverlayView, ScreenModel},
+    search_match::nearest,
 };
+use ingestdeck_core::run::state::{RunView, UnitNeed, UnitState};
 
 /// Opens the grid with the selected unit in the focused pane, or closes it.
 pub(crate) fn toggle(model: &mut ScreenModel, _: &RunView) {

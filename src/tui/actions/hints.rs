@@ -2,13 +2,11 @@
 
 use super::{marks, units};
 use crate::{
-    run::state::{RunView, UnitStatus},
-    tui::{
-        action::UserAction,
-        layout::Pane,
-        model::{OverlayView, ScreenModel},
-    },
+    action::UserAction,
+    layout::Pane,
+    model::{OverlayView, ScreenModel},
 };
+use ingestdeck_core::run::state::{RunView, UnitStatus};
 
 /// The name of the view that is shown, and its actions: the hints, then others that are specific to it.
 pub(crate) fn view_actions(

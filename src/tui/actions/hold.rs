@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use super::{Availability, Unavailable, require, units};
 use crate::{
+    effect::ScreenEffect,
+    model::{
+        ArgumentsEditor, CallId, ConfirmQuestion, InputPurpose, LineInput, OverlayView,
+        ScreenModel, TextPurpose, ToastTopic, WrittenText, release_consequences,
+    },
+    playback::Playback,
+};
+use ingestdeck_core::{
     control::{BreakCondition, RunCommand, UserDecision},
     run::state::{HeldCallState, RunView, UnitState},
     tape::UnitKey,
-    tui::{
-        effect::ScreenEffect,
-        model::{
-            ArgumentsEditor, CallId, ConfirmQuestion, InputPurpose, LineInput, OverlayView,
-            ScreenModel, TextPurpose, ToastTopic, WrittenText, release_consequences,
-        },
-        playback::Playback,
-    },
 };
 
 /// The unit that can be held or released; requires a live run shown at the present.

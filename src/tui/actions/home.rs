@@ -2,16 +2,12 @@
 
 use super::{ActionSpec, Availability, Unavailable, effects, require};
 use crate::{
-    run::state::RunView,
-    tui::{
-        action::{ActionScope, UserAction},
-        effect::ScreenEffect,
-        home_choice::HomeChoice,
-        model::{
-            ConfirmQuestion, HomeLine, HomeRun, HomeRunState, HomeView, OverlayView, ScreenModel,
-        },
-    },
+    action::{ActionScope, UserAction},
+    effect::ScreenEffect,
+    home_choice::HomeChoice,
+    model::{ConfirmQuestion, HomeLine, HomeRun, HomeRunState, HomeView, OverlayView, ScreenModel},
 };
+use ingestdeck_core::run::state::RunView;
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
     effects(

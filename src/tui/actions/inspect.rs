@@ -1,17 +1,17 @@
 //! Navigation in the inspector: attempts, panels, actions, lines, folds and sections.
 
 use crate::{
+    effect::ScreenEffect,
+    layout::Pane,
+    model::{
+        EntryView, InspectPanel, InspectSide, InspectView, OverlayView, ScreenModel, ScrollList,
+        TranscriptView, is_problem_end,
+    },
+    search_match::nearest,
+};
+use ingestdeck_core::{
     run::state::{AttemptState, RowKind, RunView, StreamRow},
     tape::Seq,
-    tui::{
-        effect::ScreenEffect,
-        layout::Pane,
-        model::{
-            EntryView, InspectPanel, InspectSide, InspectView, OverlayView, ScreenModel,
-            ScrollList, TranscriptView, is_problem_end,
-        },
-        search_match::nearest,
-    },
 };
 
 /// Opens the inspector at the selection.
@@ -356,7 +356,7 @@ pub(crate) fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
 /// The entry at the other end of the call that an entry begins or ends.
 fn other_end(
     run_view: &RunView,
-    attempt_id: crate::run::state::AttemptId,
+    attempt_id: ingestdeck_core::run::state::AttemptId,
     entry: usize,
 ) -> Option<usize> {
     let (rows, entries, now) = (
@@ -420,7 +420,7 @@ fn rows<'a>(view: &InspectView, run_view: &'a RunView) -> &'a [StreamRow] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::state::RowOutcome;
+    use ingestdeck_core::run::state::RowOutcome;
 
     #[test]
     fn an_entry_belongs_to_the_row_that_it_begins_or_ends() {

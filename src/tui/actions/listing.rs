@@ -2,15 +2,13 @@
 
 use super::{Availability, require};
 use crate::{
-    run::state::RunView,
-    tui::{
-        layout::Pane,
-        model::{
-            ArtifactsView, InputPurpose, LineInput, OverlayView, ScreenModel, StatusFilter,
-            UnitListing, UnitSort,
-        },
+    layout::Pane,
+    model::{
+        ArtifactsView, InputPurpose, LineInput, OverlayView, ScreenModel, StatusFilter,
+        UnitListing, UnitSort,
     },
 };
+use ingestdeck_core::run::state::RunView;
 
 pub(crate) fn is_shown(model: &ScreenModel, _: &RunView) -> Availability {
     require(model.views.is_empty())

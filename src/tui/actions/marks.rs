@@ -2,16 +2,13 @@
 
 use super::{Availability, Unavailable, navigation::select_line, require};
 use crate::{
-    run::state::RunView,
-    tape::UnitKey,
-    tui::{
-        action::{ActionScope, UserAction},
-        key::KeyPress,
-        keymap::ChordLookup,
-        layout::Pane,
-        model::ScreenModel,
-    },
+    action::{ActionScope, UserAction},
+    key::KeyPress,
+    keymap::ChordLookup,
+    layout::Pane,
+    model::ScreenModel,
 };
+use ingestdeck_core::{run::state::RunView, tape::UnitKey};
 
 /// True if commands apply to the marked units.
 pub(super) fn has_marks(model: &ScreenModel) -> bool {

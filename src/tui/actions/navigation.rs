@@ -5,16 +5,14 @@ use super::{
     views,
 };
 use crate::{
-    run::state::{RunView, UnitState},
-    tui::{
-        action::UserAction,
-        layout::{self, Pane},
-        model::{
-            ArtifactDocument, HomeRunState, OverlayView, PaneDirection, ScreenModel, ScrollList,
-            TableLine,
-        },
+    action::UserAction,
+    layout::{self, Pane},
+    model::{
+        ArtifactDocument, HomeRunState, OverlayView, PaneDirection, ScreenModel, ScrollList,
+        TableLine,
     },
 };
+use ingestdeck_core::run::state::{RunView, UnitState};
 
 pub(super) const ACTIONS: &[ActionSpec] = &[
     change(UserAction::Down, "down", "down", "next row", rows::<true>),

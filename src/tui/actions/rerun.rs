@@ -2,19 +2,19 @@
 
 use super::{failure_groups, units};
 use crate::{
+    action::UserAction,
+    effect::ScreenEffect,
+    forecast_text::forecast_words,
+    home_choice::HomeChoice,
+    model::{ConfirmQuestion, ScreenModel},
+};
+use ingestdeck_core::{
     run::{
         run_forecast::RunForecast,
         state::{RunView, UnitState},
     },
     tape::{UnitKey, note::Amendment},
     text::pluralize,
-    tui::{
-        action::UserAction,
-        effect::ScreenEffect,
-        forecast_text::forecast_words,
-        home_choice::HomeChoice,
-        model::{ConfirmQuestion, ScreenModel},
-    },
 };
 
 /// True if the record is of a run of the project, so that its units can run again in a new run.

@@ -2,6 +2,16 @@
 
 use super::{ActionSpec, Availability, Unavailable, change, effects, require, views};
 use crate::{
+    action::{ActionScope, UserAction},
+    edited_text::UnusableEdit,
+    effect::{ScreenEffect, WrittenLine},
+    model::{
+        ConfirmQuestion, InputPurpose, LineInput, OverlayView, ReviewLine, ReviewTarget,
+        ReviewView, ScreenModel, TextPurpose, WrittenText, decision_of, diff_rows,
+    },
+    playback::Playback,
+};
+use ingestdeck_core::{
     control::{ReviewOrder, ReviewVerdict, RunCommand},
     diagnostic::Problem,
     run::{
@@ -10,16 +20,6 @@ use crate::{
     },
     tape::note::{ReviewDecision, ReviewedFile, attempt_output::ArtifactChange},
     text::pluralize,
-    tui::{
-        action::{ActionScope, UserAction},
-        edited_text::UnusableEdit,
-        effect::{ScreenEffect, WrittenLine},
-        model::{
-            ConfirmQuestion, InputPurpose, LineInput, OverlayView, ReviewLine, ReviewTarget,
-            ReviewView, ScreenModel, TextPurpose, WrittenText, decision_of, diff_rows,
-        },
-        playback::Playback,
-    },
 };
 
 const NOTHING_TO_UNDO: &str = "no decision to undo since this review was opened";

@@ -5,20 +5,20 @@ use super::{
     inspect, review, units, views::toggle,
 };
 use crate::{
+    action::UserAction,
+    effect::{ExportTool, ScreenEffect},
+    entry_part::PartContent,
+    layout::Pane,
+    model::{
+        AnswerMeaning, ConfirmQuestion, HelpView, OverlayView, QuestionAnswer, ScreenModel,
+        ScrollList, ToastTopic,
+    },
+};
+use ingestdeck_core::{
     control::RunCommand,
     run::state::{AttemptId, RowKind, RunView, StreamRow, UnitStatus},
     tape::Seq,
     text::pluralize,
-    tui::{
-        action::UserAction,
-        effect::{ExportTool, ScreenEffect},
-        entry_part::PartContent,
-        layout::Pane,
-        model::{
-            AnswerMeaning, ConfirmQuestion, HelpView, OverlayView, QuestionAnswer, ScreenModel,
-            ScrollList, ToastTopic,
-        },
-    },
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[

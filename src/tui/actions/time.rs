@@ -7,18 +7,18 @@ use super::{
     views::toggle as toggle_view,
 };
 use crate::{
+    action::UserAction,
+    effect::{ScreenEffect, TimeStep},
+    model::{OverlayView, ScreenModel, ScrollList},
+    playback::Playback,
+};
+use ingestdeck_core::{
     run::breakpoint::TimeStop,
     run::{
         SeekTarget,
         state::{AttemptId, RunView},
     },
     tape::{Millis, Seq},
-    tui::{
-        action::UserAction,
-        effect::{ScreenEffect, TimeStep},
-        model::{OverlayView, ScreenModel, ScrollList},
-        playback::Playback,
-    },
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[

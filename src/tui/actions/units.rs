@@ -6,6 +6,15 @@ use super::{
     views::{is_breakpoints, toggle},
 };
 use crate::{
+    action::{ActionScope, UserAction},
+    effect::ScreenEffect,
+    forecast_text::forecast_words,
+    model::{
+        ConfirmQuestion, EntryView, FailureGroupsView, OverlayView, ScreenModel, TranscriptView,
+        is_failure,
+    },
+};
+use ingestdeck_core::{
     control::{CONCURRENCY_RANGE, RunCommand},
     run::{
         run_forecast::RunForecast,
@@ -13,15 +22,6 @@ use crate::{
     },
     tape::UnitKey,
     text::{clock, one_row, pluralize},
-    tui::{
-        action::{ActionScope, UserAction},
-        effect::ScreenEffect,
-        forecast_text::forecast_words,
-        model::{
-            ConfirmQuestion, EntryView, FailureGroupsView, OverlayView, ScreenModel,
-            TranscriptView, is_failure,
-        },
-    },
 };
 
 pub(super) const ACTIONS: &[ActionSpec] = &[

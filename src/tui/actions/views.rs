@@ -8,13 +8,11 @@ use super::{
     time,
 };
 use crate::{
-    run::state::RunView,
-    tui::{
-        effect::ScreenEffect,
-        layout::Pane,
-        model::{ArtifactDocument, EntryView, OverlayView, ScreenModel, SearchState},
-    },
+    effect::ScreenEffect,
+    layout::Pane,
+    model::{ArtifactDocument, EntryView, OverlayView, ScreenModel, SearchState},
 };
+use ingestdeck_core::run::state::RunView;
 
 pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     if let Some(OverlayView::Home(_)) = model.views.last() {

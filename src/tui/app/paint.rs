@@ -3,7 +3,7 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{App, RedrawPriority};
-use crate::tui::{
+use crate::{
     cache, load,
     model::{ClickTargets, OverlayView},
     view::{self, DrawContext, WideRows},
@@ -13,7 +13,7 @@ use crate::tui::{
 impl App {
     /// Paints a frame: brings the model into range, reads the visible content and draws. `is_shown` is true if the last
     /// frame is on the screen. Returns the area that keeps its content.
-    pub(crate) fn paint(&mut self, buf: &mut Buffer, is_shown: bool) -> Rect {
+    pub fn paint(&mut self, buf: &mut Buffer, is_shown: bool) -> Rect {
         self.model.size = (buf.area.width, buf.area.height);
         self.model.refresh(self.timeline.view());
         let side_pane = self.model.side_pane(self.timeline.view());

@@ -4,19 +4,19 @@ use tokio::sync::mpsc;
 
 use super::{App, HostRequest};
 use crate::{
+    ExitReason,
+    actions::find,
+    effect::ScreenEffect,
+    export, load,
+    model::{InspectView, OverlayView, TextPurpose, WrittenText},
+    text_search,
+};
+use ingestdeck_core::{
     control::{RefusalReason, RunCommand},
     diagnostic::Diagnostic as _,
     run::bookmark::BookmarkChange,
     tape::Seq,
     text,
-    tui::{
-        ExitReason,
-        actions::find,
-        effect::ScreenEffect,
-        export, load,
-        model::{InspectView, OverlayView, TextPurpose, WrittenText},
-        text_search,
-    },
 };
 
 /// Maximum bytes that terminals accept for the clipboard.

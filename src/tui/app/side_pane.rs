@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ratatui::layout::Rect;
 
-use crate::tui::model::SidePane;
+use crate::model::SidePane;
 
 /// Longer than the repeat interval of a held key, and shorter than a noticeable delay.
 const SETTLE_DELAY: Duration = Duration::from_millis(60);
@@ -63,7 +63,8 @@ mod tests {
     use ratatui::buffer::Buffer;
 
     use super::*;
-    use crate::{run::state::AttemptId, tui::host::copy_kept_area};
+    use crate::host::copy_kept_area;
+    use ingestdeck_core::run::state::AttemptId;
 
     const AREA: Rect = Rect {
         x: 2,

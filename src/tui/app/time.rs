@@ -2,7 +2,7 @@
 //! are never delayed.
 
 use super::{App, Millis, Playback, Player, PollStatus, RedrawPriority, ScreenMessage, TimeStep};
-use crate::{
+use ingestdeck_core::{
     control::BreakCondition,
     run::breakpoint::{SeekGoal, StopWatcher, TimeStop, turns},
     run::{ActivityMark, SeekTarget, state::RunState, timeline::AdvanceStatus},
@@ -157,7 +157,7 @@ impl App {
 
     fn go_to_failure(
         &mut self,
-        (seq, attempt_id, mark): (Seq, crate::run::state::AttemptId, ActivityMark),
+        (seq, attempt_id, mark): (Seq, ingestdeck_core::run::state::AttemptId, ActivityMark),
     ) {
         self.seek(SeekTarget::Entries(seq.0 + 1));
         let what = mark.labels().0.to_owned();

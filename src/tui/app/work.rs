@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     App, Playback, PollStatus, RedrawPriority, ScreenMessage, text_search::SearchProgress,
 };
-use crate::tui::{
+use crate::{
     actions::find,
     model::{OverlayView, SearchState},
 };
@@ -17,7 +17,7 @@ const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 
 impl App {
     /// True while there is work that needs no event.
-    pub(crate) fn is_busy(&self) -> bool {
+    pub fn is_busy(&self) -> bool {
         self.reading.search.is_some() || self.has_other_work()
     }
 
@@ -39,7 +39,7 @@ impl App {
     }
 
     /// Performs one slice of work.
-    pub(crate) fn work(&mut self) {
+    pub fn work(&mut self) {
         if self.playing.pending_scrub.is_some() {
             self.apply_scrub();
             return;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 
-use crate::run::state::RowOutcome;
+use ingestdeck_core::run::state::RowOutcome;
 
 /// Time limit of the alignment. After it, the result is correct but may not be minimal.
 const ALIGN_TIMEOUT: Duration = Duration::from_millis(60);

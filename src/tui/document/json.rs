@@ -233,7 +233,7 @@ impl ValueExtent {
             .map_or_else(|| "?".to_owned(), |members| members.to_string());
         format!(
             " … {members} {what}, {} ",
-            crate::text::size(self.len as u64)
+            ingestdeck_core::text::size(self.len as u64)
         )
     }
 }

@@ -1,7 +1,8 @@
 //! The document of an artifact: what became of it, its history, unsourced identifiers, and the changes by its calls.
 
 use super::{blocks, bytes, call_as_run, edited, file_change, read};
-use crate::{
+use crate::{document::DocumentBlock, theme::StyleRole, view::artifacts::state_role};
+use ingestdeck_core::{
     decode::{self, MessageBlock},
     run::{
         Timeline,
@@ -9,7 +10,6 @@ use crate::{
         state::{AttemptId, RowKind, RowOutcome, StreamRow},
     },
     tape::note::attempt_output::{ArtifactChange, UnsourcedIdentifier},
-    tui::{document::DocumentBlock, theme::StyleRole, view::artifacts::state_role},
 };
 
 /// Rows of an attempt that are searched for its writing calls.

@@ -5,7 +5,10 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::{bytes, read, read_head};
-use crate::{
+use crate::attempt_summary::{
+    AttemptSummary, CallAccessKind, MAX_ROWS, NonProtocolOutput, SummarizedCall,
+};
+use ingestdeck_core::{
     actions::label,
     decode::{self, MessageBlock, RawJson},
     run::{
@@ -13,9 +16,6 @@ use crate::{
         state::{AttemptId, RowKind, StreamRow},
     },
     tape::{EntryBody, Note, Seq},
-    tui::attempt_summary::{
-        AttemptSummary, CallAccessKind, MAX_ROWS, NonProtocolOutput, SummarizedCall,
-    },
 };
 
 /// Rows and bytes of a slice.

@@ -4,19 +4,17 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::inspect::started;
 use crate::{
-    run::{
-        Timeline,
-        state::{AttemptId, AttemptState, RowOutcome},
+    attempt_summary::{AttemptSummary, CallAccessKind},
+    cache::ScreenCache,
+    comparison::{
+        CompareKey, Comparison,
+        align::{self, align},
     },
-    tui::{
-        attempt_summary::{AttemptSummary, CallAccessKind},
-        cache::ScreenCache,
-        comparison::{
-            CompareKey, Comparison,
-            align::{self, align},
-        },
-        document::text_diff,
-    },
+    document::text_diff,
+};
+use ingestdeck_core::run::{
+    Timeline,
+    state::{AttemptId, AttemptState, RowOutcome},
 };
 
 /// Compares two attempts. `None` until both are read completely.

@@ -4,19 +4,19 @@ use std::sync::Arc;
 
 use super::{MAX_SHOWN_BYTES, blocks, bytes, head, read_head, row_text, stream};
 use crate::{
+    document::{DocumentBlock, JsonFormatter},
+    entry_part::{EntryPart, PROMPT, PartContent},
+    theme::StyleRole,
+};
+use ingestdeck_core::{
     decode::{self, LineBody, MessageBlock, RawJson, ToolResult, line::SessionFileLine},
     run::{EntryRef, Timeline},
     tape::{EntryBody, Note, Seq},
     text::{self, clock},
-    tui::{
-        document::{DocumentBlock, JsonFormatter},
-        entry_part::{EntryPart, PROMPT, PartContent},
-        theme::StyleRole,
-    },
 };
 
 /// Longest result that is checked for being JSON.
-const MAX_JSON_BYTES: usize = 8 * 1024 * 1024;
+pub const MAX_JSON_BYTES: usize = 8 * 1024 * 1024;
 
 /// Parts of entries, one below the other.
 pub(super) fn entry_blocks(timeline: &mut Timeline, parts: &[EntryPart]) -> Vec<DocumentBlock> {

@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use super::{bytes, entry_blocks::result_of, read};
 use crate::{
+    document::{DocumentBlock, text_diff},
+    theme::StyleRole,
+};
+use ingestdeck_core::{
     actions::label,
     decode::{self, MessageBlock, RawJson, ToolUse},
     run::{
         Timeline,
         state::{AttemptId, RowKind, RowOutcome},
-    },
-    tui::{
-        document::{DocumentBlock, text_diff},
-        theme::StyleRole,
     },
 };
 

@@ -8,6 +8,12 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{MAX_SHOWN_BYTES, bytes, entry_blocks, file_change, read, read_head};
 use crate::{
+    cache::{MAX_PROLOGUE_ENTRIES, PanelPage, ScreenCache},
+    document::{DocumentBlock, JsonFormatter},
+    model::InspectPanel,
+    theme::StyleRole,
+};
+use ingestdeck_core::{
     decode::{
         self, MessageBlock, RawJson,
         line::{InitLine, SessionFileLine},
@@ -18,12 +24,6 @@ use crate::{
     },
     tape::{EntryBody, Millis, Note, Seq, note::AttemptStarted},
     text::{clock, latency},
-    tui::{
-        cache::{MAX_PROLOGUE_ENTRIES, PanelPage, ScreenCache},
-        document::{DocumentBlock, JsonFormatter},
-        model::InspectPanel,
-        theme::StyleRole,
-    },
 };
 
 mod evidence;
@@ -397,7 +397,7 @@ fn is_too_long(size: u64) -> bool {
 fn too_long_notice(what: &'static str, size: u64) -> Vec<DocumentBlock> {
     let facts = vec![(
         StyleRole::Dim,
-        format!("in a line of {}", crate::text::size(size)),
+        format!("in a line of {}", ingestdeck_core::text::size(size)),
     )];
     vec![
         DocumentBlock::titled(what, what.to_owned(), facts, None),

@@ -1,7 +1,8 @@
 //! Finds the call that wrote a line of an artifact, by the lines that the record names or by their text.
 
 use super::artifact::{WritingRow, writing_calls};
-use crate::{
+use crate::effect::WrittenLine;
+use ingestdeck_core::{
     run::{
         Timeline,
         artifacts::{ArtifactWriter, run_artifacts},
@@ -10,7 +11,6 @@ use crate::{
     },
     tape::{PROJECTION_KEY, UnitKey, note::attempt_output::RecordedWrite},
     text,
-    tui::effect::WrittenLine,
 };
 
 /// Columns of the name of a unit.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{
+use ingestdeck_core::{
     actions::label,
     decode::{
         self, LazyText, LineBody, LineKind, MessageBlock, RawJson, ResultLine, ToolResult,
@@ -125,13 +125,13 @@ pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
                 .join(" | "),
         },
         LineBody::StreamEvent(
-            crate::decode::line::StreamDelta::Text(text)
-            | crate::decode::line::StreamDelta::Thinking(text),
+            ingestdeck_core::decode::line::StreamDelta::Text(text)
+            | ingestdeck_core::decode::line::StreamDelta::Thinking(text),
         ) => one_row(text, most),
-        LineBody::StreamEvent(crate::decode::line::StreamDelta::Usage { .. }) => {
+        LineBody::StreamEvent(ingestdeck_core::decode::line::StreamDelta::Usage { .. }) => {
             "message_delta".to_owned()
         }
-        LineBody::StreamEvent(crate::decode::line::StreamDelta::Other(kind)) => {
+        LineBody::StreamEvent(ingestdeck_core::decode::line::StreamDelta::Other(kind)) => {
             kind.clone().into_owned()
         }
         LineBody::ToolProgress {
@@ -479,7 +479,7 @@ pub(super) fn amendment(note: &Note) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tape::note::AttemptStarted;
+    use ingestdeck_core::tape::note::AttemptStarted;
 
     #[test]
     fn retry_that_continues_a_session_was_not_asked_for() {

@@ -9,12 +9,12 @@ use crossterm::event::{KeyCode, KeyEvent};
 use ratatui::style::{Modifier, Style};
 use tui_textarea::{TextArea, WrapMode};
 
-use crate::{
+use crate::key::KeyPress;
+use ingestdeck_core::{
     control::{MAX_FEEDBACK_CHARS, MAX_MODEL_CHARS, MAX_TURNS},
     run::state::{RunState, UnitState},
     tape::{UnitKey, note::Amendment},
     text,
-    tui::key::KeyPress,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -257,10 +257,10 @@ fn area(content: &str) -> TextArea<'static> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use crate::key;
+    use ingestdeck_core::{
         run::state::{AttemptSetup, AttemptState, HoldMode, UnitStatus},
         tape::note::RunPlanned,
-        tui::key,
     };
 
     fn form(last: AttemptState) -> AmendForm {

@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use tui_textarea::{CursorMove, TextArea, WrapMode};
 
 use super::CallId;
-use crate::{run::state::HeldCallState, text, tui::key::KeyPress};
+use crate::key::KeyPress;
+use ingestdeck_core::{run::state::HeldCallState, text};
 
 /// Largest arguments that can be edited on the screen, in bytes.
 const MAX_EDITED_BYTES: usize = 256 * 1024;
@@ -18,14 +19,14 @@ const MAX_EDITED_BYTES: usize = 256 * 1024;
 const MIN_LONG_TEXT_CHARS: usize = 60;
 
 /// Reports what is wrong with the arguments of a tool; empty for a tool that is not known.
-pub(crate) type ArgumentsCheck = fn(&str, &Value) -> Vec<String>;
+pub type ArgumentsCheck = fn(&str, &Value) -> Vec<String>;
 
 /// Why a text is invalid, and the row and column of the place if it is known.
 type TextProblem = (String, Option<(usize, usize)>);
 
 /// An editor for the arguments of a held call.
 #[derive(Clone, Debug)]
-pub(crate) struct ArgumentsEditor {
+pub struct ArgumentsEditor {
     pub call: CallId,
     pub tool: Arc<str>,
     /// The text. All of it is safe to draw.
@@ -402,7 +403,7 @@ mod tests {
 
     fn editor(input: &Value) -> Result<ArgumentsEditor, String> {
         let held = HeldCallState {
-            since: crate::tape::Millis(0),
+            since: ingestdeck_core::tape::Millis(0),
             tool: "wiki_write".into(),
             tool_use_id: None,
             input: input.to_string().into(),

@@ -1,13 +1,13 @@
 //! State of the page of artifacts: a filtered list, and the document of the selected one.
 
 use super::scroll_list::ScrollList;
-use crate::{
+use crate::search_match::matches;
+use ingestdeck_core::{
     run::{
         artifacts::{ArtifactWriter, RunArtifact, run_artifacts},
         state::{RunView, StateVersion},
     },
     tape::note::attempt_output::ArtifactTarget,
-    tui::search_match::matches,
 };
 
 /// The page of artifacts.
@@ -160,7 +160,7 @@ impl ArtifactsView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::artifacts::ArtifactStatus;
+    use ingestdeck_core::run::artifacts::ArtifactStatus;
 
     fn artifact(path: &str, state: ArtifactStatus) -> RunArtifact {
         RunArtifact {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::run::{
+use ingestdeck_core::run::{
     bookmark::{Bookmark, BookmarkStore},
     state::{AttemptId, RunState},
 };
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bookmarks {
+pub struct Bookmarks {
     /// In the order of their entries.
     pub list: Vec<Bookmark>,
     /// Keeps changes; `None` for input without a name, whose bookmarks are lost with the session.

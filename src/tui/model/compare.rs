@@ -4,12 +4,12 @@ use ratatui::layout::Rect;
 
 use super::scroll_list::ScrollList;
 use crate::{
+    comparison::{Comparison, align::CallPair},
+    layout,
+};
+use ingestdeck_core::{
     run::state::{AttemptState, RunView, UnitState},
     tape::UnitKey,
-    tui::{
-        comparison::{Comparison, align::CallPair},
-        layout,
-    },
 };
 
 /// Rows of the summary.
@@ -176,7 +176,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::run::state::{HoldMode, RunState, UnitStatus};
+    use ingestdeck_core::run::state::{HoldMode, RunState, UnitStatus};
 
     fn run_view(attempts: usize) -> RunView {
         let unit = UnitState {

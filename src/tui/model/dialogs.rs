@@ -9,7 +9,7 @@ use super::{
     AmendForm, ArgumentsEditor, CommandHistory, ConfirmQuestion, InputPurpose, KeptTexts,
     LineInput, TextPurpose, WrittenText,
 };
-use crate::{
+use ingestdeck_core::{
     control::{CommandOutcome, RunCommand},
     run::state::{AttemptId, AttemptState, RunView},
     tape::UnitKey,
@@ -170,10 +170,10 @@ impl Dialogs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use crate::model::ReviewTarget;
+    use ingestdeck_core::{
         control::{RefusalReason, ReviewOrder, ReviewVerdict},
         tape::note::Amendment,
-        tui::model::ReviewTarget,
     };
 
     fn decided(verdict: ReviewVerdict) -> RunCommand {

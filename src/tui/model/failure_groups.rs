@@ -1,7 +1,7 @@
 //! State of the page of failure groups: its lines, and the selection that survives updates of a running run.
 
 use super::scroll_list::ScrollList;
-use crate::{
+use ingestdeck_core::{
     run::{
         failure_groups::{EXAMPLE, FailureGroup, failure_groups},
         state::{RunView, StateVersion, UnitState},

@@ -1,7 +1,7 @@
 //! State of the page that lists where a text occurs in the whole run.
 
 use super::scroll_list::ScrollList;
-use crate::run::state::AttemptId;
+use ingestdeck_core::run::state::AttemptId;
 
 /// The page of occurrences of a text, up to the moment that is shown. It grows while the search is running.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct FindView {
 
 /// The actions of an attempt that match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AttemptHits {
+pub struct AttemptHits {
     /// Index of the unit in the state.
     pub unit: usize,
     /// Index of the attempt in its unit.

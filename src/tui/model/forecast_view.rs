@@ -1,7 +1,7 @@
 //! The forecast of the remaining work, recomputed only when its inputs change.
 
 use super::RunTotals;
-use crate::{
+use ingestdeck_core::{
     run::{RunState, run_forecast::RunForecast},
     tape::Millis,
 };

@@ -8,10 +8,10 @@ use std::collections::HashSet;
 use ratatui::layout::Rect;
 
 use super::{is_failure, scroll_list::ScrollList};
-use crate::{
+use crate::layout;
+use ingestdeck_core::{
     run::state::{AttemptId, AttemptState, RunState, RunView, StateVersion, UnitState, UnitStatus},
     tape::Millis,
-    tui::layout,
 };
 
 /// Largest number of panes.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{
+use ingestdeck_core::{
     run::{bookmark::Bookmark, state::UnitState},
     tape::UnitKey,
     text,
@@ -13,7 +13,7 @@ const MAX_LISTED_CALLS: usize = 5;
 
 /// A tool call that waits for a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CallId {
+pub struct CallId {
     pub unit: UnitKey,
     /// Id of the call, if known.
     pub call: Option<Arc<str>>,

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use super::scroll_list::ScrollList;
-use crate::run::state::UnitStatus;
+use ingestdeck_core::run::state::UnitStatus;
 
 /// What the home screen lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HomeContent {
+pub struct HomeContent {
     /// Name and path of the project, or of the directory.
     pub name: String,
     pub path: String,
@@ -22,7 +22,7 @@ pub(crate) struct HomeContent {
 
 /// A line of the home screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum HomeLine {
+pub enum HomeLine {
     Heading(String),
     Run(HomeRun),
     Session(HomeSession),
@@ -32,7 +32,7 @@ pub(crate) enum HomeLine {
 
 /// A run of the project, as one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HomeRun {
+pub struct HomeRun {
     pub id: String,
     /// The short id that screens show.
     pub short: String,
@@ -49,7 +49,7 @@ pub(crate) struct HomeRun {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HomeRunState {
+pub enum HomeRunState {
     Active,
     Succeeded,
     /// It ended, and some of its units failed.
@@ -66,7 +66,7 @@ pub(crate) enum HomeRunState {
 
 /// A session file of Claude Code.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HomeSession {
+pub struct HomeSession {
     pub path: PathBuf,
     /// Its title or first prompt, on one row.
     pub title: String,
@@ -80,7 +80,7 @@ pub(crate) struct HomeSession {
 
 /// The state of the home screen.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HomeView {
+pub struct HomeView {
     pub content: HomeContent,
     pub list: ScrollList,
     /// Id of the run that the next one is compared with.

@@ -8,12 +8,12 @@ use ratatui::layout::{Position, Rect};
 
 use super::scroll_list::ScrollList;
 use crate::{
+    document::{JsonNodeId, LaidOutDocument},
+    layout,
+};
+use ingestdeck_core::{
     run::state::{AttemptId, AttemptState, RunView, UnitState},
     tape::UnitKey,
-    tui::{
-        document::{JsonNodeId, LaidOutDocument},
-        layout,
-    },
 };
 
 /// Rows of the detail pane below which it is not shown next to the actions.

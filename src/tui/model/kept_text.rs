@@ -2,7 +2,7 @@
 //! begins with its text.
 
 use super::InputPurpose;
-use crate::{
+use ingestdeck_core::{
     control::{ReviewOrder, ReviewVerdict, RunCommand, UserDecision},
     tape::UnitKey,
     text,

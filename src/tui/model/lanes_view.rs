@@ -3,12 +3,10 @@
 use ratatui::layout::Rect;
 
 use super::scroll_list::scrolled;
-use crate::{
-    run::{
-        slot_lanes::{LaneAttempt, SlotLanes},
-        state::{AttemptId, RunView, StateVersion},
-    },
-    tui::layout,
+use crate::layout;
+use ingestdeck_core::run::{
+    slot_lanes::{LaneAttempt, SlotLanes},
+    state::{AttemptId, RunView, StateVersion},
 };
 
 /// Number of attempts above which new entries alone do not cause a new computation.

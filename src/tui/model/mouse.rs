@@ -5,7 +5,8 @@ use std::{cell::RefCell, time::Duration};
 use ratatui::layout::{Position, Rect};
 
 use super::{UnitSort, layout::ScreenLayout};
-use crate::{run::SeekTarget, tui::action::UserAction};
+use crate::action::UserAction;
+use ingestdeck_core::run::SeekTarget;
 
 /// Maximum time between the clicks of a double click.
 const DOUBLE_CLICK: Duration = Duration::from_millis(400);

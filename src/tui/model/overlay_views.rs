@@ -6,12 +6,12 @@ use super::{
     review_view::ReviewView, scroll_list::ScrollList,
 };
 use crate::{
+    action::{UserAction, help_size},
+    entry_part::{EntryPart, PartContent},
+};
+use ingestdeck_core::{
     run::state::{AttemptId, AttemptState, RunView, UnitState},
     tape::{Seq, UnitKey},
-    tui::{
-        action::{UserAction, help_size},
-        entry_part::{EntryPart, PartContent},
-    },
 };
 
 /// A view on top of the units view.

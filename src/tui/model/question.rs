@@ -2,7 +2,7 @@
 //!
 //! An answer has a meaning, and the meaning has the key: the same letter means the same in every question.
 
-use crate::tui::{action::UserAction, effect::ScreenEffect};
+use crate::{action::UserAction, effect::ScreenEffect};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ConfirmQuestion {

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use ratatui::layout::Rect;
 
 use super::{OverlayView, ScreenModel, scroll_list::ScrollList};
-use crate::{
+use crate::{layout, playback::Playback, search_match};
+use ingestdeck_core::{
     run::{
         review::{ReviewState, parse_hunks},
         state::{RunView, UnitState},
     },
     tape::note::{ReviewDecision, ReviewRequested},
     text,
-    tui::{layout, playback::Playback, search_match},
 };
 
 /// Least width of a page that shows list and diff side by side.

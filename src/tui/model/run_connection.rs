@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ArgumentsCheck;
-use crate::{control::DisconnectAction, tape::note::ReviewRequested};
+use ingestdeck_core::{control::DisconnectAction, tape::note::ReviewRequested};
 
 /// What the user may do with the run from this screen.
 #[derive(Clone, Debug, Default)]

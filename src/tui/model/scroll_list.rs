@@ -1,7 +1,7 @@
 //! A list that is scrolled row by row and follows its end until the user scrolls back.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ScrollList {
+pub struct ScrollList {
     pub selected: usize,
     /// First row on screen.
     pub offset: usize,

@@ -1,16 +1,13 @@
 //! State of the search in a pane: the text, its matches, and the position to which a discarded search returns.
 //!
-//! It must not search; [`crate::tui::actions::find`] does.
+//! It must not search; [`crate::actions::find`] does.
 
 use super::{InspectView, OverlayView, ScreenModel, UnitsView};
 use crate::{
-    run::state::RunView,
-    text,
-    tui::{
-        effect::{SearchRequest, SearchScope},
-        layout::Pane,
-    },
+    effect::{SearchRequest, SearchScope},
+    layout::Pane,
 };
+use ingestdeck_core::{run::state::RunView, text};
 
 /// Number of matches after which counting ends.
 pub(crate) const MAX_MATCHES: usize = 1000;
@@ -52,7 +49,7 @@ pub(crate) struct SearchPane {
 
 /// The places that match, as far as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PaneMatches {
+pub struct PaneMatches {
     /// In ascending order, at most [`MAX_MATCHES`].
     pub places: Vec<usize>,
     /// Number of places at the start of the pane that were searched.

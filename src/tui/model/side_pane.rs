@@ -3,7 +3,7 @@
 use ratatui::layout::Rect;
 
 use super::{InputPurpose, OverlayView, Pane, ScreenModel};
-use crate::run::state::{AttemptId, RunView};
+use ingestdeck_core::run::state::{AttemptId, RunView};
 
 /// A pane and the item that it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 
 use super::RunTotals;
-use crate::tape::Millis;
+use ingestdeck_core::tape::Millis;
 
 /// Bounds of a run, independent of the moment that is shown.
 #[derive(Clone, Debug)]
-pub(crate) struct TimelineBounds {
+pub struct TimelineBounds {
     /// Time of the last entry that was read.
     pub last_at: Millis,
     /// Number of entries that were read or found.
@@ -48,7 +48,7 @@ impl Default for TimelineBounds {
 }
 
 /// Wall clock time at a run time.
-pub(crate) fn wall_clock(start: Timestamp, at: Millis, zone: &TimeZone) -> Option<String> {
+pub fn wall_clock(start: Timestamp, at: Millis, zone: &TimeZone) -> Option<String> {
     let passed = SignedDuration::from_millis(i64::try_from(at.0).ok()?);
     let zoned = start.checked_add(passed).ok()?.to_zoned(zone.clone());
     Some(zoned.strftime("%H:%M:%S").to_string())

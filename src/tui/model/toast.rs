@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::ScreenModel;
-use crate::{
+use ingestdeck_core::{
     run::state::{RunView, UnitStatus},
     tape::UnitKey,
 };
@@ -25,7 +25,7 @@ pub(crate) struct Toast {
 
 /// Topic of a message. A newer message replaces an older one on the same topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::tui) enum ToastTopic {
+pub(crate) enum ToastTopic {
     /// The answer to a key, until the next key.
     Other,
     /// A message that no key caused.
@@ -62,7 +62,7 @@ impl Toasts {
     }
 
     /// Shows a message for a while, replacing the one about the same topic.
-    pub(in crate::tui) fn show_about(&mut self, about: ToastTopic, text: impl Into<String>) {
+    pub(crate) fn show_about(&mut self, about: ToastTopic, text: impl Into<String>) {
         let text = text.into();
         self.list.retain(|toast| {
             toast.text != text && (about == ToastTopic::Other || toast.topic != about)
@@ -77,13 +77,13 @@ impl Toasts {
     }
 
     /// Removes the answers to earlier keys.
-    pub(in crate::tui) fn dismiss_answers(&mut self) {
+    pub(crate) fn dismiss_answers(&mut self) {
         self.list
             .retain(|toast| !matches!(toast.topic, ToastTopic::Other | ToastTopic::Slots));
     }
 
     /// Removes the message about a topic.
-    pub(in crate::tui) fn dismiss(&mut self, about: &ToastTopic) {
+    pub(crate) fn dismiss(&mut self, about: &ToastTopic) {
         self.list.retain(|toast| toast.topic != *about);
     }
 }

@@ -1,9 +1,7 @@
 //! The text filter of the table: names by default, or the files or failures of units.
 
-use crate::{
-    run::state::{AttemptState, RunState, UnitNeed, UnitState},
-    tui::search_match::matches,
-};
+use crate::search_match::matches;
+use ingestdeck_core::run::state::{AttemptState, RunState, UnitNeed, UnitState};
 
 /// What can be typed, for the prompt.
 pub(crate) const FILTER_SYNTAX: &str = "a name, file:PATTERN or cause:PATTERN";
@@ -79,7 +77,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{
+    use ingestdeck_core::{
         run::state::UnitStatus,
         tape::note::{
             AttemptOutcome, PatchWritten, PlannedUnit, StopReason, Verdict, VerdictCause,

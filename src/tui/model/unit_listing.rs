@@ -11,7 +11,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{RunTotals, unit_filter};
-use crate::{
+use ingestdeck_core::{
     run::{
         spending::UnitSpending,
         state::{RECONCILE_KEY, RunState, UnitNeed, UnitState, UnitStatus},
@@ -57,7 +57,7 @@ pub(crate) struct UnitListing {
 /// An arrangement of the table that can be kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct TableSettings {
+pub struct TableSettings {
     filter: StatusFilter,
     sort: UnitSort,
     is_reversed: bool,
@@ -652,7 +652,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{
+    use ingestdeck_core::{
         run::state::{AttemptCounts, AttemptState, HoldMode},
         tape::{Millis, note::PlannedUnit},
     };

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{
+use ingestdeck_core::{
     control::{CommandOutcome, RunCommand},
     run::state::Publication,
 };
@@ -100,7 +100,7 @@ impl UnrecordedActs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use ingestdeck_core::{
         control::{RefusalReason, ReviewOrder, ReviewVerdict},
         run::review::ReviewState,
     };

@@ -2,7 +2,7 @@
 //!
 //! ratatui writes both colours whenever one changes, each by its number, and the row with every cursor movement. This
 //! encoder writes only differences, and compares the cells of two frames itself, which takes a third of the time. Frames
-//! must be repaired by [`close_wide_cells`](crate::tui::view::close_wide_cells): cells below a wide character change only
+//! must be repaired by [`close_wide_cells`](crate::view::close_wide_cells): cells below a wide character change only
 //! together with it. The module must not know what the cells show.
 
 use std::{
@@ -16,7 +16,7 @@ use ratatui::{
     style::{Color, Modifier},
 };
 
-use crate::text;
+use ingestdeck_core::text;
 
 /// Minimum blanks at the end of a change for which erasing takes fewer bytes than writing.
 const MIN_ERASED_TRAILING: u16 = 5;
@@ -48,7 +48,7 @@ const HIDE_CURSOR: &[u8] = b"\x1b[?25l";
 
 /// Draws frames on a terminal.
 #[derive(Debug)]
-pub(crate) struct FrameWriter<W: Write> {
+pub struct FrameWriter<W: Write> {
     out: W,
     /// The frame on the terminal, unless the terminal was cleared.
     shown: Buffer,
@@ -60,12 +60,12 @@ pub(crate) struct FrameWriter<W: Write> {
 }
 
 /// Wide characters on the terminal, by row and column of their left half. Right halves are blanks in the style of the
-/// left half, see [`close_wide_cells`](crate::tui::view::close_wide_cells).
+/// left half, see [`close_wide_cells`](crate::view::close_wide_cells).
 type WideCells = BTreeMap<(u16, u16), CellStyle>;
 
 impl<W: Write> FrameWriter<W> {
     /// Writes frames for an empty terminal of this size to `out`, each followed by a flush.
-    pub(crate) fn new(out: W, area: Rect) -> Self {
+    pub fn new(out: W, area: Rect) -> Self {
         let (shown, next) = (Buffer::empty(area), Buffer::empty(area));
         Self {
             out,
@@ -78,7 +78,7 @@ impl<W: Write> FrameWriter<W> {
     }
 
     /// The cells on the terminal.
-    pub(crate) fn shown(&self) -> &Buffer {
+    pub fn shown(&self) -> &Buffer {
         &self.shown
     }
 
@@ -89,12 +89,12 @@ impl<W: Write> FrameWriter<W> {
         (self.is_cleared, self.is_cursor_hidden) = (true, false);
     }
 
-    /// Draws a frame. `paint` does what [`FramePainter`](crate::tui::host::FramePainter) describes.
+    /// Draws a frame. `paint` does what [`FramePainter`](crate::host::FramePainter) describes.
     ///
     /// # Errors
     ///
     /// If `out` fails.
-    pub(crate) fn draw(&mut self, paint: impl FnOnce(&mut Buffer, bool) -> Rect) -> io::Result<()> {
+    pub fn draw(&mut self, paint: impl FnOnce(&mut Buffer, bool) -> Rect) -> io::Result<()> {
         let area = self.shown.area;
         let is_cleared = std::mem::take(&mut self.is_cleared);
         let kept = paint(&mut self.next, !is_cleared).intersection(area);
@@ -422,7 +422,7 @@ mod tests {
     use ratatui::{Terminal, TerminalOptions, Viewport, backend::CrosstermBackend, style::Style};
 
     use super::*;
-    use crate::tui::view::close_wide_cells;
+    use crate::view::close_wide_cells;
 
     const AREA: Rect = Rect {
         x: 0,

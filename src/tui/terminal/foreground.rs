@@ -23,19 +23,16 @@ use nix::{
 use tempfile::{NamedTempFile, TempPath};
 
 use super::TerminalSignals;
-use crate::{
-    control::MAX_EDITED_BYTES,
-    diagnostic::Problem,
-    open_file_limit, program_path,
-    tui::{edited_text::UnusableEdit, effect::ExportTool, export::Export, host::HostInput},
-};
+use crate::{edited_text::UnusableEdit, effect::ExportTool, export::Export, host::HostInput};
+use ingestdeck_core::{control::MAX_EDITED_BYTES, diagnostic::Problem};
+use ingestdeck_os::{open_file_limit, program_path};
 
 /// Time for the program to exit after a termination signal.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The user's editor and pager from the environment, as command lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ToolPrograms {
+pub struct ToolPrograms {
     /// Value of `$VISUAL` or `$EDITOR`.
     pub editor: Option<String>,
     pub pager: Option<String>,
@@ -43,7 +40,7 @@ pub(crate) struct ToolPrograms {
 
 impl ToolPrograms {
     /// Reads the command lines from the environment; `variable` looks up a name.
-    pub(crate) fn from_env(variable: impl Fn(&str) -> Option<String>) -> Self {
+    pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         Self {
             editor: set("VISUAL").or_else(|| set("EDITOR")),
@@ -56,7 +53,7 @@ impl ToolPrograms {
     /// # Errors
     ///
     /// If `$PAGER` is not a valid command line.
-    pub(crate) fn pager_words(&self) -> Result<Vec<String>, Problem> {
+    pub fn pager_words(&self) -> Result<Vec<String>, Problem> {
         self.command_words(ExportTool::Pager)
     }
 
@@ -321,10 +318,8 @@ fn set_foreground_group(terminal: &File, group: Pid) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        diagnostic::Diagnostic as _,
-        tui::{edited_text::EditTarget, export::WrittenFile},
-    };
+    use crate::{edited_text::EditTarget, export::WrittenFile};
+    use ingestdeck_core::diagnostic::Diagnostic as _;
 
     fn export(line: Option<usize>) -> Export {
         Export {

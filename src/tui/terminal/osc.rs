@@ -4,7 +4,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 
-use crate::tui::notification::TerminalProgress;
+use crate::notification::TerminalProgress;
 
 /// Removes the progress indicator.
 pub(super) const CLEAR_PROGRESS: &str = "\x1b]9;4;0;\x1b\\";
@@ -50,7 +50,7 @@ pub(super) fn through_tmux(sequence: &str) -> String {
 }
 
 /// True for terminals that are known to draw progress. Others may show the sequence as a notification.
-pub(crate) fn supports_progress(variable: impl Fn(&str) -> Option<String>) -> bool {
+pub fn supports_progress(variable: impl Fn(&str) -> Option<String>) -> bool {
     let set = |name: &str| variable(name).is_some_and(|value| !value.is_empty());
     if set("TMUX") || set("STY") {
         return false;

@@ -2,16 +2,14 @@
 
 use super::type_text;
 use crate::{
-    run::state::RunView,
-    tui::{
-        action::{ActionScope, UserAction},
-        actions::{hold, marks, navigation, scopes, screen, units},
-        effect::ScreenEffect,
-        key::KeyPress,
-        keymap::ChordLookup,
-        model::ScreenModel,
-    },
+    action::{ActionScope, UserAction},
+    actions::{hold, marks, navigation, scopes, screen, units},
+    effect::ScreenEffect,
+    key::KeyPress,
+    keymap::ChordLookup,
+    model::ScreenModel,
 };
+use ingestdeck_core::run::state::RunView;
 
 pub(super) fn press(
     model: &mut ScreenModel,

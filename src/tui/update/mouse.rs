@@ -4,22 +4,20 @@
 use ratatui::layout::{Position, Rect};
 
 use crate::{
-    run::state::RunView,
-    tui::{
-        action::UserAction,
-        actions::{
-            grid, inspect, listing,
-            navigation::{fold, select_line, step},
-            time,
-        },
-        effect::ScreenEffect,
-        layout::{self, Pane, ScreenLayout},
-        model::{
-            ClickAction, FailureGroupsView, InspectSide, OverlayView, ScreenModel, TableLine,
-            recording_failure_lines,
-        },
+    action::UserAction,
+    actions::{
+        grid, inspect, listing,
+        navigation::{fold, select_line, step},
+        time,
+    },
+    effect::ScreenEffect,
+    layout::{self, Pane, ScreenLayout},
+    model::{
+        ClickAction, FailureGroupsView, InspectSide, OverlayView, ScreenModel, TableLine,
+        recording_failure_lines,
     },
 };
+use ingestdeck_core::run::state::RunView;
 
 /// Rows scrolled per turn of the wheel.
 const WHEEL_ROWS: isize = 3;

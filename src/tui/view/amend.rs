@@ -9,13 +9,11 @@ use tui_textarea::TextArea;
 
 use super::{DrawContext, RowWriter, pane};
 use crate::{
-    text,
-    tui::{
-        actions::amend,
-        model::{AmendField, AmendForm},
-        theme::StyleRole,
-    },
+    actions::amend,
+    model::{AmendField, AmendForm},
+    theme::StyleRole,
 };
+use ingestdeck_core::text;
 
 /// Columns of the field labels.
 const NAMES: u16 = 9;

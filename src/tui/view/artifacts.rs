@@ -4,13 +4,13 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, document_view, pane};
 use crate::{
+    model::{ArtifactDocument, ArtifactsView},
+    theme::StyleRole,
+};
+use ingestdeck_core::{
     run::artifacts::{ArtifactStatus, RunArtifact},
     tape::note::{PatchResult, attempt_output::ArtifactChange},
     text::{self, pluralize},
-    tui::{
-        model::{ArtifactDocument, ArtifactsView},
-        theme::StyleRole,
-    },
 };
 
 /// Columns of a row besides the path and the writers: change, state, lines and flags.

@@ -3,10 +3,8 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane};
-use crate::{
-    text::{self, clock},
-    tui::{action::UserAction, model::ScrollList, theme::StyleRole},
-};
+use crate::{action::UserAction, model::ScrollList, theme::StyleRole};
+use ingestdeck_core::text::{self, clock};
 
 /// Columns of the time, and fewest and most columns of the units.
 const TIME_WIDTH: usize = 8;

@@ -3,10 +3,8 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane};
-use crate::{
-    text,
-    tui::{model::ScrollList, theme::StyleRole},
-};
+use crate::{model::ScrollList, theme::StyleRole};
+use ingestdeck_core::text;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {
     let breakpoints = &scene.model.playhead.breakpoints;

@@ -6,19 +6,19 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane, stream};
 use crate::{
+    comparison::{
+        Comparison,
+        align::{CallDifference, CallPair},
+    },
+    layout,
+    model::CompareView,
+    theme::{StyleRole, status_role},
+    unit_row,
+};
+use ingestdeck_core::{
     run::state::AttemptState,
     tape::note::{AttemptOutcome, StopReason},
     text::{self, count, latency},
-    tui::{
-        comparison::{
-            Comparison,
-            align::{CallDifference, CallPair},
-        },
-        layout,
-        model::CompareView,
-        theme::{StyleRole, status_role},
-        unit_row,
-    },
 };
 
 /// Columns between the two sides.

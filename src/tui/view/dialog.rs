@@ -8,15 +8,13 @@ use ratatui::{
 
 use super::{DrawContext, RowWriter, footer, header, pane};
 use crate::{
-    text,
-    tui::{
-        action::UserAction,
-        actions::{command_line, hold},
-        layout::{self, ScreenLayout},
-        model::{ArgumentsEditor, ConfirmQuestion},
-        theme::StyleRole,
-    },
+    action::UserAction,
+    actions::{command_line, hold},
+    layout::{self, ScreenLayout},
+    model::{ArgumentsEditor, ConfirmQuestion},
+    theme::StyleRole,
 };
+use ingestdeck_core::text;
 
 /// Maximum lines of a message.
 const MAX_MESSAGE_LINES: u16 = 4;

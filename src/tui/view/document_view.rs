@@ -3,7 +3,7 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter};
-use crate::tui::{document::LaidOutDocument, theme::StyleRole};
+use crate::{document::LaidOutDocument, theme::StyleRole};
 
 /// Paints the lines of `document` from `offset` on.
 pub(crate) fn draw(

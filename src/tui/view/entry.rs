@@ -3,10 +3,8 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, document_view, pane};
-use crate::{
-    text,
-    tui::{model::EntryView, theme::StyleRole},
-};
+use crate::{model::EntryView, theme::StyleRole};
+use ingestdeck_core::text;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &EntryView, area: Rect, buf: &mut Buffer) {
     let of = scene.run_view.entries(view.attempt_id).len();

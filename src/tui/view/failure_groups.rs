@@ -4,15 +4,15 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane};
-use crate::run::state::UnitStatus;
 use crate::{
+    forecast_text::{cost_words, time_words},
+    model::{FailureGroupLine, FailureGroupsView, group_heading},
+    theme::{StyleRole, status_role},
+};
+use ingestdeck_core::run::state::UnitStatus;
+use ingestdeck_core::{
     run::run_forecast::AdapterForecast,
     text::{self, dollars, pluralize},
-    tui::{
-        forecast_text::{cost_words, time_words},
-        model::{FailureGroupLine, FailureGroupsView, group_heading},
-        theme::{StyleRole, status_role},
-    },
 };
 
 pub(crate) fn draw(

@@ -4,12 +4,10 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane};
 use crate::{
-    text::{self, pluralize},
-    tui::{
-        model::{AttemptHits, FindView},
-        theme::{StyleRole, status_role},
-    },
+    model::{AttemptHits, FindView},
+    theme::{StyleRole, status_role},
 };
+use ingestdeck_core::text::{self, pluralize};
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &FindView, area: Rect, buf: &mut Buffer) {
     let rows: usize = view.hits.iter().map(|hits| hits.rows).sum();

@@ -3,14 +3,14 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, key_names};
-use crate::tui::{
+use crate::{
     action::UserAction,
     actions::{hints, hold},
     model::{ClickAction, ConfirmQuestion, FILTER_SYNTAX, InputPurpose},
     playback::Playback,
     theme::StyleRole,
 };
-use crate::{
+use ingestdeck_core::{
     run::state::UnitStatus,
     tape::Millis,
     text::{self, clock},

@@ -4,16 +4,15 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane, stream};
 use crate::{
+    model::GridPane,
+    theme::{StyleRole, status_role},
+    unit_row::{
+        SILENCE_WARNING_MS, attempt_cost, failed_and_refused_calls, state_text, turns, turns_role,
+    },
+};
+use ingestdeck_core::{
     run::state::{UnitState, UnitStatus},
     text,
-    tui::{
-        model::GridPane,
-        theme::{StyleRole, status_role},
-        unit_row::{
-            SILENCE_WARNING_MS, attempt_cost, failed_and_refused_calls, state_text, turns,
-            turns_role,
-        },
-    },
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, body: Rect, buf: &mut Buffer) {

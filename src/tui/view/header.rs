@@ -6,15 +6,15 @@ use super::{
     DrawContext, RowWriter, dialog::message_place, failure_groups::BudgetForecast, key_names,
 };
 use crate::{
+    action::UserAction,
+    forecast_text,
+    model::{RunTotals, wall_clock},
+    theme::{StyleRole, status_role},
+};
+use ingestdeck_core::{
     run::state::{HoldMode, RunState, UnitNeed, UnitStatus, UsageWindow},
     tape::Millis,
     text::{self, clock, count, dollars, pluralize},
-    tui::{
-        action::UserAction,
-        forecast_text,
-        model::{RunTotals, wall_clock},
-        theme::{StyleRole, status_role},
-    },
 };
 
 /// Columns between two items.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, key_names, pane};
-use crate::tui::{
+use crate::{
     keymap::Keymap,
     legend,
     model::HelpView,

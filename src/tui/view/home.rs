@@ -4,12 +4,10 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane};
 use crate::{
-    text::{self, pluralize},
-    tui::{
-        model::{HomeLine, HomeRun, HomeRunState, HomeSession, HomeView},
-        theme::{StyleRole, status_role},
-    },
+    model::{HomeLine, HomeRun, HomeRunState, HomeSession, HomeView},
+    theme::{StyleRole, status_role},
 };
+use ingestdeck_core::text::{self, pluralize};
 
 /// Width from which rows show the outcome as a word, and from which they show the cost.
 const MEDIUM: u16 = 56;

@@ -4,14 +4,14 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, document_view, pane, stream};
 use crate::{
+    layout,
+    model::{ClickAction, InspectPanel, InspectSide, InspectView},
+    theme::{StyleRole, status_role},
+};
+use ingestdeck_core::{
     run::state::{AttemptState, UnitState},
     tape::{UnitKey, note::StopReason},
     text,
-    tui::{
-        layout,
-        model::{ClickAction, InspectPanel, InspectSide, InspectView},
-        theme::{StyleRole, status_role},
-    },
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {

@@ -6,16 +6,16 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane};
 use crate::{
+    model::LanesView,
+    theme::{StyleRole, status_role},
+};
+use ingestdeck_core::{
     run::{
         slot_lanes::{LaneAttempt, TimeUse, TimeUses},
         state::UnitNeed,
     },
     tape::Millis,
     text::{self, clock, pluralize},
-    tui::{
-        model::LanesView,
-        theme::{StyleRole, status_role},
-    },
 };
 
 /// Steps of the time axis in seconds.

@@ -8,13 +8,13 @@ use ratatui::{
 
 use super::{DrawContext, RowWriter, pane};
 use crate::{
+    model::{ScrollList, recording_failure_lines},
+    theme::StyleRole,
+};
+use ingestdeck_core::{
     run::state::LogMessage,
     tape::note::Severity,
     text::{self, clock},
-    tui::{
-        model::{ScrollList, recording_failure_lines},
-        theme::StyleRole,
-    },
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, list: &ScrollList, area: Rect, buf: &mut Buffer) {

@@ -6,6 +6,10 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane};
 use crate::{
+    model::{DIFF_INDENT, DiffRow, ReviewLine, ReviewView, decision_of, diff_rows, shown_rows},
+    theme::StyleRole,
+};
+use ingestdeck_core::{
     run::{
         artifacts::{action_raw_files, is_action_of},
         review::ReviewState,
@@ -13,10 +17,6 @@ use crate::{
     },
     tape::note::{ReviewDecision, ReviewedFile},
     text::{self, pluralize},
-    tui::{
-        model::{DIFF_INDENT, DiffRow, ReviewLine, ReviewView, decision_of, diff_rows, shown_rows},
-        theme::StyleRole,
-    },
 };
 
 /// Columns of the number of a line.

@@ -9,10 +9,8 @@ use ratatui::{
 };
 
 use super::{DrawContext, WideRows};
-use crate::{
-    text,
-    tui::theme::{StyleRole, Theme},
-};
+use crate::theme::{StyleRole, Theme};
+use ingestdeck_core::text;
 
 /// Replaces glyphs of the screen by ASCII; external text is not changed.
 fn ascii(text: &str) -> String {
@@ -237,7 +235,7 @@ impl<'a> RowWriter<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tui::theme::ColorLevel;
+    use crate::theme::ColorLevel;
 
     #[test]
     fn repeated_signs_end_with_the_row() {

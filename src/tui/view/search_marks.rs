@@ -3,7 +3,7 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter};
-use crate::tui::{
+use crate::{
     layout::{self, ScreenLayout},
     model::{FailureGroupsView, OverlayView, matching_cells, recording_failure_lines},
     theme::StyleRole,

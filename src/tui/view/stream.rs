@@ -4,22 +4,22 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane};
 use crate::{
+    action::UserAction,
+    actions::inspect::row_at,
+    cache::{RowId, RowLine},
+    layout::{self, Pane, StreamAreas},
+    model::{GroupKey, ScrollList, UnitGroup},
+    stream_frame::{held_call, live_lines, verdict_lines},
+    theme::{StyleRole, row_role, status_role},
+    unit_row::{
+        attempt_cost, failed_and_refused_calls, last_action_label, state_text, turns, turns_role,
+        why,
+    },
+};
+use ingestdeck_core::{
     run::slot_lanes::status_of,
     run::state::{AttemptState, HoldMode, RowKind, RowOutcome, StreamRow, UnitState, UnitStatus},
     text::{self, clock, dollars, latency},
-    tui::{
-        action::UserAction,
-        actions::inspect::row_at,
-        cache::{RowId, RowLine},
-        layout::{self, Pane, StreamAreas},
-        model::{GroupKey, ScrollList, UnitGroup},
-        stream_frame::{held_call, live_lines, verdict_lines},
-        theme::{StyleRole, row_role, status_role},
-        unit_row::{
-            attempt_cost, failed_and_refused_calls, last_action_label, state_text, turns,
-            turns_role, why,
-        },
-    },
 };
 
 /// Minimum columns for showing the time of a row.

@@ -8,17 +8,17 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter};
 use crate::{
+    model::{ClickAction, wall_clock},
+    playback::Playback,
+    theme::{StyleRole, mark_role},
+};
+use ingestdeck_core::{
     run::{
         ActivityMark, SeekTarget, activity_index::ActivityBucket, bookmark::Bookmark,
         state::UnitStatus,
     },
     tape::Millis,
     text::{self, clock},
-    tui::{
-        model::{ClickAction, wall_clock},
-        playback::Playback,
-        theme::{StyleRole, mark_role},
-    },
 };
 
 /// Paints the bar: the strip; if there is room, a line with its labels, and a line with the marks above it.

@@ -3,10 +3,10 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, inspect};
-use crate::{
+use crate::{layout, model::TranscriptView, theme::StyleRole};
+use ingestdeck_core::{
     tape::Seq,
     text::{self, clock},
-    tui::{layout, model::TranscriptView, theme::StyleRole},
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &TranscriptView, area: Rect, buf: &mut Buffer) {

@@ -4,21 +4,21 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane, progress};
 use crate::{
+    action::UserAction,
+    layout::{self, Pane},
+    model::{
+        ClickAction, ConnectionProgress, GroupKey, Grouping, RunTotals, StatusFilter, TableLine,
+        UnitCounts, UnitGroup, UnitListing, UnitSort,
+    },
+    theme::{StyleRole, status_role},
+    unit_row::{
+        TableContent, UnitColumn, UnitColumns, age, columns, cost, failed_and_refused_calls, idle,
+        last_action_label, turns, turns_role, why,
+    },
+};
+use ingestdeck_core::{
     run::state::{UnitNeed, UnitState, UnitStatus},
     text::{self, dollars},
-    tui::{
-        action::UserAction,
-        layout::{self, Pane},
-        model::{
-            ClickAction, ConnectionProgress, GroupKey, Grouping, RunTotals, StatusFilter,
-            TableLine, UnitCounts, UnitGroup, UnitListing, UnitSort,
-        },
-        theme::{StyleRole, status_role},
-        unit_row::{
-            TableContent, UnitColumn, UnitColumns, age, columns, cost, failed_and_refused_calls,
-            idle, last_action_label, turns, turns_role, why,
-        },
-    },
 };
 
 pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {

@@ -7,11 +7,11 @@ use ratatui::{
     layout::Rect,
 };
 
-use crate::text;
+use ingestdeck_core::text;
 
 /// The rows of a frame that may have wide characters. Most frames have none.
 #[derive(Debug, Default)]
-pub(crate) struct WideRows(RefCell<BTreeSet<u16>>);
+pub struct WideRows(RefCell<BTreeSet<u16>>);
 
 impl WideRows {
     pub(super) fn add(&self, y: u16) {
@@ -31,7 +31,7 @@ impl WideRows {
 /// Repairs the wide characters in these rows of a frame: if the right half is covered by other text or outside the
 /// frame, the character becomes a blank. The cell of a right half becomes a blank in the style of the left half, which
 /// the writer of the terminal relies on.
-pub(crate) fn close_wide_cells(buffer: &mut Buffer, rows: impl IntoIterator<Item = u16>) {
+pub fn close_wide_cells(buffer: &mut Buffer, rows: impl IntoIterator<Item = u16>) {
     let (width, top) = (usize::from(buffer.area.width), buffer.area.y);
     for y in rows {
         let first = usize::from(y.saturating_sub(top)) * width;

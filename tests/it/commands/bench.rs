@@ -12,7 +12,7 @@ use nix::{sys::signal::Signal, sys::stat::Mode, unistd::mkfifo};
 use serde_json::Value;
 
 use super::test_dir::{CommandOutput, DEADLINE, RunningCommand, TestDir};
-use crate::it::support::git::git;
+use crate::support::git::git;
 
 /// A script part in which a unit writes the page `key` with further arguments `more`.
 fn part(unit: &str, key: &str, text: &str, more: &str) -> String {
@@ -43,7 +43,7 @@ steps = [{ say = "Nothing to change." }]
 fn project(notes: &[&str], careful: &str, hasty: &str, before: &str) -> (TestDir, String) {
     let place = TestDir::new();
     place.notes(notes);
-    let exe = crate::it::support::program();
+    let exe = crate::support::program();
     let careful = place.write("../careful.toml", format!("{COMMON}{careful}"));
     let hasty = place.write("../hasty.toml", format!("{COMMON}{hasty}"));
     let script = format!(

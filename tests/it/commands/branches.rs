@@ -8,7 +8,7 @@ use super::{
     reviews::{NAMES, pages, part, place, review, subjects},
     test_dir::{CommandOutput, TestDir},
 };
-use crate::it::support::git::git;
+use crate::support::git::git;
 
 fn run_on(place: &TestDir, claude: &str, branch: &str, more: &[&str]) -> CommandOutput {
     let args = [

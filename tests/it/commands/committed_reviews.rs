@@ -8,7 +8,9 @@ use super::{
     reviews::{NAMES, pages, part, place, review, subjects},
     test_dir::{CommandOutput, TestDir},
 };
-use crate::{engine::recorded_tapes, it::support::git::git, store::RunStore};
+use crate::support::git::git;
+use ingestdeck_engine::recorded_tapes;
+use ingestdeck_records::store::RunStore;
 
 /// [`place`] after a run that committed a page for each of [`NAMES`].
 fn committed() -> (TestDir, String) {

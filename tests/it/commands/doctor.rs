@@ -13,7 +13,7 @@ use nix::unistd::Uid;
 use serde_json::Value;
 
 use super::test_dir::{CommandOutput, TestDir};
-use crate::it::support::git::git;
+use crate::support::git::git;
 
 /// A script with a model cost and a unit that fails.
 const SCRIPT: &str = r#"
@@ -329,7 +329,7 @@ fn allowed_paths_name_the_real_settings_file() {
         elsewhere.stderr.contains(&format!("({})", file.display())),
         "{elsewhere:?}"
     );
-    let missing = crate::it::support::missing("data");
+    let missing = crate::support::missing("data");
     let settings = place.write(
         "settings.toml",
         format!("[ingest]\nallow_paths = [\"{missing}\"]\n"),

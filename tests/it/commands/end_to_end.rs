@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::test_dir::{CommandOutput, DEADLINE, RunningCommand, TestDir, parse_json_events};
-use crate::it::support::git::{FAST_GIT_ENV, git_program};
+use crate::support::git::{FAST_GIT_ENV, git_program};
 
 /// Units of the project in plan order, and the file of each unit.
 const UNITS: [(&str, &str); 4] = [
@@ -160,7 +160,7 @@ pub(super) fn gated(place: &TestDir, calls: &str, args: &[&str]) -> RunningComma
     let deadline = Instant::now() + DEADLINE;
     while !place.path(".git/began").exists() {
         assert!(Instant::now() < deadline, "git is not called: {running:?}");
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
     running
 }
@@ -183,7 +183,7 @@ fn run_with_limit_kill_and_resume_ends_in_one_commit() {
     .concat();
     place.write("limit.toml", limit);
     place.write("hangs.toml", hangs);
-    let exe = crate::it::support::program();
+    let exe = crate::support::program();
     let claude = place.claude(&format!(
         "cd '{0}'; script=hangs; [ -e met ] || {{ touch met; script=limit; }}\nexec '{exe}' scripted-agent --script \"$script.toml\" -- \"$@\"",
         place.path("").display()

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use crate::text;
+use ingestdeck_core::text;
 use serde_json::{Value, json};
 
 use super::test_dir::{CommandOutput, TestDir};

@@ -5,7 +5,7 @@ use std::fs;
 use nix::sys::signal::Signal;
 
 use super::test_dir::{CommandOutput, TestDir, parse_json_events};
-use crate::it::support::git::{PRIVATE_GIT_DIR, git};
+use crate::support::git::{PRIVATE_GIT_DIR, git};
 
 /// A script part that calls `wiki_write` for `key` with `text`, after the required ledger.
 fn part(unit: &str, key: &str, text: &str, then: &str) -> String {

@@ -71,7 +71,7 @@ impl NatsTestServer {
         let deadline = Instant::now() + DEADLINE;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < deadline, "nats-server does not listen");
-            crate::it::support::pause_before_check();
+            crate::support::pause_before_check();
         }
         process
     }
@@ -230,7 +230,7 @@ fn killed_engine_is_resumed_on_the_same_worker() {
             Instant::now() < deadline,
             "agents of the silent engine still run"
         );
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
     place.write("script.toml", &complete);
     let killed_run = killed_tape
@@ -290,7 +290,7 @@ fn ended_attempt(place: &TestDir, unit: &str) -> Value {
             Instant::now() < deadline,
             "the attempt at {unit} does not end"
         );
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     end_to_end::{gated, git, is_clean, open_gate, pass, subjects},
     test_dir::{CommandOutput, TestDir},
 };
-use crate::it::support::git::PRIVATE_GIT_DIR;
+use crate::support::git::PRIVATE_GIT_DIR;
 
 const READS: &str = "[[part]]\nsteps = [{ say = \"read\" }]\n";
 

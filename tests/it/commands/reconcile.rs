@@ -807,7 +807,7 @@ fn after(place: &TestDir, mischief: &str) -> String {
         .display()
         .to_string();
     let (exe, root) = (
-        crate::it::support::program(),
+        crate::support::program(),
         place.path("").display().to_string(),
     );
     let claude = format!(
@@ -960,7 +960,7 @@ fn run_drained_before_reconcile_is_incomplete() {
         .display()
         .to_string();
     let (exe, root) = (
-        crate::it::support::program(),
+        crate::support::program(),
         place.path("").display().to_string(),
     );
     let plays = format!("exec '{exe}' scripted-agent --script '{script}' -- \"$@\"");

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::test_dir::{CommandOutput, TestDir, parse_json_events};
-use crate::it::support::git::git;
+use crate::support::git::git;
 
 /// Steps that write one page and end; the page of the unit `docs-x` is `x`.
 fn writes(unit: &str) -> String {

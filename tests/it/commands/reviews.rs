@@ -12,7 +12,7 @@ use super::{
     end_to_end::newest_tape,
     test_dir::{CommandOutput, DEADLINE, TestDir, parse_json_events},
 };
-use crate::it::support::git::git;
+use crate::support::git::git;
 
 /// A unit `docs-NAME` that writes the page NAME, with other content if the prompt contains feedback.
 pub(super) fn part(name: &str) -> String {

@@ -122,7 +122,7 @@ esac
     /// A `claude` that plays `script`.
     pub(crate) fn scripted_claude(&self, script: &str) -> PathBuf {
         let script = self.write("script.toml", script);
-        let exe = crate::it::support::program();
+        let exe = crate::support::program();
         self.claude(&format!(
             "exec '{exe}' scripted-agent --script '{}' -- \"$@\"",
             script.display()
@@ -142,7 +142,7 @@ esac
 
     /// The program with an empty environment, except for the PATH of the shell's own programs.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(crate::it::support::program());
+        let mut command = Command::new(crate::support::program());
         let root = self.root.path();
         command
             .args(args)
@@ -200,7 +200,7 @@ esac
                 "still there: {:?}",
                 self.processes(0)
             );
-            crate::it::support::pause_before_check();
+            crate::support::pause_before_check();
         }
     }
 }

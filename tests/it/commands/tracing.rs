@@ -197,7 +197,7 @@ fn assert_tree(spans: &HashMap<String, Value>, parent: Option<&str>) {
 fn run(place: &TestDir, variables: &[(&str, &str)]) -> CommandOutput {
     place.notes(&["one", "two"]);
     let script = place.write("script.toml", SCRIPT);
-    let (exe, log) = (crate::it::support::program(), place.path("traceparent"));
+    let (exe, log) = (crate::support::program(), place.path("traceparent"));
     let claude = place.claude(&format!(
         "echo \"$TRACEPARENT\" >> '{}'\nexec '{exe}' scripted-agent --script '{}' -- \"$@\"",
         log.display(),

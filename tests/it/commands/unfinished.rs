@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::test_dir::{CommandOutput, TestDir};
-use crate::it::support::git::git;
+use crate::support::git::git;
 
 const WRITES: &str = r#"
   { call = { tool = "record_verification_ledger", with = { summary = "Read it." } } },

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use super::test_dir::{CommandOutput, TestDir};
-use crate::it::support::git::git;
+use crate::support::git::git;
 
 /// Steps that write the page `x` of the unit `docs-x`.
 fn writes(unit: &str) -> String {

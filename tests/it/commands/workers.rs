@@ -12,7 +12,7 @@ use super::{
     end_to_end::{git, orchard_project, writes},
     test_dir::{CommandOutput, DEADLINE, TestDir, parse_json_events, tape},
 };
-use crate::it::support::program;
+use crate::support::program;
 
 /// Units of the orchard project, with the file and the page of each.
 pub(super) const UNITS: [(&str, &str); 4] = [
@@ -204,7 +204,7 @@ pub(super) fn wait_for_lines(place: &TestDir, count: usize) {
     };
     while lines().unwrap_or_default() < count {
         assert!(Instant::now() < deadline, "the tape does not grow");
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
 }
 
@@ -639,7 +639,7 @@ fn run_waits_while_all_workers_are_away() {
             Instant::now() < deadline,
             "the run does not wait for workers"
         );
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
     let status: Value =
         serde_json::from_str(&place.run(&["ctl", "status", "--json"]).stdout).unwrap();
@@ -962,7 +962,7 @@ fn workers_are_listed_drained_and_stopped() {
             break workers;
         }
         assert!(Instant::now() < deadline, "{workers:?}");
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     };
     assert_eq!(listed[0]["worker"], "a-slow");
     assert_eq!(listed[0]["account"], "slow@example.com");

@@ -57,7 +57,7 @@ use nix::{
 use serde_json::Value;
 
 use super::{CommandOutput, FaultProject, files, script};
-use crate::it::{
+use crate::{
     commands::test_dir::{DEADLINE, RunningCommand, TestDir},
     support::open_terminal,
     tui::pty_session::{PtySession, cells},
@@ -99,7 +99,7 @@ fn assert_gone(fault: &str, place: &TestDir) {
             return;
         }
         assert!(Instant::now() < deadline, "{fault}: still there: {left:?}");
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
 }
 
@@ -107,7 +107,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !holds() {
         assert!(Instant::now() < deadline, "{what} never came");
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
 }
 
@@ -335,7 +335,7 @@ fn held(bench: &FaultProject) -> PtySession {
     let words = args(&["step", "docs-one"], &project, &bench.claude);
     let session = PtySession::run(
         "/usr/bin/env",
-        &[&[&home, crate::it::support::program()], &words[..]].concat(),
+        &[&[&home, crate::support::program()], &words[..]].concat(),
         &[],
     );
     session.shows("record_verification_ledger waits for you");
@@ -668,7 +668,7 @@ fn on_lost_terminal(command: &Command, is_ready: impl Fn() -> bool) -> ExitStatu
     loop {
         match child.try_wait().unwrap() {
             Some(status) => return status,
-            None if Instant::now() < deadline => crate::it::support::pause_before_check(),
+            None if Instant::now() < deadline => crate::support::pause_before_check(),
             None => {
                 child.kill().unwrap();
                 panic!(

@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 
 use super::golden::{assert_published, json_lines, lines_without, pretty_without};
-use crate::it::{commands::test_dir::TestDir, support::git::git};
+use crate::{commands::test_dir::TestDir, support::git::git};
 
 /// Copies a directory of fixtures recursively.
 fn copy(from: &Path, place: &TestDir, to: &str) {

@@ -4,7 +4,7 @@
 
 use std::{fs, path::PathBuf};
 
-use crate::{
+use ingestdeck_core::{
     actions::{ActionPhase, event::ActionKind},
     tape::{EntryBody, Note, TapeEntry},
 };
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::golden::{
     assert_published, is_message, json_lines, lines_without, path, pretty_without, read,
 };
-use crate::it::commands::test_dir::{TestDir, parse_json_events};
+use crate::commands::test_dir::{TestDir, parse_json_events};
 
 /// Ids and tapes of three runs: one with every kind of success and some failures, one that ended before anything was
 /// saved, and one that failed in a project without git.

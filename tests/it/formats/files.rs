@@ -16,13 +16,13 @@ use super::{
     golden::{assert_published, json_lines, lines_without, without_ids},
 };
 use crate::{
-    it::{
-        commands::test_dir::TestDir,
-        support::{
-            files::{EntryKind, tree_snapshot},
-            git::git,
-        },
+    commands::test_dir::TestDir,
+    support::{
+        files::{EntryKind, tree_snapshot},
+        git::git,
     },
+};
+use ingestdeck_core::{
     run::bookmark::{self, Bookmark},
     tape::{Millis, Seq},
 };
@@ -72,7 +72,7 @@ fn project() -> (TestDir, String) {
   cat '{work}'/.git/ingestdeck/worktrees/* > '{root}/{SEEN}/ledger' 2>/dev/null
 fi
 exec '{exe}' scripted-agent --script '{script}' -- "$@""#,
-        exe = crate::it::support::program(),
+        exe = crate::support::program(),
     ));
     (place, claude.display().to_string())
 }

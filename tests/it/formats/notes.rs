@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
-use crate::tape::{
+use ingestdeck_core::tape::{
     AgentName, EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry, UnitKey,
     note::{
         Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, BlockedFile,

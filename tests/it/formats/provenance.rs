@@ -10,7 +10,7 @@ use super::{
     golden::{assert_published, json_lines, lines_without},
     schemas::{assert_conforms, assert_schemas},
 };
-use crate::it::{
+use crate::{
     commands::{
         test_dir::TestDir,
         why::{PAGE, project_with_page},

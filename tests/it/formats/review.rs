@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::golden::{assert_published, is_message, lines_without};
-use crate::{
-    cli::review::finished_json,
+use ingestdeck::finished_json;
+use ingestdeck_core::{
     run::{review::ReviewState, state::Publication},
     tape::note::{BlockedFile, ReviewRequested, ReviewedFile, attempt_output::ArtifactChange},
 };

@@ -10,7 +10,7 @@ use super::{
     events::{RUNS, recorded},
     golden::{assert_published, is_message, json_lines, lines_without},
 };
-use crate::it::commands::test_dir::TestDir;
+use crate::commands::test_dir::TestDir;
 
 /// A tool call in the output of `audit`.
 #[derive(Serialize, Deserialize, JsonSchema)]

@@ -3,22 +3,19 @@
 
 use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
 
-use crate::{
-    agent::claude::agent_env,
-    cli::args::Cli,
-    config::{schema::KEYS, value::SettingKind},
-    ingest::Project,
-    tui::{
-        ColorLevel, KeyOverrides, Keymap, Theme,
-        actions::{
-            self, ActionSpec,
-            command_line::{self, CommandRequest},
-        },
-        key,
-        theme::StyleRole,
+use clap::{Arg, Command};
+use ingestdeck_agent::claude::agent_env;
+use ingestdeck_core::config::{schema::KEYS, value::SettingKind};
+use ingestdeck_ingest::Project;
+use ingestdeck_tui::{
+    ColorLevel, KeyOverrides, Keymap, Theme,
+    actions::{
+        self, ActionSpec,
+        command_line::{self, CommandRequest},
     },
+    key,
+    theme::StyleRole,
 };
-use clap::{Arg, Command, CommandFactory as _};
 use regex_lite::Regex;
 
 use super::golden::{assert_published, path, read};
@@ -96,7 +93,7 @@ fn describe(command: &Command, above: &str, out: &mut String) {
 #[test]
 fn commands_and_arguments_are_as_published() {
     let mut out = String::new();
-    describe(&Cli::command(), "", &mut out);
+    describe(&ingestdeck::command(), "", &mut out);
     assert_published("command-line.txt", &out);
 }
 
@@ -117,7 +114,7 @@ fn kind(kind: SettingKind) -> String {
 
 #[test]
 fn settings_are_as_published() {
-    let setting = |key: &crate::config::schema::SettingKey| {
+    let setting = |key: &ingestdeck_core::config::schema::SettingKey| {
         let preset = key
             .default_value()
             .to_toml()
@@ -232,7 +229,7 @@ fn every_key_of_a_project_is_known() {
     let place = tempfile::tempdir().unwrap();
     fs::copy(path("ktx.yaml"), place.path().join("ktx.yaml")).unwrap();
     let project = Project::open(place.path()).unwrap();
-    let warnings = crate::diagnostic::to_lines(&project.warnings);
+    let warnings = ingestdeck_core::diagnostic::to_lines(&project.warnings);
     let unknown: Vec<&String> = warnings
         .iter()
         .filter(|warning| warning.contains("unknown key"))
@@ -255,7 +252,7 @@ fn every_key_of_a_project_is_known() {
         );
     }
     let mut models = String::new();
-    for role in crate::ingest::project::ModelRole::ALL {
+    for role in ingestdeck_ingest::project::ModelRole::ALL {
         models.push_str(&format!(
             "{}={} ",
             role.as_str(),

@@ -1,19 +1,19 @@
 //! Words for states, causes and kinds in JSON, tapes, the index and reports, and the exit codes. One line per value, by
 //! its meaning; names of types and variants are internal.
 
-use crate::{
+use ingestdeck::Exit;
+use ingestdeck_core::{
     actions::{ActionPhase, event::ActionKind},
-    cli::exit::Exit,
     run::{
         OutcomeDetail, RunOutcome, diff::DiffStatus, outcome::REVIEWED,
         recorded_decisions::RecordedDecisionKind, state::UnitStatus, trace::TraceLevel,
     },
-    store::RunStatus,
     tape::note::{
         PatchResult, VerdictCause,
         attempt_output::{ArtifactChange, ArtifactTarget},
     },
 };
+use ingestdeck_records::store::RunStatus;
 
 use super::{golden::assert_published, notes::every_cause};
 

@@ -12,7 +12,7 @@ use nix::{
 };
 
 use super::*;
-use crate::it::commands::test_dir::DEADLINE;
+use crate::commands::test_dir::DEADLINE;
 
 /// An expression without a jump: SQLite checks no deadline until it has computed all columns.
 fn uninterruptible() -> String {
@@ -68,7 +68,7 @@ async fn found<T>(mut found: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < deadline, "never found");
-        crate::it::support::pause_task_before_check().await;
+        crate::support::pause_task_before_check().await;
     }
 }
 
@@ -224,7 +224,7 @@ async fn concurrent_statements_are_all_answered() {
 async fn removed_program_still_reads_databases() {
     let place = place();
     // The copy is next to the program, because a hard link cannot cross file systems.
-    let original = Path::new(crate::it::support::program());
+    let original = Path::new(crate::support::program());
     let dir = tempfile::tempdir_in(original.parent().unwrap()).unwrap();
     let program = dir.path().join("ingestdeck");
     fs::hard_link(original, &program).unwrap();

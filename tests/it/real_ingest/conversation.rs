@@ -3,10 +3,8 @@
 use serde_json::json;
 
 use super::{screen::TestTerminal, test_project::TestProject};
-use crate::{
-    it::support::api::{ApiRoute, ApiTurn, text, tool},
-    tape::{Note, note::CallDecision},
-};
+use crate::support::api::{ApiRoute, ApiTurn, text, tool};
+use ingestdeck_core::tape::{Note, note::CallDecision};
 
 /// Calls that were held or decided, as words.
 fn decisions(deck: &TestProject) -> Vec<String> {
@@ -216,8 +214,7 @@ fn agent_profile_denies_tools_that_its_list_does_not_name() {
         ApiTurn::answer("It is not allowed."),
     ])])
     .set("[agent]\nallowed_tools = [\"glob\"]\n");
-    let server =
-        json!({"type": "stdio", "command": crate::it::support::program(), "args": ["mcp"]});
+    let server = json!({"type": "stdio", "command": crate::support::program(), "args": ["mcp"]});
     let settings = json!({"mcpServers": {"notes": server}}).to_string();
     std::fs::write(deck.home.path().join(".claude.json"), settings).unwrap();
     let ran = deck.play(&[

@@ -14,7 +14,7 @@ use super::{
     all_gone,
     test_project::{TestProject, UNITS, asked_by, good_turns, ktx},
 };
-use crate::it::support::api::{ApiFault, ApiRoute, ApiTurn};
+use crate::support::api::{ApiFault, ApiRoute, ApiTurn};
 
 /// Units of the connection with dashboards, each with one of its raw files.
 const BOARDS: [(&str, &str); 3] = [

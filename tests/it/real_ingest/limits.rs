@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::test_project::{TestProject, asked_by, good_turns};
-use crate::it::support::api::ApiTurn;
+use crate::support::api::ApiTurn;
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]

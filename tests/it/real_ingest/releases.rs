@@ -2,14 +2,15 @@
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
-use crate::{agent::claude::version::ReleaseSupport, diagnostic::Diagnostic as _};
+use ingestdeck_agent::claude::version::ReleaseSupport;
+use ingestdeck_core::diagnostic::Diagnostic as _;
 use serde_json::{Value, json};
 
 use super::{
     TestProject, asked_by,
     test_project::{PlayedCommand, good_turns},
 };
-use crate::it::support::{
+use crate::support::{
     api::{ApiRoute, ApiTurn, FakeApi, tool},
     cli::{claude_bin, claude_version},
 };

@@ -3,13 +3,11 @@
 use serde_json::{Value, json};
 
 use super::test_project::{TestProject, asked_by, good_turns, ktx};
-use crate::{
-    it::support::{
-        api::{ApiRequest, ApiRoute, ApiTurn},
-        git::git,
-    },
-    tape::{Note, note::ReviewDecision},
+use crate::support::{
+    api::{ApiRequest, ApiRoute, ApiTurn},
+    git::git,
 };
+use ingestdeck_core::tape::{Note, note::ReviewDecision};
 
 const OWNER: &str = "The orchard team owns it.";
 

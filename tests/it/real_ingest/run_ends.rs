@@ -12,7 +12,7 @@ use super::{
     all_gone,
     test_project::{TestProject, UNITS, all_good, asked_by, good_turns, ktx},
 };
-use crate::it::support::api::{ApiFault, ApiRoute, ApiTurn};
+use crate::support::api::{ApiFault, ApiRoute, ApiTurn};
 
 /// A model that calls tools for ever.
 fn endless() -> ApiTurn {

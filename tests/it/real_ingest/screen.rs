@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::tape::{Note, note::CallDecision};
+use ingestdeck_core::tape::{Note, note::CallDecision};
 use portable_pty::{Child, CommandBuilder, ExitStatus, PtySize, native_pty_system};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use super::{
     all_gone,
     test_project::{LIMIT, TestProject, all_good, asked_by, good_turns, ktx},
 };
-use crate::it::support::{
+use crate::support::{
     api::{ApiFault, ApiRequest, ApiRoute, ApiTurn},
     cli::{BILLS_WHOLE_SESSION, claude_version},
 };
@@ -50,7 +50,7 @@ impl TestTerminal {
             pixel_height: 0,
         };
         let pair = native_pty_system().openpty(size).unwrap();
-        let mut command = CommandBuilder::new(crate::it::support::program());
+        let mut command = CommandBuilder::new(crate::support::program());
         command.args(args);
         command.cwd(deck.home.project());
         command.env_clear();

@@ -9,7 +9,7 @@ use super::{
     all_gone,
     test_project::{TestProject, all_good},
 };
-use crate::it::support::api::{ApiFault, ApiRoute, ApiTurn, FakeApi};
+use crate::support::api::{ApiFault, ApiRoute, ApiTurn, FakeApi};
 
 /// `run` of one unit with the API at `url`.
 fn run(deck: &TestProject, url: &str, more: &[&str]) -> Output {

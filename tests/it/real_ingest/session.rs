@@ -10,7 +10,7 @@ use nix::{
 use serde_json::json;
 
 use super::test_project::{LIMIT, PlayedCommand, TestProject};
-use crate::it::support::api::{ApiRoute, ApiTurn, tool};
+use crate::support::api::{ApiRoute, ApiTurn, tool};
 
 /// The id in the resume line, which is the last line of stdout.
 fn resume_id(played: &PlayedCommand) -> String {
@@ -238,7 +238,7 @@ fn shell_command_of_a_session_ends_with_it() {
         let deadline = Instant::now() + LIMIT;
         while !deck.home.project().join("started.txt").exists() {
             assert!(Instant::now() < deadline, "the command does not start");
-            crate::it::support::pause_before_check();
+            crate::support::pause_before_check();
         }
         assert!(
             workers(&deck).iter().any(|words| words.contains("tail")),
@@ -249,7 +249,7 @@ fn shell_command_of_a_session_ends_with_it() {
         running.wait().unwrap();
         while !workers(&deck).is_empty() {
             assert!(Instant::now() < deadline, "{signal}: {:?}", workers(&deck));
-            crate::it::support::pause_before_check();
+            crate::support::pause_before_check();
         }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::test_project::TestProject;
-use crate::it::support::{
+use crate::support::{
     api::{ApiRoute, ApiTurn, tool},
     cli::claude_bin,
 };
@@ -186,7 +186,7 @@ fn running_session_is_followed_to_its_end() {
         .unwrap();
     // The prompt is in the file before the model answers.
     while !fs::read_to_string(&file).unwrap().contains("and now") {
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
     let followed = deck.play(&["watch", "--ui", "json", name]);
     assert!(child.wait().unwrap().success());

@@ -8,10 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::tape::{Note, note::AttemptStarted, shared_value::EarlierValues};
+use ingestdeck_core::tape::{Note, note::AttemptStarted, shared_value::EarlierValues};
 use serde_json::{Value, json};
 
-use crate::it::support::{
+use crate::support::{
     api::{ApiRoute, ApiTurn, FakeApi, text, tool},
     cli::{TestHome, claude_bin},
 };
@@ -144,7 +144,7 @@ impl TestProject {
 
     /// The program with these arguments, not started yet.
     pub(super) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(crate::it::support::program());
+        let mut command = Command::new(crate::support::program());
         command
             .args(args)
             .env_clear()

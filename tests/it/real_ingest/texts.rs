@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::test_project::{TestProject, ktx};
-use crate::it::support::api::{ApiRoute, ApiTurn, text};
+use crate::support::api::{ApiRoute, ApiTurn, text};
 
 const FIRST: &str = "NRR stands for net revenue retention.";
 const SECOND: &str = "Treat a grower as lost after 90 days without a delivery.";

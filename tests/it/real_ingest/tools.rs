@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::test_project::{TestProject, asked_by, good_turns, ktx};
-use crate::it::support::api::{ApiTurn, tool};
+use crate::support::api::{ApiTurn, tool};
 
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]

@@ -6,13 +6,11 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::test_project::{LIMIT, TestProject, asked_by, good_turns};
-use crate::{
-    it::support::{
-        api::{ApiTurn, FakeApi},
-        program,
-    },
-    tape::{Note, note::VerdictCause},
+use crate::support::{
+    api::{ApiTurn, FakeApi},
+    program,
 };
+use ingestdeck_core::tape::{Note, note::VerdictCause};
 
 const ONLY: [(&str, &str); 3] = [
     ("docs-crates", "crates.md"),

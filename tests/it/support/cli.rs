@@ -6,10 +6,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::{
-    agent::{Agent, AgentProgram, claude::version::ClaudeVersion},
-    tape::{AgentName, UnitKey},
-};
+use ingestdeck_agent::{Agent, AgentProgram, claude::version::ClaudeVersion};
+use ingestdeck_core::tape::{AgentName, UnitKey};
 use tempfile::TempDir;
 
 use super::api::FakeApi;
@@ -36,13 +34,16 @@ pub(crate) fn claude_version() -> ClaudeVersion {
 }
 
 /// Any program in the place of Claude Code.
-impl Agent for AgentProgram {
+#[derive(Debug)]
+pub(crate) struct OtherProgram(pub(crate) AgentProgram);
+
+impl Agent for OtherProgram {
     fn name(&self) -> AgentName {
         AgentName::ClaudeCode
     }
 
     fn program(&self, _unit: &UnitKey, _attempt: u32) -> AgentProgram {
-        self.clone()
+        self.0.clone()
     }
 }
 

@@ -6,10 +6,25 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use crate::{
-    ingest::{git::tests::start_group_guard, repository::Repository, worktree::Worktrees},
-    program_path,
-};
+use ingestdeck_core::run::commit_trailers::CommitMessage;
+use ingestdeck_ingest::{repository::Repository, worktree::Worktrees};
+use ingestdeck_os::program_path;
+
+use super::program;
+
+/// Starts the guard of this process, without which each git call begins with a copy of the process.
+pub(crate) fn start_group_guard() {
+    // Without the guard, the calls only take longer.
+    let _ = ingestdeck_os::group_guard::start(Path::new(program()));
+}
+
+/// A commit message without a note.
+pub(crate) fn message(text: &str) -> CommitMessage {
+    CommitMessage {
+        text: text.to_owned(),
+        note: None,
+    }
+}
 
 /// Argument that names the private repository of a project without git.
 pub(crate) const PRIVATE_GIT_DIR: &str = "--git-dir=.ktx/ingestdeck/repository.git";

@@ -3,16 +3,16 @@
 
 use std::time::Duration;
 
-use crate::{
+use ingestdeck_core::{
     control::RunCommand,
     tape::{
         Note,
         note::{Amendment, AttemptStarted},
     },
-    tui::{
-        edited_text::UnusableEdit,
-        host::{HostInput, ToolExit},
-    },
+};
+use ingestdeck_tui::{
+    edited_text::UnusableEdit,
+    host::{HostInput, ToolExit},
 };
 use tokio::sync::{mpsc, watch};
 

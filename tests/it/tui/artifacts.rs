@@ -6,7 +6,7 @@ use super::{
     screens::{SIZES, shown},
     tape::TapeFixture,
 };
-use crate::tape::{
+use ingestdeck_core::tape::{
     Note,
     note::{
         AttemptEnded, AttemptOutcome, AttemptOutput, PatchIntegrated, PatchResult, PatchWritten,

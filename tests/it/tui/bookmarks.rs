@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::{
+use ingestdeck_core::{
     diagnostic::Problem,
     run::bookmark::{Bookmark, BookmarkChange, BookmarkStore},
     tape::{Millis, Seq},
-    tui::{Bookmarks, ColorLevel, LiveHandle, Options, Theme, TuiExit},
 };
+use ingestdeck_tui::{Bookmarks, ColorLevel, LiveHandle, Options, Theme, TuiExit};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{

@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    tape::note::Severity,
-    tui::{LiveHandle, host::HostInput},
-};
+use ingestdeck_core::tape::note::Severity;
+use ingestdeck_tui::{LiveHandle, host::HostInput};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{

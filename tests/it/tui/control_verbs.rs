@@ -1,8 +1,6 @@
 //! Everything that a key does to a run can be done by a script, unless a reason is written here.
 
-use clap::CommandFactory as _;
-
-use crate::{cli::args::Cli, tui::actions};
+use ingestdeck_tui::actions;
 
 /// What a script uses instead of an action.
 enum ScriptForm {
@@ -184,7 +182,7 @@ const VIEWS: &[&str] = &[
 
 #[test]
 fn actions_that_change_a_run_have_a_verb() {
-    let command = Cli::command();
+    let command = ingestdeck::command();
     let ctl = command.find_subcommand("ctl").unwrap();
     for spec in &actions::ALL {
         let change = CHANGES.iter().find(|(name, _)| *name == spec.name);

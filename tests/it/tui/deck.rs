@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::{
+use ingestdeck_core::{
     control::RunCommand,
     tape::{
         Note,
         note::{PlannedUnit, RunPlanned},
     },
-    tui::host::HostInput,
 };
+use ingestdeck_tui::host::HostInput;
 use tokio::sync::{mpsc, watch};
 
 use super::{
@@ -39,7 +39,10 @@ fn two_connections(each: usize) -> TapeFixture {
         step_budget: 40,
         ..RunPlanned::default()
     };
-    tape.note(None, &crate::tape::Note::RunPlanned(Box::new(plan)));
+    tape.note(
+        None,
+        &ingestdeck_core::tape::Note::RunPlanned(Box::new(plan)),
+    );
     for index in 0..each.min(300) {
         let unit = format!("warehouse-page-{index}");
         tape.start(&unit, 1)

@@ -3,14 +3,14 @@
 
 use std::path::Path;
 
-use crate::{
-    replay::FileSource,
+use ingestdeck_core::{
     run::Timeline,
     tape::{
         Note,
         note::{CallDecision, PatchIntegrated, PatchResult, SharedWrite, StopMode},
     },
 };
+use ingestdeck_records::replay::FileSource;
 use serde_json::json;
 
 use super::{

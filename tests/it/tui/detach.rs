@@ -16,7 +16,7 @@ use nix::{
 use serde_json::{Value, json};
 
 use super::pty_session::PtySession;
-use crate::it::commands::test_dir::{DEADLINE, TestDir, tape};
+use crate::commands::test_dir::{DEADLINE, TestDir, tape};
 
 const PAGE: &str = r##"[[part]]
 steps = [
@@ -123,7 +123,7 @@ impl BackgroundRun {
                 "no {kind}: {:?}",
                 self.entries().last()
             );
-            crate::it::support::pause_before_check();
+            crate::support::pause_before_check();
         }
     }
 
@@ -159,7 +159,7 @@ impl BackgroundRun {
             .any(|words| words.contains("--run-as-engine"))
         {
             assert!(Instant::now() < deadline, "the engine stays");
-            crate::it::support::pause_before_check();
+            crate::support::pause_before_check();
         }
         ended
     }
@@ -282,7 +282,7 @@ impl SshServer {
         let deadline = Instant::now() + DEADLINE;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < deadline, "sshd does not listen");
-            crate::it::support::pause_before_check();
+            crate::support::pause_before_check();
         }
         server
     }
@@ -297,7 +297,7 @@ impl SshServer {
         let remote = format!(
             "env XDG_RUNTIME_DIR='{}' INGESTDECK_UI_ON_DISCONNECT=continue '{}' attach --project-dir '{}'",
             runtime.parent().unwrap().display(),
-            crate::it::support::program(),
+            crate::support::program(),
             project.display(),
         );
         let (port, key) = (

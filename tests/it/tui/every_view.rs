@@ -3,7 +3,8 @@
 
 use std::{path::Path, time::Duration};
 
-use crate::{replay::FileSource, run::Timeline, text};
+use ingestdeck_core::{run::Timeline, text};
+use ingestdeck_records::replay::FileSource;
 use ratatui::backend::Backend as _;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::{
+use ingestdeck_core::{
     control::RunCommand,
     tape::{
         Note,
         note::{PlannedUnit, RunPlanned},
     },
-    tui::host::HostInput,
 };
+use ingestdeck_tui::host::HostInput;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use crate::{
+use ingestdeck_core::{
     control::{RefusalReason, RunCommand},
     tape::{Note, note::RunEnded},
-    tui::{
-        EngineChannel, LiveHandle, Options,
-        theme::{ColorLevel, Theme},
-    },
+};
+use ingestdeck_tui::{
+    EngineChannel, LiveHandle, Options,
+    theme::{ColorLevel, Theme},
 };
 use serde_json::json;
 use tokio::sync::{mpsc, watch};

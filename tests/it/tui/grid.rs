@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    control::{RunCommand, UserDecision},
-    tui::host::HostInput,
-};
+use ingestdeck_core::control::{RunCommand, UserDecision};
+use ingestdeck_tui::host::HostInput;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use crate::{
+use ingestdeck_core::{
     control::{RunCommand, UserDecision},
     tape::{Note, UnitKey, note::CallDecision},
-    tui::{Options, host::ToolExit},
 };
+use ingestdeck_tui::{Options, host::ToolExit};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
@@ -793,7 +793,7 @@ fn long_argument_is_edited_as_plain_text() {
         live(
             &tape,
             Options {
-                check_arguments: Some(crate::ingest::tool::argument_problems),
+                check_arguments: Some(ingestdeck_ingest::tool::argument_problems),
                 ..options()
             },
             script,

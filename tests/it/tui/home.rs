@@ -2,12 +2,10 @@
 
 use std::{fs, path::Path, process::Stdio};
 
-use crate::{
-    replay::FileSource,
-    run::Timeline,
-    tui::{
-        ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, TuiExit,
-    },
+use ingestdeck_core::run::Timeline;
+use ingestdeck_records::replay::FileSource;
+use ingestdeck_tui::{
+    ExitReason, HomeChoice, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, TuiExit,
 };
 
 use super::{
@@ -311,7 +309,7 @@ fn viewers_return_home() {
 
 #[test]
 fn missing_command_without_a_terminal_prints_help() {
-    let output = std::process::Command::new(crate::it::support::program())
+    let output = std::process::Command::new(crate::support::program())
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -323,7 +321,7 @@ fn missing_command_without_a_terminal_prints_help() {
         "{printed}"
     );
     assert!(output.stdout.is_empty());
-    let lines = std::process::Command::new(crate::it::support::program())
+    let lines = std::process::Command::new(crate::support::program())
         .args(["--ui", "lines"])
         .output()
         .unwrap();

@@ -2,13 +2,13 @@
 
 use std::io::Write as _;
 
-use crate::{
-    replay::FileSource,
+use ingestdeck_core::{
     run::Timeline,
     tape::{EntryBody, Note, note::Severity},
     text,
-    tui::host::HostInput,
 };
+use ingestdeck_records::replay::FileSource;
+use ingestdeck_tui::host::HostInput;
 use proptest::prelude::*;
 use ratatui::{
     backend::{Backend as _, CrosstermBackend},

@@ -11,14 +11,14 @@ use super::{
     scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
-use crate::{
+use ingestdeck_core::{
     control::DisconnectAction,
     tape::{
         Note,
         note::{ReviewDecision, RunEnded},
     },
-    tui::{ExitCondition, LiveHandle, Options},
 };
+use ingestdeck_tui::{ExitCondition, LiveHandle, Options};
 
 /// A run with one failure and three finished units, whose last unit writes about 2 MB.
 fn long() -> TapeFixture {
@@ -281,7 +281,7 @@ fn clock_and_rate_of_a_run_that_waits_for_review() {
     for unit in &units {
         tape.start(unit, 1).wait(1000).end(unit, 1, 0);
     }
-    let request = crate::tape::note::ReviewRequested {
+    let request = ingestdeck_core::tape::note::ReviewRequested {
         base: "c0ffee".into(),
         files: review::three_files(),
         ..Default::default()

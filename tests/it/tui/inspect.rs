@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use crate::tui::{Options, host::HostInput};
-use crate::{
-    replay::FileSource,
+use ingestdeck_core::{
     run::Timeline,
     tape::{
         EntryBody, Note,
@@ -14,6 +12,8 @@ use crate::{
         },
     },
 };
+use ingestdeck_records::replay::FileSource;
+use ingestdeck_tui::{Options, host::HostInput};
 use proptest::prelude::*;
 use serde_json::json;
 

@@ -2,23 +2,23 @@
 
 use std::{io::Write as _, path::Path, time::Duration};
 
-use crate::{
+use crossterm::event::KeyCode;
+use ingestdeck_core::{
     control::RunCommand,
-    replay::FileSource,
     run::Timeline,
     tape::{
         Note,
         note::{PatchWritten, RunEnded, SaveFailed, Severity, StopMode},
     },
-    tui::{
-        ExitCondition, ExitReason, KeyOverrides, Keymap, TuiError, TuiExit,
-        actions::ALL,
-        host::HostInput,
-        key::{self, KeyPress},
-        theme::StyleRole,
-    },
 };
-use crossterm::event::KeyCode;
+use ingestdeck_records::replay::FileSource;
+use ingestdeck_tui::{
+    ExitCondition, ExitReason, KeyOverrides, Keymap, TuiError, TuiExit,
+    actions::ALL,
+    host::HostInput,
+    key::{self, KeyPress},
+    theme::StyleRole,
+};
 use nix::libc;
 use proptest::prelude::*;
 use serde_json::json;
@@ -1028,7 +1028,7 @@ fn title_shows_run_state() {
 #[test]
 fn shrinking_or_broken_tape_is_reported_without_panic() {
     let mut tape = tape::running();
-    tape.entry(None, crate::tape::EntryBody::Stdout(b"{\"torn\""));
+    tape.entry(None, ingestdeck_core::tape::EntryBody::Stdout(b"{\"torn\""));
     tape.stdout_line("dbt-all", 1, &json!({"type": "from_the_future"}));
     let (script, _) = play(
         tape.timeline(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::tape::{
+use ingestdeck_core::tape::{
     Note,
     note::{CallDecision, VerdictCause},
 };

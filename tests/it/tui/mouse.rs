@@ -1,6 +1,6 @@
 //! The mouse: clicks on what is painted, double clicks, and the wheel.
 
-use crate::tui::{TuiExit, host::HostInput};
+use ingestdeck_tui::{TuiExit, host::HostInput};
 
 use super::{
     scripted_host::{ScriptedHost, options, play},

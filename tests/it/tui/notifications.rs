@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::tui::{
+use ingestdeck_tui::{
     ExitReason,
     effect::ExportTool,
     export::Export,
@@ -181,7 +181,10 @@ fn hostile_names_are_escaped_in_titles_and_notifications() {
             .flat_map(|news| [&news.title, &news.text]),
     );
     for text in texts {
-        assert!(!text.chars().any(crate::text::is_hidden), "{text:?}");
+        assert!(
+            !text.chars().any(ingestdeck_core::text::is_hidden),
+            "{text:?}"
+        );
     }
 }
 
@@ -257,8 +260,10 @@ fn position_is_kept_and_missing_program_is_reported() {
     .0;
     assert_eq!(before.text(), after.text());
     let mut script = ScriptedHost::new("E", SIZE);
-    script.opened = Err(crate::diagnostic::Problem::new("there is no program `ed`")
-        .with_help("set VISUAL or EDITOR to one that is installed"));
+    script.opened = Err(
+        ingestdeck_core::diagnostic::Problem::new("there is no program `ed`")
+            .with_help("set VISUAL or EDITOR to one that is installed"),
+    );
     let (script, _) = play(tape::running().timeline(), None, options(), script);
     assert!(
         script.text().contains("there is no program `ed`"),

@@ -1,6 +1,6 @@
 //! A run in a git project: its patches are integrated, one of them conflicts, and the others are committed.
 
-use crate::tape::{
+use ingestdeck_core::tape::{
     Note,
     note::{
         AttemptOutcome, IntegrationStarted, PatchIntegrated, PatchResult, PatchWritten, RunSaved,

@@ -14,7 +14,7 @@ use portable_pty::PtySize;
 use serde_json::Value;
 
 use super::pty_session::{PtySession, cells};
-use crate::it::support::open_terminal;
+use crate::support::open_terminal;
 
 #[test]
 fn tui_starts_draws_and_restores_the_terminal() {
@@ -330,11 +330,7 @@ fn tape_write_error_breaks_the_run_and_is_shown() {
     // Files are limited to 100 KiB, as if the disk were full.
     let limited = "trap '' XFSZ; ulimit -f 200; exec \"$0\" \"$@\"";
     let demo = ["demo", "--keep", project.to_str().unwrap(), "--speed", "4"];
-    let args = [
-        &["-c", limited, crate::it::support::program()][..],
-        &demo[..],
-    ]
-    .concat();
+    let args = [&["-c", limited, crate::support::program()][..], &demo[..]].concat();
     let mut session = PtySession::run("/bin/sh", &args, &[]);
     session.shows("✗ broken");
     session.shows("✗ BROKEN");
@@ -397,7 +393,7 @@ fn lost_terminal_ends_the_program_without_a_signal() {
     let (mut master, slave) = open_terminal();
     let capture =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl");
-    let mut child = Command::new(crate::it::support::program())
+    let mut child = Command::new(crate::support::program())
         .args(["replay", "--ui", "tui"])
         .arg(capture)
         .env("TERM", "xterm-256color")
@@ -417,7 +413,7 @@ fn lost_terminal_ends_the_program_without_a_signal() {
     let status = loop {
         match child.try_wait().unwrap() {
             Some(status) => break status,
-            None if Instant::now() < deadline => crate::it::support::pause_before_check(),
+            None if Instant::now() < deadline => crate::support::pause_before_check(),
             None => {
                 child.kill().unwrap();
                 panic!("it still runs without a terminal");
@@ -440,7 +436,7 @@ fn blocked_terminal_does_not_block_agents() {
     };
     let pty = nix::pty::openpty(Some(&size), None).unwrap();
     let slave = File::from(pty.slave);
-    let mut child = Command::new(crate::it::support::program())
+    let mut child = Command::new(crate::support::program())
         .args(["demo", "--ui", "tui", "--speed", "4", "--keep"])
         .arg(&project)
         .env("TERM", "xterm-256color")
@@ -462,7 +458,7 @@ fn blocked_terminal_does_not_block_agents() {
     let deadline = Instant::now() + Duration::from_secs(60);
     while ended().is_none() {
         assert!(Instant::now() < deadline, "the run does not continue");
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
     child.kill().unwrap();
     child.wait().unwrap();

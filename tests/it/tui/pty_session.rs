@@ -42,7 +42,7 @@ impl PtySession {
 
     /// With more variables than a bare terminal has.
     pub(crate) fn with(args: &[&str], variables: &[(&str, &str)]) -> Self {
-        Self::run(crate::it::support::program(), args, variables)
+        Self::run(crate::support::program(), args, variables)
     }
 
     /// An interactive shell with job control.
@@ -115,7 +115,7 @@ impl PtySession {
         let begun = Instant::now();
         while !wanted(self.screen.lock().unwrap().screen()) {
             assert!(begun.elapsed() < PATIENCE, "no {what}:\n{}", self.text());
-            crate::it::support::pause_before_check();
+            crate::support::pause_before_check();
         }
     }
 
@@ -172,7 +172,7 @@ impl PtySession {
                 "it does not end:\n{}",
                 self.text()
             );
-            crate::it::support::pause_before_check();
+            crate::support::pause_before_check();
         };
         self.until("terminal given back", is_given_back);
         code

@@ -9,16 +9,16 @@ use super::{
     scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
-use crate::{
+use ingestdeck_core::{
     control::{DisconnectAction, RunCommand},
-    replay::FileSource,
     run::Timeline,
     tape::{
         Note,
         note::{ReviewDecision, RunEnded},
     },
-    tui::{ExitReason, HomeChoice, KeyOverrides, Keymap, Options},
 };
+use ingestdeck_records::replay::FileSource;
+use ingestdeck_tui::{ExitReason, HomeChoice, KeyOverrides, Keymap, Options};
 
 const SIZES: [(u16, u16); 5] = [(40, 12), (60, 20), (80, 24), (120, 36), (200, 60)];
 
@@ -275,7 +275,7 @@ fn all_answers_are_visible_at_every_size() {
 
 #[test]
 fn other_keys_and_pastes_answer_nothing() {
-    use crate::tui::host::HostInput;
+    use ingestdeck_tui::host::HostInput;
     let asked = &questions()[0];
     for key in ('!'..='~')
         .filter(|key| !"ynqdS<".contains(*key))

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use super::pty_session::PtySession;
-use crate::it::commands::test_dir::{TestDir, tape};
+use crate::commands::test_dir::{TestDir, tape};
 
 #[test]
 fn quit_offers_to_kill_a_stubborn_agent() {
@@ -73,7 +73,7 @@ fn second_sigint_kills_immediately() {
             std::time::Instant::now() < deadline,
             "the agent does not reach this point"
         );
-        crate::it::support::pause_before_check();
+        crate::support::pause_before_check();
     }
     running.signal(Signal::SIGTERM);
     running.wait_for("stderr", "killing running units");

@@ -2,9 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{
+use ingestdeck_core::{
     control::{ReviewOrder, ReviewVerdict, RunCommand},
-    replay::FileSource,
     run::Timeline,
     tape::{
         Note,
@@ -13,10 +12,11 @@ use crate::{
             ReviewedFile, SaveFailed, attempt_output::ArtifactChange,
         },
     },
-    tui::{
-        edited_text::{EditTarget, UnusableEdit},
-        host::{HostInput, ToolExit},
-    },
+};
+use ingestdeck_records::replay::FileSource;
+use ingestdeck_tui::{
+    edited_text::{EditTarget, UnusableEdit},
+    host::{HostInput, ToolExit},
 };
 use tokio::sync::{mpsc, watch};
 

@@ -2,12 +2,12 @@
 
 use std::{path::Path, time::Duration};
 
-use crate::{
-    replay::FileSource,
+use ingestdeck_core::{
     run::Timeline,
     tape::{Note, note::Severity},
-    tui::{ColorLevel, Theme},
 };
+use ingestdeck_records::replay::FileSource;
+use ingestdeck_tui::{ColorLevel, Theme};
 use ratatui::style::{Color, Modifier};
 use tokio::sync::{mpsc, watch};
 

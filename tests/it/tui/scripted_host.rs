@@ -6,19 +6,15 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    control::RunCommand,
-    diagnostic::Problem,
-    run::Timeline,
-    tui::{
-        self, ColorLevel, EngineChannel, KeyOverrides, Keymap, LiveHandle, NotifyMethod, Options,
-        Theme, ToolPrograms, TtyOptions,
-        export::Export,
-        host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit, copy_kept_area},
-        key::{self},
-        notification::{Notification, TerminalProgress},
-        view::close_wide_cells,
-    },
+use ingestdeck_core::{control::RunCommand, diagnostic::Problem, run::Timeline};
+use ingestdeck_tui::{
+    self as tui, ColorLevel, EngineChannel, KeyOverrides, Keymap, LiveHandle, NotifyMethod,
+    Options, Theme, ToolPrograms, TtyOptions,
+    export::Export,
+    host::{ClockReading, FramePainter, HostInput, ScreenHost, ToolExit, copy_kept_area},
+    key::{self},
+    notification::{Notification, TerminalProgress},
+    view::close_wide_cells,
 };
 use jiff::Timestamp;
 use ratatui::{

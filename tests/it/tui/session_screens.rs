@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{
-    replay::FileSource,
+use ingestdeck_core::{
     run::Timeline,
     tape::{Note, note::AttemptStarted},
 };
+use ingestdeck_records::replay::FileSource;
 
 use super::{
     pty_session::PtySession,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{
+use ingestdeck_core::{
     control::RunCommand,
     tape::{
         Note,
@@ -11,8 +11,8 @@ use crate::{
             StopReason, Verdict, VerdictCause,
         },
     },
-    tui::{ColorLevel, Theme},
 };
+use ingestdeck_tui::{ColorLevel, Theme};
 use tokio::sync::{mpsc, watch};
 
 use super::{

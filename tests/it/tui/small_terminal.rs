@@ -9,10 +9,8 @@ use super::{
     scripted_host::{ScriptedHost, live_handle, options, play},
     tape::{self, TapeFixture},
 };
-use crate::{
-    control::{DisconnectAction, RunCommand},
-    tui::{ExitReason, host::HostInput},
-};
+use ingestdeck_core::control::{DisconnectAction, RunCommand};
+use ingestdeck_tui::{ExitReason, host::HostInput};
 
 const SMALL: (u16, u16) = (24, 8);
 

@@ -2,8 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::{
-    replay::FileSource,
+use ingestdeck_core::{
     run::Timeline,
     tape::{
         EntryBody, FORMAT_VERSION, Header, Millis, Note, RunId, Seq, TapeEntry,
@@ -13,6 +12,7 @@ use crate::{
         },
     },
 };
+use ingestdeck_records::replay::FileSource;
 use serde_json::{Value, json};
 
 /// A builder for a tape.
@@ -294,7 +294,7 @@ impl TapeFixture {
 pub(crate) struct GrowingTape {
     pub(crate) timeline: Timeline,
     /// Marks the end of the record.
-    pub(crate) finish: crate::replay::file::FollowHandle,
+    pub(crate) finish: ingestdeck_records::replay::file::FollowHandle,
     file: tempfile::NamedTempFile,
 }
 

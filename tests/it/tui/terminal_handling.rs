@@ -8,16 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    agent::caught_panics,
-    cli::debug,
-    tui::{NotifyMethod, ToolPrograms, TtyOptions, terminal::Terminal},
-};
+use ingestdeck_agent::caught_panics;
+use ingestdeck_tui::{NotifyMethod, ToolPrograms, TtyOptions, terminal::Terminal};
 use nix::sys::signal::{Signal, killpg};
 use portable_pty::PtySize;
 
 use super::pty_session::PtySession;
-use crate::it::support::program;
+use crate::support::program;
 
 fn capture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures/success_tools.jsonl")
@@ -154,7 +151,7 @@ fn panics_on_its_terminal() {
             tmux: false,
             programs: ToolPrograms::from_env(|_| None),
         };
-        debug::install(false).unwrap();
+        ingestdeck::install_panic_hooks(false);
         let _terminal = Terminal::enter(manners).unwrap();
         assert!(
             caught_panics::spawn_blocking_caught(|| panic!("but contained"))

@@ -1,11 +1,9 @@
 //! Colours: the style of each state in each theme, and whether people can distinguish states.
 
-use crate::{
-    run::state::UnitStatus,
-    tui::{
-        ColorLevel, Theme,
-        theme::{StyleRole, status_role},
-    },
+use ingestdeck_core::run::state::UnitStatus;
+use ingestdeck_tui::{
+    ColorLevel, Theme,
+    theme::{StyleRole, status_role},
 };
 use ratatui::style::{Color, Modifier};
 

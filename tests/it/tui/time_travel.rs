@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{
-    control::RunCommand,
-    tui::{ExitReason, TuiExit, host::HostInput},
-};
+use ingestdeck_core::control::RunCommand;
+use ingestdeck_tui::{ExitReason, TuiExit, host::HostInput};
 use tokio::sync::{mpsc, watch};
 
 use super::{
@@ -551,9 +549,9 @@ fn breakpoint_does_not_stop_seeking_back() {
 fn record_without_times_uses_entries_as_axis() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures/captures/control_protocol_stdin.jsonl");
-    let source = crate::replay::FileSource::open(&path).unwrap();
-    assert!(!crate::run::EntrySource::info(&source).has_times);
-    let timeline = crate::run::Timeline::new(Box::new(source));
+    let source = ingestdeck_records::replay::FileSource::open(&path).unwrap();
+    assert!(!ingestdeck_core::run::EntrySource::info(&source).has_times);
+    let timeline = ingestdeck_core::run::Timeline::new(Box::new(source));
     let (script, _) = play(
         timeline,
         None,

@@ -2,15 +2,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::{
-    tape::{
-        Note, RunId,
-        note::{
-            ContentDigests, ContinuedRun, PlannedUnit, PriorUnitSummary, ReusedSuccess, RunPlanned,
-        },
+use ingestdeck_core::tape::{
+    Note, RunId,
+    note::{
+        ContentDigests, ContinuedRun, PlannedUnit, PriorUnitSummary, ReusedSuccess, RunPlanned,
     },
-    tui::LiveHandle,
 };
+use ingestdeck_tui::LiveHandle;
 use tokio::sync::{oneshot, watch};
 
 use super::{

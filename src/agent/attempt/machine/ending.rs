@@ -3,10 +3,8 @@
 use nix::sys::signal::Signal;
 
 use super::{AttemptEffect, AttemptMachine, AttemptPhase, AttemptTimer};
-use crate::{
-    agent::{control::ControlRequest, process::EscalationStep},
-    tape::{Note, note::Severity},
-};
+use crate::{control::ControlRequest, process::EscalationStep};
+use ingestdeck_core::tape::{Note, note::Severity};
 
 /// Requests to the model that a question leads to at least: one that reads, and one that ends.
 const TURNS_OF_A_QUESTION: u32 = 2;
@@ -31,7 +29,7 @@ impl AttemptMachine {
     }
 
     /// Answers an agent that is about to end its turn: with the question of the tools, or by letting it end.
-    pub(in crate::agent::attempt) fn handle_stop_question(
+    pub(in crate::attempt) fn handle_stop_question(
         &mut self,
         request_id: &str,
         question: Option<String>,

@@ -2,7 +2,8 @@
 //! At another time they could become a turn after the result.
 
 use super::{AttemptEffect, AttemptMachine, AttemptPhase, warning_note};
-use crate::{agent::control::user_message_frame, tape::Note};
+use crate::control::user_message_frame;
+use ingestdeck_core::tape::Note;
 
 impl AttemptMachine {
     pub(super) fn handle_message(&mut self, text: String) -> Vec<AttemptEffect> {
@@ -37,7 +38,7 @@ impl AttemptMachine {
     }
 
     /// The messages that the agent did not receive.
-    pub(in crate::agent) fn take_undelivered(&mut self) -> Vec<String> {
+    pub(crate) fn take_undelivered(&mut self) -> Vec<String> {
         std::mem::take(&mut self.outbox)
     }
 

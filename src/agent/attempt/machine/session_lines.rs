@@ -2,10 +2,10 @@
 
 use super::{AttemptEffect, AttemptMachine, AttemptPhase, AttemptTimer, error_note};
 use crate::{
-    agent::{
-        attempt::session_monitor::{SessionLineFinding, SessionMonitor},
-        process::EscalationStep,
-    },
+    attempt::session_monitor::{SessionLineFinding, SessionMonitor},
+    process::EscalationStep,
+};
+use ingestdeck_core::{
     decode::{AgentLine, LineBody},
     tape::Note,
 };
@@ -67,10 +67,7 @@ impl AttemptMachine {
     }
 
     /// Handles a session that cannot be locked: another process may continue it and split its history.
-    pub(in crate::agent::attempt) fn handle_lock_error(
-        &mut self,
-        error: String,
-    ) -> Vec<AttemptEffect> {
+    pub(in crate::attempt) fn handle_lock_error(&mut self, error: String) -> Vec<AttemptEffect> {
         self.session
             .iter_mut()
             .for_each(SessionMonitor::stop_locking);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::{
+use ingestdeck_core::{
     config::MismatchPolicy,
     decode,
     tape::{
@@ -567,7 +567,7 @@ fn failure_reported_twice_is_noted_once() {
     let called = |id: &str| ServerEvent::CallFinished {
         tool: "a".into(),
         tool_use_id: Some(id.into()),
-        effect: crate::units::call_effect::CallEffect::Rejected(None),
+        effect: ingestdeck_core::units::call_effect::CallEffect::Rejected(None),
         failure: Some("no".into()),
         declined: None,
     };
@@ -575,7 +575,7 @@ fn failure_reported_twice_is_noted_once() {
     let declined = ServerEvent::CallFinished {
         tool: "a".into(),
         tool_use_id: Some("t0".into()),
-        effect: crate::units::call_effect::CallEffect::Neutral,
+        effect: ingestdeck_core::units::call_effect::CallEffect::Neutral,
         failure: None,
         declined: Some("Error: no such file".into()),
     };

@@ -2,14 +2,14 @@
 
 use super::{AttemptEffect, AttemptMachine, AttemptPhase, AttemptTimer, warning_note};
 use crate::{
-    agent::{
-        claude::{
-            isolation,
-            version::{ClaudeVersion, ReleaseSupport},
-        },
-        control::ControlRequest,
-        process::EscalationStep,
+    claude::{
+        isolation,
+        version::{ClaudeVersion, ReleaseSupport},
     },
+    control::ControlRequest,
+    process::EscalationStep,
+};
+use ingestdeck_core::{
     decode::line::InitLine,
     diagnostic::Diagnostic as _,
     tape::{Note, note::IsolationChecked},

@@ -7,17 +7,11 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 use proptest::prelude::*;
 
 use super::super::*;
-use crate::{
-    ingest::{
-        plan::{UnitSelection, plan_against},
-        source::find_adapter,
-        work_unit::WorkUnit,
-    },
+use ingestdeck_core::{
     run::{
         RunState,
         state::{AttemptState, PriorPatchIntegration, UnitState},
     },
-    store::index_rows::RunIndexRows,
     tape::{
         Header, UnitKey,
         note::{
@@ -26,6 +20,12 @@ use crate::{
         },
     },
 };
+use ingestdeck_ingest::{
+    plan::{UnitSelection, plan_against},
+    source::find_adapter,
+    work_unit::WorkUnit,
+};
+use ingestdeck_records::store::index_rows::RunIndexRows;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
 
-use crate::engine::worker::uplink::lock;
+use crate::worker::uplink::lock;
 
 /// From when nothing is lost.
 const CALM_AFTER: Duration = Duration::from_secs(300);

@@ -9,7 +9,7 @@ use super::{
     },
     *,
 };
-use crate::{control::RunLimit, tape::Millis};
+use ingestdeck_core::{control::RunLimit, tape::Millis};
 
 /// A worker that only the test moves.
 struct FalseWorker {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, Row, ToSql, limits::Limit, types::ValueRef};
 use serde::{Deserialize, Serialize};
 
-use crate::ingest::database::QueryError;
+use crate::database::QueryError;
 
 /// Tables that the reader needs.
 const TABLES: [&str; 3] = [
@@ -76,18 +76,18 @@ const PROVENANCE_QUERY: &str = "
 
 /// Limits of one piece of a table. A piece ends after the row that reaches one of them.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(in crate::ingest::database) struct PageLimits {
+pub(in crate::database) struct PageLimits {
     /// Bytes of the rows as JSON.
-    pub(in crate::ingest::database) bytes: u64,
+    pub(in crate::database) bytes: u64,
     /// Bytes of the reports that are parsed.
-    pub(in crate::ingest::database) reports: u64,
+    pub(in crate::database) reports: u64,
     /// Rows, damaged ones included.
-    pub(in crate::ingest::database) rows: u64,
+    pub(in crate::database) rows: u64,
 }
 
 /// A part of a table, newest row first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::ingest::database) struct KtxHistoryPage<T> {
+pub(in crate::database) struct KtxHistoryPage<T> {
     pub(super) rows: Vec<T>,
     pub(super) damaged: DamagedRows,
     /// Bytes of the rows as JSON.
@@ -102,10 +102,10 @@ pub(in crate::ingest::database) struct KtxHistoryPage<T> {
 
 /// Rows with values that KTX does not write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DamagedRows {
-    pub(crate) count: u64,
+pub struct DamagedRows {
+    pub count: u64,
     /// Position of one damaged row and what is wrong with it.
-    pub(crate) example: Option<String>,
+    pub example: Option<String>,
 }
 
 impl DamagedRows {
@@ -117,7 +117,7 @@ impl DamagedRows {
 
 /// A completed run of KTX.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::ingest::database) struct KtxRunRow {
+pub(in crate::database) struct KtxRunRow {
     /// Row number; later runs have a higher one.
     pub(super) row: i64,
     pub(super) connection: String,
@@ -141,7 +141,7 @@ pub(super) enum KtxRunOutcome {
 
 /// What a run did with a raw file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(in crate::ingest::database) struct ProvenanceRow {
+pub(in crate::database) struct ProvenanceRow {
     pub(super) connection: String,
     pub(super) adapter: String,
     pub(super) sync: String,
@@ -155,7 +155,7 @@ pub(in crate::ingest::database) struct ProvenanceRow {
 }
 
 /// Reads completed runs from row `from` downwards; `None` if KTX never ingested anything in this project.
-pub(in crate::ingest::database) fn runs(
+pub(in crate::database) fn runs(
     connection: &Connection,
     from: i64,
     limits: PageLimits,
@@ -183,7 +183,7 @@ pub(in crate::ingest::database) fn runs(
 }
 
 /// Reads provenance from row `from` downwards.
-pub(in crate::ingest::database) fn provenance(
+pub(in crate::database) fn provenance(
     connection: &Connection,
     from: i64,
     limits: PageLimits,
@@ -257,7 +257,7 @@ impl<T> Default for KtxHistoryPage<T> {
     }
 }
 
-fn run(row: &Row<'_>) -> Result<KtxRunRow, String> {
+pub fn run(row: &Row<'_>) -> Result<KtxRunRow, String> {
     let completed: Timestamp = text(row, 6, "completed_at")?
         .parse()
         .map_err(|_| "completed_at is not a time".to_owned())?;

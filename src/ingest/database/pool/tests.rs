@@ -98,7 +98,7 @@ fn worker_that_fails_is_reported_with_its_cause() {
 
 #[test]
 fn worker_program_that_is_gone_names_the_remedy() {
-    let program = crate::it::support::missing("ingestdeck");
+    let program = ingestdeck_test_support::missing("ingestdeck");
     let workers = SqlWorkers::new(program.clone().into());
     let error = workers
         .search(Path::new("/x.db"), STATEMENT_TIMEOUT, &[], 1)

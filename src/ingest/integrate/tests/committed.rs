@@ -1,8 +1,8 @@
 //! A review of changes that the branch contains already.
 
 use super::*;
-use crate::{
-    ingest::committed_changes::{CommittedRun, LeftOut, RunCommit},
+use crate::committed_changes::{CommittedRun, LeftOut, RunCommit};
+use ingestdeck_core::{
     run::review::ReviewState,
     tape::{
         RunId,
@@ -23,7 +23,7 @@ fn committed_changes_are_taken_back_hunk_by_hunk() {
         "a",
         &[(path, Some(&update)), ("wiki/global/new.md", Some(&new))],
     )]);
-    let SavedIntegration { commit, paths, .. } = integration.save(&"ingest".into(), &[]).unwrap();
+    let SavedIntegration { commit, paths, .. } = integration.save(&message("ingest"), &[]).unwrap();
     drop(integration);
     let commits = vec![RunCommit {
         id: commit.unwrap(),
@@ -71,7 +71,7 @@ fn committed_changes_are_taken_back_hunk_by_hunk() {
     // A save that fails leaves the review as it was.
     integration.undo_review(before).unwrap();
     integration.apply_review(&review).unwrap();
-    let taken_back = integration.save(&"review".into(), &[]).unwrap();
+    let taken_back = integration.save(&message("review"), &[]).unwrap();
     assert_eq!(taken_back.paths, [path, "wiki/global/new.md"]);
     assert_eq!(
         (run.read(path), run.read("wiki/global/new.md")),
@@ -88,7 +88,7 @@ fn committed_changes_are_taken_back_hunk_by_hunk() {
     );
     assert!(integration.review_request().unwrap().files.is_empty());
     assert_eq!(
-        integration.save(&"review".into(), &[]).unwrap().commit,
+        integration.save(&message("review"), &[]).unwrap().commit,
         None
     );
     drop(integration);

@@ -1,14 +1,14 @@
 //! Documents in KTX's format with every documented key.
 
 use super::*;
-use crate::ingest::yaml;
+use crate::yaml;
 
 fn read(text: &str) -> Result<(ProjectSettings, Vec<Problem>), ProjectSettingsFault> {
     super::parse_settings(&yaml::parse_tree(text).unwrap())
 }
 
 fn warnings(text: &str) -> Vec<String> {
-    crate::diagnostic::to_lines(&read(text).unwrap().1)
+    ingestdeck_core::diagnostic::to_lines(&read(text).unwrap().1)
 }
 
 fn fault(text: &str) -> String {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::GENERATED_DIRS;
-use crate::ingest::source::{
+use crate::source::{
     SourceTree, UnitChunk,
     references::{FileReferences, ReferenceReader, calls, dbt_yaml},
     tree::{WalkFilter, has_extension},
@@ -19,7 +19,7 @@ pub(super) fn defined_names(text: &str) -> Option<BTreeSet<String>> {
 
 /// Reads the references of the files in `tree`.
 #[derive(Debug)]
-pub(in crate::ingest::source) struct DbtReferences<'a> {
+pub(in crate::source) struct DbtReferences<'a> {
     tree: &'a SourceTree,
     reads_sql: bool,
     sql: Option<ModelFiles>,
@@ -38,7 +38,7 @@ struct ModelFiles {
 }
 
 impl<'a> DbtReferences<'a> {
-    pub(in crate::ingest::source) fn new(tree: &'a SourceTree) -> Self {
+    pub(in crate::source) fn new(tree: &'a SourceTree) -> Self {
         Self {
             tree,
             reads_sql: true,
@@ -48,7 +48,7 @@ impl<'a> DbtReferences<'a> {
     }
 
     /// For a source whose units describe no models.
-    pub(in crate::ingest::source) fn without_sql(tree: &'a SourceTree) -> Self {
+    pub(in crate::source) fn without_sql(tree: &'a SourceTree) -> Self {
         Self {
             reads_sql: false,
             ..Self::new(tree)
@@ -178,7 +178,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::ingest::source::{SourceAdapter as _, dbt::DbtAdapter, tree_of};
+    use crate::source::{SourceAdapter as _, dbt::DbtAdapter, tree_of};
 
     fn references(files: &[(&str, &str)], path: &str) -> (String, bool) {
         let (dir, _) = tree_of(files);

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::{IncludePatterns, LookmlFileKind, LookmlProject, scan};
-use crate::ingest::{
+use crate::{
     source::{
         SourceTree, UnitChunk,
         references::{FileReferences, ReferenceReader, add_name, file_name},
@@ -118,7 +118,7 @@ fn dashboard_names(text: &str) -> Option<(BTreeSet<String>, FileReferences)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ingest::source::tree_of;
+    use crate::source::tree_of;
 
     fn all(mut found: FileReferences) -> String {
         found.names.append(&mut found.open_names);

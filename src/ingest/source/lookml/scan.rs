@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::references::{EXPLORE, VIEW};
-use crate::ingest::source::references::{FileReferences, add_name};
+use crate::source::references::{FileReferences, add_name};
 
 /// The references of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

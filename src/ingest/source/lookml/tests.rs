@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::ingest::{
+use crate::{
     project::Connection,
     source::tests::{anywhere, tree_of},
 };
@@ -139,7 +139,7 @@ fn missing_includes_are_reported() {
     )]);
     assert_eq!(keys(&chunks), ["lookml-m"]);
     assert_eq!(
-        crate::diagnostic::to_lines(&chunks.warnings),
+        ingestdeck_core::diagnostic::to_lines(&chunks.warnings),
         [
             "m.model.lkml includes `gone/*.view`, which matches no file",
             "m.model.lkml includes `//other/x.view`, which matches no file",
@@ -191,7 +191,10 @@ fn model_of_other_connection_may_not_write_sources() {
     assert_eq!(disallowed, [None, None, Some("lookml_connection_mismatch")]);
     let warning = "model there declares connection `snow`, not the expected `bq`: its unit writes no sources \
                    (lookml_connection_mismatch)";
-    assert_eq!(crate::diagnostic::to_lines(&chunks.warnings), [warning]);
+    assert_eq!(
+        ingestdeck_core::diagnostic::to_lines(&chunks.warnings),
+        [warning]
+    );
     let notes = chunks.units[2].notes.as_deref().unwrap();
     assert!(
         notes.starts_with(

@@ -16,7 +16,7 @@ use self::expr::{
     substitute_inputs, table_name,
 };
 use super::METRIC_TYPES;
-use crate::ingest::{
+use crate::{
     untrusted_text::{squeezed_line, visible_path},
     yaml::{YamlNode, YamlValue},
 };
@@ -29,7 +29,7 @@ const MOST_ADDED: usize = 32 << 20;
 
 /// A source derived from a semantic model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ProjectedSource {
+pub struct ProjectedSource {
     /// Name of the source, unique in its connection.
     pub name: String,
     /// The raw files that define it: the file of its semantic model, then those of the metrics that became its
@@ -41,7 +41,7 @@ pub(crate) struct ProjectedSource {
 
 /// Result of projecting the semantic models of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MetricflowProjection {
+pub struct MetricflowProjection {
     /// The sources, in the order of their files.
     pub sources: Vec<ProjectedSource>,
     /// Raw files with a definition that a source cannot express, and a sentence about it.
@@ -784,7 +784,7 @@ fn too_large(metric: &MetricNode<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::{expr::MAX_EXPR_BYTES, *};
-    use crate::ingest::yaml;
+    use crate::yaml;
 
     fn projected(files: &[(&str, &str)]) -> MetricflowProjection {
         let files: Vec<(&str, YamlValue)> = files

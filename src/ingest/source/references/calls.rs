@@ -7,7 +7,7 @@ use super::FileReferences;
 
 /// Adds what the Jinja blocks of `text` refer to. Comments of Jinja and raw blocks are skipped, but not those of SQL: dbt
 /// renders a call in them, too.
-pub(in crate::ingest::source) fn add_jinja_calls(text: &str, found: &mut FileReferences) {
+pub(in crate::source) fn add_jinja_calls(text: &str, found: &mut FileReferences) {
     let mut rest = text;
     while let Some(at) = rest.find('{') {
         let open = rest.get(at..).unwrap_or_default();
@@ -38,7 +38,7 @@ pub(in crate::ingest::source) fn add_jinja_calls(text: &str, found: &mut FileRef
 }
 
 /// Adds what the calls in a value of YAML refer to: those in its Jinja blocks, or in all of it, as in `to: ref('orders')`.
-pub(in crate::ingest::source) fn add_value_calls(text: &str, found: &mut FileReferences) {
+pub(in crate::source) fn add_value_calls(text: &str, found: &mut FileReferences) {
     if text.contains("{{") || text.contains("{%") {
         add_jinja_calls(text, found);
     } else {
@@ -47,7 +47,7 @@ pub(in crate::ingest::source) fn add_value_calls(text: &str, found: &mut FileRef
 }
 
 /// Adds what a Python model refers to.
-pub(in crate::ingest::source) fn add_python_calls(text: &str, found: &mut FileReferences) {
+pub(in crate::source) fn add_python_calls(text: &str, found: &mut FileReferences) {
     let code: String = text
         .split_inclusive('\n')
         .filter(|line| !line.trim_start().starts_with('#'))

@@ -6,21 +6,21 @@
 use std::collections::BTreeSet;
 
 use super::{FileReferences, add_name, calls};
-use crate::ingest::yaml::{YamlNode, YamlValue, parse_source_file};
+use crate::yaml::{YamlNode, YamlValue, parse_source_file};
 
 /// Facts of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::ingest::source) struct DbtYamlNames {
-    pub(in crate::ingest::source) defines: BTreeSet<String>,
-    pub(in crate::ingest::source) refers_to: FileReferences,
+pub(in crate::source) struct DbtYamlNames {
+    pub(in crate::source) defines: BTreeSet<String>,
+    pub(in crate::source) refers_to: FileReferences,
     /// Models that the file describes.
-    pub(in crate::ingest::source) models: Vec<DescribedModel>,
+    pub(in crate::source) models: Vec<DescribedModel>,
 }
 
 /// A model and the names that its SQL file may have, without the extension.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::ingest::source) struct DescribedModel {
-    pub(in crate::ingest::source) file_stems: Vec<String>,
+pub(in crate::source) struct DescribedModel {
+    pub(in crate::source) file_stems: Vec<String>,
 }
 
 /// Types of entities that identify the rows of their semantic model. Others refer to an entity of another one.
@@ -42,7 +42,7 @@ const METRIC_INPUTS: [&str; 12] = [
 ];
 
 /// Reads the names in `text`; `None` if it is not valid YAML.
-pub(in crate::ingest::source) fn read(text: &str) -> Option<DbtYamlNames> {
+pub(in crate::source) fn read(text: &str) -> Option<DbtYamlNames> {
     let root = parse_source_file(text).ok()?;
     let mut names = DbtYamlNames::default();
     names.read_root(&root);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{queries::with_shop, *};
-use crate::ingest::schema::validate;
+use crate::schema::validate;
 
 /// A future schemars version may emit keywords that the validation does not check; this test finds them.
 #[test]
@@ -136,7 +136,7 @@ fn fuzzed_arguments_stay_in_the_workspace() {
     let corpus: Vec<Vec<u8>> = corpus.iter().map(|text| text.as_bytes().to_vec()).collect();
     let fixture = ToolFixture::unlocked();
     let next = std::cell::Cell::new(0);
-    crate::it::support::fuzz::fuzz("tool arguments", &corpus, |bytes| {
+    ingestdeck_test_support::fuzz::fuzz("tool arguments", &corpus, |bytes| {
         let Ok(arguments) = serde_json::from_slice::<Value>(bytes) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Database tools as a model uses them. Tests of hostile statements and files are in [`crate::ingest::database`].
+//! Database tools as a model uses them. Tests of hostile statements and files are in [`crate::database`].
 
 use super::*;
 

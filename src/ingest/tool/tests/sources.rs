@@ -657,19 +657,14 @@ fn changed_sources_are_checked_at_the_end() {
     let context = &fixture.tools.context;
     fixture.text("sl_read_source", on("customers", json!({})));
     assert_eq!(
-        crate::ingest::workspace_check::check_changes(
-            &context.workspace,
-            &context.scope.target_ids()
-        )
-        .invalid,
+        crate::workspace_check::check_changes(&context.workspace, &context.scope.target_ids())
+            .invalid,
         [] as [&str; 0]
     );
     fixture.text("sl_edit_source", on("customers", json!({"delete": true})));
-    let invalid = crate::ingest::workspace_check::check_changes(
-        &context.workspace,
-        &context.scope.target_ids(),
-    )
-    .invalid;
+    let invalid =
+        crate::workspace_check::check_changes(&context.workspace, &context.scope.target_ids())
+            .invalid;
     assert_eq!(
         invalid,
         ["warehouse:visits: join target `customers` is not a source of this connection"]
@@ -748,10 +743,10 @@ proptest! {
         let changes = fixture.tools.context.workspace.changes();
         prop_assert_eq!(reply.markdown.contains("saved successfully"), changes.len() == 1, "{}", reply.markdown);
         for path in changes.keys() {
-            prop_assert!(crate::ingest::semantic_layer::split_source_path(path).is_some_and(|(id, _)| id == connection), "{}", path);
+            prop_assert!(crate::semantic_layer::split_source_path(path).is_some_and(|(id, _)| id == connection), "{}", path);
             let file = fixture.tools.context.semantic_layer().find_source_file(&connection, &name).unwrap().unwrap();
             let Value::Object(source) = source.clone() else { unreachable!() };
-            prop_assert_eq!(file.doc.unwrap(), crate::ingest::semantic_layer::fill_defaults(source));
+            prop_assert_eq!(file.doc.unwrap(), crate::semantic_layer::fill_defaults(source));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The tools of the reconcile step for the changes of the units.
 
 use super::*;
-use crate::ingest::reconcile::{self, PriorProvenance};
+use crate::reconcile::{self, PriorProvenance};
 
 fn staged() -> ToolFixture {
     let (mut context, dir) = tool_context();

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{super::Worktrees, *};
-use crate::ingest::git::tests::{project, write};
+use crate::test_projects::{project, write};
 
 /// A repository, and a directory outside of it that must not be changed.
 struct LedgerFixture {

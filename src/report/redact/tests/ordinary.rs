@@ -3,7 +3,8 @@
 use super::*;
 
 fn ordinary() -> Vec<Vec<u8>> {
-    let captures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/captures");
+    let captures = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .join("tests/fixtures/captures");
     let mut lines = Vec::new();
     for file in std::fs::read_dir(captures)
         .unwrap()
@@ -16,7 +17,9 @@ fn ordinary() -> Vec<Vec<u8>> {
             .filter(|line| !line.is_empty())
         {
             let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
-            lines.push(entry(crate::tape::entry::stdout_body(line, is_json)));
+            lines.push(entry(ingestdeck_core::tape::entry::stdout_body(
+                line, is_json,
+            )));
         }
     }
     let mut dice = TestRng(0x2545_F491_4F6C_DD1D);

@@ -10,18 +10,18 @@ use std::{
 
 use super::{ABSENT, init, listed, read, read_progress, started};
 use crate::{
+    attempt_summary::{AttemptSummary, CallAccessKind},
+    cache::ScreenCache,
+    document::DocumentBlock,
+    theme::StyleRole,
+};
+use ingestdeck_core::{
     run::{
         Timeline,
         state::{AttemptState, RecordedIsolation, RowOutcome},
     },
     tape::{EntryBody, Note, Seq, note::AttemptStarted},
     text::clock,
-    tui::{
-        attempt_summary::{AttemptSummary, CallAccessKind},
-        cache::ScreenCache,
-        document::DocumentBlock,
-        theme::StyleRole,
-    },
 };
 
 /// Largest number of listed paths of one kind.

@@ -4,6 +4,14 @@ use jiff::{Timestamp, tz::TimeZone};
 
 use super::{ABSENT, MAX_SHOWN_BYTES, read, read_head, read_progress};
 use crate::{
+    attempt_summary::CallAccessKind,
+    cache::{RowId, ScreenCache},
+    document::DocumentBlock,
+    load,
+    theme::{StyleRole, status_role},
+    unit_row::state_text,
+};
+use ingestdeck_core::{
     decode,
     run::{
         Timeline, recorded_decisions,
@@ -14,14 +22,6 @@ use crate::{
         note::{AttemptEnded, AttemptOutcome, StopReason, VerdictCause},
     },
     text::{self, clock, count, dollars},
-    tui::{
-        attempt_summary::CallAccessKind,
-        cache::{RowId, ScreenCache},
-        document::DocumentBlock,
-        load,
-        theme::{StyleRole, status_role},
-        unit_row::state_text,
-    },
 };
 
 /// Largest number of listed failures.
@@ -662,7 +662,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{run::state::AttemptDelivery, tape::note::AttemptOutput};
+    use ingestdeck_core::{run::state::AttemptDelivery, tape::note::AttemptOutput};
 
     #[test]
     fn flagged_decisions_stand_out() {

@@ -12,7 +12,8 @@ use rusqlite::Connection;
 use serde_json::Value;
 
 use super::super::{end_to_end::newest_tape, test_dir::TestDir};
-use crate::{it::support::git::git, run::state::RECONCILE_KEY};
+use crate::support::git::git;
+use ingestdeck_core::run::state::RECONCILE_KEY;
 
 /// Directories that attempts change.
 const WRITTEN: [&str; 2] = ["wiki", "semantic-layer"];
@@ -34,7 +35,7 @@ while IFS= read -r line; do
 done | '{exe}' scripted-agent --speed 200 --script '{script}' --attempt "$(grep -c x "$count")" -- "$@""#,
         snaps = place.path("../snaps").display(),
         attempts = place.path("../attempts").display(),
-        exe = crate::it::support::program(),
+        exe = crate::support::program(),
         script = script.display(),
     );
     place.claude(&body).display().to_string()

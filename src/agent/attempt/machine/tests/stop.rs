@@ -1,7 +1,7 @@
 //! An agent that is about to end its turn is asked once to continue, if its tools have a question.
 
 use super::*;
-use crate::config::schema::MismatchPolicy;
+use ingestdeck_core::config::schema::MismatchPolicy;
 
 fn stop(machine: &mut AttemptMachine, id: &str) -> Vec<AttemptEffect> {
     let request = json!({"subtype": "hook_callback", "callback_id": "stop", "input": {"hook_event_name": "Stop"}});

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::LazyLock};
 use regex_lite::Regex;
 
 use super::MetricInput;
-use crate::ingest::yaml::{YamlNode, YamlValue};
+use crate::yaml::{YamlNode, YamlValue};
 
 /// Longest filter, and longest expression with its inputs substituted, in bytes. Substitution may make an expression
 /// much longer.

@@ -1,0 +1,27 @@
+//! Translates decoded lines to Takopi's three events: `started`, `action`, one `completed`.
+//!
+//! Owns the event contract and the translation state of an attempt. Pure. It must not depend on tapes, units or
+//! screens; values for screens that are not in the contract (display kind, label) are derived in [`label`].
+
+pub mod event;
+pub mod label;
+pub(crate) mod session_identity;
+pub(crate) mod stream_state;
+pub(crate) mod translate;
+pub(crate) mod turn_tracker;
+
+mod call_history;
+mod call_title;
+mod completion;
+mod event_json;
+
+pub(crate) use call_history::CallMap;
+pub use completion::{StreamEnd, error_text};
+pub use event::{ActionPhase, AgentEvent};
+pub use session_identity::{SessionCheck, SessionIdentity};
+pub use stream_state::StreamState;
+pub use translate::EventTranslator;
+pub use turn_tracker::{LineRole, TurnTracker};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,617 @@
+//! Settings in layers: flag > environment > user file > default. Every value knows its origin.
+//!
+//! One table ([`schema`]) lists every key with its type and default. Reading, validation, output and documentation use
+//! it. The module must not know the meaning of a setting.
+
+pub mod file;
+pub mod paths;
+pub mod schema;
+pub mod time_limit;
+pub mod value;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::de::DeserializeOwned;
+
+pub use self::{
+    schema::{
+        DisconnectAction, MismatchPolicy, NotifyMode, ProgressMode, ToolFailures, TurnLimitAction,
+        UnreadAction, UnsourcedAction, WorkChecks,
+    },
+    value::SettingValue,
+};
+use self::{
+    schema::{KEYS, SettingKey},
+    time_limit::TimeLimitSetting,
+    value::SettingKind,
+};
+use crate::diagnostic::{Diagnostic, Problem};
+
+/// Maximum number of warnings that are listed individually.
+const MAX_WARNINGS: usize = 20;
+
+/// Environment variables, collected by the composition root.
+pub type EnvVars = BTreeMap<String, OsString>;
+
+/// The origin of a value. Later variants take precedence.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SettingOrigin {
+    Default,
+    /// The user's settings file.
+    User {
+        path: PathBuf,
+        /// Line number, counted from 1.
+        line: usize,
+    },
+    Environment {
+        name: String,
+    },
+    /// A flag of the command line.
+    Flag {
+        name: String,
+    },
+}
+
+impl SettingOrigin {
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Default => 0,
+            Self::User { .. } => 1,
+            Self::Environment { .. } => 2,
+            Self::Flag { .. } => 3,
+        }
+    }
+
+    /// The place of the value, for the head of a message.
+    fn location(&self) -> String {
+        match self {
+            Self::Default => "default".to_owned(),
+            Self::User { path, line } => format!("{}:{line}", path.display()),
+            Self::Environment { name } => format!("${name}"),
+            Self::Flag { name } => name.clone(),
+        }
+    }
+}
+
+impl fmt::Display for SettingOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::User { path, line } => write!(f, "user {}:{line}", path.display()),
+            Self::Environment { name } => write!(f, "environment {name}"),
+            Self::Flag { name } => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// A value and its origin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting<T> {
+    pub value: T,
+    pub origin: SettingOrigin,
+}
+
+impl<T> std::ops::Deref for Setting<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Section `[claude]`: plain sessions.
+    pub claude: ClaudeSettings,
+    /// Section `[agent]`: sessions with the agent profile.
+    pub agent: AgentSettings,
+    /// Section `[retry]`: automatic retries.
+    pub retry: AutoRetrySettings,
+    /// Section `[ingest]`: work units.
+    pub ingest: IngestSettings,
+    /// Section `[notify]`: notifications while no screen is attached.
+    pub notify: NotifySettings,
+    /// Section `[otel]`: export of spans to an OpenTelemetry collector.
+    pub otel: OtelSettings,
+    /// Section `[policy]`: rules about tool calls.
+    pub policy: PolicySettings,
+    /// Section `[ui]`: the screen.
+    pub ui: UiSettings,
+    /// Section `[keys]`: chords by action. Actions and chords are not validated here.
+    pub keys: BTreeMap<String, Setting<Vec<String>>>,
+    /// Settings that are ignored or have no effect, one sentence each.
+    pub warnings: Vec<Problem>,
+    merged: BTreeMap<&'static str, Setting<SettingValue>>,
+}
+
+/// Section `[claude]`: plain sessions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaudeSettings {
+    /// Model; Claude Code's own choice if unset.
+    pub model: Setting<Option<String>>,
+    /// Tools that need no permission. If the list is empty, the flag is omitted.
+    pub allowed_tools: Setting<Vec<String>>,
+    /// Pass `--dangerously-skip-permissions`. Never for work units.
+    pub dangerously_skip_permissions: Setting<bool>,
+    /// Keep `ANTHROPIC_API_KEY` in the environment.
+    pub use_api_billing: Setting<bool>,
+    /// How a resumed session with another id is reported.
+    pub session_mismatch: Setting<MismatchPolicy>,
+    /// Names of variables that the deny list would withhold.
+    pub pass_env: Setting<Vec<String>>,
+}
+
+/// Section `[agent]`: sessions with the agent profile.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AgentSettings {
+    /// Tools that the agent may call.
+    pub allowed_tools: Setting<Vec<String>>,
+    /// Maximum number of turns, 1 to 100.
+    pub max_turns: Setting<u32>,
+    /// `None`: Claude Code chooses one.
+    pub model: Setting<Option<String>>,
+    /// System prompt that replaces Claude Code's own.
+    pub system_prompt: Setting<Option<String>>,
+    /// Between 0 and 1. Validated, but Claude Code has no such option.
+    pub temperature: Setting<Option<f64>>,
+}
+
+/// Section `[retry]`: automatic retries.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AutoRetrySettings {
+    /// Maximum number of attempts after the first one.
+    pub max_retries: Setting<u32>,
+    /// First delay, in milliseconds.
+    pub initial_delay_ms: Setting<u64>,
+    /// Factor between consecutive delays, at least 1.
+    pub factor: Setting<f64>,
+    /// Maximum delay, in milliseconds.
+    pub max_delay_ms: Setting<u64>,
+}
+
+/// Section `[ingest]`: work units.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IngestSettings {
+    /// Which failed tool calls fail a unit.
+    pub tool_failures: Setting<ToolFailures>,
+    /// Stream text while it is written.
+    pub partial_messages: Setting<bool>,
+    /// Send a one-turn request before a run.
+    pub probe: Setting<bool>,
+    /// Run the reconcile step after the units.
+    pub reconcile: Setting<bool>,
+    /// Time without output after which a unit is shown as silent.
+    pub silence_after: Setting<Duration>,
+    /// Time without output after which an attempt ends.
+    pub silence_timeout: Setting<TimeLimitSetting>,
+    /// Maximum duration of an attempt.
+    pub unit_timeout: Setting<TimeLimitSetting>,
+    /// Longest wait of a call for a decision.
+    pub approval_timeout: Setting<TimeLimitSetting>,
+    /// Longest wait of a run for its review without a screen.
+    pub review_idle_timeout: Setting<TimeLimitSetting>,
+    /// How long a run that has no place for its units waits for workers.
+    pub worker_wait: Setting<Duration>,
+    /// Paths outside a project that its connections may read: absolute, or below `~/`.
+    pub allow_paths: Setting<Vec<String>>,
+    /// What follows a unit that has used its turns.
+    pub turn_limit: Setting<TurnLimitAction>,
+    /// Wait for a review before the commit.
+    pub review: Setting<bool>,
+    /// What unsourced identifiers do to a unit.
+    pub unsourced: Setting<UnsourcedAction>,
+    /// What raw files that the agent left unread do to a unit.
+    pub unread: Setting<UnreadAction>,
+}
+
+impl IngestSettings {
+    /// The checks of what an agent did.
+    pub fn checks(&self) -> WorkChecks {
+        WorkChecks {
+            unsourced: *self.unsourced,
+            unread: *self.unread,
+        }
+    }
+}
+
+/// Section `[notify]`: notifications while no screen is attached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NotifySettings {
+    /// Address that receives each notification as JSON.
+    pub url: Setting<Option<String>>,
+}
+
+/// Section `[otel]`: export of spans to an OpenTelemetry collector.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OtelSettings {
+    /// Address of the collector, which accepts OTLP as JSON.
+    pub endpoint: Setting<Option<String>>,
+    /// Also send arguments and results of tool calls.
+    pub content: Setting<bool>,
+}
+
+/// Section `[policy]`: rules about tool calls, which are not validated here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicySettings {
+    /// Calls that need no permission.
+    pub allow: Setting<Vec<String>>,
+    /// Calls that wait for a person.
+    pub hold: Setting<Vec<String>>,
+    /// Calls that are refused.
+    pub deny: Setting<Vec<String>>,
+}
+
+/// Section `[ui]`: the screen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UiSettings {
+    /// Name of a theme, path of a theme file, or `auto`.
+    pub theme: Setting<String>,
+    pub mouse: Setting<bool>,
+    /// Draw with ASCII characters only.
+    pub ascii: Setting<bool>,
+    /// Maximum number of frames per second, except frames after a key.
+    pub fps: Setting<u32>,
+    /// How the user is notified while the terminal has no focus.
+    pub notify: Setting<NotifyMode>,
+    /// Program and arguments for notifications; title and text are appended.
+    pub notify_command: Setting<Vec<String>>,
+    /// Report progress with `OSC 9;4`.
+    pub progress: Setting<ProgressMode>,
+    /// What happens to a run when its last screen disappears.
+    pub on_disconnect: Setting<DisconnectAction>,
+}
+
+/// Invalid settings: one sentence with the place, the key and the expected value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// The value does not fit its key.
+    #[error("{place}: {key} must be {expected}, not {found}")]
+    InvalidValue {
+        /// File with line, variable or flag.
+        place: String,
+        key: String,
+        /// Description of the expected value.
+        expected: String,
+        /// Description of the actual value.
+        found: String,
+    },
+    /// The file is not valid TOML.
+    #[error("{place}: not valid TOML: {cause}")]
+    Syntax {
+        place: String,
+        /// Message of the parser.
+        cause: String,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the settings {}: {cause}", path.display())]
+    Unreadable {
+        path: PathBuf,
+        /// Message of the operating system.
+        cause: String,
+    },
+    /// The file exceeds the size limit.
+    #[error("the settings {} are larger than {} bytes", path.display(), file::MAX_BYTES)]
+    TooLarge { path: PathBuf },
+}
+
+impl Diagnostic for ConfigError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::InvalidValue { .. } => return None,
+            Self::Syntax { .. } => {
+                "correct the line, or move the file away to use the defaults".into()
+            }
+            Self::Unreadable { .. } => "check the path and its permissions".into(),
+            Self::TooLarge { .. } => "check the path".into(),
+        })
+    }
+}
+
+/// Collects layers. The call order does not matter: the origin determines the precedence.
+#[derive(Clone, Debug)]
+pub struct ConfigLayers {
+    merged: BTreeMap<&'static str, Setting<SettingValue>>,
+    keys: BTreeMap<String, Setting<Vec<String>>>,
+    warnings: Vec<Problem>,
+    suppressed_warnings: usize,
+}
+
+impl Default for ConfigLayers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ConfigLayers {
+    /// Starts with the defaults.
+    pub fn new() -> Self {
+        let setting = |key: &SettingKey| Setting {
+            value: key.default_value(),
+            origin: SettingOrigin::Default,
+        };
+        let merged = KEYS.iter().map(|key| (key.name, setting(key))).collect();
+        Self {
+            merged,
+            keys: BTreeMap::new(),
+            warnings: Vec::new(),
+            suppressed_warnings: 0,
+        }
+    }
+
+    /// Adds the user's file. A missing file is ignored, unless `asked_for` is true because the user named it.
+    pub fn user_file(mut self, path: &Path, asked_for: bool) -> Result<Self, ConfigError> {
+        let Some(text) = file::read(path, asked_for)? else {
+            return Ok(self);
+        };
+        let content = file::parse(path, &text)?;
+        for warning in content.warnings {
+            self.warn(|| warning);
+        }
+        for entry in content.entries {
+            let origin = SettingOrigin::User {
+                path: path.to_owned(),
+                line: entry.line,
+            };
+            self.set(&entry.key, entry.value, origin)?;
+        }
+        for (action, entry) in content.chords {
+            let origin = SettingOrigin::User {
+                path: path.to_owned(),
+                line: entry.line,
+            };
+            self.keys.insert(
+                action,
+                Setting {
+                    value: entry.chords,
+                    origin,
+                },
+            );
+        }
+        Ok(self)
+    }
+
+    /// Adds variables: `INGESTDECK_` and the key in capitals (`INGESTDECK_UI_FPS`). Empty variables count as unset.
+    pub fn environment(mut self, vars: &EnvVars) -> Result<Self, ConfigError> {
+        for key in KEYS {
+            let name = key.variable();
+            let Some(text) = vars.get(&name).filter(|text| !text.is_empty()) else {
+                continue;
+            };
+            let origin = SettingOrigin::Environment { name };
+            let value = text
+                .to_str()
+                .and_then(|text| key.kind.parse(text))
+                .ok_or_else(|| ConfigError::InvalidValue {
+                    place: origin.location(),
+                    key: key.name.to_owned(),
+                    expected: key.kind.expected(),
+                    found: value::quote(&text.to_string_lossy()),
+                })?;
+            self.set(key.name, value, origin)?;
+        }
+        Ok(self)
+    }
+
+    /// Adds a flag of the command line.
+    pub fn flag(mut self, flag: &str, key: &str, value: SettingValue) -> Result<Self, ConfigError> {
+        self.set(
+            key,
+            value,
+            SettingOrigin::Flag {
+                name: flag.to_owned(),
+            },
+        )?;
+        Ok(self)
+    }
+
+    pub fn finish(mut self) -> Config {
+        let temperature = self
+            .merged
+            .get("agent.temperature")
+            .filter(|setting| setting.value != SettingValue::Unset);
+        if let Some(origin) = temperature.map(|setting| setting.origin.clone()) {
+            self.warn(|| {
+                format!(
+                    "agent.temperature ({origin}) is not supported by Claude Code and has no effect"
+                )
+            });
+        }
+        if self.suppressed_warnings > 0 {
+            self.warnings
+                .push(format!("{} more warnings about settings", self.suppressed_warnings).into());
+        }
+        Config::from_merged(self.merged, self.keys, self.warnings)
+    }
+
+    fn set(
+        &mut self,
+        name: &str,
+        value: SettingValue,
+        origin: SettingOrigin,
+    ) -> Result<(), ConfigError> {
+        let Some(key) = schema::find(name) else {
+            self.warn(|| {
+                let hint = schema::suggest_key(name)
+                    .map(|near| format!("; did you mean {near}?"))
+                    .unwrap_or_default();
+                format!(
+                    "{}: unknown key {} is ignored{hint}",
+                    origin.location(),
+                    value::escape_excerpt(name)
+                )
+            });
+            return Ok(());
+        };
+        let value = key
+            .kind
+            .validate(value)
+            .map_err(|found| ConfigError::InvalidValue {
+                place: origin.location(),
+                key: key.name.to_owned(),
+                expected: key.kind.expected(),
+                found,
+            })?;
+        let weaker = self
+            .merged
+            .get(key.name)
+            .is_none_or(|known| known.origin.rank() <= origin.rank());
+        if weaker {
+            self.merged.insert(key.name, Setting { value, origin });
+        }
+        Ok(())
+    }
+
+    /// Adds a warning, or counts it if there are too many.
+    fn warn<T: Into<Problem>>(&mut self, warning: impl FnOnce() -> T) {
+        if self.warnings.len() < MAX_WARNINGS {
+            self.warnings.push(warning().into());
+        } else {
+            self.suppressed_warnings += 1;
+        }
+    }
+}
+
+impl Config {
+    /// Every setting in the order of the table, then the chords, as lines of `key = value  # origin`. The lines are
+    /// TOML; an unset key is a comment.
+    pub fn lines(&self) -> Vec<String> {
+        let line = |key: &SettingKey| {
+            let setting = self.merged.get(key.name)?;
+            Some(match setting.value.to_toml() {
+                Some(value) => format!("{} = {value}  # {}", key.name, setting.origin),
+                None => match key.kind {
+                    SettingKind::TimeLimit(unset) => {
+                        format!("# {} is not set: {unset}  # {}", key.name, setting.origin)
+                    }
+                    _ => format!("# {} is not set  # {}", key.name, setting.origin),
+                },
+            })
+        };
+        let chord = |(action, setting): (&String, &Setting<Vec<String>>)| {
+            let chords = SettingValue::List(setting.value.clone())
+                .to_toml()
+                .unwrap_or_default();
+            format!(
+                "keys.{} = {chords}  # {}",
+                value::toml_key(action),
+                setting.origin
+            )
+        };
+        KEYS.iter()
+            .filter_map(line)
+            .chain(self.keys.iter().map(chord))
+            .collect()
+    }
+
+    /// Chords by action, for a keymap.
+    pub fn chords(&self) -> BTreeMap<String, Vec<String>> {
+        self.keys
+            .iter()
+            .map(|(action, setting)| (action.clone(), setting.value.clone()))
+            .collect()
+    }
+
+    fn from_merged(
+        merged: BTreeMap<&'static str, Setting<SettingValue>>,
+        keys: BTreeMap<String, Setting<Vec<String>>>,
+        warnings: Vec<Problem>,
+    ) -> Self {
+        fn get<T: DeserializeOwned + Default>(
+            merged: &BTreeMap<&'static str, Setting<SettingValue>>,
+            name: &str,
+        ) -> Setting<T> {
+            let setting = merged.get(name);
+            let json = setting
+                .zip(schema::find(name))
+                .map(|(setting, key)| key.kind.to_json(&setting.value));
+            // A test reads every key, so the fallback is never used.
+            let value = json
+                .and_then(|json| serde_json::from_value(json).ok())
+                .unwrap_or_default();
+            Setting {
+                value,
+                origin: setting.map_or(SettingOrigin::Default, |setting| setting.origin.clone()),
+            }
+        }
+        Self {
+            claude: ClaudeSettings {
+                model: get(&merged, "claude.model"),
+                allowed_tools: get(&merged, "claude.allowed_tools"),
+                dangerously_skip_permissions: get(&merged, "claude.dangerously_skip_permissions"),
+                use_api_billing: get(&merged, "claude.use_api_billing"),
+                session_mismatch: get(&merged, "claude.session_mismatch"),
+                pass_env: get(&merged, "claude.pass_env"),
+            },
+            agent: AgentSettings {
+                allowed_tools: get(&merged, "agent.allowed_tools"),
+                max_turns: get(&merged, "agent.max_turns"),
+                model: get(&merged, "agent.model"),
+                system_prompt: get(&merged, "agent.system_prompt"),
+                temperature: get(&merged, "agent.temperature"),
+            },
+            retry: AutoRetrySettings {
+                max_retries: get(&merged, "retry.max_retries"),
+                initial_delay_ms: get(&merged, "retry.initial_delay_ms"),
+                factor: get(&merged, "retry.factor"),
+                max_delay_ms: get(&merged, "retry.max_delay_ms"),
+            },
+            ingest: IngestSettings {
+                tool_failures: get(&merged, "ingest.tool_failures"),
+                partial_messages: get(&merged, "ingest.partial_messages"),
+                probe: get(&merged, "ingest.probe"),
+                reconcile: get(&merged, "ingest.reconcile"),
+                silence_after: get(&merged, "ingest.silence_after"),
+                silence_timeout: get(&merged, "ingest.silence_timeout"),
+                unit_timeout: get(&merged, "ingest.unit_timeout"),
+                approval_timeout: get(&merged, "ingest.approval_timeout"),
+                review_idle_timeout: get(&merged, "ingest.review_idle_timeout"),
+                worker_wait: get(&merged, "ingest.worker_wait"),
+                allow_paths: get(&merged, "ingest.allow_paths"),
+                turn_limit: get(&merged, "ingest.turn_limit"),
+                review: get(&merged, "ingest.review"),
+                unsourced: get(&merged, "ingest.unsourced"),
+                unread: get(&merged, "ingest.unread"),
+            },
+            notify: NotifySettings {
+                url: get(&merged, "notify.url"),
+            },
+            otel: OtelSettings {
+                endpoint: get(&merged, "otel.endpoint"),
+                content: get(&merged, "otel.content"),
+            },
+            policy: PolicySettings {
+                allow: get(&merged, "policy.allow"),
+                hold: get(&merged, "policy.hold"),
+                deny: get(&merged, "policy.deny"),
+            },
+            ui: UiSettings {
+                theme: get(&merged, "ui.theme"),
+                mouse: get(&merged, "ui.mouse"),
+                ascii: get(&merged, "ui.ascii"),
+                fps: get(&merged, "ui.fps"),
+                notify: get(&merged, "ui.notify"),
+                notify_command: get(&merged, "ui.notify_command"),
+                progress: get(&merged, "ui.progress"),
+                on_disconnect: get(&merged, "ui.on_disconnect"),
+            },
+            keys,
+            warnings,
+            merged,
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        ConfigLayers::new().finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Tests of the reducer.
+
+use super::*;
+use crate::decode;
+
+fn reported(lines: &[&str]) -> ReportedFacts {
+    let mut reducer = AttemptReducer::new(TurnTracker::for_one_prompt());
+    for line in lines {
+        reducer.push(&decode::decode_line(line.as_bytes()));
+    }
+    reducer.reported_facts()
+}
+
+#[test]
+fn error_line_is_kept_against_later_text() {
+    let limit = r#"{"type":"assistant","error":"rate_limit","api_error":"usage_limit_reached","api_error_status":429,"message":{"content":[{"type":"text","text":"You've hit your limit"}]}}"#;
+    let later = r#"{"type":"assistant","message":{"content":[{"type":"text","text":"more"}]}}"#;
+    assert_eq!(reported(&[later]).last_text.as_deref(), Some("more"));
+    let facts = reported(&[later, limit, later]);
+    assert_eq!(facts.last_text.as_deref(), Some("You've hit your limit"));
+    assert_eq!(facts.error_class.as_deref(), Some("rate_limit"));
+    assert_eq!(facts.api_error.as_deref(), Some("usage_limit_reached"));
+    assert_eq!(facts.api_status, Some(429));
+}
+
+#[test]
+fn only_a_rejected_window_sets_the_reset_time() {
+    let limit = |status: &str, at: i64| {
+        format!(
+            r#"{{"type":"rate_limit_event","rate_limit_info":{{"status":"{status}","resetsAt":{at}}}}}"#
+        )
+    };
+    let (warned, rejected, allowed) = (
+        limit("allowed_warning", 1_700_000_001),
+        limit("rejected", 1_700_000_002),
+        limit("allowed", 1_700_000_003),
+    );
+    assert_eq!(reported(&[&warned]).limit_resets_at, None);
+    assert_eq!(
+        reported(&[&warned, &rejected, &allowed]).limit_resets_at,
+        Some(1_700_000_002)
+    );
+}
+
+#[test]
+fn result_of_an_earlier_turn_does_not_decide() {
+    let init = r#"{"type":"system","subtype":"init"}"#;
+    let task = r#"{"type":"system","subtype":"task_started","task_id":"t"}"#;
+    let result = |text: &str| format!(r#"{{"type":"result","is_error":false,"result":"{text}"}}"#);
+    let (first, second) = (result("first"), result("second"));
+    let text = |lines: &[&str]| reported(lines).result.and_then(|result| result.text);
+    assert_eq!(text(&[init, &first, &second]).as_deref(), Some("first"));
+    assert_eq!(text(&[init, task, &first, init]), None);
+    assert_eq!(
+        text(&[init, task, &first, init, &second]).as_deref(),
+        Some("second")
+    );
+}
+
+#[test]
+fn result_errors_follow_the_stream_contract() {
+    let errors = |fields: &str| {
+        let line = format!(r#"{{"type":"result","is_error":true,{fields}}}"#);
+        reported(&[&line]).result.and_then(|result| result.errors)
+    };
+    assert_eq!(
+        errors(r#""errors":["f","g"],"result":"r""#).as_deref(),
+        Some("f; g")
+    );
+    assert_eq!(
+        errors(r#""error":"e","errors":["f"]"#).as_deref(),
+        Some("e")
+    );
+    assert_eq!(errors(r#""errors":[],"result":"r""#), None);
+}
+
+/// Failures and denials of an attempt whose result lists these denials after the lines.
+fn counted(lines: &[&str], interrupt: bool, denials: &str) -> (u32, u32) {
+    let mut reducer = AttemptReducer::new(TurnTracker::for_one_prompt());
+    let result = format!(r#"{{"type":"result","is_error":false,"permission_denials":{denials}}}"#);
+    for (index, line) in lines.iter().copied().chain([result.as_str()]).enumerate() {
+        if interrupt && index == lines.len() {
+            reducer.mark_interrupted();
+        }
+        reducer.push(&decode::decode_line(line.as_bytes()));
+    }
+    (reducer.counts().failures, reducer.counts().denials)
+}
+
+#[test]
+fn denials_count_once_and_not_for_interrupted_calls() {
+    let call = r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{}}]}}"#;
+    let failed = r#"{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","is_error":true,"content":"no"}]}}"#;
+    let named = r#"[{"tool_name":"Bash","tool_use_id":"t"}]"#;
+    let unnamed = r#"[{"tool_name":"Bash"}]"#;
+    assert_eq!(counted(&[call, failed], false, named), (1, 1));
+    assert_eq!(
+        counted(&[call, failed], false, unnamed),
+        (1, 0),
+        "it is the call that failed"
+    );
+    assert_eq!(counted(&[call], false, unnamed), (1, 1));
+    assert_eq!(counted(&[call], true, named), (0, 0));
+    assert_eq!(counted(&[call], true, unnamed), (0, 0));
+}
+
+/// The tokens of the main loop after these lines.
+fn tokens(lines: &[&str]) -> TokenCounts {
+    let mut reducer = AttemptReducer::new(TurnTracker::for_one_prompt());
+    for line in lines {
+        reducer.push(&decode::decode_line(line.as_bytes()));
+    }
+    reducer.counts().tokens
+}
+
+#[test]
+fn final_counts_of_messages_replace_their_estimates() {
+    let message = |id: &str, parent: &str| {
+        format!(
+            r#"{{"type":"assistant","message":{{"id":"{id}","usage":{{"input_tokens":7,"output_tokens":1}},"content":[]}},"parent_tool_use_id":{parent}}}"#
+        )
+    };
+    let end = |id: &str, parent: &str, output: u64| {
+        format!(
+            r#"{{"type":"stream_event","event":{{"type":"message_delta","usage":{{"output_tokens":{output}}}}},"parent_tool_use_id":{parent},"api_message_id":{id}}}"#
+        )
+    };
+    let main = message("m", "null");
+    let output =
+        |lines: &[String]| tokens(&lines.iter().map(String::as_str).collect::<Vec<_>>()).output;
+    assert_eq!(output(&[main.clone(), end(r#""m""#, "null", 40)]), 40);
+    assert_eq!(
+        output(&[main.clone(), end("null", "null", 40)]),
+        40,
+        "older releases do not name the message"
+    );
+    assert_eq!(
+        output(&[end("null", "null", 40), main.clone()]),
+        1,
+        "no message yet"
+    );
+    assert_eq!(output(&[main.clone(), end(r#""other""#, "null", 40)]), 1);
+    assert_eq!(
+        output(&[main.clone(), end(r#""m""#, r#""t""#, 40)]),
+        1,
+        "the message of a subagent"
+    );
+    let lines: Vec<_> = (0..40)
+        .flat_map(|id| [message(&format!("m{id}"), "null"), end("null", "null", 10)])
+        .collect();
+    assert_eq!(
+        output(&lines),
+        400,
+        "also of messages that are no longer kept one by one"
+    );
+    assert_eq!(tokens(&[&main, &end(r#""m""#, "null", 40)]).input, 7);
+}
+
+#[test]
+fn capture_that_ends_without_a_result_has_its_tokens() {
+    let capture = include_str!("../../../../tests/fixtures/captures/partial_messages.jsonl");
+    let lines: Vec<_> = capture.lines().collect();
+    let cut: Vec<_> = lines
+        .iter()
+        .copied()
+        .filter(|line| !line.contains(r#""type":"result""#))
+        .collect();
+    assert!(cut.len() < lines.len());
+    assert_eq!(tokens(&cut), tokens(&lines));
+    assert_eq!(tokens(&cut).output, 84);
+}
