@@ -51,6 +51,7 @@ pub(crate) mod session;
 mod session_files;
 mod session_watch;
 pub(crate) mod settings;
+mod settings_file;
 pub(crate) mod signals;
 pub(crate) mod step;
 pub(crate) mod summary;

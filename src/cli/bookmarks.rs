@@ -3,7 +3,8 @@
 use std::{fs, path::Path, sync::Arc};
 
 use super::{args::GlobalArgs, runs};
-use ingestdeck_core::{config::paths::UserDirs, run::SourceInfo, tape::RunId, text::pluralize};
+use ingestdeck_core::{run::SourceInfo, tape::RunId, text::pluralize};
+use ingestdeck_os::user_dirs::UserDirs;
 use ingestdeck_records::store::{BookmarkFile, RunStore};
 use ingestdeck_tui as tui;
 

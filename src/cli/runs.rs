@@ -15,7 +15,6 @@ use super::{
     summary::{NextSteps, RunSummary},
 };
 use ingestdeck_core::{
-    config::paths::UserDirs,
     diagnostic::Problem,
     run::{
         EntrySource as _, PollStatus, RunOutcome, SourceInfo, Timeline,
@@ -25,6 +24,7 @@ use ingestdeck_core::{
     text::{self, commands, dollars_of_sum, pluralize},
 };
 use ingestdeck_engine::{continued_runs::ContinuedRuns, recorded_tapes, resume};
+use ingestdeck_os::user_dirs::UserDirs;
 use ingestdeck_records::{
     replay::FileSource,
     store::{RecordedRun, RunStatus, RunStore, db::IndexedRun},

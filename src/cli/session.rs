@@ -22,7 +22,7 @@ use ingestdeck_agent::{
     session::{ClaudeSessionArgs, launch_args, resume_line},
 };
 use ingestdeck_core::{
-    config::{Config, paths::UserDirs},
+    config::Config,
     units::{call_policy::CallPolicy, failure_tally::MCP_TOOL_PREFIX},
 };
 use ingestdeck_engine::session_run::{self, ConversationRequest, SessionRequest};
@@ -30,6 +30,7 @@ use ingestdeck_ingest::{
     git::{Git, GitError},
     standard_tools::{StandardTools, is_standard_tool},
 };
+use ingestdeck_os::user_dirs::UserDirs;
 
 /// Runs a session.
 ///

@@ -9,17 +9,19 @@ use std::{
 use ingestdeck_core::{
     config::{
         Config, ConfigLayers, EnvVars, NotifyMode, ProgressMode, Setting, SettingOrigin,
-        SettingValue, paths::UserDirs,
+        SettingValue,
     },
     diagnostic::{Diagnostic, Problem},
 };
 use ingestdeck_engine::notifier::NotificationTargets;
 use ingestdeck_ingest as ingest;
+use ingestdeck_os::user_dirs::UserDirs;
 use ingestdeck_tui as tui;
 
 use super::{
     args::{Color, GlobalArgs},
     exit::{self, CliError, Exit},
+    settings_file,
 };
 
 /// Reads every layer and prints warnings about ignored settings.
@@ -137,10 +139,10 @@ fn load_layers(global: &GlobalArgs) -> Result<ConfigLayers, CliError> {
         .clone()
         .or_else(|| UserDirs::from_vars(&vars).config_file());
     let mut layers = ConfigLayers::new();
-    if let Some(file) = file {
-        layers = layers
-            .user_file(&file, global.config.is_some())
-            .map_err(wrong)?;
+    if let Some(file) = file
+        && let Some(text) = settings_file::read(&file, global.config.is_some()).map_err(wrong)?
+    {
+        layers = layers.user_file(&file, &text).map_err(wrong)?;
     }
     layers = layers.environment(&vars).map_err(wrong)?;
     if global.ascii {

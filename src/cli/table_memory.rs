@@ -7,8 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ingestdeck_core::{config::paths::UserDirs, run::Timeline};
+use ingestdeck_core::run::Timeline;
 use ingestdeck_os::scoped_dir::ScopedDir;
+use ingestdeck_os::user_dirs::UserDirs;
 use ingestdeck_tui::{self as tui, LiveHandle, TableSettings};
 
 const FILE: &str = "table.json";

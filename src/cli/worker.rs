@@ -14,7 +14,7 @@ use super::{
     launch, playback_output, project, settings,
 };
 use ingestdeck_agent::{claude::ClaudeCode, process, session_lock::SessionLocks};
-use ingestdeck_core::{config::paths::UserDirs, diagnostic::Problem, text::pluralize};
+use ingestdeck_core::{diagnostic::Problem, text::pluralize};
 use ingestdeck_engine::{
     self as engine,
     launch::runtime,
@@ -26,6 +26,7 @@ use ingestdeck_engine::{
         workspace::WorkerMachine,
     },
 };
+use ingestdeck_os::user_dirs::UserDirs;
 
 /// Serves an engine on stdin and stdout until its run ends.
 ///

@@ -4,7 +4,6 @@
 //! it. The module must not know the meaning of a setting.
 
 pub mod file;
-pub mod paths;
 pub mod schema;
 pub mod time_limit;
 pub mod value;
@@ -344,12 +343,9 @@ impl ConfigLayers {
         }
     }
 
-    /// Adds the user's file. A missing file is ignored, unless `asked_for` is true because the user named it.
-    pub fn user_file(mut self, path: &Path, asked_for: bool) -> Result<Self, ConfigError> {
-        let Some(text) = file::read(path, asked_for)? else {
-            return Ok(self);
-        };
-        let content = file::parse(path, &text)?;
+    /// Adds the text of the user's file. `path` is its origin and used in messages.
+    pub fn user_file(mut self, path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let content = file::parse(path, text)?;
         for warning in content.warnings {
             self.warn(|| warning);
         }

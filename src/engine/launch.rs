@@ -43,7 +43,7 @@ use super::{
 };
 use ingestdeck_agent::{Agent, attempt, private_dir, process, session_lock::SessionLocks};
 use ingestdeck_core::{
-    config::{Config, paths::UserDirs},
+    config::Config,
     diagnostic::{Diagnostic, Problem},
     run::{
         NewEntry, Recorder, entry_source::RecordError, otlp::RunTrace, review::ReviewState,
@@ -65,6 +65,7 @@ use ingestdeck_ingest::{
     worktree::{BasePatch, Worktrees},
 };
 use ingestdeck_os::program_path;
+use ingestdeck_os::user_dirs::UserDirs;
 use ingestdeck_records::{
     replay::{FileSource, OpenError, file::FollowHandle},
     store::{RunStore, TapeWriter, runs::RunStoreError},

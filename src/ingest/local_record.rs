@@ -18,8 +18,9 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::slug::hex;
-use ingestdeck_core::{config::paths::UserDirs, diagnostic::Diagnostic, tape::RunId};
+use ingestdeck_core::{diagnostic::Diagnostic, tape::RunId};
 use ingestdeck_os::scoped_dir::{PRIVATE_MODE, STATE_DIR, ScopedDir};
+use ingestdeck_os::user_dirs::UserDirs;
 
 /// Version of the format. Version 1 was not bound to anything.
 const RECORD_VERSION: u32 = 2;

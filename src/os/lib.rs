@@ -10,3 +10,4 @@ pub mod group_guard;
 pub mod open_file_limit;
 pub mod program_path;
 pub mod scoped_dir;
+pub mod user_dirs;

@@ -3,9 +3,8 @@
 
 use std::fs;
 
-use ingestdeck_core::config::{
-    Config, ConfigError, ConfigLayers, EnvVars, SettingValue, paths::UserDirs,
-};
+use ingestdeck_core::config::{Config, ConfigError, ConfigLayers, EnvVars, SettingValue};
+use ingestdeck_os::user_dirs::UserDirs;
 
 struct ConfigHome {
     dir: tempfile::TempDir,
@@ -31,9 +30,11 @@ impl ConfigHome {
 
     fn load(&self, model: Option<&str>) -> Result<Config, ConfigError> {
         let file = UserDirs::from_vars(&self.vars).config_file().unwrap();
-        let mut layers = ConfigLayers::new()
-            .user_file(&file, false)?
-            .environment(&self.vars)?;
+        let mut layers = ConfigLayers::new();
+        if let Ok(text) = fs::read_to_string(&file) {
+            layers = layers.user_file(&file, &text)?;
+        }
+        layers = layers.environment(&self.vars)?;
         if let Some(model) = model {
             layers = layers.flag(
                 "--model",

@@ -1,10 +1,6 @@
-//! Reads the settings file with a size limit, and flattens its TOML into keys with line numbers. Validates no value.
+//! Flattens the TOML of the settings file into keys with line numbers. Validates no value.
 
-use std::{
-    fs::File,
-    io::{ErrorKind, Read as _},
-    path::Path,
-};
+use std::path::Path;
 
 use toml::{
     Spanned,
@@ -48,31 +44,6 @@ pub struct ActionChords {
     pub chords: Vec<String>,
     /// Line number, counted from 1.
     pub line: usize,
-}
-
-/// Reads the text of a file. Returns `None` if it does not exist, unless `asked_for` is true because the user named it.
-pub(crate) fn read(path: &Path, asked_for: bool) -> Result<Option<String>, ConfigError> {
-    let unreadable = |cause: String| ConfigError::Unreadable {
-        path: path.to_owned(),
-        cause,
-    };
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound && !asked_for => return Ok(None),
-        Err(error) => return Err(unreadable(error.to_string())),
-    };
-    let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| unreadable(error.to_string()))?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(ConfigError::TooLarge {
-            path: path.to_owned(),
-        });
-    }
-    String::from_utf8(bytes)
-        .map(Some)
-        .map_err(|_| unreadable("it is not UTF-8 text".to_owned()))
 }
 
 /// Flattens a file. `path` is used in messages only.

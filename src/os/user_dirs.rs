@@ -1,8 +1,6 @@
 //! The user's directories. Creates and reads no files.
 
-use std::path::PathBuf;
-
-use super::EnvVars;
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf};
 
 /// Name of the program's directories.
 const PROGRAM: &str = "ingestdeck";
@@ -20,7 +18,7 @@ pub struct UserDirs {
 
 impl UserDirs {
     /// Follows the XDG specification, which requires that relative values are ignored.
-    pub fn from_vars(vars: &EnvVars) -> Self {
+    pub fn from_vars(vars: &BTreeMap<String, OsString>) -> Self {
         let absolute = |name: &str| {
             vars.get(name)
                 .map(PathBuf::from)
@@ -65,7 +63,7 @@ impl UserDirs {
 mod tests {
     use super::*;
 
-    fn vars(pairs: &[(&str, &str)]) -> EnvVars {
+    fn vars(pairs: &[(&str, &str)]) -> BTreeMap<String, OsString> {
         pairs
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).into()))
