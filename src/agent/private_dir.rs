@@ -4,6 +4,8 @@
 //! reason, so a directory whose marker can be locked has no owner. The module must not depend on the use of the
 //! directories.
 
+#![expect(clippy::disallowed_methods, reason = "directories for temporary files")]
+
 use std::{
     fs::{File, Permissions},
     io,

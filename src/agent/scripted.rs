@@ -8,6 +8,11 @@
 //! ingestdeck scripted-agent --script FILE [--attempt N] [--unit KEY] [--speed F] [claude's own arguments…]
 //! ```
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the script that the command line names"
+)]
+
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc};
 
 use tokio::{

@@ -4,6 +4,11 @@
 //! the locks directory, so a crash releases it. The file is deleted with the lock, because there are many sessions. The
 //! module must not depend on what a session does.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "creates the user's own directory of locks"
+)]
+
 use std::{
     fs::{self, File, Metadata, TryLockError},
     io::{self, Seek as _, Write as _},

@@ -1,5 +1,10 @@
 //! Why a program could not be started, from the system's error and the files on disk.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the program that could not be started, and its directory"
+)]
+
 use std::{fs::File, io, io::Read as _, path::Path};
 
 use nix::errno::Errno;

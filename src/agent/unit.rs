@@ -1,6 +1,11 @@
 //! Starts the attempts of units: the private directory, command line and environment of a process, and the failures
 //! before its first output. The attempt itself is run by `agent::attempt`.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "writes into a private temporary directory"
+)]
+
 use std::{
     ffi::OsString,
     io::{self, Write as _},

@@ -1,5 +1,10 @@
 //! Finds the bookmarks of a record that is shown on the screen.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the file that the command line names"
+)]
+
 use std::{fs, path::Path, sync::Arc};
 
 use super::{args::GlobalArgs, runs};

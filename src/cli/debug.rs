@@ -1,5 +1,10 @@
 //! Reports of failures of the program itself: a short sentence, and a log with `--debug`.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the log in the current directory, opened without following links"
+)]
+
 use std::{
     fs::{File, OpenOptions, Permissions},
     io,

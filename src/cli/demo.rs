@@ -1,5 +1,10 @@
 //! `demo`: a bundled project, run with a scripted agent through the same code path as a real run.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "writes the bundled project into a new directory"
+)]
+
 use std::{
     fs, io,
     path::{Path, PathBuf},

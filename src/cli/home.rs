@@ -1,6 +1,11 @@
 //! The home screen: `ingestdeck` without a command on a terminal. It lists the runs of the project and recent Claude
 //! Code sessions, and does what the command of the same name would do with the chosen one.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "whether a directory is a project"
+)]
+
 use std::{
     path::{Path, PathBuf},
     time::{Duration, SystemTime},

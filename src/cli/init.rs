@@ -1,5 +1,10 @@
 //! `init`: writes a first `ktx.yaml` based on the files of a directory.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "ktx.yaml in the named directory, created only if nothing is there"
+)]
+
 use std::{
     fs::OpenOptions,
     io::{self, Write as _},

@@ -1,6 +1,11 @@
 //! Shell completions and manual pages for packages. Both are generated from the table of commands, so they always match
 //! `--help`.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the directory that --out names; completions and manual pages contain only fixed text, and roff needs control characters"
+)]
+
 use std::{
     fs,
     io::{self, Write as _},

@@ -5,6 +5,11 @@
 //! Colours and links are methods of the writer, so a text cannot contain its own. The module must not know what is
 //! written. `tests/it/architecture.rs` checks that other files do not write directly.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the writer that escapes control characters"
+)]
+
 mod hyperlink;
 
 use std::{

@@ -1,5 +1,7 @@
 //! `replay`: any record, through the same code path as a live run.
 
+#![expect(clippy::disallowed_methods, reason = "whether an argument is a path")]
+
 use std::path::Path;
 
 use super::{

@@ -1,6 +1,6 @@
 //! `report`: a run as a file for people, CI systems and KTX.
 //!
-//! Chooses the record and the output file. [`ingestdeck_core::run::report`] folds the content, and [`crate::report`] writes it.
+//! Chooses the record and the output file. [`ingestdeck_core::run::report`] folds the content, and [`ingestdeck_report`] writes it.
 
 use std::io::Write as _;
 

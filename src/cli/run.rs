@@ -22,7 +22,7 @@ use ingestdeck_agent::{
 use ingestdeck_core::{
     config::Config,
     control::MAX_FEEDBACK_CHARS,
-    diagnostic::{Diagnostic, Problem, to_lines},
+    diagnostic::{Problem, to_lines},
     tape::{UnitKey, note::PlannedUnit},
 };
 use ingestdeck_engine::{

@@ -1,5 +1,10 @@
 //! `runs`: the recorded runs of the project.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "whether a directory is a project"
+)]
+
 use std::{
     fs::{self, File},
     io::{self, Write as _},

@@ -1,5 +1,10 @@
 //! `session`: one plain Claude Code session, recorded and shown like a unit.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the user's directory for worktrees, and whether a directory is a repository"
+)]
+
 use std::{
     fs,
     io::Write as _,

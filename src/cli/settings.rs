@@ -1,5 +1,7 @@
 //! The effective settings, and the options of the screen that follow from them.
 
+#![expect(clippy::disallowed_methods, reason = "the user's settings and themes")]
+
 use jiff::tz::TimeZone;
 use std::{
     io::{self, Read as _},

@@ -1,5 +1,7 @@
 //! Reads the user's settings file, with a size limit.
 
+#![expect(clippy::disallowed_methods, reason = "the user's settings")]
+
 use std::{
     fs::File,
     io::{ErrorKind, Read as _},

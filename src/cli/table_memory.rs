@@ -1,6 +1,8 @@
 //! How the user last arranged the table of units, per project. A file that is missing or broken means the defaults, and
 //! a file that cannot be written is not an error: nothing but an arrangement is lost.
 
+#![expect(clippy::disallowed_methods, reason = "the user's directory for state")]
+
 use std::{
     collections::BTreeMap,
     fs,

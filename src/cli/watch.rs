@@ -1,5 +1,10 @@
 //! `watch`: shows a run of another process while it runs. It only reads: the other process is not affected.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the length of a tape that was resolved"
+)]
+
 use std::{
     fs,
     path::Path,

@@ -2,6 +2,11 @@
 //!
 //! Finds the file that the user means, and prints the answer of [`ingestdeck_engine::provenance`].
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "which file of the project an argument names"
+)]
+
 use std::{
     io::Write as _,
     path::{Component, Path, PathBuf},

@@ -16,7 +16,8 @@ mod completion;
 mod event_json;
 
 pub(crate) use call_history::CallMap;
-pub use completion::{StreamEnd, error_text};
+pub use completion::StreamEnd;
+pub(crate) use completion::error_text;
 pub use event::{ActionPhase, AgentEvent};
 pub use session_identity::{SessionCheck, SessionIdentity};
 pub use stream_state::StreamState;

@@ -15,6 +15,10 @@
     rustdoc::private_intra_doc_links,
     reason = "the documentation is for developers and includes private items"
 )]
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests prepare files")
+)]
 
 pub mod actions;
 pub mod config;

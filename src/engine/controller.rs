@@ -358,9 +358,7 @@ mod tests {
     use super::*;
     use crate::attempt_limits::UNLIMITED_TIME;
     use crate::run_meter::RunMeter;
-    use ingestdeck_agent::attempt::{
-        ApprovalDecision, ApprovalRequest, time_limits::TimeLimitSettings,
-    };
+    use ingestdeck_agent::attempt::{ApprovalDecision, ApprovalRequest};
     use ingestdeck_core::{
         control::UserDecision,
         run::{NewEntry, Recorder, entry_source::RecordError},

@@ -1,5 +1,10 @@
 //! File descriptors of this process: the limit, and whether enough are free for another attempt.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "counts the process's own descriptors"
+)]
+
 use std::{fs, io};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};

@@ -1,6 +1,11 @@
 //! Composes a run: creates its tape, drives its schedule with the agents, and hands it to a client that shows it. Must
 //! not print: what people see is the client's part.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "an empty directory of this run; the program of --claude-bin"
+)]
+
 mod plan;
 
 use std::{
@@ -376,6 +381,10 @@ pub fn runtime(workers: usize) -> Result<Runtime, LaunchError> {
 type Drive = Pin<Box<dyn Future<Output = Result<RunEnded, DriverError>> + Send>>;
 
 /// A run for its client, which must poll `drive` and must not return before it ends.
+#[expect(
+    missing_debug_implementations,
+    reason = "a future has no representation"
+)]
 pub struct LiveRun {
     pub id: RunId,
     /// The store of the record.

@@ -8,6 +8,10 @@
     rustdoc::private_intra_doc_links,
     reason = "the documentation is for developers and includes private items"
 )]
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests prepare files")
+)]
 
 pub(crate) mod approval;
 pub(crate) mod attached_clients;

@@ -1,6 +1,8 @@
 //! KTX's trace of a run, written while its tape grows. The run and its display do not depend on the trace: a slow or
 //! failed trace does not affect them.
 
+#![expect(clippy::disallowed_methods, reason = "the tape of this run")]
+
 mod line_splitter;
 
 use std::{

@@ -2,6 +2,11 @@
 //!
 //! It must not open any of them.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "resolves the path of a database to decide whether it may be opened"
+)]
+
 use std::path::{Path, PathBuf};
 
 use super::{

@@ -3,6 +3,11 @@
 //! Finds the project directory and limits the size of the file. [`settings`] defines the meaning of the keys. This
 //! module must not read the environment; callers pass in what it needs.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "looks for the directory of the project"
+)]
+
 use std::{
     ffi::OsStr,
     io,

@@ -3,6 +3,11 @@
 //! A run uses the project's own repository, or a [`private`] one if neither the project nor a parent directory has one.
 //! This module must not know units.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the directory of the project, and those above it"
+)]
+
 mod converted_files;
 pub mod private;
 mod target_branch;

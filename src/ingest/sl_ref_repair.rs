@@ -12,7 +12,7 @@ use super::{
 use ingestdeck_core::tape::note::SlRefRepair;
 
 /// Directory of personal pages, with one subdirectory for each user.
-pub const PERSONAL_PAGES_DIR: &str = "wiki/user";
+pub(crate) const PERSONAL_PAGES_DIR: &str = "wiki/user";
 
 /// A page without its broken entries.
 pub(crate) struct RepairedPage {

@@ -3,6 +3,11 @@
 //! Owns the trait, the list of adapters, and the resolution of a connection to its directory. It must not know how
 //! units run or which units the user selected.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the directory of a source, after the path policy"
+)]
+
 use std::{
     collections::BTreeSet,
     io,

@@ -4,6 +4,11 @@
 //! that directory, which can reach everything that the user can; `units::call_policy` decides which commands run. This
 //! module must not know who asks or approves.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the name of the session's directory, which is opened as a ScopedDir"
+)]
+
 mod command;
 mod files;
 mod search;

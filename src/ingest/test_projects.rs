@@ -2,6 +2,7 @@
 //! update that was interrupted.
 
 #![allow(
+    clippy::disallowed_methods,
     clippy::unwrap_used,
     reason = "a test that cannot continue should report the line"
 )]

@@ -3,6 +3,11 @@
 //! Owns their limits, labels and keys. Files are named by the user, so they may be anywhere, but a name inside a project
 //! must not lead outside of it. This module must not know plans or prompts.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "files that the user names on the command line"
+)]
+
 use std::{
     collections::BTreeSet,
     fs::File,

@@ -16,7 +16,7 @@ use ingestdeck_core::{
 };
 
 /// Longest answer of a tool in characters. The agent program truncates answers above 50,000.
-pub const MAX_ANSWER_CHARS: usize = 45_000;
+pub(crate) const MAX_ANSWER_CHARS: usize = 45_000;
 
 /// A unit with all inputs of an attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

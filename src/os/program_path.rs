@@ -4,6 +4,8 @@
 //! could choose which program runs. Neither the lookup nor a child process uses them. This module must not know which
 //! programs exist.
 
+#![expect(clippy::disallowed_methods, reason = "programs in the PATH")]
+
 use std::{
     env,
     ffi::{OsStr, OsString},

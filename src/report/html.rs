@@ -18,7 +18,7 @@ use ingestdeck_core::{
 };
 
 /// Maximum widths of names and of sentences, in columns.
-pub const MAX_NAME_WIDTH: usize = 120;
+pub(crate) const MAX_NAME_WIDTH: usize = 120;
 const MAX_SENTENCE_WIDTH: usize = 600;
 
 /// Colours follow the reader's setting. Glyphs and words carry the meaning; colour only repeats it.

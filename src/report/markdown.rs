@@ -15,7 +15,7 @@ use ingestdeck_core::{
 /// Maximum width of a sentence, in columns.
 const MAX_SENTENCE_WIDTH: usize = 400;
 
-pub const MAX_NAME_WIDTH: usize = 120;
+pub(crate) const MAX_NAME_WIDTH: usize = 120;
 
 /// Maximum number of names per failure group, of saved changes and of messages.
 const MAX_NAMED: usize = 30;

@@ -14,6 +14,10 @@
     rustdoc::private_intra_doc_links,
     reason = "the documentation is for developers and includes private items"
 )]
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "tests prepare files")
+)]
 
 mod action;
 pub mod actions;
@@ -78,7 +82,7 @@ use ingestdeck_core::{
 };
 
 /// Maximum number of inputs processed before the next frame.
-pub const MAX_INPUTS_PER_FRAME: usize = 256;
+pub(crate) const MAX_INPUTS_PER_FRAME: usize = 256;
 
 /// Connection to a running run.
 #[derive(Debug)]

@@ -2,6 +2,11 @@
 //!
 //! Owns modes, escape sequences and signals. It must not know what is drawn.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the screen escapes what it draws"
+)]
+
 mod encoder;
 mod foreground;
 mod osc;

@@ -5,6 +5,7 @@
 //! is missed, or when a measurement fails.
 
 #![allow(
+    clippy::disallowed_methods,
     clippy::print_stdout,
     clippy::print_stderr,
     reason = "a report on stdout is what a benchmark is for"

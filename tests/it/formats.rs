@@ -5,7 +5,7 @@
 //! | format | covered by |
 //! |---|---|
 //! | tape: header, entries, every note and every value in it | `notes`, `tape.jsonl` |
-//! | `--ui json` of a run: every kind of event | `events`, `events.jsonl`; the translation of each line by `src/actions/tests` |
+//! | `--ui json` of a run: every kind of event | `events`, `events.jsonl`; the translation of each line by `src/core/actions/tests` |
 //! | words of states, causes, kinds and levels; exit codes | `words`, `words.txt` and `exit-codes.txt` |
 //! | `runs list`, `runs show`, `runs prune`, `diff` | `events`, one file each |
 //! | `report --format json`, and KTX's trace and memory flow | `events`, `report.json`, `trace.jsonl`, `memory-flow.json` |

@@ -1,6 +1,8 @@
 //! The only binary of the integration tests.
 
 #![allow(
+    clippy::print_stderr,
+    clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
     reason = "a test that cannot continue should report the line"
@@ -37,3 +39,4 @@ mod store;
 pub(crate) mod support;
 mod tui;
 mod unit_protocol;
+mod version;

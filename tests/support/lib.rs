@@ -3,6 +3,7 @@
 //! It does not know the product; assertions belong in the tests.
 
 #![allow(
+    clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
     clippy::print_stderr,

@@ -1,6 +1,11 @@
 //! Checks whether `claude` is usable: its version, its login, and, on request, whether the service answers. Owns the
 //! processes of these checks. It must not depend on where results are shown.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "whether the working directory exists"
+)]
+
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},

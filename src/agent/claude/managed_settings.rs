@@ -2,6 +2,11 @@
 //! its flags, so a unit cannot prove its isolation with them. This check runs before anything starts; the proof of each
 //! attempt does not depend on it.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "settings of the machine, which may be links that its administrator made"
+)]
+
 use std::{
     ffi::OsStr,
     fs::{self, File},

@@ -1,5 +1,10 @@
 //! The file of `--out`, which only its owner may read.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the file that --out names, which is checked there"
+)]
+
 use std::{
     fs::{File, OpenOptions, Permissions},
     io,

@@ -124,7 +124,7 @@ impl StreamEnd {
 }
 
 /// The reason of a failed result: its error, its errors, its text, or else its subtype.
-pub fn error_text(result: &ResultLine<'_>) -> String {
+pub(crate) fn error_text(result: &ResultLine<'_>) -> String {
     let text = |text: &Option<Cow<'_, str>>| {
         text.as_deref()
             .filter(|text| !text.is_empty())

@@ -2,6 +2,11 @@
 //!
 //! The path follows from the id, so a run directory that came with a clone cannot lead a client elsewhere.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "private directories of the user for sockets"
+)]
+
 use std::{
     fs::{self, DirBuilder},
     io,

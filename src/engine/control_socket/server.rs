@@ -1,5 +1,7 @@
 //! The server of the control socket. It ends with its run.
 
+#![expect(clippy::disallowed_methods, reason = "the socket in such a directory")]
+
 use std::{
     collections::VecDeque,
     fs, io,
@@ -54,7 +56,7 @@ const CLOSING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A running server. Dropping it disconnects all clients and removes the socket.
 #[derive(Debug)]
-pub struct ControlServer {
+pub(crate) struct ControlServer {
     path: PathBuf,
     closing: watch::Sender<bool>,
     accepting: JoinHandle<()>,

@@ -188,7 +188,7 @@ impl ResumeChain {
     ///
     /// # Errors
     /// If the record of the run is gone.
-    pub fn committed_run(
+    pub(crate) fn committed_run(
         &self,
         project: &Project,
         is_requested: bool,

@@ -155,7 +155,7 @@ mod tests {
                     self.deliver(message);
                 }
                 NetworkStep::Lose(at) if flying > 0 => {
-                    drop(self.in_flight.swap_remove(at % flying))
+                    self.in_flight.swap_remove(at % flying);
                 }
                 NetworkStep::Duplicate(at) if flying > 0 => {
                     self.in_flight.push(self.in_flight[at % flying])

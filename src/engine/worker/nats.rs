@@ -4,6 +4,11 @@
 //! [`delivery`](super::delivery), so there is nothing on the server to clean up. A message that exceeds the limit of the
 //! server is sent in fragments. The module must not know what the messages mean.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the credentials and certificates that the user names"
+)]
+
 use std::{
     collections::{HashMap, HashSet},
     fmt, io,

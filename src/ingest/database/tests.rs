@@ -32,7 +32,7 @@ fn shop() -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-pub fn run(path: &Path, sql: &str, limits: RowLimits) -> Result<QueryRows, QueryError> {
+pub(super) fn run(path: &Path, sql: &str, limits: RowLimits) -> Result<QueryRows, QueryError> {
     SqlWorkers::default().query(path, STATEMENT_TIMEOUT, sql, limits)
 }
 

@@ -3,6 +3,8 @@
 //! Request and answer are one line of JSON each. SQLite can be interrupted only between its steps, and a single step
 //! may take hours, so the kernel and the parent process limit time and memory.
 
+#![expect(clippy::disallowed_methods, reason = "the process's own descriptors")]
+
 use std::{
     ffi::OsString,
     fs,

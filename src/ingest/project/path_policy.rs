@@ -3,6 +3,11 @@
 //! `ktx.yaml` comes with the project, perhaps from another author, so it cannot allow paths outside the project. Only
 //! the user's own settings can. This module must not open files; callers resolve links before the check.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "resolves a path to decide whether it may be opened"
+)]
+
 use std::{
     ffi::OsStr,
     path::{Component, Path, PathBuf},

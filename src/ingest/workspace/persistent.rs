@@ -3,6 +3,11 @@
 //! Its files have the same relative paths as in the project; removed files are listed in an additional file. This
 //! module must not know the writer.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the directory that --workspace names"
+)]
+
 use std::{
     collections::BTreeMap,
     io,

@@ -5,6 +5,8 @@
 //! directory is only removed if git lists it as a worktree of this repository at that path, and a branch only if a run
 //! made every commit since its base.
 
+#![expect(clippy::disallowed_methods, reason = "compares paths that git prints")]
+
 use std::{fmt, io};
 
 use serde::{Deserialize, Serialize};

@@ -2,6 +2,8 @@
 //!
 //! There is no table if `/proc` is missing or belongs to another PID namespace, where process ids name other processes.
 
+#![expect(clippy::disallowed_methods, reason = "the process table in /proc")]
+
 use std::{
     collections::HashMap,
     ffi::OsStr,

@@ -1,6 +1,11 @@
 //! Finds the session files that Claude Code keeps in the user's directory. Reads only the beginning and the end of each
 //! for its title and cost; [`super::detect`] recognizes the files when they are opened.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the directory that the command line names"
+)]
+
 use std::{
     fs::File,
     io,

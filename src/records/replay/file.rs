@@ -2,6 +2,11 @@
 //!
 //! Owns opening, the cursor and the times of entries. It must not depend on the meaning of lines.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the record that was named or resolved"
+)]
+
 mod search;
 
 use std::{

@@ -1,5 +1,10 @@
 //! Whether the process of a session still runs, from the files that Claude Code keeps for its processes.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the session file that the command line names"
+)]
+
 use std::{
     fs,
     path::{Path, PathBuf},

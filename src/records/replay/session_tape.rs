@@ -5,6 +5,11 @@
 //! through like any other tape. A session that still runs is followed: another thread adds new lines and new
 //! transcripts. Must not interpret lines beyond their time and their agent.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "whether that session file was replaced"
+)]
+
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},

@@ -1,6 +1,11 @@
 //! Where bookmarks are kept: next to the tape of a recorded run, and in the user's directory for state for any other
 //! file, because `ingestdeck` writes nothing next to files that it did not create.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "creates the user's directory for state"
+)]
+
 use std::{
     fs, io,
     path::{Path, PathBuf},

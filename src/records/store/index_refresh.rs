@@ -7,7 +7,7 @@ use super::{
     index_rows::RunIndexRows,
     runs::{RunStore, RunStoreError},
 };
-pub use ingestdeck_core::{diagnostic::Diagnostic, run::EntrySource, tape::RunId};
+use ingestdeck_core::{diagnostic::Diagnostic, run::EntrySource, tape::RunId};
 
 /// Maximum runs per commit, and number of calls after which a commit ends earlier.
 const COMMIT_LIMITS: (usize, usize) = (16, 20_000);

@@ -1,6 +1,6 @@
 //! Builds the index rows of one run by folding its tape once. It must not know the database.
 
-pub use ingestdeck_core::{
+use ingestdeck_core::{
     run::{
         EntrySource, EntrySourceError, PollStatus, Timeline,
         continuation::RunContinuation,

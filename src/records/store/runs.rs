@@ -3,6 +3,11 @@
 //! Owns names, permissions and locks below `.ktx/ingestdeck`. It must not know the content of a tape except for its
 //! end.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the directory of the project itself"
+)]
+
 use std::{
     fs::{DirBuilder, File, TryLockError},
     io::{self, Read as _, Write as _},

@@ -3,6 +3,11 @@
 //!
 //! Values leave this module only as patterns.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "whether a value of the environment is a path"
+)]
+
 use std::{
     collections::{BTreeSet, HashMap},
     ffi::OsString,

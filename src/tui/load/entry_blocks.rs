@@ -16,7 +16,7 @@ use ingestdeck_core::{
 };
 
 /// Longest result that is checked for being JSON.
-pub const MAX_JSON_BYTES: usize = 8 * 1024 * 1024;
+pub(crate) const MAX_JSON_BYTES: usize = 8 * 1024 * 1024;
 
 /// Parts of entries, one below the other.
 pub(super) fn entry_blocks(timeline: &mut Timeline, parts: &[EntryPart]) -> Vec<DocumentBlock> {

@@ -3,6 +3,11 @@
 //! The program gets its own process group, so its Ctrl-C does not reach this process, and background work receives no
 //! signals.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the terminal, private copies for the editor, and files of the project that it opens"
+)]
+
 use std::{
     fs::{File, OpenOptions, Permissions},
     io::{self, IsTerminal as _, Read as _, Write as _},

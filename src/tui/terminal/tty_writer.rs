@@ -3,6 +3,8 @@
 //! A terminal that does not accept output, for example after a broken connection, must not block the agents, whose
 //! output is read by the same threads. It must not know what is written.
 
+#![expect(clippy::disallowed_methods, reason = "the terminal")]
+
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write},

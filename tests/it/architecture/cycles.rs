@@ -1,8 +1,8 @@
 //! Second-level modules of a layer form no cycles.
 //!
-//! A second-level module is a file directly below a top-level module, with everything below that file:
-//! `ingest::plan` is `src/ingest/plan.rs` and `src/ingest/plan/**`. The file of the top-level module itself declares all
-//! of them and does not count.
+//! A layer is a crate, or a top-level module of a crate that has several ([`WITH_LAYERS`]). A second-level module is a
+//! file directly below it, with everything below that file: `ingest::plan` is `src/ingest/plan.rs` and
+//! `src/ingest/plan/**`. The file of the layer itself declares all of them and does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,16 @@ type Path = Vec<String>;
 /// Modules that a module uses, each with an example of a path.
 type Edges = BTreeMap<String, BTreeMap<String, String>>;
 
+/// Crates whose top-level modules are layers.
+const WITH_LAYERS: [&str; 3] = ["src/core/", "src/os/", "src/records/"];
+
+/// The layer of a file, followed by its modules.
 fn module_path(source: &RustFile) -> Path {
-    let path = source.path.strip_prefix("src/").unwrap_or(&source.path);
+    let below = WITH_LAYERS
+        .iter()
+        .find_map(|folder| source.path.strip_prefix(folder));
+    let path = below.or_else(|| source.path.strip_prefix("src/"));
+    let path = path.unwrap_or(&source.path);
     path.trim_end_matches(".rs")
         .split('/')
         .map(str::to_owned)
@@ -77,10 +85,11 @@ fn expand<'t>(mut text: &'t str, prefix: &Path, found: &mut Vec<Path>) -> &'t st
     }
 }
 
-/// The path from the crate's root that `path` means in the module `here`.
-fn resolve(here: &Path, path: &[String]) -> Path {
+/// The path that `path` means in the module `here`. With `is_layer`, the crate of `here` is one layer.
+fn resolve(here: &Path, path: &[String], is_layer: bool) -> Path {
     let ups = path.iter().take_while(|part| *part == "super").count();
     match path.first().map(String::as_str) {
+        Some("crate") if is_layer => here[..1].iter().chain(&path[1..]).cloned().collect(),
         Some("crate") => path[1..].to_vec(),
         Some("super") => here[..here.len().saturating_sub(ups)]
             .iter()
@@ -93,15 +102,24 @@ fn resolve(here: &Path, path: &[String]) -> Path {
 
 /// The uses between second-level modules of the same layer.
 fn second_level_edges(sources: &[RustFile]) -> Edges {
-    let modules: BTreeSet<Path> = sources.iter().map(module_path).collect();
+    let sources = || {
+        sources
+            .iter()
+            .filter(|source| !source.path.ends_with("/lib.rs"))
+    };
+    let modules: BTreeSet<Path> = sources().map(module_path).collect();
     let mut edges = Edges::new();
-    for source in sources {
+    for source in sources() {
         let here = module_path(source);
         let [layer, module, ..] = &here[..] else {
             continue;
         };
+        let is_layer = layer != "cli"
+            && !WITH_LAYERS
+                .iter()
+                .any(|folder| source.path.starts_with(folder));
         for path in named_paths(&source.code) {
-            let target = resolve(&here, &path);
+            let target = resolve(&here, &path, is_layer);
             let owner = (2..=target.len())
                 .rev()
                 .map(|end| target[..end].to_vec())
@@ -161,19 +179,18 @@ fn second_level_modules_form_no_cycles() {
 fn cycle_finder_follows_groups_and_parents() {
     let file = |path: &str, text: &str| RustFile::new(path.into(), text.into());
     let cyclic = [
-        file(
-            "src/a/x.rs",
-            "use crate::a::{y::{self, Deep}, z as other};\n",
-        ),
+        file("src/a/x.rs", "use crate::{y::{self, Deep}, z as other};\n"),
         file("src/a/y.rs", "pub struct Deep;\n"),
         file("src/a/y/inner.rs", "use super::super::z::Thing;\n"),
         file("src/a/z.rs", "fn back() { super::x::call(); }\n"),
-        file("src/b/x.rs", "use crate::a::x;\n"),
+        file("src/b/x.rs", "use ingestdeck_a::x;\n"),
+        file("src/core/a/v.rs", "use crate::a::w::Thing;\n"),
     ];
     let edges = second_level_edges(&cyclic);
     assert_eq!(edges["a::x"].keys().collect::<Vec<_>>(), ["a::y", "a::z"]);
     assert_eq!(edges["a::y"].keys().collect::<Vec<_>>(), ["a::z"]);
     assert!(!edges.contains_key("b::x"));
+    assert!(!edges.contains_key("a::v"), "there is no a::w");
     assert_eq!(modules_in_cycles(&edges).len(), 4);
     assert!(modules_in_cycles(&second_level_edges(&cyclic[..3])).is_empty());
 }

@@ -9,7 +9,7 @@ use super::{
     },
     FileSource, HugeLineEnds, collapse_to_line,
 };
-pub use ingestdeck_core::{
+use ingestdeck_core::{
     run::{
         EntrySourceError,
         entry_search::{EntryBatch, TextMatcher},

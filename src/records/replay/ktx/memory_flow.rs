@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::TapeBuilder;
 use crate::replay::{file_lines::read_range, line_time};
-pub use ingestdeck_core::tape::{
+use ingestdeck_core::tape::{
     EntryBody, Millis, Note,
     note::{
         AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, PlannedUnit, RunEnded,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-pub use ingestdeck_core::{
+use ingestdeck_core::{
     run::state::{RunState, UnitState, UnitStatus},
     tape::{
         RunId,
