@@ -5,10 +5,10 @@ use std::{
     process::{Command as Process, Stdio},
 };
 
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 
 use super::{
-    args::{Cli, HelpArgs, help_topics},
+    args::{HelpArgs, help_topics},
     exit::{CliError, Exit},
     output,
 };
@@ -26,7 +26,7 @@ pub(super) fn help(args: &HelpArgs) -> Result<Exit, CliError> {
     {
         return show_page(page.text);
     }
-    let mut root = Cli::command();
+    let mut root = super::command();
     root.build();
     let mut command = &mut root;
     for word in &args.words {

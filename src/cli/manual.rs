@@ -12,11 +12,11 @@ use std::{
     path::Path,
 };
 
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use clap_mangen::Man;
 
 use super::{
-    args::{Cli, CompletionsArgs, ManArgs},
+    args::{CompletionsArgs, ManArgs},
     exit::{CliError, Exit},
     output,
 };
@@ -27,7 +27,7 @@ use super::{
 /// If stdout cannot be written.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<Exit, CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "ingestdeck", &mut script);
+    clap_complete::generate(args.shell, &mut super::command(), "ingestdeck", &mut script);
     print(&script)
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<Exit, CliError> {
 /// # Errors
 /// If stdout or a file cannot be written.
 pub(crate) fn man(args: &ManArgs) -> Result<Exit, CliError> {
-    let mut root = Cli::command();
+    let mut root = super::command();
     // Propagates the global options to every command.
     root.build();
     match &args.out {

@@ -20,13 +20,13 @@ use std::{
 };
 
 use clap::{
-    ArgMatches, CommandFactory as _,
+    ArgMatches,
     builder::Styles,
     error::{ContextKind, ContextValue},
 };
 use memchr::memmem;
 
-use super::args::{CLAUDE_BIN, Cli, Ui};
+use super::args::{CLAUDE_BIN, Ui};
 use ingestdeck_core::text;
 
 /// Colours of plain output.
@@ -164,7 +164,7 @@ pub(crate) fn print_stderr(text: &str) {
 /// The arguments of the program, or the help or error to print. Errors quote arguments and help quotes variables. If
 /// one of these needs escaping, the output has no styles, so that all of it can be escaped.
 pub(crate) fn parse_arguments() -> Result<ArgMatches, clap::Error> {
-    let command = Cli::command();
+    let command = super::command();
     let parsed = if has_hidden_arguments() {
         command.styles(Styles::plain())
     } else {
@@ -176,7 +176,7 @@ pub(crate) fn parse_arguments() -> Result<ArgMatches, clap::Error> {
 
 /// Removes suggestions of flags and commands that no help lists.
 fn without_hidden_suggestions(mut error: clap::Error) -> clap::Error {
-    let mut root = Cli::command();
+    let mut root = super::command();
     root.build();
     let (mut flags, mut commands) = (HashSet::new(), HashSet::new());
     let mut pending = vec![&root];
@@ -213,7 +213,7 @@ fn without_hidden_suggestions(mut error: clap::Error) -> clap::Error {
 /// # Errors
 /// Always: the error is the help.
 pub(crate) fn refuse_missing_command() -> Result<(), clap::Error> {
-    let command = Cli::command().arg_required_else_help(true);
+    let command = super::command().arg_required_else_help(true);
     let name = command.get_name().to_owned();
     command.try_get_matches_from([name]).map(drop)
 }

@@ -22,7 +22,7 @@ use ingestdeck_core::{
     },
     tape::{
         Millis,
-        note::{BlockedFile, VerdictCause, attempt_output::UnreadFile},
+        note::{BlockedFile, RunEndOutcome, VerdictCause, attempt_output::UnreadFile},
     },
     text::{
         self,
@@ -236,7 +236,7 @@ impl RunSummary {
                 .collect(),
             open_until: None,
             is_scripted: state.planned.as_ref().is_some_and(|plan| plan.scripted),
-            outcome: state.ended.as_ref().map(|ended| ended.outcome.clone()),
+            outcome: state.ended.as_ref().map(|ended| ended.outcome.to_string()),
             lost: [
                 state.loss_counts.malformed,
                 state.loss_counts.unknown,
@@ -578,7 +578,7 @@ fn blocking_cause(state: &RunState) -> Option<VerdictCause> {
     state
         .ended
         .as_ref()
-        .filter(|ended| ended.outcome == "unusable")?;
+        .filter(|ended| ended.outcome == RunEndOutcome::Unusable)?;
     let causes = state
         .units
         .iter()

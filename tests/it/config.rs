@@ -126,17 +126,3 @@ fn config_error_names_file_line_key_and_expectation() {
     $XDG_CONFIG_HOME/ingestdeck/config.toml:2: claude.use_api_billing must be true or false, not "true"
     "#);
 }
-
-#[cfg(unix)]
-#[test]
-fn unreadable_settings_file_is_an_error_with_its_path() {
-    let home = ConfigHome::new(None);
-    // A directory in its place cannot be read by any user, not even by root.
-    fs::create_dir_all(home.dir.path().join("ingestdeck/config.toml")).unwrap();
-    let error = home.load(None).unwrap_err().to_string();
-    assert!(
-        home.redact(&error)
-            .starts_with("cannot read the settings $XDG_CONFIG_HOME/ingestdeck/config.toml: "),
-        "{error}"
-    );
-}

@@ -1,7 +1,7 @@
 //! The screenshots of the README and the key table of the guide: each must match what the program draws and knows
 //! today.
 //!
-//! `INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --lib it::screenshots` draws them again.
+//! `INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --test it screenshots` draws them again.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -104,7 +104,7 @@ fn screenshots_match_the_rendered_screen() {
     assert!(
         stale.is_empty(),
         "screenshots/ is not what the program draws: {stale:?}; \
-         INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --lib it::screenshots draws it again"
+         INGESTDECK_UPDATE_SCREENSHOTS=1 cargo test --features pictures --test it screenshots draws it again"
     );
 }
 

@@ -1250,7 +1250,7 @@ fn second_process(test: &str) -> (bool, Output) {
     let ids = tempfile::NamedTempFile::new().unwrap();
     let run = std::process::Command::new(std::env::current_exe().unwrap())
         .args([
-            &format!("it::unit_protocol::{test}"),
+            &format!("unit_protocol::{test}"),
             "--exact",
             "--nocapture",
             "--include-ignored",

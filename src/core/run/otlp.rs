@@ -443,7 +443,7 @@ impl SpanBuilder {
             state
                 .ended
                 .as_ref()
-                .map(|ended| text("ingestdeck.outcome", &ended.outcome)),
+                .map(|ended| text("ingestdeck.outcome", ended.outcome.as_str())),
         );
         let error = match &state.ended {
             None => Some("interrupted"),

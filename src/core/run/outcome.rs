@@ -1,7 +1,7 @@
 //! The outcome of a run as one word that all summaries, lists and reports share. Pure.
 
 use super::state::{RunState, UnitState, UnitStatus};
-use crate::tape::RunId;
+use crate::tape::{RunId, note::RunEndOutcome};
 
 /// The text of [`RunOutcome::Reviewed`].
 pub const REVIEWED: &str = "reviewed";
@@ -39,9 +39,17 @@ pub enum RunOutcome {
 impl RunOutcome {
     /// Derives the outcome from `state`; `live` is true for an active run and false for a source that does not grow.
     pub fn from_state(state: &RunState, live: bool) -> Self {
-        let ended = state.ended.as_ref().map(|ended| ended.outcome.as_str());
-        if let Some(outcome) = ended {
-            return Self::parse(outcome).unwrap_or_else(|| Self::from_units(state));
+        if let Some(ended) = &state.ended {
+            return match ended.outcome {
+                RunEndOutcome::Done => Self::Done,
+                RunEndOutcome::Partial => Self::Partial,
+                RunEndOutcome::Error => Self::Error,
+                RunEndOutcome::Limit => Self::Limit,
+                RunEndOutcome::Stopped => Self::Stopped,
+                RunEndOutcome::Unusable => Self::AgentUnusable,
+                RunEndOutcome::WaitingApproval => Self::WaitingApproval,
+                RunEndOutcome::Other(_) => Self::from_units(state),
+            };
         }
         if live {
             return Self::Running;
@@ -70,21 +78,6 @@ impl RunOutcome {
             Self::Reviewed(_) => REVIEWED,
             Self::Interrupted => "interrupted",
         }
-    }
-
-    fn parse(word: &str) -> Option<Self> {
-        let all = [
-            Self::Running,
-            Self::Done,
-            Self::Partial,
-            Self::Error,
-            Self::AgentUnusable,
-            Self::Limit,
-            Self::Stopped,
-            Self::WaitingApproval,
-            Self::Interrupted,
-        ];
-        all.into_iter().find(|outcome| outcome.as_str() == word)
     }
 
     fn from_units(state: &RunState) -> Self {

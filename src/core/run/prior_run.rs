@@ -30,7 +30,11 @@ impl<'a> PriorRunView<'a> {
 
     /// Returns the facts about the run as a whole; `reused` has no units yet.
     pub fn continues(&self) -> ContinuedRun {
-        let outcome = self.state.ended.as_ref().map(|ended| ended.outcome.clone());
+        let outcome = self
+            .state
+            .ended
+            .as_ref()
+            .map(|ended| ended.outcome.to_string());
         ContinuedRun {
             run: self.run,
             outcome,

@@ -7,6 +7,7 @@ pub mod attempt_output;
 mod prior_run;
 mod resumed_session;
 mod review;
+mod run_end_outcome;
 mod source;
 mod verdict_cause;
 mod worker;
@@ -20,6 +21,7 @@ pub use self::{
     attempt_output::AttemptOutput,
     prior_run::{ContentDigests, ContinuedRun, PriorUnitSummary, ReusedSuccess},
     review::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile},
+    run_end_outcome::RunEndOutcome,
     source::{DiffCounts, FileRead, FilesEvicted, SourceRead, SourcesProjected, UnitSelection},
     verdict_cause::VerdictCause,
     worker::{WorkerDrained, WorkerJoined, WorkerLeft},
@@ -677,9 +679,7 @@ pub enum Severity {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunEnded {
-    /// One of `done`, `partial`, `error`, `limit`, `stopped`, or `unusable` if only Claude Code itself (login, credit,
-    /// model, network) prevented the run.
-    pub outcome: String,
+    pub outcome: RunEndOutcome,
     /// Units whose last attempt succeeded.
     pub succeeded: u32,
     /// Units whose changes count although their last attempt ran out of budget; not counted as succeeded.

@@ -14,6 +14,7 @@ use crate::{
         is_failure,
     },
 };
+use ingestdeck_core::tape::note::RunEndOutcome;
 use ingestdeck_core::{
     control::{CONCURRENCY_RANGE, RunCommand},
     run::{
@@ -399,7 +400,7 @@ pub(crate) fn retry_refusal(
 /// Units that the schedule would retry: those that are not done, then those that never started if no unit failed or a
 /// limit ended the run. Returns their indexes and the number of the former.
 fn retry_candidates(state: &RunState) -> (Vec<usize>, usize) {
-    let ended = state.ended.as_ref().map(|ended| ended.outcome.as_str());
+    let ended = state.ended.as_ref().map(|ended| &ended.outcome);
     let of = |wanted: fn(UnitStatus) -> bool| -> Vec<usize> {
         (0..state.units.len())
             .filter(|unit| wanted(state.units[*unit].status))
@@ -407,7 +408,9 @@ fn retry_candidates(state: &RunState) -> (Vec<usize>, usize) {
     };
     let mut places = of(UnitStatus::is_retryable);
     let failed = places.len();
-    if of(is_failure).is_empty() || matches!(ended, Some("limit" | "unusable")) {
+    if of(is_failure).is_empty()
+        || matches!(ended, Some(RunEndOutcome::Limit | RunEndOutcome::Unusable))
+    {
         places.extend(of(|status| status == UnitStatus::NotStarted));
     }
     (places, failed)

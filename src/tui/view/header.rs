@@ -11,6 +11,7 @@ use crate::{
     model::{RunTotals, wall_clock},
     theme::{StyleRole, status_role},
 };
+use ingestdeck_core::tape::note::RunEndOutcome;
 use ingestdeck_core::{
     run::state::{HoldMode, RunState, UnitNeed, UnitStatus, UsageWindow},
     tape::Millis,
@@ -287,12 +288,12 @@ fn state_word(scene: &DrawContext<'_>) -> HeaderItem {
             glyphs.status(UnitStatus::Failed),
             "broken",
         ),
-        Some(end) if end.outcome == "done" && end.budget > 0 => (
+        Some(end) if end.outcome == RunEndOutcome::Done && end.budget > 0 => (
             status_role(UnitStatus::BudgetExhausted),
             glyphs.status(UnitStatus::BudgetExhausted),
             "done",
         ),
-        Some(end) if end.outcome == "done" && end.failed == 0 => (
+        Some(end) if end.outcome == RunEndOutcome::Done && end.failed == 0 => (
             StyleRole::Succeeded,
             glyphs.status(UnitStatus::Succeeded),
             "done",

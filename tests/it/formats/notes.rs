@@ -816,7 +816,7 @@ fn notes_of_the_run() -> Vec<Note> {
         )),
     };
     let ended = RunEnded {
-        outcome: text("partial"),
+        outcome: "partial".into(),
         succeeded: 1,
         budget: 2,
         failed: 3,
@@ -897,7 +897,7 @@ fn notes_of_the_run() -> Vec<Note> {
     let outcomes = ["done", "partial", "error", "limit", "stopped", "unusable"];
     notes.extend(outcomes.map(|outcome| {
         Note::RunEnded(RunEnded {
-            outcome: text(outcome),
+            outcome: outcome.into(),
             ..RunEnded::default()
         })
     }));

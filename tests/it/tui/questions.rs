@@ -355,8 +355,9 @@ fn every_question_of_the_code_is_covered() {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap_or_default();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let count = text.matches("ConfirmQuestion::new(").count()
-            + text.matches("ConfirmQuestion { text").count();
+            + text.matches("ConfirmQuestion { text,").count();
         if count > 0 {
             asking.insert(
                 path.file_name().unwrap().to_string_lossy().into_owned(),

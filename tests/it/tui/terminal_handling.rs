@@ -169,7 +169,7 @@ fn panic_restores_the_terminal() {
     let mut shell = PtySession::shell(&[]);
     let before = stty(&mut shell, "before");
     let this = std::env::current_exe().unwrap();
-    let name = "it::tui::terminal_handling::panics_on_its_terminal";
+    let name = "tui::terminal_handling::panics_on_its_terminal";
     shell.has_prompt();
     shell.press(&format!(
         "{PANICS}=1 {} --ignored --exact --nocapture {name}\r",

@@ -3,7 +3,7 @@
 use super::{ReviewMode, RunStage, Schedule, ScheduleEffect};
 use crate::tape::{
     UnitKey,
-    note::{Amendment, RunEnded},
+    note::{Amendment, RunEndOutcome, RunEnded},
 };
 
 impl Schedule {
@@ -40,7 +40,7 @@ impl Schedule {
         self.saving.integrated_attempts.clear();
         self.stage = RunStage::Ended;
         effects.push(ScheduleEffect::EndRun(RunEnded {
-            outcome: "waiting_approval".to_owned(),
+            outcome: RunEndOutcome::WaitingApproval,
             ..self.run_summary()
         }));
     }

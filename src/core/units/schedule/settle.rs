@@ -3,7 +3,7 @@
 
 use crate::tape::{
     Note, UnitKey,
-    note::{AttemptOutcome, RunEnded, Severity},
+    note::{AttemptOutcome, RunEndOutcome, RunEnded, Severity},
 };
 
 use super::{
@@ -232,18 +232,19 @@ impl Schedule {
         let cut_short = ended.stopped + ended.not_run > 0;
         let saved =
             (ended.succeeded + ended.budget + ended.reused).saturating_sub(ended.unsaved) > 0;
-        let outcome = match self.halt {
-            _ if all => "done",
-            Some(HaltReason::LimitReached) => "limit",
-            Some(HaltReason::Unusable) => "unusable",
-            Some(HaltReason::UnitFailed) => "error",
-            None if self.person.is_missing => "limit",
-            Some(HaltReason::Requested) if cut_short => "stopped",
-            Some(HaltReason::Requested) | None if saved => "partial",
-            Some(HaltReason::Requested) | None if ended.failed + ended.unsaved > 0 => "error",
-            Some(HaltReason::Requested) | None => "stopped",
+        ended.outcome = match self.halt {
+            _ if all => RunEndOutcome::Done,
+            Some(HaltReason::LimitReached) => RunEndOutcome::Limit,
+            Some(HaltReason::Unusable) => RunEndOutcome::Unusable,
+            Some(HaltReason::UnitFailed) => RunEndOutcome::Error,
+            None if self.person.is_missing => RunEndOutcome::Limit,
+            Some(HaltReason::Requested) if cut_short => RunEndOutcome::Stopped,
+            Some(HaltReason::Requested) | None if saved => RunEndOutcome::Partial,
+            Some(HaltReason::Requested) | None if ended.failed + ended.unsaved > 0 => {
+                RunEndOutcome::Error
+            }
+            Some(HaltReason::Requested) | None => RunEndOutcome::Stopped,
         };
-        ended.outcome = outcome.to_owned();
         ended
     }
 }

@@ -10,8 +10,8 @@ use crate::replay::{file_lines::read_range, line_time};
 use ingestdeck_core::tape::{
     EntryBody, Millis, Note,
     note::{
-        AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, PlannedUnit, RunEnded,
-        RunPlanned, Severity, StopReason, Verdict, VerdictCause,
+        AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, PlannedUnit, RunEndOutcome,
+        RunEnded, RunPlanned, Severity, StopReason, Verdict, VerdictCause,
         attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction},
     },
 };
@@ -301,12 +301,12 @@ impl<'a> MemoryFlowRewriter<'a> {
             .filter(|unit| !last.contains_key(text(unit, "unitKey")))
             .count();
         let outcome = match (is("error"), failed) {
-            (true, _) => "error",
-            (false, 0) => "done",
-            (false, _) => "partial",
+            (true, _) => RunEndOutcome::Error,
+            (false, 0) => RunEndOutcome::Done,
+            (false, _) => RunEndOutcome::Partial,
         };
         let ended = RunEnded {
-            outcome: outcome.to_owned(),
+            outcome,
             succeeded,
             failed,
             not_run: u32::try_from(not_run).unwrap_or(u32::MAX),

@@ -427,7 +427,7 @@ impl ScheduleOracle {
             prop_assert_eq!(end.stopped, count(Some(AttemptOutcome::Stopped)));
             prop_assert_eq!(end.not_run, count(None));
             let all = end.succeeded as usize == self.units.len();
-            prop_assert_eq!(end.outcome == "done", all);
+            prop_assert_eq!(end.outcome.as_str() == "done", all);
         }
         Ok(())
     }
