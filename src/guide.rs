@@ -67,6 +67,10 @@ pages! {
     coming_from_ktx = "coming-from-ktx",
     glossary = "glossary",
     architecture = "architecture",
+    attempt_loop = "attempt-loop",
+    ending_processes = "ending-processes",
+    integration = "integration",
+    time_travel = "time-travel",
     extending = "extending",
     development = "development",
 }

@@ -20,12 +20,12 @@
 //! | `src/ingest` | [`ingestdeck_ingest`]: projects, sources, units, tools, worktrees, integration | `core`, `os` |
 //! | `src/records` | [`ingestdeck_records`]: the index, and every format that replay reads | `core`, `os` |
 //! | `src/tui` | [`ingestdeck_tui`]: the screen | `core`, `os` |
-//! | `src/report` | [`ingestdeck_report`]: reports, exports, redaction | `core`, `os`, `ingest`, `records` |
+//! | `src/report` | [`ingestdeck_report`]: reports, exports, redaction | `core`, `os`, `ingest` |
 //! | `src/engine` | [`ingestdeck_engine`]: the process that owns a run | all above but `tui` and `report` |
 //! | `src` | this crate: [`cli`], [`guide`] | all |
 //!
-//! A crate can use only what its `Cargo.toml` names; `src/core` names nothing that reads files, starts tasks or knows
-//! the time.
+//! A crate can use only what its `Cargo.toml` names; clippy forbids `src/core` the functions that read files, start
+//! tasks or know the time (`src/core/.clippy.toml`).
 
 #![allow(
     rustdoc::private_intra_doc_links,
@@ -39,4 +39,5 @@
 mod cli;
 pub mod guide;
 
+// The commands use only `main`; the rest is what `tests/it` compares with the guide and the golden files.
 pub use cli::{command, debug::install_panic_hooks, exit::Exit, main, review::finished_json};

@@ -3,6 +3,11 @@
 //! A program that monitors a run may itself be a model. Text of agents could instruct it, so names, states and numbers
 //! are printed, and texts only on request.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the writer of `--ui json` escapes"
+)]
+
 use std::io::{self, Write};
 
 use serde_json::{Map, Value};

@@ -4,6 +4,11 @@
 //! stdin: the texts of the run, which only one process can read. Until the run is planned, the engine's stderr reaches the terminal through the client. Then the engine writes one line of JSON to stdout, and from
 //! there on it writes to a log only. It stops the run if the client ends before it confirms that line.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a pipe to the client receives one line of JSON"
+)]
+
 use std::{
     fs::File,
     io::{self, BufRead as _, BufReader, Read as _, Write as _},

@@ -3,6 +3,11 @@
 //! An exported tape can be replayed anywhere; the other formats are KTX's. The number of masked values is printed to
 //! stderr. [`ingestdeck_report::redact`] finds the secrets.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "each line of its JSON is escaped"
+)]
+
 use std::{
     io::{self, BufReader, BufWriter, Read as _, Seek as _, Write},
     path::Path,

@@ -3,7 +3,7 @@
 //! interpret.
 //!
 //! Colours and links are methods of the writer, so a text cannot contain its own. The module must not know what is
-//! written. `tests/it/architecture.rs` checks that other files do not write directly.
+//! written. clippy checks (`.clippy.toml`) that other files do not write directly.
 
 #![expect(
     clippy::disallowed_methods,

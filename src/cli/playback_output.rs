@@ -1,5 +1,10 @@
 //! Plain output: plays a timeline into lines, JSON or nothing. The screen is in `tui`.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the sinks of `--ui lines` and `--ui json` do their own escaping"
+)]
+
 use std::{
     io::{self, BufWriter, Stdout, Write},
     time::{Duration, Instant},

@@ -10,8 +10,7 @@ use std::{
 };
 
 use ingestdeck_core::run::Timeline;
-use ingestdeck_os::scoped_dir::ScopedDir;
-use ingestdeck_os::user_dirs::UserDirs;
+use ingestdeck_os::{scoped_dir::ScopedDir, user_dirs::UserDirs};
 use ingestdeck_tui::{self as tui, LiveHandle, TableSettings};
 
 const FILE: &str = "table.json";

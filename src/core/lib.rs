@@ -17,7 +17,11 @@
 )]
 #![cfg_attr(
     test,
-    allow(clippy::disallowed_methods, reason = "tests prepare files")
+    allow(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        reason = "tests prepare files"
+    )
 )]
 
 pub mod actions;

@@ -69,8 +69,7 @@ use ingestdeck_ingest::{
     staged_copies::{self, StagingError},
     worktree::{BasePatch, Worktrees},
 };
-use ingestdeck_os::program_path;
-use ingestdeck_os::user_dirs::UserDirs;
+use ingestdeck_os::{program_path, user_dirs::UserDirs};
 use ingestdeck_records::{
     replay::{FileSource, OpenError, file::FollowHandle},
     store::{RunStore, TapeWriter, runs::RunStoreError},

@@ -7,6 +7,8 @@
 //! number is not included because it may change after a restart, which is when records are needed. This module must not
 //! know the content of records.
 
+#[cfg(any(test, feature = "test-projects"))]
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -19,8 +21,10 @@ use uuid::Uuid;
 
 use super::slug::hex;
 use ingestdeck_core::{diagnostic::Diagnostic, tape::RunId};
-use ingestdeck_os::scoped_dir::{PRIVATE_MODE, STATE_DIR, ScopedDir};
-use ingestdeck_os::user_dirs::UserDirs;
+use ingestdeck_os::{
+    scoped_dir::{PRIVATE_MODE, STATE_DIR, ScopedDir},
+    user_dirs::UserDirs,
+};
 
 /// Version of the format. Version 1 was not bound to anything.
 const RECORD_VERSION: u32 = 2;
@@ -172,16 +176,19 @@ fn run_dir(run: RunId) -> String {
     format!("{STATE_DIR}/runs/{run}")
 }
 
+/// Set in the processes of tests, which must not change the user's home.
+#[cfg(any(test, feature = "test-projects"))]
+pub(crate) static IGNORES_HOME: AtomicBool = AtomicBool::new(cfg!(test));
+
 /// Id of the user's installation, looked up once; falls back to the id of the machine.
 fn installation() -> &'static [u8] {
     static ID: OnceLock<Vec<u8>> = OnceLock::new();
-    // Unit tests must not change the user's home.
     let state = || {
-        if cfg!(test) {
-            None
-        } else {
-            UserDirs::from_environment().state
+        #[cfg(any(test, feature = "test-projects"))]
+        if IGNORES_HOME.load(Ordering::Relaxed) {
+            return None;
         }
+        UserDirs::from_environment().state
     };
     ID.get_or_init(|| installation_key_in(state()))
 }

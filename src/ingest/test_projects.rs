@@ -10,16 +10,24 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::atomic::Ordering,
 };
 
 use crate::{
     branch_update::{self, BranchUpdateJournal},
     git::{CommitId, Git},
+    local_record,
     repository::Repository,
 };
 
+/// Keeps the program from creating files in the user's home, for the rest of this process.
+pub fn ignore_home() {
+    local_record::IGNORES_HOME.store(true, Ordering::Relaxed);
+}
+
 /// Starts the guard of this process, without which each git call begins with a copy of the process.
 pub(crate) fn start_group_guard() {
+    ignore_home();
     let test = std::env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join("ingestdeck");
     // Without the program, the calls only take longer.

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use ratatui::style::{Color, Modifier, Style};
 use serde::Deserialize;
 
-use ingestdeck_core::run::{
-    ActivityMark,
-    state::{RowKind, RowOutcome, UnitState, UnitStatus},
+use ingestdeck_core::{
+    diagnostic::Diagnostic,
+    run::{
+        ActivityMark,
+        state::{RowKind, RowOutcome, UnitState, UnitStatus},
+    },
 };
-
-use ingestdeck_core::diagnostic::Diagnostic;
 
 macro_rules! roles {
     ($($role:ident $name:literal,)+) => {

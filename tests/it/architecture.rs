@@ -2,6 +2,7 @@
 //! that every file is declared and has a header.
 
 mod cycles;
+mod layers;
 mod type_size;
 
 use std::{
@@ -18,6 +19,7 @@ const EMPTY_NAMES: &[&str] = &[
 ];
 
 /// A source file with its comments removed.
+#[derive(Clone)]
 struct RustFile {
     /// Path relative to the package, with `/`.
     path: String,
@@ -147,7 +149,13 @@ fn file_names_are_not_vague() {
 #[test]
 fn every_file_is_declared() {
     let mut problems = Vec::new();
-    for source in rust_files("src").into_iter().chain(rust_files("tests/it")) {
+    for source in [
+        rust_files("src"),
+        rust_files("tests/it"),
+        rust_files("tests/support"),
+    ]
+    .concat()
+    {
         let path = Path::new(&source.path);
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         if ["lib", "main", "build"].contains(&name.as_str()) {

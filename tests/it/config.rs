@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use crate::support::program;
 use ingestdeck_core::config::{Config, ConfigError, ConfigLayers, EnvVars, SettingValue};
 use ingestdeck_os::user_dirs::UserDirs;
 
@@ -125,4 +126,24 @@ fn config_error_names_file_line_key_and_expectation() {
     insta::assert_snapshot!(home.redact(&error), @r#"
     $XDG_CONFIG_HOME/ingestdeck/config.toml:2: claude.use_api_billing must be true or false, not "true"
     "#);
+}
+
+#[test]
+fn unreadable_settings_file_is_an_error_with_its_path() {
+    let home = ConfigHome::new(None);
+    // A directory in its place cannot be read by any user, not even by root.
+    fs::create_dir_all(home.dir.path().join("ingestdeck/config.toml")).unwrap();
+    let output = std::process::Command::new(program())
+        .args(["config", "show"])
+        .env("XDG_CONFIG_HOME", home.dir.path())
+        .current_dir(home.dir.path())
+        .output()
+        .unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        home.redact(&error)
+            .contains("cannot read the settings $XDG_CONFIG_HOME/ingestdeck/config.toml: "),
+        "{error}"
+    );
 }

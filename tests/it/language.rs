@@ -103,7 +103,7 @@ impl RustFile {
 
 fn rust_files() -> Vec<RustFile> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut waiting: Vec<PathBuf> = ["src", "tests/it", "tests/benches"]
+    let mut waiting: Vec<PathBuf> = ["src", "tests/it", "tests/benches", "tests/support"]
         .map(|dir| root.join(dir))
         .into();
     let mut files = Vec::new();

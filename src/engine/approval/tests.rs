@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::timeout;
 
-use ingestdeck_core::control::NamePattern;
-
 use super::*;
 use ingestdeck_agent::attempt::LineObserver as _;
-use ingestdeck_core::{actions::TurnTracker, decode, run::attempt_reducer::AttemptReducer};
+use ingestdeck_core::{
+    actions::TurnTracker, control::NamePattern, decode, run::attempt_reducer::AttemptReducer,
+};
 
 #[derive(Debug, Default)]
 struct NoteTape(Mutex<Vec<(UnitKey, u32, Note)>>, Mutex<bool>);

@@ -591,6 +591,7 @@ async fn check_protocol(
 
 /// A project with a private repository.
 fn project() -> (tempfile::TempDir, PathBuf, Repository) {
+    ingestdeck_ingest::test_projects::ignore_home();
     let place = tempfile::tempdir().unwrap();
     let root = std::fs::canonicalize(place.path()).unwrap();
     let (repository, _) = Repository::open_private(&root).unwrap();

@@ -14,14 +14,13 @@ use crate::{
         is_failure,
     },
 };
-use ingestdeck_core::tape::note::RunEndOutcome;
 use ingestdeck_core::{
     control::{CONCURRENCY_RANGE, RunCommand},
     run::{
         run_forecast::RunForecast,
         state::{RunState, RunView, UnitState, UnitStatus},
     },
-    tape::UnitKey,
+    tape::{UnitKey, note::RunEndOutcome},
     text::{clock, one_row, pluralize},
 };
 

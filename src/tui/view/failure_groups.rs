@@ -9,9 +9,8 @@ use crate::{
     model::{FailureGroupLine, FailureGroupsView, group_heading},
     theme::{StyleRole, status_role},
 };
-use ingestdeck_core::run::state::UnitStatus;
 use ingestdeck_core::{
-    run::run_forecast::AdapterForecast,
+    run::{run_forecast::AdapterForecast, state::UnitStatus},
     text::{self, dollars, pluralize},
 };
 

@@ -11,10 +11,9 @@ use crate::{
     model::{RunTotals, wall_clock},
     theme::{StyleRole, status_role},
 };
-use ingestdeck_core::tape::note::RunEndOutcome;
 use ingestdeck_core::{
     run::state::{HoldMode, RunState, UnitNeed, UnitStatus, UsageWindow},
-    tape::Millis,
+    tape::{Millis, note::RunEndOutcome},
     text::{self, clock, count, dollars, pluralize},
 };
 

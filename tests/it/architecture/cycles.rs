@@ -31,7 +31,7 @@ fn module_path(source: &RustFile) -> Path {
 }
 
 /// The paths that a text names, starting at `crate::`, `super::` or `self::`; groups in braces are expanded.
-fn named_paths(code: &str) -> Vec<Path> {
+pub(super) fn named_paths(code: &str) -> Vec<Path> {
     let mut found = Vec::new();
     for root in ["crate::", "super::", "self::"] {
         for (at, _) in code.match_indices(root) {

@@ -14,6 +14,7 @@ use super::program;
 
 /// Starts the guard of this process, without which each git call begins with a copy of the process.
 pub(crate) fn start_group_guard() {
+    ingestdeck_ingest::test_projects::ignore_home();
     // Without the guard, the calls only take longer.
     let _ = ingestdeck_os::group_guard::start(Path::new(program()));
 }
