@@ -76,9 +76,6 @@ use ingestdeck_engine::descriptors;
 use ingestdeck_ingest as ingest;
 use ingestdeck_os::group_guard;
 
-/// The hidden subcommand that plays the model in the demo and the tests.
-const SCRIPTED_AGENT: &str = "scripted-agent";
-
 /// The command line, with all subcommands and flags.
 pub fn command() -> clap::Command {
     Cli::command()
@@ -89,7 +86,7 @@ pub fn main() -> ExitCode {
     let mut words = std::env::args_os();
     match words.nth(1) {
         // The remaining arguments are those of `claude`; clap must not parse them.
-        Some(word) if word == SCRIPTED_AGENT => scripted::run(words),
+        Some(word) if word == scripted::SUBCOMMAND => scripted::run(words),
         // The worker sets its own resource limits before anything else runs.
         Some(word) if word == ingest::SQL_WORKER => ingest::run_sql_worker(),
         Some(word) if word == group_guard::GROUP_GUARD => group_guard::run(),

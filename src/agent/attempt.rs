@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use ingestdeck_core::{
-    decode::AgentLine,
+    decode::{self, AgentLine},
     diagnostic::Diagnostic as _,
     run::{
         attempt_reducer::AttemptReducer,
@@ -66,7 +66,7 @@ mod work_log;
 /// What the attempts of units and of sessions have in common.
 #[derive(Clone, Debug)]
 pub struct AttemptContext {
-    pub agent: Arc<dyn Agent>,
+    pub agent: Arc<Agent>,
     /// Name of the unit, or of the session on the tape.
     pub unit: UnitKey,
     /// Number of the attempt, from 1.
@@ -389,7 +389,7 @@ impl AttemptRunner {
             self.apply_effects(effects);
             return coalescer;
         }
-        let lines: Vec<_> = batch.lines().map(context.agent.decoder()).collect();
+        let lines: Vec<_> = batch.lines().map(decode::decode_line).collect();
         for line in &lines {
             let effects = self.machine.handle_line(line);
             if let (Some(observer), Some(state)) = (&context.observer, self.machine.reducer()) {

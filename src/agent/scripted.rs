@@ -13,7 +13,7 @@
     reason = "the script that the command line names"
 )]
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{ffi::OsString, process::ExitCode, sync::Arc};
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -29,9 +29,6 @@ use self::{
     script::{AgentScript, IgnoredEvent},
 };
 
-use super::{Agent, AgentProgram};
-use ingestdeck_core::tape::{AgentName, UnitKey};
-
 mod agent;
 pub mod args;
 mod call;
@@ -40,36 +37,8 @@ mod output;
 pub mod script;
 mod turn;
 
-/// The scripted agent as the agent of a run, for demos and tests.
-#[derive(Clone, Debug)]
-pub struct ScriptedClaude {
-    /// Path of this program, which plays the script.
-    pub exe: PathBuf,
-    pub script: PathBuf,
-    /// Speed factor; 1 is real time.
-    pub speed: f64,
-}
-
-impl Agent for ScriptedClaude {
-    fn name(&self) -> AgentName {
-        AgentName::Scripted
-    }
-
-    fn program(&self, unit: &UnitKey, attempt: u32) -> AgentProgram {
-        let mut prefix = vec![
-            "scripted-agent".into(),
-            "--script".into(),
-            self.script.clone().into(),
-        ];
-        prefix.extend(["--attempt".into(), attempt.to_string().into()]);
-        prefix.extend(["--unit".into(), unit.as_str().into()]);
-        prefix.extend(["--speed".into(), self.speed.to_string().into(), "--".into()]);
-        AgentProgram {
-            exe: self.exe.clone(),
-            prefix,
-        }
-    }
-}
+/// The subcommand of this program that plays a script.
+pub const SUBCOMMAND: &str = "scripted-agent";
 
 /// A signal that the process received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

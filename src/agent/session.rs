@@ -8,7 +8,6 @@ use std::{ffi::OsString, sync::Arc};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
-    Agent,
     attempt::{
         ApprovalGate, AttemptCommand, AttemptContext, AttemptRunner, SessionLocking,
         machine::AttemptMachine, recorder::AttemptRecorder, session_monitor::SessionMonitor,
@@ -34,7 +33,10 @@ use ingestdeck_core::{
         Toolset,
         failure_tally::{FailureRule, FailureTally},
         retry::RetryMode,
-        verdict::{AgentStartFault, AttemptFacts, IsolationStatus, WorkFacts, session_remedy},
+        verdict::{
+            AgentStartFault, AttemptFacts, IsolationStatus, WorkFacts, judge_attempt,
+            session_remedy,
+        },
     },
 };
 
@@ -95,7 +97,7 @@ pub struct SessionEnd {
 
 impl SessionEnd {
     /// How the session ended. An id mismatch takes precedence.
-    pub fn verdict(&self, agent: &dyn Agent, unit: &UnitKey) -> Verdict {
+    pub fn verdict(&self, unit: &UnitKey) -> Verdict {
         if let Some(reason) = &self.mismatch {
             return Verdict {
                 outcome: AttemptOutcome::Failed,
@@ -108,7 +110,7 @@ impl SessionEnd {
                 ),
             };
         }
-        let verdict = agent.classify(unit, &self.facts, FailureRule::default());
+        let verdict = judge_attempt(unit, &self.facts, FailureRule::default());
         Verdict {
             remedy: session_remedy(&verdict.cause, verdict.remedy),
             ..verdict

@@ -37,6 +37,7 @@ use super::{
     claude::{
         agent_env,
         command_line::{self, SessionChoice, UnitArgs},
+        isolation::IsolationProof,
     },
     mcp,
     private_dir::{self, PrivateDir},
@@ -127,7 +128,7 @@ pub async fn run_unit_with_env(
             private_dir,
         }) => {
             let task = UnitTask {
-                proof: launch.context.agent.isolation_proof(tool_ids),
+                proof: IsolationProof::new(tool_ids),
                 prompt: launch.prompt.clone(),
                 max_turns: launch.step_budget,
                 resume: launch.resume().map(|id| ContinuedSession {

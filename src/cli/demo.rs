@@ -19,9 +19,9 @@ use super::{
     project, settings,
 };
 use ingestdeck_agent::{
+    Agent,
     attempt::AgentOptions,
     private_dir::{self, PrivateDir},
-    scripted::ScriptedClaude,
 };
 use ingestdeck_core::{control::DisconnectAction, units::failure_tally::FailureRule};
 use ingestdeck_engine::{
@@ -158,11 +158,7 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         checks: config.ingest.checks(),
     };
     let slots = project.settings.work_units.max_concurrency;
-    let agent = Arc::new(ScriptedClaude {
-        exe,
-        script,
-        speed: args.speed,
-    });
+    let agent = Arc::new(Agent::scripted(exe, script, args.speed));
     // The `--keep` directory may be inside any repository.
     let prepared =
         PreparedProject::with_private_repository(&project, &planned, &exit::print_warning)?;

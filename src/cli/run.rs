@@ -13,11 +13,11 @@ use super::{
     settings, texts,
 };
 use ingestdeck_agent::{
+    Agent,
     attempt::{
         AgentOptions,
         time_limits::{REVIEW_IDLE_TIMEOUT, TimeLimitSettings},
     },
-    claude::ClaudeCode,
 };
 use ingestdeck_core::{
     config::Config,
@@ -332,7 +332,7 @@ pub(crate) fn start_run(
     if prepared.repository.is_private() {
         playback_output::print_stderr(&format!("ingestdeck: {}", prepare::NO_REPOSITORY));
     }
-    let agent = Arc::new(ClaudeCode::new(claude, release));
+    let agent = Arc::new(Agent::claude_code(claude, release));
     let record_location = TapeLocation::InProject {
         flag: global.project_dir.clone(),
     };

@@ -13,7 +13,7 @@ use super::{
     exit::{self, CliError, Exit},
     launch, playback_output, project, settings,
 };
-use ingestdeck_agent::{claude::ClaudeCode, process, session_lock::SessionLocks};
+use ingestdeck_agent::{Agent, process, session_lock::SessionLocks};
 use ingestdeck_core::{diagnostic::Problem, text::pluralize};
 use ingestdeck_engine::{
     self as engine,
@@ -68,7 +68,7 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
     };
     let setup = WorkerSetup {
         join,
-        agent: Arc::new(ClaudeCode::new(claude, found.version())),
+        agent: Arc::new(Agent::claude_code(claude, found.version())),
         machine,
         locks: SessionLocks::new(locks),
         pass_env: config.claude.pass_env.value,

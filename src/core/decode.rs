@@ -21,7 +21,7 @@ mod text;
 
 pub use lazy_text::LazyText;
 pub use line::{AgentLine, ChatLine, LineBody, LineKind, ResultLine, Usage};
-pub use line_decoder::{LineDecoder, decode_line, guess_kind, is_json, opaque_line};
+pub use line_decoder::{decode_line, guess_kind, is_json, opaque_line};
 pub use message_block::{MessageBlock, MessageBlocks, ToolResult, ToolUse, content_text};
 pub use raw_json::RawJson;
 

@@ -84,7 +84,7 @@ struct AttemptInputs {
 impl AttemptExecutor {
     pub(crate) fn new(
         run: IngestRun,
-        agent: Arc<dyn Agent>,
+        agent: Arc<Agent>,
         options: AttemptOptions,
         limits: Arc<AttemptLimits>,
         recorder: Arc<dyn Recorder>,

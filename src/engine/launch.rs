@@ -114,7 +114,7 @@ pub struct Launch {
     /// What remains of the prior run that this run continues.
     pub prior: PriorWork,
     /// The program that plays the model.
-    pub agent: Arc<dyn Agent>,
+    pub agent: Arc<Agent>,
     /// The options of all attempts.
     pub terms: AttemptOptions,
     /// The machines that units use.
@@ -313,16 +313,11 @@ pub fn launch<T>(
                 terms.checks,
             );
             let repository = run.worktrees.repository().clone();
-            let (agent, limits, recorder) = (
-                Arc::clone(&agent),
-                Arc::clone(&limits),
-                Arc::clone(&recorder),
-            );
+            let (limits, recorder) = (Arc::clone(&limits), Arc::clone(&recorder));
             let local = (places.concurrency, places.account);
             let meter = Arc::clone(approvals.0.meter());
             let host = WorkerHost::new(
                 (Arc::clone(&run.project), repository),
-                agent,
                 terms,
                 local,
                 limits,

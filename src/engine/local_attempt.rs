@@ -62,7 +62,7 @@ use ingestdeck_os::scoped_dir;
 pub(crate) struct LocalAttempts {
     pub project: Arc<Project>,
     pub job: IngestJob,
-    pub agent: Arc<dyn Agent>,
+    pub agent: Arc<Agent>,
     /// Options of each agent.
     pub agent_options: AgentOptions,
     /// Checks of what an agent did.
@@ -195,7 +195,7 @@ impl PrepareError {
 impl LocalAttempts {
     pub(crate) fn new(
         (project, job): (Arc<Project>, IngestJob),
-        agent: Arc<dyn Agent>,
+        agent: Arc<Agent>,
         (agent_options, checks): (AgentOptions, WorkChecks),
         limits: Arc<AttemptLimits>,
         locks: SessionLocks,
@@ -234,9 +234,7 @@ impl LocalAttempts {
             interruption,
             ..AttemptFacts::default()
         };
-        let verdict = self
-            .agent
-            .classify(task.work_unit.planned.ktx_key(), &facts, rule);
+        let verdict = verdict::judge_attempt(task.work_unit.planned.ktx_key(), &facts, rule);
         FinishedAttempt::new(verdict, facts, AttemptOutput::default(), rule)
     }
 
@@ -317,9 +315,9 @@ impl LocalAttempts {
             task.work_unit.planned.ktx_key().clone(),
             self.limits.current().rule,
         );
-        let (closing, checks, agent) = (Arc::clone(&opened), self.checks, Arc::clone(&self.agent));
+        let (closing, checks) = (Arc::clone(&opened), self.checks);
         let closed = caught_panics::spawn_blocking_caught(move || {
-            let judge = |facts: &AttemptFacts| agent.classify(&key, facts, rule);
+            let judge = |facts: &AttemptFacts| verdict::judge_attempt(&key, facts, rule);
             let (verdict, delivered) = finish_attempt(&closing, &key, &mut facts, checks, &judge);
             (verdict, delivered, facts)
         });

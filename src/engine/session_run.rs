@@ -20,8 +20,8 @@ use super::{
     span_exporter::TraceOptions,
 };
 use ingestdeck_agent::{
+    Agent,
     attempt::{AttemptContext, time_limits::TimeLimitSettings},
-    claude::ClaudeCode,
     process::StreamLimits,
     session::{self, SessionLaunch},
 };
@@ -145,7 +145,7 @@ pub fn run<T>(
         launch: SessionLaunch {
             context: AttemptContext {
                 worker: None,
-                agent: Arc::new(ClaudeCode::new(exe, None)),
+                agent: Arc::new(Agent::claude_code(exe, None)),
                 unit: SESSION_UNIT.into(),
                 attempt: 1,
                 cwd,
@@ -296,7 +296,7 @@ impl Executor for SessionExecutor {
         let forwarding = tokio::spawn(forward_orders(Vec::new(), orders, send, |_| {}));
         let end = session::run_session(launch, commands, ready).await;
         forwarding.abort();
-        let verdict = end.verdict(self.launch.context.agent.as_ref(), &unit);
+        let verdict = end.verdict(&unit);
         let is_full =
             verdict.cause == VerdictCause::ContextOverflow && !end.continuation.is_empty();
         *self.resumable() = end.resumable().filter(|_| !is_full).map(str::to_owned);
@@ -369,7 +369,7 @@ mod tests {
             launch: SessionLaunch {
                 context: AttemptContext {
                     worker: None,
-                    agent: Arc::new(ClaudeCode::new("claude".into(), None)),
+                    agent: Arc::new(Agent::claude_code("claude".into(), None)),
                     unit: SESSION_UNIT.into(),
                     attempt: 1,
                     cwd: "/".into(),

@@ -9,13 +9,10 @@ use std::{
 };
 
 use ingestdeck_agent::{
-    AgentProgram,
+    Agent, AgentProgram,
     attempt::{AttemptCommand, AttemptContext, time_limits::AttemptTimeouts},
-    claude::{
-        ClaudeCode,
-        availability::{
-            ClaudeInvocation, Installation, LoginStatus, ProbeResult, check_availability, probe,
-        },
+    claude::availability::{
+        ClaudeInvocation, Installation, LoginStatus, ProbeResult, check_availability, probe,
     },
     process::{ProcessTimeouts, StreamLimits},
     session::{ClaudeSessionArgs, SessionEnd, SessionLaunch, resume_line, run_session_with_env},
@@ -31,7 +28,6 @@ use ingestdeck_core::{
 };
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use crate::support::cli::OtherProgram;
 use crate::support::{
     api::{ApiFault, ApiRoute, ApiTurn, FakeApi, text, tool},
     cli::{TestHome, claude_bin},
@@ -137,7 +133,7 @@ impl SessionFixture {
             conversation: None,
             context: AttemptContext {
                 worker: None,
-                agent: Arc::new(OtherProgram(program)),
+                agent: Arc::new(Agent::from(program)),
                 unit: UnitKey::from("session"),
                 attempt: 1,
                 cwd: home.project(),
@@ -183,7 +179,7 @@ impl SessionFixture {
             file.into(),
             "--".into(),
         ];
-        desk.launch.context.agent = Arc::new(OtherProgram(AgentProgram {
+        desk.launch.context.agent = Arc::new(Agent::from(AgentProgram {
             exe: crate::support::program().into(),
             prefix,
         }));
@@ -242,10 +238,7 @@ fn outcome(end: &SessionEnd) -> (AttemptOutcome, VerdictCause) {
 }
 
 fn verdict(end: &SessionEnd) -> Verdict {
-    end.verdict(
-        &ClaudeCode::new("claude".into(), None),
-        &UnitKey::from("session"),
-    )
+    end.verdict(&UnitKey::from("session"))
 }
 
 const HELLO: &str = "[[part]]\nsteps = [{ call = { tool = \"Bash\" } }, { say = \"hello\" }]\n";
@@ -519,7 +512,7 @@ async fn invalid_prompt_is_refused_before_start() {
         );
     }
     let mut desk = SessionFixture::scripted(HELLO, "hi");
-    desk.launch.context.agent = Arc::new(OtherProgram(AgentProgram {
+    desk.launch.context.agent = Arc::new(Agent::from(AgentProgram {
         exe: missing("claude").into(),
         prefix: Vec::new(),
     }));
@@ -666,7 +659,7 @@ async fn session_that_closes_stdout_and_lingers_is_ended() {
         exe: "/bin/sh".into(),
         prefix: vec!["-c".into(), "exec >&-; sleep 600".into()],
     };
-    desk.launch.context.agent = Arc::new(OtherProgram(program));
+    desk.launch.context.agent = Arc::new(Agent::from(program));
     let end = desk.run().await;
     assert_eq!(
         (end.facts.process.signal, outcome(&end)),

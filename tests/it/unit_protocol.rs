@@ -10,7 +10,7 @@ use std::{
 };
 
 use ingestdeck_agent::{
-    AgentProgram,
+    Agent, AgentProgram,
     attempt::{
         AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptCommand,
         AttemptContext, time_limits::AttemptTimeouts,
@@ -39,7 +39,6 @@ use ingestdeck_core::{
 use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
-use crate::support::cli::OtherProgram;
 use crate::support::{
     api::{ApiRoute, ApiTurn, FakeApi, text, tool},
     cli::{BILLS_WHOLE_SESSION, TestHome, claude_bin, claude_version},
@@ -240,7 +239,7 @@ impl AttemptFixture {
         UnitLaunch {
             context: AttemptContext {
                 worker: None,
-                agent: Arc::new(OtherProgram(AgentProgram {
+                agent: Arc::new(Agent::from(AgentProgram {
                     exe: exe.into(),
                     prefix,
                 })),

@@ -86,7 +86,7 @@ pub(crate) const DENIED_BUILT_INS: [&str; 70] = [
 
 /// Arguments that differ between units.
 #[derive(Clone, Copy, Debug)]
-pub struct UnitArgs<'a> {
+pub(crate) struct UnitArgs<'a> {
     /// Full tool ids (`mcp__ktx__…`); no other tool may run.
     pub tool_ids: &'a [String],
     /// File with the system prompt.
@@ -103,7 +103,7 @@ pub struct UnitArgs<'a> {
 
 /// The session that the process works in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionChoice<'a> {
+pub(crate) enum SessionChoice<'a> {
     /// A new session with this id (a UUID).
     New(&'a str),
     /// Continues an earlier session under its own id.

@@ -28,7 +28,7 @@ const SERVICE_CALL_BLOCKS: [&str; 2] = ["server_tool_use", "mcp_tool_use"];
 /// A model may call any name, and the agent then replies with an error, which is a failed call. A call that does not
 /// fail is a breach.
 #[derive(Debug, Default)]
-pub struct IsolationProof {
+pub(crate) struct IsolationProof {
     tools: BTreeSet<String>,
     /// Tool of each call of another tool without a result, by call id.
     unoffered_calls: BTreeMap<String, String>,

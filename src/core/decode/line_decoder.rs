@@ -17,9 +17,6 @@ use super::{
     session_file_line, system_line,
 };
 
-/// Decodes the lines of one agent.
-pub type LineDecoder = for<'a> fn(&'a [u8]) -> AgentLine<'a>;
-
 /// A line of an agent without a decoder: nothing is known about it.
 pub fn opaque_line(_bytes: &[u8]) -> AgentLine<'_> {
     AgentLine {

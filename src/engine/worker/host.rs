@@ -28,7 +28,7 @@ use crate::{
     local_attempt::{AttemptSinks, AttemptTask, FinishedAttempt},
     run_meter::RunMeter,
 };
-use ingestdeck_agent::{Agent, attempt::LineObserver, caught_panics};
+use ingestdeck_agent::{attempt::LineObserver, caught_panics};
 use ingestdeck_core::{
     decode::{AgentLine, LineBody, line::RateLimitEvent},
     diagnostic::Diagnostic as _,
@@ -40,7 +40,7 @@ use ingestdeck_core::{
     units::{
         limits::LimitStatus,
         retry::RetryMode,
-        verdict::{AttemptFacts, InterruptionFacts},
+        verdict::{AttemptFacts, InterruptionFacts, judge_attempt},
     },
 };
 use ingestdeck_ingest::{attempt, git::CommitId, project::Project, repository::Repository};
@@ -56,7 +56,6 @@ pub(crate) struct WorkerHost {
     pub store: Arc<ShipmentStore>,
     pub limits: Arc<AttemptLimits>,
     pub project: Arc<Project>,
-    pub agent: Arc<dyn Agent>,
     pub meter: Arc<RunMeter>,
     /// The account of this machine.
     pub account: String,
@@ -128,7 +127,6 @@ impl WorkerHost {
     /// The side of the engine for the workers of a run. `local` are the slots and the account of this machine.
     pub(crate) fn new(
         (project, repository): (Arc<Project>, Repository),
-        agent: Arc<dyn Agent>,
         terms: RunTerms,
         (slots, account): (u32, Option<String>),
         limits: Arc<AttemptLimits>,
@@ -150,7 +148,6 @@ impl WorkerHost {
             store,
             limits,
             project,
-            agent,
             meter,
             account,
             terms,
@@ -214,7 +211,6 @@ impl WorkerHost {
             project,
             job: self.terms.job.id.clone(),
             patch_path,
-            decoder: self.agent.decoder(),
         };
         let (worker, account, began) = (
             permit.worker.clone(),
@@ -304,9 +300,7 @@ impl WorkerHost {
                     interruption,
                     ..AttemptFacts::default()
                 };
-                let verdict = self
-                    .agent
-                    .classify(&unit, &facts, self.limits.current().rule);
+                let verdict = judge_attempt(&unit, &facts, self.limits.current().rule);
                 (
                     FinishedAttempt::without_agent(verdict),
                     RetryMode::FromStart,

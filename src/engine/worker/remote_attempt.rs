@@ -40,7 +40,7 @@ use ingestdeck_agent::attempt::{
 };
 use ingestdeck_core::{
     actions::TurnTracker,
-    decode::LineDecoder,
+    decode,
     run::{NewEntry, attempt_reducer::AttemptReducer},
     tape::{EntryBody, Note, TapeEntry, UnitKey, note::StopMode},
 };
@@ -97,7 +97,6 @@ pub(crate) struct RemoteTarget {
     pub job: String,
     /// Path for the patch, relative to the project.
     pub patch_path: String,
-    pub decoder: LineDecoder,
 }
 
 /// Runs an attempt on the worker of `permit`.
@@ -385,7 +384,7 @@ impl RemoteAttempt {
         })?;
         for entry in &new {
             if let EntryBody::Stdout(line) = &entry.body {
-                let line = (self.target.decoder)(line);
+                let line = decode::decode_line(line);
                 self.reducer.push(&line);
                 sinks.observer.iter().for_each(|observer| {
                     observer.observe((&self.unit, self.number), &line, &self.reducer);

@@ -49,7 +49,7 @@ const ORDER_QUEUE_CAPACITY: usize = 16;
 #[derive(Clone, Debug)]
 pub struct WorkerSetup {
     pub join: WorkerJoin,
-    pub agent: Arc<dyn Agent>,
+    pub agent: Arc<Agent>,
     pub machine: WorkerMachine,
     pub locks: SessionLocks,
     /// Variables that agents inherit although they would be withheld by default.

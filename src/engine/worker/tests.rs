@@ -38,13 +38,9 @@ use crate::{
     local_attempt::{AttemptSinks, AttemptTask, FinishedAttempt},
     run_meter::RunMeter,
 };
-use ingestdeck_agent::{
-    attempt::{AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest},
-    claude::ClaudeCode,
-};
+use ingestdeck_agent::attempt::{AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest};
 use ingestdeck_core::{
     config::schema::WorkChecks,
-    decode,
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{
         EntryBody, RunId, UnitKey,
@@ -391,7 +387,6 @@ impl EngineSide {
                 Default::default(),
             )),
             project,
-            agent: Arc::new(ClaudeCode::new("claude".into(), None)),
             meter: Arc::new(RunMeter::new(schedule)),
             account: "this machine".to_owned(),
             terms,
@@ -427,7 +422,6 @@ impl EngineSide {
                 project: ScopedDir::open(&self.host.project.root).unwrap(),
                 job: self.job.clone(),
                 patch_path: patch_path(&self.job, 0, unit, attempt),
-                decoder: decode::decode_line,
             };
             let sinks = AttemptSinks {
                 recorder: Arc::clone(&self.log) as _,

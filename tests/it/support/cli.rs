@@ -6,8 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use ingestdeck_agent::{Agent, AgentProgram, claude::version::ClaudeVersion};
-use ingestdeck_core::tape::{AgentName, UnitKey};
+use ingestdeck_agent::claude::version::ClaudeVersion;
 use tempfile::TempDir;
 
 use super::api::FakeApi;
@@ -31,20 +30,6 @@ pub(crate) fn claude_version() -> ClaudeVersion {
         .output()
         .expect("it starts");
     ClaudeVersion::parse(&String::from_utf8_lossy(&output.stdout)).expect("it prints its version")
-}
-
-/// Any program in the place of Claude Code.
-#[derive(Debug)]
-pub(crate) struct OtherProgram(pub(crate) AgentProgram);
-
-impl Agent for OtherProgram {
-    fn name(&self) -> AgentName {
-        AgentName::ClaudeCode
-    }
-
-    fn program(&self, _unit: &UnitKey, _attempt: u32) -> AgentProgram {
-        self.0.clone()
-    }
 }
 
 /// First release that includes the earlier cost of a session when it reports the cost of a resumed one.

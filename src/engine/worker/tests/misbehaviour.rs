@@ -64,7 +64,6 @@ async fn run(engine: &EngineSide, permit: WorkerPermit) -> RemoteEnd {
         project: ScopedDir::open(&engine.host.project.root).unwrap(),
         job: engine.job.clone(),
         patch_path: patch_path(&engine.job, 0, &unit, 1),
-        decoder: decode::decode_line,
     };
     let sinks = AttemptSinks {
         recorder: Arc::clone(&engine.log) as _,
