@@ -27,6 +27,36 @@ pub enum ActionScope {
     Form,
 }
 
+pub(crate) type Availability = Result<(), Unavailable>;
+
+/// Why an action is not available.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unavailable {
+    /// Its key does nothing here.
+    NoEffect,
+    /// Its key shows this reason.
+    Because(String),
+}
+
+impl Unavailable {
+    pub(crate) fn because(reason: impl Into<String>) -> Self {
+        Self::Because(reason.into())
+    }
+
+    pub(crate) fn no_unit_selected() -> Self {
+        Self::because("no unit is selected")
+    }
+}
+
+/// `Ok` if the condition holds; otherwise the action does nothing.
+pub(crate) fn require(condition: bool) -> Availability {
+    if condition {
+        Ok(())
+    } else {
+        Err(Unavailable::NoEffect)
+    }
+}
+
 /// Heading in the help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum HelpGroup {
@@ -180,6 +210,29 @@ pub enum UserAction {
 
 impl UserAction {
     pub(crate) const COUNT: usize = Self::Discard as usize + 1;
+
+    /// True if a general action has a meaning on the home screen and on the pages above it.
+    pub(crate) fn works_at_home(self) -> bool {
+        use UserAction::*;
+        matches!(
+            self,
+            Down | Up
+                | Top
+                | Bottom
+                | HalfDown
+                | HalfUp
+                | PageDown
+                | PageUp
+                | Open
+                | Back
+                | Help
+                | Mouse
+                | Redraw
+                | Suspend
+                | Quit
+                | Interrupt
+        )
+    }
 }
 
 /// Preferred columns of a line of the help.

@@ -21,14 +21,15 @@ use super::{
     export::Export,
     frame_limiter::{FrameLimiter, GrowthLimiter, RedrawPriority},
     host::ClockReading as Now,
-    model::{HomeView, OverlayView, ScreenModel},
+    model::SharedModel,
     notification::{Notifier, TerminalStatus},
+    page::{ScreenModel, SourceStatus},
+    pages::{home::HomeView, units::UnitsPage},
     playback::{Playback, Player},
     screen_message::ScreenMessage,
     text_search,
     theme::Theme,
     update::update,
-    view::SourceStatus,
 };
 use ingestdeck_core::{
     control::{CommandOutcome, DisconnectAction, RunCommand},
@@ -148,15 +149,14 @@ impl App {
                 leave_action,
             } => (true, false, Some(commands), leave_action),
         };
-        let mut model = ScreenModel::new(options.keymap, live);
+        let mut model = ScreenModel::new(SharedModel::new(options.keymap, live), UnitsPage);
         model.connection.is_watching = watching;
         model.connection.leave_action = leave_action;
         model.units_view.listing.arrange(options.table);
-        model.views.extend(
-            options
-                .home
-                .map(|content| OverlayView::Home(HomeView::new(content))),
-        );
+        if let Some(content) = options.home {
+            model.is_home = true;
+            model.open(HomeView::new(content));
+        }
         model.mouse.is_captured = options.terminal.mouse;
         model.connection.check_arguments = options.check_arguments;
         model.connection.is_session = live && !watching && options.is_session;

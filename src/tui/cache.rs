@@ -13,7 +13,7 @@ use super::{
     comparison::{CompareKey, Comparison},
     document::{DocumentLayout, JsonNodeId, LaidOutDocument},
     entry_part::EntryPart,
-    model::InspectPanel,
+    pages::inspect::InspectPanel,
     theme::StyleRole,
 };
 use ingestdeck_core::{
@@ -184,6 +184,11 @@ impl ScreenCache {
         self.documents.last().map(|(_, layout)| layout.document())
     }
 
+    /// The document on screen, if one was requested.
+    pub(crate) fn requested_document(&self, wants: &CacheRequest) -> Option<&LaidOutDocument> {
+        self.document().filter(|_| wants.document.is_some())
+    }
+
     /// True when the layout of the document on screen is complete.
     pub(crate) fn is_complete(&self) -> bool {
         self.documents
@@ -228,6 +233,12 @@ impl ScreenCache {
             .iter()
             .find(|(known, _)| *known == attempt_id)
             .map(|(_, gathered)| gathered)
+    }
+
+    /// Version of the summary of an attempt; 0 if it is not cached.
+    pub(crate) fn summary_version(&self, attempt_id: AttemptId) -> u64 {
+        self.summary(attempt_id)
+            .map_or(0, |summary| summary.version)
     }
 
     /// The summary of an attempt, to read more of it.

@@ -120,20 +120,8 @@ pub struct SearchRequest {
 /// Range of a search. Only the last three have to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchScope {
-    /// Names of the listed units.
-    Units,
-    /// Messages of the run.
-    Messages,
-    /// Lines of the failure groups.
-    FailureGroups,
-    /// Attempts that contain a text.
-    Hits,
-    /// Names of the units of the attempts in the lanes.
-    Lanes,
-    /// Paths and changes of the review.
-    Changes,
-    /// Paths of the listed artifacts.
-    Artifacts,
+    /// Content in memory of the page with this name.
+    Page(&'static str),
     /// Rows of an attempt; the bytes of their entries are searched.
     Rows(AttemptId),
     /// Entries of an attempt.
@@ -161,6 +149,19 @@ pub(crate) struct ExportRequest {
     pub pager_content: PagerContent,
     /// Index of the selected entry in `entries`.
     pub selected: Option<usize>,
+}
+
+impl ExportRequest {
+    /// Content that is no part of the tape.
+    pub(crate) fn pager_only(what: &str, pager_content: PagerContent, tool: ExportTool) -> Self {
+        Self {
+            tool,
+            what: what.to_owned(),
+            entries: Vec::new(),
+            pager_content,
+            selected: None,
+        }
+    }
 }
 
 /// Content for a pager.

@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use super::{
     action::{ActionScope, HelpGroup, UserAction},
-    actions::{self, ActionSpec},
+    action_spec::ActionSpec,
+    actions,
     key::{self, KeyError},
     keymap::{KeyBinding, Keymap},
 };

@@ -151,6 +151,16 @@ pub(crate) fn inner(area: Rect) -> Rect {
     }
 }
 
+/// The part of an area below its first rows.
+pub(crate) fn below(area: Rect, rows: usize) -> Rect {
+    let rows = u16::try_from(rows).unwrap_or(area.height).min(area.height);
+    Rect {
+        y: area.y + rows,
+        height: area.height - rows,
+        ..area
+    }
+}
+
 impl ScreenLayout {
     /// True if there is only room for a notice.
     pub(crate) fn is_too_small(&self) -> bool {

@@ -7,8 +7,9 @@
 //!
 //! Structure: [`host`] delivers an input, [`update`] finds the action of a key in [`actions`] and returns [`effect`]s as
 //! data, [`app`] executes them, and [`view`] renders a pure function of [`model`], run view and [`cache`].
-//! [`load`] reads visible content before the draw. Modules use each other in one direction only: model, actions, update,
-//! app; what a view shows is computed below the model, in [`layout`] and the modules it uses.
+//! [`load`] reads visible content before the draw. Modules use each other in one direction only: [`model`] (what pages
+//! share), [`page`] (what a page is), [`pages`] (one folder each), actions, update, app; what a view shows is computed
+//! below the model, in [`layout`] and the modules it uses.
 
 #![allow(
     rustdoc::private_intra_doc_links,
@@ -20,6 +21,7 @@
 )]
 
 mod action;
+pub mod action_spec;
 pub mod actions;
 pub mod app;
 mod attempt_summary;
@@ -30,6 +32,7 @@ pub mod edited_text;
 pub mod effect;
 mod entry_part;
 pub mod export;
+mod export_request;
 mod forecast_text;
 pub(crate) mod frame_limiter;
 mod home_choice;
@@ -41,18 +44,21 @@ pub(crate) mod layout;
 mod legend;
 pub(crate) mod load;
 pub mod model;
+mod moment;
 pub mod notification;
+pub(crate) mod page;
+pub mod pages;
 pub(crate) mod playback;
 pub mod screen_message;
 mod search_match;
 mod stream_frame;
+mod stream_rows;
 pub mod terminal;
 pub mod text_search;
 pub mod theme;
 mod unit_row;
 pub(crate) mod update;
 pub mod view;
-mod visible_content;
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -63,10 +69,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub use home_choice::HomeChoice;
 pub use key_table::{ChordList, KeyOverrides, KeymapError};
 pub use keymap::Keymap;
-pub use model::{
-    ArgumentsCheck, Bookmarks, HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession,
-    TableSettings,
-};
+pub use model::{ArgumentsCheck, Bookmarks, TableSettings};
+pub use pages::home::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession};
 pub use terminal::{NotifyMethod, ToolPrograms, TtyOptions};
 pub use theme::{ColorChoice, ColorLevel, Theme, ThemeError};
 

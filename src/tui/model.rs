@@ -1,31 +1,24 @@
-//! The screen model: what is selected, open, typed and being confirmed. The state of the run itself is in [`RunView`].
+//! What the pages of the screen share: what is selected, typed and being confirmed. The state of the run itself is in
+//! [`RunView`], and the stack of pages in [`crate::page`].
 //!
-//! It must not use the terminal, the clock or files. Only [`super::update`], [`super::actions`] and
-//! [`ScreenModel::refresh`] change it.
+//! It must not use the terminal, the clock or files. Only [`super::update`], [`super::actions`], the pages and
+//! [`SharedModel::refresh_run`] change it.
 
 mod amend;
 mod arguments_editor;
-mod artifacts_view;
 mod bookmarks;
 mod command_history;
-pub(crate) mod compare;
 mod dialogs;
-mod failure_groups;
-mod find_view;
 mod forecast_view;
 mod grid;
 mod hold;
-mod home_view;
-pub(crate) mod inspect;
 mod kept_text;
-mod lanes_view;
 mod mouse;
-mod overlay_views;
 mod question;
-mod review_view;
 mod run_connection;
 mod scroll_list;
 mod search;
+mod selection;
 mod side_pane;
 mod timeline_bounds;
 mod toast;
@@ -35,33 +28,22 @@ mod unrecorded_acts;
 
 use std::collections::BTreeSet;
 
-use ratatui::layout::Rect;
-
 pub(crate) use amend::{AmendField, AmendForm};
 pub use arguments_editor::{ArgumentsCheck, ArgumentsEditor};
-pub(crate) use artifacts_view::{ArtifactDocument, ArtifactsView};
 pub use bookmarks::Bookmarks;
 pub(crate) use command_history::CommandHistory;
-pub(crate) use compare::CompareView;
 pub(crate) use dialogs::Dialogs;
-pub(crate) use failure_groups::{FailureGroupLine, FailureGroupsView, group_heading};
-pub(crate) use find_view::{AttemptHits, FindView};
 use forecast_view::ForecastView;
 pub(crate) use grid::{Grid, GridPane, PaneDirection};
 pub(crate) use hold::{CallId, InputPurpose, LineInput, ReviewTarget, release_consequences};
-pub use home_view::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession, HomeView};
-pub(crate) use inspect::{InspectPanel, InspectSide, InspectView};
 pub(crate) use kept_text::{KeptTexts, TextPurpose, WrittenText};
-pub(crate) use lanes_view::LanesView;
 pub(crate) use mouse::{ClickAction, ClickTargets, MouseState};
-pub(crate) use overlay_views::{EntryView, HelpView, OverlayView, TranscriptView};
-pub(crate) use question::{AnswerMeaning, ConfirmQuestion, QuestionAnswer};
-pub(crate) use review_view::{
-    DIFF_INDENT, DiffRow, ReviewLine, ReviewView, decision_of, diff_rows, shown_rows,
-};
+pub(crate) use question::{AnswerMeaning, ConfirmQuestion, QuestionAnswer, listed_keys};
 pub(crate) use run_connection::{RecordedRunName, RunConnection};
 pub(crate) use scroll_list::{ScrollList, scrolled};
-pub(crate) use search::{MAX_MATCHES, PaneMatches, SearchState, matching_cells};
+pub(crate) use search::{
+    MAX_MATCHES, PaneMatches, SearchOrigin, SearchPane, SearchState, matching_cells,
+};
 pub(crate) use side_pane::SidePane;
 pub use timeline_bounds::{TimelineBounds, wall_clock};
 pub(super) use toast::ToastTopic;
@@ -92,11 +74,11 @@ use ingestdeck_core::{
         },
     },
     tape::{Millis, UnitKey},
-    text,
 };
 
-#[derive(Clone, Debug)]
-pub(crate) struct ScreenModel {
+/// Everything on the screen that does not belong to one page.
+#[derive(Debug)]
+pub(crate) struct SharedModel {
     /// Columns and rows of the terminal.
     pub size: (u16, u16),
     pub keymap: Keymap,
@@ -104,10 +86,11 @@ pub(crate) struct ScreenModel {
     pub pending: Vec<KeyPress>,
     pub mouse: MouseState,
     pub connection: RunConnection,
-    /// The view at the bottom of the stack.
     pub units_view: UnitsView,
-    /// Views opened on top of the units view; the last one is shown.
-    pub views: Vec<OverlayView>,
+    /// True on the home screen, where no run is shown.
+    pub is_home: bool,
+    /// True if a unit is selected whatever the table hides.
+    pub ignores_listing: bool,
     pub dialogs: Dialogs,
     pub unrecorded_acts: UnrecordedActs,
     pub search: SearchState,
@@ -184,19 +167,6 @@ pub(crate) fn is_problem_end(end: RowOutcome) -> bool {
 /// True for a status in which the unit failed without being stopped by a person.
 pub(crate) fn is_failure(status: UnitStatus) -> bool {
     matches!(status, UnitStatus::Failed | UnitStatus::Interrupted)
-}
-
-/// Why recording failed, which the tape cannot contain, as lines above the messages inside such a pane.
-pub(crate) fn recording_failure_lines(failure: Option<&str>, inside: Rect) -> Vec<String> {
-    let Some(failure) = failure else {
-        return Vec::new();
-    };
-    let mut lines = text::wrap(
-        &format!("broken: {}", text::one_row(failure, 600)),
-        usize::from(inside.width),
-    );
-    lines.truncate(usize::from(inside.height.saturating_sub(2)));
-    lines
 }
 
 /// Counts over all units, recomputed only when the run view changes.
@@ -324,7 +294,7 @@ impl RunTotals {
     }
 }
 
-impl ScreenModel {
+impl SharedModel {
     /// The model before the first entry.
     pub(crate) fn new(keymap: Keymap, live: bool) -> Self {
         let units_view = UnitsView {
@@ -343,7 +313,8 @@ impl ScreenModel {
                 ..RunConnection::default()
             },
             units_view,
-            views: Vec::new(),
+            is_home: false,
+            ignores_listing: false,
             dialogs: Dialogs::default(),
             unrecorded_acts: UnrecordedActs::default(),
             search: SearchState::default(),
@@ -377,12 +348,7 @@ impl ScreenModel {
 
     /// True when the user moves through time: in a recorded run, and while a live run is shown at an earlier moment.
     pub(crate) fn shows_timeline(&self) -> bool {
-        !self.is_home() && (!self.connection.is_live || self.playhead.playback != Playback::Follow)
-    }
-
-    /// True on the home screen, where no run is shown.
-    pub(crate) fn is_home(&self) -> bool {
-        matches!(self.views.first(), Some(OverlayView::Home(_)))
+        !self.is_home && (!self.connection.is_live || self.playhead.playback != Playback::Follow)
     }
 
     /// True when a live run is shown at an earlier moment.
@@ -472,8 +438,7 @@ impl ScreenModel {
     /// The selected unit. `None` when the filter lists no unit, or a heading is selected; the grid ignores both.
     pub(crate) fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
         let view = &self.units_view;
-        let any = view.listing.listed_count() > 0 && view.heading.is_none()
-            || matches!(self.views.last(), Some(OverlayView::Grid));
+        let any = view.listing.listed_count() > 0 && view.heading.is_none() || self.ignores_listing;
         run_view.state.units.get(view.unit).filter(|_| any)
     }
 
@@ -482,23 +447,6 @@ impl ScreenModel {
         self.units_view
             .listing
             .find_group(self.units_view.heading.as_ref()?)
-    }
-
-    /// The user asked for another attempt at a unit: views of the unit show it once it has begun.
-    pub(crate) fn await_attempt(&mut self, run_view: &RunView, unit: &UnitKey) {
-        let known = run_view
-            .state
-            .units
-            .iter()
-            .find(|known| known.key == *unit)
-            .map(|unit| unit.attempts.len());
-        for view in &mut self.views {
-            match view {
-                OverlayView::Inspect(view) if view.unit == *unit => view.awaited = known,
-                OverlayView::Transcript(view) if view.unit == *unit => view.awaited = known,
-                _ => {}
-            }
-        }
     }
 
     /// The attempt of the selected unit that is shown, with its index.
@@ -543,9 +491,8 @@ impl ScreenModel {
         (from..to).filter_map(|line| Some((line, self.units_view.listing.at(line)?)))
     }
 
-    /// Updates everything that depends on the run view or the size. Its cost does not depend on the number of stream
-    /// rows.
-    pub(crate) fn refresh(&mut self, run_view: &RunView) {
+    /// Updates everything that depends on the run view.
+    pub(crate) fn refresh_run(&mut self, run_view: &RunView) {
         let moment = run_view.state.version();
         if self.totals.version != Some(moment) {
             self.totals = RunTotals::compute(&run_view.state);
@@ -563,26 +510,10 @@ impl ScreenModel {
                 .for_each(|report| self.toasts.show(report));
         }
         self.announce_concurrency(run_view);
-        self.show_new_review(run_view);
-        if matches!(self.views.last(), Some(OverlayView::Grid)) {
-            let plan = self.layout();
-            self.grid.refresh(run_view, plan.body);
-            // Commands apply to the focused pane, whatever the table hides.
-            if let Some(unit) = self
-                .grid
-                .unit()
-                .filter(|unit| *unit != self.units_view.unit)
-            {
-                (self.units_view.unit, self.units_view.attempt) = (unit, None);
-            }
-            (
-                self.units_view.chosen_unit,
-                self.units_view.last_valid_unit,
-                self.units_view.hidden_by,
-            ) = (self.units_view.unit, self.units_view.unit, None);
-        } else {
-            self.restore_selection(run_view);
-        }
+    }
+
+    /// Brings the table of units and the action stream into range.
+    pub(crate) fn refresh_table(&mut self, run_view: &RunView) {
         // The number of lines, which the layout needs, depends on the selection.
         let selected = self
             .units_view
@@ -617,47 +548,14 @@ impl ScreenModel {
             attempt_id.map_or(0, |attempt_id| run_view.rows(attempt_id).len()),
             height,
         );
+    }
 
-        let body = usize::from(plan.body_rows());
-        match self.views.last_mut() {
-            Some(OverlayView::Transcript(view)) => {
-                let [.., rows] = layout::inspector_areas(plan.body);
-                view.clamp(run_view, usize::from(rows.height));
-            }
-            Some(OverlayView::Entry(view)) => view.clamp(run_view, body),
-            Some(OverlayView::Compare(view)) => view.clamp(plan.body),
-            Some(OverlayView::Inspect(view)) => view.clamp(run_view, plan.body),
-            Some(OverlayView::Log(list)) => {
-                let above = recording_failure_lines(
-                    self.connection.recording_failure.as_deref(),
-                    layout::inner(plan.body),
-                )
-                .len();
-                list.clamp(run_view.messages().len(), body.saturating_sub(above));
-            }
-            Some(OverlayView::Grid) => {}
-            Some(OverlayView::Breakpoints(list)) => {
-                list.clamp(self.playhead.breakpoints.len(), body)
-            }
-            Some(OverlayView::Bookmarks(list)) => {
-                list.clamp(self.playhead.bookmarks.list.len(), body)
-            }
-            Some(OverlayView::FailureGroups(view)) => {
-                let above = FailureGroupsView::header_rows(plan.body_rows());
-                let width = usize::from(layout::inner(plan.body).width);
-                view.refresh(run_view, width, body.saturating_sub(usize::from(above)));
-            }
-            Some(OverlayView::Find(view)) => view.list.clamp(view.hits.len(), body),
-            Some(OverlayView::Home(view)) => view.clamp(body),
-            Some(OverlayView::Lanes(view)) => view.refresh(run_view, plan.body),
-            Some(OverlayView::Review(view)) => view.refresh(run_view, plan.body),
-            Some(OverlayView::Artifacts(view)) => view.refresh(run_view, body),
-            Some(OverlayView::Help(view)) => {
-                let lines = view.size(plan.body.width).1;
-                view.offset = view.offset.min(lines.saturating_sub(body));
-            }
-            None => {}
-        }
+    /// Marks the figures of a question while the run is still being read.
+    pub(crate) fn reading_note(&self) -> Option<String> {
+        let percent = self.playhead.bounds.percent_read?;
+        Some(format!(
+            "Still reading ({percent} %): the figures are those of the part read so far."
+        ))
     }
 
     pub(crate) fn forecast(&self) -> &RunForecast {
@@ -665,7 +563,7 @@ impl ScreenModel {
     }
 
     /// Selects the unit that the user chose, or the nearest one that is listed.
-    fn restore_selection(&mut self, run_view: &RunView) {
+    pub(crate) fn restore_selection(&mut self, run_view: &RunView) {
         let units = run_view.state.units.len();
         let deck = &mut self.units_view;
         if deck.unit != deck.last_valid_unit {

@@ -6,7 +6,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use super::model::{RunTotals, ScreenModel};
+use super::model::{RunTotals, SharedModel};
 use ingestdeck_core::{
     run::{
         SourceInfo,
@@ -85,7 +85,7 @@ impl Notifier {
     /// Returns the changes since the last call.
     pub(crate) fn poll_status(
         &mut self,
-        model: &ScreenModel,
+        model: &SharedModel,
         origin: &SourceInfo,
         state: &RunState,
         caught_up: bool,
@@ -96,7 +96,7 @@ impl Notifier {
         } else {
             &model.totals
         };
-        let title = if model.is_home() {
+        let title = if model.is_home {
             "ingestdeck".to_owned()
         } else {
             title(origin, state, totals)
@@ -121,7 +121,7 @@ impl Notifier {
 
     fn new_notifications(
         &mut self,
-        model: &ScreenModel,
+        model: &SharedModel,
         origin: &SourceInfo,
         state: &RunState,
     ) -> Vec<Notification> {

@@ -54,7 +54,7 @@ pub enum ScreenMessage {
     MatchesCounted(PaneMatches),
     /// What a search of the whole run found since the last message, and how many attempts of how many it searched.
     FoundInRun {
-        hits: Vec<crate::model::AttemptHits>,
+        hits: Vec<crate::text_search::AttemptHits>,
         searched: (usize, usize),
     },
     /// A goal or a breakpoint stopped time.

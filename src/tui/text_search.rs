@@ -3,7 +3,7 @@
 use super::{
     cache::ScreenCache,
     effect::{SearchRequest, SearchScope},
-    model::{AttemptHits, MAX_MATCHES, PaneMatches},
+    model::{MAX_MATCHES, PaneMatches},
     search_match::{matches, nearest},
 };
 use ingestdeck_core::{
@@ -20,6 +20,20 @@ const SLICE: (usize, usize) = (4 << 20, 16 << 10);
 /// Number of places in the first batch, and in the largest. Places of a batch are read in the order of the source, so
 /// small batches find frequent texts sooner, and large ones find rare texts sooner.
 const PLACES: (usize, usize) = (16, 1024);
+
+/// The actions of an attempt that match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttemptHits {
+    /// Index of the unit in the state.
+    pub unit: usize,
+    /// Index of the attempt in its unit.
+    pub attempt: usize,
+    pub attempt_id: AttemptId,
+    /// Index of the first matching row.
+    pub first: usize,
+    /// Number of matching rows.
+    pub rows: usize,
+}
 
 /// A search in progress. After the first match it continues, to count the matches.
 #[derive(Debug)]

@@ -4,10 +4,11 @@
 //! It must not read a clock, a file or a terminal: input arrives in the message, and output is returned as data.
 
 use super::{
-    actions::{find, listing, review, time},
+    actions::{find, listing, time},
     edited_text::EditTarget,
     effect::ScreenEffect,
-    model::ScreenModel,
+    page::ScreenModel,
+    pages::{self, find::add_hits, review::actions as review},
     screen_message::ScreenMessage,
 };
 use ingestdeck_core::run::state::RunView;
@@ -59,11 +60,8 @@ pub(crate) fn update(
             target: EditTarget::Form,
             text,
         } => {
-            match (
-                text,
-                &mut model.dialogs.amend_form,
-                &mut model.dialogs.editor,
-            ) {
+            let dialogs = &mut model.dialogs;
+            match (text, &mut dialogs.amend_form, &mut dialogs.editor) {
                 (Ok(text), Some(form), _) => {
                     form.replace_feedback(text.trim_end_matches(['\r', '\n']))
                 }
@@ -83,7 +81,7 @@ pub(crate) fn update(
             Vec::new()
         }
         ScreenMessage::FoundInRun { hits, searched } => {
-            find::add_hits(model, hits, searched);
+            add_hits(model, hits, searched);
             Vec::new()
         }
         ScreenMessage::TimeStopped(hit) => {
@@ -93,7 +91,7 @@ pub(crate) fn update(
     };
     listing::filter_while_typing(model, run_view);
     effects.extend(find::search_pane(model, run_view));
-    model.refresh(run_view);
+    pages::refresh(model, run_view);
     effects
 }
 

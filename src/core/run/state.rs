@@ -99,6 +99,11 @@ pub struct LimitState {
 pub type StateVersion = (u64, usize, u32);
 
 impl RunState {
+    /// The unit with this key, if the run has it.
+    pub fn unit(&self, key: &UnitKey) -> Option<&UnitState> {
+        self.units.iter().find(|unit| unit.key == *key)
+    }
+
     /// The connection of a planned unit.
     pub fn connection_of(&self, unit: &UnitKey) -> Option<&str> {
         let unit = self.units.iter().find(|known| known.key == *unit)?;

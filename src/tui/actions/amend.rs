@@ -1,9 +1,10 @@
 //! The form for a retry with changed parameters, and its submission.
 
-use super::{failure_groups, rerun, units};
+use super::{group_retry, refusal, rerun};
 use crate::{
     effect::ScreenEffect,
-    model::{AmendForm, ScreenModel, TextPurpose, WrittenText},
+    model::{AmendForm, TextPurpose, WrittenText},
+    page::ScreenModel,
 };
 use ingestdeck_core::{
     control::RunCommand,
@@ -16,12 +17,12 @@ use ingestdeck_core::{
 pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
     model.units_view.follows_work = false;
     let state = &run_view.state;
-    let selected: Vec<&UnitState> = match failure_groups::retryable(model, run_view) {
+    let selected: Vec<&UnitState> = match group_retry::retryable(model, run_view) {
         Some(places) => places
             .iter()
             .filter_map(|unit| state.units.get(*unit))
             .collect(),
-        None => units::target(model, run_view).into_iter().collect(),
+        None => model.unit_of_page(run_view).into_iter().collect(),
     };
     if let Some((unit, others)) = selected.split_first() {
         let mut form = AmendForm::new(unit, others, state);
@@ -46,7 +47,7 @@ fn refusal(model: &ScreenModel, run_view: &RunView, form: &AmendForm) -> Option<
     form.units
         .iter()
         .filter_map(find)
-        .find_map(|unit| units::retry_refusal(model, run_view, unit))
+        .find_map(|unit| refusal::retry(model, run_view, unit))
 }
 
 /// What the form reports: a problem of a field, or that a unit has started meanwhile.

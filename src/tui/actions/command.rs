@@ -3,14 +3,15 @@
 use jiff::civil;
 
 use super::{
-    bookmarks,
     command_line::{self, CommandRequest, TimeTarget},
-    find, hold, review, scopes, time,
+    hold, scopes, time,
 };
 use crate::{
     action::{ActionScope, UserAction},
     effect::ScreenEffect,
-    model::{InputPurpose, LineInput, ScreenModel, wall_clock},
+    model::{InputPurpose, LineInput, wall_clock},
+    page::ScreenModel,
+    pages::{bookmarks::actions as bookmarks, find, review::actions as review},
     playback::Playback,
 };
 use ingestdeck_core::{
@@ -56,7 +57,7 @@ fn execute(
 ) -> Result<Vec<ScreenEffect>, Problem> {
     Ok(match request {
         CommandRequest::Seek(TimeTarget::Start) => {
-            time::pause_and_seek(model, ScreenEffect::Seek(SeekTarget::Entries(0)))
+            model.pause_and_seek(ScreenEffect::Seek(SeekTarget::Entries(0)))
         }
         CommandRequest::Seek(TimeTarget::End) | CommandRequest::Live => {
             time::to_end(model, run_view)
@@ -79,7 +80,7 @@ fn execute(
             if model.connection.is_live && ahead {
                 return Err(Problem::new("that moment is in the future"));
             }
-            time::pause_and_seek(model, ScreenEffect::Seek(moment))
+            model.pause_and_seek(ScreenEffect::Seek(moment))
         }
         CommandRequest::Speed(speed) => {
             time::set_speed(model, speed.map_or(Playback::Unthrottled, Playback::Speed))
@@ -165,10 +166,7 @@ fn until(
     condition: BreakCondition,
 ) -> Result<Vec<ScreenEffect>, Problem> {
     if !model.connection.is_live || model.playhead.playback != Playback::Follow {
-        return Ok(time::pause_and_seek(
-            model,
-            ScreenEffect::RunUntil(condition),
-        ));
+        return Ok(model.pause_and_seek(ScreenEffect::RunUntil(condition)));
     }
     let silent = matches!(condition, BreakCondition::Silence(_));
     match hold::subject(model, run_view) {
@@ -330,15 +328,16 @@ pub(crate) fn complete(model: &mut ScreenModel, _: &RunView) {
 
 /// Shows an older or a newer line of the history.
 pub(crate) fn recall<const OLDER: bool>(model: &mut ScreenModel, _: &RunView) {
+    let dialogs = &mut model.dialogs;
     if let Some(LineInput {
         text,
         purpose: InputPurpose::Command,
-    }) = &mut model.dialogs.line_input
+    }) = &mut dialogs.line_input
     {
         let line = if OLDER {
-            model.dialogs.history.older(text)
+            dialogs.history.older(text)
         } else {
-            model.dialogs.history.newer()
+            dialogs.history.newer()
         };
         if let Some(line) = line {
             *text = line;

@@ -7,8 +7,11 @@ use std::str::FromStr as _;
 
 use jiff::SignedDuration;
 
-use super::{ActionSpec, time::SPEEDS};
-use crate::action::{ActionScope, UserAction};
+use super::time::SPEEDS;
+use crate::{
+    action::{ActionScope, UserAction},
+    action_spec::ActionSpec,
+};
 use ingestdeck_core::{
     control::{BreakCondition, NamePattern, ReviewVerdict},
     diagnostic::Diagnostic,

@@ -1,15 +1,13 @@
 //! Actions of questions, typed lines, the editor of arguments and the retry form.
 
-use super::{
-    ActionSpec, Availability, amend, bookmarks, change, command, effects, find, hold, listing,
-    require, review,
-};
+use super::{amend, command, find, hold, listing};
 use crate::{
-    action::{ActionScope, UserAction},
+    action::{ActionScope, Availability, UserAction, require},
+    action_spec::{ActionSpec, change, effects},
     effect::ScreenEffect,
-    model::{
-        AnswerMeaning, ArgumentsEditor, ConfirmQuestion, InputPurpose, LineInput, ScreenModel,
-    },
+    model::{AnswerMeaning, ArgumentsEditor, ConfirmQuestion, InputPurpose, LineInput},
+    page::ScreenModel,
+    pages::{bookmarks::actions as bookmarks, review::actions as review},
 };
 use ingestdeck_core::{control::RunCommand, run::state::RunView};
 
@@ -237,14 +235,15 @@ fn answer_confirm(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffe
             ScreenEffect::Command(RunCommand::RetryUnits { .. } | RunCommand::Stop { .. })
         )
     };
-    if model.views.is_empty() && then.iter().any(is_of_marks) {
+    if model.is_bottom() && then.iter().any(is_of_marks) {
         model.units_view.marked.clear();
     }
     then
 }
 
 fn next_field<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) {
-    match (&mut model.dialogs.amend_form, &mut model.dialogs.editor) {
+    let dialogs = &mut model.dialogs;
+    match (&mut dialogs.amend_form, &mut dialogs.editor) {
         (Some(form), _) => form.next_field(FORWARD),
         (None, Some(editor)) => editor.next_field(FORWARD),
         (None, None) => {}

@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use super::{Availability, Unavailable, require, units};
 use crate::{
+    action::{ActionScope, Availability, Unavailable, require},
     effect::ScreenEffect,
     model::{
-        ArgumentsEditor, CallId, ConfirmQuestion, InputPurpose, LineInput, OverlayView,
-        ScreenModel, TextPurpose, ToastTopic, WrittenText, release_consequences,
+        ArgumentsEditor, CallId, ConfirmQuestion, InputPurpose, LineInput, TextPurpose, ToastTopic,
+        WrittenText, release_consequences,
     },
+    page::ScreenModel,
     playback::Playback,
 };
 use ingestdeck_core::{
@@ -21,27 +22,19 @@ use ingestdeck_core::{
 
 /// The unit that can be held or released; requires a live run shown at the present.
 pub(crate) fn subject<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&'a UnitState> {
-    let shown = !matches!(
-        model.views.last(),
-        Some(
-            OverlayView::Help(_)
-                | OverlayView::Log(_)
-                | OverlayView::Breakpoints(_)
-                | OverlayView::Bookmarks(_)
-                | OverlayView::Home(_)
-                | OverlayView::Review(_)
-        )
-    );
+    let shown = model.page().scope() == ActionScope::Live;
     let reachable =
         model.connection.accepts_commands() && model.playhead.playback == Playback::Follow && shown;
-    units::target(model, run_view).filter(|unit| reachable && !unit.status.is_finished())
+    model
+        .unit_of_page(run_view)
+        .filter(|unit| reachable && !unit.status.is_finished())
 }
 
 /// True if a run whose units can be held lists no unit.
 pub(crate) fn has_no_listed_unit(model: &ScreenModel, run_view: &RunView) -> bool {
     let reachable = model.connection.accepts_commands()
         && model.playhead.playback == Playback::Follow
-        && model.views.is_empty();
+        && model.is_bottom();
     reachable && !run_view.state.units.is_empty() && model.unit(run_view).is_none()
 }
 
@@ -215,7 +208,7 @@ fn message_target<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&'a 
     let is_idle_session = model.connection.is_session
         && model.connection.accepts_commands()
         && model.playhead.playback == Playback::Follow;
-    subject(model, run_view).or_else(|| units::target(model, run_view).filter(|_| is_idle_session))
+    subject(model, run_view).or_else(|| model.unit_of_page(run_view).filter(|_| is_idle_session))
 }
 
 /// Whether the agent of the selected unit can receive a message.

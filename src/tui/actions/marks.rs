@@ -1,22 +1,21 @@
 //! Marked units of the table: commands that apply to several units take them instead of the selected one.
 
-use super::{Availability, Unavailable, navigation::select_line, require};
 use crate::{
-    action::{ActionScope, UserAction},
+    action::{ActionScope, Availability, Unavailable, UserAction, require},
     key::KeyPress,
     keymap::ChordLookup,
     layout::Pane,
-    model::ScreenModel,
+    page::ScreenModel,
 };
 use ingestdeck_core::{run::state::RunView, tape::UnitKey};
 
 /// True if commands apply to the marked units.
 pub(super) fn has_marks(model: &ScreenModel) -> bool {
-    model.views.is_empty() && !model.units_view.marked.is_empty()
+    model.is_bottom() && !model.units_view.marked.is_empty()
 }
 
 pub(super) fn can_mark(model: &ScreenModel, run_view: &RunView) -> Availability {
-    require(model.views.is_empty())?;
+    require(model.is_bottom())?;
     match model.heading().is_some() || model.unit(run_view).is_some() {
         true => Ok(()),
         false => Err(Unavailable::no_unit_selected()),
@@ -43,7 +42,7 @@ pub(super) fn toggle(model: &mut ScreenModel, _: &RunView) {
         };
     }
     if is_unit {
-        select_line(model, line + 1, true);
+        model.select_line(line + 1, true);
     }
 }
 

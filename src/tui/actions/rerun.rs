@@ -1,12 +1,13 @@
 //! New runs for the units of a recorded run: what a retry is in a replay.
 
-use super::{failure_groups, units};
+use super::group_retry;
 use crate::{
     action::UserAction,
     effect::ScreenEffect,
     forecast_text::forecast_words,
     home_choice::HomeChoice,
-    model::{ConfirmQuestion, ScreenModel},
+    model::{ConfirmQuestion, listed_keys},
+    page::ScreenModel,
 };
 use ingestdeck_core::{
     run::{
@@ -39,7 +40,7 @@ pub(super) fn refusal(model: &ScreenModel, run_view: &RunView) -> String {
             "the engine of this run has ended; open the run from `ingestdeck`".into()
         }
         None => {
-            let unit = units::target(model, run_view).and_then(UnitState::latest);
+            let unit = model.unit_of_page(run_view).and_then(UnitState::latest);
             match unit.and_then(|attempt| attempt.setup.session.as_deref()) {
                 Some(session) => {
                     format!(
@@ -79,8 +80,8 @@ pub(super) fn unit_refusal(run_view: &RunView, unit: &UnitState) -> Option<Strin
 
 /// Asks whether to start a new run for the marked units, the group or the unit in view.
 pub(super) fn ask_retry(model: &mut ScreenModel, run_view: &RunView) {
-    let places = failure_groups::retryable(model, run_view).unwrap_or_else(|| {
-        let unit = units::target(model, run_view).map(|unit| &unit.key);
+    let places = group_retry::retryable(model, run_view).unwrap_or_else(|| {
+        let unit = model.unit_of_page(run_view).map(|unit| &unit.key);
         let place = unit.and_then(|unit| {
             run_view
                 .state
@@ -124,7 +125,7 @@ pub(super) fn ask(
             pluralize(units.len(), "unit")
         ),
     };
-    let mut details: Vec<String> = units::reading_note(model).into_iter().collect();
+    let mut details: Vec<String> = model.reading_note().into_iter().collect();
     details.push(forecast_words(&RunForecast::for_retry(
         &run_view.state,
         &places,
@@ -138,7 +139,7 @@ pub(super) fn ask(
             pluralize(others.len(), "unit")
         ));
     }
-    details.extend(units::listed(&units));
+    details.extend(listed_keys(&units));
     let publication = &run_view.state.publication;
     let (review, branch) = (
         publication.is_reviewed,
@@ -177,7 +178,7 @@ pub(super) fn ask_resume(model: &mut ScreenModel, run_view: &RunView, places: &[
         return;
     };
     let text = format!("Resume run {}?", run.short);
-    let mut details: Vec<String> = units::reading_note(model).into_iter().collect();
+    let mut details: Vec<String> = model.reading_note().into_iter().collect();
     details.extend([
         "Units that succeeded with the same content are reused; the others run.".to_owned(),
         format!("Command: ingestdeck run --resume-run {}", run.short),

@@ -1,23 +1,20 @@
 //! Actions of the whole screen: views, copying and exporting, the mouse, and quitting with its confirmation.
 
-use super::{
-    ActionSpec, Availability, Unavailable, change, command, compare, effects, export, grid, hints,
-    inspect, review, units, views::toggle,
-};
+use super::{command, export, hints};
 use crate::{
-    action::UserAction,
+    action::{Availability, Unavailable, UserAction},
+    action_spec::{ActionSpec, change, effects},
     effect::{ExportTool, ScreenEffect},
-    entry_part::PartContent,
-    layout::Pane,
-    model::{
-        AnswerMeaning, ConfirmQuestion, HelpView, OverlayView, QuestionAnswer, ScreenModel,
-        ScrollList, ToastTopic,
+    model::{AnswerMeaning, ConfirmQuestion, QuestionAnswer, ToastTopic},
+    page::ScreenModel,
+    pages::{
+        artifacts::ArtifactsView, grid::actions as grid, help::HelpView, log::LogPage,
+        review::actions as review,
     },
 };
 use ingestdeck_core::{
     control::RunCommand,
-    run::state::{AttemptId, RowKind, RunView, StreamRow, UnitStatus},
-    tape::Seq,
+    run::state::{RunView, UnitStatus},
     text::pluralize,
 };
 
@@ -36,14 +33,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "this page",
         |model, run_view| {
             let (about, actions) = hints::view_actions(model, run_view);
-            toggle(
-                model,
-                OverlayView::Help(HelpView {
-                    offset: 0,
-                    about,
-                    actions,
-                }),
-            );
+            model.toggle(HelpView::new(about, actions));
         },
     ),
     change(
@@ -58,9 +48,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "log",
         "log",
         "messages of the run",
-        |model, _| {
-            toggle(model, OverlayView::Log(ScrollList::following()));
-        },
+        |model, _| model.toggle(LogPage::new()),
     ),
     change(
         UserAction::Review,
@@ -75,7 +63,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "artifacts",
         "artifacts",
         "pages and sources of the run; Enter opens one",
-        |model, _| toggle(model, OverlayView::Artifacts(Box::default())),
+        |model, _| model.toggle(ArtifactsView::default()),
     ),
     effects(UserAction::Copy, "copy", "copy", "copy the selection", copy).when(has_subject),
     effects(
@@ -115,12 +103,13 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "mouse on; off to select text",
         |model, _| {
             model.mouse.is_captured = !model.mouse.is_captured;
-            model.toasts.show(if model.mouse.is_captured {
+            let is_captured = model.mouse.is_captured;
+            model.toasts.show(if is_captured {
                 "mouse on; with Shift the terminal still selects text"
             } else {
                 "mouse off: the terminal selects text"
             });
-            vec![ScreenEffect::Mouse(model.mouse.is_captured)]
+            vec![ScreenEffect::Mouse(is_captured)]
         },
     ),
     effects(
@@ -162,7 +151,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
 ];
 
 fn has_subject(model: &ScreenModel, run_view: &RunView) -> Availability {
-    if model.views.is_empty() && model.unit(run_view).is_none() {
+    if model.is_bottom() && model.unit(run_view).is_none() {
         return Err(Unavailable::no_unit_selected());
     }
     Ok(())
@@ -349,121 +338,9 @@ fn interrupt(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
 }
 
 fn copy(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    match model.views.last() {
-        Some(OverlayView::Entry(view)) => {
-            let lines = view
-                .parts
-                .iter()
-                .filter(|part| part.content == PartContent::Line);
-            let seqs = lines.map(|part| part.seq).collect();
-            vec![ScreenEffect::CopyEntries {
-                seqs,
-                what: "entry".to_owned(),
-            }]
-        }
-        Some(OverlayView::Transcript(view)) => {
-            let Some(attempt_id) = view.attempt_id(run_view) else {
-                return Vec::new();
-            };
-            copy_entry(run_view, attempt_id, view.list.selected)
-        }
-        Some(OverlayView::Log(list)) => {
-            run_view
-                .messages()
-                .get(list.selected)
-                .map_or_else(Vec::new, |message| {
-                    vec![ScreenEffect::Copy {
-                        text: message.text.clone(),
-                        what: "message".to_owned(),
-                    }]
-                })
-        }
-        Some(OverlayView::FailureGroups(view)) => view.group().map_or_else(Vec::new, |failures| {
-            vec![ScreenEffect::Copy {
-                text: failures.example.clone(),
-                what: "error".to_owned(),
-            }]
-        }),
-        Some(OverlayView::Inspect(view)) => inspect::copy(view, run_view),
-        Some(OverlayView::Compare(view)) => compare::copy(view, run_view),
-        Some(
-            OverlayView::Help(_)
-            | OverlayView::Breakpoints(_)
-            | OverlayView::Bookmarks(_)
-            | OverlayView::Home(_),
-        ) => Vec::new(),
-        Some(OverlayView::Review(view)) => review::copy(view, run_view),
-        Some(OverlayView::Grid | OverlayView::Find(_) | OverlayView::Lanes(_)) => {
-            copy_name(model, run_view)
-        }
-        Some(OverlayView::Artifacts(view)) => view.selected().map_or_else(Vec::new, |artifact| {
-            vec![ScreenEffect::Copy {
-                text: artifact.path.clone(),
-                what: "path".to_owned(),
-            }]
-        }),
-        None if model.units_view.focus == Pane::Units => copy_name(model, run_view),
-        None => {
-            let Some(attempt_id) = model.units_view.attempt_id else {
-                return Vec::new();
-            };
-            let Some(row) = run_view
-                .rows(attempt_id)
-                .get(model.units_view.stream.selected)
-            else {
-                return Vec::new();
-            };
-            copy_row(run_view, row)
-        }
-    }
-}
-
-/// Copies the raw lines of a row.
-pub(crate) fn copy_row(run_view: &RunView, row: &StreamRow) -> Vec<ScreenEffect> {
-    let seqs: Vec<_> = run_view.row_entries(row).into_iter().flatten().collect();
-    let what = match row.kind {
-        RowKind::Tool => "call and result",
-        _ if seqs.len() > 1 => "entries",
-        _ => "entry",
-    };
-    vec![ScreenEffect::CopyEntries {
-        seqs,
-        what: what.to_owned(),
-    }]
-}
-
-fn copy_entry(run_view: &RunView, attempt_id: AttemptId, index: usize) -> Vec<ScreenEffect> {
-    let Some(seq) = run_view.entries(attempt_id).get(index) else {
-        return Vec::new();
-    };
-    let seqs = vec![Seq(u64::from(*seq))];
-    vec![ScreenEffect::CopyEntries {
-        seqs,
-        what: "entry".to_owned(),
-    }]
+    model.page().copy(model, run_view)
 }
 
 fn copy_name(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let Some(unit) = units::target(model, run_view) else {
-        return Vec::new();
-    };
-    let session = match model.views.last() {
-        Some(OverlayView::Inspect(view)) => return inspect::copy_name(view, run_view),
-        Some(OverlayView::Transcript(view)) => view
-            .attempt(run_view)
-            .and_then(|(_, attempt)| attempt.setup.session.clone()),
-        _ => None,
-    };
-    match session {
-        Some(session) => {
-            vec![ScreenEffect::Copy {
-                text: format!("claude --resume {session}"),
-                what: "resume line".to_owned(),
-            }]
-        }
-        None => vec![ScreenEffect::Copy {
-            text: unit.key.as_str().to_owned(),
-            what: "unit key".to_owned(),
-        }],
-    }
+    model.page().copy_name(model, run_view)
 }

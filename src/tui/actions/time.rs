@@ -2,14 +2,17 @@
 
 use ratatui::layout::Rect;
 
-use super::{
-    ActionSpec, Availability, Unavailable, bookmarks, change, effects, listing, require, units,
-    views::toggle as toggle_view,
-};
 use crate::{
-    action::UserAction,
+    action::{Availability, Unavailable, UserAction},
+    action_spec::{ActionSpec, change, effects},
     effect::{ScreenEffect, TimeStep},
-    model::{OverlayView, ScreenModel, ScrollList},
+    model::ScrollList,
+    page::ScreenModel,
+    pages::{
+        bookmarks::{BookmarksPage, actions as bookmarks},
+        breakpoints::BreakpointsPage,
+        lanes::LanesView,
+    },
     playback::Playback,
 };
 use ingestdeck_core::{
@@ -116,7 +119,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "to-start",
         "start",
         "to the first entry",
-        |model, _| pause_and_seek(model, ScreenEffect::Seek(SeekTarget::Entries(0))),
+        |model, _| model.pause_and_seek(ScreenEffect::Seek(SeekTarget::Entries(0))),
     ),
     effects(
         UserAction::ToEnd,
@@ -130,7 +133,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "breakpoints",
         "breakpoints",
         "breakpoints; Enter toggles, x deletes",
-        |model, _| toggle_view(model, OverlayView::Breakpoints(ScrollList::default())),
+        |model, _| model.toggle(BreakpointsPage::default()),
     ),
     change(
         UserAction::Bookmark,
@@ -145,16 +148,14 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "bookmarks",
         "bookmarks",
         "bookmarks; Enter goes there, e edits, x deletes",
-        |model, _| toggle_view(model, OverlayView::Bookmarks(ScrollList::default())),
+        |model, _| model.toggle(BookmarksPage::default()),
     ),
     change(
         UserAction::Lanes,
         "lanes",
         "lanes",
         "slots over time: waits, critical path",
-        |model, _| {
-            toggle_view(model, OverlayView::Lanes(Box::default()));
-        },
+        |model, _| model.toggle(LanesView::default()),
     ),
 ];
 
@@ -164,7 +165,6 @@ pub(crate) const SPEEDS: (f64, f64) = (0.25, 64.0);
 /// On a live view, the key holds and releases units. A press after the end of its unit, or of
 /// the run, must not leave the present.
 fn can_play(model: &ScreenModel, _: &RunView) -> Availability {
-    require(!matches!(model.views.last(), Some(OverlayView::Review(_))))?;
     if !model.connection.was_live || model.playhead.playback != Playback::Follow {
         return Ok(());
     }
@@ -198,60 +198,42 @@ fn play(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     vec![ScreenEffect::SetPlayback(model.playhead.playback)]
 }
 
-/// Pauses and seeks to another moment.
-pub(crate) fn pause_and_seek(model: &mut ScreenModel, effect: ScreenEffect) -> Vec<ScreenEffect> {
-    model.playhead.playback = Playback::Paused;
-    model.units_view.follows_work = false;
-    vec![ScreenEffect::SetPlayback(Playback::Paused), effect]
-}
-
 /// `Err` if filters hide all units, so that a step has no visible target.
 fn has_visible_target(model: &ScreenModel, run_view: &RunView) -> Availability {
-    if !run_view.state.units.is_empty() && units::target(model, run_view).is_none() {
+    if !run_view.state.units.is_empty() && model.unit_of_page(run_view).is_none() {
         return Err(Unavailable::no_unit_selected());
     }
     Ok(())
 }
 
 fn step_entry<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    pause_and_seek(
-        model,
-        ScreenEffect::Step(TimeStep::Entry { forward: FORWARD }),
-    )
+    model.pause_and_seek(ScreenEffect::Step(TimeStep::Entry { forward: FORWARD }))
 }
 
 fn to_failure<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    pause_and_seek(
-        model,
-        ScreenEffect::Step(TimeStep::Failure { forward: FORWARD }),
-    )
+    model.pause_and_seek(ScreenEffect::Step(TimeStep::Failure { forward: FORWARD }))
 }
 
 fn turn<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     let unit = model.units_view.unit;
-    pause_and_seek(
-        model,
-        ScreenEffect::Step(TimeStep::Turn {
-            unit,
-            forward: FORWARD,
-        }),
-    )
+    model.pause_and_seek(ScreenEffect::Step(TimeStep::Turn {
+        unit,
+        forward: FORWARD,
+    }))
 }
 
 fn action<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     let unit = model.units_view.unit;
-    pause_and_seek(
-        model,
-        ScreenEffect::Step(TimeStep::Action {
-            unit,
-            forward: FORWARD,
-        }),
-    )
+    model.pause_and_seek(ScreenEffect::Step(TimeStep::Action {
+        unit,
+        forward: FORWARD,
+    }))
 }
 
 fn skip_idle(model: &mut ScreenModel, _: &RunView) {
-    model.playhead.skips_idle = !model.playhead.skips_idle;
-    model.toasts.show(if model.playhead.skips_idle {
+    let skips = !model.playhead.skips_idle;
+    model.playhead.skips_idle = skips;
+    model.toasts.show(if skips {
         "playback skips times without entries"
     } else {
         "playback keeps times without entries"
@@ -396,7 +378,7 @@ fn select(
     model.units_view.unit = place;
     model.units_view.attempt = (attempt + 1 < unit.attempts.len()).then_some(attempt);
     if model.units_view.listing.rank(place).is_none() {
-        listing::clear(model, run_view);
+        model.clear_filter(run_view);
     }
     let rows = run_view.rows(attempt_id);
     let row = rows
@@ -413,20 +395,4 @@ fn select(
         };
     }
     Some(unit.key.as_str().to_owned())
-}
-
-pub(crate) fn toggle(model: &mut ScreenModel) {
-    if let Some(OverlayView::Breakpoints(list)) = model.views.last()
-        && let Some(breakpoint) = model.playhead.breakpoints.get_mut(list.selected)
-    {
-        breakpoint.is_enabled = !breakpoint.is_enabled;
-    }
-}
-
-pub(crate) fn delete(model: &mut ScreenModel) {
-    if let Some(OverlayView::Breakpoints(list)) = model.views.last()
-        && list.selected < model.playhead.breakpoints.len()
-    {
-        model.playhead.breakpoints.remove(list.selected);
-    }
 }

@@ -1,18 +1,14 @@
 //! Actions on units: retrying, stopping, holding, the concurrency, and their confirmations.
 
-use super::{
-    ActionSpec, Availability, Unavailable, amend, bookmarks, change, effects, failure_groups, find,
-    hold, marks, require, rerun,
-    views::{is_breakpoints, toggle},
-};
+use super::{amend, find, group_retry, hold, marks, refusal, rerun};
 use crate::{
-    action::{ActionScope, UserAction},
+    action::{ActionScope, Availability, Unavailable, UserAction, require},
+    action_spec::{ActionSpec, change, effects},
     effect::ScreenEffect,
     forecast_text::forecast_words,
-    model::{
-        ConfirmQuestion, EntryView, FailureGroupsView, OverlayView, ScreenModel, TranscriptView,
-        is_failure,
-    },
+    model::{ConfirmQuestion, is_failure, listed_keys},
+    page::ScreenModel,
+    pages::failure_groups::FailureGroupsView,
 };
 use ingestdeck_core::{
     control::{CONCURRENCY_RANGE, RunCommand},
@@ -39,16 +35,9 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "retry-with",
         "retry with",
         "retry the unit or the group with feedback, another model or budget",
-        |model, run_view| match bookmarks::is_shown(model) {
-            true => bookmarks::edit_selected(model),
-            false => amend::open(model, run_view),
-        },
+        amend::open,
     )
-    .special_hint(|model, _| bookmarks::is_shown(model).then_some("edit note"))
     .when(|model, run_view| {
-        if bookmarks::is_shown(model) {
-            return bookmarks::is_selected(model);
-        }
         require_present(model, UserAction::RetryWith)?;
         can_retry_selection(model, run_view)
     })
@@ -67,30 +56,16 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "causes",
         "causes",
         "failures by cause; remaining work",
-        |model, _| {
-            toggle(
-                model,
-                OverlayView::FailureGroups(FailureGroupsView::default()),
-            );
-        },
+        |model, _| model.toggle(FailureGroupsView::default()),
     ),
-    effects(
+    change(
         UserAction::Stop,
         "stop",
         "stop",
         "stop the unit; asks",
-        |model, run_view| {
-            if bookmarks::is_shown(model) {
-                return bookmarks::delete_selected(model);
-            }
-            stop(model, run_view);
-            Vec::new()
-        },
+        stop,
     )
     .when(can_stop)
-    .special_hint(|model, _| {
-        (is_breakpoints(model) || bookmarks::is_shown(model)).then_some("delete")
-    })
     .selects_unit(),
     change(
         UserAction::Mark,
@@ -234,61 +209,19 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "failure",
         "next problem, failure or difference in the pane",
         find::select_next_failure::<true>,
-    )
-    .when(find::has_failures),
+    ),
     change(
         UserAction::PreviousFailure,
         "previous-failure",
         "failure",
         "previous problem, failure or difference in the pane",
         find::select_next_failure::<false>,
-    )
-    .when(find::has_failures),
+    ),
 ];
-
-/// The unit that a command applies to.
-pub(crate) fn target<'a>(model: &ScreenModel, run_view: &'a RunView) -> Option<&'a UnitState> {
-    match model.views.last() {
-        Some(
-            OverlayView::Transcript(TranscriptView { unit, .. })
-            | OverlayView::Entry(EntryView { unit, .. }),
-        ) => run_view.state.units.iter().find(|known| known.key == *unit),
-        Some(OverlayView::FailureGroups(view)) => run_view.state.units.get(view.unit()?),
-        Some(OverlayView::Find(view)) => run_view.state.units.get(view.selected()?.unit),
-        Some(OverlayView::Lanes(view)) => run_view.state.units.get(view.selected()?.unit),
-        Some(OverlayView::Review(view)) => view.unit(run_view),
-        Some(OverlayView::Artifacts(view)) => {
-            let writer = view.writer()?;
-            run_view
-                .state
-                .units
-                .iter()
-                .find(|unit| unit.key == writer.unit)
-        }
-        Some(OverlayView::Inspect(view)) => view.unit(run_view),
-        Some(OverlayView::Compare(view)) => view.unit(run_view),
-        _ => model.unit(run_view),
-    }
-}
-
-const WATCHING_MESSAGE: &str = "this run belongs to another process; use `ingestdeck ctl`";
-
-/// Why the run accepts no commands from this screen.
-fn read_only_reason(model: &ScreenModel, run_view: &RunView) -> String {
-    if model.connection.is_watching {
-        WATCHING_MESSAGE.to_owned()
-    } else {
-        rerun::refusal(model, run_view)
-    }
-}
-
-pub(crate) fn no_unit_selected(model: &mut ScreenModel) {
-    model.toasts.show("no unit is selected");
-}
 
 /// A command applies to the present, not to an earlier moment that is shown.
 fn require_present(model: &ScreenModel, action: UserAction) -> Availability {
-    if !model.is_in_past() || is_breakpoints(model) {
+    if !model.is_in_past() {
         return Ok(());
     }
     let key = model
@@ -306,7 +239,7 @@ fn require_present(model: &ScreenModel, action: UserAction) -> Availability {
 fn require_commands(model: &ScreenModel, run_view: &RunView) -> Availability {
     match model.connection.accepts_commands() || rerun::is_possible(model) {
         true => Ok(()),
-        false => Err(Unavailable::because(read_only_reason(model, run_view))),
+        false => Err(Unavailable::because(refusal::read_only(model, run_view))),
     }
 }
 
@@ -317,7 +250,7 @@ fn can_retry(model: &ScreenModel, run_view: &RunView) -> Availability {
 
 /// Marked units come before a group, and a group before a unit.
 fn can_retry_selection(model: &ScreenModel, run_view: &RunView) -> Availability {
-    match failure_groups::retryable(model, run_view) {
+    match group_retry::retryable(model, run_view) {
         Some(_) if require_commands(model, run_view).is_err() => require_commands(model, run_view),
         Some(units) if units.is_empty() && marks::has_marks(model) => {
             Err(Unavailable::because("no marked unit can be retried now"))
@@ -331,8 +264,10 @@ fn can_retry_selection(model: &ScreenModel, run_view: &RunView) -> Availability 
 }
 
 fn can_retry_unit(model: &ScreenModel, run_view: &RunView) -> Availability {
-    let unit = target(model, run_view).ok_or_else(Unavailable::no_unit_selected)?;
-    retry_refusal(model, run_view, unit).map_or(Ok(()), |reason| Err(Unavailable::Because(reason)))
+    let unit = model
+        .unit_of_page(run_view)
+        .ok_or_else(Unavailable::no_unit_selected)?;
+    refusal::retry(model, run_view, unit).map_or(Ok(()), |reason| Err(Unavailable::Because(reason)))
 }
 
 /// Asks, because an attempt costs money.
@@ -340,11 +275,11 @@ fn retry(model: &mut ScreenModel, run_view: &RunView) {
     if rerun::is_possible(model) {
         return rerun::ask_retry(model, run_view);
     }
-    if let Some(units) = failure_groups::retryable(model, run_view) {
-        return failure_groups::retry(model, run_view, &units);
+    if let Some(units) = group_retry::retryable(model, run_view) {
+        return group_retry::retry(model, run_view, &units);
     }
     model.units_view.follows_work = false;
-    let Some(unit) = target(model, run_view).map(|unit| unit.key.clone()) else {
+    let Some(unit) = model.unit_of_page(run_view).map(|unit| unit.key.clone()) else {
         return;
     };
     let place = run_view
@@ -355,7 +290,8 @@ fn retry(model: &mut ScreenModel, run_view: &RunView) {
     let forecast = RunForecast::for_retry(&run_view.state, place.as_slice());
     model.dialogs.question = Some(ConfirmQuestion::new(
         format!("New attempt at {unit}?"),
-        reading_note(model)
+        model
+            .reading_note()
             .into_iter()
             .chain([forecast_words(&forecast)])
             .collect(),
@@ -364,36 +300,6 @@ fn retry(model: &mut ScreenModel, run_view: &RunView) {
             amendment: None,
         })],
     ));
-}
-
-/// Why the unit cannot be retried now.
-pub(crate) fn retry_refusal(
-    model: &ScreenModel,
-    run_view: &RunView,
-    unit: &UnitState,
-) -> Option<String> {
-    match unit.status {
-        _ if rerun::is_possible(model) => rerun::unit_refusal(run_view, unit),
-        _ if !model.connection.accepts_commands() => Some(read_only_reason(model, run_view)),
-        UnitStatus::Running | UnitStatus::Silent | UnitStatus::Held => Some(format!(
-            "{} is {}; stop it first",
-            unit.key,
-            unit.status_text()
-        )),
-        UnitStatus::Queued if run_view.state.is_stopping => Some(format!(
-            "{} cannot start: the run is ending; retry it afterwards",
-            unit.key
-        )),
-        UnitStatus::Queued => Some(format!("{} is queued and starts automatically", unit.key)),
-        UnitStatus::NotStarted
-        | UnitStatus::Waiting
-        | UnitStatus::Succeeded
-        | UnitStatus::BudgetExhausted
-        | UnitStatus::Failed
-        | UnitStatus::Stopped
-        | UnitStatus::Interrupted
-        | UnitStatus::Reused => None,
-    }
 }
 
 /// Units that the schedule would retry: those that are not done, then those that never started if no unit failed or a
@@ -413,14 +319,6 @@ fn retry_candidates(state: &RunState) -> (Vec<usize>, usize) {
         places.extend(of(|status| status == UnitStatus::NotStarted));
     }
     (places, failed)
-}
-
-/// Marks the figures of a question while the run is still being read.
-pub(super) fn reading_note(model: &ScreenModel) -> Option<String> {
-    let percent = model.playhead.bounds.percent_read?;
-    Some(format!(
-        "Still reading ({percent} %): the figures are those of the part read so far."
-    ))
 }
 
 /// Units of an ended run whose results are not saved.
@@ -506,10 +404,11 @@ fn retry_failed(model: &mut ScreenModel, run_view: &RunView) {
     };
     model.dialogs.question = Some(ConfirmQuestion::new(
         text,
-        reading_note(model)
+        model
+            .reading_note()
             .into_iter()
             .chain([first])
-            .chain(listed(&units))
+            .chain(listed_keys(&units))
             .collect(),
         vec![ScreenEffect::Command(RunCommand::RetryUnsuccessful)],
     ));
@@ -540,7 +439,7 @@ fn pause(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
 fn can_pause(model: &ScreenModel, run_view: &RunView) -> Availability {
     if !model.connection.accepts_commands() {
         return Err(Unavailable::because(match model.connection.is_watching {
-            true => WATCHING_MESSAGE,
+            true => refusal::WATCHING,
             false => "this is a recorded run; nothing can be paused",
         }));
     }
@@ -559,7 +458,7 @@ fn can_pause(model: &ScreenModel, run_view: &RunView) -> Availability {
 fn can_lift_limit(model: &ScreenModel, run_view: &RunView) -> Availability {
     require_present(model, UserAction::LiftLimit)?;
     let reason = if model.connection.is_watching {
-        WATCHING_MESSAGE
+        refusal::WATCHING
     } else if !model.connection.is_live {
         "this is a recorded run; nothing waits"
     } else if run_view.state.limits.pause.is_none() {
@@ -578,7 +477,7 @@ fn adjustable_concurrency(
 ) -> Result<Option<u32>, Unavailable> {
     require_present(model, action)?;
     if model.connection.is_watching {
-        Err(Unavailable::because(WATCHING_MESSAGE))
+        Err(Unavailable::because(refusal::WATCHING))
     } else if !model.connection.is_live {
         Err(Unavailable::because(
             "this is a recorded run; its concurrency cannot change",
@@ -593,12 +492,6 @@ const STOPS_ATTEMPT: &str = "The attempt's changes are discarded; the tape keeps
 const STOPS_SESSION: &str = "Changed files are kept; the session can be resumed later.";
 
 fn can_stop(model: &ScreenModel, run_view: &RunView) -> Availability {
-    if is_breakpoints(model) {
-        return Ok(());
-    }
-    if bookmarks::is_shown(model) {
-        return bookmarks::is_selected(model);
-    }
     require_present(model, UserAction::Stop)?;
     if marks::has_marks(model) && model.connection.accepts_commands() {
         return match marks::stoppable(model, run_view).is_empty() {
@@ -606,9 +499,11 @@ fn can_stop(model: &ScreenModel, run_view: &RunView) -> Availability {
             false => Ok(()),
         };
     }
-    let unit = target(model, run_view).ok_or_else(Unavailable::no_unit_selected)?;
+    let unit = model
+        .unit_of_page(run_view)
+        .ok_or_else(Unavailable::no_unit_selected)?;
     let reason = if model.connection.is_watching {
-        WATCHING_MESSAGE.to_owned()
+        refusal::WATCHING.to_owned()
     } else if !model.connection.is_live {
         "this is a recorded run; nothing can be stopped".to_owned()
     } else if unit.status.is_finished() {
@@ -623,9 +518,6 @@ fn can_stop(model: &ScreenModel, run_view: &RunView) -> Availability {
 
 /// Asks before stopping a unit. In the list of breakpoints, deletes the selected one.
 fn stop(model: &mut ScreenModel, run_view: &RunView) {
-    if is_breakpoints(model) {
-        return super::time::delete(model);
-    }
     model.units_view.follows_work = false;
     let details = vec![
         if model.connection.is_session {
@@ -642,7 +534,7 @@ fn stop(model: &mut ScreenModel, run_view: &RunView) {
             pluralize(units.len(), "unit"),
             model.units_view.marked.len()
         );
-        let details = details.into_iter().chain(listed(&units)).collect();
+        let details = details.into_iter().chain(listed_keys(&units)).collect();
         let then = units
             .into_iter()
             .map(|unit| ScreenEffect::Command(RunCommand::Stop { unit }))
@@ -650,7 +542,7 @@ fn stop(model: &mut ScreenModel, run_view: &RunView) {
         model.dialogs.question = Some(ConfirmQuestion::new(text, details, then));
         return;
     }
-    let Some(key) = target(model, run_view).map(|unit| unit.key.clone()) else {
+    let Some(key) = model.unit_of_page(run_view).map(|unit| unit.key.clone()) else {
         return;
     };
     model.dialogs.question = Some(ConfirmQuestion::new(
@@ -658,17 +550,4 @@ fn stop(model: &mut ScreenModel, run_view: &RunView) {
         details,
         vec![ScreenEffect::Command(RunCommand::Stop { unit: key })],
     ));
-}
-
-pub(crate) fn listed(units: &[UnitKey]) -> Vec<String> {
-    const MOST: usize = 5;
-    let mut lines: Vec<_> = units
-        .iter()
-        .take(MOST)
-        .map(|unit| unit.as_str().to_owned())
-        .collect();
-    if units.len() > MOST {
-        lines.push(format!("and {} more", units.len() - MOST));
-    }
-    lines
 }

@@ -5,9 +5,10 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::{App, RedrawPriority};
 use crate::{
     cache, load,
-    model::{ClickTargets, OverlayView},
-    view::{self, DrawContext, WideRows},
-    visible_content::cache_request,
+    model::ClickTargets,
+    page::DrawContext,
+    pages,
+    view::{self, WideRows},
 };
 
 impl App {
@@ -15,15 +16,14 @@ impl App {
     /// frame is on the screen. Returns the area that keeps its content.
     pub fn paint(&mut self, buf: &mut Buffer, is_shown: bool) -> Rect {
         self.model.size = (buf.area.width, buf.area.height);
-        self.model.refresh(self.timeline.view());
+        pages::refresh(&mut self.model, self.timeline.view());
         let side_pane = self.model.side_pane(self.timeline.view());
         let is_kept = is_shown && self.frames.side_pane.is_kept(self.clock.now, side_pane);
         let wants = self.wanted_content(is_kept);
         load::load(&mut self.timeline, &mut self.cache, &wants);
         self.reading.has_unread = load::has_more(&self.timeline, &self.cache, &wants);
         self.update_layout_facts(&wants);
-        if let Some(OverlayView::Compare(_)) = self.model.views.last() {
-            // The visible range is known only after the layout.
+        if self.model.page().reads_after_layout() {
             let wants = self.wanted_content(false);
             load::load(&mut self.timeline, &mut self.cache, &wants);
         }
@@ -48,36 +48,19 @@ impl App {
     /// The content of the next frame. For a kept pane next to the table, nothing is read.
     fn wanted_content(&self, is_kept: bool) -> cache::CacheRequest {
         let mut layout = self.model.layout();
-        if is_kept && self.model.views.is_empty() {
+        if is_kept && self.model.is_bottom() {
             layout.stream = None;
         }
-        cache_request(&self.model, &layout, self.timeline.view(), &self.cache)
+        self.model
+            .content(&layout, self.timeline.view(), &self.cache)
     }
 
-    /// Updates the views with the size of their documents.
+    /// Updates the page with the size of its documents.
     fn update_layout_facts(&mut self, wants: &cache::CacheRequest) {
-        let document = self.cache.document().filter(|_| wants.document.is_some());
-        match self.model.views.last_mut() {
-            Some(OverlayView::Entry(view)) => {
-                view.lines = document.map_or(0, |document| document.lines.len())
-            }
-            Some(OverlayView::Artifacts(view)) => {
-                if let Some(shown) = &mut view.document {
-                    shown.lines = document.map_or(0, |document| document.lines.len());
-                }
-            }
-            Some(OverlayView::Inspect(view)) => {
-                view.set_document(document, self.cache.is_complete())
-            }
-            Some(OverlayView::Compare(view)) => {
-                let sides = wants
-                    .comparison
-                    .filter(|sides| self.cache.has_comparison(sides));
-                view.set_comparison(sides.and_then(|_| self.cache.comparison()));
-            }
-            _ => return,
+        let (page, _) = self.model.page_mut();
+        if page.take_layout(&self.cache, wants) {
+            self.model.refresh(self.timeline.view());
         }
-        self.model.refresh(self.timeline.view());
     }
 
     /// Reads more of the requested content that the first frame did not wait for.

@@ -5,10 +5,10 @@ use tokio::sync::mpsc;
 use super::{App, HostRequest};
 use crate::{
     ExitReason,
-    actions::find,
     effect::ScreenEffect,
     export, load,
-    model::{InspectView, OverlayView, TextPurpose, WrittenText},
+    model::{TextPurpose, WrittenText},
+    pages::{find, inspect::InspectView},
     text_search,
 };
 use ingestdeck_core::{
@@ -81,7 +81,7 @@ impl App {
             ScreenEffect::Explain(line) => match load::find_writer(&mut self.timeline, &line) {
                 Ok(call) => {
                     let view = InspectView::new(call.unit, call.attempt, Some(call.row));
-                    self.model.views.push(OverlayView::Inspect(Box::new(view)));
+                    self.model.open(view);
                     self.model.toasts.show(call.sentence);
                 }
                 Err(reason) => self.model.toasts.show(reason),

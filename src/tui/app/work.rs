@@ -6,8 +6,8 @@ use super::{
     App, Playback, PollStatus, RedrawPriority, ScreenMessage, text_search::SearchProgress,
 };
 use crate::{
-    actions::find,
-    model::{OverlayView, SearchState},
+    model::SearchState,
+    pages::find::{self, FindView},
 };
 
 /// Range of bytes folded per slice: small enough that a key is never delayed noticeably.
@@ -123,11 +123,7 @@ impl App {
 
     /// Continues the search of the whole run, while its page is open.
     fn search_run(&mut self) {
-        let is_open = self
-            .model
-            .views
-            .iter()
-            .any(|view| matches!(view, OverlayView::Find(_)));
+        let is_open = self.model.find_mut::<FindView>().is_some();
         let Some(search) = self.reading.run_search.as_mut().filter(|_| is_open) else {
             self.reading.run_search = None;
             return;

@@ -1,7 +1,7 @@
 //! The document of an artifact: what became of it, its history, unsourced identifiers, and the changes by its calls.
 
 use super::{blocks, bytes, call_as_run, edited, file_change, read};
-use crate::{document::DocumentBlock, theme::StyleRole, view::artifacts::state_role};
+use crate::{document::DocumentBlock, pages::artifacts::view::state_role, theme::StyleRole};
 use ingestdeck_core::{
     decode::{self, MessageBlock},
     run::{

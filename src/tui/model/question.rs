@@ -3,6 +3,7 @@
 //! An answer has a meaning, and the meaning has the key: the same letter means the same in every question.
 
 use crate::{action::UserAction, effect::ScreenEffect};
+use ingestdeck_core::tape::UnitKey;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ConfirmQuestion {
@@ -42,6 +43,19 @@ impl AnswerMeaning {
             Self::Stop => UserAction::StopRun,
         }
     }
+}
+
+pub(crate) fn listed_keys(units: &[UnitKey]) -> Vec<String> {
+    const MOST: usize = 5;
+    let mut lines: Vec<_> = units
+        .iter()
+        .take(MOST)
+        .map(|unit| unit.as_str().to_owned())
+        .collect();
+    if units.len() > MOST {
+        lines.push(format!("and {} more", units.len() - MOST));
+    }
+    lines
 }
 
 impl ConfirmQuestion {

@@ -29,7 +29,7 @@ pub(crate) struct RunConnection {
     /// Concurrency when the present was last shown.
     pub(super) shown_concurrency: Option<u32>,
     /// The last request for a review that opened its page.
-    pub(super) shown_review: Option<Arc<ReviewRequested>>,
+    pub(crate) shown_review: Option<Arc<ReviewRequested>>,
 }
 
 /// Names of a recorded run.

@@ -1,7 +1,7 @@
 //! A list that is scrolled row by row and follows its end until the user scrolls back.
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScrollList {
+pub(crate) struct ScrollList {
     pub selected: usize,
     /// First row on screen.
     pub offset: usize,
@@ -48,6 +48,15 @@ impl ScrollList {
     pub(crate) fn end(&mut self, len: usize) {
         self.follow = true;
         self.selected = len.saturating_sub(1);
+    }
+
+    /// Selects the first row, or the last one and follows new ones.
+    pub(crate) fn go_to_end(&mut self, len: usize, last: bool) {
+        if last {
+            self.end(len);
+        } else {
+            self.select(0, len);
+        }
     }
 
     /// Scrolls by `by` rows. The selection moves only to remain visible.

@@ -2,12 +2,9 @@
 //!
 //! It must not search; [`crate::actions::find`] does.
 
-use super::{InspectView, OverlayView, ScreenModel, UnitsView};
-use crate::{
-    effect::{SearchRequest, SearchScope},
-    layout::Pane,
-};
-use ingestdeck_core::{run::state::RunView, text};
+use super::UnitsView;
+use crate::effect::{SearchRequest, SearchScope};
+use ingestdeck_core::text;
 
 /// Number of matches after which counting ends.
 pub(crate) const MAX_MATCHES: usize = 1000;
@@ -41,10 +38,10 @@ impl SearchState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SearchPane {
     pub scope: SearchScope,
-    /// Number of open views.
-    depth: usize,
+    /// Number of open pages.
+    pub depth: usize,
     /// Attempt, panel and action of a document.
-    document: (usize, usize, usize),
+    pub document: (usize, usize, usize),
 }
 
 /// The places that match, as far as they are known.
@@ -85,7 +82,7 @@ impl PaneMatches {
     }
 
     /// Which match is selected, and how many there are.
-    fn summary(&self, selected: usize) -> String {
+    pub(crate) fn summary(&self, selected: usize) -> String {
         let more = if self.is_complete { "" } else { "+" };
         match self.places.binary_search(&selected) {
             _ if self.places.is_empty() => "no match".to_owned(),
@@ -108,200 +105,8 @@ pub(crate) struct SearchOrigin {
     pub selected: usize,
     /// The text for which the pane was searched.
     pub typed: String,
-    before: SearchState,
-    units_view: UnitsView,
-    view: Option<OverlayView>,
-}
-
-impl ScreenModel {
-    /// The content that a search covers, its selected place and number of places; `None` if nothing can be searched.
-    pub(crate) fn search_pane(&self, run_view: &RunView) -> Option<(SearchPane, usize, usize)> {
-        let deck = &self.units_view;
-        let mut document = (0, 0, 0);
-        let (scope, selected, len) = match self.views.last() {
-            Some(
-                OverlayView::Help(_)
-                | OverlayView::Breakpoints(_)
-                | OverlayView::Bookmarks(_)
-                | OverlayView::Grid
-                | OverlayView::Compare(_)
-                | OverlayView::Home(_),
-            ) => return None,
-            Some(OverlayView::Lanes(view)) => (
-                SearchScope::Lanes,
-                view.selected_index(),
-                view.lanes.attempts.len(),
-            ),
-            Some(OverlayView::Review(view)) => {
-                (SearchScope::Changes, view.list.selected, view.lines.len())
-            }
-            Some(OverlayView::Artifacts(view)) => match &view.document {
-                Some(shown) => {
-                    document.2 = view.list.selected;
-                    (
-                        SearchScope::Document,
-                        shown.match_line.unwrap_or(shown.scroll),
-                        shown.lines,
-                    )
-                }
-                None => (
-                    SearchScope::Artifacts,
-                    view.list.selected,
-                    view.listed.len(),
-                ),
-            },
-            Some(OverlayView::Find(view)) => {
-                (SearchScope::Hits, view.list.selected, view.hits.len())
-            }
-            Some(OverlayView::Log(list)) => (
-                SearchScope::Messages,
-                list.selected,
-                run_view.messages().len(),
-            ),
-            Some(OverlayView::FailureGroups(view)) => (
-                SearchScope::FailureGroups,
-                view.list.selected,
-                view.lines.len(),
-            ),
-            Some(OverlayView::Transcript(view)) => {
-                let attempt_id = view.attempt_id(run_view)?;
-                (
-                    SearchScope::Entries(attempt_id),
-                    view.list.selected,
-                    run_view.entries(attempt_id).len(),
-                )
-            }
-            Some(OverlayView::Inspect(view)) if view.is_list() => {
-                let attempt_id = view.attempt_id(run_view)?;
-                (
-                    SearchScope::Rows(attempt_id),
-                    view.actions.selected,
-                    run_view.rows(attempt_id).len(),
-                )
-            }
-            Some(OverlayView::Inspect(view)) => {
-                document = (view.attempt, view.panel as usize, view.actions.selected);
-                (
-                    SearchScope::Document,
-                    view.lines.selected,
-                    view.document.lines,
-                )
-            }
-            Some(OverlayView::Entry(view)) => {
-                document.2 = view.entry;
-                (
-                    SearchScope::Document,
-                    view.match_line.unwrap_or(view.scroll),
-                    view.lines,
-                )
-            }
-            None if deck.focus == Pane::Units => (
-                SearchScope::Units,
-                self.unit_rank(),
-                deck.listing.listed_count(),
-            ),
-            None => {
-                let attempt_id = deck.attempt_id?;
-                (
-                    SearchScope::Rows(attempt_id),
-                    deck.stream.selected,
-                    run_view.rows(attempt_id).len(),
-                )
-            }
-        };
-        Some((
-            SearchPane {
-                scope,
-                depth: self.views.len(),
-                document,
-            },
-            selected,
-            len,
-        ))
-    }
-
-    /// The text that was searched in the pane that has the focus.
-    pub(crate) fn shown_query(&self, run_view: &RunView) -> Option<&str> {
-        let pane = self.search.pane?;
-        let (shown, ..) = self.search_pane(run_view)?;
-        self.search.query.as_deref().filter(|_| shown == pane)
-    }
-
-    /// Which match is selected and how many the pane has, such as `3/17`. `?` while the number is unknown.
-    pub(crate) fn match_summary(&self, run_view: &RunView) -> Option<String> {
-        self.shown_query(run_view)?;
-        let (_, selected, _) = self.search_pane(run_view)?;
-        Some(match &self.search.matches {
-            Some(matches) => matches.summary(selected),
-            None => "?".to_owned(),
-        })
-    }
-
-    /// Remembers the positions to which a discarded search returns.
-    pub(crate) fn begin_search(&mut self, run_view: &RunView) {
-        let listing = std::mem::take(&mut self.units_view.listing);
-        let units_view = self.units_view.clone();
-        self.units_view.listing = listing;
-        let selected = self
-            .search_pane(run_view)
-            .map_or(0, |(_, selected, _)| selected);
-        let before = std::mem::take(&mut self.search);
-        let view = self.views.last().cloned();
-        self.search.origin = Some(Box::new(SearchOrigin {
-            selected,
-            typed: String::new(),
-            before,
-            units_view,
-            view,
-        }));
-    }
-
-    /// Returns to the positions before the text was typed, and to the search before it.
-    pub(crate) fn discard_search(&mut self) {
-        if let Some(origin) = self.search.origin.take() {
-            self.restore_positions(&origin);
-            self.search = origin.before;
-        }
-    }
-
-    /// Returns to the positions before the text was typed.
-    pub(crate) fn restore_positions(&mut self, origin: &SearchOrigin) {
-        let listing = std::mem::take(&mut self.units_view.listing);
-        self.units_view = UnitsView {
-            listing,
-            ..origin.units_view.clone()
-        };
-        match (self.views.last_mut(), &origin.view) {
-            (Some(OverlayView::Transcript(view)), Some(OverlayView::Transcript(before))) => {
-                view.list = before.list
-            }
-            (Some(OverlayView::Entry(view)), Some(OverlayView::Entry(before))) => {
-                (view.scroll, view.match_line) = (before.scroll, before.match_line);
-            }
-            (Some(OverlayView::Inspect(view)), Some(OverlayView::Inspect(before))) => {
-                restore_inspector(view, before)
-            }
-            (Some(OverlayView::Log(list)), Some(OverlayView::Log(before))) => *list = *before,
-            (Some(OverlayView::FailureGroups(view)), Some(OverlayView::FailureGroups(before))) => {
-                view.list = before.list;
-            }
-            (Some(OverlayView::Artifacts(view)), Some(OverlayView::Artifacts(before))) => {
-                (view.list, view.document) = (before.list, before.document);
-            }
-            (Some(OverlayView::Find(view)), Some(OverlayView::Find(before))) => {
-                view.list = before.list
-            }
-            (Some(OverlayView::Lanes(view)), Some(OverlayView::Lanes(before))) => {
-                view.select(before.selected_index())
-            }
-            _ => {}
-        }
-    }
-}
-
-fn restore_inspector(view: &mut InspectView, before: &InspectView) {
-    (view.actions, view.lines, view.match_line) = (before.actions, before.lines, before.match_line);
-    (view.scroll_to_end, view.toggled_folds) = (before.scroll_to_end, before.toggled_folds.clone());
+    pub before: SearchState,
+    pub units_view: UnitsView,
 }
 
 /// Ranges of `cells` that contain `query`, which is compared with or without case as in a search.

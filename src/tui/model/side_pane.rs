@@ -2,8 +2,8 @@
 
 use ratatui::layout::Rect;
 
-use super::{InputPurpose, OverlayView, Pane, ScreenModel};
-use ingestdeck_core::run::state::{AttemptId, RunView};
+use super::{InputPurpose, SharedModel};
+use ingestdeck_core::run::state::AttemptId;
 
 /// A pane and the item that it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,42 +26,14 @@ impl SidePane {
     }
 }
 
-impl ScreenModel {
-    /// The pane next to the focused list, if there is one and nothing covers it.
-    pub(crate) fn side_pane(&self, run_view: &RunView) -> Option<SidePane> {
+impl SharedModel {
+    /// True while something lies on the page.
+    pub(crate) fn is_covered(&self) -> bool {
         let has_offers = self
             .dialogs
             .line_input
             .as_ref()
             .is_some_and(|typed| typed.purpose == InputPurpose::Command);
-        if self.dialogs.covers_view() || has_offers || !self.toasts.list.is_empty() {
-            return None;
-        }
-        let plan = self.layout();
-        if plan.is_too_small() {
-            return None;
-        }
-        match self.views.last() {
-            None if self.units_view.focus == Pane::Units => {
-                let (area, view) = (plan.units.and(plan.stream)?, &self.units_view);
-                Some(SidePane {
-                    list: None,
-                    selected: view.unit,
-                    moves_by_itself: view.follows_work,
-                    area,
-                })
-            }
-            Some(OverlayView::Inspect(view)) if view.is_list() => {
-                let (areas, list) = (view.areas(plan.body), view.attempt_id(run_view));
-                let (area, actions) = (areas.actions.and(areas.detail)?, &view.actions);
-                Some(SidePane {
-                    list,
-                    selected: actions.selected,
-                    moves_by_itself: actions.follow,
-                    area,
-                })
-            }
-            _ => None,
-        }
+        self.dialogs.covers_view() || has_offers || !self.toasts.list.is_empty()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ScreenModel;
+use super::SharedModel;
 use ingestdeck_core::{
     run::state::{RunView, UnitStatus},
     tape::UnitKey,
@@ -88,7 +88,7 @@ impl Toasts {
     }
 }
 
-impl ScreenModel {
+impl SharedModel {
     /// Removes messages that no longer apply.
     pub(super) fn drop_stale_toasts(&mut self, run_view: &RunView) {
         let ended = run_view.state.ended.is_some() || !self.connection.is_live;

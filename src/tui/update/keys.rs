@@ -3,11 +3,11 @@
 use super::type_text;
 use crate::{
     action::{ActionScope, UserAction},
-    actions::{hold, marks, navigation, scopes, screen, units},
+    actions::{hold, marks, navigation, scopes, screen},
     effect::ScreenEffect,
     key::KeyPress,
     keymap::ChordLookup,
-    model::ScreenModel,
+    page::ScreenModel,
 };
 use ingestdeck_core::run::state::RunView;
 
@@ -50,7 +50,7 @@ pub(super) fn press(
                     .keymap
                     .lookup_in(&[ActionScope::Held, ActionScope::Live], &chord)
             {
-                units::no_unit_selected(model);
+                model.toasts.show("no unit is selected");
                 return Vec::new();
             }
             action.spec().perform(model, run_view)

@@ -334,29 +334,9 @@ fn multiline_message(scene: &DrawContext<'_>, message: &str, body: Rect, buf: &m
     }
 }
 
-/// The newest message and its place at the right of the second header line, if it fits there.
-pub(crate) fn message_place(scene: &DrawContext<'_>, header: Rect) -> Option<(Rect, String)> {
-    let text = text::one_row(&scene.model.toasts.list.last()?.text, 400);
-    let width = u16::try_from(text::width(&text) + 2).unwrap_or(u16::MAX);
-    let room = usize::from(header.width).saturating_sub(header::count_columns(scene));
-    // The header of the home screen has counts of another kind.
-    let fits = header.height > 1 && usize::from(width) < room && !scene.model.is_home();
-    fits.then(|| {
-        (
-            Rect {
-                x: header.right() - width,
-                y: header.y + 1,
-                width,
-                height: 1,
-            },
-            text,
-        )
-    })
-}
-
 /// Paints the newest message: in the header, or over the end of the body if it does not fit there.
 pub(crate) fn message(scene: &DrawContext<'_>, plan: &ScreenLayout, buf: &mut Buffer) {
-    match message_place(scene, plan.header) {
+    match header::message_place(scene, plan.header) {
         Some((area, text)) => {
             let mut pen = RowWriter::row(scene, buf, area);
             pen.put(StyleRole::Badge, " ");

@@ -37,7 +37,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
             InputPurpose::Command => pen.put(StyleRole::Key, ":"),
             InputPurpose::Reject(_) => pen.put(StyleRole::Key, "reject because (optional): "),
             InputPurpose::SendBack(_) => pen.put(StyleRole::Key, "what to change: "),
-            InputPurpose::FilterUnits if model.views.is_empty() => {
+            InputPurpose::FilterUnits if model.is_bottom() => {
                 pen.put(StyleRole::Key, "only units with: ")
             }
             InputPurpose::FilterUnits => pen.put(StyleRole::Key, "only artifacts with: "),
@@ -51,7 +51,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         pen.skip(1);
         match typed.purpose {
             InputPurpose::Search => put_match_summary(scene, &mut pen),
-            InputPurpose::FilterUnits if typed.text.is_empty() && model.views.is_empty() => {
+            InputPurpose::FilterUnits if typed.text.is_empty() && model.is_bottom() => {
                 pen.put(StyleRole::Dim, FILTER_SYNTAX);
                 pen.skip(2);
             }
@@ -83,7 +83,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         return;
     }
     // A timeline bar of two lines already shows the position.
-    let is_position_shown = model.layout().bar.height > 1 || model.is_home();
+    let is_position_shown = model.layout().bar.height > 1 || model.is_home;
     let position = if is_position_shown {
         Vec::new()
     } else {

@@ -2,9 +2,8 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{
-    DrawContext, RowWriter, dialog::message_place, failure_groups::BudgetForecast, key_names,
-};
+use super::{DrawContext, RowWriter, key_names};
+use crate::pages::failure_groups::view::BudgetForecast;
 use crate::{
     action::UserAction,
     forecast_text,
@@ -86,6 +85,26 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         first.extend(second);
         line(scene, area, first, buf);
     }
+}
+
+/// The newest message and its place at the right of the second header line, if it fits there.
+pub(crate) fn message_place(scene: &DrawContext<'_>, header: Rect) -> Option<(Rect, String)> {
+    let text = text::one_row(&scene.model.toasts.list.last()?.text, 400);
+    let width = u16::try_from(text::width(&text) + 2).unwrap_or(u16::MAX);
+    let room = usize::from(header.width).saturating_sub(count_columns(scene));
+    // The header of the home screen has counts of another kind.
+    let fits = header.height > 1 && usize::from(width) < room && !scene.model.is_home;
+    fits.then(|| {
+        (
+            Rect {
+                x: header.right() - width,
+                y: header.y + 1,
+                width,
+                height: 1,
+            },
+            text,
+        )
+    })
 }
 
 /// Columns of the counts of units, which a message must not hide.

@@ -30,7 +30,7 @@ fn ascii(text: &str) -> String {
 }
 
 /// Keys for display. In ASCII, arrows are written as names: their ASCII signs would look like other keys.
-pub(super) fn key_names<'a>(scene: &DrawContext<'_>, keys: &'a str) -> Cow<'a, str> {
+pub(crate) fn key_names<'a>(scene: &DrawContext<'_>, keys: &'a str) -> Cow<'a, str> {
     const ARROWS: [(&str, &str); 4] = [("↑", "Up"), ("↓", "Down"), ("←", "Left"), ("→", "Right")];
     if !scene.theme.glyphs.is_ascii() {
         return Cow::Borrowed(keys);

@@ -3,9 +3,9 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{DrawContext, RowWriter, pane};
+use crate::stream_rows::row_at;
 use crate::{
     action::UserAction,
-    actions::inspect::row_at,
     cache::{RowId, RowLine},
     layout::{self, Pane, StreamAreas},
     model::{GroupKey, ScrollList, UnitGroup},
@@ -207,7 +207,7 @@ pub(crate) fn rows(
 }
 
 /// Indexes of the rows of an attempt that have a bookmark.
-pub(super) fn bookmarked_rows(scene: &DrawContext<'_>, attempt: &AttemptState) -> Vec<usize> {
+pub(crate) fn bookmarked_rows(scene: &DrawContext<'_>, attempt: &AttemptState) -> Vec<usize> {
     let state = &scene.run_view.state;
     let bookmarks = scene.model.playhead.bookmarks.of_attempt(state, attempt.id);
     let rows = scene.run_view.rows(attempt.id);
@@ -471,7 +471,7 @@ fn title(
 }
 
 /// Title of a pane of `width` columns, with as many complete facts as fit.
-pub(super) fn title_with_facts(
+pub(crate) fn title_with_facts(
     mut title: Vec<(StyleRole, String)>,
     facts: Vec<(StyleRole, String)>,
     dot: &str,
@@ -496,7 +496,7 @@ pub(super) fn title_with_facts(
     title
 }
 
-pub(super) fn row(
+pub(crate) fn row(
     scene: &DrawContext<'_>,
     row: &StreamRow,
     is_bookmarked: bool,

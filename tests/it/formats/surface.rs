@@ -9,8 +9,9 @@ use ingestdeck_core::config::{schema::KEYS, value::SettingKind};
 use ingestdeck_ingest::Project;
 use ingestdeck_tui::{
     ColorLevel, KeyOverrides, Keymap, Theme,
+    action_spec::ActionSpec,
     actions::{
-        self, ActionSpec,
+        self,
         command_line::{self, CommandRequest},
     },
     key,

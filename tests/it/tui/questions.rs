@@ -178,28 +178,38 @@ fn questions() -> Vec<Asked> {
         .map(|(tape, name)| Asked {
             leave,
             answers: if leave.is_some() { &["d", "S"] } else { &["S"] },
-            ..Asked::live(name, "screen.rs", tape, "q")
+            ..Asked::live(name, "actions/screen.rs", tape, "q")
         })
     });
     let record = |name, keys| Asked {
         kind: Kind::Record,
-        ..Asked::live(name, "rerun.rs", ended(), keys)
+        ..Asked::live(name, "actions/rerun.rs", ended(), keys)
     };
     let start = |name, keys| Asked {
         kind: Kind::Home,
-        ..Asked::live(name, "home.rs", tape::running(), keys)
+        ..Asked::live(name, "pages/home/actions.rs", tape::running(), keys)
     };
     let live = Asked::live;
     let mut all = vec![
-        live("release", "hold.rs", hold::held(), "<space>"),
-        live("retry a unit", "units.rs", tape::running(), "kr"),
-        live("retry all", "units.rs", tape::running(), "R"),
-        live("end a pause", "units.rs", paused(), "p"),
-        live("stop a unit", "units.rs", tape::running(), "x"),
-        live("stop marked units", "units.rs", tape::running(), "gg****x"),
-        live("do not wait", "units.rs", limited(), "u"),
-        live("retry a group", "failure_groups.rs", tape::running(), "Cr"),
-        live("end a review", "review.rs", reviewed(), "g"),
+        live("release", "actions/hold.rs", hold::held(), "<space>"),
+        live("retry a unit", "actions/units.rs", tape::running(), "kr"),
+        live("retry all", "actions/units.rs", tape::running(), "R"),
+        live("end a pause", "actions/units.rs", paused(), "p"),
+        live("stop a unit", "actions/units.rs", tape::running(), "x"),
+        live(
+            "stop marked units",
+            "actions/units.rs",
+            tape::running(),
+            "gg****x",
+        ),
+        live("do not wait", "actions/units.rs", limited(), "u"),
+        live(
+            "retry a group",
+            "actions/group_retry.rs",
+            tape::running(),
+            "Cr",
+        ),
+        live("end a review", "pages/review/actions.rs", reviewed(), "g"),
         record("new run of a unit", "r"),
         record("new run of what is left", "R"),
         start("start a run", "n"),
@@ -350,19 +360,25 @@ fn answers_follow_the_keys_of_the_user() {
 /// A new question needs a case above.
 #[test]
 fn every_question_of_the_code_is_covered() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tui/actions");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tui");
     let mut asking = BTreeMap::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    let mut paths = vec![folder.join("actions"), folder.join("pages")];
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            paths.extend(
+                fs::read_dir(path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
+            continue;
+        }
         let text = fs::read_to_string(&path).unwrap_or_default();
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let count = text.matches("ConfirmQuestion::new(").count()
             + text.matches("ConfirmQuestion { text,").count();
         if count > 0 {
-            asking.insert(
-                path.file_name().unwrap().to_string_lossy().into_owned(),
-                count,
-            );
+            let name = path.strip_prefix(&folder).unwrap();
+            asking.insert(name.to_string_lossy().into_owned(), count);
         }
     }
     let mut covered = BTreeMap::<String, usize>::new();
@@ -370,7 +386,7 @@ fn every_question_of_the_code_is_covered() {
         *covered.entry(asked.file.to_owned()).or_default() += 1;
     }
     // Leaving has a case for each state of the run.
-    covered.insert("screen.rs".to_owned(), 1);
+    covered.insert("actions/screen.rs".to_owned(), 1);
     assert_eq!(asking, covered);
 }
 

@@ -1,0 +1,230 @@
+//! The comparison of two attempts at a unit: which two, and the scroll position.
+
+use ratatui::layout::Rect;
+
+use crate::{
+    comparison::{Comparison, align::CallPair},
+    layout,
+    model::ScrollList,
+};
+use ingestdeck_core::{
+    run::state::{AttemptState, RunView},
+    tape::UnitKey,
+};
+
+/// Rows of the summary.
+pub(crate) const SUMMARY: u16 = 9;
+
+/// A view of two attempts at a unit side by side.
+#[derive(Clone, Debug)]
+pub(crate) struct CompareView {
+    pub unit: UnitKey,
+    /// Indexes of the left and the right attempt.
+    pub sides: [usize; 2],
+    /// The side that keys change and open.
+    pub side: usize,
+    /// Scroll position in the pairs of calls.
+    pub list: ScrollList,
+    /// Pairs of calls; `None` until the shell has compared the attempts.
+    pub pairs: Option<Vec<CallPair>>,
+    /// True if the attempts ran on different releases of the agent's program, which the summary then shows.
+    pub has_other_release: bool,
+    /// True until the view has scrolled to the first difference.
+    pub jumps_to_first_difference: bool,
+}
+
+/// Areas of the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CompareAreas {
+    /// Titles of the two attempts.
+    pub attempts: Rect,
+    /// Notice of the first difference.
+    pub notice: Rect,
+    /// The calls of both attempts.
+    pub calls: Rect,
+    /// Outcome, cost, time and files.
+    pub summary: Rect,
+}
+
+impl CompareView {
+    /// A comparison of the last two of `attempts` attempts.
+    pub(crate) fn new(unit: UnitKey, attempts: usize) -> Self {
+        let last = attempts.saturating_sub(1);
+        let sides = [last.saturating_sub(1), last];
+        Self {
+            unit,
+            sides,
+            side: 1,
+            list: ScrollList::default(),
+            pairs: None,
+            has_other_release: false,
+            jumps_to_first_difference: true,
+        }
+    }
+
+    /// Both attempts. `None` at a moment in the past that has fewer.
+    pub(crate) fn attempts<'a>(&self, run_view: &'a RunView) -> Option<[&'a AttemptState; 2]> {
+        let unit = run_view.state.unit(&self.unit)?;
+        Some([
+            unit.attempts.get(self.sides[0])?,
+            unit.attempts.get(self.sides[1])?,
+        ])
+    }
+
+    /// Shows the next or the previous attempt on the focused side. False if there is none.
+    pub(crate) fn change_attempt(&mut self, run_view: &RunView, forward: bool) -> bool {
+        let count = run_view
+            .state
+            .unit(&self.unit)
+            .map_or(0, |unit| unit.attempts.len());
+        let other = self.sides[1 - self.side];
+        let next = |index: usize| {
+            if forward {
+                index.checked_add(1)
+            } else {
+                index.checked_sub(1)
+            }
+        };
+        let mut index = next(self.sides[self.side]);
+        if index == Some(other) {
+            index = next(other);
+        }
+        let Some(index) = index.filter(|index| *index < count) else {
+            return false;
+        };
+        self.sides[self.side] = index;
+        // The older attempt is always on the left.
+        if self.sides[0] > self.sides[1] {
+            self.sides.swap(0, 1);
+            self.side = 1 - self.side;
+        }
+        (self.pairs, self.list, self.jumps_to_first_difference) =
+            (None, ScrollList::default(), true);
+        true
+    }
+
+    /// Copies the result of the comparison from the shell.
+    pub(crate) fn set_comparison(&mut self, comparison: Option<&Comparison>) {
+        let Some(comparison) = comparison else { return };
+        self.has_other_release = comparison.has_other_release;
+        if self.jumps_to_first_difference {
+            self.jumps_to_first_difference = false;
+            self.list = ScrollList {
+                selected: comparison.first().unwrap_or(0),
+                ..ScrollList::default()
+            };
+        }
+        if self.pairs.as_ref() != Some(&comparison.pairs) {
+            self.pairs = Some(comparison.pairs.clone());
+        }
+    }
+
+    /// Number of known pairs.
+    pub(crate) fn pair_count(&self) -> usize {
+        self.pairs.as_ref().map_or(0, Vec::len)
+    }
+
+    /// Side and row of the selected pair, on the focused side if it has a row there, otherwise on the other side.
+    pub(super) fn selected_row(&self) -> Option<(usize, usize)> {
+        let pair = self.pairs.as_ref()?.get(self.list.selected)?;
+        let rows = [pair.left, pair.right];
+        [self.side, 1 - self.side]
+            .into_iter()
+            .find_map(|side| Some((side, rows[side]?)))
+    }
+
+    /// Areas of the view inside the body of the screen.
+    pub(crate) fn areas(&self, body: Rect) -> CompareAreas {
+        let inside = layout::inner(body);
+        let attempts = Rect {
+            height: inside.height.min(1),
+            ..inside
+        };
+        let notice = Rect {
+            y: inside.y + attempts.height,
+            height: inside.height.saturating_sub(1).min(1),
+            ..inside
+        };
+        let top = attempts.height + notice.height;
+        let rest = inside.height - top;
+        // Calls have priority; the summary uses the rows that remain.
+        let summary = (SUMMARY + u16::from(self.has_other_release))
+            .min(rest.saturating_sub(3))
+            .min(rest / 2);
+        let calls = Rect {
+            y: inside.y + top,
+            height: rest - summary,
+            ..inside
+        };
+        CompareAreas {
+            attempts,
+            notice,
+            calls,
+            summary: Rect {
+                y: calls.y + calls.height,
+                height: summary,
+                ..inside
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use ingestdeck_core::run::state::{HoldMode, RunState, UnitState, UnitStatus};
+
+    fn run_view(attempts: usize) -> RunView {
+        let unit = UnitState {
+            key: "u".into(),
+            planned: None,
+            status: UnitStatus::Failed,
+            attempts: vec![AttemptState::default(); attempts],
+            retry_at: None,
+            hold_mode: HoldMode::Off,
+        };
+        RunView {
+            state: RunState {
+                units: vec![unit],
+                ..RunState::default()
+            },
+            ..RunView::default()
+        }
+    }
+
+    #[test]
+    fn compare_accepts_any_pair_and_puts_the_older_left() {
+        let run_view = run_view(4);
+        let mut compare = CompareView::new("u".into(), 4);
+        assert_eq!((compare.sides, compare.side), ([2, 3], 1));
+        assert!(
+            !compare.change_attempt(&run_view, true),
+            "there is no newer one"
+        );
+        assert!(compare.change_attempt(&run_view, false));
+        assert_eq!(
+            (compare.sides, compare.side),
+            ([1, 2], 0),
+            "it passes the other one"
+        );
+        assert!(compare.change_attempt(&run_view, false));
+        assert!(!compare.change_attempt(&run_view, false));
+        assert_eq!(compare.sides, [0, 2]);
+        assert!(!CompareView::new("u".into(), 2).change_attempt(&self::run_view(2), false));
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_stay_inside_and_apart(width in 0..300_u16, height in 0..100_u16) {
+            let body = Rect::new(0, 2, width, height);
+            let areas = CompareView::new("u".into(), 2).areas(body);
+            let all = [areas.attempts, areas.notice, areas.calls, areas.summary];
+            for (index, area) in all.iter().enumerate() {
+                prop_assert!(area.is_empty() || area.intersection(body) == *area);
+                prop_assert!(all[index + 1..].iter().all(|other| area.intersection(*other).is_empty()));
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The help: the keys of the page from which it was opened, then all keys and signs.
+
+use ratatui::{buffer::Buffer, layout::Position};
+
+use super::breakpoints::is_about_units;
+use crate::{
+    action::{ActionScope, UserAction, help_size},
+    effect::{ExportRequest, ExportTool, PagerContent},
+    layout::ScreenLayout,
+    model::SharedModel,
+    page::{DrawContext, Page},
+};
+use ingestdeck_core::run::state::RunView;
+
+mod view;
+
+#[derive(Clone, Debug)]
+pub(crate) struct HelpView {
+    /// First line on screen.
+    offset: usize,
+    /// Name of the page from which it was opened.
+    about: &'static str,
+    /// The actions of that page.
+    actions: Vec<UserAction>,
+}
+
+impl HelpView {
+    pub(crate) fn new(about: &'static str, actions: Vec<UserAction>) -> Self {
+        Self {
+            offset: 0,
+            about,
+            actions,
+        }
+    }
+
+    /// Number of columns of the help at this width, and their rows: the section of the page after its heading, with an
+    /// empty row below, and the sections of all actions and signs.
+    fn size(&self, width: u16) -> (u16, usize) {
+        help_size(width, self.actions.len() + 2)
+    }
+}
+
+impl Page for HelpView {
+    fn name(&self) -> &'static str {
+        "the help"
+    }
+
+    fn hints(&self, _: &SharedModel, _: &RunView) -> &'static [UserAction] {
+        &[UserAction::Back]
+    }
+
+    fn offers(&self, action: UserAction) -> bool {
+        !is_about_units(action) && action != UserAction::Open
+    }
+
+    fn scope(&self) -> ActionScope {
+        ActionScope::View
+    }
+
+    fn step(&mut self, _: &mut SharedModel, _: &RunView, by: isize) {
+        self.offset = self.offset.saturating_add_signed(by);
+    }
+
+    fn go_to_end(&mut self, _: &mut SharedModel, _: &RunView, last: bool) {
+        self.offset = if last { usize::MAX } else { 0 };
+    }
+
+    fn export(&self, model: &SharedModel, _: &RunView, tool: ExportTool) -> Option<ExportRequest> {
+        let text = PagerContent::Text(model.keymap.markdown());
+        Some(ExportRequest::pager_only("help", text, tool))
+    }
+
+    fn click(&mut self, _: &mut SharedModel, _: &RunView, _: &ScreenLayout, _: Position) -> bool {
+        false
+    }
+
+    fn refresh(&mut self, _: &mut SharedModel, _: &RunView, plan: &ScreenLayout) {
+        let lines = self.size(plan.body.width).1;
+        let height = usize::from(plan.body_rows());
+        self.offset = self.offset.min(lines.saturating_sub(height));
+    }
+
+    fn draw(&self, scene: &DrawContext<'_>, plan: &ScreenLayout, buf: &mut Buffer) {
+        view::draw(scene, self, plan.body, buf);
+    }
+}

@@ -1,0 +1,250 @@
+//! The home screen: the runs of the project and recent Claude Code sessions. The caller finds them; this reads no file.
+
+use std::path::PathBuf;
+
+use crate::model::ScrollList;
+use ingestdeck_core::run::state::UnitStatus;
+
+/// What the home screen lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HomeContent {
+    /// Name and path of the project, or of the directory.
+    pub name: String,
+    pub path: String,
+    /// True if the directory is a project, so that a run can be started.
+    pub is_project: bool,
+    pub lines: Vec<HomeLine>,
+    /// Number of older runs that have no line.
+    pub unlisted_runs: usize,
+    /// The line to select first.
+    pub selected: usize,
+}
+
+/// A line of the home screen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HomeLine {
+    Heading(String),
+    Run(HomeRun),
+    Session(HomeSession),
+    /// A sentence where there is nothing to list, or about what is not listed.
+    Text(String),
+}
+
+/// A run of the project, as one row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HomeRun {
+    pub id: String,
+    /// The short id that screens show.
+    pub short: String,
+    pub state: HomeRunState,
+    /// The outcome, or the state of a run without one.
+    pub outcome: String,
+    /// Time since it started.
+    pub age: String,
+    /// How many units succeeded, failed, spent their budget or were reused.
+    pub units: String,
+    pub cost: String,
+    /// True if a scripted agent replaced the model.
+    pub is_scripted: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HomeRunState {
+    Active,
+    Succeeded,
+    /// It ended, and some of its units failed.
+    Incomplete,
+    /// It ended, and some of its units spent their budget.
+    OutOfBudget,
+    /// It ended before all of its units had ended, and none failed.
+    Stopped,
+    /// Its process ended before the run did.
+    Interrupted,
+    /// It ended, and is not in the index.
+    Unknown,
+}
+
+/// A session file of Claude Code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HomeSession {
+    pub path: PathBuf,
+    /// Its title or first prompt, on one row.
+    pub title: String,
+    /// Time since it was last written, or that it runs.
+    pub age: String,
+    pub size: String,
+    pub cost: String,
+    /// True while its process runs.
+    pub is_running: bool,
+}
+
+/// The state of the home screen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HomeView {
+    pub content: HomeContent,
+    pub list: ScrollList,
+    /// Id of the run that the next one is compared with.
+    pub compared: Option<String>,
+}
+
+impl HomeView {
+    pub(crate) fn new(content: HomeContent) -> Self {
+        let mut view = Self {
+            content,
+            ..Self::default()
+        };
+        view.select(view.content.selected, true);
+        view
+    }
+
+    /// The selected line; `None` if no line can be opened.
+    pub(crate) fn line(&self) -> Option<&HomeLine> {
+        self.content
+            .lines
+            .get(self.list.selected)
+            .filter(|line| line.can_open())
+    }
+
+    pub(crate) fn run(&self) -> Option<&HomeRun> {
+        match self.line() {
+            Some(HomeLine::Run(run)) => Some(run),
+            _ => None,
+        }
+    }
+
+    /// Selects a line, or the nearest one that can be opened, preferably in the direction of the move.
+    pub(crate) fn select(&mut self, line: usize, forward: bool) {
+        let lines = &self.content.lines;
+        let line = line.min(lines.len().saturating_sub(1));
+        let can_open = |line: &usize| lines.get(*line).is_some_and(HomeLine::can_open);
+        let after = || (line..lines.len()).find(can_open);
+        let before = || (0..=line).rev().find(can_open);
+        let found = if forward {
+            after().or_else(before)
+        } else {
+            before().or_else(after)
+        };
+        if let Some(line) = found {
+            self.list.select(line, lines.len());
+        }
+    }
+
+    /// Number of lines of a kind.
+    pub(crate) fn count(&self, wanted: impl Fn(&HomeLine) -> bool) -> usize {
+        self.content
+            .lines
+            .iter()
+            .filter(|line| wanted(line))
+            .count()
+    }
+
+    pub(crate) fn clamp(&mut self, height: usize) {
+        self.list.clamp(self.content.lines.len(), height);
+        // The first heading scrolls into view with the first line below it.
+        if self.list.offset == 1 {
+            self.list.offset = if self.list.selected < height { 0 } else { 1 };
+        }
+    }
+}
+
+impl HomeLine {
+    fn can_open(&self) -> bool {
+        matches!(self, Self::Run(_) | Self::Session(_))
+    }
+}
+
+impl HomeRun {
+    /// True if resuming it would run units.
+    pub(crate) fn is_resumable(&self) -> bool {
+        let has_nothing_left = matches!(
+            self.state,
+            HomeRunState::Active | HomeRunState::Succeeded | HomeRunState::Unknown
+        );
+        !self.is_scripted && !has_nothing_left
+    }
+}
+
+impl HomeRunState {
+    /// The status of a unit with the same glyph and color.
+    pub(crate) fn status(self) -> UnitStatus {
+        match self {
+            Self::Active => UnitStatus::Running,
+            Self::Succeeded => UnitStatus::Succeeded,
+            Self::Incomplete => UnitStatus::Failed,
+            Self::OutOfBudget => UnitStatus::BudgetExhausted,
+            Self::Stopped => UnitStatus::Stopped,
+            Self::Interrupted => UnitStatus::Interrupted,
+            Self::Unknown => UnitStatus::NotStarted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn run(short: &str, state: HomeRunState) -> HomeLine {
+        HomeLine::Run(HomeRun {
+            id: short.to_owned(),
+            short: short.to_owned(),
+            state,
+            outcome: "partial".to_owned(),
+            age: "2h ago".to_owned(),
+            units: "11 units".to_owned(),
+            cost: "$0.20".to_owned(),
+            is_scripted: false,
+        })
+    }
+
+    #[test]
+    fn only_lines_that_open_can_be_selected() {
+        let heading = || HomeLine::Heading("runs".to_owned());
+        let lines = vec![
+            heading(),
+            run("a", HomeRunState::Active),
+            heading(),
+            run("b", HomeRunState::Incomplete),
+        ];
+        let mut view = HomeView::new(HomeContent {
+            lines,
+            ..HomeContent::default()
+        });
+        assert_eq!(view.list.selected, 1);
+        view.select(view.list.selected + 1, true);
+        assert_eq!(view.run().map(|run| run.short.as_str()), Some("b"));
+        view.select(view.list.selected - 1, false);
+        assert_eq!(view.list.selected, 1);
+        view.select(0, false);
+        assert_eq!(view.list.selected, 1);
+        view.select(usize::MAX, true);
+        assert_eq!(view.list.selected, 3);
+        assert!(HomeView::new(HomeContent::default()).line().is_none());
+        assert!(
+            HomeView::new(HomeContent {
+                lines: vec![heading()],
+                ..HomeContent::default()
+            })
+            .line()
+            .is_none()
+        );
+    }
+
+    #[test]
+    fn only_incomplete_runs_of_a_model_can_be_resumed() {
+        let resumable = |state, is_scripted| {
+            let HomeLine::Run(run) = run("a", state) else {
+                unreachable!()
+            };
+            HomeRun { is_scripted, ..run }.is_resumable()
+        };
+        assert!(!resumable(HomeRunState::Unknown, false));
+        assert!(
+            resumable(HomeRunState::Incomplete, false)
+                && resumable(HomeRunState::Interrupted, false)
+        );
+        assert!(
+            !resumable(HomeRunState::Active, false) && !resumable(HomeRunState::Succeeded, false)
+        );
+        assert!(!resumable(HomeRunState::Interrupted, true));
+    }
+}
