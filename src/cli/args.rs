@@ -15,7 +15,7 @@ pub(crate) use self::artifacts::ArtifactsArgs;
 pub(crate) use self::attempt::AttemptArgs;
 pub(crate) use self::bench::BenchArgs;
 pub(crate) use self::index::{
-    AuditArgs, AuditDecision, CostGrouping, CostsArgs, PeriodArgs, QueryArgs, TableFormat,
+    AuditArgs, CostGrouping, CostsArgs, PeriodArgs, QueryArgs, TableFormat,
 };
 pub(crate) use self::review::ReviewArgs;
 pub(crate) use self::worker::{DoctorArgs, NatsArgs, WorkerArgs};

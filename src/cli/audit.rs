@@ -4,12 +4,12 @@
 
 mod payloads;
 
-use jiff::Timestamp;
-use serde_json::Value;
+use clap::ValueEnum;
+use serde_json::{Map, Value};
 
 use self::payloads::PayloadReader;
 use super::{
-    args::{AuditArgs, GlobalArgs, TableFormat},
+    args::{AuditArgs, GlobalArgs, PeriodArgs, TableFormat},
     exit::{self, CliError, Exit},
     project, runs,
     table::TableWriter,
@@ -22,7 +22,7 @@ use ingestdeck_core::{
 use ingestdeck_engine::recorded_tapes;
 use ingestdeck_records::store::{
     Db, RunStore,
-    db::{AUDIT_COLUMNS, AuditFilter},
+    db::{IndexFilter, IndexView},
 };
 use ingestdeck_report::redact::Redactor;
 
@@ -46,34 +46,31 @@ const SHORT_CHARS: usize = 160;
 /// # Errors
 /// If a filter is invalid, no run matches, or the index cannot be used.
 pub(super) fn audit(global: &GlobalArgs, args: &AuditArgs) -> Result<Exit, CliError> {
-    let (since_ms, until_ms) = args.period.resolve()?;
     let store = &runs::resolve_store(global)?;
     let format = TableFormat::resolve(args.format, global);
-    let filter = AuditFilter {
-        run: args
-            .run
-            .as_deref()
-            .map(|run| store.resolve(run))
-            .transpose()?
-            .map(|found| found.id),
+    let filter = IndexFilter {
         unit: args.unit.clone(),
         tool: args.tool.clone(),
-        decision: args.decision.map(super::args::AuditDecision::as_str),
+        decision: args.decision.map(|decision| value_name(&decision)),
         only_failed: args.failed,
-        since_ms,
-        until_ms,
         limit: args.limit,
+        ..period_filter(store, args.run.as_deref(), &args.period)?
     };
     let columns = match format {
-        TableFormat::Text => TEXT_COLUMNS.iter().map(|name| (*name).to_owned()).collect(),
-        TableFormat::Json | TableFormat::Csv => AUDIT_COLUMNS
-            .iter()
-            .filter(|name| args.results || **name != "output")
-            .map(|name| (*name).to_owned())
+        TableFormat::Text => TEXT_COLUMNS.to_vec(),
+        TableFormat::Json | TableFormat::Csv => IndexView::Audit
+            .columns()
+            .into_iter()
+            .filter(|name| args.results || *name != "output")
             .collect(),
     };
     let redactor = Redactor::for_process(project::resolve_directory(global).ok().as_deref());
-    let mut table = TableWriter::new(format, columns, Some(1), redactor);
+    let mut table = TableWriter::new(
+        format,
+        columns.iter().copied().map(str::to_owned).collect(),
+        Some(1),
+        redactor,
+    );
     let Some(db) = open_index(store)? else {
         return table
             .finish("no runs yet; `ingestdeck run` records one\n")
@@ -81,22 +78,22 @@ pub(super) fn audit(global: &GlobalArgs, args: &AuditArgs) -> Result<Exit, CliEr
     };
     let mut payloads = PayloadReader::new(store, args.results);
     if args.full || args.results {
-        db.audit(&filter, &mut |values| {
-            payloads.expect(&AuditedCall { values });
+        db.rows(IndexView::Audit, &filter, &mut |row| {
+            payloads.expect(&AuditedCall(row));
             true
         })?;
     }
     let (mut count, mut read) = (0, Ok(()));
-    db.audit(&filter, &mut |values| {
-        let mut call = AuditedCall { values };
+    db.rows(IndexView::Audit, &filter, &mut |row| {
+        let mut call = AuditedCall(row);
         read = payloads.complete(&mut call);
         // What is shortened may cut a secret, so that its beginning is not recognized.
-        call.values = table.masked(call.values);
+        call.0.values_mut().for_each(|value| table.mask(value));
         count += 1;
         let row = if format == TableFormat::Text {
             call.to_text(args)
         } else {
-            call.into_row(args)
+            call.into_row(&columns, args.full)
         };
         read.is_ok() && table.push(row)
     })?;
@@ -123,54 +120,52 @@ pub(super) fn open_index(store: &RunStore) -> Result<Option<Db>, CliError> {
     Ok(Some(db))
 }
 
-/// One call, with its values in the order of [`AUDIT_COLUMNS`].
-struct AuditedCall {
-    values: Vec<Value>,
+/// The filters that `audit` and `costs` share.
+///
+/// # Errors
+/// If no run matches, or the period is invalid.
+pub(super) fn period_filter(
+    store: &RunStore,
+    run: Option<&str>,
+    period: &PeriodArgs,
+) -> Result<IndexFilter, CliError> {
+    let (since_ms, until_ms) = period.resolve()?;
+    let run = run.map(|run| store.resolve(run)).transpose()?;
+    Ok(IndexFilter {
+        run: run.map(|found| found.id),
+        since_ms,
+        until_ms,
+        ..IndexFilter::default()
+    })
 }
+
+/// The word for a value on the command line, which is also that of the index.
+pub(super) fn value_name(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// One call: a row of [`IndexView::Audit`].
+struct AuditedCall(Map<String, Value>);
 
 impl AuditedCall {
     fn get(&self, column: &str) -> &Value {
-        const NULL: Value = Value::Null;
-        let at = AUDIT_COLUMNS.iter().position(|name| *name == column);
-        at.and_then(|at| self.values.get(at))
-            .unwrap_or(const { &NULL })
+        self.0.get(column).unwrap_or(&Value::Null)
     }
 
     fn text(&self, column: &str) -> &str {
         self.get(column).as_str().unwrap_or_default()
     }
 
-    fn set(&mut self, column: &str, value: Value) {
-        let at = AUDIT_COLUMNS.iter().position(|name| *name == column);
-        if let Some(place) = at.and_then(|at| self.values.get_mut(at)) {
-            *place = value;
-        }
-    }
-
-    fn at(&self) -> Option<Timestamp> {
-        Timestamp::from_millisecond(self.get("at").as_i64()?).ok()
-    }
-
     /// The row for programs.
-    fn into_row(mut self, args: &AuditArgs) -> Vec<Value> {
-        self.set(
-            "at",
-            self.at()
-                .map(|at| format!("{at:.3}").into())
-                .unwrap_or_default(),
-        );
-        if !args.full {
-            for column in ["input", "error", "decision_reason"] {
-                if let Some(text) = self.get(column).as_str() {
-                    self.set(column, shortened(text).into());
-                }
+    fn into_row(mut self, columns: &[&str], is_full: bool) -> Vec<Value> {
+        for column in ["input", "error", "decision_reason"] {
+            if let Some(Value::String(text)) = self.0.get_mut(column).filter(|_| !is_full) {
+                *text = shortened(text);
             }
         }
-        let columns = self.values.into_iter().zip(AUDIT_COLUMNS);
-        columns
-            .filter(|(_, name)| args.results || *name != "output")
-            .map(|(value, _)| value)
-            .collect()
+        let value = |name: &&str| self.0.remove(*name).unwrap_or_default();
+        columns.iter().map(value).collect()
     }
 
     /// The row for people.
@@ -211,9 +206,11 @@ impl AuditedCall {
                 .for_each(|detail| *detail = shortened(detail));
         }
         let cells = [
-            self.at()
-                .map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string())
-                .unwrap_or_default(),
+            self.text("at")
+                .chars()
+                .take(19)
+                .collect::<String>()
+                .replace('T', " "),
             run.get(run.len().saturating_sub(6)..)
                 .unwrap_or(run)
                 .to_owned(),

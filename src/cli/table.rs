@@ -87,8 +87,8 @@ impl TableWriter {
     }
 
     /// Writes a row with one value per column. Returns false once the output is closed.
-    pub(super) fn push(&mut self, row: Vec<Value>) -> bool {
-        let row = self.masked(row);
+    pub(super) fn push(&mut self, mut row: Vec<Value>) -> bool {
+        row.iter_mut().for_each(|value| self.mask(value));
         match self.format {
             TableFormat::Json => {
                 let version = self.version.map(|version| ("v".to_owned(), version.into()));
@@ -120,13 +120,11 @@ impl TableWriter {
             .map_err(|error| playback_output::stdout_failed(&error))
     }
 
-    /// The values without secrets. A caller that shortens texts masks them before.
-    pub(super) fn masked(&mut self, row: Vec<Value>) -> Vec<Value> {
-        let masked = |value| match value {
-            Value::String(text) => self.redactor.text(&text).into(),
-            other => other,
-        };
-        row.into_iter().map(masked).collect()
+    /// Masks secrets. A caller that shortens texts does so before.
+    pub(super) fn mask(&mut self, value: &mut Value) {
+        if let Value::String(text) = value {
+            *text = self.redactor.text(text).to_string();
+        }
     }
 
     fn write_measured(&mut self) {

@@ -76,20 +76,6 @@ pub(crate) enum AuditDecision {
     Held,
 }
 
-impl AuditDecision {
-    /// The word in the index.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Allowed => "allowed",
-            Self::Edited => "edited",
-            Self::Denied => "denied",
-            Self::Released => "released",
-            Self::Withdrawn => "withdrawn",
-            Self::Held => "held",
-        }
-    }
-}
-
 /// Arguments of the command `costs`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CostsArgs {

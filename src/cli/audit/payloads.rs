@@ -87,7 +87,7 @@ impl<'a> PayloadReader<'a> {
         };
         for (column, value) in [("input", input), ("output", output)] {
             if let Some(value) = value.filter(|_| cut.contains(&column)) {
-                call.set(column, value.into());
+                call.0.insert(column.to_owned(), value.into());
             }
         }
         Ok(())

@@ -11,10 +11,10 @@ use std::{
 };
 
 use rusqlite::{
-    Connection, ErrorCode, OpenFlags, Row, Transaction, TransactionBehavior, config::DbConfig,
-    params,
+    Connection, ErrorCode, OpenFlags, Params, Row, ToSql, Transaction, TransactionBehavior,
+    config::DbConfig, params,
 };
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::index_rows::{AttemptIndexRow, CallIndexRow, RunIndexRows, UnitIndexRow};
@@ -22,20 +22,18 @@ use ingestdeck_core::{diagnostic::Diagnostic, run::state::ModelSpending, tape::R
 use ingestdeck_os::scoped_dir::ScopedDir;
 
 mod artifacts;
-mod audit;
 mod continuations;
-mod costs;
 mod prior_runs;
 mod query;
+mod views;
 
 pub use artifacts::ArtifactHistory;
-pub use audit::{AUDIT_COLUMNS, AuditFilter};
 pub use continuations::IndexedContinuation;
-pub use costs::{AttemptCostRow, CostFilter};
 pub use prior_runs::{
     FileKey, FileRecord, SupersededResult, UnitEffort, UnitHistory, processed_sha256,
 };
 pub use query::{IndexQueryError, QueryLimits};
+pub use views::{IndexFilter, IndexView};
 
 /// Creates all tables and indexes of an empty database.
 const SCHEMA: &str = include_str!("../../../assets/index.sql");
@@ -228,25 +226,41 @@ impl Db {
         let shrunk = self
             .connection
             .execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)");
-        shrunk.map_err(|error| DbFault::from(error).into_db_error(&self.path))
+        self.checked(shrunk)
     }
 
     /// All indexed runs, newest first.
     pub fn list(&self) -> Result<Vec<IndexedRun>, DbError> {
-        let read = || -> Result<Vec<IndexedRun>, rusqlite::Error> {
-            let mut statement = self.connection.prepare_cached(
-                "SELECT run, started_at, project, scripted, outcome, duration_ms, units, succeeded, failed, cost_usd,
-                        tape_bytes, budget,
-                        (SELECT count(*) FROM units WHERE units.run = runs.run AND units.status = 'reused'),
-                        cost_partial, active
-                 FROM runs ORDER BY run DESC",
-            )?;
-            statement
-                .query_map([], read_indexed_run)?
+        self.select(
+            "SELECT run, started_at, project, scripted, outcome, duration_ms, units, succeeded, failed, cost_usd,
+                    tape_bytes, budget,
+                    (SELECT count(*) FROM units WHERE units.run = runs.run AND units.status = 'reused'),
+                    cost_partial, active
+             FROM runs ORDER BY run DESC",
+            [],
+            read_indexed_run,
+        )
+    }
+
+    /// What `read` makes of the rows of `sql`, without those for which it returns `None`.
+    fn select<T, C: FromIterator<T>>(
+        &self,
+        sql: &str,
+        parameters: impl Params,
+        mut read: impl FnMut(&Row<'_>) -> Result<Option<T>, rusqlite::Error>,
+    ) -> Result<C, DbError> {
+        let select = || {
+            self.connection
+                .prepare_cached(sql)?
+                .query_map(parameters, |row| read(row))?
                 .filter_map(Result::transpose)
                 .collect()
         };
-        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+        self.checked(select())
+    }
+
+    fn checked<T>(&self, result: Result<T, rusqlite::Error>) -> Result<T, DbError> {
+        result.map_err(|error| DbFault::from(error).into_db_error(&self.path))
     }
 
     fn commit(
@@ -434,7 +448,7 @@ fn version(connection: &Connection) -> Result<usize, DbFault> {
 
 /// Returns `None` if the id of the row is not a valid run id.
 fn read_indexed_run(row: &Row<'_>) -> Result<Option<IndexedRun>, rusqlite::Error> {
-    let Some(id) = RunId::parse(&row.get::<_, String>(0)?) else {
+    let Some(id) = run_id(row, 0)? else {
         return Ok(None);
     };
     Ok(Some(IndexedRun {
@@ -454,6 +468,30 @@ fn read_indexed_run(row: &Row<'_>) -> Result<Option<IndexedRun>, rusqlite::Error
         is_cost_partial: row.get(13)?,
         is_active: row.get(14)?,
     }))
+}
+
+fn run_id(row: &Row<'_>, column: usize) -> Result<Option<RunId>, rusqlite::Error> {
+    Ok(RunId::parse(&row.get::<_, String>(column)?))
+}
+
+/// The value in a column of JSON; `None` if it is NULL or damaged.
+fn from_json<T: DeserializeOwned>(
+    row: &Row<'_>,
+    column: usize,
+) -> Result<Option<T>, rusqlite::Error> {
+    let json: Option<String> = row.get(column)?;
+    Ok(json.and_then(|json| serde_json::from_str(&json).ok()))
+}
+
+fn insert(
+    transaction: &Transaction<'_>,
+    table: &str,
+    values: &[&dyn ToSql],
+) -> Result<(), rusqlite::Error> {
+    let places = vec!["?"; values.len()].join(", ");
+    let sql = format!("INSERT OR REPLACE INTO {table} VALUES ({places})");
+    transaction.prepare_cached(&sql)?.execute(values)?;
+    Ok(())
 }
 
 fn delete_run(transaction: &Transaction<'_>, run: &str) -> Result<(), rusqlite::Error> {
@@ -492,33 +530,34 @@ fn write_run(
     rows: &RunIndexRows,
 ) -> Result<(), rusqlite::Error> {
     let run = &rows.run;
-    let sql = "INSERT INTO runs
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
-    transaction.prepare_cached(sql)?.execute(params![
-        id,
-        run.header.project,
-        run.header.program,
-        run.header.started_at.to_string(),
-        run.header.scripted,
-        to_i64(run.tape_bytes),
-        to_i64(run.entries),
-        to_i64(run.duration.0),
-        run.outcome,
-        to_i64(run.units),
-        to_i64(run.succeeded),
-        to_i64(run.failed),
-        run.cost_usd,
-        to_i64(run.lost),
-        to_i64(run.budget),
-        run.header.agent.as_ref().map(serde_name),
-        run.has_unsaved_review,
-        run.is_cost_partial,
-        run.is_active,
-        (!run.continuation.is_empty())
-            .then(|| serde_json::to_string(&run.continuation).ok())
-            .flatten(),
-    ])?;
-    Ok(())
+    insert(
+        transaction,
+        "runs",
+        params![
+            id,
+            run.header.project,
+            run.header.program,
+            run.header.started_at.to_string(),
+            run.header.scripted,
+            to_i64(run.tape_bytes),
+            to_i64(run.entries),
+            to_i64(run.duration.0),
+            run.outcome,
+            to_i64(run.units),
+            to_i64(run.succeeded),
+            to_i64(run.failed),
+            run.cost_usd,
+            to_i64(run.lost),
+            to_i64(run.budget),
+            run.header.agent.as_ref().map(serde_name),
+            run.has_unsaved_review,
+            run.is_cost_partial,
+            run.is_active,
+            (!run.continuation.is_empty())
+                .then(|| serde_json::to_string(&run.continuation).ok())
+                .flatten(),
+        ],
+    )
 }
 
 fn write_unit(
@@ -527,22 +566,24 @@ fn write_unit(
     position: usize,
     unit: &UnitIndexRow,
 ) -> Result<(), rusqlite::Error> {
-    let sql = "INSERT INTO units VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
-    transaction.prepare_cached(sql)?.execute(params![
-        run,
-        unit.unit,
-        to_i64(position as u64),
-        unit.connection,
-        unit.adapter,
-        unit.status,
-        to_i64(unit.attempts),
-        unit.unsaved,
-        unit.detail,
-        unit.unit_key,
-        unit.review_remarks,
-        unit.read_in.map(|run| run.to_string()),
-    ])?;
-    Ok(())
+    insert(
+        transaction,
+        "units",
+        params![
+            run,
+            unit.unit,
+            to_i64(position as u64),
+            unit.connection,
+            unit.adapter,
+            unit.status,
+            to_i64(unit.attempts),
+            unit.unsaved,
+            unit.detail,
+            unit.unit_key,
+            unit.review_remarks,
+            unit.read_in.map(|run| run.to_string()),
+        ],
+    )
 }
 
 fn write_attempt(
@@ -552,31 +593,32 @@ fn write_attempt(
 ) -> Result<(), rusqlite::Error> {
     let verdict = attempt.verdict.as_ref();
     let [input, output, cache_read, cache_write] = attempt.tokens.map(to_i64);
-    let sql = "INSERT INTO attempts VALUES
-        (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
-    transaction.prepare_cached(sql)?.execute(params![
-        run,
-        attempt.unit,
-        attempt.attempt,
-        attempt.session,
-        attempt.model,
-        to_i64(attempt.started.0),
-        attempt.ended.map(|ended| to_i64(ended.0)),
-        verdict.map(|verdict| serde_name(&verdict.outcome)),
-        verdict.map(|verdict| serde_name(&verdict.stop)),
-        verdict.map(|verdict| serde_name(&verdict.cause)),
-        verdict.map(|verdict| &verdict.reason),
-        attempt.turns,
-        attempt.calls,
-        attempt.failures,
-        attempt.denials,
-        attempt.cost_usd,
-        input,
-        output,
-        cache_read,
-        cache_write,
-    ])?;
-    let sql = "INSERT INTO model_usage VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    insert(
+        transaction,
+        "attempts",
+        params![
+            run,
+            attempt.unit,
+            attempt.attempt,
+            attempt.session,
+            attempt.model,
+            to_i64(attempt.started.0),
+            attempt.ended.map(|ended| to_i64(ended.0)),
+            verdict.map(|verdict| serde_name(&verdict.outcome)),
+            verdict.map(|verdict| serde_name(&verdict.stop)),
+            verdict.map(|verdict| serde_name(&verdict.cause)),
+            verdict.map(|verdict| &verdict.reason),
+            attempt.turns,
+            attempt.calls,
+            attempt.failures,
+            attempt.denials,
+            attempt.cost_usd,
+            input,
+            output,
+            cache_read,
+            cache_write,
+        ],
+    )?;
     for ModelSpending {
         model,
         cost_usd,
@@ -586,18 +628,21 @@ fn write_attempt(
         let [input, output] = [tokens.input, tokens.output].map(to_i64);
         let [cache_read, cache_write] = [tokens.cache_read, tokens.cache_write].map(to_i64);
         let (unit, attempt) = (&attempt.unit, attempt.attempt);
-        let columns = params![
-            run,
-            unit,
-            attempt,
-            model,
-            input,
-            output,
-            cache_read,
-            cache_write,
-            cost_usd
-        ];
-        transaction.prepare_cached(sql)?.execute(columns)?;
+        insert(
+            transaction,
+            "model_usage",
+            params![
+                run,
+                unit,
+                attempt,
+                model,
+                input,
+                output,
+                cache_read,
+                cache_write,
+                cost_usd
+            ],
+        )?;
     }
     Ok(())
 }
@@ -607,31 +652,32 @@ fn write_call(
     run: &str,
     call: &CallIndexRow,
 ) -> Result<(), rusqlite::Error> {
-    let sql = "INSERT INTO tool_calls VALUES
-        (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
-    transaction.prepare_cached(sql)?.execute(params![
-        run,
-        call.unit,
-        call.attempt,
-        call.turn_number,
-        call.tool_use_id,
-        call.tool,
-        call.status.as_str(),
-        to_i64(call.seq.0),
-        call.result_seq.map(|seq| to_i64(seq.0)),
-        to_i64(call.times.started.0),
-        call.times.duration.map(|duration| to_i64(duration.0)),
-        call.input,
-        call.output,
-        call.output_bytes.map(to_i64),
-        call.error,
-        call.parent_tool_use_id,
-        call.times.waited.map(|waited| to_i64(waited.0)),
-        call.ruling.decision.as_str(),
-        call.ruling.decided_by,
-        call.ruling.reason,
-    ])?;
-    Ok(())
+    insert(
+        transaction,
+        "tool_calls",
+        params![
+            run,
+            call.unit,
+            call.attempt,
+            call.turn_number,
+            call.tool_use_id,
+            call.tool,
+            call.status.as_str(),
+            to_i64(call.seq.0),
+            call.result_seq.map(|seq| to_i64(seq.0)),
+            to_i64(call.times.started.0),
+            call.times.duration.map(|duration| to_i64(duration.0)),
+            call.input,
+            call.output,
+            call.output_bytes.map(to_i64),
+            call.error,
+            call.parent_tool_use_id,
+            call.times.waited.map(|waited| to_i64(waited.0)),
+            call.ruling.decision.as_str(),
+            call.ruling.decided_by,
+            call.ruling.reason,
+        ],
+    )
 }
 
 /// The name of a value on the tape.
@@ -646,17 +692,6 @@ fn serde_name(value: &impl Serialize) -> String {
             .unwrap_or_default(),
         _ => String::new(),
     }
-}
-
-/// SQL for a moment in milliseconds since 1970. A tape counts `elapsed` from the start of its run `r`; moments outside
-/// the years 0 to 9999, which only a damaged tape has, become the first or last one.
-fn moment(elapsed: &str) -> String {
-    const RANGE_MS: (i64, i64) = (-62_167_219_200_000, 253_402_207_199_999);
-    let (first, last) = RANGE_MS;
-    format!(
-        "max({first}, min({last}, min({last}, {elapsed})
-            + coalesce(CAST(unixepoch(r.started_at, 'subsec') * 1000 AS INTEGER), {first})))"
-    )
 }
 
 /// SQLite integers are signed; larger values are saturated.

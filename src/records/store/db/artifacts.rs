@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Transaction, params};
 
-use super::{Db, DbError, DbFault, prior_runs};
+use super::{Db, DbError, prior_runs};
 use crate::store::index_rows::ArtifactIndexRow;
 use ingestdeck_core::tape::RunId;
 
@@ -22,57 +22,53 @@ impl Db {
         &self,
         before: Option<RunId>,
     ) -> Result<HashMap<(String, String), Vec<ArtifactHistory>>, DbError> {
-        let read = || -> Result<_, rusqlite::Error> {
-            // SQLite takes the other columns from the row that holds the maximum.
-            let mut statement = self.connection.prepare_cached(
-                "SELECT connection, path, target, target_connection, key, change, max(run) FROM artifacts
-                 WHERE run < ?1 GROUP BY connection, path, target, target_connection, key",
-            )?;
-            let mut rows = statement.query([prior_runs::upper_bound(before)])?;
-            let mut found: HashMap<(String, String), Vec<ArtifactHistory>> = HashMap::new();
-            let mut of_all_files = Vec::new();
-            while let Some(row) = rows.next()? {
-                let artifact = ArtifactIndexRow {
-                    connection: row.get(0)?,
-                    path: row.get(1)?,
-                    target: row.get(2)?,
-                    target_connection: row.get(3)?,
-                    key: row.get(4)?,
-                    change: row.get(5)?,
-                };
-                let key = (artifact.connection.clone(), artifact.path.clone());
-                let history = ArtifactHistory {
+        // SQLite takes the other columns from the row that holds the maximum.
+        let rows: Vec<ArtifactHistory> = self.select(
+            "SELECT connection, path, target, target_connection, key, change, max(run) FROM artifacts
+             WHERE run < ?1 GROUP BY connection, path, target, target_connection, key",
+            [prior_runs::upper_bound(before)],
+            |row| {
+                Ok(Some(ArtifactHistory {
                     run: row.get(6)?,
-                    row: artifact,
-                };
-                if key.1.is_empty() {
-                    of_all_files.push(history);
-                } else {
-                    found.entry(key).or_default().push(history);
-                }
-            }
-            let id = |row: &ArtifactIndexRow| {
-                (
-                    row.target.clone(),
-                    row.target_connection.clone(),
-                    row.key.clone(),
-                )
-            };
-            let newest: HashMap<_, _> = of_all_files
-                .iter()
-                .map(|newest| (id(&newest.row), newest))
-                .collect();
-            for known in found.values_mut().flatten() {
-                if let Some(newest) = newest
-                    .get(&id(&known.row))
-                    .filter(|newest| newest.run >= known.run)
-                {
-                    (known.run, known.row.change) = (newest.run.clone(), newest.row.change.clone());
-                }
-            }
-            Ok(found)
+                    row: ArtifactIndexRow {
+                        connection: row.get(0)?,
+                        path: row.get(1)?,
+                        target: row.get(2)?,
+                        target_connection: row.get(3)?,
+                        key: row.get(4)?,
+                        change: row.get(5)?,
+                    },
+                }))
+            },
+        )?;
+        let (of_all_files, of_files): (Vec<_>, Vec<_>) = rows
+            .into_iter()
+            .partition(|history| history.row.path.is_empty());
+        let mut found: HashMap<(String, String), Vec<ArtifactHistory>> = HashMap::new();
+        for history in of_files {
+            let key = (history.row.connection.clone(), history.row.path.clone());
+            found.entry(key).or_default().push(history);
+        }
+        let id = |row: &ArtifactIndexRow| {
+            (
+                row.target.clone(),
+                row.target_connection.clone(),
+                row.key.clone(),
+            )
         };
-        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+        let newest: HashMap<_, _> = of_all_files
+            .iter()
+            .map(|newest| (id(&newest.row), newest))
+            .collect();
+        for known in found.values_mut().flatten() {
+            if let Some(newest) = newest
+                .get(&id(&known.row))
+                .filter(|newest| newest.run >= known.run)
+            {
+                (known.run, known.row.change) = (newest.run.clone(), newest.row.change.clone());
+            }
+        }
+        Ok(found)
     }
 }
 
@@ -81,16 +77,17 @@ pub(super) fn write_artifact(
     run: &str,
     row: &ArtifactIndexRow,
 ) -> Result<(), rusqlite::Error> {
-    let sql = "INSERT OR REPLACE INTO artifacts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-    let columns = params![
-        run,
-        row.connection,
-        row.path,
-        row.target,
-        row.target_connection,
-        row.key,
-        row.change
-    ];
-    transaction.prepare_cached(sql)?.execute(columns)?;
-    Ok(())
+    super::insert(
+        transaction,
+        "artifacts",
+        params![
+            run,
+            row.connection,
+            row.path,
+            row.target,
+            row.target_connection,
+            row.key,
+            row.change
+        ],
+    )
 }

@@ -1,8 +1,6 @@
 //! How the indexed runs continue each other.
 
-use rusqlite::Error;
-
-use super::{Db, DbError, DbFault};
+use super::{Db, DbError};
 use ingestdeck_core::{run::continuation::RunContinuation, tape::RunId};
 
 /// A run that continues another one, or that another one can continue.
@@ -17,26 +15,20 @@ pub struct IndexedContinuation {
 impl Db {
     /// The runs that continue another one, or that another one can continue, newest first.
     pub fn continuations(&self) -> Result<Vec<IndexedContinuation>, DbError> {
-        let read = || -> Result<Vec<IndexedContinuation>, Error> {
-            let mut statement = self.connection.prepare_cached(
-                "SELECT run, unsaved_review, continuation FROM runs
-                 WHERE unsaved_review OR continuation IS NOT NULL ORDER BY run DESC",
-            )?;
-            let rows = statement.query_map([], |row| {
-                let (id, has_unsaved_review, json): (String, bool, Option<String>) =
-                    (row.get(0)?, row.get(1)?, row.get(2)?);
+        self.select(
+            "SELECT run, unsaved_review, continuation FROM runs
+             WHERE unsaved_review OR continuation IS NOT NULL ORDER BY run DESC",
+            [],
+            |row| {
+                let has_unsaved_review = row.get(1)?;
                 // A damaged text proves nothing.
-                let continuation = json
-                    .and_then(|json| serde_json::from_str(&json).ok())
-                    .unwrap_or_default();
-                Ok(RunId::parse(&id).map(|run| IndexedContinuation {
+                let continuation = super::from_json(row, 2)?.unwrap_or_default();
+                Ok(super::run_id(row, 0)?.map(|run| IndexedContinuation {
                     run,
                     has_unsaved_review,
                     continuation,
                 }))
-            })?;
-            rows.filter_map(Result::transpose).collect()
-        };
-        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+            },
+        )
     }
 }

@@ -7,7 +7,7 @@ use rusqlite::{Transaction, params};
 
 use serde_json::json;
 
-use super::{Db, DbError, DbFault, to_i64, to_u64};
+use super::{Db, DbError, from_json, run_id, to_i64, to_u64};
 use crate::store::index_rows::{FileIndexRow, FileState, UnitFileResult};
 use ingestdeck_core::tape::{Millis, RunId, UnitKey, note::attempt_output::UnreadFile};
 
@@ -125,58 +125,45 @@ impl Db {
         &self,
         before: Option<RunId>,
     ) -> Result<BTreeMap<FileKey, Vec<FileRecord>>, DbError> {
-        let read = || -> Result<BTreeMap<FileKey, Vec<FileRecord>>, rusqlite::Error> {
-            let mut statement = self.connection.prepare_cached(
-                "SELECT connection, adapter, path, run, sha256, state, units, defines, unread FROM raw_files
-                 WHERE run < ?1 ORDER BY run",
-            )?;
-            let mut files: BTreeMap<FileKey, Vec<FileRecord>> = BTreeMap::new();
-            let mut rows = statement.query([upper_bound(before)])?;
-            while let Some(row) = rows.next()? {
-                let (run, state): (String, String) = (row.get(3)?, row.get(5)?);
-                let (Some(run), Some(state)) = (RunId::parse(&run), FileState::parse(&state))
+        let records: Vec<(FileKey, FileRecord)> = self.select(
+            "SELECT connection, adapter, path, run, sha256, state, units, defines, unread FROM raw_files
+             WHERE run < ?1 ORDER BY run",
+            [upper_bound(before)],
+            |row| {
+                let (Some(run), Some(state)) =
+                    (run_id(row, 3)?, FileState::parse(&row.get::<_, String>(5)?))
                 else {
-                    continue;
+                    return Ok(None);
                 };
-                let (units, defines): (Option<String>, Option<String>) = (row.get(6)?, row.get(7)?);
-                let units = units
-                    .and_then(|json| serde_json::from_str(&json).ok())
-                    .unwrap_or_default();
-                let defines = defines.and_then(|json| serde_json::from_str(&json).ok());
-                let unread: Option<String> = row.get(8)?;
-                let unread = unread
-                    .and_then(|json| serde_json::from_str(&json).ok())
-                    .unwrap_or_default();
                 let record = FileRecord {
                     run,
                     sha256: row.get(4)?,
                     state,
-                    units,
-                    unread,
-                    defines,
+                    units: from_json(row, 6)?.unwrap_or_default(),
+                    unread: from_json(row, 8)?.unwrap_or_default(),
+                    defines: from_json(row, 7)?,
                 };
-                files
-                    .entry((row.get(0)?, row.get(1)?, row.get(2)?))
-                    .or_default()
-                    .push(record);
-            }
-            Ok(files)
-        };
-        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+                Ok(Some(((row.get(0)?, row.get(1)?, row.get(2)?), record)))
+            },
+        )?;
+        let mut files: BTreeMap<FileKey, Vec<FileRecord>> = BTreeMap::new();
+        for (key, record) in records {
+            files.entry(key).or_default().push(record);
+        }
+        Ok(files)
     }
 
     /// For each unit, by connection and KTX's key, the newest run whose files a saved result of the unit rests on, and
     /// the run that recorded this; `before` as for [`file_records`](Self::file_records).
     pub fn last_successes(&self, before: Option<RunId>) -> Result<Vec<UnitSuccess>, DbError> {
-        let read = || -> Result<Vec<UnitSuccess>, rusqlite::Error> {
-            let mut statement = self.connection.prepare_cached(&format!(
+        self.select(
+            &format!(
                 "SELECT connection, unit_key, max(read_in), run FROM units
                  WHERE {COMPARED_UNITS} AND read_in IS NOT NULL AND run < ?1 GROUP BY connection, unit_key"
-            ))?;
-            let success = |row: &rusqlite::Row<'_>| {
-                let (read_in, run): (String, String) = (row.get(2)?, row.get(3)?);
-                let (Some(read_in), Some(run)) = (RunId::parse(&read_in), RunId::parse(&run))
-                else {
+            ),
+            [upper_bound(before)],
+            |row| {
+                let (Some(read_in), Some(run)) = (run_id(row, 2)?, run_id(row, 3)?) else {
                     return Ok(None);
                 };
                 Ok(Some(UnitSuccess {
@@ -185,41 +172,28 @@ impl Db {
                     read_in,
                     run,
                 }))
-            };
-            statement
-                .query_map([upper_bound(before)], success)?
-                .filter_map(Result::transpose)
-                .collect()
-        };
-        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+            },
+        )
     }
 
     /// Results in no commit that a later saved success of the same unit, which does not rest on them, has replaced.
     pub fn superseded_results(&self) -> Result<Vec<SupersededResult>, DbError> {
-        let read = || -> Result<Vec<SupersededResult>, rusqlite::Error> {
-            let mut statement = self.connection.prepare_cached(&format!(
+        self.select(
+            &format!(
                 "WITH saved AS (SELECT connection, unit_key, max(read_in) AS read_in, run FROM units
                                 WHERE {COMPARED_UNITS} AND read_in IS NOT NULL GROUP BY connection, unit_key)
                  SELECT units.run, units.unit, saved.run FROM units JOIN saved USING (connection, unit_key)
                  WHERE {COMPARED_UNITS} AND units.unsaved AND saved.read_in > units.run"
-            ))?;
-            let row = |row: &rusqlite::Row<'_>| {
-                let (run, by): (String, String) = (row.get(0)?, row.get(2)?);
-                let (Some(run), Some(by)) = (RunId::parse(&run), RunId::parse(&by)) else {
+            ),
+            [],
+            |row| {
+                let (Some(run), Some(by)) = (run_id(row, 0)?, run_id(row, 2)?) else {
                     return Ok(None);
                 };
-                Ok(Some(SupersededResult {
-                    run,
-                    unit: UnitKey::new(row.get::<_, String>(1)?),
-                    by,
-                }))
-            };
-            statement
-                .query_map([], row)?
-                .filter_map(Result::transpose)
-                .collect()
-        };
-        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+                let unit = UnitKey::new(row.get::<_, String>(1)?);
+                Ok(Some(SupersededResult { run, unit, by }))
+            },
+        )
     }
 
     /// All units as of the last run that planned them; with `before`, only runs that started before that run.
@@ -229,13 +203,14 @@ impl Db {
 
     /// What reviewers did not accept of the changes of units, in the last run that reviewed each, by connection and key.
     pub fn review_remarks(&self) -> Result<Vec<ReviewRemarks>, DbError> {
-        let read = || -> Result<Vec<ReviewRemarks>, rusqlite::Error> {
-            let mut statement = self.connection.prepare_cached(&format!(
+        self.select(
+            &format!(
                 "SELECT connection, unit_key, review_remarks, max(run) FROM units
                  WHERE {REVIEWED_UNITS} GROUP BY connection, unit_key"
-            ))?;
-            let remarks = |row: &rusqlite::Row<'_>| {
-                let Some(run) = RunId::parse(&row.get::<_, String>(3)?) else {
+            ),
+            [],
+            |row| {
+                let Some(run) = run_id(row, 3)? else {
                     return Ok(None);
                 };
                 Ok(Some(ReviewRemarks {
@@ -244,13 +219,8 @@ impl Db {
                     text: row.get(2)?,
                     run,
                 }))
-            };
-            statement
-                .query_map([], remarks)?
-                .filter_map(Result::transpose)
-                .collect()
-        };
-        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+            },
+        )
     }
 
     /// All units as of the last run that completed or reused them. Later runs may have planned a unit without reaching
@@ -260,32 +230,26 @@ impl Db {
     }
 
     fn query_units(&self, which: &str, before: Option<RunId>) -> Result<Vec<UnitHistory>, DbError> {
-        let read = || -> Result<Vec<UnitHistory>, rusqlite::Error> {
-            let mut statement = self.connection.prepare_cached(&format!(
+        self.select(
+            &format!(
                 "SELECT connection, unit_key, status, max(run), unsaved, detail FROM units
                  WHERE {COMPARED_UNITS} AND {which} GROUP BY connection, unit_key"
-            ))?;
-            let unit = |row: &rusqlite::Row<'_>| {
-                let Some(run) = RunId::parse(&row.get::<_, String>(3)?) else {
+            ),
+            [upper_bound(before)],
+            |row| {
+                let Some(run) = run_id(row, 3)? else {
                     return Ok(None);
                 };
-                let (connection, unit_key, status, unsaved) =
-                    (row.get(0)?, row.get(1)?, row.get(2)?, row.get(4)?);
                 Ok(Some(UnitHistory {
-                    connection,
-                    unit_key,
-                    status,
-                    unsaved,
+                    connection: row.get(0)?,
+                    unit_key: row.get(1)?,
+                    status: row.get(2)?,
+                    unsaved: row.get(4)?,
                     detail: row.get(5)?,
                     run,
                 }))
-            };
-            statement
-                .query_map([upper_bound(before)], unit)?
-                .filter_map(Result::transpose)
-                .collect()
-        };
-        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+            },
+        )
     }
 
     /// Runs that incremental planning needs, not counting costs and times.
@@ -300,8 +264,8 @@ impl Db {
             .values()
             .flat_map(|of| required_records(of, &times))
             .collect();
-        let read = || -> Result<BTreeSet<RunId>, rusqlite::Error> {
-            let mut statement = self.connection.prepare_cached(&format!(
+        let by_units: BTreeSet<RunId> = self.select(
+            &format!(
                 "WITH saved AS (SELECT connection, unit_key, max(run) AS run FROM units
                                 WHERE {COMPARED_UNITS} AND {DONE_STATUSES} AND NOT unsaved GROUP BY connection, unit_key)
                  SELECT max(run) FROM units WHERE {COMPARED_UNITS} GROUP BY connection, unit_key
@@ -311,68 +275,55 @@ impl Db {
                        WHERE {COMPARED_UNITS} AND units.unsaved AND (saved.run IS NULL OR units.run > saved.run)
                  UNION SELECT max(run) FROM units WHERE {REVIEWED_UNITS} GROUP BY connection, unit_key
                  UNION SELECT max(run) FROM artifacts GROUP BY connection, path, target, target_connection, key"
-            ))?;
-            let runs = statement.query_map([], |row| row.get::<_, String>(0))?;
-            runs.filter_map(|run| run.map(|run| RunId::parse(&run)).transpose())
-                .collect()
-        };
-        required.extend(read().map_err(|error| DbFault::from(error).into_db_error(&self.path))?);
+            ),
+            [],
+            |row| run_id(row, 0),
+        )?;
+        required.extend(by_units);
         Ok(required)
     }
 
     /// Number of units that succeeded and neither changed nor decided anything, of the runs with such units.
     pub fn nothing_written_counts(&self) -> Result<HashMap<RunId, u64>, DbError> {
-        let read = || -> Result<HashMap<RunId, u64>, rusqlite::Error> {
-            // The verdict states it; the newest attempt decides.
-            let mut statement = self.connection.prepare_cached(
-                "SELECT run, count(*) FROM units JOIN attempts USING (run, unit)
-                 WHERE units.status = 'succeeded' AND attempts.reason LIKE 'completed; read, nothing written%'
-                    AND attempts.attempt = (SELECT max(attempt) FROM attempts AS last
-                        WHERE last.run = units.run AND last.unit = units.unit)
-                 GROUP BY run",
-            )?;
-            let count = |row: &rusqlite::Row<'_>| {
-                Ok((RunId::parse(&row.get::<_, String>(0)?), to_u64(row.get(1)?)))
-            };
-            let counts: Vec<(Option<RunId>, u64)> =
-                statement.query_map([], count)?.collect::<Result<_, _>>()?;
-            Ok(counts
-                .into_iter()
-                .filter_map(|(run, count)| Some((run?, count)))
-                .collect())
-        };
-        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+        // The verdict states it; the newest attempt decides.
+        self.select(
+            "SELECT run, count(*) FROM units JOIN attempts USING (run, unit)
+             WHERE units.status = 'succeeded' AND attempts.reason LIKE 'completed; read, nothing written%'
+                AND attempts.attempt = (SELECT max(attempt) FROM attempts AS last
+                    WHERE last.run = units.run AND last.unit = units.unit)
+             GROUP BY run",
+            [],
+            |row| {
+                let count = to_u64(row.get(1)?);
+                Ok(run_id(row, 0)?.map(|run| (run, count)))
+            },
+        )
     }
 
     /// Effort of the newest finished units, oldest first. Units of scripted agents or stopped by a person are excluded,
     /// since they do not predict others.
     pub fn prior_efforts(&self) -> Result<Vec<UnitEffort>, DbError> {
-        let read = || -> Result<Vec<UnitEffort>, rusqlite::Error> {
-            let mut statement = self.connection.prepare_cached(
-                "SELECT units.adapter, sum(attempts.cost_usd), count(attempts.cost_usd) = count(*),
-                        sum(ended_ms - started_ms)
-                 FROM units JOIN runs USING (run) JOIN attempts USING (run, unit)
-                 WHERE NOT runs.scripted AND units.adapter IS NOT NULL AND units.status IN ('succeeded', 'budget', 'failed')
-                 GROUP BY run, unit
-                 HAVING count(ended_ms) = count(*) AND count(*) FILTER (WHERE attempts.outcome = 'stopped') = 0
-                 ORDER BY run DESC, position DESC LIMIT ?1",
-            )?;
-            let effort = |row: &rusqlite::Row<'_>| {
+        let mut efforts: Vec<UnitEffort> = self.select(
+            "SELECT units.adapter, sum(attempts.cost_usd), count(attempts.cost_usd) = count(*),
+                    sum(ended_ms - started_ms)
+             FROM units JOIN runs USING (run) JOIN attempts USING (run, unit)
+             WHERE NOT runs.scripted AND units.adapter IS NOT NULL AND units.status IN ('succeeded', 'budget', 'failed')
+             GROUP BY run, unit
+             HAVING count(ended_ms) = count(*) AND count(*) FILTER (WHERE attempts.outcome = 'stopped') = 0
+             ORDER BY run DESC, position DESC LIMIT ?1",
+            [MAX_EFFORTS],
+            |row| {
                 let cost: Option<f64> = row.get(1)?;
                 let whole: bool = row.get(2)?;
-                Ok(UnitEffort {
+                Ok(Some(UnitEffort {
                     adapter: row.get(0)?,
                     cost_usd: cost.filter(|_| whole),
                     worked: Millis(to_u64(row.get(3)?)),
-                })
-            };
-            let mut efforts: Vec<UnitEffort> = statement
-                .query_map([MAX_EFFORTS], effort)?
-                .collect::<Result<_, _>>()?;
-            efforts.reverse();
-            Ok(efforts)
-        };
-        read().map_err(|error| DbFault::from(error).into_db_error(&self.path))
+                }))
+            },
+        )?;
+        efforts.reverse();
+        Ok(efforts)
     }
 }
 
@@ -439,20 +390,22 @@ pub(super) fn write_file(
     run: &str,
     file: &FileIndexRow,
 ) -> Result<(), rusqlite::Error> {
-    let sql = "INSERT OR REPLACE INTO raw_files VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
-    transaction.prepare_cached(sql)?.execute(params![
-        run,
-        file.connection,
-        file.adapter,
-        file.path,
-        file.sha256,
-        file.bytes.map(to_i64),
-        file.state.as_str(),
-        (!file.units.is_empty()).then(|| json!(file.units).to_string()),
-        file.defines.as_ref().map(|names| json!(names).to_string()),
-        (!file.unread.is_empty()).then(|| json!(file.unread).to_string()),
-    ])?;
-    Ok(())
+    super::insert(
+        transaction,
+        "raw_files",
+        params![
+            run,
+            file.connection,
+            file.adapter,
+            file.path,
+            file.sha256,
+            file.bytes.map(to_i64),
+            file.state.as_str(),
+            (!file.units.is_empty()).then(|| json!(file.units).to_string()),
+            file.defines.as_ref().map(|names| json!(names).to_string()),
+            (!file.unread.is_empty()).then(|| json!(file.unread).to_string()),
+        ],
+    )
 }
 
 #[cfg(test)]

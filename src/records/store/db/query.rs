@@ -21,7 +21,7 @@ use rusqlite::{
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Db, DbError, DbFault, audit};
+use super::{Db, DbError, DbFault, views};
 use ingestdeck_core::diagnostic::Diagnostic;
 
 /// Name and definition of each view. The guide lists their columns.
@@ -213,7 +213,6 @@ impl Db {
             ));
         }
         let names = unique_names(statement.column_names());
-        let width = names.len();
         begin(names);
         let mut rows = statement.query([]).map_err(failed)?;
         let mut count = 0;
@@ -222,7 +221,7 @@ impl Db {
                 return Ok(true);
             }
             count += 1;
-            let values = audit::json_values(row, width).map_err(failed)?;
+            let values = views::json_values(row).map_err(failed)?;
             // The limit does not include the time of a slow reader.
             let before = Instant::now();
             let is_open = take(values);
