@@ -153,30 +153,6 @@ impl RunForecast {
     }
 }
 
-/// Expected active time of each unit over all its attempts: the median of the finished units of its adapter that took
-/// longer than it has. `None` for finished units, and if too few units have finished.
-pub(crate) fn expected_active_times(state: &RunState, now: Millis) -> Vec<Option<Millis>> {
-    let mut kinds = AdapterForecasts::default();
-    let mut finished: Vec<Vec<Millis>> = Vec::new();
-    for unit in &state.units {
-        let kind = kinds.index_of(unit);
-        finished.resize_with(kinds.all.len(), Vec::new);
-        finished[kind].extend(finished_sample(unit, now).map(|sample| sample.active_time));
-    }
-    finished
-        .iter_mut()
-        .for_each(|samples| samples.sort_unstable());
-    let mut expected = Vec::with_capacity(state.units.len());
-    for unit in &state.units {
-        let samples = &finished[kinds.index_of(unit)];
-        let used = UnitSpending::new(unit, now).active_time;
-        let longer = &samples[samples.partition_point(|sample| *sample <= used)..];
-        let is_known = samples.len() >= MIN_SAMPLES && !unit.status.is_finished();
-        expected.push(longer.get(longer.len() / 2).copied().filter(|_| is_known));
-    }
-    expected
-}
-
 /// A run whose attempts leave patches may end with a reconcile step.
 fn reconcile_follows(state: &RunState) -> bool {
     let leaves_patch = |unit: &UnitState| {

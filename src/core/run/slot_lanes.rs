@@ -1,11 +1,9 @@
 //! The attempts of a run as bars in lanes, one lane for each slot of its concurrency, and what they waited for.
 //!
 //! Pure, and derived from the run view at one moment. A wait is attributed to a cause only if the tape records it; the
-//! rest is [`TimeUse::Other`]. `critical_path` finds the chain that decided the end of the run, and `estimate` simulates
-//! the run with other concurrencies.
+//! rest is [`TimeUse::Other`]. `critical_path` finds the chain that decided the end of the run.
 
 mod critical_path;
-mod estimate;
 
 use std::{
     cmp::Reverse,
@@ -13,7 +11,6 @@ use std::{
 };
 
 pub(crate) use critical_path::PathStep;
-pub(crate) use estimate::SlotEstimate;
 
 use super::{
     schedule_change::{RecordedChange, ScheduleChange},
@@ -157,8 +154,6 @@ pub struct SlotLanes {
     pub totals: TimeUses,
     /// The chain of attempts and waits that ends with the run. Empty without a recorded plan.
     pub critical_path: Vec<PathStep>,
-    /// Duration of the whole run with other concurrencies. Empty without a recorded plan.
-    pub estimates: Vec<SlotEstimate>,
 }
 
 impl SlotLanes {
@@ -204,7 +199,6 @@ impl SlotLanes {
                     attempt.is_on_critical_path = true;
                 }
             }
-            lanes.estimates = estimate::estimate(state, &lanes, &log, now);
         }
         lanes
     }

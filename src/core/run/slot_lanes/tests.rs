@@ -1,4 +1,4 @@
-//! Lanes, waits, the critical path and estimates of runs made by hand, and their properties for any run.
+//! Lanes, waits and the critical path of runs made by hand, and their properties for any run.
 
 use std::{num::NonZeroU32, sync::Arc};
 
@@ -214,64 +214,6 @@ fn time_until_a_requested_retry_is_no_slot_wait() {
 }
 
 #[test]
-fn estimates_follow_the_plan_order() {
-    // Two slots: 4 + 4 seconds in one lane, 8 in the other.
-    let units = vec![
-        unit("a", 0, &[(1, 9)]),
-        unit("b", 1, &[(1, 5)]),
-        unit("c", 2, &[(5, 9)]),
-    ];
-    let lanes = SlotLanes::new(&run(units, 2, 9, &[]));
-    let totals: Vec<_> = lanes
-        .estimates
-        .iter()
-        .map(|estimate| (estimate.slots, estimate.total.map(|total| total.0 / SECOND)))
-        .collect();
-    assert_eq!(
-        totals,
-        [(1, Some(17)), (2, Some(9)), (4, Some(9)), (8, Some(9))]
-    );
-}
-
-#[test]
-fn estimate_is_unknown_without_finished_units() {
-    let mut units = vec![unit("a", 0, &[(1, 9)]), unit("b", 1, &[])];
-    let total = |units: Vec<UnitState>| SlotLanes::new(&run(units, 1, 9, &[])).estimates[0].total;
-    assert_eq!(total(units.clone()), None);
-    units.extend((0..2).map(|index| unit(["c", "d"][index], 2 + index as u32, &[(1, 9)])));
-    // Four units of eight seconds, one after the other.
-    assert_eq!(total(units), Some(Millis(33 * SECOND)));
-}
-
-#[test]
-fn estimate_with_an_overdue_unit_is_a_minimum() {
-    let mut units: Vec<_> = (0..3)
-        .map(|index| unit(["a", "b", "c"][index], index as u32, &[(1, 3)]))
-        .collect();
-    let mut overdue = unit("d", 3, &[(3, 30)]);
-    overdue.status = UnitStatus::Running;
-    (overdue.attempts[0].ended_at, overdue.attempts[0].verdict) = (None, None);
-    units.push(overdue);
-    let lanes = SlotLanes::new(&run(units, 2, 30, &[]));
-    let estimates = lanes.estimates.iter().map(|it| {
-        (
-            it.slots,
-            it.total.map(|total| total.0 / SECOND),
-            it.is_minimum,
-        )
-    });
-    assert_eq!(
-        estimates.collect::<Vec<_>>(),
-        [
-            (1, Some(34), true),
-            (2, Some(30), true),
-            (4, Some(28), true),
-            (8, Some(28), true)
-        ]
-    );
-}
-
-#[test]
 fn capture_without_plan_has_lanes_only() {
     let mut run_view = run(
         vec![unit("a", 0, &[(0, 5)]), unit("b", 1, &[(2, 7)])],
@@ -281,14 +223,7 @@ fn capture_without_plan_has_lanes_only() {
     );
     (run_view.schedule_changes, run_view.state.planned) = (Vec::new(), None);
     let lanes = SlotLanes::new(&run_view);
-    assert_eq!(
-        (
-            lanes.lanes,
-            lanes.critical_path.len(),
-            lanes.estimates.len()
-        ),
-        (2, 0, 0)
-    );
+    assert_eq!((lanes.lanes, lanes.critical_path.len()), (2, 0));
     assert_eq!(lanes.totals.get(TimeUse::Slot), Millis(0));
 }
 
@@ -367,20 +302,5 @@ proptest! {
         let path: u64 = lanes.critical_path.iter().map(|step| step.uses.total().0).sum();
         prop_assert_eq!(path, if attempts.is_empty() { 0 } else { lanes.end.0 });
         prop_assert_eq!(lanes.totals.total().0, attempts.iter().map(|attempt| attempt.uses.total().0).sum::<u64>());
-    }
-
-    #[test]
-    fn more_slots_never_exceed_one_after_the_other(took in prop::collection::vec(0..100_u64, 1..12)) {
-        let mut at = 1;
-        let units = took.iter().zip(0..).map(|(took, id)| {
-            at += took;
-            unit(&format!("u{id}"), id, &[(at - took, at)])
-        }).collect();
-        let lanes = SlotLanes::new(&run(units, 1, at, &[]));
-        let totals: Vec<Millis> = lanes.estimates.iter().filter_map(|estimate| estimate.total).collect();
-        prop_assert_eq!(totals.len(), 3);
-        prop_assert_eq!(totals[0], Millis(at * SECOND));
-        prop_assert!(totals.iter().all(|total| *total <= totals[0]));
-        prop_assert!(totals.iter().all(|total| total.0 >= took.iter().max().unwrap_or(&0) * SECOND));
     }
 }

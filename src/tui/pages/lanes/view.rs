@@ -1,4 +1,4 @@
-//! The page of lanes: attempts as bars over time, what they waited for, the critical path, and other concurrencies.
+//! The page of lanes: attempts as bars over time, what they waited for, and the critical path.
 
 use std::collections::HashSet;
 
@@ -262,10 +262,9 @@ fn texts(scene: &DrawContext<'_>, view: &LanesView, area: Rect, buf: &mut Buffer
         view,
         width * usize::from(area.height.saturating_sub(4).clamp(1, 4)),
     );
-    let texts: [LaneText; 5] = [
+    let texts: [LaneText; 4] = [
         ("selected", selected(scene, view)),
         ("critical path", path),
-        ("with N slots", estimates(view)),
         ("all attempts", uses_text(scene, &view.lanes.totals)),
         ("signs", legend(scene)),
     ];
@@ -471,34 +470,6 @@ impl DurationScale {
             _ => format!("{hours}h {minutes:02}m {rest:02}s"),
         }
     }
-}
-
-/// The duration of the whole run with other concurrencies.
-fn estimates(view: &LanesView) -> String {
-    if view.lanes.estimates.is_empty() {
-        return "?, the tape has no plan".to_owned();
-    }
-    if view
-        .lanes
-        .estimates
-        .iter()
-        .all(|estimate| estimate.total.is_none())
-    {
-        return "unknown until three units of each remaining adapter have finished".to_owned();
-    }
-    let estimates = view.lanes.estimates.iter().map(|estimate| {
-        let word = if estimate.is_minimum {
-            "at least"
-        } else {
-            "about"
-        };
-        let total = estimate
-            .total
-            .map_or_else(|| "?".to_owned(), |total| format!("{word} {total}"));
-        let current = if estimate.is_current { " (now)" } else { "" };
-        format!("{}{current} {total}", estimate.slots)
-    });
-    estimates.collect::<Vec<_>>().join(", ")
 }
 
 fn legend(scene: &DrawContext<'_>) -> String {
