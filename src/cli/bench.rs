@@ -88,8 +88,17 @@ pub(super) fn bench(global: &GlobalArgs, args: &BenchArgs) -> Result<Exit, CliEr
     };
     // The project may change while the bench runs, so all clones are clones of this one.
     let base = CloneDir::create(&snapshot, false)?;
-    let snapshot = Arc::new(ProjectSnapshot::open(base.path()).map_err(CliError::internal)?);
     let planned = plan_units(global, args, &base)?;
+    let outputs = earlier_outputs(&snapshot, &planned.run)?;
+    let commit = snapshot.commit.clone();
+    let snapshot = ProjectSnapshot::open(base.path()).map_err(CliError::internal)?;
+    let snapshot = match outputs.is_empty() {
+        true => snapshot,
+        false => snapshot
+            .without_files(&outputs)
+            .map_err(CliError::internal)?,
+    };
+    let snapshot = Arc::new(snapshot);
     let concurrency = planned.concurrency;
     let planned = planned.run;
     let units: Vec<String> = planned
@@ -102,9 +111,9 @@ pub(super) fn bench(global: &GlobalArgs, args: &BenchArgs) -> Result<Exit, CliEr
     let efforts = prior_efforts(&project);
     let forecast = plan::forecast_rounds(&efforts, concurrency, &planned.planned.units, rounds);
     let dir = BenchDir::create(&project.root)?;
-    let mut result = BenchResult::new(&dir, &snapshot, units, plan.cells.clone(), args.repeat);
+    let mut result = BenchResult::new(&dir, &commit, units, plan.cells.clone(), args.repeat);
     let mut output = BenchOutput::new(global, &project.root);
-    if let Err(error) = output.plan(&result, &forecast, plan.max_cost, plan.baseline.as_ref()) {
+    if let Err(error) = output.plan(&result, &forecast, &plan, outputs.len()) {
         return finish_bench(&plan, &dir, result, &mut output, Err(error), None);
     }
     plan.baseline
@@ -317,6 +326,19 @@ fn plan_units(
         run,
         concurrency: project.settings.work_units.max_concurrency,
     })
+}
+
+/// Pages and sources that earlier runs created from the connections of the units. The runs would find them finished, so
+/// that no candidate would score for them.
+fn earlier_outputs(
+    snapshot: &ProjectSnapshot,
+    run: &RunPlan,
+) -> Result<BTreeSet<String>, CliError> {
+    let units = run.planned.units.iter();
+    let connections = units.map(|unit| unit.planned.connection.as_str()).collect();
+    snapshot
+        .ingested_artifacts(&connections)
+        .map_err(|error| CliError::from_error(Exit::Usage, &error))
 }
 
 /// Efforts of units in the runs of the project; none without a usable index.

@@ -11,13 +11,16 @@ use super::{
     instructions::{PINS_FILE, PROMPTS_DIR, SKILLS_DIR},
     repository::{Repository, RepositoryError},
 };
-use ingestdeck_core::diagnostic::Diagnostic;
+use ingestdeck_core::{diagnostic::Diagnostic, run::commit_trailers::RunTrailers};
 use ingestdeck_os::scoped_dir::{self, PRIVATE_MODE, ScopedDir};
 
 /// Branch of a clone.
 const BRANCH: &str = "main";
 /// Directory of the objects of a clone.
 const PACK_DIR: &str = ".git/objects/pack";
+/// Directory of the raw files that runs commit, by connection.
+const RAW_COPIES_DIR: &str = "raw-sources/";
+
 /// Length of a SHA-1 commit id.
 const SHA1_HEX_LENGTH: usize = 40;
 
@@ -35,6 +38,9 @@ pub enum ProjectSnapshotError {
     NoRepository { project: String },
     #[error("the path {path} is not UTF-8")]
     InvalidPath { path: String },
+    /// The clone of the user lacks the commits that show what runs wrote.
+    #[error("the history of {project} is incomplete, so what earlier runs wrote is unknown")]
+    IncompleteHistory { project: String },
     #[error(transparent)]
     Repository(#[from] RepositoryError),
     #[error(transparent)]
@@ -52,6 +58,9 @@ impl Diagnostic for ProjectSnapshotError {
             ),
             Self::InvalidPath { .. } => {
                 Some("set TMPDIR to a directory with another path".to_owned())
+            }
+            Self::IncompleteHistory { .. } => {
+                Some("complete it with `git fetch --unshallow`".to_owned())
             }
             Self::Repository(error) => error.help(),
             Self::Git(error) => error.help(),
@@ -179,6 +188,98 @@ impl ProjectSnapshot {
         git.run(&["reset", "--hard", "--quiet"])?;
         Ok(())
     }
+
+    /// The pages and sources of the commit that runs created while they ingested one of `connections`. Where the commit
+    /// of a run does not show its connections, all of its pages and sources are included.
+    ///
+    /// # Errors
+    /// If git fails, or a shallow clone has pages or sources but not their history.
+    pub fn ingested_artifacts(
+        &self,
+        connections: &BTreeSet<&str>,
+    ) -> Result<BTreeSet<String>, ProjectSnapshotError> {
+        const ARTIFACT_DIRS: [&str; 2] = ["wiki/", "semantic-layer/"];
+        let git = &self.repository.git;
+        let commit = self.commit.as_str();
+        let tree = [
+            "ls-tree",
+            "-r",
+            "-z",
+            "--name-only",
+            "--end-of-options",
+            commit,
+        ];
+        let tree = git.run(&[&tree[..], &["--"], &ARTIFACT_DIRS].concat())?;
+        let mut remaining: BTreeSet<String> = String::from_utf8_lossy(&tree)
+            .split_terminator('\0')
+            .map(str::to_owned)
+            .collect();
+        if remaining.is_empty() {
+            return Ok(remaining);
+        }
+        if git.run_for_line(&["rev-parse", "--is-shallow-repository"])? == "true" {
+            let project = self.repository.root().display().to_string();
+            return Err(ProjectSnapshotError::IncompleteHistory { project });
+        }
+        let log = [
+            "log",
+            "--no-show-signature",
+            "--no-renames",
+            "--diff-filter=A",
+            "--name-only",
+            "-z",
+            "--format=format:%x01%B%x02",
+            "--end-of-options",
+            commit,
+            "--",
+            RAW_COPIES_DIR,
+        ];
+        let log = git.run(&[&log[..], &ARTIFACT_DIRS].concat())?;
+        let mut found = BTreeSet::new();
+        // Newest first, so the first commit that created a file made the one of today.
+        for record in String::from_utf8_lossy(&log).split('\u{1}') {
+            let Some((message, files)) = record.split_once('\u{2}') else {
+                continue;
+            };
+            let files = files.split('\0').map(|file| file.trim_start_matches('\n'));
+            let (copies, created): (Vec<&str>, Vec<&str>) =
+                files.partition(|file| file.starts_with(RAW_COPIES_DIR));
+            let mut of_run = copies
+                .iter()
+                .filter_map(|file| file.strip_prefix(RAW_COPIES_DIR)?.split('/').next());
+            let is_ingested = !RunTrailers::parse_all(message).is_empty()
+                && (copies.is_empty() || of_run.any(|name| connections.contains(name)));
+            for file in created {
+                if let Some(file) = remaining.take(file).filter(|_| is_ingested) {
+                    found.insert(file);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Commits the project without `files`. Only for a clone.
+    ///
+    /// # Errors
+    /// If git fails.
+    pub fn without_files(self, files: &BTreeSet<String>) -> Result<Self, ProjectSnapshotError> {
+        let git = &self.repository.git;
+        let names: String = files.iter().map(|file| format!("{file}\0")).collect();
+        let remove = [
+            "--literal-pathspecs",
+            "rm",
+            "--quiet",
+            "--pathspec-from-file=-",
+            "--pathspec-file-nul",
+        ];
+        git.run_with_input(&remove, names.as_bytes())?;
+        let tree = git.run_for_line(&["write-tree"])?;
+        let message = "Leave out what earlier runs created";
+        let commit =
+            git.run_for_commit(&["commit-tree", "-m", message, "--end-of-options", &tree])?;
+        git.run(&["reset", "--hard", "--quiet", commit.as_str()])?;
+        Ok(Self { commit, ..self })
+    }
 }
 
 /// Creates a repository without commits in `directory`, with the object format of `commit`.
@@ -248,6 +349,41 @@ mod tests {
                 .run(&["fsck", "--strict"])
                 .unwrap();
         }
+    }
+
+    #[test]
+    fn only_what_runs_created_from_the_connections_is_found() {
+        let (_dir, root) = project(&[("wiki/global/own.md", "own\n")]);
+        let commit = |files: &[&str], message: &str| {
+            files.iter().for_each(|file| write(&root, file, message));
+            let git = Git::open(&root).unwrap();
+            git.run(&["add", "--all"]).unwrap();
+            git.run(&["commit", "--quiet", "-m", message]).unwrap();
+        };
+        let run = "ingest\n\nIngest-Run: 01a20141-a13e-713f-b820-144f51fc451a\n";
+        commit(
+            &[
+                "raw-sources/a/docs/1/x.md",
+                "wiki/global/own.md",
+                "wiki/global/of a.md",
+            ],
+            run,
+        );
+        commit(&["raw-sources/b/docs/1/x.md", "wiki/global/b.md"], run);
+        commit(
+            &["semantic-layer/c/unattributed.yaml", "wiki/global/again.md"],
+            run,
+        );
+        fs::remove_file(root.join("wiki/global/again.md")).unwrap();
+        commit(&["other.md"], "remove a page");
+        commit(&["wiki/global/again.md"], "write it again by hand");
+        let snapshot = ProjectSnapshot::open(&root).unwrap();
+        let found = snapshot.ingested_artifacts(&["a"].into()).unwrap();
+        let found: Vec<&str> = found.iter().map(String::as_str).collect();
+        assert_eq!(
+            found,
+            ["semantic-layer/c/unattributed.yaml", "wiki/global/of a.md"]
+        );
     }
 
     #[test]

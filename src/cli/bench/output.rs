@@ -8,7 +8,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{
-    baseline::EarlierBench,
+    BenchPlan,
     result::{BenchDir, BenchOutcome, BenchResult, RESULT_FILE, VERSION},
 };
 use crate::cli::{
@@ -54,9 +54,10 @@ impl BenchOutput {
         &mut self,
         result: &BenchResult,
         forecast: &str,
-        max_cost: Option<f64>,
-        baseline: Option<&EarlierBench>,
+        bench: &BenchPlan,
+        left_out: usize,
     ) -> Result<(), CliError> {
+        let (max_cost, baseline) = (bench.max_cost, bench.baseline.as_ref());
         let runs = result.cells.len() * result.repeat as usize;
         if self.ui == Ui::Json {
             let cells: Vec<Value> = result
@@ -72,10 +73,18 @@ impl BenchOutput {
             if let Some(baseline) = baseline {
                 plan["baseline"] = json!({"bench": baseline.bench, "commit": baseline.commit});
             }
+            if left_out > 0 {
+                plan["left_out"] = json!(left_out);
+            }
             return self.json(plan);
         }
         let commit = result.commit.get(..8).unwrap_or(&result.commit);
         let mut lines = vec![format!("bench {} at commit {commit}", result.id.short())];
+        if left_out > 0 {
+            lines.push(format!(
+                "{left_out} of its pages and sources are left out: earlier runs created them from the same connections"
+            ));
+        }
         let named = result
             .units
             .iter()

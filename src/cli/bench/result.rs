@@ -15,7 +15,7 @@ use ingestdeck_core::{
     run::bench::{self as scores, BenchFigure, BenchRun, Estimate},
     tape::RunId,
 };
-use ingestdeck_ingest::project_snapshot::ProjectSnapshot;
+use ingestdeck_ingest::git::CommitId;
 use ingestdeck_os::scoped_dir::{self, PRIVATE_MODE, STATE_DIR, ScopedDir};
 
 /// Directory of all benches, relative to the state directory of the project.
@@ -154,14 +154,14 @@ pub(super) struct BenchResult {
 impl BenchResult {
     pub(super) fn new(
         dir: &BenchDir,
-        snapshot: &ProjectSnapshot,
+        commit: &CommitId,
         units: Vec<String>,
         cells: Vec<Cell>,
         repeat: u32,
     ) -> Self {
         Self {
             id: dir.id,
-            commit: snapshot.commit.to_string(),
+            commit: commit.to_string(),
             started_at: Timestamp::now(),
             units,
             cells,

@@ -238,6 +238,48 @@ fn bench_scores_models_over_repeats() {
 }
 
 #[test]
+fn bench_of_an_ingested_project_leaves_its_outputs_out() {
+    let (place, claude) = two_models();
+    let root = place.path("");
+    let ingested = place.run(&["run", "--ui", "none", "--claude-bin", &claude]);
+    ingested.expect_success();
+    place.write("wiki/global/own.md", "Written by a person.\n");
+    git(&root, &["add", "wiki"]);
+    git(&root, &["commit", "--quiet", "-m", "a page of a person"]);
+    let args = [
+        "--model", "careful", "--repeat", "1", "--ui", "json", "--keep",
+    ];
+    let ran = bench(&place, &claude, &args);
+    let lines: Vec<Value> = ran
+        .expect_success()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines[0]["left_out"], 2, "{ran:?}");
+    assert_eq!(
+        lines[0]["commit"].as_str().unwrap(),
+        git(&root, &["rev-parse", "HEAD"]).trim()
+    );
+    let figures = &lines[1]["figures"];
+    assert_eq!(
+        (&figures["created"], &figures["coverage"]),
+        (&2.0.into(), &1.0.into()),
+        "{ran:?}"
+    );
+    let clone = PathBuf::from(lines[1]["clone"].as_str().unwrap());
+    assert!(clone.join("wiki/global/own.md").exists(), "{ran:?}");
+    fs::remove_dir_all(clone.parent().unwrap()).unwrap();
+
+    let head = git(&root, &["rev-parse", "HEAD"]);
+    place.write(".git/shallow", head);
+    let ran = bench(&place, &claude, &args);
+    assert!(
+        ran.expect_refusal(2).contains("git fetch --unshallow"),
+        "{ran:?}"
+    );
+}
+
+#[test]
 fn earlier_result_is_a_gate() {
     let (place, claude) = two_models();
     bench(&place, &claude, &["--model", "careful", "--repeat", "1"]).expect_success();
