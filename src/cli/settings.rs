@@ -181,7 +181,6 @@ pub(crate) fn notification_targets(config: &Config) -> Result<NotificationTarget
     Ok(NotificationTargets {
         command: command.unwrap_or_default(),
         url: config.notify.url.value.clone(),
-        has_failed: false,
     })
 }
 

@@ -33,13 +33,14 @@ use super::{
     execute::{AttemptExecutor, AttemptOptions, IngestRun, ReconcileOptions},
     fail_fast_recorder::FailFastRecorder,
     guard_children,
-    notifier::{NotificationTargets, NotifierTask},
+    notifier::{NotificationSink, NotificationTargets},
     prepare::PreparedProject,
     resume,
     review::RunReview,
     run_meter::RunMeter,
-    span_exporter::{SpanExportTask, TraceOptions},
-    trace::TraceTask,
+    span_exporter::{SpanSink, TraceOptions},
+    tape_follower::{TapeFollower, TapeSinks},
+    trace::TraceSink,
     worker::{
         host::{WorkerHost, WorkerSources, WorkerTransports},
         protocol::RunTerms,
@@ -497,13 +498,11 @@ impl RunSetup {
             .map_err(RunStoreError::from)?;
         let (source, finish) = FileSource::follow(tape.path())?;
 
-        let tracing = self.start_trace(&tape);
         let (inputs, received) = mpsc::channel(INPUT_QUEUE_CAPACITY);
         let fail_fast_recorder = Arc::new(FailFastRecorder::new(Arc::clone(&tape) as _));
         let recorder: Arc<dyn Recorder> = Arc::clone(&fail_fast_recorder) as _;
         let clients = AttachedClients::new();
-        let notifier = self.start_notifier(&tape, &recorder, &clients, id);
-        let exporter = self.start_span_export(&tape, &recorder);
+        let follower = self.follow_tape(&tape, &recorder, &clients);
         let meter = Arc::new(RunMeter::new(inputs.downgrade()));
         let approvals = ApprovalQueue::new(Arc::clone(&recorder), meter);
         let approvals =
@@ -592,39 +591,42 @@ impl RunSetup {
         if let Some(server) = server {
             server.close().await;
         }
-        if let Some(tracing) = tracing
-            && let Err(error) = tracing.finish().await
-        {
-            tracing::warn!(%error, "the trace is not complete");
+        let mut sinks = TapeSinks::default();
+        if let Some(follower) = follower {
+            sinks = follower.finish().await;
         }
-        // The exporter may add a message to the tape.
-        if let Some(exporter) = exporter {
-            exporter.finish().await;
+        // It may add a message to the tape.
+        if let Some(spans) = sinks.spans {
+            spans.finish().await;
         }
         drop(lock);
-        if let Some(notifier) = notifier {
+        if let Some(notifier) = sinks.notifier {
             notifier.finish().await;
         }
         Ok(result)
     }
 
-    /// Starts to notify a user without a screen. Nothing depends on it.
-    fn start_notifier(
+    /// Starts everything that is derived from the growing tape. Nothing depends on it.
+    fn follow_tape(
         &self,
         tape: &TapeWriter,
         recorder: &Arc<dyn Recorder>,
         clients: &AttachedClients,
-        run: RunId,
-    ) -> Option<NotifierTask> {
-        if self.notifications.is_empty() {
-            return None;
-        }
-        let name = (run, self.project_name.clone().unwrap_or_default());
-        let followed = (tape.path(), tape.subscribe());
-        let (recorder, targets) = (Arc::clone(recorder), self.notifications.clone());
-        let started = NotifierTask::start(followed, recorder, clients.clone(), name, targets);
+    ) -> Option<TapeFollower> {
+        let project = self.runs.root().parent().and_then(Path::parent);
+        let target = self.trace.target.clone();
+        let targets = Some(self.notifications.clone()).filter(|targets| !targets.is_empty());
+        let started =
+            TapeFollower::start(tape.path(), tape.subscribe(), clients, |header| TapeSinks {
+                trace: project.map(|project| TraceSink::new(header, project)),
+                spans: target.map(|target| SpanSink::new(header, target, recorder)),
+                notifier: targets
+                    .map(|targets| NotificationSink::new(header, targets, clients, recorder)),
+            });
         started
-            .inspect_err(|error| tracing::warn!(%error, "no notifications are sent"))
+            .inspect_err(
+                |error| tracing::warn!(%error, "there are no trace, spans and notifications"),
+            )
             .ok()
     }
 
@@ -632,33 +634,6 @@ impl RunSetup {
     fn agent_trace(&self, run: RunId) -> Option<RunTrace> {
         let TraceOptions { target, parent } = &self.trace;
         (target.is_some() || parent.is_some()).then(|| RunTrace::new(run, parent.as_deref()))
-    }
-
-    /// Starts to export spans. Nothing depends on it.
-    fn start_span_export(
-        &self,
-        tape: &TapeWriter,
-        recorder: &Arc<dyn Recorder>,
-    ) -> Option<SpanExportTask> {
-        let target = self.trace.target.clone()?;
-        let started = SpanExportTask::start(
-            (tape.path(), tape.subscribe()),
-            Arc::clone(recorder),
-            target,
-        );
-        started
-            .inspect_err(|error| tracing::warn!(%error, "no spans are exported"))
-            .ok()
-            .flatten()
-    }
-
-    /// Starts KTX's trace of a project's run. Nothing depends on it.
-    fn start_trace(&self, tape: &TapeWriter) -> Option<TraceTask> {
-        let project = self.runs.root().parent().and_then(Path::parent)?;
-        let traced = TraceTask::follow(tape.path(), project, tape.subscribe());
-        traced
-            .inspect_err(|error| tracing::warn!(%error, "the run is not traced"))
-            .ok()
     }
 }
 

@@ -37,8 +37,10 @@ pub mod resume;
 mod review;
 pub(crate) mod run_meter;
 pub mod session_run;
+mod sink_failures;
 pub mod span_exporter;
-pub(crate) mod trace;
+mod tape_follower;
+mod trace;
 pub(crate) mod unsaved_run;
 pub mod worker;
 

@@ -1,27 +1,26 @@
 //! Exports the spans of a run to an OpenTelemetry collector while the run is active.
 //!
-//! The task follows the tape as a replay does. A slow, absent or hostile collector never delays or fails the run: spans
-//! that cannot be sent in time are dropped, and one message of the run reports it.
+//! The sink gets the events of the tape from `tape_follower`, and a task sends the spans. A slow, absent or hostile
+//! collector never delays or fails the run: spans that cannot be sent in time are dropped, and one message of the run
+//! reports it.
 
-use std::{io, path::Path, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::{
     process::Child,
-    sync::watch,
+    sync::{Notify, watch},
     task::JoinHandle,
     time::{sleep, timeout},
 };
 
-use super::http_post;
+use super::{http_post, sink_failures::SinkFailures};
 use ingestdeck_core::{
-    run::{EntrySource as _, PollStatus, Recorder, Timeline, otlp, otlp::SpanBuilder},
-    tape::{Note, note::Severity},
+    run::{Recorder, SinkEvent, otlp, otlp::SpanBuilder, state::RunState},
+    tape::Header,
 };
-use ingestdeck_records::replay::{FileSource, OpenError, file::FollowHandle};
 
-/// Bytes that are folded before other tasks get a turn.
-const SLICE: usize = 256 << 10;
 /// Minimum interval between two requests.
 const SEND_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the last request may delay the end of the process. It continues afterwards.
@@ -112,151 +111,127 @@ fn batch_length(spans: &[Value]) -> usize {
         .min(spans.len())
 }
 
-/// The task that exports.
-#[derive(Debug)]
-pub(super) struct SpanExportTask {
-    finish: FollowHandle,
+/// Builds spans, and sends them by a task.
+pub(super) struct SpanSink {
+    builder: SpanBuilder,
+    queue: Arc<SpanQueue>,
     finished: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
-impl SpanExportTask {
-    /// Starts to follow the tape at `path`, of which `growth` reports the length.
-    ///
-    /// # Errors
-    /// If the tape cannot be opened.
-    pub(super) fn start(
-        (path, growth): (&Path, watch::Receiver<u64>),
-        recorder: Arc<dyn Recorder>,
-        target: SpanTarget,
-    ) -> Result<Option<Self>, OpenError> {
-        let (source, finish) = FileSource::follow(path)?;
-        let Some(header) = source.info().header.clone() else {
-            return Ok(None);
-        };
-        let source: Box<dyn ingestdeck_core::run::EntrySource> = if target.has_content {
-            Box::new(source)
-        } else {
-            Box::new(source.with_shortened_lines())
-        };
-        let timeline = Timeline::new_forward_only(source);
-        let builder = SpanBuilder::new(header, target.has_content);
-        let finished = watch::Sender::new(false);
-        let exporter = SpanExporter {
-            timeline,
-            builder,
-            recorder,
+/// Spans on their way to the collector.
+struct SpanQueue {
+    target: SpanTarget,
+    /// Spans that were not sent yet, oldest first.
+    pending: Mutex<Vec<Value>>,
+    added: Notify,
+    failures: Arc<SinkFailures>,
+}
+
+impl SpanSink {
+    /// Sends the spans of the run of `header` to `target`. Needs a runtime.
+    pub(super) fn new(header: &Header, target: SpanTarget, recorder: &Arc<dyn Recorder>) -> Self {
+        let builder = SpanBuilder::new(header.clone(), target.has_content);
+        let queue = Arc::new(SpanQueue {
             target,
-            pending: Vec::new(),
-            has_failed: false,
-        };
-        let task = tokio::spawn(exporter.run(growth, finished.subscribe()));
-        Ok(Some(Self {
-            finish,
+            pending: Mutex::default(),
+            added: Notify::new(),
+            failures: SinkFailures::new(recorder),
+        });
+        let finished = watch::Sender::new(false);
+        let task = tokio::spawn(send_pending(Arc::clone(&queue), finished.subscribe()));
+        Self {
+            builder,
+            queue,
             finished,
             task,
-        }))
+        }
+    }
+
+    pub(super) fn has_content(&self) -> bool {
+        self.queue.target.has_content
+    }
+
+    /// Adds an event of the fold.
+    pub(super) fn observe(&mut self, emitted: &SinkEvent<'_>) {
+        self.builder.observe(emitted);
+    }
+
+    /// Queues the spans that are complete.
+    pub(super) fn look(&mut self, state: &RunState, is_end: bool) {
+        self.builder.add_ended_attempts(state);
+        if is_end {
+            self.builder.finish(state);
+        }
+        let spans = self.builder.take();
+        if spans.is_empty() {
+            return;
+        }
+        let mut pending = self.queue.pending.lock();
+        pending.extend(spans);
+        let dropped = pending.len().saturating_sub(MAX_PENDING);
+        pending.drain(..dropped);
+        drop(pending);
+        if dropped > 0 {
+            self.queue.report(&io::Error::other(format!(
+                "{dropped} spans were dropped, because the collector is too slow"
+            )));
+        }
+        self.queue.added.notify_one();
     }
 
     /// Sends the last spans, without waiting long for the collector.
     pub(super) async fn finish(self) {
-        self.finish.finish();
         self.finished.send_replace(true);
-        let mut task = self.task;
-        if timeout(FINISH_TIMEOUT, &mut task).await.is_err() {
-            // It must not write to the tape after this. Requests that were started continue.
-            task.abort();
+        let last = async {
+            // The request that it sends continues.
+            let _ = self.task.await;
+            self.queue.send_last().await;
+        };
+        // Requests that were started continue.
+        if timeout(FINISH_TIMEOUT, last).await.is_err() {
             tracing::warn!("the collector has not accepted the last spans in time");
         }
     }
 }
 
-struct SpanExporter {
-    timeline: Timeline,
-    builder: SpanBuilder,
-    recorder: Arc<dyn Recorder>,
-    target: SpanTarget,
-    /// Spans that were not sent yet, oldest first.
-    pending: Vec<Value>,
-    /// A request has failed, and the user was informed.
-    has_failed: bool,
+async fn send_pending(queue: Arc<SpanQueue>, mut finished: watch::Receiver<bool>) {
+    loop {
+        let (batch, is_full) = {
+            let mut pending = queue.pending.lock();
+            let length = batch_length(&pending);
+            let is_full = length < pending.len();
+            (pending.drain(..length).collect::<Vec<_>>(), is_full)
+        };
+        if batch.is_empty() {
+            tokio::select! {
+                _ = finished.changed() => return,
+                () = queue.added.notified() => continue,
+            }
+        }
+        let sent = match queue.target.start(&batch).await {
+            Ok(child) => tokio::select! {
+                sent = http_post::wait_for_post(child) => sent,
+                // The end of the run does not wait for a slow collector. The request continues.
+                _ = finished.changed() => return,
+            },
+            Err(error) => Err(error),
+        };
+        // A full request is sent without a pause.
+        if sent.is_err() || !is_full {
+            let _ = sent.inspect_err(|error| queue.report(error));
+            tokio::select! {
+                _ = finished.changed() => return,
+                () = sleep(SEND_INTERVAL) => {}
+            }
+        }
+    }
 }
 
-impl SpanExporter {
-    async fn run(mut self, mut growth: watch::Receiver<u64>, mut finished: watch::Receiver<bool>) {
-        let mut is_accepting = true;
-        loop {
-            // The tape is complete before this is set.
-            let is_finished = *finished.borrow_and_update();
-            self.look().await;
-            if is_finished {
-                break;
-            }
-            // A full request is sent without a pause.
-            if !is_accepting || batch_length(&self.pending) == self.pending.len() {
-                tokio::select! {
-                    changed = finished.changed() => if changed.is_err() { return } else { continue },
-                    () = sleep(SEND_INTERVAL) => {}
-                }
-            }
-            if self.pending.is_empty() {
-                tokio::select! {
-                    changed = finished.changed() => if changed.is_err() { return },
-                    changed = growth.changed() => if changed.is_err() { break },
-                }
-                continue;
-            }
-            let batch: Vec<Value> = self.pending.drain(..batch_length(&self.pending)).collect();
-            match self.target.start(&batch).await {
-                Ok(child) => tokio::select! {
-                    sent = http_post::wait_for_post(child) => {
-                        is_accepting = sent.is_ok();
-                        self.report(sent);
-                    }
-                    // The end of the run does not wait for a slow collector. The request continues.
-                    changed = finished.changed() => if changed.is_err() { return },
-                },
-                Err(error) => {
-                    is_accepting = false;
-                    self.report(Err(error));
-                }
-            }
-        }
-        self.send_last().await;
-    }
-
-    /// Reads the tape, and adds what is new.
-    async fn look(&mut self) {
-        loop {
-            let builder = &mut self.builder;
-            match self
-                .timeline
-                .advance(SLICE, &mut |emitted| builder.observe(&emitted))
-            {
-                Ok(PollStatus::More) => tokio::task::yield_now().await,
-                Ok(PollStatus::Waiting | PollStatus::End) => break,
-                Err(error) => {
-                    tracing::warn!(%error, "the tape cannot be read for spans");
-                    break;
-                }
-            }
-        }
-        self.builder.add_ended_attempts(&self.timeline.view().state);
-        self.pending.extend(self.builder.take());
-        if self.pending.len() > MAX_PENDING {
-            let dropped = self.pending.len() - MAX_PENDING;
-            self.pending.drain(..dropped);
-            self.report(Err(io::Error::other(format!(
-                "{dropped} spans were dropped, because the collector is too slow"
-            ))));
-        }
-    }
-
+impl SpanQueue {
     /// Starts all remaining requests. They continue when this process ends.
-    async fn send_last(&mut self) {
-        self.builder.finish(&self.timeline.view().state);
-        let mut last = std::mem::take(&mut self.pending);
-        last.extend(self.builder.take());
+    async fn send_last(&self) {
+        let mut last = std::mem::take(&mut *self.pending.lock());
         // Calls have no parent in the collector without the spans of the run and its attempts.
         last.sort_by_key(otlp::is_call);
         let mut children = Vec::new();
@@ -265,13 +240,13 @@ impl SpanExporter {
             unsent -= batch.len();
             match self.target.start(batch).await {
                 Ok(child) => children.push(child),
-                Err(error) => self.report(Err(error)),
+                Err(error) => self.report(&error),
             }
         }
         if unsent > 0 {
-            self.report(Err(io::Error::other(format!(
+            self.report(&io::Error::other(format!(
                 "{unsent} spans were dropped at the end of the run"
-            ))));
+            )));
         }
         for child in children {
             if let Err(error) = http_post::wait_for_post(child).await {
@@ -280,20 +255,8 @@ impl SpanExporter {
         }
     }
 
-    /// Records the first failure, so that the user learns of a wrong setting.
-    fn report(&mut self, sent: io::Result<()>) {
-        let Err(error) = sent else { return };
+    fn report(&self, error: &io::Error) {
         let text = format!("spans were not sent to the collector: {error}");
-        tracing::warn!(text);
-        if !std::mem::replace(&mut self.has_failed, true) {
-            // A tape that cannot be written ends the run anyway.
-            let _ = self.recorder.record_note(
-                None,
-                &Note::Message {
-                    level: Severity::Warning,
-                    text,
-                },
-            );
-        }
+        self.failures.report(text);
     }
 }

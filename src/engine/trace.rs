@@ -1,26 +1,22 @@
-//! KTX's trace of a run, written while its tape grows. The run and its display do not depend on the trace: a slow or
-//! failed trace does not affect them.
+//! KTX's trace of a run, written while its tape grows. The run and its display do not depend on the trace: a failed trace
+//! does not affect them.
 
-#![expect(clippy::disallowed_methods, reason = "the tape of this run")]
-
-mod line_splitter;
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the level is set by the environment"
+)]
 
 use std::{
     fs::File,
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     path::{Path, PathBuf},
-    time::Duration,
 };
 
-use tokio::{
-    sync::{oneshot, watch},
-    task::JoinHandle,
-};
-
-use self::line_splitter::LineSplitter;
-use ingestdeck_agent::caught_panics;
 use ingestdeck_core::{
-    run::trace::{TRACES_DIR, TraceLevel, TraceWriter, trace_path},
+    run::{
+        EntryRef, EntryScope,
+        trace::{TRACES_DIR, TraceLevel, TraceWriter, trace_path},
+    },
     tape::{Header, TapeEntry},
 };
 use ingestdeck_os::scoped_dir::{self, ScopedDir};
@@ -28,150 +24,64 @@ use ingestdeck_os::scoped_dir::{self, ScopedDir};
 /// The variable with the trace level.
 const LEVEL_VAR: &str = "KTX_INGEST_TRACE_LEVEL";
 
-/// How long entries are collected before they are traced: traces need no low latency, and each time wakes two threads.
-const COALESCE_DELAY: Duration = Duration::from_secs(4);
-
-/// Bytes that are read at a time.
-const READ_BLOCK_BYTES: u64 = 256 << 10;
-
-/// Longest line that is traced. Longer lines are tool results, which no trace contains.
-const MAX_LINE_BYTES: usize = 64 << 20;
-
 /// A trace that is being written.
 #[derive(Debug)]
-pub(crate) struct TraceTask {
-    complete: oneshot::Sender<()>,
-    writer: JoinHandle<io::Result<()>>,
-}
-
-impl TraceTask {
-    /// Follows the tape at `tape`, which `changed` reports on, and writes the traces of `project`. Needs a runtime.
-    ///
-    /// # Errors
-    /// If the tape cannot be read.
-    pub(crate) fn follow(
-        tape: &Path,
-        project: &Path,
-        changed: watch::Receiver<u64>,
-    ) -> io::Result<Self> {
-        let level = TraceLevel::parse(&std::env::var(LEVEL_VAR).unwrap_or_default());
-        let follower = TraceFollower::open(tape, project, level)?;
-        let (complete, is_complete) = oneshot::channel();
-        Ok(Self {
-            complete,
-            writer: tokio::spawn(run_follower(follower, changed, is_complete)),
-        })
-    }
-
-    /// Writes the rest of the trace once the tape is complete.
-    ///
-    /// # Errors
-    /// If the trace could not be written.
-    pub(crate) async fn finish(self) -> io::Result<()> {
-        // The receiver is gone if the trace could not be written.
-        let _ = self.complete.send(());
-        self.writer.await.map_err(io::Error::other)?
-    }
-}
-
-async fn run_follower(
-    mut follower: TraceFollower,
-    mut changed: watch::Receiver<u64>,
-    mut is_complete: oneshot::Receiver<()>,
-) -> io::Result<()> {
-    let mut last = false;
-    loop {
-        follower =
-            caught_panics::spawn_blocking_caught(move || follower.advance().map(|()| follower))
-                .await
-                .map_err(io::Error::other)??;
-        if last {
-            return Ok(());
-        }
-        tokio::select! {
-            _ = &mut is_complete => last = true,
-            changed = changed.changed() => match changed {
-                // Entries are collected, but the end of the run does not wait for more of them.
-                Ok(()) => tokio::select! {
-                    () = tokio::time::sleep(COALESCE_DELAY) => {}
-                    _ = &mut is_complete => last = true,
-                },
-                // The writer is gone, so the tape is complete.
-                Err(_) => last = true,
-            },
-        }
-    }
-}
-
-/// Reads the lines of a growing tape.
-#[derive(Debug)]
-struct TraceFollower {
-    /// Its position is the end of what the splitter has.
-    tape: File,
-    splitter: LineSplitter,
+pub(super) struct TraceSink {
     project: PathBuf,
-    level: TraceLevel,
-    trace: Option<TraceWriter>,
+    trace: TraceWriter,
+    /// Lines that are not in the file yet.
+    lines: Vec<u8>,
     file: Option<File>,
+    has_failed: bool,
 }
 
-impl TraceFollower {
-    fn open(tape: &Path, project: &Path, level: TraceLevel) -> io::Result<Self> {
-        let tape = File::open(tape)?;
-        let project = project.to_owned();
-        Ok(Self {
-            tape,
-            splitter: LineSplitter::new(MAX_LINE_BYTES),
-            project,
-            level,
-            trace: None,
+impl TraceSink {
+    /// The trace of the run of `header` in `project`.
+    pub(super) fn new(header: &Header, project: &Path) -> Self {
+        let level = TraceLevel::parse(&std::env::var(LEVEL_VAR).unwrap_or_default());
+        Self {
+            project: project.to_owned(),
+            trace: TraceWriter::new(header.clone(), level),
+            lines: Vec::new(),
             file: None,
-        })
-    }
-
-    /// Traces all lines that are on the tape.
-    fn advance(&mut self) -> io::Result<()> {
-        let mut block = Vec::new();
-        loop {
-            block.clear();
-            if (&self.tape)
-                .take(READ_BLOCK_BYTES)
-                .read_to_end(&mut block)?
-                == 0
-            {
-                return Ok(());
-            }
-            let (trace, level, mut out) = (&mut self.trace, self.level, Vec::new());
-            self.splitter.feed(&block, &mut |line| match trace {
-                None => {
-                    *trace = Header::parse(line)
-                        .ok()
-                        .map(|header| TraceWriter::new(header, level))
-                }
-                Some(trace) => {
-                    if let Ok(entry) = TapeEntry::parse(line) {
-                        trace.write_entry(&entry, &mut out);
-                    }
-                }
-            });
-            self.write(&out)?;
+            has_failed: false,
         }
     }
 
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        let Some(job) = self
-            .trace
-            .as_ref()
-            .and_then(TraceWriter::job)
-            .filter(|_| !lines.is_empty())
-        else {
+    pub(super) fn add(&mut self, entry: &EntryRef<'_>) {
+        if self.has_failed || !entry.is_well_formed {
+            return;
+        }
+        let entry = TapeEntry {
+            seq: entry.seq,
+            at: entry.at,
+            attempt: match entry.scope {
+                EntryScope::Attempt(unit, attempt) => Some((unit.into(), attempt)),
+                EntryScope::Run | EntryScope::BySession => None,
+            },
+            body: entry.body.clone(),
+        };
+        self.trace.write_entry(&entry, &mut self.lines);
+    }
+
+    /// Writes what was added. After a failure, the trace ends.
+    pub(super) fn write(&mut self) {
+        if let Err(error) = self.try_write() {
+            self.has_failed = true;
+            tracing::warn!(%error, "the trace is not complete");
+        }
+        self.lines.clear();
+    }
+
+    fn try_write(&mut self) -> io::Result<()> {
+        let (false, Some(job)) = (self.lines.is_empty(), self.trace.job()) else {
             return Ok(());
         };
         let file = match &mut self.file {
             Some(file) => file,
             None => self.file.insert(create(&self.project, job)?),
         };
-        file.write_all(lines)
+        file.write_all(&self.lines)
     }
 }
 
@@ -191,7 +101,13 @@ fn create(project: &Path, job: &str) -> io::Result<File> {
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt as _};
 
+    use tokio::sync::watch;
+
     use super::*;
+    use crate::{
+        attached_clients::AttachedClients,
+        tape_follower::{TapeFollower, TapeSinks},
+    };
 
     const TAPE: &str = include_str!("../../tests/fixtures/tapes/demo.jsonl");
 
@@ -208,58 +124,51 @@ mod tests {
         fs::read_to_string(trace).unwrap()
     }
 
-    #[test]
-    fn trace_is_independent_of_how_the_tape_is_chunked() {
-        let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let traces = directories.each_ref().map(|directory| {
-            let tape = directory.path().join("tape.jsonl");
-            let mut file = File::create(&tape).unwrap();
-            let pieces = if directory.path() == directories[0].path() {
-                1
-            } else {
-                700
-            };
-            let mut follower =
-                TraceFollower::open(&tape, directory.path(), TraceLevel::Debug).unwrap();
-            for piece in TAPE.as_bytes().chunks(TAPE.len() / pieces + 1) {
-                file.write_all(piece).unwrap();
-                follower.advance().unwrap();
+    /// Follows a tape that grows by `pieces` to `TAPE`.
+    async fn trace_in(project: &Path, pieces: usize) -> TapeSinks {
+        let path = project.join("tape.jsonl");
+        let mut file = File::create(&path).unwrap();
+        let header = TAPE.find('\n').unwrap() + 1;
+        file.write_all(&TAPE.as_bytes()[..header]).unwrap();
+        let (grown, changed) = watch::channel(0);
+        let follower = TapeFollower::start(&path, changed, &AttachedClients::new(), |header| {
+            let trace = Some(TraceSink::new(header, project));
+            TapeSinks {
+                trace,
+                ..TapeSinks::default()
             }
-            traced(directory.path())
-        });
+        })
+        .unwrap();
+        let rest = &TAPE.as_bytes()[header..];
+        for piece in rest.chunks(rest.len() / pieces + 1) {
+            file.write_all(piece).unwrap();
+            grown.send_replace(0);
+            tokio::time::advance(std::time::Duration::from_secs(5)).await;
+        }
+        follower.finish().await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn trace_is_independent_of_how_the_tape_grows() {
+        let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        for (directory, pieces) in directories.iter().zip([1, 700]) {
+            trace_in(directory.path(), pieces).await;
+        }
+        let traces = directories.each_ref().map(|it| traced(it.path()));
         assert_eq!(traces[0], traces[1]);
-        assert!(traces[0].lines().count() > 30);
+        assert!(
+            traces[0].lines().count() > 30 && traces[0].contains("\"event\":\"ingest_finished\"")
+        );
     }
 
-    #[tokio::test]
-    async fn trace_includes_entries_written_before_finish() {
-        let directory = tempfile::tempdir().unwrap();
-        let tape = directory.path().join("tape.jsonl");
-        fs::write(&tape, "").unwrap();
-        let (_grown, changed) = watch::channel(0);
-        let tracing = TraceTask::follow(&tape, directory.path(), changed).unwrap();
-        fs::write(&tape, TAPE).unwrap();
-        tracing.finish().await.unwrap();
-        assert!(traced(directory.path()).contains("\"event\":\"ingest_finished\""));
-    }
-
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn trace_dir_that_is_a_link_is_refused() {
         let (project, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir(project.path().join(".ktx")).unwrap();
         std::os::unix::fs::symlink(outside.path(), project.path().join(".ktx/ingest-traces"))
             .unwrap();
-        let tape = project.path().join("tape.jsonl");
-        fs::write(&tape, TAPE).unwrap();
-        let (_grown, changed) = watch::channel(0);
-        let tracing = TraceTask::follow(&tape, project.path(), changed).unwrap();
-        assert!(
-            tracing
-                .finish()
-                .await
-                .unwrap_err()
-                .to_string()
-                .contains("is a symbolic link")
-        );
+        let sinks = trace_in(project.path(), 1).await;
+        assert!(sinks.trace.unwrap().has_failed);
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
     }
 }

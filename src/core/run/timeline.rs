@@ -222,12 +222,23 @@ impl Timeline {
         max_bytes: usize,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) -> Result<PollStatus, EntrySourceError> {
+        self.advance_observed(max_bytes, &mut |_| {}, emit)
+    }
+
+    /// Like [`advance`](Self::advance), and passes each entry to `observe` before it is folded.
+    pub fn advance_observed(
+        &mut self,
+        max_bytes: usize,
+        observe: &mut dyn FnMut(&EntryRef<'_>),
+        emit: &mut dyn FnMut(SinkEvent<'_>),
+    ) -> Result<PollStatus, EntrySourceError> {
         if self.finished {
             return Ok(PollStatus::End);
         }
         self.rewind_to_cursor()?;
         let (fold, view, activity) = (&mut self.fold, &mut self.view, &mut self.activity);
         let progress = self.source.poll(max_bytes, &mut |entry: EntryRef<'_>| {
+            observe(&entry);
             fold.apply(view, &entry, emit);
             activity.record(entry.seq, view.state.last_entry_at, view.last_change);
         });

@@ -12,8 +12,6 @@ pub struct NotificationTargets {
     pub command: Vec<String>,
     /// Address that receives each notification as JSON.
     pub url: Option<String>,
-    /// A delivery has failed, and the user was informed.
-    pub has_failed: bool,
 }
 
 impl NotificationTargets {
