@@ -72,12 +72,6 @@ pub(crate) fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliErro
     Ok(Exit::Ok)
 }
 
-/// True if units describe tables of a warehouse that has no connection.
-fn is_without_warehouse(proposals: &[ProposedConnection]) -> bool {
-    let is = |driver: &str| proposals.iter().any(|proposal| proposal.driver == driver);
-    ["dbt", "lookml", "metricflow"].into_iter().any(is) && !is("sqlite")
-}
-
 fn exists(file: &Path) -> CliError {
     CliError::usage(format!("{} already exists", file.display()))
         .with_help("edit it, or check it with `ingestdeck plan`")
@@ -131,7 +125,7 @@ fn print_proposals(root: &Path, file: &Path, proposals: &[ProposedConnection]) -
             pluralize(count, "unit")
         )?;
     }
-    if is_without_warehouse(proposals) {
+    if init::lacks_warehouse(proposals) {
         writeln!(
             out,
             "sources of the semantic layer need a connection to the warehouse; add it to connections in ktx.yaml, for \

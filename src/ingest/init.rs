@@ -2,25 +2,18 @@
 //!
 //! It must not write anything.
 
-use std::{collections::BTreeSet, fmt::Write as _, io::Read as _};
+use std::{fmt::Write as _, io::Read as _};
 
 use super::{
+    database,
     slug::slugify,
-    source::{self, RawFile, SourceTree, docs::DEPENDENCY_DIRS, metricflow, tree::has_extension},
+    source::{
+        self, SourceTree,
+        proposal::{ProposalScan, split},
+        tree::has_extension,
+    },
 };
 use ingestdeck_os::scoped_dir::ScopedDir;
-
-/// Directories that are skipped in addition to [`DEPENDENCY_DIRS`]: packages, and the output of runs.
-const IGNORED_DIRS: [&str; 5] = [
-    "dbt_packages",
-    "raw-sources",
-    "semantic-layer",
-    "site-packages",
-    "wiki",
-];
-
-/// Directories of a LookML project.
-const LOOKML_DIRS: [&str; 4] = ["dashboards", "explores", "models", "views"];
 
 /// A connection that the files suggest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,57 +27,28 @@ pub struct ProposedConnection {
 
 /// Proposes connections for the files of `tree`, in the order of their drivers.
 pub fn propose_connections(tree: &SourceTree) -> Vec<ProposedConnection> {
-    let files: Vec<&RawFile> = tree
-        .files
-        .iter()
-        .filter(|file| is_considered(&file.path))
-        .collect();
-    let mut found: Vec<(&'static str, &str)> = Vec::new();
-    let free = |found: &[(&'static str, &str)], path: &str| {
-        !found.iter().any(|(_, place)| is_below(path, place))
-    };
-    for file in &files {
-        let (folder, name) = split(&file.path);
-        if matches!(name, "dbt_project.yml" | "dbt_project.yaml") && free(&found, &file.path) {
-            found.push(("dbt", folder));
-        }
+    let mut scan = ProposalScan::new(tree);
+    for adapter in source::adapters() {
+        let folders = adapter.propose(&scan);
+        let named = folders.into_iter().map(|folder| (adapter.name(), folder));
+        scan.found.extend(named);
     }
-    let looks: Vec<&str> = files
-        .iter()
-        .map(|file| file.path.as_str())
-        .filter(|path| is_lookml(path))
-        .collect();
-    let looks: Vec<&str> = looks
-        .into_iter()
-        .filter(|path| free(&found, path))
-        .collect();
-    let semantic_models = semantic_models(tree, &files, &found);
-    found.extend(
-        lookml_projects(&looks)
-            .into_iter()
-            .map(|place| ("lookml", place)),
-    );
-    found.extend(
-        semantic_models
-            .into_iter()
-            .map(|place| ("metricflow", place)),
-    );
-    if found.is_empty() && has_root_pages_only(tree) {
-        found.push(("docs", ""));
-    }
-    for folder in page_dirs(&files) {
-        if free(&found, folder) {
-            found.push(("docs", folder));
-        }
-    }
-    found.extend(
-        files
-            .iter()
-            .filter(|file| is_database(tree, &file.path))
-            .map(|file| ("sqlite", file.path.as_str())),
-    );
-    found.retain(|(driver, _)| *driver == "sqlite" || source::find_adapter(driver).is_some());
+    let is_ours = |path: &&&str| is_database(tree, path);
+    let databases: Vec<&str> = scan.paths().iter().filter(is_ours).copied().collect();
+    let databases = databases.into_iter().map(|path| (database::DRIVER, path));
+    let found: Vec<_> = scan.found.iter().copied().chain(databases).collect();
     assign_ids(&found)
+}
+
+/// True if the files of a proposal describe tables of a warehouse, and none of the proposals is one.
+pub fn lacks_warehouse(proposals: &[ProposedConnection]) -> bool {
+    let describes = |proposal: &ProposedConnection| {
+        source::find_adapter(proposal.driver).is_some_and(|adapter| adapter.describes_warehouse())
+    };
+    proposals.iter().any(describes)
+        && !proposals
+            .iter()
+            .any(|proposal| proposal.driver == database::DRIVER)
 }
 
 /// Renders a `ktx.yaml` with these connections.
@@ -96,7 +60,7 @@ pub fn render_ktx_yaml(proposals: &[ProposedConnection]) -> String {
         location: place,
     } in proposals
     {
-        let key = if *driver == "sqlite" {
+        let key = if *driver == database::DRIVER {
             "path"
         } else {
             "source_dir"
@@ -108,150 +72,6 @@ pub fn render_ktx_yaml(proposals: &[ProposedConnection]) -> String {
     text.push_str("llm:\n  provider:\n    backend: claude-code\n  models:\n    default: sonnet\n");
     text.push_str("ingest:\n  workUnits:\n    stepBudget: 40\n    maxConcurrency: 2\n    failureMode: continue\n");
     text
-}
-
-fn is_considered(path: &str) -> bool {
-    !path
-        .split('/')
-        .any(|part| IGNORED_DIRS.contains(&part) || DEPENDENCY_DIRS.contains(&part))
-}
-
-/// Splits a path into folder (empty for the root) and name.
-fn split(path: &str) -> (&str, &str) {
-    path.rsplit_once('/').unwrap_or(("", path))
-}
-
-fn is_below(path: &str, folder: &str) -> bool {
-    folder.is_empty()
-        || path
-            .strip_prefix(folder)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-fn is_lookml(path: &str) -> bool {
-    has_extension(path, &["lkml", "lookml"])
-}
-
-/// The deepest folder that contains all of `paths`, empty for the root; `None` for no paths.
-fn common_folder<'a>(paths: &[&'a str]) -> Option<&'a str> {
-    let mut common = split(paths.first()?).0;
-    while !paths.iter().all(|path| is_below(path, common)) {
-        common = split(common).0;
-    }
-    Some(common)
-}
-
-/// The LookML projects that `paths` belong to. A project may include files of any of its folders, so all files are one
-/// project unless each top-level folder has a manifest, which Looker expects at the top of a project.
-fn lookml_projects<'a>(paths: &[&'a str]) -> BTreeSet<&'a str> {
-    let Some(mut common) = common_folder(paths) else {
-        return BTreeSet::new();
-    };
-    let tops: BTreeSet<&str> = paths
-        .iter()
-        .map(|path| path.split_once('/').map_or("", |(top, _)| top))
-        .collect();
-    let has_manifest = |top: &&str| {
-        paths
-            .iter()
-            .any(|path| split(path) == (*top, "manifest.lkml"))
-    };
-    if common.is_empty() && !tops.contains("") && tops.iter().all(has_manifest) {
-        return tops;
-    }
-    while LOOKML_DIRS.contains(&split(common).1) {
-        common = split(common).0;
-    }
-    BTreeSet::from([common])
-}
-
-/// Directories with MetricFlow semantic models: the dbt projects in `found` that have some, and the common folder of
-/// all others.
-fn semantic_models<'a>(
-    tree: &SourceTree,
-    files: &[&'a RawFile],
-    found: &[(&'static str, &'a str)],
-) -> BTreeSet<&'a str> {
-    let holds_some = |file: &&&RawFile| {
-        has_extension(&file.path, &["yml", "yaml"])
-            && tree
-                .read_text(&file.path)
-                .is_ok_and(|text| metricflow::has_semantic_models(&text))
-    };
-    let (mut places, mut others) = (BTreeSet::new(), Vec::new());
-    for file in files.iter().filter(holds_some) {
-        match found.iter().find(|(_, place)| is_below(&file.path, place)) {
-            Some((_, place)) => drop(places.insert(*place)),
-            None => others.push(file.path.as_str()),
-        }
-    }
-    places.extend(common_folder(&others));
-    places
-}
-
-/// Folders with pages, without those below another one. Excludes the root and folders whose only page is a README,
-/// because folders of code have those too.
-fn page_dirs<'a>(files: &[&'a RawFile]) -> Vec<&'a str> {
-    let is_page = |path: &str| {
-        has_extension(path, &["md"]) && !split(path).1.eq_ignore_ascii_case("README.md")
-    };
-    let pages = files
-        .iter()
-        .map(|file| file.path.as_str())
-        .filter(|path| is_page(path));
-    let all: BTreeSet<&str> = pages
-        .map(|path| split(path).0)
-        .filter(|folder| !folder.is_empty())
-        .collect();
-    let mut folders: Vec<&str> = Vec::new();
-    for folder in all {
-        if !folders.iter().any(|above| is_below(folder, above)) {
-            folders.push(folder);
-        }
-    }
-    folders
-}
-
-/// File names of pages that describe their folder.
-const README_NAMES: [&str; 8] = [
-    "AGENTS",
-    "CHANGELOG",
-    "CLAUDE",
-    "CODE_OF_CONDUCT",
-    "CONTRIBUTING",
-    "LICENSE",
-    "README",
-    "SECURITY",
-];
-
-/// True if all pages are in the root and nothing else looks like documentation: then every file would become a unit.
-fn has_root_pages_only(tree: &SourceTree) -> bool {
-    let written = |path: &str| {
-        ["raw-sources", "semantic-layer", "wiki"]
-            .iter()
-            .any(|folder| is_below(path, folder))
-    };
-    let mut texts = tree
-        .files
-        .iter()
-        .map(|file| file.path.as_str())
-        .filter(|path| !written(path))
-        .filter(|path| is_text(path));
-    let is_about = |stem: &str| {
-        README_NAMES
-            .iter()
-            .any(|name| stem.eq_ignore_ascii_case(name))
-    };
-    let is_page = |path: &str| {
-        path.rsplit_once('.').is_some_and(|(stem, extension)| {
-            !extension.eq_ignore_ascii_case("txt") && !is_about(stem)
-        })
-    };
-    texts.clone().any(is_page) && texts.all(|path| !path.contains('/'))
-}
-
-fn is_text(path: &str) -> bool {
-    source::find_adapter("docs").is_some_and(|docs| docs.accepts_file(path))
 }
 
 /// Detects a database by its first bytes, not by its name.
@@ -291,7 +111,7 @@ fn assign_ids(found: &[(&'static str, &str)]) -> Vec<ProposedConnection> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::tree_of;
+    use crate::source::{RawFile, tree_of};
 
     fn render_ids(proposals: &[ProposedConnection]) -> Vec<String> {
         proposals

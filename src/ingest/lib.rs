@@ -19,10 +19,12 @@
 )]
 
 mod capture_signals;
+mod connection;
 pub mod connection_scope;
 mod database;
 mod line_budget;
 mod local_record;
+mod path_policy;
 mod project_context;
 mod references;
 mod schema;

@@ -29,8 +29,7 @@ use super::{
     project::{PROJECT_FILE, Project},
     reconcile::EvictionCandidate,
     source::{
-        Fingerprint, MetricflowProjection, SourceAdapter, SourceTree, UnitChunk, add_dependencies,
-        tree,
+        Fingerprint, SourceAdapter, SourceProjection, SourceTree, UnitChunk, add_dependencies, tree,
     },
     source_diff::{ForceReason, SourceDiff, UnitChanges, run_reason},
     untrusted_text::visible_path,
@@ -95,7 +94,7 @@ pub struct SourcePlan {
     /// The copies that the units read; `None` if they read the files themselves.
     pub staging: Option<StagedFiles>,
     /// Sources that follow from its files without an agent.
-    pub projection: MetricflowProjection,
+    pub projection: SourceProjection,
     /// Settled raw files that their unit left unread and that are in no planned unit, with the key of the unit in the run.
     pub unread: Vec<(UnitKey, UnreadFile)>,
     /// Names that files define, by path, as far as they are known.
@@ -660,7 +659,7 @@ fn select_units(
         .collect();
     let is_outside = source.external_dir.is_some();
     let projection = if units.is_empty() {
-        MetricflowProjection::default()
+        SourceProjection::default()
     } else {
         adapter.project_sources(&tree)
     };

@@ -18,24 +18,21 @@ use std::{
 use super::{
     database::SqlWorkers,
     instructions::{Instructions, InvalidInstruction},
+    source::ProjectConnection,
     yaml,
 };
 use ingestdeck_core::diagnostic::{Diagnostic, Problem};
 use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 
 mod key_schema;
-mod path_policy;
 mod reader;
 pub(crate) mod settings;
 
-pub use path_policy::{PathPolicy, PathRefusal};
-pub(crate) use reader::without_login;
-pub use settings::{
-    Connection, ModelBackend, ModelRole, ProjectSettings, RateLimitSettings, SourceLocation,
+pub use super::{
+    connection::{Connection, ConnectionKeys, PROJECT_FILE, SourceLocation},
+    path_policy::{PathPolicy, PathRefusal},
 };
-
-/// Name of the file that makes a directory a project.
-pub const PROJECT_FILE: &str = "ktx.yaml";
+pub use settings::{ModelBackend, ModelRole, ProjectSettings, RateLimitSettings};
 
 /// Largest `ktx.yaml` that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -172,6 +169,15 @@ impl Project {
             warnings,
             sql_workers: SqlWorkers::default(),
         })
+    }
+
+    /// One of its connections, for an adapter.
+    pub(crate) fn connection<'a>(&'a self, connection: &'a Connection) -> ProjectConnection<'a> {
+        ProjectConnection {
+            project: &self.root,
+            policy: &self.path_policy,
+            connection,
+        }
     }
 
     /// Returns the project with connections that may also read `paths`, which the user allows in `settings_file`. Only

@@ -17,7 +17,7 @@ use super::{
     job::IngestJob,
     line_budget::{CharBudget, OMITTED_LINE_CHARS, fit_lines, joined_chars, short_summary},
     reconcile::PriorProvenance,
-    skill::{COMMON_SKILLS, Skill},
+    skill::{self, COMMON_SKILLS, Skill},
     source,
     untrusted_text::one_line,
     work_unit::WorkUnit,
@@ -113,9 +113,10 @@ pub(crate) fn choose_skills(unit: &WorkUnit, instructions: &Instructions) -> Vec
     if unit.is_text() {
         return external_text::choose_skills(unit, instructions);
     }
-    let extra =
-        source::find_adapter(&unit.planned.adapter).map_or(&[][..], |adapter| adapter.skills());
-    instructions.skills_for_unit(&COMMON_SKILLS, extra)
+    let of_adapter = source::find_adapter(&unit.planned.adapter)
+        .and_then(|adapter| skill::parse(adapter.skill()?).ok());
+    let extra: Vec<&str> = of_adapter.iter().map(|skill| skill.name.as_str()).collect();
+    instructions.skills_for_unit(&COMMON_SKILLS, &extra)
 }
 
 /// Notice for a resumed session whose writes were not kept: the session remembers them, but the workspace does not

@@ -9,7 +9,7 @@ use ingestdeck_core::diagnostic::Problem;
 
 use serde::Deserialize;
 
-use super::yaml;
+use super::{source, yaml};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Skill {
@@ -32,26 +32,24 @@ const KNOWN_CALLERS: [&str; 2] = [WORK_UNIT_CALLER, "research"];
 /// Longest description, in characters. Descriptions are part of every unit's prompt.
 const MAX_DESCRIPTION_CHARS: usize = 500;
 
-const BUNDLED_FILES: [&str; 9] = [
+/// Files that do not belong to an adapter.
+const COMMON_FILES: [&str; 4] = [
     include_str!("../../assets/skills/ingest_triage/SKILL.md"),
     include_str!("../../assets/skills/sl/SKILL.md"),
     include_str!("../../assets/skills/sl_capture/SKILL.md"),
     include_str!("../../assets/skills/wiki_capture/SKILL.md"),
-    include_str!("../../assets/skills/dbt_ingest/SKILL.md"),
-    include_str!("../../assets/skills/docs_ingest/SKILL.md"),
-    include_str!("../../assets/skills/lookml_ingest/SKILL.md"),
-    include_str!("../../assets/skills/metricflow_ingest/SKILL.md"),
-    include_str!("../../assets/skills/notion_synthesize/SKILL.md"),
 ];
 
-/// The bundled skills, in the order of their files.
+/// The bundled skills: the common ones, and those of adapters in the order of their names.
 pub(crate) fn bundled_skills() -> &'static [Arc<Skill>] {
     static ALL: LazyLock<Vec<Arc<Skill>>> = LazyLock::new(|| {
-        BUNDLED_FILES
-            .iter()
-            .filter_map(|text| parse(text).ok())
-            .map(Arc::new)
-            .collect()
+        let parsed = |text: &&str| parse(text).ok().map(Arc::new);
+        let mut skills: Vec<Arc<Skill>> = COMMON_FILES.iter().filter_map(parsed).collect();
+        let of_adapters = source::adapters().filter_map(|adapter| adapter.skill());
+        let common = skills.len();
+        skills.extend(of_adapters.filter_map(|text| parsed(&text)));
+        skills[common..].sort_by(|one, other| one.name.cmp(&other.name));
+        skills
     });
     &ALL
 }
@@ -119,11 +117,11 @@ pub(crate) fn parse(text: &str) -> Result<Skill, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source;
 
     #[test]
     fn every_file_is_a_skill() {
-        for text in BUNDLED_FILES {
+        let of_adapters = source::adapters().filter_map(|adapter| adapter.skill());
+        for text in COMMON_FILES.into_iter().chain(of_adapters) {
             let skill = parse(text).unwrap();
             assert!(
                 skill.is_for_units && skill.body.starts_with("# "),
@@ -131,19 +129,14 @@ mod tests {
                 skill.name
             );
         }
-    }
-
-    #[test]
-    fn skills_named_by_adapters_exist() {
         let names: Vec<&str> = bundled_skills()
             .iter()
             .map(|skill| skill.name.as_str())
             .collect();
-        for adapter in source::adapter_names().filter_map(source::find_adapter) {
-            for skill in adapter.skills().iter().chain(&COMMON_SKILLS) {
-                assert!(names.contains(skill), "{}: {skill}", adapter.name());
-            }
-        }
+        assert!(
+            COMMON_SKILLS.iter().all(|name| names.contains(name)),
+            "{names:?}"
+        );
     }
 
     #[test]

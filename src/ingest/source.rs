@@ -16,11 +16,11 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{
-    project::{
-        Connection, PROJECT_FILE, PathPolicy, PathRefusal, Project, SourceLocation, without_login,
-    },
+    connection::{Connection, PROJECT_FILE, SourceLocation, without_login},
+    path_policy::{PathPolicy, PathRefusal},
     untrusted_text::visible_path,
 };
 use ingestdeck_core::diagnostic::{Diagnostic, Problem};
@@ -36,11 +36,13 @@ pub(crate) mod lookml;
 pub(crate) mod manifest;
 pub(crate) mod metricflow;
 pub(crate) mod notion;
+pub(crate) mod proposal;
 pub(crate) mod references;
 pub(crate) mod tree;
 
+pub use super::connection::{KeySpec, ValueType};
 pub use fingerprint::Fingerprint;
-pub(crate) use metricflow::{MetricflowProjection, ProjectedSource};
+pub use proposal::ProposalScan;
 use references::ReferenceReader;
 pub use tree::{RawFile, SourceTree};
 
@@ -57,15 +59,7 @@ pub struct ProjectConnection<'a> {
     pub connection: &'a Connection,
 }
 
-impl<'a> ProjectConnection<'a> {
-    pub(crate) fn new(project: &'a Project, connection: &'a Connection) -> Self {
-        Self {
-            project: &project.root,
-            policy: &project.path_policy,
-            connection,
-        }
-    }
-
+impl ProjectConnection<'_> {
     /// `path` without symbolic links, if the connection may read it. The outer error is that of the system call.
     fn resolve(self, path: &Path) -> io::Result<Result<PathBuf, PathRefusal>> {
         let real = path.canonicalize()?;
@@ -77,6 +71,31 @@ impl<'a> ProjectConnection<'a> {
 pub trait SourceAdapter: Sync + std::fmt::Debug {
     /// Name of the adapter: the `driver` of a connection and the entry of `ingest.adapters`.
     fn name(&self) -> &'static str;
+
+    /// The keys of its connections, in addition to those that all connections have.
+    fn keys(&self) -> &'static [KeySpec] {
+        &[]
+    }
+
+    /// The section of a connection in which KTX keeps its repository, if it is not in the connection itself.
+    fn section(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Why a connection that names no files is skipped, if that is expected: the end of a sentence about it.
+    fn without_files(&self) -> Option<Problem> {
+        None
+    }
+
+    /// Folders for which a new project gets a connection. Those that adapters before it have found are in `scan`.
+    fn propose<'a>(&self, _scan: &ProposalScan<'a>) -> Vec<&'a str> {
+        Vec::new()
+    }
+
+    /// Whether its files describe tables of a warehouse, which needs a separate connection.
+    fn describes_warehouse(&self) -> bool {
+        false
+    }
 
     /// Whether the file at `path` is a raw file of such a source.
     fn accepts_file(&self, path: &str) -> bool;
@@ -139,12 +158,34 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
     }
 
     /// The semantic-layer sources that follow from `tree` without an agent. They are written before any unit runs.
-    fn project_sources(&self, _tree: &SourceTree) -> MetricflowProjection {
-        MetricflowProjection::default()
+    fn project_sources(&self, _tree: &SourceTree) -> SourceProjection {
+        SourceProjection::default()
     }
 
-    /// Names of the skills that its units get in addition to the common ones.
-    fn skills(&self) -> &'static [&'static str];
+    /// The `SKILL.md` that its units get in addition to the common skills.
+    fn skill(&self) -> Option<&'static str> {
+        None
+    }
+}
+
+/// A semantic-layer source that follows from raw files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProjectedSource {
+    /// Name of the source, unique in its connection.
+    pub name: String,
+    /// The raw files that define it.
+    pub files: Vec<String>,
+    /// Content of the source file.
+    pub doc: Map<String, Value>,
+}
+
+/// The sources that follow from the raw files of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceProjection {
+    /// The sources, in the order of their files.
+    pub sources: Vec<ProjectedSource>,
+    /// Raw files with a definition that a source cannot express, and a sentence about it.
+    pub skipped: Vec<(String, String)>,
 }
 
 /// Result of cutting a source into units.
@@ -187,13 +228,19 @@ pub struct AssignedLines {
     pub last: usize,
 }
 
+/// Folders of installed packages and build output, whose files do not describe the project.
+const DEPENDENCY_DIRS: [&str; 5] = [".venv", "node_modules", "target", "vendor", "venv"];
+
+/// Folders that runs write.
+const OUTPUT_DIRS: [&str; 3] = ["raw-sources", "semantic-layer", "wiki"];
+
 /// Folders below `root` that runs of `project` write. Their content is output, so it is not read as a source.
 fn run_output_dirs(project: &Path, root: &Path) -> Vec<String> {
     let Ok(inside) = project.strip_prefix(root) else {
         return Vec::new();
     };
-    let folders = ["raw-sources", "semantic-layer", "wiki"].into_iter();
-    folders
+    OUTPUT_DIRS
+        .into_iter()
         .filter_map(|folder| inside.join(folder).to_str().map(str::to_owned))
         .collect()
 }
@@ -247,6 +294,7 @@ fn shared_names<'a>(paths: impl IntoIterator<Item = &'a str>) -> Vec<Arc<str>> {
     paths.into_iter().map(Arc::from).collect()
 }
 
+/// All adapters, in the order in which they propose connections.
 const ADAPTERS: [&dyn SourceAdapter; 7] = [
     &dbt::DbtAdapter,
     &lookml::LookmlAdapter,
@@ -257,11 +305,15 @@ const ADAPTERS: [&dyn SourceAdapter; 7] = [
     &fake::FakeAdapter,
 ];
 
-pub(crate) fn adapter_names() -> impl Iterator<Item = &'static str> {
-    ADAPTERS.iter().map(|adapter| adapter.name())
+pub(crate) fn adapters() -> impl Iterator<Item = &'static dyn SourceAdapter> {
+    ADAPTERS.into_iter()
 }
 
-/// Drivers of KTX whose connections contain context about data instead of data, and that have no adapter here.
+pub(crate) fn adapter_names() -> impl Iterator<Item = &'static str> {
+    adapters().map(|adapter| adapter.name())
+}
+
+/// Drivers of KTX whose connections contain context about data instead of data, and that need no adapter here.
 const CONTEXT_DRIVERS: [&str; 8] = [
     "confluence",
     "gdrive",
@@ -273,19 +325,14 @@ const CONTEXT_DRIVERS: [&str; 8] = [
     "tableau",
 ];
 
-/// Drivers of KTX that have no adapter here, including those of databases.
-pub(crate) const UNSUPPORTED_DRIVERS: &[&str] = &[
+/// Drivers of databases that KTX can read.
+const DATABASE_DRIVERS: [&str; 17] = [
     "athena",
     "bigquery",
     "clickhouse",
-    "confluence",
     "databricks",
     "duckdb",
-    "gdrive",
-    "jira",
-    "looker",
     "mariadb",
-    "metabase",
     "mongodb",
     "motherduck",
     "mssql",
@@ -293,14 +340,30 @@ pub(crate) const UNSUPPORTED_DRIVERS: &[&str] = &[
     "postgres",
     "postgresql",
     "redshift",
-    "sharepoint",
-    "sigma",
     "snowflake",
     "sqlite",
     "sqlserver",
-    "tableau",
     "trino",
 ];
+
+/// Whether connections with this `driver` are databases that KTX can read.
+pub(crate) fn is_database_driver(driver: &str) -> bool {
+    DATABASE_DRIVERS.contains(&driver)
+}
+
+/// The drivers of connections: those of adapters, and those that only KTX has.
+pub(crate) fn known_drivers() -> impl Iterator<Item = &'static str> {
+    adapter_names()
+        .chain(CONTEXT_DRIVERS)
+        .chain(DATABASE_DRIVERS)
+}
+
+/// Names that `ingest.adapters` may contain: those of adapters, and those that only KTX has.
+pub(crate) fn known_adapters() -> impl Iterator<Item = &'static str> {
+    adapter_names()
+        .chain(CONTEXT_DRIVERS)
+        .chain(["live-database", "historic-sql"])
+}
 
 /// Whether connections with this `driver` contain context about data that is stored elsewhere.
 pub(crate) fn is_context_driver(driver: &str) -> bool {
@@ -519,14 +582,6 @@ mod tests {
         let mut tree = SourceTree::walk(dir.path(), &|_| true).unwrap();
         fingerprint::fingerprint_tree(&mut tree, &fingerprint::KnownFingerprints::new());
         (dir, tree)
-    }
-
-    #[test]
-    fn ktx_yaml_may_name_every_adapter() {
-        let unknown: Vec<_> = adapter_names()
-            .filter(|name| !super::super::project::settings::ADAPTERS.contains(name))
-            .collect();
-        assert_eq!(unknown, [""; 0]);
     }
 
     #[test]

@@ -7,8 +7,7 @@ use crate::{
     connection_scope, database,
     project::{Connection, Project},
     source::{
-        self, ProjectConnection, SourceAdapter, SourceDirError, SourceTree, UnitChunk, fingerprint,
-        fingerprint_cache,
+        self, SourceAdapter, SourceDirError, SourceTree, UnitChunk, fingerprint, fingerprint_cache,
     },
     spelling::nearest_name,
     untrusted_text::visible_path,
@@ -98,14 +97,13 @@ pub(super) fn chunk_connection<'a>(
         ));
     }
     // KTX fetches this source itself, so skipping it is expected.
-    let origin = ProjectConnection::new(project, connection);
+    let origin = project.connection(connection);
     match source::source_dir(origin) {
         Err(error @ SourceDirError::RemoteUrl(_)) => return Err(fine(Problem::from_error(&error))),
-        Err(SourceDirError::NotConfigured) if driver == "notion" => {
-            return Err(fine(
-                Problem::new("pages are not fetched here")
-                    .with_help("stage them, and name their folder as source_dir"),
-            ));
+        Err(SourceDirError::NotConfigured) => {
+            if let Some(why) = adapter.without_files() {
+                return Err(fine(why));
+            }
         }
         _ => {}
     }
@@ -137,12 +135,10 @@ pub(super) fn chunk_connection<'a>(
 
 /// True for a database that only KTX can read.
 pub(super) fn is_target(connection: &Connection) -> bool {
-    let is_foreign =
-        |driver: &str| driver != database::DRIVER && source::UNSUPPORTED_DRIVERS.contains(&driver);
     connection
         .driver
         .as_deref()
-        .is_some_and(|driver| is_foreign(driver) && !source::is_context_driver(driver))
+        .is_some_and(|driver| driver != database::DRIVER && source::is_database_driver(driver))
 }
 
 /// A driver of KTX without an adapter is expected; a driver that resembles a known one is probably misspelled.
@@ -153,9 +149,7 @@ fn skip_without_adapter(
 ) -> UnplannedConnection {
     let shown: String = driver.chars().take(60).collect();
     let shown = shown.escape_debug();
-    let known: Vec<&str> = source::adapter_names()
-        .chain(source::UNSUPPORTED_DRIVERS.iter().copied())
-        .collect();
+    let known: Vec<&str> = source::known_drivers().collect();
     match nearest_name(driver, &known).filter(|_| !known.contains(&driver)) {
         Some(meant) => faulty(
             Problem::new(format!("unknown driver `{shown}`"))

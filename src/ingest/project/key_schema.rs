@@ -8,43 +8,12 @@ use std::collections::BTreeMap;
 
 use super::reader::{self, ProjectSettingsFault, excerpt, join_key, wrong_type};
 use crate::{
+    connection::{KeySpec, ValueType},
+    source,
     spelling::nearest_name,
     yaml::{YamlEntry, YamlNode, YamlValue},
 };
 use ingestdeck_core::diagnostic::Problem;
-
-/// Type of a value.
-#[derive(Clone, Copy, Debug)]
-enum ValueType {
-    Any,
-    /// Text that is not empty.
-    Text,
-    /// Text that may be empty.
-    AnyText,
-    Boolean,
-    /// A whole number, at least this.
-    Integer(u32),
-    /// A number between 0 and 1.
-    Fraction,
-    /// A list of texts.
-    TextList,
-    /// One of these strings.
-    OneOf(&'static [&'static str]),
-    /// One of the strings that KTX accepts today. This program ignores the value, so another one is only a warning.
-    OneOfOrOther(&'static [&'static str]),
-    /// True, false or one of these strings.
-    BooleanOr(&'static [&'static str]),
-    /// A whole number or one of these strings.
-    IntegerOr(&'static [&'static str]),
-    /// A map with exactly these keys.
-    Map(&'static [KeySpec]),
-    /// A map with these keys and others. Only a likely misspelling is a warning.
-    OpenMap(&'static [KeySpec]),
-    /// The map of connections.
-    Connections,
-}
-
-type KeySpec = (&'static str, ValueType);
 
 use ValueType::{
     Any, AnyText, Boolean, BooleanOr, Connections, Fraction, Integer, IntegerOr, Map, OneOf,
@@ -193,45 +162,12 @@ const CONNECTION: &[KeySpec] = &[
     ("url", Text),
 ];
 
-/// Keys of a driver in addition to [`CONNECTION`].
+/// Keys in addition to [`CONNECTION`]: those of the adapter, and those of drivers that only KTX reads.
 fn driver_keys(driver: &str) -> &'static [KeySpec] {
+    if let Some(adapter) = source::find_adapter(driver) {
+        return adapter.keys();
+    }
     match driver {
-        "dbt" => &[
-            ("auth_token_ref", Text),
-            ("profiles_path", AnyText),
-            ("target", Text),
-            ("project_name", Text),
-        ],
-        "lookml" => &[
-            ("auth_token_ref", Text),
-            (
-                "mappings",
-                OpenMap(&[("expectedLookerConnectionName", Text)]),
-            ),
-        ],
-        "metricflow" => &[(
-            "metricflow",
-            OpenMap(&[
-                ("repoUrl", Text),
-                ("branch", Text),
-                ("path", AnyText),
-                ("auth_token_ref", Text),
-            ]),
-        )],
-        "notion" => &[
-            ("auth_token", Text),
-            ("auth_token_ref", Text),
-            (
-                "crawl_mode",
-                OneOfOrOther(&["selected_roots", "all_accessible"]),
-            ),
-            ("root_page_ids", TextList),
-            ("root_database_ids", TextList),
-            ("root_data_source_ids", TextList),
-            ("max_pages_per_run", Integer(1)),
-            ("max_knowledge_creates_per_run", Integer(0)),
-            ("max_knowledge_updates_per_run", Integer(0)),
-        ],
         "metabase" => &[
             ("api_url", Text),
             ("api_key", Text),

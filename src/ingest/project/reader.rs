@@ -2,7 +2,7 @@
 //!
 //! It must not know the meaning of any key of `ktx.yaml`. [`keys`](super::key_schema) checks which keys exist.
 
-use std::{borrow::Cow, sync::LazyLock};
+use std::sync::LazyLock;
 
 use regex_lite::Regex;
 
@@ -58,19 +58,6 @@ fn may_be_secret(path: &str) -> bool {
         || SECRET_WORDS.iter().any(|word| last.contains(word))
 }
 
-/// `url` without the user name and password.
-pub(crate) fn without_login(url: &str) -> Cow<'_, str> {
-    let parts = url.split_once("://").and_then(|(scheme, rest)| {
-        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        let (authority, path) = rest.split_at_checked(end)?;
-        Some(format!(
-            "{scheme}://{}{path}",
-            authority.rsplit_once('@')?.1
-        ))
-    });
-    parts.map_or(Cow::Borrowed(url), Cow::Owned)
-}
-
 /// Untrusted text, shortened and on one line.
 pub(super) fn excerpt(text: &str) -> String {
     let short: String = text.chars().take(60).collect();
@@ -83,25 +70,5 @@ pub(super) fn join_key(path: &str, key: &str) -> String {
         key
     } else {
         format!("{path}.{key}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_lose_their_logins() {
-        let cases = [
-            ("https://u:p@h.example/x@y", "https://h.example/x@y"),
-            ("https://token@h", "https://h"),
-            ("ssh://git@h/x?a=b@c", "ssh://h/x?a=b@c"),
-            ("https://h/x@y", "https://h/x@y"),
-            ("git@h:x.git", "git@h:x.git"),
-            ("file:x", "file:x"),
-        ];
-        for (url, expected) in cases {
-            assert_eq!(without_login(url), expected);
-        }
     }
 }

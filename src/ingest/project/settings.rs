@@ -12,6 +12,8 @@ use super::{
     reader::{ProjectSettingsFault, excerpt},
 };
 use crate::{
+    connection::{Connection, ConnectionKeys, SourceLocation},
+    source,
     spelling::did_you_mean,
     yaml::{YamlNode, YamlValue},
 };
@@ -35,32 +37,6 @@ pub struct ProjectSettings {
     pub rate_limit: RateLimitSettings,
     /// Line in `ktx.yaml` of each value, by dotted key, without the connections.
     pub key_lines: BTreeMap<String, u64>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Connection {
-    /// Its key in `connections`.
-    pub id: String,
-    pub driver: Option<String>,
-    /// Location of its files.
-    pub source: Option<SourceLocation>,
-    /// Folder inside the source, or the file of a database (`path`).
-    pub subdir: Option<String>,
-    /// Branch that KTX clones. A plan warns if the files belong to another branch.
-    pub branch: Option<String>,
-    /// `url` of a database.
-    pub url: Option<String>,
-    /// `mappings.expectedLookerConnectionName`: models that name another connection may not write sources.
-    pub looker_connection: Option<String>,
-}
-
-/// Location of a connection's files.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SourceLocation {
-    /// `source_dir`: a directory, relative to the project.
-    Dir(String),
-    /// `repoUrl` or `repo_url`, a remote or `file:` URL.
-    Url(String),
 }
 
 /// Agent backend that runs the units.
@@ -270,20 +246,23 @@ fn connection(id: &str, keys: &Value) -> Connection {
             .and_then(Value::as_str)
             .map(str::to_owned)
     };
-    // KTX keeps the repository of a MetricFlow connection in the section `metricflow`.
+    let driver = text("/driver");
+    let adapter = driver.as_deref().and_then(source::find_adapter);
+    let section = adapter.and_then(|adapter| adapter.section());
+    let in_section = |key: &str| text(&format!("/{}/{key}", section?));
     let url = text("/repoUrl")
         .or_else(|| text("/repo_url"))
-        .or_else(|| text("/metricflow/repoUrl"));
+        .or_else(|| in_section("repoUrl"));
     Connection {
         id: id.to_owned(),
-        driver: text("/driver"),
         source: text("/source_dir")
             .map(SourceLocation::Dir)
             .or(url.map(SourceLocation::Url)),
-        subdir: text("/path").or_else(|| text("/metricflow/path")),
-        branch: text("/branch").or_else(|| text("/metricflow/branch")),
+        subdir: text("/path").or_else(|| in_section("path")),
+        branch: text("/branch").or_else(|| in_section("branch")),
         url: text("/url"),
-        looker_connection: text("/mappings/expectedLookerConnectionName"),
+        driver,
+        keys: ConnectionKeys(keys.clone()),
     }
 }
 
@@ -313,27 +292,6 @@ fn models(document: &Value) -> BTreeMap<ModelRole, String> {
     ModelRole::ALL.into_iter().filter_map(model).collect()
 }
 
-/// Names that `ingest.adapters` may contain: adapters of this program, and those that only KTX has.
-pub(crate) const ADAPTERS: &[&str] = &[
-    "docs",
-    "manifest",
-    "live-database",
-    "historic-sql",
-    "dbt",
-    "metricflow",
-    "lookml",
-    "looker",
-    "metabase",
-    "notion",
-    "fake",
-    "confluence",
-    "jira",
-    "sharepoint",
-    "gdrive",
-    "sigma",
-    "tableau",
-];
-
 fn adapters(names: &YamlNode, warnings: &mut Vec<Problem>) -> Option<Vec<String>> {
     let YamlValue::List(nodes) = &names.value else {
         return None;
@@ -343,8 +301,9 @@ fn adapters(names: &YamlNode, warnings: &mut Vec<Problem>) -> Option<Vec<String>
             .iter()
             .filter_map(|node| Some((node.as_text()?, node.line)))
     };
-    for (name, line) in named().filter(|(name, _)| !ADAPTERS.contains(name)) {
-        let hint = did_you_mean(name, ADAPTERS);
+    let known: Vec<&str> = source::known_adapters().collect();
+    for (name, line) in named().filter(|(name, _)| !known.contains(name)) {
+        let hint = did_you_mean(name, &known);
         warnings.push(
             format!(
                 "line {line}: unknown adapter `{}` in ingest.adapters{hint}",

@@ -9,13 +9,14 @@ mod references;
 pub(super) use references::DbtReferences;
 
 use super::{
-    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, RawFile, SourceAdapter, SourceTree,
-    UnitChunk, peers,
+    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, ProposalScan, RawFile, SourceAdapter,
+    SourceTree, UnitChunk, peers, proposal,
     references::ReferenceReader,
     shared_names,
     tree::{WalkFilter, has_extension},
 };
 use crate::{
+    connection::{KeySpec, ValueType},
     line_budget::first_names,
     slug::{unique_keys, without_extension},
     untrusted_text::visible_path,
@@ -54,6 +55,31 @@ pub(super) fn has_login(path: &str) -> bool {
 impl SourceAdapter for DbtAdapter {
     fn name(&self) -> &'static str {
         "dbt"
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        &[
+            ("auth_token_ref", ValueType::Text),
+            ("profiles_path", ValueType::AnyText),
+            ("target", ValueType::Text),
+            ("project_name", ValueType::Text),
+        ]
+    }
+
+    fn propose<'a>(&self, scan: &ProposalScan<'a>) -> Vec<&'a str> {
+        let mut found: Vec<&str> = Vec::new();
+        for path in &scan.paths {
+            let (folder, name) = proposal::split(path);
+            let is_project = matches!(name, "dbt_project.yml" | "dbt_project.yaml");
+            if is_project && !found.iter().any(|above| proposal::is_below(path, above)) {
+                found.push(folder);
+            }
+        }
+        found
+    }
+
+    fn describes_warehouse(&self) -> bool {
+        true
     }
 
     fn accepts_file(&self, path: &str) -> bool {
@@ -136,8 +162,8 @@ impl SourceAdapter for DbtAdapter {
         Some(Box::new(DbtReferences::new(tree)))
     }
 
-    fn skills(&self) -> &'static [&'static str] {
-        &["dbt_ingest"]
+    fn skill(&self) -> Option<&'static str> {
+        Some(include_str!("../../../assets/skills/dbt_ingest/SKILL.md"))
     }
 }
 

@@ -70,10 +70,6 @@ impl SourceAdapter for FakeAdapter {
     fn narrow_unit(&self, unit: UnitChunk, _: &BTreeSet<&str>) -> UnitChunk {
         unit
     }
-
-    fn skills(&self) -> &'static [&'static str] {
-        &[]
-    }
 }
 
 #[cfg(test)]

@@ -11,10 +11,12 @@ use ingestdeck_core::diagnostic::Problem;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use super::{
-    ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk, add_dependencies,
-    collate, peers, references::ReferenceReader, shared_names, tree::has_extension,
+    ChunkedSource, ProjectConnection, ProposalScan, SourceAdapter, SourceTree, UnitChunk,
+    add_dependencies, collate, peers, proposal, references::ReferenceReader, shared_names,
+    tree::has_extension,
 };
 use crate::{
+    connection::{KeySpec, ValueType},
     slug,
     untrusted_text::{squeezed_line, visible_path},
 };
@@ -32,9 +34,32 @@ const CONNECTION_MISMATCH: &str = "lookml_connection_mismatch";
 /// Key of the unit with views that no model includes.
 const ORPHANS_UNIT: &str = "lookml-orphans";
 
+/// Directories of a LookML project.
+const LOOKML_DIRS: [&str; 4] = ["dashboards", "explores", "models", "views"];
+
 impl SourceAdapter for LookmlAdapter {
     fn name(&self) -> &'static str {
         "lookml"
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        &[
+            ("auth_token_ref", ValueType::Text),
+            (
+                "mappings",
+                ValueType::OpenMap(&[("expectedLookerConnectionName", ValueType::Text)]),
+            ),
+        ]
+    }
+
+    fn propose<'a>(&self, scan: &ProposalScan<'a>) -> Vec<&'a str> {
+        let is_ours = |path: &&str| self.accepts_file(path) && scan.is_free(path);
+        let paths: Vec<&str> = scan.paths.iter().copied().filter(is_ours).collect();
+        lookml_projects(&paths).into_iter().collect()
+    }
+
+    fn describes_warehouse(&self) -> bool {
+        true
     }
 
     fn accepts_file(&self, path: &str) -> bool {
@@ -57,7 +82,9 @@ impl SourceAdapter for LookmlAdapter {
     ) -> Result<ChunkedSource, Problem> {
         let project = LookmlProject::read(tree);
         let owners = project.owners();
-        let expected = origin.connection.looker_connection.as_deref();
+        let expected = origin
+            .connection
+            .text("/mappings/expectedLookerConnectionName");
         let units = units(&project, &owners, expected);
         let mut warnings = project.mismatches(expected);
         warnings.extend(project.warnings);
@@ -83,8 +110,10 @@ impl SourceAdapter for LookmlAdapter {
         Some(Box::new(references::LookmlReferences::new(tree, deleted)))
     }
 
-    fn skills(&self) -> &'static [&'static str] {
-        &["lookml_ingest"]
+    fn skill(&self) -> Option<&'static str> {
+        Some(include_str!(
+            "../../../assets/skills/lookml_ingest/SKILL.md"
+        ))
     }
 }
 
@@ -498,6 +527,30 @@ fn warning_block(name: &str, notes: &str) -> String {
         "[LOOKML SL WRITES DISALLOWED]\nreason: {CONNECTION_MISMATCH}\nmodel: {name}\nThe model belongs to another warehouse \
          connection: write wiki pages only, no sources.\n[/LOOKML SL WRITES DISALLOWED]\n\n{notes}"
     )
+}
+
+/// The LookML projects that `paths` belong to. A project may include files of any of its folders, so all files are one
+/// project unless each top-level folder has a manifest, which Looker expects at the top of a project.
+fn lookml_projects<'a>(paths: &[&'a str]) -> BTreeSet<&'a str> {
+    let Some(mut common) = proposal::common_folder(paths) else {
+        return BTreeSet::new();
+    };
+    let tops: BTreeSet<&str> = paths
+        .iter()
+        .map(|path| path.split_once('/').map_or("", |(top, _)| top))
+        .collect();
+    let has_manifest = |top: &&str| {
+        paths
+            .iter()
+            .any(|path| proposal::split(path) == (*top, "manifest.lkml"))
+    };
+    if common.is_empty() && !tops.contains("") && tops.iter().all(has_manifest) {
+        return tops;
+    }
+    while LOOKML_DIRS.contains(&proposal::split(common).1) {
+        common = proposal::split(common).0;
+    }
+    BTreeSet::from([common])
 }
 
 #[cfg(test)]

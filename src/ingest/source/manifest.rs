@@ -163,10 +163,6 @@ impl SourceAdapter for ManifestAdapter {
     ) -> Option<Box<dyn ReferenceReader + 'a>> {
         Some(Box::new(ManifestReferences))
     }
-
-    fn skills(&self) -> &'static [&'static str] {
-        &[]
-    }
 }
 
 /// A unit in the format of the file.

@@ -10,18 +10,17 @@ use std::{
 
 mod projection;
 
-pub(crate) use projection::{MetricflowProjection, ProjectedSource};
-
 use super::{
-    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, SourceAdapter, SourceTree, UnitChunk,
-    collate,
+    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, ProposalScan, SourceAdapter,
+    SourceProjection, SourceTree, UnitChunk, collate,
     dbt::{DbtReferences, has_login},
-    peers,
+    peers, proposal,
     references::{ReferenceReader, dbt_yaml},
     shared_names,
     tree::has_extension,
 };
 use crate::{
+    connection::{KeySpec, ValueType},
     line_budget::first_names,
     slug,
     untrusted_text::{squeezed_line, visible_path},
@@ -35,9 +34,53 @@ pub(crate) struct MetricflowAdapter;
 /// Metric types of MetricFlow. Entries of other types are ignored.
 const METRIC_TYPES: [&str; 5] = ["simple", "derived", "cumulative", "ratio", "conversion"];
 
+/// The section of a connection in which KTX keeps its repository.
+const SECTION: &str = "metricflow";
+
 impl SourceAdapter for MetricflowAdapter {
     fn name(&self) -> &'static str {
         "metricflow"
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        &[(
+            SECTION,
+            ValueType::OpenMap(&[
+                ("repoUrl", ValueType::Text),
+                ("branch", ValueType::Text),
+                ("path", ValueType::AnyText),
+                ("auth_token_ref", ValueType::Text),
+            ]),
+        )]
+    }
+
+    fn section(&self) -> Option<&'static str> {
+        Some(SECTION)
+    }
+
+    /// The dbt projects with semantic models, and the common folder of all other models.
+    fn propose<'a>(&self, scan: &ProposalScan<'a>) -> Vec<&'a str> {
+        let has_models = |path: &&str| {
+            has_extension(path, &["yml", "yaml"])
+                && scan
+                    .tree
+                    .read_text(path)
+                    .is_ok_and(|text| has_semantic_models(&text))
+        };
+        let (mut places, mut others) = (BTreeSet::new(), Vec::new());
+        for path in scan.paths.iter().copied().filter(has_models) {
+            let mut projects = scan.found.iter().filter(|(driver, _)| *driver == "dbt");
+            match projects.find(|(_, place)| proposal::is_below(path, place)) {
+                Some((_, place)) => drop(places.insert(*place)),
+                None => others.push(path),
+            }
+        }
+        places.extend(proposal::common_folder(&others));
+        places.into_iter().collect()
+    }
+
+    fn describes_warehouse(&self) -> bool {
+        true
     }
 
     fn accepts_file(&self, path: &str) -> bool {
@@ -106,7 +149,7 @@ impl SourceAdapter for MetricflowAdapter {
         })
     }
 
-    fn project_sources(&self, tree: &SourceTree) -> MetricflowProjection {
+    fn project_sources(&self, tree: &SourceTree) -> SourceProjection {
         // Unreadable files are reported when the units are cut.
         let read = |path: &str| yaml::from_str(&read_semantic_yaml(tree, path).ok()??).ok();
         let files = tree
@@ -128,13 +171,15 @@ impl SourceAdapter for MetricflowAdapter {
         Some(Box::new(DbtReferences::without_sql(tree)))
     }
 
-    fn skills(&self) -> &'static [&'static str] {
-        &["metricflow_ingest"]
+    fn skill(&self) -> Option<&'static str> {
+        Some(include_str!(
+            "../../../assets/skills/metricflow_ingest/SKILL.md"
+        ))
     }
 }
 
 /// Whether the YAML in `text` defines semantic models. Searches only for the key.
-pub(crate) fn has_semantic_models(text: &str) -> bool {
+fn has_semantic_models(text: &str) -> bool {
     text.lines()
         .any(|line| line.starts_with("semantic_models:"))
 }

@@ -13,6 +13,7 @@ use super::{
     narrow_unit, peers, shared_names,
 };
 use crate::{
+    connection::{KeySpec, ValueType},
     slug,
     untrusted_text::{is_presentable, visible_path},
 };
@@ -28,6 +29,30 @@ const MANIFEST_FILE: &str = "manifest.json";
 impl SourceAdapter for NotionAdapter {
     fn name(&self) -> &'static str {
         "notion"
+    }
+
+    fn keys(&self) -> &'static [KeySpec] {
+        &[
+            ("auth_token", ValueType::Text),
+            ("auth_token_ref", ValueType::Text),
+            (
+                "crawl_mode",
+                ValueType::OneOfOrOther(&["selected_roots", "all_accessible"]),
+            ),
+            ("root_page_ids", ValueType::TextList),
+            ("root_database_ids", ValueType::TextList),
+            ("root_data_source_ids", ValueType::TextList),
+            ("max_pages_per_run", ValueType::Integer(1)),
+            ("max_knowledge_creates_per_run", ValueType::Integer(0)),
+            ("max_knowledge_updates_per_run", ValueType::Integer(0)),
+        ]
+    }
+
+    fn without_files(&self) -> Option<Problem> {
+        Some(
+            Problem::new("pages are not fetched here")
+                .with_help("stage them, and name their folder as source_dir"),
+        )
     }
 
     fn accepts_file(&self, path: &str) -> bool {
@@ -117,8 +142,10 @@ impl SourceAdapter for NotionAdapter {
         true
     }
 
-    fn skills(&self) -> &'static [&'static str] {
-        &["notion_synthesize"]
+    fn skill(&self) -> Option<&'static str> {
+        Some(include_str!(
+            "../../../assets/skills/notion_synthesize/SKILL.md"
+        ))
     }
 }
 

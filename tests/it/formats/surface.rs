@@ -301,7 +301,9 @@ fn every_key_of_a_project_is_known() {
         let texts = texts.map(|text| text.as_deref().unwrap_or("-"));
         let (source, looker) = (
             &connection.source,
-            connection.looker_connection.as_deref().unwrap_or("-"),
+            connection
+                .text("/mappings/expectedLookerConnectionName")
+                .unwrap_or("-"),
         );
         let source = source
             .as_ref()

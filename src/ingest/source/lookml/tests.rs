@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 use crate::{
-    project::Connection,
+    connection::{Connection, ConnectionKeys},
     source::tests::{anywhere, tree_of},
 };
 
@@ -171,7 +172,7 @@ fn model_of_other_connection_may_not_write_sources() {
         ("silent.model.lkml", "explore: x {}"),
     ]);
     let connection = Connection {
-        looker_connection: Some("bq".into()),
+        keys: ConnectionKeys(json!({"mappings": {"expectedLookerConnectionName": "bq"}})),
         ..Connection::default()
     };
     let chunks = LookmlAdapter

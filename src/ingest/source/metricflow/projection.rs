@@ -15,7 +15,10 @@ use self::expr::{
     column_and_expr, description, expression, filter_sql, identifier, scalar_text,
     substitute_inputs, table_name,
 };
-use super::METRIC_TYPES;
+use super::{
+    super::{ProjectedSource, SourceProjection},
+    METRIC_TYPES,
+};
 use crate::{
     untrusted_text::{squeezed_line, visible_path},
     yaml::{YamlNode, YamlValue},
@@ -27,29 +30,8 @@ const LONGEST_NAME: usize = 300;
 /// Most bytes that all metrics together may add, because many short metrics may repeat a long expression.
 const MOST_ADDED: usize = 32 << 20;
 
-/// A source derived from a semantic model.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProjectedSource {
-    /// Name of the source, unique in its connection.
-    pub name: String,
-    /// The raw files that define it: the file of its semantic model, then those of the metrics that became its
-    /// measures. A join belongs to the model that contains its foreign entity.
-    pub files: Vec<String>,
-    /// Content of the source file.
-    pub doc: Map<String, Json>,
-}
-
-/// Result of projecting the semantic models of a connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MetricflowProjection {
-    /// The sources, in the order of their files.
-    pub sources: Vec<ProjectedSource>,
-    /// Raw files with a definition that a source cannot express, and a sentence about it.
-    pub skipped: Vec<(String, String)>,
-}
-
 /// Converts the semantic models in `files`, which are raw files with their content.
-pub(super) fn project_models(files: &[(&str, YamlValue)]) -> MetricflowProjection {
+pub(super) fn project_models(files: &[(&str, YamlValue)]) -> SourceProjection {
     let mut models = SemanticModels::default();
     for (path, value) in files {
         for node in value.list("semantic_models") {
@@ -513,7 +495,7 @@ impl SemanticModels {
         found
     }
 
-    fn into_projection(mut self) -> MetricflowProjection {
+    fn into_projection(mut self) -> SourceProjection {
         let mut joins: HashMap<&str, Vec<Json>> = HashMap::new();
         for EntityJoin { from, to } in self.relationships() {
             let (source, target) = (identifier(from.0), identifier(to.0));
@@ -545,7 +527,7 @@ impl SemanticModels {
             |model: &SemanticModel| model.source(joins.remove(&*model.table).unwrap_or_default());
         let sources = models.into_iter().map(source).collect();
         self.skipped.append(&mut replaced);
-        MetricflowProjection {
+        SourceProjection {
             sources,
             skipped: self.skipped,
         }
@@ -786,7 +768,7 @@ mod tests {
     use super::{expr::MAX_EXPR_BYTES, *};
     use crate::yaml;
 
-    fn projected(files: &[(&str, &str)]) -> MetricflowProjection {
+    fn projected(files: &[(&str, &str)]) -> SourceProjection {
         let files: Vec<(&str, YamlValue)> = files
             .iter()
             .map(|(path, text)| (*path, yaml::from_str::<YamlValue>(text).unwrap()))

@@ -13,7 +13,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use super::PROJECT_FILE;
+use crate::connection::PROJECT_FILE;
 use crate::untrusted_text::{escape_unpresentable, is_presentable, visible_path};
 use ingestdeck_core::diagnostic::Diagnostic;
 
