@@ -92,7 +92,7 @@ pub fn main() -> ExitCode {
         Some(word) if word == group_guard::GROUP_GUARD => group_guard::run(),
         _ => {
             descriptors::raise_limit();
-            parse_and_run().into()
+            ExitCode::from(parse_and_run().code())
         }
     }
 }

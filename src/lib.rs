@@ -22,6 +22,7 @@
 //! | `src/tui` | [`ingestdeck_tui`]: the screen | `core`, `os` |
 //! | `src/report` | [`ingestdeck_report`]: reports, exports, redaction | `core`, `os`, `ingest` |
 //! | `src/engine` | [`ingestdeck_engine`]: the process that owns a run | all above but `tui` and `report` |
+//! | `src/bench` | [`ingestdeck_bench`]: the command `bench` | all above but `tui` |
 //! | `src` | this crate: [`cli`], [`guide`] | all |
 //!
 //! A crate can use only what its `Cargo.toml` names; clippy forbids `src/core` the functions that read files, start

@@ -2,7 +2,6 @@
 
 mod artifacts;
 mod attempt;
-mod bench;
 mod index;
 mod review;
 mod worker;
@@ -13,13 +12,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use self::artifacts::ArtifactsArgs;
 pub(crate) use self::attempt::AttemptArgs;
-pub(crate) use self::bench::BenchArgs;
 pub(crate) use self::index::{
     AuditArgs, CostGrouping, CostsArgs, PeriodArgs, QueryArgs, TableFormat,
 };
 pub(crate) use self::review::ReviewArgs;
 pub(crate) use self::worker::{DoctorArgs, NatsArgs, WorkerArgs};
 use crate::guide::PAGES;
+pub(crate) use ingestdeck_bench::BenchArgs;
 use ingestdeck_engine::worker::ssh::SshWorker;
 use ingestdeck_report::ReportFormat;
 

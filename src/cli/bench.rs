@@ -1,21 +1,12 @@
 //! `bench`: runs the units of a project with several models and prompts, and scores each combination, a cell.
 //!
-//! Each run is this program in a temporary clone of the commit at HEAD, so it is an ordinary run. `cell_run` starts
-//! one, `result` is the file with the results, and `output` prints them. [`ingestdeck_core::run::bench`] has the scores.
+//! The crate [`ingestdeck_bench`] runs and scores the cells; `output` prints them.
 
-mod baseline;
-mod cell_run;
 mod output;
-mod result;
 
-use std::{collections::BTreeSet, io, path::Path, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
-use self::{
-    baseline::EarlierBench,
-    cell_run::{BenchRunBudget, CellRunner, ChildControl, CloneDir, RunEnd},
-    output::BenchOutput,
-    result::{BenchDir, BenchOutcome, BenchResult, Cell, GateOutcome},
-};
+use self::output::BenchOutput;
 use super::{
     args::{BenchArgs, GlobalArgs, SelectArgs},
     exit::{self, CliError, Exit, SIGINT},
@@ -23,53 +14,24 @@ use super::{
     signals::{ShutdownState, SignalListener},
 };
 use ingestdeck_agent::private_dir;
+use ingestdeck_bench::{
+    self as cells, BenchDir, BenchEnd, BenchError, BenchOutcome, BenchPlan, BenchResult,
+    CellRunner, ChildControl, CloneDir,
+};
 use ingestdeck_core::{
     diagnostic::{Diagnostic as _, Problem},
-    run::{
-        bench::{self as scores, GateRule},
-        quality::QualityFigure,
-    },
     text::{self, pluralize},
 };
 use ingestdeck_engine::{recorded_tapes, resume::RunPlan};
-use ingestdeck_ingest::{instructions, project::Project, project_snapshot::ProjectSnapshot};
-use ingestdeck_os::scoped_dir::ScopedDir;
+use ingestdeck_ingest::{project::Project, project_snapshot::ProjectSnapshot};
 use ingestdeck_records::store::RunStore;
-
-/// Instructions that replace those of the project.
-#[derive(Clone, Debug)]
-struct PromptFile {
-    /// As the user named it.
-    name: String,
-    text: Vec<u8>,
-}
-
-/// What a bench runs.
-#[derive(Debug)]
-struct BenchPlan {
-    cells: Vec<Cell>,
-    prompts: Vec<Option<PromptFile>>,
-    /// The rules of each cell.
-    gates: Vec<Vec<GateRule>>,
-    baseline: Option<EarlierBench>,
-    max_cost: Option<f64>,
-}
-
-/// Why the runs of a bench ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BenchEnd {
-    Complete,
-    /// A limit ended a run, or the cost limit is reached.
-    Limit,
-    Interrupted,
-}
 
 /// Runs every cell the wanted number of times, and prints and records the scores.
 ///
 /// # Errors
 /// If an argument is invalid, the project has no committed state or no such units, or a run cannot be started.
 pub(super) fn bench(global: &GlobalArgs, args: &BenchArgs) -> Result<Exit, CliError> {
-    let plan = BenchPlan::new(args)?;
+    let plan = BenchPlan::new(args, &exit::print_warning)?;
     let project = project::open(global)?;
     let snapshot = ProjectSnapshot::open(&project.root)
         .map_err(|error| CliError::from_error(Exit::Usage, &error))?;
@@ -122,16 +84,29 @@ pub(super) fn bench(global: &GlobalArgs, args: &BenchArgs) -> Result<Exit, CliEr
         .for_each(|it| exit::print_warning(&it));
     let slots = result.units.len().min(concurrency as usize);
     let runner = CellRunner {
-        global,
+        config: global.config.as_deref(),
         args,
         snapshot,
-        rules,
+        rules: rules.map(|rules| (policy::PROJECT_FILE.to_owned(), rules)),
         claude: &claude,
         dir: &dir,
     };
     let control = ChildControl::default();
     let waited = runtime.block_on(async {
-        let running = run_cells(&plan, &runner, slots, &control, &mut result, &mut output);
+        let mut print = |result: &BenchResult| {
+            output.last_run(result).map_err(|error| BenchError {
+                exit: error.exit,
+                problem: Problem::from_error(&error),
+            })
+        };
+        let running = cells::run_cells(
+            &plan,
+            &runner,
+            slots,
+            &control,
+            &mut result,
+            (&exit::print_warning, &mut print),
+        );
         signals
             .wait_for(ShutdownState::default(), running, async |command| {
                 control.handle(command).await
@@ -139,125 +114,10 @@ pub(super) fn bench(global: &GlobalArgs, args: &BenchArgs) -> Result<Exit, CliEr
             .await
     });
     let (ended, signal) = match waited {
-        Ok((ended, signal)) => (ended, signal),
+        Ok((ended, signal)) => (ended.map_err(CliError::from), signal),
         Err(error) => (Err(error), None),
     };
     finish_bench(&plan, &dir, result, &mut output, ended, signal)
-}
-
-impl BenchPlan {
-    /// Validates everything that does not need the project.
-    fn new(args: &BenchArgs) -> Result<Self, CliError> {
-        let gate = |text: &String| {
-            GateRule::parse(text)
-                .map_err(|expected| CliError::usage(format!("invalid --gate `{text}`: {expected}")))
-        };
-        let gates = args.gate.iter().map(gate).collect::<Result<Vec<_>, _>>()?;
-        if let Some(cost) = args
-            .max_cost
-            .filter(|cost| !(cost.is_finite() && *cost > 0.0))
-        {
-            return Err(CliError::usage(format!(
-                "invalid --max-cost `{cost}`; expected a number above 0"
-            )));
-        }
-        if args.model.iter().any(|model| model.trim().is_empty()) {
-            return Err(CliError::usage("--model names no model")
-                .with_help("give one, as in `--model sonnet`"));
-        }
-        let prompts = match args.prompt.as_slice() {
-            [] => vec![None],
-            files => files
-                .iter()
-                .map(|file| read_prompt(file).map(Some))
-                .collect::<Result<_, _>>()?,
-        };
-        let paths: Vec<_> = args
-            .prompt
-            .iter()
-            .map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone()))
-            .collect();
-        let twice = repeated(&args.model).map(|model| format!("--model {model}"));
-        let twice =
-            twice.or_else(|| repeated(&paths).map(|file| format!("--prompt {}", file.display())));
-        if let Some(twice) = twice {
-            return Err(CliError::usage(format!("{twice} is given twice"))
-                .with_help("name each model and prompt once; --repeat sets the number of runs"));
-        }
-        let models = match args.model.as_slice() {
-            [] => vec![None],
-            models => models.iter().cloned().map(Some).collect(),
-        };
-        let cell = |model: &Option<String>, index: usize| Cell {
-            model: model.clone(),
-            prompt: prompts[index].as_ref().map(|prompt| prompt.name.clone()),
-            prompt_index: index,
-        };
-        let of_model = |model| (0..prompts.len()).map(move |index| (model, index));
-        let cells: Vec<Cell> = models
-            .iter()
-            .flat_map(of_model)
-            .map(|(model, index)| cell(model, index))
-            .collect();
-        let mut gates = vec![gates; cells.len()];
-        let baseline = args
-            .gate_against
-            .as_ref()
-            .map(|file| EarlierBench::read(file, &cells))
-            .transpose()?;
-        if let Some(before) = &baseline {
-            gates
-                .iter_mut()
-                .zip(&before.rules)
-                .for_each(|(of_cell, rules)| of_cell.extend_from_slice(rules));
-        }
-        Ok(Self {
-            cells,
-            prompts,
-            gates,
-            baseline,
-            max_cost: args.max_cost,
-        })
-    }
-}
-
-/// The first value that is there twice.
-fn repeated<T: Ord>(values: &[T]) -> Option<&T> {
-    let mut known = BTreeSet::new();
-    values.iter().find(|value| !known.insert(*value))
-}
-
-fn read_prompt(file: &Path) -> Result<PromptFile, CliError> {
-    let name = file.display().to_string();
-    let failed = |cause: &dyn std::fmt::Display| {
-        CliError::usage(format!("cannot read the prompt {name}"))
-            .with_cause(cause)
-            .with_help(format!(
-                "name a text file of at most {}",
-                text::size(instructions::MAX_FILE_BYTES)
-            ))
-    };
-    let text =
-        read_named_file(file, instructions::MAX_FILE_BYTES).map_err(|error| failed(&error))?;
-    match std::str::from_utf8(&text) {
-        Err(_) => Err(failed(&"it is not UTF-8 text")),
-        Ok(text) if text.trim().is_empty() => Err(failed(&"it is empty")),
-        Ok(_) => Ok(PromptFile {
-            name: name.clone(),
-            text,
-        }),
-    }
-}
-
-/// Reads a file that the command line names, of at most `limit` bytes.
-fn read_named_file(file: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let directory = match file.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let base = file.file_name().and_then(|base| base.to_str());
-    let base = base.ok_or_else(|| io::Error::other("the path has no file name in UTF-8"))?;
-    ScopedDir::open(directory)?.read(base, limit)
 }
 
 /// A bench measures the commit, which may differ from what the user sees.
@@ -353,61 +213,6 @@ fn prior_efforts(project: &Project) -> Vec<ingestdeck_records::store::db::UnitEf
         .unwrap_or_default()
 }
 
-/// Runs every cell once, then again until all repeats are done. At most `slots` units of a run are active.
-async fn run_cells(
-    plan: &BenchPlan,
-    runner: &CellRunner<'_>,
-    slots: usize,
-    control: &ChildControl,
-    result: &mut BenchResult,
-    output: &mut BenchOutput,
-) -> Result<BenchEnd, CliError> {
-    let mut spent = Some(0.0);
-    for repeat in 1..=runner.args.repeat {
-        for (index, cell) in plan.cells.iter().enumerate() {
-            let left = match (plan.max_cost, spent) {
-                (None, _) => None,
-                (Some(limit), Some(spent)) if spent < limit => Some(limit - spent),
-                (Some(_), Some(_)) => {
-                    exit::print_warning(&Problem::new(
-                        "the cost limit is reached, so no further run starts",
-                    ));
-                    return Ok(BenchEnd::Limit);
-                }
-                (Some(_), None) => {
-                    let text = "the cost of a run is unknown, so --max-cost cannot be kept and no further run starts";
-                    exit::print_warning(&Problem::new(text).with_help("leave out --max-cost"));
-                    return Ok(BenchEnd::Limit);
-                }
-            };
-            let budget = left.map(|run| BenchRunBudget::new(run, slots));
-            let prompt = plan.prompts[cell.prompt_index].as_ref();
-            let Some(ended) = runner
-                .run((index, repeat), cell, prompt, budget, control)
-                .await?
-            else {
-                return Ok(BenchEnd::Interrupted);
-            };
-            if let Some(finished) = ended.finished {
-                spent = spent
-                    .zip(finished.run.quality.value(QualityFigure::Cost))
-                    .map(|(sum, cost)| sum + cost);
-                result.runs.push(finished);
-                // A reader of the output that is gone must not lose the run.
-                runner.dir.write_result(result)?;
-                output.last_run(result)?;
-            }
-            match ended.cause {
-                RunEnd::Finished => {}
-                RunEnd::Limit => return Ok(BenchEnd::Limit),
-                RunEnd::Interrupted => return Ok(BenchEnd::Interrupted),
-                RunEnd::Failed(error) => return Err(error),
-            }
-        }
-    }
-    Ok(BenchEnd::Complete)
-}
-
 /// Writes and prints what the bench found. The results so far are kept, whatever failed.
 fn finish_bench(
     plan: &BenchPlan,
@@ -418,7 +223,9 @@ fn finish_bench(
     signal: Option<Exit>,
 ) -> Result<Exit, CliError> {
     let ended = match ended {
-        Ok(BenchEnd::Complete) => check_runs(&result).map(|()| BenchEnd::Complete),
+        Ok(BenchEnd::Complete) => cells::check_runs(&result)
+            .map(|()| BenchEnd::Complete)
+            .map_err(CliError::from),
         ended => ended,
     };
     result.outcome = match &ended {
@@ -428,7 +235,7 @@ fn finish_bench(
         Err(_) => BenchOutcome::Failed,
     };
     result.error = ended.as_ref().err().map(|error| error.to_line());
-    result.gates = check_gates(plan, &result);
+    result.gates = cells::check_gates(plan, &result);
     dir.write_result(&result)?;
     let printed = output
         .scores(&result)
@@ -443,40 +250,4 @@ fn finish_bench(
         BenchEnd::Complete if is_met => Exit::Ok,
         BenchEnd::Complete => Exit::GateFailed,
     })
-}
-
-/// Fails if a cell has no complete run, so no score.
-fn check_runs(result: &BenchResult) -> Result<(), CliError> {
-    let is_empty = |index: &usize| !result.runs_of(*index).any(|run| run.is_complete);
-    let Some(index) = (0..result.cells.len()).find(is_empty) else {
-        return Ok(());
-    };
-    let name = result.cells[index].name();
-    Err(CliError::new(
-        Exit::UnitFailed,
-        format!(
-            "cell {} ({name}) has no complete run, so no score",
-            index + 1
-        ),
-    )
-    .with_help("see the reasons above and the reports of its tapes"))
-}
-
-/// Checks every cell against every rule.
-fn check_gates(plan: &BenchPlan, result: &BenchResult) -> Vec<GateOutcome> {
-    let mut outcomes = Vec::new();
-    for (cell, rules) in plan.gates.iter().enumerate() {
-        let score = scores::score(result.runs_of(cell));
-        for rule in rules {
-            let checked = rule.check(&score);
-            let (rule, is_met, found) = (rule.text.clone(), checked.is_met, checked.found);
-            outcomes.push(GateOutcome {
-                rule,
-                cell,
-                is_met,
-                found,
-            });
-        }
-    }
-    outcomes
 }

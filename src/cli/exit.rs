@@ -1,12 +1,13 @@
 //! Exit codes and the errors that lead to them: the contract with scripts. Errors and warnings are printed here only.
 
-use std::{fmt, process::ExitCode};
+use std::fmt;
 
 use super::output;
+use ingestdeck_bench::BenchError;
+pub use ingestdeck_core::exit::Exit;
 use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem},
     run::EntrySourceError,
-    tape::note::VerdictCause,
 };
 use ingestdeck_engine::{
     launch::LaunchError, prepare::ProjectPreparationError, recorded_tapes::OpenTapeError,
@@ -21,88 +22,6 @@ use ingestdeck_records::{
 pub(crate) const SIGHUP: u8 = 1;
 pub(crate) const SIGINT: u8 = 2;
 pub(crate) const SIGPIPE: u8 = 13;
-
-/// How the program ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
-    /// Every unit succeeded, or there was nothing to do.
-    Ok,
-    /// The program itself failed.
-    Internal,
-    /// Invalid usage or configuration.
-    Usage,
-    /// The unit, run or file does not exist.
-    NotFound,
-    /// Doctor or set-up failed: no `claude`, not logged in.
-    Setup,
-    /// At least one unit failed.
-    UnitFailed,
-    /// Stopped by a limit; the run can be resumed.
-    Limit,
-    /// Changes wait for a review.
-    ReviewOpen,
-    /// A cell of a bench does not meet a rule.
-    GateFailed,
-    /// Ended by this signal.
-    Signal(u8),
-}
-
-impl Exit {
-    /// The exit for a `cause` that prevents any use of Claude Code.
-    pub fn from_cause(cause: &VerdictCause) -> Self {
-        match cause {
-            VerdictCause::UsageLimit { .. }
-            | VerdictCause::RateLimited
-            | VerdictCause::Transient => Self::Limit,
-            VerdictCause::Model => Self::Usage,
-            _ => Self::Setup,
-        }
-    }
-
-    /// The exit with this code; `None` for a code that the program does not use.
-    pub fn from_code(code: u8) -> Option<Self> {
-        let known = [
-            Self::Ok,
-            Self::Internal,
-            Self::Usage,
-            Self::NotFound,
-            Self::Setup,
-            Self::UnitFailed,
-            Self::Limit,
-            Self::ReviewOpen,
-            Self::GateFailed,
-        ];
-        let signal = code
-            .checked_sub(128)
-            .filter(|number| *number > 0)
-            .map(Self::Signal);
-        known
-            .into_iter()
-            .find(|exit| exit.code() == code)
-            .or(signal)
-    }
-
-    pub fn code(self) -> u8 {
-        match self {
-            Self::Ok => 0,
-            Self::Internal => 1,
-            Self::Usage => 2,
-            Self::NotFound => 4,
-            Self::Setup => 96,
-            Self::UnitFailed => 100,
-            Self::Limit => 102,
-            Self::ReviewOpen => 103,
-            Self::GateFailed => 104,
-            Self::Signal(number) => 128 + number,
-        }
-    }
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(exit.code())
-    }
-}
 
 /// An error for the user, and the exit code that it leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,6 +146,12 @@ pub(crate) trait ExitError: Diagnostic {
 impl<E: ExitError> From<E> for CliError {
     fn from(error: E) -> Self {
         Self::from_error(error.exit(), &error)
+    }
+}
+
+impl From<BenchError> for CliError {
+    fn from(error: BenchError) -> Self {
+        Self::from_error(error.exit, &error.problem)
     }
 }
 

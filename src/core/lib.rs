@@ -29,6 +29,7 @@ pub mod config;
 pub mod control;
 pub mod decode;
 pub mod diagnostic;
+pub mod exit;
 pub mod run;
 pub mod tape;
 pub mod text;

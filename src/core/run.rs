@@ -8,7 +8,6 @@ pub(crate) mod activity_mark;
 pub mod alerts;
 pub mod artifacts;
 pub mod attempt_reducer;
-pub mod bench;
 pub mod bookmark;
 pub mod breakpoint;
 pub mod commit_trailers;

@@ -7,21 +7,18 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{
-    BenchPlan,
-    result::{BenchDir, BenchOutcome, BenchResult, RESULT_FILE, VERSION},
-};
 use crate::cli::{
     args::{GlobalArgs, TableFormat, Ui},
     exit::CliError,
     output, playback_output,
     table::TableWriter,
 };
+use ingestdeck_bench::{
+    BenchDir, BenchOutcome, BenchPlan, BenchResult, RESULT_FILE, VERSION,
+    scores::{self, BenchFigure},
+};
 use ingestdeck_core::{
-    run::{
-        bench::{self as scores, BenchFigure},
-        quality::QualityFigure,
-    },
+    run::quality::QualityFigure,
     text::{self, dollars, pluralize},
 };
 use ingestdeck_report::redact::Redactor;

@@ -78,7 +78,7 @@ impl QualityFigure {
     }
 
     /// Formats a value; `?` if it is unknown.
-    pub(crate) fn format(self, value: Option<f64>) -> String {
+    pub fn format(self, value: Option<f64>) -> String {
         match (self, value) {
             (Self::Cost | Self::CostPerArtifact, value) => dollars(value),
             (_, None) => "?".to_owned(),
@@ -90,7 +90,7 @@ impl QualityFigure {
 }
 
 /// Formats a share: `75%`. A share below 1 is never shown as 100%, and one above 0 never as 0%.
-pub(crate) fn format_share(share: f64) -> String {
+pub fn format_share(share: f64) -> String {
     let percent = share * 100.0;
     let rounded = if percent > 99.0 {
         percent.floor()

@@ -20,18 +20,16 @@ use nix::{
 };
 
 use super::{
-    PromptFile,
+    BenchArgs, BenchError, PromptFile,
     result::{BenchDir, Cell, FinishedRun},
-};
-use crate::cli::{
-    args::{BenchArgs, GlobalArgs},
-    exit::{CliError, Exit},
-    policy,
+    scores::BenchRun,
 };
 use ingestdeck_agent::private_dir::{BENCH_PREFIX, PrivateDir};
 use ingestdeck_core::{
     control::{CommandOrigin, RunCommand},
-    run::{RunReport, bench::BenchRun, outcome::RunOutcome, quality, report::UnitReport},
+    diagnostic::Problem,
+    exit::Exit,
+    run::{RunReport, outcome::RunOutcome, quality, report::UnitReport},
     tape::note::attempt_output::ArtifactChange,
 };
 use ingestdeck_engine::control_socket::ControlClient;
@@ -54,16 +52,16 @@ const MAX_LOG_BYTES: u64 = 1 << 20;
 
 /// A clone in a temporary directory, which is deleted with this value unless it is kept.
 #[derive(Debug)]
-pub(super) struct CloneDir {
+pub struct CloneDir {
     project: PathBuf,
     _temporary: Option<PrivateDir>,
 }
 
 impl CloneDir {
     /// Clones the project, without the runs that the commit may have.
-    pub(super) fn create(snapshot: &ProjectSnapshot, is_kept: bool) -> Result<Self, CliError> {
+    pub fn create(snapshot: &ProjectSnapshot, is_kept: bool) -> Result<Self, BenchError> {
         let failed = |error: std::io::Error| {
-            CliError::failed("cannot create a directory for a clone").with_cause(error)
+            BenchError::failed("cannot create a directory for a clone", error)
         };
         let (temporary, directory) = match is_kept {
             true => (
@@ -85,7 +83,7 @@ impl CloneDir {
         ScopedDir::open(&directory)
             .and_then(|dir| dir.dir(snapshot.name(), Some(PRIVATE_MODE)))
             .map_err(failed)?;
-        snapshot.clone_into(&project).map_err(CliError::internal)?;
+        snapshot.clone_into(&project)?;
         ScopedDir::open(&project)
             .and_then(|dir| dir.remove_dir_all(STATE_DIR))
             .map_err(failed)?;
@@ -95,14 +93,14 @@ impl CloneDir {
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.project
     }
 }
 
 /// Passes requests of the user on to the child that runs.
 #[derive(Debug, Default)]
-pub(super) struct ChildControl {
+pub struct ChildControl {
     child: RefCell<Option<RunningChild>>,
     is_stopping: StateCell<bool>,
 }
@@ -115,12 +113,12 @@ struct RunningChild {
 }
 
 impl ChildControl {
-    pub(super) fn is_stopping(&self) -> bool {
+    pub fn is_stopping(&self) -> bool {
         self.is_stopping.get()
     }
 
     /// Handles a request to drain, stop or kill.
-    pub(super) async fn handle(&self, command: RunCommand) {
+    pub async fn handle(&self, command: RunCommand) {
         self.is_stopping.set(true);
         let Some(child) = self.child.borrow().clone() else {
             return;
@@ -156,7 +154,7 @@ impl RunningChild {
 
 /// What one run of a bench may cost, in US dollars.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BenchRunBudget {
+pub(crate) struct BenchRunBudget {
     /// No attempt starts after the run has spent this.
     run: f64,
     /// Claude Code ends an attempt after this.
@@ -165,7 +163,7 @@ pub(super) struct BenchRunBudget {
 
 impl BenchRunBudget {
     /// At most `left` for a run in which at most `slots` units are active.
-    pub(super) fn new(left: f64, slots: usize) -> Self {
+    pub(crate) fn new(left: f64, slots: usize) -> Self {
         let slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
         Self {
             run: left,
@@ -198,51 +196,53 @@ struct TapedRun {
 
 /// A run whose process has ended.
 #[derive(Debug)]
-pub(super) struct EndedRun {
+pub(crate) struct EndedRun {
     /// `None` if it recorded nothing.
-    pub(super) finished: Option<FinishedRun>,
-    pub(super) cause: RunEnd,
+    pub finished: Option<FinishedRun>,
+    pub cause: RunEnd,
 }
 
 /// Why a run ended.
 #[derive(Debug)]
-pub(super) enum RunEnd {
+pub(crate) enum RunEnd {
     /// It came to its end, with or without success.
     Finished,
     Limit,
     /// A person stopped it.
     Interrupted,
     /// No further run would be better.
-    Failed(CliError),
+    Failed(BenchError),
 }
 
 /// Starts the runs of a bench.
 #[derive(Debug)]
-pub(super) struct CellRunner<'a> {
-    pub(super) global: &'a GlobalArgs,
-    pub(super) args: &'a BenchArgs,
-    pub(super) snapshot: Arc<ProjectSnapshot>,
+pub struct CellRunner<'a> {
+    /// The settings file that the user names.
+    pub config: Option<&'a Path>,
+    pub args: &'a BenchArgs,
+    pub snapshot: Arc<ProjectSnapshot>,
     /// The file with the rules of the project, which may not be committed.
-    pub(super) rules: Option<Vec<u8>>,
-    pub(super) claude: &'a Path,
-    pub(super) dir: &'a BenchDir,
+    /// A file that every clone gets, and its content.
+    pub rules: Option<(String, Vec<u8>)>,
+    pub claude: &'a Path,
+    pub dir: &'a BenchDir,
 }
 
 impl CellRunner<'_> {
     /// Runs a cell once. `None` if the user stopped the bench before.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         &self,
         (index, repeat): (usize, u32),
         cell: &Cell,
         prompt: Option<&PromptFile>,
         budget: Option<BenchRunBudget>,
         control: &ChildControl,
-    ) -> Result<Option<EndedRun>, CliError> {
+    ) -> Result<Option<EndedRun>, BenchError> {
         let (snapshot, is_kept) = (Arc::clone(&self.snapshot), self.args.keep);
         // Signals are handled meanwhile.
         let created =
             tokio::task::spawn_blocking(move || CloneDir::create(&snapshot, is_kept)).await;
-        let clone = created.map_err(CliError::task)??;
+        let clone = created.map_err(std::io::Error::other)??;
         if control.is_stopping() {
             return Ok(None);
         }
@@ -251,7 +251,7 @@ impl CellRunner<'_> {
         let rules = self
             .rules
             .as_ref()
-            .map(|rules| (policy::PROJECT_FILE.to_owned(), rules));
+            .map(|(file, rules)| (file.clone(), rules));
         for (path, text) in prompt.into_iter().chain(rules) {
             project
                 .write(&path, text, PRIVATE_MODE, 0o600)
@@ -278,11 +278,14 @@ impl CellRunner<'_> {
                     index + 1,
                     cell.name()
                 );
-                let error = failure(message, status, &log, recorded.as_ref());
-                RunEnd::Failed(match is_kept {
-                    true => error.with_location(format!("kept in {}", clone.path().display())),
-                    false => error,
-                })
+                let kept = is_kept.then(|| format!(" (kept in {})", clone.path().display()));
+                let error = failure(
+                    (message, kept.unwrap_or_default()),
+                    status,
+                    &log,
+                    recorded.as_ref(),
+                );
+                RunEnd::Failed(error)
             }
         };
         self.dir.remove_empty_log(&log_name);
@@ -300,7 +303,7 @@ impl CellRunner<'_> {
         clone: &CloneDir,
         exit: Option<Exit>,
         budget: Option<BenchRunBudget>,
-    ) -> Result<Option<TapedRun>, CliError> {
+    ) -> Result<Option<TapedRun>, BenchError> {
         let store = RunStore::new(clone.path());
         let Some(recorded) = store.list()?.into_iter().next() else {
             return Ok(None);
@@ -350,9 +353,8 @@ impl CellRunner<'_> {
         budget: Option<BenchRunBudget>,
         log: File,
         control: &ChildControl,
-    ) -> Result<ExitStatus, CliError> {
-        let failed =
-            |error: std::io::Error| CliError::failed("cannot start a run").with_cause(error);
+    ) -> Result<ExitStatus, BenchError> {
+        let failed = |error: std::io::Error| BenchError::failed("cannot start a run", error);
         let exe = std::env::current_exe().map_err(failed)?;
         // Without a guard, a child that outlives this process ends its run by itself.
         if let Err(error) = group_guard::start(&exe) {
@@ -363,7 +365,7 @@ impl CellRunner<'_> {
             .args(["run", "--full", "--ui", "none", "--project-dir"])
             .arg(clone);
         command.arg("--claude-bin").arg(self.claude);
-        if let Some(config) = &self.global.config {
+        if let Some(config) = self.config {
             command
                 .arg("--config")
                 .arg(std::path::absolute(config).map_err(failed)?);
@@ -402,8 +404,8 @@ impl CellRunner<'_> {
     }
 }
 
-fn clone_failed(error: &std::io::Error) -> CliError {
-    CliError::failed("cannot use a clone of the project").with_cause(error)
+fn clone_failed(error: &std::io::Error) -> BenchError {
+    BenchError::failed("cannot use a clone of the project", error)
 }
 
 fn exit_of(status: ExitStatus) -> Option<Exit> {
@@ -434,30 +436,39 @@ fn last_error(log: &str) -> (Option<String>, Option<String>) {
 
 /// The error of a run that ended with `status`, which `log` or else its tape explains.
 fn failure(
-    message: String,
+    (message, place): (String, String),
     status: ExitStatus,
     log: &str,
     recorded: Option<&TapedRun>,
-) -> CliError {
-    if let (None, Some(signal)) = (status.code(), status.signal()) {
-        let name = Signal::try_from(signal)
-            .map_or_else(|_| format!("signal {signal}"), |it| it.to_string());
-        return CliError::failed(message)
-            .with_cause(format!("{name} ended its process"))
-            .with_help("see whether memory is short, which makes the system kill processes");
-    }
-    let error = CliError::new(exit_of(status).unwrap_or(Exit::Internal), message);
-    let (cause, help) = match last_error(log) {
-        (None, _) => recorded.map_or((None, None), |run| {
-            (run.finished.reason.clone(), run.remedy.clone())
-        }),
-        found => found,
+) -> BenchError {
+    let exit = exit_of(status).unwrap_or(Exit::Internal);
+    let (exit, cause, help) = match (status.code(), status.signal()) {
+        (None, Some(signal)) => {
+            let name = Signal::try_from(signal)
+                .map_or_else(|_| format!("signal {signal}"), |it| it.to_string());
+            let help = "see whether memory is short, which makes the system kill processes";
+            (
+                Exit::Internal,
+                Some(format!("{name} ended its process")),
+                Some(help.to_owned()),
+            )
+        }
+        _ => match last_error(log) {
+            (None, _) => recorded.map_or((exit, None, None), |run| {
+                (exit, run.finished.reason.clone(), run.remedy.clone())
+            }),
+            (cause, help) => (exit, cause, help),
+        },
     };
-    let error = error.with_cause(cause.unwrap_or_else(|| format!("it ended with {status}")));
-    match help {
-        Some(help) => error.with_help(help),
-        None => error,
-    }
+    let cause = cause.unwrap_or_else(|| format!("it ended with {status}"));
+    let problem = Problem::new(format!("{message}: {cause}{place}"));
+    BenchError::new(
+        exit,
+        match help {
+            Some(help) => problem.with_help(help),
+            None => problem,
+        },
+    )
 }
 
 /// The first unit that has no success, although it ran.
@@ -522,7 +533,7 @@ fn read_artifacts(
 }
 
 /// The beginning of a log as text.
-pub(super) fn read_bounded(file: File) -> std::io::Result<String> {
+pub(crate) fn read_bounded(file: File) -> std::io::Result<String> {
     let mut bytes = Vec::new();
     file.take(MAX_LOG_BYTES).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -9,36 +9,36 @@ use std::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::cell_run::read_bounded;
-use crate::cli::exit::{CliError, Exit};
-use ingestdeck_core::{
-    run::bench::{self as scores, BenchFigure, BenchRun, Estimate},
-    tape::RunId,
+use super::{
+    BenchError,
+    cell_run::read_bounded,
+    scores::{self, BenchFigure, BenchRun, Estimate},
 };
+use ingestdeck_core::{diagnostic::Problem, exit::Exit, tape::RunId};
 use ingestdeck_ingest::git::CommitId;
 use ingestdeck_os::scoped_dir::{self, PRIVATE_MODE, STATE_DIR, ScopedDir};
 
 /// Directory of all benches, relative to the state directory of the project.
 const BENCHES_DIR: &str = "bench";
 
-pub(super) const RESULT_FILE: &str = "result.json";
+pub const RESULT_FILE: &str = "result.json";
 /// Version of the file and of the JSON lines.
-pub(super) const VERSION: u64 = 1;
+pub const VERSION: u64 = 1;
 
 /// A model and a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cell {
+pub struct Cell {
     /// `None` for the model of the project.
-    pub(super) model: Option<String>,
+    pub model: Option<String>,
     /// Name of the prompt file; `None` for the prompt of the project.
-    pub(super) prompt: Option<String>,
+    pub prompt: Option<String>,
     /// Index of the prompt in the plan.
-    pub(super) prompt_index: usize,
+    pub prompt_index: usize,
 }
 
 impl Cell {
     /// Its name for people.
-    pub(super) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         let model = self.model.as_deref().unwrap_or("default model");
         match &self.prompt {
             Some(prompt) => format!("{model}, {prompt}"),
@@ -46,27 +46,27 @@ impl Cell {
         }
     }
 
-    pub(super) fn to_json(&self, index: usize) -> Value {
+    pub fn to_json(&self, index: usize) -> Value {
         json!({"cell": index + 1, "model": self.model, "prompt": self.prompt})
     }
 }
 
 /// A run that has ended.
 #[derive(Clone, Debug)]
-pub(super) struct FinishedRun {
-    pub(super) run: BenchRun,
-    pub(super) id: RunId,
+pub struct FinishedRun {
+    pub run: BenchRun,
+    pub id: RunId,
     /// Name of its tape in the directory of the bench.
-    pub(super) tape: String,
-    pub(super) exit: Exit,
+    pub tape: String,
+    pub exit: Exit,
     /// Why it is not complete, if a reason is known.
-    pub(super) reason: Option<String>,
+    pub reason: Option<String>,
     /// Its clone, if clones are kept.
-    pub(super) clone: Option<PathBuf>,
+    pub clone: Option<PathBuf>,
 }
 
 impl FinishedRun {
-    pub(super) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let run = &self.run;
         let mut value = json!({
             "cell": run.cell + 1, "repeat": run.repeat, "run": self.id.to_string(), "tape": self.tape,
@@ -96,24 +96,24 @@ impl FinishedRun {
 
 /// Whether a cell met a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct GateOutcome {
-    pub(super) rule: String,
+pub struct GateOutcome {
+    pub rule: String,
     /// Index of the cell.
-    pub(super) cell: usize,
-    pub(super) is_met: bool,
+    pub cell: usize,
+    pub is_met: bool,
     /// The figure of the cell.
-    pub(super) found: String,
+    pub found: String,
 }
 
 impl GateOutcome {
-    pub(super) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         json!({"rule": self.rule, "cell": self.cell + 1, "met": self.is_met, "found": self.found})
     }
 }
 
 /// How far a bench came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BenchOutcome {
+pub enum BenchOutcome {
     Running,
     Complete,
     Limit,
@@ -123,7 +123,7 @@ pub(super) enum BenchOutcome {
 
 impl BenchOutcome {
     /// Its word in JSON.
-    pub(super) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::Complete => "complete",
@@ -136,23 +136,23 @@ impl BenchOutcome {
 
 /// Everything that a bench found.
 #[derive(Clone, Debug)]
-pub(super) struct BenchResult {
-    pub(super) id: RunId,
-    pub(super) commit: String,
+pub struct BenchResult {
+    pub id: RunId,
+    pub commit: String,
     started_at: Timestamp,
-    pub(super) units: Vec<String>,
-    pub(super) cells: Vec<Cell>,
+    pub units: Vec<String>,
+    pub cells: Vec<Cell>,
     /// Number of runs of each cell.
-    pub(super) repeat: u32,
-    pub(super) runs: Vec<FinishedRun>,
-    pub(super) gates: Vec<GateOutcome>,
-    pub(super) outcome: BenchOutcome,
+    pub repeat: u32,
+    pub runs: Vec<FinishedRun>,
+    pub gates: Vec<GateOutcome>,
+    pub outcome: BenchOutcome,
     /// What ended the bench, if it failed.
-    pub(super) error: Option<String>,
+    pub error: Option<String>,
 }
 
 impl BenchResult {
-    pub(super) fn new(
+    pub fn new(
         dir: &BenchDir,
         commit: &CommitId,
         units: Vec<String>,
@@ -174,7 +174,7 @@ impl BenchResult {
     }
 
     /// The runs of the cell at `index`.
-    pub(super) fn runs_of(&self, index: usize) -> impl Iterator<Item = &BenchRun> {
+    pub fn runs_of(&self, index: usize) -> impl Iterator<Item = &BenchRun> {
         self.runs
             .iter()
             .map(|finished| &finished.run)
@@ -182,7 +182,7 @@ impl BenchResult {
     }
 
     /// The cell at `index` with its score.
-    pub(super) fn cell_json(&self, index: usize) -> Value {
+    pub fn cell_json(&self, index: usize) -> Value {
         let mut value = self.cells[index].to_json(index);
         let complete = self.runs_of(index).filter(|run| run.is_complete).count();
         let estimate = |estimate: Estimate| {
@@ -220,16 +220,16 @@ impl BenchResult {
 
 /// The directory of one bench, in the state directory of the project.
 #[derive(Debug)]
-pub(super) struct BenchDir {
+pub struct BenchDir {
     id: RunId,
     dir: ScopedDir,
     /// Absolute path, for messages and for reading tapes.
-    pub(super) path: PathBuf,
+    pub path: PathBuf,
 }
 
 impl BenchDir {
     /// Creates the directory of a new bench.
-    pub(super) fn create(project: &Path) -> Result<Self, CliError> {
+    pub fn create(project: &Path) -> Result<Self, BenchError> {
         let id = RunId(uuid::Uuid::now_v7());
         let name = format!("{BENCHES_DIR}/{id}");
         let path = project.join(STATE_DIR).join(&name);
@@ -240,12 +240,12 @@ impl BenchDir {
     }
 
     /// Path of a file, relative to the project.
-    pub(super) fn relative_path(&self, file: &str) -> String {
+    pub fn relative_path(&self, file: &str) -> String {
         format!("{STATE_DIR}/{BENCHES_DIR}/{}/{file}", self.id)
     }
 
     /// Creates the log of the run `name`, and returns its name.
-    pub(super) fn create_log(&self, name: &str) -> Result<(String, File), CliError> {
+    pub fn create_log(&self, name: &str) -> Result<(String, File), BenchError> {
         let log = format!("{name}.log");
         let file = self
             .dir
@@ -254,12 +254,12 @@ impl BenchDir {
         Ok((log, file))
     }
 
-    pub(super) fn read_log(&self, log: &str) -> io::Result<String> {
+    pub fn read_log(&self, log: &str) -> io::Result<String> {
         read_bounded(self.dir.open_file(log)?.0)
     }
 
     /// Removes a log that nothing was written to.
-    pub(super) fn remove_empty_log(&self, log: &str) {
+    pub fn remove_empty_log(&self, log: &str) {
         if self.dir.open_file(log).is_ok_and(|(_, length)| length == 0) {
             // An empty log does no harm.
             let _ = self.dir.remove(log);
@@ -267,7 +267,7 @@ impl BenchDir {
     }
 
     /// Copies the tape of the run `name`, and returns the path of the copy.
-    pub(super) fn copy_tape(&self, name: &str, mut tape: &File) -> Result<PathBuf, CliError> {
+    pub fn copy_tape(&self, name: &str, mut tape: &File) -> Result<PathBuf, BenchError> {
         let file = format!("{name}.jsonl");
         let path = self.path.join(&file);
         let copy = || -> io::Result<()> {
@@ -281,7 +281,7 @@ impl BenchDir {
     }
 
     /// Writes the result so far.
-    pub(super) fn write_result(&self, result: &BenchResult) -> Result<(), CliError> {
+    pub fn write_result(&self, result: &BenchResult) -> Result<(), BenchError> {
         let text = format!("{:#}\n", result.to_json());
         let written = self
             .dir
@@ -290,10 +290,13 @@ impl BenchDir {
     }
 }
 
-fn write_failure(path: &Path, error: &io::Error) -> CliError {
-    let failure = CliError::failed(format!("cannot write {}", path.display())).with_cause(error);
-    match scoped_dir::remedy(error) {
-        Some(remedy) => failure.with_help(remedy),
-        None => failure,
-    }
+fn write_failure(path: &Path, error: &io::Error) -> BenchError {
+    let problem = Problem::new(format!("cannot write {}: {error}", path.display()));
+    BenchError::new(
+        Exit::Internal,
+        match scoped_dir::remedy(error) {
+            Some(remedy) => problem.with_help(remedy),
+            None => problem,
+        },
+    )
 }

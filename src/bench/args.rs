@@ -6,7 +6,7 @@ use clap::Args;
 
 /// Arguments of the command `bench`.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct BenchArgs {
+pub struct BenchArgs {
     /// Only units whose key matches a pattern [default: all]
     #[arg(value_name = "UNIT_PATTERN")]
     pub units: Vec<String>,

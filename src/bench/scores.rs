@@ -9,13 +9,16 @@ mod statistics;
 use std::collections::BTreeSet;
 
 pub use self::gate::GateRule;
-use super::{
-    outcome::RunOutcome,
-    quality::{QualityFigure, RunQuality, format_share},
-    report::{RunReport, UnitReport},
-    state::UnitStatus,
+use ingestdeck_core::{
+    run::{
+        outcome::RunOutcome,
+        quality::{QualityFigure, RunQuality, format_share},
+        report::{RunReport, UnitReport},
+        state::UnitStatus,
+    },
+    tape::Millis,
+    text,
 };
-use crate::{tape::Millis, text};
 
 /// Reciprocal of the precision of numbers in texts, comparisons and JSON.
 const SCALE: f64 = 1e6;

@@ -8,14 +8,11 @@ use std::{
 use serde::Deserialize;
 
 use super::{
-    read_named_file,
+    BenchError, read_named_file,
     result::{BenchOutcome, Cell},
+    scores::{BenchFigure, Estimate, GateRule},
 };
-use crate::cli::exit::{self, CliError};
-use ingestdeck_core::{
-    diagnostic::Problem,
-    run::bench::{BenchFigure, Estimate, GateRule},
-};
+use ingestdeck_core::diagnostic::Problem;
 
 /// Largest result of a bench, in bytes.
 const MAX_RESULT_BYTES: u64 = 64 << 20;
@@ -47,12 +44,12 @@ struct BaselineScore {
 
 /// What a bench is compared with.
 #[derive(Debug)]
-pub(super) struct EarlierBench {
-    pub(super) bench: String,
-    pub(super) commit: String,
+pub struct EarlierBench {
+    pub bench: String,
+    pub commit: String,
     units: BTreeSet<String>,
     /// The rules of each cell. A cell with another model or prompt has none.
-    pub(super) rules: Vec<Vec<GateRule>>,
+    pub rules: Vec<Vec<GateRule>>,
 }
 
 impl EarlierBench {
@@ -60,12 +57,13 @@ impl EarlierBench {
     ///
     /// # Errors
     /// If the file is not the result of a bench that came to its end, or has none of the cells, or no figure of one.
-    pub(super) fn read(file: &Path, cells: &[Cell]) -> Result<Self, CliError> {
+    pub fn read(file: &Path, cells: &[Cell], warn: &dyn Fn(&Problem)) -> Result<Self, BenchError> {
         let name = file.display().to_string();
         let failed = |cause: &dyn std::fmt::Display| {
-            CliError::usage(format!("cannot read the result {name}"))
-                .with_cause(cause)
-                .with_help("name the `result.json` of an earlier bench")
+            BenchError::usage(
+                format!("cannot read the result {name}: {cause}"),
+                "name the `result.json` of an earlier bench",
+            )
         };
         let bytes = read_named_file(file, MAX_RESULT_BYTES).map_err(|error| failed(&error))?;
         let before: BaselineFile =
@@ -75,8 +73,10 @@ impl EarlierBench {
                 "the bench of {name} is not complete: its outcome is {:?}",
                 before.outcome
             );
-            return Err(CliError::usage(message)
-                .with_help("name the result of a bench that came to its end"));
+            return Err(BenchError::usage(
+                message,
+                "name the result of a bench that came to its end",
+            ));
         }
         let same = |cell: &Cell| {
             before
@@ -85,10 +85,10 @@ impl EarlierBench {
                 .find(|it| (&it.model, &it.prompt) == (&cell.model, &cell.prompt))
         };
         if !cells.iter().any(|cell| same(cell).is_some()) {
-            return Err(CliError::usage(format!(
-                "the result {name} has no model and prompt of this bench"
-            ))
-            .with_help("give the same --model and --prompt as for that result"));
+            return Err(BenchError::usage(
+                format!("the result {name} has no model and prompt of this bench"),
+                "give the same --model and --prompt as for that result",
+            ));
         }
         let mut rules = Vec::new();
         for cell in cells {
@@ -100,13 +100,15 @@ impl EarlierBench {
                         "{} is not in the result {name}, so it is not compared",
                         cell.name()
                     );
-                    exit::print_warning(&Problem::new(text));
+                    warn(&Problem::new(text));
                 }
                 Some(_) if of_cell.is_empty() => {
                     let message =
                         format!("the result {name} has no known figure of {}", cell.name());
-                    return Err(CliError::usage(message)
-                        .with_help("name a result in which every model has a run"));
+                    return Err(BenchError::usage(
+                        message,
+                        "name a result in which every model has a run",
+                    ));
                 }
                 Some(_) => {}
             }
@@ -121,7 +123,7 @@ impl EarlierBench {
     }
 
     /// A warning if the bench has other units than the one it is compared with.
-    pub(super) fn units_warning(&self, units: &[String]) -> Option<Problem> {
+    pub fn units_warning(&self, units: &[String]) -> Option<Problem> {
         let added = units
             .iter()
             .filter(|unit| !self.units.contains(*unit))
