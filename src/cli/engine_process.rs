@@ -15,7 +15,6 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::{
-        Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
@@ -23,6 +22,7 @@ use std::{
 };
 
 use nix::{errno::Errno, unistd};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -181,7 +181,7 @@ static TEXTS: Mutex<Option<mpsc::Receiver<Option<TextInputs>>>> = Mutex::new(Non
 /// # Errors
 /// If the client sent none.
 pub(crate) fn take_texts() -> Result<TextInputs, CliError> {
-    let received = TEXTS.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let received = TEXTS.lock().take();
     let texts = received.and_then(|texts| texts.recv().ok()).flatten();
     texts.ok_or_else(|| CliError::failed("the client of the engine sent no texts"))
 }
@@ -198,9 +198,9 @@ pub(crate) fn begin() -> Result<(), CliError> {
         Err(error) => return Err(CliError::failed("cannot leave the terminal").with_cause(error)),
     }
     let (confirm, confirmed) = oneshot::channel();
-    *CONFIRMED.lock().unwrap_or_else(PoisonError::into_inner) = Some(confirmed);
+    *CONFIRMED.lock() = Some(confirmed);
     let (send_texts, texts) = mpsc::channel();
-    *TEXTS.lock().unwrap_or_else(PoisonError::into_inner) = Some(texts);
+    *TEXTS.lock() = Some(texts);
     std::thread::spawn(move || {
         let mut stdin = io::stdin().lock();
         let mut line = String::new();
@@ -279,10 +279,7 @@ pub(crate) fn hand_over(
         Ok(())
     };
     redirect().map_err(|error| failed(&error))?;
-    let confirmed = CONFIRMED
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
+    let confirmed = CONFIRMED.lock().take();
     Ok(async move {
         match confirmed {
             Some(confirmed) => confirmed.await.unwrap_or(false),

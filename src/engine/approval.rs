@@ -7,12 +7,13 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -404,7 +405,7 @@ impl ApprovalQueue {
 
     /// The map stays valid if a thread panics while it holds the lock.
     fn units(&self) -> MutexGuard<'_, HashMap<UnitKey, UnitApprovals>> {
-        self.units.lock().unwrap_or_else(PoisonError::into_inner)
+        self.units.lock()
     }
 
     fn record_note(&self, unit: &UnitKey, attempt: u32, note: &Note) -> Result<(), RecordError> {

@@ -1,10 +1,8 @@
 //! The limits of attempts that clients change during a run, and the time limits that depend on who watches it.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -128,9 +126,8 @@ impl AttemptLimits {
         }
     }
 
-    /// The values are valid even if a thread panicked while it held the lock.
     fn state(&self) -> MutexGuard<'_, CurrentLimits> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

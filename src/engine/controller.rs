@@ -367,7 +367,7 @@ mod tests {
     };
 
     #[derive(Debug, Default)]
-    struct NoteRecorder(std::sync::Mutex<Vec<Note>>);
+    struct NoteRecorder(parking_lot::Mutex<Vec<Note>>);
 
     impl Recorder for NoteRecorder {
         fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
@@ -375,7 +375,7 @@ mod tests {
                 EntryBody::Note(json) => Some(Note::parse(json)),
                 _ => None,
             });
-            self.0.lock().unwrap().extend(notes);
+            self.0.lock().extend(notes);
             Ok(())
         }
     }
@@ -462,7 +462,7 @@ mod tests {
         })
         .await;
         run.execute(RunCommand::Hold { unit: unit() }).await;
-        let notes = run.tape.0.lock().unwrap();
+        let notes = run.tape.0.lock();
         let [
             Note::CommandReceived(stop),
             Note::CommandReceived(hold),
@@ -506,7 +506,7 @@ mod tests {
             changed,
             [RunLimit::Turns(30), RunLimit::Retries(1)].map(ScheduleEvent::LimitChanged)
         );
-        let notes = run.tape.0.lock().unwrap();
+        let notes = run.tape.0.lock();
         let changed = notes
             .iter()
             .filter(|note| matches!(note, Note::LimitChanged(of) if of.limit == "turns"));
@@ -562,7 +562,7 @@ mod tests {
             run.execute(decide()).await,
             refused(RefusalReason::CallNotWaiting { unit: unit() })
         );
-        let notes = run.tape.0.lock().unwrap();
+        let notes = run.tape.0.lock();
         let decisions = notes
             .iter()
             .filter(|note| matches!(note, Note::CommandReceived(of) if of.command == "decide"));

@@ -554,10 +554,7 @@ pub(crate) fn log_verdict(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    };
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
     use crate::attempt_order::preparation_failed;
@@ -568,13 +565,13 @@ mod tests {
     };
 
     #[derive(Debug, Default)]
-    struct NoteLog(Mutex<Vec<Note>>);
+    struct NoteLog(parking_lot::Mutex<Vec<Note>>);
 
     impl Recorder for NoteLog {
         fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
             for item in items {
                 if let EntryBody::Note(json) = item.body {
-                    self.0.lock().unwrap().push(Note::parse(json));
+                    self.0.lock().push(Note::parse(json));
                 }
             }
             Ok(())
@@ -650,7 +647,7 @@ mod tests {
         let (person, inputs) = mpsc::channel(1);
         let (clients, attached) = watch::channel(2);
         let run = tokio::spawn(drive.run(inputs, attached, watch::channel(None).1));
-        while !matches!(notes.0.lock().unwrap().last(), Some(Note::RunEnded(_))) {
+        while !matches!(notes.0.lock().last(), Some(Note::RunEnded(_))) {
             tokio::task::yield_now().await;
         }
         clients.send_replace(1);
@@ -675,10 +672,7 @@ mod tests {
             .await
             .unwrap();
         assert_eq!((ended.succeeded, ended.failed), (2, 1));
-        assert!(matches!(
-            notes.0.lock().unwrap().last(),
-            Some(Note::RunEnded(_))
-        ));
+        assert!(matches!(notes.0.lock().last(), Some(Note::RunEnded(_))));
     }
 
     #[tokio::test(start_paused = true)]
@@ -686,7 +680,7 @@ mod tests {
         let (drive, notes) = drive(&["a", "b-fails"]);
         let (person, inputs) = mpsc::channel(1);
         let run = tokio::spawn(drive.run(inputs, attached(), watch::channel(None).1));
-        while !matches!(notes.0.lock().unwrap().last(), Some(Note::RunEnded(_))) {
+        while !matches!(notes.0.lock().last(), Some(Note::RunEnded(_))) {
             tokio::task::yield_now().await;
         }
         person
@@ -702,7 +696,6 @@ mod tests {
         let ends = notes
             .0
             .lock()
-            .unwrap()
             .iter()
             .filter(|note| matches!(note, Note::RunEnded(_)))
             .count();
@@ -766,10 +759,7 @@ mod tests {
         let error = RecordError::new("tape.jsonl", &std::io::ErrorKind::StorageFull.into());
         blown.send_replace(Some(error.clone()));
         assert_eq!(run.await.unwrap(), Err(error.into()));
-        assert!(
-            notes.0.lock().unwrap().is_empty(),
-            "no note is written about it"
-        );
+        assert!(notes.0.lock().is_empty(), "no note is written about it");
     }
 
     #[tokio::test(start_paused = true)]
@@ -809,7 +799,7 @@ mod tests {
             ("limit", 2, 1)
         );
         assert_eq!(began.elapsed().as_secs(), UNATTENDED_WAIT.as_secs() * 8);
-        let text = notes.0.lock().unwrap().iter().find_map(|note| match note {
+        let text = notes.0.lock().iter().find_map(|note| match note {
             Note::Message { text, .. } => Some(text.clone()),
             _ => None,
         });

@@ -5,8 +5,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use ingestdeck_core::{
     control::{RefusalReason, ReviewOrder},
@@ -69,7 +71,7 @@ impl RunReview {
 
     /// Unchanged by a panic, since all changes of the state are single assignments.
     fn inner(&self) -> MutexGuard<'_, InnerReview> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// Records the session of an attempt, in which its agent can be asked for changes.

@@ -3,13 +3,10 @@
 //!
 //! Counts nothing itself: the costs are those of the attempts' [reducers](ingestdeck_core::run::attempt_reducer).
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::{collections::HashMap, time::Instant};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc;
 
 use ingestdeck_agent::attempt::LineObserver;
@@ -207,7 +204,7 @@ impl RunMeter {
 
     /// The map stays valid if a thread panics while it holds the lock.
     fn attempts(&self) -> MutexGuard<'_, HashMap<UnitKey, Vec<MeteredAttempt>>> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.attempts.lock()
     }
 }
 

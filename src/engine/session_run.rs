@@ -1,11 +1,9 @@
 //! Runs one plain Claude Code session like a unit.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{path::PathBuf, sync::Arc};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
@@ -169,10 +167,7 @@ pub fn run<T>(
         trace,
     };
     let result = setup.run_schedule(Timestamp::now(), schedule, &[plan], make, client)?;
-    let resumable = resumable
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
+    let resumable = resumable.lock().take();
     Ok((result, resumable))
 }
 
@@ -251,15 +246,11 @@ impl SessionExecutor {
     }
 
     fn continuation(&self) -> MutexGuard<'_, Option<String>> {
-        self.continuation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.continuation.lock()
     }
 
     fn resumable(&self) -> MutexGuard<'_, Option<String>> {
-        self.resumable
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.resumable.lock()
     }
 }
 

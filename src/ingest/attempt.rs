@@ -3,12 +3,9 @@
 //!
 //! It must not know how the agent runs, nor decide whether the attempt succeeded.
 
-use std::{
-    io,
-    path::PathBuf,
-    sync::{Arc, Mutex},
-};
+use std::{io, path::PathBuf, sync::Arc};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::{

@@ -21,8 +21,10 @@ use std::{
     io,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 pub(super) use self::converted_files::first_converted;
 pub use self::converted_files::{ConvertedFile, PATH_PLACEHOLDER};

@@ -23,7 +23,10 @@ use super::{
     path_policy::{PathPolicy, PathRefusal},
     untrusted_text::visible_path,
 };
-use ingestdeck_core::diagnostic::{Diagnostic, Problem};
+use ingestdeck_core::{
+    diagnostic::{Diagnostic, Problem},
+    text,
+};
 use ingestdeck_os::scoped_dir::ScopedDir;
 
 mod collate;
@@ -526,31 +529,7 @@ fn local_path(url: &str) -> Option<String> {
     };
     // `file://host/path` names another machine.
     (!path.is_empty() && (!rest.starts_with("//") || path.starts_with('/')))
-        .then(|| percent_decoded(path))
-}
-
-/// Decodes escapes such as `%20`. Invalid escapes and invalid UTF-8 remain unchanged.
-pub fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, tail)) = rest.split_first() {
-        let escape = tail
-            .first_chunk::<2>()
-            .filter(|_| first == b'%')
-            .and_then(|pair| {
-                std::str::from_utf8(pair)
-                    .ok()
-                    .filter(|hex| !hex.starts_with('+'))
-                    .and_then(|hex| u8::from_str_radix(hex, 16).ok())
-            });
-        bytes.push(escape.unwrap_or(first));
-        rest = if escape.is_some() {
-            tail.get(2..).unwrap_or_default()
-        } else {
-            tail
-        };
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+        .then(|| text::percent_decoded(path))
 }
 
 #[cfg(test)]

@@ -16,9 +16,10 @@ mod search;
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -205,11 +206,7 @@ impl Toolset for StandardTools {
         };
         // Commands run for minutes, and the agent may start several.
         let changes_files = !tool.is_read_only && tool.name != "bash";
-        let _guard = changes_files.then(|| {
-            self.write_lock
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        });
+        let _guard = changes_files.then(|| self.write_lock.lock());
         match (tool.run)(&self.dir, arguments) {
             Ok(text) => ToolReply::text(shorten(text)),
             Err(text) => ToolReply::error(shorten(text)),

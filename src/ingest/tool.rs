@@ -3,12 +3,10 @@
 //! Owns the handling of every call: lookup, validation of the arguments, verification ledger, execution, size limit of
 //! the answer, transcript. The modules below implement the tools. This module must not know the caller.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::{sync::Arc, time::Instant};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -92,7 +90,7 @@ pub(crate) struct AttemptRecords {
 
 impl ToolContext {
     pub(crate) fn records(&self) -> MutexGuard<'_, AttemptRecords> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock()
     }
 
     /// True if the agent must read the raw files of the unit. The reconcile step chooses what it reads, and the prompt
@@ -389,11 +387,7 @@ impl AttemptTools {
                 ));
             }
         };
-        let _guard = (!tool.is_read_only).then(|| {
-            self.write_lock
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        });
+        let _guard = (!tool.is_read_only).then(|| self.write_lock.lock());
         // The agent of a text has no ledger, as in KTX.
         if tool.needs_ledger
             && !self.context.unit.is_text()

@@ -8,11 +8,11 @@ use std::{
     fs::File,
     io::{self, Write},
     path::Path,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -196,7 +196,7 @@ impl ToolTranscript {
     }
 
     fn state(&self) -> MutexGuard<'_, TranscriptState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

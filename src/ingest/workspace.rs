@@ -13,9 +13,9 @@ use std::{
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -255,7 +255,7 @@ impl Workspace {
 
     fn state(&self) -> MutexGuard<'_, WorkspaceState> {
         // After a panic of another call the maps are still consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Reads the attempt's version of the file, or else the project's. Records that the attempt has seen it.

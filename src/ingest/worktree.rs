@@ -11,11 +11,13 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{SystemTime, UNIX_EPOCH},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 pub use self::ledger::remove_leftovers;
 use super::{
@@ -118,42 +120,27 @@ impl Worktrees {
 
     /// Patches that attempts start from and that the next commit contains, in order.
     pub fn base_patches(&self) -> Vec<BasePatch> {
-        self.base_patches
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.base_patches.lock().clone()
     }
 
     /// Adds a patch that attempts start from.
     pub fn add_base_patch(&self, patch: BasePatch) {
-        self.base_patches
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(patch);
+        self.base_patches.lock().push(patch);
     }
 
     /// The commit that attempts start from.
     pub fn base(&self) -> CommitId {
-        self.base
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.base.lock().clone()
     }
 
     /// Changes the commit that later attempts start from.
     pub(super) fn set_base(&self, commit: &CommitId) {
-        self.base
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone_from(commit);
+        self.base.lock().clone_from(commit);
     }
 
     /// Forgets the patches: they no longer fit the branch.
     pub fn drop_base_patches(&self) {
-        self.base_patches
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        self.base_patches.lock().clear();
     }
 
     /// Attempts start from `commit`, which contains all patches.
@@ -163,7 +150,7 @@ impl Worktrees {
     }
 
     fn lock_git(&self) -> MutexGuard<'_, ()> {
-        self.git_lock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.git_lock.lock()
     }
 
     /// Creates a worktree at `commit` named after `unit`; without a unit, that of the run itself.

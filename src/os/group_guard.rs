@@ -11,7 +11,6 @@ use std::{
     os::unix::process::CommandExt as _,
     path::Path,
     process::{ChildStdin, Command, ExitCode, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
     thread,
 };
 
@@ -19,6 +18,7 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
+use parking_lot::{Mutex, MutexGuard};
 
 pub use agents::{AgentGuard, end_all_agents};
 pub use commands::CommandGuard;
@@ -126,7 +126,7 @@ fn send_line(line: &str) {
 /// The write end of the pipe. Each line is written in one call, so a panic leaves no partial line.
 fn guard() -> MutexGuard<'static, Option<ChildStdin>> {
     static GUARD: Mutex<Option<ChildStdin>> = Mutex::new(None);
-    GUARD.lock().unwrap_or_else(PoisonError::into_inner)
+    GUARD.lock()
 }
 
 /// The kinds of groups that the guard watches.

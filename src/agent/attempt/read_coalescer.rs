@@ -6,11 +6,9 @@
 //! may begin before its message ends. Lines after a request or a result are read without a pause. The module must not
 //! depend on pipes.
 
-use std::{
-    sync::{PoisonError, RwLock},
-    time::Duration,
-};
+use std::time::Duration;
 
+use parking_lot::RwLock;
 use tokio::time::{Instant, sleep_until};
 
 use ingestdeck_core::decode::{LineBody, line::StreamDelta};
@@ -32,18 +30,12 @@ static TICK_CLOCK_START: RwLock<Option<Instant>> = RwLock::new(None);
 
 /// Starts the shared tick clock. Must be called when a runtime starts its clock.
 pub fn start_tick_clock() {
-    *TICK_CLOCK_START
-        .write()
-        .unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    *TICK_CLOCK_START.write() = Some(Instant::now());
 }
 
 fn next_tick(now: Instant) -> Instant {
     // In tests that stop the clock, another test's clock may be ahead.
-    let first = TICK_CLOCK_START
-        .read()
-        .unwrap_or_else(PoisonError::into_inner)
-        .unwrap_or(now)
-        .min(now);
+    let first = TICK_CLOCK_START.read().unwrap_or(now).min(now);
     let passed = now.duration_since(first).as_millis();
     let beats = u32::try_from(passed / TICK.as_millis())
         .unwrap_or(u32::MAX)

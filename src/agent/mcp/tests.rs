@@ -1,6 +1,6 @@
 //! The tool server, with tools that answer, fail, panic and hang.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use super::*;
 
@@ -24,7 +24,7 @@ impl Toolset for FakeTools {
     }
 
     fn call(&self, call: &ToolCall) -> ToolReply {
-        self.calls.lock().unwrap().push(call.clone());
+        self.calls.lock().push(call.clone());
         match call.name.as_str() {
             "echo" => ToolReply {
                 markdown: call.arguments.to_string(),
@@ -32,7 +32,7 @@ impl Toolset for FakeTools {
                 ..ToolReply::default()
             },
             "stick" => {
-                let latch = self.latch.lock().unwrap().take();
+                let latch = self.latch.lock().take();
                 assert!(latch.unwrap().recv().is_err(), "the other end is dropped");
                 ToolReply::text("let go")
             }
@@ -130,10 +130,7 @@ async fn only_the_text_of_a_reply_reaches_the_model() {
         json!([{"type": "text", "text": "{\"a\":\"\u{fffd}\"}"}])
     );
     assert!(!answer.to_string().contains("private"));
-    assert_eq!(
-        toys.calls.lock().unwrap()[0].tool_use_id.as_deref(),
-        Some("t7")
-    );
+    assert_eq!(toys.calls.lock()[0].tool_use_id.as_deref(), Some("t7"));
 }
 
 #[tokio::test]
@@ -187,7 +184,7 @@ async fn drain_gives_up_on_a_stuck_call() {
     server.send_message(call(1, "echo", json!({}))).unwrap();
     message(&mut server).await;
     server.send_message(call(2, "stick", json!({}))).unwrap();
-    while toys.calls.lock().unwrap().len() < 2 {
+    while toys.calls.lock().len() < 2 {
         ingestdeck_test_support::pause_task_before_check().await;
     }
     assert!(!server.drain(Duration::from_millis(20)).await);

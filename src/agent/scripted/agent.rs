@@ -1,8 +1,9 @@
 //! The scripted agent: selects the part for each prompt, keeps the totals of the process, and returns the exit code.
 //! [`ScriptedTurn`] plays a part.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
@@ -81,7 +82,7 @@ impl ScriptedAgent {
 
     /// Reads or changes the totals.
     pub(super) fn with_totals<T>(&self, use_them: impl FnOnce(&mut UsageTotals) -> T) -> T {
-        use_them(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner))
+        use_them(&mut self.totals.lock())
     }
 
     /// Plays one turn. The error is an exit code.

@@ -5,12 +5,13 @@ use std::{
     collections::HashMap,
     io,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use regex_lite::Regex;
 use serde_json::{Value, json};
 use tokio::{
@@ -40,28 +41,23 @@ impl TurnControl {
     /// Starts a turn. An interrupt cancels the returned token.
     pub(super) fn start_turn(&self) -> CancellationToken {
         let token = CancellationToken::new();
-        *lock(&self.turn_token) = token.clone();
+        *self.turn_token.lock() = token.clone();
         token
     }
 
     /// Interrupts the running turn, if any.
     pub(super) fn interrupt(&self) {
-        lock(&self.turn_token).cancel();
+        self.turn_token.lock().cancel();
     }
 
     /// Ignores these events from now on.
     pub(super) fn ignore(&self, what: &[IgnoredEvent]) {
-        lock(&self.ignored).extend_from_slice(what);
+        self.ignored.lock().extend_from_slice(what);
     }
 
     pub(super) fn ignores(&self, what: IgnoredEvent) -> bool {
-        lock(&self.ignored).contains(&what)
+        self.ignored.lock().contains(&what)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The holders of these locks cannot leave the value half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A tool of a connected server.
@@ -137,13 +133,13 @@ impl HostConnection {
 
     /// Tools of all servers, sorted by id.
     pub(super) fn tools(&self) -> Vec<HostTool> {
-        lock(&self.peer).tools.clone()
+        self.peer.lock().tools.clone()
     }
 
     /// `mcp_servers` of the init line.
     pub(super) fn servers(&self) -> Value {
         let status = |connected| if connected { "connected" } else { "failed" };
-        let peer = lock(&self.peer);
+        let peer = self.peer.lock();
         let servers = peer.servers.iter();
         servers
             .map(|(name, up)| json!({"name": name, "status": status(*up), "source": "sdk"}))
@@ -152,7 +148,7 @@ impl HostConnection {
 
     /// Marks the host as gone: no replies will follow.
     pub(super) fn close(&self) {
-        lock(&self.peer).pending = None;
+        self.peer.lock().pending = None;
     }
 
     /// Waits for the end of a handshake that has started.
@@ -200,7 +196,9 @@ impl HostConnection {
 
     fn resolve_reply(&self, response: &Value) {
         let id = response["request_id"].as_str().unwrap_or_default();
-        let waiting = lock(&self.peer)
+        let waiting = self
+            .peer
+            .lock()
             .pending
             .as_mut()
             .and_then(|pending| pending.remove(id));
@@ -275,7 +273,7 @@ impl HostConnection {
     }
 
     fn mcp_status(&self) -> Value {
-        let peer = lock(&self.peer);
+        let peer = self.peer.lock();
         let server = |(name, up): &(String, bool)| {
             let tools = peer.tools.iter().filter(|tool| tool.server == *name);
             let tools: Vec<Value> = tools.map(|tool| json!({"name": tool.name})).collect();
@@ -287,7 +285,7 @@ impl HostConnection {
 
     /// Connects to the host's servers, then confirms.
     async fn initialize(&self, request: &Value, id: &str) -> io::Result<()> {
-        lock(&self.peer).hooks = request["hooks"].clone();
+        self.peer.lock().hooks = request["hooks"].clone();
         let servers = request["sdkMcpServers"]
             .as_array()
             .into_iter()
@@ -330,7 +328,7 @@ impl HostConnection {
             }
         }
         tools.sort_by_key(HostTool::id);
-        let mut peer = lock(&self.peer);
+        let mut peer = self.peer.lock();
         peer.servers = connected;
         peer.tools = tools;
         Ok(())
@@ -375,7 +373,7 @@ impl HostConnection {
     pub(super) async fn send_request(&self, request: Value) -> io::Result<HostReply> {
         let id = Uuid::new_v4().to_string();
         let (sender, receiver) = oneshot::channel();
-        match lock(&self.peer).pending.as_mut() {
+        match self.peer.lock().pending.as_mut() {
             Some(pending) => pending.insert(id.clone(), sender),
             None => return Ok(HostReply::Disconnected),
         };
@@ -388,7 +386,7 @@ impl HostConnection {
     /// Runs every hook of `event` that matches the tool; the first objection counts.
     pub(super) async fn run_hooks(&self, event: &str, input: Value) -> io::Result<HookDecision> {
         let (mut edited, mut allowed) = (None, false);
-        let groups = lock(&self.peer).hooks[event]
+        let groups = self.peer.lock().hooks[event]
             .as_array()
             .cloned()
             .unwrap_or_default();

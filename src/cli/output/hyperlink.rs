@@ -21,8 +21,8 @@ fn insert_hyperlinks(text: &str, path: &Path, host: &str) -> String {
         Some(shown) if path.is_absolute() && !shown.chars().any(text::is_hidden) => {
             let address = format!(
                 "file://{}{}",
-                percent_encode(host.as_bytes()),
-                percent_encode(path.as_os_str().as_bytes())
+                text::percent_encoded(host.as_bytes()),
+                text::percent_encoded(path.as_os_str().as_bytes())
             );
             text.replace(
                 shown,
@@ -31,20 +31,6 @@ fn insert_hyperlinks(text: &str, path: &Path, host: &str) -> String {
         }
         _ => text.to_owned(),
     }
-}
-
-/// Percent-encodes bytes for an address.
-fn percent_encode(bytes: &[u8]) -> String {
-    let mut address = String::with_capacity(bytes.len());
-    for byte in bytes {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
-                address.push(char::from(*byte))
-            }
-            _ => address.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    address
 }
 
 #[cfg(test)]

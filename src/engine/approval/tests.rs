@@ -16,7 +16,7 @@ struct NoteTape(Mutex<Vec<(UnitKey, u32, Note)>>, Mutex<bool>);
 
 impl Recorder for NoteTape {
     fn record(&self, items: &[NewEntry<'_>]) -> Result<(), RecordError> {
-        if *self.1.lock().unwrap() {
+        if *self.1.lock() {
             return Err(RecordError::new(
                 "tape.jsonl",
                 &std::io::ErrorKind::StorageFull.into(),
@@ -28,7 +28,6 @@ impl Recorder for NoteTape {
             };
             self.0
                 .lock()
-                .unwrap()
                 .push((unit.clone(), attempt, Note::parse(json)));
         }
         Ok(())
@@ -38,7 +37,7 @@ impl Recorder for NoteTape {
 impl NoteTape {
     /// Kinds of notes with their decisions.
     fn words(&self) -> Vec<String> {
-        let notes = self.0.lock().unwrap();
+        let notes = self.0.lock();
         let word = |note: &Note| match note {
             Note::HoldRequested => "hold".to_owned(),
             Note::HoldReleased => "let go".to_owned(),
@@ -468,7 +467,7 @@ async fn decision_reaches_its_call() {
         a.await.unwrap(),
         ApprovalDecision::Deny("not this page".into())
     );
-    let notes = tape.0.lock().unwrap();
+    let notes = tape.0.lock();
     let decided = |id: &str| {
         notes.iter().find_map(|(.., note)| match note {
             Note::CallDecided {
@@ -504,7 +503,7 @@ async fn ended_attempt_withdraws_its_pending_approval() {
 async fn unrecordable_held_call_is_refused() {
     let (approvals, tape) = approvals();
     approvals.hold(&unit());
-    *tape.1.lock().unwrap() = true;
+    *tape.1.lock() = true;
     let ApprovalDecision::DenyByPolicy(why) = approvals.gate(&unit(), 1).decide(call("a")).await
     else {
         panic!("it passed")
@@ -528,7 +527,7 @@ fn held_by_policy(can_ask: bool) -> (Arc<ApprovalQueue>, Arc<NoteTape>) {
 }
 
 fn rules_of(tape: &NoteTape) -> Vec<String> {
-    let notes = tape.0.lock().unwrap();
+    let notes = tape.0.lock();
     notes
         .iter()
         .filter_map(|(.., note)| match note {

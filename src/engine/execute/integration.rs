@@ -5,8 +5,10 @@ use std::{
     borrow::Cow,
     collections::{HashMap, HashSet},
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{
     super::{driver::SaveOutcome, review::RunReview},
@@ -550,12 +552,12 @@ impl Integration {
 
     /// If a thread panicked while it held the lock, the next integration replaces the state.
     fn state(&self) -> MutexGuard<'_, IntegrationState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The set stays valid if a thread panics while it holds the lock.
     fn saved(&self) -> MutexGuard<'_, HashSet<UnitKey>> {
-        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+        self.saved.lock()
     }
 }
 

@@ -2,10 +2,9 @@
 //!
 //! It must not know what the texts are for.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
 
 /// Texts by session, in the order in which they were sent.
 #[derive(Debug, Default)]
@@ -13,7 +12,7 @@ pub(super) struct SessionTexts(Mutex<HashMap<String, Vec<String>>>);
 
 impl SessionTexts {
     pub(super) fn push(&self, session: &str, text: &str) {
-        let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sessions = self.0.lock();
         sessions
             .entry(session.to_owned())
             .or_default()
@@ -21,7 +20,7 @@ impl SessionTexts {
     }
 
     pub(super) fn of(&self, session: &str) -> Vec<String> {
-        let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions = self.0.lock();
         sessions.get(session).cloned().unwrap_or_default()
     }
 }

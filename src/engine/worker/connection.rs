@@ -2,13 +2,10 @@
 //!
 //! It must not know how messages travel.
 
-use std::{
-    collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use parking_lot::Mutex;
 use tokio::{
     sync::mpsc::{self, error::SendError},
     task::{JoinHandle, JoinSet},
@@ -264,7 +261,7 @@ impl WorkerHost {
                             }
                         }
                         Some(WorkerMessage::WantFiles { digests }) => {
-                            let mut queued = queued.lock().unwrap_or_else(PoisonError::into_inner);
+                            let mut queued = queued.lock();
                             for digest in digests {
                                 if queued.len() < MAX_QUEUED_FILES && queued.insert(digest.clone()) {
                                     // The task ends with this connection.
@@ -375,10 +372,7 @@ async fn send_files(
         if send_file(&store, &digest, &outgoing).await.is_err() {
             return;
         }
-        queued
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&digest);
+        queued.lock().remove(&digest);
     }
 }
 

@@ -2,12 +2,10 @@
 //!
 //! It must not know which attempts the schedule starts.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -105,8 +103,7 @@ impl WorkerTransports {
     /// Reports the end of the run to the workers, and waits a moment for the end of the connections.
     pub(crate) async fn close(&self) {
         self.host.pool.end();
-        let mut tasks =
-            std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut tasks = std::mem::take(&mut *self.tasks.lock());
         let ending = async { while tasks.join_next().await.is_some() {} };
         if tokio::time::timeout(CLOSE_TIMEOUT, ending).await.is_err() {
             tracing::warn!("a connection to a worker did not end in time");

@@ -37,8 +37,8 @@ use super::{
 use ingestdeck_core::{
     diagnostic::Problem,
     tape::{RunId, note::Severity},
+    text,
 };
-use ingestdeck_ingest::source::percent_decoded;
 
 /// The subject of announcements, and the first word of all others.
 const ANNOUNCEMENTS: &str = "ingestdeck.runs";
@@ -170,8 +170,8 @@ impl NatsServer {
         let server = &self.address;
         // The client does not take the login from the address.
         let (user, password) = (
-            server.0.username().map(percent_decoded),
-            server.0.password().map(percent_decoded),
+            server.0.username().map(text::percent_decoded),
+            server.0.password().map(text::percent_decoded),
         );
         options = match (user, password) {
             (Some(user), Some(password)) => options.user_and_password(user, password),

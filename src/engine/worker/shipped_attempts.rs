@@ -2,16 +2,11 @@
 //!
 //! It must not know how messages travel, or which of them are repeated.
 
-use std::{
-    collections::HashMap,
-    io,
-    panic::AssertUnwindSafe,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashMap, io, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use futures_util::{FutureExt as _, future::BoxFuture};
+use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::Instant,

@@ -5,11 +5,12 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     io,
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use tokio::{
     sync::{mpsc, oneshot, watch},

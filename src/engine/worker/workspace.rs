@@ -7,8 +7,10 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
+
+use parking_lot::Mutex;
 
 use super::{
     protocol::{AttemptShipment, ShippedBase, ShippedConnection},

@@ -5,11 +5,12 @@
 use std::{
     num::NonZero,
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 
 use super::{
@@ -222,7 +223,7 @@ impl WorkerQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, WorkerQueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits until a worker may start.
@@ -233,12 +234,10 @@ impl WorkerQueue {
         }
         state.waiting += 1;
         let is_full = |state: &mut WorkerQueueState| state.running >= self.max_running;
-        let waited = self
-            .slot_freed
-            .wait_timeout_while(state, longest_wait, is_full);
-        let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        self.slot_freed
+            .wait_while_for(&mut state, is_full, longest_wait);
         state.waiting -= 1;
-        if waited.timed_out() {
+        if is_full(&mut state) {
             return Err(QueryError::QueueFull);
         }
         state.running += 1;

@@ -9,7 +9,7 @@ use std::{
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
@@ -18,6 +18,7 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{QueryError, worker::MAX_REPLY_BYTES};
 use ingestdeck_os::group_guard::clear_environment;
@@ -156,7 +157,7 @@ impl WorkerGroup {
     }
 
     fn state(&self) -> MutexGuard<'_, WorkerGroupState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Kills the group because of its time limit.

@@ -21,6 +21,7 @@ use rusqlite::{
 use serde::{Deserialize, Serialize};
 
 use super::{QueryError, SqlCell, worker::SQLITE_MEMORY_MIB};
+use ingestdeck_core::text;
 use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 
 /// Bytes of the header of a database file that are read.
@@ -162,16 +163,8 @@ fn connect(path: &Path, access: FileAccess, deadline: Instant) -> Result<Connect
 
 /// `path` as a SQLite URI with `option`.
 fn uri(path: &Path, option: &str) -> String {
-    let mut uri = "file:".to_owned();
-    for byte in path.as_os_str().as_bytes() {
-        match byte {
-            b'/' | b'.' | b'-' | b'_' | b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => {
-                uri.push(char::from(*byte))
-            }
-            byte => uri.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    uri + "?" + option
+    let path = text::percent_encoded(path.as_os_str().as_bytes());
+    format!("file:{path}?{option}")
 }
 
 /// Rejects names that are not UTF-8, because the driver panics on them.

@@ -2,7 +2,6 @@
 //! are.
 
 use ingestdeck_core::{diagnostic::Diagnostic, text};
-use std::sync::PoisonError;
 
 use super::{
     super::git::{CommitId, GitError},
@@ -84,10 +83,7 @@ impl BranchUse {
 impl Repository {
     /// The branch that commits go to, if it is not the current one.
     pub fn target_branch(&self) -> Option<String> {
-        self.target
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.target.lock().clone()
     }
 
     /// Commits go to the branch `name` from now on. `continued` is the last commit of a prior run on it, which it must
@@ -102,7 +98,7 @@ impl Repository {
     ) -> Result<(), RepositoryError> {
         let is_current = self.check_target_branch(name, continued)? == BranchUse::Current;
         let target = (!is_current).then(|| name.to_owned());
-        *self.target.lock().unwrap_or_else(PoisonError::into_inner) = target;
+        *self.target.lock() = target;
         Ok(())
     }
 

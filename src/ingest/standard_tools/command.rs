@@ -4,7 +4,7 @@ use std::{
     io::{self, Read},
     os::unix::process::CommandExt as _,
     process::{Child, Command, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError, mpsc},
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
@@ -13,6 +13,7 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
+use parking_lot::{Mutex, MutexGuard};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -59,7 +60,7 @@ impl RunningCommands {
     }
 
     fn groups(&self) -> MutexGuard<'_, Vec<Pid>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -6,12 +6,13 @@
 
 use std::{
     io,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc},
+    sync::{OnceLock, mpsc},
     thread,
     time::Instant,
 };
 
 use nix::{sys::signal::Signal, unistd::Pid};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::{
@@ -218,5 +219,5 @@ fn remove_members(mark: &str) {
 /// The remaining agents. The lock is held for list operations only, and never across a panic.
 fn registry() -> MutexGuard<'static, Vec<AgentProcesses>> {
     static REGISTRY: Mutex<Vec<AgentProcesses>> = Mutex::new(Vec::new());
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+    REGISTRY.lock()
 }

@@ -4,13 +4,15 @@
 use std::{
     fs::File,
     sync::{
-        Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc,
         atomic::{AtomicBool, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError},
     },
     thread,
     time::Duration,
 };
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::file_lines::{EntrySplit, FileLines, NextLine};
 use ingestdeck_core::{
@@ -250,11 +252,11 @@ impl IndexedFile {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, LineTable> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner)
+        self.table.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, LineTable> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner)
+        self.table.write()
     }
 }
 
@@ -268,10 +270,7 @@ impl LineIndex {
     /// newlines. In a large file, a second thread scans the second half concurrently.
     pub fn advance(&self, max_bytes: usize) -> Result<PollStatus, EntrySourceError> {
         let core = &*self.file;
-        let mut passes = core
-            .scan_passes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut passes = core.scan_passes.lock();
         let ScanPasses {
             first_half: near,
             second_half: far,

@@ -9,11 +9,13 @@ use std::{
     num::NonZero,
     ops::Range,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         mpsc::{self, Receiver, Sender},
     },
     thread,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use self_cell::self_cell;
 
@@ -346,11 +348,7 @@ impl ParseWorker {
     fn work(self, done: &Sender<Option<NumberedBlock>>) {
         let _notice = PanicNotice(done);
         loop {
-            let spent = self
-                .blocks
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .recv();
+            let spent = self.blocks.lock().recv();
             let Some(parsed) = spent.ok().and_then(|spent| self.parse(spent)) else {
                 return;
             };
@@ -367,7 +365,7 @@ impl ParseWorker {
             return None;
         }
         // A thread that waits for a free block keeps the lock.
-        let spent = self.blocks.try_lock().ok()?.try_recv().ok()?;
+        let spent = self.blocks.try_lock()?.try_recv().ok()?;
         self.parse(spent)
     }
 
@@ -392,7 +390,7 @@ impl ParseWorker {
     }
 
     fn reader(&self) -> MutexGuard<'_, BlockReader> {
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reader.lock()
     }
 
     /// Parses the lines of `block` into `lines`, which is empty.

@@ -9,13 +9,14 @@ use std::{
     io::{self, Read, Write as _},
     os::unix::fs::FileExt as _,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     thread,
 };
 
 use nix::sys::statvfs::fstatvfs;
+use parking_lot::Mutex;
 
 use super::{
     detect::{self, DetectedInput, DetectionExtent},
@@ -45,14 +46,11 @@ pub(super) struct StreamError(Arc<Mutex<Option<String>>>);
 
 impl StreamError {
     pub(super) fn cause(&self) -> Option<String> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.lock().clone()
     }
 
     pub(super) fn set(&self, error: &io::Error) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+        *self.0.lock() = Some(error.to_string());
     }
 }
 

@@ -9,11 +9,12 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use ingestdeck_core::{
@@ -158,8 +159,7 @@ impl fmt::Debug for TapeWriter {
 
 impl TapeWriterInner {
     fn lock(&self) -> MutexGuard<'_, TapeWriterState> {
-        // The lock holder only appends to a buffer and a file, so a poisoned tape is valid up to its last write.
-        self.tape.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tape.lock()
     }
 
     fn error(&self, cause: &io::Error) -> RecordError {
@@ -221,16 +221,12 @@ impl TapeWriterInner {
         loop {
             let mut tape = self.lock();
             while !tape.is_dirty && !tape.is_closing {
-                tape = self
-                    .wake_syncer
-                    .wait(tape)
-                    .unwrap_or_else(PoisonError::into_inner);
+                self.wake_syncer.wait(&mut tape);
             }
             if !tape.is_closing {
-                let waited = self
-                    .wake_syncer
-                    .wait_timeout_while(tape, SYNC_INTERVAL, |tape| !tape.is_closing);
-                tape = waited.unwrap_or_else(PoisonError::into_inner).0;
+                let is_open = |tape: &mut TapeWriterState| !tape.is_closing;
+                self.wake_syncer
+                    .wait_while_for(&mut tape, is_open, SYNC_INTERVAL);
             }
             let closing = tape.is_closing;
             tape.is_dirty = false;

@@ -1,10 +1,8 @@
 //! A network that loses, repeats, delays, reorders and interrupts messages.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{sync::mpsc, task::JoinSet, time::Instant};
