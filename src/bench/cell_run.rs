@@ -7,7 +7,6 @@ use std::{
     cell::{Cell as StateCell, RefCell},
     collections::BTreeSet,
     fs::File,
-    io::Read as _,
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
@@ -47,8 +46,6 @@ const PROMPT_FILE: &str = "work_unit.md";
 const REVIEW_VARIABLE: &str = "INGESTDECK_INGEST_REVIEW";
 /// Largest artifact whose lines are compared, in bytes.
 const MAX_ARTIFACT_BYTES: u64 = 4 << 20;
-/// Largest part of a log that is searched for the error of a run, in bytes.
-const MAX_LOG_BYTES: u64 = 1 << 20;
 
 /// A clone in a temporary directory, which is deleted with this value unless it is kept.
 #[derive(Debug)]
@@ -530,11 +527,4 @@ fn read_artifacts(
         lines.extend(written.map(|line| (artifact.path.clone(), line.to_owned())));
     }
     (paths, lines)
-}
-
-/// The beginning of a log as text.
-pub(crate) fn read_bounded(file: File) -> std::io::Result<String> {
-    let mut bytes = Vec::new();
-    file.take(MAX_LOG_BYTES).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Write as _},
+    io::{self, Read as _, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -11,13 +11,14 @@ use serde_json::{Value, json};
 
 use super::{
     BenchError,
-    cell_run::read_bounded,
     scores::{self, BenchFigure, BenchRun, Estimate},
 };
 use ingestdeck_core::{diagnostic::Problem, exit::Exit, tape::RunId};
 use ingestdeck_ingest::git::CommitId;
 use ingestdeck_os::scoped_dir::{self, PRIVATE_MODE, STATE_DIR, ScopedDir};
 
+/// Largest part of a log that is searched for the error of a run, in bytes.
+const MAX_LOG_BYTES: u64 = 1 << 20;
 /// Directory of all benches, relative to the state directory of the project.
 const BENCHES_DIR: &str = "bench";
 
@@ -255,7 +256,10 @@ impl BenchDir {
     }
 
     pub fn read_log(&self, log: &str) -> io::Result<String> {
-        read_bounded(self.dir.open_file(log)?.0)
+        let mut bytes = Vec::new();
+        let (file, _) = self.dir.open_file(log)?;
+        file.take(MAX_LOG_BYTES).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// Removes a log that nothing was written to.

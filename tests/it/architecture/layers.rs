@@ -12,6 +12,7 @@ const LAYERS: &[(&str, &[Layer])] = &[
         &[
             ("diagnostic", &[]),
             ("tape", &["diagnostic"]),
+            ("exit", &["tape"]),
             ("config", &["diagnostic"]),
             ("text", &["tape"]),
             ("decode", &[]),
