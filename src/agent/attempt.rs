@@ -3,7 +3,6 @@
 //! Owns the process, its pipes and the tool server of the attempt. Every line is recorded before it is evaluated, and
 //! decoded once. The module must not judge the attempt: it returns facts. `unit` and `session` start the processes.
 
-use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, collections::HashMap, fmt, io, path::PathBuf, sync::Arc};
 
 use futures_util::{
@@ -39,7 +38,7 @@ use self::{
     read_coalescer::ReadCoalescer,
     recorder::AttemptRecorder,
     stderr_limit::StderrLimit,
-    time_limits::{AttemptTimeouts, TimeLimitSettings},
+    time_limits::AttemptTimeouts,
 };
 pub use self::{machine::AttemptCommand, read_coalescer::start_tick_clock};
 use super::control::ControlFrame;
@@ -102,19 +101,6 @@ impl AttemptContext {
             ..AttemptStarted::default()
         }
     }
-}
-
-/// Options of an agent that every attempt of a run shares.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct AgentOptions {
-    /// Cost limit of an attempt, in US dollars.
-    pub max_budget_usd: Option<f64>,
-    /// Whether text is streamed while it is written.
-    pub partial_messages: bool,
-    /// Variables that the agent inherits although they would be withheld by default, by name or as `PREFIX_*`.
-    pub pass_env: Vec<String>,
-    /// Limits on the duration of an attempt, on its silence, and on its waits for a person.
-    pub timeouts: TimeLimitSettings,
 }
 
 /// Decides about every tool call before it runs. The call waits for the decision; the future is dropped when the agent

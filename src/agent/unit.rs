@@ -17,6 +17,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot, watch};
 
 use ingestdeck_core::{
+    run::RunOptions,
     tape::{
         Note,
         note::{AttemptStarted, ContentDigests},
@@ -30,7 +31,7 @@ use ingestdeck_os::scoped_dir::is_out_of_files;
 
 use super::{
     attempt::{
-        AgentOptions, ApprovalGate, AttemptCommand, AttemptContext, AttemptRunner,
+        ApprovalGate, AttemptCommand, AttemptContext, AttemptRunner,
         machine::{AttemptMachine, ContinuedSession, UnitTask},
         time_limits::AttemptTimeouts,
     },
@@ -49,7 +50,7 @@ use super::{
 #[derive(Clone, Debug)]
 pub struct UnitLaunch {
     pub context: AttemptContext,
-    pub options: AgentOptions,
+    pub options: Arc<RunOptions>,
     /// The time limits of the attempt, which may change while it runs.
     pub timeouts: watch::Receiver<AttemptTimeouts>,
     /// System prompt that replaces the agent's own.
@@ -231,7 +232,7 @@ async fn start_process(
         model: launch.model.as_deref(),
         max_turns: launch.step_budget,
         max_budget_usd: launch.options.max_budget_usd,
-        partial_messages: launch.options.partial_messages,
+        partial_messages: *launch.options.ingest.partial_messages,
         session: launch.resume().map_or(
             SessionChoice::New(&launch.new_session),
             SessionChoice::Resume,

@@ -311,7 +311,7 @@ pub(crate) struct ResumeArgs {
 }
 
 /// `run`.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct RunArgs {
     /// Selects units.
     #[command(flatten)]

@@ -17,8 +17,8 @@ use super::{
 use ingestdeck_core::{
     config::value::parse_duration,
     control::{
-        BreakCondition, CommandOrigin, CommandReply, NamePattern, RunCommand, RunLimit,
-        ToolFailures, UserDecision,
+        BreakCondition, CommandOrigin, CommandReply, FailureRule, NamePattern, RunCommand,
+        RunLimit, UserDecision,
     },
     run::{
         PollStatus, Timeline,
@@ -307,8 +307,8 @@ fn limit_command(limit: LimitName, value: &str) -> Result<RunCommand, CliError> 
         LimitName::Turns => RunLimit::Turns(whole()?),
         LimitName::Retries => RunLimit::Retries(whole()?),
         LimitName::ToolFailures => match value {
-            "strict" => RunLimit::ToolFailures(ToolFailures::Strict),
-            "recoverable" => RunLimit::ToolFailures(ToolFailures::Recoverable),
+            "strict" => RunLimit::ToolFailures(FailureRule::Strict),
+            "recoverable" => RunLimit::ToolFailures(FailureRule::Recoverable),
             _ => return Err(invalid("strict or recoverable")),
         },
         LimitName::SilenceTimeout if value == NO_LIMIT => RunLimit::SilenceTimeout(None),

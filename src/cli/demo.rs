@@ -20,13 +20,16 @@ use super::{
 };
 use ingestdeck_agent::{
     Agent,
-    attempt::AgentOptions,
     private_dir::{self, PrivateDir},
 };
-use ingestdeck_core::{control::DisconnectAction, units::failure_tally::FailureRule};
+use ingestdeck_core::{
+    config::{FailureRule, TurnLimitAction},
+    control::DisconnectAction,
+    run::RunOptions,
+};
 use ingestdeck_engine::{
-    execute::AttemptOptions,
-    launch::{HeldCalls, Launch, PriorWork, ReviewOptions, RunPlaces, retry_policy},
+    execute::RunPlaces,
+    launch::{HeldCalls, Launch, PriorWork, ReviewOptions},
     notifier::NotificationTargets,
     prepare::PreparedProject,
     span_exporter::TraceOptions,
@@ -145,18 +148,12 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
     })?;
     let project = project::read(&root).map_err(CliError::internal)?;
     let planned = plan::plan(&project, &UnitSelection::default())?;
-    let terms = AttemptOptions {
-        model: None,
-        step_budget: project.settings.work_units.step_budget,
-        run_budget_usd: None,
-        silence_after: *config.ingest.silence_after,
-        agent: AgentOptions {
-            partial_messages: true,
-            ..AgentOptions::default()
-        },
-        rule: FailureRule::Strict,
-        checks: config.ingest.checks(),
-    };
+    let mut options = RunOptions::from_config(&config, project.settings.work_units.step_budget);
+    options.pass_env.clear();
+    // The script is written for these.
+    options.ingest.partial_messages.value = true;
+    options.ingest.tool_failures.value = FailureRule::Strict;
+    options.ingest.turn_limit.value = TurnLimitAction::Finish;
     let slots = project.settings.work_units.max_concurrency;
     let agent = Arc::new(Agent::scripted(exe, script, args.speed));
     // The `--keep` directory may be inside any repository.
@@ -167,14 +164,11 @@ pub(crate) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<Exit, CliErro
         planned,
         prior: PriorWork::default(),
         agent,
-        terms,
+        options: Arc::new(options),
         places: RunPlaces::local(slots),
-        retry: retry_policy(&config),
         held: HeldCalls::default(),
-        feedback: None,
         notifications: NotificationTargets::default(),
         trace: TraceOptions::default(),
-        waits_at_turn_limit: false,
         prepared,
         reconcile: None,
         review: args.review.then(ReviewOptions::default),

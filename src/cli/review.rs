@@ -8,13 +8,13 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use serde_json::{Value, json};
 
 use super::{
-    args::{AttemptArgs, GlobalArgs, ReviewArgs, SelectArgs},
+    args::{GlobalArgs, ReviewArgs, RunArgs},
     attach, ctl,
     exit::{self, CliError, Exit},
     launch::TapeLocation,
     output,
     review_rules::{ReviewRules, accepted},
-    run::{RunOverrides, start_run},
+    run::{RunRequest, start_run},
     runs,
 };
 use ingestdeck_core::{
@@ -626,23 +626,21 @@ fn resume_review(
     rules: Option<ReviewRules>,
     branch: Option<String>,
 ) -> Result<Exit, CliError> {
-    let overrides = RunOverrides {
-        reconcile: false,
+    let args = RunArgs {
+        no_reconcile: true,
+        branch,
+        ..RunArgs::default()
+    };
+    let request = RunRequest {
         review: Some(ReviewOptions {
             is_decided: rules.is_some(),
             ..ReviewOptions::default()
         }),
         reviewed_run: Some(run.id.to_string()),
         rules: rules.map(Arc::new),
-        branch,
-        ..RunOverrides::default()
+        ..RunRequest::default()
     };
-    start_run(
-        global,
-        &SelectArgs::default(),
-        &AttemptArgs::default(),
-        overrides,
-    )
+    start_run(global, &args, request)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    args::{AttemptArgs, GlobalArgs, RunArgs, SelectArgs, Ui},
+    args::{AttemptArgs, GlobalArgs, RunArgs, Ui},
     attach, doctor,
     exit::{self, CliError, Exit},
     launch::{self, TapeLocation},
@@ -12,23 +12,17 @@ use super::{
     review_rules::ReviewRules,
     settings, texts,
 };
-use ingestdeck_agent::{
-    Agent,
-    attempt::{
-        AgentOptions,
-        time_limits::{REVIEW_IDLE_TIMEOUT, TimeLimitSettings},
-    },
-};
+use ingestdeck_agent::Agent;
 use ingestdeck_core::{
-    config::Config,
+    config::{Config, IngestSettings},
     control::MAX_FEEDBACK_CHARS,
     diagnostic::{Problem, to_lines},
+    run::RunOptions,
     tape::{UnitKey, note::PlannedUnit},
 };
 use ingestdeck_engine::{
-    attempt_limits,
-    execute::{AttemptOptions, ReconcileOptions},
-    launch::{HeldCalls, Launch, PriorWork, ReviewOptions, RunPlaces, retry_policy, runtime},
+    execute::RunPlaces,
+    launch::{HeldCalls, Launch, PriorWork, ReviewOptions, runtime},
     prepare::{self, PreparedProject, TargetBranch},
     reconcile_policy::ReconcilePolicy,
     resume::{self, RunPlan},
@@ -36,7 +30,7 @@ use ingestdeck_engine::{
 };
 use ingestdeck_ingest::{
     KTX_DATABASE,
-    project::ModelRole,
+    project::{ModelRole, Project},
     text_input::{TEXT_STEP_BUDGET, TextInputs},
 };
 
@@ -58,100 +52,73 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError>
         };
         return Ok(attach::start_on_screen(global, texts.as_ref(), location, None)?.exit);
     }
-    let want = RunOverrides {
-        concurrency: args.concurrency,
-        workers: WorkerSources {
-            ssh: args.worker.clone(),
-            nats: args.nats.server(),
-        },
-        held: Vec::new(),
-        reconcile: !args.no_reconcile,
+    let request = RunRequest {
         texts,
         review: args.review.then(ReviewOptions::default),
-        branch: args.branch.clone(),
-        feedback: feedback(args.feedback.as_deref())?,
-        ..RunOverrides::default()
+        ..RunRequest::default()
     };
-    start_run(global, &args.select, &args.attempt, want)
+    start_run(global, args, request)
 }
 
-/// Further options of a run.
+/// What commands determine about a run apart from the flags of `run`.
 #[derive(Debug, Default)]
-pub(crate) struct RunOverrides {
-    /// Number of units that run at the same time, instead of the project's setting.
-    pub concurrency: Option<u32>,
-    /// Workers on other machines.
-    pub workers: WorkerSources,
+pub(crate) struct RunRequest {
     /// Units that are held from the beginning, by their keys in the run or in KTX.
     pub held: Vec<UnitKey>,
-    /// Run the reconcile step, unless a setting disables it.
-    pub reconcile: bool,
+    /// Texts to capture instead of the units of connections.
+    pub texts: Option<TextInputs>,
     /// The review before the commit; a setting may ask for it, too.
     pub review: Option<ReviewOptions>,
     /// The run whose changes are reviewed: nothing is attempted.
     pub reviewed_run: Option<String>,
     /// How the changes are decided without a screen.
     pub rules: Option<Arc<ReviewRules>>,
-    /// The branch that the commits go to, instead of the current one.
-    pub branch: Option<String>,
-    /// What the agents should do differently.
-    pub feedback: Option<String>,
-    /// Texts to capture instead of the units of connections.
-    pub texts: Option<TextInputs>,
 }
 
-/// Runs the units of `select`.
+/// Runs the units that `args` select.
 ///
 /// # Errors
 /// As [`run`].
 pub(crate) fn start_run(
     global: &GlobalArgs,
-    select: &SelectArgs,
-    args: &AttemptArgs,
-    overrides: RunOverrides,
+    args: &RunArgs,
+    request: RunRequest,
 ) -> Result<Exit, CliError> {
-    let RunOverrides {
-        concurrency,
-        workers,
+    let RunArgs {
+        select, attempt, ..
+    } = args;
+    let RunRequest {
         held,
-        reconcile,
         texts,
         review,
         reviewed_run,
         rules,
-        branch,
-        feedback,
-    } = overrides;
+    } = request;
+    let feedback = feedback(args.feedback.as_deref())?;
+    let workers = WorkerSources {
+        ssh: args.worker.clone(),
+        nats: args.nats.server(),
+    };
     let config = settings::load(global)?;
     let project = project::open(global)?;
     project
         .check_backend()
         .map_err(|error| CliError::from_error(Exit::Usage, &error))?;
-    if args
-        .model
-        .as_ref()
-        .is_some_and(|model| model.trim().is_empty())
-    {
-        return Err(
-            CliError::usage("--model names no model").with_help("give one, as in `--model sonnet`")
-        );
-    }
     let notifications = settings::notification_targets(&config)?;
     let trace = otel::trace_options(&config)?;
     let policy = policy::call_policy(&config, &project.root)?;
-    let model = ModelChoice::resolve(
-        &project,
-        ModelRole::CandidateExtraction,
-        args.model.as_deref(),
-    )
-    .model;
+    let mut options = run_options(&config, &project, attempt)?;
+    options.feedback = feedback;
     let has_texts = texts.is_some();
     let taken = match (texts, &reviewed_run) {
         (Some(texts), _) => resume::plan_new_texts(&project, &project::selection(select), texts)?,
         (None, Some(run)) => resume::plan_review(&project, run, &exit::print_warning)?,
-        (None, None) => project::plan_run(global, &project, select, model.as_deref())?,
+        (None, None) => project::plan_run(global, &project, select, options.model.as_deref())?,
     };
     let is_of_texts = taken.planned.is_of_texts;
+    if is_of_texts {
+        options.step_budget = attempt.step_budget.unwrap_or(TEXT_STEP_BUDGET);
+    }
     // A selection names what to run, whatever KTX has ingested.
     let is_selected = has_texts
         || select.full
@@ -174,48 +141,26 @@ pub(crate) fn start_run(
     if !in_lines {
         exit::print_warnings(&left_out);
     }
-    let terms = AttemptOptions {
-        model,
-        step_budget: positive("--step-budget", args.step_budget)?.unwrap_or(if is_of_texts {
-            TEXT_STEP_BUDGET
-        } else {
-            project.settings.work_units.step_budget
-        }),
-        agent: AgentOptions {
-            max_budget_usd: budget("--max-budget-usd", args.max_budget_usd)?,
-            partial_messages: *config.ingest.partial_messages,
-            pass_env: config.claude.pass_env.value.clone(),
-            timeouts: time_limits(args, &config),
-        },
-        run_budget_usd: budget("--max-run-budget-usd", args.max_run_budget_usd)?,
-        silence_after: *config.ingest.silence_after,
-        rule: attempt_limits::rule_of(*config.ingest.tool_failures),
-        checks: config.ingest.checks(),
-    };
     // One text after the other, so that each can build on what the earlier ones became.
     // With workers, this machine may run nothing.
     let concurrency = if workers.is_empty() {
-        positive("--concurrency", concurrency).map_err(|error| {
+        positive("--concurrency", args.concurrency).map_err(|error| {
             error.with_help("to run units on workers only, name them with --worker or --nats")
         })?
     } else {
-        concurrency
+        args.concurrency
     };
     let slots = concurrency.unwrap_or(if is_of_texts {
         1
     } else {
         project.settings.work_units.max_concurrency
     });
-    let pass = ReconcilePolicy::new(reconcile && *config.ingest.reconcile && !is_of_texts);
+    let pass = ReconcilePolicy::new(!args.no_reconcile && *config.ingest.reconcile && !is_of_texts);
     pass.messages(&taken)
         .iter()
         .for_each(|sentence| playback_output::print_stderr(&format!("ingestdeck: {sentence}")));
     let is_done = taken.is_done() && !pass.justifies_a_run(&taken, select.is_everything());
-    let pass = pass.options(&taken);
-    let pass = pass.map(|pass| ReconcileOptions {
-        model: ModelChoice::resolve(&project, ModelRole::Reconcile, args.model.as_deref()).model,
-        ..pass
-    });
+    let reconcile = pass.options(&taken);
     let unsaved: Vec<Problem> = taken
         .unsaved_run
         .iter()
@@ -255,15 +200,7 @@ pub(crate) fn start_run(
         committed,
         ..
     } = taken;
-    let idle_timeout = config
-        .ingest
-        .review_idle_timeout
-        .or(Some(REVIEW_IDLE_TIMEOUT));
-    let review = review.map(|review| ReviewOptions {
-        prior,
-        idle_timeout,
-        ..review
-    });
+    let review = review.map(|review| ReviewOptions { prior, ..review });
     let is_held = |unit: &&PlannedUnit| {
         held.iter()
             .any(|name| *name == unit.unit || name == unit.ktx_key())
@@ -288,7 +225,7 @@ pub(crate) fn start_run(
         let connected = runtime(1)?.block_on(server.connect());
         connected.map_err(|problem| CliError::from_error(Exit::Setup, &problem))?;
     }
-    let branch = target_branch(branch, prior_branch)?;
+    let branch = target_branch(args.branch.clone(), prior_branch)?;
     // A review shows which files are in the way, and the others can be committed.
     let allow_dirty = reviewed_run.is_some();
     let prepared = PreparedProject::new(
@@ -309,7 +246,7 @@ pub(crate) fn start_run(
         _ if slots == 0 => match launch::find_claude(global) {
             Err(_) => ("claude".into(), None),
             Ok(claude) => {
-                let found = doctor::preflight(&claude, &terms.agent.pass_env, false, None);
+                let found = doctor::preflight(&claude, &options.pass_env, false, None);
                 is_local_usable = found.is_ok();
                 let found = found.ok();
                 account = found.as_ref().and_then(|found| found.account());
@@ -318,12 +255,12 @@ pub(crate) fn start_run(
         },
         _ => {
             let claude = launch::find_claude(global)?;
-            let is_probed = args.probe || *config.ingest.probe;
+            let is_probed = attempt.probe || *config.ingest.probe;
             let found = doctor::preflight(
                 &claude,
-                &terms.agent.pass_env,
+                &options.pass_env,
                 is_probed,
-                terms.model.as_deref(),
+                options.model.as_deref(),
             )?;
             account = found.account();
             (claude, found.version())
@@ -345,26 +282,21 @@ pub(crate) fn start_run(
             committed,
         },
         agent,
-        terms,
+        options: Arc::new(options),
         places: RunPlaces {
             concurrency: slots,
             workers,
             is_local_usable,
-            worker_wait: *config.ingest.worker_wait,
             account,
         },
-        retry: retry_policy(&config),
         held: HeldCalls {
             units: held,
             policy,
         },
-        feedback,
         notifications,
         trace,
-        waits_at_turn_limit: *config.ingest.turn_limit
-            == ingestdeck_core::config::TurnLimitAction::Wait,
         prepared,
-        reconcile: pass,
+        reconcile,
         review,
     };
     Ok(launch::launch(global, &config, order, record_location, notices, rules)?.exit)
@@ -424,13 +356,39 @@ fn positive(flag: &str, value: Option<u32>) -> Result<Option<u32>, CliError> {
     }
 }
 
-/// The time limits of attempts, as the flags and else the settings have them.
-fn time_limits(args: &AttemptArgs, config: &Config) -> TimeLimitSettings {
-    let set = TimeLimitSettings::from_config(&config.ingest);
-    TimeLimitSettings {
-        silence: args.silence_timeout.unwrap_or(set.silence),
-        attempt: args.unit_timeout.unwrap_or(set.attempt),
-        approval: args.approval_timeout.unwrap_or(set.approval),
+/// The options of a run of units: the flags, and else the settings and the project.
+fn run_options(
+    config: &Config,
+    project: &Project,
+    args: &AttemptArgs,
+) -> Result<RunOptions, CliError> {
+    let model = args.model.as_deref();
+    if model.is_some_and(|model| model.trim().is_empty()) {
+        return Err(
+            CliError::usage("--model names no model").with_help("give one, as in `--model sonnet`")
+        );
+    }
+    let step_budget = positive("--step-budget", args.step_budget)?
+        .unwrap_or(project.settings.work_units.step_budget);
+    let mut options = RunOptions {
+        model: ModelChoice::resolve(project, ModelRole::CandidateExtraction, model).model,
+        reconcile_model: ModelChoice::resolve(project, ModelRole::Reconcile, model).model,
+        max_budget_usd: budget("--max-budget-usd", args.max_budget_usd)?,
+        run_budget_usd: budget("--max-run-budget-usd", args.max_run_budget_usd)?,
+        ..RunOptions::from_config(config, step_budget)
+    };
+    override_time_limits(&mut options.ingest, args);
+    Ok(options)
+}
+
+/// Replaces the time limits of the settings by those of flags.
+fn override_time_limits(settings: &mut IngestSettings, args: &AttemptArgs) {
+    for (setting, flag) in [
+        (&mut settings.silence_timeout, args.silence_timeout),
+        (&mut settings.unit_timeout, args.unit_timeout),
+        (&mut settings.approval_timeout, args.approval_timeout),
+    ] {
+        setting.value = flag.unwrap_or(setting.value);
     }
 }
 
@@ -440,14 +398,18 @@ mod tests {
 
     use super::*;
     use ingestdeck_agent::attempt::time_limits::{
-        UNATTENDED_ATTEMPT, UNATTENDED_SILENCE, UNATTENDED_WAIT,
+        AttemptTimeouts, TimeLimitSettings, UNATTENDED_ATTEMPT, UNATTENDED_SILENCE, UNATTENDED_WAIT,
     };
     use ingestdeck_core::config::time_limit::TimeLimitSetting;
 
+    fn effective(args: &AttemptArgs, mut config: Config, is_remote: bool) -> AttemptTimeouts {
+        override_time_limits(&mut config.ingest, args);
+        TimeLimitSettings::from_config(&config.ingest).effective(is_remote, false)
+    }
+
     #[test]
     fn time_limits_without_flags_are_the_defaults() {
-        let limits =
-            time_limits(&AttemptArgs::default(), &Config::default()).effective(false, false);
+        let limits = effective(&AttemptArgs::default(), Config::default(), false);
         assert_eq!(limits.silence, Some(UNATTENDED_SILENCE));
         assert_eq!(UNATTENDED_SILENCE, Duration::from_secs(600));
         assert_eq!(
@@ -466,7 +428,7 @@ mod tests {
             silence_timeout: Some(after),
             ..AttemptArgs::default()
         };
-        let limits = time_limits(&args, &config).effective(true, false);
+        let limits = effective(&args, config, true);
         assert_eq!(
             (limits.silence, limits.total),
             (Some(Duration::from_secs(20)), None)

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _};
 
 use super::{
-    args::{GlobalArgs, SelectArgs, StepArgs, Ui},
+    args::{GlobalArgs, RunArgs, SelectArgs, StepArgs, Ui},
     attach,
     exit::{CliError, Exit},
     launch::TapeLocation,
@@ -55,10 +55,16 @@ pub(crate) fn step(global: &GlobalArgs, args: &StepArgs) -> Result<Exit, CliErro
         ..SelectArgs::default()
     };
     let held = keys.iter().map(|key| key.as_str().into()).collect();
-    let want = run::RunOverrides {
+    let run_args = RunArgs {
+        select,
+        no_reconcile: true,
+        attempt: args.attempt.clone(),
+        ..RunArgs::default()
+    };
+    let request = run::RunRequest {
         held,
         texts,
-        ..run::RunOverrides::default()
+        ..run::RunRequest::default()
     };
-    run::start_run(global, &select, &args.attempt, want)
+    run::start_run(global, &run_args, request)
 }

@@ -16,12 +16,12 @@ use std::{
     time::Duration,
 };
 
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 pub use self::{
     schema::{
-        DisconnectAction, MismatchPolicy, NotifyMode, ProgressMode, ToolFailures, TurnLimitAction,
-        UnreadAction, UnsourcedAction, WorkChecks,
+        DisconnectAction, FailureRule, MismatchPolicy, NotifyMode, ProgressMode, TurnLimitAction,
+        UnreadAction, UnsourcedAction,
     },
     value::SettingValue,
 };
@@ -39,8 +39,9 @@ const MAX_WARNINGS: usize = 20;
 pub type EnvVars = BTreeMap<String, OsString>;
 
 /// The origin of a value. Later variants take precedence.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SettingOrigin {
+    #[default]
     Default,
     /// The user's settings file.
     User {
@@ -89,10 +90,12 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-/// A value and its origin.
-#[derive(Clone, Debug, PartialEq)]
+/// A value and its origin. The serialized form is the value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Setting<T> {
     pub value: T,
+    #[serde(skip)]
     pub origin: SettingOrigin,
 }
 
@@ -175,10 +178,10 @@ pub struct AutoRetrySettings {
 }
 
 /// Section `[ingest]`: work units.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IngestSettings {
     /// Which failed tool calls fail a unit.
-    pub tool_failures: Setting<ToolFailures>,
+    pub tool_failures: Setting<FailureRule>,
     /// Stream text while it is written.
     pub partial_messages: Setting<bool>,
     /// Send a one-turn request before a run.
@@ -207,16 +210,6 @@ pub struct IngestSettings {
     pub unsourced: Setting<UnsourcedAction>,
     /// What raw files that the agent left unread do to a unit.
     pub unread: Setting<UnreadAction>,
-}
-
-impl IngestSettings {
-    /// The checks of what an agent did.
-    pub fn checks(&self) -> WorkChecks {
-        WorkChecks {
-            unsourced: *self.unsourced,
-            unread: *self.unread,
-        }
-    }
 }
 
 /// Section `[notify]`: notifications while no screen is attached.

@@ -16,7 +16,7 @@ pub use self::{
     break_condition::{BreakCondition, NamePattern},
     review_order::{MAX_EDITED_BYTES, ReviewOrder, ReviewVerdict},
 };
-pub use crate::config::schema::{DisconnectAction, ToolFailures};
+pub use crate::config::schema::{DisconnectAction, FailureRule};
 use crate::tape::{Millis, UnitKey, note::Amendment};
 
 /// A command of a client to the engine.
@@ -145,7 +145,7 @@ pub enum RunLimit {
     /// Maximum number of automatic retries of a unit.
     Retries(u32),
     /// The rule by which failed calls fail a unit, for attempts that end later.
-    ToolFailures(ToolFailures),
+    ToolFailures(FailureRule),
     /// Longest time without output of an agent, in milliseconds; `None` for no limit.
     SilenceTimeout(Option<Millis>),
 }
@@ -773,7 +773,7 @@ mod tests {
                 json!({"command": "set", "limit": {"retries": 0}}),
             ),
             (
-                set(RunLimit::ToolFailures(ToolFailures::Recoverable)),
+                set(RunLimit::ToolFailures(FailureRule::Recoverable)),
                 json!({"command": "set", "limit": {"tool_failures": "recoverable"}}),
             ),
             (

@@ -22,6 +22,7 @@ pub(crate) mod fold;
 pub mod line_owners;
 mod model_spending;
 pub mod note_sentence;
+pub mod options;
 pub mod otlp;
 pub mod outcome;
 pub mod prior_run;
@@ -49,6 +50,7 @@ pub use entry_source::{
     EntryRef, EntryScope, EntrySource, EntrySourceError, NewEntry, PollStatus, Recorder, SourceInfo,
 };
 pub use fold::{Fold, OutcomeDetail, RunEvent, SinkEvent};
+pub use options::RunOptions;
 pub use outcome::RunOutcome;
 pub use report::RunReport;
 pub use state::RunState;

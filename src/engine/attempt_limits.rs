@@ -7,10 +7,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use ingestdeck_agent::attempt::time_limits::{AttemptTimeouts, TimeLimitSettings};
-use ingestdeck_core::{
-    config::schema::ToolFailures, control::RunLimit, tape::note::LimitChanged,
-    units::failure_tally::FailureRule,
-};
+use ingestdeck_core::{config::FailureRule, control::RunLimit, tape::note::LimitChanged};
 
 /// The limits that attempts read when they start or end; time limits also reach running attempts.
 #[derive(Debug)]
@@ -88,10 +85,9 @@ impl AttemptLimits {
         let before = *self.state();
         let (old, new) = match limit {
             RunLimit::Turns(turns) => (json!(before.values.step_budget), json!(turns)),
-            RunLimit::ToolFailures(failures) => (
-                json!(before.values.rule.as_str()),
-                json!(rule_of(*failures).as_str()),
-            ),
+            RunLimit::ToolFailures(failures) => {
+                (json!(before.values.rule.as_str()), json!(failures.as_str()))
+            }
             RunLimit::SilenceTimeout(silence) => {
                 let silence = silence.map(|limit| Duration::from_millis(limit.0));
                 (millis(self.local.borrow().silence), millis(silence))
@@ -102,7 +98,7 @@ impl AttemptLimits {
         };
         self.update(|state| match limit {
             RunLimit::Turns(turns) => state.values.step_budget = *turns,
-            RunLimit::ToolFailures(failures) => state.values.rule = rule_of(*failures),
+            RunLimit::ToolFailures(failures) => state.values.rule = *failures,
             RunLimit::SilenceTimeout(silence) => {
                 state.timeouts.silence = silence.map(|limit| Duration::from_millis(limit.0)).into();
             }
@@ -128,14 +124,6 @@ impl AttemptLimits {
 
     fn state(&self) -> MutexGuard<'_, CurrentLimits> {
         self.state.lock()
-    }
-}
-
-/// The rule that a setting names.
-pub fn rule_of(failures: ToolFailures) -> FailureRule {
-    match failures {
-        ToolFailures::Strict => FailureRule::Strict,
-        ToolFailures::Recoverable => FailureRule::Recoverable,
     }
 }
 
@@ -174,7 +162,7 @@ mod tests {
         assert_eq!(changed(RunLimit::Turns(40)), Some((json!(20), json!(40))));
         assert_eq!(changed(RunLimit::Turns(40)), None, "it is the same");
         assert_eq!(
-            changed(RunLimit::ToolFailures(ToolFailures::Recoverable)),
+            changed(RunLimit::ToolFailures(FailureRule::Recoverable)),
             Some((json!("strict"), json!("recoverable")))
         );
         assert_eq!(

@@ -13,10 +13,7 @@ use nix::unistd::{Uid, User};
 use serde_json::Value;
 use tokio::sync::{Mutex, mpsc};
 
-use super::{
-    approval::ApprovalQueue, attempt_limits::AttemptLimits, review::RunReview,
-    worker::pool::SlotPool,
-};
+use super::{attempt_limits::AttemptLimits, started_run::StartedRun, worker::pool::SlotPool};
 use ingestdeck_core::{
     control::{CommandOrigin, CommandReply, RefusalReason, RunCommand, RunLimit, UserDecision},
     run::Recorder,
@@ -45,11 +42,9 @@ struct SharedAccess {
     units: HashSet<UnitKey>,
     /// The limits of attempts; `None` for a session, whose calls do not ask the approval queue.
     limits: Option<Arc<AttemptLimits>>,
-    approvals: Arc<ApprovalQueue>,
-    review: Arc<RunReview>,
+    started: StartedRun,
     /// The workers; `None` if the run has none.
     workers: Option<Arc<SlotPool>>,
-    recorder: Arc<dyn Recorder>,
     /// Name of the user on whose behalf this process runs; only that user can send commands.
     user: Option<String>,
     /// Held while a command is recorded and carried out.
@@ -76,9 +71,8 @@ impl RunController {
     pub(super) fn new(
         units: HashSet<UnitKey>,
         limits: Option<Arc<AttemptLimits>>,
-        (approvals, review): (Arc<ApprovalQueue>, Arc<RunReview>),
+        started: StartedRun,
         workers: Option<Arc<SlotPool>>,
-        recorder: Arc<dyn Recorder>,
         schedule: mpsc::Sender<ScheduleEvent>,
     ) -> Self {
         let user = User::from_uid(Uid::current())
@@ -89,10 +83,8 @@ impl RunController {
         let shared = SharedAccess {
             units,
             limits,
-            approvals,
-            review,
+            started,
             workers,
-            recorder,
             user,
             order,
         };
@@ -123,12 +115,8 @@ impl RunController {
         command: RunCommand,
         origin: CommandOrigin,
     ) -> Result<(), RefusalReason> {
-        let SharedAccess {
-            approvals,
-            review,
-            order,
-            ..
-        } = self.shared.as_ref();
+        let SharedAccess { started, order, .. } = self.shared.as_ref();
+        let (approvals, review) = (&started.approvals, &started.review);
         self.check(&command)?;
         let _order = order.lock().await;
         if let RunCommand::Decide {
@@ -313,7 +301,7 @@ impl RunController {
     }
 
     fn record(&self, command: &RunCommand, origin: CommandOrigin) {
-        let SharedAccess { recorder, user, .. } = self.shared.as_ref();
+        let SharedAccess { started, user, .. } = self.shared.as_ref();
         let CommandOrigin { client, reason } = origin;
         let (command, units) = (command.name().to_owned(), command.units().to_vec());
         let note = CommandReceived {
@@ -323,15 +311,18 @@ impl RunController {
             user: user.clone(),
             reason,
         };
-        record_or_log(recorder.as_ref(), &Note::CommandReceived(Box::new(note)));
+        record_or_log(
+            started.recorder.as_ref(),
+            &Note::CommandReceived(Box::new(note)),
+        );
     }
 
     async fn set(&self, limit: RunLimit) -> Result<(), RefusalReason> {
         let SharedAccess {
-            limits, recorder, ..
+            limits, started, ..
         } = self.shared.as_ref();
         if let Some(changed) = limits.as_ref().and_then(|limits| limits.change(&limit)) {
-            record_or_log(recorder.as_ref(), &Note::LimitChanged(changed));
+            record_or_log(started.recorder.as_ref(), &Note::LimitChanged(changed));
         }
         self.send(ScheduleEvent::LimitChanged(limit)).await
     }
@@ -356,13 +347,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::approval::ApprovalQueue;
     use crate::attempt_limits::UNLIMITED_TIME;
+    use crate::review::RunReview;
     use crate::run_meter::RunMeter;
     use ingestdeck_agent::attempt::{ApprovalDecision, ApprovalRequest};
     use ingestdeck_core::{
         control::UserDecision,
         run::{NewEntry, Recorder, entry_source::RecordError},
-        tape::EntryBody,
+        tape::{EntryBody, RunId},
         units::failure_tally::FailureRule,
     };
 
@@ -404,18 +397,18 @@ mod tests {
             let meter = Arc::new(RunMeter::new(schedule.downgrade()));
             let tape = Arc::new(NoteRecorder::default());
             let approvals = Arc::new(ApprovalQueue::new(Arc::clone(&tape) as _, meter));
-            let (units, recorder) = (HashSet::from([unit()]), Arc::clone(&tape) as _);
             let limits = is_of_units
                 .then(|| Arc::new(AttemptLimits::new(20, FailureRule::Strict, UNLIMITED_TIME)));
             let review = Arc::new(RunReview::new(Arc::clone(&tape) as _, None));
-            let controller = RunController::new(
-                units,
-                limits,
-                (Arc::clone(&approvals), review),
-                None,
-                recorder,
-                schedule,
-            );
+            let started = StartedRun {
+                id: RunId(uuid::Uuid::nil()),
+                recorder: Arc::clone(&tape) as _,
+                approvals: Arc::clone(&approvals),
+                review,
+                trace: None,
+            };
+            let controller =
+                RunController::new(HashSet::from([unit()]), limits, started, None, schedule);
             Self {
                 controller,
                 approvals,

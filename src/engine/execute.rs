@@ -5,7 +5,7 @@ mod integration;
 mod projection;
 mod reconcile_step;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -13,46 +13,51 @@ use uuid::Uuid;
 use self::integration::{Integration, record_note};
 pub use self::{ingest_run::IngestRun, reconcile_step::ReconcileOptions};
 use super::{
-    approval::ApprovalQueue,
     attempt_limits::AttemptLimits,
     attempt_order::{AttemptOrder, preparation_failed},
     driver::{self, AttemptEnd, Executor, SaveOutcome},
     local_attempt::{AttemptSinks, AttemptTask, FinishedAttempt, LocalAttempts},
-    review::RunReview,
+    started_run::StartedRun,
     worker::{
-        host::{ClaimError, WorkerTransports},
+        host::{ClaimError, WorkerHost, WorkerSources, WorkerTransports},
         pool::{AttemptPlace, SlotPool},
+        protocol::RunTerms,
+        shipment::ShipmentStore,
     },
 };
-use ingestdeck_agent::{Agent, attempt::AgentOptions, session_lock::SessionLocks};
+use ingestdeck_agent::{Agent, session_lock::SessionLocks};
 use ingestdeck_core::{
-    config::schema::WorkChecks,
-    run::{Recorder, otlp::RunTrace, state::RECONCILE_KEY},
+    run::{RunOptions, state::RECONCILE_KEY},
     tape::{
         Note, UnitKey,
         note::{Amendment, AttemptOutcome, PatchWritten, Severity},
     },
-    units::{failure_tally::FailureRule, retry::RetryMode, schedule::IntegrationReport},
+    units::{retry::RetryMode, schedule::IntegrationReport},
 };
 use ingestdeck_ingest::{attempt::WrittenPatch, git::CommitId, work_unit::WorkUnit};
 
-/// Options that all attempts of a run share.
-#[derive(Clone, Debug)]
-pub struct AttemptOptions {
-    /// Model; `None` means the agent's default.
-    pub model: Option<String>,
-    /// Maximum number of turns of an attempt.
-    pub step_budget: u32,
-    /// Cost limit of all attempts together, in US dollars.
-    pub run_budget_usd: Option<f64>,
-    /// Time without output after which an attempt is shown as silent.
-    pub silence_after: Duration,
-    /// Options of each agent.
-    pub agent: AgentOptions,
-    /// The rule by which failed calls fail a unit.
-    pub rule: FailureRule,
-    /// Checks of what an agent did.
-    pub checks: WorkChecks,
+/// The machines that the units of a run use.
+#[derive(Debug)]
+pub struct RunPlaces {
+    /// Number of units that run on this machine at the same time; at least 1 without workers.
+    pub concurrency: u32,
+    pub workers: WorkerSources,
+    /// Units may run on this machine later although it begins with none.
+    pub is_local_usable: bool,
+    /// Whose usage limits apply on this machine; `None` if that is unknown.
+    pub account: Option<String>,
+}
+
+impl RunPlaces {
+    /// A run without any workers.
+    pub fn local(concurrency: u32) -> Self {
+        Self {
+            concurrency,
+            workers: WorkerSources::default(),
+            is_local_usable: true,
+            account: None,
+        }
+    }
 }
 
 /// Runs the attempts of one run.
@@ -64,43 +69,31 @@ pub(crate) struct AttemptExecutor {
     local: LocalAttempts,
     /// Runs them on workers, if the run has any.
     workers: Option<WorkerTransports>,
-    options: AttemptOptions,
+    options: Arc<RunOptions>,
     limits: Arc<AttemptLimits>,
-    recorder: Arc<dyn Recorder>,
-    approvals: Arc<ApprovalQueue>,
-    /// The trace that agents continue, if anything records it.
-    trace: Option<RunTrace>,
-}
-
-/// The inputs of an attempt.
-struct AttemptInputs {
-    /// Position in the plan.
-    index: usize,
-    work_unit: WorkUnit,
-    /// The commit that the attempt starts from, if it is not the common one.
-    base: Option<CommitId>,
+    started: StartedRun,
 }
 
 impl AttemptExecutor {
     pub(crate) fn new(
         run: IngestRun,
         agent: Arc<Agent>,
-        options: AttemptOptions,
+        options: Arc<RunOptions>,
         limits: Arc<AttemptLimits>,
-        recorder: Arc<dyn Recorder>,
-        (approvals, review): (Arc<ApprovalQueue>, Arc<RunReview>),
         locks: SessionLocks,
+        started: StartedRun,
     ) -> Self {
         let run = Arc::new(run);
         let integration = Arc::new(Integration::new(
             Arc::clone(&run),
-            Arc::clone(&recorder),
-            review,
+            Arc::clone(&started.recorder),
+            Arc::clone(&started.review),
         ));
         let local = LocalAttempts::new(
-            (Arc::clone(&run.project), run.job.clone()),
+            Arc::clone(&run.project),
+            run.job.clone(),
             agent,
-            (options.agent.clone(), options.checks),
+            Arc::clone(&options),
             Arc::clone(&limits),
             locks,
         );
@@ -111,20 +104,36 @@ impl AttemptExecutor {
             workers: None,
             options,
             limits,
-            recorder,
-            approvals,
-            trace: None,
+            started,
         }
     }
 
-    /// Attempts also run on `workers`.
-    pub(crate) fn with_workers(self, workers: Option<WorkerTransports>) -> Self {
-        Self { workers, ..self }
-    }
-
-    /// Agents continue this trace.
-    pub(crate) fn with_trace(self, trace: Option<RunTrace>) -> Self {
-        Self { trace, ..self }
+    /// Attempts also run on the workers of `places`, if it names any.
+    pub(crate) fn with_places(mut self, places: RunPlaces) -> Self {
+        if places.workers.is_empty() {
+            return self;
+        }
+        let (run, started) = (&self.run, &self.started);
+        let terms = RunTerms::new(
+            (run.id, run.job.clone()),
+            ShipmentStore::connections_of(&run.project),
+            RunOptions::clone(&self.options),
+        );
+        let host = WorkerHost::new(
+            (Arc::clone(&run.project), run.worktrees.repository().clone()),
+            terms,
+            (places.concurrency, places.account),
+            Arc::clone(&self.limits),
+            (
+                Arc::clone(&started.recorder),
+                Arc::clone(started.approvals.meter()),
+            ),
+        );
+        if places.is_local_usable {
+            host.pool.allow_local();
+        }
+        self.workers = Some(WorkerTransports::start(host, places.workers));
+        self
     }
 
     /// Adds patches of a prior run; paths are relative to the project.
@@ -138,28 +147,26 @@ impl AttemptExecutor {
         self
     }
 
-    /// The attempt at `unit`, and the commit that it starts from; `None` for an unplanned unit.
+    /// The attempt at `unit`, and the commit that it starts from; `None` for a unit that is not planned.
     fn attempt_task(
         &self,
         unit: &UnitKey,
         attempt: u32,
         amendment: &Amendment,
     ) -> Option<(AttemptTask, CommitId)> {
-        let AttemptInputs {
-            index,
-            work_unit,
-            base,
-        } = self.attempt_inputs(unit)?;
-        let (model, step_budget) = match &self.run.reconcile {
-            Some(pass) if unit.as_str() == RECONCILE_KEY => {
-                (pass.model.clone(), pass.step_budget())
+        let mut base = None;
+        let (mut model, mut step_budget) = (&self.options.model, self.limits.current().step_budget);
+        let (index, work_unit) = match (self.run.units.get(unit), &self.run.reconcile) {
+            (Some((index, work_unit)), _) => (*index, work_unit.clone()),
+            (None, Some(pass)) if unit.as_str() == RECONCILE_KEY => {
+                (model, step_budget) = (&self.options.reconcile_model, pass.step_budget());
+                let stage;
+                (stage, base) = self.integration.reconcile_stage();
+                (self.run.units.len(), WorkUnit::reconcile_step(stage))
             }
-            _ => (
-                self.options.model.clone(),
-                self.limits.current().step_budget,
-            ),
+            _ => return None,
         };
-        let meter = self.approvals.meter();
+        let meter = self.started.approvals.meter();
         let task = AttemptTask {
             unit: unit.clone(),
             attempt,
@@ -172,14 +179,14 @@ impl AttemptExecutor {
                 .resume
                 .clone()
                 .unwrap_or_else(|| Uuid::new_v4().to_string()),
-            model,
-            planned_model: self.options.model.clone(),
+            model: model.clone(),
             step_budget,
             paid_usd: amendment
                 .resume
                 .as_deref()
                 .and_then(|session| meter.session_cost(unit, session)),
             traceparent: self
+                .started
                 .trace
                 .as_ref()
                 .map(|trace| trace.traceparent_of_attempt(unit, attempt)),
@@ -207,7 +214,7 @@ impl AttemptExecutor {
     fn report_new_session(&self, unit: &UnitKey, attempt: u32, reason: &str) {
         let text = format!("{reason}: a new session begins");
         record_note(
-            self.recorder.as_ref(),
+            self.started.recorder.as_ref(),
             Some((unit, attempt)),
             &Note::Message {
                 level: Severity::Warning,
@@ -223,27 +230,6 @@ impl AttemptExecutor {
             (Some(feedback), Some(remarks)) => Some(format!("{feedback}\n\n{remarks}")),
             (feedback, remarks) => feedback.or(remarks),
         }
-    }
-
-    /// The inputs of an attempt at `unit`; `None` for an unplanned unit.
-    fn attempt_inputs(&self, unit: &UnitKey) -> Option<AttemptInputs> {
-        if let Some((index, work_unit)) = self.run.units.get(unit) {
-            return Some(AttemptInputs {
-                index: *index,
-                work_unit: work_unit.clone(),
-                base: None,
-            });
-        }
-        self.run
-            .reconcile
-            .as_ref()
-            .filter(|_| unit.as_str() == RECONCILE_KEY)?;
-        let (stage, base) = self.integration.reconcile_stage();
-        Some(AttemptInputs {
-            index: self.run.units.len(),
-            work_unit: WorkUnit::reconcile_step(stage),
-            base,
-        })
     }
 
     async fn run_attempt(
@@ -290,9 +276,9 @@ impl AttemptExecutor {
             },
         };
         let sinks = AttemptSinks {
-            recorder: Arc::clone(&self.recorder),
-            observer: Some(Arc::clone(self.approvals.meter()) as _),
-            gate: self.approvals.gate(unit, attempt),
+            recorder: Arc::clone(&self.started.recorder),
+            observer: Some(Arc::clone(self.started.approvals.meter()) as _),
+            gate: self.started.approvals.gate(unit, attempt),
         };
         let session = task.session.clone();
         match (&self.workers, place) {
@@ -336,7 +322,7 @@ impl AttemptExecutor {
             .iter()
             .for_each(|session| self.integration.review().record_session(unit, session));
         let note = Note::PatchWritten(PatchWritten { base, path, paths });
-        record_note(self.recorder.as_ref(), Some((unit, attempt)), &note);
+        record_note(self.started.recorder.as_ref(), Some((unit, attempt)), &note);
     }
 }
 
@@ -372,7 +358,11 @@ impl Executor for AttemptExecutor {
                 level: Severity::Warning,
                 text,
             };
-            record_note(self.recorder.as_ref(), Some((&unit, attempt)), &note);
+            record_note(
+                self.started.recorder.as_ref(),
+                Some((&unit, attempt)),
+                &note,
+            );
         }
         if unit.as_str() == RECONCILE_KEY && verdict.outcome == AttemptOutcome::Succeeded {
             self.integration
@@ -380,7 +370,7 @@ impl Executor for AttemptExecutor {
         }
         self.integration.mark_unsaved(&unit);
         record_note(
-            self.recorder.as_ref(),
+            self.started.recorder.as_ref(),
             Some((&unit, attempt)),
             &Note::AttemptEnded(Box::new(ended)),
         );

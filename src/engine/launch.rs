@@ -30,7 +30,7 @@ use super::{
     control_socket::{ControlServer, ServedRun},
     controller::RunController,
     driver::{DriverError, Executor, PersonTimeouts, ScheduleDriver},
-    execute::{AttemptExecutor, AttemptOptions, IngestRun, ReconcileOptions},
+    execute::{AttemptExecutor, IngestRun, ReconcileOptions, RunPlaces},
     fail_fast_recorder::FailFastRecorder,
     guard_children,
     notifier::{NotificationSink, NotificationTargets},
@@ -39,27 +39,30 @@ use super::{
     review::RunReview,
     run_meter::RunMeter,
     span_exporter::{SpanSink, TraceOptions},
+    started_run::StartedRun,
     tape_follower::{TapeFollower, TapeSinks},
     trace::TraceSink,
-    worker::{
-        host::{WorkerHost, WorkerSources, WorkerTransports},
-        protocol::RunTerms,
-        shipment::ShipmentStore,
-    },
 };
-use ingestdeck_agent::{Agent, attempt, private_dir, process, session_lock::SessionLocks};
+use ingestdeck_agent::{
+    Agent,
+    attempt::{
+        self,
+        time_limits::{REVIEW_IDLE_TIMEOUT, TimeLimitSettings},
+    },
+    private_dir, process,
+    session_lock::SessionLocks,
+};
 use ingestdeck_core::{
-    config::Config,
     diagnostic::{Diagnostic, Problem},
     run::{
-        NewEntry, Recorder, entry_source::RecordError, otlp::RunTrace, review::ReviewState,
-        state::RECONCILE_KEY,
+        NewEntry, Recorder, RunOptions, entry_source::RecordError, otlp::RunTrace,
+        review::ReviewState,
     },
     tape::{
         AgentName, EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
         note::{ContinuedRun, RunEnded, SourcesProjected},
     },
-    units::{call_policy::CallPolicy, retry::RetryPolicy, schedule::Schedule},
+    units::{call_policy::CallPolicy, schedule::Schedule},
 };
 use ingestdeck_ingest::{
     self as ingest,
@@ -116,55 +119,21 @@ pub struct Launch {
     pub prior: PriorWork,
     /// The program that plays the model.
     pub agent: Arc<Agent>,
-    /// The options of all attempts.
-    pub terms: AttemptOptions,
+    pub options: Arc<RunOptions>,
     /// The machines that units use.
     pub places: RunPlaces,
-    pub retry: RetryPolicy,
     /// Which calls wait for a person.
     pub held: HeldCalls,
-    /// What the first attempts at units should do differently than in an earlier run.
-    pub feedback: Option<String>,
     /// Where notifications go while no client is attached.
     pub notifications: NotificationTargets,
     /// Where the spans of the run go.
     pub trace: TraceOptions,
-    /// On the screen, the result of a unit that is out of turns waits for a decision.
-    pub waits_at_turn_limit: bool,
     /// The repository and its locks.
     pub prepared: PreparedProject,
     /// The reconcile step, if it is wanted.
     pub reconcile: Option<ReconcileOptions>,
     /// The review before the commit, if it is wanted.
     pub review: Option<ReviewOptions>,
-}
-
-/// The machines that the units of a run use.
-#[derive(Debug)]
-pub struct RunPlaces {
-    /// Number of units that run on this machine at the same time; at least 1 without workers.
-    pub concurrency: u32,
-    pub workers: WorkerSources,
-    /// Units may run on this machine later although it begins with none.
-    pub is_local_usable: bool,
-    /// How long to wait for workers if units can run nowhere.
-    pub worker_wait: Duration,
-    /// Whose usage limits apply on this machine; `None` if that is unknown.
-    pub account: Option<String>,
-}
-
-impl RunPlaces {
-    /// A run without any workers.
-    pub fn local(concurrency: u32) -> Self {
-        let (workers, worker_wait) = Default::default();
-        Self {
-            concurrency,
-            workers,
-            is_local_usable: true,
-            worker_wait,
-            account: None,
-        }
-    }
 }
 
 /// What remains of a continued run.
@@ -185,8 +154,6 @@ pub struct ReviewOptions {
     pub prior: Option<ReviewState>,
     /// The client decides even if it is not interactive.
     pub is_decided: bool,
-    /// How long the run waits for it while no client is attached.
-    pub idle_timeout: Option<Duration>,
 }
 
 /// Which tool calls wait for a person.
@@ -208,34 +175,6 @@ pub fn launch<T>(
     is_interactive: bool,
     client: impl AsyncFnOnce(LiveRun) -> T,
 ) -> Result<T, LaunchError> {
-    let limits = Arc::new(AttemptLimits::new(
-        launch.terms.step_budget,
-        launch.terms.rule,
-        launch.terms.agent.timeouts,
-    ));
-    let setup = RunSetup {
-        runs: RunStore::new(&launch.project.root),
-        project_name: launch
-            .project
-            .root
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned()),
-        agent: launch.agent.name(),
-        held: std::mem::take(&mut launch.held),
-        is_interactive,
-        limits: Arc::clone(&limits),
-        is_plain_session: false,
-        review_idle_timeout: launch
-            .review
-            .as_ref()
-            .and_then(|review| review.idle_timeout),
-        notifications: std::mem::take(&mut launch.notifications),
-        trace: launch.trace.clone(),
-        prior_review: launch
-            .review
-            .as_mut()
-            .and_then(|review| review.prior.take()),
-    };
     let now = Timestamp::now();
     let job = IngestJob::new(now);
     let _staged = staged_copies::stage_raw_files(&launch.project.root, &job, &mut launch.planned)?;
@@ -243,110 +182,92 @@ pub fn launch<T>(
     let projections = launch
         .planned
         .pending_projections(|unit| reused.contains(unit));
-    let has_projections = !projections.is_empty() || !launch.prior.projected.is_empty();
-    let schedule = launch.schedule(is_interactive).projecting(has_projections);
-    let is_reconciled = |(unit, _): (&UnitKey, &str)| unit.as_str() == RECONCILE_KEY;
-    let has_prior_step = launch.reconcile.is_none()
-        && resume::pending_patches(launch.prior.continues.as_ref()).any(is_reconciled);
-    let has_prior_changes =
-        !launch.prior.projected.is_empty() || launch.prior.committed.is_some() || has_prior_step;
-    let schedule = schedule.with_prior_changes(has_prior_changes);
-    let plan = launch.plan_notes(&job);
-    let project = Arc::new(launch.project);
+    let projects = !projections.is_empty() || !launch.prior.projected.is_empty();
+    let schedule = launch.schedule(is_interactive, projects);
+    let notes = launch.plan_notes(&job);
+
+    let Launch {
+        project,
+        planned,
+        prior,
+        agent,
+        options,
+        places,
+        held,
+        notifications,
+        trace,
+        prepared,
+        reconcile,
+        review,
+    } = launch;
+    let limits = Arc::new(AttemptLimits::new(
+        options.step_budget,
+        *options.ingest.tool_failures,
+        TimeLimitSettings::from_config(&options.ingest),
+    ));
+    let is_reviewed = review.is_some();
+    let project_name = project.root.file_name();
+    let setup = RunSetup {
+        runs: RunStore::new(&project.root),
+        project_name: project_name.map(|name| name.to_string_lossy().into_owned()),
+        agent: agent.name(),
+        held,
+        is_interactive,
+        limits: Arc::clone(&limits),
+        is_plain_session: false,
+        review_idle_timeout: options
+            .ingest
+            .review_idle_timeout
+            .or(Some(REVIEW_IDLE_TIMEOUT)),
+        notifications,
+        trace,
+        prior_review: review.and_then(|review| review.prior),
+    };
+    let locks = session_locks(&setup.runs, agent.is_scripted());
     // The lock is held until the run is over.
     let PreparedProject {
         lock: _lock,
         repository,
         head,
-    } = launch.prepared;
-    let diff = launch.planned.planned_diff();
-    let locks = session_locks(&setup.runs, launch.agent.is_scripted());
-    let (agent, terms, continues, reconcile) = (
-        launch.agent,
-        launch.terms,
-        launch.prior.continues,
-        launch.reconcile,
-    );
-    let (is_reviewed, projected) = (launch.review.is_some(), launch.prior.projected);
-    let committed = launch.prior.committed;
-    let places = launch.places;
-    let make = |id, recorder, approvals: RunDecisions, trace| {
-        let worktrees = Worktrees::new(repository, &job.id, &head.commit);
-        let prior_projections = projected
-            .iter()
-            .filter_map(|projected| projected.connection.clone())
-            .collect();
-        for SourcesProjected {
-            patch, connection, ..
-        } in projected
-        {
-            let targets = project.target_ids(connection.as_deref());
-            let patch = patch.map(|patch| BasePatch {
-                file: project.root.join(patch),
-                targets,
-            });
-            patch
-                .into_iter()
-                .for_each(|patch| worktrees.add_base_patch(patch));
-        }
-        let units = IngestRun::index_units(launch.planned.units);
-        let prior_attempts = IngestRun::reused_attempts(continues.as_ref());
+    } = prepared;
+    let worktrees = Worktrees::new(repository, &job.id, &head.commit);
+    prior
+        .projected
+        .iter()
+        .filter_map(|projected| base_patch(&project, projected))
+        .for_each(|patch| worktrees.add_base_patch(patch));
+    let make = |started: StartedRun| {
         let run = IngestRun {
-            id,
-            project,
-            units,
-            diff,
+            id: started.id,
+            project: Arc::new(project),
+            diff: planned.planned_diff(),
+            units: IngestRun::index_units(planned.units),
             job,
             worktrees,
             reconcile,
             projections,
-            prior_projections,
+            prior_projections: prior
+                .projected
+                .into_iter()
+                .filter_map(|projected| projected.connection)
+                .collect(),
             is_reviewed,
-            prior_attempts,
-            committed,
+            prior_attempts: IngestRun::reused_attempts(prior.continues.as_ref()),
+            committed: prior.committed,
         };
-        let workers = (!places.workers.is_empty()).then(|| {
-            let connections = ShipmentStore::connections_of(&run.project);
-            let terms = RunTerms::new(
-                (id, run.job.clone()),
-                connections,
-                &terms.agent,
-                terms.checks,
-            );
-            let repository = run.worktrees.repository().clone();
-            let (limits, recorder) = (Arc::clone(&limits), Arc::clone(&recorder));
-            let local = (places.concurrency, places.account);
-            let meter = Arc::clone(approvals.0.meter());
-            let host = WorkerHost::new(
-                (Arc::clone(&run.project), repository),
-                terms,
-                local,
-                limits,
-                (recorder, meter),
-            );
-            if places.is_local_usable {
-                host.pool.allow_local();
-            }
-            WorkerTransports::start(host, places.workers)
-        });
-        let attempts = AttemptExecutor::new(run, agent, terms, limits, recorder, approvals, locks);
-        let attempts = attempts
-            .with_prior_patches(resume::pending_patches(continues.as_ref()))
-            .with_trace(trace);
-        attempts.with_workers(workers)
+        AttemptExecutor::new(run, agent, options, limits, locks, started)
+            .with_prior_patches(resume::pending_patches(prior.continues.as_ref()))
+            .with_places(places)
     };
-    setup.run_schedule(now, schedule, &plan, make, client)
+    setup.run_schedule(now, schedule, &notes, make, client)
 }
 
-/// The automatic retries of the settings.
-pub fn retry_policy(config: &Config) -> RetryPolicy {
-    let retry = &config.retry;
-    RetryPolicy {
-        max_retries: *retry.max_retries,
-        initial_delay_ms: *retry.initial_delay_ms,
-        factor: *retry.factor,
-        max_delay_ms: *retry.max_delay_ms,
-    }
+/// The patch of a projection that a prior run did not save.
+fn base_patch(project: &Project, projected: &SourcesProjected) -> Option<BasePatch> {
+    Some(BasePatch {
+        file: project.root.join(projected.patch.as_ref()?),
+        targets: project.target_ids(projected.connection.as_deref()),
+    })
 }
 
 /// The directory of session locks: sessions belong to the user, whatever project they run in. Locks of scripted
@@ -426,12 +347,8 @@ pub(crate) struct RunSetup {
     pub prior_review: Option<ReviewState>,
 }
 
-/// Where the decisions of clients about calls and about the changes of the run arrive.
-pub(crate) type RunDecisions = (Arc<ApprovalQueue>, Arc<RunReview>);
-
 impl RunSetup {
-    /// Runs `schedule` with the executor that `make` builds from the id of the run, the recorder and the approval queue,
-    /// and returns the result of the client.
+    /// Runs `schedule` with the executor that `make` builds for the started run, and returns the result of the client.
     ///
     /// # Errors
     /// If the run cannot be recorded. Running attempts have been ended by then.
@@ -440,7 +357,7 @@ impl RunSetup {
         now: Timestamp,
         schedule: Schedule,
         plan: &[Note],
-        make: impl FnOnce(RunId, Arc<dyn Recorder>, RunDecisions, Option<RunTrace>) -> E,
+        make: impl FnOnce(StartedRun) -> E,
         client: impl AsyncFnOnce(LiveRun) -> T,
     ) -> Result<T, LaunchError> {
         private_dir::remove_abandoned_dirs();
@@ -473,7 +390,7 @@ impl RunSetup {
         now: Timestamp,
         schedule: Schedule,
         plan: &[Note],
-        make: impl FnOnce(RunId, Arc<dyn Recorder>, RunDecisions, Option<RunTrace>) -> E,
+        make: impl FnOnce(StartedRun) -> E,
         client: impl AsyncFnOnce(LiveRun) -> T,
     ) -> Result<T, LaunchError> {
         let new = self.runs.create(self.newest_run(now), |run| Header {
@@ -512,15 +429,16 @@ impl RunSetup {
             Arc::clone(&recorder),
             self.prior_review.clone(),
         ));
-        let decisions = (Arc::clone(&approvals), Arc::clone(&review));
-        let executor = Arc::new(make(
+        let started = StartedRun {
             id,
-            Arc::clone(&recorder),
-            decisions,
-            self.agent_trace(id),
-        ));
+            recorder,
+            approvals,
+            review,
+            trace: self.agent_trace(id),
+        };
+        let executor = Arc::new(make(started.clone()));
         let units: HashSet<UnitKey> = schedule.unit_keys().cloned().collect();
-        review.set_units(units.clone());
+        started.review.set_units(units.clone());
         let workers = executor.workers();
         let attached = self.is_interactive.then(|| clients.attach());
         self.limits.set_has_screen(clients.count() > 0);
@@ -533,7 +451,7 @@ impl RunSetup {
             limits: Arc::clone(&self.limits),
             review: self.review_idle_timeout,
         };
-        let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&recorder))
+        let driver = ScheduleDriver::new(schedule, executor, Arc::clone(&started.recorder))
             .with_person_timeouts(Some(person));
         // Clients that attach to a run of another client do not keep it open.
         let keep_open = if self.is_interactive {
@@ -549,14 +467,7 @@ impl RunSetup {
         });
         let (changed, path) = (tape.subscribe(), tape.path().to_owned());
         let changeable = (!self.is_plain_session).then(|| Arc::clone(&self.limits));
-        let controller = RunController::new(
-            units,
-            changeable,
-            (approvals, review),
-            workers,
-            recorder,
-            inputs,
-        );
+        let controller = RunController::new(units, changeable, started, workers, inputs);
         let served = ServedRun {
             controller: controller.downgrade(),
             clients: clients.clone(),

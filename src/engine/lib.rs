@@ -39,6 +39,7 @@ pub(crate) mod run_meter;
 pub mod session_run;
 mod sink_failures;
 pub mod span_exporter;
+pub(crate) mod started_run;
 mod tape_follower;
 mod trace;
 pub(crate) mod unsaved_run;

@@ -20,16 +20,16 @@ use super::{
 };
 use ingestdeck_agent::{
     Agent,
-    attempt::{AgentOptions, ApprovalGate, AttemptCommand, AttemptContext, LineObserver},
+    attempt::{ApprovalGate, AttemptCommand, AttemptContext, LineObserver},
     caught_panics,
     process::StreamLimits,
     session_lock::{SessionLock, SessionLocks, TryLockOutcome},
     unit::{self, UnitLaunch},
 };
 use ingestdeck_core::{
-    config::schema::{UnreadAction, UnsourcedAction, WorkChecks},
+    config::{IngestSettings, UnreadAction, UnsourcedAction},
     diagnostic::Diagnostic,
-    run::{Recorder, state::RECONCILE_KEY},
+    run::{Recorder, RunOptions, state::RECONCILE_KEY},
     tape::{
         UnitKey,
         note::{
@@ -63,10 +63,7 @@ pub(crate) struct LocalAttempts {
     pub project: Arc<Project>,
     pub job: IngestJob,
     pub agent: Arc<Agent>,
-    /// Options of each agent.
-    pub agent_options: AgentOptions,
-    /// Checks of what an agent did.
-    pub checks: WorkChecks,
+    pub options: Arc<RunOptions>,
     pub limits: Arc<AttemptLimits>,
     pub locks: SessionLocks,
     /// The name of this machine as a worker; `None` for the engine's own machine.
@@ -95,8 +92,6 @@ pub(crate) struct AttemptTask {
     pub session: String,
     /// Model; `None` means the agent's default.
     pub model: Option<String>,
-    /// Model of the plan, which is part of the unit's identity.
-    pub planned_model: Option<String>,
     /// Maximum number of turns.
     pub step_budget: u32,
     /// Cost of the earlier attempts of the continued session, in US dollars; `None` if that is unknown.
@@ -194,9 +189,10 @@ impl PrepareError {
 
 impl LocalAttempts {
     pub(crate) fn new(
-        (project, job): (Arc<Project>, IngestJob),
+        project: Arc<Project>,
+        job: IngestJob,
         agent: Arc<Agent>,
-        (agent_options, checks): (AgentOptions, WorkChecks),
+        options: Arc<RunOptions>,
         limits: Arc<AttemptLimits>,
         locks: SessionLocks,
     ) -> Self {
@@ -205,8 +201,7 @@ impl LocalAttempts {
             project,
             job,
             agent,
-            agent_options,
-            checks,
+            options,
             limits,
             locks,
             worker,
@@ -315,10 +310,11 @@ impl LocalAttempts {
             task.work_unit.planned.ktx_key().clone(),
             self.limits.current().rule,
         );
-        let (closing, checks) = (Arc::clone(&opened), self.checks);
+        let (closing, options) = (Arc::clone(&opened), Arc::clone(&self.options));
         let closed = caught_panics::spawn_blocking_caught(move || {
             let judge = |facts: &AttemptFacts| verdict::judge_attempt(&key, facts, rule);
-            let (verdict, delivered) = finish_attempt(&closing, &key, &mut facts, checks, &judge);
+            let (verdict, delivered) =
+                finish_attempt(&closing, &key, &mut facts, &options.ingest, &judge);
             (verdict, delivered, facts)
         });
         let (verdict, patch, facts) = match closed.await {
@@ -389,7 +385,7 @@ impl LocalAttempts {
             task.files_kept,
         );
         // Amendments of one attempt do not change the identity of its unit.
-        let model = task.planned_model.clone();
+        let model = self.options.model.clone();
         caught_panics::spawn_blocking_caught(move || {
             let amended = prompt_amendment(resume, feedback.as_deref(), files_kept);
             let opened = UnitAttempt::open(
@@ -428,7 +424,7 @@ impl LocalAttempts {
                 worker: self.worker.clone(),
                 traceparent: task.traceparent.clone(),
             },
-            options: self.agent_options.clone(),
+            options: Arc::clone(&self.options),
             timeouts: self.limits.timeouts(),
             system_prompt: opened.prompt().system.clone(),
             prompt: opened.prompt().user.clone(),
@@ -489,19 +485,19 @@ fn finish_attempt(
     attempt: &UnitAttempt,
     unit: &UnitKey,
     facts: &mut AttemptFacts,
-    WorkChecks { unsourced, unread }: WorkChecks,
+    settings: &IngestSettings,
     judge: &dyn Fn(&AttemptFacts) -> Verdict,
 ) -> (Verdict, Option<WrittenPatch>) {
     let mut verdict = judge(facts);
     let mut delivered = None;
     if verdict.outcome == AttemptOutcome::Succeeded {
         let checked = attempt.check();
-        facts.work.evidence = Some(attempt.evidence(unread == UnreadAction::Fail));
+        facts.work.evidence = Some(attempt.evidence(*settings.unread == UnreadAction::Fail));
         facts.work.dangling_refs = checked.dangling_links;
         facts.work.invalid_artifacts = checked.invalid;
-        if unsourced != UnsourcedAction::Off {
+        if *settings.unsourced != UnsourcedAction::Off {
             match attempt.find_unsourced() {
-                Ok(check) if unsourced == UnsourcedAction::Fail => {
+                Ok(check) if *settings.unsourced == UnsourcedAction::Fail => {
                     let undeclared = check
                         .found
                         .iter()

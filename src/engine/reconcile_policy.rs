@@ -22,7 +22,7 @@ impl ReconcilePolicy {
         }
     }
 
-    /// The backlog of the reconcile step; no model is chosen yet.
+    /// The backlog of the reconcile step.
     pub fn options(self, taken: &RunPlan) -> Option<ReconcileOptions> {
         (self == Self::Enabled).then(|| {
             let unreconciled = taken
@@ -39,7 +39,6 @@ impl ReconcilePolicy {
                     .collect::<Vec<_>>()
             };
             ReconcileOptions {
-                model: None,
                 evictions: sources.iter().filter_map(evicted_files).collect(),
                 artifacts_by_deleted_file: sources
                     .iter()

@@ -11,11 +11,12 @@ use super::{
     attempt_limits::AttemptLimits,
     attempt_order::AttemptOrder,
     driver::{self, AttemptEnd, Executor},
-    launch::{self, HeldCalls, LaunchError, LiveRun, RunDecisions, RunSetup},
+    launch::{self, HeldCalls, LaunchError, LiveRun, RunSetup},
     local_attempt::forward_orders,
     notifier::NotificationTargets,
     run_meter::RunMeter,
     span_exporter::TraceOptions,
+    started_run::StartedRun,
 };
 use ingestdeck_agent::{
     Agent,
@@ -33,7 +34,7 @@ use ingestdeck_core::{
     units::{
         call_policy::CallPolicy,
         failure_tally::FailureRule,
-        retry::RetryMode,
+        retry::{RetryMode, RetryPolicy},
         schedule::{Schedule, ScheduleSettings},
     },
 };
@@ -102,7 +103,7 @@ pub fn run<T>(
         ..RunPlanned::default()
     }));
     let settings = ScheduleSettings {
-        retry: launch::retry_policy(config),
+        retry: RetryPolicy::from(&config.retry),
         is_session: true,
         ..ScheduleSettings::new(1, 1)
     };
@@ -135,10 +136,10 @@ pub fn run<T>(
         prior_review: None,
     };
     let resumable = Arc::new(Mutex::new(None));
-    let make = |_, recorder, (approvals, _): RunDecisions, trace| SessionExecutor {
-        meter: Arc::clone(approvals.meter()),
+    let make = |started: StartedRun| SessionExecutor {
+        meter: Arc::clone(started.approvals.meter()),
         limits: Arc::clone(&limits),
-        conversation: conversation.map(|request| (request.tools, Arc::clone(&approvals))),
+        conversation: conversation.map(|request| (request.tools, Arc::clone(&started.approvals))),
         asks_permission: is_interactive,
         launch: SessionLaunch {
             context: AttemptContext {
@@ -148,8 +149,8 @@ pub fn run<T>(
                 attempt: 1,
                 cwd,
                 limits: StreamLimits::default(),
-                recorder,
-                observer: Some(Arc::clone(approvals.meter()) as _),
+                recorder: started.recorder,
+                observer: Some(Arc::clone(started.approvals.meter()) as _),
                 amendment: None,
                 paid_usd: None,
                 traceparent: None,
@@ -164,7 +165,7 @@ pub fn run<T>(
         },
         resumable: Arc::clone(&resumable),
         continuation: Mutex::default(),
-        trace,
+        trace: started.trace,
     };
     let result = setup.run_schedule(Timestamp::now(), schedule, &[plan], make, client)?;
     let resumable = resumable.lock().take();

@@ -12,8 +12,8 @@ use std::{
 use ingestdeck_agent::{
     Agent, AgentProgram,
     attempt::{
-        AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptCommand,
-        AttemptContext, time_limits::AttemptTimeouts,
+        ApprovalDecision, ApprovalGate, ApprovalRequest, AttemptCommand, AttemptContext,
+        time_limits::AttemptTimeouts,
     },
     claude::version::ClaudeVersion,
     line_reader::{LineReader, MAX_LINE_BYTES},
@@ -22,7 +22,11 @@ use ingestdeck_agent::{
     unit::{UnitLaunch, run_unit_with_env},
 };
 use ingestdeck_core::{
-    run::entry_source::{NewEntry, RecordError, Recorder},
+    config::Config,
+    run::{
+        RunOptions,
+        entry_source::{NewEntry, RecordError, Recorder},
+    },
     tape::{
         EntryBody, Millis, Note, UnitKey,
         note::{
@@ -236,6 +240,9 @@ impl AttemptFixture {
             "ANTHROPIC_API_KEY",
             "CLAUDE_CODE_MAX_RETRIES",
         ];
+        let mut options = RunOptions::from_config(&Config::default(), 10);
+        options.pass_env = variables.map(String::from).into();
+        options.ingest.partial_messages.value = false;
         UnitLaunch {
             context: AttemptContext {
                 worker: None,
@@ -253,10 +260,7 @@ impl AttemptFixture {
                 paid_usd: None,
                 traceparent: None,
             },
-            options: AgentOptions {
-                pass_env: variables.map(String::from).into(),
-                ..AgentOptions::default()
-            },
+            options: Arc::new(options),
             timeouts: watch::channel(AttemptTimeouts::default()).1,
             system_prompt: "You keep the wiki.".into(),
             prompt: "## WorkUnit: docs-a\nGo.".into(),
@@ -520,7 +524,10 @@ async fn interrupt_ends_the_turn_with_a_result() {
     let slow = ApiTurn::answer(&"word ".repeat(2_000)).slowly(Duration::from_millis(50));
     let api = FakeApi::start([ApiRoute::any([slow])]);
     let mut launch = scene.claude();
-    launch.options.partial_messages = true;
+    Arc::make_mut(&mut launch.options)
+        .ingest
+        .partial_messages
+        .value = true;
     let facts = scene
         .stopped_at("text_delta", AttemptCommand::Interrupt, launch, Some(&api))
         .await;
@@ -582,7 +589,10 @@ async fn killed_attempt_has_no_result() {
     let slow = ApiTurn::answer(&"word ".repeat(2_000)).slowly(Duration::from_millis(50));
     let api = FakeApi::start([ApiRoute::any([slow])]);
     let mut launch = scene.claude();
-    launch.options.partial_messages = true;
+    Arc::make_mut(&mut launch.options)
+        .ingest
+        .partial_messages
+        .value = true;
     let facts = scene
         .stopped_at("text_delta", AttemptCommand::Kill, launch, Some(&api))
         .await;
@@ -873,7 +883,7 @@ async fn resumed_session_has_a_separate_budget() {
             resume: id.clone(),
             ..Amendment::default()
         });
-        launch.options.max_budget_usd = Some(dollars);
+        Arc::make_mut(&mut launch.options).max_budget_usd = Some(dollars);
         launch
     };
     // Less than the cost of the session so far, more than the cost of its continuation.

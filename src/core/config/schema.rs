@@ -25,16 +25,30 @@ pub enum MismatchPolicy {
     Warn,
 }
 
-/// Which failed tool calls fail a unit.
+/// Which failed tool calls fail a unit; [`units::failure_tally`](crate::units::failure_tally) counts them.
+///
+/// A refusal is a reply of one of our tools that explains how to continue: record the verification ledger first, use a
+/// flat key, correct a field. An agent that follows the refusal works as intended, so both rules accept a refusal that
+/// a later call settled. The rules differ in failures that are not such refusals, and in failures without a known
+/// subject: unknown tools, denied calls, arguments that are not JSON, a path that is a number.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ToolFailures {
-    /// All failed calls, except refusals that a later call settled.
+pub enum FailureRule {
+    /// All failures, except refusals that a later call settled.
     #[default]
     Strict,
-    /// Only calls that no later call made good.
+    /// Only failures that no later call recovered. As in KTX, a refused edit of a source is not a failure.
     Recoverable,
+}
+
+impl FailureRule {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Recoverable => "recoverable",
+        }
+    }
 }
 
 /// What happens to a unit whose artifacts contain identifiers that were in nothing that the agent received.
@@ -61,15 +75,8 @@ pub enum UnreadAction {
     Fail,
 }
 
-/// Checks of what an agent did, beyond those that always apply.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkChecks {
-    pub unsourced: UnsourcedAction,
-    pub unread: UnreadAction,
-}
-
 /// What follows a unit that has used its turns or its budget, in a run that a person watches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TurnLimitAction {
     /// Its result is used as it is.

@@ -6,13 +6,13 @@
 //! Calls that a person refused are kept apart: the agent reports them as failed, but they failed by a decision, not by
 //! a mistake of the model or of a tool.
 
-use serde::{Deserialize, Serialize};
 use std::{
     cmp::Reverse,
     collections::{HashMap, HashSet},
 };
 
 use super::call_effect::{CallEffect, WriteSubject};
+pub use crate::config::schema::FailureRule;
 
 /// Prefix of our tools' names in the agent.
 pub const MCP_TOOL_PREFIX: &str = "mcp__ktx__";
@@ -23,30 +23,6 @@ const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 /// Removes the prefix of our MCP server. Other names are returned unchanged.
 pub fn bare_name(tool: &str) -> &str {
     tool.strip_prefix(MCP_TOOL_PREFIX).unwrap_or(tool)
-}
-
-/// Which failed calls fail a unit.
-///
-/// A refusal is a reply of one of our tools that explains how to continue: record the verification ledger first, use a
-/// flat key, correct a field. An agent that follows the refusal works as intended, so both rules accept a refusal that
-/// a later call settled. The rules differ in failures that are not such refusals, and in failures without a known
-/// subject: unknown tools, denied calls, arguments that are not JSON, a path that is a number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum FailureRule {
-    /// Counts all failures except [settled](FailureRecovery::Settled) refusals.
-    #[default]
-    Strict,
-    /// Counts only failures that no later call recovered. As in KTX, a refused edit of a source is not a failure.
-    Recoverable,
-}
-
-impl FailureRule {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Strict => "strict",
-            Self::Recoverable => "recoverable",
-        }
-    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

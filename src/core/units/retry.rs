@@ -1,14 +1,19 @@
 //! Decides when a failed attempt is retried automatically, and after which wait. The module must not depend on timers
 //! or workspaces.
 
-use crate::tape::note::{AttemptOutcome, Verdict, VerdictCause};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    config::AutoRetrySettings,
+    tape::note::{AttemptOutcome, Verdict, VerdictCause},
+};
 
 /// Number of attempts at a unit that may be lost with their workers or end at the limit of an account before it fails: it
 /// may be what ends them.
 pub(crate) const MAX_LOST_ATTEMPTS: u32 = 10;
 
 /// Retries with growing waits.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RetryPolicy {
     /// Attempts after the first one.
     pub max_retries: u32,
@@ -27,6 +32,17 @@ impl Default for RetryPolicy {
             initial_delay_ms: 1_000,
             factor: 2.0,
             max_delay_ms: 30_000,
+        }
+    }
+}
+
+impl From<&AutoRetrySettings> for RetryPolicy {
+    fn from(settings: &AutoRetrySettings) -> Self {
+        Self {
+            max_retries: *settings.max_retries,
+            initial_delay_ms: *settings.initial_delay_ms,
+            factor: *settings.factor,
+            max_delay_ms: *settings.max_delay_ms,
         }
     }
 }

@@ -44,7 +44,7 @@ impl AttemptExecutor {
             } = &projected;
             if !actions.is_empty() || reason.is_some() || !left_out.is_empty() {
                 record_note(
-                    self.recorder.as_ref(),
+                    self.started.recorder.as_ref(),
                     None,
                     &Note::SourcesProjected(Box::new(projected)),
                 );
@@ -74,7 +74,7 @@ impl AttemptExecutor {
                     ..SourcesProjected::default()
                 };
                 record_note(
-                    self.recorder.as_ref(),
+                    self.started.recorder.as_ref(),
                     None,
                     &Note::SourcesProjected(Box::new(lost)),
                 );

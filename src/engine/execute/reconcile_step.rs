@@ -21,11 +21,9 @@ use ingestdeck_ingest::{
     work_unit::WorkUnit,
 };
 
-/// Options of the reconcile step only.
+/// The work for the reconcile step that precedes the run.
 #[derive(Clone, Debug, Default)]
 pub struct ReconcileOptions {
-    /// Model; `None` means the agent's default.
-    pub model: Option<String>,
     /// Deleted raw files, by connection.
     pub evictions: Vec<FilesEvicted>,
     /// The artifacts that came from them, by `connection/path`.

@@ -4,13 +4,14 @@ use std::num::NonZero;
 
 use jiff::Timestamp;
 
-use super::Launch;
+use super::{Launch, PriorWork};
 use crate::resume;
 use ingestdeck_core::{
+    config::TurnLimitAction,
     diagnostic::Diagnostic,
     run::state::RECONCILE_KEY,
     tape::{
-        Note,
+        Note, UnitKey,
         note::{RunPlanned, Severity},
     },
     units::{
@@ -25,16 +26,24 @@ impl Launch {
         self.project.settings.work_units.failure_mode
     }
 
-    pub(super) fn schedule(&self, is_interactive: bool) -> Schedule {
+    /// The schedule of the run, which writes projections before the first attempt if it `projects`.
+    pub(super) fn schedule(&self, is_interactive: bool, projects: bool) -> Schedule {
+        let PriorWork {
+            continues,
+            projected,
+            committed,
+        } = &self.prior;
+        let options = &self.options;
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let settings = ScheduleSettings {
             failure_mode: self.failure_mode(),
-            retry: self.retry,
+            retry: options.retry,
             integrates_patches: true,
             // Each text starts from what the earlier ones became, as in KTX.
             saves_between_units: self.planned.is_of_texts,
-            budget_usd: self.terms.run_budget_usd,
-            waits_at_turn_limit: self.waits_at_turn_limit && is_interactive,
+            budget_usd: self.options.run_budget_usd,
+            waits_at_turn_limit: is_interactive
+                && *options.ingest.turn_limit == TurnLimitAction::Wait,
             reviews: match &self.review {
                 None => ReviewMode::Off,
                 Some(review) if is_interactive || review.is_decided => ReviewMode::Wait,
@@ -42,7 +51,8 @@ impl Launch {
             },
             throttle_policy: throttle_policy(&self.project.settings.rate_limit),
             worker_slots: (!self.places.workers.is_empty()).then_some(0),
-            worker_wait_ms: u64::try_from(self.places.worker_wait.as_millis()).unwrap_or(u64::MAX),
+            worker_wait_ms: u64::try_from(options.ingest.worker_wait.as_millis())
+                .unwrap_or(u64::MAX),
             ..ScheduleSettings::new(
                 self.places.concurrency,
                 u32::try_from(cores).unwrap_or(u32::MAX),
@@ -56,11 +66,15 @@ impl Launch {
                 .collect(),
             settings,
         )
-        .with_reused(resume::reused_units(self.prior.continues.as_ref()))
-        .with_prior_patches(
-            resume::pending_patches(self.prior.continues.as_ref()).map(|(unit, _)| unit),
-        );
-        let schedule = match &self.feedback {
+        .with_reused(resume::reused_units(continues.as_ref()))
+        .with_prior_patches(resume::pending_patches(continues.as_ref()).map(|(unit, _)| unit))
+        .projecting(projects);
+        let is_reconciled = |(unit, _): (&UnitKey, &str)| unit.as_str() == RECONCILE_KEY;
+        let has_prior_step = self.reconcile.is_none()
+            && resume::pending_patches(continues.as_ref()).any(is_reconciled);
+        let schedule = schedule
+            .with_prior_changes(!projected.is_empty() || committed.is_some() || has_prior_step);
+        let schedule = match &options.feedback {
             Some(feedback) => schedule.with_feedback(feedback),
             None => schedule,
         };
@@ -86,12 +100,12 @@ impl Launch {
                 .map(UnplannedConnection::to_note)
                 .collect(),
             concurrency: self.places.concurrency,
-            step_budget: self.terms.step_budget,
+            step_budget: self.options.step_budget,
             failure_mode: self.failure_mode().as_str().to_owned(),
-            tool_failures: self.terms.rule.as_str().to_owned(),
-            model: self.terms.model.clone(),
+            tool_failures: self.options.ingest.tool_failures.as_str().to_owned(),
+            model: self.options.model.clone(),
             scripted: self.agent.is_scripted(),
-            run_budget_usd: self.terms.run_budget_usd,
+            run_budget_usd: self.options.run_budget_usd,
             instructions: self
                 .project
                 .instructions
@@ -100,7 +114,7 @@ impl Launch {
                 .map(ToString::to_string)
                 .collect(),
             continues: self.prior.continues.clone(),
-            silence_after_ms: u64::try_from(self.terms.silence_after.as_millis()).ok(),
+            silence_after_ms: u64::try_from(self.options.ingest.silence_after.as_millis()).ok(),
             selection: Some(self.planned.selection.clone()),
             traceparent: self.trace.parent.clone(),
         }));

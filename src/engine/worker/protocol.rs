@@ -11,10 +11,11 @@ use serde_json::value::RawValue;
 
 use crate::local_attempt::AttemptTask;
 use ingestdeck_agent::attempt::{
-    AgentOptions, ApprovalDecision, ApprovalRequest, time_limits::AttemptTimeouts,
+    ApprovalDecision, ApprovalRequest,
+    time_limits::{AttemptTimeouts, TimeLimitSettings},
 };
 use ingestdeck_core::{
-    config::schema::WorkChecks,
+    run::RunOptions,
     tape::{
         RunId, UnitKey,
         note::{AttemptEnded, StopMode},
@@ -24,7 +25,7 @@ use ingestdeck_core::{
 use ingestdeck_ingest::{attempt::WrittenPatch, git::CommitId, job::IngestJob};
 
 /// Version of the messages.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 /// The interval of the signs of life of each side.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// Silence after which the other side counts as lost.
@@ -162,8 +163,8 @@ pub(crate) struct RunTerms {
     pub worker: String,
     pub job: IngestJob,
     pub connections: Vec<ShippedConnection>,
-    pub agent: AgentOptions,
-    pub checks: WorkChecks,
+    /// The options of the run, without what concerns the machine of the engine only.
+    pub options: RunOptions,
     pub limits: ShippedLimits,
 }
 
@@ -172,25 +173,21 @@ impl RunTerms {
     pub(crate) fn new(
         (run, job): (RunId, IngestJob),
         connections: Vec<ShippedConnection>,
-        agent: &AgentOptions,
-        checks: WorkChecks,
+        mut options: RunOptions,
     ) -> Self {
         let limits = ShippedLimits {
             step_budget: 0,
             rule: FailureRule::default(),
-            timeouts: agent.timeouts.effective(true, false),
+            timeouts: TimeLimitSettings::from_config(&options.ingest).effective(true, false),
         };
-        let agent = AgentOptions {
-            pass_env: Vec::new(),
-            ..agent.clone()
-        };
+        options.pass_env.clear();
+        options.ingest.allow_paths.value.clear();
         Self {
             run,
             worker: String::new(),
             job,
             connections,
-            agent,
-            checks,
+            options,
             limits,
         }
     }

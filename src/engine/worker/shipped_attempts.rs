@@ -26,7 +26,7 @@ use crate::{
     attempt_order::{AttemptOrder, preparation_failed},
     local_attempt::{AttemptSinks, FinishedAttempt, LocalAttempts},
 };
-use ingestdeck_agent::attempt::AgentOptions;
+use ingestdeck_core::run::RunOptions;
 use ingestdeck_ingest::{project::Project, transcript};
 use ingestdeck_os::scoped_dir::ScopedDir;
 
@@ -312,16 +312,14 @@ impl ShippedAttempts {
             .dir
             .project(&self.terms.connections, &self.setup.machine)?;
         let new = LocalAttempts::new(
-            (Arc::new(project), self.terms.job.clone()),
+            Arc::new(project),
+            self.terms.job.clone(),
             Arc::clone(&self.setup.agent),
             // The machine decides which variables its agents get.
-            (
-                AgentOptions {
-                    pass_env: self.setup.pass_env.clone(),
-                    ..self.terms.agent.clone()
-                },
-                self.terms.checks,
-            ),
+            Arc::new(RunOptions {
+                pass_env: self.setup.pass_env.clone(),
+                ..self.terms.options.clone()
+            }),
             Arc::clone(&self.limits),
             self.setup.locks.clone(),
         );

@@ -39,10 +39,10 @@ use crate::{
     local_attempt::{AttemptSinks, AttemptTask, FinishedAttempt},
     run_meter::RunMeter,
 };
-use ingestdeck_agent::attempt::{AgentOptions, ApprovalDecision, ApprovalGate, ApprovalRequest};
+use ingestdeck_agent::attempt::{ApprovalDecision, ApprovalGate, ApprovalRequest};
 use ingestdeck_core::{
-    config::schema::WorkChecks,
-    run::{NewEntry, Recorder, entry_source::RecordError},
+    config::Config,
+    run::{NewEntry, Recorder, RunOptions, entry_source::RecordError},
     tape::{
         EntryBody, RunId, UnitKey,
         note::{Amendment, StopMode},
@@ -373,8 +373,7 @@ impl EngineSide {
         let terms = RunTerms::new(
             (RunId(uuid::Uuid::from_u128(7)), job.clone()),
             Vec::new(),
-            &AgentOptions::default(),
-            WorkChecks::default(),
+            RunOptions::from_config(&Config::default(), 40),
         );
         let recorder = Arc::clone(&log) as Arc<dyn Recorder>;
         let pool = SlotPool::new(0, None, Vec::new(), recorder, schedule.clone());
@@ -487,7 +486,6 @@ fn shipment(unit: &UnitKey, attempt: u32) -> AttemptShipment {
         files_kept: false,
         session: format!("{unit}-{attempt}"),
         model: None,
-        planned_model: None,
         step_budget: 40,
         paid_usd: None,
         traceparent: None,
