@@ -9,7 +9,7 @@ use std::{borrow::Cow, collections::HashMap};
 use serde_json::{Value, json};
 
 use super::mcp;
-use ingestdeck_core::units::failure_tally::bare_name;
+use ingestdeck_core::{diagnostic::Problem, units::failure_tally::bare_name};
 
 /// Hook timeout of the agent, in seconds. Without it, a hold would end after ten minutes.
 const HOOK_TIMEOUT_SECONDS: u32 = 86_400;
@@ -161,7 +161,7 @@ pub(crate) enum ControlEffect {
         message: String,
     },
     /// The agent replied to our request: the body of the reply, or its error text.
-    ReplyReceived(ControlRequest, Result<Value, String>),
+    ReplyReceived(ControlRequest, Result<Value, Problem>),
 }
 
 /// State of the conversation: the open requests of both sides.
@@ -502,7 +502,7 @@ impl ControlProtocol {
         Some(ControlEffect::ReplyReceived(
             ask,
             if failed {
-                Err(error)
+                Err(error.into())
             } else {
                 Ok(reply.response)
             },
@@ -666,7 +666,7 @@ mod tests {
             control.handle_frame("control_response", "", refusal),
             [ControlEffect::ReplyReceived(
                 ControlRequest::Settings,
-                Err("unsupported".into())
+                Err(Problem::new("unsupported"))
             )]
         );
     }

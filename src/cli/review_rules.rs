@@ -46,8 +46,13 @@ struct NamedPattern {
 }
 
 fn parse_pattern(text: &str) -> Result<NamedPattern, CliError> {
-    let invalid =
-        |why| CliError::usage(format!("invalid pattern `{}`: {why}", text.escape_debug()));
+    let invalid = |error: globset::Error| {
+        CliError::usage(format!(
+            "invalid pattern `{}`: {}",
+            text.escape_debug(),
+            error.kind()
+        ))
+    };
     Ok(NamedPattern {
         text: text.to_owned(),
         pattern: ChangePattern::parse(text).map_err(invalid)?,

@@ -437,10 +437,11 @@ impl ConfigLayers {
             });
             return Ok(());
         };
+        let found = value.describe();
         let value = key
             .kind
             .validate(value)
-            .map_err(|found| ConfigError::InvalidValue {
+            .ok_or_else(|| ConfigError::InvalidValue {
                 place: origin.location(),
                 key: key.name.to_owned(),
                 expected: key.kind.expected(),

@@ -20,7 +20,7 @@ use super::{
     started_run::StartedRun,
     worker::{
         host::{ClaimError, WorkerHost, WorkerSources, WorkerTransports},
-        pool::{AttemptPlace, SlotPool},
+        pool::{AttemptPlace, SessionLost, SlotPool},
         protocol::RunTerms,
         shipment::ShipmentStore,
     },
@@ -203,15 +203,14 @@ impl AttemptExecutor {
         else {
             return amendment;
         };
-        let reason = format!("the session is on worker {worker}, where nothing starts any longer");
-        self.report_new_session(unit, attempt, &reason);
+        self.report_new_session(unit, attempt, &SessionLost::Draining(worker));
         Amendment {
             resume: None,
             ..amendment
         }
     }
 
-    fn report_new_session(&self, unit: &UnitKey, attempt: u32, reason: &str) {
+    fn report_new_session(&self, unit: &UnitKey, attempt: u32, reason: &SessionLost) {
         let text = format!("{reason}: a new session begins");
         record_note(
             self.started.recorder.as_ref(),

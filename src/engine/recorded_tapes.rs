@@ -3,7 +3,7 @@
 use std::{fs::File, path::Path};
 
 use ingestdeck_core::{
-    diagnostic::Diagnostic,
+    diagnostic::{Diagnostic, Problem},
     run::{EntrySource, EntrySourceError, PollStatus, RunState, Timeline},
 };
 use ingestdeck_records::{
@@ -114,10 +114,10 @@ pub fn unreadable_messages(refreshed: &RefreshReport) -> Vec<String> {
         .collect()
 }
 
-fn open_tape(path: &Path, file: File) -> Result<Box<dyn EntrySource>, String> {
+fn open_tape(path: &Path, file: File) -> Result<Box<dyn EntrySource>, Problem> {
     FileSource::from_file(path, file)
         .map(|source| Box::new(source.with_shortened_lines()) as Box<dyn EntrySource>)
-        .map_err(|error| error.to_line())
+        .map_err(|error| Problem::from_error(&error))
 }
 
 #[cfg(test)]

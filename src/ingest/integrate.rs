@@ -448,7 +448,7 @@ impl PatchIntegrator {
         let changed =
             match path_rules::parse_staged_paths(&String::from_utf8_lossy(&staged), content) {
                 Ok(changed) => changed,
-                Err(why) => return Ok(ApplyOutcome::ForbiddenChange(why)),
+                Err(why) => return Ok(ApplyOutcome::ForbiddenChange(why.to_string())),
             };
         let now = match self.originals(&changed)? {
             Ok(now) => now,

@@ -26,7 +26,10 @@ use serde_json::Value;
 
 use self::command::RunningCommands;
 use super::schema;
-use ingestdeck_core::units::{ToolCall, ToolReply, ToolSpec, Toolset};
+use ingestdeck_core::{
+    diagnostic::{Diagnostic as _, Problem},
+    units::{ToolCall, ToolReply, ToolSpec, Toolset},
+};
 use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// Most characters of a reply. Claude Code stores longer replies in files.
@@ -39,14 +42,14 @@ struct StandardTool {
     description: &'static str,
     is_read_only: bool,
     schema: schema::LazyToolInputSchema,
-    run: fn(&SessionDir, Value) -> Result<String, String>,
+    run: fn(&SessionDir, Value) -> Result<String, Problem>,
 }
 
 const fn tool<T: DeserializeOwned + JsonSchema>(
     name: &'static str,
     description: &'static str,
     is_read_only: bool,
-    run: fn(&SessionDir, Value) -> Result<String, String>,
+    run: fn(&SessionDir, Value) -> Result<String, Problem>,
 ) -> StandardTool {
     StandardTool {
         name,
@@ -209,7 +212,7 @@ impl Toolset for StandardTools {
         let _guard = changes_files.then(|| self.write_lock.lock());
         match (tool.run)(&self.dir, arguments) {
             Ok(text) => ToolReply::text(shorten(text)),
-            Err(text) => ToolReply::error(shorten(text)),
+            Err(problem) => ToolReply::error(shorten(problem.to_line())),
         }
     }
 }

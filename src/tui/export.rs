@@ -19,7 +19,7 @@ use super::{
     edited_text::EditTarget,
     effect::{ExportRequest, ExportTool, PagerContent},
     entry_part::{EntryPart, PartContent},
-    load,
+    load::{self, EntryReadError},
 };
 use ingestdeck_core::{
     control::MAX_EDITED_BYTES,
@@ -63,18 +63,37 @@ pub struct WrittenFile {
     pub paths: Vec<PathBuf>,
 }
 
+/// Why there is nothing to export.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ExportError {
+    #[error("no content is laid out yet")]
+    NoContent,
+    #[error("the run no longer waits for a review")]
+    NoReview,
+    #[error("{0} has changed since; edit it after the commit")]
+    Changed(String),
+    #[error("{0} is longer than {limit} KiB; edit it after the commit", limit = MAX_EDITED_BYTES / 1024)]
+    TooLong(String),
+    #[error("the selected action wrote no file")]
+    NoFile,
+    #[error("the text of {0} after this call is not on this record")]
+    NoText(String),
+    #[error(transparent)]
+    Entry(#[from] EntryReadError),
+}
+
 /// Reads and renders the requested content.
 pub(crate) fn build_export(
     timeline: &mut Timeline,
     request: &ExportRequest,
     document: Option<&LaidOutDocument>,
-) -> Result<Export, String> {
+) -> Result<Export, ExportError> {
     match (request.tool, &request.pager_content) {
         (ExportTool::Editor, PagerContent::Parts(_)) => lines(timeline, request),
         (ExportTool::Pager, PagerContent::Parts(parts)) => rendered(timeline, parts),
         (tool, PagerContent::Text(text)) => Ok(plain(tool, text.clone(), None)),
         (tool, PagerContent::Document) => {
-            let document = document.ok_or_else(|| "no content is laid out yet".to_owned())?;
+            let document = document.ok_or(ExportError::NoContent)?;
             let lines = (0..document.lines.len())
                 .map(|line| document.text(line).trim_end().to_owned() + "\n");
             Ok(plain(
@@ -113,10 +132,10 @@ pub(crate) fn reviewed_text(
     project: Option<&Path>,
     review: Option<&ReviewState>,
     path: &str,
-) -> Result<Export, String> {
+) -> Result<Export, ExportError> {
     let (file, decisions) = review
         .and_then(|review| review.file(path))
-        .ok_or_else(|| "the run no longer waits for a review".to_owned())?;
+        .ok_or(ExportError::NoReview)?;
     let text = match (&decisions.edited, file.change) {
         (Some(text), _) => text.to_string(),
         (None, ArtifactChange::Created) => file.text_after("", decisions).unwrap_or_default(),
@@ -128,14 +147,11 @@ pub(crate) fn reviewed_text(
             });
             before
                 .and_then(|before| file.text_after(&before, decisions))
-                .ok_or_else(|| format!("{path} has changed since; edit it after the commit"))?
+                .ok_or_else(|| ExportError::Changed(path.to_owned()))?
         }
     };
     if text.len() > MAX_EDITED_BYTES {
-        let limit = MAX_EDITED_BYTES / 1024;
-        return Err(format!(
-            "{path} is longer than {limit} KiB; edit it after the commit"
-        ));
+        return Err(ExportError::TooLong(path.to_owned()));
     }
     Ok(reviewed_file(path, text))
 }
@@ -192,15 +208,16 @@ pub(crate) fn written_file(
     row: usize,
     paths: &[String],
     project: Option<&Path>,
-) -> Result<Export, String> {
+) -> Result<Export, ExportError> {
     let written = load::written_text(timeline, attempt_id, row);
-    let (target, text) = written.ok_or_else(|| "the selected action wrote no file".to_owned())?;
+    let (target, text) = written.ok_or(ExportError::NoFile)?;
     let is_below = |path: &&Path| {
         path.components()
             .all(|part| matches!(part, Component::Normal(_)))
     };
-    let text =
-        text.ok_or_else(|| format!("the text of {target} after this call is not on this record"))?;
+    let Some(text) = text else {
+        return Err(ExportError::NoText(target));
+    };
     let is_target =
         |path: &&Path| path.ends_with(&target) || path.with_extension("").ends_with(&target);
     let paths: Vec<PathBuf> = paths
@@ -228,7 +245,7 @@ pub(crate) fn written_file(
     })
 }
 
-fn lines(timeline: &mut Timeline, request: &ExportRequest) -> Result<Export, String> {
+fn lines(timeline: &mut Timeline, request: &ExportRequest) -> Result<Export, ExportError> {
     let (mut bytes, mut cut) = (Vec::new(), false);
     for seq in &request.entries {
         load::read(timeline, *seq, |arrived| {
@@ -256,7 +273,7 @@ fn lines(timeline: &mut Timeline, request: &ExportRequest) -> Result<Export, Str
     })
 }
 
-fn rendered(timeline: &mut Timeline, parts: &[EntryPart]) -> Result<Export, String> {
+fn rendered(timeline: &mut Timeline, parts: &[EntryPart]) -> Result<Export, ExportError> {
     let (mut text, mut cut) = (String::new(), false);
     // Keep a result in the same chunk as the call before it.
     for part in parts.chunk_by(|_, next| next.content == PartContent::Result) {

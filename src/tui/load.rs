@@ -209,6 +209,15 @@ fn call_as_run<'a>(call: &ToolUse<'a>, edited: Option<&'a str>) -> ToolUse<'a> {
     }
 }
 
+/// Why an entry cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EntryReadError {
+    #[error("entry {0} no longer exists")]
+    Gone(Seq),
+    #[error(transparent)]
+    Source(#[from] EntrySourceError),
+}
+
 /// Reads one entry and applies `make` to it.
 ///
 /// # Errors
@@ -217,7 +226,7 @@ pub(crate) fn read<T>(
     timeline: &mut Timeline,
     seq: Seq,
     make: impl FnOnce(&EntryRef<'_>) -> T,
-) -> Result<T, String> {
+) -> Result<T, EntryReadError> {
     let (mut make, mut made) = (Some(make), None);
     let found = timeline.read(seq, &mut |arrived| {
         if let Some(make) = make.take() {
@@ -233,7 +242,7 @@ pub(crate) fn read_head<T>(
     seq: Seq,
     most: usize,
     make: impl FnOnce(&EntryRef<'_>, u64) -> T,
-) -> Result<T, String> {
+) -> Result<T, EntryReadError> {
     let (mut make, mut made) = (Some(make), None);
     let found = timeline.read_head(seq, most, &mut |arrived, size| {
         if let Some(make) = make.take() {
@@ -247,11 +256,11 @@ fn read_result<T>(
     seq: Seq,
     found: Result<bool, EntrySourceError>,
     made: Option<T>,
-) -> Result<T, String> {
+) -> Result<T, EntryReadError> {
     match (found, made) {
         (Ok(_), Some(made)) => Ok(made),
-        (Ok(_), None) => Err(format!("entry {seq} no longer exists")),
-        (Err(error), _) => Err(error.to_string()),
+        (Ok(_), None) => Err(EntryReadError::Gone(seq)),
+        (Err(error), _) => Err(error.into()),
     }
 }
 
@@ -280,7 +289,7 @@ fn row_line(timeline: &mut Timeline, row: &StreamRow, id: RowId) -> RowLine {
     let (mut line, call) = begun.unwrap_or_else(|error| {
         (
             RowLine {
-                label: error,
+                label: error.to_string(),
                 ..RowLine::default()
             },
             None,
@@ -514,13 +523,13 @@ fn entry_line(arrived: &EntryRef<'_>, size: u64) -> EntryLine {
     }
 }
 
-fn unreadable(error: String) -> EntryLine {
+fn unreadable(error: EntryReadError) -> EntryLine {
     EntryLine {
         at: ingestdeck_core::tape::Millis(0),
         stream: "?",
         kind: "unreadable".to_owned(),
         role: StyleRole::Failed,
-        text: error,
+        text: error.to_string(),
         size: 0,
     }
 }

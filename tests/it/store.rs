@@ -8,6 +8,7 @@ use std::{
 };
 
 use ingestdeck_core::{
+    diagnostic::Problem,
     run::entry_source::{EntrySource, NewEntry, Recorder},
     tape::{
         EntryBody, FORMAT_VERSION, Header, Note, RunId, UnitKey,
@@ -38,10 +39,10 @@ fn header(run: RunId) -> Header {
     }
 }
 
-fn open(tape: &Path, file: fs::File) -> Result<Box<dyn EntrySource>, String> {
+fn open(tape: &Path, file: fs::File) -> Result<Box<dyn EntrySource>, Problem> {
     match FileSource::from_file(tape, file) {
         Ok(source) => Ok(Box::new(source)),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(Problem::new(error.to_string())),
     }
 }
 

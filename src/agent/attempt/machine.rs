@@ -22,6 +22,7 @@ use crate::{
 use ingestdeck_core::{
     actions::{SessionCheck, SessionIdentity},
     decode::{AgentLine, LineBody},
+    diagnostic::Problem,
     run::attempt_reducer::AttemptReducer,
     tape::{
         Note,
@@ -651,7 +652,7 @@ impl AttemptMachine {
     fn handle_reply(
         &mut self,
         ask: ControlRequest,
-        answer: Result<Value, String>,
+        answer: Result<Value, Problem>,
     ) -> Vec<AttemptEffect> {
         match (ask, answer) {
             // A running escalation has its own timer, and there is only one timer.

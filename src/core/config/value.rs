@@ -67,7 +67,7 @@ impl SettingValue {
     }
 
     /// Describes the value for a message.
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         match self {
             Self::Unset => "nothing".to_owned(),
             Self::Text(text) if text.is_empty() => "an empty text".to_owned(),
@@ -110,13 +110,12 @@ impl SettingKind {
         }
     }
 
-    /// Returns the value if it is valid, else its description.
-    pub(crate) fn validate(self, value: SettingValue) -> Result<SettingValue, String> {
-        let found = value.describe();
-        let admitted = match (self, value) {
+    /// Returns the value if it is valid.
+    pub(crate) fn validate(self, value: SettingValue) -> Option<SettingValue> {
+        match (self, value) {
             (Self::Bool, value @ SettingValue::Bool(_)) => Some(value),
             (Self::Text, SettingValue::Text(text)) => {
-                Some(SettingValue::Text(text)).filter(|_| !found.starts_with("an empty"))
+                (!text.is_empty()).then_some(SettingValue::Text(text))
             }
             (Self::OneOf(words), SettingValue::Text(text)) => words
                 .contains(&text.as_str())
@@ -152,8 +151,7 @@ impl SettingKind {
                 self.validate_list(texts)
             }
             _ => None,
-        };
-        admitted.ok_or(found)
+        }
     }
 
     /// Parses the text of a variable. Returns `None` if the text does not fit the type; [`validate`](Self::validate)

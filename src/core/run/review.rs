@@ -15,6 +15,7 @@ pub use self::{
     pattern::ChangePattern,
 };
 use crate::control::{ReviewOrder, ReviewVerdict};
+use crate::diagnostic::Problem;
 use crate::tape::{
     PROJECTION_KEY, RECONCILE_KEY, UnitKey,
     note::{
@@ -579,7 +580,7 @@ impl FileReview {
         &self,
         file: &ReviewedFile,
         before: Option<&str>,
-    ) -> Result<FileResolution, String> {
+    ) -> Result<FileResolution, Problem> {
         if let Some(text) = &self.edited {
             return Ok(FileResolution::Text(text.to_string()));
         }

@@ -16,6 +16,7 @@ use super::{
     run_record::{AttemptCallRecord, AttemptKey, RecordedAttempt, RunRecord},
 };
 use ingestdeck_core::{
+    diagnostic::Problem,
     run::{
         commit_trailers::{NOTES_REF, RunTrailers},
         line_owners::{AttemptText, LineWriter, line_owners, line_writers},
@@ -57,7 +58,7 @@ pub(super) struct Attribution<'a> {
     runs: &'a RunStore,
     repository: &'a Repository,
     /// Records by run and path of the file, or why they cannot be read.
-    records: HashMap<(RunId, String), Result<RunRecord, String>>,
+    records: HashMap<(RunId, String), Result<RunRecord, Problem>>,
     calls: HashMap<(RunId, AttemptKey), Result<AttemptCallRecord, String>>,
     /// Number of commits of runs so far.
     commits: usize,
@@ -299,7 +300,7 @@ impl<'a> Attribution<'a> {
                 Ok(None) => {}
                 Err(problem) => {
                     all.unread.push(attempt);
-                    all.problems.push(&problem);
+                    all.problems.push(&problem.to_string());
                 }
             }
         }
@@ -348,17 +349,17 @@ impl<'a> Attribution<'a> {
         Ok(all)
     }
 
-    fn record(&mut self, run: RunId, path: &str) -> Result<&mut RunRecord, String> {
+    fn record(&mut self, run: RunId, path: &str) -> Result<&mut RunRecord, Problem> {
         if self.commits > MAX_COMMITS {
-            return Err(format!(
+            return Err(Problem::new(format!(
                 "only the records of {MAX_COMMITS} commits are read; ask for fewer lines"
-            ));
+            )));
         }
         let key = (run, path.to_owned());
         if self.records.len() == MAX_RECORDS && !self.records.contains_key(&key) {
-            return Err(format!(
+            return Err(Problem::new(format!(
                 "only {MAX_RECORDS} records are read; ask for fewer lines"
-            ));
+            )));
         }
         let record = self
             .records

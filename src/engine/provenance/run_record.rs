@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::recorded_tapes;
 use ingestdeck_core::{
-    diagnostic::Diagnostic,
+    diagnostic::{Diagnostic, Problem},
     run::{
         EntryRef, EntryScope, EntrySource as _, EntrySourceError, Fold, PollStatus, SinkEvent,
         commit_trailers::trailer_key, provenance::ProvenanceCalls, state::RunView,
@@ -72,15 +72,17 @@ impl RunRecord {
     ///
     /// # Errors
     /// If the run is not recorded or its tape cannot be read: the sentence about it.
-    pub(super) fn open(runs: &RunStore, run: RunId, path: &str) -> Result<Self, String> {
+    pub(super) fn open(runs: &RunStore, run: RunId, path: &str) -> Result<Self, Problem> {
         let found = runs.recorded_run(run);
         let tape = match runs.open_tape(&found) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(format!("run {run} is not recorded in this project"));
+                return Err(format!("run {run} is not recorded in this project").into());
             }
             _ => recorded_tapes::open_source(runs, &found),
         };
-        let unreadable = |cause: String| format!("the record of run {run} cannot be read: {cause}");
+        let unreadable = |cause: String| {
+            Problem::new(format!("the record of run {run} cannot be read: {cause}"))
+        };
         let source = tape
             .map_err(|error| unreadable(error.to_line()))?
             .with_shortened_lines();
@@ -115,11 +117,11 @@ impl RunRecord {
     ///
     /// # Errors
     /// If the tape does not contain its patch: the sentence about it.
-    pub(super) fn attempt(&self, key: &AttemptKey) -> Result<Option<RecordedAttempt>, String> {
+    pub(super) fn attempt(&self, key: &AttemptKey) -> Result<Option<RecordedAttempt>, Problem> {
         match self.attempts.get(key) {
-            None if !self.others.contains(key) => {
-                Err("the record does not name the patch of the attempt".to_owned())
-            }
+            None if !self.others.contains(key) => Err(Problem::new(
+                "the record does not name the patch of the attempt",
+            )),
             recorded => Ok(recorded.cloned()),
         }
     }

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     nats::NatsServer,
-    pool::{AttemptPlace, SlotPool, WorkerPermit},
+    pool::{AttemptPlace, SessionLost, SlotPool, WorkerPermit},
     protocol::RunTerms,
     remote_attempt::{self, RemoteEnd, RemoteTarget},
     shipment::ShipmentStore,
@@ -116,8 +116,7 @@ impl WorkerTransports {
 pub(crate) enum ClaimError {
     /// A person stopped it meanwhile.
     Stopped(StopMode),
-    /// Its session can continue nowhere. Reads as a sentence.
-    SessionLost(String),
+    SessionLost(SessionLost),
 }
 
 impl WorkerHost {

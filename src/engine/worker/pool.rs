@@ -30,6 +30,17 @@ use ingestdeck_core::{
     units::schedule::ScheduleEvent,
 };
 
+/// Why a session can continue on no machine.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SessionLost {
+    #[error("the session is on worker {0}, where nothing starts any longer")]
+    Draining(String),
+    #[error("the session is on worker {0}, which has left")]
+    Left(String),
+    #[error("no worker has the session, and this machine runs nothing")]
+    Nowhere,
+}
+
 /// Messages of a worker that wait for their attempt. Further ones wait in the connection.
 const MESSAGE_QUEUE_CAPACITY: usize = 256;
 /// How long a worker rests whose agent refused to start.
@@ -190,13 +201,13 @@ impl SlotPool {
     /// it may continue it.
     ///
     /// # Errors
-    /// If the session is on no machine that can continue it. Reads as a sentence.
+    /// If the session is on no machine that can continue it.
     pub(crate) async fn claim(
         self: &Arc<Self>,
         unit: &UnitKey,
         attempt: u32,
         session: Option<&str>,
-    ) -> Result<AttemptPlace, String> {
+    ) -> Result<AttemptPlace, SessionLost> {
         let mut changed = self.changed.subscribe();
         loop {
             changed.borrow_and_update();
@@ -222,7 +233,7 @@ impl SlotPool {
         unit: &UnitKey,
         attempt: u32,
         session: Option<&str>,
-    ) -> Result<ClaimOutcome, String> {
+    ) -> Result<ClaimOutcome, SessionLost> {
         let mut state = self.state();
         let now = Instant::now();
         state.spent.retain(|_, until| *until > now);
@@ -237,14 +248,12 @@ impl SlotPool {
             .cloned()
         {
             return match state.workers.get(&worker) {
-                Some(of) if of.is_draining => Err(format!(
-                    "the session is on worker {worker}, where nothing starts any longer"
-                )),
+                Some(of) if of.is_draining => Err(SessionLost::Draining(worker)),
                 Some(of) if of.has_room() && !state.spent.contains_key(&of.join.account) => Ok(
                     ClaimOutcome::Place(self.grant(&mut state, &worker, unit, attempt)),
                 ),
                 Some(_) => Ok(ClaimOutcome::Wait(wake)),
-                None => Err(format!("the session is on worker {worker}, which has left")),
+                None => Err(SessionLost::Left(worker)),
             };
         }
         let is_free = |of: &PoolWorker| {
@@ -277,7 +286,7 @@ impl SlotPool {
             })));
         }
         if state.local.slots == 0 && session.is_some() {
-            return Err("no worker has the session, and this machine runs nothing".to_owned());
+            return Err(SessionLost::Nowhere);
         }
         Ok(ClaimOutcome::Wait(wake))
     }

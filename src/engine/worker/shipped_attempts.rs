@@ -26,7 +26,7 @@ use crate::{
     attempt_order::{AttemptOrder, preparation_failed},
     local_attempt::{AttemptSinks, FinishedAttempt, LocalAttempts},
 };
-use ingestdeck_core::run::RunOptions;
+use ingestdeck_core::{diagnostic::Diagnostic as _, run::RunOptions};
 use ingestdeck_ingest::{project::Project, transcript};
 use ingestdeck_os::scoped_dir::ScopedDir;
 
@@ -201,7 +201,7 @@ impl ShippedAttempts {
             .map_err(|error| error.to_string())?;
             shipment = placed;
             // Another attempt may have used what had arrived.
-            if let Some(worktrees) = worktrees? {
+            if let Some(worktrees) = worktrees.map_err(|problem| problem.to_line())? {
                 break worktrees;
             }
         };
@@ -310,7 +310,8 @@ impl ShippedAttempts {
         }
         let project: Project = self
             .dir
-            .project(&self.terms.connections, &self.setup.machine)?;
+            .project(&self.terms.connections, &self.setup.machine)
+            .map_err(|problem| problem.to_line())?;
         let new = LocalAttempts::new(
             Arc::new(project),
             self.terms.job.clone(),

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::local_attempt::AttemptTask;
 use ingestdeck_agent::private_dir::{PrivateDir, WORKER_PREFIX};
-use ingestdeck_core::diagnostic::Diagnostic as _;
+use ingestdeck_core::diagnostic::Problem;
 use ingestdeck_ingest::{
     SqlWorkers, connection_scope,
     instructions::Instructions,
@@ -121,20 +121,20 @@ impl WorkerDir {
     /// Puts everything that an attempt needs in its place; `None` if a part has not arrived. Blocks on files and git.
     ///
     /// # Errors
-    /// If a file cannot be written, or the base cannot be unpacked. Reads as a sentence.
+    /// If a file cannot be written, or the base cannot be unpacked.
     pub(crate) fn place(
         &self,
         shipment: &AttemptShipment,
-    ) -> Result<Option<Arc<Worktrees>>, String> {
+    ) -> Result<Option<Arc<Worktrees>>, Problem> {
         let mut placed = lock(&self.placed);
         if !self.missing_from(&placed, shipment).is_empty() {
             return Ok(None);
         }
         if let Some(file) = shipment.files.iter().find(|file| !is_own_path(&file.path)) {
-            return Err(format!(
+            return Err(Problem::new(format!(
                 "the engine sent a file for {}",
                 file.path.escape_debug()
-            ));
+            )));
         }
         // Another attempt that needs the same content in another place asks for it again.
         let digests: BTreeSet<&String> = shipment
@@ -156,7 +156,7 @@ impl WorkerDir {
                 continue;
             }
             let Some(content) = arrived.get(&file.digest) else {
-                return Err(format!("{} has not arrived", file.path));
+                return Err(format!("{} has not arrived", file.path).into());
             };
             let written = root.write_unsynced(&file.path, content, PRIVATE_MODE, 0o600);
             written.map_err(|error| format!("cannot write {}: {error}", file.path))?;
@@ -177,13 +177,13 @@ impl WorkerDir {
         placed: &mut PlacedFiles,
         base: &ShippedBase,
         pack: Option<&Vec<u8>>,
-    ) -> Result<Arc<Worktrees>, String> {
+    ) -> Result<Arc<Worktrees>, Problem> {
         if !placed.packs.contains(&base.pack) {
             let Some(pack) = pack else {
-                return Err("the base has not arrived".to_owned());
+                return Err(Problem::new("the base has not arrived"));
             };
             let repository = shipped_base::unpack(&self.project_dir(), pack, &base.commit);
-            let repository = repository.map_err(|error| error.to_line())?;
+            let repository = repository.map_err(|error| Problem::from_error(&error))?;
             placed.packs.insert(base.pack.clone());
             if placed.worktrees.is_none() {
                 placed.worktrees = Some(Worktrees::new(repository, &self.job, &base.commit));
@@ -192,7 +192,7 @@ impl WorkerDir {
         let worktrees = placed
             .worktrees
             .as_ref()
-            .ok_or("the worker has no repository")?;
+            .ok_or_else(|| Problem::new("the worker has no repository"))?;
         Ok(worktrees.with_base(&base.commit))
     }
 
@@ -201,9 +201,10 @@ impl WorkerDir {
         &self,
         connections: &[ShippedConnection],
         machine: &WorkerMachine,
-    ) -> Result<Project, String> {
+    ) -> Result<Project, Problem> {
         let root = self.project_dir();
-        let (instructions, _) = Instructions::load(&root).map_err(|error| error.to_line())?;
+        let (instructions, _) =
+            Instructions::load(&root).map_err(|error| Problem::from_error(&error))?;
         Ok(Project {
             instructions: Arc::new(instructions),
             ..machine.project(&root, connections)

@@ -5,6 +5,7 @@
 
 use super::{Originals, REGULAR_FILE_MODE, SEMANTIC_LAYER_DIR, WIKI_DIR};
 use crate::{semantic_layer, wiki};
+use ingestdeck_core::diagnostic::Problem;
 use ingestdeck_os::scoped_dir;
 
 /// What a patch contains.
@@ -75,7 +76,7 @@ pub(super) fn forbidden_new_file(before: &Originals, now: &Originals) -> Option<
 pub(super) fn parse_staged_paths(
     raw: &str,
     content: PatchContent<'_>,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, Problem> {
     let mut fields = raw.split('\0');
     let mut paths = Vec::new();
     while let (Some(meta), Some(path)) =
@@ -84,13 +85,13 @@ pub(super) fn parse_staged_paths(
         let mode = meta.split(' ').nth(1).unwrap_or_default();
         let is_gone = meta.ends_with('D');
         if let Some(why) = forbidden_reason(path, content) {
-            return Err(why);
+            return Err(why.into());
         }
         if !is_gone && mode != REGULAR_FILE_MODE {
-            return Err(format!(
+            return Err(Problem::new(format!(
                 "gives {} the mode {mode}; only {REGULAR_FILE_MODE} may be",
                 path.escape_debug()
-            ));
+            )));
         }
         paths.push(path.to_owned());
     }

@@ -117,7 +117,9 @@ impl PatchIntegrator {
                 ArtifactChange::Updated | ArtifactChange::Removed => self.text_before(path)?,
             };
             // A file that is not UTF-8 can only be taken as a whole.
-            let resolved = decisions.resolve(file, text.as_deref()).map_err(invalid)?;
+            let resolved = decisions
+                .resolve(file, text.as_deref())
+                .map_err(|problem| invalid(problem.to_string()))?;
             if self.committed.before(path).is_some() {
                 // Its changes are a part of the branch, so the review changes the branch.
                 let current = folder

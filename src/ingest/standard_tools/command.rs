@@ -18,6 +18,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{MAX_REPLY_CHARS, SessionDir};
+use ingestdeck_core::diagnostic::Problem;
 use ingestdeck_os::{group_guard, program_path};
 
 /// How often a command is polled after it has closed its outputs.
@@ -95,7 +96,7 @@ impl Drop for CommandGroup<'_> {
     }
 }
 
-pub(super) fn run(dir: &SessionDir, input: &RunCommandLine) -> Result<String, String> {
+pub(super) fn run(dir: &SessionDir, input: &RunCommandLine) -> Result<String, Problem> {
     let relative = dir.relative(input.cwd.as_deref().unwrap_or("."))?;
     if !relative.is_empty() {
         dir.open()?
@@ -105,7 +106,7 @@ pub(super) fn run(dir: &SessionDir, input: &RunCommandLine) -> Result<String, St
     let cwd = dir.path.join(relative);
     let shell = program_path::find("bash")
         .or_else(|| program_path::find("sh"))
-        .ok_or("there is no shell")?;
+        .ok_or_else(|| Problem::new("there is no shell"))?;
     let limit = Duration::from_millis(input.timeout.clamp(1, MAX_TIMEOUT_MS));
     let mut command = Command::new(shell);
     command.arg("-c").arg(&input.command).current_dir(cwd);
@@ -118,12 +119,12 @@ pub(super) fn run(dir: &SessionDir, input: &RunCommandLine) -> Result<String, St
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let timed_out = || {
-        format!(
+        Problem::new(format!(
             "Command failed: it did not end within {} ms",
             limit.as_millis()
-        )
+        ))
     };
-    let failed = |error: io::Error| format!("Command failed: {error}");
+    let failed = |error: io::Error| Problem::new(format!("Command failed: {error}"));
     let deadline = Instant::now() + limit;
     let mut running = CommandGroup::start(command, &dir.commands).map_err(failed)?;
     let (sender, outputs) = mpsc::channel();
@@ -160,7 +161,7 @@ pub(super) fn run(dir: &SessionDir, input: &RunCommandLine) -> Result<String, St
     match status.success() {
         true if text.is_empty() => Ok("(no output)".to_owned()),
         true => Ok(text),
-        false => Err(format!("Command failed: {status}\n{text}")),
+        false => Err(format!("Command failed: {status}\n{text}").into()),
     }
 }
 

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::SessionDir;
+use ingestdeck_core::diagnostic::Problem;
 use ingestdeck_os::scoped_dir::SHARED_MODE;
 
 /// Most bytes of a file that is read or written.
@@ -62,17 +63,18 @@ pub(super) fn read_file(
         file_path,
         encoding,
     }: ReadFile,
-) -> Result<String, String> {
+) -> Result<String, Problem> {
     let bytes = read(dir, &file_path)?;
     match encoding {
         FileEncoding::Base64 => Ok(STANDARD.encode(bytes)),
         FileEncoding::Utf8 => String::from_utf8(bytes).map_err(|_| {
-            format!("`{file_path}` is not UTF-8 text; read it with the encoding base64")
+            Problem::new(format!("`{file_path}` is not UTF-8 text"))
+                .with_help("read it with the encoding base64")
         }),
     }
 }
 
-pub(super) fn edit_file(dir: &SessionDir, edit: EditFile) -> Result<String, String> {
+pub(super) fn edit_file(dir: &SessionDir, edit: EditFile) -> Result<String, Problem> {
     let EditFile {
         file_path,
         old_string,
@@ -80,7 +82,8 @@ pub(super) fn edit_file(dir: &SessionDir, edit: EditFile) -> Result<String, Stri
         replace_all,
     } = edit;
     if old_string.is_empty() {
-        return Err("old_string is empty; name the text to replace, or use write_file".to_owned());
+        return Err(Problem::new("old_string is empty")
+            .with_help("name the text to replace, or use write_file"));
     }
     let text = String::from_utf8(read(dir, &file_path)?)
         .map_err(|_| format!("`{file_path}` is not UTF-8 text"))?;
@@ -93,18 +96,19 @@ pub(super) fn edit_file(dir: &SessionDir, edit: EditFile) -> Result<String, Stri
         .len()
         .saturating_add(count.saturating_mul(new_string.len().saturating_sub(old_string.len())));
     if size as u64 > MAX_FILE_BYTES {
-        return Err(format!(
+        return Err(Problem::new(format!(
             "cannot write `{file_path}`: it would have {size} bytes, the limit is {MAX_FILE_BYTES}"
-        ));
+        )));
     }
     let edited = match text.matches(&old_string).count() {
-        0 => return Err(format!("old_string does not occur in `{file_path}`")),
+        0 => return Err(format!("old_string does not occur in `{file_path}`").into()),
         1 => text.replacen(&old_string, &new_string, 1),
         _ if replace_all => text.replace(&old_string, &new_string),
         many => {
-            return Err(format!(
-                "old_string occurs {many} times in `{file_path}`; name more text around it, or set replace_all"
-            ));
+            return Err(
+                Problem::new(format!("old_string occurs {many} times in `{file_path}`"))
+                    .with_help("name more text around it, or set replace_all"),
+            );
         }
     };
     write(dir, &file_path, edited.as_bytes())?;
@@ -114,7 +118,7 @@ pub(super) fn edit_file(dir: &SessionDir, edit: EditFile) -> Result<String, Stri
 pub(super) fn write_file(
     dir: &SessionDir,
     WriteFile { file_path, content }: WriteFile,
-) -> Result<String, String> {
+) -> Result<String, Problem> {
     write(dir, &file_path, content.as_bytes())?;
     Ok(format!("Successfully wrote {file_path}"))
 }

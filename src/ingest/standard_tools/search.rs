@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{MAX_REPLY_CHARS, SessionDir};
+use ingestdeck_core::diagnostic::Problem;
 use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 
 /// Most files and directories that a search visits.
@@ -58,7 +59,7 @@ pub(super) struct SearchText {
     max_results: usize,
 }
 
-pub(super) fn find_files(dir: &SessionDir, input: &FindFiles) -> Result<String, String> {
+pub(super) fn find_files(dir: &SessionDir, input: &FindFiles) -> Result<String, Problem> {
     let base = dir.relative(input.cwd.as_deref().unwrap_or("."))?;
     let pattern = compile_glob(&input.pattern)?;
     let mut size = 0;
@@ -76,7 +77,7 @@ pub(super) fn find_files(dir: &SessionDir, input: &FindFiles) -> Result<String, 
     Ok(listing(found))
 }
 
-pub(super) fn search_text(dir: &SessionDir, input: &SearchText) -> Result<String, String> {
+pub(super) fn search_text(dir: &SessionDir, input: &SearchText) -> Result<String, Problem> {
     let base = dir.relative(&input.path)?;
     let glob = input.glob.as_deref().map(compile_glob).transpose()?;
     let regex = RegexBuilder::new(&input.pattern)

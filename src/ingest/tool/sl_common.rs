@@ -14,7 +14,7 @@ use crate::{
     untrusted_text::{excerpt, one_line},
     workspace::WriteError,
 };
-use ingestdeck_core::units::ToolReply;
+use ingestdeck_core::{diagnostic::Problem, units::ToolReply};
 
 /// Time limit for checking a source in the database.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ impl ToolContext {
     }
 
     /// The connection `id`. The error is a sentence with the existing ones.
-    pub(super) fn find_connection(&self, id: &str) -> Result<&ConnectionAccess, String> {
+    pub(super) fn find_connection(&self, id: &str) -> Result<&ConnectionAccess, Problem> {
         self.scope.get(id).ok_or_else(|| {
             let ids: Vec<&str> = self
                 .scope
@@ -51,11 +51,11 @@ impl ToolContext {
                 .map(|connection| connection.id.as_str())
                 .collect();
             let hint = did_you_mean_in_brackets(id, &ids);
-            format!(
+            Problem::new(format!(
                 "there is no connection `{}`{hint}; available connections: {}",
                 excerpt(id),
                 join_names(&ids)
-            )
+            ))
         })
     }
 }

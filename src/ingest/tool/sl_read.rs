@@ -16,7 +16,7 @@ use crate::{
     untrusted_text::{excerpt, one_line},
     workspace_check::{self, SemanticLayerReport},
 };
-use ingestdeck_core::units::ToolReply;
+use ingestdeck_core::{diagnostic::Problem, units::ToolReply};
 
 /// Most sources that a search result describes in full.
 const MAX_DETAILED: usize = 5;
@@ -200,7 +200,7 @@ pub(super) fn append_targets(context: &ToolContext, mut reply: ToolReply) -> Too
 pub(super) fn connection_ids<'a>(
     context: &'a ToolContext,
     id: Option<&'a str>,
-) -> Result<Vec<&'a str>, String> {
+) -> Result<Vec<&'a str>, Problem> {
     match id {
         Some(id) => context
             .find_connection(id)

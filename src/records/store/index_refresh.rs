@@ -7,14 +7,18 @@ use super::{
     index_rows::RunIndexRows,
     runs::{RunStore, RunStoreError},
 };
-use ingestdeck_core::{diagnostic::Diagnostic, run::EntrySource, tape::RunId};
+use ingestdeck_core::{
+    diagnostic::{Diagnostic, Problem},
+    run::EntrySource,
+    tape::RunId,
+};
 
 /// Maximum runs per commit, and number of calls after which a commit ends earlier.
 const COMMIT_LIMITS: (usize, usize) = (16, 20_000);
 
-/// Opens a tape as a source; the error is a message for the user. Reading tapes is not the responsibility of this
+/// Opens a tape as a source. Reading tapes is not the responsibility of this
 /// layer.
-pub(crate) type OpenTape<'a> = dyn Fn(&Path, File) -> Result<Box<dyn EntrySource>, String> + 'a;
+pub(crate) type OpenTape<'a> = dyn Fn(&Path, File) -> Result<Box<dyn EntrySource>, Problem> + 'a;
 
 /// Result of a refresh.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,7 +86,7 @@ impl RunStore {
             };
             match tape
                 .map_err(|error| error.to_string())
-                .and_then(|tape| open(&run.tape, tape))
+                .and_then(|tape| open(&run.tape, tape).map_err(|problem| problem.to_line()))
                 .and_then(gathered)
             {
                 Ok(of_run) => {

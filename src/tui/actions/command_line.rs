@@ -221,9 +221,9 @@ fn changes(text: &str) -> Result<CommandRequest, CommandError> {
         _ => {}
     }
     let parsed = ChangePattern::parse(pattern);
-    let pattern = parsed.map_err(|why| CommandError::Pattern {
+    let pattern = parsed.map_err(|error| CommandError::Pattern {
         pattern: pattern.to_owned(),
-        why,
+        why: error.kind().to_string(),
     })?;
     let reason = Some(feedback.trim().to_owned())
         .filter(|text| verdict == ReviewVerdict::Reject && !text.is_empty());

@@ -64,7 +64,7 @@ impl App {
                         }
                         return Some(HostRequest::OpenExport(export));
                     }
-                    Err(error) => self.model.toasts.show(error),
+                    Err(error) => self.model.toasts.show(error.to_string()),
                 }
             }
             ScreenEffect::OpenFile {
@@ -75,7 +75,7 @@ impl App {
                 let project = self.project.as_deref();
                 match export::written_file(&mut self.timeline, attempt_id, row, &paths, project) {
                     Ok(export) => return Some(HostRequest::OpenExport(export)),
-                    Err(error) => self.model.toasts.show(error),
+                    Err(error) => self.model.toasts.show(error.to_string()),
                 }
             }
             ScreenEffect::Explain(line) => match load::find_writer(&mut self.timeline, &line) {
@@ -84,7 +84,7 @@ impl App {
                     self.model.open(view);
                     self.model.toasts.show(call.sentence);
                 }
-                Err(reason) => self.model.toasts.show(reason),
+                Err(reason) => self.model.toasts.show(reason.to_string()),
             },
             ScreenEffect::EditReviewed(path) => {
                 let dialogs = &self.model.dialogs;
@@ -102,7 +102,7 @@ impl App {
                 };
                 match export {
                     Ok(export) => return Some(HostRequest::OpenExport(export)),
-                    Err(error) => self.model.toasts.show(error),
+                    Err(error) => self.model.toasts.show(error.to_string()),
                 }
             }
             ScreenEffect::EditText(text) => {
@@ -170,7 +170,7 @@ impl App {
             match line {
                 Ok(line) => lines.extend(line),
                 Err(error) => {
-                    self.model.toasts.show(error);
+                    self.model.toasts.show(error.to_string());
                     return None;
                 }
             }

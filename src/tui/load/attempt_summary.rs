@@ -102,7 +102,7 @@ impl AttemptSummary {
                     EntryBody::Note(json) => matches!(Note::parse(json), Note::IsolationChecked(_)),
                     _ => false,
                 });
-                if is_check == Ok(true) {
+                if matches!(is_check, Ok(true)) {
                     self.isolation_entries.push(row.first());
                 }
             }

@@ -83,9 +83,9 @@ pub(super) fn entry_blocks(timeline: &mut Timeline, parts: &[EntryPart]) -> Vec<
                 }
             }
         });
-        pieces.extend(
-            read.unwrap_or_else(|error| vec![DocumentBlock::line(StyleRole::Failed, error)]),
-        );
+        pieces.extend(read.unwrap_or_else(|error| {
+            vec![DocumentBlock::line(StyleRole::Failed, error.to_string())]
+        }));
     }
     pieces
 }

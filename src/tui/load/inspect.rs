@@ -105,9 +105,9 @@ fn action(timeline: &mut Timeline, attempt: &AttemptState, index: usize) -> Vec<
         let line = read_head(timeline, seq, MAX_SHOWN_BYTES, |arrived, size| {
             entry_blocks::line(seq, arrived, size, fold)
         });
-        pieces.extend(
-            line.unwrap_or_else(|error| vec![DocumentBlock::line(StyleRole::Failed, error)]),
-        );
+        pieces.extend(line.unwrap_or_else(|error| {
+            vec![DocumentBlock::line(StyleRole::Failed, error.to_string())]
+        }));
     }
     pieces
 }
@@ -186,7 +186,7 @@ fn call(
             ],
             write: None,
         },
-        Err(error) => return vec![DocumentBlock::line(StyleRole::Failed, error)],
+        Err(error) => return vec![DocumentBlock::line(StyleRole::Failed, error.to_string())],
     };
     let decisions = decisions(timeline, attempt, row, last, &called);
     let mut pieces = called.pieces;
@@ -294,7 +294,7 @@ fn result(
         }
     });
     document.unwrap_or_else(|error| ResultDocument {
-        pieces: vec![DocumentBlock::line(StyleRole::Failed, error)],
+        pieces: vec![DocumentBlock::line(StyleRole::Failed, error.to_string())],
         original: None,
     })
 }
@@ -435,7 +435,7 @@ fn text_blocks(timeline: &mut Timeline, row: &StreamRow, what: &'static str) -> 
             ],
         }
     });
-    said.unwrap_or_else(|error| vec![DocumentBlock::line(StyleRole::Failed, error)])
+    said.unwrap_or_else(|error| vec![DocumentBlock::line(StyleRole::Failed, error.to_string())])
 }
 
 /// The result line of a session.
@@ -461,7 +461,7 @@ fn answer(timeline: &mut Timeline, row: &StreamRow) -> Vec<DocumentBlock> {
     });
     match answer {
         Ok(answer) => answer.unwrap_or_default(),
-        Err(error) => vec![DocumentBlock::line(StyleRole::Failed, error)],
+        Err(error) => vec![DocumentBlock::line(StyleRole::Failed, error.to_string())],
     }
 }
 

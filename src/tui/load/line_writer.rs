@@ -3,6 +3,7 @@
 use super::artifact::{WritingRow, writing_calls};
 use crate::effect::WrittenLine;
 use ingestdeck_core::{
+    diagnostic::Problem,
     run::{
         Timeline,
         artifacts::{ArtifactWriter, run_artifacts},
@@ -40,16 +41,17 @@ pub(crate) struct LineWriterCall {
 /// Finds the call that wrote `line`.
 ///
 /// # Errors
-/// If the record does not contain it; the reason is a sentence.
+/// If the record does not contain it.
 pub(crate) fn find_writer(
     timeline: &mut Timeline,
     line: &WrittenLine,
-) -> Result<LineWriterCall, String> {
+) -> Result<LineWriterCall, Problem> {
     let artifacts = run_artifacts(&timeline.view().state);
     let artifact = artifacts
         .into_iter()
         .find(|artifact| artifact.path == line.path);
-    let artifact = artifact.ok_or("the record does not show who wrote this file")?;
+    let artifact =
+        artifact.ok_or_else(|| Problem::new("the record does not show who wrote this file"))?;
     let writers: Vec<ArtifactWriter> = artifact.effective_writers().cloned().collect();
     let mut found = Vec::new();
     for writer in writers.iter().rev() {

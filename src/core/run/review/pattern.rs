@@ -20,15 +20,13 @@ impl ChangePattern {
     ///
     /// # Errors
     /// If the pattern is invalid.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, globset::Error> {
         let (make, glob): (fn(GlobMatcher) -> Self, _) = match text.split_once(':') {
             Some(("unit", glob)) => (Self::Unit, glob),
             Some(("connection", glob)) => (Self::Connection, glob),
             _ => (Self::Path, text),
         };
-        Glob::new(glob)
-            .map(|glob| make(glob.compile_matcher()))
-            .map_err(|error| error.kind().to_string())
+        Ok(make(Glob::new(glob)?.compile_matcher()))
     }
 
     /// Whether the pattern matches `file`. `connection` is the connection of a unit.

@@ -257,7 +257,7 @@ impl<T> Default for KtxHistoryPage<T> {
     }
 }
 
-pub(super) fn run(row: &Row<'_>) -> Result<KtxRunRow, String> {
+fn run(row: &Row<'_>) -> Result<KtxRunRow, String> {
     let completed: Timestamp = text(row, 6, "completed_at")?
         .parse()
         .map_err(|_| "completed_at is not a time".to_owned())?;
