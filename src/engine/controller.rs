@@ -166,13 +166,6 @@ impl RunController {
             } => {
                 approvals.run_until(&unit, call.as_deref(), conditions);
             }
-            RunCommand::Say { unit, text } => {
-                self.send(ScheduleEvent::MessageRequested { unit, text })
-                    .await?
-            }
-            RunCommand::Accept { unit } => {
-                self.send(ScheduleEvent::ResultAccepted { unit }).await?
-            }
             RunCommand::Review { decisions } => review.decide(decisions)?,
             RunCommand::UndoReview { .. } => review.undo()?,
             RunCommand::FinishReview {
@@ -196,54 +189,30 @@ impl RunController {
                     return Err(RefusalReason::CallNotWaiting { unit });
                 }
             }
-            RunCommand::RetryUnits { units, amendment } => {
-                for unit in units {
-                    let amendment = amendment.clone();
-                    self.send(ScheduleEvent::RetryRequested { unit, amendment })
-                        .await?;
-                }
-            }
-            RunCommand::Retry { unit, amendment } => {
-                self.send(ScheduleEvent::RetryRequested { unit, amendment })
-                    .await?;
-            }
-            RunCommand::RetryUnsuccessful => {
-                self.send(ScheduleEvent::RetryUnsuccessfulRequested).await?
-            }
-            RunCommand::LiftLimit => {
-                self.shared
-                    .workers
-                    .iter()
-                    .for_each(|workers| workers.lift_limits());
-                self.send(ScheduleEvent::LimitOverridden).await?;
-            }
-            RunCommand::Stop { unit } => self.send(ScheduleEvent::StopRequested { unit }).await?,
-            RunCommand::Drain => {
-                // Running units cannot finish while their calls wait.
-                self.send(ScheduleEvent::PauseRequested(false)).await?;
-                self.send(ScheduleEvent::DrainRequested).await?;
-                approvals.resume();
-            }
-            RunCommand::AdjustConcurrency { by } => {
-                self.send(ScheduleEvent::ConcurrencyChanged { by }).await?
-            }
-            RunCommand::Pause => {
-                approvals.pause();
-                self.send(ScheduleEvent::PauseRequested(true)).await?;
-            }
-            RunCommand::Resume => {
-                self.send(ScheduleEvent::PauseRequested(false)).await?;
-                approvals.resume();
-            }
-            RunCommand::Set { limit } => self.set(limit).await?,
             RunCommand::DrainWorker { worker } => {
                 self.change_worker(worker, |pool, name| pool.drain(name, "drain-worker"))?
             }
             RunCommand::StopWorker { worker } => {
                 self.change_worker(worker, |pool, name| pool.stop(name, "stop-worker"))?
             }
-            RunCommand::StopAll => self.send(ScheduleEvent::StopAllRequested).await?,
-            RunCommand::KillAll => self.send(ScheduleEvent::KillAllRequested).await?,
+            command => {
+                match &command {
+                    RunCommand::LiftLimit => self
+                        .shared
+                        .workers
+                        .iter()
+                        .for_each(|workers| workers.lift_limits()),
+                    RunCommand::Pause => approvals.pause(),
+                    RunCommand::Set { limit } => self.set(limit),
+                    _ => {}
+                }
+                // Running units cannot finish while their calls wait.
+                let resumes = matches!(command, RunCommand::Drain | RunCommand::Resume);
+                self.send(ScheduleEvent::Requested(command)).await?;
+                if resumes {
+                    approvals.resume();
+                }
+            }
         }
         Ok(())
     }
@@ -317,14 +286,13 @@ impl RunController {
         );
     }
 
-    async fn set(&self, limit: RunLimit) -> Result<(), RefusalReason> {
+    fn set(&self, limit: &RunLimit) {
         let SharedAccess {
             limits, started, ..
         } = self.shared.as_ref();
-        if let Some(changed) = limits.as_ref().and_then(|limits| limits.change(&limit)) {
+        if let Some(changed) = limits.as_ref().and_then(|limits| limits.change(limit)) {
             record_or_log(started.recorder.as_ref(), &Note::LimitChanged(changed));
         }
-        self.send(ScheduleEvent::LimitChanged(limit)).await
     }
 
     async fn send(&self, event: ScheduleEvent) -> Result<(), RefusalReason> {
@@ -427,22 +395,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn commands_become_schedule_events() {
+    async fn commands_reach_the_schedule() {
         let mut run = TestRun::new(true);
-        for (command, event) in [
-            (RunCommand::Drain, ScheduleEvent::DrainRequested),
-            (
-                RunCommand::Stop { unit: unit() },
-                ScheduleEvent::StopRequested { unit: unit() },
-            ),
-            (
-                RunCommand::AdjustConcurrency { by: -1 },
-                ScheduleEvent::ConcurrencyChanged { by: -1 },
-            ),
+        for command in [
+            RunCommand::Drain,
+            RunCommand::Stop { unit: unit() },
+            RunCommand::AdjustConcurrency { by: -1 },
         ] {
-            assert_eq!(run.execute(command).await, CommandReply::Accepted);
-            let sent = std::iter::from_fn(|| run.events.try_recv().ok()).last();
-            assert_eq!(sent, Some(event));
+            assert_eq!(run.execute(command.clone()).await, CommandReply::Accepted);
+            let sent = run.events.try_recv().ok();
+            assert_eq!(sent, Some(ScheduleEvent::Requested(command)));
         }
     }
 
@@ -497,7 +459,8 @@ mod tests {
         let changed: Vec<_> = std::iter::from_fn(|| run.events.try_recv().ok()).collect();
         assert_eq!(
             changed,
-            [RunLimit::Turns(30), RunLimit::Retries(1)].map(ScheduleEvent::LimitChanged)
+            [RunLimit::Turns(30), RunLimit::Retries(1)]
+                .map(|limit| ScheduleEvent::Requested(set(limit)))
         );
         let notes = run.tape.0.lock();
         let changed = notes

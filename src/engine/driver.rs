@@ -19,6 +19,7 @@ use tokio::{
 
 use super::{attempt_limits::AttemptLimits, attempt_order::AttemptOrder, worker::pool::SlotPool};
 use ingestdeck_core::{
+    control::RunCommand,
     diagnostic::Diagnostic,
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{
@@ -454,9 +455,11 @@ impl<E: Executor> ScheduleDriver<E> {
                 verdict,
                 repeat,
             };
-            let again = |text| ScheduleEvent::MessageRequested {
-                unit: key.clone(),
-                text,
+            let again = |text| {
+                ScheduleEvent::Requested(RunCommand::Say {
+                    unit: key.clone(),
+                    text,
+                })
             };
             std::iter::once(ended)
                 .chain(undelivered.into_iter().map(again))
@@ -652,10 +655,10 @@ mod tests {
         }
         clients.send_replace(1);
         person
-            .send(ScheduleEvent::RetryRequested {
+            .send(ScheduleEvent::Requested(RunCommand::Retry {
                 unit: "b-fails".into(),
                 amendment: None,
-            })
+            }))
             .await
             .unwrap();
         clients.send_replace(0);
@@ -684,10 +687,10 @@ mod tests {
             tokio::task::yield_now().await;
         }
         person
-            .send(ScheduleEvent::RetryRequested {
+            .send(ScheduleEvent::Requested(RunCommand::Retry {
                 unit: "b-fails".into(),
                 amendment: None,
-            })
+            }))
             .await
             .unwrap();
         drop(person);
@@ -779,12 +782,14 @@ mod tests {
         }));
         let (_, keep_open) = watch::channel(0);
         person
-            .send(ScheduleEvent::PauseRequested(true))
+            .send(ScheduleEvent::Requested(RunCommand::Pause))
             .await
             .unwrap();
         for unit in ["a-waits", "b-waits"] {
             person
-                .send(ScheduleEvent::StopRequested { unit: unit.into() })
+                .send(ScheduleEvent::Requested(RunCommand::Stop {
+                    unit: unit.into(),
+                }))
                 .await
                 .unwrap();
         }
@@ -857,7 +862,10 @@ mod tests {
         let (drive, _) = drive(&["a-waits", "b-waits", "c"]);
         let (person, inputs) = mpsc::channel(1);
         let run = tokio::spawn(drive.run(inputs, attached(), watch::channel(None).1));
-        person.send(ScheduleEvent::StopAllRequested).await.unwrap();
+        person
+            .send(ScheduleEvent::Requested(RunCommand::StopAll))
+            .await
+            .unwrap();
         drop(person);
         let ended = run.await.unwrap().unwrap();
         assert_eq!((ended.stopped, ended.not_run), (2, 1));

@@ -25,20 +25,15 @@ pub enum MismatchPolicy {
     Warn,
 }
 
-/// Which failed tool calls fail a unit; [`units::failure_tally`](crate::units::failure_tally) counts them.
-///
-/// A refusal is a reply of one of our tools that explains how to continue: record the verification ledger first, use a
-/// flat key, correct a field. An agent that follows the refusal works as intended, so both rules accept a refusal that
-/// a later call settled. The rules differ in failures that are not such refusals, and in failures without a known
-/// subject: unknown tools, denied calls, arguments that are not JSON, a path that is a number.
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+/// Which failed tool calls fail a unit.
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ToolFailures"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FailureRule {
-    /// All failures, except refusals that a later call settled.
+    /// All failed calls, except refusals that a later call settled.
     #[default]
     Strict,
-    /// Only failures that no later call recovered. As in KTX, a refused edit of a source is not a failure.
+    /// Only calls that no later call made good.
     Recoverable,
 }
 

@@ -5,6 +5,12 @@
 //!
 //! Calls that a person refused are kept apart: the agent reports them as failed, but they failed by a decision, not by
 //! a mistake of the model or of a tool.
+//!
+//! A refusal is a reply of one of our tools that explains how to continue: record the verification ledger first, use a
+//! flat key, correct a field. An agent that follows the refusal works as intended, so both rules ([`FailureRule`]) accept
+//! a refusal that a later call settled. The rules differ in failures that are not such refusals, and in failures without
+//! a known subject: unknown tools, denied calls, arguments that are not JSON, a path that is a number. As in KTX, a
+//! refused edit of a source is no failure for the recoverable rule.
 
 use std::{
     cmp::Reverse,

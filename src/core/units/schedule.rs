@@ -28,7 +28,7 @@ use crate::tape::note::{
     Amendment, AttemptOutcome, RunEnded, Severity, StopMode, Verdict, VerdictCause,
 };
 use crate::{
-    control::RunLimit,
+    control::RunCommand,
     tape::{Millis, Note, UnitKey},
 };
 
@@ -152,45 +152,13 @@ pub enum ScheduleEvent {
         ok: bool,
     },
     TimerFired(TimerId),
-    /// A person requests a new attempt.
-    RetryRequested {
-        unit: UnitKey,
-        /// Changes to the planned attempt. `None` repeats the input of the last attempt, in a new session.
-        amendment: Option<Amendment>,
-    },
-    /// A person requests a new attempt of every unit that failed, was stopped or ran out of turns.
-    RetryUnsuccessfulRequested,
-    /// A person requests the stop of a unit. A second request while it still runs kills it.
-    StopRequested {
-        unit: UnitKey,
-    },
-    /// A person sends a message to the agent of a unit.
-    MessageRequested {
-        unit: UnitKey,
-        text: String,
-    },
-    /// A person accepts the result of a unit that has used its turns.
-    ResultAccepted {
-        unit: UnitKey,
-    },
-    /// Start nothing new and let running attempts end.
-    DrainRequested,
-    /// Start nothing new and stop running attempts.
-    StopAllRequested,
-    /// Start nothing new and kill running attempts.
-    KillAllRequested,
+    /// A command of a person. Those about calls, changes and workers have no effect on the schedule.
+    Requested(RunCommand),
     /// The service reported a usage window. Send this before the end of the attempt that received it.
     LimitObserved(LimitObservation),
-    /// A person does not want to wait for the limit, or another account has room.
-    LimitOverridden,
     /// Cost of the run so far, in US dollars. Send this before the end of the attempt that caused it.
     CostUpdated {
         usd: f64,
-    },
-    /// A person changes the number of slots. The change is relative, so that two requests in a row add up. The result
-    /// stays within [`CONCURRENCY_RANGE`](crate::control::CONCURRENCY_RANGE). Running attempts are not stopped.
-    ConcurrencyChanged {
-        by: i32,
     },
     /// Workers joined or left.
     WorkerSlotsChanged {
@@ -199,10 +167,6 @@ pub enum ScheduleEvent {
         /// Why there is no worker and none can come.
         lack: Option<String>,
     },
-    /// A person changes a limit of the run. Running attempts are not stopped.
-    LimitChanged(RunLimit),
-    /// A person pauses the run, or ends the pause: nothing starts meanwhile.
-    PauseRequested(bool),
     /// An agent announced its release.
     ReleaseSeen {
         release: String,
@@ -463,28 +427,13 @@ impl Schedule {
             ScheduleEvent::PartlySaved { left } => self.handle_partly_saved(&left, &mut effects),
             ScheduleEvent::Saved { ok } => self.handle_saved(ok, &mut effects),
             ScheduleEvent::TimerFired(id) => self.handle_timer(id, &mut effects),
-            ScheduleEvent::RetryRequested { unit, amendment } => {
-                self.handle_retry_request(&unit, amendment, &mut effects)
-            }
-            ScheduleEvent::RetryUnsuccessfulRequested => self.retry_failed(&mut effects),
-            ScheduleEvent::StopRequested { unit } => self.handle_stop_request(&unit, &mut effects),
-            ScheduleEvent::MessageRequested { unit, text } => {
-                self.pass_message(&unit, text, &mut effects)
-            }
-            ScheduleEvent::ResultAccepted { unit } => self.accept_result(&unit, &mut effects),
-            ScheduleEvent::DrainRequested => self.stop_run(StopMode::Drain, &mut effects),
-            ScheduleEvent::StopAllRequested => self.stop_run(StopMode::Stop, &mut effects),
-            ScheduleEvent::KillAllRequested => self.stop_run(StopMode::Kill, &mut effects),
+            ScheduleEvent::Requested(command) => self.carry_out(command, &mut effects),
             ScheduleEvent::LimitObserved(seen) => {
                 let change = self.governor.observe(&seen);
                 self.apply_throttle_change(change, &seen.name, &mut effects);
             }
-            ScheduleEvent::LimitOverridden => self.resume_after_limit(&mut effects),
             ScheduleEvent::CostUpdated { usd } => self.budget.set_spent(usd),
-            ScheduleEvent::ConcurrencyChanged { by } => self.change_concurrency(by, &mut effects),
             ScheduleEvent::WorkerSlotsChanged { slots, lack } => self.set_worker_slots(slots, lack),
-            ScheduleEvent::LimitChanged(limit) => self.change_limit(limit, &mut effects),
-            ScheduleEvent::PauseRequested(pause) => self.set_paused(pause, &mut effects),
             ScheduleEvent::ReleaseSeen { release, worker } => {
                 self.record_release(release, worker, &mut effects)
             }

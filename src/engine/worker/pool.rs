@@ -22,6 +22,7 @@ use super::{
     protocol::{AttemptLease, EngineMessage, LEASE_DURATION, ValidLeases, WorkerJoin, WorkerPart},
 };
 use ingestdeck_core::{
+    control::RunCommand,
     run::Recorder,
     tape::{
         Note, UnitKey,
@@ -691,7 +692,9 @@ impl SlotPool {
     /// Ends a pause of the run for the limit of an account: another account has room.
     fn override_limit(&self) {
         if let Some(schedule) = self.schedule.upgrade()
-            && schedule.try_send(ScheduleEvent::LimitOverridden).is_err()
+            && schedule
+                .try_send(ScheduleEvent::Requested(RunCommand::LiftLimit))
+                .is_err()
         {
             tracing::warn!("the end of a pause was not sent to the schedule");
         }

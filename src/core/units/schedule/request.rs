@@ -1,13 +1,14 @@
-//! Requests of a person that neither start nor stop anything: changed limits, pauses and messages.
+//! The commands of a person. Those that neither start nor stop anything are carried out here: changed limits, pauses and
+//! messages.
 
 use serde_json::{Value, json};
 
 use super::{Schedule, ScheduleEffect, push_message, unit_table::UnitPhase};
 use crate::{
-    control::{CONCURRENCY_RANGE, RunLimit},
+    control::{CONCURRENCY_RANGE, RunCommand, RunLimit},
     tape::{
         Note, UnitKey,
-        note::{Amendment, LimitChanged, Severity},
+        note::{Amendment, LimitChanged, Severity, StopMode},
     },
 };
 
@@ -15,7 +16,46 @@ use crate::{
 const MAX_CHANGES: u32 = 16;
 
 impl Schedule {
-    pub(super) fn change_concurrency(&mut self, by: i32, effects: &mut Vec<ScheduleEffect>) {
+    /// Carries out the command of a person.
+    pub(super) fn carry_out(&mut self, command: RunCommand, effects: &mut Vec<ScheduleEffect>) {
+        match command {
+            RunCommand::Retry { unit, amendment } => {
+                self.handle_retry_request(&unit, amendment, effects)
+            }
+            RunCommand::RetryUnits { units, amendment } => {
+                for unit in units {
+                    self.handle_retry_request(&unit, amendment.clone(), effects);
+                }
+            }
+            RunCommand::RetryUnsuccessful => self.retry_failed(effects),
+            RunCommand::Stop { unit } => self.handle_stop_request(&unit, effects),
+            RunCommand::Say { unit, text } => self.pass_message(&unit, text, effects),
+            RunCommand::Accept { unit } => self.accept_result(&unit, effects),
+            RunCommand::Drain => {
+                self.set_paused(false, effects);
+                self.stop_run(StopMode::Drain, effects);
+            }
+            RunCommand::StopAll => self.stop_run(StopMode::Stop, effects),
+            RunCommand::KillAll => self.stop_run(StopMode::Kill, effects),
+            RunCommand::LiftLimit => self.resume_after_limit(effects),
+            RunCommand::AdjustConcurrency { by } => self.change_concurrency(by, effects),
+            RunCommand::Set { limit } => self.change_limit(limit, effects),
+            RunCommand::Pause => self.set_paused(true, effects),
+            RunCommand::Resume => self.set_paused(false, effects),
+            RunCommand::Hold { .. }
+            | RunCommand::Release { .. }
+            | RunCommand::RunUntil { .. }
+            | RunCommand::Leash { .. }
+            | RunCommand::Decide { .. }
+            | RunCommand::Review { .. }
+            | RunCommand::UndoReview { .. }
+            | RunCommand::FinishReview { .. }
+            | RunCommand::DrainWorker { .. }
+            | RunCommand::StopWorker { .. } => {}
+        }
+    }
+
+    fn change_concurrency(&mut self, by: i32, effects: &mut Vec<ScheduleEffect>) {
         let now = self.settings.concurrency;
         // A run that was started with a concurrency above the range keeps it, but cannot increase it.
         let slots = now.saturating_add_signed(by).clamp(
@@ -43,7 +83,7 @@ impl Schedule {
     }
 
     /// Changes a limit that the schedule applies. The other limits belong to the attempts.
-    pub(super) fn change_limit(&mut self, limit: RunLimit, effects: &mut Vec<ScheduleEffect>) {
+    fn change_limit(&mut self, limit: RunLimit, effects: &mut Vec<ScheduleEffect>) {
         let (old, new) = match limit {
             RunLimit::Concurrency(slots) => return self.set_concurrency(slots, effects),
             RunLimit::RunBudget(budget) => (json!(self.budget.replace(budget)), json!(budget)),
@@ -83,12 +123,7 @@ impl Schedule {
         push_message(Severity::Warning, text, effects);
     }
 
-    pub(super) fn pass_message(
-        &mut self,
-        key: &UnitKey,
-        text: String,
-        effects: &mut Vec<ScheduleEffect>,
-    ) {
+    fn pass_message(&mut self, key: &UnitKey, text: String, effects: &mut Vec<ScheduleEffect>) {
         let Some(at) = self.table.find(key) else {
             return;
         };
@@ -136,7 +171,7 @@ impl Schedule {
         }
     }
 
-    pub(super) fn set_paused(&mut self, pause: bool, effects: &mut Vec<ScheduleEffect>) {
+    fn set_paused(&mut self, pause: bool, effects: &mut Vec<ScheduleEffect>) {
         if std::mem::replace(&mut self.person.is_paused, pause) != pause {
             let note = if pause {
                 Note::RunPaused

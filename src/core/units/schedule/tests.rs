@@ -234,9 +234,9 @@ fn units_start_once_the_sources_are_projected() {
 #[test]
 fn stop_while_sources_are_projected_starts_no_unit() {
     for (input, how) in [
-        (ScheduleEvent::DrainRequested, "drain"),
-        (ScheduleEvent::StopAllRequested, "stop"),
-        (ScheduleEvent::KillAllRequested, "kill"),
+        (ScheduleEvent::Requested(RunCommand::Drain), "drain"),
+        (ScheduleEvent::Requested(RunCommand::StopAll), "stop"),
+        (ScheduleEvent::Requested(RunCommand::KillAll), "kill"),
     ] {
         let mut schedule = Schedule::new(keys(2), settings(2)).projecting(true);
         let trace = feed(
@@ -256,12 +256,16 @@ fn stop_while_sources_are_projected_starts_no_unit() {
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
-            ScheduleEvent::StopAllRequested,
+            ScheduleEvent::Requested(RunCommand::StopAll),
             ScheduleEvent::Projected { is_unsaved: false },
         ],
     );
     assert!(
-        feed(&mut schedule, [ScheduleEvent::RetryUnsuccessfulRequested]).ends_with("start u0/1"),
+        feed(
+            &mut schedule,
+            [ScheduleEvent::Requested(RunCommand::RetryUnsuccessful)]
+        )
+        .ends_with("start u0/1"),
         "the sources are there already"
     );
 }
@@ -298,10 +302,10 @@ fn spent_budget_starts_nothing_and_lets_running_units_end() {
     };
     let spent = |usd| ScheduleEvent::CostUpdated { usd };
     let mut schedule = Schedule::new(keys(5), budget);
-    let retry = ScheduleEvent::RetryRequested {
+    let retry = ScheduleEvent::Requested(RunCommand::Retry {
         unit: key(0),
         amendment: None,
-    };
+    });
     let inputs = [
         ScheduleEvent::RunStarted,
         spent(0.3),
@@ -311,7 +315,7 @@ fn spent_budget_starts_nothing_and_lets_running_units_end() {
         attempt_ended(1, 1, transient_verdict()),
         attempt_ended(2, 1, succeeded_verdict()),
         retry,
-        ScheduleEvent::RetryUnsuccessfulRequested,
+        ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
     ];
     insta::assert_snapshot!(feed(&mut schedule, inputs));
     // Work that needs no more money is done, whatever the run has cost.
@@ -337,7 +341,7 @@ fn reused_units_run_only_on_request() {
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
-            ScheduleEvent::RetryUnsuccessfulRequested,
+            ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
             attempt_ended(1, 1, failed_verdict()),
         ],
     );
@@ -346,10 +350,10 @@ fn reused_units_run_only_on_request() {
 
     END partial succeeded=0 failed=1 stopped=0 not_run=0
     ");
-    let retry = ScheduleEvent::RetryRequested {
+    let retry = ScheduleEvent::Requested(RunCommand::Retry {
         unit: key(2),
         amendment: None,
-    };
+    });
     let effects: Vec<ScheduleEffect> = [retry, attempt_ended(2, 1, succeeded_verdict())]
         .into_iter()
         .flat_map(|input| schedule.handle(input))
@@ -419,15 +423,15 @@ fn transient_failures_are_retried_up_to_the_policy() {
             attempt_ended(0, 2, transient_verdict()),
             ScheduleEvent::TimerFired(TimerId(1)),
             attempt_ended(0, 3, transient_verdict()),
-            ScheduleEvent::RetryRequested {
+            ScheduleEvent::Requested(RunCommand::Retry {
                 unit: key(0),
                 amendment: None,
-            },
+            }),
             attempt_ended(0, 4, transient_verdict()),
-            ScheduleEvent::RetryRequested {
+            ScheduleEvent::Requested(RunCommand::Retry {
                 unit: key(0),
                 amendment: None,
-            },
+            }),
             ScheduleEvent::TimerFired(TimerId(2)),
             attempt_ended(0, 5, succeeded_verdict()),
         ],
@@ -467,13 +471,13 @@ fn abort_mode_stops_remaining_units() {
             attempt_ended(0, 1, transient_verdict()),
             attempt_ended(3, 1, succeeded_verdict()),
             attempt_ended(1, 1, failed_verdict()),
-            ScheduleEvent::RetryUnsuccessfulRequested,
+            ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
             ScheduleEvent::TimerFired(TimerId(0)),
             attempt_ended(2, 1, stopped()),
-            ScheduleEvent::RetryRequested {
+            ScheduleEvent::Requested(RunCommand::Retry {
                 unit: key(1),
                 amendment: None,
-            },
+            }),
             attempt_ended(1, 2, succeeded_verdict()),
         ],
     );
@@ -493,7 +497,7 @@ fn abort_mode_stops_remaining_units() {
 #[test]
 fn repeated_stop_requests_escalate() {
     let mut schedule = Schedule::new(keys(5), settings(3));
-    let stop = |n| ScheduleEvent::StopRequested { unit: key(n) };
+    let stop = |n| ScheduleEvent::Requested(RunCommand::Stop { unit: key(n) });
     let stopped = || verdict(AttemptOutcome::Stopped, VerdictCause::Cancelled);
     let trace = feed(
         &mut schedule,
@@ -503,21 +507,21 @@ fn repeated_stop_requests_escalate() {
             stop(0),
             stop(0),
             stop(4),
-            ScheduleEvent::RetryRequested {
+            ScheduleEvent::Requested(RunCommand::Retry {
                 unit: key(0),
                 amendment: None,
-            },
-            ScheduleEvent::DrainRequested,
-            ScheduleEvent::RetryRequested {
+            }),
+            ScheduleEvent::Requested(RunCommand::Drain),
+            ScheduleEvent::Requested(RunCommand::Retry {
                 unit: key(4),
                 amendment: None,
-            },
-            ScheduleEvent::StopAllRequested,
-            ScheduleEvent::KillAllRequested,
+            }),
+            ScheduleEvent::Requested(RunCommand::StopAll),
+            ScheduleEvent::Requested(RunCommand::KillAll),
             attempt_ended(0, 1, stopped()),
             attempt_ended(1, 1, transient_verdict()),
             attempt_ended(2, 1, succeeded_verdict()),
-            ScheduleEvent::DrainRequested,
+            ScheduleEvent::Requested(RunCommand::Drain),
         ],
     );
     insta::assert_snapshot!(trace, @r#"
@@ -553,7 +557,7 @@ fn retry_failed_includes_stopped_and_out_of_turns() {
             1,
             verdict(AttemptOutcome::Stopped, VerdictCause::Cancelled),
         ),
-        ScheduleEvent::RetryUnsuccessfulRequested,
+        ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
     ];
     let trace = feed(&mut schedule, inputs);
     let last = trace.trim_end().lines().last().unwrap_or_default();
@@ -573,18 +577,18 @@ fn retry_request_reopens_a_finished_run() {
             attempt_ended(0, 1, failed_verdict()),
             attempt_ended(1, 1, failed_verdict()),
             attempt_ended(2, 1, succeeded_verdict()),
-            ScheduleEvent::RetryUnsuccessfulRequested,
+            ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
             attempt_ended(1, 2, succeeded_verdict()),
             attempt_ended(0, 2, succeeded_verdict()),
-            ScheduleEvent::RetryRequested {
+            ScheduleEvent::Requested(RunCommand::Retry {
                 unit: key(2),
                 amendment: None,
-            },
+            }),
             attempt_ended(2, 2, failed_verdict()),
-            ScheduleEvent::RetryRequested {
+            ScheduleEvent::Requested(RunCommand::Retry {
                 unit: "unknown".into(),
                 amendment: None,
-            },
+            }),
         ],
     );
     insta::assert_snapshot!(trace, @r"
@@ -602,9 +606,11 @@ fn retry_request_reopens_a_finished_run() {
 
 #[test]
 fn amendment_applies_until_it_is_replaced() {
-    let retry = |amendment| ScheduleEvent::RetryRequested {
-        unit: key(0),
-        amendment,
+    let retry = |amendment| {
+        ScheduleEvent::Requested(RunCommand::Retry {
+            unit: key(0),
+            amendment,
+        })
     };
     let amendment = Amendment {
         message: None,
@@ -648,9 +654,11 @@ fn queued_unit_can_be_amended() {
         step_budget: Some(60),
         ..Amendment::default()
     });
-    let retry = |amendment| ScheduleEvent::RetryRequested {
-        unit: key(1),
-        amendment,
+    let retry = |amendment| {
+        ScheduleEvent::Requested(RunCommand::Retry {
+            unit: key(1),
+            amendment,
+        })
     };
     let trace = feed(
         &mut schedule,
@@ -676,8 +684,8 @@ fn slots_change_while_running() {
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
-            ScheduleEvent::ConcurrencyChanged { by: 2 },
-            ScheduleEvent::ConcurrencyChanged { by: -9 },
+            ScheduleEvent::Requested(RunCommand::AdjustConcurrency { by: 2 }),
+            ScheduleEvent::Requested(RunCommand::AdjustConcurrency { by: -9 }),
             attempt_ended(0, 1, succeeded_verdict()),
             attempt_ended(1, 1, succeeded_verdict()),
             attempt_ended(2, 1, succeeded_verdict()),
@@ -697,7 +705,12 @@ fn slots_change_while_running() {
 fn concurrency_is_clamped_to_its_range() {
     let slots = |from: u32, by: i32| {
         let mut schedule = Schedule::new(keys(1), settings(from));
-        feed(&mut schedule, [ScheduleEvent::ConcurrencyChanged { by }])
+        feed(
+            &mut schedule,
+            [ScheduleEvent::Requested(RunCommand::AdjustConcurrency {
+                by,
+            })],
+        )
     };
     assert_eq!(slots(63, 5), "note: slots 64");
     assert_eq!(slots(64, 1), "");
@@ -718,7 +731,10 @@ fn empty_run_ends_and_stopped_run_starts_nothing() {
     );
     let trace = feed(
         &mut Schedule::new(keys(2), settings(1)),
-        [ScheduleEvent::StopAllRequested, ScheduleEvent::RunStarted],
+        [
+            ScheduleEvent::Requested(RunCommand::StopAll),
+            ScheduleEvent::RunStarted,
+        ],
     );
     assert_eq!(
         trace,

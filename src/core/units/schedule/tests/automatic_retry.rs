@@ -73,10 +73,10 @@ fn retry_continues_the_session_whose_tools_have_run() {
         [(1, None), (2, None), (3, continued()), (4, continued())]
     );
     assert!(schedule.is_finished(), "three retries");
-    let asked = [ScheduleEvent::RetryRequested {
+    let asked = [ScheduleEvent::Requested(RunCommand::Retry {
         unit: key(0),
         amendment: None,
-    }];
+    })];
     assert_eq!(
         starts(&mut schedule, asked),
         [(5, None)],
@@ -97,10 +97,10 @@ fn continued_session_keeps_model_and_turns_without_the_feedback() {
     let inputs = [
         ScheduleEvent::RunStarted,
         session_ended(1, failed_verdict(), RetryMode::Never),
-        ScheduleEvent::RetryRequested {
+        ScheduleEvent::Requested(RunCommand::Retry {
             unit: key(0),
             amendment: Some(asked.clone()),
-        },
+        }),
         session_ended(2, transient_verdict(), resume()),
         ScheduleEvent::TimerFired(TimerId(0)),
     ];
@@ -195,9 +195,11 @@ fn message_to_an_idle_session_starts_its_next_turn() {
         ..ScheduleSettings::new(1, 1)
     };
     let mut schedule = Schedule::new(keys(1), settings);
-    let message = |text: &str| ScheduleEvent::MessageRequested {
-        unit: key(0),
-        text: text.into(),
+    let message = |text: &str| {
+        ScheduleEvent::Requested(RunCommand::Say {
+            unit: key(0),
+            text: text.into(),
+        })
     };
     let inputs = [
         ScheduleEvent::RunStarted,
@@ -221,9 +223,11 @@ fn messages_wait_for_the_attempt_that_starts() {
         ..ScheduleSettings::new(1, 1)
     };
     let mut schedule = Schedule::new(keys(1), settings);
-    let message = |text: &str| ScheduleEvent::MessageRequested {
-        unit: key(0),
-        text: text.into(),
+    let message = |text: &str| {
+        ScheduleEvent::Requested(RunCommand::Say {
+            unit: key(0),
+            text: text.into(),
+        })
     };
     let full = verdict(AttemptOutcome::Failed, VerdictCause::ContextOverflow);
     let inputs = [
@@ -286,16 +290,16 @@ fn unit_out_of_turns_waits_for_a_decision() {
         ["awaited"]
     );
     assert!(!schedule.is_finished());
-    let retry = ScheduleEvent::RetryRequested {
+    let retry = ScheduleEvent::Requested(RunCommand::Retry {
         unit: key(0),
         amendment: None,
-    };
+    });
     assert!(notes(schedule.handle(retry)).contains(&"start"));
     assert_eq!(
         notes(schedule.handle(session_ended(2, out_of_turns(), RetryMode::FromStart))),
         ["awaited"]
     );
-    let accept = || ScheduleEvent::ResultAccepted { unit: key(0) };
+    let accept = || ScheduleEvent::Requested(RunCommand::Accept { unit: key(0) });
     assert_eq!(notes(schedule.handle(accept())), ["accepted", "end"]);
     assert_eq!(
         notes(schedule.handle(accept())),

@@ -24,7 +24,7 @@ fn a_usage_limit_pauses_the_run_and_costs_no_retry() {
             attempt_ended(1, 1, succeeded_verdict()),
             ScheduleEvent::TimerFired(TimerId(0)),
             attempt_ended(0, 2, usage_limit_verdict()),
-            ScheduleEvent::LimitOverridden,
+            ScheduleEvent::Requested(RunCommand::LiftLimit),
             ScheduleEvent::TimerFired(TimerId(1)),
             attempt_ended(0, 3, succeeded_verdict()),
             attempt_ended(2, 1, succeeded_verdict()),
@@ -116,7 +116,7 @@ fn endless_limit_ends_the_run_without_spending_retries() {
             attempt_ended(0, 2, crowded()),
             ScheduleEvent::TimerFired(TimerId(1)),
             attempt_ended(0, 3, crowded()),
-            ScheduleEvent::RetryUnsuccessfulRequested,
+            ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
             attempt_ended(0, 4, succeeded_verdict()),
         ],
     );
@@ -172,7 +172,7 @@ fn run_wide_failure_is_reported_once() {
             ScheduleEvent::RunStarted,
             attempt_ended(0, 1, out(VerdictCause::Auth)),
             attempt_ended(1, 1, succeeded_verdict()),
-            ScheduleEvent::RetryUnsuccessfulRequested,
+            ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
             attempt_ended(0, 2, succeeded_verdict()),
             attempt_ended(2, 1, out(VerdictCause::Model)),
             attempt_ended(3, 1, succeeded_verdict()),
@@ -209,10 +209,10 @@ fn unit_specific_model_or_network_failure_stops_no_other_unit() {
     let trace = feed(
         &mut schedule,
         [
-            ScheduleEvent::RetryRequested {
+            ScheduleEvent::Requested(RunCommand::Retry {
                 unit: key(0),
                 amendment: Some(amendment),
-            },
+            }),
             ScheduleEvent::RunStarted,
             attempt_ended(0, 1, verdict(AttemptOutcome::Failed, VerdictCause::Model)),
             attempt_ended(1, 1, succeeded_verdict()),
@@ -513,7 +513,7 @@ fn unit_that_waited_too_long_for_a_person_makes_a_limit() {
 #[test]
 fn stopped_program_trial_moves_to_the_next_unit() {
     let mut schedule = Schedule::new(keys(2), settings(1));
-    let stop = ScheduleEvent::StopRequested { unit: key(0) };
+    let stop = ScheduleEvent::Requested(RunCommand::Stop { unit: key(0) });
     let trace = feed(
         &mut schedule,
         [
@@ -565,16 +565,16 @@ fn program_is_back_only_once_a_process_started() {
 #[test]
 fn stale_wait_timer_does_not_shorten_the_next_wait() {
     let mut schedule = Schedule::new(keys(1), settings(1));
-    let retry = ScheduleEvent::RetryRequested {
+    let retry = ScheduleEvent::Requested(RunCommand::Retry {
         unit: key(0),
         amendment: None,
-    };
+    });
     let trace = feed(
         &mut schedule,
         [
             ScheduleEvent::RunStarted,
             attempt_ended(0, 1, missing_program_verdict()),
-            ScheduleEvent::StopAllRequested,
+            ScheduleEvent::Requested(RunCommand::StopAll),
             retry,
             attempt_ended(0, 2, missing_program_verdict()),
             ScheduleEvent::TimerFired(TimerId(0)),

@@ -243,12 +243,12 @@ impl ScheduleOracle {
                     }
                 }
             }
-            ScheduleEvent::RetryRequested { unit, .. } => {
+            ScheduleEvent::Requested(RunCommand::Retry { unit, .. }) => {
                 if let Some(n) = index(unit).filter(|n| *n < self.units.len()) {
                     self.request(n);
                 }
             }
-            ScheduleEvent::RetryUnsuccessfulRequested => {
+            ScheduleEvent::Requested(RunCommand::RetryUnsuccessful) => {
                 let fails = |unit: &OracleUnit| {
                     let ended_badly = matches!(
                         unit.last,
@@ -268,7 +268,7 @@ impl ScheduleOracle {
                     }
                 }
             }
-            ScheduleEvent::StopRequested { unit } => {
+            ScheduleEvent::Requested(RunCommand::Stop { unit }) => {
                 let Some(unit) = index(unit).and_then(|n| self.units.get_mut(n)) else {
                     return;
                 };
@@ -283,31 +283,27 @@ impl ScheduleOracle {
                     OracleUnitState::Over => {}
                 }
             }
-            ScheduleEvent::DrainRequested
-            | ScheduleEvent::StopAllRequested
-            | ScheduleEvent::KillAllRequested => {
+            ScheduleEvent::Requested(
+                RunCommand::Drain | RunCommand::StopAll | RunCommand::KillAll,
+            ) => {
                 if !self.over {
                     self.halt(false);
                 }
             }
-            ScheduleEvent::ConcurrencyChanged { by } => {
+            ScheduleEvent::Requested(RunCommand::AdjustConcurrency { by }) => {
                 let slots = i32::try_from(self.slots).unwrap() + by;
                 self.slots = usize::try_from(slots.clamp(1, 64)).unwrap();
             }
-            // Not among the random steps.
-            ScheduleEvent::LimitChanged(_)
-            | ScheduleEvent::PauseRequested(_)
+            // Not among the random steps, or without an effect here.
+            ScheduleEvent::Requested(_)
             | ScheduleEvent::PersonWaitExpired(..)
             | ScheduleEvent::ReleaseSeen { .. }
             | ScheduleEvent::WorkerSlotsChanged { .. }
-            | ScheduleEvent::MessageRequested { .. }
             | ScheduleEvent::ReviewRequested { .. }
             | ScheduleEvent::ReviewFinished { .. }
             | ScheduleEvent::ReviewReopened
-            | ScheduleEvent::ResultAccepted { .. } => {}
-            ScheduleEvent::RunStarted
+            | ScheduleEvent::RunStarted
             | ScheduleEvent::LimitObserved(_)
-            | ScheduleEvent::LimitOverridden
             | ScheduleEvent::CostUpdated { .. }
             | ScheduleEvent::Projected { .. }
             | ScheduleEvent::Integrated(_)
@@ -497,19 +493,21 @@ pub(super) fn to_event(schedule: &Schedule, step: &RandomStep) -> Option<Schedul
             repeat: RetryMode::FromStart,
         })?,
         RandomStep::Fire(id) => ScheduleEvent::TimerFired(TimerId(*id)),
-        RandomStep::Retry(n) => ScheduleEvent::RetryRequested {
+        RandomStep::Retry(n) => ScheduleEvent::Requested(RunCommand::Retry {
             unit: key(*n),
             amendment: None,
-        },
-        RandomStep::RetryFailed => ScheduleEvent::RetryUnsuccessfulRequested,
-        RandomStep::Stop(n) => ScheduleEvent::StopRequested { unit: key(*n) },
-        RandomStep::Run(0) => ScheduleEvent::DrainRequested,
-        RandomStep::Run(1) => ScheduleEvent::StopAllRequested,
-        RandomStep::Run(2) => ScheduleEvent::KillAllRequested,
+        }),
+        RandomStep::RetryFailed => ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
+        RandomStep::Stop(n) => ScheduleEvent::Requested(RunCommand::Stop { unit: key(*n) }),
+        RandomStep::Run(0) => ScheduleEvent::Requested(RunCommand::Drain),
+        RandomStep::Run(1) => ScheduleEvent::Requested(RunCommand::StopAll),
+        RandomStep::Run(2) => ScheduleEvent::Requested(RunCommand::KillAll),
         RandomStep::Run(_) => return None,
-        RandomStep::Slots(slots) => ScheduleEvent::ConcurrencyChanged { by: *slots },
+        RandomStep::Slots(slots) => {
+            ScheduleEvent::Requested(RunCommand::AdjustConcurrency { by: *slots })
+        }
         RandomStep::Reject(resets) => rejected(0, *resets),
-        RandomStep::Lift => ScheduleEvent::LimitOverridden,
+        RandomStep::Lift => ScheduleEvent::Requested(RunCommand::LiftLimit),
         RandomStep::Stray(n, attempt) => ScheduleEvent::AttemptReady {
             unit: key(*n),
             attempt: *attempt,
@@ -574,7 +572,7 @@ proptest! {
             if schedule.is_finished() {
                 break;
             }
-            give(&mut schedule, &mut oracle, ScheduleEvent::LimitOverridden)?;
+            give(&mut schedule, &mut oracle, ScheduleEvent::Requested(RunCommand::LiftLimit))?;
             for unit in 0..count {
                 if let Some(timer) = oracle.units[unit].timer {
                     give(&mut schedule, &mut oracle, ScheduleEvent::TimerFired(timer))?;

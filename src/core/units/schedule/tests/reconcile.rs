@@ -205,7 +205,7 @@ fn due_reconcile_step_runs_without_units() {
             &mut schedule_with_settings(true, settings(1)),
             [
                 ScheduleEvent::RunStarted,
-                ScheduleEvent::DrainRequested,
+                ScheduleEvent::Requested(RunCommand::Drain),
                 attempt_ended(0, 1, failed_verdict())
             ]
         )
@@ -231,7 +231,7 @@ fn stop_during_reconcile_saves_and_kill_keeps_patches() {
     let trace = last(
         &mut schedule_with_reconcile(false),
         units_succeeded().into_iter().chain([
-            ScheduleEvent::StopAllRequested,
+            ScheduleEvent::Requested(RunCommand::StopAll),
             attempt_ended(9, 1, stopped.clone()),
         ]),
     );
@@ -239,7 +239,7 @@ fn stop_during_reconcile_saves_and_kill_keeps_patches() {
     let trace = last(
         &mut schedule_with_reconcile(false),
         units_succeeded().into_iter().chain([
-            ScheduleEvent::KillAllRequested,
+            ScheduleEvent::Requested(RunCommand::KillAll),
             attempt_ended(9, 1, stopped),
         ]),
     );
@@ -268,7 +268,7 @@ fn kill_during_integration_keeps_patches() {
         ScheduleEvent::RunStarted,
         attempt_ended(0, 1, succeeded_verdict()),
         attempt_ended(1, 1, succeeded_verdict()),
-        ScheduleEvent::KillAllRequested,
+        ScheduleEvent::Requested(RunCommand::KillAll),
         both(),
     ];
     let mut schedule = schedule_with_reconcile(false);
@@ -276,14 +276,17 @@ fn kill_during_integration_keeps_patches() {
     assert!(
         last(
             &mut schedule,
-            [ScheduleEvent::RetryUnsuccessfulRequested, both()]
+            [
+                ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
+                both()
+            ]
         )
         .contains("start u9/1"),
         "until a person requests them"
     );
     let pass = [
         attempt_ended(9, 1, succeeded_verdict()),
-        ScheduleEvent::KillAllRequested,
+        ScheduleEvent::Requested(RunCommand::KillAll),
         integrated(&[(9, 1, true)]),
     ];
     let trace = last(&mut schedule, pass);
@@ -317,7 +320,7 @@ fn failed_integration_is_not_reconciled_or_saved() {
             "{trace}"
         );
         let again = [
-            ScheduleEvent::RetryUnsuccessfulRequested,
+            ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
             integrated(&[(0, 1, true), (1, 1, true)]),
             attempt_ended(9, 1, failed_verdict()),
         ];
@@ -350,7 +353,10 @@ fn failed_integration_is_not_reconciled_or_saved() {
     ];
     assert!(last(&mut schedule, units_succeeded().into_iter().chain(pass)).ends_with("unsaved=3"));
     assert_eq!(
-        last(&mut schedule, [ScheduleEvent::RetryUnsuccessfulRequested]),
+        last(
+            &mut schedule,
+            [ScheduleEvent::Requested(RunCommand::RetryUnsuccessful)]
+        ),
         "INTEGRATE u0/1 u1/1 u9/1"
     );
 }
@@ -370,8 +376,8 @@ fn requested_reconcile_step_waits_for_units() {
         first.into_iter().chain([ScheduleEvent::Saved { ok: true }]),
     );
     let again = [
-        ScheduleEvent::RetryUnsuccessfulRequested,
-        ScheduleEvent::RetryUnsuccessfulRequested,
+        ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
+        ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
         attempt_ended(1, 2, failed_verdict()),
         integration_report(vec![]),
         attempt_ended(9, 2, succeeded_verdict()),
@@ -391,7 +397,7 @@ fn requested_reconcile_step_waits_for_units() {
     let asked = [
         retry(1),
         retry(9),
-        ScheduleEvent::StopRequested { unit: key(9) },
+        ScheduleEvent::Requested(RunCommand::Stop { unit: key(9) }),
         attempt_ended(1, 3, failed_verdict()),
     ];
     insta::assert_snapshot!(feed(&mut schedule, asked), @r"
@@ -454,7 +460,10 @@ fn stale_reconcile_patch_is_not_applied_to_new_patches() {
         integrated(&[(0, 2, true)]),
     ];
     feed(&mut schedule, limit);
-    assert!(last(&mut schedule, [ScheduleEvent::DrainRequested]).ends_with("SAVE without []"));
+    assert!(
+        last(&mut schedule, [ScheduleEvent::Requested(RunCommand::Drain)])
+            .ends_with("SAVE without []")
+    );
 }
 
 #[test]
@@ -508,7 +517,7 @@ fn run_ended_before_reconcile_is_incomplete() {
     let drained = [
         ScheduleEvent::RunStarted,
         attempt_ended(0, 1, succeeded_verdict()),
-        ScheduleEvent::DrainRequested,
+        ScheduleEvent::Requested(RunCommand::Drain),
         attempt_ended(1, 1, succeeded_verdict()),
     ];
     let trace = feed(
@@ -527,7 +536,7 @@ fn run_ended_before_reconcile_is_incomplete() {
         "END stopped succeeded=2 failed=0 stopped=0 not_run=1"
     );
     // It is the only unit that can be retried.
-    insta::assert_snapshot!(feed(&mut schedule, [ScheduleEvent::RetryUnsuccessfulRequested, integration_report(vec![])]), @r"
+    insta::assert_snapshot!(feed(&mut schedule, [ScheduleEvent::Requested(RunCommand::RetryUnsuccessful), integration_report(vec![])]), @r"
     note u9/0: retry-requested 1 | INTEGRATE 
     start u9/1
     ");
@@ -552,7 +561,7 @@ fn spent_budget_skips_the_reconcile_step() {
         &mut schedule,
         units.into_iter().chain([
             ScheduleEvent::Saved { ok: true },
-            ScheduleEvent::RetryUnsuccessfulRequested,
+            ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
         ]),
     );
     insta::assert_snapshot!(trace, @r#"

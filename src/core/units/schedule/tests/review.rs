@@ -170,16 +170,19 @@ fn run_without_reviewer_ends_and_keeps_its_patches() {
         trace.contains("waiting_approval") && schedule.is_finished(),
         "{trace}"
     );
-    let trace = feed(&mut schedule, [ScheduleEvent::RetryUnsuccessfulRequested]);
+    let trace = feed(
+        &mut schedule,
+        [ScheduleEvent::Requested(RunCommand::RetryUnsuccessful)],
+    );
     assert!(trace.contains("INTEGRATE u0/1 u1/1"), "{trace}");
 }
 
 #[test]
 fn stopped_review_ends_the_run() {
     for stop in [
-        ScheduleEvent::StopAllRequested,
-        ScheduleEvent::DrainRequested,
-        ScheduleEvent::KillAllRequested,
+        ScheduleEvent::Requested(RunCommand::StopAll),
+        ScheduleEvent::Requested(RunCommand::Drain),
+        ScheduleEvent::Requested(RunCommand::KillAll),
     ] {
         let mut schedule = reviewing(ReviewMode::Wait);
         let trace = feed(&mut schedule, [stop, WAITS]);

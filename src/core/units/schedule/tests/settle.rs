@@ -40,10 +40,10 @@ pub(super) fn failed_integration(results: &[(usize, u32, bool)]) -> ScheduleEven
 }
 
 pub(super) fn retry(n: usize) -> ScheduleEvent {
-    ScheduleEvent::RetryRequested {
+    ScheduleEvent::Requested(RunCommand::Retry {
         unit: key(n),
         amendment: None,
-    }
+    })
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn retry_after_the_end_is_integrated_separately() {
             attempt_ended(1, 1, succeeded_verdict()),
             integrated(&[(0, 1, true), (1, 1, false)]),
             ScheduleEvent::Saved { ok: true },
-            ScheduleEvent::RetryUnsuccessfulRequested,
+            ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
             attempt_ended(1, 2, succeeded_verdict()),
             integrated(&[(1, 2, true)]),
             ScheduleEvent::Saved { ok: true },
@@ -152,7 +152,7 @@ fn saving_again_ignores_the_budget() {
             attempt_ended(0, 1, succeeded_verdict()),
             integrated(&[(0, 1, true)]),
             ScheduleEvent::Saved { ok: false },
-            ScheduleEvent::RetryUnsuccessfulRequested,
+            ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
             integrated(&[(0, 1, true)]),
             ScheduleEvent::Saved { ok: true },
         ],
@@ -177,10 +177,10 @@ fn failed_save_is_retried_on_request() {
             attempt_ended(0, 1, succeeded_verdict()),
             integrated(&[(0, 1, true)]),
             ScheduleEvent::Saved { ok: false },
-            ScheduleEvent::RetryUnsuccessfulRequested,
+            ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
             integrated(&[(0, 1, true)]),
             ScheduleEvent::Saved { ok: true },
-            ScheduleEvent::RetryUnsuccessfulRequested,
+            ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
         ],
     );
     insta::assert_snapshot!(trace, @r"
@@ -203,7 +203,7 @@ fn stop_saves_results_and_kill_does_not() {
         [
             ScheduleEvent::RunStarted,
             attempt_ended(0, 1, succeeded_verdict()),
-            ScheduleEvent::StopAllRequested,
+            ScheduleEvent::Requested(RunCommand::StopAll),
             attempt_ended(1, 1, stopped()),
             attempt_ended(2, 1, stopped()),
             integrated(&[(0, 1, true)]),
@@ -225,7 +225,7 @@ fn stop_saves_results_and_kill_does_not() {
         [
             ScheduleEvent::RunStarted,
             attempt_ended(0, 1, succeeded_verdict()),
-            ScheduleEvent::KillAllRequested,
+            ScheduleEvent::Requested(RunCommand::KillAll),
             attempt_ended(1, 1, stopped()),
         ],
     );
@@ -422,7 +422,7 @@ fn stopped_run_saves_the_finished_units() {
         [
             ScheduleEvent::RunStarted,
             attempt_ended(0, 1, succeeded_verdict()),
-            ScheduleEvent::StopAllRequested,
+            ScheduleEvent::Requested(RunCommand::StopAll),
             integrated(&[(0, 1, true)]),
             ScheduleEvent::Saved { ok: true },
         ],

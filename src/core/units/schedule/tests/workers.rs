@@ -25,7 +25,7 @@ fn slots_of_workers_add_to_those_of_the_machine() {
         [
             ScheduleEvent::RunStarted,
             slots(2),
-            ScheduleEvent::ConcurrencyChanged { by: 1 },
+            ScheduleEvent::Requested(RunCommand::AdjustConcurrency { by: 1 }),
             slots(0),
             attempt_ended(0, 1, succeeded_verdict()),
             slots(1),
@@ -124,7 +124,7 @@ fn wait_for_workers_ends_like_a_limit() {
             ScheduleEvent::TimerFired(TimerId(0)),
             ScheduleEvent::TimerFired(TimerId(1)),
             // A person tries again.
-            ScheduleEvent::RetryUnsuccessfulRequested,
+            ScheduleEvent::Requested(RunCommand::RetryUnsuccessful),
             ScheduleEvent::TimerFired(TimerId(2)),
             slots(3),
         ],
@@ -205,7 +205,7 @@ fn unit_that_loses_every_worker_fails() {
 fn stopped_unit_is_not_repeated_elsewhere() {
     let mut schedule = Schedule::new(keys(1), settings(1));
     schedule.handle(ScheduleEvent::RunStarted);
-    schedule.handle(ScheduleEvent::StopRequested { unit: key(0) });
+    schedule.handle(ScheduleEvent::Requested(RunCommand::Stop { unit: key(0) }));
     schedule.handle(elsewhere(0, 1));
     assert!(schedule.is_finished());
 }
