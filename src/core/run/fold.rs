@@ -17,7 +17,7 @@ use std::{
 pub(crate) use self::silence::DEFAULT_SILENCE_AFTER;
 use self::{attempt::AttemptFold, silence::SilenceTracker};
 use super::{
-    EntryRef, EntryScope as Address,
+    EntryRef, EntryScope,
     review::ReviewState,
     state::{
         AttemptId, AttemptRows, AttemptState, HoldMode, LastEntryEffects, LogMessage, RunView,
@@ -312,7 +312,7 @@ impl Fold {
         let Some(attempt_id) = self.resolve_attempt(view, entry, Some(line), emit) else {
             return;
         };
-        if line.is_session_file && entry.scope != Address::BySession {
+        if line.is_session_file && entry.scope != EntryScope::BySession {
             self.start_without_note(
                 view,
                 attempt_id,
@@ -323,7 +323,7 @@ impl Fold {
         }
         self.enter(view, attempt_id, entry);
         self.break_silence(view, attempt_id, entry, emit);
-        let by_session = entry.scope == Address::BySession;
+        let by_session = entry.scope == EntryScope::BySession;
         self.attempt_fold(attempt_id)
             .line(view, entry, line, bytes, by_session, emit);
         self.record_output(view, attempt_id, entry, Some(line));
@@ -371,8 +371,8 @@ impl Fold {
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) -> Option<AttemptId> {
         match entry.scope {
-            Address::Run => None,
-            Address::Attempt(unit, number) => {
+            EntryScope::Run => None,
+            EntryScope::Attempt(unit, number) => {
                 if let Some(recent) = self.last_attempt {
                     let known = &self.attempts[recent.0 as usize];
                     if known.number == number && known.key.as_str() == unit {
@@ -397,7 +397,7 @@ impl Fold {
                 self.last_attempt = Some(attempt_id);
                 Some(attempt_id)
             }
-            Address::BySession => self.by_session(view, entry, line, emit),
+            EntryScope::BySession => self.by_session(view, entry, line, emit),
         }
     }
 
@@ -531,7 +531,7 @@ impl Fold {
             .or_default()
             .insert(number, attempt_id);
         // A recorded attempt receives exactly one prompt; the number of prompts in a capture is unknown.
-        let turns = if entry.scope == Address::BySession {
+        let turns = if entry.scope == EntryScope::BySession {
             TurnTracker::default()
         } else {
             TurnTracker::for_one_prompt()
@@ -563,8 +563,8 @@ impl Fold {
         text: String,
     ) {
         let unit = match entry.scope {
-            Address::Attempt(unit, _) => Some(UnitKey::from(unit)),
-            Address::Run | Address::BySession => None,
+            EntryScope::Attempt(unit, _) => Some(UnitKey::from(unit)),
+            EntryScope::Run | EntryScope::BySession => None,
         };
         self.push_message(
             view,

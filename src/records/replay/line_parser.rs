@@ -17,18 +17,14 @@ use ingestdeck_core::{
 pub(super) struct ParsedLine<'a> {
     /// Time in the line, if there is one.
     pub(super) at: Option<Millis>,
-    scope: OwnedEntryScope<'a>,
+    /// The attempt that a line of a tape belongs to.
+    attempt: Option<(Cow<'a, str>, u32)>,
+    /// It is not a line of a tape: the session id in it determines the attempt.
+    is_by_session: bool,
     body: EntryBody<'a>,
     is_well_formed: bool,
     /// The decoded line of a capture, which contains the time.
     line: Option<AgentLine<'a>>,
-}
-
-#[derive(Debug)]
-enum OwnedEntryScope<'a> {
-    Run,
-    Attempt(Cow<'a, str>, u32),
-    BySession,
 }
 
 /// How the lines of one file are parsed.
@@ -62,17 +58,11 @@ impl LineParser {
                     line.parent_tool_use_id =
                         line.agent_id.clone().or(Some(Cow::Borrowed("sidechain")));
                 }
-                let own = || line_time::parse_timestamp(line.timestamp.as_deref()?);
-                let at = self
-                    .epoch
-                    .and_then(|epoch| Some(own()?.saturating_sub(epoch)));
-                let at = at.map(|at| Millis(u64::try_from(at).unwrap_or(0)));
+                let at =
+                    self.since_epoch(|| line_time::parse_timestamp(line.timestamp.as_deref()?));
                 ParsedLine {
-                    at,
-                    scope: OwnedEntryScope::BySession,
-                    body,
-                    is_well_formed: true,
                     line: Some(line),
+                    ..ParsedLine::by_session(at, body)
                 }
             }
         }
@@ -93,44 +83,18 @@ impl LineParser {
         match self.format {
             InputFormat::Tape => {
                 let (entry, before) = TapeEntry::parse_head(head)?;
-                let scope = entry
-                    .attempt
-                    .map_or(OwnedEntryScope::Run, |(unit, number)| {
-                        OwnedEntryScope::Attempt(unit, number)
-                    });
-                let at = Some(entry.at);
                 let size = length.checked_sub(blank + before as u64 + 1)?;
-                let parsed = ParsedLine {
-                    at,
-                    scope,
-                    body: entry.body,
-                    is_well_formed: true,
-                    line: None,
-                };
-                Some((self.as_agent_line(parsed), size))
+                Some((self.as_agent_line(entry.into()), size))
             }
             InputFormat::Capture | InputFormat::SessionFile | InputFormat::JsonLines => {
                 let body = stdout(head);
                 let size = length
                     .checked_sub(blank + (head.len() - head.trim_ascii_start().len()) as u64)?;
-                let own = || {
+                let at = self.since_epoch(|| {
                     line_time::line_timestamp(tail)
                         .or_else(|| line_time::line_timestamp(&head[..head.len().min(tail.len())]))
-                };
-                let at = self
-                    .epoch
-                    .and_then(|epoch| Some(own()?.saturating_sub(epoch)));
-                let at = at.map(|at| Millis(u64::try_from(at).unwrap_or(0)));
-                Some((
-                    ParsedLine {
-                        at,
-                        scope: OwnedEntryScope::BySession,
-                        body,
-                        is_well_formed: true,
-                        line: None,
-                    },
-                    size,
-                ))
+                });
+                Some((ParsedLine::by_session(at, body), size))
             }
             InputFormat::TwoWay
             | InputFormat::Document
@@ -152,6 +116,14 @@ impl LineParser {
         Some(end.checked_sub(size)?..end)
     }
 
+    /// The time of a line with the wall-clock time `own`, in milliseconds since 1970.
+    fn since_epoch(&self, own: impl FnOnce() -> Option<i64>) -> Option<Millis> {
+        let at = self
+            .epoch
+            .and_then(|epoch| Some(own()?.saturating_sub(epoch)))?;
+        Some(Millis(u64::try_from(at).unwrap_or(0)))
+    }
+
     /// Keeps the lines of an unknown agent from being decoded as those of Claude Code.
     fn as_agent_line<'a>(&self, parsed: ParsedLine<'a>) -> ParsedLine<'a> {
         match parsed.body {
@@ -169,7 +141,31 @@ impl LineParser {
     }
 }
 
+impl<'a> From<TapeEntry<'a>> for ParsedLine<'a> {
+    fn from(entry: TapeEntry<'a>) -> Self {
+        Self {
+            at: Some(entry.at),
+            attempt: entry.attempt,
+            is_by_session: false,
+            body: entry.body,
+            is_well_formed: true,
+            line: None,
+        }
+    }
+}
+
 impl<'a> ParsedLine<'a> {
+    fn by_session(at: Option<Millis>, body: EntryBody<'a>) -> Self {
+        Self {
+            at,
+            attempt: None,
+            is_by_session: true,
+            body,
+            is_well_formed: true,
+            line: None,
+        }
+    }
+
     /// Decodes the stdout line if it is not decoded yet, so that the fold does not have to.
     pub(super) fn decode(&mut self) {
         if let (None, EntryBody::Stdout(bytes), true) =
@@ -194,10 +190,10 @@ impl<'a> ParsedLine<'a> {
 
     /// Passes it to `sink` as entry `seq` at time `at`.
     pub(super) fn emit(&self, seq: Seq, at: Millis, sink: &mut dyn FnMut(EntryRef<'_>)) {
-        let scope = match &self.scope {
-            OwnedEntryScope::Run => EntryScope::Run,
-            OwnedEntryScope::Attempt(unit, number) => EntryScope::Attempt(unit, *number),
-            OwnedEntryScope::BySession => EntryScope::BySession,
+        let scope = match &self.attempt {
+            Some((unit, number)) => EntryScope::Attempt(unit, *number),
+            None if self.is_by_session => EntryScope::BySession,
+            None => EntryScope::Run,
         };
         sink(EntryRef {
             seq,
@@ -222,20 +218,11 @@ fn stdout(line: &[u8]) -> EntryBody<'_> {
 
 fn tape(line: &[u8]) -> ParsedLine<'_> {
     match TapeEntry::parse(line.trim_ascii()) {
-        Ok(entry) => ParsedLine {
-            at: Some(entry.at),
-            scope: entry
-                .attempt
-                .map_or(OwnedEntryScope::Run, |(unit, number)| {
-                    OwnedEntryScope::Attempt(unit, number)
-                }),
-            body: entry.body,
-            is_well_formed: true,
-            line: None,
-        },
+        Ok(entry) => entry.into(),
         Err(_) => ParsedLine {
             at: None,
-            scope: OwnedEntryScope::Run,
+            attempt: None,
+            is_by_session: false,
             body: EntryBody::StdoutRaw(Cow::Borrowed(line)),
             is_well_formed: false,
             line: None,
@@ -253,13 +240,7 @@ fn two_way(line: &[u8]) -> ParsedLine<'_> {
         msg: &'a RawValue,
     }
     let Ok(frame) = serde_json::from_slice::<ControlLogFrame<'_>>(line) else {
-        return ParsedLine {
-            at: None,
-            scope: OwnedEntryScope::BySession,
-            body: stdout(line),
-            is_well_formed: true,
-            line: None,
-        };
+        return ParsedLine::by_session(None, stdout(line));
     };
     let message = frame.msg.get().as_bytes();
     let body = match frame.dir.as_ref() {
@@ -272,13 +253,7 @@ fn two_way(line: &[u8]) -> ParsedLine<'_> {
         .t
         .filter(|seconds| seconds.is_finite())
         .map(|seconds| Millis((seconds * 1000.0).round() as u64));
-    ParsedLine {
-        at,
-        scope: OwnedEntryScope::BySession,
-        body,
-        is_well_formed: true,
-        line: None,
-    }
+    ParsedLine::by_session(at, body)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     actions::StreamEnd,
     run::{
-        EntryRef, EntryScope as Address,
+        EntryRef, EntryScope,
         activity_mark::ActivityMark,
         schedule_change::{RecordedChange, ScheduleChange},
         state::{
@@ -56,8 +56,8 @@ impl Fold {
     ) {
         let at = entry.at;
         let attempt = match entry.scope {
-            Address::Attempt(unit, attempt) => Some((unit, attempt)),
-            Address::Run | Address::BySession => None,
+            EntryScope::Attempt(unit, attempt) => Some((unit, attempt)),
+            EntryScope::Run | EntryScope::BySession => None,
         };
         emit(SinkEvent::Note { at, attempt, note });
         match note {
@@ -436,7 +436,7 @@ impl Fold {
             Note::Message { level, text } => {
                 // Attempt 0 is a unit without an attempt, which has no rows.
                 let mut is_reported = false;
-                if matches!(entry.scope, Address::Attempt(_, 1..))
+                if matches!(entry.scope, EntryScope::Attempt(_, 1..))
                     && let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit)
                 {
                     self.enter(view, attempt_id, entry);
@@ -446,14 +446,14 @@ impl Fold {
                 }
                 self.report_message(view, entry, *level, text.clone());
                 match entry.scope {
-                    Address::Run => emit(SinkEvent::Run {
+                    EntryScope::Run => emit(SinkEvent::Run {
                         at,
                         change: RunEvent::Message {
                             level: *level,
                             text,
                         },
                     }),
-                    Address::Attempt(unit, attempt) if !is_reported => {
+                    EntryScope::Attempt(unit, attempt) if !is_reported => {
                         emit(SinkEvent::Message {
                             at,
                             unit,
@@ -462,7 +462,7 @@ impl Fold {
                             text,
                         });
                     }
-                    Address::Attempt(..) | Address::BySession => {}
+                    EntryScope::Attempt(..) | EntryScope::BySession => {}
                 }
             }
             Note::RunEnded(ended) => {
@@ -653,7 +653,7 @@ impl Fold {
         text: &str,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        let Address::Attempt(key, number) = entry.scope else {
+        let EntryScope::Attempt(key, number) = entry.scope else {
             return;
         };
         let index = self.unit_index(view, &key.into());
@@ -677,7 +677,7 @@ impl Fold {
         status: UnitStatus,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) -> Option<u32> {
-        let Address::Attempt(key, attempt) = entry.scope else {
+        let EntryScope::Attempt(key, attempt) = entry.scope else {
             return None;
         };
         let index = self.unit_index(view, &key.into());

@@ -6,7 +6,7 @@ use super::{Fold, RunEvent, SinkEvent};
 use crate::{
     control,
     run::{
-        EntryRef, EntryScope as Address,
+        EntryRef, EntryScope,
         activity_mark::ActivityMark,
         review::{ReviewState, is_bound},
         state::{PriorPatchIntegration, Publication, RowOutcome, RunView, UnitStatus},
@@ -60,7 +60,7 @@ impl Fold {
         integrated: &PatchIntegrated,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        if let Address::Attempt(unit, 0) = entry.scope {
+        if let EntryScope::Attempt(unit, 0) = entry.scope {
             return self.prior_patch_integrated(view, entry, unit, integrated, emit);
         }
         let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
@@ -94,7 +94,7 @@ impl Fold {
             view.last_change.add_row_end(RowOutcome::Failed);
             self.report_message(view, entry, Severity::Error, verdict.reason.clone());
         }
-        let Address::Attempt(unit, attempt) = entry.scope else {
+        let EntryScope::Attempt(unit, attempt) = entry.scope else {
             return;
         };
         self.emit_patch_result(view, entry, (unit, attempt), integrated, emit);
@@ -356,14 +356,14 @@ impl Fold {
             let text = repair.to_string();
             self.report_message(view, entry, level, text.clone());
             match entry.scope {
-                Address::Attempt(unit, attempt) => emit(SinkEvent::Message {
+                EntryScope::Attempt(unit, attempt) => emit(SinkEvent::Message {
                     at,
                     unit,
                     attempt,
                     level,
                     text: &text,
                 }),
-                Address::Run | Address::BySession => {
+                EntryScope::Run | EntryScope::BySession => {
                     emit(SinkEvent::Run {
                         at,
                         change: RunEvent::Message { level, text: &text },

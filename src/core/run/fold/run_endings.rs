@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Fold, RunEvent, SinkEvent, attempt::status_after_attempt};
 use crate::{
     run::{
-        EntryRef, EntryScope as Address,
+        EntryRef, EntryScope,
         state::RECONCILE_KEY,
         state::{AttemptState, RunState, RunView, UnitState, UnitStatus},
     },
@@ -28,7 +28,7 @@ impl Fold {
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         match entry.scope {
-            Address::Run => {
+            EntryScope::Run => {
                 view.state.is_stopping = true;
                 let latest = view.state.units.iter().filter_map(UnitState::latest);
                 for attempt in
@@ -37,7 +37,7 @@ impl Fold {
                     self.attempt_fold(attempt.id).mark_interrupted();
                 }
             }
-            Address::Attempt(key, number) => {
+            EntryScope::Attempt(key, number) => {
                 let index = self.unit_index(view, &key.into());
                 let unit = &mut view.state.units[index];
                 // The next attempt is being prepared and has a number, so it ends like a running one.
@@ -55,7 +55,7 @@ impl Fold {
                     self.attempt_fold(attempt_id).mark_interrupted();
                 }
             }
-            Address::BySession => {}
+            EntryScope::BySession => {}
         }
         self.report_message(
             view,

@@ -27,7 +27,7 @@ fn folded(entries: &[(char, String)]) -> (u32, u32, Vec<RowOutcome>) {
             'n' => EntryBody::Note(text.as_bytes()),
             _ => EntryBody::Stdout(text.as_bytes()),
         };
-        let scope = Address::Attempt("u", 1);
+        let scope = EntryScope::Attempt("u", 1);
         let seq = seq as u64;
         let entry = EntryRef {
             seq: Seq(seq),
@@ -142,7 +142,7 @@ fn read(lines: &[String]) -> (Fold, RunView, ActivityIndex) {
         let entry = EntryRef {
             seq: Seq(seq),
             at: Millis(seq),
-            scope: Address::BySession,
+            scope: EntryScope::BySession,
             body,
             is_well_formed: true,
             decoded: None,
@@ -273,7 +273,7 @@ fn emitted(lines: &[&str]) -> (Vec<String>, Vec<(String, UnitStatus, usize)>) {
         });
     };
     for (seq, line) in (0..).zip(lines) {
-        let (scope, body) = (Address::BySession, EntryBody::Stdout(line.as_bytes()));
+        let (scope, body) = (EntryScope::BySession, EntryBody::Stdout(line.as_bytes()));
         let entry = EntryRef {
             seq: Seq(seq),
             at: Millis(seq),
@@ -357,7 +357,7 @@ fn fold_attempts(units: u64, attempts: u32, line: &str) -> (Fold, RunView) {
     for unit in 0..units {
         for number in 1..=attempts {
             let (key, body) = (format!("u{unit}"), EntryBody::Stdout(line.as_bytes()));
-            let scope = Address::Attempt(&key, number);
+            let scope = EntryScope::Attempt(&key, number);
             let entry = EntryRef {
                 seq: Seq(seq),
                 at: Millis(seq),
@@ -415,7 +415,7 @@ fn malformed_lines_beyond_the_limit_get_no_row() {
     let (mut fold, mut view) = (Fold::new("?".into()), RunView::default());
     view.state.loss_counts.malformed = attempt::MAX_MALFORMED_ROWS - 2;
     for (seq, (_, text)) in lines.iter().enumerate() {
-        let (scope, body) = (Address::BySession, EntryBody::Stdout(text.as_bytes()));
+        let (scope, body) = (EntryScope::BySession, EntryBody::Stdout(text.as_bytes()));
         let seq = seq as u64;
         let entry = EntryRef {
             seq: Seq(seq),
@@ -445,7 +445,7 @@ fn attempts_beyond_the_limit_are_counted_as_lost() {
     view.attempts.resize(MAX_ATTEMPTS, AttemptRows::default());
     let mut messages = Vec::new();
     for (seq, number) in [(3, 4), (4, 5), (5, 2)] {
-        let (scope, body) = (Address::Attempt("u0", number), EntryBody::Stdout(b"{}"));
+        let (scope, body) = (EntryScope::Attempt("u0", number), EntryBody::Stdout(b"{}"));
         let entry = EntryRef {
             seq: Seq(seq),
             at: Millis(seq),

@@ -38,9 +38,9 @@ impl FoldHarness {
     fn entry(&mut self, at: u64, unit: &str, body: EntryBody<'_>) {
         let (seq, statuses) = (Seq(self.view.state.entries), &mut self.statuses);
         let scope = if unit.is_empty() {
-            Address::Run
+            EntryScope::Run
         } else {
-            Address::Attempt(unit, 1)
+            EntryScope::Attempt(unit, 1)
         };
         let entry = EntryRef {
             seq,

@@ -75,7 +75,7 @@ fn fold(entries: &[StartEntry]) -> RunView {
             'e' => EntryBody::Stderr(text.into()),
             _ => EntryBody::Stdout(text.as_bytes()),
         };
-        let scope = Address::Attempt("u", 1);
+        let scope = EntryScope::Attempt("u", 1);
         let seq = seq as u64;
         let entry = EntryRef {
             seq: Seq(seq),
