@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::{
     super::{driver::SaveOutcome, review::RunReview},
     ingest_run::IngestRun,
-    reconcile_step::{ReconcileBacklog, UnitIntegration},
+    reconcile_step::ReconcileBacklog,
 };
 use ingestdeck_agent::caught_panics;
 use ingestdeck_core::{
@@ -69,14 +69,8 @@ struct IntegrationState {
     integrator: Option<PatchIntegrator>,
     /// The commit that contains the integrated patches.
     head: Option<CommitId>,
-    /// Units whose patches are in that commit.
-    integrated: Vec<UnitKey>,
-    /// Those units of them that changed something, without the reconcile step.
-    accepted: Vec<UnitKey>,
-    /// The attempts whose patches changed something, in integration order.
-    contributors: Vec<(UnitKey, u32)>,
-    /// Units whose patches the last integration rejected, with the reasons.
-    rejected: HashMap<UnitKey, String>,
+    /// What became of the patches since the integration began, in its order.
+    results: Vec<IntegratedUnit>,
     /// Why there is nothing to save.
     error: Option<String>,
     /// Other work that the reconcile step must still review.
@@ -145,16 +139,11 @@ impl Integration {
     /// What the reconcile step reviews, and the commit that contains it.
     pub(super) fn reconcile_stage(&self) -> (StageIndex, Option<CommitId>) {
         let state = self.state();
-        let status = |unit: &UnitKey| match state.rejected.get(unit) {
-            Some(reason) => UnitIntegration::Rejected {
-                reason: reason.clone(),
-            },
-            None if state.integrated.contains(unit) => UnitIntegration::Integrated,
-            None => UnitIntegration::Absent,
-        };
         let patch = |unit: &UnitKey| state.patches.get(unit)?.1.clone();
         (
-            state.backlog.stage_index(&self.run, &status, &patch),
+            state
+                .backlog
+                .stage_index(&self.run, &state.results, &patch),
             state.head.clone(),
         )
     }
@@ -171,6 +160,7 @@ impl Integration {
             if !(is_reconcile_step(&units) && state.error.is_some()) {
                 let done = integration.integrate_units(&mut state, &units, &mut results);
                 state.error = done.err().map(|error| error.to_line());
+                state.results.extend(results.iter().cloned());
             }
             IntegrationReport {
                 results,
@@ -302,15 +292,20 @@ impl Integration {
         if state.integrator.is_none() {
             return Err(save_failure("no patches were integrated".to_owned(), &[]));
         }
-        let raw = self.run.raw_copies(&state.integrated);
-        let contributors = state.contributors.clone();
+        let accepting = state.results.iter().filter(|of| of.verdict.is_none());
+        let integrated: Vec<UnitKey> = accepting.map(|of| of.unit.clone()).collect();
+        let raw = self.run.raw_copies(&integrated);
+        let changing = state.results.iter().filter(|of| of.has_changes);
+        let contributors: Vec<(UnitKey, u32)> = changing
+            .map(|of| (of.unit.clone(), of.attempt))
+            .collect();
         let (mut blocked, mut left) = (Vec::new(), Vec::<UnitKey>::new());
         // A commit counts only its own files if the run has others.
         let is_first = self.saved().is_empty();
         let diff = if is_first {
             self.run.diff.counts
         } else {
-            self.run.diff_of(&state.integrated, false)
+            self.run.diff_of(&integrated, false)
         };
         let files = (raw.as_slice(), contributors.as_slice());
         let mut saved = self.save_accepted(
@@ -327,18 +322,11 @@ impl Integration {
         {
             let first = error.to_line();
             blocked = error.blocked_files().to_vec();
-            left = state
-                .integrated
+            let kept: Vec<UnitKey>;
+            (left, kept) = integrated
                 .iter()
-                .filter(|unit| bound.contains(*unit))
                 .cloned()
-                .collect();
-            let kept: Vec<UnitKey> = state
-                .integrated
-                .iter()
-                .filter(|unit| !left.contains(unit))
-                .cloned()
-                .collect();
+                .partition(|unit| bound.contains(unit));
             let raw = self.run.raw_copies(&kept);
             let diff = self.run.diff_of(&kept, is_first);
             saved = self.save_accepted(
@@ -361,11 +349,7 @@ impl Integration {
         {
             return Err(save_failure(error.to_line(), error.blocked_files()));
         }
-        let (taken, accepted) = (
-            std::mem::take(&mut state.integrated),
-            std::mem::take(&mut state.accepted),
-        );
-        (state.integrator, state.head, state.contributors) = Default::default();
+        (state.integrator, state.head, state.results) = Default::default();
         let (saved, message) =
             saved.map_err(|error| save_failure(error.to_line(), error.blocked_files()))?;
         if let Some(error) = &saved.note_error {
@@ -373,11 +357,14 @@ impl Integration {
                 "the attempts of the commit are not in {NOTES_REF}: {error}"
             ));
         }
-        let [taken, accepted] = [taken, accepted].map(|units| {
+        let is_reconcile = |unit: &UnitKey| unit.as_str() == RECONCILE_KEY;
+        let accepted = contributors
+            .into_iter()
+            .map(|(unit, _)| unit)
+            .filter(|unit| !is_reconcile(unit));
+        let [taken, accepted] = [integrated, accepted.collect()].map(|mut units: Vec<UnitKey>| {
+            units.retain(|unit| !left.contains(unit));
             units
-                .into_iter()
-                .filter(|unit| !left.contains(unit))
-                .collect::<Vec<_>>()
         });
         if !saved.skipped_raw_files.is_empty() {
             let count = pluralize(saved.skipped_raw_files.len(), "raw file");
@@ -393,7 +380,7 @@ impl Integration {
                 list_some(&names)
             ));
         }
-        let passed = taken.iter().any(|unit| unit.as_str() == RECONCILE_KEY);
+        let passed = taken.iter().any(is_reconcile);
         let settled = match &self.run.reconcile {
             Some(_) => state.backlog.mark_saved(accepted, passed),
             // The reconcile step of a prior run, whose changes this run saves after their review.
@@ -478,20 +465,12 @@ impl Integration {
             Some(begun) if is_reconcile_step(units) => begun,
             _ => {
                 self.review.begin_integration();
-                (
-                    state.head,
-                    state.integrated,
-                    state.accepted,
-                    state.contributors,
-                ) = Default::default();
+                (state.head, state.results) = Default::default();
                 let mut begun = PatchIntegrator::open(&self.run.worktrees, self.run.all_targets())?;
                 self.add_committed(&mut begun)?;
                 begun
             }
         };
-        if !is_reconcile_step(units) && !units.is_empty() {
-            state.rejected.clear();
-        }
         let units = &*self.with_prior_reconcile(state, units);
         let keys = units.iter().map(|(unit, _)| unit.clone()).collect();
         let started = IntegrationStarted {
@@ -511,33 +490,16 @@ impl Integration {
         let mut attempts = units.iter();
         integrator.integrate_all(&patches, |patch, integrated| {
             let attempt = attempts.next().map_or(0, |(_, attempt)| *attempt);
-            let is_reconcile = patch.unit.as_str() == RECONCILE_KEY;
             let mut note = integration_note(integrated);
-            if is_reconcile {
+            if patch.unit.as_str() == RECONCILE_KEY {
                 // The reconcile step edits the work of other units on purpose.
                 note.shared.clear();
             }
-            if note.result.keeps_success() {
-                state.integrated.push(patch.unit.clone());
-            }
-            if let Some(verdict) = &note.verdict {
-                state
-                    .rejected
-                    .insert(patch.unit.clone(), verdict.reason.clone());
-            }
-            let has_changes = note.result == note::PatchResult::Accepted;
-            if has_changes {
-                state.contributors.push((patch.unit.clone(), attempt));
-                if !is_reconcile {
-                    state.accepted.push(patch.unit.clone());
-                }
-            }
-            let verdict = note.verdict.clone();
             results.push(IntegratedUnit {
                 unit: patch.unit.clone(),
                 attempt,
-                verdict,
-                has_changes,
+                verdict: note.verdict.clone(),
+                has_changes: note.result == note::PatchResult::Accepted,
             });
             record_note(
                 recorder,

@@ -13,6 +13,7 @@ use ingestdeck_core::{
         note::{AttemptOutput, FilesEvicted, StopReason},
     },
     text::list_some,
+    units::schedule::IntegratedUnit,
 };
 use ingestdeck_ingest::{
     reconcile::{
@@ -58,16 +59,6 @@ pub(super) struct ReconcileBacklog {
     flagged: Option<String>,
 }
 
-/// What became of the patch of a unit.
-pub(super) enum UnitIntegration {
-    Integrated,
-    Rejected {
-        reason: String,
-    },
-    /// The commit does not contain it.
-    Absent,
-}
-
 impl ReconcileBacklog {
     pub(super) fn new(pass: Option<&ReconcileOptions>) -> Self {
         let Some(pass) = pass else {
@@ -81,11 +72,11 @@ impl ReconcileBacklog {
         }
     }
 
-    /// The work that the step reviews. `status` is the state of a unit's patch, and `patch` its file.
+    /// The work that the step reviews. `results` is what became of the patches, and `patch` the file of one.
     pub(super) fn stage_index(
         &self,
         run: &IngestRun,
-        status: &dyn Fn(&UnitKey) -> UnitIntegration,
+        results: &[IntegratedUnit],
         patch: &dyn Fn(&UnitKey) -> Option<PathBuf>,
     ) -> StageIndex {
         let root = &run.project.root;
@@ -99,14 +90,13 @@ impl ReconcileBacklog {
         };
         let staged = |unit: &WorkUnit| {
             let planned = &unit.planned;
-            let (status, changes) = match status(&planned.unit) {
-                UnitIntegration::Rejected { reason } => (format!("failed: {reason}"), Vec::new()),
-                UnitIntegration::Absent if !self.unreconciled.contains(&planned.unit) => {
+            let result = results.iter().rfind(|of| of.unit == planned.unit);
+            let (status, changes) = match result.map(|of| &of.verdict) {
+                Some(Some(verdict)) => (format!("failed: {}", verdict.reason), Vec::new()),
+                None if !self.unreconciled.contains(&planned.unit) => {
                     ("no part of this commit".to_owned(), Vec::new())
                 }
-                UnitIntegration::Integrated | UnitIntegration::Absent => {
-                    ("success".to_owned(), changes(&planned.unit))
-                }
+                Some(None) | None => ("success".to_owned(), changes(&planned.unit)),
             };
             let raw_files = planned
                 .raw_files
