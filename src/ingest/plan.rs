@@ -16,7 +16,7 @@ use std::{
 };
 
 use self::{
-    chunking::{ChunkedConnection, chunk_connection, is_target},
+    chunking::{chunk_connection, is_target},
     neighbours::Neighbourhood,
     unit_names::RunUnitKeys,
     unit_selector::UnitSelector,
@@ -29,7 +29,8 @@ use super::{
     project::{PROJECT_FILE, Project},
     reconcile::EvictionCandidate,
     source::{
-        Fingerprint, SourceAdapter, SourceProjection, SourceTree, UnitChunk, add_dependencies, tree,
+        ChunkedConnection, Fingerprint, SourceAdapter, SourceProjection, SourceTree, UnitChunk,
+        add_dependencies, tree,
     },
     source_diff::{ForceReason, SourceDiff, UnitChanges, run_reason},
     untrusted_text::visible_path,

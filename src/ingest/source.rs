@@ -108,10 +108,14 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
         true
     }
 
-    /// The raw files of a connection. The error is the reason why there are none, as the end of a sentence about the
-    /// connection.
-    fn list_files(&self, origin: ProjectConnection<'_>) -> Result<SourceTree, Problem> {
-        let root = source_dir(origin).map_err(|why| Problem::from_error(&why))?;
+    /// The raw files of a connection, whose directory is `dir`. The error is the reason why there are none, as the end of
+    /// a sentence about the connection.
+    fn list_files(
+        &self,
+        origin: ProjectConnection<'_>,
+        dir: Result<PathBuf, SourceDirError>,
+    ) -> Result<SourceTree, Problem> {
+        let root = dir.map_err(|why| Problem::from_error(&why))?;
         let ours = run_output_dirs(origin.project, &root);
         let wanted = tree::WalkFilter {
             accepts_file: &|path| !is_project_file(path) && self.accepts_file(path),
@@ -197,6 +201,79 @@ pub struct ChunkedSource {
     pub units: Vec<UnitChunk>,
     /// Files that unexpectedly are not in a unit, one sentence each.
     pub warnings: Vec<Problem>,
+}
+
+/// One connection and its units.
+pub(crate) struct ChunkedConnection<'a> {
+    pub(crate) connection: &'a Connection,
+    pub(crate) adapter: &'static dyn SourceAdapter,
+    pub(crate) tree: SourceTree,
+    pub(crate) chunks: Vec<UnitChunk>,
+    pub(crate) warnings: Vec<Problem>,
+    /// Why its files may belong to another branch than `ktx.yaml` names.
+    pub(crate) branch_mismatch: Option<Problem>,
+}
+
+/// Why a source gives no units.
+pub(crate) struct SkippedSource {
+    /// The end of a sentence about the connection.
+    pub(crate) problem: Problem,
+    /// False for an expected reason.
+    pub(crate) is_fault: bool,
+}
+
+impl From<Problem> for SkippedSource {
+    fn from(problem: Problem) -> Self {
+        Self {
+            problem,
+            is_fault: true,
+        }
+    }
+}
+
+/// Reads the files of a connection and cuts them into units.
+pub(crate) fn cut_connection<'a>(
+    origin: ProjectConnection<'a>,
+    adapter: &'static dyn SourceAdapter,
+) -> Result<ChunkedConnection<'a>, SkippedSource> {
+    let dir = source_dir(origin);
+    // KTX fetches these sources itself, so skipping them is expected.
+    let expected = match &dir {
+        Err(error @ SourceDirError::RemoteUrl(_)) => Some(Problem::from_error(error)),
+        Err(SourceDirError::NotConfigured) => adapter.without_files(),
+        _ => None,
+    };
+    if let Some(problem) = expected {
+        return Err(SkippedSource {
+            problem,
+            is_fault: false,
+        });
+    }
+    let mut tree = adapter.list_files(origin, dir)?;
+    let root = display_path(&tree.root);
+    adapter
+        .detect(&tree)
+        .map_err(|why| why.prefixed(format_args!("{root} ")))?;
+    let id = &origin.connection.id;
+    let known = fingerprint_cache::load(origin.project, id);
+    fingerprint::fingerprint_tree(&mut tree, &known);
+    fingerprint_cache::save(origin.project, id, &tree, &known);
+    let chunks = adapter.chunk(&tree, origin)?;
+    let branch_mismatch = branch_mismatch(origin);
+    let warnings = branch_mismatch
+        .iter()
+        .chain(&tree.warnings)
+        .chain(&chunks.warnings)
+        .cloned()
+        .collect();
+    Ok(ChunkedConnection {
+        connection: origin.connection,
+        adapter,
+        tree,
+        chunks: chunks.units,
+        warnings,
+        branch_mismatch,
+    })
 }
 
 /// One unit as cut by an adapter. Paths are relative to the source, with `/`.
@@ -381,7 +458,7 @@ pub fn find_adapter(driver: &str) -> Option<&'static dyn SourceAdapter> {
 
 /// Why a connection has no usable directory. Continues a sentence about the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum SourceDirError {
+pub enum SourceDirError {
     /// The connection has no `source_dir` and no repository URL.
     #[error("it names no files")]
     NotConfigured,
@@ -440,7 +517,7 @@ fn shell_syntax_hint(path: &Path) -> &'static str {
 }
 
 /// The directory of a connection, absolute and without symbolic links, including its `path`.
-pub(crate) fn source_dir(origin: ProjectConnection<'_>) -> Result<PathBuf, SourceDirError> {
+fn source_dir(origin: ProjectConnection<'_>) -> Result<PathBuf, SourceDirError> {
     resolve_dir(origin, origin.connection.subdir.as_deref())
 }
 
@@ -451,7 +528,7 @@ fn source_root_dir(origin: ProjectConnection<'_>) -> Result<PathBuf, SourceDirEr
 
 /// Why the files of a connection may not be from its `branch`, as a sentence about the connection. KTX clones that
 /// branch; this program reads a local repository as it is checked out.
-pub(crate) fn branch_mismatch(origin: ProjectConnection<'_>) -> Option<Problem> {
+fn branch_mismatch(origin: ProjectConnection<'_>) -> Option<Problem> {
     /// Largest `.git/HEAD` that is read, in bytes.
     const MAX_HEAD_BYTES: u64 = 4096;
     let (Some(SourceLocation::Url(_)), Some(branch)) =

@@ -141,9 +141,7 @@ impl Integration {
         let state = self.state();
         let patch = |unit: &UnitKey| state.patches.get(unit)?.1.clone();
         (
-            state
-                .backlog
-                .stage_index(&self.run, &state.results, &patch),
+            state.backlog.stage_index(&self.run, &state.results, &patch),
             state.head.clone(),
         )
     }
@@ -296,9 +294,8 @@ impl Integration {
         let integrated: Vec<UnitKey> = accepting.map(|of| of.unit.clone()).collect();
         let raw = self.run.raw_copies(&integrated);
         let changing = state.results.iter().filter(|of| of.has_changes);
-        let contributors: Vec<(UnitKey, u32)> = changing
-            .map(|of| (of.unit.clone(), of.attempt))
-            .collect();
+        let contributors: Vec<(UnitKey, u32)> =
+            changing.map(|of| (of.unit.clone(), of.attempt)).collect();
         let (mut blocked, mut left) = (Vec::new(), Vec::<UnitKey>::new());
         // A commit counts only its own files if the run has others.
         let is_first = self.saved().is_empty();

@@ -6,28 +6,15 @@ use super::UnplannedConnection;
 use crate::{
     connection_scope, database,
     project::{Connection, Project},
-    source::{
-        self, SourceAdapter, SourceDirError, SourceTree, UnitChunk, fingerprint, fingerprint_cache,
-    },
+    source::{self, ChunkedConnection},
     spelling::nearest_name,
     untrusted_text::visible_path,
 };
 use ingestdeck_core::diagnostic::Problem;
 
-/// One connection and its units.
-pub(super) struct ChunkedConnection<'a> {
-    pub(super) connection: &'a Connection,
-    pub(super) adapter: &'static dyn SourceAdapter,
-    pub(super) tree: SourceTree,
-    pub(super) chunks: Vec<UnitChunk>,
-    pub(super) warnings: Vec<Problem>,
-    /// Why its files may belong to another branch than `ktx.yaml` names.
-    pub(super) branch_mismatch: Option<Problem>,
-}
-
 /// Cuts one connection into units. The error is the reason why it is skipped.
 pub(super) fn chunk_connection<'a>(
-    project: &Project,
+    project: &'a Project,
     connection: &'a Connection,
 ) -> Result<ChunkedConnection<'a>, UnplannedConnection> {
     let id = &connection.id;
@@ -96,41 +83,8 @@ pub(super) fn chunk_connection<'a>(
                 .with_help("add it there"),
         ));
     }
-    // KTX fetches this source itself, so skipping it is expected.
-    let origin = project.connection(connection);
-    match source::source_dir(origin) {
-        Err(error @ SourceDirError::RemoteUrl(_)) => return Err(fine(Problem::from_error(&error))),
-        Err(SourceDirError::NotConfigured) => {
-            if let Some(why) = adapter.without_files() {
-                return Err(fine(why));
-            }
-        }
-        _ => {}
-    }
-    let mut tree = adapter.list_files(origin).map_err(faulty)?;
-    let root = visible_path(&tree.root.to_string_lossy());
-    adapter
-        .detect(&tree)
-        .map_err(|why| faulty(why.prefixed(format_args!("{root} "))))?;
-    let known = fingerprint_cache::load(&project.root, id);
-    fingerprint::fingerprint_tree(&mut tree, &known);
-    fingerprint_cache::save(&project.root, id, &tree, &known);
-    let chunks = adapter.chunk(&tree, origin).map_err(faulty)?;
-    let other_branch = source::branch_mismatch(origin);
-    let warnings = other_branch
-        .iter()
-        .chain(&tree.warnings)
-        .chain(&chunks.warnings)
-        .cloned()
-        .collect();
-    Ok(ChunkedConnection {
-        connection,
-        adapter,
-        tree,
-        chunks: chunks.units,
-        warnings,
-        branch_mismatch: other_branch,
-    })
+    source::cut_connection(project.connection(connection), adapter)
+        .map_err(|skipped| skip(skipped.problem, skipped.is_fault))
 }
 
 /// True for a database that only KTX can read.

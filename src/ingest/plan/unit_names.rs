@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{ChunkedConnection, IngestPlan};
-use crate::slug;
+use super::IngestPlan;
+use crate::{slug, source::ChunkedConnection};
 use ingestdeck_core::tape::{UnitKey, note::PlannedUnit};
 
 /// Units of one connection whose key in the run differs from KTX's key.

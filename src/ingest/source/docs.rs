@@ -159,13 +159,12 @@ mod tests {
             source: Some(SourceLocation::Dir(".".into())),
             ..Connection::default()
         };
-        let tree = DocsAdapter
-            .list_files(ProjectConnection {
-                project: &root,
-                connection: &connection,
-                ..anywhere()
-            })
-            .unwrap();
+        let origin = ProjectConnection {
+            project: &root,
+            connection: &connection,
+            ..anywhere()
+        };
+        let tree = DocsAdapter.list_files(origin, Ok(root.clone())).unwrap();
         assert_eq!(
             tree.files
                 .iter()

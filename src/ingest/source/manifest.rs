@@ -61,7 +61,11 @@ impl SourceAdapter for ManifestAdapter {
     }
 
     /// Only the files that the units name.
-    fn list_files(&self, origin: ProjectConnection<'_>) -> Result<SourceTree, Problem> {
+    fn list_files(
+        &self,
+        origin: ProjectConnection<'_>,
+        _: Result<PathBuf, SourceDirError>,
+    ) -> Result<SourceTree, Problem> {
         let list = ManifestFile::read(origin)?;
         let root = list.root.clone();
         let folder = ScopedDir::open(&root).map_err(|error| {
@@ -521,7 +525,9 @@ mod tests {
             ..anywhere()
         };
         let message = |why: Problem| why.to_line().replace(&root.display().to_string(), "<dir>");
-        let mut tree = ManifestAdapter.list_files(origin).map_err(message)?;
+        let mut tree = ManifestAdapter
+            .list_files(origin, Err(SourceDirError::NotConfigured))
+            .map_err(message)?;
         fingerprint::fingerprint_tree(&mut tree, &fingerprint::KnownFingerprints::new());
         ManifestAdapter.chunk(&tree, origin).map_err(message)
     }
