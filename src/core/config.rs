@@ -107,6 +107,44 @@ impl<T> std::ops::Deref for Setting<T> {
     }
 }
 
+/// The values of all keys, by their names in the table.
+type MergedSettings = BTreeMap<&'static str, Setting<SettingValue>>;
+
+/// Reads a key of the table. A test reads every key, so the fallback is never used.
+fn read_setting<T: DeserializeOwned + Default>(merged: &MergedSettings, name: &str) -> Setting<T> {
+    let setting = merged.get(name);
+    let json = setting
+        .zip(schema::find(name))
+        .map(|(setting, key)| key.kind.to_json(&setting.value));
+    Setting {
+        value: json
+            .and_then(|json| serde_json::from_value(json).ok())
+            .unwrap_or_default(),
+        origin: setting.map_or(SettingOrigin::Default, |setting| setting.origin.clone()),
+    }
+}
+
+/// Declares a section of the settings: each field is the key of its name in the table.
+macro_rules! settings_section {
+    ($(#[$doc:meta])* $name:ident = $section:literal {
+        $($(#[$field_doc:meta])* $field:ident: $type:ty,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: Setting<$type>,)*
+        }
+
+        impl $name {
+            fn from_merged(merged: &MergedSettings) -> Self {
+                Self {
+                    $($field: read_setting(merged, concat!($section, ".", stringify!($field))),)*
+                }
+            }
+        }
+    };
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Section `[claude]`: plain sessions.
@@ -129,134 +167,142 @@ pub struct Config {
     pub keys: BTreeMap<String, Setting<Vec<String>>>,
     /// Settings that are ignored or have no effect, one sentence each.
     pub warnings: Vec<Problem>,
-    merged: BTreeMap<&'static str, Setting<SettingValue>>,
+    merged: MergedSettings,
 }
 
-/// Section `[claude]`: plain sessions.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ClaudeSettings {
-    /// Model; Claude Code's own choice if unset.
-    pub model: Setting<Option<String>>,
-    /// Tools that need no permission. If the list is empty, the flag is omitted.
-    pub allowed_tools: Setting<Vec<String>>,
-    /// Pass `--dangerously-skip-permissions`. Never for work units.
-    pub dangerously_skip_permissions: Setting<bool>,
-    /// Keep `ANTHROPIC_API_KEY` in the environment.
-    pub use_api_billing: Setting<bool>,
-    /// How a resumed session with another id is reported.
-    pub session_mismatch: Setting<MismatchPolicy>,
-    /// Names of variables that the deny list would withhold.
-    pub pass_env: Setting<Vec<String>>,
+settings_section! {
+    /// Section `[claude]`: plain sessions.
+    ClaudeSettings = "claude" {
+        /// Model; Claude Code's own choice if unset.
+        model: Option<String>,
+        /// Tools that need no permission. If the list is empty, the flag is omitted.
+        allowed_tools: Vec<String>,
+        /// Pass `--dangerously-skip-permissions`. Never for work units.
+        dangerously_skip_permissions: bool,
+        /// Keep `ANTHROPIC_API_KEY` in the environment.
+        use_api_billing: bool,
+        /// How a resumed session with another id is reported.
+        session_mismatch: MismatchPolicy,
+        /// Names of variables that the deny list would withhold.
+        pass_env: Vec<String>,
+    }
 }
 
-/// Section `[agent]`: sessions with the agent profile.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AgentSettings {
-    /// Tools that the agent may call.
-    pub allowed_tools: Setting<Vec<String>>,
-    /// Maximum number of turns, 1 to 100.
-    pub max_turns: Setting<u32>,
-    /// `None`: Claude Code chooses one.
-    pub model: Setting<Option<String>>,
-    /// System prompt that replaces Claude Code's own.
-    pub system_prompt: Setting<Option<String>>,
-    /// Between 0 and 1. Validated, but Claude Code has no such option.
-    pub temperature: Setting<Option<f64>>,
+settings_section! {
+    /// Section `[agent]`: sessions with the agent profile.
+    AgentSettings = "agent" {
+        /// Tools that the agent may call.
+        allowed_tools: Vec<String>,
+        /// Maximum number of turns, 1 to 100.
+        max_turns: u32,
+        /// `None`: Claude Code chooses one.
+        model: Option<String>,
+        /// System prompt that replaces Claude Code's own.
+        system_prompt: Option<String>,
+        /// Between 0 and 1. Validated, but Claude Code has no such option.
+        temperature: Option<f64>,
+    }
 }
 
-/// Section `[retry]`: automatic retries.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AutoRetrySettings {
-    /// Maximum number of attempts after the first one.
-    pub max_retries: Setting<u32>,
-    /// First delay, in milliseconds.
-    pub initial_delay_ms: Setting<u64>,
-    /// Factor between consecutive delays, at least 1.
-    pub factor: Setting<f64>,
-    /// Maximum delay, in milliseconds.
-    pub max_delay_ms: Setting<u64>,
+settings_section! {
+    /// Section `[retry]`: automatic retries.
+    AutoRetrySettings = "retry" {
+        /// Maximum number of attempts after the first one.
+        max_retries: u32,
+        /// First delay, in milliseconds.
+        initial_delay_ms: u64,
+        /// Factor between consecutive delays, at least 1.
+        factor: f64,
+        /// Maximum delay, in milliseconds.
+        max_delay_ms: u64,
+    }
 }
 
-/// Section `[ingest]`: work units.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct IngestSettings {
-    /// Which failed tool calls fail a unit.
-    pub tool_failures: Setting<FailureRule>,
-    /// Stream text while it is written.
-    pub partial_messages: Setting<bool>,
-    /// Send a one-turn request before a run.
-    pub probe: Setting<bool>,
-    /// Run the reconcile step after the units.
-    pub reconcile: Setting<bool>,
-    /// Time without output after which a unit is shown as silent.
-    pub silence_after: Setting<Duration>,
-    /// Time without output after which an attempt ends.
-    pub silence_timeout: Setting<TimeLimitSetting>,
-    /// Maximum duration of an attempt.
-    pub unit_timeout: Setting<TimeLimitSetting>,
-    /// Longest wait of a call for a decision.
-    pub approval_timeout: Setting<TimeLimitSetting>,
-    /// Longest wait of a run for its review without a screen.
-    pub review_idle_timeout: Setting<TimeLimitSetting>,
-    /// How long a run that has no place for its units waits for workers.
-    pub worker_wait: Setting<Duration>,
-    /// Paths outside a project that its connections may read: absolute, or below `~/`.
-    pub allow_paths: Setting<Vec<String>>,
-    /// What follows a unit that has used its turns.
-    pub turn_limit: Setting<TurnLimitAction>,
-    /// Wait for a review before the commit.
-    pub review: Setting<bool>,
-    /// What unsourced identifiers do to a unit.
-    pub unsourced: Setting<UnsourcedAction>,
-    /// What raw files that the agent left unread do to a unit.
-    pub unread: Setting<UnreadAction>,
+settings_section! {
+    /// Section `[ingest]`: work units.
+    IngestSettings = "ingest" {
+        /// Which failed tool calls fail a unit.
+        tool_failures: FailureRule,
+        /// Stream text while it is written.
+        partial_messages: bool,
+        /// Send a one-turn request before a run.
+        probe: bool,
+        /// Run the reconcile step after the units.
+        reconcile: bool,
+        /// Time without output after which a unit is shown as silent.
+        silence_after: Duration,
+        /// Time without output after which an attempt ends.
+        silence_timeout: TimeLimitSetting,
+        /// Maximum duration of an attempt.
+        unit_timeout: TimeLimitSetting,
+        /// Longest wait of a call for a decision.
+        approval_timeout: TimeLimitSetting,
+        /// Longest wait of a run for its review without a screen.
+        review_idle_timeout: TimeLimitSetting,
+        /// How long a run that has no place for its units waits for workers.
+        worker_wait: Duration,
+        /// Paths outside a project that its connections may read: absolute, or below `~/`.
+        allow_paths: Vec<String>,
+        /// What follows a unit that has used its turns.
+        turn_limit: TurnLimitAction,
+        /// Wait for a review before the commit.
+        review: bool,
+        /// What unsourced identifiers do to a unit.
+        unsourced: UnsourcedAction,
+        /// What raw files that the agent left unread do to a unit.
+        unread: UnreadAction,
+    }
 }
 
-/// Section `[notify]`: notifications while no screen is attached.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NotifySettings {
-    /// Address that receives each notification as JSON.
-    pub url: Setting<Option<String>>,
+settings_section! {
+    /// Section `[notify]`: notifications while no screen is attached.
+    NotifySettings = "notify" {
+        /// Address that receives each notification as JSON.
+        url: Option<String>,
+    }
 }
 
-/// Section `[otel]`: export of spans to an OpenTelemetry collector.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OtelSettings {
-    /// Address of the collector, which accepts OTLP as JSON.
-    pub endpoint: Setting<Option<String>>,
-    /// Also send arguments and results of tool calls.
-    pub content: Setting<bool>,
+settings_section! {
+    /// Section `[otel]`: export of spans to an OpenTelemetry collector.
+    OtelSettings = "otel" {
+        /// Address of the collector, which accepts OTLP as JSON.
+        endpoint: Option<String>,
+        /// Also send arguments and results of tool calls.
+        content: bool,
+    }
 }
 
-/// Section `[policy]`: rules about tool calls, which are not validated here.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PolicySettings {
-    /// Calls that need no permission.
-    pub allow: Setting<Vec<String>>,
-    /// Calls that wait for a person.
-    pub hold: Setting<Vec<String>>,
-    /// Calls that are refused.
-    pub deny: Setting<Vec<String>>,
+settings_section! {
+    /// Section `[policy]`: rules about tool calls, which are not validated here.
+    PolicySettings = "policy" {
+        /// Calls that need no permission.
+        allow: Vec<String>,
+        /// Calls that wait for a person.
+        hold: Vec<String>,
+        /// Calls that are refused.
+        deny: Vec<String>,
+    }
 }
 
-/// Section `[ui]`: the screen.
-#[derive(Clone, Debug, PartialEq)]
-pub struct UiSettings {
-    /// Name of a theme, path of a theme file, or `auto`.
-    pub theme: Setting<String>,
-    pub mouse: Setting<bool>,
-    /// Draw with ASCII characters only.
-    pub ascii: Setting<bool>,
-    /// Maximum number of frames per second, except frames after a key.
-    pub fps: Setting<u32>,
-    /// How the user is notified while the terminal has no focus.
-    pub notify: Setting<NotifyMode>,
-    /// Program and arguments for notifications; title and text are appended.
-    pub notify_command: Setting<Vec<String>>,
-    /// Report progress with `OSC 9;4`.
-    pub progress: Setting<ProgressMode>,
-    /// What happens to a run when its last screen disappears.
-    pub on_disconnect: Setting<DisconnectAction>,
+settings_section! {
+    /// Section `[ui]`: the screen.
+    UiSettings = "ui" {
+        /// Name of a theme, path of a theme file, or `auto`.
+        theme: String,
+        mouse: bool,
+        /// Draw with ASCII characters only.
+        ascii: bool,
+        /// Maximum number of frames per second, except frames after a key.
+        fps: u32,
+        /// How the user is notified while the terminal has no focus.
+        notify: NotifyMode,
+        /// Program and arguments for notifications; title and text are appended.
+        notify_command: Vec<String>,
+        /// Report progress with `OSC 9;4`.
+        progress: ProgressMode,
+        /// What happens to a run when its last screen disappears.
+        on_disconnect: DisconnectAction,
+    }
 }
 
 /// Invalid settings: one sentence with the place, the key and the expected value.
@@ -308,7 +354,7 @@ impl Diagnostic for ConfigError {
 /// Collects layers. The call order does not matter: the origin determines the precedence.
 #[derive(Clone, Debug)]
 pub struct ConfigLayers {
-    merged: BTreeMap<&'static str, Setting<SettingValue>>,
+    merged: MergedSettings,
     keys: BTreeMap<String, Setting<Vec<String>>>,
     warnings: Vec<Problem>,
     suppressed_warnings: usize,
@@ -508,88 +554,19 @@ impl Config {
     }
 
     fn from_merged(
-        merged: BTreeMap<&'static str, Setting<SettingValue>>,
+        merged: MergedSettings,
         keys: BTreeMap<String, Setting<Vec<String>>>,
         warnings: Vec<Problem>,
     ) -> Self {
-        fn get<T: DeserializeOwned + Default>(
-            merged: &BTreeMap<&'static str, Setting<SettingValue>>,
-            name: &str,
-        ) -> Setting<T> {
-            let setting = merged.get(name);
-            let json = setting
-                .zip(schema::find(name))
-                .map(|(setting, key)| key.kind.to_json(&setting.value));
-            // A test reads every key, so the fallback is never used.
-            let value = json
-                .and_then(|json| serde_json::from_value(json).ok())
-                .unwrap_or_default();
-            Setting {
-                value,
-                origin: setting.map_or(SettingOrigin::Default, |setting| setting.origin.clone()),
-            }
-        }
         Self {
-            claude: ClaudeSettings {
-                model: get(&merged, "claude.model"),
-                allowed_tools: get(&merged, "claude.allowed_tools"),
-                dangerously_skip_permissions: get(&merged, "claude.dangerously_skip_permissions"),
-                use_api_billing: get(&merged, "claude.use_api_billing"),
-                session_mismatch: get(&merged, "claude.session_mismatch"),
-                pass_env: get(&merged, "claude.pass_env"),
-            },
-            agent: AgentSettings {
-                allowed_tools: get(&merged, "agent.allowed_tools"),
-                max_turns: get(&merged, "agent.max_turns"),
-                model: get(&merged, "agent.model"),
-                system_prompt: get(&merged, "agent.system_prompt"),
-                temperature: get(&merged, "agent.temperature"),
-            },
-            retry: AutoRetrySettings {
-                max_retries: get(&merged, "retry.max_retries"),
-                initial_delay_ms: get(&merged, "retry.initial_delay_ms"),
-                factor: get(&merged, "retry.factor"),
-                max_delay_ms: get(&merged, "retry.max_delay_ms"),
-            },
-            ingest: IngestSettings {
-                tool_failures: get(&merged, "ingest.tool_failures"),
-                partial_messages: get(&merged, "ingest.partial_messages"),
-                probe: get(&merged, "ingest.probe"),
-                reconcile: get(&merged, "ingest.reconcile"),
-                silence_after: get(&merged, "ingest.silence_after"),
-                silence_timeout: get(&merged, "ingest.silence_timeout"),
-                unit_timeout: get(&merged, "ingest.unit_timeout"),
-                approval_timeout: get(&merged, "ingest.approval_timeout"),
-                review_idle_timeout: get(&merged, "ingest.review_idle_timeout"),
-                worker_wait: get(&merged, "ingest.worker_wait"),
-                allow_paths: get(&merged, "ingest.allow_paths"),
-                turn_limit: get(&merged, "ingest.turn_limit"),
-                review: get(&merged, "ingest.review"),
-                unsourced: get(&merged, "ingest.unsourced"),
-                unread: get(&merged, "ingest.unread"),
-            },
-            notify: NotifySettings {
-                url: get(&merged, "notify.url"),
-            },
-            otel: OtelSettings {
-                endpoint: get(&merged, "otel.endpoint"),
-                content: get(&merged, "otel.content"),
-            },
-            policy: PolicySettings {
-                allow: get(&merged, "policy.allow"),
-                hold: get(&merged, "policy.hold"),
-                deny: get(&merged, "policy.deny"),
-            },
-            ui: UiSettings {
-                theme: get(&merged, "ui.theme"),
-                mouse: get(&merged, "ui.mouse"),
-                ascii: get(&merged, "ui.ascii"),
-                fps: get(&merged, "ui.fps"),
-                notify: get(&merged, "ui.notify"),
-                notify_command: get(&merged, "ui.notify_command"),
-                progress: get(&merged, "ui.progress"),
-                on_disconnect: get(&merged, "ui.on_disconnect"),
-            },
+            claude: ClaudeSettings::from_merged(&merged),
+            agent: AgentSettings::from_merged(&merged),
+            retry: AutoRetrySettings::from_merged(&merged),
+            ingest: IngestSettings::from_merged(&merged),
+            notify: NotifySettings::from_merged(&merged),
+            otel: OtelSettings::from_merged(&merged),
+            policy: PolicySettings::from_merged(&merged),
+            ui: UiSettings::from_merged(&merged),
             keys,
             warnings,
             merged,

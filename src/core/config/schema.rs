@@ -16,7 +16,7 @@ pub struct SettingKey {
 }
 
 /// How a resumed session with another id is reported.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MismatchPolicy {
     /// As an error that ends the session.
@@ -82,7 +82,7 @@ pub enum TurnLimitAction {
 }
 
 /// How the user is notified while the terminal has no focus.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NotifyMode {
     Off,
@@ -98,7 +98,7 @@ pub enum NotifyMode {
 }
 
 /// Whether to use a sequence that not every terminal supports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProgressMode {
     /// Only in terminals that are known to support it.
