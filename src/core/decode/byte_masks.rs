@@ -4,11 +4,10 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
-    __m256i, _mm256_cmpeq_epi8, _mm256_min_epu8, _mm256_movemask_epi8, _mm256_set_epi64x,
+    __m128i, __m256i, _mm_cmpeq_epi8, _mm_min_epu8, _mm_movemask_epi8, _mm_set_epi64x,
+    _mm_set1_epi8, _mm256_cmpeq_epi8, _mm256_min_epu8, _mm256_movemask_epi8, _mm256_set_epi64x,
     _mm256_set1_epi8,
 };
-
-use wide::u8x16;
 
 pub(crate) const BLOCK: usize = 64;
 
@@ -104,16 +103,59 @@ impl ByteMasks {
     /// Masks of 16 bytes: enough for most keys and values.
     #[inline(always)]
     pub(crate) fn from_lane(lane: &[u8; LANE]) -> Self {
-        let lane = u8x16::new(*lane);
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[expect(unsafe_code, reason = "a call of a function with a target feature")]
+            // SAFETY: every x86-64 processor has SSE2.
+            unsafe {
+                Self::from_lane_sse2(lane)
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Self::from_lane_words(lane)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "sse2")]
+    #[inline]
+    fn from_lane_sse2(lane: &[u8; LANE]) -> Self {
+        let (words, _) = lane.as_chunks();
+        let word = |index: usize| words.get(index).map_or(0, |word| i64::from_le_bytes(*word));
+        let lane = _mm_set_epi64x(word(1), word(0));
+        let mask = |found: __m128i| u64::from(_mm_movemask_epi8(found).cast_unsigned());
+        let equal = |byte: u8| mask(_mm_cmpeq_epi8(lane, _mm_set1_epi8(byte.cast_signed())));
         Self {
-            quotes: lane.simd_eq(u8x16::splat(b'"')).to_bitmask().into(),
-            backslashes: lane.simd_eq(u8x16::splat(b'\\')).to_bitmask().into(),
-            controls: lane
-                .min(u8x16::splat(0x1F))
-                .simd_eq(lane)
-                .to_bitmask()
-                .into(),
-            newlines: lane.simd_eq(u8x16::splat(b'n')).to_bitmask().into(),
+            quotes: equal(b'"'),
+            backslashes: equal(b'\\'),
+            controls: mask(_mm_cmpeq_epi8(
+                _mm_min_epu8(lane, _mm_set1_epi8(0x1F)),
+                lane,
+            )),
+            newlines: equal(b'n'),
+        }
+    }
+
+    /// Without vector instructions: eight bytes are one word.
+    #[cfg(any(test, not(target_arch = "x86_64")))]
+    #[inline(always)]
+    fn from_lane_words(lane: &[u8; LANE]) -> Self {
+        const ONES: u64 = 0x0101_0101_0101_0101;
+        let (words, _) = lane.as_chunks();
+        let mask = |kept: u8, byte: u8| {
+            words.iter().rev().fold(0, |mask, word| {
+                let other = (u64::from_le_bytes(*word) & (ONES * u64::from(kept)))
+                    ^ (ONES * u64::from(byte));
+                // The high bit of each byte that is not zero, then one bit for each byte that is.
+                let different = ((other & (ONES * 0x7F)) + ONES * 0x7F) | other;
+                let equal = !different >> 7 & ONES;
+                mask << 8 | equal.wrapping_mul(0x0102_0408_1020_4080) >> 56
+            })
+        };
+        Self {
+            quotes: mask(0xFF, b'"'),
+            backslashes: mask(0xFF, b'\\'),
+            controls: mask(0xE0, 0),
+            newlines: mask(0xFF, b'n'),
         }
     }
 
@@ -151,7 +193,25 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn every_byte_has_the_same_masks_without_vectors() {
+        for byte in 0..=u8::MAX {
+            for at in 0..LANE {
+                let mut lane = [b'x'; LANE];
+                lane[at] = byte;
+                let masks = ByteMasks::from_lane(&lane);
+                assert_eq!(ByteMasks::from_lane_words(&lane), masks, "{byte} at {at}");
+                assert_eq!(masks.controls, u64::from(byte < 0x20) << at);
+            }
+        }
+    }
+
     proptest! {
+        #[test]
+        fn masks_are_the_same_without_vectors(lane in any::<[u8; LANE]>()) {
+            prop_assert_eq!(ByteMasks::from_lane_words(&lane), ByteMasks::from_lane(&lane));
+        }
+
         #[test]
         fn masks_are_the_same_with_avx2(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0_usize..210) {
             if is_x86_feature_detected!("avx2") {
