@@ -19,6 +19,7 @@ use ingestdeck_records::replay::{
     self, FileSource, OpenError, detect::InputFormat, detect::UnsupportedInput,
 };
 use proptest::prelude::*;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use crate::support::fuzz::fuzz;
 
@@ -235,9 +236,15 @@ fn unsupported_files_are_refused_by_kind() {
 fn compressed_tape_reads_like_plain_tape() {
     let scratch = ScratchDir::new();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    for name in ["tapes/demo.jsonl", "captures/success_tools.jsonl"] {
-        let bytes = std::fs::read(fixtures.join(name)).unwrap();
-        let packed = scratch.file("record", zstd::encode_all(bytes.as_slice(), 3).unwrap());
+    let tape = fs::read(fixtures.join("tapes/demo.jsonl")).unwrap();
+    let packed_tape = compress_to_vec(tape.as_slice(), CompressionLevel::Fastest);
+    // By the `zstd` library: two frames with checksums and the largest window, and one to skip between them.
+    let packed_capture = fs::read(fixtures.join("packed/success_tools.jsonl.zst")).unwrap();
+    for (name, packed) in [
+        ("tapes/demo.jsonl", packed_tape),
+        ("captures/success_tools.jsonl", packed_capture),
+    ] {
+        let packed = scratch.file("record", packed);
         let (mut plain, mut unpacked) = (
             FileSource::open(&fixtures.join(name)).unwrap(),
             FileSource::open(&packed).unwrap(),

@@ -150,7 +150,7 @@ fn decompress_if_packed(mut input: impl Read + Send + 'static) -> io::Result<Box
     let is_packed = head == zstd_reader::ZSTD_MAGIC;
     let all = io::Cursor::new(head).chain(input);
     Ok(if is_packed {
-        Box::new(ZstdReader::new(all)?)
+        Box::new(ZstdReader::new(all))
     } else {
         Box::new(all)
     })
