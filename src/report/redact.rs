@@ -1,38 +1,34 @@
-//! Masks and counts secrets in what leaves the project: tokens by their shape, values by their context, and values that
-//! this process knows.
+//! Masks and counts secrets in what leaves the project: by the rules of `rules.toml`, by names, and by the values that this
+//! process knows. It is a help, not a proof: `assets/guide/security.md` lists what it finds.
 //!
 //! Works on decoded strings: in a line of JSON, it searches the strings at every depth, also those of JSON text inside a
-//! string. A line without secrets keeps its bytes. [`rules`] has the shapes of tokens, [`context`] names and addresses,
-//! [`tables`] and [`columns`] tables, [`phrases`] commands and file formats, [`key_block`] keys of several lines,
-//! [`known_values`] the values of this process, [`fragments`] streamed text. [`normalize`] and [`words`] undo encodings
-//! that hide a secret from all of them.
+//! string. A line without secrets keeps its bytes. [`rules`] has the shapes of tokens and secrets in the syntax of commands
+//! and files, [`names`] `name = value`, [`tables`] and [`columns`] tables, [`known_values`] the values of this process,
+//! [`fragments`] streamed text. [`encodings`] undoes what hides a secret from all of them.
 
-use std::{borrow::Cow, collections::HashMap, ops::Range, path::Path};
+use std::{borrow::Cow, collections::HashMap, ops::Range, path::Path, sync::LazyLock};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
+use regex::bytes::Regex;
 
 use self::{
     columns::JsonColumns,
+    encodings::AssembledText,
     fragments::{DeltaAssembler, DeltaEdits},
     json::{JsonPathFrame, JsonVisitor, TextEdit},
-    key_block::OpenBlock,
     known_values::KnownValues,
-    names::{NameKind, NamedValue},
+    names::NamedValue,
 };
 use ingestdeck_core::tape::TapeEntry;
 
 mod columns;
-mod context;
+mod encodings;
 mod fragments;
 mod json;
-mod key_block;
 mod known_values;
 mod names;
-mod normalize;
-mod phrases;
 mod rules;
 mod tables;
-mod words;
 
 /// The replacement of a secret.
 pub(super) const MASK: &str = "[masked]";
@@ -52,8 +48,30 @@ const FILE: usize = 4096;
 /// A program may break a line of this length.
 const FULL_LINE: usize = 60;
 
+/// Texts that may continue a private key.
+const KEY_LINES: u32 = 400;
+
+/// The beginning of a private key whose end is missing.
+static OPEN_KEY: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    rules::regex(
+        r"(?:BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-Lines: ?[0-9]+|LS0tLS1CRUdJTiB(?:[SPFE]|Q[UR])[A-Za-z0-9+/]{40,64})(?:[A-Za-z0-9+/=\s:,]|-[A-Z0-9])*$",
+    )
+    .ok()
+});
+
+/// A line of a private key, also after a line number; the first group is the last one. Or its end.
+static KEY_LINE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    rules::regex(
+        r#"(?m)[A-Za-z0-9+/=]{40,}|^[>|#+"', \t-]*(?:[0-9]+(?:\t|:|\||→) *)?["']?([A-Za-z0-9+/=]{4,39})["', \t]*$|-{4,5} ?END |Private-MAC:"#,
+    )
+    .ok()
+});
+
 /// An attempt, and the field of its entries whose lines follow each other.
 type StreamKey = (Option<(String, u32)>, &'static str);
+
+/// How many of the next texts may continue a private key.
+type OpenKey = u32;
 
 /// Masks secrets, and counts them.
 #[derive(Debug, Default)]
@@ -61,10 +79,10 @@ pub struct Redactor {
     /// Number of masked secrets.
     pub masked: usize,
     known: KnownValues,
-    /// Key blocks whose lines are separate entries.
-    open: HashMap<StreamKey, OpenBlock>,
+    /// Private keys whose lines are separate entries.
+    open: HashMap<StreamKey, OpenKey>,
     /// Cached results of [`names::kind_of`].
-    kinds: HashMap<String, Option<NameKind>>,
+    kinds: HashMap<String, Option<usize>>,
     assembly: DeltaAssembler,
     fragments: DeltaEdits,
 }
@@ -85,14 +103,14 @@ impl Redactor {
     /// First pass: collects the streamed text of a line of a tape.
     pub(super) fn collect_deltas(&mut self, number: u64, line: &[u8]) {
         let mut assembly = std::mem::take(&mut self.assembly);
-        assembly.push_line(number, line, &mut |text| self.edits(text, &mut None, 0));
+        assembly.push_line(number, line, &mut |text| self.edits(text, &mut 0, 0));
         self.assembly = assembly;
     }
 
     /// Ends the first pass.
     pub(super) fn finish_collection(&mut self) {
         let assembly = std::mem::take(&mut self.assembly);
-        self.fragments = assembly.finish(&mut |text| self.edits(text, &mut None, 0));
+        self.fragments = assembly.finish(&mut |text| self.edits(text, &mut 0, 0));
     }
 
     /// Second pass: returns a line of a tape without its secrets.
@@ -102,7 +120,7 @@ impl Redactor {
             .filter(|text| json::is_document(text))
         else {
             let text = String::from_utf8_lossy(line);
-            let edits = self.edits(&text, &mut None, 0);
+            let edits = self.edits(&text, &mut 0, 0);
             return if edits.is_empty() {
                 line.into()
             } else {
@@ -132,7 +150,7 @@ impl Redactor {
 
     /// Returns text or JSON without its secrets.
     pub fn text<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
-        let edits = self.edits(text, &mut None, 0);
+        let edits = self.edits(text, &mut 0, 0);
         if edits.is_empty() {
             text.into()
         } else {
@@ -142,13 +160,13 @@ impl Redactor {
 
     /// Returns a function that masks one text after the other. A key may be divided between several.
     pub(super) fn consecutive_texts(&mut self) -> impl FnMut(&str) -> String {
-        let mut open = None;
+        let mut open = 0;
         move |text| json::apply(text, &self.edits(text, &mut open, 0))
     }
 
-    /// Returns the edits that mask a text at `depth` in JSON. The text continues the block `open`.
-    fn edits(&mut self, text: &str, open: &mut Option<OpenBlock>, depth: usize) -> Vec<TextEdit> {
-        if text.len() < SHORTEST && open.is_none() {
+    /// Returns the edits that mask a text at `depth` in JSON. The text continues the key `open`.
+    fn edits(&mut self, text: &str, open: &mut OpenKey, depth: usize) -> Vec<TextEdit> {
+        if text.len() < SHORTEST && *open == 0 {
             return Vec::new();
         }
         if depth < DEEPEST && json::is_document(text) {
@@ -160,84 +178,64 @@ impl Redactor {
     }
 
     /// The ranges of secrets in a text, sorted and without overlaps. `depth` counts the base64 around it.
-    fn spans(&self, text: &str, open: &mut Option<OpenBlock>, depth: usize) -> Vec<Range<usize>> {
+    fn spans(&self, text: &str, open: &mut OpenKey, depth: usize) -> Vec<Range<usize>> {
         let mut found = Vec::new();
-        if depth < DEEPEST_CODE {
-            self.encoded(text, depth, &mut found);
-        }
+        self.encoded(text, depth, &mut found);
         if text.len() >= FILE && is_one_word_of_base64(text) {
             self.known.find(text, &mut found);
-            return merged(found);
+            return merged(text, found);
         }
-        let mut open_before = *open;
-        self.search(text, open, &mut found);
-        if let Some(normalized) = normalize::normalized(text) {
+        continue_key(text, open, &mut found);
+        self.search(text, &mut found);
+        let mut derived = |assembled: &AssembledText, spans: Vec<Range<usize>>| {
+            for span in spans.iter().filter(|span| !span.is_empty()) {
+                let source = assembled.source(span);
+                // A complete token ends with its line, unless that is full.
+                let is_complete = found.iter().any(|span| {
+                    let line = text[..span.start]
+                        .rfind('\n')
+                        .map_or(0, |newline| newline + 1);
+                    span.start == source.start
+                        && span.end - line < FULL_LINE
+                        && text[span.end..].starts_with(['\r', '\n'])
+                });
+                if !is_complete && source.len() > span.len() {
+                    found.push(source);
+                }
+            }
+        };
+        if let Some(normalized) = encodings::normalized(text) {
             let mut spans = Vec::new();
-            self.search(&normalized.text, &mut open_before, &mut spans);
-            found.extend(spans.iter().map(|span| normalized.source(span)));
-            *open = open.or(open_before);
+            self.search(&normalized.text, &mut spans);
+            derived(&normalized, spans);
         }
-        merged(found)
+        if let Some(joined) = encodings::joined_lines(text) {
+            let mut spans = Vec::new();
+            rules::find(&joined.text, &mut spans);
+            self.encoded(&joined.text, depth, &mut spans);
+            derived(&joined, spans);
+        }
+        merged(text, found)
     }
 
     /// Adds the ranges of secrets in a text that hides nothing.
-    fn search(&self, text: &str, open: &mut Option<OpenBlock>, found: &mut Vec<Range<usize>>) {
+    fn search(&self, text: &str, found: &mut Vec<Range<usize>>) {
         self.known.find(text, found);
-        key_block::find(text, open, found);
         rules::find(text, found);
-        phrases::find(text, found);
-        context::find(text, found);
+        names::find(text, found);
+        tables::find(text, found);
     }
 
-    /// Adds base64 of secrets, and tokens that continue on the next line.
+    /// Adds base64 of secrets.
     fn encoded(&self, text: &str, depth: usize, found: &mut Vec<Range<usize>>) {
-        let is_secret = |code: &str| {
-            words::decoded(code)
-                .is_some_and(|decoded| !self.spans(&decoded, &mut None, depth + 1).is_empty())
-        };
-        for word in words::long(text) {
-            if let Some(code) =
-                words::candidates(text, word).find(|code| is_secret(&text[code.clone()]))
-            {
-                let padding = text.as_bytes()[code.end..]
-                    .iter()
-                    .take_while(|byte| **byte == b'=')
-                    .count();
-                found.push(code.start..code.end + padding);
-            }
-        }
-        for word in words::broken(text) {
-            let mut tokens = Vec::new();
-            rules::find(&word.text, &mut tokens);
-            for token in tokens {
-                let parts: Vec<Range<usize>> = word.sources(&token).collect();
-                let mut complete = Vec::new();
-                rules::find(&text[parts[0].clone()], &mut complete);
-                // A complete token has no rest, unless its line is full or the rest cannot be a word.
-                let line = text[..parts[0].end]
-                    .rfind('\n')
-                    .map_or(0, |newline| newline + 1);
-                let is_broken = complete.is_empty() || parts[0].end - line >= FULL_LINE;
-                let is_part =
-                    |part: &Range<usize>| is_broken || words::is_random(&text[part.clone()]);
-                let rest: Vec<Range<usize>> = parts[1..]
-                    .iter()
-                    .take_while(|part| is_part(part))
-                    .cloned()
-                    .collect();
-                if !rest.is_empty() {
-                    found.push(parts[0].clone());
-                    found.extend(rest);
-                }
-            }
-            let code = words::code(&word.text);
-            if is_secret(&word.text[code.clone()]) {
-                found.extend(word.sources(&code));
-            }
+        if depth < DEEPEST_CODE {
+            let words = encodings::decoded_words(text);
+            let secrets = words.filter(|(_, word)| !self.spans(word, &mut 0, depth + 1).is_empty());
+            found.extend(secrets.map(|(range, _)| range));
         }
     }
 
-    fn kind_of(&mut self, name: &str) -> Option<NameKind> {
+    fn kind_of(&mut self, name: &str) -> Option<usize> {
         /// Bounds the cache, as a hostile tape may have any number of names.
         const MOST: usize = 10_000;
         if let Some(kind) = self.kinds.get(name) {
@@ -261,11 +259,48 @@ fn masks(spans: &[Range<usize>]) -> Vec<TextEdit> {
         .collect()
 }
 
-/// Sorts spans and joins those that overlap.
-fn merged(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
+/// Adds the lines of a private key that began in an earlier text, and decides whether the key continues after this one.
+fn continue_key(text: &str, open: &mut OpenKey, spans: &mut Vec<Range<usize>>) {
+    let lines = KEY_LINE
+        .iter()
+        .flat_map(|line| line.captures_iter(text.as_bytes()));
+    for line in lines {
+        if *open == 0 {
+            break;
+        }
+        let last = line.get(1);
+        let Some(body) = last
+            .or(line.get(0))
+            .filter(|body| !body.as_bytes().contains(&b'-'))
+        else {
+            *open = 0;
+            break;
+        };
+        spans.push(body.range());
+        if last.is_some() {
+            *open = 0;
+        }
+    }
+    *open = open.saturating_sub(1);
+    if OPEN_KEY
+        .as_ref()
+        .is_some_and(|key| key.is_match(text.as_bytes()))
+    {
+        *open = KEY_LINES;
+    }
+}
+
+/// Sorts spans and joins those that overlap. Widens those that cut a character.
+fn merged(text: &str, mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
     spans.sort_unstable_by_key(|span| span.start);
     let mut merged: Vec<Range<usize>> = Vec::with_capacity(spans.len());
-    for span in spans.into_iter().filter(|span| !span.is_empty()) {
+    for mut span in spans.into_iter().filter(|span| !span.is_empty()) {
+        while !text.is_char_boundary(span.start) {
+            span.start -= 1;
+        }
+        while !text.is_char_boundary(span.end) {
+            span.end += 1;
+        }
         match merged.last_mut() {
             Some(last) if span.start < last.end => last.end = last.end.max(span.end),
             _ => merged.push(span),
@@ -284,8 +319,8 @@ struct JsonDocumentVisitor<'a> {
     redactor: &'a mut Redactor,
     text: &'a str,
     depth: usize,
-    /// A key block whose lines are separate strings.
-    open: Option<OpenBlock>,
+    /// A private key whose lines are separate strings.
+    open: OpenKey,
     /// Read when the first value asks for it.
     columns: Option<JsonColumns>,
     entry: Option<EntryContext>,
@@ -306,7 +341,7 @@ impl<'a> JsonDocumentVisitor<'a> {
             redactor,
             text,
             depth,
-            open: None,
+            open: 0,
             columns: None,
             entry: None,
         }
@@ -318,7 +353,7 @@ impl<'a> JsonDocumentVisitor<'a> {
     }
 
     /// The kind and the name of the value at `path`.
-    fn named(&mut self, path: &[JsonPathFrame<'_>]) -> Option<(NameKind, String)> {
+    fn named(&mut self, path: &[JsonPathFrame<'_>]) -> Option<(usize, String)> {
         let frame = path.last()?;
         let named =
             |name: &str, redactor: &mut Redactor| Some((redactor.kind_of(name)?, name.to_owned()));
@@ -341,32 +376,30 @@ impl<'a> JsonDocumentVisitor<'a> {
         named(&around.key, self.redactor)
     }
 
-    /// True for a value that the key or the other members of its object make a secret.
-    fn is_secret_member(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> bool {
-        let Some(frame) = path.last().filter(|frame| !frame.is_array) else {
-            return false;
-        };
-        match frame.key.trim_start_matches('_') {
-            "auth" => phrases::is_basic(text),
-            key if key.len() <= "mnemonic_phrase".len() && phrases::is_mnemonic_name(key) => {
-                phrases::is_mnemonic(text)
-            }
-            _ => columns::may_be_web_key(path, text) && self.columns().is_web_key(path),
-        }
-    }
-
     /// The edits of a string of the document.
     fn edits(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Vec<TextEdit> {
         /// A shorter string of an object is not a line of a key.
         const LINE: usize = 24;
-        let is_line = text.len() >= LINE || path.last().is_some_and(|frame| frame.is_array);
-        let mut open = self.open.filter(|_| is_line);
-        let was_open = open.is_some();
-        let edits = self.redactor.edits(text, &mut open, self.depth);
-        if was_open || open.is_some() {
-            self.open = open;
+        let frame = path.last();
+        let key = frame.map_or("", |frame| &frame.key).trim_start_matches('_');
+        // Keys that the rules know as a part of a text.
+        if matches!(key, "auth" | "d" | "p" | "q" | "dp" | "dq" | "qi" | "k")
+            || ["mnemonic", "seed", "phrase"]
+                .iter()
+                .any(|part| key.contains(part))
+        {
+            let start = format!("\"{key}\":\"");
+            let mut spans = Vec::new();
+            rules::find(&format!("{start}{text}\""), &mut spans);
+            if spans.iter().any(|span| span.start >= start.len()) {
+                self.redactor.masked += 1;
+                return masks(&[0..text.len()]);
+            }
         }
-        edits
+        let mut none = 0;
+        let is_line = text.len() >= LINE || frame.is_some_and(|frame| frame.is_array);
+        let open = if is_line { &mut self.open } else { &mut none };
+        self.redactor.edits(text, open, self.depth)
     }
 
     /// Returns `text` with `edits`; `None` if there are none.
@@ -380,9 +413,11 @@ impl<'a> JsonDocumentVisitor<'a> {
             self.entry.as_ref().and_then(|entry| entry.attempt.clone()),
             field,
         );
-        let mut open = self.redactor.open.remove(&stream);
+        let mut open = self.redactor.open.remove(&stream).unwrap_or_default();
         let edits = self.redactor.edits(text, &mut open, self.depth);
-        self.redactor.open.extend(open.map(|open| (stream, open)));
+        if open > 0 {
+            self.redactor.open.insert(stream, open);
+        }
         Self::changed(text, &edits)
     }
 
@@ -393,7 +428,7 @@ impl<'a> JsonDocumentVisitor<'a> {
         }
         let bytes = BASE64.decode(base64).ok()?;
         let text = String::from_utf8_lossy(&bytes);
-        let edits = self.redactor.edits(&text, &mut None, self.depth);
+        let edits = self.redactor.edits(&text, &mut 0, self.depth);
         Self::changed(&text, &edits).map(|text| BASE64.encode(text))
     }
 
@@ -411,16 +446,11 @@ impl<'a> JsonDocumentVisitor<'a> {
             Some(MASK.to_owned())
         })
     }
-
-    fn mask(&mut self) -> Option<String> {
-        self.redactor.masked += 1;
-        Some(MASK.to_owned())
-    }
 }
 
 impl JsonVisitor for JsonDocumentVisitor<'_> {
     fn key(&mut self, key: &str) -> Option<String> {
-        let edits = self.redactor.edits(key, &mut None, DEEPEST);
+        let edits = self.redactor.edits(key, &mut 0, DEEPEST);
         Self::changed(key, &edits)
     }
 
@@ -446,40 +476,36 @@ impl JsonVisitor for JsonDocumentVisitor<'_> {
                 _ => {}
             }
         }
-        match self.named(path) {
-            Some((NameKind::Header, _)) => {
-                if let Some(secret) = names::header_secret(text) {
-                    self.redactor.masked += 1;
-                    return Some(json::apply(text, &masks(&[secret])));
-                }
-            }
-            Some((kind, name))
-                if names::is_secret(
-                    kind,
-                    &name,
-                    NamedValue {
-                        text,
-                        quoted: true,
-                        alone: true,
-                    },
-                ) =>
-            {
-                return self.mask();
-            }
-            _ if self.is_secret_member(path, text) => return self.mask(),
-            _ => {}
+        let secret = self.named(path).and_then(|(kind, name)| {
+            names::secret(
+                kind,
+                &name,
+                NamedValue {
+                    text,
+                    is_delimited: true,
+                },
+            )
+        });
+        if let Some(secret) = secret {
+            self.redactor.masked += 1;
+            return Some(json::apply(text, &masks(&[secret])));
         }
         let edits = self.edits(path, text);
         Self::changed(text, &edits)
     }
 
-    fn number(&mut self, path: &[JsonPathFrame<'_>], digits: &str) -> Option<String> {
-        let (kind, _) = self.named(path)?;
-        if names::is_secret_number(kind, digits) {
-            self.mask()
-        } else {
-            None
-        }
+    fn number(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Option<String> {
+        let (kind, name) = self.named(path)?;
+        names::secret(
+            kind,
+            &name,
+            NamedValue {
+                text,
+                is_delimited: true,
+            },
+        )?;
+        self.redactor.masked += 1;
+        Some(MASK.to_owned())
     }
 }
 

@@ -1,7 +1,6 @@
-//! Context of a string from the other members of its JSON object: the column names of rows, and the type of a JSON Web
-//! Key. Pure.
+//! Names of the columns of tables in JSON, whose rows are arrays. Pure.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::json::{self, JsonPathFrame, JsonVisitor};
 
@@ -19,12 +18,6 @@ const HEADS: &[&str] = &[
 /// Members of an object with the name of a column.
 const COLUMN: &[&str] = &["name", "column", "field", "column_name", "columnName"];
 
-/// Private members of a JSON Web Key.
-const WEB_KEY: &[&str] = &["d", "p", "q", "dp", "dq", "qi", "k"];
-
-/// Shorter members are not those of a key.
-const SHORTEST_MEMBER: usize = 16;
-
 /// Columns of the widest table.
 const MOST: usize = 10_000;
 
@@ -32,7 +25,6 @@ const MOST: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct JsonColumns {
     names: HashMap<usize, Vec<String>>,
-    web_keys: HashSet<usize>,
 }
 
 impl JsonColumns {
@@ -55,28 +47,11 @@ impl JsonColumns {
             .get(row.index)
             .map(String::as_str)
     }
-
-    /// True if the value at `path` is a private member of a JSON Web Key.
-    pub(super) fn is_web_key(&self, path: &[JsonPathFrame<'_>]) -> bool {
-        path.last()
-            .is_some_and(|frame| self.web_keys.contains(&frame.start))
-    }
 }
 
 /// True if the value at `path` may belong to a column.
 pub(super) fn is_cell(path: &[JsonPathFrame<'_>]) -> bool {
     matches!(path, [.., table, rows, row] if !table.is_array && rows.is_array && row.is_array)
-}
-
-/// True if `text` may be a private member of a JSON Web Key.
-pub(super) fn may_be_web_key(path: &[JsonPathFrame<'_>], text: &str) -> bool {
-    text.len() >= SHORTEST_MEMBER
-        && path
-            .last()
-            .is_some_and(|frame| !frame.is_array && WEB_KEY.contains(&&*frame.key))
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte))
 }
 
 impl JsonVisitor for JsonColumns {
@@ -85,9 +60,6 @@ impl JsonVisitor for JsonColumns {
     }
 
     fn string(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Option<String> {
-        if path.last().is_some_and(|frame| frame.key == "kty") {
-            self.web_keys.extend(path.last().map(|frame| frame.start));
-        }
         let is_head = |frame: &JsonPathFrame<'_>| !frame.is_array && HEADS.contains(&&*frame.key);
         let (table, index) = match path {
             [.., table, list, column]

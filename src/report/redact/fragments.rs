@@ -15,8 +15,9 @@ use ingestdeck_core::tape::{EntryBody, TapeEntry};
 /// Bytes of a block after which its deltas begin a new text, which bounds the memory.
 const LONGEST: usize = 8 << 20;
 
-/// A part of every line that holds a delta.
+/// A part of every line that holds a delta, and of every complete message, which ends the deltas of its stream.
 const MARKER: &[u8] = b"\"content_block_";
+const COMPLETE: &[u8] = b"\"assistant\"";
 
 /// Edits by line of the tape and field of the delta.
 #[derive(Debug, Default)]
@@ -36,7 +37,8 @@ impl DeltaEdits {
 /// Joins the deltas of a tape.
 #[derive(Debug, Default)]
 pub(super) struct DeltaAssembler {
-    open: HashMap<String, BTreeMap<String, JoinedDeltas>>,
+    /// The blocks of each stream, by their index and the field of their deltas.
+    open: HashMap<String, BTreeMap<(Option<u64>, String), JoinedDeltas>>,
     done: DeltaEdits,
 }
 
@@ -55,7 +57,7 @@ struct StreamLine<'a> {
     #[serde(borrow)]
     parent_tool_use_id: Option<Cow<'a, str>>,
     #[serde(borrow)]
-    event: StreamEventHead<'a>,
+    event: Option<StreamEventHead<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -79,7 +81,9 @@ impl DeltaAssembler {
         line: &[u8],
         find: &mut dyn FnMut(&str) -> Vec<TextEdit>,
     ) {
-        if !may_hold_delta(line) {
+        let is_complete =
+            || !self.open.is_empty() && memchr::memmem::find(line, COMPLETE).is_some();
+        if !may_hold_delta(line) && !is_complete() {
             return;
         }
         let Ok(TapeEntry {
@@ -97,25 +101,23 @@ impl DeltaAssembler {
             line.session_id.unwrap_or_default(),
             line.parent_tool_use_id.unwrap_or_default(),
         );
-        let key = format!("{attempt:?} {session} {parent} {:?}", line.event.index);
-        if line.event.kind != "content_block_delta"
-            && let Some(block) = self.open.remove(&key)
-        {
-            self.finish_block(block, find);
+        let stream = format!("{attempt:?} {session} {parent}");
+        let Some(event) = line.event else {
+            self.finish_blocks(&stream, None, find);
+            return;
+        };
+        if event.kind != "content_block_delta" {
+            self.finish_blocks(&stream, Some(event.index), find);
         }
-        for (field, value) in line.event.delta.into_iter().flatten() {
+        for (field, value) in event.delta.into_iter().flatten() {
             let Value::String(piece) = value else {
                 continue;
             };
             if field == "type" {
                 continue;
             }
-            let joined = self
-                .open
-                .entry(key.clone())
-                .or_default()
-                .entry(field.clone())
-                .or_default();
+            let blocks = self.open.entry(stream.clone()).or_default();
+            let joined = blocks.entry((event.index, field.clone())).or_default();
             joined.deltas.push((number, joined.text.len()));
             joined.text.push_str(&piece);
             if joined.text.len() > LONGEST {
@@ -127,19 +129,30 @@ impl DeltaAssembler {
 
     /// Ends the tape and returns all edits.
     pub(super) fn finish(mut self, find: &mut dyn FnMut(&str) -> Vec<TextEdit>) -> DeltaEdits {
-        for block in std::mem::take(&mut self.open).into_values() {
-            self.finish_block(block, find);
+        for stream in self.open.keys().cloned().collect::<Vec<_>>() {
+            self.finish_blocks(&stream, None, find);
         }
         self.done
     }
 
-    fn finish_block(
+    /// Ends the blocks of a stream with an index, or all.
+    fn finish_blocks(
         &mut self,
-        block: BTreeMap<String, JoinedDeltas>,
+        stream: &str,
+        index: Option<Option<u64>>,
         find: &mut dyn FnMut(&str) -> Vec<TextEdit>,
     ) {
-        for (field, joined) in block {
+        let Some(blocks) = self.open.remove(stream) else {
+            return;
+        };
+        let is_open = |of| index.is_some_and(|index| index != of);
+        let (open, ended): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            blocks.into_iter().partition(|((of, _), _)| is_open(*of));
+        for ((_, field), joined) in ended {
             self.finish_field(&field, &joined, find);
+        }
+        if !open.is_empty() {
+            self.open.insert(stream.to_owned(), open);
         }
     }
 

@@ -20,8 +20,9 @@ use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD as BASE64};
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::{
-    json, key_block,
+    json,
     names::{self, NamedValue},
+    rules,
 };
 use ingestdeck_ingest::project;
 use ingestdeck_os::scoped_dir::ScopedDir;
@@ -89,21 +90,14 @@ impl KnownValues {
         let mut values = BTreeSet::new();
         for (name, value) in &variables {
             let upper = name.to_ascii_uppercase();
-            let value_of = NamedValue {
-                text: value,
-                quoted: true,
-                alone: true,
-            };
             let is_structured = value.contains("://") || value.trim_start().starts_with(['{', '[']);
-            // The secret word of other names may describe what the value is for.
-            let is_secret = || {
-                names::kind_of(name)
-                    .is_some_and(|kind| is_structured || names::is_secret(kind, name, value_of))
+            let named = NamedValue {
+                text: value,
+                is_delimited: true,
             };
-            if names::kind_by_last_word(name).is_some()
-                || is_secret()
-                || ENDS.iter().any(|end| upper.ends_with(end))
-            {
+            let is_secret = names::kind_of(name)
+                .is_some_and(|kind| is_structured || names::secret(kind, name, named).is_some());
+            if is_secret || ENDS.iter().any(|end| upper.ends_with(end)) {
                 add(value, &mut values);
             }
             if HOLDERS.iter().any(|end| upper.ends_with(end)) {
@@ -200,10 +194,8 @@ fn add(value: &str, values: &mut BTreeSet<String>) {
 /// Adds the secrets in `text`.
 fn add_found(text: &str, values: &mut BTreeSet<String>) {
     let mut spans = Vec::new();
-    super::rules::find(text, &mut spans);
-    super::phrases::find(text, &mut spans);
-    super::context::find(text, &mut spans);
-    key_block::find(text, &mut None, &mut spans);
+    rules::find(text, &mut spans);
+    names::find(text, &mut spans);
     for span in spans {
         values.extend(text[span].lines().map(|line| line.trim().to_owned()));
     }
@@ -215,7 +207,7 @@ fn is_distinctive(value: &str) -> bool {
     let distinct: BTreeSet<u8> = value.bytes().collect();
     value.len() >= SHORTEST
         && distinct.len() >= 4
-        && !names::is_placeholder(value)
+        && !rules::is_placeholder(value)
         && (value.len() >= LONG_WORD || !all(u8::is_ascii_alphabetic))
         && (value.len() >= LONG_NUMBER || !all(u8::is_ascii_digit))
 }

@@ -2,204 +2,151 @@
 
 use std::ops::Range;
 
-use super::names::{NameKind, NamedValue, is_secret, kind_of};
+use super::names::{self, NamedValue};
 
 /// A longer line is not the head of a table.
 const WIDEST: usize = 4 << 10;
 
-/// Bytes of the longest name of a column.
+/// Bytes and words of the longest name of a column.
 const LONGEST_NAME: usize = 40;
-
-/// Words of the longest name of a column.
 const NAME_WORDS: usize = 4;
 
 /// Separators of columns. Those with a frame have a line of dashes between the head and the rows.
 const SEPARATORS: &[char] = &['|', '│', '\t', ';', ','];
 const FRAMED: &[char] = &['|', '│'];
 
-/// First words of lines of a program that separate names with commas.
-const KEYWORDS: &[&str] = &[
-    "select", "from", "where", "and", "or", "by", "group", "order", "join", "on", "set", "values",
-    "insert", "update", "delete", "with", "create", "import", "return", "let", "const", "var",
-    "def", "fn", "use", "export", "for", "if", "in", "as", "case", "when",
-];
+/// Characters of the lines between rows.
+const RULE: &str = "+-|: =│├┼┤─═╪╞╡┌┬┐└┴┘";
 
-/// Adds the cells of secret columns of the table whose head has a name at `at`. The end of that table; `None` if there
-/// is none.
-pub(super) fn find(text: &str, at: usize, spans: &mut Vec<Range<usize>>) -> Option<usize> {
-    let start = line_start(text, at)?;
-    let head = Some(line(text, start)).filter(|head| head.len() <= WIDEST)?;
-    SEPARATORS
-        .iter()
-        .find_map(|separator| table(text, head.clone(), *separator, spans))
+/// Adds the cells of the secret columns of the tables in `text`, whose heads have no secret.
+pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
+    if !names::may_hold_name(text) {
+        return;
+    }
+    let lines: Vec<Range<usize>> = lines(text).collect();
+    let mut secrets: Vec<usize> = spans.iter().map(|span| span.start).collect();
+    secrets.sort_unstable();
+    let mut at = 0;
+    while at + 1 < lines.len() {
+        let head = &lines[at];
+        let before = |end: usize| secrets.partition_point(|secret| *secret < end);
+        if before(head.start) < before(head.end) {
+            at += 1;
+            continue;
+        }
+        let rows = SEPARATORS
+            .iter()
+            .filter(|separator| head.len() <= WIDEST && text[head.clone()].contains(**separator))
+            .find_map(|separator| table(text, &lines[at..], *separator, spans));
+        at += rows.unwrap_or(1);
+    }
 }
 
+/// Adds the secret cells of the table whose head is the first of `lines`, and returns the number of its lines.
 fn table(
     text: &str,
-    head: Range<usize>,
+    lines: &[Range<usize>],
     separator: char,
     spans: &mut Vec<Range<usize>>,
 ) -> Option<usize> {
     let is_framed = FRAMED.contains(&separator);
-    let names = cells(text, head.clone(), separator);
-    if names.len() < 2
-        || !names
-            .iter()
-            .all(|name| is_column(&text[name.clone()], is_framed))
-    {
+    let columns = cells(text, lines[0].clone(), separator);
+    let columns: Vec<&str> = columns.into_iter().map(|name| &text[name]).collect();
+    if columns.len() < 2 || !columns.iter().all(|name| is_column(name, is_framed)) {
         return None;
     }
-    let kinds: Vec<(Option<NameKind>, &str)> = names
-        .iter()
-        .map(|name| (kind_of(&text[name.clone()]), &text[name.clone()]))
-        .collect();
-    if kinds.iter().all(|(kind, _)| kind.is_none()) {
+    let kinds: Vec<_> = columns.iter().map(|name| names::kind_of(name)).collect();
+    if kinds.iter().all(Option::is_none) {
         return None;
     }
-    let indent = indent_of(&text[head.clone()]);
-    let (mut end, mut from, mut has_rule) = (head.end, next_line(text, head.end)?, !is_framed);
-    while let Some(row) = Some(line(text, from)).filter(|row| !row.is_empty()) {
-        let is_rule = text[row.clone()]
-            .chars()
-            .all(|char| "+-|: =│├┼┤─═╪╞╡┌┬┐└┴┘".contains(char));
-        let values = cells(text, row.clone(), separator);
+    let indent =
+        |line: &Range<usize>| line.len() - text[line.clone()].trim_start_matches([' ', '\t']).len();
+    let is_rule = |line: &Range<usize>| text[line.clone()].chars().all(|char| RULE.contains(char));
+    // DuckDB prints the types between the names and the line of dashes.
+    let first = match is_framed {
+        true => {
+            1 + lines
+                .iter()
+                .take(3)
+                .skip(1)
+                .position(|line| is_rule(line) && !line.is_empty())?
+        }
+        false => 1,
+    };
+    for (at, line) in lines.iter().enumerate().skip(first) {
+        let values = cells(text, line.clone(), separator);
         let is_row =
-            values.len() == names.len() && (is_framed || indent_of(&text[row.clone()]) == indent);
-        if !is_row && !is_rule {
-            break;
+            values.len() == columns.len() && (is_framed || indent(line) == indent(&lines[0]));
+        if line.is_empty() || !is_row && !is_rule(line) {
+            return Some(at);
         }
-        // DuckDB prints the types between the names and the rule.
-        if !is_rule
-            && !has_rule
-            && next_line(text, row.end).is_none_or(|next| !is_rule_at(text, next))
-        {
-            return None;
-        }
-        if is_row && !is_rule && has_rule {
-            for (value, (kind, name)) in values.iter().zip(&kinds) {
-                let judged = NamedValue {
-                    text: &text[value.clone()],
-                    quoted: true,
-                    alone: true,
-                };
-                if kind.is_some_and(|kind| is_secret(kind, name, judged)) {
-                    spans.push(value.clone());
-                }
-            }
-        }
-        has_rule |= is_rule;
-        end = row.end;
-        match next_line(text, row.end) {
-            Some(next) => from = next,
-            None => break,
+        for ((value, kind), name) in values.into_iter().zip(&kinds).zip(&columns) {
+            let named = NamedValue {
+                text: &text[value.clone()],
+                is_delimited: true,
+            };
+            let secret = kind.and_then(|kind| names::secret(kind, name, named));
+            spans.extend(secret.map(|secret| value.start + secret.start..value.start + secret.end));
         }
     }
-    Some(end)
+    Some(lines.len())
 }
 
-fn is_rule_at(text: &str, from: usize) -> bool {
-    let line = &text[line(text, from)];
-    line.contains(['-', '─', '═']) && line.chars().all(|char| "+-|: =│├┼┤─═╪╞╡".contains(char))
-}
-
-/// True for the name of a column.
+/// True for the name of a column; several words begin with a capital letter.
 fn is_column(name: &str, is_framed: bool) -> bool {
     let words = name.split(' ').count();
     let first = name.chars().next().unwrap_or_default();
     let is_name = |char: char| char.is_alphanumeric() || " _-./".contains(char);
-    let is_keyword = || {
-        let word = name
-            .split(' ')
-            .next()
-            .unwrap_or_default()
-            .to_ascii_lowercase();
-        words > 1 && KEYWORDS.contains(&&*word)
-    };
+    let is_statement = words > 1
+        && name.starts_with(|char: char| char.is_ascii_uppercase())
+        && name[1..].starts_with(|char: char| char.is_ascii_uppercase());
     (1..=LONGEST_NAME).contains(&name.len())
         && (first.is_alphabetic() || first == '_')
         && name.chars().all(is_name)
         && (words == 1 || words <= NAME_WORDS && (is_framed || first.is_uppercase()))
-        && !is_keyword()
+        && !is_statement
 }
 
 /// The cells of a line, without blanks and quotes around them.
 fn cells(text: &str, line: Range<usize>, separator: char) -> Vec<Range<usize>> {
-    let mut line = trimmed(text, line);
-    if FRAMED.contains(&separator) {
-        let inner = text[line.clone()].trim_start_matches(separator);
-        line.start = line.end - inner.len();
-        line.end = line.start + inner.trim_end_matches(separator).len();
-    }
-    let (mut cells, mut start, mut is_quoted) = (Vec::new(), line.start, false);
-    for (at, char) in text[line.clone()].char_indices() {
-        let at = line.start + at;
-        match char {
-            '"' if is_quoted || text[start..at].trim_start().is_empty() => is_quoted = !is_quoted,
-            char if char == separator && !is_quoted => {
-                cells.push(trimmed(text, start..at));
-                start = at + char.len_utf8();
-            }
-            _ => {}
-        }
-    }
-    cells.push(trimmed(text, start..line.end));
-    for cell in &mut cells {
-        let inner = text[cell.clone()].trim_matches(['`', '*', '\\']);
-        cell.start += text[cell.clone()].find(inner).unwrap_or(0);
-        cell.end = cell.start + inner.len();
-        for quote in ['"', '\''] {
-            if text[cell.clone()].len() > 1
-                && text[cell.clone()].starts_with(quote)
-                && text[cell.clone()].ends_with(quote)
-            {
-                *cell = cell.start + 1..cell.end - 1;
-            }
+    let content = text[line.clone()].trim();
+    let content = match FRAMED.contains(&separator) {
+        true => content.trim_matches(separator),
+        false => content,
+    };
+    let start = line.start + text[line].find(content).unwrap_or(0);
+    let (mut cells, mut from, mut is_quoted) = (Vec::new(), 0, false);
+    for (at, char) in content.char_indices().chain([(content.len(), separator)]) {
+        if char == '"' && (is_quoted || content[from..at].trim().is_empty()) {
+            is_quoted = !is_quoted;
+        } else if char == separator && (!is_quoted || at == content.len()) {
+            let cell = content[from..at].trim().trim_matches(['`', '*', '\\']);
+            let inner = ['"', '\'']
+                .iter()
+                .find_map(|quote| cell.strip_prefix(*quote)?.strip_suffix(*quote));
+            let cell = inner.unwrap_or(cell);
+            let at_cell = start + (cell.as_ptr() as usize - content.as_ptr() as usize);
+            cells.push(at_cell..at_cell + cell.len());
+            from = (at + char.len_utf8()).min(content.len());
         }
     }
     cells
 }
 
-fn trimmed(text: &str, range: Range<usize>) -> Range<usize> {
-    let part = &text[range.clone()];
-    let start = range.start + (part.len() - part.trim_start().len());
-    start..start + part.trim().len()
-}
-
-fn indent_of(line: &str) -> usize {
-    line.len() - line.trim_start_matches([' ', '\t']).len()
-}
-
-/// Where the line around `at` begins; `None` if it is too long.
-fn line_start(text: &str, at: usize) -> Option<usize> {
-    let from = at.saturating_sub(WIDEST);
-    let before = &text.as_bytes()[from..at];
-    let real = memchr::memrchr(b'\n', before).map(|newline| from + newline + 1);
-    let start = real.unwrap_or(from);
-    // A line end may be written as an escape.
-    let escaped =
-        memchr::memmem::rfind(&text.as_bytes()[start..at], b"\\n").map(|escape| start + escape + 2);
-    escaped.or(real).or((from == 0).then_some(0))
-}
-
-/// The line from `from` on.
-fn line(text: &str, from: usize) -> Range<usize> {
-    let rest = &text.as_bytes()[from..];
-    let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
-    let end = memchr::memmem::find(&rest[..end], b"\\n").unwrap_or(end);
-    from..from + end
-}
-
-/// Where the line after the one that ends at `end` begins.
-fn next_line(text: &str, end: usize) -> Option<usize> {
-    let rest = text.as_bytes().get(end..)?;
-    let length = if rest.starts_with(b"\n") {
-        1
-    } else if rest.starts_with(b"\\n") {
-        2
-    } else {
-        return None;
-    };
-    (end + length < text.len()).then_some(end + length)
+/// The lines of a text, whose ends may be written as escapes.
+fn lines(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let mut from = Some(0);
+    std::iter::from_fn(move || {
+        let start = from?;
+        let rest = &text[start..];
+        let real = rest.find('\n').unwrap_or(rest.len());
+        let (end, next) = match rest[..real].find("\\n") {
+            Some(escaped) => (escaped, escaped + 2),
+            None => (real, real + 1),
+        };
+        from = Some(start + next).filter(|next| *next <= text.len());
+        Some(start..start + end)
+    })
 }
 
 #[cfg(test)]
@@ -208,12 +155,7 @@ mod tests {
 
     fn masked(text: &str) -> String {
         let mut spans = Vec::new();
-        let at = text
-            .to_ascii_lowercase()
-            .find("password")
-            .or(text.find("Secret"))
-            .unwrap();
-        find(text, at, &mut spans);
+        find(text, &mut spans);
         spans
             .into_iter()
             .rev()

@@ -1,0 +1,305 @@
+//! Ten generated secrets of each kind that a context shows, at every place of a tape.
+
+use super::*;
+
+/// Texts with `§` for a secret, and how the secret is generated: a prefix, its alphabet, and its length.
+const KINDS: &[(&str, &str, &str, &str, usize)] = &[
+    (
+        "azure json",
+        r#"{"accountKey": "§=="}"#,
+        "",
+        BASE64_CHARS,
+        86,
+    ),
+    (
+        "azure keys list",
+        r#"[{"creationTime": null, "keyName": "key1", "permissions": "FULL", "value": "§=="}]"#,
+        "",
+        BASE64_CHARS,
+        86,
+    ),
+    (
+        "azure connection",
+        "DefaultEndpointsProtocol=https;AccountName=acct;AccountKey=§==;EndpointSuffix=core.windows.net",
+        "",
+        BASE64_CHARS,
+        86,
+    ),
+    (
+        "azure short key",
+        "AccountName=a;AccountKey=§==;x",
+        "",
+        ALNUM,
+        16,
+    ),
+    (
+        "azure bus",
+        "Endpoint=sb://x.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=§=",
+        "",
+        BASE64_CHARS,
+        43,
+    ),
+    (
+        "azure bus json",
+        r#"{"primaryConnectionString": "Endpoint=sb://x/;SharedAccessKey=§="}"#,
+        "",
+        BASE64_CHARS,
+        43,
+    ),
+    (
+        "azure bus key",
+        r#"{"primaryKey": "§="}"#,
+        "",
+        BASE64_CHARS,
+        43,
+    ),
+    (
+        "azure sas",
+        "https://acct.blob.core.windows.net/c/f.csv?sv=2022-11-02&sr=b&sig=§%3D",
+        "",
+        ALNUM,
+        43,
+    ),
+    (
+        "azure sas json",
+        r#"{"sas": "sv=2022-11-02&ss=b&sig=§%3D&se=2026"}"#,
+        "",
+        ALNUM,
+        43,
+    ),
+    ("datadog env", "DD_API_KEY=§", "", HEX, 32),
+    ("datadog app env", "export DD_APP_KEY=§", "", HEX, 40),
+    (
+        "datadog application env",
+        "DD_APPLICATION_KEY=\"§\"",
+        "",
+        HEX,
+        40,
+    ),
+    (
+        "datadog yaml",
+        "datadog:\n  api_key: §\n  site: datadoghq.eu",
+        "",
+        HEX,
+        32,
+    ),
+    ("datadog app yaml", "application_key: §", "", HEX, 40),
+    ("datadog json", r#"{"application_key": "§"}"#, "", HEX, 40),
+    (
+        "datadog header",
+        "curl -H 'DD-APPLICATION-KEY: §' https://api.datadoghq.com",
+        "",
+        HEX,
+        40,
+    ),
+    ("nats user seed", "nsc says §", "SU", UPPER, 56),
+    ("nats account seed", "seed: §", "SA", UPPER, 56),
+    ("nats operator seed", "§ is the operator", "SO", UPPER, 56),
+    (
+        "nats creds",
+        "------BEGIN USER NKEY SEED------\n§\n------END USER NKEY SEED------\n",
+        "SU",
+        UPPER,
+        56,
+    ),
+    (
+        "nats creds jwt",
+        "-----BEGIN NATS USER JWT-----\neyJ0eXAiOiJKV1QiLCJhbGciOiJlZDI1NTE5LW5rZXkifQ.§\n------END NATS USER JWT------",
+        "eyJ",
+        ALNUM,
+        80,
+    ),
+    (
+        "kubeconfig key",
+        "users:\n- name: admin\n  user:\n    client-key-data: §\n",
+        "LS0tLS1CRUdJTiBSU0Eg",
+        ALNUM,
+        120,
+    ),
+    (
+        "kubeconfig other key",
+        "    client-key-data: §==\n",
+        "",
+        ALNUM,
+        118,
+    ),
+    ("kubeconfig token", "  user:\n    token: §\n", "", ALNUM, 40),
+    (
+        "kubeconfig json",
+        r#"{"users": [{"name": "a", "user": {"client-key-data": "§=="}}]}"#,
+        "",
+        ALNUM,
+        118,
+    ),
+    ("slack bot", "SLACK=§", "xoxb-", ALNUM, 40),
+    ("slack user", "it is § here", "xoxp-", ALNUM, 40),
+    ("slack app", "it is § here", "xapp-1-A", ALNUM, 40),
+    ("slack session", "it is § here", "xoxc-", ALNUM, 40),
+    ("slack cookie", "d=§;", "xoxd-", ALNUM, 40),
+    (
+        "cookie jar",
+        ".example.com\tTRUE\t/\tTRUE\t1790000000\tsession\t§\n",
+        "",
+        ALNUM,
+        32,
+    ),
+    (
+        "cookie jar of http",
+        "#HttpOnly_.example.com\tFALSE\t/app\tFALSE\t0\tsid\t§",
+        "",
+        ALNUM,
+        24,
+    ),
+    (
+        "cookie header",
+        "GET / HTTP/1.1\nCookie: sid=§; theme=dark\nHost: x",
+        "",
+        ALNUM,
+        32,
+    ),
+    (
+        "set-cookie header",
+        "Set-Cookie: sid=§; Path=/; HttpOnly",
+        "",
+        ALNUM,
+        32,
+    ),
+    (
+        "cookie json",
+        r#"{"headers": {"cookie": "sid=§"}}"#,
+        "",
+        ALNUM,
+        32,
+    ),
+    (
+        "putty",
+        "PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\nComment: me\nPublic-Lines: 2\nAAAAC3NzaC1lZDI1NTE5AAAAIJ\nabcd\nPrivate-Lines: 1\n§\nPrivate-MAC: 0123456789abcdef",
+        "",
+        BASE64_CHARS,
+        44,
+    ),
+    (
+        "putty of two lines",
+        "Private-Lines: 2\nAAAAIEi3nRPzCkUTRTnKu4zdYk4mBDqGcZ6g3S2nRPzCkUTRTnKu4zdYk4mBDqGc\n§\nnext",
+        "",
+        BASE64_CHARS,
+        44,
+    ),
+    (
+        "openssl option",
+        "openssl enc -aes-256-cbc -in a -k § -out b",
+        "",
+        ALNUM,
+        14,
+    ),
+    (
+        "openssl pass",
+        "openssl rsa -in k.pem -passin pass:§ -out x",
+        "",
+        ALNUM,
+        14,
+    ),
+    (
+        "openssl pass enc",
+        "openssl enc -d -pass pass:§",
+        "",
+        ALNUM,
+        14,
+    ),
+    ("curl", "curl -s -u svc:§ https://x.example", "", ALNUM, 14),
+    (
+        "curl user",
+        "curl --user 'svc:§' https://x.example",
+        "",
+        ALNUM,
+        14,
+    ),
+    ("env", "MY_API_TOKEN=§", "", ALNUM, 24),
+    ("flag", "tool --api-key § --verbose", "", ALNUM, 24),
+    (
+        "flag of one word",
+        "tool --password=§ --verbose",
+        "",
+        ALNUM,
+        24,
+    ),
+    ("header", "X-Api-Key: §", "", ALNUM, 24),
+    (
+        "bearer",
+        "curl -H \"Authorization: Bearer §\" x",
+        "",
+        ALNUM,
+        40,
+    ),
+    ("yaml", "db:\n  password: \"§\"\n", "", ALNUM, 16),
+    ("toml", "client_secret = '§'", "", ALNUM, 24),
+    ("ini", "[db]\npassword=§\nhost=x", "", ALNUM, 16),
+    ("url", "postgres://svc:§@db.example:5432/x", "", ALNUM, 16),
+    ("web url", "https://svc:§@x.example/a", "", ALNUM, 16),
+    ("json", r#"{"db": {"password": "§"}}"#, "", ALNUM, 16),
+];
+
+const BASE64_CHARS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+#[test]
+fn ten_secrets_of_every_kind_leave_nothing_behind() {
+    let mut dice = TestRng(0x0123_4567_89AB_CDEF);
+    let mut survivors = Vec::new();
+    for (kind, text, prefix, of, length) in KINDS {
+        for round in 0..10 {
+            // A secret of letters alone is a word.
+            let secret = format!("{prefix}{}7x", dice.word(of, length - 2));
+            let text = text.replace('§', &secret);
+            let (masked, _) = redacted(&text);
+            if survives(&secret, &masked) {
+                survivors.push(format!("{kind}: {text} {masked}"));
+                continue;
+            }
+            for place in [round, round + 3] {
+                let lines = put(place, &text, &mut dice);
+                let (exported, _) = exported(&lines);
+                if survives(&secret, &everything(&exported)) && !is_split(place % PLACES, kind) {
+                    survivors.push(format!(
+                        "{kind} at {place}: {}",
+                        String::from_utf8_lossy(&exported[0])
+                    ));
+                }
+            }
+        }
+    }
+    assert!(
+        survivors.is_empty(),
+        "{}\n{}",
+        survivors.len(),
+        survivors.join("\n")
+    );
+}
+
+/// True for a place that separates a secret from the line that shows its kind, or a file from its beginning.
+fn is_split(place: usize, kind: &str) -> bool {
+    place == 4 && kind.starts_with("azure keys") || place == 11 && kind.contains("json")
+}
+
+#[test]
+fn stream_without_a_boundary_ends_at_a_complete_message() {
+    let token = |rest: &str| format!("github_pat_{}", rest.repeat(8));
+    let (first, second) = (token("aB3dE5gH7j"), token("kL9mN1pQ3r"));
+    let complete = |text: &str| {
+        out(
+            &json!({"type": "assistant", "session_id": "s", "parent_tool_use_id": null,
+            "message": {"content": [{"type": "text", "text": text}]}}),
+        )
+    };
+    let mut lines = Vec::new();
+    for secret in [&first, &second] {
+        for start in (0..secret.len()).step_by(9) {
+            let end = secret.len().min(start + 9);
+            lines.push(delta(0, "text_delta", "text", &secret[start..end]));
+        }
+        lines.push(complete("done"));
+    }
+    let (exported, masked) = exported(&lines);
+    let all = everything(&exported);
+    assert!(!survives(&first, &all) && !survives(&second, &all), "{all}");
+    assert_eq!(masked, 2);
+}
