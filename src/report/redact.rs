@@ -211,7 +211,7 @@ impl Redactor {
         }
         if let Some(joined) = encodings::joined_lines(text) {
             let mut spans = Vec::new();
-            rules::find(&joined.text, &mut spans);
+            rules::find(&joined.text, true, &mut spans);
             self.encoded(&joined.text, depth, &mut spans);
             derived(&joined, spans);
         }
@@ -221,7 +221,7 @@ impl Redactor {
     /// Adds the ranges of secrets in a text that hides nothing.
     fn search(&self, text: &str, found: &mut Vec<Range<usize>>) {
         self.known.find(text, found);
-        rules::find(text, found);
+        rules::find(text, false, found);
         names::find(text, found);
         tables::find(text, found);
     }
@@ -390,7 +390,7 @@ impl<'a> JsonDocumentVisitor<'a> {
         {
             let start = format!("\"{key}\":\"");
             let mut spans = Vec::new();
-            rules::find(&format!("{start}{text}\""), &mut spans);
+            rules::find(&format!("{start}{text}\""), false, &mut spans);
             if spans.iter().any(|span| span.start >= start.len()) {
                 self.redactor.masked += 1;
                 return masks(&[0..text.len()]);

@@ -194,7 +194,7 @@ fn add(value: &str, values: &mut BTreeSet<String>) {
 /// Adds the secrets in `text`.
 fn add_found(text: &str, values: &mut BTreeSet<String>) {
     let mut spans = Vec::new();
-    rules::find(text, &mut spans);
+    rules::find(text, false, &mut spans);
     names::find(text, &mut spans);
     for span in spans {
         values.extend(text[span].lines().map(|line| line.trim().to_owned()));

@@ -250,7 +250,10 @@ impl Syntax {
             .bare_end
             .find(rest.as_bytes())
             .map_or(rest.len(), |end| end.start());
-        let word = &rest[..end];
+        // An object or a list is searched itself.
+        let is_structure = rest.starts_with(['{', '['])
+            && rest[1..].starts_with(['"', '\'', '\\', '{', '[', '}', ']']);
+        let word = if is_structure { "" } else { &rest[..end] };
         let trimmed = word.trim_end_matches(|char| ",;:.)]}>\"'`\\*".contains(char));
         let closes =
             word[trimmed.len()..].contains([')', ']', '}']) && !word.contains(['(', '[', '{']);

@@ -48,6 +48,8 @@ pub(super) struct SecretRule {
     pub(super) id: String,
     pub(super) regex: Regex,
     group: usize,
+    /// The secret is the whole match.
+    is_token: bool,
     entropy: f64,
     allowed: RegexSet,
     allowed_matches: RegexSet,
@@ -131,6 +133,7 @@ fn rule(text: &RuleText, allowlists: &[AllowListText]) -> Result<SecretRule, reg
         id: text.id.clone(),
         regex: regex(&pattern)?,
         group,
+        is_token: text.secret_group == 0,
         entropy: text.entropy,
         allowed: allowed(false)?,
         allowed_matches: allowed(true)?,
@@ -171,10 +174,15 @@ pub(super) fn is_placeholder(text: &str) -> bool {
     RULES.placeholders.is_match(text.as_bytes())
 }
 
-/// Adds the ranges of the secrets in `text`.
-pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
-    for index in RULES.keywords.matches(text.as_bytes()) {
-        spans.extend(RULES.rules[index].secrets(text));
+/// Adds the ranges of the secrets in `text`, or only of those that are recognised without a context.
+pub(super) fn find(text: &str, only_tokens: bool, spans: &mut Vec<Range<usize>>) {
+    let rules = RULES
+        .keywords
+        .matches(text.as_bytes())
+        .into_iter()
+        .map(|index| &RULES.rules[index]);
+    for rule in rules.filter(|rule| rule.is_token || !only_tokens) {
+        spans.extend(rule.secrets(text));
     }
 }
 

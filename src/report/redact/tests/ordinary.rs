@@ -149,3 +149,31 @@ fn ordinary_lines_stay_as_they_are() {
     );
     assert_eq!(masked, 0);
 }
+
+#[test]
+fn everyday_lines_stay_as_they_are() {
+    let lines: Vec<&str> = include_str!("ordinary.txt").lines().collect();
+    assert!(lines.len() >= 300, "{}", lines.len());
+    let mut changed = Vec::new();
+    for line in &lines {
+        let message = out(&json!({"type": "assistant", "message": {"content": [{"text": line}]}}));
+        let err = entry(EntryBody::Stderr((*line).into()));
+        let tape = [message, err];
+        if redacted(line) != ((*line).to_owned(), 0) || exported(&tape).0 != tape {
+            changed.push(redacted(line).0);
+        }
+    }
+    assert!(
+        changed.is_empty(),
+        "{}\n{}",
+        changed.len(),
+        changed.join("\n")
+    );
+    let text = lines.join("\n");
+    let (masked, _) = redacted(&text);
+    let changed = lines
+        .iter()
+        .zip(masked.lines())
+        .filter(|(before, after)| *before != after);
+    assert_eq!(changed.collect::<Vec<_>>(), []);
+}
