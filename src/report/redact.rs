@@ -18,6 +18,7 @@ use self::{
     json::{JsonPathFrame, JsonVisitor, TextEdit},
     known_values::KnownValues,
     names::NamedValue,
+    rules::RuleMatches,
 };
 use ingestdeck_core::tape::TapeEntry;
 
@@ -211,7 +212,7 @@ impl Redactor {
         }
         if let Some(joined) = encodings::joined_lines(text) {
             let mut spans = Vec::new();
-            rules::find(&joined.text, true, &mut spans);
+            RuleMatches::new(&joined.text).find(&joined.text, true, &mut spans);
             self.encoded(&joined.text, depth, &mut spans);
             derived(&joined, spans);
         }
@@ -221,9 +222,12 @@ impl Redactor {
     /// Adds the ranges of secrets in a text that hides nothing.
     fn search(&self, text: &str, found: &mut Vec<Range<usize>>) {
         self.known.find(text, found);
-        rules::find(text, false, found);
-        names::find(text, found);
-        tables::find(text, found);
+        let matches = RuleMatches::new(text);
+        matches.find(text, false, found);
+        if matches.may_hold_name() {
+            names::find(text, found);
+            tables::find(text, found);
+        }
     }
 
     /// Adds base64 of secrets.
@@ -390,7 +394,8 @@ impl<'a> JsonDocumentVisitor<'a> {
         {
             let start = format!("\"{key}\":\"");
             let mut spans = Vec::new();
-            rules::find(&format!("{start}{text}\""), false, &mut spans);
+            let member = format!("{start}{text}\"");
+            RuleMatches::new(&member).find(&member, false, &mut spans);
             if spans.iter().any(|span| span.start >= start.len()) {
                 self.redactor.masked += 1;
                 return masks(&[0..text.len()]);

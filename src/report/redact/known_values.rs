@@ -22,7 +22,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use super::{
     json,
     names::{self, NamedValue},
-    rules,
+    rules::{self, RuleMatches},
 };
 use ingestdeck_ingest::project;
 use ingestdeck_os::scoped_dir::ScopedDir;
@@ -194,7 +194,7 @@ fn add(value: &str, values: &mut BTreeSet<String>) {
 /// Adds the secrets in `text`.
 fn add_found(text: &str, values: &mut BTreeSet<String>) {
     let mut spans = Vec::new();
-    rules::find(text, false, &mut spans);
+    RuleMatches::new(text).find(text, false, &mut spans);
     names::find(text, &mut spans);
     for span in spans {
         values.extend(text[span].lines().map(|line| line.trim().to_owned()));

@@ -34,7 +34,6 @@ const BARE_END: &str = r#"[\s\x00-\x1f\x7f]|["'`](?:$|[\s,;:)\]}>\\])|\\["'nrt]|
 
 /// The compiled patterns of this module.
 struct Syntax {
-    keyword: Regex,
     /// A name and what follows it.
     name: Regex,
     quoted: Regex,
@@ -53,7 +52,6 @@ static SYNTAX: LazyLock<Option<Syntax>> = LazyLock::new(|| {
     let item = format!(r"^[\s,]*(?:{QUOTED}|([^\s,\[\](){{}}]+)[ \t]*[,\]])");
     let line_item = format!(r"^[ \t\r]*\n[ \t]*- +(?:{QUOTED}|(\S+))[^\n]*");
     Some(Syntax {
-        keyword: rules::regex(&format!("(?i){keywords}")).ok()?,
         name: rules::regex(&name).ok()?,
         quoted: rules::regex(&format!("^{QUOTED}")).ok()?,
         bare_end: rules::regex(BARE_END).ok()?,
@@ -70,13 +68,6 @@ pub(super) struct NamedValue<'a> {
     pub(super) text: &'a str,
     /// It is in quotes, a JSON string or a cell: an ordinary word may be a password.
     pub(super) is_delimited: bool,
-}
-
-/// True if a text may contain a name of a secret.
-pub(super) fn may_hold_name(text: &str) -> bool {
-    SYNTAX
-        .as_ref()
-        .is_some_and(|syntax| syntax.keyword.is_match(text.as_bytes()))
 }
 
 /// The index of the rule for a name; `None` if its value is not secret.

@@ -3,15 +3,20 @@
 
 use std::{collections::HashMap, ops::Range, sync::LazyLock};
 
-use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder, SetMatches};
 use serde::Deserialize;
 
 /// Bytes of compiled regexes, and of the cache of each while it runs.
 const SIZE_LIMIT: usize = 64 << 20;
 const CACHE_LIMIT: usize = 8 << 20;
 
-/// What a leading `\b` of a rule stands for: no letter or digit, or an escape that was not decoded.
-const BOUNDARY: &str = r"(?:^|[^A-Za-z0-9]|\\[abfnrtv0]|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|%[0-9A-Fa-f]{2}|\x1b\[[0-9;]*[A-Za-z])";
+/// What precedes a token whose regex begins with `\b`: no letter or digit, or an escape that was not decoded.
+static BOUNDARY: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    regex(r"(?:[^A-Za-z0-9]|\\[abfnrtv0]|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|%[0-9A-Fa-f]{2}|\x1b\[[0-9;]{0,6}[A-Za-z])$").ok()
+});
+
+/// Bytes of the longest escape before a token.
+const LONGEST_ESCAPE: usize = 9;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -48,8 +53,7 @@ pub(super) struct SecretRule {
     pub(super) id: String,
     pub(super) regex: Regex,
     group: usize,
-    /// The secret is the whole match.
-    is_token: bool,
+    is_bounded: bool,
     entropy: f64,
     allowed: RegexSet,
     allowed_matches: RegexSet,
@@ -68,7 +72,7 @@ impl SecretRule {
 #[derive(Default)]
 pub(super) struct SecretRules {
     pub(super) rules: Vec<SecretRule>,
-    /// The keywords of each rule.
+    /// The keywords of each rule, and those of all names.
     keywords: RegexSet,
     pub(super) names: Vec<SecretRule>,
     placeholders: RegexSet,
@@ -90,12 +94,14 @@ fn compile(file: &RuleFile) -> Result<SecretRules, regex::Error> {
             .map(|text| rule(text, &file.allowlists))
             .collect::<Result<_, _>>()
     };
-    let keywords = file.rules.iter().map(|rule| alternation(&rule.keywords));
-    let names: Vec<_> = file
+    let names = file
         .names
         .iter()
         .map(|name| alternation(&name.keywords))
-        .collect();
+        .collect::<Vec<_>>()
+        .join("|");
+    let keywords = file.rules.iter().map(|rule| alternation(&rule.keywords));
+    let keywords = keywords.chain([names.clone()]);
     let global = file
         .allowlists
         .iter()
@@ -105,7 +111,7 @@ fn compile(file: &RuleFile) -> Result<SecretRules, regex::Error> {
         keywords: set(keywords.map(|keywords| format!("(?i){keywords}")))?,
         names: rules(&file.names)?,
         placeholders: set(global.flat_map(|list| &list.regexes))?,
-        name_keywords: names.join("|"),
+        name_keywords: names,
     })
 }
 
@@ -125,15 +131,12 @@ fn rule(text: &RuleText, allowlists: &[AllowListText]) -> Result<SecretRule, reg
         });
         set(lists.flat_map(|list| &list.regexes))
     };
-    let (pattern, group) = match text.regex.strip_prefix(r"\b") {
-        Some(token) => (format!("{BOUNDARY}({token})"), 1),
-        None => (text.regex.clone(), text.secret_group),
-    };
+    let token = text.regex.strip_prefix(r"\b");
     Ok(SecretRule {
         id: text.id.clone(),
-        regex: regex(&pattern)?,
-        group,
-        is_token: text.secret_group == 0,
+        regex: regex(token.unwrap_or(&text.regex))?,
+        group: text.secret_group,
+        is_bounded: token.is_some(),
         entropy: text.entropy,
         allowed: allowed(false)?,
         allowed_matches: allowed(true)?,
@@ -174,30 +177,50 @@ pub(super) fn is_placeholder(text: &str) -> bool {
     RULES.placeholders.is_match(text.as_bytes())
 }
 
-/// Adds the ranges of the secrets in `text`, or only of those that are recognised without a context.
-pub(super) fn find(text: &str, only_tokens: bool, spans: &mut Vec<Range<usize>>) {
-    let rules = RULES
-        .keywords
-        .matches(text.as_bytes())
-        .into_iter()
-        .map(|index| &RULES.rules[index]);
-    for rule in rules.filter(|rule| rule.is_token || !only_tokens) {
-        spans.extend(rule.secrets(text));
+/// The rules whose keywords a text contains.
+pub(super) struct RuleMatches(SetMatches);
+
+impl RuleMatches {
+    pub(super) fn new(text: &str) -> Self {
+        Self(RULES.keywords.matches(text.as_bytes()))
+    }
+
+    /// True if the text may contain a name of a secret.
+    pub(super) fn may_hold_name(&self) -> bool {
+        self.0.matched(RULES.rules.len())
+    }
+
+    /// Adds the ranges of the secrets in `text`, or only of those that are recognised without a context.
+    pub(super) fn find(&self, text: &str, only_tokens: bool, spans: &mut Vec<Range<usize>>) {
+        if !self.0.matched_any() {
+            return;
+        }
+        let rules = self.0.iter().filter_map(|index| RULES.rules.get(index));
+        for rule in rules.filter(|rule| rule.group == 0 || !only_tokens) {
+            spans.extend(rule.secrets(text.as_bytes()));
+        }
     }
 }
 
 impl SecretRule {
     /// The ranges of the secrets of this rule.
-    fn secrets<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Range<usize>> + 'a {
-        self.regex
-            .captures_iter(text.as_bytes())
-            .filter_map(|found| {
-                let secret = found
-                    .get(self.group)
-                    .or_else(|| found.iter().flatten().last())?;
-                let is_allowed = self.allows(&found[0], secret.as_bytes());
-                (!is_allowed && !secret.is_empty()).then(|| secret.range())
-            })
+    fn secrets<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = Range<usize>> + 'a {
+        self.regex.find_iter(text).filter_map(|found| {
+            let start = found.start();
+            let before = &text[start.saturating_sub(LONGEST_ESCAPE)..start];
+            if self.is_bounded && start > 0 && !BOUNDARY.as_ref()?.is_match(before) {
+                return None;
+            }
+            let groups = (self.group > 0)
+                .then(|| self.regex.captures_at(text, start))
+                .flatten();
+            // Alternatives of a regex may have a group each.
+            let secret = groups
+                .and_then(|groups| groups.iter().flatten().last())
+                .unwrap_or(found);
+            let is_allowed = self.allows(found.as_bytes(), secret.as_bytes());
+            (!is_allowed && !secret.is_empty()).then(|| secret.range())
+        })
     }
 }
 

@@ -20,9 +20,6 @@ const RULE: &str = "+-|: =│├┼┤─═╪╞╡┌┬┐└┴┘";
 
 /// Adds the cells of the secret columns of the tables in `text`, whose heads have no secret.
 pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
-    if !names::may_hold_name(text) {
-        return;
-    }
     let lines: Vec<Range<usize>> = lines(text).collect();
     let mut secrets: Vec<usize> = spans.iter().map(|span| span.start).collect();
     secrets.sort_unstable();
