@@ -6,7 +6,13 @@
 //! and files, [`names`] `name = value`, [`tables`] and [`columns`] tables, [`known_values`] the values of this process,
 //! [`fragments`] streamed text. [`encodings`] undoes what hides a secret from all of them.
 
-use std::{borrow::Cow, collections::HashMap, ops::Range, path::Path, sync::LazyLock};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    ops::Range,
+    path::Path,
+    sync::LazyLock,
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use regex::bytes::Regex;
@@ -17,7 +23,6 @@ use self::{
     fragments::{DeltaAssembler, DeltaEdits},
     json::{JsonPathFrame, JsonVisitor, TextEdit},
     known_values::KnownValues,
-    names::NamedValue,
     rules::RuleMatches,
 };
 use ingestdeck_core::tape::TapeEntry;
@@ -120,25 +125,17 @@ impl Redactor {
             .ok()
             .filter(|text| json::is_document(text))
         else {
-            let text = String::from_utf8_lossy(line);
-            let edits = self.edits(&text, &mut 0, 0);
-            return if edits.is_empty() {
-                line.into()
-            } else {
-                json::apply(&text, &edits).into_bytes().into()
+            return match self.text(&String::from_utf8_lossy(line)) {
+                Cow::Borrowed(_) => line.into(),
+                Cow::Owned(text) => text.into_bytes().into(),
             };
         };
-        let has_piece = fragments::may_hold_delta(line);
-        let attempt = TapeEntry::parse(line).ok().and_then(|entry| {
-            entry
-                .attempt
-                .map(|(unit, attempt)| (unit.into_owned(), attempt))
-        });
+        let attempt = TapeEntry::parse(line).ok().and_then(|entry| entry.attempt);
         let mut document = JsonDocumentVisitor::new(self, text, 0);
         document.entry = Some(EntryContext {
             number,
-            attempt,
-            has_delta: has_piece,
+            attempt: attempt.map(|(unit, attempt)| (unit.into_owned(), attempt)),
+            has_delta: fragments::may_hold_delta(line),
             raw: None,
         });
         let edits = json::edits(text, &mut document);
@@ -188,33 +185,36 @@ impl Redactor {
         }
         continue_key(text, open, &mut found);
         self.search(text, &mut found);
-        let mut derived = |assembled: &AssembledText, spans: Vec<Range<usize>>| {
-            for span in spans.iter().filter(|span| !span.is_empty()) {
-                let source = assembled.source(span);
-                // A complete token ends with its line, unless that is full.
-                let is_complete = found.iter().any(|span| {
-                    let line = text[..span.start]
-                        .rfind('\n')
-                        .map_or(0, |newline| newline + 1);
-                    span.start == source.start
-                        && span.end - line < FULL_LINE
-                        && text[span.end..].starts_with(['\r', '\n'])
-                });
-                if !is_complete && source.len() > span.len() {
-                    found.push(source);
-                }
-            }
+        // A complete token ends with its line, unless that is full.
+        let is_complete = |span: &&Range<usize>| {
+            let line = text[..span.start]
+                .rfind('\n')
+                .map_or(0, |newline| newline + 1);
+            span.end - line < FULL_LINE && text[span.end..].starts_with(['\r', '\n'])
+        };
+        let complete: HashSet<usize> = found
+            .iter()
+            .filter(is_complete)
+            .map(|span| span.start)
+            .collect();
+        let mut add = |assembled: &AssembledText, spans: Vec<Range<usize>>| {
+            let spans = spans.iter().filter(|span| !span.is_empty());
+            let sources = spans.map(|span| (assembled.source(span), span.len()));
+            let hidden = sources.filter(|(source, length)| {
+                source.len() > *length && !complete.contains(&source.start)
+            });
+            found.extend(hidden.map(|(source, _)| source));
         };
         if let Some(normalized) = encodings::normalized(text) {
             let mut spans = Vec::new();
             self.search(&normalized.text, &mut spans);
-            derived(&normalized, spans);
+            add(&normalized, spans);
         }
         if let Some(joined) = encodings::joined_lines(text) {
             let mut spans = Vec::new();
             RuleMatches::new(&joined.text).find(&joined.text, true, &mut spans);
             self.encoded(&joined.text, depth, &mut spans);
-            derived(&joined, spans);
+            add(&joined, spans);
         }
         merged(text, found)
     }
@@ -481,16 +481,8 @@ impl JsonVisitor for JsonDocumentVisitor<'_> {
                 _ => {}
             }
         }
-        let secret = self.named(path).and_then(|(kind, name)| {
-            names::secret(
-                kind,
-                &name,
-                NamedValue {
-                    text,
-                    is_delimited: true,
-                },
-            )
-        });
+        let named = self.named(path);
+        let secret = named.and_then(|(kind, name)| names::secret(kind, &name, text, true));
         if let Some(secret) = secret {
             self.redactor.masked += 1;
             return Some(json::apply(text, &masks(&[secret])));
@@ -501,14 +493,7 @@ impl JsonVisitor for JsonDocumentVisitor<'_> {
 
     fn number(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Option<String> {
         let (kind, name) = self.named(path)?;
-        names::secret(
-            kind,
-            &name,
-            NamedValue {
-                text,
-                is_delimited: true,
-            },
-        )?;
+        names::secret(kind, &name, text, true)?;
         self.redactor.masked += 1;
         Some(MASK.to_owned())
     }

@@ -1,5 +1,5 @@
 //! Secret values of the environment of this process and of the project's `ktx.yaml`. They are masked everywhere, also
-//! URL-encoded, escaped for JSON, or as base64.
+//! escaped for JSON, or as base64.
 //!
 //! Values leave this module only as patterns.
 
@@ -11,17 +11,15 @@
 use std::{
     collections::{BTreeSet, HashMap},
     ffi::OsString,
-    fmt::Write as _,
     ops::Range,
     path::Path,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD as BASE64};
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::Regex;
 
 use super::{
-    json,
-    names::{self, NamedValue},
+    json, names,
     rules::{self, RuleMatches},
 };
 use ingestdeck_ingest::project;
@@ -61,16 +59,11 @@ const HOLDERS: &[&str] = &[
     "_CONNSTR",
 ];
 
-/// Patterns of known values.
+/// The pattern of the known values.
 #[derive(Clone, Default)]
-pub(super) struct KnownValues {
-    /// The values as they are, and escaped.
-    plain: Option<Regex>,
-    /// Base64 of a text that contains a value.
-    base64: Option<Regex>,
-}
+pub(super) struct KnownValues(Option<Regex>);
 
-/// Prints no pattern, as patterns contain the values.
+/// Prints no pattern, as it contains the values.
 impl std::fmt::Debug for KnownValues {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("KnownValues")
@@ -91,12 +84,9 @@ impl KnownValues {
         for (name, value) in &variables {
             let upper = name.to_ascii_uppercase();
             let is_structured = value.contains("://") || value.trim_start().starts_with(['{', '[']);
-            let named = NamedValue {
-                text: value,
-                is_delimited: true,
-            };
-            let is_secret = names::kind_of(name)
-                .is_some_and(|kind| is_structured || names::secret(kind, name, named).is_some());
+            let is_secret = names::kind_of(name).is_some_and(|kind| {
+                is_structured || names::secret(kind, name, value, true).is_some()
+            });
             if is_secret || ENDS.iter().any(|end| upper.ends_with(end)) {
                 add(value, &mut values);
             }
@@ -130,55 +120,29 @@ impl KnownValues {
     }
 
     fn new(values: BTreeSet<String>) -> Self {
-        let values: Vec<String> = values
-            .into_iter()
-            .filter(|value| is_distinctive(value))
-            .collect();
-        let mut plain: Vec<String> = values.iter().flat_map(|value| forms(value)).collect();
-        let mut base64: Vec<String> = values
+        let values = values.iter().filter(|value| is_distinctive(value));
+        let mut forms: Vec<String> = values.flat_map(|value| forms(value)).collect();
+        // The first alternative that matches wins, so the longest form comes first.
+        forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        let pattern = forms
             .iter()
-            .flat_map(|value| base64_cores(value))
-            .collect();
-        let pattern = |forms: &mut Vec<String>| {
-            // The first alternative that matches wins, so the longest form comes first.
-            forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
-            forms.dedup();
-            let escaped: Vec<String> = forms.iter().map(|form| regex::escape(form)).collect();
-            let mut builder = RegexBuilder::new(&escaped.join("|"));
+            .map(|form| regex::escape(form))
+            .collect::<Vec<_>>()
+            .join("|");
+        Self(
             (!forms.is_empty())
-                .then(|| builder.size_limit(64 << 20).unicode(false).build().ok())
-                .flatten()
-        };
-        Self {
-            plain: pattern(&mut plain),
-            base64: pattern(&mut base64),
-        }
+                .then(|| rules::regex(&pattern).ok())
+                .flatten(),
+        )
     }
 
     /// Adds the ranges of known values in `text`.
     pub(super) fn find(&self, text: &str, spans: &mut Vec<Range<usize>>) {
-        let bytes = text.as_bytes();
-        spans.extend(
-            self.plain
-                .iter()
-                .flat_map(|plain| plain.find_iter(bytes))
-                .map(|found| found.range()),
-        );
-        let is_code = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
-        spans.extend(
-            self.base64
-                .iter()
-                .flat_map(|base64| base64.find_iter(bytes))
-                .map(|found| {
-                    let before = bytes[..found.start()]
-                        .iter()
-                        .rev()
-                        .take_while(is_code)
-                        .count();
-                    let after = bytes[found.end()..].iter().take_while(is_code).count();
-                    found.start() - before..found.end() + after
-                }),
-        );
+        let found = self
+            .0
+            .iter()
+            .flat_map(|values| values.find_iter(text.as_bytes()));
+        spans.extend(found.map(|found| found.range()));
     }
 }
 
@@ -212,54 +176,13 @@ fn is_distinctive(value: &str) -> bool {
         && (value.len() >= LONG_NUMBER || !all(u8::is_ascii_digit))
 }
 
-/// A value, and its encodings in addresses and in JSON.
-fn forms(value: &str) -> Vec<String> {
-    let encoded = |is_upper: bool| {
-        value.bytes().fold(String::new(), |mut out, byte| {
-            // Writing to a string cannot fail.
-            let _ = match byte {
-                b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                    write!(out, "{}", char::from(byte))
-                }
-                byte if is_upper => write!(out, "%{byte:02X}"),
-                byte => write!(out, "%{byte:02x}"),
-            };
-            out
-        })
-    };
-    let escaped = json::quoted(value);
-    let escaped = &escaped[1..escaped.len() - 1];
-    let twice = json::quoted(escaped);
-    let mut forms = vec![
-        value.to_owned(),
-        encoded(true),
-        encoded(false),
-        escaped.to_owned(),
-        escaped.replace('/', "\\/"),
-    ];
-    forms.push(twice[1..twice.len() - 1].to_owned());
-    forms.sort();
-    forms.dedup();
-    forms
-}
-
-/// The base64 of a value at each of the three alignments, without the characters that depend on the text around it.
-fn base64_cores(value: &str) -> Vec<String> {
-    let cores = [0, 1, 2].map(|before| {
-        let mut bytes = vec![0; before];
-        bytes.extend_from_slice(value.as_bytes());
-        let code = BASE64.encode(&bytes);
-        let end = if bytes.len() % 3 == 0 {
-            code.len()
-        } else {
-            code.len() - 1
-        };
-        code[[0, 2, 3][before]..end].to_owned()
-    });
-    let url_safe = cores
-        .clone()
-        .map(|core| core.replace('+', "-").replace('/', "_"));
-    cores.into_iter().chain(url_safe).collect()
+/// A value, and as it is in JSON and in base64. [`encodings`](super::encodings) undoes other encodings, and base64 of
+/// longer texts.
+fn forms(value: &str) -> [String; 4] {
+    let quoted = json::quoted(value);
+    let escaped = quoted[1..quoted.len() - 1].to_owned();
+    let slashes = escaped.replace('/', "\\/");
+    [value.to_owned(), escaped, slashes, BASE64.encode(value)]
 }
 
 #[cfg(test)]
@@ -267,17 +190,10 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::redact::{MASK, Redactor};
 
     fn masked(known: &KnownValues, text: &str) -> String {
-        let mut spans = Vec::new();
-        known.find(text, &mut spans);
-        spans
-            .into_iter()
-            .rev()
-            .fold(text.to_owned(), |mut text, span| {
-                text.replace_range(span, "#");
-                text
-            })
+        Redactor::new(known.clone()).text(text).replace(MASK, "#")
     }
 
     fn known(variables: &[(&str, &str)], settings: &str) -> KnownValues {

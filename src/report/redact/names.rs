@@ -62,14 +62,6 @@ static SYNTAX: LazyLock<Option<Syntax>> = LazyLock::new(|| {
     })
 });
 
-/// The value of a name.
-#[derive(Clone, Copy)]
-pub(super) struct NamedValue<'a> {
-    pub(super) text: &'a str,
-    /// It is in quotes, a JSON string or a cell: an ordinary word may be a password.
-    pub(super) is_delimited: bool,
-}
-
 /// The index of the rule for a name; `None` if its value is not secret.
 pub(super) fn kind_of(name: &str) -> Option<usize> {
     let matches = |rule: &SecretRule| rule.regex.is_match(name.as_bytes());
@@ -80,21 +72,27 @@ pub(super) fn kind_of(name: &str) -> Option<usize> {
         .filter(|_| name.len() <= LONGEST_NAME)
 }
 
-/// The range of the secret in the value of `name`, whose rule is `kind`.
-pub(super) fn secret(kind: usize, name: &str, value: NamedValue<'_>) -> Option<Range<usize>> {
+/// The range of the secret in the value of `name`, whose rule is `kind`. A value that is in quotes, a JSON string or a
+/// cell `is_delimited`: an ordinary word may be a password.
+pub(super) fn secret(
+    kind: usize,
+    name: &str,
+    value: &str,
+    is_delimited: bool,
+) -> Option<Range<usize>> {
     let rule = &RULES.names[kind];
-    let text = value.text.trim();
-    let start = value.text.len() - value.text.trim_start().len();
+    let text = value.trim();
+    let start = value.len() - value.trim_start().len();
     let matched = format!("{name}={text}");
     let is_allowed = rule.allows(matched.as_bytes(), text.as_bytes());
     if rule.id == "header" {
         let found = SYNTAX
             .as_ref()?
             .header
-            .captures(value.text.as_bytes())?
+            .captures(value.as_bytes())?
             .get(1)?
             .range();
-        let header = &value.text[found.clone()];
+        let header = &value[found.clone()];
         let is_opaque = header
             .bytes()
             .any(|byte| byte.is_ascii_digit() || b"+=_".contains(&byte));
@@ -107,7 +105,7 @@ pub(super) fn secret(kind: usize, name: &str, value: NamedValue<'_>) -> Option<R
     let is_word = text
         .chars()
         .all(|char| char.is_alphabetic() || "_-.' ".contains(char));
-    let is_odd_word = is_word && (text.len() < 6 && !text.contains(' ') || !value.is_delimited);
+    let is_odd_word = is_word && (text.len() < 6 && !text.contains(' ') || !is_delimited);
     (!is_allowed && !is_odd_word).then(|| start..start + text.len())
 }
 
@@ -144,11 +142,7 @@ pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
         let items = syntax.items(text, from, name.ends_with(['s', 'S']));
         let mut push = |range: Range<usize>, is_delimited| {
             budget = budget.saturating_sub(range.len());
-            let value = NamedValue {
-                text: &text[range.clone()],
-                is_delimited,
-            };
-            if let Some(secret) = secret(kind, name, value) {
+            if let Some(secret) = secret(kind, name, &text[range.clone()], is_delimited) {
                 at = range.start + secret.end;
                 spans.push(range.start + secret.start..at);
             }

@@ -94,12 +94,7 @@ fn compile(file: &RuleFile) -> Result<SecretRules, regex::Error> {
             .map(|text| rule(text, &file.allowlists))
             .collect::<Result<_, _>>()
     };
-    let names = file
-        .names
-        .iter()
-        .map(|name| alternation(&name.keywords))
-        .collect::<Vec<_>>()
-        .join("|");
+    let names = alternation(file.names.iter().flat_map(|name| &name.keywords));
     let keywords = file.rules.iter().map(|rule| alternation(&rule.keywords));
     let keywords = keywords.chain([names.clone()]);
     let global = file
@@ -115,11 +110,13 @@ fn compile(file: &RuleFile) -> Result<SecretRules, regex::Error> {
     })
 }
 
-fn alternation(keywords: &[String]) -> String {
-    let keywords: Vec<_> = keywords
-        .iter()
+/// Joins keywords. The first one that matches wins, so the longest comes first.
+fn alternation<'a>(keywords: impl IntoIterator<Item = &'a String>) -> String {
+    let mut keywords: Vec<_> = keywords
+        .into_iter()
         .map(|keyword| regex::escape(keyword))
         .collect();
+    keywords.sort_by_key(|keyword| std::cmp::Reverse(keyword.len()));
     keywords.join("|")
 }
 

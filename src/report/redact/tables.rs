@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::names::{self, NamedValue};
+use super::names;
 
 /// A longer line is not the head of a table.
 const WIDEST: usize = 4 << 10;
@@ -78,11 +78,8 @@ fn table(
             return Some(at);
         }
         for ((value, kind), name) in values.into_iter().zip(&kinds).zip(&columns) {
-            let named = NamedValue {
-                text: &text[value.clone()],
-                is_delimited: true,
-            };
-            let secret = kind.and_then(|kind| names::secret(kind, name, named));
+            let secret =
+                kind.and_then(|kind| names::secret(kind, name, &text[value.clone()], true));
             spans.extend(secret.map(|secret| value.start + secret.start..value.start + secret.end));
         }
     }

@@ -95,8 +95,25 @@ fn link_within_the_project_is_not_written_through() {
 #[test]
 fn exports_and_reports_are_without_secrets() {
     let key = format!("AKIA{}", "ABCDEFG2".repeat(2));
-    let reason =
-        format!("the service answered:\n{key} is wrong, hunter2secret and v4lue-of-env as well");
+    let seed = format!("SU{}", "ABCDEFG2".repeat(7));
+    let azure = format!("{}==", "aB3+dE5/gH".repeat(9)[..86].to_owned());
+    let datadog = "0123456789abcdef".repeat(2) + "01234567";
+    let of_kinds = [
+        &*key,
+        &seed,
+        &azure,
+        &datadog,
+        "xoxc-1a2b3c4d5e6f",
+        "c00kieOfTheJar9",
+        "pAss4openssl",
+        "AAAAIEi3nRPzCkUTRTnKu4zdYk4mBDqGcZ6g3S2nRPzC",
+    ];
+    let [.., cookie, openssl, putty] = of_kinds;
+    let reason = format!(
+        "the service answered:\n{key} is wrong, hunter2secret and v4lue-of-env as well\n{{\"accountKey\": \"{azure}\"}}\n\
+        DD_APPLICATION_KEY={datadog}\nseed {seed}\nxoxc-1a2b3c4d5e6f\n.x.example\tTRUE\t/\tTRUE\t0\tsid\t{cookie}\n\
+        openssl enc -k {openssl}\nPrivate-Lines: 1\n{putty}\nPrivate-MAC: 00"
+    );
     let verdict =
         json!({"outcome": "failed", "stop": "error", "cause": "tool_failures", "reason": reason});
     let entry = |seq: u64, key: &str, body: Value| json!({"seq": seq, "at": 900_000 + seq, "unit": "docs-juice", "try": 9, (key): body});
@@ -123,8 +140,11 @@ fn exports_and_reports_are_without_secrets() {
         let ran = place.ran(command);
         let masked = ran.expect_success().matches("[masked]").count();
         assert!(masked >= 3, "{format}: {}", ran.stderr);
-        for secret in [&*key, "hunter2secret", "v4lue-of-env", "djRsdWUtb2YtZW52"] {
-            assert!(!ran.stdout.contains(secret), "{format}: {secret}");
+        for secret in of_kinds
+            .iter()
+            .chain(&["hunter2secret", "v4lue-of-env", "djRsdWUtb2YtZW52"])
+        {
+            assert!(!ran.stdout.contains(*secret), "{format}: {secret}");
         }
         assert!(
             ran.stderr.contains("values of known kinds were masked"),
@@ -135,13 +155,31 @@ fn exports_and_reports_are_without_secrets() {
         let mut command = place.command(&["report", "--format", format]);
         command.env("SOME_TOKEN", "v4lue-of-env");
         let ran = place.ran(command);
-        for secret in [&*key, "hunter2secret", "v4lue-of-env"] {
-            assert!(!ran.expect_success().contains(secret), "{format}: {secret}");
+        for secret in of_kinds.iter().chain(&["hunter2secret", "v4lue-of-env"]) {
+            assert!(
+                !ran.expect_success().contains(*secret),
+                "{format}: {secret}"
+            );
         }
         assert!(
             ran.stdout.contains("[masked]") && ran.stderr.contains("of known kinds"),
             "{format}: {ran:?}"
         );
+    }
+    let spans = ["runs", "export", "--format", "otlp", "--content"];
+    for args in [
+        spans.as_slice(),
+        &["audit", "--results", "--format", "json"],
+    ] {
+        let mut command = place.command(args);
+        command.env("SOME_TOKEN", "v4lue-of-env");
+        let ran = place.ran(command);
+        for secret in of_kinds.iter().chain(&["hunter2secret", "v4lue-of-env"]) {
+            assert!(
+                !ran.expect_success().contains(*secret),
+                "{args:?}: {secret}"
+            );
+        }
     }
 }
 
