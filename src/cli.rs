@@ -150,7 +150,9 @@ fn parse_and_run() -> Exit {
         Ok(exit) => exit,
         Err(failure) => {
             exit::print_error(&failure);
-            tracing::error!(message = failure.to_line(), "failed");
+            // The hooks of `debug` format the report.
+            let report = color_eyre::Report::msg(failure.to_line());
+            tracing::error!(?report, "failed");
             failure.exit
         }
     };

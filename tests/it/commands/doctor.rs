@@ -370,6 +370,19 @@ fn dash_as_out_is_stdout() {
 }
 
 #[test]
+fn debug_log_has_the_report_of_a_failure() {
+    let (place, _) = project();
+    let ran = place.run(&["runs", "show", "nosuch", "--debug"]);
+    assert!(ran.expect_refusal(4).contains("nosuch"), "{ran:?}");
+    let log = fs::read_to_string(place.path("ingestdeck-debug.log")).unwrap();
+    assert!(
+        log.contains("failed report=") && log.contains("nosuch"),
+        "{log}"
+    );
+    assert!(log.contains("Location:"), "{log}");
+}
+
+#[test]
 fn debug_log_lists_commands_without_secrets() {
     let (place, claude) = project();
     commit(&place.path(""));
