@@ -187,10 +187,11 @@ impl Redactor {
         self.search(text, &mut found);
         // A complete token ends with its line, unless that is full.
         let is_complete = |span: &&Range<usize>| {
-            let line = text[..span.start]
-                .rfind('\n')
-                .map_or(0, |newline| newline + 1);
-            span.end - line < FULL_LINE && text[span.end..].starts_with(['\r', '\n'])
+            let mut line = text[..span.end]
+                .bytes()
+                .rev()
+                .take_while(|byte| *byte != b'\n');
+            text[span.end..].starts_with(['\r', '\n']) && line.nth(FULL_LINE - 1).is_none()
         };
         let complete: HashSet<usize> = found
             .iter()
@@ -398,7 +399,8 @@ impl<'a> JsonDocumentVisitor<'a> {
             RuleMatches::new(&member).find(&member, false, &mut spans);
             if spans.iter().any(|span| span.start >= start.len()) {
                 self.redactor.masked += 1;
-                return masks(&[0..text.len()]);
+                let all = 0..text.len();
+                return masks(&[all]);
             }
         }
         let mut none = 0;

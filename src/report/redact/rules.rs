@@ -48,7 +48,7 @@ struct AllowListText {
     regexes: Vec<String>,
 }
 
-/// A compiled rule.
+/// A rule whose regexes are compiled.
 pub(super) struct SecretRule {
     pub(super) id: String,
     pub(super) regex: Regex,
@@ -68,7 +68,7 @@ impl SecretRule {
     }
 }
 
-/// All rules.
+/// The compiled rules of the file.
 #[derive(Default)]
 pub(super) struct SecretRules {
     pub(super) rules: Vec<SecretRule>,

@@ -20,7 +20,7 @@ const RULE: &str = "+-|: =│├┼┤─═╪╞╡┌┬┐└┴┘";
 
 /// Adds the cells of the secret columns of the tables in `text`, whose heads have no secret.
 pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
-    let lines: Vec<Range<usize>> = lines(text).collect();
+    let lines = lines(text);
     let mut secrets: Vec<usize> = spans.iter().map(|span| span.start).collect();
     secrets.sort_unstable();
     let mut at = 0;
@@ -128,19 +128,17 @@ fn cells(text: &str, line: Range<usize>, separator: char) -> Vec<Range<usize>> {
 }
 
 /// The lines of a text, whose ends may be written as escapes.
-fn lines(text: &str) -> impl Iterator<Item = Range<usize>> {
-    let mut from = Some(0);
-    std::iter::from_fn(move || {
-        let start = from?;
-        let rest = &text[start..];
-        let real = rest.find('\n').unwrap_or(rest.len());
-        let (end, next) = match rest[..real].find("\\n") {
-            Some(escaped) => (escaped, escaped + 2),
-            None => (real, real + 1),
-        };
-        from = Some(start + next).filter(|next| *next <= text.len());
-        Some(start..start + end)
-    })
+fn lines(text: &str) -> Vec<Range<usize>> {
+    let (bytes, mut lines, mut start) = (text.as_bytes(), Vec::new(), 0);
+    for at in memchr::memchr2_iter(b'\n', b'\\', bytes) {
+        let length = if bytes[at] == b'\n' { 1 } else { 2 };
+        if at >= start && (length == 1 || bytes.get(at + 1) == Some(&b'n')) {
+            lines.push(start..at);
+            start = at + length;
+        }
+    }
+    lines.push(start..text.len());
+    lines
 }
 
 #[cfg(test)]

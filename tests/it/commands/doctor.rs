@@ -379,7 +379,7 @@ fn debug_log_has_the_report_of_a_failure() {
         log.contains("failed report=") && log.contains("nosuch"),
         "{log}"
     );
-    assert!(log.contains("Location:"), "{log}");
+    assert!(log.contains("   0: no run matches \"nosuch\""), "{log}");
 }
 
 #[test]

@@ -92,7 +92,7 @@ const KINDS: &[(&str, &str, &str, &str, usize)] = &[
         HEX,
         40,
     ),
-    ("nats user seed", "nsc says §", "SU", UPPER, 56),
+    ("nats user seed", "nsc printed §", "SU", UPPER, 56),
     ("nats account seed", "seed: §", "SA", UPPER, 56),
     ("nats operator seed", "§ is the operator", "SO", UPPER, 56),
     (

@@ -182,6 +182,10 @@ fn hostile_text_is_searched_in_linear_steps() {
         "a:b@",
         "pass:",
         "pass:)",
+        "-----BEGIN PRIVATE KEY-----",
+        "Private-Lines: 3 ",
+        "key: |\\n",
+        "id,password\\n",
     ] {
         masked(&part.repeat(10_000));
     }
