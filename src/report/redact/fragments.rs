@@ -52,6 +52,8 @@ struct JoinedDeltas {
 
 #[derive(Deserialize)]
 struct StreamLine<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
     #[serde(borrow)]
     session_id: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -103,7 +105,9 @@ impl DeltaAssembler {
         );
         let stream = format!("{attempt:?} {session} {parent}");
         let Some(event) = line.event else {
-            self.finish_blocks(&stream, None, find);
+            if line.kind == "assistant" {
+                self.finish_blocks(&stream, None, find);
+            }
             return;
         };
         if event.kind != "content_block_delta" {

@@ -295,6 +295,9 @@ fn stream_without_a_boundary_ends_at_a_complete_message() {
         for start in (0..secret.len()).step_by(9) {
             let end = secret.len().min(start + 9);
             lines.push(delta(0, "text_delta", "text", &secret[start..end]));
+            // A line about a message is not one.
+            let content = json!({"role": "assistant"});
+            lines.push(out(&json!({"type": "user", "session_id": "s", "parent_tool_use_id": null, "text": content})));
         }
         lines.push(complete("done"));
     }
