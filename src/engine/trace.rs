@@ -1,11 +1,6 @@
 //! KTX's trace of a run, written while its tape grows. The run and its display do not depend on the trace: a failed trace
 //! does not affect them.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the level is set by the environment"
-)]
-
 use std::{
     fs::File,
     io::{self, Write as _},

@@ -115,11 +115,7 @@ impl Db {
         };
         let mut read = || -> Result<(), rusqlite::Error> {
             let mut statement = self.connection.prepare_cached(&sql)?;
-            let names: Vec<String> = statement
-                .column_names()
-                .into_iter()
-                .map(str::to_owned)
-                .collect();
+            let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
             let parameters: [(&str, &dyn rusqlite::ToSql); 9] = [
                 (":by", &filter.by),
                 (":run", &filter.run.map(|run| run.to_string())),
