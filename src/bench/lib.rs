@@ -220,10 +220,8 @@ pub async fn run_cells(
     slots: usize,
     control: &ChildControl,
     result: &mut BenchResult,
-    (warn, print): (
-        &dyn Fn(&Problem),
-        &mut dyn FnMut(&BenchResult) -> Result<(), BenchError>,
-    ),
+    warn: &dyn Fn(&Problem),
+    print: &mut dyn FnMut(&BenchResult) -> Result<(), BenchError>,
 ) -> Result<BenchEnd, BenchError> {
     let mut spent = Some(0.0);
     for repeat in 1..=runner.args.repeat {

@@ -246,7 +246,7 @@ impl BenchDir {
     }
 
     /// Creates the log of the run `name`, and returns its name.
-    pub fn create_log(&self, name: &str) -> Result<(String, File), BenchError> {
+    pub(crate) fn create_log(&self, name: &str) -> Result<(String, File), BenchError> {
         let log = format!("{name}.log");
         let file = self
             .dir
@@ -255,7 +255,7 @@ impl BenchDir {
         Ok((log, file))
     }
 
-    pub fn read_log(&self, log: &str) -> io::Result<String> {
+    pub(crate) fn read_log(&self, log: &str) -> io::Result<String> {
         let mut bytes = Vec::new();
         let (file, _) = self.dir.open_file(log)?;
         file.take(MAX_LOG_BYTES).read_to_end(&mut bytes)?;
@@ -263,7 +263,7 @@ impl BenchDir {
     }
 
     /// Removes a log that nothing was written to.
-    pub fn remove_empty_log(&self, log: &str) {
+    pub(crate) fn remove_empty_log(&self, log: &str) {
         if self.dir.open_file(log).is_ok_and(|(_, length)| length == 0) {
             // An empty log does no harm.
             let _ = self.dir.remove(log);
@@ -271,7 +271,7 @@ impl BenchDir {
     }
 
     /// Copies the tape of the run `name`, and returns the path of the copy.
-    pub fn copy_tape(&self, name: &str, mut tape: &File) -> Result<PathBuf, BenchError> {
+    pub(crate) fn copy_tape(&self, name: &str, mut tape: &File) -> Result<PathBuf, BenchError> {
         let file = format!("{name}.jsonl");
         let path = self.path.join(&file);
         let copy = || -> io::Result<()> {

@@ -105,7 +105,8 @@ pub(super) fn bench(global: &GlobalArgs, args: &BenchArgs) -> Result<Exit, CliEr
             slots,
             &control,
             &mut result,
-            (&exit::print_warning, &mut print),
+            &exit::print_warning,
+            &mut print,
         );
         signals
             .wait_for(ShutdownState::default(), running, async |command| {

@@ -73,7 +73,7 @@ impl GateRule {
 
     /// The rule that a figure is not worse than `before`: not beyond the end of its interval, or else its mean. `None` if
     /// it was unknown, or if no value is better than another.
-    pub fn not_worse_than(before: &Estimate) -> Option<Self> {
+    pub(crate) fn not_worse_than(before: &Estimate) -> Option<Self> {
         let (mean, figure) = (before.mean?, before.figure);
         let (low, high) = before.interval.unwrap_or((mean, mean));
         let (comparison, sign, limit) = match figure.prefers_more()? {

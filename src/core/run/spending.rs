@@ -71,7 +71,7 @@ pub fn sum_costs(costs: impl IntoIterator<Item = f64>) -> Option<f64> {
 }
 
 /// Rounds US dollars to the digits that agents report, because sums of binary fractions have more.
-pub fn round_cost(cost: f64) -> f64 {
+pub(crate) fn round_cost(cost: f64) -> f64 {
     (cost * 1e9).round() / 1e9 + 0.0
 }
 
