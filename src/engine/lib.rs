@@ -15,7 +15,7 @@
 
 pub(crate) mod approval;
 pub(crate) mod attached_clients;
-pub mod attempt_limits;
+pub(crate) mod attempt_limits;
 pub(crate) mod attempt_order;
 pub mod continued_runs;
 pub mod control_socket;

@@ -23,6 +23,7 @@ use super::{
 };
 use ingestdeck_core::{
     control::MAX_EDITED_BYTES,
+    diagnostic::Diagnostic,
     run::{Timeline, review::ReviewState, state::AttemptId},
     tape::note::{ReviewedFile, attempt_output::ArtifactChange},
 };
@@ -70,9 +71,9 @@ pub(crate) enum ExportError {
     NoContent,
     #[error("the run no longer waits for a review")]
     NoReview,
-    #[error("{0} has changed since; edit it after the commit")]
+    #[error("{0} has changed since")]
     Changed(String),
-    #[error("{0} is longer than {limit} KiB; edit it after the commit", limit = MAX_EDITED_BYTES / 1024)]
+    #[error("{0} is longer than {limit} KiB", limit = MAX_EDITED_BYTES / 1024)]
     TooLong(String),
     #[error("the selected action wrote no file")]
     NoFile,
@@ -80,6 +81,13 @@ pub(crate) enum ExportError {
     NoText(String),
     #[error(transparent)]
     Entry(#[from] EntryReadError),
+}
+
+impl Diagnostic for ExportError {
+    fn help(&self) -> Option<String> {
+        matches!(self, Self::Changed(_) | Self::TooLong(_))
+            .then(|| "edit it after the commit".into())
+    }
 }
 
 /// Reads and renders the requested content.

@@ -25,7 +25,7 @@ pub struct RunOptions {
     pub feedback: Option<String>,
     /// Variables that agents inherit although they would be withheld by default, by name or as `PREFIX_*`.
     pub pass_env: Vec<String>,
-    /// Automatic retries.
+    /// How failed attempts are repeated automatically.
     pub retry: RetryPolicy,
     /// Section `[ingest]` of the settings, with the flags that override it.
     pub ingest: IngestSettings,

@@ -10,7 +10,7 @@
 //! flat key, correct a field. An agent that follows the refusal works as intended, so both rules ([`FailureRule`]) accept
 //! a refusal that a later call settled. The rules differ in failures that are not such refusals, and in failures without
 //! a known subject: unknown tools, denied calls, arguments that are not JSON, a path that is a number. As in KTX, a
-//! refused edit of a source is no failure for the recoverable rule.
+//! refused edit of a source does not count for the recoverable rule.
 
 use std::{
     cmp::Reverse,

@@ -64,7 +64,7 @@ impl App {
                         }
                         return Some(HostRequest::OpenExport(export));
                     }
-                    Err(error) => self.model.toasts.show(error.to_string()),
+                    Err(error) => self.model.toasts.show(error.to_line()),
                 }
             }
             ScreenEffect::OpenFile {
@@ -75,7 +75,7 @@ impl App {
                 let project = self.project.as_deref();
                 match export::written_file(&mut self.timeline, attempt_id, row, &paths, project) {
                     Ok(export) => return Some(HostRequest::OpenExport(export)),
-                    Err(error) => self.model.toasts.show(error.to_string()),
+                    Err(error) => self.model.toasts.show(error.to_line()),
                 }
             }
             ScreenEffect::Explain(line) => match load::find_writer(&mut self.timeline, &line) {
@@ -102,7 +102,7 @@ impl App {
                 };
                 match export {
                     Ok(export) => return Some(HostRequest::OpenExport(export)),
-                    Err(error) => self.model.toasts.show(error.to_string()),
+                    Err(error) => self.model.toasts.show(error.to_line()),
                 }
             }
             ScreenEffect::EditText(text) => {

@@ -18,11 +18,12 @@ const LAYERS: &[(&str, &[Layer])] = &[
             ("decode", &[]),
             ("actions", &["decode", "text"]),
             ("control", &["config", "tape"]),
-            ("units", &["tape", "control", "text"]),
+            ("units", &["tape", "config", "control", "text"]),
             (
                 "run",
                 &[
                     "diagnostic",
+                    "config",
                     "text",
                     "tape",
                     "decode",

@@ -500,7 +500,7 @@ fn worker_that_joins_ends_the_wait_for_a_limit() {
 /// A program that sends what a worker sends, with `answer` to the start of an attempt. `$lease` is the lease.
 fn false_worker(place: &TestDir, program_version: &str, answer: &str) -> String {
     let join = format!(
-        r#"{{"join":{{"protocol":2,"program":"{program_version}","agent_release":"2.1.330","host":"h","slots":1,"account":"a","clock_ms":0}}}}"#
+        r#"{{"join":{{"protocol":3,"program":"{program_version}","agent_release":"2.1.330","host":"h","slots":1,"account":"a","clock_ms":0}}}}"#
     );
     let body = format!(
         r#"printf '%s\n' '{join}'
