@@ -20,6 +20,8 @@ use std::{
 
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Subscriber};
 use futures_util::{FutureExt as _, StreamExt as _};
+// Its version selects the Unicode data of host names for the client.
+use idna_adapter as _;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::{
     sync::{mpsc, watch},
