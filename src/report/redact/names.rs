@@ -64,7 +64,10 @@ static SYNTAX: LazyLock<Option<Syntax>> = LazyLock::new(|| {
 
 /// The index of the rule for a name; `None` if its value is not secret.
 pub(super) fn kind_of(name: &str) -> Option<usize> {
-    let matches = |rule: &SecretRule| rule.regex.is_match(name.as_bytes());
+    let matches = |rule: &SecretRule| {
+        rule.regex()
+            .is_some_and(|regex| regex.is_match(name.as_bytes()))
+    };
     RULES
         .names
         .iter()

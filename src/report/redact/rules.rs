@@ -1,7 +1,11 @@
 //! The rules of `rules.toml`, which describes their format: tokens by their shape, secrets in the syntax of a command or a
 //! file, and the names of [`names`](super::names). Pure.
 
-use std::{collections::HashMap, ops::Range, sync::LazyLock};
+use std::{
+    collections::HashMap,
+    ops::Range,
+    sync::{LazyLock, OnceLock},
+};
 
 use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder, SetMatches};
 use serde::Deserialize;
@@ -19,128 +23,95 @@ static BOUNDARY: LazyLock<Option<Regex>> = LazyLock::new(|| {
 const LONGEST_ESCAPE: usize = 9;
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct RuleFile {
-    rules: Vec<RuleText>,
-    names: Vec<RuleText>,
-    allowlists: Vec<AllowListText>,
+    rules: Vec<SecretRule>,
+    names: Vec<SecretRule>,
+    allowlists: Vec<AllowList>,
 }
 
+/// A rule. Its regex is compiled when a text contains one of its keywords.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RuleText {
-    id: String,
+pub(super) struct SecretRule {
+    pub(super) id: String,
     regex: String,
     #[serde(default)]
     secret_group: usize,
     #[serde(default)]
     entropy: f64,
     keywords: Vec<String>,
+    #[serde(skip)]
+    compiled: OnceLock<Option<Regex>>,
 }
 
+/// Values that are not secret.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct AllowListText {
+struct AllowList {
     #[serde(default)]
     target_rules: Vec<String>,
     #[serde(default)]
     regex_target: String,
     regexes: Vec<String>,
+    #[serde(skip)]
+    compiled: OnceLock<RegexSet>,
 }
 
-/// A rule whose regexes are compiled.
-pub(super) struct SecretRule {
-    pub(super) id: String,
-    pub(super) regex: Regex,
-    group: usize,
-    is_bounded: bool,
-    entropy: f64,
-    allowed: RegexSet,
-    allowed_matches: RegexSet,
-}
-
-impl SecretRule {
-    /// True if the secret of a match is not one.
-    pub(super) fn allows(&self, matched: &[u8], secret: &[u8]) -> bool {
-        self.allowed.is_match(secret)
-            || self.allowed_matches.is_match(matched)
-            || self.entropy > 0.0 && entropy(secret) < self.entropy
-    }
-}
-
-/// The compiled rules of the file.
+/// The rules of the file.
 #[derive(Default)]
 pub(super) struct SecretRules {
     pub(super) rules: Vec<SecretRule>,
     /// The keywords of each rule, and those of all names.
     keywords: RegexSet,
     pub(super) names: Vec<SecretRule>,
-    placeholders: RegexSet,
     /// Matches a part of each name.
     pub(super) name_keywords: String,
+    allowlists: Vec<AllowList>,
 }
 
 pub(super) static RULES: LazyLock<SecretRules> = LazyLock::new(|| {
-    // A test compiles the file, so neither can fail.
-    let file = toml::from_str(include_str!("rules.toml")).ok();
-    file.and_then(|file| compile(&file).ok())
-        .unwrap_or_default()
-});
-
-fn compile(file: &RuleFile) -> Result<SecretRules, regex::Error> {
-    let rules = |texts: &[RuleText]| {
-        texts
-            .iter()
-            .map(|text| rule(text, &file.allowlists))
-            .collect::<Result<_, _>>()
+    // A test reads the file and compiles each regex, so nothing here can fail.
+    let Ok(file) = toml::from_str::<RuleFile>(include_str!("rules.toml")) else {
+        return SecretRules::default();
     };
     let names = alternation(file.names.iter().flat_map(|name| &name.keywords));
     let keywords = file.rules.iter().map(|rule| alternation(&rule.keywords));
     let keywords = keywords.chain([names.clone()]);
-    let global = file
-        .allowlists
-        .iter()
-        .filter(|list| list.target_rules.is_empty());
-    Ok(SecretRules {
-        rules: rules(&file.rules)?,
-        keywords: set(keywords.map(|keywords| format!("(?i){keywords}")))?,
-        names: rules(&file.names)?,
-        placeholders: set(global.flat_map(|list| &list.regexes))?,
+    SecretRules {
+        keywords: set(keywords.map(|keywords| format!("(?i){keywords}"))).unwrap_or_default(),
+        rules: file.rules,
+        names: file.names,
         name_keywords: names,
-    })
-}
+        allowlists: file.allowlists,
+    }
+});
 
 /// Joins keywords. The first one that matches wins, so the longest comes first.
 fn alternation<'a>(keywords: impl IntoIterator<Item = &'a String>) -> String {
-    let mut keywords: Vec<_> = keywords
-        .into_iter()
-        .map(|keyword| regex::escape(keyword))
-        .collect();
+    let keywords = keywords.into_iter().map(|keyword| regex::escape(keyword));
+    let mut keywords: Vec<_> = keywords.collect();
     keywords.sort_by_key(|keyword| std::cmp::Reverse(keyword.len()));
     keywords.join("|")
 }
 
-fn rule(text: &RuleText, allowlists: &[AllowListText]) -> Result<SecretRule, regex::Error> {
-    let allowed = |of_match: bool| {
-        let lists = allowlists.iter().filter(|list| {
-            (list.target_rules.is_empty() || list.target_rules.contains(&text.id))
-                && (list.regex_target == "match") == of_match
-        });
-        set(lists.flat_map(|list| &list.regexes))
-    };
-    let token = text.regex.strip_prefix(r"\b");
-    Ok(SecretRule {
-        id: text.id.clone(),
-        regex: regex(token.unwrap_or(&text.regex))?,
-        group: text.secret_group,
-        is_bounded: token.is_some(),
-        entropy: text.entropy,
-        allowed: allowed(false)?,
-        allowed_matches: allowed(true)?,
-    })
+impl AllowList {
+    fn applies_to(&self, id: &str) -> bool {
+        self.target_rules.is_empty() || self.target_rules.iter().any(|target| target == id)
+    }
+
+    fn contains(&self, matched: &[u8], secret: &[u8]) -> bool {
+        let regexes = self
+            .compiled
+            .get_or_init(|| set(&self.regexes).unwrap_or_default());
+        regexes.is_match(if self.regex_target == "match" {
+            matched
+        } else {
+            secret
+        })
+    }
 }
 
-fn set(patterns: impl Iterator<Item = impl AsRef<str>>) -> Result<RegexSet, regex::Error> {
+fn set(patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<RegexSet, regex::Error> {
     RegexSetBuilder::new(patterns)
         .unicode(false)
         .size_limit(SIZE_LIMIT)
@@ -171,7 +142,11 @@ fn entropy(bytes: &[u8]) -> f64 {
 
 /// True for placeholders of examples, templates and code.
 pub(super) fn is_placeholder(text: &str) -> bool {
-    RULES.placeholders.is_match(text.as_bytes())
+    let mut global = RULES
+        .allowlists
+        .iter()
+        .filter(|list| list.target_rules.is_empty());
+    global.any(|list| list.contains(b"", text.as_bytes()))
 }
 
 /// The rules whose keywords a text contains.
@@ -193,23 +168,44 @@ impl RuleMatches {
             return;
         }
         let rules = self.0.iter().filter_map(|index| RULES.rules.get(index));
-        for rule in rules.filter(|rule| rule.group == 0 || !only_tokens) {
+        for rule in rules.filter(|rule| rule.secret_group == 0 || !only_tokens) {
             spans.extend(rule.secrets(text.as_bytes()));
         }
     }
 }
 
 impl SecretRule {
+    pub(super) fn regex(&self) -> Option<&Regex> {
+        let pattern = self.regex.strip_prefix(r"\b").unwrap_or(&self.regex);
+        self.compiled.get_or_init(|| regex(pattern).ok()).as_ref()
+    }
+
+    /// True if the secret of a match is not one.
+    pub(super) fn allows(&self, matched: &[u8], secret: &[u8]) -> bool {
+        let mut lists = RULES
+            .allowlists
+            .iter()
+            .filter(|list| list.applies_to(&self.id));
+        lists.any(|list| list.contains(matched, secret))
+            || self.entropy > 0.0 && entropy(secret) < self.entropy
+    }
+
     /// The ranges of the secrets of this rule.
     fn secrets<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = Range<usize>> + 'a {
-        self.regex.find_iter(text).filter_map(|found| {
+        let is_bounded = self.regex.starts_with(r"\b");
+        let found = self
+            .regex()
+            .into_iter()
+            .flat_map(|regex| regex.find_iter(text));
+        found.filter_map(move |found| {
             let start = found.start();
             let before = &text[start.saturating_sub(LONGEST_ESCAPE)..start];
-            if self.is_bounded && start > 0 && !BOUNDARY.as_ref()?.is_match(before) {
+            if is_bounded && start > 0 && !BOUNDARY.as_ref()?.is_match(before) {
                 return None;
             }
-            let groups = (self.group > 0)
-                .then(|| self.regex.captures_at(text, start))
+            let has_group = self.secret_group > 0;
+            let groups = has_group
+                .then(|| self.regex()?.captures_at(text, start))
                 .flatten();
             // Alternatives of a regex may have a group each.
             let secret = groups
@@ -242,11 +238,15 @@ mod tests {
                 assert!(ids.contains(&id), "no rule {id}");
             }
         }
-        let rules = compile(&file).unwrap();
-        for rule in rules.rules.iter().chain(&rules.names) {
-            assert!(rule.group < rule.regex.captures_len(), "{}", rule.id);
+        for list in &file.allowlists {
+            set(&list.regexes).unwrap();
         }
-        assert!(rules.rules.len() >= 150);
+        for rule in file.rules.iter().chain(&file.names) {
+            let regex = rule.regex().unwrap_or_else(|| panic!("{}", rule.id));
+            assert!(rule.secret_group < regex.captures_len(), "{}", rule.id);
+        }
+        assert!(!RULES.keywords.is_empty());
+        assert!(file.rules.len() >= 150);
     }
 
     #[test]
