@@ -31,11 +31,9 @@ use self::{
 
 mod agent;
 pub mod args;
-mod call;
 mod host;
 mod output;
 pub mod script;
-mod turn;
 
 /// The subcommand of this program that plays a script.
 pub const SUBCOMMAND: &str = "scripted-agent";

@@ -7,7 +7,7 @@
 pub(crate) mod lazy_text;
 pub mod line;
 pub(crate) mod message_block;
-pub(crate) mod raw_json;
+mod raw_json;
 pub mod user_text;
 
 pub(crate) mod byte_masks;
@@ -19,11 +19,11 @@ mod session_file_line;
 mod system_line;
 mod text;
 
+pub use json_scanner::RawJson;
 pub use lazy_text::LazyText;
 pub use line::{AgentLine, ChatLine, LineBody, LineKind, ResultLine, Usage};
 pub use line_decoder::{decode_line, guess_kind, is_json, opaque_line};
 pub use message_block::{MessageBlock, MessageBlocks, ToolResult, ToolUse, content_text};
-pub use raw_json::RawJson;
 
 #[cfg(test)]
 mod tests;

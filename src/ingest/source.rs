@@ -33,6 +33,7 @@ mod collate;
 pub(crate) mod dbt;
 pub(crate) mod docs;
 pub(crate) mod fake;
+pub(crate) mod file_stamp;
 pub mod fingerprint;
 pub(crate) mod fingerprint_cache;
 pub(crate) mod lookml;
@@ -44,7 +45,7 @@ pub(crate) mod references;
 pub(crate) mod tree;
 
 pub use super::connection::{KeySpec, ValueType};
-pub use fingerprint::Fingerprint;
+pub use file_stamp::Fingerprint;
 pub use proposal::ProposalScan;
 use references::ReferenceReader;
 pub use tree::{RawFile, SourceTree};

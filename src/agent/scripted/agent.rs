@@ -7,6 +7,11 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
+mod call;
+mod turn;
+
+use turn::{ScriptedTurn, TurnAbort};
+
 use super::{
     args::ClaudeFlags,
     host::{HostConnection, TurnControl},
@@ -14,7 +19,6 @@ use super::{
     script::{
         AgentScript, IgnoredEvent, MessageTokens, ScriptPart, ScriptStep, ScriptedResult, unit_key,
     },
-    turn::{ScriptedTurn, TurnAbort},
 };
 
 /// The agent, with its identity and script.

@@ -8,10 +8,19 @@
 use std::borrow::Cow;
 
 use super::{
-    LazyText, RawJson,
+    LazyText,
     byte_masks::{BLOCK, ByteMasks},
     text,
 };
+
+/// The text of one valid JSON value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawJson<'a>(pub &'a str);
+
+impl RawJson<'_> {
+    /// Replaces a value with invalid string contents: control characters, bad UTF-8 or bad escapes.
+    pub(crate) const UNREADABLE: Self = Self("\"[unreadable: not valid JSON text]\"");
+}
 
 /// The bytes are not one JSON text, so the whole line is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

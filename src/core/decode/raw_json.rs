@@ -4,16 +4,12 @@ use std::borrow::Cow;
 
 use serde_json::{Value, value::RawValue};
 
-use super::{json_scanner::JsonScanner, text};
-
-/// The text of one valid JSON value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawJson<'a>(pub &'a str);
+use super::{
+    json_scanner::{JsonScanner, RawJson},
+    text,
+};
 
 impl<'a> RawJson<'a> {
-    /// Replaces a value with invalid string contents: control characters, bad UTF-8 or bad escapes.
-    pub(crate) const UNREADABLE: Self = Self("\"[unreadable: not valid JSON text]\"");
-
     /// Parses the value. Lone surrogates become replacement characters. Returns `Null` if it nests deeper than 128
     /// levels.
     pub fn value(self) -> Value {

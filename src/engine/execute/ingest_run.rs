@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use super::reconcile_step::ReconcileOptions;
 use ingestdeck_core::{
     run::commit_trailers::{AttemptTrailer, CommitMessage, RunTrailers, trailer_key},
     tape::{
@@ -264,6 +263,29 @@ fn memory_message<'a>(job: &IngestJob, paths: impl IntoIterator<Item = &'a Strin
         wiki.len(),
         sources.len()
     )
+}
+
+/// The work for the reconcile step that precedes the run.
+#[derive(Clone, Debug, Default)]
+pub struct ReconcileOptions {
+    /// Deleted raw files, by connection.
+    pub evictions: Vec<FilesEvicted>,
+    /// The artifacts that came from them, by `connection/path`.
+    pub artifacts_by_deleted_file: BTreeMap<String, Vec<EvictionCandidate>>,
+    /// Patches that a prior run saved without a reconcile step; paths are relative to the project.
+    pub unreconciled: BTreeMap<UnitKey, String>,
+}
+
+impl ReconcileOptions {
+    /// True if there is something to review even without any unit.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.evictions.is_empty() || !self.unreconciled.is_empty()
+    }
+
+    /// Maximum number of turns of the step.
+    pub(super) fn step_budget(&self) -> u32 {
+        reconcile::step_budget(self.artifacts_by_deleted_file.values().map(Vec::len).sum())
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
 };
 
-use super::ingest_run::IngestRun;
+use super::ingest_run::{IngestRun, ReconcileOptions};
 use ingestdeck_core::{
     run::recorded_decisions,
     tape::{
@@ -21,29 +21,6 @@ use ingestdeck_ingest::{
     },
     work_unit::WorkUnit,
 };
-
-/// The work for the reconcile step that precedes the run.
-#[derive(Clone, Debug, Default)]
-pub struct ReconcileOptions {
-    /// Deleted raw files, by connection.
-    pub evictions: Vec<FilesEvicted>,
-    /// The artifacts that came from them, by `connection/path`.
-    pub artifacts_by_deleted_file: BTreeMap<String, Vec<EvictionCandidate>>,
-    /// Patches that a prior run saved without a reconcile step; paths are relative to the project.
-    pub unreconciled: BTreeMap<UnitKey, String>,
-}
-
-impl ReconcileOptions {
-    /// True if there is something to review even without any unit.
-    pub(crate) fn is_due(&self) -> bool {
-        !self.evictions.is_empty() || !self.unreconciled.is_empty()
-    }
-
-    /// Maximum number of turns of the step.
-    pub(super) fn step_budget(&self) -> u32 {
-        reconcile::step_budget(self.artifacts_by_deleted_file.values().map(Vec::len).sum())
-    }
-}
 
 /// Work for the reconcile step besides the patches that are being integrated.
 #[derive(Debug, Default)]

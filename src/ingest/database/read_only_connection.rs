@@ -20,9 +20,12 @@ use rusqlite::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{QueryError, SqlCell, worker::SQLITE_MEMORY_MIB};
+use super::{QueryError, SqlCell};
 use ingestdeck_core::text;
 use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
+
+/// Memory limit of SQLite in MiB. Temporary tables and sorts count, because they are kept in memory.
+pub(super) const SQLITE_MEMORY_MIB: u64 = 256;
 
 /// Bytes of the header of a database file that are read.
 const HEADER_BYTES: u64 = 100;

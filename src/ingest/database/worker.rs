@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     LookupTarget, QueryError, RowLimits, catalog,
     ktx_history::tables::{self, PageLimits},
-    read_only_connection,
+    read_only_connection::{self, SQLITE_MEMORY_MIB},
 };
 
 /// First argument that starts the program as a worker. Not a command for users.
@@ -35,8 +35,6 @@ const MAX_REQUEST_BYTES: u64 = 4 << 20;
 /// Largest answer in bytes.
 pub(super) const MAX_REPLY_BYTES: u64 = 16 << 20;
 
-/// Memory limit of SQLite in MiB. Temporary tables and sorts count, because they are kept in memory.
-pub(super) const SQLITE_MEMORY_MIB: u64 = 256;
 /// Address space of the whole process in bytes, in case [`SQLITE_MEMORY_MIB`] does not hold.
 #[cfg(target_os = "linux")]
 const ADDRESS_SPACE_BYTES: u64 = 1 << 30;

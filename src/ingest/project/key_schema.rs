@@ -7,6 +7,18 @@
 use std::collections::BTreeMap;
 
 use super::reader::{self, ProjectSettingsFault, excerpt, join_key, wrong_type};
+
+const PROVIDER_BACKENDS: &[&str] = &[
+    "none",
+    "anthropic",
+    "vertex",
+    "gateway",
+    CLAUDE_CODE,
+    "codex",
+];
+const RUNNER_BACKENDS: &[&str] = &[CLAUDE_CODE, "ai-sdk"];
+
+pub(super) const CLAUDE_CODE: &str = "claude-code";
 use crate::{
     connection::{KeySpec, ValueType},
     source,
@@ -44,16 +56,13 @@ const STORAGE: &[KeySpec] = &[
 
 const LLM: &[KeySpec] = &[
     ("provider", Map(PROVIDER)),
-    (
-        "agentRunner",
-        Map(&[("backend", OneOf(super::settings::RUNNER_BACKENDS))]),
-    ),
+    ("agentRunner", Map(&[("backend", OneOf(RUNNER_BACKENDS))])),
     ("models", Map(MODELS)),
     ("promptCaching", Map(CACHING)),
 ];
 
 const PROVIDER: &[KeySpec] = &[
-    ("backend", OneOf(super::settings::PROVIDER_BACKENDS)),
+    ("backend", OneOf(PROVIDER_BACKENDS)),
     ("vertex", Map(&[("project", Text), ("location", Text)])),
     ("anthropic", Map(CREDENTIALS)),
     ("gateway", Map(CREDENTIALS)),

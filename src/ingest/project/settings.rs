@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
-    key_schema,
+    key_schema::{self, CLAUDE_CODE},
     reader::{ProjectSettingsFault, excerpt},
 };
 use crate::{
@@ -178,18 +178,6 @@ impl ProjectSettings {
             .find_map(|role| Some((role, self.models.get(&role)?.as_str())))
     }
 }
-
-pub(super) const PROVIDER_BACKENDS: &[&str] = &[
-    "none",
-    "anthropic",
-    "vertex",
-    "gateway",
-    CLAUDE_CODE,
-    "codex",
-];
-pub(super) const RUNNER_BACKENDS: &[&str] = &[CLAUDE_CODE, "ai-sdk"];
-
-const CLAUDE_CODE: &str = "claude-code";
 
 /// Reads the tree of a `ktx.yaml` and returns the settings and the warnings.
 pub(super) fn parse_settings(

@@ -8,7 +8,8 @@ use std::{collections::HashMap, path::Path, time::SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    fingerprint::{FileStamp, Fingerprint, KnownFingerprints},
+    file_stamp::{FileStamp, Fingerprint},
+    fingerprint::KnownFingerprints,
     tree::SourceTree,
 };
 use ingestdeck_os::scoped_dir::{PRIVATE_MODE, ScopedDir};

@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use super::{
     ChunkedSource, MAX_PEERS, ProjectConnection, SourceAdapter, SourceDirError, SourceTree,
     UnitChunk, display_path,
-    fingerprint::FileStamp,
+    file_stamp::FileStamp,
     references::{FileReferences, ReferenceReader, file_name},
     run_output_dirs, source_root_dir,
     tree::{RawFile, hard_link_refusal},

@@ -11,7 +11,7 @@ use std::{
 
 use nix::{libc::mode_t, sys::stat::FileStat};
 
-use super::fingerprint::{FileStamp, Fingerprint};
+use super::file_stamp::{FileStamp, Fingerprint};
 use crate::untrusted_text::{is_presentable, visible_path};
 use ingestdeck_core::diagnostic::Problem;
 use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};

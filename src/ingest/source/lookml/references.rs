@@ -4,7 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{IncludePatterns, LookmlFileKind, LookmlProject, scan};
+use super::{
+    IncludePatterns, LookmlFileKind, LookmlProject,
+    scan::{self, EXPLORE},
+};
 use crate::{
     source::{
         SourceTree, UnitChunk,
@@ -13,9 +16,6 @@ use crate::{
     yaml::{YamlNode, YamlValue, parse_source_file},
 };
 
-/// Kinds of the names that LookML has.
-pub(super) const VIEW: &str = "view";
-pub(super) const EXPLORE: &str = "explore";
 pub(super) const DASHBOARD: &str = "dashboard";
 
 /// The names that a file defines; `None` if they are not known.

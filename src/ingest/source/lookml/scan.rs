@@ -6,8 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use super::references::{EXPLORE, VIEW};
 use crate::source::references::{FileReferences, add_name};
+
+/// Kinds of the names that LookML has.
+pub(super) const VIEW: &str = "view";
+pub(super) const EXPLORE: &str = "explore";
 
 /// The references of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

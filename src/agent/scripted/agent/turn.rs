@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{
+use crate::scripted::{
     agent::ScriptedAgent,
-    call::ScriptedCallOutcome,
+    agent::call::ScriptedCallOutcome,
     host::{HookDecision, HostTool},
     output::{self, MODEL, VERSION},
     script::{

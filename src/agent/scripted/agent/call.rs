@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{
+use crate::scripted::{
     agent::ScriptedAgent,
     host::{HookDecision, HostReply, HostTool},
     output::{PermissionDecision, tool_error_line, tool_result_line},
