@@ -13,7 +13,7 @@ use super::{
     comparison::{CompareKey, Comparison},
     document::{DocumentLayout, JsonNodeId, LaidOutDocument},
     entry_part::EntryPart,
-    pages::inspect::InspectPanel,
+    inspect_panel::InspectPanel,
     theme::StyleRole,
 };
 use ingestdeck_core::{

@@ -152,7 +152,7 @@ pub(crate) struct ExportRequest {
 }
 
 impl ExportRequest {
-    /// Content that is no part of the tape.
+    /// Content that the tape does not have.
     pub(crate) fn pager_only(what: &str, pager_content: PagerContent, tool: ExportTool) -> Self {
         Self {
             tool,

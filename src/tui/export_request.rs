@@ -84,7 +84,6 @@ pub(crate) fn copy_row(run_view: &RunView, row: &StreamRow) -> Vec<ScreenEffect>
     }]
 }
 
-/// Copies whole entries.
 pub(crate) fn copy_entry(seqs: Vec<Seq>) -> Vec<ScreenEffect> {
     vec![ScreenEffect::CopyEntries {
         seqs,

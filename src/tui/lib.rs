@@ -37,6 +37,7 @@ mod forecast_text;
 pub(crate) mod frame_limiter;
 mod home_choice;
 pub mod host;
+mod inspect_panel;
 pub mod key;
 mod key_table;
 pub(crate) mod keymap;
@@ -59,6 +60,8 @@ pub mod theme;
 mod unit_row;
 pub(crate) mod update;
 pub mod view;
+pub(crate) mod wide_cells;
+mod widgets;
 
 use std::{io, path::PathBuf, time::Duration};
 

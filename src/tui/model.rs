@@ -89,8 +89,6 @@ pub(crate) struct SharedModel {
     pub units_view: UnitsView,
     /// True on the home screen, where no run is shown.
     pub is_home: bool,
-    /// True if a unit is selected whatever the table hides.
-    pub ignores_listing: bool,
     pub dialogs: Dialogs,
     pub unrecorded_acts: UnrecordedActs,
     pub search: SearchState,
@@ -314,7 +312,6 @@ impl SharedModel {
             },
             units_view,
             is_home: false,
-            ignores_listing: false,
             dialogs: Dialogs::default(),
             unrecorded_acts: UnrecordedActs::default(),
             search: SearchState::default(),
@@ -438,7 +435,7 @@ impl SharedModel {
     /// The selected unit. `None` when the filter lists no unit, or a heading is selected; the grid ignores both.
     pub(crate) fn unit<'a>(&self, run_view: &'a RunView) -> Option<&'a UnitState> {
         let view = &self.units_view;
-        let any = view.listing.listed_count() > 0 && view.heading.is_none() || self.ignores_listing;
+        let any = view.listing.listed_count() > 0 && view.heading.is_none() || self.grid.is_shown;
         run_view.state.units.get(view.unit).filter(|_| any)
     }
 

@@ -24,7 +24,7 @@ use crate::{
     model::{ClickTargets, ScrollList, SearchPane, SharedModel, SidePane, is_problem_end},
     moment,
     theme::Theme,
-    view::wide_cells::WideRows,
+    wide_cells::WideRows,
 };
 use ingestdeck_core::{
     run::{
@@ -424,9 +424,8 @@ pub(crate) struct SearchPlace {
     pub scope: SearchScope,
     /// Attempt, panel and action of a document.
     pub document: (usize, usize, usize),
-    /// The selected place.
     pub selected: usize,
-    /// Number of places.
+    /// Number of places in the content.
     pub len: usize,
 }
 
@@ -643,7 +642,7 @@ impl ScreenModel {
 
     /// True if the selected unit of the table or the grid is shown.
     pub(crate) fn shows_selected_unit(&self) -> bool {
-        self.is_bottom() || self.ignores_listing
+        self.is_bottom() || self.grid.is_shown
     }
 
     /// Shows a unit on the page below all others, without a filter that hides it.
@@ -657,7 +656,7 @@ impl ScreenModel {
     }
 
     fn stack_changed(&mut self) {
-        self.shared.ignores_listing = self.page().ignores_listing();
+        self.shared.grid.is_shown = self.page().ignores_listing();
     }
 
     /// The user asked for another attempt at a unit.

@@ -6,30 +6,23 @@
 
 pub(crate) mod amend;
 pub(crate) mod dialog;
-pub(crate) mod document_view;
 pub(crate) mod footer;
 pub(crate) mod header;
-pub(crate) mod pane;
-pub(crate) mod row_writer;
 mod search_marks;
-pub(crate) mod stream;
 pub(crate) mod timeline_bar;
-pub(crate) mod wide_cells;
 
 use ratatui::{buffer::Buffer, layout::Rect, style::Style};
 
-pub(crate) use pane::{pane, progress};
-pub(crate) use row_writer::RowWriter;
-use row_writer::key_names;
-pub use wide_cells::{WideRows, close_wide_cells};
+pub use crate::wide_cells::{WideRows, close_wide_cells};
+use crate::widgets::{RowWriter, key_names};
 
 use super::{
     actions::screen,
     layout::{self, ScreenLayout},
     model::InputPurpose,
+    page::DrawContext,
     theme::StyleRole,
 };
-pub(crate) use crate::page::DrawContext;
 use ingestdeck_core::text;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, buf: &mut Buffer) {

@@ -250,7 +250,7 @@ fn counterpart(model: &mut ScreenModel, run_view: &RunView) {
     }
 }
 
-/// Leaves one level.
+/// Leaves one level, from the inside out.
 fn back(model: &mut ScreenModel, run_view: &RunView) {
     model.pending.clear();
     let (page, shared) = model.page_mut();

@@ -4,11 +4,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::{App, RedrawPriority};
 use crate::{
-    cache, load,
-    model::ClickTargets,
-    page::DrawContext,
-    pages,
-    view::{self, WideRows},
+    cache, load, model::ClickTargets, page::DrawContext, pages, view, wide_cells::WideRows,
 };
 
 impl App {

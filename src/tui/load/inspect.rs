@@ -10,7 +10,7 @@ use super::{MAX_SHOWN_BYTES, bytes, entry_blocks, file_change, read, read_head};
 use crate::{
     cache::{MAX_PROLOGUE_ENTRIES, PanelPage, ScreenCache},
     document::{DocumentBlock, JsonFormatter},
-    pages::inspect::InspectPanel,
+    inspect_panel::InspectPanel,
     theme::StyleRole,
 };
 use ingestdeck_core::{

@@ -27,6 +27,8 @@ pub(crate) struct Grid {
     pub focus: usize,
     /// True when only the focused pane is shown.
     pub zoom: bool,
+    /// True while the grid is shown: its unit is selected whatever the table hides.
+    pub is_shown: bool,
     pub panes: Vec<GridPane>,
     /// The last unit of each place. Units that are missing at a moment in the past return to their places.
     pane_history: Vec<GridPane>,

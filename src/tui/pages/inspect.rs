@@ -31,11 +31,10 @@ use ingestdeck_core::{
     tape::UnitKey,
 };
 
-mod panel;
 mod state;
 pub(super) mod view;
 
-pub(crate) use panel::InspectPanel;
+pub(crate) use crate::inspect_panel::InspectPanel;
 use state::InspectSide;
 pub(crate) use state::InspectView;
 

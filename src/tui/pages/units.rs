@@ -18,7 +18,7 @@ use crate::{
     },
     search_match::{matches, nearest},
     unit_row::last_action,
-    view::stream,
+    widgets::stream,
 };
 use ingestdeck_core::run::state::{AttemptState, RunView, UnitNeed, UnitStatus};
 

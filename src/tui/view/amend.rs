@@ -7,7 +7,8 @@ use ratatui::{
 };
 use tui_textarea::TextArea;
 
-use super::{DrawContext, RowWriter, pane};
+use crate::page::DrawContext;
+use crate::widgets::{RowWriter, pane};
 use crate::{
     actions::amend,
     model::{AmendField, AmendForm},

@@ -6,7 +6,9 @@ use ratatui::{
     widgets::{Clear, Widget as _},
 };
 
-use super::{DrawContext, RowWriter, footer, header, pane};
+use super::{footer, header};
+use crate::page::DrawContext;
+use crate::widgets::{RowWriter, pane};
 use crate::{
     action::UserAction,
     actions::{command_line, hold},

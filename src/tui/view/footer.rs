@@ -2,7 +2,8 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, key_names};
+use crate::page::DrawContext;
+use crate::widgets::{RowWriter, key_names};
 use crate::{
     action::UserAction,
     actions::{hints, hold},

@@ -2,8 +2,9 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, key_names};
+use crate::page::DrawContext;
 use crate::pages::failure_groups::view::BudgetForecast;
+use crate::widgets::{RowWriter, key_names};
 use crate::{
     action::UserAction,
     forecast_text,

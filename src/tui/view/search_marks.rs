@@ -2,7 +2,8 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter};
+use crate::page::DrawContext;
+use crate::widgets::RowWriter;
 use crate::{layout::ScreenLayout, model::matching_cells, theme::StyleRole};
 
 /// Marks a row that matches in a part that is not visible.

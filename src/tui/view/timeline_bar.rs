@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter};
+use crate::page::DrawContext;
+use crate::widgets::RowWriter;
 use crate::{
     model::{ClickAction, wall_clock},
     playback::Playback,

@@ -6,7 +6,7 @@ use super::ArtifactsView;
 use super::state::ArtifactDocument;
 use crate::page::DrawContext;
 use crate::theme::StyleRole;
-use crate::view::{RowWriter, document_view, pane};
+use crate::widgets::{RowWriter, document_view, pane};
 use ingestdeck_core::{
     run::artifacts::{ArtifactStatus, RunArtifact},
     tape::note::{PatchResult, attempt_output::ArtifactChange},

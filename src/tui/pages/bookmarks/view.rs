@@ -3,7 +3,7 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use crate::page::DrawContext;
-use crate::view::{RowWriter, pane};
+use crate::widgets::{RowWriter, pane};
 use crate::{action::UserAction, model::ScrollList, theme::StyleRole};
 use ingestdeck_core::text::{self, clock};
 

@@ -6,7 +6,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::CompareView;
 use crate::page::DrawContext;
-use crate::view::{RowWriter, pane, stream};
+use crate::widgets::{RowWriter, pane, stream};
 use crate::{
     comparison::{
         Comparison,

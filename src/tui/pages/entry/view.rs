@@ -5,7 +5,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::EntryView;
 use crate::page::DrawContext;
 use crate::theme::StyleRole;
-use crate::view::{document_view, pane};
+use crate::widgets::{document_view, pane};
 use ingestdeck_core::text;
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &EntryView, area: Rect, buf: &mut Buffer) {

@@ -7,7 +7,7 @@ use super::FailureGroupLine;
 use super::FailureGroupsView;
 use super::state::group_heading;
 use crate::page::DrawContext;
-use crate::view::{RowWriter, pane};
+use crate::widgets::{RowWriter, pane};
 use crate::{
     forecast_text::{cost_words, time_words},
     theme::{StyleRole, status_role},

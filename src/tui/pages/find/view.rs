@@ -6,7 +6,7 @@ use super::FindView;
 use crate::page::DrawContext;
 use crate::text_search::AttemptHits;
 use crate::theme::{StyleRole, status_role};
-use crate::view::{RowWriter, pane};
+use crate::widgets::{RowWriter, pane};
 use ingestdeck_core::text::{self, pluralize};
 
 pub(crate) fn draw(scene: &DrawContext<'_>, view: &FindView, area: Rect, buf: &mut Buffer) {

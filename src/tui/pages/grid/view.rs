@@ -3,7 +3,7 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use crate::page::DrawContext;
-use crate::view::{RowWriter, pane, stream};
+use crate::widgets::{RowWriter, pane, stream};
 use crate::{
     model::GridPane,
     theme::{StyleRole, status_role},

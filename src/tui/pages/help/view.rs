@@ -6,7 +6,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::HelpView;
 use crate::page::DrawContext;
-use crate::view::{RowWriter, pane, row_writer::key_names};
+use crate::widgets::{RowWriter, key_names, pane};
 use crate::{
     keymap::Keymap,
     legend,

@@ -9,7 +9,7 @@ use super::HomeSession;
 use super::HomeView;
 use crate::page::DrawContext;
 use crate::theme::{StyleRole, status_role};
-use crate::view::{RowWriter, pane};
+use crate::widgets::{RowWriter, pane};
 use ingestdeck_core::text::{self, pluralize};
 
 /// Width from which rows show the outcome as a word, and from which they show the cost.

@@ -6,7 +6,7 @@ use super::InspectPanel;
 use super::InspectView;
 use super::state::InspectSide;
 use crate::page::DrawContext;
-use crate::view::{RowWriter, document_view, pane, stream};
+use crate::widgets::{RowWriter, document_view, pane, stream};
 use crate::{
     layout,
     model::ClickAction,

@@ -7,7 +7,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::LanesView;
 use crate::page::DrawContext;
 use crate::theme::{StyleRole, status_role};
-use crate::view::{RowWriter, pane};
+use crate::widgets::{RowWriter, pane};
 use ingestdeck_core::{
     run::{
         slot_lanes::{LaneAttempt, TimeUse, TimeUses},

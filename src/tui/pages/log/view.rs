@@ -8,7 +8,7 @@ use ratatui::{
 
 use super::recording_failure_lines;
 use crate::page::DrawContext;
-use crate::view::{RowWriter, pane};
+use crate::widgets::{RowWriter, pane};
 use crate::{model::ScrollList, theme::StyleRole};
 use ingestdeck_core::{
     run::state::LogMessage,

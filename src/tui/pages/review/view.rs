@@ -13,7 +13,7 @@ use super::state::diff_rows;
 use super::state::shown_rows;
 use crate::page::DrawContext;
 use crate::theme::StyleRole;
-use crate::view::{RowWriter, pane};
+use crate::widgets::{RowWriter, pane};
 use ingestdeck_core::{
     run::{
         artifacts::{action_raw_files, is_action_of},

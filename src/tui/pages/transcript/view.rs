@@ -5,7 +5,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use super::TranscriptView;
 use crate::page::DrawContext;
 use crate::pages::inspect::view as inspect;
-use crate::view::RowWriter;
+use crate::widgets::RowWriter;
 use crate::{layout, theme::StyleRole};
 use ingestdeck_core::{
     tape::Seq,

@@ -3,7 +3,7 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use crate::page::DrawContext;
-use crate::view::{RowWriter, pane, progress};
+use crate::widgets::{RowWriter, pane, progress};
 use crate::{
     action::UserAction,
     layout::{self, Pane},

@@ -8,8 +8,8 @@ use ratatui::{
     style::Style,
 };
 
-use super::{DrawContext, WideRows};
 use crate::theme::{StyleRole, Theme};
+use crate::{page::DrawContext, wide_cells::WideRows};
 use ingestdeck_core::text;
 
 /// Replaces glyphs of the screen by ASCII; external text is not changed.

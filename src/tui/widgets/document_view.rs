@@ -2,7 +2,8 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter};
+use super::RowWriter;
+use crate::page::DrawContext;
 use crate::{document::LaidOutDocument, theme::StyleRole};
 
 /// Paints the lines of `document` from `offset` on.

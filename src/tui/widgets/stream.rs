@@ -2,7 +2,8 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::{DrawContext, RowWriter, pane};
+use super::{RowWriter, pane};
+use crate::page::DrawContext;
 use crate::stream_rows::row_at;
 use crate::{
     action::UserAction,
