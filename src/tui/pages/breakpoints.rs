@@ -16,12 +16,22 @@ mod view;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BreakpointsPage(ScrollList);
 
-/// The actions without a meaning on a list that is not about units.
+/// True for actions without a meaning on a page that is not about units.
 pub(crate) fn is_about_units(action: UserAction) -> bool {
     use UserAction::*;
     matches!(
         action,
-        Inspect | Compare | Bookmark | NextFailure | PreviousFailure | Search | Copy
+        Retry
+            | RetryWith
+            | Stop
+            | Inspect
+            | Compare
+            | Bookmark
+            | NextFailure
+            | PreviousFailure
+            | Search
+            | Copy
+            | CopyName
     )
 }
 
