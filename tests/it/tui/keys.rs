@@ -74,6 +74,21 @@ fn orders(tape: &TapeFixture, keys: &str) -> (ScriptedHost, TuiExit, Vec<RunComm
     (script, exit, orders)
 }
 
+/// The help, the breakpoints and the bookmarks are not about the unit that is selected below them.
+#[test]
+fn pages_about_other_things_command_no_unit() {
+    for page in ["?", "B", "'"] {
+        for keys in [format!("k{page}ry"), format!("{page}xy")] {
+            let (_, _, commands) = orders(&tape::running(), &keys);
+            assert_eq!(commands, [], "{keys}");
+        }
+    }
+    for keys in ["kry", "xy"] {
+        let (_, _, commands) = orders(&tape::running(), keys);
+        assert_eq!(commands.len(), 1, "{keys}");
+    }
+}
+
 /// Like `running`, but no unit runs or is queued.
 fn over() -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);
