@@ -10,8 +10,8 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
+pub use self::ingest_run::{IngestRun, ReconcileOptions};
 use self::integration::{Integration, record_note};
-pub use self::{ingest_run::IngestRun, reconcile_step::ReconcileOptions};
 use super::{
     attempt_limits::AttemptLimits,
     attempt_order::{AttemptOrder, preparation_failed},

@@ -10,7 +10,7 @@ use ingestdeck_core::{
     run::commit_trailers::{AttemptTrailer, CommitMessage, RunTrailers, trailer_key},
     tape::{
         RunId, UnitKey,
-        note::{ContinuedRun, DiffCounts},
+        note::{ContinuedRun, DiffCounts, FilesEvicted},
     },
 };
 use ingestdeck_ingest::{
@@ -20,6 +20,7 @@ use ingestdeck_ingest::{
     plan::PlannedDiff,
     project::Project,
     projection::PendingProjection,
+    reconcile::{self, EvictionCandidate},
     text_input::TEXT_ADAPTER,
     work_unit::WorkUnit,
     worktree::Worktrees,

@@ -1,4 +1,4 @@
-//! The reconcile step: its options, its backlog, and what its attempts review.
+//! The reconcile step: its backlog, and what its attempts review.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
