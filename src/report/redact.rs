@@ -1,5 +1,5 @@
-//! Masks and counts secrets in what leaves the project: by the rules of `rules.toml`, by names, and by the values that this
-//! process knows. It is a help, not a proof: `assets/guide/security.md` lists what it finds.
+//! Masks and counts secrets in what leaves the project: by the rules of `assets/redaction.toml`, by names, and by the
+//! values that this process knows. It is a help, not a proof: `assets/guide/security.md` lists what it finds.
 //!
 //! Works on decoded strings: in a line of JSON, it searches the strings at every depth, also those of JSON text inside a
 //! string. A line without secrets keeps its bytes. [`rules`] has the shapes of tokens and secrets in the syntax of commands

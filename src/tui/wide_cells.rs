@@ -18,7 +18,7 @@ impl WideRows {
         self.0.borrow_mut().insert(y);
     }
 
-    /// Adds all rows of an area whose text is not written by a [`RowWriter`](super::RowWriter).
+    /// Adds all rows of an area whose text is not written by a [`RowWriter`](crate::widgets::RowWriter).
     pub(super) fn add_area(&self, area: Rect) {
         self.0.borrow_mut().extend(area.y..area.bottom());
     }

@@ -502,7 +502,7 @@ fn streams_of_other_attempts_are_kept_apart() {
 
 /// The rules whose secret is a whole word, which the rule itself can generate.
 fn token_rules() -> Vec<(String, String)> {
-    let file: toml::Value = toml::from_str(include_str!("rules.toml")).unwrap();
+    let file: toml::Value = toml::from_str(include_str!("../../../assets/redaction.toml")).unwrap();
     let rules = file["rules"].as_array().unwrap().iter();
     let text = |rule: &toml::Value, key: &str| rule[key].as_str().unwrap().to_owned();
     rules
