@@ -1,6 +1,7 @@
 //! Secrets that follow a name: assignments, members, options, headers and lists, in text of any kind. Pure.
 //!
-//! `assets/redaction.toml` has the names and the values that are not secret; this module knows the syntax between the two.
+//! `assets/redaction.toml` has the names and the values that are not secret; this module knows the syntax between the
+//! two.
 
 use std::{ops::Range, sync::LazyLock};
 
