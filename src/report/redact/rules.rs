@@ -71,7 +71,8 @@ pub(super) struct SecretRules {
 
 pub(super) static RULES: LazyLock<SecretRules> = LazyLock::new(|| {
     // A test reads the file and compiles each regex, so nothing here can fail.
-    let Ok(file) = toml::from_str::<RuleFile>(include_str!("../../../assets/redaction.toml")) else {
+    let Ok(file) = toml::from_str::<RuleFile>(include_str!("../../../assets/redaction.toml"))
+    else {
         return SecretRules::default();
     };
     let names = alternation(file.names.iter().flat_map(|name| &name.keywords));
@@ -223,7 +224,8 @@ mod tests {
 
     #[test]
     fn rule_file_compiles_and_names_its_own_rules() {
-        let file: RuleFile = toml::from_str(include_str!("../../../assets/redaction.toml")).unwrap();
+        let file: RuleFile =
+            toml::from_str(include_str!("../../../assets/redaction.toml")).unwrap();
         let ids: Vec<_> = file
             .rules
             .iter()
