@@ -1,4 +1,4 @@
-//! Percent-encoding of addresses.
+//! Percent-encoding of addresses: bytes outside of the unreserved characters of RFC 3986 become `%XX`.
 
 /// Percent-encodes bytes for an address; `/` stays as it is.
 pub fn percent_encoded(bytes: &[u8]) -> String {
