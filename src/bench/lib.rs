@@ -269,10 +269,10 @@ pub async fn run_cells(
     Ok(BenchEnd::Complete)
 }
 
-/// Fails if a cell has no complete run, so no score.
+/// Checks that every cell has a score.
 ///
 /// # Errors
-/// If so.
+/// If a cell has no complete run; names its number and its model.
 pub fn check_runs(result: &BenchResult) -> Result<(), BenchError> {
     let is_empty = |index: &usize| !result.runs_of(*index).any(|run| run.is_complete);
     let Some(index) = (0..result.cells.len()).find(is_empty) else {
