@@ -4,11 +4,13 @@
 //!
 //! ```text
 //! live     claude process ─► Recorder ─► tape file ─┐
-//! replay   tape, capture, stdin ────────────────────┴► Source ─► Timeline ─► fold ─► RunState ─► tui | lines | json
+//! replay   tape, capture, stdin ────────────────────┴► Source ─► Timeline ─► fold ─► RunView ─►  tui | lines | json
 //! ```
 //!
 //! A live run is a tape that still grows; a replay reads a finished one. What follows
 //! [`EntrySource`](ingestdeck_core::run::EntrySource) does not distinguish them.
+//!
+//! To change something, see `assets/guide/architecture.md` and `assets/guide/extending.md`.
 //!
 //! # Crates
 //!

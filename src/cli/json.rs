@@ -1,4 +1,4 @@
-//! `--ui json`: one object per line. The contract with programs; the README describes the objects.
+//! `--ui json`: one object per line. The contract with programs; `assets/guide/formats.md` describes the objects.
 
 mod agent_events;
 

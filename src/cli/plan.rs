@@ -330,6 +330,8 @@ fn turn_warnings(taken: &RunPlan, turns: u32) -> Vec<String> {
     warnings
 }
 
+/// Prints the plan as `--ui json`: an object per unit, written by hand because programs read it. `formats.md` documents
+/// each field, and `tests/fixtures/formats/plan.jsonl` guards it.
 fn write_json(
     taken: &RunPlan,
     choice: &ModelChoice,

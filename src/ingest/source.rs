@@ -375,7 +375,7 @@ fn shared_names<'a>(paths: impl IntoIterator<Item = &'a str>) -> Vec<Arc<str>> {
     paths.into_iter().map(Arc::from).collect()
 }
 
-/// All adapters, in the order in which they propose connections.
+/// All adapters, in the order in which they propose connections. A new one is added here.
 const ADAPTERS: [&dyn SourceAdapter; 7] = [
     &dbt::DbtAdapter,
     &lookml::LookmlAdapter,

@@ -15,6 +15,7 @@ use super::{
 };
 use ingestdeck_core::diagnostic::Diagnostic;
 
+/// The keys of all actions, in `assets/keymap.toml`.
 const BUILT_IN: &str = include_str!("../../assets/keymap.toml");
 
 /// Names of former actions, which settings may still contain. They have no effect.

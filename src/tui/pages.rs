@@ -1,5 +1,5 @@
-//! The pages of the screen, one folder each: what a page is and its keys in the file of its name, its state, actions and
-//! drawing below. To add one, see "A page of the screen" in `assets/guide/extending.md`.
+//! The pages of the screen, one folder each: the file of its name has its `Page` and the other meanings of general keys on
+//! it, the folder its state, actions (`actions.rs`) and drawing. To add one, see "A page of the screen" in `assets/guide/extending.md`.
 
 use crate::page::ScreenModel;
 use ingestdeck_core::run::state::RunView;

@@ -8,7 +8,8 @@ use crate::{
 };
 
 /// What flags and settings determine about a run. Fixed for the whole run: the engine keeps the current values of the
-/// limits that clients change.
+/// limits that clients change. It is sent to workers as it is, so a field without default needs a new version of their
+/// protocol.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunOptions {
     /// Model of units; `None` means the agent's default.

@@ -82,7 +82,8 @@ pub enum RetryMode {
 
 impl RetryPolicy {
     /// Decides what follows `verdict` for a unit that has used `used` retries. Without remaining retries, the failure
-    /// is final.
+    /// is final. Only failures are retried, by their cause: a new rule is a cause here. Success whose patch cannot be
+    /// integrated does not come here.
     pub(crate) fn decide(&self, verdict: &Verdict, used: u32) -> RetryDecision {
         if verdict.outcome != AttemptOutcome::Failed {
             return RetryDecision::Final;

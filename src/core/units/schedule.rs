@@ -449,6 +449,7 @@ impl Schedule {
         effects
     }
 
+    /// Records the verdict of an attempt, and retries, delays or settles its unit.
     fn handle_attempt_end(
         &mut self,
         key: &UnitKey,

@@ -27,7 +27,7 @@ impl Schedule {
         effects.push(unit.note_effect(note));
     }
 
-    /// Decides what follows `verdict` of the unit at `at`.
+    /// Asks [`RetryPolicy`](crate::units::retry::RetryPolicy) what follows `verdict` of the unit at `at`.
     pub(super) fn decide_retry(
         &mut self,
         at: usize,

@@ -116,6 +116,7 @@ impl Schedule {
         }
     }
 
+    /// Records which patches were integrated. A conflict turns the success of its unit into a failure.
     pub(super) fn handle_integrated(
         &mut self,
         IntegrationReport { results, ok }: IntegrationReport,
@@ -169,6 +170,7 @@ impl Schedule {
         });
     }
 
+    /// Continues after a commit that was made or refused: the run ends, unless more was requested meanwhile.
     pub(super) fn handle_saved(&mut self, ok: bool, effects: &mut Vec<ScheduleEffect>) {
         let is_reviewed = self.stage == RunStage::SavingReviewed;
         if self.stage != RunStage::Saving && !is_reviewed {

@@ -26,6 +26,7 @@ use ingestdeck_core::{
 
 const NOTHING_TO_UNDO: &str = "no decision to undo since this review was opened";
 
+/// The actions of the review page, in the order of the help. Their keys are in `assets/keymap.toml`.
 pub(crate) const ACTIONS: &[ActionSpec] = &[
     effects(
         UserAction::AcceptChange,
