@@ -346,7 +346,7 @@ pub(crate) struct RunArgs {
     /// Run in the background: return when the run is planned; `attach` and `ctl` reach it
     #[arg(long)]
     pub detach: bool,
-    /// Options of attempts.
+    /// How attempts at units run.
     #[command(flatten)]
     pub attempt: AttemptArgs,
 }
@@ -371,7 +371,7 @@ pub(crate) struct StepArgs {
     /// A text to capture instead of a unit.
     #[command(flatten)]
     pub texts: TextArgs,
-    /// Options of attempts.
+    /// How attempts at units run.
     #[command(flatten)]
     pub attempt: AttemptArgs,
 }
@@ -406,7 +406,7 @@ pub(crate) struct CtlArgs {
     /// Why: the record of the run keeps it, and the model receives it when a call is denied
     #[arg(long, value_name = "TEXT", global = true)]
     pub reason: Option<String>,
-    /// What to do
+    /// Command for the run
     #[command(subcommand)]
     pub verb: CtlVerb,
 }
@@ -627,7 +627,7 @@ pub(crate) enum MeasuredStep {
 /// `completions`.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct CompletionsArgs {
-    /// Shell
+    /// Shell whose completions are printed
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
 }
@@ -654,7 +654,7 @@ pub(crate) struct ScreenshotArgs {
     /// Keys to press first, in the notation of `[keys]`
     #[arg(long, default_value = "")]
     pub keys: String,
-    /// Theme
+    /// Name of a theme, or the path of a theme file
     #[arg(long, default_value = "dark")]
     pub theme: String,
 }
@@ -736,7 +736,7 @@ pub(crate) struct ExportArgs {
     /// Run id (or a unique part of it) or `latest`
     #[arg(default_value = "latest")]
     pub run: String,
-    /// Format
+    /// Format of the exported file
     #[arg(long, value_enum, default_value_t = ExportFormat::Tape)]
     pub format: ExportFormat,
     /// Output file; `-` is stdout [default: stdout]

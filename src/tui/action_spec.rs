@@ -3,7 +3,7 @@
 use crate::{
     action::{ActionScope, Availability, UserAction, require},
     effect::ScreenEffect,
-    page::{PageKey, ScreenModel},
+    page::{Page, PageKey, ScreenModel},
 };
 use ingestdeck_core::run::state::RunView;
 
@@ -105,6 +105,13 @@ impl ActionSpec {
             Some(key) => key.hint,
             None => (self.special_hint)(model, run_view).unwrap_or(self.hint),
         }
+    }
+
+    /// What it does on the page that is shown, for the help.
+    pub(crate) fn description_on(&self, page: &dyn Page) -> &'static str {
+        let here = page.keys().iter().find(|key| key.action == self.action);
+        here.and_then(|key| key.description)
+            .unwrap_or(self.description)
     }
 
     /// Performs the action, or shows why it is not available.

@@ -24,7 +24,7 @@ use super::{
     model::SharedModel,
     notification::{Notifier, TerminalStatus},
     page::{ScreenModel, SourceStatus},
-    pages::{home::HomeView, units::UnitsPage},
+    pages::{home::HomePage, units::UnitsPage},
     playback::{Playback, Player},
     screen_message::ScreenMessage,
     text_search,
@@ -125,7 +125,7 @@ struct ReadProgress {
     progress: PollStatus,
     /// True once the positions of all entries are known.
     indexed: bool,
-    /// True while a view shows content that is not completely read or laid out.
+    /// True while a page shows content that is not completely read or laid out.
     has_unread: bool,
     slice: usize,
 }
@@ -155,7 +155,7 @@ impl App {
         model.units_view.listing.arrange(options.table);
         if let Some(content) = options.home {
             model.is_home = true;
-            model.open(HomeView::new(content));
+            model.open(HomePage::new(content));
         }
         model.mouse.is_captured = options.terminal.mouse;
         model.connection.check_arguments = options.check_arguments;

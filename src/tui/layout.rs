@@ -7,7 +7,7 @@ use ingestdeck_core::run::state::AttemptState;
 
 /// Smallest supported size (columns, rows).
 pub(crate) const MIN_SIZE: (u16, u16) = (40, 12);
-/// Minimum width for two halves of a view side by side.
+/// Minimum width for two halves of a page side by side.
 pub(crate) const MIN_WIDE_COLUMNS: u16 = 100;
 /// Minimum width for table and stream side by side, and of the table next to a stream: both show what they show at 90 columns.
 const MIN_WIDE_TABLE_COLUMNS: u16 = 190;
@@ -180,7 +180,7 @@ impl ScreenLayout {
         })
     }
 
-    /// Rows inside a view that fills the body.
+    /// Rows inside a page that fills the body.
     pub(crate) fn body_rows(&self) -> u16 {
         inner(self.body).height
     }

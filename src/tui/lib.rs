@@ -8,7 +8,7 @@
 //! Structure: [`host`] delivers an input, [`update`] finds the action of a key in [`actions`] and returns [`effect`]s as
 //! data, [`app`] executes them, and [`view`] renders a pure function of [`model`], run view and [`cache`].
 //! [`load`] reads visible content before the draw. Modules use each other in one direction only: [`model`] (what pages
-//! share), [`page`] (what a page is), [`pages`] (one folder each), actions, update, app; what a view shows is computed
+//! share), [`page`] (what a page is), [`pages`] (one folder each), actions, update, app; what a page shows is computed
 //! below the model, in [`layout`] and the modules it uses.
 
 #![allow(

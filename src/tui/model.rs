@@ -275,7 +275,7 @@ impl RunTotals {
         Self::ORDER.iter().zip(self.statuses).any(in_flight)
     }
 
-    /// Units with a need.
+    /// Number of units that have this need.
     pub(crate) fn with_need(&self, need: UnitNeed) -> usize {
         Self::ORDER
             .iter()

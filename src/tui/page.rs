@@ -149,9 +149,9 @@ pub(crate) trait Page: Any + fmt::Debug + DynClone + Send + Sync {
 
     // What the selection is about.
 
-    /// The unit that commands apply to.
-    fn unit<'a>(&self, model: &SharedModel, run_view: &'a RunView) -> Option<&'a UnitState> {
-        model.unit(run_view)
+    /// The unit that commands apply to; `None` if the page is not about one.
+    fn unit<'a>(&self, _model: &SharedModel, _run_view: &'a RunView) -> Option<&'a UnitState> {
+        None
     }
 
     /// Index of the attempt that is shown, if another one can be shown.
@@ -201,7 +201,7 @@ pub(crate) trait Page: Any + fmt::Debug + DynClone + Send + Sync {
         self.copy_name(model, run_view)
     }
 
-    /// Copies the key of the unit, or the command that resumes its session.
+    /// Copies what names the selection: the key of the unit.
     fn copy_name(&self, model: &SharedModel, run_view: &RunView) -> Vec<ScreenEffect> {
         let unit = self.unit(model, run_view).map(|unit| ScreenEffect::Copy {
             text: unit.key.as_str().to_owned(),
@@ -223,15 +223,10 @@ pub(crate) trait Page: Any + fmt::Debug + DynClone + Send + Sync {
 
     // The search.
 
-    /// The content that a search covers; `None` if nothing can be searched.
-    fn search(&self, model: &SharedModel, run_view: &RunView) -> Option<SearchPlace> {
-        let list = self.list().filter(|_| self.offers(UserAction::Search))?;
-        let scope = SearchScope::Page(self.name());
-        Some(SearchPlace::new(
-            scope,
-            list.selected,
-            self.len(model, run_view),
-        ))
+    /// The content that a search covers; `None` if nothing can be searched. A page whose rows can be searched returns
+    /// [`rows_to_search`] and defines `is_match`.
+    fn search(&self, _model: &SharedModel, _run_view: &RunView) -> Option<SearchPlace> {
+        None
     }
 
     /// Where the content of a page without a search can be searched.
@@ -353,7 +348,7 @@ pub(crate) trait Page: Any + fmt::Debug + DynClone + Send + Sync {
         None
     }
 
-    /// Draws another header than that of a run. False if the page has none.
+    /// Draws another header than that of a run, also while pages are open on this one. False if the page has none.
     fn draw_header(&self, _scene: &DrawContext<'_>, _area: Rect, _buf: &mut Buffer) -> bool {
         false
     }
@@ -362,6 +357,35 @@ pub(crate) trait Page: Any + fmt::Debug + DynClone + Send + Sync {
 }
 
 dyn_clone::clone_trait_object!(Page);
+
+/// True for actions that mean nothing on a page that is not about a unit or its calls.
+pub(crate) fn acts_on_unit(action: UserAction) -> bool {
+    use UserAction::*;
+    matches!(
+        action,
+        Retry
+            | RetryWith
+            | Stop
+            | Inspect
+            | Compare
+            | Bookmark
+            | NextFailure
+            | PreviousFailure
+            | Copy
+            | CopyName
+    )
+}
+
+/// The rows of the list of a page, as the content of a search.
+pub(crate) fn rows_to_search(
+    page: &impl Page,
+    model: &SharedModel,
+    run_view: &RunView,
+) -> Option<SearchPlace> {
+    let (scope, list) = (SearchScope::Page(page.name()), page.list()?);
+    let len = page.len(model, run_view);
+    Some(SearchPlace::new(scope, list.selected, len))
+}
 
 /// The row of `rows` at a place.
 pub(crate) fn clicked_row(rows: Rect, at: Position) -> Option<usize> {
@@ -385,6 +409,8 @@ pub(crate) struct PageKey {
     pub action: UserAction,
     /// Short label for the line of hints.
     pub hint: &'static str,
+    /// What it does here, for the help; `None` if the general description is true here as well.
+    pub description: Option<&'static str>,
     pub available: fn(&ScreenModel, &RunView) -> Availability,
     pub run: fn(&mut ScreenModel, &RunView) -> Vec<ScreenEffect>,
 }
@@ -398,6 +424,7 @@ impl PageKey {
         Self {
             action,
             hint,
+            description: None,
             available: |_, _| Ok(()),
             run,
         }
@@ -405,6 +432,13 @@ impl PageKey {
 
     pub(crate) const fn when(self, available: fn(&ScreenModel, &RunView) -> Availability) -> Self {
         Self { available, ..self }
+    }
+
+    pub(crate) const fn about(self, description: &'static str) -> Self {
+        Self {
+            description: Some(description),
+            ..self
+        }
     }
 }
 
@@ -543,6 +577,11 @@ impl ScreenModel {
     /// The page that is shown.
     pub(crate) fn page(&self) -> &dyn Page {
         &**self.pages.last().unwrap_or(&self.bottom)
+    }
+
+    /// The lowest page that was opened, or the one below all others.
+    pub(crate) fn lowest(&self) -> &dyn Page {
+        &**self.pages.first().unwrap_or(&self.bottom)
     }
 
     /// The page that is shown, and what pages share.

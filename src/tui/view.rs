@@ -46,11 +46,10 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
         too_small_notice(scene, area, buf);
         return;
     }
-    let page = scene.model.page();
-    if !page.draw_header(scene, plan.header, buf) {
+    if !scene.model.lowest().draw_header(scene, plan.header, buf) {
         header::draw(scene, plan.header, buf);
     }
-    page.draw(scene, plan, buf);
+    scene.model.page().draw(scene, plan, buf);
     search_marks::draw(scene, plan, buf);
     timeline_bar::draw(scene, plan.bar, buf);
     footer::draw(scene, plan.footer, buf);

@@ -128,7 +128,7 @@ pub(crate) fn accept(
     typed: String,
 ) -> Vec<ScreenEffect> {
     let effects = search_typed(model, run_view, &typed);
-    model.search.origin = None;
+    model.end_search();
     if model.search.query.is_some()
         && model
             .search

@@ -5,7 +5,7 @@ use crate::{
     forecast_text::forecast_words,
     model::{ConfirmQuestion, listed_keys},
     page::ScreenModel,
-    pages::failure_groups::FailureGroupsView,
+    pages::failure_groups::FailureGroupsPage,
 };
 use ingestdeck_core::{
     control::RunCommand,
@@ -17,7 +17,7 @@ use ingestdeck_core::{
 /// The marked units, or those of a selected group, on this view or in the table, that can be retried; `None` if no unit
 /// is marked and no group is selected.
 pub(crate) fn retryable(model: &ScreenModel, run_view: &RunView) -> Option<Vec<usize>> {
-    let units = match model.top::<FailureGroupsView>() {
+    let units = match model.top::<FailureGroupsPage>() {
         Some(page) => page.group()?.units.clone(),
         None if !model.is_bottom() => return None,
         None if !model.units_view.marked.is_empty() => {
@@ -44,7 +44,7 @@ pub(crate) fn retry(model: &mut ScreenModel, run_view: &RunView, places: &[usize
         .collect();
     let count = pluralize(units.len(), "unit");
     let has_marks = model.is_bottom() && !model.units_view.marked.is_empty();
-    let (text, example) = match model.top::<FailureGroupsView>() {
+    let (text, example) = match model.top::<FailureGroupsPage>() {
         Some(page) => {
             let Some(failures) = page.group() else { return };
             let text = format!(

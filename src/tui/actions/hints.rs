@@ -1,4 +1,4 @@
-//! Which actions are worth a hint in a situation, and which ones the help of a view lists first.
+//! Which actions are worth a hint in a situation, and which ones the help of a page lists first.
 
 use super::{marks, units};
 use crate::{action::UserAction, layout::Pane, page::ScreenModel};
@@ -8,7 +8,7 @@ use ingestdeck_core::run::state::RunView;
 pub(crate) fn view_actions(
     model: &ScreenModel,
     run_view: &RunView,
-) -> (&'static str, Vec<UserAction>) {
+) -> (&'static str, Vec<(UserAction, &'static str)>) {
     let (title, more) = model.page().help(model);
     let mut actions = hints(model, run_view);
     for action in more {
@@ -17,7 +17,8 @@ pub(crate) fn view_actions(
         }
     }
     actions.retain(|action| !matches!(action, UserAction::Help | UserAction::Quit));
-    (title, actions)
+    let described = |action: UserAction| (action, action.spec().description_on(model.page()));
+    (title, actions.into_iter().map(described).collect())
 }
 
 /// The actions to show as hints, most useful first.

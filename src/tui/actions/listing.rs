@@ -5,7 +5,7 @@ use crate::{
     layout::Pane,
     model::{InputPurpose, LineInput, UnitSort},
     page::ScreenModel,
-    pages::artifacts::ArtifactsView,
+    pages::artifacts::ArtifactsPage,
 };
 use ingestdeck_core::run::state::RunView;
 
@@ -38,7 +38,7 @@ pub(crate) fn type_filter(model: &mut ScreenModel, _: &RunView) {
 
 /// Lists the units or artifacts that contain `text`.
 pub(crate) fn filter_by_text(model: &mut ScreenModel, run_view: &RunView, text: String) {
-    if let Some(page) = model.top_mut::<ArtifactsView>() {
+    if let Some(page) = model.top_mut::<ArtifactsPage>() {
         page.set_filter(page.filter, text);
         return;
     }

@@ -8,7 +8,7 @@ use crate::{
     model::{AnswerMeaning, ConfirmQuestion, QuestionAnswer, ToastTopic},
     page::ScreenModel,
     pages::{
-        artifacts::ArtifactsView, grid::actions as grid, help::HelpView, log::LogPage,
+        artifacts::ArtifactsPage, grid::actions as grid, help::HelpPage, log::LogPage,
         review::actions as review,
     },
 };
@@ -33,7 +33,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "this page",
         |model, run_view| {
             let (about, actions) = hints::view_actions(model, run_view);
-            model.toggle(HelpView::new(about, actions));
+            model.toggle(HelpPage::new(about, actions));
         },
     ),
     change(
@@ -63,7 +63,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "artifacts",
         "artifacts",
         "pages and sources of the run; Enter opens one",
-        |model, _| model.toggle(ArtifactsView::default()),
+        |model, _| model.toggle(ArtifactsPage::default()),
     ),
     effects(UserAction::Copy, "copy", "copy", "copy the selection", copy).when(has_subject),
     effects(

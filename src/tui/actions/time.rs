@@ -11,7 +11,7 @@ use crate::{
     pages::{
         bookmarks::{BookmarksPage, actions as bookmarks},
         breakpoints::BreakpointsPage,
-        lanes::LanesView,
+        lanes::LanesPage,
     },
     playback::Playback,
 };
@@ -155,7 +155,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "lanes",
         "lanes",
         "slots over time: waits, critical path",
-        |model, _| model.toggle(LanesView::default()),
+        |model, _| model.toggle(LanesPage::default()),
     ),
 ];
 

@@ -8,7 +8,7 @@ use crate::{
     forecast_text::forecast_words,
     model::{ConfirmQuestion, is_failure, listed_keys},
     page::ScreenModel,
-    pages::failure_groups::FailureGroupsView,
+    pages::failure_groups::FailureGroupsPage,
 };
 use ingestdeck_core::{
     control::{CONCURRENCY_RANGE, RunCommand},
@@ -56,7 +56,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "causes",
         "causes",
         "failures by cause; remaining work",
-        |model, _| model.toggle(FailureGroupsView::default()),
+        |model, _| model.toggle(FailureGroupsPage::default()),
     ),
     change(
         UserAction::Stop,
@@ -516,7 +516,7 @@ fn can_stop(model: &ScreenModel, run_view: &RunView) -> Availability {
     Err(Unavailable::Because(reason))
 }
 
-/// Asks before stopping a unit. In the list of breakpoints, deletes the selected one.
+/// Asks before stopping a unit.
 fn stop(model: &mut ScreenModel, run_view: &RunView) {
     model.units_view.follows_work = false;
     let details = vec![

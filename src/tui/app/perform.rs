@@ -8,7 +8,7 @@ use crate::{
     effect::ScreenEffect,
     export, load,
     model::{TextPurpose, WrittenText},
-    pages::{find, inspect::InspectView},
+    pages::{find, inspect::InspectPage},
     text_search,
 };
 use ingestdeck_core::{
@@ -80,7 +80,7 @@ impl App {
             }
             ScreenEffect::Explain(line) => match load::find_writer(&mut self.timeline, &line) {
                 Ok(call) => {
-                    let view = InspectView::new(call.unit, call.attempt, Some(call.row));
+                    let view = InspectPage::new(call.unit, call.attempt, Some(call.row));
                     self.model.open(view);
                     self.model.toasts.show(call.sentence);
                 }

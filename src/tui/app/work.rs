@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     model::SearchState,
-    pages::find::{self, FindView},
+    pages::find::{self, FindPage},
 };
 
 /// Range of bytes folded per slice: small enough that a key is never delayed noticeably.
@@ -123,7 +123,7 @@ impl App {
 
     /// Continues the search of the whole run, while its page is open.
     fn search_run(&mut self) {
-        let is_open = self.model.find_mut::<FindView>().is_some();
+        let is_open = self.model.find_mut::<FindPage>().is_some();
         let Some(search) = self.reading.run_search.as_mut().filter(|_| is_open) else {
             self.reading.run_search = None;
             return;

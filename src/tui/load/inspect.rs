@@ -389,7 +389,7 @@ fn decisions(
     pieces
 }
 
-/// True for a line that is too long to be decoded for a view.
+/// True for a line that is too long to be decoded for a page.
 fn is_too_long(size: u64) -> bool {
     size > MAX_SHOWN_BYTES as u64
 }

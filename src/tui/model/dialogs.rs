@@ -15,7 +15,7 @@ use ingestdeck_core::{
     tape::UnitKey,
 };
 
-/// Questions and text input on top of the view. At most one of them has the keys.
+/// Questions and text input on top of the page. At most one of them has the keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dialogs {
     /// The confirmation that is open.
@@ -161,7 +161,7 @@ impl Dialogs {
         }
     }
 
-    /// True while a dialog covers the view.
+    /// True while a dialog covers the page.
     pub(crate) fn covers_view(&self) -> bool {
         self.question.is_some() || self.editor.is_some() || self.amend_form.is_some()
     }

@@ -16,7 +16,7 @@ pub(super) struct ForecastView {
     seen: Option<ForecastInputs>,
 }
 
-/// Inputs of a forecast.
+/// What a forecast was computed from; it is computed again if any of it changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ForecastInputs {
     statuses: [usize; RunTotals::ORDER.len()],

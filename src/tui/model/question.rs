@@ -123,7 +123,7 @@ impl ConfirmQuestion {
     }
 
     /// Removes the answers, because they no longer apply. The question stays open, so that a key that was meant for it
-    /// does not reach the view below.
+    /// does not reach the page below.
     pub(crate) fn withdraw(&mut self, reason: &str) {
         self.answers.clear();
         self.details = vec![format!("No longer possible: {reason}.")];

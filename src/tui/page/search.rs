@@ -1,5 +1,7 @@
 //! What a search covers on the page that is shown, and the positions to which a discarded search returns.
 
+use std::any::Any;
+
 use super::{ScreenModel, SearchPlace};
 use crate::model::{SearchOrigin, UnitsView};
 use ingestdeck_core::run::state::RunView;
@@ -56,7 +58,14 @@ impl ScreenModel {
         if let Some(origin) = self.search.origin.take() {
             self.restore_positions(&origin);
             self.search = origin.before;
+            self.page_before_search = None;
         }
+    }
+
+    /// Keeps the position that the search has found.
+    pub(crate) fn end_search(&mut self) {
+        self.search.origin = None;
+        self.page_before_search = None;
     }
 
     /// Returns to the positions before the text was typed.
@@ -66,8 +75,36 @@ impl ScreenModel {
             listing,
             ..origin.units_view.clone()
         };
-        if let (Some(page), Some(before)) = (self.pages.last_mut(), &self.page_before_search) {
+        // A page that opened meanwhile, such as a review that began, has not been searched.
+        if let (Some(page), Some(before)) = (self.pages.last_mut(), &self.page_before_search)
+            && (&**page as &dyn Any).type_id() == (&**before as &dyn Any).type_id()
+        {
             page.restore(&**before);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        key_table::KeyOverrides,
+        keymap::Keymap,
+        model::SharedModel,
+        pages::{breakpoints::BreakpointsPage, log::LogPage, units::UnitsPage},
+    };
+
+    #[test]
+    fn discarded_search_leaves_a_page_opened_meanwhile() {
+        let keymap = Keymap::new(&KeyOverrides::new()).unwrap();
+        let mut model = ScreenModel::new(SharedModel::new(keymap, false), UnitsPage);
+        let is_following = |model: &ScreenModel| model.page().list().unwrap().follow;
+        model.open(LogPage::new());
+        assert!(is_following(&model));
+        model.begin_search(&RunView::default());
+        model.open(BreakpointsPage::default());
+        model.discard_search();
+        assert!(!is_following(&model), "it has the position of the log");
+        assert!(model.page_before_search.is_none());
     }
 }

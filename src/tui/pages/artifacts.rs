@@ -20,7 +20,7 @@ mod state;
 pub(crate) mod view;
 
 use state::ArtifactDocument;
-pub(crate) use state::ArtifactsView;
+pub(crate) use state::ArtifactsPage;
 
 /// The keys of the list.
 const LIST_KEYS: &[PageKey] = &[
@@ -33,7 +33,7 @@ const LIST_KEYS: &[PageKey] = &[
 /// The keys of a document.
 const DOCUMENT_KEYS: &[PageKey] = &[PageKey::new(UserAction::Why, "why", why).when(has_selection)];
 
-impl Page for ArtifactsView {
+impl Page for ArtifactsPage {
     fn name(&self) -> &'static str {
         match self.document {
             Some(_) => "an artifact",
@@ -261,19 +261,19 @@ impl Page for ArtifactsView {
 }
 
 fn has_selection(model: &ScreenModel, _: &RunView) -> Availability {
-    let page = model.top::<ArtifactsView>();
+    let page = model.top::<ArtifactsPage>();
     require(page.is_some_and(|page| page.selected().is_some()))
 }
 
 fn open_document(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    if let Some(page) = model.top_mut::<ArtifactsView>() {
+    if let Some(page) = model.top_mut::<ArtifactsPage>() {
         page.document = Some(ArtifactDocument::default());
     }
     Vec::new()
 }
 
 fn cycle_filter(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    if let Some(page) = model.top_mut::<ArtifactsView>() {
+    if let Some(page) = model.top_mut::<ArtifactsPage>() {
         page.set_filter(page.filter.cycle(), page.text.clone());
     }
     Vec::new()
@@ -281,7 +281,7 @@ fn cycle_filter(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
 
 /// Lets the user type the text that listed artifacts contain.
 fn type_filter(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    let text = model.top::<ArtifactsView>().map(|page| page.text.clone());
+    let text = model.top::<ArtifactsPage>().map(|page| page.text.clone());
     model.dialogs.line_input = text.map(|text| LineInput {
         text,
         purpose: InputPurpose::FilterUnits,
@@ -292,8 +292,8 @@ fn type_filter(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
 /// Finds the last call that wrote the artifact.
 fn why(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
     let artifact = model
-        .top::<ArtifactsView>()
-        .and_then(ArtifactsView::selected);
+        .top::<ArtifactsPage>()
+        .and_then(ArtifactsPage::selected);
     let line = artifact.map(|artifact| WrittenLine {
         path: artifact.path.clone(),
         line: None,

@@ -2,13 +2,12 @@
 
 use ratatui::buffer::Buffer;
 
-use super::breakpoints::is_about_units;
 use crate::{
     action::{ActionScope, UserAction},
     effect::{ExportRequest, ExportTool, PagerContent},
     layout::ScreenLayout,
     model::{ScrollList, SharedModel},
-    page::{DrawContext, Page, PageKey},
+    page::{DrawContext, Page, PageKey, acts_on_unit},
 };
 use ingestdeck_core::run::{bookmark, state::RunView};
 
@@ -31,15 +30,21 @@ impl Page for BookmarksPage {
     fn keys(&self) -> &'static [PageKey] {
         use actions::{delete_selected, edit_selected, go_to_selected, is_selected};
         const KEYS: &[PageKey] = &[
-            PageKey::new(UserAction::Open, "go there", go_to_selected).when(is_selected),
-            PageKey::new(UserAction::RetryWith, "edit note", edit_selected).when(is_selected),
-            PageKey::new(UserAction::Stop, "delete", delete_selected).when(is_selected),
+            PageKey::new(UserAction::Open, "go there", go_to_selected)
+                .when(is_selected)
+                .about("show the moment of the bookmark"),
+            PageKey::new(UserAction::RetryWith, "edit note", edit_selected)
+                .when(is_selected)
+                .about("change the note of the bookmark"),
+            PageKey::new(UserAction::Stop, "delete", delete_selected)
+                .when(is_selected)
+                .about("delete the bookmark"),
         ];
         KEYS
     }
 
     fn offers(&self, action: UserAction) -> bool {
-        !is_about_units(action)
+        !acts_on_unit(action)
     }
 
     fn scope(&self) -> ActionScope {

@@ -7,7 +7,7 @@ use crate::{
     effect::{ExportRequest, ExportTool, PagerContent, ScreenEffect},
     layout::ScreenLayout,
     model::{ScrollList, SharedModel},
-    page::{DrawContext, Page, PageKey, ScreenModel},
+    page::{DrawContext, Page, PageKey, ScreenModel, acts_on_unit},
 };
 use ingestdeck_core::run::state::RunView;
 
@@ -15,25 +15,6 @@ mod view;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BreakpointsPage(ScrollList);
-
-/// True for actions without a meaning on a page that is not about units.
-pub(crate) fn is_about_units(action: UserAction) -> bool {
-    use UserAction::*;
-    matches!(
-        action,
-        Retry
-            | RetryWith
-            | Stop
-            | Inspect
-            | Compare
-            | Bookmark
-            | NextFailure
-            | PreviousFailure
-            | Search
-            | Copy
-            | CopyName
-    )
-}
 
 impl Page for BreakpointsPage {
     fn name(&self) -> &'static str {
@@ -47,14 +28,15 @@ impl Page for BreakpointsPage {
 
     fn keys(&self) -> &'static [PageKey] {
         const KEYS: &[PageKey] = &[
-            PageKey::new(UserAction::Open, "on or off", toggle),
-            PageKey::new(UserAction::Stop, "delete", delete),
+            PageKey::new(UserAction::Open, "on or off", toggle)
+                .about("switch the breakpoint on or off"),
+            PageKey::new(UserAction::Stop, "delete", delete).about("delete the breakpoint"),
         ];
         KEYS
     }
 
     fn offers(&self, action: UserAction) -> bool {
-        !is_about_units(action)
+        !acts_on_unit(action)
     }
 
     fn scope(&self) -> ActionScope {

@@ -2,7 +2,7 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::inspect::InspectView;
+use super::inspect::InspectPage;
 use crate::{
     action::UserAction,
     cache::{CacheRequest, ScreenCache},
@@ -19,9 +19,9 @@ use ingestdeck_core::run::state::{RunView, UnitState};
 mod state;
 mod view;
 
-pub(crate) use state::CompareView;
+pub(crate) use state::ComparePage;
 
-impl Page for CompareView {
+impl Page for ComparePage {
     fn name(&self) -> &'static str {
         "the comparison"
     }
@@ -61,6 +61,12 @@ impl Page for CompareView {
 
     fn rows_area(&self, _: &SharedModel, body: Rect) -> Rect {
         self.areas(body).calls
+    }
+
+    /// The last call; calls that follow do not move the selection.
+    fn go_to_end(&mut self, model: &mut SharedModel, run_view: &RunView, last: bool) {
+        let len = self.len(model, run_view);
+        self.list.select(if last { usize::MAX } else { 0 }, len);
     }
 
     fn sideways(&mut self, model: &mut SharedModel, run_view: &RunView, right: bool) {
@@ -162,7 +168,7 @@ impl Page for CompareView {
 
 /// Opens the comparison of the unit's last two attempts, or closes it.
 pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
-    if model.top::<CompareView>().is_some() {
+    if model.top::<ComparePage>().is_some() {
         model.close();
         return;
     }
@@ -177,18 +183,18 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
         1 => model.toasts.show(format!(
             "{key} has one attempt; there is nothing to compare it with"
         )),
-        attempts => model.open(CompareView::new(key, attempts)),
+        attempts => model.open(ComparePage::new(key, attempts)),
     }
 }
 
 /// Opens the selected call in the inspector.
 fn open_call(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    let call = model.top::<CompareView>().and_then(|page| {
+    let call = model.top::<ComparePage>().and_then(|page| {
         let (side, row) = page.selected_row()?;
         Some((page.unit.clone(), page.sides[side], row))
     });
     if let Some((unit, attempt, row)) = call {
-        model.open(InspectView::new(unit, attempt, Some(row)));
+        model.open(InspectPage::new(unit, attempt, Some(row)));
     }
     Vec::new()
 }

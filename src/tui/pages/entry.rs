@@ -28,7 +28,7 @@ use ingestdeck_core::{
 mod view;
 
 #[derive(Clone, Debug)]
-pub(crate) struct EntryView {
+pub(crate) struct EntryPage {
     unit: UnitKey,
     /// The attempt whose neighbouring entries can be shown.
     attempt_id: AttemptId,
@@ -44,7 +44,7 @@ pub(crate) struct EntryView {
     match_line: Option<usize>,
 }
 
-impl EntryView {
+impl EntryPage {
     pub(crate) fn new(unit: UnitKey, attempt_id: AttemptId, entry: usize) -> Self {
         Self {
             unit,
@@ -72,7 +72,7 @@ impl EntryView {
     }
 }
 
-impl Page for EntryView {
+impl Page for EntryPage {
     fn name(&self) -> &'static str {
         "a line of the wire"
     }

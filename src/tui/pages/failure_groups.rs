@@ -7,7 +7,7 @@ use crate::{
     effect::ScreenEffect,
     layout::{self, ScreenLayout},
     model::{ScrollList, SharedModel},
-    page::{DrawContext, Page, PageKey, ScreenModel},
+    page::{DrawContext, Page, PageKey, ScreenModel, SearchPlace, rows_to_search},
     search_match::{matches, nearest},
 };
 use ingestdeck_core::run::state::{RunView, UnitState};
@@ -15,9 +15,9 @@ use ingestdeck_core::run::state::{RunView, UnitState};
 mod state;
 pub(crate) mod view;
 
-pub(crate) use state::{FailureGroupLine, FailureGroupsView};
+pub(crate) use state::{FailureGroupLine, FailureGroupsPage};
 
-impl Page for FailureGroupsView {
+impl Page for FailureGroupsPage {
     fn name(&self) -> &'static str {
         "the causes"
     }
@@ -91,6 +91,10 @@ impl Page for FailureGroupsView {
         example.into_iter().collect()
     }
 
+    fn search(&self, model: &SharedModel, run_view: &RunView) -> Option<SearchPlace> {
+        rows_to_search(self, model, run_view)
+    }
+
     fn is_match(&self, _: &SharedModel, run_view: &RunView, place: usize, query: &str) -> bool {
         self.line_has(place, &run_view.state.units, |text| matches(text, query))
     }
@@ -106,14 +110,14 @@ impl Page for FailureGroupsView {
 }
 
 fn has_lines(model: &ScreenModel, _: &RunView) -> Availability {
-    let page = model.top::<FailureGroupsView>();
+    let page = model.top::<FailureGroupsPage>();
     require(page.is_some_and(|page| !page.lines.is_empty()))
 }
 
-/// Shows the unit of the selected line on the main view.
+/// Shows the unit of the selected line on the page of units.
 fn show_unit(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let page = model.top::<FailureGroupsView>();
-    if let Some(unit) = page.and_then(FailureGroupsView::selected_unit) {
+    let page = model.top::<FailureGroupsPage>();
+    if let Some(unit) = page.and_then(FailureGroupsPage::selected_unit) {
         model.reveal(run_view, unit);
     }
     Vec::new()

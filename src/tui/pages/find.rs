@@ -2,14 +2,14 @@
 
 use ratatui::buffer::Buffer;
 
-use super::inspect::InspectView;
+use super::inspect::InspectPage;
 use crate::{
     action::{Availability, UserAction, require},
     cache::CacheRequest,
     effect::ScreenEffect,
     layout::ScreenLayout,
     model::{ScrollList, SearchState, SharedModel},
-    page::{ContentContext, DrawContext, Page, PageKey, ScreenModel},
+    page::{ContentContext, DrawContext, Page, PageKey, ScreenModel, SearchPlace, rows_to_search},
     search_match::matches,
     text_search::AttemptHits,
 };
@@ -19,7 +19,7 @@ mod view;
 
 /// The occurrences of a text up to the moment that is shown. It grows while the search is running.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FindView {
+pub(crate) struct FindPage {
     query: String,
     list: ScrollList,
     /// Attempts with matching actions, in the order of their units.
@@ -30,7 +30,7 @@ pub(crate) struct FindView {
     failure: Option<String>,
 }
 
-impl FindView {
+impl FindPage {
     /// True once all attempts were searched.
     fn is_complete(&self) -> bool {
         self.searched.is_some_and(|(searched, all)| searched >= all)
@@ -41,7 +41,7 @@ impl FindView {
     }
 }
 
-impl Page for FindView {
+impl Page for FindPage {
     fn name(&self) -> &'static str {
         "the search of the run"
     }
@@ -85,6 +85,10 @@ impl Page for FindView {
         run_view.state.units.get(self.selected()?.unit)
     }
 
+    fn search(&self, model: &SharedModel, run_view: &RunView) -> Option<SearchPlace> {
+        rows_to_search(self, model, run_view)
+    }
+
     fn is_match(&self, _: &SharedModel, run_view: &RunView, place: usize, query: &str) -> bool {
         let hits = self.hits.get(place);
         hits.and_then(|hits| run_view.state.units.get(hits.unit))
@@ -105,17 +109,17 @@ impl Page for FindView {
 
 /// Lists where a text occurs in the whole run.
 pub(crate) fn find_in_run(model: &mut ScreenModel, query: String) -> Vec<ScreenEffect> {
-    model.close_every::<FindView>();
-    model.open(FindView {
+    model.close_every::<FindPage>();
+    model.open(FindPage {
         query: query.clone(),
-        ..FindView::default()
+        ..FindPage::default()
     });
     vec![ScreenEffect::FindInRun(query)]
 }
 
 /// Adds what a search of the whole run found meanwhile.
 pub(crate) fn add_hits(model: &mut ScreenModel, hits: Vec<AttemptHits>, searched: (usize, usize)) {
-    if let Some(page) = model.find_mut::<FindView>() {
+    if let Some(page) = model.find_mut::<FindPage>() {
         page.hits.extend(hits);
         page.searched = Some(searched);
     }
@@ -123,19 +127,19 @@ pub(crate) fn add_hits(model: &mut ScreenModel, hits: Vec<AttemptHits>, searched
 
 /// The search of the whole run ended early.
 pub(crate) fn search_of_run_failed(model: &mut ScreenModel, why: &str) {
-    if let Some(page) = model.find_mut::<FindView>() {
+    if let Some(page) = model.find_mut::<FindPage>() {
         page.failure = Some(why.to_owned());
     }
 }
 
 fn has_hits(model: &ScreenModel, _: &RunView) -> Availability {
-    let page = model.top::<FindView>();
+    let page = model.top::<FindPage>();
     require(page.is_some_and(|page| !page.hits.is_empty()))
 }
 
 /// Inspects the first match of the selected attempt; the keys of the search continue from there.
 fn open_hits(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let selected = model.top::<FindView>().and_then(|page| {
+    let selected = model.top::<FindPage>().and_then(|page| {
         let hits = *page.selected()?;
         Some((page.query.clone(), hits))
     });
@@ -148,7 +152,7 @@ fn open_hits(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
             ..SearchState::default()
         };
         let unit = unit.key.clone();
-        model.open(InspectView::new(unit, hits.attempt, Some(hits.first)));
+        model.open(InspectPage::new(unit, hits.attempt, Some(hits.first)));
     }
     Vec::new()
 }

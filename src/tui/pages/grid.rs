@@ -51,6 +51,10 @@ impl Page for GridPage {
         KEYS
     }
 
+    fn unit<'a>(&self, model: &SharedModel, run_view: &'a RunView) -> Option<&'a UnitState> {
+        model.unit(run_view)
+    }
+
     fn step(&mut self, model: &mut SharedModel, _: &RunView, by: isize) {
         let body = model.layout().body;
         model.grid.go(

@@ -2,30 +2,29 @@
 
 use ratatui::{buffer::Buffer, layout::Position};
 
-use super::breakpoints::is_about_units;
 use crate::{
     action::{ActionScope, UserAction, help_size},
     effect::{ExportRequest, ExportTool, PagerContent},
     layout::ScreenLayout,
     model::SharedModel,
-    page::{DrawContext, Page},
+    page::{DrawContext, Page, acts_on_unit},
 };
 use ingestdeck_core::run::state::RunView;
 
 mod view;
 
 #[derive(Clone, Debug)]
-pub(crate) struct HelpView {
+pub(crate) struct HelpPage {
     /// First line on screen.
     offset: usize,
     /// Name of the page from which it was opened.
     about: &'static str,
-    /// The actions of that page.
-    actions: Vec<UserAction>,
+    /// The actions of that page, and what they do there.
+    actions: Vec<(UserAction, &'static str)>,
 }
 
-impl HelpView {
-    pub(crate) fn new(about: &'static str, actions: Vec<UserAction>) -> Self {
+impl HelpPage {
+    pub(crate) fn new(about: &'static str, actions: Vec<(UserAction, &'static str)>) -> Self {
         Self {
             offset: 0,
             about,
@@ -40,7 +39,7 @@ impl HelpView {
     }
 }
 
-impl Page for HelpView {
+impl Page for HelpPage {
     fn name(&self) -> &'static str {
         "the help"
     }
@@ -50,7 +49,7 @@ impl Page for HelpView {
     }
 
     fn offers(&self, action: UserAction) -> bool {
-        !is_about_units(action) && action != UserAction::Open
+        !acts_on_unit(action) && action != UserAction::Open
     }
 
     fn scope(&self) -> ActionScope {

@@ -18,10 +18,10 @@ pub(crate) mod actions;
 mod state;
 mod view;
 
-pub(crate) use state::HomeView;
+pub(crate) use state::HomePage;
 pub use state::{HomeContent, HomeLine, HomeRun, HomeRunState, HomeSession};
 
-impl Page for HomeView {
+impl Page for HomePage {
     fn name(&self) -> &'static str {
         "the home screen"
     }
@@ -107,6 +107,6 @@ impl Page for HomeView {
 }
 
 fn has_line(model: &ScreenModel, _: &RunView) -> Availability {
-    let page = model.top::<HomeView>();
+    let page = model.top::<HomePage>();
     require(page.is_some_and(|page| page.line().is_some()))
 }

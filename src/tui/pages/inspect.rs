@@ -5,7 +5,7 @@ use ratatui::{
     layout::{Position, Rect},
 };
 
-use super::transcript::TranscriptView;
+use super::transcript::TranscriptPage;
 use crate::{
     action::UserAction,
     cache::{
@@ -35,10 +35,10 @@ mod state;
 pub(super) mod view;
 
 pub(crate) use crate::inspect_panel::InspectPanel;
+pub(crate) use state::InspectPage;
 use state::InspectSide;
-pub(crate) use state::InspectView;
 
-impl Page for InspectView {
+impl Page for InspectPage {
     fn name(&self) -> &'static str {
         "the inspector"
     }
@@ -428,7 +428,7 @@ impl Page for InspectView {
 
 /// Opens the inspector at the selection, or closes it.
 pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
-    if model.top::<InspectView>().is_some() {
+    if model.top::<InspectPage>().is_some() {
         model.close();
         return;
     }
@@ -441,7 +441,7 @@ pub(crate) fn open(model: &mut ScreenModel, run_view: &RunView) {
             attempt,
             action,
         }) => {
-            model.open(InspectView::new(unit, attempt, action));
+            model.open(InspectPage::new(unit, attempt, action));
         }
         Err(reason) => {
             model.show_reason(reason);
@@ -457,7 +457,7 @@ pub(crate) fn inspect(model: &mut ScreenModel, run_view: &RunView) -> Vec<Screen
 
 /// Opens the selection: an action, or a folded value.
 fn enter(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    if let Some(page) = model.top_mut::<InspectView>() {
+    if let Some(page) = model.top_mut::<InspectPage>() {
         if page.is_list() {
             page.side = InspectSide::Detail;
         } else if let Some(fold) = page.document.fold
@@ -474,13 +474,13 @@ pub(crate) fn select_panel(model: &mut ScreenModel, number: usize) {
     if number < InspectPanel::ALL.len() {
         leave_wire(model);
     }
-    let Some(page) = model.top_mut::<InspectView>() else {
+    let Some(page) = model.top_mut::<InspectPage>() else {
         return;
     };
     match InspectPanel::ALL.get(number) {
         Some(panel) => page.show_panel(page.attempt, *panel),
         None if number == InspectPanel::ALL.len() => {
-            let wire = TranscriptView {
+            let wire = TranscriptPage {
                 unit: page.unit.clone(),
                 attempt: page.attempt,
                 list: ScrollList::following(),
@@ -494,11 +494,11 @@ pub(crate) fn select_panel(model: &mut ScreenModel, number: usize) {
 
 /// From the wire back to the panel below it, which then shows the same attempt.
 pub(crate) fn leave_wire(model: &mut ScreenModel) {
-    let Some(wire) = model.top::<TranscriptView>() else {
+    let Some(wire) = model.top::<TranscriptPage>() else {
         return;
     };
     let (attempt, awaited) = (wire.attempt, wire.awaited);
-    if let Some(page) = model.below_mut::<InspectView>() {
+    if let Some(page) = model.below_mut::<InspectPage>() {
         page.show_panel(attempt, page.panel);
         page.awaited = awaited;
         model.close();

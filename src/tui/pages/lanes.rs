@@ -19,9 +19,9 @@ use ingestdeck_core::run::state::{RunView, UnitNeed, UnitState};
 mod state;
 mod view;
 
-pub(crate) use state::LanesView;
+pub(crate) use state::LanesPage;
 
-impl Page for LanesView {
+impl Page for LanesPage {
     fn name(&self) -> &'static str {
         "the lanes"
     }
@@ -142,6 +142,6 @@ impl Page for LanesView {
 }
 
 fn has_attempts(model: &ScreenModel, _: &RunView) -> Availability {
-    let page = model.top::<LanesView>();
+    let page = model.top::<LanesPage>();
     require(page.is_some_and(|page| page.selected().is_some()))
 }

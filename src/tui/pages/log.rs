@@ -7,13 +7,13 @@ use crate::{
     effect::{ExportRequest, ExportTool, PagerContent, ScreenEffect},
     layout::{self, ScreenLayout},
     model::{ScrollList, SharedModel},
-    page::{DrawContext, Page, PageKey, ScreenModel},
+    page::{DrawContext, Page, PageKey, ScreenModel, SearchPlace, rows_to_search},
     search_match::{matches, nearest},
 };
 use ingestdeck_core::{
     run::{
         bookmark::Bookmark,
-        state::{LogMessage, RunView},
+        state::{LogMessage, RunView, UnitState},
     },
     tape::{Millis, note::Severity},
     text,
@@ -90,6 +90,12 @@ impl Page for LogPage {
         run_view.messages().len()
     }
 
+    /// The unit of the selected message.
+    fn unit<'a>(&self, _: &SharedModel, run_view: &'a RunView) -> Option<&'a UnitState> {
+        let key = self.selected(run_view)?.unit.as_ref()?;
+        run_view.state.units.iter().find(|unit| unit.key == *key)
+    }
+
     fn rows_area(&self, model: &SharedModel, body: Rect) -> Rect {
         let inside = layout::inner(body);
         layout::below(inside, recording_failure_lines(model, inside).len())
@@ -150,6 +156,10 @@ impl Page for LogPage {
             PagerContent::Text(text),
             tool,
         ))
+    }
+
+    fn search(&self, model: &SharedModel, run_view: &RunView) -> Option<SearchPlace> {
+        rows_to_search(self, model, run_view)
     }
 
     fn is_match(&self, _: &SharedModel, run_view: &RunView, place: usize, query: &str) -> bool {

@@ -13,7 +13,7 @@ use crate::{
     effect::{ExportRequest, ExportTool, ScreenEffect},
     layout::{self, ScreenLayout},
     model::{ScrollList, SharedModel},
-    page::{DrawContext, Page, PageKey, ScreenModel, half_page_rows},
+    page::{DrawContext, Page, PageKey, ScreenModel, SearchPlace, half_page_rows, rows_to_search},
     playback::Playback,
 };
 use ingestdeck_core::run::state::{RunView, UnitState};
@@ -23,9 +23,9 @@ mod state;
 mod view;
 
 use state::ReviewLine;
-pub(crate) use state::ReviewView;
+pub(crate) use state::ReviewPage;
 
-impl Page for ReviewView {
+impl Page for ReviewPage {
     fn name(&self) -> &'static str {
         "the review"
     }
@@ -153,6 +153,10 @@ impl Page for ReviewView {
         None
     }
 
+    fn search(&self, model: &SharedModel, run_view: &RunView) -> Option<SearchPlace> {
+        rows_to_search(self, model, run_view)
+    }
+
     fn is_match(&self, _: &SharedModel, run_view: &RunView, place: usize, query: &str) -> bool {
         let review = run_view.state.publication.review.as_deref();
         review
@@ -194,7 +198,7 @@ pub(super) fn show_new_review(model: &mut ScreenModel, run_view: &RunView) {
     let shown = model.connection.shown_review.as_ref();
     if !shown.is_some_and(|shown| Arc::ptr_eq(shown, &review.request)) {
         model.connection.shown_review = Some(Arc::clone(&review.request));
-        model.close_every::<ReviewView>();
-        model.open(ReviewView::default());
+        model.close_every::<ReviewPage>();
+        model.open(ReviewPage::default());
     }
 }

@@ -2,7 +2,7 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::entry::EntryView;
+use super::entry::EntryPage;
 use crate::{
     action::{Unavailable, UserAction},
     cache::CacheRequest,
@@ -25,7 +25,7 @@ use ingestdeck_core::{
 mod view;
 
 #[derive(Clone, Debug)]
-pub(crate) struct TranscriptView {
+pub(crate) struct TranscriptPage {
     pub unit: UnitKey,
     /// Index of the attempt.
     pub attempt: usize,
@@ -35,7 +35,7 @@ pub(crate) struct TranscriptView {
     pub awaited: Option<usize>,
 }
 
-impl TranscriptView {
+impl TranscriptPage {
     /// The attempt that is shown, with its index.
     fn shown<'a>(&self, run_view: &'a RunView) -> Option<(usize, &'a AttemptState)> {
         let unit = run_view.state.unit(&self.unit)?;
@@ -55,7 +55,7 @@ impl TranscriptView {
     }
 }
 
-impl Page for TranscriptView {
+impl Page for TranscriptPage {
     fn name(&self) -> &'static str {
         "the wire"
     }
@@ -230,11 +230,11 @@ impl Page for TranscriptView {
 
 /// Shows the selected line as a whole.
 fn open_entry(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
-    let entry = model.top::<TranscriptView>().and_then(|page| {
+    let entry = model.top::<TranscriptPage>().and_then(|page| {
         let attempt_id = page
             .attempt_id(run_view)
             .filter(|attempt_id| !run_view.entries(*attempt_id).is_empty())?;
-        Some(EntryView::new(
+        Some(EntryPage::new(
             page.unit.clone(),
             attempt_id,
             page.list.selected,

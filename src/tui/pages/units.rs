@@ -20,7 +20,7 @@ use crate::{
     unit_row::last_action,
     widgets::stream,
 };
-use ingestdeck_core::run::state::{AttemptState, RunView, UnitNeed, UnitStatus};
+use ingestdeck_core::run::state::{AttemptState, RunView, UnitNeed, UnitState, UnitStatus};
 
 mod view;
 
@@ -118,6 +118,10 @@ impl Page for UnitsPage {
                 CommandLine,
             ],
         )
+    }
+
+    fn unit<'a>(&self, model: &SharedModel, run_view: &'a RunView) -> Option<&'a UnitState> {
+        model.unit(run_view)
     }
 
     fn step(&mut self, model: &mut SharedModel, run_view: &RunView, by: isize) {

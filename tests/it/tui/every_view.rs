@@ -17,7 +17,7 @@ use super::{
 const SIZES: [(u16, u16); 5] = [(40, 12), (60, 20), (80, 24), (120, 36), (200, 60)];
 
 /// Keys that open each view from the table of units.
-const VIEWS: [&str; 15] = [
+const VIEWS: [&str; 19] = [
     "",
     "<tab>z",
     "<enter>",
@@ -33,6 +33,10 @@ const VIEWS: [&str; 15] = [
     "c",
     ":break failure<enter>B",
     "b<enter>'",
+    "?",
+    ":find a<enter>",
+    "<enter>5",
+    "<enter>5<enter>",
 ];
 
 /// The states, by name.

@@ -89,6 +89,25 @@ fn pages_about_other_things_command_no_unit() {
     }
 }
 
+/// The log commands the unit of the selected message, not the one that is selected below it.
+#[test]
+fn log_commands_the_unit_of_its_message() {
+    let mut tape = over();
+    tape.message(Some("b"), Severity::Warning, "about b");
+    let units = |keys: &str| -> Vec<String> {
+        let (_, _, commands) = orders(&tape, keys);
+        commands
+            .into_iter()
+            .map(|command| match command {
+                RunCommand::Retry { unit, .. } => unit.to_string(),
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    };
+    assert_eq!(units("ry"), ["a"]);
+    assert_eq!(units("Lry"), ["b"]);
+}
+
 /// Like `running`, but no unit runs or is queued.
 fn over() -> TapeFixture {
     let mut tape = TapeFixture::new("orbit", false);

@@ -12,7 +12,7 @@ use ingestdeck_core::{
 
 /// The page of artifacts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ArtifactsView {
+pub(crate) struct ArtifactsPage {
     pub list: ScrollList,
     /// Listed artifacts, sorted by path.
     pub listed: Vec<RunArtifact>,
@@ -84,7 +84,7 @@ impl ArtifactFilter {
     }
 }
 
-impl ArtifactsView {
+impl ArtifactsPage {
     /// Number of artifacts of the run, listed or not.
     pub(crate) fn total(&self) -> usize {
         self.all.len()
@@ -187,11 +187,11 @@ mod tests {
             artifact("b.yaml", ArtifactStatus::Saved),
             artifact("c.md", ArtifactStatus::Discarded),
         ];
-        let mut view = ArtifactsView {
+        let mut view = ArtifactsPage {
             all,
-            ..ArtifactsView::default()
+            ..ArtifactsPage::default()
         };
-        let paths = |view: &ArtifactsView| {
+        let paths = |view: &ArtifactsPage| {
             view.listed
                 .iter()
                 .map(|it| it.path.clone())

@@ -2,7 +2,7 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::ArtifactsView;
+use super::ArtifactsPage;
 use super::state::ArtifactDocument;
 use crate::page::DrawContext;
 use crate::theme::StyleRole;
@@ -22,7 +22,7 @@ const FLAGS_WIDTH: usize = 6;
 const MIN_WIDTH_WITH_LINES: usize = 70;
 const MIN_WIDTH_WITH_UNITS: usize = 90;
 
-pub(crate) fn draw(scene: &DrawContext<'_>, view: &ArtifactsView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &ArtifactsPage, area: Rect, buf: &mut Buffer) {
     match &view.document {
         Some(document) => draw_document(scene, view, document, area, buf),
         None => draw_list(scene, view, area, buf),
@@ -31,7 +31,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &ArtifactsView, area: Rect, bu
 
 fn draw_document(
     scene: &DrawContext<'_>,
-    view: &ArtifactsView,
+    view: &ArtifactsPage,
     shown: &ArtifactDocument,
     area: Rect,
     buf: &mut Buffer,
@@ -72,7 +72,7 @@ fn draw_document(
     }
 }
 
-fn draw_list(scene: &DrawContext<'_>, view: &ArtifactsView, area: Rect, buf: &mut Buffer) {
+fn draw_list(scene: &DrawContext<'_>, view: &ArtifactsPage, area: Rect, buf: &mut Buffer) {
     let flags: usize = view
         .listed
         .iter()

@@ -112,7 +112,7 @@ pub(super) fn delete_selected(model: &mut ScreenModel, _: &RunView) -> Vec<Scree
         .collect()
 }
 
-/// Shows the moment of the selected bookmark in the main view, with its unit selected.
+/// Shows the moment of the selected bookmark on the page of units, with its unit selected.
 pub(super) fn go_to_selected(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     let Some(bookmark) = selected(model).cloned() else {
         return Vec::new();

@@ -17,7 +17,7 @@ pub(crate) const SUMMARY: u16 = 9;
 
 /// A view of two attempts at a unit side by side.
 #[derive(Clone, Debug)]
-pub(crate) struct CompareView {
+pub(crate) struct ComparePage {
     pub unit: UnitKey,
     /// Indexes of the left and the right attempt.
     pub sides: [usize; 2],
@@ -29,11 +29,11 @@ pub(crate) struct CompareView {
     pub pairs: Option<Vec<CallPair>>,
     /// True if the attempts ran on different releases of the agent's program, which the summary then shows.
     pub has_other_release: bool,
-    /// True until the view has scrolled to the first difference.
+    /// True until the page has scrolled to the first difference.
     pub jumps_to_first_difference: bool,
 }
 
-/// Areas of the view.
+/// The parts of the page, from top to bottom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompareAreas {
     /// Titles of the two attempts.
@@ -46,7 +46,7 @@ pub(crate) struct CompareAreas {
     pub summary: Rect,
 }
 
-impl CompareView {
+impl ComparePage {
     /// A comparison of the last two of `attempts` attempts.
     pub(crate) fn new(unit: UnitKey, attempts: usize) -> Self {
         let last = attempts.saturating_sub(1);
@@ -133,7 +133,7 @@ impl CompareView {
             .find_map(|side| Some((side, rows[side]?)))
     }
 
-    /// Areas of the view inside the body of the screen.
+    /// Areas of the page inside the body of the screen.
     pub(crate) fn areas(&self, body: Rect) -> CompareAreas {
         let inside = layout::inner(body);
         let attempts = Rect {
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn compare_accepts_any_pair_and_puts_the_older_left() {
         let run_view = run_view(4);
-        let mut compare = CompareView::new("u".into(), 4);
+        let mut compare = ComparePage::new("u".into(), 4);
         assert_eq!((compare.sides, compare.side), ([2, 3], 1));
         assert!(
             !compare.change_attempt(&run_view, true),
@@ -212,14 +212,14 @@ mod tests {
         assert!(compare.change_attempt(&run_view, false));
         assert!(!compare.change_attempt(&run_view, false));
         assert_eq!(compare.sides, [0, 2]);
-        assert!(!CompareView::new("u".into(), 2).change_attempt(&self::run_view(2), false));
+        assert!(!ComparePage::new("u".into(), 2).change_attempt(&self::run_view(2), false));
     }
 
     proptest! {
         #[test]
         fn the_parts_stay_inside_and_apart(width in 0..300_u16, height in 0..100_u16) {
             let body = Rect::new(0, 2, width, height);
-            let areas = CompareView::new("u".into(), 2).areas(body);
+            let areas = ComparePage::new("u".into(), 2).areas(body);
             let all = [areas.attempts, areas.notice, areas.calls, areas.summary];
             for (index, area) in all.iter().enumerate() {
                 prop_assert!(area.is_empty() || area.intersection(body) == *area);

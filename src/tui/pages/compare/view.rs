@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::CompareView;
+use super::ComparePage;
 use crate::page::DrawContext;
 use crate::widgets::{RowWriter, pane, stream};
 use crate::{
@@ -27,7 +27,7 @@ const MIDDLE: u16 = 14;
 /// Columns of the labels of the summary.
 const NAMES: usize = 9;
 
-pub(crate) fn draw(scene: &DrawContext<'_>, view: &CompareView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &ComparePage, area: Rect, buf: &mut Buffer) {
     let unit = scene.run_view.state.unit(&view.unit);
     let key = text::printable(&view.unit, 60);
     let role = unit.map_or(StyleRole::Text, |unit| status_role(unit.status));
@@ -88,7 +88,7 @@ fn halves(area: Rect) -> [Rect; 2] {
 
 fn attempt_headers(
     scene: &DrawContext<'_>,
-    view: &CompareView,
+    view: &ComparePage,
     attempts: [&AttemptState; 2],
     area: Rect,
     buf: &mut Buffer,

@@ -2,13 +2,13 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::EntryView;
+use super::EntryPage;
 use crate::page::DrawContext;
 use crate::theme::StyleRole;
 use crate::widgets::{document_view, pane};
 use ingestdeck_core::text;
 
-pub(crate) fn draw(scene: &DrawContext<'_>, view: &EntryView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &EntryPage, area: Rect, buf: &mut Buffer) {
     let of = scene.run_view.entries(view.attempt_id).len();
     let key = text::printable(&view.unit, 60);
     let place = format!(" line {}/{of}", view.entry + 1);

@@ -18,7 +18,7 @@ const REASON_INDENT: usize = 2;
 
 /// The page of failure groups.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FailureGroupsView {
+pub(crate) struct FailureGroupsPage {
     pub list: ScrollList,
     /// Groups, those with the most units first.
     pub groups: Vec<FailureGroup>,
@@ -63,7 +63,7 @@ impl FailureGroupLine {
     }
 }
 
-impl FailureGroupsView {
+impl FailureGroupsPage {
     /// Rows above the failures, in a body of this height.
     pub(crate) fn header_rows(height: u16) -> u16 {
         if height >= 10 { 3 } else { 1 }

@@ -4,7 +4,7 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::FailureGroupLine;
-use super::FailureGroupsView;
+use super::FailureGroupsPage;
 use super::state::group_heading;
 use crate::page::DrawContext;
 use crate::widgets::{RowWriter, pane};
@@ -19,7 +19,7 @@ use ingestdeck_core::{
 
 pub(crate) fn draw(
     scene: &DrawContext<'_>,
-    view: &FailureGroupsView,
+    view: &FailureGroupsPage,
     area: Rect,
     buf: &mut Buffer,
 ) {
@@ -43,7 +43,7 @@ pub(crate) fn draw(
         &[(StyleRole::Dim, &place)],
         buf,
     );
-    let above = FailureGroupsView::header_rows(inside.height).min(inside.height);
+    let above = FailureGroupsPage::header_rows(inside.height).min(inside.height);
     for (y, (role, line)) in (inside.y..inside.y + above).zip(forecast_lines(scene)) {
         RowWriter::row(
             scene,
@@ -81,7 +81,7 @@ pub(crate) fn draw(
 
 fn line(
     scene: &DrawContext<'_>,
-    view: &FailureGroupsView,
+    view: &FailureGroupsPage,
     line: FailureGroupLine,
     area: Rect,
     buf: &mut Buffer,

@@ -2,14 +2,14 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::FindView;
+use super::FindPage;
 use crate::page::DrawContext;
 use crate::text_search::AttemptHits;
 use crate::theme::{StyleRole, status_role};
 use crate::widgets::{RowWriter, pane};
 use ingestdeck_core::text::{self, pluralize};
 
-pub(crate) fn draw(scene: &DrawContext<'_>, view: &FindView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &FindPage, area: Rect, buf: &mut Buffer) {
     let rows: usize = view.hits.iter().map(|hits| hits.rows).sum();
     let found = format!(
         " {} in {}",

@@ -1,10 +1,10 @@
-//! The help: the keys of a view and of all views, derived from their table, and the legend.
+//! The help: the keys of one page and of all pages, derived from their table, and the legend.
 
 use std::borrow::Cow;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::HelpView;
+use super::HelpPage;
 use crate::page::DrawContext;
 use crate::widgets::{RowWriter, key_names, pane};
 use crate::{
@@ -45,13 +45,13 @@ fn legend(glyphs: &GlyphSet) -> impl Iterator<Item = HelpLine> {
         .chain(columns)
 }
 
-/// The keys of the view from which the help was opened, then all keys and signs.
-fn all(view: &HelpView, keymap: &Keymap, glyphs: &GlyphSet) -> Vec<HelpLine> {
+/// The keys of the page from which the help was opened, then all keys and signs.
+fn all(view: &HelpPage, keymap: &Keymap, glyphs: &GlyphSet) -> Vec<HelpLine> {
     let heading = HelpLine::Heading(Cow::Owned(format!("Keys of {}", view.about)));
     let here = view
         .actions
         .iter()
-        .map(|action| HelpLine::Key(keymap.all(*action), action.spec().description));
+        .map(|(action, about)| HelpLine::Key(keymap.all(*action), about));
     let here = [heading].into_iter().chain(here).chain([HelpLine::Empty]);
     let groups = keymap
         .help()
@@ -69,7 +69,7 @@ fn all(view: &HelpView, keymap: &Keymap, glyphs: &GlyphSet) -> Vec<HelpLine> {
     here.chain(groups).chain(legend(glyphs)).collect()
 }
 
-pub(crate) fn draw(scene: &DrawContext<'_>, view: &HelpView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &HelpPage, area: Rect, buf: &mut Buffer) {
     let lines = all(view, &scene.model.keymap, scene.theme.glyphs);
     let (columns, rows) = view.size(area.width);
     let height = usize::from(area.height.saturating_sub(2));

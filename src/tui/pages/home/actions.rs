@@ -1,6 +1,6 @@
 //! The home screen: opening, comparing, resuming and starting runs.
 
-use super::{HomeLine, HomeRun, HomeRunState, HomeView};
+use super::{HomeLine, HomePage, HomeRun, HomeRunState};
 use crate::{
     action::{ActionScope, Availability, Unavailable, UserAction, require},
     action_spec::{ActionSpec, effects},
@@ -43,7 +43,7 @@ pub(crate) const ACTIONS: &[ActionSpec] = &[
 ];
 
 /// The home screen, if it is shown.
-fn view(model: &ScreenModel) -> Option<&HomeView> {
+fn view(model: &ScreenModel) -> Option<&HomePage> {
     model.top()
 }
 
@@ -53,7 +53,7 @@ fn selected_run(model: &ScreenModel) -> Option<&HomeRun> {
 
 /// Opens the selected run or session.
 pub(super) fn open(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    let choice = match view(model).and_then(HomeView::line) {
+    let choice = match view(model).and_then(HomePage::line) {
         Some(HomeLine::Run(run)) if run.state == HomeRunState::Active => {
             HomeChoice::Watch(run.id.clone())
         }
@@ -76,7 +76,7 @@ fn can_start(model: &ScreenModel, _: &RunView) -> Availability {
     require_no_active_run(view)
 }
 
-fn require_no_active_run(view: &HomeView) -> Availability {
+fn require_no_active_run(view: &HomePage) -> Availability {
     let active =
         view.count(|line| matches!(line, HomeLine::Run(run) if run.state == HomeRunState::Active));
     match active {
@@ -156,7 +156,7 @@ fn ask(
 
 /// Marks the selected run, or compares it with the marked one.
 fn diff(model: &mut ScreenModel, _: &RunView) -> Vec<ScreenEffect> {
-    let Some(view) = model.top_mut::<HomeView>() else {
+    let Some(view) = model.top_mut::<HomePage>() else {
         return Vec::new();
     };
     let Some(run) = view.run().map(|run| run.id.clone()) else {

@@ -80,14 +80,14 @@ pub struct HomeSession {
 
 /// The state of the home screen.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HomeView {
+pub(crate) struct HomePage {
     pub content: HomeContent,
     pub list: ScrollList,
     /// Id of the run that the next one is compared with.
     pub compared: Option<String>,
 }
 
-impl HomeView {
+impl HomePage {
     pub(crate) fn new(content: HomeContent) -> Self {
         let mut view = Self {
             content,
@@ -205,7 +205,7 @@ mod tests {
             heading(),
             run("b", HomeRunState::Incomplete),
         ];
-        let mut view = HomeView::new(HomeContent {
+        let mut view = HomePage::new(HomeContent {
             lines,
             ..HomeContent::default()
         });
@@ -218,9 +218,9 @@ mod tests {
         assert_eq!(view.list.selected, 1);
         view.select(usize::MAX, true);
         assert_eq!(view.list.selected, 3);
-        assert!(HomeView::new(HomeContent::default()).line().is_none());
+        assert!(HomePage::new(HomeContent::default()).line().is_none());
         assert!(
-            HomeView::new(HomeContent {
+            HomePage::new(HomeContent {
                 lines: vec![heading()],
                 ..HomeContent::default()
             })

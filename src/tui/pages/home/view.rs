@@ -3,10 +3,10 @@
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::HomeLine;
+use super::HomePage;
 use super::HomeRun;
 use super::HomeRunState;
 use super::HomeSession;
-use super::HomeView;
 use crate::page::DrawContext;
 use crate::theme::{StyleRole, status_role};
 use crate::widgets::{RowWriter, pane};
@@ -18,7 +18,7 @@ const WIDE: u16 = 72;
 /// Width of the age of a run or a session.
 const AGE: usize = 8;
 
-pub(crate) fn draw_header(scene: &DrawContext<'_>, view: &HomeView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw_header(scene: &DrawContext<'_>, view: &HomePage, area: Rect, buf: &mut Buffer) {
     let mut pen = RowWriter::row(
         scene,
         buf,
@@ -78,7 +78,7 @@ pub(crate) fn draw_header(scene: &DrawContext<'_>, view: &HomeView, area: Rect, 
     pen.put(StyleRole::Dim, &pluralize(sessions, "Claude Code session"));
 }
 
-pub(crate) fn draw(scene: &DrawContext<'_>, view: &HomeView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &HomePage, area: Rect, buf: &mut Buffer) {
     let lines = &view.content.lines;
     let inside = pane(scene, area, true, &[(StyleRole::Strong, "home")], &[], buf);
     for (y, (index, line)) in

@@ -22,7 +22,7 @@ const MIN_DETAIL_ROWS: u16 = 6;
 
 /// A view of one unit, one attempt at a time.
 #[derive(Clone, Debug)]
-pub(crate) struct InspectView {
+pub(crate) struct InspectPage {
     pub unit: UnitKey,
     /// Index of the attempt.
     pub attempt: usize,
@@ -94,7 +94,7 @@ pub(crate) struct InspectAreas {
     pub detail: Option<Rect>,
 }
 
-impl InspectView {
+impl InspectPage {
     /// The inspector of an attempt, at an action or at the newest one.
     pub(crate) fn new(unit: UnitKey, attempt: usize, action: Option<usize>) -> Self {
         let actions = action.map_or_else(ScrollList::following, |selected| ScrollList {
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn inspector_restores_position_per_panel_and_attempt() {
-        let mut inspect = InspectView::new("u".into(), 1, Some(7));
+        let mut inspect = InspectPage::new("u".into(), 1, Some(7));
         inspect.document = DocumentState {
             lines: 50,
             complete: true,
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn selecting_an_action_scrolls_to_its_top() {
-        let mut inspect = InspectView::new("u".into(), 0, Some(3));
+        let mut inspect = InspectPage::new("u".into(), 0, Some(3));
         inspect.document = DocumentState {
             lines: 50,
             complete: true,
@@ -383,7 +383,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_parts_stay_inside_and_apart(width in 0..300_u16, height in 0..100_u16, zoom in any::<bool>(), detail in any::<bool>(), panel in 0..5_usize) {
-            let mut inspect = InspectView::new("u".into(), 0, None);
+            let mut inspect = InspectPage::new("u".into(), 0, None);
             inspect.zoom = zoom;
             inspect.side = if detail { InspectSide::Detail } else { InspectSide::Actions };
             inspect.panel = InspectPanel::ALL[panel];

@@ -2,8 +2,8 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
+use super::InspectPage;
 use super::InspectPanel;
-use super::InspectView;
 use super::state::InspectSide;
 use crate::page::DrawContext;
 use crate::widgets::{RowWriter, document_view, pane, stream};
@@ -18,7 +18,7 @@ use ingestdeck_core::{
     text,
 };
 
-pub(crate) fn draw(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &InspectPage, area: Rect, buf: &mut Buffer) {
     let rows = view
         .attempt_id(scene.run_view)
         .map_or(&[][..], |attempt_id| scene.run_view.rows(attempt_id));
@@ -171,7 +171,7 @@ pub(super) fn tab(pen: &mut RowWriter<'_>, is_selected: bool, text: &str) -> Rec
 }
 
 /// Position in the actions or in the lines.
-fn place(view: &InspectView, rows: usize) -> String {
+fn place(view: &InspectPage, rows: usize) -> String {
     let more = if view.document.complete { "" } else { "+" };
     let lines = format!(
         "line {}/{}{more}",
@@ -224,7 +224,7 @@ fn panels(scene: &DrawContext<'_>, selected: Option<InspectPanel>, area: Rect, b
     }
 }
 
-fn actions(scene: &DrawContext<'_>, view: &InspectView, area: Rect, buf: &mut Buffer) {
+fn actions(scene: &DrawContext<'_>, view: &InspectPage, area: Rect, buf: &mut Buffer) {
     let rows = view
         .attempt_id(scene.run_view)
         .map_or(&[][..], |attempt_id| scene.run_view.rows(attempt_id));

@@ -16,9 +16,9 @@ const REFRESH_INTERVAL_MS: u64 = 1000;
 /// Most rows that are kept free for the texts below the lanes.
 const MAX_TEXT_ROWS: u16 = 9;
 
-/// The page of lanes.
+/// When the attempts of each slot ran, as one lane per slot.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LanesView {
+pub(crate) struct LanesPage {
     pub lanes: SlotLanes,
     /// First lane on screen.
     pub offset: usize,
@@ -29,7 +29,7 @@ pub(crate) struct LanesView {
     seen: Option<(StateVersion, u64)>,
 }
 
-impl LanesView {
+impl LanesPage {
     /// Computes the lanes again if the run has changed.
     pub(super) fn update(&mut self, run_view: &RunView, body: Rect) {
         let (entries, units, silent) = run_view.state.version();

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::LanesView;
+use super::LanesPage;
 use crate::page::DrawContext;
 use crate::theme::{StyleRole, status_role};
 use crate::widgets::{RowWriter, pane};
@@ -28,7 +28,7 @@ const NAME_COLUMNS: (usize, usize) = (10, 28);
 /// Minimum columns of work in a bar for the name of its unit.
 const MIN_NAME_COLUMNS: usize = 4;
 
-pub(crate) fn draw(scene: &DrawContext<'_>, view: &LanesView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &LanesPage, area: Rect, buf: &mut Buffer) {
     let (lanes, glyphs) = (&view.lanes, scene.theme.glyphs);
     let found = format!(
         " {} {} {} {} {} {}",
@@ -255,7 +255,7 @@ fn bar(
 type LaneText = (&'static str, String);
 
 /// Paints the texts, as many as there is room for: each gets a row, then the rows that remain go to longer ones.
-fn texts(scene: &DrawContext<'_>, view: &LanesView, area: Rect, buf: &mut Buffer) {
+fn texts(scene: &DrawContext<'_>, view: &LanesPage, area: Rect, buf: &mut Buffer) {
     let width = usize::from(area.width);
     let path = critical_path(
         scene,
@@ -360,7 +360,7 @@ fn uses_text(scene: &DrawContext<'_>, uses: &TimeUses) -> String {
     }
 }
 
-fn selected(scene: &DrawContext<'_>, view: &LanesView) -> String {
+fn selected(scene: &DrawContext<'_>, view: &LanesPage) -> String {
     let Some(attempt) = view.selected() else {
         return String::new();
     };
@@ -373,7 +373,7 @@ fn selected(scene: &DrawContext<'_>, view: &LanesView) -> String {
 }
 
 /// The path, from its end back as far as `columns` allow.
-fn critical_path(scene: &DrawContext<'_>, view: &LanesView, columns: usize) -> String {
+fn critical_path(scene: &DrawContext<'_>, view: &LanesPage, columns: usize) -> String {
     let path = &view.lanes.critical_path;
     if path.is_empty() {
         return "?, the tape has no plan".to_owned();

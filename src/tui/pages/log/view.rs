@@ -122,7 +122,7 @@ fn role_of(level: Severity) -> (StyleRole, &'static str) {
     }
 }
 
-/// Returns the area below.
+/// Draws why recording failed, and returns the area that is left for the messages.
 fn draw_failure(scene: &DrawContext<'_>, inside: Rect, buf: &mut Buffer) -> Rect {
     let why = recording_failure_lines(scene.model, inside);
     let rows = u16::try_from(why.len())

@@ -1,7 +1,7 @@
 //! Decisions about the changes of a run that wait for a review.
 
 use super::{
-    ReviewLine, ReviewView,
+    ReviewLine, ReviewPage,
     state::{decision_of, diff_rows},
 };
 use crate::{
@@ -131,7 +131,7 @@ pub(super) fn review(run_view: &RunView) -> Option<&ReviewState> {
     run_view.state.publication.review.as_deref()
 }
 
-fn view(model: &ScreenModel) -> Option<&ReviewView> {
+fn view(model: &ScreenModel) -> Option<&ReviewPage> {
     model.top()
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn open(model: &mut ScreenModel, _: &RunView) {
                 .toasts
                 .show(format!("this is the review; {key} leaves it"));
         }
-        None => model.toggle(ReviewView::default()),
+        None => model.toggle(ReviewPage::default()),
     }
 }
 
@@ -186,12 +186,12 @@ fn closed_reason(run_view: &RunView) -> Option<&'static str> {
 
 fn can_decide(model: &ScreenModel, run_view: &RunView) -> Availability {
     is_open(model, run_view)?;
-    require(view(model).and_then(ReviewView::selected).is_some())
+    require(view(model).and_then(ReviewPage::selected).is_some())
 }
 
 fn can_reopen(model: &ScreenModel, run_view: &RunView) -> Availability {
     can_decide(model, run_view)?;
-    let line = view(model).and_then(ReviewView::selected);
+    let line = view(model).and_then(ReviewPage::selected);
     let decision = review(run_view)
         .zip(line)
         .and_then(|(review, line)| decision_of(review, line));
@@ -294,7 +294,7 @@ fn undo(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
             .position(|file| file.path == *path)
     });
     let known = u32::try_from(last.count).ok();
-    if let (Some(view), Some(file)) = (model.top_mut::<ReviewView>(), place) {
+    if let (Some(view), Some(file)) = (model.top_mut::<ReviewPage>(), place) {
         view.select_file(file);
     }
     model.toasts.show(text);
@@ -337,7 +337,7 @@ fn decide(
 }
 
 fn select_next_open(model: &mut ScreenModel, run_view: &RunView) {
-    if let (Some(view), Some(review)) = (model.top_mut::<ReviewView>(), review(run_view)) {
+    if let (Some(view), Some(review)) = (model.top_mut::<ReviewPage>(), review(run_view)) {
         view.select_next_open(review);
     }
 }
@@ -386,7 +386,7 @@ pub(crate) fn submit(
 
 fn can_edit(model: &ScreenModel, run_view: &RunView) -> Availability {
     can_decide(model, run_view)?;
-    let line = view(model).and_then(ReviewView::selected);
+    let line = view(model).and_then(ReviewPage::selected);
     let file = review(run_view)
         .zip(line)
         .and_then(|(review, line)| review.request.files.get(line.file()));
@@ -509,7 +509,7 @@ pub(crate) fn edited(
 }
 
 /// Copies the path of the selected file.
-pub(crate) fn copy(view: &ReviewView, run_view: &RunView) -> Vec<ScreenEffect> {
+pub(crate) fn copy(view: &ReviewPage, run_view: &RunView) -> Vec<ScreenEffect> {
     let file = review(run_view)
         .zip(view.selected())
         .and_then(|(review, line)| review.request.files.get(line.file()));

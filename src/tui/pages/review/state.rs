@@ -25,7 +25,7 @@ const BASIS_ROWS: u16 = 2;
 
 /// The page about the changes that wait for a review.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ReviewView {
+pub(crate) struct ReviewPage {
     pub list: ScrollList,
     pub lines: Vec<ReviewLine>,
     /// First row of the diff on screen.
@@ -150,7 +150,7 @@ pub(crate) fn diff_rows(diff: &str) -> Vec<DiffRow<'_>> {
     rows
 }
 
-impl ReviewView {
+impl ReviewPage {
     /// Updates the page to the run view, and brings selection and offsets into range.
     pub(super) fn update(&mut self, run_view: &RunView, body: Rect) {
         let review = run_view.state.publication.review.as_deref();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ratatui::{buffer::Buffer, layout::Rect};
 
 use super::ReviewLine;
-use super::ReviewView;
+use super::ReviewPage;
 use super::state::DIFF_INDENT;
 use super::state::DiffRow;
 use super::state::decision_of;
@@ -27,7 +27,7 @@ use ingestdeck_core::{
 /// Columns of the number of a line.
 const NUMBER_WIDTH: usize = DIFF_INDENT - 3;
 
-pub(crate) fn draw(scene: &DrawContext<'_>, view: &ReviewView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &ReviewPage, area: Rect, buf: &mut Buffer) {
     let Some(review) = scene.run_view.state.publication.review.as_deref() else {
         let inside = pane(
             scene,
@@ -47,7 +47,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, view: &ReviewView, area: Rect, buf: 
 
 fn draw_list(
     scene: &DrawContext<'_>,
-    view: &ReviewView,
+    view: &ReviewPage,
     review: &ReviewState,
     area: Rect,
     buf: &mut Buffer,
@@ -188,7 +188,7 @@ fn changed_lines(file: &ReviewedFile) -> (usize, usize) {
 
 fn draw_diff(
     scene: &DrawContext<'_>,
-    view: &ReviewView,
+    view: &ReviewPage,
     review: &ReviewState,
     area: Rect,
     buf: &mut Buffer,

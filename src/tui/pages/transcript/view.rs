@@ -2,7 +2,7 @@
 
 use ratatui::{buffer::Buffer, layout::Rect};
 
-use super::TranscriptView;
+use super::TranscriptPage;
 use crate::page::DrawContext;
 use crate::pages::inspect::view as inspect;
 use crate::widgets::RowWriter;
@@ -12,7 +12,7 @@ use ingestdeck_core::{
     text::{self, clock},
 };
 
-pub(crate) fn draw(scene: &DrawContext<'_>, view: &TranscriptView, area: Rect, buf: &mut Buffer) {
+pub(crate) fn draw(scene: &DrawContext<'_>, view: &TranscriptPage, area: Rect, buf: &mut Buffer) {
     let attempt_id = view.attempt_id(scene.run_view);
     let entries = attempt_id.map_or(&[][..], |attempt_id| scene.run_view.entries(attempt_id));
     let new_rows = view.list.new_rows(entries.len());
