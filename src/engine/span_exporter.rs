@@ -183,6 +183,7 @@ impl SpanSink {
     /// Sends the last spans, without waiting long for the collector.
     pub(super) async fn finish(self) {
         self.finished.send_replace(true);
+        let sending = self.task.abort_handle();
         let last = async {
             // The request that it sends continues.
             let _ = self.task.await;
@@ -191,7 +192,10 @@ impl SpanSink {
         // Requests that were started continue.
         if timeout(FINISH_TIMEOUT, last).await.is_err() {
             tracing::warn!("the collector has not accepted the last spans in time");
+            sending.abort();
         }
+        // The tape is closed after this.
+        self.queue.failures.close();
     }
 }
 

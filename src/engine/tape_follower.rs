@@ -1,10 +1,11 @@
 //! The one reader of a run's own tape while it grows, for everything that is derived from it outside of the client.
 //!
 //! It passes each entry to KTX's trace (`trace`), and the effects and the state of one fold to the spans
-//! (`span_exporter`) and the notifications (`notifier`). Reading happens where it may block. A sink that fails affects
-//! neither the run nor the other sinks.
+//! (`span_exporter`) and the notifications (`notifier`). Reading happens where it may block. A sink that fails or
+//! panics affects neither the run nor the other sinks.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     time::{Duration, Instant},
 };
@@ -72,6 +73,7 @@ impl TapeFollower {
             },
             sinks,
             began: Instant::now(),
+            is_unreadable: false,
         };
         let finished = watch::Sender::new(false);
         let task = tokio::spawn(follow(
@@ -105,7 +107,7 @@ async fn follow(
     loop {
         is_last |= *finished.borrow_and_update();
         let read = caught_panics::spawn_blocking_caught(move || {
-            reading.read();
+            reading.read(is_last);
             reading
         });
         reading = read
@@ -149,6 +151,18 @@ struct TapeReading {
     sinks: TapeSinks,
     /// Start of the run's clock.
     began: Instant,
+    /// True after a read failed: the rest of the tape is not passed on.
+    is_unreadable: bool,
+}
+
+/// Passes something to a sink, if there is one. A sink that panics is dropped.
+fn feed<S>(sink: &mut Option<S>, pass: impl FnOnce(&mut S)) {
+    if let Some(fed) = sink
+        && catch_unwind(AssertUnwindSafe(|| pass(fed))).is_err()
+    {
+        tracing::warn!("a sink of the tape panicked; it gets nothing more");
+        *sink = None;
+    }
 }
 
 impl TapeReading {
@@ -162,15 +176,15 @@ impl TapeReading {
         }
     }
 
-    /// Passes what is new on the tape to the sinks.
-    fn read(&mut self) {
-        loop {
+    /// Passes what is new on the tape to the sinks, and with `is_last` its end.
+    fn read(&mut self, is_last: bool) {
+        while !self.is_unreadable {
             match self.read_slice() {
                 Ok(PollStatus::More) => {}
                 Ok(PollStatus::Waiting | PollStatus::End) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "the tape cannot be followed");
-                    break;
+                    tracing::warn!(%error, "the tape is not followed any longer");
+                    self.is_unreadable = true;
                 }
             }
         }
@@ -178,35 +192,48 @@ impl TapeReading {
             return;
         };
         let now = Millis(u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX));
-        if let Some(notifier) = &mut self.sinks.notifier {
+        if self.sinks.notifier.is_some() {
             timeline.advance_clock(now, now, &mut |_| {});
-            notifier.look(&timeline.view().state, now);
         }
-        if let Some(spans) = &mut self.sinks.spans {
-            spans.look(&timeline.view().state, timeline.is_fully_read());
-        }
+        let state = &timeline.view().state;
+        feed(&mut self.sinks.notifier, |notifier| {
+            notifier.look(state, now)
+        });
+        feed(&mut self.sinks.spans, |spans| spans.look(state, is_last));
     }
 
     fn read_slice(&mut self) -> Result<PollStatus, EntrySourceError> {
         let TapeSinks { trace, spans, .. } = &mut self.sinks;
         let mut on_entry = |entry: &EntryRef<'_>| {
-            if let Some(trace) = trace {
-                trace.add(entry);
-            }
+            feed(trace, |trace| trace.add(entry));
         };
         let read = match &mut self.reader {
             TapeReader::Entries(source) => source.poll(SLICE, &mut |entry| on_entry(&entry)),
             TapeReader::Folded(timeline) => {
                 timeline.advance_observed(SLICE, &mut on_entry, &mut |emitted| {
-                    if let Some(spans) = spans {
-                        spans.observe(&emitted);
-                    }
+                    feed(spans, |spans| spans.observe(&emitted));
                 })
             }
         };
-        if let Some(trace) = trace {
-            trace.write();
-        }
+        feed(trace, TraceSink::write);
         read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn sink_that_panics_is_dropped_alone() {
+        let fed = caught_panics::spawn_blocking_caught(|| {
+            let (mut good, mut bad) = (Some(0), Some(0));
+            for _ in 0..2 {
+                feed(&mut bad, |_| panic!("on purpose"));
+                feed(&mut good, |count| *count += 1);
+            }
+            (good, bad)
+        });
+        assert_eq!(fed.await.unwrap(), (Some(2), None));
     }
 }

@@ -163,7 +163,7 @@ pub(crate) struct RunTerms {
     pub worker: String,
     pub job: IngestJob,
     pub connections: Vec<ShippedConnection>,
-    /// The options of the run, without what concerns the machine of the engine only.
+    /// The options of the run, without the variables and paths of the engine's machine.
     pub options: RunOptions,
     pub limits: ShippedLimits,
 }
