@@ -6,9 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use ingestdeck_core::diagnostic::Problem;
-
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use ingestdeck_core::{diagnostic::Problem, text::pluralize};
 
 use super::{
     ChunkedSource, ProjectConnection, ProposalScan, SourceAdapter, SourceTree, UnitChunk,
@@ -21,9 +19,11 @@ use crate::{
     untrusted_text::{squeezed_line, visible_path},
 };
 
+mod includes;
 mod references;
 mod scan;
 
+use includes::{IncludePatterns, ProjectFolders};
 use scan::LookmlFacts;
 
 #[derive(Debug)]
@@ -163,6 +163,7 @@ struct LookmlProject<'a> {
     dashboards: Vec<(&'a str, &'a str)>,
     includables: Vec<&'a str>,
     facts: BTreeMap<&'a str, LookmlFacts>,
+    folders: ProjectFolders<'a>,
     /// Files that the includes of a file match, by file.
     included_files: BTreeMap<&'a str, Vec<&'a str>>,
     warnings: Vec<Problem>,
@@ -170,7 +171,9 @@ struct LookmlProject<'a> {
 
 impl<'a> LookmlProject<'a> {
     fn read(tree: &'a SourceTree) -> Self {
+        let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
         let mut project = LookmlProject {
+            folders: ProjectFolders::find(tree, &paths),
             models: Vec::new(),
             dashboards: Vec::new(),
             includables: Vec::new(),
@@ -178,7 +181,6 @@ impl<'a> LookmlProject<'a> {
             included_files: BTreeMap::new(),
             warnings: Vec::new(),
         };
-        let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
         for path in &paths {
             let name = file_name(path);
             match LookmlFileKind::from_path(path) {
@@ -207,19 +209,36 @@ impl<'a> LookmlProject<'a> {
         for list in [&mut project.models, &mut project.dashboards] {
             list.sort_by(|a, b| collate::compare_names(a.0, b.0).then_with(|| a.1.cmp(b.1)));
         }
+        let mut absent: BTreeMap<&str, usize> = BTreeMap::new();
         for (path, facts) in &project.facts {
-            let includes = IncludePatterns::new(path, &facts.includes);
+            let includes = IncludePatterns::new(path, &facts.includes, &project.folders);
             let (files, missing) = includes.resolve(&paths);
             project.included_files.insert(path, files);
-            project.warnings.extend(missing.into_iter().map(|pattern| {
-                format!(
+            for pattern in missing {
+                if let Some(name) = project.folders.absent_project(path, pattern) {
+                    *absent.entry(name).or_default() += 1;
+                    continue;
+                }
+                let warning = format!(
                     "{} includes `{}`, which matches no file",
                     visible_path(path),
                     visible_path(pattern)
-                )
-                .into()
-            }));
+                );
+                project.warnings.push(warning.into());
+            }
         }
+        let absent = absent.into_iter().map(|(name, includes)| {
+            Problem::new(format!(
+                "{} of the project `{}`, whose files are not here",
+                pluralize(includes, "include"),
+                visible_path(name)
+            ))
+            .with_help(format!(
+                "copy them to imported_projects/{} next to manifest.lkml",
+                visible_path(name)
+            ))
+        });
+        project.warnings.extend(absent);
         project
     }
 
@@ -304,94 +323,6 @@ impl<'a> LookmlProject<'a> {
         }
         found
     }
-}
-
-/// The include patterns of one file.
-struct IncludePatterns<'a> {
-    patterns: Vec<&'a str>,
-    set: GlobSet,
-    /// For each glob of the set, the index of its pattern, and whether it is relative to the folder of the file.
-    pattern_of_glob: Vec<(usize, bool)>,
-}
-
-impl<'a> IncludePatterns<'a> {
-    fn new(path: &str, patterns: &'a [String]) -> Self {
-        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let mut set = GlobSetBuilder::new();
-        let mut of = Vec::new();
-        for (index, pattern) in patterns.iter().enumerate() {
-            for (spelling, is_relative) in include_globs(folder, pattern) {
-                if let Ok(glob) = GlobBuilder::new(&spelling).literal_separator(true).build() {
-                    set.add(glob);
-                    of.push((index, is_relative));
-                }
-            }
-        }
-        Self {
-            patterns: patterns.iter().map(String::as_str).collect(),
-            set: set.build().unwrap_or_default(),
-            pattern_of_glob: of,
-        }
-    }
-
-    /// The files that the patterns match, and the patterns that match none. Files below the folder of the including
-    /// file precede files below the root. A relative pattern matches files below the root only if it matches nothing
-    /// else.
-    fn resolve<'p>(&self, paths: &[&'p str]) -> (Vec<&'p str>, Vec<&'a str>) {
-        // Two passes, because a list of files per pattern would grow with the product of both.
-        let mut has_relative = vec![false; self.patterns.len()];
-        let mut has_any = vec![false; self.patterns.len()];
-        for path in paths {
-            for &(index, is_relative) in self.matches(path) {
-                has_any[index] = true;
-                has_relative[index] |= is_relative;
-            }
-        }
-        let is_meant = |path: &&&str| {
-            self.matches(path)
-                .any(|&(index, is_relative)| is_relative == has_relative[index])
-        };
-        let files: BTreeSet<&str> = paths.iter().filter(is_meant).copied().collect();
-        let missing = self
-            .patterns
-            .iter()
-            .zip(has_any)
-            .filter(|(_, has_any)| !has_any);
-        (
-            files.into_iter().collect(),
-            missing.map(|(pattern, _)| *pattern).collect(),
-        )
-    }
-
-    /// The patterns that match a file, and whether they do so relative to the folder of the including file.
-    fn matches(&self, path: &str) -> impl Iterator<Item = &(usize, bool)> {
-        let globs = if self.pattern_of_glob.is_empty() {
-            Vec::new()
-        } else {
-            self.set.matches(path)
-        };
-        globs
-            .into_iter()
-            .filter_map(|glob| self.pattern_of_glob.get(glob))
-    }
-}
-
-/// The globs that an include may mean, with or without the extension, and whether each is relative to the folder of its
-/// file. In Looker, a path with a leading `/` is relative to the project root, any other to the folder of the file. KTX
-/// resolves every path from the root, so that is the second choice for a relative one.
-fn include_globs(folder: &str, pattern: &str) -> Vec<(String, bool)> {
-    let mut paths = vec![(pattern.trim_start_matches('/').to_owned(), false)];
-    if !pattern.starts_with('/') && !folder.is_empty() {
-        paths.push((format!("{}/{pattern}", globset::escape(folder)), true));
-    }
-    if !has_extension(pattern, &["lkml", "lookml"]) {
-        let with_ending = |(path, is_relative): &(String, bool)| {
-            ["lkml", "lookml"].map(|ending| (format!("{path}.{ending}"), *is_relative))
-        };
-        let endings: Vec<_> = paths.iter().flat_map(with_ending).collect();
-        paths.extend(endings);
-    }
-    paths
 }
 
 fn units(

@@ -79,7 +79,8 @@ impl ReferenceReader for LookmlReferences<'_> {
             .open_names
             .extend(included.map(|path| file_name(path)));
         let deleted: Vec<&str> = self.deleted.iter().map(String::as_str).collect();
-        let (included, _) = IncludePatterns::new(path, &facts.includes).resolve(&deleted);
+        let includes = IncludePatterns::new(path, &facts.includes, &self.project.folders);
+        let (included, _) = includes.resolve(&deleted);
         found.open_names.extend(included.into_iter().map(file_name));
         found
     }

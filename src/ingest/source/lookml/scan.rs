@@ -17,6 +17,8 @@ pub(super) const EXPLORE: &str = "explore";
 pub(super) struct LookmlFacts {
     /// Patterns of `include:`, in file order.
     pub(super) includes: Vec<String>,
+    /// Value of `project_name:` in a manifest.
+    pub(super) project: Option<String>,
     /// Value of `connection:`, the warehouse connection.
     pub(super) connection: Option<String>,
     pub(super) explores: Vec<String>,
@@ -169,6 +171,9 @@ impl<'a> LookmlScanner<'a> {
                 self.facts
                     .includes
                     .extend(values.iter().take(room).map(|value| (*value).to_owned()));
+            }
+            ("project_name", 0) => {
+                self.facts.project = values.first().map(|value| value.trim().to_owned())
             }
             ("connection", 0) => {
                 self.facts.connection = values.first().map(|value| value.trim().to_owned())

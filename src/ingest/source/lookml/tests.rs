@@ -101,6 +101,89 @@ fn relative_include_prefers_the_folder_of_its_file() {
 }
 
 #[test]
+fn includes_leave_the_folder_and_reach_imported_projects() {
+    let chunks = chunk(&[
+        (
+            "manifest.lkml",
+            "project_name: \"harbor\"\nlocal_dependency: { project: \"base\" }",
+        ),
+        (
+            "models/harbor.model.lkml",
+            "include: \"../views/a.view\"\ninclude: \"//base/views/*.view\"\ninclude: \"/harbor/views/deep/*.view\"\n\
+             include: \"../../outside.view\"\n",
+        ),
+        ("views/a.view.lkml", "view: a {}"),
+        ("views/deep/d.view.lkml", "view: d {}"),
+        (
+            "imported_projects/base/views/b.view.lkml",
+            "include: \"/views/only_base.lkml\"\nview: b {}",
+        ),
+        (
+            "imported_projects/base/views/only_base.lkml",
+            "view: only_base {}",
+        ),
+        (
+            "imported_projects/base/manifest.lkml",
+            "project_name: \"base\"",
+        ),
+    ]);
+    assert_eq!(keys(&chunks), ["lookml-harbor"]);
+    assert_eq!(
+        chunks.units[0].raw_files,
+        [
+            "imported_projects/base/views/b.view.lkml",
+            "imported_projects/base/views/only_base.lkml",
+            "models/harbor.model.lkml",
+            "views/a.view.lkml",
+            "views/deep/d.view.lkml",
+        ]
+    );
+    let [warning] = &chunks.warnings[..] else {
+        panic!("{:?}", chunks.warnings)
+    };
+    assert!(
+        warning.to_string().contains("../../outside.view"),
+        "{warning}"
+    );
+}
+
+#[test]
+fn project_of_a_sibling_folder_is_found_by_its_name() {
+    let chunks = chunk(&[
+        ("hub/manifest.lkml", "project_name: \"looker_hub\""),
+        ("hub/v/x.view.lkml", "include: \"/v/y.view\"\nview: x {}"),
+        ("hub/v/y.view.lkml", "view: y {}"),
+        ("spoke/manifest.lkml", "project_name: \"spoke\""),
+        ("spoke/m.model.lkml", "include: \"//looker_hub/v/x.view\""),
+    ]);
+    assert_eq!(keys(&chunks), ["lookml-m"]);
+    assert_eq!(chunks.units[0].raw_files.len(), 3);
+    assert_eq!(chunks.warnings, []);
+}
+
+#[test]
+fn project_that_is_not_here_is_named_once() {
+    let files: Vec<(String, String)> = (0..300)
+        .map(|at| {
+            let text = format!("include: \"//looker-hub/views/v{at}.view\"\nview: w{at} {{}}");
+            (format!("views/w{at}.view.lkml"), text)
+        })
+        .collect();
+    let mut tree: Vec<(&str, &str)> = vec![("m.model.lkml", "include: \"views/*.view\"")];
+    tree.extend(
+        files
+            .iter()
+            .map(|(path, text)| (path.as_str(), text.as_str())),
+    );
+    let chunks = chunk(&tree);
+    let texts: Vec<String> = chunks.warnings.iter().map(Problem::to_string).collect();
+    assert_eq!(
+        texts,
+        ["300 includes of the project `looker-hub`, whose files are not here"]
+    );
+}
+
+#[test]
 fn includes_that_go_in_circles_end() {
     let chunks = chunk(&[
         ("m.model.lkml", "include: \"a.view\""),
@@ -143,8 +226,8 @@ fn missing_includes_are_reported() {
         ingestdeck_core::diagnostic::to_lines(&chunks.warnings),
         [
             "m.model.lkml includes `gone/*.view`, which matches no file",
-            "m.model.lkml includes `//other/x.view`, which matches no file",
             "m.model.lkml includes `[`, which matches no file",
+            "1 include of the project `other`, whose files are not here; copy them to imported_projects/other next to manifest.lkml",
         ]
     );
 }
