@@ -133,12 +133,12 @@ impl UnitAttempt {
         // writes.
         let around = project_context::read_context(&scope, &workspace, unit.stage_index.as_deref())
             .map_err(failed("the prompt"))?;
-        let prompt =
+        let mut prompt =
             prompt::build_prompt(unit, job, &project.instructions, &skills, &around, amended);
         let (mut received, mut reads, mut has_lost_work) =
             (ReceivedNames::default(), RawReads::default(), false);
         // The session of a resumed attempt contains the task, too. Remarks of reviewers quote the agent.
-        received.add_text(&prompt::task(unit, &around));
+        received.add_text(&prompt::project_text(unit, job, &around));
         if let PromptAmendment::Feedback(feedback)
         | PromptAmendment::Resumed {
             feedback: Some(feedback),
@@ -182,6 +182,7 @@ impl UnitAttempt {
             Arc::clone(&context),
             Some(Arc::clone(&transcript)),
         ));
+        prompt.system += &tool::absent_tools_notice(&prompt.system, &context);
         let instructions = Arc::clone(&project.instructions);
         Ok(Self {
             prompt,

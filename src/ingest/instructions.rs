@@ -173,6 +173,13 @@ impl Instructions {
         self.skills.iter().filter(wanted).map(Arc::clone).collect()
     }
 
+    /// True for a skill of the project that does not replace one of the program.
+    pub(crate) fn is_added_by_project(&self, name: &str) -> bool {
+        let bundled = skill::bundled_skills();
+        self.project_skill_names.iter().any(|own| own == name)
+            && !bundled.iter().any(|skill| skill.name == name)
+    }
+
     /// Every skill that units may load, regardless of their adapter.
     pub(crate) fn loadable_skills(&self) -> Vec<Arc<Skill>> {
         self.skills

@@ -1,6 +1,6 @@
 //! Skills: instructions that an agent loads when it needs them, bundled with the program or provided by the project.
 //!
-//! The prompt lists names and descriptions; bodies are available through `load_skill` only. This module must not know
+//! The prompt contains those that fit a unit, and lists the project's own; `load_skill` returns any. This module must not know
 //! about units, nor where a project keeps its own skills.
 
 use std::sync::{Arc, LazyLock};
@@ -137,6 +137,37 @@ mod tests {
             COMMON_SKILLS.iter().all(|name| names.contains(name)),
             "{names:?}"
         );
+    }
+
+    /// The code blocks of a language in the text of a skill.
+    fn blocks<'a>(body: &'a str, language: &str) -> Vec<&'a str> {
+        let start = format!("```{language}\n");
+        let blocks = body.split(start.as_str()).skip(1);
+        blocks
+            .filter_map(|block| block.split("\n```").next())
+            .collect()
+    }
+
+    /// What agents copy from an example must be accepted by the tools.
+    #[test]
+    fn examples_in_skills_are_valid() {
+        let find = |name: &str| bundled_skills().iter().find(|skill| skill.name == name);
+        let pages = blocks(&find("wiki_capture").unwrap().body, "json");
+        for page in &pages {
+            let arguments = serde_json::from_str(page).unwrap();
+            let problems = crate::tool::argument_problems("wiki_write", &arguments);
+            assert!(problems.is_empty(), "{problems:?}");
+        }
+        let sources = blocks(&find("sl_capture").unwrap().body, "yaml");
+        for source in &sources {
+            let source: serde_json::Value = yaml::from_str(source).unwrap();
+            let arguments = serde_json::json!({
+                "connectionId": "wh", "sourceName": source["name"], "source": source,
+            });
+            let problems = crate::tool::argument_problems("sl_write_source", &arguments);
+            assert!(problems.is_empty(), "{problems:?}");
+        }
+        assert_eq!((pages.len(), sources.len()), (2, 2));
     }
 
     #[test]

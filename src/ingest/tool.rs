@@ -305,6 +305,18 @@ fn is_offered(tool: &ToolEntry, context: &ToolContext) -> bool {
         && (tool.is_offered)(context)
 }
 
+/// A sentence about the tools that instructions name and the unit does not have; empty if there are none.
+pub(crate) fn absent_tools_notice(instructions: &str, context: &ToolContext) -> String {
+    let absent = absent_tools(instructions, context);
+    if absent.is_empty() {
+        return String::new();
+    }
+    format!(
+        "\n\nThis unit does not have {}: skip what needs them.",
+        absent.join(", ")
+    )
+}
+
 /// The tools that `text` names in backquotes and the unit does not have.
 fn absent_tools(text: &str, context: &ToolContext) -> Vec<&'static str> {
     let absent = TOOLS.iter().filter(|tool| !is_offered(tool, context));

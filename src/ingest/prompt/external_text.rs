@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{ProjectContext, layer_section, or_empty, wiki_index};
+use super::{ProjectContext, layer_section, wiki_section};
 use crate::{
     capture_signals::{self, RequiredSkill},
     instructions::Instructions,
@@ -60,13 +60,8 @@ pub(super) fn required_skills(unit: &WorkUnit, skills: &[Arc<Skill>]) -> Option<
 /// The user prompt for the text of `unit`.
 pub(super) fn task(unit: &WorkUnit, project: &ProjectContext) -> String {
     let planned = &unit.planned;
-    let wiki = format!(
-        "# Wiki Index\n{}",
-        or_empty(&wiki_index(&[], &project.wiki_pages))
-    );
-    let layer = unit
-        .may_write_sources()
-        .then(|| layer_section(&[], project));
+    let wiki = wiki_section(project);
+    let layer = unit.may_write_sources().then(|| layer_section(project));
     let text = planned
         .text
         .as_deref()

@@ -58,30 +58,22 @@ fn prompt_below_its_shares_lists_everything() {
         ],
         ..ProjectContext::default()
     };
-    let text = user(&unit(vec![prior("wiki", "page-00099")]), &around);
+    let text = project_index(&around);
     assert_eq!(index(&text).len(), 100);
     assert!(text.starts_with("# Wiki Index\n- page-00000: A page\n- page-00001: A page\n"));
-    let layer =
-        "# Semantic Layer Sources\n## warehouse\n- orders\n- users\n## bi\n- sales\n\n---\n";
-    assert!(text.contains(layer), "{text}");
+    let layer = "# Semantic Layer Sources\n## warehouse\n- orders\n- users\n## bi\n- sales";
+    assert!(text.ends_with(layer), "{text}");
 }
 
 #[test]
-fn wiki_index_beyond_its_share_begins_with_touched_pages() {
+fn wiki_index_beyond_its_share_is_cut() {
     let around = ProjectContext {
         wiki_pages: pages(10_000, &"word ".repeat(38)),
         ..ProjectContext::default()
     };
-    let text = user(
-        &unit(vec![prior("wiki", "page-09000"), prior("sl", "page-08000")]),
-        &around,
-    );
+    let text = project_index(&around);
     let lines = index(&text);
-    assert!(
-        lines[0].starts_with("- page-09000: ") && lines[1].starts_with("- page-00000: "),
-        "{:?}",
-        &lines[..2]
-    );
+    assert!(lines[0].starts_with("- page-00000: "), "{}", lines[0]);
     let more = 10_000 - (lines.len() - 1);
     assert_eq!(
         lines.last(),
@@ -95,13 +87,13 @@ fn wiki_index_beyond_its_share_begins_with_touched_pages() {
 }
 
 #[test]
-fn layer_index_beyond_its_share_keeps_touched_sources() {
+fn layer_index_beyond_its_share_is_cut() {
     let of = |connection: &str, count: usize| ConnectionSources {
         names: (0..count).map(|name| format!("source_{name:05}")).collect(),
         ..sources(connection, &[])
     };
     let layer = vec![of("warehouse", 10_000), of("bi", 10)];
-    let text = layer_index(&[prior("sl", "bi/source_00007")], &layer);
+    let text = layer_index(&layer);
     let (warehouse, bi) = text.split_once("\n## bi\n").unwrap();
     assert!(
         warehouse.starts_with("## warehouse\n- source_00000\n- source_00001\n"),
@@ -110,7 +102,7 @@ fn layer_index_beyond_its_share_keeps_touched_sources() {
     let more = 10_010 - text.matches("- source_").count();
     assert_eq!(
         bi,
-        format!("- source_00007\n{more} more sources; find them with sl_discover")
+        format!("(not listed)\n{more} more sources; find them with sl_discover")
     );
     assert!(text.chars().count() <= MAX_LAYER_CHARS);
 }
@@ -127,8 +119,8 @@ fn every_target_connection_is_listed_with_or_without_sources() {
         ..ProjectContext::default()
     };
     let layer = "# Semantic Layer Sources\n## orbit\n(no sources yet)\n## wh\n- orders\n## bi (read only)\n- sales";
-    let text = user(&unit(Vec::new()), &around);
-    assert!(text.contains(&format!("{layer}\n\n---")), "{text}");
+    let text = project_index(&around);
+    assert!(text.ends_with(layer), "{text}");
     // The reconcile step as well.
     let reconcile = WorkUnit::reconcile_step(Default::default());
     let job = IngestJob {
@@ -162,13 +154,13 @@ fn connections_stay_listed_where_sources_do_not_fit() {
         },
         sources("orbit", &[]),
     ];
-    let text = layer_index(&[], &layer);
+    let text = layer_index(&layer);
     assert!(
         text.contains("\n## orbit\n(no sources yet)\n")
             && text.ends_with("more sources; find them with sl_discover")
     );
     layer.extend((0..9_000).map(|id| sources(&format!("c{id}"), &["s"])));
-    let text = layer_index(&[], &layer);
+    let text = layer_index(&layer);
     assert!(
         text.contains("## wh\n(not listed)\n## orbit\n(no sources yet)\n## c0\n"),
         "{}",
@@ -183,6 +175,52 @@ fn connections_stay_listed_where_sources_do_not_fit() {
         text.ends_with(&end) && text.chars().count() <= MAX_LAYER_CHARS,
         "{}",
         &text[text.len() - 200..]
+    );
+}
+
+/// Claude Code caches the system prompt: what it contains is paid for once.
+#[test]
+fn units_of_an_adapter_share_the_system_prompt() {
+    let of = |key: &str| WorkUnit {
+        planned: PlannedUnit {
+            unit: key.into(),
+            adapter: "lookml".into(),
+            connection: format!("of-{key}").into(),
+            raw_files: vec![format!("{key}.view.lkml")],
+            ..PlannedUnit::default()
+        },
+        notes: Some(format!("notes of {key}")),
+        ..unit(vec![prior("wiki", key)])
+    };
+    let (instructions, around) = (
+        Instructions::default(),
+        ProjectContext {
+            wiki_pages: pages(3, "A page"),
+            ..ProjectContext::default()
+        },
+    );
+    let system = |unit: &WorkUnit| {
+        let job = IngestJob {
+            id: "local-a".into(),
+            sync_id: format!("sync of {}", unit.planned.unit),
+        };
+        let skills = choose_skills(unit, &instructions);
+        system(unit, &job, &instructions, &skills, &around)
+    };
+    let text = system(&of("a"));
+    assert_eq!(text, system(&of("b")));
+    for part in [
+        "# LookML",
+        "# Triage",
+        "# Wiki pages",
+        "# Semantic layer sources",
+        "- page-00002: A page",
+    ] {
+        assert!(text.contains(part), "{part}");
+    }
+    assert!(
+        !text.contains("load_skill when it fits"),
+        "nothing is left to load"
     );
 }
 
@@ -256,7 +294,8 @@ proptest! {
         let peers = names(peers, lengths[4], "f").into_iter().map(Arc::from).collect();
         let notes = Some(char.to_string().repeat(lengths[0] * 100));
         let unit = WorkUnit { prior_provenance: prior.collect(), peer_file_index: peers, notes, ..WorkUnit::default() };
-        let text = user(&unit, &ProjectContext { wiki_pages: wiki, semantic_layer: layer, ..ProjectContext::default() });
+        let job = IngestJob { id: String::new(), sync_id: String::new() };
+        let text = project_text(&unit, &job, &ProjectContext { wiki_pages: wiki, semantic_layer: layer, ..ProjectContext::default() });
         prop_assert!(text.chars().count() <= MOST, "{}", text.chars().count());
     }
 }
@@ -405,7 +444,10 @@ fn remarks_of_a_review_are_not_part_of_the_task() {
         &project,
         PromptAmendment::Unchanged,
     );
-    let remarks = prompt.user.strip_prefix(&task(&unit, &project)).unwrap();
+    let remarks = prompt
+        .user
+        .strip_prefix(&task(&unit, &job, &project))
+        .unwrap();
     assert!(
         remarks.starts_with("\n\n### review of an earlier run\n") && remarks.ends_with("+made_up"),
         "{remarks}"

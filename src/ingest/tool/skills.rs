@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{AgentTool, ToolContext, absent_tools, not_found_reply};
+use super::{AgentTool, ToolContext, absent_tools_notice, not_found_reply};
 use crate::untrusted_text::excerpt;
 use ingestdeck_core::units::ToolReply;
 
@@ -20,8 +20,8 @@ pub(super) struct LoadSkillInput {
 
 impl AgentTool for LoadSkill {
     const NAME: &'static str = "load_skill";
-    const DESCRIPTION: &'static str = "Load the instructions of a skill. The system prompt lists the skills that fit \
-        this unit. An unknown name is answered with the names of all skills.";
+    const DESCRIPTION: &'static str = "Load the instructions of a skill that the system prompt does not contain. \
+        An unknown name is answered with the names of all skills.";
     const READ_ONLY: bool = true;
     type Input = LoadSkillInput;
 
@@ -33,13 +33,7 @@ impl AgentTool for LoadSkill {
         {
             Some(skill) => {
                 let mut body = skill.body.clone();
-                let absent = absent_tools(&body, context);
-                if !absent.is_empty() {
-                    body += &format!(
-                        "\n\nThis unit does not have {}: skip what needs them.",
-                        absent.join(", ")
-                    );
-                }
+                body += &absent_tools_notice(&body, context);
                 ToolReply {
                     structured: Some(json!({"name": skill.name})),
                     ..ToolReply::text(body)
