@@ -131,3 +131,32 @@ fn call_of_an_absent_tool_of_ours_does_not_fail_its_unit() {
         "a tool that none of our texts names fails the unit: {run:#?}"
     );
 }
+
+/// What the model's cache can reuse: tools and system prompt are equal in every byte.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn units_of_an_adapter_send_the_same_prefix() {
+    let units = [("docs-crates", "crates.md"), ("docs-juice", "juice.md")];
+    let deck = TestProject::new(units.map(|(unit, file)| asked_by(unit, good_turns(unit, file))));
+    let run = deck.play(&[
+        "run",
+        "--ui",
+        "json",
+        "--only",
+        "docs-crates",
+        "--only",
+        "docs-juice",
+    ]);
+    assert_eq!(run.code, Some(0), "{run:#?}");
+    let requests = deck.api.requests();
+    let [first, second] = units.map(|(unit, _)| {
+        let heading = format!("## WorkUnit: {unit}");
+        let bodies = requests.iter().map(|request| request.json());
+        let mut of_unit = bodies.filter(|body| body["messages"].to_string().contains(&heading));
+        of_unit.next().unwrap()
+    });
+    assert_eq!(first["system"], second["system"]);
+    assert_eq!(first["tools"], second["tools"]);
+    let prefix = first["system"].to_string().len() + first["tools"].to_string().len();
+    assert!(prefix > first["messages"][0].to_string().len() * 10);
+}
