@@ -1,261 +1,348 @@
-//! The table of settings: name, type and default of every key.
+//! The settings: name, type, limits and default of every key, declared once.
+
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::value::{SettingKind, SettingValue};
+use super::{
+    Setting, SettingOrigin,
+    time_limit::TimeLimitSetting,
+    value::{ListItems, SettingType, SettingValue, toml_text},
+};
+use crate::diagnostic::Problem;
 
-/// An entry of the table.
+/// Declares settings that are one of a few words.
+macro_rules! word_settings {
+    ($($(#[$attribute:meta])* $name:ident {
+        $($(#[$variant_attribute:meta])* $variant:ident = $word:literal,)*
+    })*) => {$(
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum $name {
+            $($(#[$variant_attribute])* #[serde(rename = $word)] $variant,)*
+        }
+
+        impl $name {
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+        }
+
+        impl SettingType for $name {
+            type Limits = ();
+
+            fn expected((): ()) -> String {
+                [$(concat!("\"", $word, "\"")),*].join(" or ")
+            }
+
+            fn read(value: SettingValue, (): ()) -> Option<Self> {
+                match value {
+                    SettingValue::Text(text) => match text.as_str() {
+                        $($word => Some(Self::$variant),)*
+                        _ => None,
+                    },
+                    _ => None,
+                }
+            }
+
+            fn to_toml(&self, (): ()) -> Result<String, &'static str> {
+                Ok(toml_text(self.as_str()))
+            }
+        }
+    )*};
+}
+
+word_settings! {
+    /// How a resumed session with another id is reported.
+    MismatchPolicy {
+        /// As an error that ends the session.
+        #[default]
+        Error = "error",
+        Warn = "warn",
+    }
+
+    /// Which failed tool calls fail a unit.
+    #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ToolFailures"))]
+    FailureRule {
+        /// All failed calls, except refusals that a later call settled.
+        #[default]
+        Strict = "strict",
+        /// Only calls that no later call made good.
+        Recoverable = "recoverable",
+    }
+
+    /// What happens to a unit whose artifacts contain identifiers that were in nothing that the agent received.
+    UnsourcedAction {
+        /// They are not looked for.
+        Off = "off",
+        /// They are recorded and shown.
+        #[default]
+        Warn = "warn",
+        /// They also fail the unit, except those that the agent declared as unverified.
+        Fail = "fail",
+    }
+
+    /// What happens to a unit whose agent left raw files unread although it was asked to read them.
+    UnreadAction {
+        /// They are recorded and shown.
+        #[default]
+        Warn = "warn",
+        /// They also fail the unit.
+        Fail = "fail",
+    }
+
+    /// What follows a unit that has used its turns or its budget, in a run that a person watches.
+    TurnLimitAction {
+        /// Its result is used as it is.
+        #[default]
+        Finish = "finish",
+        /// The run waits for a decision before it uses the result.
+        Wait = "wait",
+    }
+
+    /// How the user is notified while the terminal has no focus.
+    NotifyMode {
+        Off = "off",
+        /// With the bell of the terminal.
+        #[default]
+        Bell = "bell",
+        /// With the sequence `OSC 9`.
+        Osc9 = "osc9",
+        /// With the sequence `OSC 777`.
+        Osc777 = "osc777",
+        /// With the program in `ui.notify_command`.
+        Command = "command",
+    }
+
+    /// Whether to use a sequence that not every terminal supports.
+    ProgressMode {
+        /// Only in terminals that are known to support it.
+        #[default]
+        Auto = "auto",
+        Always = "always",
+        Never = "never",
+    }
+
+    /// What happens to a run when its last attached client disappears without detaching.
+    #[cfg_attr(test, derive(schemars::JsonSchema))]
+    DisconnectAction {
+        #[default]
+        Continue = "continue",
+        /// Running units are stopped, and no more are started.
+        Stop = "stop",
+    }
+}
+
+/// A key, which reads and writes its field of [`Config`].
 #[derive(Clone, Copy, Debug)]
 pub struct SettingKey {
     /// The dotted key, such as `ui.fps`.
     pub name: &'static str,
-    /// Type and range of the value.
-    pub kind: SettingKind,
-    /// The value if no layer sets it, written as in an environment variable; `None` if the key is then unset.
-    pub default: Option<&'static str>,
+    /// Describes valid values; the text follows "must be".
+    pub expected: fn() -> String,
+    /// Types the text of a variable.
+    pub(super) parse: fn(&str) -> SettingValue,
+    /// Sets the value, unless its origin is weaker than that of the present one. Returns false if the value is invalid.
+    pub(super) set: fn(&mut Config, SettingValue, SettingOrigin) -> bool,
+    /// The value as TOML, or what applies because it is not set.
+    pub to_toml: fn(&Config) -> Result<String, &'static str>,
+    pub(super) origin: fn(&Config) -> &SettingOrigin,
 }
 
-/// How a resumed session with another id is reported.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MismatchPolicy {
-    /// As an error that ends the session.
-    #[default]
-    Error,
-    Warn,
+/// The given expression, or the default of its type.
+macro_rules! given_or_default {
+    () => {
+        Default::default()
+    };
+    ($given:expr) => {
+        $given
+    };
 }
 
-/// Which failed tool calls fail a unit.
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "ToolFailures"))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FailureRule {
-    /// All failed calls, except refusals that a later call settled.
-    #[default]
-    Strict,
-    /// Only calls that no later call made good.
-    Recoverable,
-}
+/// Declares all settings: `key: Type [limits] = default`. Without limits or a default, those of the type apply.
+macro_rules! settings {
+    ($($(#[$doc:meta])* $section:ident: $name:ident {
+        $($(#[$key_doc:meta])* $key:ident: $type:ty $([$limits:expr])? $(= $default:expr)?,)*
+    })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+            pub struct $name {
+                $($(#[$key_doc])* pub $key: Setting<$type>,)*
+            }
 
-impl FailureRule {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Strict => "strict",
-            Self::Recoverable => "recoverable",
+            impl Default for $name {
+                fn default() -> Self {
+                    Self {
+                        $($key: Setting {
+                            value: given_or_default!($($default)?),
+                            origin: SettingOrigin::Default,
+                        },)*
+                    }
+                }
+            }
+        )*
+
+        /// The effective settings.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct Config {
+            $($(#[$doc])* pub $section: $name,)*
+            /// Section `[keys]`: chords by action. Actions and chords are not validated here.
+            pub keys: BTreeMap<String, Setting<Vec<String>>>,
+            /// Settings that are ignored or have no effect, one sentence each.
+            pub warnings: Vec<Problem>,
         }
+
+        /// Every key, in display order.
+        pub const KEYS: &[SettingKey] = &[$($(SettingKey {
+            name: concat!(stringify!($section), ".", stringify!($key)),
+            expected: || <$type>::expected(given_or_default!($($limits)?)),
+            parse: <$type>::parse,
+            set: |config, value, origin| {
+                let limits = given_or_default!($($limits)?);
+                config.$section.$key.set(value, origin, limits)
+            },
+            to_toml: |config| {
+                config.$section.$key.value.to_toml(given_or_default!($($limits)?))
+            },
+            origin: |config| &config.$section.$key.origin,
+        },)*)*];
+    };
+}
+
+const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+
+settings! {
+    /// Section `[claude]`: plain sessions.
+    claude: ClaudeSettings {
+        /// Model; Claude Code's own choice if unset.
+        model: Option<String>,
+        /// Tools that need no permission. If the list is empty, the flag is omitted.
+        allowed_tools: Vec<String> = words(&["Bash", "Read", "Edit", "Write"]),
+        /// Pass `--dangerously-skip-permissions`. Never for work units.
+        dangerously_skip_permissions: bool,
+        /// Keep `ANTHROPIC_API_KEY` in the environment.
+        use_api_billing: bool,
+        /// How a resumed session with another id is reported.
+        session_mismatch: MismatchPolicy,
+        /// Names of variables that the deny list would withhold.
+        pass_env: Vec<String> [ListItems::Variables],
+    }
+
+    /// Section `[agent]`: sessions with the agent profile.
+    agent: AgentSettings {
+        /// Tools that the agent may call.
+        allowed_tools: Vec<String> = words(&["Read", "Edit", "Write", "Bash", "Glob", "Grep"]),
+        /// Maximum number of turns, 1 to 100.
+        max_turns: u32 [1..=100] = 50,
+        /// `None`: Claude Code chooses one.
+        model: Option<String>,
+        /// System prompt that replaces Claude Code's own.
+        system_prompt: Option<String>,
+        /// Between 0 and 1. Validated, but Claude Code has no such option.
+        temperature: Option<f64> [0.0..=1.0],
+    }
+
+    /// Section `[retry]`: automatic retries.
+    retry: AutoRetrySettings {
+        /// Maximum number of attempts after the first one.
+        max_retries: u32 [0..=100] = 3,
+        /// First delay, in milliseconds.
+        initial_delay_ms: u64 [0..=DAY_MS] = 1_000,
+        /// Factor between consecutive delays, at least 1.
+        factor: f64 [1.0..=100.0] = 2.0,
+        /// Maximum delay, in milliseconds.
+        max_delay_ms: u64 [0..=DAY_MS] = 30_000,
+    }
+
+    /// Section `[ingest]`: work units.
+    ingest: IngestSettings {
+        /// Which failed tool calls fail a unit.
+        tool_failures: FailureRule,
+        /// Stream text while it is written.
+        partial_messages: bool = true,
+        /// Send a one-turn request before a run.
+        probe: bool,
+        /// Run the reconcile step after the units.
+        reconcile: bool = true,
+        /// Time without output after which a unit is shown as silent.
+        silence_after: Duration = Duration::from_secs(60),
+        /// Time without output after which an attempt ends.
+        silence_timeout: TimeLimitSetting ["10m without a screen and on workers, else none"],
+        /// Maximum duration of an attempt.
+        unit_timeout: TimeLimitSetting ["2h without a screen and on workers, else none"],
+        /// Longest wait of a call for a decision.
+        approval_timeout: TimeLimitSetting ["24h without a screen, else none"],
+        /// Longest wait of a run for its review without a screen.
+        review_idle_timeout: TimeLimitSetting ["8h"],
+        /// How long a run that has no place for its units waits for workers.
+        worker_wait: Duration = Duration::from_secs(2 * 60 * 60),
+        /// Paths outside a project that its connections may read: absolute, or below `~/`.
+        allow_paths: Vec<String> [ListItems::Paths],
+        /// What follows a unit that has used its turns.
+        turn_limit: TurnLimitAction,
+        /// Wait for a review before the commit.
+        review: bool,
+        /// What unsourced identifiers do to a unit.
+        unsourced: UnsourcedAction,
+        /// What raw files that the agent left unread do to a unit.
+        unread: UnreadAction,
+    }
+
+    /// Section `[notify]`: notifications while no screen is attached.
+    notify: NotifySettings {
+        /// Address that receives each notification as JSON.
+        url: Option<String>,
+    }
+
+    /// Section `[otel]`: export of spans to an OpenTelemetry collector.
+    otel: OtelSettings {
+        /// Address of the collector, which accepts OTLP as JSON.
+        endpoint: Option<String>,
+        /// Also send arguments and results of tool calls.
+        content: bool,
+    }
+
+    /// Section `[policy]`: rules about tool calls, which are not validated here.
+    policy: PolicySettings {
+        /// Calls that need no permission.
+        allow: Vec<String>,
+        /// Calls that wait for a person.
+        hold: Vec<String>,
+        /// Calls that are refused.
+        deny: Vec<String>,
+    }
+
+    /// Section `[ui]`: the screen.
+    ui: UiSettings {
+        /// Name of a theme, path of a theme file, or `auto`.
+        theme: String = "auto".to_owned(),
+        mouse: bool = true,
+        /// Draw with ASCII characters only.
+        ascii: bool,
+        /// Maximum number of frames per second, except frames after a key.
+        fps: u32 [1..=120] = 30,
+        /// How the user is notified while the terminal has no focus.
+        notify: NotifyMode,
+        /// Program and arguments for notifications; title and text are appended.
+        notify_command: Vec<String>,
+        /// Report progress with `OSC 9;4`.
+        progress: ProgressMode,
+        /// What happens to a run when its last screen disappears.
+        on_disconnect: DisconnectAction,
     }
 }
 
-/// What happens to a unit whose artifacts contain identifiers that were in nothing that the agent received.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum UnsourcedAction {
-    /// They are not looked for.
-    Off,
-    /// They are recorded and shown.
-    #[default]
-    Warn,
-    /// They also fail the unit, except those that the agent declared as unverified.
-    Fail,
+pub(super) fn words(words: &[&str]) -> Vec<String> {
+    words.iter().copied().map(str::to_owned).collect()
 }
-
-/// What happens to a unit whose agent left raw files unread although it was asked to read them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum UnreadAction {
-    /// They are recorded and shown.
-    #[default]
-    Warn,
-    /// They also fail the unit.
-    Fail,
-}
-
-/// What follows a unit that has used its turns or its budget, in a run that a person watches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TurnLimitAction {
-    /// Its result is used as it is.
-    #[default]
-    Finish,
-    /// The run waits for a decision before it uses the result.
-    Wait,
-}
-
-/// How the user is notified while the terminal has no focus.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum NotifyMode {
-    Off,
-    /// With the bell of the terminal.
-    #[default]
-    Bell,
-    /// With the sequence `OSC 9`.
-    Osc9,
-    /// With the sequence `OSC 777`.
-    Osc777,
-    /// With the program in `ui.notify_command`.
-    Command,
-}
-
-/// Whether to use a sequence that not every terminal supports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ProgressMode {
-    /// Only in terminals that are known to support it.
-    #[default]
-    Auto,
-    Always,
-    Never,
-}
-
-/// What happens to a run when its last attached client disappears without detaching.
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DisconnectAction {
-    #[default]
-    Continue,
-    /// Running units are stopped, and no more are started.
-    Stop,
-}
-
-const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
-
-/// Every key, in display order.
-pub const KEYS: &[SettingKey] = &[
-    key("claude.model", SettingKind::Text, None),
-    key(
-        "claude.allowed_tools",
-        SettingKind::List,
-        Some("Bash,Read,Edit,Write"),
-    ),
-    key(
-        "claude.dangerously_skip_permissions",
-        SettingKind::Bool,
-        Some("false"),
-    ),
-    key("claude.use_api_billing", SettingKind::Bool, Some("false")),
-    key(
-        "claude.session_mismatch",
-        SettingKind::OneOf(&["error", "warn"]),
-        Some("error"),
-    ),
-    key("claude.pass_env", SettingKind::EnvVarNames, Some("")),
-    key(
-        "agent.allowed_tools",
-        SettingKind::List,
-        Some("Read,Edit,Write,Bash,Glob,Grep"),
-    ),
-    key("agent.max_turns", SettingKind::Integer(1, 100), Some("50")),
-    key("agent.model", SettingKind::Text, None),
-    key("agent.system_prompt", SettingKind::Text, None),
-    key("agent.temperature", SettingKind::Float(0.0, 1.0), None),
-    key("retry.max_retries", SettingKind::Integer(0, 100), Some("3")),
-    key(
-        "retry.initial_delay_ms",
-        SettingKind::Integer(0, DAY_MS),
-        Some("1000"),
-    ),
-    key("retry.factor", SettingKind::Float(1.0, 100.0), Some("2.0")),
-    key(
-        "retry.max_delay_ms",
-        SettingKind::Integer(0, DAY_MS),
-        Some("30000"),
-    ),
-    key(
-        "ingest.tool_failures",
-        SettingKind::OneOf(&["strict", "recoverable"]),
-        Some("strict"),
-    ),
-    key("ingest.partial_messages", SettingKind::Bool, Some("true")),
-    key("ingest.probe", SettingKind::Bool, Some("false")),
-    key("ingest.reconcile", SettingKind::Bool, Some("true")),
-    key("ingest.silence_after", SettingKind::Duration, Some("60s")),
-    key(
-        "ingest.silence_timeout",
-        SettingKind::TimeLimit("10m without a screen and on workers, else none"),
-        None,
-    ),
-    key(
-        "ingest.unit_timeout",
-        SettingKind::TimeLimit("2h without a screen and on workers, else none"),
-        None,
-    ),
-    key(
-        "ingest.approval_timeout",
-        SettingKind::TimeLimit("24h without a screen, else none"),
-        None,
-    ),
-    key(
-        "ingest.review_idle_timeout",
-        SettingKind::TimeLimit("8h"),
-        None,
-    ),
-    key("ingest.worker_wait", SettingKind::Duration, Some("2h")),
-    key("ingest.allow_paths", SettingKind::Paths, Some("")),
-    key(
-        "ingest.turn_limit",
-        SettingKind::OneOf(&["finish", "wait"]),
-        Some("finish"),
-    ),
-    key("ingest.review", SettingKind::Bool, Some("false")),
-    key(
-        "ingest.unsourced",
-        SettingKind::OneOf(&["off", "warn", "fail"]),
-        Some("warn"),
-    ),
-    key(
-        "ingest.unread",
-        SettingKind::OneOf(&["warn", "fail"]),
-        Some("warn"),
-    ),
-    key("notify.url", SettingKind::Text, None),
-    key("otel.endpoint", SettingKind::Text, None),
-    key("otel.content", SettingKind::Bool, Some("false")),
-    key("policy.allow", SettingKind::List, Some("")),
-    key("policy.hold", SettingKind::List, Some("")),
-    key("policy.deny", SettingKind::List, Some("")),
-    key("ui.theme", SettingKind::Text, Some("auto")),
-    key("ui.mouse", SettingKind::Bool, Some("true")),
-    key("ui.ascii", SettingKind::Bool, Some("false")),
-    key("ui.fps", SettingKind::Integer(1, 120), Some("30")),
-    key(
-        "ui.notify",
-        SettingKind::OneOf(&["off", "bell", "osc9", "osc777", "command"]),
-        Some("bell"),
-    ),
-    key("ui.notify_command", SettingKind::List, Some("")),
-    key(
-        "ui.progress",
-        SettingKind::OneOf(&["auto", "always", "never"]),
-        Some("auto"),
-    ),
-    key(
-        "ui.on_disconnect",
-        SettingKind::OneOf(&["continue", "stop"]),
-        Some("continue"),
-    ),
-];
 
 /// The section whose keys are actions, not settings.
 pub(crate) const CHORDS_SECTION: &str = "keys";
 
-const fn key(name: &'static str, kind: SettingKind, default: Option<&'static str>) -> SettingKey {
-    SettingKey {
-        name,
-        kind,
-        default,
-    }
-}
-
 impl SettingKey {
-    /// The value if no layer sets it.
-    pub fn default_value(&self) -> SettingValue {
-        self.default
-            .and_then(|text| self.kind.parse(text))
-            .unwrap_or(SettingValue::Unset)
-    }
-
     /// The environment variable of the key.
     pub fn variable(&self) -> String {
         format!("INGESTDECK_{}", self.name.replace('.', "_").to_uppercase())

@@ -1,8 +1,10 @@
 //! Files, variables and flags, and the effective settings.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
-use super::*;
+use super::{time_limit::TimeLimitSetting, *};
 
 /// Path of the settings file in messages.
 const FILE: &str = "/config.toml";
@@ -19,6 +21,11 @@ fn vars(pairs: &[(&str, &str)]) -> EnvVars {
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).into()))
         .collect()
+}
+
+/// The value of every key as TOML.
+fn values(config: &Config) -> Vec<Result<String, &'static str>> {
+    KEYS.iter().map(|key| (key.to_toml)(config)).collect()
 }
 
 fn text(value: &str) -> SettingValue {
@@ -77,185 +84,53 @@ fn default_config_has_documented_values() {
 }
 
 #[test]
-fn every_key_reaches_its_field() {
-    let every = r#"
+fn values_of_every_type_reach_their_fields() {
+    let config = load(
+        r#"
         [claude]
         model = "opus"
-        allowed_tools = []
-        dangerously_skip_permissions = true
-        use_api_billing = true
         session_mismatch = "warn"
-        pass_env = ["HTTPS_PROXY"]
         [agent]
         allowed_tools = "Read"
-        max_turns = 7
-        model = "haiku"
-        system_prompt = "Be brief."
         temperature = 0.5
         [retry]
-        max_retries = 1
-        initial_delay_ms = 10
         factor = 3
         max_delay_ms = 0x20
         [ingest]
-        tool_failures = "recoverable"
-        partial_messages = false
-        probe = true
-        reconcile = false
         silence_after = "30s"
         silence_timeout = "1m 30s"
-        unit_timeout = "1h"
         approval_timeout = "none"
-        review_idle_timeout = "2h"
-        worker_wait = "3h"
         allow_paths = ["/data/dbt", "~/warehouse.db"]
-        turn_limit = "wait"
         review = true
-        unsourced = "fail"
-        unread = "fail"
-        [notify]
-        url = "https://example.com/hook"
-        [otel]
-        endpoint = "http://127.0.0.1:4318"
-        content = true
-        [policy]
-        allow = ["grep"]
-        hold = ["bash"]
-        deny = ["bash arg:rm -rf"]
-        [ui]
-        theme = "light"
-        mouse = false
-        ascii = true
-        fps = 10
-        notify = "osc9"
-        notify_command = ["notify-send", "-u", "low"]
-        progress = "never"
-        on_disconnect = "stop"
         [keys]
         retry = "r"
         quit = ["q", "ctrl-c"]
         mouse = []
-    "#;
-    let config = load(every).unwrap();
-    let changed = config
-        .merged
-        .values()
-        .filter(|setting| setting.origin != SettingOrigin::Default)
-        .count();
-    assert_eq!(changed, KEYS.len(), "the file above names every key");
-    assert!(!*config.ingest.reconcile && *config.ingest.review);
-    assert_eq!(*config.ingest.unsourced, UnsourcedAction::Fail);
-    assert_eq!(*config.ingest.unread, UnreadAction::Fail);
+        "#,
+    )
+    .unwrap();
+    assert_eq!(config.claude.model.as_deref(), Some("opus"));
+    assert_eq!(*config.claude.session_mismatch, MismatchPolicy::Warn);
+    assert_eq!(*config.agent.allowed_tools, ["Read"]);
+    assert_eq!(*config.agent.temperature, Some(0.5));
+    assert_eq!(
+        (*config.retry.factor, *config.retry.max_delay_ms),
+        (3.0, 32)
+    );
     assert_eq!(config.ingest.silence_after.as_secs(), 30);
-    let after = |seconds| TimeLimitSetting::After(Duration::from_secs(seconds));
-    let limits = [*config.ingest.silence_timeout, *config.ingest.unit_timeout];
-    assert_eq!(limits, [after(90), after(3600)]);
-    let waits = [
-        *config.ingest.approval_timeout,
-        *config.ingest.review_idle_timeout,
-    ];
-    assert_eq!(waits, [TimeLimitSetting::Unlimited, after(7200)]);
+    let after = TimeLimitSetting::After(Duration::from_secs(90));
+    assert_eq!(*config.ingest.silence_timeout, after);
+    assert_eq!(*config.ingest.approval_timeout, TimeLimitSetting::Unlimited);
+    assert_eq!(*config.ingest.unit_timeout, TimeLimitSetting::Unset);
     assert_eq!(*config.ingest.allow_paths, ["/data/dbt", "~/warehouse.db"]);
-    insta::assert_debug_snapshot!(
-        (
-            &config.claude.model.value,
-            &config.claude.allowed_tools.value,
-            [config.claude.dangerously_skip_permissions.value, config.claude.use_api_billing.value],
-            config.claude.session_mismatch.value,
-            &config.claude.pass_env.value,
-            &config.agent.allowed_tools.value,
-            (config.agent.max_turns.value, &config.agent.model.value),
-            &config.agent.system_prompt.value,
-            config.agent.temperature.value,
-        ),
-        @r#"
-    (
-        Some(
-            "opus",
-        ),
-        [],
-        [
-            true,
-            true,
-        ],
-        Warn,
-        [
-            "HTTPS_PROXY",
-        ],
-        [
-            "Read",
-        ],
-        (
-            7,
-            Some(
-                "haiku",
-            ),
-        ),
-        Some(
-            "Be brief.",
-        ),
-        Some(
-            0.5,
-        ),
-    )
-    "#
-    );
-    insta::assert_debug_snapshot!(
-        (
-            (config.retry.max_retries.value, config.retry.initial_delay_ms.value),
-            (config.retry.factor.value, config.retry.max_delay_ms.value),
-            (config.ingest.tool_failures.value, config.ingest.partial_messages.value),
-            (&config.ui.theme.value, config.ui.mouse.value, config.ui.ascii.value, config.ui.fps.value),
-            (config.ui.notify.value, &config.ui.notify_command.value, config.ui.progress.value),
-            config.chords(),
-        ),
-        @r#"
-    (
-        (
-            1,
-            10,
-        ),
-        (
-            3.0,
-            32,
-        ),
-        (
-            Recoverable,
-            false,
-        ),
-        (
-            "light",
-            false,
-            true,
-            10,
-        ),
-        (
-            Osc9,
-            [
-                "notify-send",
-                "-u",
-                "low",
-            ],
-            Never,
-        ),
-        {
-            "mouse": [],
-            "quit": [
-                "q",
-                "ctrl-c",
-            ],
-            "retry": [
-                "r",
-            ],
-        },
-    )
-    "#
-    );
-    let otel = (
-        config.otel.endpoint.value.as_deref(),
-        config.otel.content.value,
-    );
-    assert_eq!(otel, (Some("http://127.0.0.1:4318"), true));
+    assert!(*config.ingest.review);
+    let chords = [
+        ("mouse", vec![]),
+        ("quit", vec!["q", "ctrl-c"]),
+        ("retry", vec!["r"]),
+    ];
+    let chords = chords.map(|(action, chords)| (action.into(), schema::words(&chords)));
+    assert_eq!(config.chords(), chords.into());
 }
 
 #[test]
@@ -465,36 +340,21 @@ fn template_file_matches_the_defaults() {
         .collect::<Vec<_>>()
         .join("\n");
     let config = load(&set).unwrap();
+    let defaults = Config::default();
     for key in KEYS {
-        let setting = &config.merged[key.name];
-        assert_ne!(
-            setting.origin,
-            SettingOrigin::Default,
-            "{} is missing",
-            key.name
-        );
-        if key.default_value() != SettingValue::Unset {
-            assert_eq!(setting.value, key.default_value(), "{}", key.name);
+        let origin = (key.origin)(&config);
+        assert_ne!(*origin, SettingOrigin::Default, "{} is missing", key.name);
+        if let default @ Ok(_) = (key.to_toml)(&defaults) {
+            assert_eq!((key.to_toml)(&config), default, "{}", key.name);
         }
     }
-    assert_eq!(load(template).unwrap(), Config::default());
+    assert_eq!(load(template).unwrap(), defaults);
 }
 
 #[test]
-fn keys_of_the_table_are_unique_and_their_defaults_fit() {
-    for (at, key) in KEYS.iter().enumerate() {
-        assert!(
-            KEYS[..at].iter().all(|other| other.name != key.name),
-            "{}",
-            key.name
-        );
-        let value = key.default_value();
-        assert!(
-            value == SettingValue::Unset || key.kind.validate(value.clone()) == Some(value),
-            "{}",
-            key.name
-        );
-    }
+fn default_values_are_within_their_limits() {
+    let lines = Config::default().lines().join("\n");
+    assert_eq!(values(&load(&lines).unwrap()), values(&Config::default()));
 }
 
 proptest! {
@@ -528,11 +388,10 @@ proptest! {
         }
         for (action, chords) in chords {
             let origin = SettingOrigin::Flag { name: "f".into() };
-            layers.keys.insert(action, Setting { value: chords, origin });
+            layers.config.keys.insert(action, Setting { value: chords, origin });
         }
         let config = layers.finish();
         let again = load(&config.lines().join("\n")).unwrap();
-        let values = |config: &Config| config.merged.values().map(|setting| setting.value.clone()).collect::<Vec<_>>();
         prop_assert_eq!(values(&config), values(&again));
         prop_assert_eq!(config.chords(), again.chords());
     }

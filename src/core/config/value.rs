@@ -1,16 +1,14 @@
 //! Values of settings, and the types that they must fit. Knows no key.
 
-use std::time::Duration;
+use std::{ops::RangeInclusive, str::FromStr, time::Duration};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::time_limit::TimeLimitSetting;
 
 /// A value from any layer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SettingValue {
-    /// Not set, which is valid.
-    Unset,
     Bool(bool),
     Text(String),
     Integer(i64),
@@ -20,56 +18,10 @@ pub enum SettingValue {
     Other(&'static str),
 }
 
-/// The type of a key.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum SettingKind {
-    Bool,
-    /// Text that is not empty.
-    Text,
-    /// One of these words.
-    OneOf(&'static [&'static str]),
-    /// A whole number in this inclusive range.
-    Integer(i64, i64),
-    /// A number in this inclusive range.
-    Float(f64, f64),
-    /// A duration, such as `90s`, `10m` or `1h 30m`.
-    Duration,
-    /// A duration, or `none`. The text describes what applies if it is not set.
-    TimeLimit(&'static str),
-    /// A list of texts. A single text becomes a list of one.
-    List,
-    /// Names of environment variables, or `PREFIX_*` for all names with this prefix.
-    EnvVarNames,
-    /// Absolute paths, and paths below `~/`.
-    Paths,
-}
-
 impl SettingValue {
-    /// Formats the value as TOML on one line; `None` if there is no value.
-    pub fn to_toml(&self) -> Option<String> {
-        Some(match self {
-            Self::Unset | Self::Other(_) => return None,
-            Self::Bool(value) => value.to_string(),
-            Self::Text(text) => toml_text(text),
-            Self::Integer(number) => number.to_string(),
-            Self::Float(number) => toml::Value::Float(*number).to_string(),
-            Self::List(texts) => {
-                format!(
-                    "[{}]",
-                    texts
-                        .iter()
-                        .map(|text| toml_text(text))
-                        .collect::<Vec<_>>()
-                        .join(", ")
-                )
-            }
-        })
-    }
-
     /// Describes the value for a message.
     pub(super) fn describe(&self) -> String {
         match self {
-            Self::Unset => "nothing".to_owned(),
             Self::Text(text) if text.is_empty() => "an empty text".to_owned(),
             Self::Text(text) => quote(text),
             Self::Bool(value) => value.to_string(),
@@ -86,120 +38,254 @@ impl SettingValue {
             Self::Other(what) => (*what).to_owned(),
         }
     }
+
+    /// The text of a variable as `value`, or else as a text, which fits no key that expects another type.
+    fn parse<T: FromStr>(text: &str, value: fn(T) -> Self) -> Self {
+        text.parse()
+            .map_or_else(|_| Self::Text(text.to_owned()), value)
+    }
 }
 
-impl SettingKind {
+/// The type of a setting: which values are valid, and how they are written.
+pub trait SettingType: Sized {
+    /// What restricts valid values beyond the type.
+    type Limits;
+
     /// Describes valid values; the text follows "must be".
-    pub(crate) fn expected(self) -> String {
-        match self {
-            Self::Bool => "true or false".to_owned(),
-            Self::Text => "a text in quotes".to_owned(),
-            Self::OneOf(words) => {
-                let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-                words.join(" or ")
-            }
-            Self::Integer(min, max) => format!("a whole number from {min} to {max}"),
-            Self::Float(min, max) => format!("a number from {min} to {max}"),
-            Self::Duration => format!("a {DURATION_SYNTAX}, in quotes"),
-            Self::TimeLimit(_) => format!("a {DURATION_SYNTAX}, or none, in quotes"),
-            Self::List => "a list of texts".to_owned(),
-            Self::EnvVarNames => {
-                "a list of names or prefixes (`AWS_*`) of environment variables".to_owned()
-            }
-            Self::Paths => "a list of absolute paths, or of paths that begin with ~/".to_owned(),
-        }
+    fn expected(limits: Self::Limits) -> String;
+
+    /// The value, if it is valid.
+    fn read(value: SettingValue, limits: Self::Limits) -> Option<Self>;
+
+    /// The value as TOML on one line. If it is not set, the error describes what applies; empty if nothing does.
+    fn to_toml(&self, limits: Self::Limits) -> Result<String, &'static str>;
+
+    /// The text of a variable, for [`read`](Self::read).
+    fn parse(text: &str) -> SettingValue {
+        SettingValue::Text(text.to_owned())
+    }
+}
+
+impl SettingType for bool {
+    type Limits = ();
+
+    fn expected((): ()) -> String {
+        "true or false".to_owned()
     }
 
-    /// Returns the value if it is valid.
-    pub(crate) fn validate(self, value: SettingValue) -> Option<SettingValue> {
-        match (self, value) {
-            (Self::Bool, value @ SettingValue::Bool(_)) => Some(value),
-            (Self::Text, SettingValue::Text(text)) => {
-                (!text.is_empty()).then_some(SettingValue::Text(text))
-            }
-            (Self::OneOf(words), SettingValue::Text(text)) => words
-                .contains(&text.as_str())
-                .then_some(SettingValue::Text(text)),
-            (Self::Integer(min, max), SettingValue::Integer(number)) => (min..=max)
-                .contains(&number)
-                .then_some(SettingValue::Integer(number)),
-            (Self::Float(min, max), SettingValue::Float(number)) => (min..=max)
-                .contains(&number)
-                .then_some(SettingValue::Float(number)),
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "ranges of numbers end far below 2^53"
-            )]
-            (Self::Float(min, max), SettingValue::Integer(number)) => {
-                let number = number as f64;
-                (min..=max)
-                    .contains(&number)
-                    .then_some(SettingValue::Float(number))
-            }
-            (Self::Duration, SettingValue::Text(text)) => parse_duration(&text)
-                .is_some()
-                .then_some(SettingValue::Text(text)),
-            (Self::TimeLimit(_), SettingValue::Text(text)) => parse_time_limit(&text)
-                .is_some()
-                .then_some(SettingValue::Text(text)),
-            (Self::List | Self::EnvVarNames | Self::Paths, SettingValue::Text(text))
-                if !text.is_empty() =>
-            {
-                self.validate_list(vec![text])
-            }
-            (Self::List | Self::EnvVarNames | Self::Paths, SettingValue::List(texts)) => {
-                self.validate_list(texts)
-            }
+    fn read(value: SettingValue, (): ()) -> Option<Self> {
+        match value {
+            SettingValue::Bool(value) => Some(value),
             _ => None,
         }
     }
 
-    /// Parses the text of a variable. Returns `None` if the text does not fit the type; [`validate`](Self::validate)
-    /// checks the rest.
-    pub(crate) fn parse(self, text: &str) -> Option<SettingValue> {
-        match self {
-            Self::Bool => text.parse().ok().map(SettingValue::Bool),
-            Self::Text | Self::OneOf(_) | Self::Duration | Self::TimeLimit(_) => {
-                Some(SettingValue::Text(text.to_owned()))
-            }
-            Self::Integer(..) => text.parse().ok().map(SettingValue::Integer),
-            Self::Float(..) => text.parse().ok().map(SettingValue::Float),
-            Self::List | Self::EnvVarNames | Self::Paths => {
-                let parts = text
-                    .split(',')
-                    .map(str::trim)
-                    .filter(|part| !part.is_empty());
-                Some(SettingValue::List(parts.map(str::to_owned).collect()))
-            }
-        }
+    fn to_toml(&self, (): ()) -> Result<String, &'static str> {
+        Ok(self.to_string())
     }
 
-    /// A valid value of this type as JSON, for deserialization.
-    pub(super) fn to_json(self, value: &SettingValue) -> Value {
+    fn parse(text: &str) -> SettingValue {
+        SettingValue::parse(text, SettingValue::Bool)
+    }
+}
+
+/// Whole numbers of these types, in an inclusive range.
+macro_rules! whole_numbers {
+    ($($number:ty)*) => {$(
+        impl SettingType for $number {
+            type Limits = RangeInclusive<Self>;
+
+            fn expected(range: Self::Limits) -> String {
+                format!("a whole number from {} to {}", range.start(), range.end())
+            }
+
+            fn read(value: SettingValue, range: Self::Limits) -> Option<Self> {
+                match value {
+                    SettingValue::Integer(number) => {
+                        Self::try_from(number).ok().filter(|number| range.contains(number))
+                    }
+                    _ => None,
+                }
+            }
+
+            fn to_toml(&self, _: Self::Limits) -> Result<String, &'static str> {
+                Ok(self.to_string())
+            }
+
+            fn parse(text: &str) -> SettingValue {
+                SettingValue::parse(text, SettingValue::Integer)
+            }
+        }
+    )*};
+}
+
+whole_numbers!(u32 u64);
+
+impl SettingType for f64 {
+    type Limits = RangeInclusive<Self>;
+
+    fn expected(range: Self::Limits) -> String {
+        format!("a number from {} to {}", range.start(), range.end())
+    }
+
+    fn read(value: SettingValue, range: Self::Limits) -> Option<Self> {
+        let number = match value {
+            SettingValue::Float(number) => number,
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "ranges of numbers end far below 2^53"
+            )]
+            SettingValue::Integer(number) => number as Self,
+            _ => return None,
+        };
+        range.contains(&number).then_some(number)
+    }
+
+    fn to_toml(&self, _: Self::Limits) -> Result<String, &'static str> {
+        Ok(toml::Value::Float(*self).to_string())
+    }
+
+    fn parse(text: &str) -> SettingValue {
+        SettingValue::parse(text, SettingValue::Float)
+    }
+}
+
+/// Text that is not empty.
+impl SettingType for String {
+    type Limits = ();
+
+    fn expected((): ()) -> String {
+        "a text in quotes".to_owned()
+    }
+
+    fn read(value: SettingValue, (): ()) -> Option<Self> {
         match value {
-            SettingValue::Unset if matches!(self, Self::TimeLimit(_)) => {
-                json!(TimeLimitSetting::Unset)
-            }
-            SettingValue::Text(text) if matches!(self, Self::TimeLimit(_)) => {
-                json!(parse_time_limit(text))
-            }
-            SettingValue::Text(text) if self == Self::Duration => json!(parse_duration(text)),
-            SettingValue::Unset | SettingValue::Other(_) => Value::Null,
-            SettingValue::Bool(value) => json!(value),
-            SettingValue::Text(text) => json!(text),
-            SettingValue::Integer(number) => json!(number),
-            SettingValue::Float(number) => json!(number),
-            SettingValue::List(texts) => json!(texts),
+            SettingValue::Text(text) => Some(text).filter(|text| !text.is_empty()),
+            _ => None,
         }
     }
 
-    fn validate_list(self, texts: Vec<String>) -> Option<SettingValue> {
-        let fits = texts.iter().all(|text| match self {
-            Self::EnvVarNames => is_variable_name(text.strip_suffix('*').unwrap_or(text)),
-            Self::Paths => text.starts_with('/') || text.starts_with("~/"),
-            _ => true,
+    fn to_toml(&self, (): ()) -> Result<String, &'static str> {
+        Ok(toml_text(self))
+    }
+}
+
+/// A value that may be absent. It cannot be removed by a stronger layer.
+impl<T: SettingType> SettingType for Option<T> {
+    type Limits = T::Limits;
+
+    fn expected(limits: T::Limits) -> String {
+        T::expected(limits)
+    }
+
+    fn read(value: SettingValue, limits: T::Limits) -> Option<Self> {
+        T::read(value, limits).map(Some)
+    }
+
+    fn to_toml(&self, limits: T::Limits) -> Result<String, &'static str> {
+        self.as_ref().ok_or("")?.to_toml(limits)
+    }
+
+    fn parse(text: &str) -> SettingValue {
+        T::parse(text)
+    }
+}
+
+/// What the texts of a list must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListItems {
+    #[default]
+    Any,
+    /// Names of environment variables, or `PREFIX_*` for all names with this prefix.
+    Variables,
+    /// Absolute paths, and paths below `~/`.
+    Paths,
+}
+
+/// A list of texts. A single text becomes a list of one.
+impl SettingType for Vec<String> {
+    type Limits = ListItems;
+
+    fn expected(items: ListItems) -> String {
+        let expected = match items {
+            ListItems::Any => "a list of texts",
+            ListItems::Variables => {
+                "a list of names or prefixes (`AWS_*`) of environment variables"
+            }
+            ListItems::Paths => "a list of absolute paths, or of paths that begin with ~/",
+        };
+        expected.to_owned()
+    }
+
+    fn read(value: SettingValue, items: ListItems) -> Option<Self> {
+        let texts = match value {
+            SettingValue::Text(text) if !text.is_empty() => vec![text],
+            SettingValue::List(texts) => texts,
+            _ => return None,
+        };
+        let fits = texts.iter().all(|text| match items {
+            ListItems::Any => true,
+            ListItems::Variables => is_variable_name(text.strip_suffix('*').unwrap_or(text)),
+            ListItems::Paths => text.starts_with('/') || text.starts_with("~/"),
         });
-        fits.then_some(SettingValue::List(texts))
+        fits.then_some(texts)
+    }
+
+    fn to_toml(&self, _: ListItems) -> Result<String, &'static str> {
+        Ok(toml_list(self))
+    }
+
+    fn parse(text: &str) -> SettingValue {
+        let parts = text.split(',').map(str::trim);
+        let parts = parts.filter(|part| !part.is_empty());
+        SettingValue::List(parts.map(str::to_owned).collect())
+    }
+}
+
+impl SettingType for Duration {
+    type Limits = ();
+
+    fn expected((): ()) -> String {
+        format!("a {DURATION_SYNTAX}, in quotes")
+    }
+
+    fn read(value: SettingValue, (): ()) -> Option<Self> {
+        match value {
+            SettingValue::Text(text) => parse_duration(&text),
+            _ => None,
+        }
+    }
+
+    fn to_toml(&self, (): ()) -> Result<String, &'static str> {
+        let text = match jiff::SignedDuration::try_from(*self) {
+            Ok(time) if time.as_secs() >= 120 || time.subsec_nanos() > 0 => format!("{time:#}"),
+            _ => format!("{}s", self.as_secs()),
+        };
+        Ok(toml_text(&text))
+    }
+}
+
+/// The limits describe what applies if it is not set.
+impl SettingType for TimeLimitSetting {
+    type Limits = &'static str;
+
+    fn expected(_: &'static str) -> String {
+        format!("a {DURATION_SYNTAX}, or none, in quotes")
+    }
+
+    fn read(value: SettingValue, _: &'static str) -> Option<Self> {
+        match value {
+            SettingValue::Text(text) => parse_time_limit(&text),
+            _ => None,
+        }
+    }
+
+    fn to_toml(&self, unset: &'static str) -> Result<String, &'static str> {
+        match self {
+            Self::Unset => Err(unset),
+            Self::Unlimited => Ok(toml_text("none")),
+            Self::After(limit) => limit.to_toml(()),
+        }
     }
 }
 
@@ -248,10 +334,15 @@ pub(crate) fn quote(text: &str) -> String {
 }
 
 /// Text in TOML's basic quotes; the `toml` crate might use several lines. JSON escapes differ in one character.
-fn toml_text(text: &str) -> String {
+pub(super) fn toml_text(text: &str) -> String {
     Value::String(text.to_owned())
         .to_string()
         .replace('\u{7f}', "\\u007f")
+}
+
+pub(super) fn toml_list(texts: &[String]) -> String {
+    let texts: Vec<String> = texts.iter().map(|text| toml_text(text)).collect();
+    format!("[{}]", texts.join(", "))
 }
 
 /// A key in TOML: without quotes if possible.

@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, ffi::OsString, fs, path::Path};
 
 use clap::{Arg, Command};
 use ingestdeck_agent::claude::agent_env;
-use ingestdeck_core::config::{schema::KEYS, value::SettingKind};
+use ingestdeck_core::config::{
+    Config,
+    schema::{KEYS, SettingKey},
+};
 use ingestdeck_ingest::Project;
 use ingestdeck_tui::{
     ColorLevel, KeyOverrides, Keymap, Theme,
@@ -98,33 +101,35 @@ fn commands_and_arguments_are_as_published() {
     assert_published("command-line.txt", &out);
 }
 
-fn kind(kind: SettingKind) -> String {
-    match kind {
-        SettingKind::Bool => "true or false".into(),
-        SettingKind::Text => "text".into(),
-        SettingKind::OneOf(words) => words.join(" or "),
-        SettingKind::Integer(least, most) => format!("whole number, {least} to {most}"),
-        SettingKind::Float(least, most) => format!("number, {least} to {most}"),
-        SettingKind::Duration => "duration".into(),
-        SettingKind::TimeLimit(unset) => format!("duration or none; if not set: {unset}"),
-        SettingKind::List => "list of texts".into(),
-        SettingKind::EnvVarNames => "list of names".into(),
-        SettingKind::Paths => "list of paths".into(),
+/// A short form of the description of valid values.
+fn kind(expected: &str) -> String {
+    match expected {
+        "a text in quotes" => "text".into(),
+        _ if expected.starts_with("a list of names") => "list of names".into(),
+        _ if expected.starts_with("a list of absolute") => "list of paths".into(),
+        _ if expected.ends_with("or none, in quotes") => "duration or none".into(),
+        _ if expected.starts_with("a time") => "duration".into(),
+        _ => expected
+            .trim_start_matches("a ")
+            .replace(" from ", ", ")
+            .replace('"', ""),
     }
 }
 
 #[test]
 fn settings_are_as_published() {
-    let setting = |key: &ingestdeck_core::config::schema::SettingKey| {
-        let preset = key
-            .default_value()
-            .to_toml()
-            .unwrap_or_else(|| "not set".into());
+    let defaults = Config::default();
+    let setting = |key: &SettingKey| {
+        let (unset, preset) = match (key.to_toml)(&defaults) {
+            Ok(value) => (String::new(), value),
+            Err("") => (String::new(), "not set".into()),
+            Err(unset) => (format!("; if not set: {unset}"), "not set".into()),
+        };
         format!(
-            "{}  {}  {}  default: {preset}\n",
+            "{}  {}  {}{unset}  default: {preset}\n",
             key.name,
             key.variable(),
-            kind(key.kind)
+            kind(&(key.expected)())
         )
     };
     assert_published(
