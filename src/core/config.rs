@@ -17,6 +17,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use self::schema::{KEYS, SettingKey};
 pub use self::{
     schema::{
         AgentSettings, AutoRetrySettings, ClaudeSettings, Config, DisconnectAction, FailureRule,
@@ -24,10 +25,6 @@ pub use self::{
         ProgressMode, TurnLimitAction, UiSettings, UnreadAction, UnsourcedAction,
     },
     value::SettingValue,
-};
-use self::{
-    schema::{KEYS, SettingKey},
-    value::SettingType,
 };
 use crate::diagnostic::{Diagnostic, Problem};
 
@@ -94,19 +91,6 @@ impl<T> std::ops::Deref for Setting<T> {
 
     fn deref(&self) -> &T {
         &self.value
-    }
-}
-
-impl<T: SettingType> Setting<T> {
-    /// Sets a value, unless its origin is weaker than that of the present one. Returns false if the value is invalid.
-    fn set(&mut self, value: SettingValue, origin: SettingOrigin, limits: T::Limits) -> bool {
-        let Some(value) = T::read(value, limits) else {
-            return false;
-        };
-        if self.origin <= origin {
-            *self = Self { value, origin };
-        }
-        true
     }
 }
 

@@ -185,7 +185,7 @@ macro_rules! settings {
             }
         )*
 
-        /// The effective settings.
+        /// The effective settings, each with its origin.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct Config {
             $($(#[$doc])* pub $section: $name,)*
@@ -202,7 +202,7 @@ macro_rules! settings {
             parse: <$type>::parse,
             set: |config, value, origin| {
                 let limits = given_or_default!($($limits)?);
-                config.$section.$key.set(value, origin, limits)
+                SettingType::set(&mut config.$section.$key, value, origin, limits)
             },
             to_toml: |config| {
                 config.$section.$key.value.to_toml(given_or_default!($($limits)?))

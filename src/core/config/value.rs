@@ -4,7 +4,7 @@ use std::{ops::RangeInclusive, str::FromStr, time::Duration};
 
 use serde_json::Value;
 
-use super::time_limit::TimeLimitSetting;
+use super::{Setting, SettingOrigin, time_limit::TimeLimitSetting};
 
 /// A value from any layer.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +47,7 @@ impl SettingValue {
 }
 
 /// The type of a setting: which values are valid, and how they are written.
-pub trait SettingType: Sized {
+pub(crate) trait SettingType: Sized {
     /// What restricts valid values beyond the type.
     type Limits;
 
@@ -59,6 +59,22 @@ pub trait SettingType: Sized {
 
     /// The value as TOML on one line. If it is not set, the error describes what applies; empty if nothing does.
     fn to_toml(&self, limits: Self::Limits) -> Result<String, &'static str>;
+
+    /// Sets a value, unless its origin is weaker than that of the present one. Returns false if the value is invalid.
+    fn set(
+        setting: &mut Setting<Self>,
+        value: SettingValue,
+        origin: SettingOrigin,
+        limits: Self::Limits,
+    ) -> bool {
+        let Some(value) = Self::read(value, limits) else {
+            return false;
+        };
+        if setting.origin <= origin {
+            *setting = Setting { value, origin };
+        }
+        true
+    }
 
     /// The text of a variable, for [`read`](Self::read).
     fn parse(text: &str) -> SettingValue {
@@ -193,7 +209,7 @@ impl<T: SettingType> SettingType for Option<T> {
 
 /// What the texts of a list must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ListItems {
+pub(crate) enum ListItems {
     #[default]
     Any,
     /// Names of environment variables, or `PREFIX_*` for all names with this prefix.
