@@ -52,13 +52,22 @@ pub(super) fn sql_workers() -> SqlWorkers {
     SqlWorkers::new(program)
 }
 
+/// Reads the project and prints its warnings, which help to correct a `ktx.yaml` that cannot be used.
+fn read_with_warnings(global: &GlobalArgs) -> Result<Result<Project, ProjectError>, CliError> {
+    let project = read(&resolve_directory(global)?);
+    exit::print_warnings(match &project {
+        Ok(project) => &project.warnings,
+        Err(error) => error.warnings(),
+    });
+    Ok(project)
+}
+
 /// Opens the project and prints its warnings.
 ///
 /// # Errors
 /// If there is no project, or its `ktx.yaml` cannot be used.
 pub(crate) fn open(global: &GlobalArgs) -> Result<Project, CliError> {
-    let project = read(&resolve_directory(global)?)?;
-    exit::print_warnings(&project.warnings);
+    let project = read_with_warnings(global)??;
     let paths = settings::allowed_paths(global)?;
     paths.warnings.iter().for_each(exit::print_warning);
     Ok(project.with_allowed_paths(paths.allowed, &paths.file))
@@ -69,11 +78,8 @@ pub(crate) fn open(global: &GlobalArgs) -> Result<Project, CliError> {
 /// # Errors
 /// If its `ktx.yaml` cannot be used.
 pub(crate) fn find(global: &GlobalArgs) -> Result<Option<Project>, CliError> {
-    match read(&resolve_directory(global)?) {
-        Ok(project) => {
-            exit::print_warnings(&project.warnings);
-            Ok(Some(project))
-        }
+    match read_with_warnings(global)? {
+        Ok(project) => Ok(Some(project)),
         Err(ProjectError::NotFound(_)) if global.project_dir.is_none() => Ok(None),
         Err(error) => Err(error.into()),
     }

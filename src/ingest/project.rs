@@ -27,12 +27,14 @@ use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 mod key_schema;
 mod reader;
 pub(crate) mod settings;
+mod typed_sections;
 
 pub use super::{
     connection::{Connection, ConnectionKeys, PROJECT_FILE, SourceLocation},
     path_policy::{PathPolicy, PathRefusal},
 };
-pub use settings::{ModelBackend, ModelRole, ProjectSettings, RateLimitSettings};
+pub use settings::{ModelBackend, ProjectSettings};
+pub use typed_sections::{ModelRole, RateLimitSettings};
 
 /// Largest `ktx.yaml` that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -75,12 +77,13 @@ pub enum ProjectError {
     #[error("cannot read {}: {cause}", path.display())]
     Unreadable { path: PathBuf, cause: Problem },
     /// The content of the file is invalid.
-    #[error("{}{} {problem}", path.display(), line.map_or_else(String::new, |line| format!(" line {line}:")))]
+    #[error("{} {problem}", path.display())]
     Invalid {
         path: PathBuf,
-        /// Line of the problem; `None` if it is unknown.
-        line: Option<u64>,
+        /// Everything that is wrong, with the lines.
         problem: Problem,
+        /// Oddities that are not errors, as in [`Project`].
+        warnings: Vec<Problem>,
     },
     /// A prompt, a skill or the pins are invalid.
     #[error(transparent)]
@@ -114,6 +117,16 @@ impl Diagnostic for ProjectError {
     }
 }
 
+impl ProjectError {
+    /// Oddities of a `ktx.yaml` that cannot be used for other reasons.
+    pub fn warnings(&self) -> &[Problem] {
+        match self {
+            Self::Invalid { warnings, .. } => warnings,
+            _ => &[],
+        }
+    }
+}
+
 /// Finds the project directory as KTX does: the flag, `KTX_PROJECT_DIR`, the nearest directory at or above the current
 /// one that contains a `ktx.yaml`, the current directory. The result is absolute but may not exist.
 pub fn find_project_dir(inputs: ProjectLookup<'_>) -> Result<PathBuf, ProjectError> {
@@ -139,27 +152,25 @@ impl Project {
     pub fn open(root: &Path) -> Result<Self, ProjectError> {
         let path = root.join(PROJECT_FILE);
         let text = read(root, &path)?;
-        let tree = yaml::parse_tree(&text).map_err(|error| ProjectError::Invalid {
+        let invalid = |problem: Problem, warnings: &[Problem]| ProjectError::Invalid {
             path: path.clone(),
-            line: None,
-            problem: yaml::explain(&text, &error),
-        })?;
-        let (settings, warnings) =
-            settings::parse_settings(&tree).map_err(|fault| ProjectError::Invalid {
-                path: path.clone(),
-                line: Some(fault.line),
-                problem: fault.problem,
-            })?;
+            problem,
+            warnings: warnings.to_vec(),
+        };
+        let tree =
+            yaml::parse_tree(&text).map_err(|error| invalid(yaml::explain(&text, &error), &[]))?;
+        let (settings, warnings) = settings::parse_settings(&tree);
+        let mut warnings: Vec<Problem> = warnings
+            .into_iter()
+            .map(|warning| warning.prefixed(format_args!("{PROJECT_FILE} ")))
+            .collect();
+        let settings = settings.map_err(|problem| invalid(problem, &warnings))?;
         let root = root
             .canonicalize()
             .map_err(|cause| unreadable(root, &cause))?;
         check_output_dirs(&root)?;
         let (instructions, idle) = Instructions::load(&root)?;
-        let warnings = warnings
-            .into_iter()
-            .map(|warning| warning.prefixed(format_args!("{PROJECT_FILE} ")))
-            .chain(idle)
-            .collect();
+        warnings.extend(idle);
         let policy = PathPolicy::from_project(&settings.hidden_paths);
         Ok(Self {
             root,
@@ -233,10 +244,12 @@ fn read(root: &Path, path: &Path) -> Result<String, ProjectError> {
             .as_bytes()
             .get(..error.utf8_error().valid_up_to())
             .unwrap_or_default();
+        let line = 1 + memchr::memchr_iter(b'\n', good).count();
         ProjectError::Invalid {
             path: path.to_path_buf(),
-            line: Some(1 + memchr::memchr_iter(b'\n', good).count() as u64),
-            problem: Problem::new("the file is not UTF-8 text").with_help("save it as UTF-8"),
+            problem: Problem::new(format!("line {line}: the file is not UTF-8 text"))
+                .with_help("save it as UTF-8"),
+            warnings: Vec::new(),
         }
     })
 }
@@ -273,7 +286,7 @@ mod tests {
     use std::fs;
 
     use super::{
-        settings::{RetrySettings, WorkUnitSettings},
+        typed_sections::{RetrySettings, WorkUnitSettings},
         *,
     };
     use ingestdeck_core::units::schedule::FailureMode;

@@ -8,7 +8,10 @@ use super::{
     },
     DoctorCheck, DoctorFinding,
 };
-use ingestdeck_core::{diagnostic::Diagnostic, text::pluralize};
+use ingestdeck_core::{
+    diagnostic::{Diagnostic, to_lines},
+    text::pluralize,
+};
 use ingestdeck_engine::{prepare, prior_results::ProjectHistory};
 use ingestdeck_ingest::{
     plan::{IngestPlan, PlanError, UnitSelection, plan},
@@ -32,12 +35,7 @@ pub(super) fn check_project(
         // Invalid settings were reported before.
         Ok(project) => {
             let paths = settings::allowed_paths(global).unwrap_or_default();
-            findings.extend(
-                paths
-                    .warnings
-                    .into_iter()
-                    .map(|warning| DoctorFinding::note(DoctorCheck::Project, warning.to_line())),
-            );
+            findings.extend(notes(&paths.warnings));
             project.with_allowed_paths(paths.allowed, &paths.file)
         }
         // A missing project is not a failure unless the user named one; an unusable project always is.
@@ -47,6 +45,7 @@ pub(super) fn check_project(
         }
         Err(error) => {
             findings.push(DoctorFinding::fail(DoctorCheck::Project, error.to_line()));
+            findings.extend(notes(error.warnings()));
             return None;
         }
     };
@@ -55,11 +54,7 @@ pub(super) fn check_project(
     if let Err(error) = policy::check_project_rules(&project.root) {
         findings.push(DoctorFinding::fail(DoctorCheck::Project, error.to_line()));
     }
-    findings.extend(
-        project::blocking_files_problems(&project)
-            .into_iter()
-            .map(|problem| DoctorFinding::note(DoctorCheck::Project, problem.to_line())),
-    );
+    findings.extend(notes(&project::blocking_files_problems(&project)));
     let (kept, disabled) = prepare::inspect_repository(&project, planned.as_ref().ok());
     findings.push(repository(kept));
     findings.extend(disabled.map(|text| DoctorFinding::note(DoctorCheck::Repository, text)));
@@ -67,17 +62,19 @@ pub(super) fn check_project(
     ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None).model
 }
 
+fn notes<'a>(
+    problems: impl IntoIterator<Item = &'a (impl Diagnostic + 'a)>,
+) -> impl Iterator<Item = DoctorFinding> {
+    let note = |problem| DoctorFinding::note(DoctorCheck::Project, problem);
+    to_lines(problems).into_iter().map(note)
+}
+
 fn examine_settings(
     project: &Project,
     planned: &Result<IngestPlan, PlanError>,
     findings: &mut Vec<DoctorFinding>,
 ) {
-    findings.extend(
-        project
-            .warnings
-            .iter()
-            .map(|warning| DoctorFinding::note(DoctorCheck::Project, warning.to_line())),
-    );
+    findings.extend(notes(&project.warnings));
     let connections = pluralize(project.settings.connections.len(), "connection");
     findings.push(match (project.check_backend(), planned) {
         (Err(error), _) => DoctorFinding::fail(DoctorCheck::Project, error.to_line()),

@@ -1,12 +1,15 @@
 //! Every key that a `ktx.yaml` may have, both KTX's keys and those of this program, with the type of its value.
 //!
 //! One table is compared with the document once: a value of the wrong type is an error, an unknown key a warning with
-//! the nearest known name. This module must not know the purpose of a key. It never quotes values of connections and
-//! credentials.
+//! the nearest known name. All of them are found. This module must not know the purpose of a key. It never quotes values
+//! of connections and credentials.
 
 use std::collections::BTreeMap;
 
-use super::reader::{self, ProjectSettingsFault, excerpt, join_key, wrong_type};
+use super::{
+    reader::{check_connection_id, excerpt, join_key, wrong_type},
+    typed_sections::{ModelRole, ProjectValue as _, RateLimitSettings, WorkUnitSettings},
+};
 
 const PROVIDER_BACKENDS: &[&str] = &[
     "none",
@@ -70,14 +73,15 @@ const PROVIDER: &[KeySpec] = &[
 
 const CREDENTIALS: &[KeySpec] = &[("api_key", Text), ("base_url", Text)];
 
-const MODELS: &[KeySpec] = &[
-    ("default", Text),
-    ("triage", Text),
-    ("candidateExtraction", Text),
-    ("curator", Text),
-    ("reconcile", Text),
-    ("repair", Text),
-];
+const MODELS: &[KeySpec] = &{
+    let mut keys = [("", Text); ModelRole::ALL.len()];
+    let mut at = 0;
+    while at < keys.len() {
+        keys[at].0 = ModelRole::ALL[at].as_str();
+        at += 1;
+    }
+    keys
+};
 
 const CACHE_TTL: ValueType = OneOfOrOther(&["5m", "1h"]);
 
@@ -93,8 +97,8 @@ const INGEST: &[KeySpec] = &[
     ("adapters", TextList),
     ("allowHidden", TextList),
     ("embeddings", Map(EMBEDDINGS)),
-    ("workUnits", Map(WORK_UNITS)),
-    ("rateLimit", Map(RATE_LIMIT)),
+    ("workUnits", WorkUnitSettings::TYPE),
+    ("rateLimit", RateLimitSettings::TYPE),
     ("profile", BooleanOr(&["json"])),
 ];
 
@@ -111,27 +115,6 @@ const EMBEDDINGS: &[KeySpec] = &[
         Map(&[("base_url", AnyText), ("pathPrefix", AnyText)]),
     ),
     ("batchSize", Integer(1)),
-];
-
-const WORK_UNITS: &[KeySpec] = &[
-    ("stepBudget", Integer(1)),
-    ("maxConcurrency", Integer(1)),
-    ("failureMode", OneOf(&["abort", "continue"])),
-];
-
-const RATE_LIMIT: &[KeySpec] = &[
-    ("enabled", Boolean),
-    ("throttleThreshold", Fraction),
-    ("minConcurrencyUnderPressure", Integer(1)),
-    ("maxWaitMs", Integer(1)),
-    ("retry", Map(RETRY)),
-];
-
-const RETRY: &[KeySpec] = &[
-    ("maxAttempts", Integer(1)),
-    ("baseDelayMs", Integer(1)),
-    ("maxDelayMs", Integer(1)),
-    ("jitter", Boolean),
 ];
 
 const RESEARCH: &[KeySpec] = &[
@@ -223,26 +206,22 @@ fn driver_keys(driver: &str) -> &'static [KeySpec] {
     }
 }
 
-/// Result of checking a valid document.
+/// Compares the document with the table.
+pub(super) fn check_keys(tree: &YamlNode) -> CheckedKeys {
+    let mut checked = CheckedKeys::default();
+    checked.map("", tree, &[TOP_LEVEL], UnknownKeyPolicy::Closed);
+    checked
+}
+
+/// What a document contains, one sentence each, with the line.
 #[derive(Debug, Default)]
 pub(super) struct CheckedKeys {
-    /// Oddities, one sentence each, with the line.
+    /// Errors, which prevent the use of the document.
+    pub(super) faults: Vec<Problem>,
+    /// Unknown keys, and values without effect.
     pub(super) warnings: Vec<Problem>,
     /// Line of each value, by dotted key, without the connections.
     pub(super) lines: BTreeMap<String, u64>,
-}
-
-/// Compares the document with the table.
-pub(super) fn check_keys(tree: &YamlNode) -> Result<CheckedKeys, ProjectSettingsFault> {
-    let mut checked = CheckedKeys::default();
-    map(
-        "",
-        tree,
-        &[TOP_LEVEL],
-        UnknownKeyPolicy::Closed,
-        &mut checked,
-    )?;
-    Ok(checked)
 }
 
 /// Whether an unknown key is a warning.
@@ -253,30 +232,107 @@ enum UnknownKeyPolicy {
     Open,
 }
 
-fn map(
-    path: &str,
-    node: &YamlNode,
-    tables: &[&'static [KeySpec]],
-    strictness: UnknownKeyPolicy,
-    checked: &mut CheckedKeys,
-) -> Result<(), ProjectSettingsFault> {
-    for entry in entries(path, node)? {
-        match tables
-            .iter()
-            .copied()
-            .flatten()
-            .find(|(name, _)| *name == entry.key)
-        {
-            Some((_, shape)) => value(&join_key(path, &entry.key), &entry.value, *shape, checked)?,
-            None => checked
-                .warnings
-                .extend(unknown(path, entry, tables, strictness).map(Problem::from)),
+impl CheckedKeys {
+    fn map(
+        &mut self,
+        path: &str,
+        node: &YamlNode,
+        tables: &[&'static [KeySpec]],
+        strictness: UnknownKeyPolicy,
+    ) {
+        let known = || tables.iter().copied().flatten();
+        for entry in self.valid(entries(path, node)).unwrap_or_default() {
+            match known().find(|(name, _)| *name == entry.key) {
+                Some((_, shape)) => {
+                    self.value(&join_key(path, &entry.key), &entry.value, *shape);
+                }
+                None => {
+                    let names: Vec<_> = known().map(|(name, _)| *name).collect();
+                    self.warnings
+                        .extend(unknown(path, entry, &names, strictness));
+                }
+            }
         }
     }
-    Ok(())
+
+    /// The value, unless it is a fault.
+    fn valid<T>(&mut self, checked: Result<T, Problem>) -> Option<T> {
+        checked.map_err(|fault| self.faults.push(fault)).ok()
+    }
+
+    fn value(&mut self, path: &str, node: &YamlNode, shape: ValueType) {
+        // An empty value counts as absent.
+        if node.value == YamlValue::Null {
+            return;
+        }
+        let is_boolean = matches!(node.value, YamlValue::Bool(_));
+        let text = node.as_text();
+        let is_word = |words: &[&str]| text.is_some_and(|text| words.contains(&text));
+        let (is_valid, expected) = match shape {
+            Map(keys) => return self.map(path, node, &[keys], UnknownKeyPolicy::Closed),
+            OpenMap(keys) => return self.map(path, node, &[keys], UnknownKeyPolicy::Open),
+            Connections => return self.connections(node),
+            Any => (true, String::new()),
+            Text => (
+                text.is_some_and(|text| !text.trim().is_empty()),
+                "text".into(),
+            ),
+            AnyText => (text.is_some(), "text".into()),
+            Boolean => (is_boolean, "true or false".into()),
+            BooleanOr(words) => (
+                is_boolean || is_word(words),
+                format!("true, false or {}", words.join(", ")),
+            ),
+            Integer(least) => (
+                is_number(node, least),
+                format!("a whole number, {least} or more"),
+            ),
+            IntegerOr(words) => (
+                is_number(node, 0) || is_word(words),
+                format!("a whole number or {}", words.join(", ")),
+            ),
+            Fraction => (is_fraction(&node.value), "a number between 0 and 1".into()),
+            TextList => {
+                self.valid(check_texts(path, node));
+                (true, String::new())
+            }
+            OneOf(words) => (is_word(words), format!("one of {}", words.join(", "))),
+            OneOfOrOther(words) => {
+                if let Some(text) = text.filter(|_| !is_word(words)) {
+                    let (line, text) = (node.line, excerpt(text));
+                    let warning =
+                        format!("line {line}: {path} is `{text}`, which has no effect here");
+                    self.warnings.push(warning.into());
+                }
+                (text.is_some(), format!("one of {}", words.join(", ")))
+            }
+        };
+        if !is_valid {
+            self.faults.push(wrong_type(path, node, &expected));
+        } else if !path.starts_with("connections.") {
+            self.lines.insert(path.to_owned(), node.line);
+        }
+    }
+
+    fn connections(&mut self, node: &YamlNode) {
+        for entry in self.valid(entries("connections", node)).unwrap_or_default() {
+            let path = join_key("connections", &entry.key);
+            let fields = check_connection_id(entry).and_then(|()| {
+                entries(&path, &entry.value).map_err(|fault| {
+                    let example = format!("{}: {{driver: docs, source_dir: PATH}}", entry.key);
+                    fault.with_help(format!("as in `{example}`"))
+                })
+            });
+            if self.valid(fields).is_some() {
+                let driver = entry.value.text_at("driver").unwrap_or_default();
+                let tables = [CONNECTION, driver_keys(driver)];
+                self.map(&path, &entry.value, &tables, UnknownKeyPolicy::Open);
+            }
+        }
+    }
 }
 
-fn entries<'a>(path: &str, node: &'a YamlNode) -> Result<&'a [YamlEntry], ProjectSettingsFault> {
+fn entries<'a>(path: &str, node: &'a YamlNode) -> Result<&'a [YamlEntry], Problem> {
     match &node.value {
         YamlValue::Map(entries) => Ok(entries),
         YamlValue::Null => Ok(&[]),
@@ -284,30 +340,23 @@ fn entries<'a>(path: &str, node: &'a YamlNode) -> Result<&'a [YamlEntry], Projec
     }
 }
 
+/// The warning about an unknown key, if there is one.
 fn unknown(
     path: &str,
     entry: &YamlEntry,
-    tables: &[&'static [KeySpec]],
+    names: &[&str],
     strictness: UnknownKeyPolicy,
-) -> Option<String> {
-    let names: Vec<_> = tables
-        .iter()
-        .copied()
-        .flatten()
-        .map(|(name, _)| *name)
-        .collect();
-    let hint = match (nearest_name(&entry.key, &names), strictness) {
-        (Some(name), _) => format!("; did you mean `{name}`?"),
-        (None, UnknownKeyPolicy::Open) => return None,
-        (None, UnknownKeyPolicy::Closed) => other_location(&entry.key)
-            .map(|place| format!("; did you mean `{place}`?"))
-            .unwrap_or_default(),
-    };
-    Some(format!(
-        "line {}: unknown key `{}` is ignored{hint}",
-        entry.line,
-        join_key(path, &entry.key)
-    ))
+) -> Option<Problem> {
+    let nearest = nearest_name(&entry.key, names).map(str::to_owned);
+    if nearest.is_none() && strictness == UnknownKeyPolicy::Open {
+        return None;
+    }
+    let hint = nearest
+        .or_else(|| other_location(&entry.key))
+        .map(|name| format!("; did you mean `{name}`?"))
+        .unwrap_or_default();
+    let (line, key) = (entry.line, join_key(path, &entry.key));
+    Some(format!("line {line}: unknown key `{key}` is ignored{hint}").into())
 }
 
 /// The only place where a key of this name belongs; `None` if there are several.
@@ -329,61 +378,8 @@ fn other_location(name: &str) -> Option<String> {
     if found.is_empty() { only } else { None }
 }
 
-fn value(
-    path: &str,
-    node: &YamlNode,
-    shape: ValueType,
-    checked: &mut CheckedKeys,
-) -> Result<(), ProjectSettingsFault> {
-    // An empty value counts as absent.
-    if node.value == YamlValue::Null {
-        return Ok(());
-    }
-    let number = |least: u32| matches!(&node.value, YamlValue::Int(number) if u32::try_from(*number).is_ok_and(|number| number >= least));
-    let word = |words: &[&str]| matches!(&node.value, YamlValue::Text(text) if words.contains(&text.as_str()));
-    if !matches!(shape, Map(_) | OpenMap(_) | Connections) && !path.starts_with("connections.") {
-        checked.lines.insert(path.to_owned(), node.line);
-    }
-    let expected = match shape {
-        Any => return Ok(()),
-        Map(keys) => return map(path, node, &[keys], UnknownKeyPolicy::Closed, checked),
-        OpenMap(keys) => return map(path, node, &[keys], UnknownKeyPolicy::Open, checked),
-        Connections => return connections(node, checked),
-        Text if matches!(&node.value, YamlValue::Text(text) if !text.trim().is_empty()) => {
-            return Ok(());
-        }
-        AnyText if matches!(&node.value, YamlValue::Text(_)) => return Ok(()),
-        Text | AnyText => "text".to_owned(),
-        Boolean | BooleanOr(_) if matches!(&node.value, YamlValue::Bool(_)) => return Ok(()),
-        Boolean => "true or false".to_owned(),
-        BooleanOr(words) | IntegerOr(words) | OneOf(words) if word(words) => return Ok(()),
-        BooleanOr(words) => format!("true, false or {}", words.join(", ")),
-        Integer(least) if number(least) => return Ok(()),
-        IntegerOr(_) if number(0) => return Ok(()),
-        Integer(least) => format!("a whole number, {least} or more"),
-        IntegerOr(words) => format!("a whole number or {}", words.join(", ")),
-        Fraction if is_fraction(&node.value) => return Ok(()),
-        Fraction => "a number between 0 and 1".to_owned(),
-        TextList => return texts(path, node),
-        OneOf(words) => format!("one of {}", words.join(", ")),
-        OneOfOrOther(words) => match &node.value {
-            YamlValue::Text(text) => {
-                if !words.contains(&text.as_str()) {
-                    let text = excerpt(text);
-                    checked.warnings.push(
-                        format!(
-                            "line {}: {path} is `{text}`, which has no effect here",
-                            node.line
-                        )
-                        .into(),
-                    );
-                }
-                return Ok(());
-            }
-            _ => format!("one of {}", words.join(", ")),
-        },
-    };
-    Err(wrong_type(path, node, &expected))
+fn is_number(node: &YamlNode, least: u32) -> bool {
+    matches!(node.value, YamlValue::Int(number) if u32::try_from(number).is_ok_and(|number| number >= least))
 }
 
 fn is_fraction(value: &YamlValue) -> bool {
@@ -394,42 +390,12 @@ fn is_fraction(value: &YamlValue) -> bool {
     }
 }
 
-fn texts(path: &str, node: &YamlNode) -> Result<(), ProjectSettingsFault> {
-    let YamlValue::List(nodes) = &node.value else {
-        return Err(wrong_type(path, node, "a list of names"));
+fn check_texts(path: &str, node: &YamlNode) -> Result<(), Problem> {
+    let wrong = match &node.value {
+        YamlValue::List(nodes) => nodes.iter().find(|node| node.as_text().is_none()),
+        _ => Some(node),
     };
-    match nodes
-        .iter()
-        .find(|node| !matches!(&node.value, YamlValue::Text(_)))
-    {
-        Some(node) => Err(wrong_type(path, node, "a list of names")),
-        None => Ok(()),
-    }
-}
-
-fn connections(node: &YamlNode, checked: &mut CheckedKeys) -> Result<(), ProjectSettingsFault> {
-    for entry in entries("connections", node)? {
-        reader::check_connection_id(entry)?;
-        let path = join_key("connections", &entry.key);
-        let fields = entries(&path, &entry.value).map_err(|fault| ProjectSettingsFault {
-            problem: fault.problem.with_help(format!(
-                "as in `{}: {{driver: docs, source_dir: PATH}}`",
-                entry.key
-            )),
-            ..fault
-        })?;
-        let driver = fields.iter().find(|field| field.key == "driver");
-        let driver = match driver.map(|field| &field.value.value) {
-            Some(YamlValue::Text(driver)) => driver.as_str(),
-            _ => "",
-        };
-        map(
-            &path,
-            &entry.value,
-            &[CONNECTION, driver_keys(driver)],
-            UnknownKeyPolicy::Open,
-            checked,
-        )?;
-    }
-    Ok(())
+    wrong.map_or(Ok(()), |node| {
+        Err(wrong_type(path, node, "a list of names"))
+    })
 }

@@ -2,37 +2,23 @@
 //!
 //! It must not know the meaning of any key of `ktx.yaml`. [`keys`](super::key_schema) checks which keys exist.
 
-use std::sync::LazyLock;
-
-use regex_lite::Regex;
-
 use crate::yaml::{YamlEntry, YamlNode, YamlValue};
 use ingestdeck_core::diagnostic::Problem;
 
-/// An error in `ktx.yaml` that prevents its use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ProjectSettingsFault {
-    pub(super) line: u64,
-    pub(super) problem: Problem,
-}
-
 /// Checks that the key of a connection is a valid id.
-pub(super) fn check_connection_id(entry: &YamlEntry) -> Result<(), ProjectSettingsFault> {
-    static ID: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new("^[a-zA-Z0-9][a-zA-Z0-9_-]*$").ok());
-    if ID.as_ref().is_some_and(|regex| regex.is_match(&entry.key)) {
+pub(super) fn check_connection_id(entry: &YamlEntry) -> Result<(), Problem> {
+    let key = entry.key.as_str();
+    let is_id_char = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !key.is_empty() && !key.starts_with(['-', '_']) && key.chars().all(is_id_char) {
         return Ok(());
     }
-    let problem = Problem::new(format!("invalid connection id `{}`", excerpt(&entry.key)))
-        .with_help("use letters, digits, `-` and `_`, starting with a letter or digit");
-    Err(ProjectSettingsFault {
-        line: entry.line,
-        problem,
-    })
+    let (line, key) = (entry.line, excerpt(key));
+    let problem = Problem::new(format!("line {line}: invalid connection id `{key}`"));
+    Err(problem.with_help("use letters, digits, `-` and `_`, starting with a letter or digit"))
 }
 
 /// The error for a value that is not `expected`.
-pub(super) fn wrong_type(path: &str, node: &YamlNode, expected: &str) -> ProjectSettingsFault {
+pub(super) fn wrong_type(path: &str, node: &YamlNode, expected: &str) -> Problem {
     let named = if path.is_empty() { "the file" } else { path };
     let found = match &node.value {
         YamlValue::Text(text) if text.trim().is_empty() => "empty".to_owned(),
@@ -42,10 +28,8 @@ pub(super) fn wrong_type(path: &str, node: &YamlNode, expected: &str) -> Project
         YamlValue::Float(number) => number.to_string(),
         other => other.kind().to_owned(),
     };
-    ProjectSettingsFault {
-        line: node.line,
-        problem: Problem::new(format!("{named} must be {expected}, not {found}")),
-    }
+    let line = node.line;
+    format!("line {line}: {named} must be {expected}, not {found}").into()
 }
 
 /// Connections and credentials may contain passwords under any key, so messages never quote their values.

@@ -1,15 +1,17 @@
-//! The meaning of the keys of `ktx.yaml`, with KTX's defaults.
+//! The meaning of the keys of `ktx.yaml`.
 //!
-//! `key_schema` defines the keys and their types. This module must not read files.
+//! `key_schema` defines the keys and their types, `typed_sections` those of the sections that are read as they are. This
+//! module must not read files.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    key_schema::{self, CLAUDE_CODE},
-    reader::{ProjectSettingsFault, excerpt},
+    key_schema::{self, CLAUDE_CODE, CheckedKeys},
+    reader::excerpt,
+    typed_sections::{ModelRole, RateLimitSettings, WorkUnitSettings},
 };
 use crate::{
     connection::{Connection, ConnectionKeys, SourceLocation},
@@ -17,7 +19,7 @@ use crate::{
     spelling::did_you_mean,
     yaml::{YamlNode, YamlValue},
 };
-use ingestdeck_core::{diagnostic::Problem, units::schedule::FailureMode};
+use ingestdeck_core::diagnostic::{self, Problem};
 
 /// Settings of a project.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,120 +57,6 @@ pub enum ModelBackend {
     },
 }
 
-/// Purpose of a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ModelRole {
-    /// Every role without its own model.
-    Default,
-    /// Sorting pages before the units run.
-    Triage,
-    CandidateExtraction,
-    Curator,
-    Reconcile,
-    /// Resolution of conflicts between patches.
-    Repair,
-}
-
-impl ModelRole {
-    /// Every role, in KTX's order.
-    pub const ALL: [Self; 6] = [
-        Self::Default,
-        Self::Triage,
-        Self::CandidateExtraction,
-        Self::Curator,
-        Self::Reconcile,
-        Self::Repair,
-    ];
-
-    /// The key in `llm.models`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Triage => "triage",
-            Self::CandidateExtraction => "candidateExtraction",
-            Self::Curator => "curator",
-            Self::Reconcile => "reconcile",
-            Self::Repair => "repair",
-        }
-    }
-}
-
-/// The settings under `ingest.workUnits`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct WorkUnitSettings {
-    /// Most turns of one attempt.
-    pub step_budget: u32,
-    /// Number of units that run concurrently.
-    pub max_concurrency: u32,
-    /// Effect of a failed unit on the others.
-    #[serde(deserialize_with = "failure_mode")]
-    pub failure_mode: FailureMode,
-}
-
-impl Default for WorkUnitSettings {
-    fn default() -> Self {
-        Self {
-            step_budget: 40,
-            max_concurrency: 1,
-            failure_mode: FailureMode::Continue,
-        }
-    }
-}
-
-/// The settings under `ingest.rateLimit`.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct RateLimitSettings {
-    /// Whether usage limits throttle the run.
-    pub enabled: bool,
-    /// Fraction of a usage window above which fewer units run.
-    pub throttle_threshold: f64,
-    /// Concurrency above that fraction.
-    pub min_concurrency_under_pressure: u32,
-    /// Longest single wait, in milliseconds.
-    pub max_wait_ms: Option<u32>,
-    /// Retries after the service rejects a request.
-    pub retry: RetrySettings,
-}
-
-impl Default for RateLimitSettings {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            throttle_threshold: 0.8,
-            min_concurrency_under_pressure: 1,
-            max_wait_ms: None,
-            retry: RetrySettings::default(),
-        }
-    }
-}
-
-/// The settings under `ingest.rateLimit.retry`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct RetrySettings {
-    /// Number of tries, including the first.
-    pub max_attempts: u32,
-    /// First wait, in milliseconds.
-    pub base_delay_ms: u32,
-    /// Longest wait, in milliseconds.
-    pub max_delay_ms: u32,
-    /// Whether waits vary randomly.
-    pub jitter: bool,
-}
-
-impl Default for RetrySettings {
-    fn default() -> Self {
-        Self {
-            max_attempts: 6,
-            base_delay_ms: 1_000,
-            max_delay_ms: 60_000,
-            jitter: true,
-        }
-    }
-}
-
 impl ProjectSettings {
     /// The model of `role`, else the default model, with the role that it is configured for. With `None`, Claude Code
     /// chooses the model.
@@ -179,14 +67,13 @@ impl ProjectSettings {
     }
 }
 
-/// Reads the tree of a `ktx.yaml` and returns the settings and the warnings.
-pub(super) fn parse_settings(
-    tree: &YamlNode,
-) -> Result<(ProjectSettings, Vec<Problem>), ProjectSettingsFault> {
-    let key_schema::CheckedKeys {
+/// Reads the tree of a `ktx.yaml` and returns the settings or everything that prevents their use, and the warnings.
+pub(super) fn parse_settings(tree: &YamlNode) -> (Result<ProjectSettings, Problem>, Vec<Problem>) {
+    let CheckedKeys {
+        faults,
         mut warnings,
         lines,
-    } = key_schema::check_keys(tree)?;
+    } = key_schema::check_keys(tree);
     let given = |section: &str, key: &str| {
         tree.get(section)
             .and_then(|section| section.get(key))
@@ -201,31 +88,40 @@ pub(super) fn parse_settings(
         );
     }
     let adapters = given("ingest", "adapters").and_then(|names| adapters(names, &mut warnings));
-    let document = tree.to_json();
-    let connections = document["connections"].as_object().into_iter().flatten();
-    let settings = ProjectSettings {
-        connections: connections.map(|(id, keys)| connection(id, keys)).collect(),
-        backend: backend(&document, &lines),
-        models: models(&document),
-        adapters,
-        hidden_paths: section(&document, "/ingest/allowHidden"),
-        work_units: section(&document, "/ingest/workUnits"),
-        rate_limit: section(&document, "/ingest/rateLimit"),
-        key_lines: lines,
+    let settings = match <[Problem; 1]>::try_from(faults) {
+        Ok([fault]) => Err(fault),
+        // Each fault has its own remedy.
+        Err(faults) if !faults.is_empty() => Err(diagnostic::to_lines(&faults).join("; ").into()),
+        Err(_) => read(&tree.to_json(), adapters, lines),
     };
-    Ok((settings, warnings))
+    (settings, warnings)
 }
 
-/// The settings at `pointer`. Their types were checked, so a value that does not fit is absent.
-fn section<T: DeserializeOwned + Default>(document: &Value, pointer: &str) -> T {
-    document
+/// Reads a document whose keys and types are valid.
+fn read(
+    document: &Value,
+    adapters: Option<Vec<String>>,
+    key_lines: BTreeMap<String, u64>,
+) -> Result<ProjectSettings, Problem> {
+    let connections = document["connections"].as_object().into_iter().flatten();
+    Ok(ProjectSettings {
+        connections: connections.map(|(id, keys)| connection(id, keys)).collect(),
+        backend: backend(document, &key_lines),
+        models: models(document),
+        adapters,
+        hidden_paths: section(document, "/ingest/allowHidden")?,
+        work_units: section(document, "/ingest/workUnits")?,
+        rate_limit: section(document, "/ingest/rateLimit")?,
+        key_lines,
+    })
+}
+
+/// The settings at `pointer`, or their defaults.
+fn section<T: DeserializeOwned + Default>(document: &Value, pointer: &str) -> Result<T, Problem> {
+    let read = document
         .pointer(pointer)
-        .and_then(|value| T::deserialize(value).ok())
-        .unwrap_or_default()
-}
-
-fn failure_mode<'de, D: Deserializer<'de>>(value: D) -> Result<FailureMode, D::Error> {
-    Ok(FailureMode::parse(&String::deserialize(value)?).unwrap_or_default())
+        .map_or_else(|| Ok(T::default()), T::deserialize);
+    read.map_err(|error| format!("cannot read {pointer}: {error}").into())
 }
 
 fn connection(id: &str, keys: &Value) -> Connection {

@@ -94,6 +94,22 @@ fn invalid_keys_backends_and_connections_are_refused() {
         "{ran:?}"
     );
 
+    let units = "ingest:\n  workUnits: {stepBudget: many, maxConcurrency: 0}\n";
+    place.write("ktx.yaml", format!("{yaml}  modles: {{}}\n{units}"));
+    let ran = place.run(&["plan"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    for part in [
+        "warning: ktx.yaml line 8: unknown key `llm.modles` is ignored; did you mean `models`?\n",
+        "stepBudget must be a whole number, 1 or more, not `many`; line 10: ingest.workUnits.maxConc",
+    ] {
+        assert!(ran.stderr.contains(part), "{part}: {ran:?}");
+    }
+    let found = examined(&place);
+    let note = |(_, result, text): &(String, String, String)| {
+        result == "note" && text.contains("unknown key `llm.modles`")
+    };
+    assert!(found.iter().any(note), "{found:?}");
+
     place.write(
         "ktx.yaml",
         format!("{NOTES}llm: {{provider: {{backend: anthropic}}}}\n"),

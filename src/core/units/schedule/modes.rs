@@ -1,7 +1,10 @@
 //! Choices of a person about a whole run.
 
+use serde::Deserialize;
+
 /// How a failed unit affects the others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum FailureMode {
     #[default]
     Continue,
@@ -10,15 +13,6 @@ pub enum FailureMode {
 }
 
 impl FailureMode {
-    /// Parses the value of the setting.
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "continue" => Some(Self::Continue),
-            "abort" => Some(Self::Abort),
-            _ => None,
-        }
-    }
-
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Continue => "continue",

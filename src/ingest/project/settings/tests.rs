@@ -2,18 +2,20 @@
 
 use super::*;
 use crate::yaml;
+use ingestdeck_core::units::schedule::FailureMode;
 
-fn read(text: &str) -> Result<(ProjectSettings, Vec<Problem>), ProjectSettingsFault> {
-    super::parse_settings(&yaml::parse_tree(text).unwrap())
+fn read(text: &str) -> Result<(ProjectSettings, Vec<Problem>), Problem> {
+    let (settings, warnings) = parse_settings(&yaml::parse_tree(text).unwrap());
+    settings.map(|settings| (settings, warnings))
 }
 
 fn warnings(text: &str) -> Vec<String> {
-    ingestdeck_core::diagnostic::to_lines(&read(text).unwrap().1)
+    diagnostic::to_lines(&read(text).unwrap().1)
 }
 
 fn fault(text: &str) -> String {
-    let fault = read(text).unwrap_err();
-    format!("{}: {}", fault.line, fault.problem)
+    let fault = read(text).unwrap_err().to_string();
+    fault.strip_prefix("line ").unwrap().to_owned()
 }
 
 /// Every key that KTX documents outside of the connections.
@@ -153,6 +155,24 @@ fn every_wrong_type_is_a_fault_with_its_line() {
         "connections: {n: {driver: [notion]}}",
     ];
     insta::assert_snapshot!(cases.map(fault).join("\n"));
+}
+
+#[test]
+fn every_fault_is_listed_and_hides_no_warning() {
+    let text = "connections:\n  a b: {driver: docs}\n  c: dbt\nllm:\n  modles: {}\n  promptCaching: {}\n\
+        ingest:\n  adapters: [docks]\n  workUnits: {stepBudget: many, maxConcurency: 2}\n";
+    let (settings, warnings) = parse_settings(&yaml::parse_tree(text).unwrap());
+    insta::assert_snapshot!(settings.unwrap_err().to_string().replace("; line", "\nline"), @r"
+    line 2: invalid connection id `a b`; use letters, digits, `-` and `_`, starting with a letter or digit
+    line 3: connections.c must be a map of keys, not text; as in `c: {driver: docs, source_dir: PATH}`
+    line 9: ingest.workUnits.stepBudget must be a whole number, 1 or more, not `many`
+    ");
+    insta::assert_snapshot!(diagnostic::to_lines(&warnings).join("\n"), @r"
+    line 5: unknown key `llm.modles` is ignored; did you mean `models`?
+    line 9: unknown key `ingest.workUnits.maxConcurency` is ignored; did you mean `maxConcurrency`?
+    line 6: llm.promptCaching has no effect: Claude Code decides what it caches
+    line 8: unknown adapter `docks` in ingest.adapters; did you mean `docs`?
+    ");
 }
 
 #[test]
