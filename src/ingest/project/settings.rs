@@ -21,6 +21,9 @@ use crate::{
 };
 use ingestdeck_core::diagnostic::{self, Problem};
 
+/// Maximum number of faults that are listed individually.
+const MAX_FAULTS: usize = 20;
+
 /// Settings of a project.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProjectSettings {
@@ -88,11 +91,17 @@ pub(super) fn parse_settings(tree: &YamlNode) -> (Result<ProjectSettings, Proble
         );
     }
     let adapters = given("ingest", "adapters").and_then(|names| adapters(names, &mut warnings));
-    let settings = match <[Problem; 1]>::try_from(faults) {
-        Ok([fault]) => Err(fault),
+    let settings = match faults.as_slice() {
+        [] => read(&tree.to_json(), adapters, lines),
+        [fault] => Err(fault.clone()),
         // Each fault has its own remedy.
-        Err(faults) if !faults.is_empty() => Err(diagnostic::to_lines(&faults).join("; ").into()),
-        Err(_) => read(&tree.to_json(), adapters, lines),
+        faults => {
+            let mut listed = diagnostic::to_lines(faults.iter().take(MAX_FAULTS));
+            if let more @ 1.. = faults.len() - listed.len() {
+                listed.push(format!("{more} more errors"));
+            }
+            Err(listed.join("; ").into())
+        }
     };
     (settings, warnings)
 }

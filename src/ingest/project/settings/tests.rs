@@ -176,6 +176,16 @@ fn every_fault_is_listed_and_hides_no_warning() {
 }
 
 #[test]
+fn list_of_faults_is_limited() {
+    let many: String = (0..5_000).map(|n| format!("  a{n}: 3\n")).collect();
+    let fault = read(&format!("connections:\n{many}"))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(fault.matches("line ").count(), MAX_FAULTS);
+    assert!(fault.ends_with("; 4980 more errors"), "{fault}");
+}
+
+#[test]
 fn ktx_keys_without_effect_are_warnings() {
     let said = warnings("storage: {state: duckdb}\nllm: {promptCaching: {systemTtl: 1h}}\n");
     assert_eq!(
