@@ -484,7 +484,8 @@ impl JsonVisitor for JsonDocumentVisitor<'_> {
             }
         }
         let named = self.named(path);
-        let secret = named.and_then(|(kind, name)| names::secret(kind, &name, text, true));
+        let secret = named
+            .and_then(|(kind, name)| names::secret(kind, &name, text, names::ValueEnd::Delimiter));
         if let Some(secret) = secret {
             self.redactor.masked += 1;
             return Some(json::apply(text, &masks(&[secret])));
@@ -495,7 +496,7 @@ impl JsonVisitor for JsonDocumentVisitor<'_> {
 
     fn number(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Option<String> {
         let (kind, name) = self.named(path)?;
-        names::secret(kind, &name, text, true)?;
+        names::secret(kind, &name, text, names::ValueEnd::Delimiter)?;
         self.redactor.masked += 1;
         Some(MASK.to_owned())
     }

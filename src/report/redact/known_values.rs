@@ -85,7 +85,8 @@ impl KnownValues {
             let upper = name.to_ascii_uppercase();
             let is_structured = value.contains("://") || value.trim_start().starts_with(['{', '[']);
             let is_secret = names::kind_of(name).is_some_and(|kind| {
-                is_structured || names::secret(kind, name, value, true).is_some()
+                is_structured
+                    || names::secret(kind, name, value, names::ValueEnd::Delimiter).is_some()
             });
             if is_secret || ENDS.iter().any(|end| upper.ends_with(end)) {
                 add(value, &mut values);

@@ -76,19 +76,27 @@ pub(super) fn kind_of(name: &str) -> Option<usize> {
         .filter(|_| name.len() <= LONGEST_NAME)
 }
 
-/// The range of the secret in the value of `name`, whose rule is `kind`. A value that is in quotes, a JSON string or a
-/// cell `is_delimited`: an ordinary word may be a password.
-pub(super) fn secret(
-    kind: usize,
-    name: &str,
-    value: &str,
-    is_delimited: bool,
-) -> Option<Range<usize>> {
+/// Where a value ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ValueEnd {
+    /// At its quote, at the end of its JSON string or of its cell. It is not code, and an ordinary word may be a password.
+    Delimiter,
+    /// At the end of its line, or at the delimiter of an address. An ordinary word may be a password.
+    Line,
+    /// At a blank, so it may be the first word of a sentence.
+    Word,
+}
+
+/// The range of the secret in the value of `name`, whose rule is `kind`.
+pub(super) fn secret(kind: usize, name: &str, value: &str, end: ValueEnd) -> Option<Range<usize>> {
     let rule = &RULES.names[kind];
     let text = value.trim();
     let start = value.len() - value.trim_start().len();
-    let matched = format!("{name}={text}");
-    let is_allowed = rule.allows(matched.as_bytes(), text.as_bytes());
+    let quote = if end == ValueEnd::Delimiter { "\"" } else { "" };
+    let is_allowed = |name: &str, value: &str| {
+        let matched = format!("{name}={quote}{value}{quote}");
+        rule.allows(matched.as_bytes(), value.as_bytes())
+    };
     if rule.id == "header" {
         let found = SYNTAX
             .as_ref()?
@@ -101,16 +109,14 @@ pub(super) fn secret(
             .bytes()
             .any(|byte| byte.is_ascii_digit() || b"+=_".contains(&byte));
         let is_long = header.len() >= 16 && !header.contains(char::is_whitespace);
-        return (header.len() >= 6
-            && (is_opaque || is_long)
-            && !rule.allows(b"", header.as_bytes()))
-        .then_some(found);
+        return (header.len() >= 6 && (is_opaque || is_long) && !is_allowed("", header))
+            .then_some(found);
     }
     let is_word = text
         .chars()
         .all(|char| char.is_alphabetic() || "_-.' ".contains(char));
-    let is_odd_word = is_word && (text.len() < 6 && !text.contains(' ') || !is_delimited);
-    (!is_allowed && !is_odd_word).then(|| start..start + text.len())
+    let is_odd_word = is_word && (text.len() < 6 && !text.contains(' ') || end == ValueEnd::Word);
+    (!is_odd_word && !is_allowed(name, text)).then(|| start..start + text.len())
 }
 
 /// Adds the ranges of such secrets in `text`.
@@ -144,25 +150,23 @@ pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
             LONGEST
         };
         let items = syntax.items(text, from, name.ends_with(['s', 'S']));
-        let mut push = |range: Range<usize>, is_delimited| {
+        let mut push = |range: Range<usize>, end| {
             budget = budget.saturating_sub(range.len());
-            if let Some(secret) = secret(kind, name, &text[range.clone()], is_delimited) {
+            if let Some(secret) = secret(kind, name, &text[range.clone()], end) {
                 at = range.start + secret.end;
                 spans.push(range.start + secret.start..at);
             }
         };
         if !items.is_empty() {
-            items
-                .into_iter()
-                .for_each(|(range, is_quoted)| push(range, is_quoted));
+            items.into_iter().for_each(|(range, end)| push(range, end));
         } else if let Some(quoted) = syntax.quoted(text, from, longest) {
-            push(quoted, true);
+            push(quoted, ValueEnd::Delimiter);
         } else if RULES.names[kind].id == "header" {
             let line = window(text, from, longest);
             let end = line
                 .find(['\n', '\r', '"', '\'', '`', '\\'])
                 .unwrap_or(line.len());
-            push(from..from + end, true);
+            push(from..from + end, ValueEnd::Line);
         } else {
             let bare = syntax.bare(text, from, longest);
             let is_tight = link.ends_with(['=', '>']) || link.to_ascii_lowercase().ends_with("%3d");
@@ -172,7 +176,14 @@ pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
                     .is_match(window(text, bare.end, LONGEST).as_bytes());
             let is_ascii = text[bare.clone()].is_ascii();
             let (is_cut, end) = (bare.len() + 4 >= longest, bare.end);
-            push(bare, is_alone && is_ascii);
+            push(
+                bare,
+                if is_alone && is_ascii {
+                    ValueEnd::Line
+                } else {
+                    ValueEnd::Word
+                },
+            );
             // Mask a value to its end, also if the search for the end stopped before.
             if is_cut && at == end {
                 let rest = text[end..]
@@ -188,9 +199,9 @@ pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
 }
 
 impl Syntax {
-    /// The items of the list that begins at `from`, and whether each is in quotes. Only a name that `is_plural` has items
-    /// without quotes, or one in each line.
-    fn items(&self, text: &str, from: usize, is_plural: bool) -> Vec<(Range<usize>, bool)> {
+    /// The items of the list that begins at `from`. Only a name that `is_plural` has items without quotes, or one in each
+    /// line.
+    fn items(&self, text: &str, from: usize, is_plural: bool) -> Vec<(Range<usize>, ValueEnd)> {
         let mut items = Vec::new();
         let is_inline = text[from..].starts_with(['[', '(']);
         let (mut at, pattern) = match is_inline {
@@ -210,7 +221,12 @@ impl Syntax {
             if !is_quoted && !is_plural {
                 break;
             }
-            items.push((at + item.start()..at + item.end(), is_quoted));
+            let end = if is_quoted {
+                ValueEnd::Delimiter
+            } else {
+                ValueEnd::Word
+            };
+            items.push((at + item.start()..at + item.end(), end));
             at += if is_quoted || !is_inline {
                 found[0].len()
             } else {

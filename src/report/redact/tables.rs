@@ -78,8 +78,9 @@ fn table(
             return Some(at);
         }
         for ((value, kind), name) in values.into_iter().zip(&kinds).zip(&columns) {
-            let secret =
-                kind.and_then(|kind| names::secret(kind, name, &text[value.clone()], true));
+            let secret = kind.and_then(|kind| {
+                names::secret(kind, name, &text[value.clone()], names::ValueEnd::Delimiter)
+            });
             spans.extend(secret.map(|secret| value.start + secret.start..value.start + secret.end));
         }
     }

@@ -237,6 +237,36 @@ const KINDS: &[(&str, &str, &str, &str, usize)] = &[
     ("url", "postgres://svc:§@db.example:5432/x", "", ALNUM, 16),
     ("web url", "https://svc:§@x.example/a", "", ALNUM, 16),
     ("json", r#"{"db": {"password": "§"}}"#, "", ALNUM, 16),
+    (
+        "json like a call",
+        r#"{"password":"Summer(§)!"}"#,
+        "",
+        ALNUM,
+        14,
+    ),
+    (
+        "json like an index",
+        r#"{"password":"Welcome[§]"}"#,
+        "",
+        ALNUM,
+        14,
+    ),
+    (
+        "json like a type",
+        r#"{"password":"hunter<§>"}"#,
+        "",
+        ALNUM,
+        14,
+    ),
+    ("json like a field", r#"{"api_key":"req.§"}"#, "", ALNUM, 14),
+    ("quotes like a field", "password = 'u.§'", "", ALNUM, 14),
+    (
+        "json like a parameter",
+        r#"{"password":":§!"}"#,
+        "",
+        ALNUM,
+        14,
+    ),
 ];
 
 const BASE64_CHARS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -278,6 +308,39 @@ fn ten_secrets_of_every_kind_leave_nothing_behind() {
 /// True for a place that separates a secret from the line that shows its kind, or a file from its beginning.
 fn is_split(place: usize, kind: &str) -> bool {
     place == 4 && kind.starts_with("azure keys") || place == 11 && kind.contains("json")
+}
+
+/// The texts with `#` for each secret must be what redaction makes of the first ones.
+fn assert_masked(cases: &[(&str, &str)]) {
+    for (text, expected) in cases {
+        assert_eq!(redacted(text).0.replace(MASK, "#"), *expected);
+    }
+}
+
+#[test]
+fn values_in_delimiters_are_not_code() {
+    assert_masked(&[
+        (r#"{"password":"Summer(2024)!"}"#, r##"{"password":"#"}"##),
+        (r#"{"password":"Welcome[2024]"}"#, r##"{"password":"#"}"##),
+        (r#"{"password":"hunter<2>"}"#, r##"{"password":"#"}"##),
+        (r#"{"password":"u.Hunter22"}"#, r##"{"password":"#"}"##),
+        (r#"{"password":"$ecret(2024)!"}"#, r##"{"password":"#"}"##),
+        (r#"{"password":"f(g(x)1)"}"#, r##"{"password":"#"}"##),
+        (r#"{"password":"秘密の言葉です"}"#, r##"{"password":"#"}"##),
+        (r#"{"password":":Abc123xyz!"}"#, r##"{"password":"#"}"##),
+        (r#"{"api_key":"req.a1b2c3d4"}"#, r##"{"api_key":"#"}"##),
+        (
+            r#"{"Authorization":"req.a1b2c3d4"}"#,
+            r##"{"Authorization":"#"}"##,
+        ),
+        ("password = 'Summer(2024)!'", "password = '#'"),
+        ("DB_PASSPHRASE=\"the dog is 9\"", "DB_PASSPHRASE=\"#\""),
+        ("id,password\n1,u.Hunter22\n", "id,password\n1,#\n"),
+        (
+            "| id | api_key |\n|---|---|\n| 1 | req.a1b2c3d4 |",
+            "| id | api_key |\n|---|---|\n| 1 | # |",
+        ),
+    ]);
 }
 
 #[test]
