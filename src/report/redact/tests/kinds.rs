@@ -344,6 +344,81 @@ fn values_in_delimiters_are_not_code() {
 }
 
 #[test]
+fn names_of_other_words_are_not_harmless() {
+    assert_masked(&[
+        ("launchpad_token=8f3a9c12de77ab", "launchpad_token=#"),
+        ("IPAD_TOKEN=8f3a9c12de77ab", "IPAD_TOKEN=#"),
+        ("homepage_token: 8f3a9c12de77ab", "homepage_token: #"),
+        ("USER_PASSWORD=hunter22", "USER_PASSWORD=#"),
+        ("NOTION_TOKEN=8f3a9c12de77ab", "NOTION_TOKEN=#"),
+        (
+            r#"{"ISSUER_TOKEN":"8f3a9c12de77ab"}"#,
+            r##"{"ISSUER_TOKEN":"#"}"##,
+        ),
+    ]);
+    for name in [
+        "next_page_token",
+        "nextPageToken",
+        "uploadProgressToken",
+        "PAGE_TOKEN",
+        "getToken",
+        "IsToken",
+        "has_token",
+    ] {
+        let text = format!(r#"{{"{name}":"8f3a9c12de77ab"}}"#);
+        assert_eq!(redacted(&text), (text, 0));
+    }
+}
+
+#[test]
+fn names_of_keys_may_have_a_blank() {
+    for word in [
+        "Subscription",
+        "auth",
+        "Master",
+        "shared",
+        "SSH",
+        "Deploy",
+        "HMAC",
+        "webhook",
+        "Fernet",
+        "JWT",
+        "cipher",
+        "AES",
+        "Decryption",
+        "signature",
+        "API",
+        "app",
+        "application",
+        "Access",
+        "secret",
+        "private",
+        "signing",
+        "encryption",
+    ] {
+        assert_masked(&[(
+            &format!("{word} key: 9f8e7d6c5b4a"),
+            &format!("{word} key: #"),
+        )]);
+    }
+}
+
+#[test]
+fn words_of_camel_case_are_names() {
+    assert_masked(&[
+        ("DBPass=hunter22", "DBPass=#"),
+        ("SMTPPass: hunter22", "SMTPPass: #"),
+        ("dbPw: hunter22", "dbPw: #"),
+        ("userPASS=hunter22", "userPASS=#"),
+        ("dbMdp: hunter22", "dbMdp: #"),
+        (r#"{"userPw":"hunter22"}"#, r##"{"userPw":"#"}"##),
+        ("awsCreds=abc123de", "awsCreds=#"),
+        ("AWSCreds: abc123de", "AWSCreds: #"),
+        ("bypass: hunter22", "bypass: hunter22"),
+    ]);
+}
+
+#[test]
 fn stream_without_a_boundary_ends_at_a_complete_message() {
     let token = |rest: &str| format!("github_pat_{}", rest.repeat(8));
     let (first, second) = (token("aB3dE5gH7j"), token("kL9mN1pQ3r"));
