@@ -14,13 +14,9 @@ use serde::Deserialize;
 const SIZE_LIMIT: usize = 64 << 20;
 const CACHE_LIMIT: usize = 8 << 20;
 
-/// What precedes a token whose regex begins with `\b`: no letter or digit, or an escape that was not decoded.
-static BOUNDARY: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    regex(r"(?:[^A-Za-z0-9]|\\[abfnrtv0]|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|%[0-9A-Fa-f]{2}|\x1b\[[0-9;]{0,6}[A-Za-z])$").ok()
-});
-
-/// Bytes of the longest escape before a token.
-const LONGEST_ESCAPE: usize = 9;
+/// What precedes a token whose regex begins with `\b`: no letter or digit, or an escape that was not decoded. As a part of
+/// the regex, it is searched in the same pass, so that a word which only contains the token hides no other one.
+const BOUNDARY: &str = r"(?:^|[^A-Za-z0-9]|\\[abfnrtv0]|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|%[0-9A-Fa-f]{2}|\x1b\[[0-9;]{0,6}[A-Za-z])";
 
 #[derive(Deserialize)]
 struct RuleFile {
@@ -170,15 +166,19 @@ impl RuleMatches {
         }
         let rules = self.0.iter().filter_map(|index| RULES.rules.get(index));
         for rule in rules.filter(|rule| rule.secret_group == 0 || !only_tokens) {
-            spans.extend(rule.secrets(text.as_bytes()));
+            rule.find(text.as_bytes(), spans);
         }
     }
 }
 
 impl SecretRule {
+    /// The compiled regex. The first group of one that begins with `\b` is all that follows.
     pub(super) fn regex(&self) -> Option<&Regex> {
-        let pattern = self.regex.strip_prefix(r"\b").unwrap_or(&self.regex);
-        self.compiled.get_or_init(|| regex(pattern).ok()).as_ref()
+        let compile = || match self.regex.strip_prefix(r"\b") {
+            Some(token) => regex(&format!("{BOUNDARY}({token})")).ok(),
+            None => regex(&self.regex).ok(),
+        };
+        self.compiled.get_or_init(compile).as_ref()
     }
 
     /// True if the secret of a match is not one.
@@ -191,30 +191,23 @@ impl SecretRule {
             || self.entropy > 0.0 && entropy(secret) < self.entropy
     }
 
-    /// The ranges of the secrets of this rule.
-    fn secrets<'a>(&'a self, text: &'a [u8]) -> impl Iterator<Item = Range<usize>> + 'a {
-        let is_bounded = self.regex.starts_with(r"\b");
-        let found = self
-            .regex()
-            .into_iter()
-            .flat_map(|regex| regex.find_iter(text));
-        found.filter_map(move |found| {
-            let start = found.start();
-            let before = &text[start.saturating_sub(LONGEST_ESCAPE)..start];
-            if is_bounded && start > 0 && !BOUNDARY.as_ref()?.is_match(before) {
-                return None;
-            }
-            let has_group = self.secret_group > 0;
+    /// Adds the ranges of the secrets of this rule.
+    fn find(&self, text: &[u8], spans: &mut Vec<Range<usize>>) {
+        let Some(regex) = self.regex() else { return };
+        let (has_group, mut at) = (regex.captures_len() > 1, 0);
+        while let Some(whole) = regex.find_at(text, at) {
             let groups = has_group
-                .then(|| self.regex()?.captures_at(text, start))
+                .then(|| regex.captures_at(text, whole.start()))
                 .flatten();
             // Alternatives of a regex may have a group each.
             let secret = groups
                 .and_then(|groups| groups.iter().flatten().last())
-                .unwrap_or(found);
-            let is_allowed = self.allows(found.as_bytes(), secret.as_bytes());
-            (!is_allowed && !secret.is_empty()).then(|| secret.range())
-        })
+                .unwrap_or(whole);
+            if !secret.is_empty() && !self.allows(whole.as_bytes(), secret.as_bytes()) {
+                spans.push(secret.range());
+            }
+            at = whole.end();
+        }
     }
 }
 
