@@ -386,27 +386,46 @@ impl<'a> JsonDocumentVisitor<'a> {
         /// A shorter string of an object is not a line of a key.
         const LINE: usize = 24;
         let frame = path.last();
-        let key = frame.map_or("", |frame| &frame.key).trim_start_matches('_');
-        // Keys that the rules know as a part of a text.
-        if matches!(key, "auth" | "d" | "p" | "q" | "dp" | "dq" | "qi" | "k")
+        let is_line = text.len() >= LINE || frame.is_some_and(|frame| frame.is_array);
+        let mut spans = self.member_secrets(path, text);
+        let mut none = 0;
+        let open = if is_line { &mut self.open } else { &mut none };
+        if spans.is_empty() {
+            return self.redactor.edits(text, open, self.depth);
+        }
+        spans.extend(self.redactor.spans(text, open, 0));
+        let spans = merged(text, spans);
+        self.redactor.masked += spans.len();
+        masks(&spans)
+    }
+
+    /// The ranges of secrets in a string that a rule recognises by its key, or a JSON Web Key by the other members.
+    fn member_secrets(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Vec<Range<usize>> {
+        let Some(frame) = path.last().filter(|frame| !frame.is_array) else {
+            return Vec::new();
+        };
+        let key = frame.key.trim_start_matches('_');
+        let may_be_key = columns::may_be_key_member(frame, text);
+        if may_be_key && self.columns().is_web_key(frame) {
+            return vec![0..text.len()];
+        }
+        let is_context = may_be_key
+            || key == "auth"
             || ["mnemonic", "seed", "phrase"]
                 .iter()
-                .any(|part| key.contains(part))
-        {
-            let start = format!("\"{key}\":\"");
-            let mut spans = Vec::new();
-            let member = format!("{start}{text}\"");
-            RuleMatches::new(&member).find(&member, false, &mut spans);
-            if spans.iter().any(|span| span.start >= start.len()) {
-                self.redactor.masked += 1;
-                let all = 0..text.len();
-                return masks(&[all]);
-            }
+                .any(|part| key.contains(part));
+        if !is_context || json::is_document(text) {
+            return Vec::new();
         }
-        let mut none = 0;
-        let is_line = text.len() >= LINE || frame.is_some_and(|frame| frame.is_array);
-        let open = if is_line { &mut self.open } else { &mut none };
-        self.redactor.edits(text, open, self.depth)
+        let start = format!("\"{key}\":\"");
+        let member = format!("{start}{text}\"");
+        let mut spans = Vec::new();
+        RuleMatches::new(&member).find(&member, false, &mut spans);
+        spans
+            .into_iter()
+            .filter(|span| span.start >= start.len())
+            .map(|span| span.start - start.len()..(span.end - start.len()).min(text.len()))
+            .collect()
     }
 
     /// Returns `text` with `edits`; `None` if there are none.

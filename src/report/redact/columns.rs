@@ -1,6 +1,7 @@
-//! Names of the columns of tables in JSON, whose rows are arrays. Pure.
+//! Context of a value of JSON from other members: the names of columns, for tables whose rows are arrays, and the type of
+//! a JSON Web Key. Pure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::json::{self, JsonPathFrame, JsonVisitor};
 
@@ -18,6 +19,10 @@ const HEADS: &[&str] = &[
 /// Members of an object with the name of a column.
 const COLUMN: &[&str] = &["name", "column", "field", "column_name", "columnName"];
 
+/// Private members of a JSON Web Key, and the shortest value of one.
+const KEY_MEMBERS: &[&str] = &["d", "p", "q", "dp", "dq", "qi", "k"];
+const SHORTEST_KEY: usize = 16;
+
 /// Columns of the widest table.
 const MOST: usize = 10_000;
 
@@ -25,6 +30,7 @@ const MOST: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct JsonColumns {
     names: HashMap<usize, Vec<String>>,
+    web_keys: HashSet<usize>,
 }
 
 impl JsonColumns {
@@ -47,6 +53,20 @@ impl JsonColumns {
             .get(row.index)
             .map(String::as_str)
     }
+
+    /// True if the object is a JSON Web Key.
+    pub(super) fn is_web_key(&self, object: &JsonPathFrame<'_>) -> bool {
+        self.web_keys.contains(&object.start)
+    }
+}
+
+/// True if `text` may be a private member of a JSON Web Key.
+pub(super) fn may_be_key_member(object: &JsonPathFrame<'_>, text: &str) -> bool {
+    KEY_MEMBERS.contains(&&*object.key)
+        && text.len() >= SHORTEST_KEY
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte))
 }
 
 /// True if the value at `path` may belong to a column.
@@ -60,6 +80,8 @@ impl JsonVisitor for JsonColumns {
     }
 
     fn string(&mut self, path: &[JsonPathFrame<'_>], text: &str) -> Option<String> {
+        let key = path.last().filter(|frame| frame.key == "kty");
+        self.web_keys.extend(key.map(|frame| frame.start));
         let is_head = |frame: &JsonPathFrame<'_>| !frame.is_array && HEADS.contains(&&*frame.key);
         let (table, index) = match path {
             [.., table, list, column]

@@ -419,6 +419,83 @@ fn words_of_camel_case_are_names() {
 }
 
 #[test]
+fn token_after_a_rejected_one_is_masked() {
+    let discord = format!("MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.{}", "aB3dE5gH7".repeat(3));
+    assert_masked(&[
+        ("task-sk-AbCdEf0123456789XYZabc", "task-#"),
+        ("desk-top-sk-AbCdEf0123456789XYZabc", "desk-top-#"),
+        (&format!("BOT_TOKEN_{discord}"), "BOT_TOKEN_#"),
+        (&format!("{discord} {discord}"), "# #"),
+        ("AKIAIOSFODNN7ABCDEFG,AKIAIOSFODNN7ABCDEFH", "#,#"),
+    ]);
+}
+
+#[test]
+fn private_members_of_web_keys_are_masked() {
+    let text = r#""k":"AyM1SysPpbyDfgZld3umjw""#;
+    let masked = r##""k":"#""##;
+    for (before, after) in [
+        (r#"{"kty":"oct","#, "}"),
+        ("{", r#","kty":"oct"}"#),
+        (r#"{"keys":[{"alg":"HS256","#, r#","kty":"oct"}]}"#),
+        (r#"so "kty":"oct","#, ""),
+        ("so ", r#","alg":"HS256","kty":"oct""#),
+        ("so {\n  ", ",\n  \"kty\": \"oct\""),
+    ] {
+        assert_masked(&[(
+            &format!("{before}{text}{after}"),
+            &format!("{before}{masked}{after}"),
+        )]);
+    }
+    for text in [
+        r#"{"k":"AyM1SysPpbyDfgZld3umjw","type":"oct"}"#,
+        r#"{"kty":"oct","n":"AyM1SysPpbyDfgZld3umjw"}"#,
+    ] {
+        assert_eq!(redacted(text), (text.to_owned(), 0));
+    }
+}
+
+#[test]
+fn lines_of_pgpass_are_masked() {
+    assert_masked(&[
+        (
+            "DB.example.com:5432:app:svc:hunter22x",
+            "DB.example.com:5432:app:svc:#",
+        ),
+        ("*:*:*:svc:ab1!9", "*:*:*:svc:#"),
+        ("*:*:*:*:hunter22", "*:*:*:*:#"),
+        ("db:5432:*:_svc:hun(22)", "db:5432:*:_svc:#"),
+        ("a:1234:b:c:error", "a:1234:b:c:error"),
+        ("db:5432:app:svc:required", "db:5432:app:svc:required"),
+    ]);
+}
+
+#[test]
+fn text_about_a_seed_loses_its_secrets_alone() {
+    let jwt = format!(
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.{}",
+        "aB3dE5gH7".repeat(4)
+    );
+    let words = "legal winner thank year wave sausage worth useful legal winner thank yellow";
+    let prose = "The seeds of the field are sown in rows of twelve. ".repeat(40);
+    for secret in [&*jwt, &*format!("seed phrase: {words}")] {
+        for key in ["seed_notes", "phrase", "mnemonic"] {
+            let document = |secret: &str| json!({ (key): format!("{prose}{secret}! {prose}") });
+            let (text, masked) = redacted(&document(secret).to_string());
+            let kept = if secret == jwt {
+                MASK.to_owned()
+            } else {
+                format!("seed phrase: {MASK}")
+            };
+            assert_eq!((text, masked), (document(&kept).to_string(), 1));
+        }
+    }
+    let nested = json!({"seed_data": json!({"password": "hunter22", "jwt": jwt}).to_string()});
+    let expected = json!({"seed_data": json!({"password": MASK, "jwt": MASK}).to_string()});
+    assert_eq!(redacted(&nested.to_string()), (expected.to_string(), 2));
+}
+
+#[test]
 fn stream_without_a_boundary_ends_at_a_complete_message() {
     let token = |rest: &str| format!("github_pat_{}", rest.repeat(8));
     let (first, second) = (token("aB3dE5gH7j"), token("kL9mN1pQ3r"));
