@@ -25,19 +25,33 @@ const MOST_ITEMS: usize = 10_000;
 
 /// What follows a name: an assignment, also with another key for the value, or what only some names may have before a
 /// value.
-const SEPARATOR: &str = r#"(["'`*\\)\]?]{0,6}[ \t]{0,40}(?::=|=>|->|={1,3}|:|%3[Dd]|：|＝)[ \t]{0,40}\**[ \t]*|["'\\]{0,4}[ \t]*,?\s{0,80}["'\\]{0,4}(?i:value)["'\\]{0,4}[ \t]*[:=][ \t]*)|["'\\]{1,4},[ \t]*|[ \t]+|>|\("#;
+const SEPARATOR: &str = r#"(["'`*\\)\]?]{0,6}[ \t]{0,40}(?::=|=>|->|={1,3}|:|%3[Dd]|：|＝)[ \t]{0,40}\**[ \t]*|["'\\]{0,4}[ \t]*,?\s{0,80}["'\\]{0,4}(?i:value)["'\\]{0,4}[ \t]*[:=][ \t]*)|["'\\]{1,4},[ \t]*|[ \t]+|["'\\]{0,4}>|\("#;
+
+/// The name of a variable and its value in the syntax of Docker, shells and web servers, of an attribute of XML and its
+/// element, and of two arguments of a function.
+const DECLARED: &str = r#"(?:^|[^A-Za-z0-9_])(?:(?:ENV|ARG|setx(?:[ \t]+/[Mm])?|[Ss]et[Ee]nv)[ \t]+\S+[ \t]+|(?:[Kk]ey|[Nn]ame)[ \t]*=[ \t]*["'\\]{1,4}[^\s"']+["'\\]{1,4}>|(?i:define|setenv|setproperty|set|put|append)\([ \t]*["'\\]{1,4}[^\s"']+["'\\]{1,4},[ \t]*)$"#;
+
+/// What precedes the name in such a declaration, in bytes.
+const DECLARATION: usize = 40;
 
 /// A value in quotes, which may be escaped or have a prefix as in Python.
 const QUOTED: &str = r#"[rbfuRBFU@]{0,2}(?:"((?:[^"\\\n]|\\[^\n])*)"|'((?:[^'\\\n]|\\[^\n])*)'|`([^`\n]*)`|\\+"([^"\n]*?)\\+"|\\+'([^'\n]*?)\\+')"#;
 
 /// Where a value without quotes ends: at a blank, a closing quote, an escape, or the next assignment.
-const BARE_END: &str = r#"[\s\x00-\x1f\x7f]|["'`](?:$|[\s,;:)\]}>\\])|\\["'nrt]|[;,](?:$|[\s"'\\])|[;&,][A-Za-z0-9_.\[\]-]+(?:=|%3D)|&amp;|%26[A-Za-z0-9_.\[\]-]+(?:=|%3D)|</"#;
+const BARE_END: &str = r#"[\s\x00-\x1f\x7f]|["'`](?:$|[\s,;:)\]}>\\])|\\["'nrt]|[;,](?:$|[\s"'\\])|[;&,][A-Za-z0-9_.\[\]-]+(?:=|%3D)|&amp;|%26[A-Za-z0-9_.\[\]-]+(?:=|%3D)|</|\]\]>"#;
+
+/// What precedes a value without quotes: the beginning of a section of XML, or the indicator of a block of YAML and the
+/// line end after it.
+const BARE_START: &str =
+    r"^(?:<!\[CDATA\[|[|>][0-9+-]{0,2}[ \t]*(?:#[^\n]*)?(?:\r?\n|(?:\\r)?\\n)\s*)";
 
 /// The compiled patterns of this module.
 struct Syntax {
     /// A name and what follows it.
     name: Regex,
     quoted: Regex,
+    declared: Regex,
+    bare_start: Regex,
     bare_end: Regex,
     /// The next item of a list in brackets, and of a list in lines.
     item: Regex,
@@ -55,6 +69,8 @@ static SYNTAX: LazyLock<Option<Syntax>> = LazyLock::new(|| {
     Some(Syntax {
         name: rules::regex(&name).ok()?,
         quoted: rules::regex(&format!("^{QUOTED}")).ok()?,
+        declared: rules::regex(DECLARED).ok()?,
+        bare_start: rules::regex(BARE_START).ok()?,
         bare_end: rules::regex(BARE_END).ok()?,
         item: rules::regex(&item).ok()?,
         line_item: rules::regex(&line_item).ok()?,
@@ -138,8 +154,13 @@ pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
                     .is_match(window(text, from, LONGEST).as_bytes()),
                 b'>' => before.ends_with('<'),
                 b'\t' => name.contains('_') || name.bytes().all(|byte| byte.is_ascii_uppercase()),
-                _ => name.starts_with('-') && !text[from..].starts_with('-'),
-            };
+                _ => {
+                    name.starts_with('-') && !link.ends_with('>') && !text[from..].starts_with('-')
+                }
+            }
+            || syntax
+                .declared
+                .is_match(&text.as_bytes()[before.len().saturating_sub(DECLARATION)..from]);
         let Some(kind) = kind_of(name).filter(|_| is_linked) else {
             continue;
         };
@@ -246,7 +267,9 @@ impl Syntax {
 
     /// A value without quotes. It ends at the delimiter of the syntax around it.
     fn bare(&self, text: &str, from: usize, longest: usize) -> Range<usize> {
-        let from = block_scalar(text, from);
+        let near = window(text, from, longest);
+        let start = self.bare_start.find(near.as_bytes());
+        let from = from + start.map_or(0, |start| start.end());
         let near = window(text, from, longest);
         // A quote that is not closed.
         let rest = near.trim_start_matches(['\\', '"', '\'', '`']);
@@ -273,15 +296,4 @@ fn window(text: &str, from: usize, length: usize) -> &str {
         end -= 1;
     }
     &text[from..end]
-}
-
-/// Skips the YAML indicator of a block scalar at `from`, and the line end after it.
-fn block_scalar(text: &str, from: usize) -> usize {
-    let Some((indicator, _)) = window(text, from, 4).split_once('\n') else {
-        return from;
-    };
-    if !["|", ">", "|-", ">-", "|+", ">+"].contains(&indicator.trim_end()) {
-        return from;
-    }
-    text.len() - text[from + indicator.len()..].trim_start().len()
 }

@@ -307,7 +307,8 @@ fn ten_secrets_of_every_kind_leave_nothing_behind() {
 
 /// True for a place that separates a secret from the line that shows its kind, or a file from its beginning.
 fn is_split(place: usize, kind: &str) -> bool {
-    place == 4 && kind.starts_with("azure keys") || place == 11 && kind.contains("json")
+    place == 4 && (kind.starts_with("azure keys") || kind == "yaml of two lines")
+        || place == 11 && kind.contains("json")
 }
 
 /// The texts with `#` for each secret must be what redaction makes of the first ones.
@@ -493,6 +494,53 @@ fn text_about_a_seed_loses_its_secrets_alone() {
     let nested = json!({"seed_data": json!({"password": "hunter22", "jwt": jwt}).to_string()});
     let expected = json!({"seed_data": json!({"password": MASK, "jwt": MASK}).to_string()});
     assert_eq!(redacted(&nested.to_string()), (expected.to_string(), 2));
+}
+
+#[test]
+fn declarations_and_commands_are_masked() {
+    assert_masked(&[
+        ("ENV DB_PASSWORD s3cret9x", "ENV DB_PASSWORD #"),
+        ("ARG DB_PASSWORD s3cret9x", "ARG DB_PASSWORD #"),
+        ("setx DB_PASSWORD s3cret9x", "setx DB_PASSWORD #"),
+        ("setenv DB_PASSWORD s3cret9x", "setenv DB_PASSWORD #"),
+        ("ENV DB_PASSWORD \"two words 9\"", "ENV DB_PASSWORD \"#\""),
+        ("zip -P pw9 a.zip b", "zip -P # a.zip b"),
+        ("unzip -oP 'two words' a.zip", "unzip -oP '#' a.zip"),
+        ("7z a -pQ9x a.7z b", "7z a -p# a.7z b"),
+        ("rar a -hpQ9x a.rar b", "rar a -hp# a.rar b"),
+        ("sqlcmd -S h -U sa -P pw9", "sqlcmd -S h -U sa -P #"),
+        ("sqlcmd -P \\\"pw9x\\\" -S h", "sqlcmd -P \\\"#\\\" -S h"),
+        ("bcp t out f -U sa -P pw9", "bcp t out f -U sa -P #"),
+        (
+            "keytool -storepass pass9 -keypass changeit",
+            "keytool -storepass # -keypass #",
+        ),
+        ("htpasswd -b file user pw9", "htpasswd -b file user #"),
+        ("htpasswd -nbB user pw9", "htpasswd -nbB user #"),
+        ("htpasswd -c -b file user pw9", "htpasswd -c -b file user #"),
+        ("sshpass -p s3cret9x ssh h", "sshpass -p # ssh h"),
+        ("sshpass -p 12345678 ssh h", "sshpass -p # ssh h"),
+        (
+            "define( \"DB_PASSWORD\", \"hunter22\" );",
+            "define( \"DB_PASSWORD\", \"#\" );",
+        ),
+        (
+            "headers.set(\\\"X-Api-Key\\\", \\\"abc123def\\\")",
+            "headers.set(\\\"X-Api-Key\\\", \\\"#\\\")",
+        ),
+        (
+            "<property name='db.password'>correcthorse</property>",
+            "<property name='db.password'>#</property>",
+        ),
+        (
+            "password: >-  # of the database\n  s3cret9x\nhost: x",
+            "password: >-  # of the database\n  #\nhost: x",
+        ),
+        (
+            "\"password: |\\n  s3cret9x\\nhost",
+            "\"password: |\\n  #\\nhost",
+        ),
+    ]);
 }
 
 #[test]
