@@ -62,9 +62,11 @@ pub fn render_masked(
     project: Option<&Path>,
 ) -> (String, usize) {
     let mut redactor = Redactor::for_process(project);
-    let text = render(report, format, traced, &mut redactor.consecutive_texts());
+    let mut text = render(report, format, traced, &mut redactor.consecutive_texts());
     // Next to each other, two texts may reveal what neither does alone.
-    let text = redactor.text(&text).into_owned();
+    if format != ReportFormat::Json {
+        text = redactor.text(&text).into_owned();
+    }
     (text, redactor.masked)
 }
 
@@ -81,7 +83,7 @@ fn render(
         ReportFormat::Html => escape::finish(&html::render(report), mask),
         ReportFormat::Json => snapshot::snapshots(report, traced)
             .iter()
-            .map(|snapshot| format!("{snapshot}\n"))
+            .map(|snapshot| format!("{}\n", mask(&snapshot.to_string())))
             .collect(),
     }
 }

@@ -29,7 +29,7 @@ const SEPARATOR: &str = r#"(["'`*\\)\]?]{0,6}[ \t]{0,40}(?::=|=>|->|={1,3}|:|%3[
 
 /// The name of a variable and its value in the syntax of Docker, shells and web servers, of an attribute of XML and its
 /// element, and of two arguments of a function.
-const DECLARED: &str = r#"(?:^|[^A-Za-z0-9_])(?:(?:ENV|ARG|setx(?:[ \t]+/[Mm])?|[Ss]et[Ee]nv)[ \t]+\S+[ \t]+|(?:[Kk]ey|[Nn]ame)[ \t]*=[ \t]*["'\\]{1,4}[^\s"']+["'\\]{1,4}>|(?i:define|setenv|setproperty|set|put|append)\([ \t]*["'\\]{1,4}[^\s"']+["'\\]{1,4},[ \t]*)$"#;
+const DECLARED: &str = r#"(?:^|[^A-Za-z0-9_]|\\[nrt])(?:(?:ENV|ARG|setx(?:[ \t]+/[Mm])?|[Ss]et[Ee]nv)[ \t]+\S+[ \t]+|(?:[Kk]ey|[Nn]ame)[ \t]*=[ \t]*["'\\]{1,4}[^\s"']+["'\\]{1,4}>|(?i:define|setenv|setproperty|set|put|append)\([ \t]*["'\\]{1,4}[^\s"']+["'\\]{1,4},[ \t]*)$"#;
 
 /// What precedes the name in such a declaration, in bytes.
 const DECLARATION: usize = 40;
@@ -131,7 +131,10 @@ pub(super) fn secret(kind: usize, name: &str, value: &str, end: ValueEnd) -> Opt
     let is_word = text
         .chars()
         .all(|char| char.is_alphabetic() || "_-.' ".contains(char));
-    let is_odd_word = is_word && (text.len() < 6 && !text.contains(' ') || end == ValueEnd::Word);
+    let is_short = text.len() < 6 && !text.contains(' ');
+    // A token of letters alone is longer than most words.
+    let is_odd_word =
+        is_word && (is_short || end == ValueEnd::Word && (rule.id != "token" || text.len() < 16));
     (!is_odd_word && !is_allowed(name, text)).then(|| start..start + text.len())
 }
 
@@ -184,9 +187,12 @@ pub(super) fn find(text: &str, spans: &mut Vec<Range<usize>>) {
             push(quoted, ValueEnd::Delimiter);
         } else if RULES.names[kind].id == "header" {
             let line = window(text, from, longest);
-            let end = line
-                .find(['\n', '\r', '"', '\'', '`', '\\'])
-                .unwrap_or(line.len());
+            let ends = [
+                line.find(['\n', '\r', '"', '\'', '`', '\\']),
+                line.find("&quot;"),
+                line.find("&#39;"),
+            ];
+            let end = ends.into_iter().flatten().min().unwrap_or(line.len());
             push(from..from + end, ValueEnd::Line);
         } else {
             let bare = syntax.bare(text, from, longest);

@@ -125,6 +125,24 @@ pub(super) fn regex(pattern: &str) -> Result<Regex, regex::Error> {
         .build()
 }
 
+/// The bytes without the entities of a report in HTML or XML.
+fn unescaped(bytes: &[u8]) -> Vec<u8> {
+    /// Without their semicolons, at which a value may end.
+    const ENTITIES: [(&str, &str); 5] = [
+        ("&quot", "\""),
+        ("&#39", "'"),
+        ("&lt", "<"),
+        ("&gt", ">"),
+        ("&amp", "&"),
+    ];
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let decode = |text: String, (entity, char): &(&str, &str)| {
+        text.replace(&format!("{entity};"), char)
+            .replace(entity, char)
+    };
+    ENTITIES.iter().fold(text, decode).into_bytes()
+}
+
 /// Shannon entropy, in bits per byte.
 fn entropy(bytes: &[u8]) -> f64 {
     let mut counts = HashMap::new();
@@ -183,12 +201,14 @@ impl SecretRule {
 
     /// True if the secret of a match is not one.
     pub(super) fn allows(&self, matched: &[u8], secret: &[u8]) -> bool {
-        let mut lists = RULES
-            .allowlists
-            .iter()
-            .filter(|list| list.applies_to(&self.id));
-        lists.any(|list| list.contains(matched, secret))
+        let is_listed = |matched: &[u8], secret: &[u8]| {
+            let lists = &mut RULES.allowlists.iter();
+            lists.any(|list| list.applies_to(&self.id) && list.contains(matched, secret))
+        };
+        let is_escaped = secret.contains(&b'&');
+        is_listed(matched, secret)
             || self.entropy > 0.0 && entropy(secret) < self.entropy
+            || is_escaped && is_listed(&unescaped(matched), &unescaped(secret))
     }
 
     /// Adds the ranges of the secrets of this rule.

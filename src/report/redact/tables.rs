@@ -11,6 +11,9 @@ const WIDEST: usize = 4 << 10;
 const LONGEST_NAME: usize = 40;
 const NAME_WORDS: usize = 4;
 
+/// First words of names of columns in capital letters, which a statement does not begin with.
+const ACRONYMS: &[&str] = &["API ", "AWS ", "DB ", "SSH "];
+
 /// Separators of columns. Those with a frame have a line of dashes between the head and the rows.
 const SEPARATORS: &[char] = &['|', '│', '\t', ';', ','];
 const FRAMED: &[char] = &['|', '│'];
@@ -93,6 +96,7 @@ fn is_column(name: &str, is_framed: bool) -> bool {
     let first = name.chars().next().unwrap_or_default();
     let is_name = |char: char| char.is_alphanumeric() || " _-./".contains(char);
     let is_statement = words > 1
+        && !ACRONYMS.iter().any(|start| name.starts_with(start))
         && name.starts_with(|char: char| char.is_ascii_uppercase())
         && name[1..].starts_with(|char: char| char.is_ascii_uppercase());
     (1..=LONGEST_NAME).contains(&name.len())

@@ -505,6 +505,25 @@ fn declarations_and_commands_are_masked() {
         ("setenv DB_PASSWORD s3cret9x", "setenv DB_PASSWORD #"),
         ("ENV DB_PASSWORD \"two words 9\"", "ENV DB_PASSWORD \"#\""),
         ("zip -P pw9 a.zip b", "zip -P # a.zip b"),
+        (
+            "x\\nzip -P pw9x a\\nENV DB_PASSWORD s3cret9x\\ndefine('TOKEN','a1b2c3')",
+            "x\\nzip -P # a\\nENV DB_PASSWORD #\\ndefine('TOKEN','#')",
+        ),
+        (
+            "x\\ndb:5432:app:svc:hunter22\\ny",
+            "x\\ndb:5432:app:svc:#\\ny",
+        ),
+        ("password: $ecret(2024)!", "password: #"),
+        ("the SMTP_PASS is hunter2!x, so", "the SMTP_PASS is #, so"),
+        (
+            "the pwd is hunter2!x of db_creds",
+            "the pwd is # of db_creds",
+        ),
+        ("--api-key AbCdEfGhIjKlMnOpQr --x", "--api-key # --x"),
+        (
+            "| id | API key |\n|---|---|\n| 1 | a1b2c3d4 |",
+            "| id | API key |\n|---|---|\n| 1 | # |",
+        ),
         ("unzip -oP 'two words' a.zip", "unzip -oP '#' a.zip"),
         ("7z a -pQ9x a.7z b", "7z a -p# a.7z b"),
         ("rar a -hpQ9x a.rar b", "rar a -hp# a.rar b"),
@@ -520,6 +539,12 @@ fn declarations_and_commands_are_masked() {
         ("htpasswd -c -b file user pw9", "htpasswd -c -b file user #"),
         ("sshpass -p s3cret9x ssh h", "sshpass -p # ssh h"),
         ("sshpass -p 12345678 ssh h", "sshpass -p # ssh h"),
+        (
+            "sshpass -p s3cret9x ssh -p 2222 h",
+            "sshpass -p # ssh -p 2222 h",
+        ),
+        ("redis-cli -a s3cret9x -a b", "redis-cli -a # -a b"),
+        ("zip -P pw9x a\\nbcp t -P pw8x", "zip -P # a\\nbcp t -P #"),
         (
             "define( \"DB_PASSWORD\", \"hunter22\" );",
             "define( \"DB_PASSWORD\", \"#\" );",
@@ -541,6 +566,20 @@ fn declarations_and_commands_are_masked() {
             "\"password: |\\n  #\\nhost",
         ),
     ]);
+}
+
+#[test]
+fn placeholders_in_html_are_not_masked() {
+    for text in [
+        "password: &quot;{{ env_var(&#39;DB_PASSWORD&#39;) }}&quot;",
+        "password: &lt;your password&gt;",
+        "PGPASSWORD=&quot;$(cat /run/secrets/db)&quot; psql",
+        "curl -H &quot;Authorization: Bearer $TOKEN&quot; https://x.example/v1/items",
+        "if password == &quot;&quot;:",
+    ] {
+        assert_eq!(redacted(text), (text.to_owned(), 0));
+    }
+    assert_masked(&[("password: &quot;hunter22&quot; x", "password: #; x")]);
 }
 
 #[test]
