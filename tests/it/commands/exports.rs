@@ -92,92 +92,188 @@ fn link_within_the_project_is_not_written_through() {
     assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
 }
 
-#[test]
-fn exports_and_reports_are_without_secrets() {
-    let key = format!("AKIA{}", "ABCDEFG2".repeat(2));
-    let seed = format!("SU{}", "ABCDEFG2".repeat(7));
-    let azure = format!("{}==", "aB3+dE5/gH".repeat(9)[..86].to_owned());
-    let datadog = "0123456789abcdef".repeat(2) + "01234567";
-    let of_kinds = [
-        &*key,
-        &seed,
-        &azure,
-        &datadog,
-        "xoxc-1a2b3c4d5e6f",
-        "c00kieOfTheJar9",
-        "pAss4openssl",
-        "AAAAIEi3nRPzCkUTRTnKu4zdYk4mBDqGcZ6g3S2nRPzC",
-    ];
-    let [.., cookie, openssl, putty] = of_kinds;
-    let reason = format!(
-        "the service answered:\n{key} is wrong, hunter2secret and v4lue-of-env as well\n{{\"accountKey\": \"{azure}\"}}\n\
-        DD_APPLICATION_KEY={datadog}\nseed {seed}\nxoxc-1a2b3c4d5e6f\n.x.example\tTRUE\t/\tTRUE\t0\tsid\t{cookie}\n\
-        openssl enc -k {openssl}\nPrivate-Lines: 1\n{putty}\nPrivate-MAC: 00"
-    );
+/// Texts with `§` for a secret, its alphabet and its length.
+const KINDS: &[(&str, &str, usize)] = &[
+    ("AKIA§ is wrong", UPPER, 16),
+    ("seed SU§", UPPER, 56),
+    ("{\"accountKey\": \"§==\"}", BASE64, 86),
+    ("DD_APPLICATION_KEY=§", HEX, 40),
+    ("xoxc-§", ALNUM, 24),
+    (".x.example\tTRUE\t/\tTRUE\t0\tsid\t§", ALNUM, 24),
+    ("openssl enc -k § -in a", ALNUM, 14),
+    ("Private-Lines: 1\n§\nPrivate-MAC: 00", BASE64, 44),
+    ("postgres://svc:§@db/x", ALNUM, 14),
+    ("curl -u svc:§ https://x.example", ALNUM, 14),
+    ("Authorization: Bearer §", ALNUM, 40),
+    ("{\"password\":\"Summer(§)!\"}", ALNUM, 14),
+    ("{\"password\":\":§!\"}", ALNUM, 14),
+    ("{\"api_key\":\"req.§\"}", ALNUM, 14),
+    ("launchpad_token=§", HEX, 24),
+    ("Subscription key: §", HEX, 24),
+    ("SMTPPass: §", ALNUM, 14),
+    ("task-sk-§", ALNUM, 24),
+    ("{\"kty\":\"oct\",\"k\":\"§\"}", ALNUM, 22),
+    ("{\"k\":\"§\",\"kty\":\"oct\"}", ALNUM, 22),
+    ("DB.example.com:5432:app:svc:§", ALNUM, 14),
+    ("ENV DB_PASSWORD §", ALNUM, 14),
+    ("setx DB_PASSWORD §", ALNUM, 14),
+    ("zip -P § a.zip b", ALNUM, 14),
+    ("7z a -p§ a.7z b", ALNUM, 14),
+    ("sqlcmd -S h -P § -Q x", ALNUM, 14),
+    ("bcp t out f -P §", ALNUM, 14),
+    ("keytool -storepass changeit -keypass §", ALNUM, 14),
+    ("htpasswd -b file user §", ALNUM, 14),
+    ("sshpass -p § ssh host", ALNUM, 14),
+    ("define('DB_PASSWORD', '§');", ALNUM, 14),
+    ("<entry key=\"db.password\">§</entry>", ALNUM, 14),
+    ("<add key=\"ApiKey\" value=\"§\"/>", ALNUM, 24),
+    ("password: >-\n  §\n", ALNUM, 14),
+];
+
+const UPPER: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+const HEX: &str = "0123456789abcdef";
+const ALNUM: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+const BASE64: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// Secrets of each kind.
+const ROUNDS: usize = 10;
+
+/// A text with a generated secret of each kind for each round, and the secrets.
+fn planted() -> (Vec<String>, Vec<String>) {
+    let (mut state, mut texts, mut secrets) = (0x9E37_79B9_7F4A_7C15_u64, Vec::new(), Vec::new());
+    let mut letter = |alphabet: &str| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(alphabet.as_bytes()[usize::try_from(state % alphabet.len() as u64).unwrap()])
+    };
+    for _ in 0..ROUNDS {
+        let mut text = String::new();
+        for (kind, alphabet, length) in KINDS {
+            let mut secret: String = (1..*length).map(|_| letter(alphabet)).collect();
+            // A secret of letters alone is a word.
+            secret.push(if *alphabet == UPPER { '7' } else { '8' });
+            text.push_str(&kind.replace('§', &secret));
+            text.push('\n');
+            secrets.push(secret);
+        }
+        texts.push(text);
+    }
+    (texts, secrets)
+}
+
+/// Every command that masks what it writes.
+const EXPORTS: &[&[&str]] = &[
+    &["runs", "export", "--format", "tape"],
+    &["runs", "export", "--format", "trace"],
+    &["runs", "export", "--format", "memory-flow"],
+    &["runs", "export", "--format", "otlp", "--content"],
+    &["report", "--format", "md"],
+    &["report", "--format", "json"],
+    &["report", "--format", "junit"],
+    &["report", "--format", "html"],
+    &["audit", "--results", "--format", "json"],
+];
+
+/// Entries of an attempt with `text` on stderr, in a call of a tool, in its result, and in the verdict.
+fn attempt(number: usize, text: &str) -> Vec<Value> {
+    let call = format!("toolu_{number}");
+    let tool = json!({"type": "tool_use", "id": call, "name": "mcp__ktx__wiki_write", "input": {"key": "k", "content": text}});
+    let result = json!({"type": "tool_result", "tool_use_id": call, "content": [{"type": "text", "text": text}]});
     let verdict =
-        json!({"outcome": "failed", "stop": "error", "cause": "tool_failures", "reason": reason});
-    let entry = |seq: u64, key: &str, body: Value| json!({"seq": seq, "at": 900_000 + seq, "unit": "docs-juice", "try": 9, (key): body});
-    let place = recorded(&[
-        entry(90_000, "note", json!({"kind": "attempt_started"})),
-        entry(
-            90_001,
-            "err",
-            json!(format!("{reason} {}", "djRsdWUtb2YtZW52")),
+        json!({"outcome": "failed", "stop": "error", "cause": "tool_failures", "reason": text});
+    let bodies = [
+        ("note", json!({"kind": "attempt_started"})),
+        ("err", json!(text)),
+        (
+            "out",
+            json!({"type": "assistant", "session_id": "s", "parent_tool_use_id": null,
+            "message": {"id": call, "role": "assistant", "content": [tool]}}),
         ),
-        entry(
-            90_002,
+        (
+            "out",
+            json!({"type": "user", "session_id": "s", "parent_tool_use_id": null,
+            "message": {"role": "user", "content": [result]}}),
+        ),
+        (
             "note",
             json!({"kind": "attempt_ended", "verdict": verdict, "work": {}}),
         ),
-    ]);
+    ];
+    let first = 90_000 + 10 * number;
+    let entries = bodies.into_iter().enumerate().map(|(at, (key, body))| {
+        let seq = first + at;
+        json!({"seq": seq, "at": 900_000 + seq, "unit": "docs-juice", "try": number, (key): body})
+    });
+    entries.collect()
+}
+
+#[test]
+fn exports_and_reports_are_without_secrets() {
+    let (texts, mut secrets) = planted();
+    let known = "hunter2secret and v4lue-of-env and djRsdWUtb2YtZW52";
+    secrets.extend(known.split(" and ").map(str::to_owned));
+    let attempts = (9..).zip(&texts);
+    let entries: Vec<Value> = attempts
+        .flat_map(|(number, text)| attempt(number, &format!("{text}{known}")))
+        .collect();
+    let place = recorded(&entries);
     place.write(
         "ktx.yaml",
         "connections:\n  w:\n    driver: postgres\n    url: postgres://a:hunter2secret@db/x\n",
     );
-    for format in ["tape", "trace", "memory-flow"] {
-        let mut command = place.command(&["runs", "export", "--format", format]);
+    let run = |args: &[&str]| {
+        let mut command = place.command(args);
         command.env("SOME_TOKEN", "v4lue-of-env");
-        let ran = place.ran(command);
-        let masked = ran.expect_success().matches("[masked]").count();
-        assert!(masked >= 3, "{format}: {}", ran.stderr);
-        for secret in of_kinds
-            .iter()
-            .chain(&["hunter2secret", "v4lue-of-env", "djRsdWUtb2YtZW52"])
-        {
-            assert!(!ran.stdout.contains(*secret), "{format}: {secret}");
-        }
+        place.ran(command)
+    };
+    let mut survivors = Vec::new();
+    let mut check = |export: &str, text: &str| {
+        let found = secrets.iter().zip(KINDS.iter().cycle());
+        let found = found.filter(|(secret, _)| {
+            text.contains(&secret[..10]) || text.contains(&secret[secret.len() - 10..])
+        });
+        survivors.extend(found.map(|(secret, kind)| format!("{export}: {secret} {}", kind.0)));
+        let masked = text.matches("[masked]").count();
+        assert!(masked >= ROUNDS, "{export}: {masked}");
+    };
+    for args in EXPORTS {
+        let ran = run(args);
+        check(&args.join(" "), ran.expect_success());
+        let has_count = ran.stderr.contains("of known kinds");
         assert!(
-            ran.stderr.contains("values of known kinds were masked"),
+            has_count || args[0] == "audit" || args.contains(&"otlp"),
             "{ran:?}"
         );
     }
-    for format in ["md", "json", "junit", "html"] {
-        let mut command = place.command(&["report", "--format", format]);
-        command.env("SOME_TOKEN", "v4lue-of-env");
-        let ran = place.ran(command);
-        for secret in of_kinds.iter().chain(&["hunter2secret", "v4lue-of-env"]) {
-            assert!(
-                !ran.expect_success().contains(*secret),
-                "{format}: {secret}"
-            );
-        }
+    run(&["runs", "show", &texts.concat(), "--debug"]).expect_refusal(4);
+    let log = fs::read_to_string(place.path("ingestdeck-debug.log")).unwrap();
+    check("debug", &log);
+    assert!(
+        survivors.is_empty(),
+        "{}\n{}",
+        survivors.len(),
+        survivors.join("\n")
+    );
+}
+
+#[test]
+fn exports_of_ordinary_lines_mask_nothing() {
+    let lines = include_str!("../../../src/report/redact/tests/ordinary.txt");
+    let place = recorded(&attempt(9, lines));
+    for args in EXPORTS {
+        let ran = place.run(args);
+        assert!(!ran.expect_success().contains("[masked]"), "{args:?}");
+        let is_counted = ran.stderr.contains("of known kinds");
         assert!(
-            ran.stdout.contains("[masked]") && ran.stderr.contains("of known kinds"),
-            "{format}: {ran:?}"
+            !is_counted || ran.stderr.contains(" 0 values of known kinds"),
+            "{ran:?}"
         );
-    }
-    let spans = ["runs", "export", "--format", "otlp", "--content"];
-    for args in [
-        spans.as_slice(),
-        &["audit", "--results", "--format", "json"],
-    ] {
-        let mut command = place.command(args);
-        command.env("SOME_TOKEN", "v4lue-of-env");
-        let ran = place.ran(command);
-        for secret in of_kinds.iter().chain(&["hunter2secret", "v4lue-of-env"]) {
+        if args.contains(&"tape") {
+            let tape = format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl");
             assert!(
-                !ran.expect_success().contains(*secret),
-                "{args:?}: {secret}"
+                ran.stdout == fs::read_to_string(place.path(&tape)).unwrap(),
+                "the bytes differ"
             );
         }
     }
