@@ -407,7 +407,8 @@ impl<'a> JsonDocumentVisitor<'a> {
         let key = frame.key.trim_start_matches('_');
         let may_be_key = columns::may_be_key_member(frame, text);
         if may_be_key && self.columns().is_web_key(frame) {
-            return vec![0..text.len()];
+            let all = 0..text.len();
+            return vec![all];
         }
         let is_context = may_be_key
             || key == "auth"
