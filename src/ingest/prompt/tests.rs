@@ -185,7 +185,7 @@ fn units_of_an_adapter_share_the_system_prompt() {
         planned: PlannedUnit {
             unit: key.into(),
             adapter: "lookml".into(),
-            connection: format!("of-{key}").into(),
+            connection: format!("of-{key}"),
             raw_files: vec![format!("{key}.view.lkml")],
             ..PlannedUnit::default()
         },
