@@ -31,6 +31,8 @@ pub(crate) struct LookmlAdapter;
 
 /// KTX's reason why a model may not write sources.
 const CONNECTION_MISMATCH: &str = "lookml_connection_mismatch";
+/// Key of the unit with the manifests, which no model includes.
+const MANIFEST_UNIT: &str = "lookml-manifest";
 /// Key of the unit with views that no model includes.
 const ORPHANS_UNIT: &str = "lookml-orphans";
 
@@ -122,7 +124,7 @@ impl SourceAdapter for LookmlAdapter {
 enum LookmlFileKind {
     Model,
     Dashboard,
-    /// Settings of the project. The file becomes part of no unit.
+    /// Settings of the project, and of projects that it imports.
     Manifest,
     /// A view, or any other file that models include.
     Includable,
@@ -161,6 +163,7 @@ struct LookmlProject<'a> {
     /// Models with their names, in KTX's order.
     models: Vec<(&'a str, &'a str)>,
     dashboards: Vec<(&'a str, &'a str)>,
+    manifests: Vec<&'a str>,
     includables: Vec<&'a str>,
     facts: BTreeMap<&'a str, LookmlFacts>,
     folders: ProjectFolders<'a>,
@@ -176,6 +179,7 @@ impl<'a> LookmlProject<'a> {
             folders: ProjectFolders::find(tree, &paths),
             models: Vec::new(),
             dashboards: Vec::new(),
+            manifests: Vec::new(),
             includables: Vec::new(),
             facts: BTreeMap::new(),
             included_files: BTreeMap::new(),
@@ -191,7 +195,7 @@ impl<'a> LookmlProject<'a> {
                     .dashboards
                     .push((strip_kind(name, ".dashboard").unwrap_or(name), path)),
                 LookmlFileKind::Includable => project.includables.push(path),
-                LookmlFileKind::Manifest => {}
+                LookmlFileKind::Manifest => project.manifests.push(path),
             }
             // Dashboards are YAML in separate files without includes.
             if matches!(
@@ -350,6 +354,9 @@ fn units(
             .iter()
             .map(|(name, path)| (format!("lookml-dashboard-{name}"), *path)),
     );
+    if !project.manifests.is_empty() {
+        wished.push((MANIFEST_UNIT.into(), "manifest"));
+    }
     let mut keys = slug::disambiguate_keys(&wished).into_iter();
 
     let models = project.models.iter().map(|(_, path)| *path);
@@ -423,6 +430,22 @@ fn units(
             raw_files: vec![(*path).to_owned()],
             peer_file_index: peers(&everything, &BTreeSet::from([*path])),
             notes: Some(format!("LookML dashboard \"{}\"", squeezed_line(name))),
+            ..UnitChunk::default()
+        });
+    }
+    if !project.manifests.is_empty() {
+        units.push(UnitChunk {
+            key: keys.next().unwrap_or_default(),
+            label: Some("LookML manifest".into()),
+            raw_files: project
+                .manifests
+                .iter()
+                .map(|path| (*path).to_owned())
+                .collect(),
+            peer_file_index: peers(&everything, &BTreeSet::new()),
+            notes: Some(
+                "Constants and imported projects. Models and views are in other units.".into(),
+            ),
             ..UnitChunk::default()
         });
     }

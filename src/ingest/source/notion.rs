@@ -9,11 +9,12 @@ use ingestdeck_core::diagnostic::Problem;
 use serde::Deserialize;
 
 use super::{
-    AssignedLines, ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk,
-    narrow_unit, peers, shared_names,
+    AssignedLines, ChunkedSource, MAX_NAMED_FILES, ProjectConnection, SourceAdapter, SourceTree,
+    UnitChunk, narrow_unit, peers, shared_names,
 };
 use crate::{
     connection::{KeySpec, ValueType},
+    line_budget::first_names,
     slug,
     untrusted_text::{is_presentable, visible_path},
 };
@@ -81,6 +82,24 @@ impl SourceAdapter for NotionAdapter {
             .collect();
         let all = shared_names(tree.files.iter().map(|file| file.path.as_str()));
         let mut chunks = ChunkedSource::default();
+        let others = tree.files.iter().map(|file| file.path.as_str());
+        let others: Vec<String> = others
+            .filter(|path| path.ends_with(".md") && !is_page(path))
+            .map(visible_path)
+            .collect();
+        if !others.is_empty() {
+            let named = first_names(&others, MAX_NAMED_FILES);
+            let files = if others.len() == 1 {
+                "file is"
+            } else {
+                "files are"
+            };
+            let count = others.len();
+            chunks.warnings.push(
+                Problem::new(format!("{count} Markdown {files} in no unit, because a staged page is pages/<id>/page.md: {named}"))
+                    .with_help("for plain Markdown files use driver: docs"),
+            );
+        }
         for (page, key) in pages.iter().zip(slug::disambiguate_keys(&wished)) {
             let whole = page.unit(tree, key);
             let known: BTreeSet<&str> = whole

@@ -44,12 +44,14 @@ fn the_first_model_by_name_owns_what_several_include() {
             "lookml-a",
             "lookml-b",
             "lookml-orphans",
-            "lookml-dashboard-exec"
+            "lookml-dashboard-exec",
+            "lookml-manifest"
         ]
     );
-    let [a, b, orphans, board] = &chunks.units[..] else {
-        panic!("four units")
+    let [a, b, orphans, board, manifest] = &chunks.units[..] else {
+        panic!("five units")
     };
+    assert_eq!(manifest.raw_files, ["manifest.lkml"]);
     assert_eq!(
         a.raw_files,
         [
