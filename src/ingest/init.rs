@@ -284,6 +284,8 @@ mod tests {
             offered(&[dbt, ("dbt_packages/x/orders.yml", model)]),
             ["dbt dbt ."]
         );
+        let latest = "models:\n  - name: orders\n    semantic_model: true\n";
+        assert_eq!(offered(&[("m/orders.yml", latest)]), ["m metricflow m"]);
         let nested = [
             ("shop/dbt_project.yml", "name: x\n"),
             ("shop/models/orders.yml", model),

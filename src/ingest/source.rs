@@ -36,6 +36,8 @@ pub(crate) mod fake;
 pub(crate) mod file_stamp;
 pub mod fingerprint;
 pub(crate) mod fingerprint_cache;
+#[cfg(test)]
+mod layout_tests;
 pub(crate) mod lookml;
 pub(crate) mod manifest;
 pub(crate) mod metricflow;
@@ -116,14 +118,11 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
         origin: ProjectConnection<'_>,
         dir: Result<PathBuf, SourceDirError>,
     ) -> Result<SourceTree, Problem> {
-        let root = dir.map_err(|why| Problem::from_error(&why))?;
-        let ours = run_output_dirs(origin.project, &root);
         let wanted = tree::WalkFilter {
-            accepts_file: &|path| !is_project_file(path) && self.accepts_file(path),
-            accepts_dir: &|path| self.accepts_dir(path) && !ours.iter().any(|our| our == path),
+            accepts_file: &|path| self.accepts_file(path),
+            accepts_dir: &|path| self.accepts_dir(path),
         };
-        SourceTree::walk_filtered(&root, wanted)
-            .map_err(|cause| Problem::new(format!("cannot read {}: {cause}", display_path(&root))))
+        walk_source(origin, dir, wanted)
     }
 
     /// Checks that `tree` is a source of this kind. The error names what is missing, as the end of a sentence about the
@@ -324,6 +323,22 @@ fn run_output_dirs(project: &Path, root: &Path) -> Vec<String> {
         .into_iter()
         .filter_map(|folder| inside.join(folder).to_str().map(str::to_owned))
         .collect()
+}
+
+/// The wanted files below `dir`, without what runs write and the settings of the project.
+fn walk_source(
+    origin: ProjectConnection<'_>,
+    dir: Result<PathBuf, SourceDirError>,
+    wanted: tree::WalkFilter<'_>,
+) -> Result<SourceTree, Problem> {
+    let root = dir.map_err(|why| Problem::from_error(&why))?;
+    let ours = run_output_dirs(origin.project, &root);
+    let wanted = tree::WalkFilter {
+        accepts_file: &|path| !is_project_file(path) && (wanted.accepts_file)(path),
+        accepts_dir: &|path| !ours.iter().any(|our| our == path) && (wanted.accepts_dir)(path),
+    };
+    SourceTree::walk_filtered(&root, wanted)
+        .map_err(|cause| Problem::new(format!("cannot read {}: {cause}", display_path(&root))))
 }
 
 /// Whether the file at `path` contains the settings of a project, which may include passwords.

@@ -318,7 +318,7 @@ fn files_of_a_failed_unit_are_no_changes() {
     );
 }
 
-/// Files of a MetricFlow project of which no unit reads the saved queries.
+/// Files of a MetricFlow project of which no unit reads the models of dbt.
 #[test]
 fn files_in_no_unit_are_named_and_never_counted() {
     let place = TestDir::new();
@@ -328,16 +328,35 @@ fn files_in_no_unit_are_named_and_never_counted() {
     );
     let model = "semantic_models:\n  - name: orders\n    model: ref('orders')\n    measures:\n      - name: total\n        agg: sum\n";
     place.write("mf/orders.yml", model);
-    let query = |metric: &str| {
-        format!("saved_queries:\n  - name: q\n    query_params:\n      metrics: [{metric}]\n")
-    };
-    place.write("mf/queries.yml", query("total"));
+    let dbt = |about: &str| format!("models:\n  - name: metrics\n    description: {about}\n");
+    place.write("mf/dbt.yml", dbt("one"));
     assert_eq!(counts(&place), "mf +1/~0/-0/=0");
-    let named = "1 file is in no unit, as it has neither semantic models nor metrics with a known type: queries.yml";
+    let named = "1 file is in no unit, as it has no semantic models, metrics with a known type, saved queries or time spines: dbt.yml";
     let warned = place.run(&["plan"]).stderr;
     assert_eq!(warned.matches(named).count(), 1, "{warned}");
-    place.write("mf/queries.yml", query("other"));
+    place.write("mf/dbt.yml", dbt("two"));
     assert_eq!(counts(&place), "mf +1/~0/-0/=0");
+}
+
+/// Files that older versions read and this one does not are neither changes nor deleted.
+#[test]
+fn excluded_folder_is_no_deletion() {
+    let place = TestDir::new();
+    place.write(
+        "ktx.yaml",
+        "connections:\n  d: {driver: dbt, source_dir: d}\n",
+    );
+    place.write("d/dbt_project.yml", "name: x\nmodel-paths: [models, lib]\n");
+    place.write(
+        "d/models/a.yml",
+        "models: [{name: a, description: \"{{ doc('lib') }}\"}]\n",
+    );
+    place.write("d/lib/b.yml", "models: [{name: lib}]\n");
+    run(&place, READS, &[]).expect_success();
+    place.write("d/dbt_project.yml", "name: x\npackages-install-path: lib\n");
+    assert_eq!(counts(&place), "d +0/~1/-0/=1, 1 unit changed");
+    fs::remove_file(place.path("d/lib/b.yml")).unwrap();
+    assert_eq!(counts(&place), "d +0/~1/-1/=1, 1 unit changed");
 }
 
 #[test]

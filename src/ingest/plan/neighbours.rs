@@ -8,6 +8,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    io,
     rc::Rc,
 };
 
@@ -15,11 +16,12 @@ use crate::{
     baseline::{PriorFileRecord, RecordTime},
     source::{
         SourceAdapter, SourceTree, UnitChunk,
+        proposal::is_below,
         references::{FileReferences, ReferenceReader, file_name},
     },
     source_diff::SourceDiff,
 };
-use ingestdeck_os::scoped_dir::ScopedDir;
+use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 
 /// The changed files of a source, as each unit sees them.
 pub(super) struct Neighbourhood<'a> {
@@ -253,10 +255,14 @@ pub(super) fn deleted_files(
     diff: &SourceDiff,
     adapter: &dyn SourceAdapter,
 ) -> Vec<String> {
+    let is_missing = missing_below(tree);
     let is_gone = |path: &&String| {
         let is_open = diff.deleted.binary_search(path).is_ok();
         is_open
-            || (adapter.accepts_file(path) && tree.get(path).is_none() && !tree.may_contain(path))
+            || (adapter.accepts_file(path)
+                && tree.get(path).is_none()
+                && !tree.may_contain(path)
+                && is_missing(path))
     };
     prior.keys().filter(is_gone).cloned().collect()
 }
@@ -275,15 +281,20 @@ pub(super) fn retain_deleted(
         .iter()
         .chain(&diff.unchanged)
         .any(|path| is_of_ktx(path));
+    let is_missing = missing_below(tree);
+    diff.deleted
+        .retain(|path| is_missing(path) && (!is_of_ktx(path) || any_there && takes(path)));
+}
+
+/// Whether a file of a source does not exist. One that is reached through a link exists under another path, too.
+fn missing_below(tree: &SourceTree) -> impl Fn(&str) -> bool {
     let root = ScopedDir::open(&tree.root);
-    let is_missing = |path: &str| {
-        root.as_ref()
-            .is_ok_and(|root| root.kind(path).is_ok_and(|kind| kind.is_none()))
-    };
-    diff.deleted.retain(|path| match is_of_ktx(path) {
-        true => any_there && takes(path) && is_missing(path),
-        false => takes(path) || is_missing(path),
-    });
+    let is_linked = |path: &str| tree.links.iter().any(|(link, _)| is_below(path, link));
+    move |path| match root.as_ref().map(|root| root.kind(path)) {
+        Ok(Ok(kind)) => kind.is_none_or(|kind| kind == FileKind::Directory),
+        Ok(Err(error)) => error.kind() == io::ErrorKind::NotADirectory && !is_linked(path),
+        Err(_) => false,
+    }
 }
 
 fn extension(path: &str) -> &str {

@@ -1,24 +1,31 @@
-//! The `dbt` adapter: one unit with all YAML files of a small dbt project, else one unit per model file.
+//! The `dbt` adapter: one unit with all files of a source with few YAML files, else one unit per file, and one per
+//! project with the files in its folder. Read are YAML files and doc blocks.
+//!
+//! A source has a project at its root, or several in its folders. Files that dbt does not read are in no unit.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use ingestdeck_core::diagnostic::Problem;
 
+pub(super) mod project;
 mod references;
 
+pub(super) use project::DbtProjects;
+use project::{MoreFiles, doc_blocks, is_markdown, is_yaml};
 pub(super) use references::DbtReferences;
 
 use super::{
     ChunkedSource, MAX_NAMED_FILES, ProjectConnection, ProposalScan, RawFile, SourceAdapter,
-    SourceTree, UnitChunk, peers, proposal,
-    references::ReferenceReader,
-    shared_names,
-    tree::{WalkFilter, has_extension},
+    SourceDirError, SourceTree, UnitChunk, peers, proposal, references::ReferenceReader,
+    shared_names, tree::has_extension,
 };
 use crate::{
     connection::{KeySpec, ValueType},
     line_budget::first_names,
-    slug::{unique_keys, without_extension},
+    slug::{short_hash, slugify, unique_keys, without_extension},
     untrusted_text::visible_path,
 };
 
@@ -83,75 +90,113 @@ impl SourceAdapter for DbtAdapter {
     }
 
     fn accepts_file(&self, path: &str) -> bool {
-        has_extension(path, &["yml", "yaml"])
+        (is_yaml(path) || is_markdown(path))
             && !GENERATED_DIRS.iter().any(|folder| path.starts_with(folder))
             && !has_login(path)
     }
 
+    fn list_files(
+        &self,
+        origin: ProjectConnection<'_>,
+        dir: Result<PathBuf, SourceDirError>,
+    ) -> Result<SourceTree, Problem> {
+        project::list_files(origin, dir, MoreFiles::DocBlocks)
+    }
+
     fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
-        match manifest(tree) {
-            Some(_) => Ok(()),
-            None => Err(Problem::new("has no dbt_project.yml")
-                .with_help("point source_dir at the folder of the dbt project")),
+        if DbtProjects::from_tree(tree).is_empty() {
+            return Err(Problem::new("has no dbt_project.yml")
+                .with_help("point source_dir at the folder of the dbt project"));
         }
+        Ok(())
     }
 
     fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
-        let paths: Vec<&str> = tree.files.iter().map(|file| file.path.as_str()).collect();
-        let models: Vec<&str> = paths
-            .iter()
-            .filter(|path| path.starts_with("models/"))
-            .copied()
-            .collect();
-        if paths.len() <= MAX_SINGLE_UNIT_FILES || models.is_empty() {
+        let projects = DbtProjects::from_tree(tree);
+        let paths = tree.files.iter().map(|file| file.path.as_str());
+        let (read, others): (Vec<&str>, Vec<&str>) = paths.partition(|path| projects.reads(path));
+        let paths = tree.files.iter().map(|file| file.path.as_str());
+        let paths: Vec<&str> = paths.filter(|path| is_yaml(path)).collect();
+        let mut warnings: Vec<Problem> = projects.warnings().collect();
+        warnings.extend(left_out(&projects, &others));
+        let mut models = read.iter().filter(|path| is_yaml(path));
+        if paths.len() <= MAX_SINGLE_UNIT_FILES || !models.any(|path| projects.has_model(path)) {
+            warnings.extend(unread(tree, &projects));
             let whole = UnitChunk {
                 key: "dbt-all".into(),
-                raw_files: paths.iter().map(|path| (*path).to_owned()).collect(),
+                raw_files: read.iter().map(|path| (*path).to_owned()).collect(),
                 ..UnitChunk::default()
             };
             return Ok(ChunkedSource {
                 units: vec![whole],
-                warnings: unread(tree).into_iter().collect(),
+                warnings,
             });
         }
         let manifest = manifest(tree).map(|file| file.path.as_str());
-        let is_elsewhere = |path: &&str| !path.starts_with("models/") && Some(*path) != manifest;
-        let elsewhere: Vec<String> = paths
-            .iter()
-            .copied()
-            .filter(is_elsewhere)
-            .map(visible_path)
-            .collect();
-        let warnings = (!elsewhere.is_empty()).then(|| {
-            let files = if elsewhere.len() == 1 { "file outside models/ is" } else { "files outside models/ are" };
-            Problem::new(format!(
-                "{} YAML {files} in no unit, as the project has more than {MAX_SINGLE_UNIT_FILES} of them: {}",
-                elsewhere.len(),
-                first_names(&elsewhere, MAX_NAMED_FILES)
-            ))
-            .with_help("describe what agents should know of them in a file below models/")
-        });
         let all = shared_names(paths.iter().copied().filter(|path| Some(*path) != manifest));
-        let units = unique_keys("dbt", &models, without_extension)
+        // KTX has units for the files in `models` of the root, so their keys depend on no other file.
+        let (first, rest): (Vec<&str>, Vec<&str>) = read
             .into_iter()
-            .zip(&models)
+            .filter(|path| projects.project_of_file(path).is_none())
+            .partition(|path| path.starts_with("models/") && is_yaml(path));
+        let mut keys = unique_keys("dbt", &first, without_extension);
+        let more = unique_keys("dbt", &rest, without_extension);
+        for (key, path) in more.into_iter().zip(&rest) {
+            keys.push(distinct_key(&keys, key, path));
+        }
+        let mut docs: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for path in rest.iter().filter(|path| is_markdown(path)) {
+            for name in tree
+                .read_text(path)
+                .iter()
+                .flat_map(|text| doc_blocks(text))
+            {
+                docs.entry(format!("doc:{name}")).or_default().push(path);
+            }
+        }
+        let dependencies = |path: &str| -> Vec<String> {
+            let project = projects.reader(path).map(|project| project.file.as_str());
+            let used = references::doc_calls(&tree.read_text(path).unwrap_or_default());
+            let used = used.iter().filter_map(|name| docs.get(name)).flatten();
+            let files: BTreeSet<&str> = project.into_iter().chain(used.copied()).collect();
+            let files = files.into_iter().filter(|file| *file != path);
+            files.map(str::to_owned).collect()
+        };
+        let mut units: Vec<UnitChunk> = keys
+            .iter()
+            .zip(first.iter().chain(&rest))
             .map(|(key, path)| UnitChunk {
-                key,
+                key: key.clone(),
                 label: Some((*path).to_owned()),
                 raw_files: vec![(*path).to_owned()],
-                dependency_paths: manifest.map(str::to_owned).into_iter().collect(),
+                dependency_paths: dependencies(path),
                 peer_file_index: peers(&all, &BTreeSet::from([*path])),
                 ..UnitChunk::default()
             })
             .collect();
-        Ok(ChunkedSource {
-            units,
-            warnings: warnings.into_iter().collect(),
-        })
+        let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for path in paths {
+            if let Some(project) = projects.project_of_file(path) {
+                files.entry(&project.file).or_default().push(path);
+            }
+        }
+        for (file, files) in files {
+            let name = format!("{} project", proposal::split(file).0);
+            let key = distinct_key(&keys, format!("dbt-{}", slugify(&name)), file);
+            keys.push(key.clone());
+            units.push(UnitChunk {
+                key,
+                label: Some(file.to_owned()),
+                peer_file_index: peers(&all, &files.iter().copied().collect()),
+                raw_files: files.into_iter().map(str::to_owned).collect(),
+                ..UnitChunk::default()
+            });
+        }
+        Ok(ChunkedSource { units, warnings })
     }
 
-    fn defined_names(&self, _: &str, text: &str) -> Option<BTreeSet<String>> {
-        references::defined_names(text)
+    fn defined_names(&self, path: &str, text: &str) -> Option<BTreeSet<String>> {
+        references::defined_names(path, text)
     }
 
     fn reference_reader<'a>(
@@ -167,9 +212,38 @@ impl SourceAdapter for DbtAdapter {
     }
 }
 
-/// A warning about a project whose models are described only in SQL and doc blocks, not in YAML. KTX does not read
-/// those either.
-fn unread(tree: &SourceTree) -> Option<Problem> {
+/// `key`, or one that is not among `keys`.
+fn distinct_key(keys: &[String], key: String, path: &str) -> String {
+    if keys.contains(&key) {
+        format!("{key}-{}", short_hash(path, 12))
+    } else {
+        key
+    }
+}
+
+/// The warning about YAML files that dbt does not read.
+pub(super) fn left_out(projects: &DbtProjects, others: &[&str]) -> Option<Problem> {
+    let others: Vec<String> = others
+        .iter()
+        .filter(|path| is_yaml(path) && !projects.is_excluded(path))
+        .map(|path| visible_path(path))
+        .collect();
+    let subject = match others.len() {
+        0 => return None,
+        1 => "1 YAML file is".to_owned(),
+        count => format!("{count} YAML files are"),
+    };
+    let named = first_names(&others, MAX_NAMED_FILES);
+    let why =
+        "in no unit, because dbt does not read YAML outside of the folders in dbt_project.yml";
+    Some(
+        Problem::new(format!("{subject} {why}: {named}"))
+            .with_help("describe what agents should know in a file below model-paths"),
+    )
+}
+
+/// A warning about projects whose models are only in SQL and described in no YAML. KTX does not read SQL either.
+fn unread(tree: &SourceTree, projects: &DbtProjects) -> Option<Problem> {
     let others = tree
         .files
         .iter()
@@ -183,22 +257,11 @@ fn unread(tree: &SourceTree) -> Option<Problem> {
     if others.into_iter().any(describes) {
         return None;
     }
-    let takes = |path: &str| has_extension(path, &["sql", "md"]) && path.starts_with("models/");
-    let enters = |path: &str| path == "models" || path.starts_with("models/");
-    let unread = SourceTree::walk_filtered(
-        &tree.root,
-        WalkFilter {
-            accepts_file: &takes,
-            accepts_dir: &enters,
-        },
-    )
-    .ok()?
-    .files
-    .len();
+    let takes = |path: &str| has_extension(path, &["sql"]) && projects.has_model(path);
+    let unread = project::walk(&tree.root, &takes).ok()?.files.len();
     (unread > 0).then(|| {
         Problem::new(
-            "only YAML of a dbt project is read, as in KTX: no YAML file describes its models, and SQL models and doc \
-             blocks are in no unit",
+            "no YAML file of the dbt project describes its models, and SQL models are in no unit, as in KTX",
         )
         .with_help("describe the models in YAML, for example models/schema.yml")
     })
@@ -212,22 +275,23 @@ fn manifest(tree: &SourceTree) -> Option<&RawFile> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, os::unix::fs::symlink};
 
     use super::*;
-    use crate::source::tests::anywhere;
+    use crate::source::{tests::anywhere, tree_of};
 
     fn project(models: usize, others: usize) -> (tempfile::TempDir, SourceTree) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("models/marts")).unwrap();
         fs::create_dir_all(dir.path().join("target")).unwrap();
+        fs::create_dir_all(dir.path().join("seeds")).unwrap();
         fs::write(dir.path().join("dbt_project.yml"), "name: x").unwrap();
         fs::write(dir.path().join("target/manifest.yml"), "x: 1").unwrap();
         for n in 0..models {
             fs::write(dir.path().join(format!("models/marts/m{n:03}.yml")), "x: 1").unwrap();
         }
         for n in 0..others {
-            fs::write(dir.path().join(format!("seed{n}.yaml")), "x: 1").unwrap();
+            fs::write(dir.path().join(format!("seeds/seed{n}.yaml")), "x: 1").unwrap();
         }
         let tree = SourceTree::walk(dir.path(), &|path| DbtAdapter.accepts_file(path)).unwrap();
         (dir, tree)
@@ -247,19 +311,195 @@ mod tests {
     fn large_project_is_a_unit_per_model_file() {
         let (_dir, tree) = project(24, 1);
         let chunks = DbtAdapter.chunk(&tree, anywhere()).unwrap();
-        assert_eq!(chunks.units.len(), 24);
+        assert_eq!(chunks.units.len(), 26);
         let first = &chunks.units[0];
         assert_eq!(first.key, "dbt-models-marts-m000");
         assert_eq!(first.raw_files, ["models/marts/m000.yml"]);
         assert_eq!(first.dependency_paths, ["dbt_project.yml"]);
         assert_eq!(first.peer_file_index.len(), 24, "23 models and the seed");
-        assert_eq!(chunks.warnings.len(), 1);
+        let more: Vec<(&str, &[String])> = chunks.units[24..]
+            .iter()
+            .map(|unit| (&*unit.key, &*unit.raw_files))
+            .collect();
+        assert_eq!(
+            more,
+            [
+                ("dbt-seeds-seed0", &["seeds/seed0.yaml".to_owned()][..]),
+                ("dbt-project", &["dbt_project.yml".to_owned()][..])
+            ]
+        );
+        assert!(chunks.warnings.is_empty(), "{:?}", chunks.warnings);
+    }
+
+    /// Units as `key: files`, and the warnings.
+    fn cut(files: &[(&str, &str)], links: &[(&str, &str)]) -> (Vec<String>, String) {
+        let (dir, _) = tree_of(files);
+        let root = dir.path().canonicalize().unwrap();
+        for (link, target) in links {
+            symlink(target, root.join(link)).unwrap();
+        }
+        let tree = DbtAdapter.list_files(anywhere(), Ok(root)).unwrap();
+        DbtAdapter.detect(&tree).unwrap();
+        let chunks = DbtAdapter.chunk(&tree, anywhere()).unwrap();
+        let units = chunks.units.iter();
+        let units = units.map(|unit| format!("{}: {}", unit.key, unit.raw_files.join(" ")));
+        let warnings: Vec<Problem> = tree.warnings.into_iter().chain(chunks.warnings).collect();
+        (
+            units.collect(),
+            ingestdeck_core::diagnostic::to_lines(&warnings).join("\n"),
+        )
+    }
+
+    #[test]
+    fn keys_of_models_do_not_depend_on_other_folders() {
+        let settings = "model-paths: [models, models_stg]\n";
+        let texts: Vec<String> = (0..26).map(|n| format!("models/m{n}.yml")).collect();
+        let mut files: Vec<(&str, &str)> = texts.iter().map(|path| (&**path, "x: 1")).collect();
+        files.extend([
+            ("dbt_project.yml", settings),
+            ("packages.yml", "packages: []"),
+            ("models/stg/a.yml", "x: 1"),
+            ("models_stg/a.yml", "x: 1"),
+            ("sub/dbt_project.yml", "name: y\n"),
+        ]);
+        let (units, warnings) = cut(&files, &[]);
+        assert_eq!(units[26], "dbt-models-stg-a: models/stg/a.yml");
+        assert!(units[27].starts_with("dbt-models-stg-a-"), "{units:?}");
+        assert_eq!(
+            units[28..],
+            [
+                "dbt-project: dbt_project.yml packages.yml",
+                "dbt-sub-project: sub/dbt_project.yml"
+            ]
+        );
+        assert_eq!(warnings, "");
+    }
+
+    #[test]
+    fn unusable_settings_have_warnings_and_defaults() {
+        let settings = "name: x
+model-paths: models2
+seed-paths: [data, 3]
+macro-paths: [\"{{ env_var('MACROS', 'lib') }}\"]
+snapshot-paths: [../snaps, ./history/]
+analysis-paths: null
+target-path: [build]
+log-path: /var/log
+docs-paths: docs
+";
+        let (units, warnings) = cut(
+            &[
+                ("dbt_project.yml", settings),
+                ("models/a.yml", "x: 1"),
+                ("models2/b.yml", "x: 1"),
+                ("seeds/c.yml", "x: 1"),
+                ("data/d.yml", "x: 1"),
+                ("macros/e.yml", "x: 1"),
+                ("history/f.yml", "x: 1"),
+                ("snapshots/g.yml", "x: 1"),
+                ("analyses/h.yml", "x: 1"),
+                ("target/i.yml", "x: 1"),
+            ],
+            &[],
+        );
+        assert_eq!(
+            units,
+            [
+                "dbt-all: analyses/h.yml data/d.yml dbt_project.yml history/f.yml macros/e.yml models/a.yml seeds/c.yml"
+            ]
+        );
+        insta::assert_snapshot!(warnings);
+        let (units, warnings) = cut(
+            &[("dbt_project.yml", "name: [\n"), ("models/a.yml", "x: 1")],
+            &[],
+        );
+        assert_eq!(units, ["dbt-all: dbt_project.yml models/a.yml"]);
         assert!(
-            chunks.warnings[0]
-                .to_string()
-                .starts_with("1 YAML file outside models/"),
-            "{:?}",
-            chunks.warnings
+            warnings.starts_with("dbt_project.yml cannot be used: "),
+            "{warnings}"
+        );
+    }
+
+    #[test]
+    fn links_within_the_source_are_followed_as_dbt_does() {
+        let (units, warnings) = cut(
+            &[
+                (
+                    "dbt_project.yml",
+                    "name: x\nmodel-paths: [models, all/marts]\n",
+                ),
+                ("models/a.yml", "x: 1"),
+                ("shared/s.yml", "x: 1"),
+                ("shared/more.yml", "x: 1"),
+                ("common/deep/c.yml", "x: 1"),
+                ("real/marts/m.yml", "x: 1"),
+                ("real/other.yml", "x: 1"),
+                (".hidden/h.yml", "x: 1"),
+                ("target/t.yml", "x: 1"),
+            ],
+            &[
+                ("models/link.yml", "../shared/s.yml"),
+                ("models/twice.yml", "a.yml"),
+                ("models/common", "../common"),
+                ("all", "real"),
+                ("models/hidden.yml", "../.hidden/h.yml"),
+                ("models/target", "../target"),
+                ("models/loop", ".."),
+                ("models/broken.yml", "nowhere.yml"),
+                ("models/outside.yml", "/etc/hosts"),
+                ("models/run.sql", "../shared/more.yml"),
+            ],
+        );
+        assert_eq!(
+            units,
+            [
+                "dbt-all: common/deep/c.yml dbt_project.yml models/a.yml real/marts/m.yml shared/s.yml"
+            ]
+        );
+        insta::assert_snapshot!(warnings);
+    }
+
+    #[test]
+    fn ignored_files_and_several_projects_are_cut_as_dbt_reads_them() {
+        let (units, warnings) = cut(
+            &[
+                ("a/dbt_project.yml", "name: a\n"),
+                ("a/models/x.yml", "x: 1"),
+                ("a/target/t.yml", "x: 1"),
+                ("b/dbt_project.yaml", "name: b\nclean-targets: [gen]\n"),
+                (
+                    "b/.dbtignore",
+                    "# none\nold/\n/models/y*.yml\n!models/yes.yml\n",
+                ),
+                ("b/models/x.yml", "x: 1"),
+                ("b/models/y.yml", "x: 1"),
+                ("b/models/yes.yml", "x: 1"),
+                ("b/models/deep/old/z.yml", "x: 1"),
+                ("b/gen/z.yml", "x: 1"),
+                ("b/models/node_modules/n.yml", "x: 1"),
+                ("b/node_modules/n.yml", "x: 1"),
+                ("b/marts/profiles.yml", "x: 1"),
+                ("c/dbt_project.yml", "name: c\nmodel-paths: [., marts]\n"),
+                ("c/profiles.yml", "password: x"),
+                ("c/tests/profiles.yml", "password: x"),
+                ("c/marts/profiles.yml", "x: 1"),
+                ("b/models/profiles.yml", "x: 1"),
+                ("docker-compose.yml", "x: 1"),
+                ("a/docker-compose.yml", "x: 1"),
+            ],
+            &[],
+        );
+        assert_eq!(
+            units,
+            [
+                "dbt-all: a/dbt_project.yml a/models/x.yml b/dbt_project.yaml b/models/node_modules/n.yml \
+                 b/models/profiles.yml b/models/x.yml b/models/yes.yml c/dbt_project.yml c/marts/profiles.yml"
+            ]
+        );
+        assert_eq!(
+            warnings,
+            "1 YAML file is in no unit, because dbt does not read YAML outside of the folders in dbt_project.yml: \
+             a/docker-compose.yml; describe what agents should know in a file below model-paths"
         );
     }
 
@@ -313,6 +553,52 @@ mod tests {
     }
 
     #[test]
+    fn doc_blocks_are_raw_files_and_those_in_use_are_dependencies() {
+        let block = "# Terms\n{%- docs orders -%}\nOne row an order.\n{% enddocs %}\n{% docs other %}{% enddocs %}";
+        let texts: Vec<String> = (0..25).map(|n| format!("models/m{n}.yml")).collect();
+        let mut files: Vec<(&str, &str)> = texts.iter().map(|path| (&**path, "x: 1")).collect();
+        files.extend([
+            ("dbt_project.yml", "name: x\n"),
+            ("models/docs.md", block),
+            (
+                "models/docs.yml",
+                "models: [{name: a, description: \"{{ doc('orders') }}\"}]",
+            ),
+            ("models/README.md", "no blocks, {% if docs %}"),
+            ("README.md", block),
+        ]);
+        let (dir, _) = tree_of(&files);
+        let root = dir.path().canonicalize().unwrap();
+        let units = || {
+            let tree = DbtAdapter.list_files(anywhere(), Ok(root.clone())).unwrap();
+            DbtAdapter.chunk(&tree, anywhere()).unwrap().units
+        };
+        let large = units();
+        let of = |key: &str| large.iter().find(|unit| unit.key.starts_with(key)).unwrap();
+        assert_eq!(
+            of("dbt-models-docs").dependency_paths,
+            ["dbt_project.yml", "models/docs.md"]
+        );
+        assert_eq!(of("dbt-models-m1").dependency_paths, ["dbt_project.yml"]);
+        assert_eq!(of("dbt-models-docs-").raw_files, ["models/docs.md"]);
+        assert_eq!(large.len(), 28);
+        for path in &texts {
+            fs::remove_file(root.join(path)).unwrap();
+        }
+        let docs = "docs-paths: [.]\n";
+        fs::write(root.join("dbt_project.yml"), docs).unwrap();
+        assert_eq!(
+            units()[0].raw_files,
+            [
+                "README.md",
+                "dbt_project.yml",
+                "models/docs.md",
+                "models/docs.yml"
+            ]
+        );
+    }
+
+    #[test]
     fn sql_models_without_yaml_are_a_warning() {
         let (dir, _) = project(0, 0);
         let warnings = || {
@@ -329,7 +615,7 @@ mod tests {
         assert!(
             warnings()[0]
                 .to_string()
-                .contains("SQL models and doc blocks are in no unit"),
+                .contains("SQL models are in no unit"),
             "{:?}",
             warnings()
         );

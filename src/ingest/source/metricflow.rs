@@ -1,23 +1,27 @@
 //! The `metricflow` adapter: one unit per group of semantic models and metrics that refer to each other.
 //!
-//! Files are joined if a semantic model extends another, or a metric uses a measure. This module must not interpret
-//! measures.
+//! Files are joined if a semantic model extends another, or a metric uses a measure. A file that has only saved queries or
+//! time spines is a unit. This module must not interpret measures.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    path::PathBuf,
 };
 
 mod projection;
+mod semantic_file;
 
 use super::{
-    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, ProposalScan, SourceAdapter,
+    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, ProposalScan, SourceAdapter, SourceDirError,
     SourceProjection, SourceTree, UnitChunk, collate,
-    dbt::{DbtReferences, has_login},
+    dbt::{
+        DbtProjects, DbtReferences, has_login, left_out,
+        project::{self, MoreFiles, is_yaml},
+    },
     peers, proposal,
     references::{ReferenceReader, dbt_yaml},
     shared_names,
-    tree::has_extension,
 };
 use crate::{
     connection::{KeySpec, ValueType},
@@ -27,6 +31,7 @@ use crate::{
     yaml::{self, YamlNode, YamlValue},
 };
 use ingestdeck_core::diagnostic::{Diagnostic as _, Problem};
+use semantic_file::SemanticFile;
 
 #[derive(Debug)]
 pub(crate) struct MetricflowAdapter;
@@ -61,7 +66,7 @@ impl SourceAdapter for MetricflowAdapter {
     /// The dbt projects with semantic models, and the common folder of all other models.
     fn propose<'a>(&self, scan: &ProposalScan<'a>) -> Vec<&'a str> {
         let has_models = |path: &&str| {
-            has_extension(path, &["yml", "yaml"])
+            is_yaml(path)
                 && scan
                     .tree
                     .read_text(path)
@@ -84,7 +89,15 @@ impl SourceAdapter for MetricflowAdapter {
     }
 
     fn accepts_file(&self, path: &str) -> bool {
-        has_extension(path, &["yml", "yaml"]) && !has_login(path)
+        is_yaml(path) && !has_login(path)
+    }
+
+    fn list_files(
+        &self,
+        origin: ProjectConnection<'_>,
+        dir: Result<PathBuf, SourceDirError>,
+    ) -> Result<SourceTree, Problem> {
+        project::list_files(origin, dir, MoreFiles::YamlOutside)
     }
 
     fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
@@ -97,7 +110,9 @@ impl SourceAdapter for MetricflowAdapter {
 
     fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
         let mut project = MetricflowProject::default();
-        for file in &tree.files {
+        let dbt = DbtProjects::from_tree(tree);
+        let is_read = |path: &str| dbt.project_of_file(path).is_none() && !dbt.leaves_out(path);
+        for file in tree.files.iter().filter(|file| is_read(&file.path)) {
             if let Err(why) = project.read(tree, &file.path) {
                 project
                     .warnings
@@ -105,17 +120,21 @@ impl SourceAdapter for MetricflowAdapter {
                 project.damaged.push(file.path.clone());
             }
         }
-        if project.models.is_empty() && project.metrics.is_empty() {
+        project.warnings.extend(dbt.warnings());
+        let others = tree.files.iter().map(|file| file.path.as_str());
+        let others: Vec<&str> = others.filter(|path| dbt.leaves_out(path)).collect();
+        project.warnings.extend(left_out(&dbt, &others));
+        if project.models.is_empty() && project.metrics.is_empty() && project.others.is_empty() {
             let first = project
                 .warnings
                 .first()
                 .map(|warning| format!(" ({warning})"))
                 .unwrap_or_default();
             return Err(Problem::new(format!(
-                "none of its files has semantic_models or metrics{first}"
+                "none of its files has semantic models, metrics, saved queries or time spines{first}"
             )));
         }
-        let left_out = project.files_without_content(tree);
+        let without_content = project.files_without_content(tree, is_read);
         project.models.sort_by(|a, b| {
             collate::compare_names(&a.name, &b.name).then_with(|| a.path.cmp(&b.path))
         });
@@ -142,7 +161,7 @@ impl SourceAdapter for MetricflowAdapter {
                 ..UnitChunk::default()
             })
             .collect();
-        project.warnings.extend(left_out);
+        project.warnings.extend(without_content);
         Ok(ChunkedSource {
             units,
             warnings: project.warnings,
@@ -151,12 +170,17 @@ impl SourceAdapter for MetricflowAdapter {
 
     fn project_sources(&self, tree: &SourceTree) -> SourceProjection {
         // Unreadable files are reported when the units are cut.
-        let read = |path: &str| yaml::from_str(&read_semantic_yaml(tree, path).ok()??).ok();
+        let dbt = DbtProjects::from_tree(tree);
+        let read = |path: &str| {
+            let text = read_semantic_yaml(tree, path).ok()??;
+            Some(SemanticFile::read(&yaml::from_str(&text).ok()?))
+        };
         let files = tree
             .files
             .iter()
+            .filter(|file| !dbt.leaves_out(&file.path))
             .filter_map(|file| Some((file.path.as_str(), read(&file.path)?)));
-        projection::project_models(&files.collect::<Vec<(&str, YamlValue)>>())
+        projection::project_models(&files.collect::<Vec<(&str, SemanticFile)>>())
     }
 
     fn defined_names(&self, _: &str, text: &str) -> Option<BTreeSet<String>> {
@@ -178,17 +202,19 @@ impl SourceAdapter for MetricflowAdapter {
     }
 }
 
-/// Whether the YAML in `text` defines semantic models. Searches only for the key.
+/// Whether the YAML in `text` defines semantic models. Searches only for the keys.
 fn has_semantic_models(text: &str) -> bool {
-    text.lines()
-        .any(|line| line.starts_with("semantic_models:"))
+    text.lines().any(|line| {
+        let key = line.trim_start_matches([' ', '-']);
+        line.starts_with("semantic_models:") || key != line && key.starts_with("semantic_model:")
+    })
 }
 
-/// The text of `path` if it may contain semantic models or metrics. Most YAML files of a dbt project contain other
+/// The text of `path` if it may contain a part of the semantic layer. Most YAML files of a dbt project contain other
 /// things, and some are not valid YAML.
 fn read_semantic_yaml(tree: &SourceTree, path: &str) -> io::Result<Option<String>> {
     let text = tree.read_text(path)?;
-    Ok(["semantic_models", "metrics"]
+    Ok(semantic_file::MARKERS
         .iter()
         .any(|key| text.contains(key))
         .then_some(text))
@@ -198,6 +224,7 @@ fn read_semantic_yaml(tree: &SourceTree, path: &str) -> io::Result<Option<String
 struct MetricflowProject {
     models: Vec<ModelReferences>,
     metrics: Vec<MetricReferences>,
+    others: Vec<OtherPart>,
     warnings: Vec<Problem>,
     /// Files that cannot be read or parsed.
     damaged: Vec<String>,
@@ -218,41 +245,56 @@ struct MetricReferences {
     uses: Vec<String>,
 }
 
+/// A saved query or a time spine. It joins no files.
+#[derive(Debug)]
+struct OtherPart {
+    /// The key that has such parts.
+    kind: &'static str,
+    name: String,
+    path: String,
+}
+
 /// Files that refer to each other.
 #[derive(Debug)]
 struct FileComponent {
     lead: String,
     paths: Vec<String>,
-    models: Vec<String>,
-    metrics: Vec<String>,
+    /// The names of its parts, by the keys that have them.
+    parts: [(&'static str, Vec<String>); 4],
 }
 
 impl FileComponent {
     fn describe(&self) -> String {
-        let part = |name: &str, list: &[String]| {
-            (!list.is_empty()).then(|| format!("{name}: {}", list.join(", ")))
-        };
-        let parts: Vec<_> = [
-            part("semantic_models", &self.models),
-            part("metrics", &self.metrics),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
+        let parts: Vec<_> = self
+            .parts
+            .iter()
+            .filter(|(_, names)| !names.is_empty())
+            .map(|(kind, names)| format!("{kind}: {}", names.join(", ")))
+            .collect();
         format!("MetricFlow component ({})", parts.join("; "))
     }
 }
 
 impl MetricflowProject {
-    /// The warning about the files without a semantic model or a metric. A damaged file has another one.
-    fn files_without_content(&self, tree: &SourceTree) -> Option<Problem> {
+    /// Files with a part of the semantic layer.
+    fn used_paths(&self) -> BTreeSet<&str> {
         let models = self.models.iter().map(|model| model.path.as_str());
-        let used: BTreeSet<&str> = models
+        models
             .chain(self.metrics.iter().map(|metric| metric.path.as_str()))
-            .collect();
-        // The file of the project describes no data.
+            .chain(self.others.iter().map(|part| part.path.as_str()))
+            .collect()
+    }
+
+    /// The warning about the files that dbt reads and MetricFlow does not. A damaged file has another one.
+    fn files_without_content(
+        &self,
+        tree: &SourceTree,
+        is_read: impl Fn(&str) -> bool,
+    ) -> Option<Problem> {
+        let used = self.used_paths();
         let is_left = |path: &&str| {
             !used.contains(path)
+                && is_read(path)
                 && !["dbt_project.yml", "dbt_project.yaml"].contains(path)
                 && !self.damaged.iter().any(|damaged| damaged == path)
         };
@@ -270,7 +312,7 @@ impl MetricflowProject {
         };
         let named = first_names(&left, MAX_NAMED_FILES);
         Some(
-            Problem::new(format!("{subject} neither semantic models nor metrics with a known type: {named}"))
+            Problem::new(format!("{subject} no semantic models, metrics with a known type, saved queries or time spines: {named}"))
                 .with_help("no agent reads them; describe what agents should know in a semantic model or a metric"),
         )
     }
@@ -281,7 +323,8 @@ impl MetricflowProject {
         };
         let value: YamlValue =
             yaml::from_str(&text).map_err(|error| yaml::explain(&text, &error).to_line())?;
-        for node in value.list("semantic_models") {
+        let file = SemanticFile::read(&value);
+        for node in &file.semantic_models {
             if let Some(name) = node.text_at("name") {
                 let measures = node
                     .value
@@ -299,7 +342,7 @@ impl MetricflowProject {
                 });
             }
         }
-        for node in value.list("metrics") {
+        for node in &file.metrics {
             if let Some(name) = node.text_at("name")
                 && let Some(kind) = node
                     .text_at("type")
@@ -313,17 +356,21 @@ impl MetricflowProject {
                 });
             }
         }
+        for (kind, names) in [
+            ("saved_queries", &file.saved_queries),
+            ("time_spines", &file.time_spines),
+        ] {
+            self.others.extend(names.iter().map(|name| OtherPart {
+                kind,
+                name: squeezed_line(name),
+                path: path.to_owned(),
+            }));
+        }
         Ok(())
     }
 
     fn components(&self) -> Vec<FileComponent> {
-        let paths: BTreeSet<&str> = self
-            .models
-            .iter()
-            .map(|model| model.path.as_str())
-            .chain(self.metrics.iter().map(|metric| metric.path.as_str()))
-            .collect();
-        let mut sets = PathUnionFind::new(paths.iter().copied());
+        let mut sets = PathUnionFind::new(self.used_paths().into_iter());
         let mut model_at: BTreeMap<&str, &str> = BTreeMap::new();
         let mut measure_at: BTreeMap<&str, &str> = BTreeMap::new();
         for model in &self.models {
@@ -370,29 +417,42 @@ impl MetricflowProject {
     fn component(&self, paths: Vec<&str>, names: &BTreeMap<&str, &str>) -> FileComponent {
         let within: BTreeSet<&str> = paths.iter().copied().collect();
         let first = within.iter().filter_map(|path| names.get(path)).min();
-        let mut metrics: Vec<String> = self
-            .metrics
-            .iter()
-            .filter(|metric| within.contains(metric.path.as_str()))
-            .map(|metric| metric.name.clone())
-            .collect();
-        metrics.sort_unstable();
-        let mut models: Vec<String> = self
-            .models
-            .iter()
-            .filter(|model| within.contains(model.path.as_str()))
-            .map(|model| model.name.clone())
-            .collect();
-        models.sort_unstable();
-        let lead = first
-            .map(|name| (*name).to_owned())
-            .or_else(|| metrics.first().cloned())
-            .unwrap_or_default();
+        let sorted = |names: &mut dyn Iterator<Item = (&String, &String)>| {
+            let mut names: Vec<String> = names
+                .filter(|(path, _)| within.contains(path.as_str()))
+                .map(|(_, name)| name.clone())
+                .collect();
+            names.sort_unstable();
+            names
+        };
+        let models = sorted(&mut self.models.iter().map(|model| (&model.path, &model.name)));
+        let metrics = sorted(
+            &mut self
+                .metrics
+                .iter()
+                .map(|metric| (&metric.path, &metric.name)),
+        );
+        let others = |kind: &'static str| {
+            let parts = self.others.iter().filter(|part| part.kind == kind);
+            (
+                kind,
+                sorted(&mut parts.map(|part| (&part.path, &part.name))),
+            )
+        };
+        let parts = [
+            ("semantic_models", models),
+            ("metrics", metrics),
+            others("saved_queries"),
+            others("time_spines"),
+        ];
+        let lead = first.map(|name| (*name).to_owned()).or_else(|| {
+            let mut names = parts.iter().skip(1).flat_map(|(_, names)| names.first());
+            names.next().cloned()
+        });
         FileComponent {
-            lead,
+            lead: lead.unwrap_or_default(),
             paths: within.into_iter().map(str::to_owned).collect(),
-            models,
-            metrics,
+            parts,
         }
     }
 }
@@ -422,8 +482,16 @@ fn uses(node: &YamlNode, kind: &str) -> Vec<String> {
     measure
         .into_iter()
         .chain(metrics)
-        .chain(input("numerator"))
-        .chain(input("denominator"))
+        .chain(
+            [
+                "numerator",
+                "denominator",
+                "base_metric",
+                "conversion_metric",
+            ]
+            .into_iter()
+            .filter_map(input),
+        )
         .collect()
 }
 
@@ -504,7 +572,7 @@ mod tests {
             ("m/aov.yml", metric),
             ("m/returns.yaml", returns),
             ("users.yml", users),
-            ("dbt_project.yml", "name: x"),
+            ("dbt_project.yml", "name: x\nmodel-paths: [.]"),
         ])
         .unwrap();
         let keys: Vec<_> = chunks.units.iter().map(|unit| unit.key.as_str()).collect();

@@ -1,7 +1,13 @@
 //! The files below a source directory in a fixed order, and the skipped files with the reasons.
 //!
-//! Symbolic links are never followed, and names that could be mistaken for part of a prompt are rejected. This module
-//! must not know the purpose or the content of the files.
+//! Nothing is read through a symbolic link. A link that leads to a file or folder of the source is recorded, because that
+//! is read under its own path; other links are skipped. Names that could be mistaken for part of a prompt are rejected.
+//! This module must not know the purpose or the content of the files.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "resolves the path of a link, and reads nothing there"
+)]
 
 use std::{
     ffi::OsString,
@@ -27,6 +33,10 @@ const HARD_LINK_REASON: &str =
 const SHARED_BITS: mode_t = 0o077;
 /// Why a symbolic link is skipped.
 const LINK_REASON: &str = "it is a symbolic link; only files inside the source are read";
+/// Why a link to nothing is skipped.
+const BROKEN_LINK_REASON: &str = "it is a symbolic link to a file that does not exist";
+/// Why a link to one of the folders above it is skipped.
+const CYCLE_REASON: &str = "it is a symbolic link to a folder that contains it";
 /// Largest file whose text an adapter reads, in bytes.
 const MAX_TEXT_BYTES: u64 = 8 * 1024 * 1024;
 
@@ -40,6 +50,8 @@ pub struct SourceTree {
     pub warnings: Vec<Problem>,
     /// Paths of skipped symbolic links, each of which also has a warning.
     pub skipped_links: Vec<String>,
+    /// Symbolic links to files and folders of the source, each with the path that it leads to.
+    pub(crate) links: Vec<(String, String)>,
     /// Files and folders that exist and cannot be read; the empty path means the whole source.
     pub unreadable_paths: Vec<String>,
 }
@@ -96,8 +108,10 @@ impl SourceTree {
         let dir = ScopedDir::open(root)?;
         tree.visit("", &dir, dir.entries()?, 0, wanted);
         tree.files.sort_by(|a, b| a.path.cmp(&b.path));
+        tree.report_unread_targets(wanted);
         tree.warnings.sort();
         tree.skipped_links.sort();
+        tree.links.sort();
         Ok(tree)
     }
 
@@ -168,11 +182,66 @@ impl SourceTree {
                     .push(RawFile::new(path, FileStamp::from_stat(&stat))),
                 Err(error) => self.skip(path, &error.to_string()),
             },
-            FileKind::Symlink => {
-                self.skipped_links.push(path.clone());
-                self.skip(path, LINK_REASON);
-            }
+            FileKind::Symlink => match self.link_target(&path) {
+                Ok(target) => self.links.push((path, target)),
+                Err(why) => {
+                    if why == LINK_REASON {
+                        self.skipped_links.push(path.clone());
+                    }
+                    self.skip(path, why);
+                }
+            },
             FileKind::Socket | FileKind::Special => self.skip(path, "it is not a regular file"),
+        }
+    }
+
+    /// The path in the source that the link at `path` leads to. The error is the reason why it is skipped.
+    fn link_target(&self, path: &str) -> Result<String, &'static str> {
+        let link = self.root.join(path);
+        let target = match link.canonicalize() {
+            Ok(target) => target,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(BROKEN_LINK_REASON);
+            }
+            Err(_) => return Err(LINK_REASON),
+        };
+        let root = self.root.canonicalize().map_err(|_| LINK_REASON)?;
+        let inside = target.strip_prefix(&root).map_err(|_| LINK_REASON)?;
+        if link.parent().is_some_and(|folder| {
+            folder
+                .canonicalize()
+                .is_ok_and(|folder| folder.starts_with(&target))
+        }) {
+            return Err(CYCLE_REASON);
+        }
+        inside.to_str().map(str::to_owned).ok_or(LINK_REASON)
+    }
+
+    /// Skips links to files and folders of the source that are not read under their own path.
+    fn report_unread_targets(&mut self, wanted: WalkFilter<'_>) {
+        let links = std::mem::take(&mut self.links);
+        let is_visited = |path: &str| {
+            let ends = path.match_indices('/').map(|(at, _)| at);
+            ends.chain([path.len()]).all(|end| {
+                let dir = path.get(..end).unwrap_or_default();
+                let name = dir.rsplit('/').next().unwrap_or_default();
+                !name.starts_with('.') && (wanted.accepts_dir)(dir)
+            })
+        };
+        let is_read = |(link, target): &(String, String)| {
+            if self.root.join(target).is_dir() {
+                return is_visited(target);
+            }
+            self.get(target).is_some() || !(wanted.accepts_file)(link)
+        };
+        let (links, unread): (Vec<_>, Vec<_>) = links.into_iter().partition(is_read);
+        self.links = links;
+        for (link, target) in unread {
+            let target = visible_path(&target);
+            self.skip(
+                link,
+                &format!("it is a symbolic link to `{target}`, which is not read"),
+            );
         }
     }
 
@@ -197,6 +266,11 @@ impl SourceTree {
             .binary_search_by(|file| file.path.as_str().cmp(path))
             .ok()
             .and_then(|at| self.files.get(at))
+    }
+
+    /// True if `path` is a regular file that is reached without links.
+    pub(super) fn is_file(&self, path: &str) -> bool {
+        ScopedDir::open(&self.root).is_ok_and(|root| root.is_file(path))
     }
 
     /// The text of `path`. The error continues a sentence about the file.

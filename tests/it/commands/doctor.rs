@@ -254,7 +254,7 @@ fn skipped_links_are_folded_except_for_programs() {
     let place = TestDir::new();
     place.notes(&["one"]);
     for name in ["b.md", "c.md", "d.md", "e.md"] {
-        symlink("one.md", place.path("notes").join(name)).unwrap();
+        symlink("../ktx.yaml", place.path("notes").join(name)).unwrap();
     }
     let plan = place.run(&["plan"]);
     plan.expect_success();

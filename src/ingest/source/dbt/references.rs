@@ -5,16 +5,27 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::GENERATED_DIRS;
+use super::project;
 use crate::source::{
     SourceTree, UnitChunk,
     references::{FileReferences, ReferenceReader, calls, dbt_yaml},
-    tree::{WalkFilter, has_extension},
+    tree::has_extension,
 };
 
 /// The names that a file of a dbt project defines; `None` if they are not known.
-pub(super) fn defined_names(text: &str) -> Option<BTreeSet<String>> {
+pub(super) fn defined_names(path: &str, text: &str) -> Option<BTreeSet<String>> {
+    if project::is_markdown(path) {
+        let names = project::doc_blocks(text);
+        return Some(names.map(|name| format!("doc:{name}")).collect());
+    }
     dbt_yaml::read(text).map(|names| names.defines)
+}
+
+/// The names of the doc blocks that `text` uses, each with its kind.
+pub(super) fn doc_calls(text: &str) -> BTreeSet<String> {
+    let mut found = FileReferences::default();
+    calls::add_jinja_calls(text, &mut found);
+    found.open_names
 }
 
 /// Reads the references of the files in `tree`.
@@ -57,13 +68,13 @@ impl<'a> DbtReferences<'a> {
 
     fn defined(&mut self) -> &BTreeSet<String> {
         if self.defined.is_none() {
-            let texts = self
-                .tree
-                .files
-                .iter()
-                .filter_map(|file| self.tree.read_text(&file.path).ok());
+            let files = self.tree.files.iter();
+            let texts = files.filter_map(|file| {
+                let text = self.tree.read_text(&file.path).ok()?;
+                Some((&file.path, text))
+            });
             let mut defined: BTreeSet<String> = texts
-                .filter_map(|text| defined_names(&text))
+                .filter_map(|(path, text)| defined_names(path, &text))
                 .flatten()
                 .collect();
             let sql = self.sql.get_or_insert_with(|| ModelFiles::find(self.tree));
@@ -81,6 +92,9 @@ impl<'a> DbtReferences<'a> {
 
 impl ReferenceReader for DbtReferences<'_> {
     fn references(&mut self, _: &UnitChunk, path: &str) -> FileReferences {
+        if project::is_markdown(path) {
+            return FileReferences::default();
+        }
         let Some(names) = self
             .tree
             .read_text(path)
@@ -108,16 +122,7 @@ impl ReferenceReader for DbtReferences<'_> {
 impl ModelFiles {
     fn find(tree: &SourceTree) -> Self {
         let is_code = |path: &str| has_extension(path, &["sql", "py"]);
-        let is_generated = |path: &str| {
-            GENERATED_DIRS
-                .iter()
-                .any(|folder| *folder == format!("{path}/"))
-        };
-        let wanted = WalkFilter {
-            accepts_file: &is_code,
-            accepts_dir: &|path| !is_generated(path),
-        };
-        let Ok(found) = SourceTree::walk_filtered(&tree.root, wanted) else {
+        let Ok(found) = project::walk(&tree.root, &is_code) else {
             return Self {
                 is_partial: true,
                 ..Self::default()
@@ -194,6 +199,7 @@ mod tests {
     fn sql_of_described_models_is_read_wherever_it_is() {
         let yaml = "models:\n  - name: m1\n  - {name: m2, versions: [{v: 3}]}\n";
         let files = [
+            ("dbt_project.yml", "name: x"),
             ("models/schema.yml", yaml),
             ("models/deep/er/m1.sql", "select * from {{ ref('a') }}"),
             (

@@ -17,7 +17,7 @@ use self::expr::{
 };
 use super::{
     super::{ProjectedSource, SourceProjection},
-    METRIC_TYPES,
+    METRIC_TYPES, SemanticFile,
 };
 use crate::{
     untrusted_text::{squeezed_line, visible_path},
@@ -31,16 +31,16 @@ const LONGEST_NAME: usize = 300;
 const MOST_ADDED: usize = 32 << 20;
 
 /// Converts the semantic models in `files`, which are raw files with their content.
-pub(super) fn project_models(files: &[(&str, YamlValue)]) -> SourceProjection {
+pub(super) fn project_models(files: &[(&str, SemanticFile)]) -> SourceProjection {
     let mut models = SemanticModels::default();
-    for (path, value) in files {
-        for node in value.list("semantic_models") {
+    for (path, file) in files {
+        for node in &file.semantic_models {
             models.add(path, node);
         }
     }
     let metrics = files
         .iter()
-        .flat_map(|(path, value)| value.list("metrics").map(move |node| (*path, node)));
+        .flat_map(|(path, file)| file.metrics.iter().map(move |node| (*path, node)));
     let metrics: Vec<MetricNode<'_>> = metrics
         .filter_map(|(path, node)| MetricNode::from_node(path, node))
         .collect();
@@ -288,7 +288,13 @@ impl SemanticModels {
     /// A metric of one measure: a new measure if the metric has a filter, else a description of the existing one.
     fn add_simple(&mut self, metric: &MetricNode<'_>, measure_at: &mut HashMap<String, usize>) {
         let Some(measure) = metric.input("measure") else {
-            return;
+            return self.skip(
+                metric.path,
+                &format!(
+                    "metric {} names no measure, and is in no semantic model",
+                    squeezed_line(metric.name)
+                ),
+            );
         };
         if !measure.is_unmodified {
             return self.skip(
@@ -620,6 +626,12 @@ impl ProjectedMeasure {
     /// Parses a measure. The error is the reason why a source cannot express it; `None` if it has no name.
     fn from_node(node: &YamlNode) -> Option<Result<Self, String>> {
         let name = node.text_at("name")?.to_owned();
+        if node.get("non_additive_dimension").is_some() {
+            return Some(Err(format!(
+                "measure {} has a non-additive dimension, which sources lack",
+                squeezed_line(&name)
+            )));
+        }
         let percentile = || {
             let params = node.get("agg_params")?;
             scalar_text(params, "percentile")?.parse::<f64>().ok()
@@ -769,9 +781,12 @@ mod tests {
     use crate::yaml;
 
     fn projected(files: &[(&str, &str)]) -> SourceProjection {
-        let files: Vec<(&str, YamlValue)> = files
+        let files: Vec<(&str, SemanticFile)> = files
             .iter()
-            .map(|(path, text)| (*path, yaml::from_str::<YamlValue>(text).unwrap()))
+            .map(|(path, text)| {
+                let root = yaml::from_str::<YamlValue>(text).unwrap();
+                (*path, SemanticFile::read(&root))
+            })
             .collect();
         project_models(&files)
     }

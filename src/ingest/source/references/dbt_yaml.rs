@@ -146,6 +146,19 @@ impl DbtYamlNames {
                 entity.text_at("name").or_else(|| column.text_at("name")),
             );
         }
+        if let Some(semantic_model) = node.get("semantic_model") {
+            self.define(
+                "semantic_model",
+                semantic_model.text_at("name").unwrap_or(name),
+            );
+        }
+        let derived = node.get("derived_semantics");
+        for entity in derived
+            .into_iter()
+            .flat_map(|node| node.value.list("entities"))
+        {
+            self.read_entity(entity.text_at("type"), entity.text_at("name"));
+        }
     }
 
     fn read_semantic_model(&mut self, node: &YamlNode) {
@@ -310,12 +323,17 @@ metrics:
         );
         let latest = "models:
   - name: calls
+    semantic_model: true
+    derived_semantics: {entities: [{name: port, type: unique, expr: a || b}]}
     primary_entity: call
     columns: [{name: call_id, entity: {type: primary, name: call}}, {name: vessel, entity: foreign}]
     metrics: [{name: count, type: simple, agg: count}, {name: rate, type: ratio, numerator: count, denominator: total}]
 ";
         let (defines, refers_to) = lists(latest);
-        assert_eq!(defines, "entity:call metric:count metric:rate model:calls");
+        assert_eq!(
+            defines,
+            "entity:call entity:port metric:count metric:rate model:calls semantic_model:calls"
+        );
         assert_eq!(
             refers_to,
             "entity:vessel metric:count metric:total model:calls"

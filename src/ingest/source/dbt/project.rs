@@ -1,0 +1,528 @@
+//! `dbt_project.yml`: which folders of a project dbt reads, and which ones it generates.
+//!
+//! Paths are relative to the source. Where a setting cannot be used, dbt's default applies, with a warning. This module
+//! must not know units.
+
+use std::{
+    cell::RefCell,
+    path::{Path, PathBuf},
+};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use ingestdeck_core::diagnostic::{Diagnostic as _, Problem};
+
+use super::has_login;
+use crate::{
+    source::{
+        ProjectConnection, SourceDirError, SourceTree,
+        proposal::{is_below, split},
+        tree::{WalkFilter, has_extension},
+        walk_source,
+    },
+    untrusted_text::visible_path,
+    yaml::{self, YamlNode, YamlValue, parse_source_file},
+};
+
+/// Keys with folders whose YAML files dbt reads, with their names before dbt 1.0 and their defaults.
+const RESOURCE_KEYS: [(&str, &str, &str); 7] = [
+    ("model-paths", "source-paths", "models"),
+    ("seed-paths", "data-paths", "seeds"),
+    ("snapshot-paths", "", "snapshots"),
+    ("analysis-paths", "", "analyses"),
+    ("macro-paths", "", "macros"),
+    ("test-paths", "", "tests"),
+    ("function-paths", "", "functions"),
+];
+/// Keys with one folder that dbt generates.
+const OUTPUT_KEYS: [(&str, &str, &str); 3] = [
+    ("target-path", "", "target"),
+    ("log-path", "", "logs"),
+    ("packages-install-path", "modules-path", "dbt_packages"),
+];
+/// Folders that dbt generates unless it is configured otherwise. Former output may be left in them.
+const OUTPUT_DIRS: [&str; 5] = [
+    "target",
+    "logs",
+    "dbt_packages",
+    "dbt_modules",
+    "dbt_internal_packages",
+];
+/// Folders of packages of other languages.
+const PACKAGE_DIRS: [&str; 3] = ["node_modules", "site-packages", "venv"];
+/// Files in the folder of a project that dbt reads, without their extension.
+const PROJECT_FILES: [&str; 7] = [
+    "catalogs",
+    "dbt_cloud",
+    PROJECT_STEM,
+    "dependencies",
+    "package-lock",
+    "packages",
+    "selectors",
+];
+/// Name of the file that makes a folder a project, without its extension.
+const PROJECT_STEM: &str = "dbt_project";
+
+/// True for a file with the extension of doc blocks.
+pub(super) fn is_markdown(path: &str) -> bool {
+    has_extension(path, &["md"])
+}
+
+/// The names of the doc blocks in `text`.
+pub(super) fn doc_blocks(text: &str) -> impl Iterator<Item = &str> {
+    text.split("{%").skip(1).filter_map(|block| {
+        let call = block.trim_start_matches(['-', '+']).trim_start();
+        let name = call.strip_prefix("docs")?;
+        let (name, _) = name.split_once("%}")?;
+        let is_call = name.starts_with(char::is_whitespace);
+        let name = name.trim_end_matches(['-', '+']).trim();
+        (is_call && !name.is_empty()).then_some(name)
+    })
+}
+
+/// True for a file with the extension of YAML.
+pub(in crate::source) fn is_yaml(path: &str) -> bool {
+    has_extension(path, &["yml", "yaml"])
+}
+
+/// One project.
+#[derive(Debug)]
+pub(in crate::source) struct DbtProject {
+    /// Its folder; empty for the root of the source.
+    folder: String,
+    /// Its `dbt_project.yml`.
+    pub(in crate::source) file: String,
+    /// Folders of its models.
+    models: Vec<String>,
+    /// Folders of all its resources.
+    resources: Vec<String>,
+    /// Folders of its doc blocks.
+    docs: Vec<String>,
+    /// Folders that dbt generates.
+    generated: Vec<String>,
+    ignored: IgnoreRules,
+    warnings: Vec<Problem>,
+}
+
+impl DbtProject {
+    /// The project in `folder`, if there is one.
+    fn find(source: &SourceTree, folder: &str) -> Option<Self> {
+        let file = ["yml", "yaml"]
+            .map(|extension| join(folder, &format!("{PROJECT_STEM}.{extension}")))
+            .into_iter()
+            .flatten()
+            .find(|path| source.is_file(path))?;
+        let mut project = Self {
+            folder: folder.to_owned(),
+            models: Vec::new(),
+            resources: Vec::new(),
+            docs: Vec::new(),
+            generated: OUTPUT_DIRS
+                .iter()
+                .filter_map(|dir| join(folder, dir))
+                .collect(),
+            ignored: IgnoreRules::read(source, folder),
+            warnings: Vec::new(),
+            file,
+        };
+        let settings = source
+            .read_text(&project.file)
+            .map_err(|error| error.to_string())
+            .and_then(|text| {
+                parse_source_file(&text).map_err(|error| yaml::explain(&text, &error).to_line())
+            });
+        let settings = settings.unwrap_or_else(|why| {
+            project.warn(format_args!("cannot be used: {why}; dbt's defaults apply"));
+            YamlNode {
+                line: 1,
+                value: YamlValue::Null,
+            }
+        });
+        for (key, former, default) in RESOURCE_KEYS {
+            let dirs = project.dirs(&settings, (key, former, Some(default)), true);
+            if key == "model-paths" {
+                project.models.clone_from(&dirs);
+            }
+            project.resources.extend(dirs);
+        }
+        for (key, former, default) in OUTPUT_KEYS {
+            let dirs = project.dirs(&settings, (key, former, Some(default)), false);
+            project.generated.extend(dirs);
+        }
+        let cleaned = project.dirs(&settings, ("clean-targets", "", None), true);
+        project.generated.extend(cleaned);
+        // The folder itself is not output, whatever it is called.
+        let own = project.folder.clone();
+        project.generated.retain(|dir| !is_below(&own, dir));
+        project.docs = project.dirs(&settings, ("docs-paths", "", None), true);
+        if project.docs.is_empty() {
+            project.docs.clone_from(&project.resources);
+        }
+        Some(project)
+    }
+
+    fn warn(&mut self, what: std::fmt::Arguments<'_>) {
+        self.warnings
+            .push(format!("{} {what}", visible_path(&self.file)).into());
+    }
+
+    /// The folders at a key, or at the `former` name of it.
+    fn dirs(
+        &mut self,
+        settings: &YamlNode,
+        (key, former, default): (&str, &str, Option<&str>),
+        is_list: bool,
+    ) -> Vec<String> {
+        let given = [key, former]
+            .into_iter()
+            .filter_map(|key| settings.get(key))
+            .find(|node| node.value != YamlValue::Null);
+        let fallback = || default.and_then(|dir| join(&self.folder, dir));
+        let instead = match default {
+            Some(default) => format!("dbt's default `{default}` applies"),
+            None => "it has no effect".to_owned(),
+        };
+        let Some(node) = given else {
+            return fallback().into_iter().collect();
+        };
+        let nodes = match &node.value {
+            YamlValue::List(nodes) if is_list => nodes.as_slice(),
+            YamlValue::Text(_) if !is_list => std::slice::from_ref(node),
+            other => {
+                let expected = if is_list { "a list of paths" } else { "a path" };
+                let dirs = fallback().into_iter().collect();
+                self.warn(format_args!(
+                    "line {}: {key} must be {expected}, not {}; {instead}",
+                    node.line,
+                    other.kind()
+                ));
+                return dirs;
+            }
+        };
+        let mut dirs = Vec::new();
+        for node in nodes {
+            let line = node.line;
+            match node.as_text() {
+                None => {
+                    dirs.extend(default.and_then(|dir| join(&self.folder, dir)));
+                    self.warn(format_args!(
+                        "line {line}: {key} must be a list of paths, and one of them is {}; {instead}",
+                        node.value.kind()
+                    ));
+                }
+                Some(text) if ["{{", "{%"].iter().any(|open| text.contains(open)) => {
+                    dirs.extend(default.and_then(|dir| join(&self.folder, dir)));
+                    self.warn(format_args!(
+                        "line {line}: {key} has Jinja, `{}`, which is not rendered here; {instead}",
+                        visible_path(text)
+                    ));
+                }
+                Some(text) => match join(&self.folder, text) {
+                    Some(dir) => dirs.push(dir),
+                    None => self.warn(format_args!(
+                        "line {line}: {key} names `{}`, which is outside of the source; nothing there is read",
+                        visible_path(text)
+                    )),
+                },
+            }
+        }
+        dirs
+    }
+
+    /// True for a file that this project does not read although it is below one of its folders.
+    fn is_generated(&self, path: &str) -> bool {
+        match (
+            deepest(&self.generated, path),
+            deepest(&self.resources, path),
+        ) {
+            (Some(generated), Some(resource)) => generated > resource,
+            (generated, None) => generated.is_some(),
+            (None, Some(_)) => false,
+        }
+    }
+
+    fn is_ignored(&self, path: &str) -> bool {
+        self.is_generated(path) || self.ignored.matches(path)
+    }
+
+    /// True for a YAML file below a folder of resources, and for a file below a folder of doc blocks.
+    fn describes_resources(&self, path: &str) -> bool {
+        let dirs = if is_markdown(path) {
+            &self.docs
+        } else {
+            &self.resources
+        };
+        deepest(dirs, path).is_some() && !self.is_ignored(path)
+    }
+
+    fn has_model(&self, path: &str) -> bool {
+        deepest(&self.models, path).is_some() && !self.is_ignored(path)
+    }
+
+    fn is_project_file(&self, path: &str) -> bool {
+        let (folder, name) = split(path);
+        let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+        folder == self.folder && PROJECT_FILES.contains(&stem)
+    }
+
+    /// Adds the folders and files that links below its folders lead to, because dbt follows them.
+    fn follow(&mut self, links: &[(String, String)]) {
+        for dirs in [&mut self.models, &mut self.resources, &mut self.docs] {
+            let mut at = 0;
+            // Each folder is added once, so cycles end.
+            while let Some(dir) = dirs.get(at).cloned() {
+                let leads_to_yaml =
+                    |(link, target): &&(String, String)| is_yaml(link) || !is_yaml(target);
+                for (link, target) in links.iter().filter(leads_to_yaml) {
+                    let behind = if is_below(link, &dir) {
+                        Some(target.clone())
+                    } else {
+                        dir.strip_prefix(link.as_str())
+                            .filter(|rest| rest.starts_with('/'))
+                            .map(|rest| format!("{target}{rest}"))
+                    };
+                    dirs.extend(behind.filter(|dir| !dirs.contains(dir)));
+                }
+                at += 1;
+            }
+        }
+    }
+}
+
+/// Length of the longest one of `dirs` that contains `path`.
+fn deepest(dirs: &[String], path: &str) -> Option<usize> {
+    let containing = dirs.iter().filter(|dir| is_below(path, dir));
+    containing.map(String::len).max()
+}
+
+/// The path `relative` below `folder`; `None` if it leads out of the source.
+fn join(folder: &str, relative: &str) -> Option<String> {
+    if relative.starts_with('/') {
+        return None;
+    }
+    let mut parts: Vec<&str> = Vec::new();
+    for part in folder.split('/').chain(relative.split('/')) {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// The projects of a source, by folder.
+#[derive(Debug, Default)]
+pub(in crate::source) struct DbtProjects {
+    source: SourceTree,
+    all: Vec<DbtProject>,
+}
+
+impl DbtProjects {
+    /// The projects whose `dbt_project.yml` is in `tree`.
+    pub(in crate::source) fn from_tree(tree: &SourceTree) -> Self {
+        let files = tree.files.iter().map(|file| split(&file.path));
+        let projects = files.filter(|(_, name)| {
+            name.rsplit_once('.')
+                .is_some_and(|(stem, _)| stem == PROJECT_STEM)
+        });
+        let mut folders: Vec<&str> = projects.map(|(folder, _)| folder).collect();
+        folders.dedup();
+        let mut all: Vec<DbtProject> = folders
+            .into_iter()
+            .filter_map(|folder| DbtProject::find(tree, folder))
+            .collect();
+        all.iter_mut()
+            .for_each(|project| project.follow(&tree.links));
+        Self {
+            source: SourceTree::default(),
+            all,
+        }
+    }
+
+    /// No projects yet; [`enter`](Self::enter) finds them below `root`.
+    fn below(root: PathBuf) -> Self {
+        let source = SourceTree {
+            root,
+            ..SourceTree::default()
+        };
+        let mut projects = Self {
+            source,
+            all: Vec::new(),
+        };
+        projects.enter("");
+        projects
+    }
+
+    /// Whether a walk visits the folder `dir`. Finds the project in it.
+    fn enter(&mut self, dir: &str) -> bool {
+        let holds_resources = |project: &DbtProject| {
+            let mut dirs = project.resources.iter();
+            dirs.any(|resource| is_below(resource, dir) || is_below(dir, resource))
+        };
+        let is_output = |project: &DbtProject| {
+            let mut dirs = project.resources.iter();
+            project.is_generated(dir) && !dirs.any(|resource| is_below(resource, dir))
+        };
+        if PACKAGE_DIRS.contains(&split(dir).1) && !self.all.iter().any(holds_resources)
+            || self.all.iter().any(is_output)
+        {
+            return false;
+        }
+        self.all.extend(DbtProject::find(&self.source, dir));
+        true
+    }
+
+    pub(in crate::source) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The innermost project that reads a file of resources or doc blocks.
+    pub(in crate::source) fn reader(&self, path: &str) -> Option<&DbtProject> {
+        let readers = self.all.iter();
+        readers
+            .filter(|project| project.describes_resources(path) && !project.is_project_file(path))
+            .max_by_key(|project| (is_below(path, &project.folder), project.folder.len()))
+    }
+
+    /// True for a file in a folder of models, where one with the name of a file of logins describes a model. The folder of
+    /// the project may hold logins, even if it is a folder of models.
+    fn describes_profiles(&self, path: &str) -> bool {
+        self.all.iter().any(|project| {
+            let mut dirs = project.models.iter();
+            dirs.any(|dir| *dir != project.folder && is_below(path, dir))
+        })
+    }
+
+    /// True for a file among the models of a project.
+    pub(in crate::source) fn has_model(&self, path: &str) -> bool {
+        self.all.iter().any(|project| project.has_model(path))
+    }
+
+    /// The project of which `path` is `dbt_project.yml`, or another file that dbt reads in its folder.
+    pub(in crate::source) fn project_of_file(&self, path: &str) -> Option<&DbtProject> {
+        self.all
+            .iter()
+            .find(|project| project.is_project_file(path))
+    }
+
+    /// True for a file that dbt reads.
+    pub(in crate::source) fn reads(&self, path: &str) -> bool {
+        self.reader(path).is_some() || self.project_of_file(path).is_some()
+    }
+
+    fn contain(&self, path: &str) -> bool {
+        let mut all = self.all.iter();
+        all.any(|project| is_below(path, &project.folder))
+    }
+
+    /// True for a file below the folder of a project that no project reads.
+    pub(in crate::source) fn leaves_out(&self, path: &str) -> bool {
+        self.contain(path) && !self.reads(path)
+    }
+
+    /// True for a file that `.dbtignore` or the settings of its project exclude, so that its absence is expected.
+    pub(in crate::source) fn is_excluded(&self, path: &str) -> bool {
+        self.all.iter().any(|project| project.is_ignored(path))
+    }
+
+    pub(in crate::source) fn warnings(&self) -> impl Iterator<Item = Problem> {
+        let warnings = self.all.iter().flat_map(|project| &project.warnings);
+        warnings.cloned()
+    }
+}
+
+/// Which files a source with dbt projects has in addition to YAML files of the projects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::source) enum MoreFiles {
+    /// Files with doc blocks.
+    DocBlocks,
+    /// YAML files outside of projects.
+    YamlOutside,
+}
+
+/// The files of a source with dbt projects, without those that dbt generates or installs.
+pub(in crate::source) fn list_files(
+    origin: ProjectConnection<'_>,
+    dir: Result<PathBuf, SourceDirError>,
+    more: MoreFiles,
+) -> Result<SourceTree, Problem> {
+    let root = dir.as_deref().unwrap_or(origin.project).to_path_buf();
+    let projects = RefCell::new(DbtProjects::below(root));
+    let is_ours = |path: &str| {
+        let projects = projects.borrow();
+        if is_markdown(path) {
+            let text = || projects.source.read_text(path).unwrap_or_default();
+            return more == MoreFiles::DocBlocks
+                && projects.contain(path)
+                && doc_blocks(&text()).next().is_some();
+        }
+        is_yaml(path)
+            && (more == MoreFiles::YamlOutside || projects.contain(path))
+            && (!has_login(path) || projects.describes_profiles(path))
+    };
+    let wanted = WalkFilter {
+        accepts_file: &is_ours,
+        accepts_dir: &|path| projects.borrow_mut().enter(path),
+    };
+    walk_source(origin, dir, wanted)
+}
+
+/// The files of the projects below `root` that `is_wanted`, without those that dbt generates or installs.
+pub(super) fn walk(root: &Path, is_wanted: &dyn Fn(&str) -> bool) -> std::io::Result<SourceTree> {
+    let projects = RefCell::new(DbtProjects::below(root.to_path_buf()));
+    let wanted = WalkFilter {
+        accepts_file: is_wanted,
+        accepts_dir: &|path| projects.borrow_mut().enter(path),
+    };
+    SourceTree::walk_filtered(root, wanted)
+}
+
+/// The patterns of `.dbtignore`, which has the form of `.gitignore`.
+#[derive(Debug, Default)]
+struct IgnoreRules {
+    set: GlobSet,
+    /// For each glob of the set, whether it includes files again.
+    is_negated: Vec<bool>,
+}
+
+impl IgnoreRules {
+    fn read(source: &SourceTree, folder: &str) -> Self {
+        let text = join(folder, ".dbtignore").and_then(|path| source.read_text(&path).ok());
+        let prefix = match folder {
+            "" => String::new(),
+            folder => format!("{}/", globset::escape(folder)),
+        };
+        let (mut set, mut is_negated) = (GlobSetBuilder::new(), Vec::new());
+        for line in text.as_deref().unwrap_or_default().lines() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (is_negative, pattern) = match line.strip_prefix('!') {
+                Some(pattern) => (true, pattern),
+                None => (false, line),
+            };
+            let name = pattern.trim_end_matches('/');
+            let anywhere = if name.contains('/') { "" } else { "**/" };
+            let path = format!("{prefix}{anywhere}{}", name.trim_start_matches('/'));
+            let below = format!("{path}/**");
+            let as_file = (name == pattern).then_some(path);
+            for glob in as_file.into_iter().chain([below]) {
+                if let Ok(glob) = GlobBuilder::new(&glob).literal_separator(true).build() {
+                    set.add(glob);
+                    is_negated.push(is_negative);
+                }
+            }
+        }
+        Self {
+            set: set.build().unwrap_or_default(),
+            is_negated,
+        }
+    }
+
+    /// The last pattern that matches decides.
+    fn matches(&self, path: &str) -> bool {
+        let last = self.set.matches(path).into_iter().max();
+        last.is_some_and(|at| self.is_negated.get(at) == Some(&false))
+    }
+}
