@@ -267,7 +267,7 @@ fn init_makes_one_connection_of_a_looker_repository() {
     let made = block.run(&["init"]);
     assert!(
         made.expect_success()
-            .contains("\n  lookml  lookml  .\n2 units; "),
+            .contains("\n  lookml  lookml  .\n3 units; "),
         "{made:?}"
     );
     let standard = TestDir::new();

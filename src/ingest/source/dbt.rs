@@ -1,7 +1,8 @@
 //! The `dbt` adapter: one unit with all files of a source with few YAML files, else one unit per file, and one per
 //! project with the files in its folder. Read are YAML files and doc blocks.
 //!
-//! A source has a project at its root, or several in its folders. Files that dbt does not read are in no unit.
+//! A source has a project at its root, or several in its folders. Of the files that dbt does not read, those that describe
+//! its objects are in units, as in KTX.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,7 +36,7 @@ pub(crate) struct DbtAdapter;
 /// Most YAML files of a project that becomes a single unit.
 const MAX_SINGLE_UNIT_FILES: usize = 25;
 /// Prefixes of YAML lines that describe a dbt object.
-const DESCRIBES: [&str; 8] = [
+const DESCRIBES: [&str; 9] = [
     "models:",
     "sources:",
     "seeds:",
@@ -43,6 +44,7 @@ const DESCRIBES: [&str; 8] = [
     "exposures:",
     "metrics:",
     "semantic_models:",
+    "saved_queries:",
     "macros:",
 ];
 /// Folders that dbt generates.
@@ -114,7 +116,10 @@ impl SourceAdapter for DbtAdapter {
     fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
         let projects = DbtProjects::from_tree(tree);
         let paths = tree.files.iter().map(|file| file.path.as_str());
-        let (read, others): (Vec<&str>, Vec<&str>) = paths.partition(|path| projects.reads(path));
+        let (read, others): (Vec<&str>, Vec<&str>) = paths.partition(|path| {
+            projects.reads(path)
+                || is_yaml(path) && !projects.is_excluded(path) && describes_objects(tree, path)
+        });
         let paths = tree.files.iter().map(|file| file.path.as_str());
         let paths: Vec<&str> = paths.filter(|path| is_yaml(path)).collect();
         let mut warnings: Vec<Problem> = projects.warnings().collect();
@@ -156,6 +161,7 @@ impl SourceAdapter for DbtAdapter {
         }
         let dependencies = |path: &str| -> Vec<String> {
             let project = projects.reader(path).map(|project| project.file.as_str());
+            let project = project.or(manifest);
             let used = references::doc_calls(&tree.read_text(path).unwrap_or_default());
             let used = used.iter().filter_map(|name| docs.get(name)).flatten();
             let files: BTreeSet<&str> = project.into_iter().chain(used.copied()).collect();
@@ -221,8 +227,16 @@ fn distinct_key(keys: &[String], key: String, path: &str) -> String {
     }
 }
 
+/// True if a YAML file describes objects of dbt.
+fn describes_objects(tree: &SourceTree, path: &str) -> bool {
+    tree.read_text(path).is_ok_and(|text| {
+        text.lines()
+            .any(|line| DESCRIBES.iter().any(|key| line.starts_with(key)))
+    })
+}
+
 /// The warning about YAML files that dbt does not read.
-pub(super) fn left_out(projects: &DbtProjects, others: &[&str]) -> Option<Problem> {
+fn left_out(projects: &DbtProjects, others: &[&str]) -> Option<Problem> {
     let others: Vec<String> = others
         .iter()
         .filter(|path| is_yaml(path) && !projects.is_excluded(path))
@@ -234,8 +248,7 @@ pub(super) fn left_out(projects: &DbtProjects, others: &[&str]) -> Option<Proble
         count => format!("{count} YAML files are"),
     };
     let named = first_names(&others, MAX_NAMED_FILES);
-    let why =
-        "in no unit, because dbt does not read YAML outside of the folders in dbt_project.yml";
+    let why = "in no unit, because dbt does not read YAML outside of the folders in dbt_project.yml, and no object of dbt is described there";
     Some(
         Problem::new(format!("{subject} {why}: {named}"))
             .with_help("describe what agents should know in a file below model-paths"),
@@ -248,13 +261,10 @@ fn unread(tree: &SourceTree, projects: &DbtProjects) -> Option<Problem> {
         .files
         .iter()
         .filter(|file| !matches!(file.path.as_str(), "dbt_project.yml" | "dbt_project.yaml"));
-    let describes = |file: &RawFile| {
-        tree.read_text(&file.path).is_ok_and(|text| {
-            text.lines()
-                .any(|line| DESCRIBES.iter().any(|key| line.starts_with(key)))
-        })
-    };
-    if others.into_iter().any(describes) {
+    if others
+        .into_iter()
+        .any(|file| describes_objects(tree, &file.path))
+    {
         return None;
     }
     let takes = |path: &str| has_extension(path, &["sql"]) && projects.has_model(path);
@@ -486,20 +496,21 @@ docs-paths: docs
                 ("b/models/profiles.yml", "x: 1"),
                 ("docker-compose.yml", "x: 1"),
                 ("a/docker-compose.yml", "x: 1"),
+                ("a/schema.yml", "models: [{name: x}]"),
             ],
             &[],
         );
         assert_eq!(
             units,
             [
-                "dbt-all: a/dbt_project.yml a/models/x.yml b/dbt_project.yaml b/models/node_modules/n.yml \
+                "dbt-all: a/dbt_project.yml a/models/x.yml a/schema.yml b/dbt_project.yaml b/models/node_modules/n.yml \
                  b/models/profiles.yml b/models/x.yml b/models/yes.yml c/dbt_project.yml c/marts/profiles.yml"
             ]
         );
         assert_eq!(
             warnings,
-            "1 YAML file is in no unit, because dbt does not read YAML outside of the folders in dbt_project.yml: \
-             a/docker-compose.yml; describe what agents should know in a file below model-paths"
+            "1 YAML file is in no unit, because dbt does not read YAML outside of the folders in dbt_project.yml, and no \
+             object of dbt is described there: a/docker-compose.yml; describe what agents should know in a file below model-paths"
         );
     }
 

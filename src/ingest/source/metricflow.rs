@@ -16,7 +16,7 @@ use super::{
     ChunkedSource, MAX_NAMED_FILES, ProjectConnection, ProposalScan, SourceAdapter, SourceDirError,
     SourceProjection, SourceTree, UnitChunk, collate,
     dbt::{
-        DbtProjects, DbtReferences, has_login, left_out,
+        DbtProjects, DbtReferences, has_login,
         project::{self, MoreFiles, is_yaml},
     },
     peers, proposal,
@@ -111,7 +111,7 @@ impl SourceAdapter for MetricflowAdapter {
     fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
         let mut project = MetricflowProject::default();
         let dbt = DbtProjects::from_tree(tree);
-        let is_read = |path: &str| dbt.project_of_file(path).is_none() && !dbt.leaves_out(path);
+        let is_read = |path: &str| dbt.project_of_file(path).is_none() && !dbt.is_excluded(path);
         for file in tree.files.iter().filter(|file| is_read(&file.path)) {
             if let Err(why) = project.read(tree, &file.path) {
                 project
@@ -121,9 +121,6 @@ impl SourceAdapter for MetricflowAdapter {
             }
         }
         project.warnings.extend(dbt.warnings());
-        let others = tree.files.iter().map(|file| file.path.as_str());
-        let others: Vec<&str> = others.filter(|path| dbt.leaves_out(path)).collect();
-        project.warnings.extend(left_out(&dbt, &others));
         if project.models.is_empty() && project.metrics.is_empty() && project.others.is_empty() {
             let first = project
                 .warnings
@@ -178,7 +175,7 @@ impl SourceAdapter for MetricflowAdapter {
         let files = tree
             .files
             .iter()
-            .filter(|file| !dbt.leaves_out(&file.path))
+            .filter(|file| !dbt.is_excluded(&file.path))
             .filter_map(|file| Some((file.path.as_str(), read(&file.path)?)));
         projection::project_models(&files.collect::<Vec<(&str, SemanticFile)>>())
     }
@@ -572,7 +569,7 @@ mod tests {
             ("m/aov.yml", metric),
             ("m/returns.yaml", returns),
             ("users.yml", users),
-            ("dbt_project.yml", "name: x\nmodel-paths: [.]"),
+            ("dbt_project.yml", "name: x"),
         ])
         .unwrap();
         let keys: Vec<_> = chunks.units.iter().map(|unit| unit.key.as_str()).collect();

@@ -415,11 +415,6 @@ impl DbtProjects {
         all.any(|project| is_below(path, &project.folder))
     }
 
-    /// True for a file below the folder of a project that no project reads.
-    pub(in crate::source) fn leaves_out(&self, path: &str) -> bool {
-        self.contain(path) && !self.reads(path)
-    }
-
     /// True for a file that `.dbtignore` or the settings of its project exclude, so that its absence is expected.
     pub(in crate::source) fn is_excluded(&self, path: &str) -> bool {
         self.all.iter().any(|project| project.is_ignored(path))
