@@ -82,12 +82,12 @@ fn one_edit_plans_its_unit_and_those_that_refer_to_it() {
         "dbt-models-m40: refers to a change: models/m03.yml",
     ];
     assert_eq!(planned(&place, &[]), [referring[0], own, referring[1]]);
-    assert_eq!(planned(&place, &["--neighbours"]).len(), 46);
+    assert_eq!(planned(&place, &["--neighbours"]).len(), 47);
     let table = place.run(&["plan"]);
     assert!(
         table
             .expect_success()
-            .contains("1 unit changed, 2 units refer to a change, 43 units unchanged"),
+            .contains("1 unit changed, 2 units refer to a change, 44 units unchanged"),
         "{table:?}"
     );
 
@@ -428,7 +428,7 @@ fn new_cut_of_units_plans_nothing_that_succeeded() {
     assert_eq!(planned(&place, &[]), [""; 0]);
     // More files cut the project into one unit for each model file.
     for n in 0..10 {
-        place.write(&format!("d/seeds/s{n}.yml"), "version: 2\n");
+        place.write(&format!("d/notes/s{n}.yml"), "version: 2\n");
     }
     assert_eq!(planned(&place, &[]), [""; 0]);
     place.write(
@@ -437,7 +437,7 @@ fn new_cut_of_units_plans_nothing_that_succeeded() {
     );
     assert_eq!(planned(&place, &[]), ["dbt-models-m10: 1 file modified"]);
     assert_eq!(run(&place, READS, &[]), Some(0));
-    (0..10).for_each(|n| fs::remove_file(place.path(&format!("d/seeds/s{n}.yml"))).unwrap());
+    (0..10).for_each(|n| fs::remove_file(place.path(&format!("d/notes/s{n}.yml"))).unwrap());
     assert_eq!(planned(&place, &[]), [""; 0]);
 }
 

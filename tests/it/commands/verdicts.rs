@@ -101,6 +101,8 @@ fn verdicts(report: &Value) -> BTreeMap<String, (String, String)> {
     };
     units
         .map(verdict)
+        // KTX has no unit for `dbt_project.yml`.
+        .filter(|(key, _)| key != "dbt-project")
         .map(|(key, verdict)| (key.trim_start_matches("dbt-models-").to_owned(), verdict))
         .collect()
 }

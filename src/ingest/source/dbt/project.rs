@@ -59,6 +59,9 @@ const PROJECT_FILES: [&str; 7] = [
     "packages",
     "selectors",
 ];
+/// Most projects of a source, folders of one setting or behind links, and lines of `.dbtignore` that count, so that a
+/// hostile project costs little time.
+const MAX_ENTRIES: usize = 1000;
 /// Name of the file that makes a folder a project, without its extension.
 const PROJECT_STEM: &str = "dbt_project";
 
@@ -84,7 +87,7 @@ pub(in crate::source) fn is_yaml(path: &str) -> bool {
     has_extension(path, &["yml", "yaml"])
 }
 
-/// One project.
+/// A folder with a `dbt_project.yml`, and its settings.
 #[derive(Debug)]
 pub(in crate::source) struct DbtProject {
     /// Its folder; empty for the root of the source.
@@ -199,7 +202,13 @@ impl DbtProject {
             }
         };
         let mut dirs = Vec::new();
-        for node in nodes {
+        if nodes.len() > MAX_ENTRIES {
+            self.warn(format_args!(
+                "line {}: {key} has more than {MAX_ENTRIES} paths; the others are not read",
+                node.line
+            ));
+        }
+        for node in nodes.iter().take(MAX_ENTRIES) {
             let line = node.line;
             match node.as_text() {
                 None => {
@@ -269,7 +278,7 @@ impl DbtProject {
         for dirs in [&mut self.models, &mut self.resources, &mut self.docs] {
             let mut at = 0;
             // Each folder is added once, so cycles end.
-            while let Some(dir) = dirs.get(at).cloned() {
+            while let Some(dir) = dirs.get(at).filter(|_| dirs.len() < MAX_ENTRIES).cloned() {
                 let leads_to_yaml =
                     |(link, target): &&(String, String)| is_yaml(link) || !is_yaml(target);
                 for (link, target) in links.iter().filter(leads_to_yaml) {
@@ -368,7 +377,9 @@ impl DbtProjects {
         {
             return false;
         }
-        self.all.extend(DbtProject::find(&self.source, dir));
+        if self.all.len() < MAX_ENTRIES {
+            self.all.extend(DbtProject::find(&self.source, dir));
+        }
         true
     }
 
@@ -488,7 +499,8 @@ impl IgnoreRules {
             folder => format!("{}/", globset::escape(folder)),
         };
         let (mut set, mut is_negated) = (GlobSetBuilder::new(), Vec::new());
-        for line in text.as_deref().unwrap_or_default().lines() {
+        let lines = text.as_deref().unwrap_or_default().lines();
+        for line in lines.take(MAX_ENTRIES) {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
