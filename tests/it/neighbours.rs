@@ -97,7 +97,7 @@ fn one_edit_plans_its_unit_and_those_that_refer_to_it() {
     assert!(
         table
             .expect_success()
-            .contains("d +0/~0/-0/=46, 2 units refer to a change"),
+            .contains("d +0/~0/-0/=47, 2 units refer to a change"),
         "{table:?}"
     );
     assert_eq!(run(&place, READS, &[]), Some(0));

@@ -92,7 +92,7 @@ pub(in crate::source) fn is_yaml(path: &str) -> bool {
 pub(in crate::source) struct DbtProject {
     /// Its folder; empty for the root of the source.
     folder: String,
-    /// Its `dbt_project.yml`.
+    /// Path of the file with its settings.
     pub(in crate::source) file: String,
     /// Folders of its models.
     models: Vec<String>,
