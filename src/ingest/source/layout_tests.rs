@@ -124,7 +124,7 @@ impl Layout {
 
 fn layouts() -> impl Strategy<Value = Layout> {
     let model_paths = subsequence(
-        vec!["models", "transform", "marts/deep", "build/models"],
+        vec!["models", "transform", "marts/deep", "build/models", "build"],
         1..3,
     );
     let target = prop::option::of(prop::sample::select(vec!["build", "out/target"]));
