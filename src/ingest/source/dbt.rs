@@ -139,25 +139,36 @@ impl SourceAdapter for DbtAdapter {
         }
         let manifest = manifest(tree).map(|file| file.path.as_str());
         let all = shared_names(paths.iter().copied().filter(|path| Some(*path) != manifest));
+        // Files of projects, and doc blocks, by their folder and kind.
+        let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        let mut docs: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for path in &read {
+            let kind = match projects.project_of_file(path) {
+                Some(_) => "project",
+                None if is_markdown(path) => "docs",
+                None => continue,
+            };
+            let name = format!("{} {kind}", proposal::split(path).0);
+            groups.entry(name).or_default().push(path);
+            if is_markdown(path) {
+                for name in tree
+                    .read_text(path)
+                    .iter()
+                    .flat_map(|text| doc_blocks(text))
+                {
+                    docs.entry(format!("doc:{name}")).or_default().push(path);
+                }
+            }
+        }
         // KTX has units for the files in `models` of the root, so their keys depend on no other file.
         let (first, rest): (Vec<&str>, Vec<&str>) = read
             .into_iter()
-            .filter(|path| projects.project_of_file(path).is_none())
-            .partition(|path| path.starts_with("models/") && is_yaml(path));
+            .filter(|path| is_yaml(path) && projects.project_of_file(path).is_none())
+            .partition(|path| path.starts_with("models/"));
         let mut keys = unique_keys("dbt", &first, without_extension);
         let more = unique_keys("dbt", &rest, without_extension);
         for (key, path) in more.into_iter().zip(&rest) {
             keys.push(distinct_key(&keys, key, path));
-        }
-        let mut docs: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for path in rest.iter().filter(|path| is_markdown(path)) {
-            for name in tree
-                .read_text(path)
-                .iter()
-                .flat_map(|text| doc_blocks(text))
-            {
-                docs.entry(format!("doc:{name}")).or_default().push(path);
-            }
         }
         let dependencies = |path: &str| -> Vec<String> {
             let project = projects.reader(path).map(|project| project.file.as_str());
@@ -180,19 +191,12 @@ impl SourceAdapter for DbtAdapter {
                 ..UnitChunk::default()
             })
             .collect();
-        let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for path in paths {
-            if let Some(project) = projects.project_of_file(path) {
-                files.entry(&project.file).or_default().push(path);
-            }
-        }
-        for (file, files) in files {
-            let name = format!("{} project", proposal::split(file).0);
-            let key = distinct_key(&keys, format!("dbt-{}", slugify(&name)), file);
+        for (name, files) in groups {
+            let key = distinct_key(&keys, format!("dbt-{}", slugify(&name)), &name);
             keys.push(key.clone());
             units.push(UnitChunk {
                 key,
-                label: Some(file.to_owned()),
+                label: Some(name.trim().to_owned()),
                 peer_file_index: peers(&all, &files.iter().copied().collect()),
                 raw_files: files.into_iter().map(str::to_owned).collect(),
                 ..UnitChunk::default()
