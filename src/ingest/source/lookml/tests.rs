@@ -129,7 +129,7 @@ fn includes_leave_the_folder_and_reach_imported_projects() {
             "project_name: \"base\"",
         ),
     ]);
-    assert_eq!(keys(&chunks), ["lookml-harbor"]);
+    assert_eq!(keys(&chunks), ["lookml-harbor", "lookml-manifest"]);
     assert_eq!(
         chunks.units[0].raw_files,
         [
@@ -158,7 +158,7 @@ fn project_of_a_sibling_folder_is_found_by_its_name() {
         ("spoke/manifest.lkml", "project_name: \"spoke\""),
         ("spoke/m.model.lkml", "include: \"//looker_hub/v/x.view\""),
     ]);
-    assert_eq!(keys(&chunks), ["lookml-m"]);
+    assert_eq!(keys(&chunks), ["lookml-m", "lookml-manifest"]);
     assert_eq!(chunks.units[0].raw_files.len(), 3);
     assert_eq!(chunks.warnings, []);
 }
