@@ -13,6 +13,7 @@ use tokio::{task::JoinSet, time::timeout};
 pub use self::delivery::NotificationTargets;
 use super::{attached_clients::AttachedClients, sink_failures::SinkFailures};
 use ingestdeck_core::{
+    diagnostic::Diagnostic as _,
     run::{
         Recorder,
         alerts::{AlertKey, AlertKind, RunAlert, alerts},
@@ -129,8 +130,8 @@ impl NotificationSink {
         }
         let (targets, failures) = (self.targets.clone(), Arc::clone(&self.failures));
         self.deliveries.spawn(async move {
-            if let Err(text) = targets.deliver(&notification).await {
-                failures.report(text);
+            if let Err(problem) = targets.deliver(&notification).await {
+                failures.report(problem.to_line());
             }
         });
     }

@@ -3,7 +3,7 @@
 use std::{io, process::Stdio};
 
 use super::{super::http_post, RunNotification};
-use ingestdeck_core::text;
+use ingestdeck_core::{diagnostic::Problem, text};
 
 /// The program and the webhook that receive notifications.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,9 +23,11 @@ impl NotificationTargets {
     ///
     /// # Errors
     /// A sentence about the first target that did not accept the notification.
-    pub(super) async fn deliver(&self, notification: &RunNotification) -> Result<(), String> {
+    pub(super) async fn deliver(&self, notification: &RunNotification) -> Result<(), Problem> {
         let failed = |target: &str, error: io::Error| {
-            format!("a notification was not delivered by {target}: {error}")
+            Problem::new(format!(
+                "a notification was not delivered by {target}: {error}"
+            ))
         };
         let mut result = Ok(());
         if let Some((program, arguments)) = self.command.split_first() {

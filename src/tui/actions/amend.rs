@@ -8,6 +8,7 @@ use crate::{
 };
 use ingestdeck_core::{
     control::RunCommand,
+    diagnostic::Diagnostic as _,
     run::state::{RunView, UnitState},
     tape::UnitKey,
     text::pluralize,
@@ -66,7 +67,7 @@ pub(crate) fn send(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEff
     let amendment = match form.amendment() {
         Ok(amendment) => amendment,
         Err(problem) => {
-            form.problem = Some(problem);
+            form.problem = Some(problem.to_line());
             model.dialogs.amend_form = Some(form);
             return Vec::new();
         }

@@ -16,6 +16,7 @@ use crate::{
 };
 use ingestdeck_core::{
     control::{BreakCondition, RunCommand, UserDecision},
+    diagnostic::Diagnostic as _,
     run::state::{HeldCallState, RunView, UnitState},
     tape::UnitKey,
 };
@@ -162,7 +163,7 @@ pub(crate) fn edit(model: &mut ScreenModel, run_view: &RunView) {
     model.units_view.follows_work = false;
     match ArgumentsEditor::new(call_id(unit, call), call) {
         Ok(editor) => model.dialogs.editor = Some(editor),
-        Err(why) => model.toasts.show(why),
+        Err(problem) => model.toasts.show(problem.to_line()),
     }
 }
 

@@ -12,6 +12,7 @@ use tui_textarea::{TextArea, WrapMode};
 use crate::key::KeyPress;
 use ingestdeck_core::{
     control::{MAX_FEEDBACK_CHARS, MAX_MODEL_CHARS, MAX_TURNS},
+    diagnostic::Problem,
     run::state::{RunState, UnitState},
     tape::{UnitKey, note::Amendment},
     text,
@@ -168,7 +169,7 @@ impl AmendForm {
     ///
     /// # Errors
     /// When a field is invalid. That field then has the focus.
-    pub(crate) fn amendment(&mut self) -> Result<Amendment, String> {
+    pub(crate) fn amendment(&mut self) -> Result<Amendment, Problem> {
         let judged = self.validate();
         judged.map_err(|(field, problem)| {
             self.focus(field);
@@ -176,21 +177,22 @@ impl AmendForm {
         })
     }
 
-    fn validate(&self) -> Result<Amendment, (AmendField, String)> {
+    fn validate(&self) -> Result<Amendment, (AmendField, Problem)> {
         let feedback = self.feedback.lines().join("\n").trim().to_owned();
         let length = feedback.chars().count();
         if length > MAX_FEEDBACK_CHARS {
             let problem = format!(
                 "feedback too long: {length} characters; the limit is {MAX_FEEDBACK_CHARS}"
             );
-            return Err((AmendField::Feedback, problem));
+            return Err((AmendField::Feedback, problem.into()));
         }
         let model = self.model.lines().concat().trim().to_owned();
         if model.chars().count() > MAX_MODEL_CHARS || model.contains(char::is_whitespace) {
             return Err((
                 AmendField::Model,
-                "invalid model name; expected a name without spaces, such as opus, or nothing for the planned model"
-                    .into(),
+                Problem::new(
+                    "invalid model name; expected a name without spaces, such as opus, or nothing for the planned model",
+                ),
             ));
         }
         let budget = self.budget.lines().concat().trim().to_owned();
@@ -201,7 +203,7 @@ impl AmendForm {
                 let problem = format!(
                     "invalid turn budget; expected 1 to {MAX_TURNS}, or nothing for the planned number"
                 );
-                return Err((AmendField::Budget, problem));
+                return Err((AmendField::Budget, problem.into()));
             }
         };
         let (planned_model, planned_turns) = &self.planned;
@@ -375,7 +377,7 @@ mod tests {
             form.paste(text);
             form.focus(AmendField::Feedback);
             let problem = form.amendment().unwrap_err();
-            assert!(problem.contains(word), "{problem}");
+            assert!(problem.to_string().contains(word), "{problem}");
             assert_eq!(form.field, field);
         }
     }

@@ -11,7 +11,7 @@ use tui_textarea::{CursorMove, TextArea, WrapMode};
 
 use super::CallId;
 use crate::key::KeyPress;
-use ingestdeck_core::{run::state::HeldCallState, text};
+use ingestdeck_core::{diagnostic::Problem, run::state::HeldCallState, text};
 
 /// Largest arguments that can be edited on the screen, in bytes.
 const MAX_EDITED_BYTES: usize = 256 * 1024;
@@ -44,17 +44,18 @@ impl ArgumentsEditor {
     ///
     /// # Errors
     /// When the arguments are too long.
-    pub(crate) fn new(call: CallId, held: &HeldCallState) -> Result<Self, String> {
+    pub(crate) fn new(call: CallId, held: &HeldCallState) -> Result<Self, Problem> {
         if held.input.len() > MAX_EDITED_BYTES {
             let (size, most) = (
                 text::size(held.input.len() as u64),
                 text::size(MAX_EDITED_BYTES as u64),
             );
-            return Err(format!(
-                "the arguments have {size}, but at most {most} can be edited here; deny the call"
-            ));
+            let problem =
+                format!("the arguments have {size}, but at most {most} can be edited here");
+            return Err(Problem::new(problem).with_help("deny the call"));
         }
-        let value: Value = serde_json::from_str(&held.input).map_err(|error| error.to_string())?;
+        let value: Value =
+            serde_json::from_str(&held.input).map_err(|error| Problem::new(error.to_string()))?;
         let area = area(&escaped(&pretty(&value)));
         let original = if let Value::Object(object) = value {
             object
@@ -397,11 +398,12 @@ fn escaped(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ingestdeck_core::diagnostic::Diagnostic as _;
     use serde_json::json;
 
     use super::*;
 
-    fn editor(input: &Value) -> Result<ArgumentsEditor, String> {
+    fn editor(input: &Value) -> Result<ArgumentsEditor, Problem> {
         let held = HeldCallState {
             since: ingestdeck_core::tape::Millis(0),
             tool: "wiki_write".into(),
@@ -590,6 +592,6 @@ mod tests {
     #[test]
     fn oversized_arguments_are_not_edited() {
         let error = editor(&json!({"content": "x".repeat(MAX_EDITED_BYTES)})).unwrap_err();
-        assert!(error.contains("deny the call"), "{error}");
+        assert_eq!(error.help().as_deref(), Some("deny the call"));
     }
 }
