@@ -56,7 +56,7 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     });
     let turns = project.settings.work_units.step_budget;
     if taken.units_to_run().next().is_some() {
-        exit::print_warnings(&turn_warnings(&taken, turns));
+        exit::print_warnings(&all_unit_warnings(&taken, turns));
         exit::print_warnings(&truncated_index_warnings(&project));
     }
     if let Err(error) = project.check_backend() {
@@ -313,18 +313,42 @@ fn turn_warning(unit: &WorkUnit, turns: u32) -> Option<String> {
     })
 }
 
-/// Warnings for the first units that might need more turns than allowed, and the number of the others.
-fn turn_warnings(taken: &RunPlan, turns: u32) -> Vec<String> {
-    let mut warnings: Vec<String> = taken
-        .units_to_run()
-        .filter_map(|unit| turn_warning(unit, turns))
-        .collect();
+/// Bytes of English text or code for a token, roughly.
+const BYTES_PER_TOKEN: u64 = 4;
+/// Half of the smallest context of a current model, in tokens.
+const LARGE_UNIT_TOKENS: u64 = 100_000;
+
+/// A warning if the files of `unit` fill most of the context of a model.
+fn size_warning(unit: &WorkUnit) -> Option<String> {
+    let bytes = unit.planned.bytes?;
+    let tokens = bytes / BYTES_PER_TOKEN;
+    (tokens > LARGE_UNIT_TOKENS).then(|| {
+        format!(
+            "unit {} has {} of files, about {}k tokens, which fill most of the context of a model: the agent may lose what it \
+             read first; give parts of it connections of their own with a deeper source_dir",
+            unit.planned.unit,
+            text::size(bytes),
+            tokens / 1_000
+        )
+    })
+}
+
+/// What may be wrong with the size of a unit.
+fn unit_warnings(unit: &WorkUnit, turns: u32) -> impl Iterator<Item = String> {
+    let turns = turn_warning(unit, turns);
+    size_warning(unit).into_iter().chain(turns)
+}
+
+/// Warnings about the first units that are too large, and the number of the others.
+fn all_unit_warnings(taken: &RunPlan, turns: u32) -> Vec<String> {
+    let units = taken.units_to_run();
+    let mut warnings: Vec<String> = units.flat_map(|unit| unit_warnings(unit, turns)).collect();
     let more = warnings.len().saturating_sub(MAX_NAMED);
     warnings.truncate(MAX_NAMED);
     if more > 0 {
         warnings.push(format!(
-            "the same holds for {}",
-            pluralize(more, "more unit")
+            "{} about the size of units",
+            pluralize(more, "more warning")
         ));
     }
     warnings
@@ -391,8 +415,9 @@ fn write_json(
         if let Some(reason) = &unit.sl_disallowed {
             object["slDisallowedReason"] = json!(reason);
         }
-        if let Some(warning) = turn_warning(work_unit, turns).filter(|_| !is_reused) {
-            object["warnings"] = json!([warning]);
+        let warnings: Vec<String> = unit_warnings(work_unit, turns).collect();
+        if !warnings.is_empty() && !is_reused {
+            object["warnings"] = json!(warnings);
         }
         writeln!(out, "{object}")?;
     }

@@ -642,7 +642,30 @@ fn many_wide_units_are_warned_about_in_part() {
     );
     assert!(
         ran.stderr
-            .contains("warning: the same holds for 2 more units\n"),
+            .contains("warning: 2 more warnings about the size of units\n"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn unit_that_fills_a_context_is_warned_about() {
+    let place = TestDir::new();
+    place.write(
+        "ktx.yaml",
+        "connections:\n  f: {driver: fake, source_dir: f}\n",
+    );
+    place.write("f/large/a.txt", "text text\n".repeat(50_000));
+    place.write("f/small/a.txt", "text text\n".repeat(5_000));
+    let ran = place.run(&["plan"]);
+    ran.expect_success();
+    let warnings: Vec<&str> = ran
+        .stderr
+        .lines()
+        .filter(|line| line.contains("k tokens"))
+        .collect();
+    assert_eq!(warnings.len(), 1, "{ran:?}");
+    assert!(
+        warnings[0].contains("fake-large has 488.3 KB of files, about 125k tokens"),
         "{ran:?}"
     );
 }
