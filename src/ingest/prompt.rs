@@ -243,8 +243,8 @@ fn system(
     parts.join("\n")
 }
 
-/// The skills whose text the system prompt contains, and those that it only lists: the project's own, and all of them
-/// if they are too long.
+/// The skills whose text the system prompt contains, and those that it only lists: the project's own, and those that do
+/// not fit.
 fn skills_to_contain(
     skills: &[Arc<Skill>],
     instructions: &Instructions,
@@ -281,9 +281,10 @@ fn pins(pins: &[(String, String)]) -> Option<String> {
     })
 }
 
-/// The index of pages and sources, without those that are too many. Nothing in it ends an element of the prompt.
+/// The index of pages and sources, without those that are too many. Nothing in it begins or ends an element of the
+/// prompt.
 fn project_index(project: &ProjectContext) -> String {
-    format!("{}\n\n{}", wiki_section(project), layer_section(project)).replace("</", "< /")
+    format!("{}\n\n{}", wiki_section(project), layer_section(project)).replace('<', "‹")
 }
 
 fn user(unit: &WorkUnit, job: &IngestJob) -> String {

@@ -76,7 +76,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn no_heading_of_a_prompt_comes_from_a_file(
-        text in "(a|#|# |</project_index>|\n|\r|\u{b}|\u{c}|\u{85}|\u{2028}|\u{202e}|\u{61c}|\u{1b}\\[2J|\"| |### notes\n|- |---\n){0,10}",
+        text in "(a|#|# |</project_index>|<workflow>|\n|\r|\u{b}|\u{c}|\u{85}|\u{2028}|\u{202e}|\u{61c}|\u{1b}\\[2J|\"| |### notes\n|- |---\n){0,10}",
     ) {
         let (_dir, project) = project(&text);
         let planned = plan(&project, &UnitSelection::default()).unwrap();
@@ -93,7 +93,7 @@ proptest! {
             let Prompt { system, user } = prompt::build_prompt(unit, &job, &Instructions::default(), &[], &around, PromptAmendment::Unchanged);
             let (_, index) = system.split_once("<project_index>\n").unwrap();
             let prompt = format!("{index}\n{user}");
-            prop_assert_eq!(index.matches("</project_index>").count(), 1, "{}", index);
+            prop_assert_eq!(index.matches('<').count(), 1, "{}", index);
             let headings: Vec<&str> = prompt.lines().filter(|line| line.starts_with('#')).collect();
             let key = format!("## WorkUnit: {}", unit.planned.unit);
             let mut expected = vec!["# Wiki Index", "# Semantic Layer Sources", "## docs", key.as_str(), "### rawFiles"];

@@ -14,6 +14,9 @@ use crate::source::{SourceTree, tree::has_extension};
 /// Looker's folder for the projects that a project imports.
 const IMPORTED: &str = "imported_projects";
 
+/// Most folders of projects with the same name.
+const MAX_FOLDERS: usize = 4;
+
 /// The folders of the LookML projects in a source. A name is that of a manifest, or of Looker's folder for an imported
 /// project.
 #[derive(Debug, Default)]
@@ -41,7 +44,11 @@ impl<'a> ProjectFolders<'a> {
         let names = self.names.entry(folder).or_default();
         if let Some(name) = name.filter(|name| !names.contains(name)) {
             names.insert(name.clone());
-            self.folders.entry(name).or_default().insert(folder);
+            let folders = self.folders.entry(name).or_default();
+            // Projects of one name are copies of each other, and each include is looked for in all of them.
+            if folders.len() < MAX_FOLDERS {
+                folders.insert(folder);
+            }
         }
     }
 
@@ -78,25 +85,30 @@ impl<'a> ProjectFolders<'a> {
     /// The globs that an include may mean, the most likely one first.
     fn globs(&self, file: &str, pattern: &str) -> Vec<String> {
         let project = self.folder_of_file(file);
-        let (folders, rest): (Vec<&str>, &str) = if let Some(imported) = pattern.strip_prefix("//")
-        {
+        let places: Vec<(&str, &str)> = if let Some(imported) = pattern.strip_prefix("//") {
             let (name, rest) = imported.split_once('/').unwrap_or((imported, "**"));
-            (self.named(name, project), rest)
+            let folders = self.named(name, project).into_iter();
+            folders.map(|folder| (folder, rest)).collect()
         } else if let Some(rest) = pattern.strip_prefix('/') {
             // A project may name itself.
-            match rest.split_once('/') {
-                Some((name, inside)) if self.is_named(project, name) => {
-                    let mut globs = self.globs(file, &format!("/./{rest}"));
-                    globs.extend(join(project, inside));
-                    return globs;
-                }
-                _ => (vec![project, ""], rest),
-            }
+            let own = rest.split_once('/');
+            let own = own.filter(|(name, _)| self.is_named(project, name));
+            let own = own.map(|(_, inside)| (project, inside));
+            [(project, rest), ("", rest)]
+                .into_iter()
+                .chain(own)
+                .collect()
         } else {
-            (vec![folder_of(file), project, ""], pattern)
+            vec![
+                (folder_of(file), pattern),
+                (project, pattern),
+                ("", pattern),
+            ]
         };
-        let globs = folders.into_iter().filter_map(|folder| join(folder, rest));
-        globs.collect()
+        let globs = places.into_iter();
+        globs
+            .filter_map(|(folder, rest)| join(folder, rest))
+            .collect()
     }
 }
 

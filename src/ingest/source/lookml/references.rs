@@ -70,6 +70,9 @@ impl ReferenceReader for LookmlReferences<'_> {
                 .and_then(|text| dashboard_names(&text));
             return names.map_or_else(FileReferences::unknown, |(_, refers_to)| refers_to);
         }
+        if LookmlFileKind::from_path(path) == LookmlFileKind::Manifest {
+            return FileReferences::default();
+        }
         let Some(facts) = self.project.facts.get(path) else {
             return FileReferences::unknown();
         };

@@ -150,6 +150,20 @@ fn includes_leave_the_folder_and_reach_imported_projects() {
 }
 
 #[test]
+fn hostile_project_names_are_names() {
+    for name in [".", "..", "", "a/b", "/"] {
+        let manifest = format!("project_name: \"{name}\"");
+        let model = format!("include: \"/{name}/v.view\"\ninclude: \"//{name}/v.view\"");
+        let chunks = chunk(&[
+            ("manifest.lkml", &manifest),
+            ("a.model.lkml", &model),
+            ("v.view.lkml", "view: v {}"),
+        ]);
+        assert!(keys(&chunks).contains(&"lookml-a"), "{name}");
+    }
+}
+
+#[test]
 fn project_of_a_sibling_folder_is_found_by_its_name() {
     let chunks = chunk(&[
         ("hub/manifest.lkml", "project_name: \"looker_hub\""),
