@@ -280,7 +280,7 @@ impl Diagnostic for PlanError {
     fn help(&self) -> Option<String> {
         Some(match self {
             Self::NoConnections(_) => {
-                "add one, as in `connections: {notes: {driver: docs, source_dir: PATH}}`".into()
+                "add one, as in `ingestdeck: {connections: {notes: {driver: docs, source_dir: PATH}}}`".into()
             }
             Self::NoSuchConnection(_, known) => format!("name one of its connections: {known}"),
             Self::NoSuchUnit { units, .. } => format!("name one of the units: {units}"),

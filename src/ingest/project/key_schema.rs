@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    reader::{check_connection_id, excerpt, join_key, wrong_type},
+    reader::{LOCAL_SECTION, check_connection_id, excerpt, is_connection, join_key, wrong_type},
     typed_sections::{ModelRole, ProjectValue as _, RateLimitSettings, WorkUnitSettings},
 };
 
@@ -38,6 +38,7 @@ use ValueType::{
 const TOP_LEVEL: &[KeySpec] = &[
     ("setup", Map(&[("database_connection_ids", TextList)])),
     ("connections", Connections),
+    (LOCAL_SECTION, Map(&[("connections", Connections)])),
     ("storage", Map(STORAGE)),
     ("llm", Map(LLM)),
     ("ingest", Map(INGEST)),
@@ -210,7 +211,29 @@ fn driver_keys(driver: &str) -> &'static [KeySpec] {
 pub(super) fn check_keys(tree: &YamlNode) -> CheckedKeys {
     let mut checked = CheckedKeys::default();
     checked.map("", tree, &[TOP_LEVEL], UnknownKeyPolicy::Closed);
+    let [first, second] = connection_sections(tree);
+    for entry in second {
+        if let Some(other) = first.iter().find(|other| other.key == entry.key) {
+            let (line, id, other) = (entry.line, excerpt(&entry.key), other.line);
+            let problem = format!("line {line}: connection `{id}` is also on line {other}");
+            let help = "keep one of them, or give one another id";
+            checked.faults.push(Problem::new(problem).with_help(help));
+        }
+    }
     checked
+}
+
+/// The entries of the two sections with connections.
+fn connection_sections(tree: &YamlNode) -> [&[YamlEntry]; 2] {
+    [Some(tree), tree.get(LOCAL_SECTION)].map(|section| {
+        match section.and_then(|section| section.get("connections")) {
+            Some(YamlNode {
+                value: YamlValue::Map(entries),
+                ..
+            }) => &entries[..],
+            _ => &[],
+        }
+    })
 }
 
 /// What a document contains, one sentence each, with the line.
@@ -271,7 +294,7 @@ impl CheckedKeys {
         let (is_valid, expected) = match shape {
             Map(keys) => return self.map(path, node, &[keys], UnknownKeyPolicy::Closed),
             OpenMap(keys) => return self.map(path, node, &[keys], UnknownKeyPolicy::Open),
-            Connections => return self.connections(node),
+            Connections => return self.connections(path, node),
             Any => (true, String::new()),
             Text => (
                 text.is_some_and(|text| !text.trim().is_empty()),
@@ -309,14 +332,14 @@ impl CheckedKeys {
         };
         if !is_valid {
             self.faults.push(wrong_type(path, node, &expected));
-        } else if !path.starts_with("connections.") {
+        } else if !is_connection(path) {
             self.lines.insert(path.to_owned(), node.line);
         }
     }
 
-    fn connections(&mut self, node: &YamlNode) {
-        for entry in self.valid(entries("connections", node)).unwrap_or_default() {
-            let path = join_key("connections", &entry.key);
+    fn connections(&mut self, section: &str, node: &YamlNode) {
+        for entry in self.valid(entries(section, node)).unwrap_or_default() {
+            let path = join_key(section, &entry.key);
             let fields = check_connection_id(entry).and_then(|()| {
                 entries(&path, &entry.value).map_err(|fault| {
                     let example = format!("{}: {{driver: docs, source_dir: PATH}}", entry.key);
@@ -364,7 +387,9 @@ fn other_location(name: &str) -> Option<String> {
     fn search(path: &str, table: &'static [KeySpec], name: &str, found: &mut Vec<String>) {
         for (key, shape) in table {
             let place = join_key(path, key);
-            if let Map(inner) = shape {
+            if let Map(inner) = shape
+                && *key != LOCAL_SECTION
+            {
                 search(&place, inner, name, found);
             }
             if *key == name {

@@ -5,6 +5,9 @@
 use crate::yaml::{YamlEntry, YamlNode, YamlValue};
 use ingestdeck_core::diagnostic::Problem;
 
+/// The section for what KTX has no place for, such as connections with drivers that it refuses. KTX ignores it.
+pub(super) const LOCAL_SECTION: &str = "ingestdeck";
+
 /// Checks that the key of a connection is a valid id.
 pub(super) fn check_connection_id(entry: &YamlEntry) -> Result<(), Problem> {
     let key = entry.key.as_str();
@@ -36,10 +39,14 @@ pub(super) fn wrong_type(path: &str, node: &YamlNode, expected: &str) -> Problem
 fn may_be_secret(path: &str) -> bool {
     const SECRET_WORDS: [&str; 6] = ["key", "token", "secret", "password", "url", "ref"];
     let last = path.rsplit('.').next().unwrap_or(path).to_lowercase();
-    ["connections", "llm.provider"]
-        .iter()
-        .any(|place| path.starts_with(place) && path != "llm.provider.backend")
+    is_connection(path)
+        || path.starts_with("llm.provider") && path != "llm.provider.backend"
         || SECRET_WORDS.iter().any(|word| last.contains(word))
+}
+
+/// Whether `path` is in one of the sections with connections, or is one.
+pub(super) fn is_connection(path: &str) -> bool {
+    path.starts_with("connections") || path.starts_with(LOCAL_SECTION)
 }
 
 /// Untrusted text, shortened and on one line.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     key_schema::{self, CLAUDE_CODE, CheckedKeys},
-    reader::excerpt,
+    reader::{LOCAL_SECTION, excerpt},
     typed_sections::{ModelRole, RateLimitSettings, WorkUnitSettings},
 };
 use crate::{
@@ -27,7 +27,7 @@ const MAX_FAULTS: usize = 20;
 /// Settings of a project.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProjectSettings {
-    /// Connections, in the order of the file.
+    /// Connections: those of `connections`, then those of `ingestdeck.connections`, in the order of the file.
     pub connections: Vec<Connection>,
     /// Agent backend that runs the units.
     pub backend: ModelBackend,
@@ -112,9 +112,13 @@ fn read(
     adapters: Option<Vec<String>>,
     key_lines: BTreeMap<String, u64>,
 ) -> Result<ProjectSettings, Problem> {
-    let connections = document["connections"].as_object().into_iter().flatten();
+    let sections = [document, &document[LOCAL_SECTION]].into_iter();
+    let connections = sections.filter_map(|section| section["connections"].as_object());
     Ok(ProjectSettings {
-        connections: connections.map(|(id, keys)| connection(id, keys)).collect(),
+        connections: connections
+            .flatten()
+            .map(|(id, keys)| connection(id, keys))
+            .collect(),
         backend: backend(document, &key_lines),
         models: models(document),
         adapters,

@@ -7,7 +7,7 @@ use super::YamlError;
 use ingestdeck_core::diagnostic::Problem;
 
 /// Keys whose values are not secret.
-const PUBLIC_KEYS: [&str; 11] = [
+const PUBLIC_KEYS: [&str; 12] = [
     "backend",
     "branch",
     "candidateExtraction",
@@ -15,6 +15,7 @@ const PUBLIC_KEYS: [&str; 11] = [
     "driver",
     "failureMode",
     "ingest",
+    "ingestdeck",
     "llm",
     "maxConcurrency",
     "source_dir",

@@ -336,7 +336,7 @@ fn project_without_connections_gets_a_hint() {
         for command in ["plan", "run"] {
             let ran = place.run(&[command]);
             let sentence = ran.expect_refusal(2);
-            let message = "ktx.yaml names no connections, so there is nothing to ingest; add one, as in `connections: {notes: {driver: docs,";
+            let message = "ktx.yaml names no connections, so there is nothing to ingest; add one, as in `ingestdeck: {connections: {notes:";
             assert!(sentence.contains(message), "{sentence}");
         }
         assert!(

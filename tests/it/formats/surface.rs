@@ -323,6 +323,7 @@ fn every_key_of_a_project_is_known() {
         "looks lookml - - - file:looks cellar",
         "flow metricflow semantic dev - file:flow -",
         "warehouse sqlite - - sqlite:shop.db - -",
+        "pages docs - - - pages -",
     ];
     assert_eq!(connections.collect::<Vec<_>>(), expected);
 }

@@ -243,3 +243,60 @@ fn empty_section_counts_as_absent() {
         (ProjectSettings::default(), Vec::new())
     );
 }
+
+#[test]
+fn connections_of_both_sections_are_read() {
+    let text = "ingestdeck:\n  connections:\n    b: {driver: docs, source_dir: b}\nconnections:\n  a: {driver: dbt}\n";
+    let (settings, warnings) = read(text).unwrap();
+    let ids: Vec<_> = settings
+        .connections
+        .iter()
+        .map(|of| of.id.as_str())
+        .collect();
+    assert_eq!((ids, warnings), (vec!["a", "b"], Vec::new()));
+    assert_eq!(settings.key_lines, BTreeMap::new());
+    let alone = read("ingestdeck:\n  connections:\n    b: {driver: docs}\n")
+        .unwrap()
+        .0;
+    assert_eq!(alone.connections[0].driver.as_deref(), Some("docs"));
+    assert_eq!(read("ingestdeck:\n").unwrap().0, ProjectSettings::default());
+}
+
+#[test]
+fn id_in_both_sections_is_a_fault_with_both_lines() {
+    let text = "connections:\n  a: {driver: docs}\n  b: {driver: docs}\ningestdeck:\n  connections:\n    c: {driver: docs}\n    b: {driver: docs}\n";
+    assert_eq!(fault(text), "7: connection `b` is also on line 3");
+}
+
+#[test]
+fn checks_of_connections_hold_in_both_sections() {
+    let faults = [
+        "ingestdeck: x",
+        "ingestdeck: {connections: 3}",
+        "ingestdeck: {connections: {'a b': {driver: docs}}}",
+        "ingestdeck: {connections: {a: docs}}",
+        "ingestdeck: {connections: {a: {driver: docs, url: [hunter2], include: hunter2}}}",
+        "ingestdeck: {connections: {a: {driver: notion, auth_token: {hunter2: 1}}}}",
+    ];
+    let faults = faults.map(fault);
+    let hints = warnings(
+        "ingestdeck: {conections: {}, connections: {a: {driver: docs, sourcedir: hunter2}}}\ningest: {connections: {}}\n",
+    );
+    let all = faults
+        .into_iter()
+        .chain(hints)
+        .collect::<Vec<_>>()
+        .join("\n");
+    assert!(!all.contains("hunter2"), "{all}");
+    insta::assert_snapshot!(all, @r"
+    1: ingestdeck must be a map of keys, not text
+    1: ingestdeck.connections must be a map of keys, not a number
+    1: invalid connection id `a b`
+    1: ingestdeck.connections.a must be a map of keys, not text
+    1: ingestdeck.connections.a.url must be text, not a list; line 1: ingestdeck.connections.a.include must be a list of names, not text
+    1: ingestdeck.connections.a.auth_token must be text, not a map of keys
+    line 1: unknown key `ingestdeck.conections` is ignored; did you mean `connections`?
+    line 1: unknown key `ingestdeck.connections.a.sourcedir` is ignored; did you mean `source_dir`?
+    line 2: unknown key `ingest.connections` is ignored; did you mean `connections`?
+    ");
+}
