@@ -54,7 +54,7 @@ pub(crate) fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliErro
             root.display()
         ))
         .with_help(
-            "change to their directory, or write a ktx.yaml yourself: `connections: {notes: {driver: docs, source_dir: PATH}}`",
+            "change to their directory, or write a ktx.yaml yourself: `ingestdeck: {connections: {notes: {driver: docs, source_dir: PATH}}}`",
         ));
     }
     if args.probe {
@@ -100,17 +100,14 @@ fn print_proposals(root: &Path, file: &Path, proposals: &[ProposedConnection]) -
         .map(|proposal| proposal.driver.len())
         .max()
         .unwrap_or(0);
-    for ProposedConnection {
-        id,
-        driver,
-        location: place,
-    } in proposals
-    {
-        writeln!(
-            out,
-            "  {id:widest$}  {driver:drivers$}  {}",
-            text::printable(place, 100)
-        )?;
+    for proposal in proposals {
+        let ProposedConnection { id, driver, .. } = proposal;
+        let place = text::printable(&proposal.location, 100);
+        let instead = proposal.alternative_to.as_deref();
+        let instead = instead.map_or_else(String::new, |other| {
+            format!(" (only a comment in ktx.yaml: use it instead of {other}, which reads the same files)")
+        });
+        writeln!(out, "  {id:widest$}  {driver:drivers$}  {place}{instead}")?;
     }
     let planned = Project::open(root).ok().and_then(|project| {
         exit::print_warnings(&project.warnings);

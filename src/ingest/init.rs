@@ -4,6 +4,8 @@
 
 use std::{fmt::Write as _, io::Read as _};
 
+use serde_json::Value;
+
 use super::{
     database,
     slug::slugify,
@@ -23,21 +25,31 @@ pub struct ProposedConnection {
     pub driver: &'static str,
     /// Directory, or file of a database, relative and with `/`; `.` is the whole tree.
     pub location: String,
+    /// Lists of texts, by their keys.
+    lists: Vec<(&'static str, Vec<String>)>,
+    /// The id of a proposal for the same files. The file then has this one as a comment.
+    pub alternative_to: Option<String>,
 }
 
 /// Proposes connections for the files of `tree`, in the order of their drivers.
 pub fn propose_connections(tree: &SourceTree) -> Vec<ProposedConnection> {
     let mut scan = ProposalScan::new(tree);
+    let mut found = Vec::new();
     for adapter in source::adapters() {
         let folders = adapter.propose(&scan);
+        for folder in &folders {
+            found.push((
+                adapter.name(),
+                *folder,
+                adapter.proposed_lists(&scan, folder),
+            ));
+        }
         let named = folders.into_iter().map(|folder| (adapter.name(), folder));
         scan.found.extend(named);
     }
-    let is_ours = |path: &&&str| is_database(tree, path);
-    let databases: Vec<&str> = scan.paths().iter().filter(is_ours).copied().collect();
-    let databases = databases.into_iter().map(|path| (database::DRIVER, path));
-    let found: Vec<_> = scan.found.iter().copied().chain(databases).collect();
-    assign_ids(&found)
+    let databases = scan.paths().iter().filter(|path| is_database(tree, path));
+    found.extend(databases.map(|path| (database::DRIVER, *path, Vec::new())));
+    assign_ids(found)
 }
 
 /// True if the files of a proposal describe tables of a warehouse, and none of the proposals is one.
@@ -53,25 +65,67 @@ pub fn lacks_warehouse(proposals: &[ProposedConnection]) -> bool {
 
 /// Renders a `ktx.yaml` with these connections.
 pub fn render_ktx_yaml(proposals: &[ProposedConnection]) -> String {
-    let mut text = String::from("connections:\n");
-    for ProposedConnection {
-        id,
-        driver,
-        location: place,
-    } in proposals
-    {
-        let key = if *driver == database::DRIVER {
-            "path"
+    let mut sections = [String::new(), String::new()];
+    for proposal in proposals {
+        let (section, margin) = if source::is_ktx_driver(proposal.driver) {
+            (&mut sections[0], "  ")
         } else {
-            "source_dir"
+            (&mut sections[1], "    ")
         };
-        // Every JSON string is also a valid YAML string.
-        let place = serde_json::Value::from(place.as_str());
-        let _ = write!(text, "  {id}:\n    driver: {driver}\n    {key}: {place}\n");
+        let mut comment = "";
+        if let Some(other) = &proposal.alternative_to {
+            let _ = writeln!(
+                section,
+                "{margin}# Reads files of `{other}`. Use one of them, or pay for these files twice."
+            );
+            comment = "# ";
+        }
+        for line in proposal.lines() {
+            let _ = writeln!(section, "{margin}{comment}{line}");
+        }
+    }
+    let [for_both, for_us] = sections;
+    let mut text = String::new();
+    if !for_both.is_empty() {
+        let _ = write!(text, "connections:\n{for_both}");
+    }
+    if !for_us.is_empty() {
+        text.push_str("# KTX ignores this section with a warning: it refuses the drivers of these connections.\n");
+        let _ = write!(text, "ingestdeck:\n  connections:\n{for_us}");
     }
     text.push_str("llm:\n  provider:\n    backend: claude-code\n  models:\n    default: sonnet\n");
     text.push_str("ingest:\n  workUnits:\n    stepBudget: 40\n    maxConcurrency: 2\n    failureMode: continue\n");
     text
+}
+
+impl ProposedConnection {
+    /// Its lines in a section with connections.
+    fn lines(&self) -> Vec<String> {
+        let adapter = source::find_adapter(self.driver);
+        let section = adapter.and_then(|adapter| adapter.section());
+        let key = adapter.map_or("path", |adapter| adapter.location_key());
+        let place = match key {
+            "repoUrl" => format!("file:{}", self.location.replace('%', "%25")),
+            _ => self.location.clone(),
+        };
+        let mut lines = vec![
+            format!("{}:", self.id),
+            format!("  driver: {}", self.driver),
+        ];
+        lines.extend(section.map(|section| format!("  {section}:")));
+        let margin = if section.is_some() { "    " } else { "  " };
+        // Every JSON string is also a valid YAML string.
+        lines.push(format!("{margin}{key}: {}", Value::from(place)));
+        for (key, texts) in &self.lists {
+            lines.push(format!("  {key}:"));
+            lines.extend(
+                texts
+                    .iter()
+                    .map(|text| format!("    - {}", Value::from(&**text))),
+            );
+        }
+        lines
+    }
 }
 
 /// Detects a database by its first bytes, not by its name.
@@ -84,12 +138,14 @@ fn is_database(tree: &SourceTree, path: &str) -> bool {
         && head == *b"SQLite format 3\0"
 }
 
-fn assign_ids(found: &[(&'static str, &str)]) -> Vec<ProposedConnection> {
+fn assign_ids(
+    found: Vec<(&'static str, &str, Vec<(&'static str, Vec<String>)>)>,
+) -> Vec<ProposedConnection> {
     let mut proposals: Vec<ProposedConnection> = Vec::new();
-    for (driver, place) in found {
+    for (driver, place, lists) in found {
         let last = split(place).1;
         let name = match slugify(last.rsplit_once('.').map_or(last, |(stem, _)| stem)) {
-            empty if empty.is_empty() => (*driver).to_owned(),
+            empty if empty.is_empty() => driver.to_owned(),
             name => name,
         };
         let taken = |id: &str| proposals.iter().any(|proposal| proposal.id == id);
@@ -98,11 +154,18 @@ fn assign_ids(found: &[(&'static str, &str)]) -> Vec<ProposedConnection> {
             .chain((2..).map(|number| format!("{name}-{driver}-{number}")))
             .find(|id| !taken(id))
             .unwrap_or(name);
-        let place = if place.is_empty() { "." } else { place };
+        let location = if place.is_empty() { "." } else { place }.to_owned();
+        let other = source::find_adapter(driver).and_then(|adapter| adapter.alternative_to());
+        let is_same = |proposal: &&ProposedConnection| {
+            Some(proposal.driver) == other && proposal.location == location
+        };
+        let same = proposals.iter().find(is_same);
         proposals.push(ProposedConnection {
             id,
             driver,
-            location: place.to_owned(),
+            alternative_to: same.map(|other| other.id.clone()),
+            location,
+            lists,
         });
     }
     proposals
@@ -111,12 +174,19 @@ fn assign_ids(found: &[(&'static str, &str)]) -> Vec<ProposedConnection> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::{RawFile, tree_of};
+    use crate::{
+        project::Project,
+        source::{RawFile, tree_of},
+    };
 
     fn render_ids(proposals: &[ProposedConnection]) -> Vec<String> {
         proposals
             .iter()
-            .map(|found| format!("{} {} {}", found.id, found.driver, found.location))
+            .map(|found| {
+                let instead = found.alternative_to.as_deref();
+                let instead = instead.map_or(String::new(), |id| format!(" or {id}"));
+                format!("{} {} {}{instead}", found.id, found.driver, found.location)
+            })
             .collect()
     }
 
@@ -163,28 +233,30 @@ mod tests {
             "code/README.md",
             "x.db",
         ];
-        assert_eq!(proposed(&paths), ["notes docs notes", "one docs one"]);
+        assert_eq!(proposed(&paths), ["docs docs ."]);
         assert_eq!(
             proposed(&["README.md", "pricing.md", "x.db", "wiki/global/a.md"]),
             ["docs docs ."]
         );
-        assert_eq!(
-            proposed(&["pricing.md", "notes/a.md"]),
-            ["notes docs notes"]
-        );
+        assert_eq!(proposed(&["pricing.md", "notes/a.md"]), ["docs docs ."]);
         assert_eq!(proposed(&["pricing.md", "dbt_project.yml"]), ["dbt dbt ."]);
         assert!(
             proposed(&[
                 "README.md",
                 "CHANGELOG.md",
                 "LICENSE.md",
-                "requirements.txt"
+                "requirements.txt",
+                "robots.txt",
+                "code-of-conduct.md",
+                "agents/skills/sql/SKILL.md",
+                "agents/skills/sql/joins.md",
+                "third_party/x/guide.md",
             ])
             .is_empty()
         );
-        assert!(
-            proposed(&["pricing.md", "node_modules/x/index.md"]).is_empty(),
-            "that would become a unit, too"
+        assert_eq!(
+            proposed(&["site/guide/a.mdx", "site/guide/more/b.rst"]),
+            ["guide docs site/guide"]
         );
         let paths = [
             "wiki/global/a.md",
@@ -197,20 +269,13 @@ mod tests {
 
     #[test]
     fn proposed_ids_are_unique() {
-        let paths = [
-            "a/docs/x.md",
-            "a/docs/y.md",
-            "b/docs/x.md",
-            "b/docs/y.md",
-            "c/docs/x.md",
-            "c/docs/y.md",
-        ];
+        let paths = ["a", "b", "c"].map(|folder| format!("{folder}/shop/dbt_project.yml"));
         assert_eq!(
-            proposed(&paths),
+            proposed(&paths.each_ref().map(String::as_str)),
             [
-                "docs docs a/docs",
-                "docs-docs docs b/docs",
-                "docs-docs-2 docs c/docs"
+                "shop dbt a/shop",
+                "shop-dbt dbt b/shop",
+                "shop-dbt-2 dbt c/shop"
             ]
         );
         assert_eq!(proposed(&["日本/x.md", "日本/y.md"]), ["docs docs 日本"]);
@@ -274,7 +339,7 @@ mod tests {
         let dbt = ("dbt_project.yml", "name: x\n");
         assert_eq!(
             offered(&[dbt, ("models/orders.yml", model)]),
-            ["dbt dbt .", "metricflow metricflow ."]
+            ["dbt dbt .", "metricflow metricflow . or dbt"]
         );
         assert_eq!(
             offered(&[dbt, ("models/orders.yml", "# semantic_models: none yet\n")]),
@@ -292,7 +357,7 @@ mod tests {
         ];
         assert_eq!(
             offered(&nested),
-            ["shop dbt shop", "shop-metricflow metricflow shop"]
+            ["shop dbt shop", "shop-metricflow metricflow shop or shop"]
         );
         let alone = [
             ("flow/orders.yaml", model),
@@ -300,5 +365,89 @@ mod tests {
             ("README.md", "# About\n"),
         ];
         assert_eq!(offered(&alone), ["flow metricflow flow"]);
+    }
+
+    /// Writes the file for `files`, and returns its text and the project.
+    fn written(files: &[(&str, &str)]) -> (tempfile::TempDir, String, Project) {
+        let (dir, tree) = tree_of(files);
+        let text = render_ktx_yaml(&propose_connections(&tree));
+        std::fs::write(dir.path().join("ktx.yaml"), &text).unwrap();
+        let project = Project::open(dir.path()).unwrap();
+        assert_eq!(project.warnings, []);
+        (dir, text, project)
+    }
+
+    const EVERY_KIND: [(&str, &str); 9] = [
+        ("shop/dbt_project.yml", "name: shop\n"),
+        ("shop/models/a.yml", "models: []\n"),
+        ("shop/models/m.yml", "semantic_models:\n  - name: orders\n"),
+        ("shop/docs/no.md", "# No\n"),
+        ("bi 100%41/a.model.lkml", "explore: a {}\n"),
+        (
+            "flow/m.yml",
+            "semantic_models:\n  - name: users\n    model: ref('users')\n",
+        ),
+        ("x.db", "SQLite format 3\0"),
+        ("notes [1]/a.md", "# A\n"),
+        ("more/skills/sql/SKILL.md", "# Skill\n"),
+    ];
+
+    #[test]
+    fn written_file_is_one_that_ktx_accepts() {
+        let (_dir, text, project) = written(&EVERY_KIND);
+        let document = crate::yaml::parse_tree(&text).unwrap().to_json();
+        // KTX knows these sections, and names and ignores others.
+        let sections: Vec<&String> = document.as_object().unwrap().keys().collect();
+        assert_eq!(sections, ["connections", "ingestdeck", "llm", "ingest"]);
+        for (id, keys) in document["connections"].as_object().unwrap() {
+            let text = |pointer: &str| keys.pointer(pointer).and_then(Value::as_str);
+            let required = match text("/driver").unwrap() {
+                "dbt" => "/source_dir",
+                "lookml" => "/repoUrl",
+                "metricflow" => "/metricflow/repoUrl",
+                "sqlite" => "/path",
+                other => panic!("KTX has no driver {other}"),
+            };
+            assert!(!text(required).unwrap().is_empty(), "{id}: {keys}");
+        }
+        let plan = crate::plan(&project, &crate::UnitSelection::default()).unwrap();
+        assert_eq!(
+            (plan.skipped.len(), plan.warnings.len()),
+            (0, 0),
+            "{:?}",
+            plan.warnings
+        );
+        let read: Vec<&String> = plan
+            .units
+            .iter()
+            .flat_map(|unit| &unit.planned.raw_files)
+            .collect();
+        let expected = [
+            "dbt_project.yml",
+            "models/a.yml",
+            "models/m.yml",
+            "a.model.lkml",
+            "m.yml",
+            "a.md",
+        ];
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn pages_of_other_connections_are_excluded() {
+        let mut files = EVERY_KIND.to_vec();
+        files.extend([
+            ("top.mdx", "# Top\n"),
+            ("LICENSE.md", "MIT\n"),
+            ("lib/CHANGELOG.md", "1.0\n"),
+        ]);
+        let (_dir, _, project) = written(&files);
+        let plan = crate::plan(&project, &crate::UnitSelection::default()).unwrap();
+        let docs = plan
+            .units
+            .iter()
+            .filter(|unit| unit.planned.connection == "docs");
+        let read: Vec<&String> = docs.flat_map(|unit| &unit.planned.raw_files).collect();
+        assert_eq!(read, ["notes [1]/a.md", "top.mdx"]);
     }
 }

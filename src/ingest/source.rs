@@ -98,6 +98,25 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
         Vec::new()
     }
 
+    /// The key with the location of a new connection: a directory, or a `file:` URL in `repoUrl`, which KTX requires of some.
+    fn location_key(&self) -> &'static str {
+        "source_dir"
+    }
+
+    /// The adapter whose connections for the same folder read the same files.
+    fn alternative_to(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Lists of texts that a new connection gets for `folder`, one that it proposes, by their keys.
+    fn proposed_lists(
+        &self,
+        _scan: &ProposalScan<'_>,
+        _folder: &str,
+    ) -> Vec<(&'static str, Vec<String>)> {
+        Vec::new()
+    }
+
     /// Whether its files describe tables of a warehouse, which needs a separate connection.
     fn describes_warehouse(&self) -> bool {
         false
@@ -441,6 +460,28 @@ const DATABASE_DRIVERS: [&str; 17] = [
     "sqlserver",
     "trino",
 ];
+
+/// Drivers that KTX accepts in `connections`. It refuses a file with any other one.
+const KTX_DRIVERS: [&str; 13] = [
+    "bigquery",
+    "clickhouse",
+    "dbt",
+    "looker",
+    "lookml",
+    "metabase",
+    "metricflow",
+    "mysql",
+    "notion",
+    "postgres",
+    "snowflake",
+    "sqlite",
+    "sqlserver",
+];
+
+/// Whether KTX accepts connections with this `driver`.
+pub(crate) fn is_ktx_driver(driver: &str) -> bool {
+    KTX_DRIVERS.contains(&driver)
+}
 
 /// Whether connections with this `driver` are databases that KTX can read.
 pub(crate) fn is_database_driver(driver: &str) -> bool {

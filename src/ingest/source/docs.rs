@@ -1,29 +1,45 @@
-//! The `docs` adapter: one unit per Markdown or text file.
+//! The `docs` adapter: one unit per Markdown or text file that `include` and `exclude` select.
 
 use std::collections::BTreeSet;
 
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ingestdeck_core::diagnostic::Problem;
 
 use super::{
-    ChunkedSource, DEPENDENCY_DIRS, OUTPUT_DIRS, ProjectConnection, ProposalScan, SourceAdapter,
-    SourceTree, UnitChunk, peers,
-    proposal::{is_below, split},
+    ChunkedSource, DEPENDENCY_DIRS, MAX_NAMED_FILES, ProjectConnection, ProposalScan,
+    SourceAdapter, SourceDirError, SourceTree, UnitChunk, peers,
+    proposal::{common_folder, is_below, split},
     shared_names,
-    tree::has_extension,
+    tree::{WalkFilter, has_extension},
+    walk_source,
 };
-use crate::slug::{unique_keys, without_extension};
+use crate::{
+    connection::{Connection, KeySpec, ValueType},
+    line_budget::first_names,
+    slug::{unique_keys, without_extension},
+    untrusted_text::visible_path,
+};
 
-/// File names of pages that describe their folder.
-const README_NAMES: [&str; 8] = [
-    "AGENTS",
-    "CHANGELOG",
-    "CLAUDE",
-    "CODE_OF_CONDUCT",
-    "CONTRIBUTING",
-    "LICENSE",
-    "README",
-    "SECURITY",
+/// Extensions that are read without an `include`, and those that are read with one.
+const EXTENSIONS: [&str; 3] = ["md", "markdown", "txt"];
+const INCLUDED_EXTENSIONS: [&str; 2] = ["mdx", "rst"];
+/// Most patterns of a list, and most bytes of one.
+const MAX_PATTERNS: usize = 100;
+const MAX_PATTERN_BYTES: usize = 200;
+/// What a new project includes.
+const PROSE: [&str; 4] = ["**/*.md", "**/*.markdown", "**/*.mdx", "**/*.rst"];
+/// What a new project excludes: pages that describe a repository or instruct agents, and installed packages.
+const NO_PROSE: [&str; 7] = [
+    "**/{AGENTS,CLAUDE,SKILL}.md",
+    "**/{CHANGELOG,CHANGES}[-.]*",
+    "**/*CODE[-_]OF[-_]CONDUCT*",
+    "**/LICEN[CS]E[-.]*",
+    "**/dbt_packages/**",
+    "**/site-packages/**",
+    "**/third_party/**",
 ];
+/// File names of pages that are no reason for a connection.
+const ABOUT: [&str; 3] = ["CONTRIBUTING", "README", "SECURITY"];
 
 /// Plain documents, one unit each.
 #[derive(Debug)]
@@ -34,26 +50,100 @@ impl SourceAdapter for DocsAdapter {
         "docs"
     }
 
+    fn keys(&self) -> &'static [KeySpec] {
+        &[
+            ("include", ValueType::TextList),
+            ("exclude", ValueType::TextList),
+        ]
+    }
+
+    /// The folder of all pages that no other connection reads.
     fn propose<'a>(&self, scan: &ProposalScan<'a>) -> Vec<&'a str> {
-        if scan.found.is_empty() && self.has_root_pages_only(scan.tree) {
-            return vec![""];
-        }
-        let folders = page_dirs(&scan.paths).into_iter();
-        folders.filter(|folder| scan.is_free(folder)).collect()
+        let [prose, others] =
+            [&PROSE[..], &NO_PROSE].map(|patterns| GlobFilter::new(patterns).unwrap_or_default());
+        let skills = skill_folders(scan);
+        let is_page = |path: &&str| {
+            let name = split(path).1;
+            let stem = name.split('.').next().unwrap_or(name);
+            prose.matches(path)
+                && !others.matches(path)
+                && !ABOUT.iter().any(|about| stem.eq_ignore_ascii_case(about))
+                && scan.is_free(path)
+                && !skills.iter().any(|folder| is_below(path, folder))
+        };
+        let pages: Vec<&str> = scan.paths.iter().copied().filter(is_page).collect();
+        common_folder(&pages).into_iter().collect()
+    }
+
+    fn proposed_lists(
+        &self,
+        scan: &ProposalScan<'_>,
+        folder: &str,
+    ) -> Vec<(&'static str, Vec<String>)> {
+        let others = scan.found.iter().map(|(_, place)| *place);
+        let below: BTreeSet<&str> = others.chain(skill_folders(scan)).collect();
+        let mut exclude: Vec<String> = NO_PROSE.map(str::to_owned).into();
+        let below = below.into_iter().filter_map(|place| match folder {
+            "" => Some(place),
+            _ => place.strip_prefix(folder)?.strip_prefix('/'),
+        });
+        let patterns = below.map(|place| format!("{}/**", globset::escape(place)));
+        exclude.extend(patterns.filter(|pattern| pattern.len() <= MAX_PATTERN_BYTES));
+        exclude.truncate(MAX_PATTERNS);
+        vec![
+            ("include", PROSE.map(str::to_owned).into()),
+            ("exclude", exclude),
+        ]
     }
 
     fn accepts_file(&self, path: &str) -> bool {
-        has_extension(path, &["md", "markdown", "txt"])
+        has_extension(path, &EXTENSIONS) || has_extension(path, &INCLUDED_EXTENSIONS)
     }
 
     fn accepts_dir(&self, path: &str) -> bool {
         !DEPENDENCY_DIRS.contains(&path.rsplit('/').next().unwrap_or_default())
     }
 
+    fn list_files(
+        &self,
+        origin: ProjectConnection<'_>,
+        dir: Result<std::path::PathBuf, SourceDirError>,
+    ) -> Result<SourceTree, Problem> {
+        let include = GlobFilter::read(origin.connection, "include")?;
+        let exclude = GlobFilter::read(origin.connection, "exclude")?;
+        let is_wanted = |path: &str| {
+            self.accepts_file(path)
+                && include.as_ref().is_none_or(|globs| globs.matches(path))
+                && !exclude.as_ref().is_some_and(|globs| globs.matches(path))
+        };
+        let wanted = WalkFilter {
+            accepts_file: &is_wanted,
+            accepts_dir: &|path| self.accepts_dir(path),
+        };
+        let mut tree = walk_source(origin, dir, wanted)?;
+        if include.is_none() {
+            let is_asked_for = |path: &str| has_extension(path, &INCLUDED_EXTENSIONS);
+            let others = tree.files.extract_if(.., |file| is_asked_for(&file.path));
+            let others: Vec<String> = others.map(|file| visible_path(&file.path)).collect();
+            if !others.is_empty() {
+                let names = first_names(&others, MAX_NAMED_FILES);
+                let warning = format!(".mdx and .rst files are in no unit: {names}");
+                let help = format!(
+                    "read them with `include: {PROSE:?}`, or leave them out with `exclude`"
+                );
+                tree.warnings.push(Problem::new(warning).with_help(help));
+            }
+        }
+        Ok(tree)
+    }
+
     fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
         if tree.files.is_empty() {
-            Err(Problem::new("holds no .md, .markdown or .txt file")
-                .with_help("point source_dir at a folder that does"))
+            Err(
+                Problem::new("holds no .md, .markdown or .txt file that is included").with_help(
+                    "point source_dir at a folder that does, or correct `include` and `exclude`",
+                ),
+            )
         } else {
             Ok(())
         }
@@ -84,58 +174,75 @@ impl SourceAdapter for DocsAdapter {
     }
 }
 
-impl DocsAdapter {
-    /// True if all pages are in the root and nothing else looks like documentation: then every file would become a unit.
-    fn has_root_pages_only(&self, tree: &SourceTree) -> bool {
-        let is_output = |path: &str| OUTPUT_DIRS.iter().any(|folder| is_below(path, folder));
-        let mut texts = tree
-            .files
-            .iter()
-            .map(|file| file.path.as_str())
-            .filter(|path| !is_output(path) && self.accepts_file(path));
-        let is_about = |stem: &str| {
-            README_NAMES
-                .iter()
-                .any(|name| stem.eq_ignore_ascii_case(name))
-        };
-        let is_page = |path: &str| {
-            path.rsplit_once('.').is_some_and(|(stem, extension)| {
-                !extension.eq_ignore_ascii_case("txt") && !is_about(stem)
-            })
-        };
-        texts.clone().any(is_page) && texts.all(|path| !path.contains('/'))
+/// Patterns of paths, without regard to case.
+#[derive(Debug, Default)]
+struct GlobFilter(GlobSet);
+
+impl GlobFilter {
+    /// The patterns in the list of a connection; `None` if there are none.
+    fn read(connection: &Connection, key: &str) -> Result<Option<Self>, Problem> {
+        let list = connection.keys.0[key].as_array().into_iter().flatten();
+        let patterns: Vec<&str> = list.filter_map(|pattern| pattern.as_str()).collect();
+        if patterns.is_empty() {
+            return Ok(None);
+        }
+        let globs = Self::new(&patterns).map_err(|why| why.prefixed(format_args!("its `{key}` ")));
+        globs.map(Some)
+    }
+
+    /// The error continues a sentence about the list, and quotes no pattern.
+    fn new(patterns: &[&str]) -> Result<Self, Problem> {
+        if patterns.len() > MAX_PATTERNS {
+            let problem = format!("has more than {MAX_PATTERNS} patterns");
+            return Err(Problem::new(problem).with_help("use fewer, with `**` and `{a,b}`"));
+        }
+        let mut set = GlobSetBuilder::new();
+        for (number, pattern) in (1..).zip(patterns) {
+            let glob = GlobBuilder::new(pattern)
+                .literal_separator(true)
+                .case_insensitive(true)
+                .build();
+            let why = match glob {
+                _ if pattern.trim().is_empty() => "it is empty".into(),
+                _ if pattern.len() > MAX_PATTERN_BYTES => {
+                    format!("it has more than {MAX_PATTERN_BYTES} bytes")
+                }
+                Ok(glob) => {
+                    set.add(glob);
+                    continue;
+                }
+                Err(error) => error.kind().to_string(),
+            };
+            return Err(format!("has an invalid pattern, number {number}: {why}").into());
+        }
+        let set = set.build().map_err(|_| Problem::new("is too complex"))?;
+        Ok(Self(set))
+    }
+
+    fn matches(&self, path: &str) -> bool {
+        self.0.is_match(path)
     }
 }
 
-/// Folders with pages, without those below another one. Excludes the root and folders whose only page is a README,
-/// because folders of code have those too.
-fn page_dirs<'a>(paths: &[&'a str]) -> Vec<&'a str> {
-    let is_page = |path: &&str| {
-        has_extension(path, &["md"]) && !split(path).1.eq_ignore_ascii_case("README.md")
+/// The folders of skills for agents, or the folder `skills` that holds them.
+fn skill_folders<'a>(scan: &ProposalScan<'a>) -> BTreeSet<&'a str> {
+    let skills = scan.paths.iter().map(|path| split(path));
+    let skills = skills.filter(|(folder, name)| *name == "SKILL.md" && !folder.is_empty());
+    let top = |folder: &'a str| match split(folder).0 {
+        above if split(above).1 == "skills" => above,
+        _ => folder,
     };
-    let all: BTreeSet<&str> = paths
-        .iter()
-        .copied()
-        .filter(is_page)
-        .map(|path| split(path).0)
-        .filter(|folder| !folder.is_empty())
-        .collect();
-    let mut folders: Vec<&str> = Vec::new();
-    for folder in all {
-        if !folders.iter().any(|above| is_below(folder, above)) {
-            folders.push(folder);
-        }
-    }
-    folders
+    skills.map(|(folder, _)| top(folder)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        project::{Connection, SourceLocation},
-        source::tests::anywhere,
+        project::{Connection, ConnectionKeys, SourceLocation},
+        source::tests::{anywhere, tree_of},
     };
+    use ingestdeck_core::diagnostic::to_lines;
 
     #[test]
     fn texts_of_installed_packages_are_left_out() {
@@ -172,5 +279,100 @@ mod tests {
                 .collect::<Vec<_>>(),
             ["a.md", "targets/a.md"]
         );
+    }
+
+    /// The files of a connection with these keys, and the warnings; or why there are none.
+    fn listed(files: &[&str], keys: &str) -> Result<(Vec<String>, Vec<String>), String> {
+        let files: Vec<(&str, &str)> = files.iter().map(|path| (*path, "# A\n")).collect();
+        let (dir, _) = tree_of(&files);
+        let root = dir.path().canonicalize().unwrap();
+        let keys = crate::yaml::parse_tree(keys).unwrap().to_json();
+        let connection = Connection {
+            keys: ConnectionKeys(keys),
+            ..Connection::default()
+        };
+        let origin = ProjectConnection {
+            project: &root,
+            connection: &connection,
+            ..anywhere()
+        };
+        let tree = DocsAdapter.list_files(origin, Ok(root.clone()));
+        let tree = tree.map_err(|problem| problem.to_string())?;
+        let paths = tree.files.into_iter().map(|file| file.path);
+        Ok((paths.collect(), to_lines(&tree.warnings)))
+    }
+
+    #[test]
+    fn patterns_select_files() {
+        let files = [
+            "a.md",
+            "b.TXT",
+            "c.mdx",
+            "d/e.md",
+            "d/f.RST",
+            "d/g.png",
+            "d/skip/h.md",
+        ];
+        let (plain, warnings) = listed(&files, "").unwrap();
+        assert_eq!(plain, ["a.md", "b.TXT", "d/e.md", "d/skip/h.md"]);
+        assert_eq!(warnings.len(), 1);
+        assert!(
+            warnings[0].starts_with(".mdx and .rst files are in no unit: c.mdx, d/f.RST"),
+            "{warnings:?}"
+        );
+        let cases = [
+            (
+                "include: ['d/**']",
+                &["d/e.md", "d/f.RST", "d/skip/h.md"][..],
+            ),
+            (
+                "{include: ['*.{md,mdx}', 'D/*'], exclude: [a.MD]}",
+                &["c.mdx", "d/e.md", "d/f.RST"],
+            ),
+            (
+                "exclude: ['**/skip/**', '*.mdx', '**/*.rst']",
+                &["a.md", "b.TXT", "d/e.md"],
+            ),
+        ];
+        for (keys, expected) in cases {
+            assert_eq!(
+                listed(&files, keys).unwrap(),
+                (
+                    expected.iter().map(ToString::to_string).collect(),
+                    Vec::new()
+                ),
+                "{keys}"
+            );
+        }
+        assert_eq!(
+            listed(&files, "{include: [], exclude: []}").unwrap().0,
+            plain
+        );
+    }
+
+    #[test]
+    fn hostile_patterns_are_refused() {
+        let long = format!("include: ['{}']", "a".repeat(MAX_PATTERN_BYTES + 1));
+        let many = format!("exclude: [{}]", "a, ".repeat(MAX_PATTERNS + 1));
+        let deep = format!("include: ['{}']", "{".repeat(MAX_PATTERN_BYTES));
+        let cases = [
+            "include: ['a', '[hunter2']",
+            "exclude: [' ']",
+            "include: ['[z-a]']",
+            &long,
+            &many,
+            &deep,
+        ];
+        let refused = cases
+            .map(|keys| listed(&["a.md"], keys).unwrap_err())
+            .join("\n");
+        insta::assert_snapshot!(refused, @r"
+        its `include` has an invalid pattern, number 2: unclosed character class; missing ']'
+        its `exclude` has an invalid pattern, number 1: it is empty
+        its `include` has an invalid pattern, number 1: invalid range; 'z' > 'a'
+        its `include` has an invalid pattern, number 1: it has more than 200 bytes
+        its `exclude` has more than 100 patterns
+        its `include` has an invalid pattern, number 1: unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)
+        ");
     }
 }

@@ -54,6 +54,10 @@ impl SourceAdapter for LookmlAdapter {
         ]
     }
 
+    fn location_key(&self) -> &'static str {
+        "repoUrl"
+    }
+
     fn propose<'a>(&self, scan: &ProposalScan<'a>) -> Vec<&'a str> {
         let is_ours = |path: &&str| self.accepts_file(path) && scan.is_free(path);
         let paths: Vec<&str> = scan.paths.iter().copied().filter(is_ours).collect();

@@ -63,6 +63,14 @@ impl SourceAdapter for MetricflowAdapter {
         Some(SECTION)
     }
 
+    fn location_key(&self) -> &'static str {
+        "repoUrl"
+    }
+
+    fn alternative_to(&self) -> Option<&'static str> {
+        Some("dbt")
+    }
+
     /// The dbt projects with semantic models, and the common folder of all other models.
     fn propose<'a>(&self, scan: &ProposalScan<'a>) -> Vec<&'a str> {
         let has_models = |path: &&str| {
