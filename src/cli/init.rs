@@ -2,13 +2,13 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "ktx.yaml in the named directory, created only if nothing is there"
+    reason = "ktx.yaml in the named directory, created only if nothing is there; the directory of the user"
 )]
 
 use std::{
     fs::OpenOptions,
     io::{self, Write as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use super::{
@@ -46,7 +46,8 @@ pub(crate) fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliErro
         CliError::usage(format!("cannot read {}: {error}", root.display()))
             .with_help("name another directory")
     })?;
-    let proposals = init::propose_connections(&tree);
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let proposals = init::propose_connections(&tree, home.as_deref());
     if proposals.is_empty() {
         return Err(CliError::usage(format!(
             "{} holds no dbt project, no LookML, no semantic models of MetricFlow, no folder of Markdown files and no SQLite \

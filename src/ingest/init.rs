@@ -2,7 +2,7 @@
 //!
 //! It must not write anything.
 
-use std::{fmt::Write as _, io::Read as _};
+use std::{fmt::Write as _, io::Read as _, path::Path};
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::{
     database,
     slug::slugify,
     source::{
-        self, SourceTree,
+        self, ProposedDatabase, SourceTree,
         proposal::{ProposalScan, split},
         tree::has_extension,
     },
@@ -29,10 +29,16 @@ pub struct ProposedConnection {
     lists: Vec<(&'static str, Vec<String>)>,
     /// The id of a proposal for the same files. The file then has this one as a comment.
     pub alternative_to: Option<String>,
+    /// The description of a database, which `location` names.
+    database: Option<ProposedDatabase>,
 }
 
-/// Proposes connections for the files of `tree`, in the order of their drivers.
-pub fn propose_connections(tree: &SourceTree) -> Vec<ProposedConnection> {
+/// Most projects whose databases are looked up.
+const MAX_DATABASES: usize = 20;
+
+/// Proposes connections for the files of `tree`, in the order of their drivers. Of the directory of the user, only what
+/// belongs to the tools of the sources is read.
+pub fn propose_connections(tree: &SourceTree, home: Option<&Path>) -> Vec<ProposedConnection> {
     let mut scan = ProposalScan::new(tree);
     let mut found = Vec::new();
     for adapter in source::adapters() {
@@ -49,7 +55,24 @@ pub fn propose_connections(tree: &SourceTree) -> Vec<ProposedConnection> {
     }
     let databases = scan.paths().iter().filter(|path| is_database(tree, path));
     found.extend(databases.map(|path| (database::DRIVER, *path, Vec::new())));
-    assign_ids(found)
+    let mut proposals = assign_ids(found);
+    let mut described: Vec<ProposedDatabase> = Vec::new();
+    for (driver, folder) in scan.found.iter().take(MAX_DATABASES) {
+        let adapter = source::find_adapter(driver);
+        let database = adapter.and_then(|adapter| adapter.proposed_database(tree, folder, home));
+        described.extend(database.filter(|database| !described.contains(database)));
+    }
+    for database in described {
+        proposals.push(ProposedConnection {
+            id: free_id(&proposals, &database.name, database.driver),
+            driver: database.driver,
+            location: database.file.clone(),
+            lists: Vec::new(),
+            alternative_to: None,
+            database: Some(database),
+        });
+    }
+    proposals
 }
 
 /// True if the files of a proposal describe tables of a warehouse, and none of the proposals is one.
@@ -60,7 +83,7 @@ pub fn lacks_warehouse(proposals: &[ProposedConnection]) -> bool {
     proposals.iter().any(describes)
         && !proposals
             .iter()
-            .any(|proposal| proposal.driver == database::DRIVER)
+            .any(|proposal| source::is_database_driver(proposal.driver))
 }
 
 /// Renders a `ktx.yaml` with these connections.
@@ -101,6 +124,9 @@ pub fn render_ktx_yaml(proposals: &[ProposedConnection]) -> String {
 impl ProposedConnection {
     /// Its lines in a section with connections.
     fn lines(&self) -> Vec<String> {
+        if let Some(database) = &self.database {
+            return self.database_lines(database);
+        }
         let adapter = source::find_adapter(self.driver);
         let section = adapter.and_then(|adapter| adapter.section());
         let key = adapter.map_or("path", |adapter| adapter.location_key());
@@ -126,6 +152,42 @@ impl ProposedConnection {
         }
         lines
     }
+
+    /// Its lines if a file describes it. All values are references to variables.
+    fn database_lines(&self, database: &ProposedDatabase) -> Vec<String> {
+        let prefix = self.id.to_ascii_uppercase().replace('-', "_");
+        let named = |key: &str| format!("{prefix}_{}", key.to_ascii_uppercase());
+        let url = database.scheme.map(|_| ("url", None));
+        let keys = url.iter().chain(&database.keys);
+        let keys: Vec<(&str, String, bool)> = keys
+            .map(|(key, variable)| match variable {
+                Some(variable) => (*key, variable.clone(), false),
+                None => (*key, named(key), true),
+            })
+            .collect();
+        let missing: Vec<&str> = keys
+            .iter()
+            .filter(|(.., new)| *new)
+            .map(|(_, name, _)| &**name)
+            .collect();
+        let mut lines = vec![format!("{}:", self.id)];
+        if !missing.is_empty() {
+            let example = database.scheme.map_or(String::new(), |scheme| {
+                format!(", as in {scheme}://USER:PASSWORD@HOST:PORT/DATABASE")
+            });
+            let file = Value::from(&*database.file);
+            lines.push(format!(
+                "  # Set {} to what {file} has{example}.",
+                missing.join(", ")
+            ));
+        }
+        lines.push(format!("  driver: {}", self.driver));
+        lines.extend(
+            keys.iter()
+                .map(|(key, variable, _)| format!("  {key}: \"env:{variable}\"")),
+        );
+        lines
+    }
 }
 
 /// Detects a database by its first bytes, not by its name.
@@ -144,16 +206,8 @@ fn assign_ids(
     let mut proposals: Vec<ProposedConnection> = Vec::new();
     for (driver, place, lists) in found {
         let last = split(place).1;
-        let name = match slugify(last.rsplit_once('.').map_or(last, |(stem, _)| stem)) {
-            empty if empty.is_empty() => driver.to_owned(),
-            name => name,
-        };
-        let taken = |id: &str| proposals.iter().any(|proposal| proposal.id == id);
-        let id = std::iter::once(name.clone())
-            .chain(std::iter::once(format!("{name}-{driver}")))
-            .chain((2..).map(|number| format!("{name}-{driver}-{number}")))
-            .find(|id| !taken(id))
-            .unwrap_or(name);
+        let name = last.rsplit_once('.').map_or(last, |(stem, _)| stem);
+        let id = free_id(&proposals, name, driver);
         let location = if place.is_empty() { "." } else { place }.to_owned();
         let other = source::find_adapter(driver).and_then(|adapter| adapter.alternative_to());
         let is_same = |proposal: &&ProposedConnection| {
@@ -166,9 +220,24 @@ fn assign_ids(
             alternative_to: same.map(|other| other.id.clone()),
             location,
             lists,
+            database: None,
         });
     }
     proposals
+}
+
+/// An id from `name` that no proposal has.
+fn free_id(proposals: &[ProposedConnection], name: &str, driver: &str) -> String {
+    let name = match slugify(name) {
+        empty if empty.is_empty() => driver.to_owned(),
+        name => name,
+    };
+    let taken = |id: &str| proposals.iter().any(|proposal| proposal.id == id);
+    std::iter::once(name.clone())
+        .chain(std::iter::once(format!("{name}-{driver}")))
+        .chain((2..).map(|number| format!("{name}-{driver}-{number}")))
+        .find(|id| !taken(id))
+        .unwrap_or(name)
 }
 
 #[cfg(test)]
@@ -204,7 +273,7 @@ mod tests {
             files,
             ..SourceTree::default()
         };
-        render_ids(&propose_connections(&tree))
+        render_ids(&propose_connections(&tree, None))
     }
 
     #[test]
@@ -334,7 +403,7 @@ mod tests {
         let model = "version: 2\nsemantic_models:\n  - name: orders\n";
         let offered = |files: &[(&str, &str)]| {
             let (_dir, tree) = tree_of(files);
-            render_ids(&propose_connections(&tree))
+            render_ids(&propose_connections(&tree, None))
         };
         let dbt = ("dbt_project.yml", "name: x\n");
         assert_eq!(
@@ -370,7 +439,7 @@ mod tests {
     /// Writes the file for `files`, and returns its text and the project.
     fn written(files: &[(&str, &str)]) -> (tempfile::TempDir, String, Project) {
         let (dir, tree) = tree_of(files);
-        let text = render_ktx_yaml(&propose_connections(&tree));
+        let text = render_ktx_yaml(&propose_connections(&tree, None));
         std::fs::write(dir.path().join("ktx.yaml"), &text).unwrap();
         let project = Project::open(dir.path()).unwrap();
         assert_eq!(project.warnings, []);
@@ -449,5 +518,92 @@ mod tests {
             .filter(|unit| unit.planned.connection == "docs");
         let read: Vec<&String> = docs.flat_map(|unit| &unit.planned.raw_files).collect();
         assert_eq!(read, ["notes [1]/a.md", "top.mdx"]);
+    }
+
+    const PROJECT: (&str, &str) = ("dbt_project.yml", "name: x\nprofile: my shop\n");
+
+    /// The part of a `ktx.yaml` about the database, for a `profiles.yml` in the project or in the directory of the user.
+    fn database_of(files: &[(&str, &str)], home: Option<&Path>) -> String {
+        let (dir, tree) = tree_of(files);
+        let text = render_ktx_yaml(&propose_connections(&tree, home));
+        std::fs::write(dir.path().join("ktx.yaml"), &text).unwrap();
+        assert_eq!(Project::open(dir.path()).unwrap().warnings, []);
+        assert!(!text.contains("hunter2"), "{text}");
+        let (_, rest) = text.split_once("source_dir: \".\"\n").unwrap();
+        rest.split_once("llm:").unwrap().0.to_owned()
+    }
+
+    #[test]
+    fn profile_of_dbt_becomes_a_connection_without_secrets() {
+        let of = |outputs: &str| {
+            let text = format!("other: {{}}\nmy shop:\n  target: prod\n  outputs:\n{outputs}");
+            database_of(&[PROJECT, ("profiles.yml", &text)], None)
+        };
+        let servers = [
+            "    prod: {type: postgres, host: \"{{ env_var('PG_HOST') }}\", port: 5432, dbname: \"{{ env_var('DB') }}\", user: \"{{ env_var('U') }}\", pass: \"{{ env_var('P', 'hunter2') }}\"}\n",
+            "    prod: {type: postgres, host: hunter2, user: hunter2, password: \"{{ env_var('P') }}\", port: 1}\n",
+            "    dev: {type: snowflake, account: hunter2, user: \"{{ env_var('U') }}\", password: hunter2}\n",
+            "    prod: {type: bigquery, method: oauth, dataset: hunter2}\n",
+        ];
+        insta::assert_snapshot!(servers.map(of).join("\n"), @r#"
+        my-shop:
+          driver: postgres
+          host: "env:PG_HOST"
+          database: "env:DB"
+          username: "env:U"
+          password: "env:P"
+
+        my-shop:
+          # Set MY_SHOP_URL to what "profiles.yml" has, as in postgresql://USER:PASSWORD@HOST:PORT/DATABASE.
+          driver: postgres
+          url: "env:MY_SHOP_URL"
+          password: "env:P"
+
+        my-shop:
+          # Set MY_SHOP_ACCOUNT, MY_SHOP_PASSWORD to what "profiles.yml" has.
+          driver: snowflake
+          account: "env:MY_SHOP_ACCOUNT"
+          username: "env:U"
+          password: "env:MY_SHOP_PASSWORD"
+
+        my-shop:
+          # Set MY_SHOP_CREDENTIALS_JSON, MY_SHOP_DATASET_ID to what "profiles.yml" has.
+          driver: bigquery
+          credentials_json: "env:MY_SHOP_CREDENTIALS_JSON"
+          dataset_id: "env:MY_SHOP_DATASET_ID"
+        "#);
+        for unknown in [
+            "    prod: {type: hunter2}\n",
+            "    prod: hunter2\n",
+            "    [hunter2\n",
+            "    prod: {type: [postgres], password: hunter2}\n",
+        ] {
+            assert_eq!(of(unknown), "");
+        }
+    }
+
+    #[test]
+    fn profile_is_read_where_dbt_reads_it() {
+        let home = tempfile::tempdir().unwrap();
+        let profile = "my shop: {outputs: {default: {type: mysql, password: hunter2}}}\n";
+        std::fs::create_dir(home.path().join(".dbt")).unwrap();
+        std::fs::write(home.path().join(".dbt/profiles.yml"), profile).unwrap();
+        let found = database_of(&[PROJECT], Some(home.path()));
+        assert!(
+            found.contains("driver: mysql") && found.contains("~/.dbt/profiles.yml"),
+            "{found}"
+        );
+        let inside = [PROJECT, ("profiles.yml", "other: {}\n")];
+        assert_eq!(
+            database_of(&inside, Some(home.path())),
+            "",
+            "the file in the project counts alone"
+        );
+        // A link leads out of the project.
+        let (dir, tree) = tree_of(&[PROJECT]);
+        let target = home.path().join(".dbt/profiles.yml");
+        std::os::unix::fs::symlink(&target, dir.path().join("profiles.yml")).unwrap();
+        let proposals = propose_connections(&tree, None);
+        assert_eq!(render_ids(&proposals), ["dbt dbt ."]);
     }
 }

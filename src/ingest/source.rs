@@ -47,6 +47,7 @@ pub(crate) mod references;
 pub(crate) mod tree;
 
 pub use super::connection::{KeySpec, ValueType};
+pub(crate) use dbt::profiles::ProposedDatabase;
 pub use file_stamp::Fingerprint;
 pub use proposal::ProposalScan;
 use references::ReferenceReader;
@@ -115,6 +116,16 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
         _folder: &str,
     ) -> Vec<(&'static str, Vec<String>)> {
         Vec::new()
+    }
+
+    /// The database that the tables of the source in `folder` are in, if its settings or those in `home` name it.
+    fn proposed_database(
+        &self,
+        _tree: &SourceTree,
+        _folder: &str,
+        _home: Option<&Path>,
+    ) -> Option<ProposedDatabase> {
+        None
     }
 
     /// Whether its files describe tables of a warehouse, which needs a separate connection.

@@ -200,10 +200,26 @@ fn init_detects_sources_in_the_directory() {
         source_dir: "warehouse"
       bi:
         driver: lookml
-        source_dir: "bi"
-      notes:
-        driver: docs
-        source_dir: "notes: \""
+        repoUrl: "file:bi"
+    # KTX ignores this section with a warning: it refuses the drivers of these connections.
+    ingestdeck:
+      connections:
+        notes:
+          driver: docs
+          source_dir: "notes: \""
+          include:
+            - "**/*.md"
+            - "**/*.markdown"
+            - "**/*.mdx"
+            - "**/*.rst"
+          exclude:
+            - "**/{AGENTS,CLAUDE,SKILL}.md"
+            - "**/{CHANGELOG,CHANGES}[-.]*"
+            - "**/*CODE[-_]OF[-_]CONDUCT*"
+            - "**/LICEN[CS]E[-.]*"
+            - "**/dbt_packages/**"
+            - "**/site-packages/**"
+            - "**/third_party/**"
     llm:
       provider:
         backend: claude-code

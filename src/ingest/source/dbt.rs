@@ -6,14 +6,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use ingestdeck_core::diagnostic::Problem;
 
+pub(crate) mod profiles;
 pub(super) mod project;
 mod references;
 
+use profiles::ProposedDatabase;
 pub(super) use project::DbtProjects;
 use project::{MoreFiles, doc_blocks, is_markdown, is_yaml};
 pub(super) use references::DbtReferences;
@@ -85,6 +87,15 @@ impl SourceAdapter for DbtAdapter {
             }
         }
         found
+    }
+
+    fn proposed_database(
+        &self,
+        tree: &SourceTree,
+        folder: &str,
+        home: Option<&Path>,
+    ) -> Option<ProposedDatabase> {
+        profiles::find_database(tree, folder, home)
     }
 
     fn describes_warehouse(&self) -> bool {
