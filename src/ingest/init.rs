@@ -10,7 +10,7 @@ use super::{
     database,
     slug::slugify,
     source::{
-        self, ProposedDatabase, SourceTree,
+        self, ProposedDatabase, ProposedLists, SourceTree,
         proposal::{ProposalScan, split},
         tree::has_extension,
     },
@@ -26,7 +26,7 @@ pub struct ProposedConnection {
     /// Directory, or file of a database, relative and with `/`; `.` is the whole tree.
     pub location: String,
     /// Lists of texts, by their keys.
-    lists: Vec<(&'static str, Vec<String>)>,
+    lists: ProposedLists,
     /// The id of a proposal for the same files. The file then has this one as a comment.
     pub alternative_to: Option<String>,
     /// The description of a database, which `location` names.
@@ -200,9 +200,7 @@ fn is_database(tree: &SourceTree, path: &str) -> bool {
         && head == *b"SQLite format 3\0"
 }
 
-fn assign_ids(
-    found: Vec<(&'static str, &str, Vec<(&'static str, Vec<String>)>)>,
-) -> Vec<ProposedConnection> {
+fn assign_ids(found: Vec<(&'static str, &str, ProposedLists)>) -> Vec<ProposedConnection> {
     let mut proposals: Vec<ProposedConnection> = Vec::new();
     for (driver, place, lists) in found {
         let last = split(place).1;
@@ -605,5 +603,29 @@ mod tests {
         std::os::unix::fs::symlink(&target, dir.path().join("profiles.yml")).unwrap();
         let proposals = propose_connections(&tree, None);
         assert_eq!(render_ids(&proposals), ["dbt dbt ."]);
+    }
+
+    #[test]
+    fn whatever_is_found_is_written_and_planned() {
+        use proptest::prelude::*;
+        let names = "([a-c é'\"#%*{\\[]{1,3}/){0,3}(skills/)?(dbt_project\\.yml|a\\.md|b\\.RST|README\\.md|SKILL\\.md|b\\.lkml|m\\.yml|LICENSE\\.md)";
+        proptest!(ProptestConfig::with_cases(48), |(paths in prop::collection::btree_set(names, 1..12))| {
+            let text = "semantic_models:\n  - name: o\n";
+            let files: Vec<(&str, &str)> = paths.iter().map(|path| (&**path, text)).collect();
+            let (dir, tree) = tree_of(&files);
+            let proposals = propose_connections(&tree, None);
+            std::fs::write(dir.path().join("ktx.yaml"), render_ktx_yaml(&proposals)).unwrap();
+            let project = Project::open(dir.path()).unwrap();
+            prop_assert_eq!(&project.warnings, &[]);
+            let written = project.settings.connections.iter().map(|of| (&*of.id, of.driver.as_deref().unwrap()));
+            let mut found: Vec<_> = proposals.iter().filter(|of| of.alternative_to.is_none()).map(|of| (&*of.id, of.driver)).collect();
+            found.sort_by_key(|(_, driver)| !source::is_ktx_driver(driver));
+            prop_assert_eq!(written.collect::<Vec<_>>(), found);
+            if !proposals.is_empty() {
+                let plan = crate::plan(&project, &crate::UnitSelection::default()).unwrap();
+                let skipped: Vec<String> = plan.skipped.iter().map(|of| of.problem.to_string()).collect();
+                prop_assert!(skipped.is_empty(), "{skipped:?}");
+            }
+        });
     }
 }

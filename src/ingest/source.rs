@@ -49,7 +49,7 @@ pub(crate) mod tree;
 pub use super::connection::{KeySpec, ValueType};
 pub(crate) use dbt::profiles::ProposedDatabase;
 pub use file_stamp::Fingerprint;
-pub use proposal::ProposalScan;
+pub use proposal::{ProposalScan, ProposedLists};
 use references::ReferenceReader;
 pub use tree::{RawFile, SourceTree};
 
@@ -110,11 +110,7 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
     }
 
     /// Lists of texts that a new connection gets for `folder`, one that it proposes, by their keys.
-    fn proposed_lists(
-        &self,
-        _scan: &ProposalScan<'_>,
-        _folder: &str,
-    ) -> Vec<(&'static str, Vec<String>)> {
+    fn proposed_lists(&self, _scan: &ProposalScan<'_>, _folder: &str) -> ProposedLists {
         Vec::new()
     }
 

@@ -1,13 +1,13 @@
 //! The `docs` adapter: one unit per Markdown or text file that `include` and `exclude` select.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ingestdeck_core::diagnostic::Problem;
 
 use super::{
     ChunkedSource, DEPENDENCY_DIRS, MAX_NAMED_FILES, ProjectConnection, ProposalScan,
-    SourceAdapter, SourceDirError, SourceTree, UnitChunk, peers,
+    ProposedLists, SourceAdapter, SourceDirError, SourceTree, UnitChunk, peers,
     proposal::{common_folder, is_below, split},
     shared_names,
     tree::{WalkFilter, has_extension},
@@ -26,6 +26,8 @@ const INCLUDED_EXTENSIONS: [&str; 2] = ["mdx", "rst"];
 /// Most patterns of a list, and most bytes of one.
 const MAX_PATTERNS: usize = 100;
 const MAX_PATTERN_BYTES: usize = 200;
+/// Most `*` and `{` of a pattern, because the cost of matching grows with their combinations.
+const MAX_BRANCHES: usize = 12;
 /// What a new project includes.
 const PROSE: [&str; 4] = ["**/*.md", "**/*.markdown", "**/*.mdx", "**/*.rst"];
 /// What a new project excludes: pages that describe a repository or instruct agents, and installed packages.
@@ -38,7 +40,7 @@ const NO_PROSE: [&str; 7] = [
     "**/site-packages/**",
     "**/third_party/**",
 ];
-/// File names of pages that are no reason for a connection.
+/// File names of pages that alone do not get a connection.
 const ABOUT: [&str; 3] = ["CONTRIBUTING", "README", "SECURITY"];
 
 /// Plain documents, one unit each.
@@ -75,11 +77,7 @@ impl SourceAdapter for DocsAdapter {
         common_folder(&pages).into_iter().collect()
     }
 
-    fn proposed_lists(
-        &self,
-        scan: &ProposalScan<'_>,
-        folder: &str,
-    ) -> Vec<(&'static str, Vec<String>)> {
+    fn proposed_lists(&self, scan: &ProposalScan<'_>, folder: &str) -> ProposedLists {
         let others = scan.found.iter().map(|(_, place)| *place);
         let below: BTreeSet<&str> = others.chain(skill_folders(scan)).collect();
         let mut exclude: Vec<String> = NO_PROSE.map(str::to_owned).into();
@@ -88,7 +86,7 @@ impl SourceAdapter for DocsAdapter {
             _ => place.strip_prefix(folder)?.strip_prefix('/'),
         });
         let patterns = below.map(|place| format!("{}/**", globset::escape(place)));
-        exclude.extend(patterns.filter(|pattern| pattern.len() <= MAX_PATTERN_BYTES));
+        exclude.extend(patterns.filter(|pattern| excess(pattern).is_none()));
         exclude.truncate(MAX_PATTERNS);
         vec![
             ("include", PROSE.map(str::to_owned).into()),
@@ -107,7 +105,7 @@ impl SourceAdapter for DocsAdapter {
     fn list_files(
         &self,
         origin: ProjectConnection<'_>,
-        dir: Result<std::path::PathBuf, SourceDirError>,
+        dir: Result<PathBuf, SourceDirError>,
     ) -> Result<SourceTree, Problem> {
         let include = GlobFilter::read(origin.connection, "include")?;
         let exclude = GlobFilter::read(origin.connection, "exclude")?;
@@ -202,16 +200,13 @@ impl GlobFilter {
                 .literal_separator(true)
                 .case_insensitive(true)
                 .build();
-            let why = match glob {
-                _ if pattern.trim().is_empty() => "it is empty".into(),
-                _ if pattern.len() > MAX_PATTERN_BYTES => {
-                    format!("it has more than {MAX_PATTERN_BYTES} bytes")
-                }
-                Ok(glob) => {
+            let why = match (excess(pattern), glob) {
+                (Some(why), _) => why,
+                (None, Ok(glob)) => {
                     set.add(glob);
                     continue;
                 }
-                Err(error) => error.kind().to_string(),
+                (None, Err(error)) => error.kind().to_string(),
             };
             return Err(format!("has an invalid pattern, number {number}: {why}").into());
         }
@@ -222,6 +217,20 @@ impl GlobFilter {
     fn matches(&self, path: &str) -> bool {
         self.0.is_match(path)
     }
+}
+
+/// What a pattern has too much or too little of.
+fn excess(pattern: &str) -> Option<String> {
+    if pattern.trim().is_empty() {
+        return Some("it is empty".into());
+    }
+    let branches = pattern.bytes().filter(|byte| b"*{".contains(byte)).count();
+    if pattern.len() > MAX_PATTERN_BYTES || branches > MAX_BRANCHES {
+        return Some(format!(
+            "it has more than {MAX_PATTERN_BYTES} bytes, or more than {MAX_BRANCHES} `*` and `{{`"
+        ));
+    }
+    None
 }
 
 /// The folders of skills for agents, or the folder `skills` that holds them.
@@ -362,6 +371,7 @@ mod tests {
             &long,
             &many,
             &deep,
+            "include: ['a{b']",
         ];
         let refused = cases
             .map(|keys| listed(&["a.md"], keys).unwrap_err())
@@ -370,8 +380,9 @@ mod tests {
         its `include` has an invalid pattern, number 2: unclosed character class; missing ']'
         its `exclude` has an invalid pattern, number 1: it is empty
         its `include` has an invalid pattern, number 1: invalid range; 'z' > 'a'
-        its `include` has an invalid pattern, number 1: it has more than 200 bytes
+        its `include` has an invalid pattern, number 1: it has more than 200 bytes, or more than 12 `*` and `{`
         its `exclude` has more than 100 patterns
+        its `include` has an invalid pattern, number 1: it has more than 200 bytes, or more than 12 `*` and `{`
         its `include` has an invalid pattern, number 1: unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)
         ");
     }

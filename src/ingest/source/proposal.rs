@@ -4,6 +4,9 @@
 
 use super::{DEPENDENCY_DIRS, OUTPUT_DIRS, RawFile, SourceTree};
 
+/// Lists of texts that a connection has, by their keys.
+pub type ProposedLists = Vec<(&'static str, Vec<String>)>;
+
 /// Directories of packages that are skipped in addition to [`DEPENDENCY_DIRS`] and [`OUTPUT_DIRS`].
 const PACKAGE_DIRS: [&str; 2] = ["dbt_packages", "site-packages"];
 
