@@ -185,7 +185,8 @@ impl ScopedDir {
         }
     }
 
-    /// Names and kinds of the entries of this directory, in no particular order.
+    /// Names and kinds of the entries of this directory, in no particular order. Callers whose result must not depend on
+    /// the file system sort them.
     pub fn entries(&self) -> io::Result<Vec<(OsString, FileKind)>> {
         let mut listing = Dir::openat(
             &self.0,

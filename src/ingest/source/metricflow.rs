@@ -482,7 +482,7 @@ fn uses(node: &YamlNode, kind: &str) -> Vec<String> {
     let metrics = params
         .value
         .list("metrics")
-        .filter_map(|node| node.text_at("name"))
+        .filter_map(|node| node.as_text().or_else(|| node.text_at("name")))
         .map(str::to_owned);
     measure
         .into_iter()

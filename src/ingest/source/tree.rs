@@ -119,10 +119,11 @@ impl SourceTree {
         &mut self,
         prefix: &str,
         dir: &ScopedDir,
-        entries: Vec<(OsString, FileKind)>,
+        mut entries: Vec<(OsString, FileKind)>,
         depth: usize,
         wanted: WalkFilter<'_>,
     ) {
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
         for (name, kind) in entries {
             let Some(name) = name.to_str().filter(|name| is_presentable(name)) else {
                 let path = format!("{prefix}{}", name.to_string_lossy());

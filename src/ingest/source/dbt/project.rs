@@ -151,7 +151,13 @@ impl DbtProject {
             let dirs = project.dirs(&settings, (key, former, Some(default)), false);
             project.generated.extend(dirs);
         }
-        let cleaned = project.dirs(&settings, ("clean-targets", "", None), true);
+        // dbt cleans these, but reads resources in them.
+        let mut cleaned = project.dirs(&settings, ("clean-targets", "", None), true);
+        let is_resource = |dir: &String| {
+            let mut resources = project.resources.iter();
+            resources.any(|resource| is_below(dir, resource))
+        };
+        cleaned.retain(|dir| !is_resource(dir));
         project.generated.extend(cleaned);
         // The folder itself is not output, whatever it is called.
         let own = project.folder.clone();
@@ -362,6 +368,19 @@ impl DbtProjects {
         projects
     }
 
+    /// All projects in the folders below `root` that a walk visits. What a project generates is known before its files
+    /// are listed.
+    fn in_folders(root: PathBuf) -> Self {
+        let projects = RefCell::new(Self::below(root.clone()));
+        let folders = WalkFilter {
+            accepts_file: &|_| false,
+            accepts_dir: &|path| projects.borrow_mut().enter(path),
+        };
+        // The walk that lists the files reports what cannot be read.
+        let _ = SourceTree::walk_filtered(&root, folders);
+        projects.into_inner()
+    }
+
     /// Whether a walk visits the folder `dir`. Finds the project in it.
     fn enter(&mut self, dir: &str) -> bool {
         let holds_resources = |project: &DbtProject| {
@@ -377,7 +396,8 @@ impl DbtProjects {
         {
             return false;
         }
-        if self.all.len() < MAX_ENTRIES {
+        let is_known = self.all.iter().any(|project| project.folder == dir);
+        if !is_known && self.all.len() < MAX_ENTRIES {
             self.all.extend(DbtProject::find(&self.source, dir));
         }
         true
@@ -421,9 +441,14 @@ impl DbtProjects {
         self.reader(path).is_some() || self.project_of_file(path).is_some()
     }
 
+    /// True for a file in the folder of a project, or in one that it reads.
     fn contain(&self, path: &str) -> bool {
-        let mut all = self.all.iter();
-        all.any(|project| is_below(path, &project.folder))
+        self.all.iter().any(|project| {
+            let folders = std::iter::once(&project.folder).chain(&project.resources);
+            folders
+                .chain(&project.docs)
+                .any(|folder| is_below(path, folder))
+        })
     }
 
     /// True for a file that `.dbtignore` or the settings of its project exclude, so that its absence is expected.
@@ -453,7 +478,7 @@ pub(in crate::source) fn list_files(
     more: MoreFiles,
 ) -> Result<SourceTree, Problem> {
     let root = dir.as_deref().unwrap_or(origin.project).to_path_buf();
-    let projects = RefCell::new(DbtProjects::below(root));
+    let projects = RefCell::new(DbtProjects::in_folders(root));
     let is_ours = |path: &str| {
         let projects = projects.borrow();
         if is_markdown(path) {
@@ -475,7 +500,7 @@ pub(in crate::source) fn list_files(
 
 /// The files of the projects below `root` that `is_wanted`, without those that dbt generates or installs.
 pub(super) fn walk(root: &Path, is_wanted: &dyn Fn(&str) -> bool) -> std::io::Result<SourceTree> {
-    let projects = RefCell::new(DbtProjects::below(root.to_path_buf()));
+    let projects = RefCell::new(DbtProjects::in_folders(root.to_path_buf()));
     let wanted = WalkFilter {
         accepts_file: is_wanted,
         accepts_dir: &|path| projects.borrow_mut().enter(path),

@@ -113,14 +113,21 @@ fn map<'a>(entries: impl IntoIterator<Item = (&'a str, Option<YamlNode>)>) -> Ya
     }
 }
 
-/// `metric` with its parameters in `type_params`. A metric without a type is simple.
+/// `metric` with its parameters in `type_params`. A metric without a type is simple if it aggregates something: other
+/// programs have lists of metrics, too.
 fn metric(metric: &YamlNode, measure: Option<&YamlNode>) -> YamlNode {
     // Metrics before MetricFlow have no type either, and a method of calculation.
     let is_typed = metric.get("type").is_some() || metric.get("calculation_method").is_some();
     let YamlValue::Map(entries) = &metric.value else {
         return metric.clone();
     };
-    if is_typed && metric.get("type_params").is_some() {
+    let has_parameters = || {
+        let mut keys = METRIC_PARAMS.iter().map(|(key, _)| *key).chain(["agg"]);
+        keys.any(|key| metric.get(key).is_some())
+    };
+    let is_complete = is_typed && metric.get("type_params").is_some();
+    let is_foreign = !is_typed && metric.get("type_params").is_none() && !has_parameters();
+    if is_complete || is_foreign {
         return metric.clone();
     }
     let mut params: Vec<(&str, Option<YamlNode>)> = METRIC_PARAMS
