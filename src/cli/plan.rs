@@ -427,11 +427,14 @@ fn write_json(
             .iter()
             .map(|source| source.name.as_str())
             .collect();
-        let object = json!({
+        let mut object = json!({
             "connection": due.connection, "adapter": due.adapter, "projected": names,
             "leftOut": due.skipped,
             "why": "written from semantic models before the units run",
         });
+        if due.target != due.connection {
+            object["target"] = json!(due.target);
+        }
         writeln!(out, "{object}")?;
     }
     for source in planned
@@ -751,9 +754,13 @@ fn write_projection(out: &mut impl io::Write, due: &PendingProjection) -> io::Re
         pluralize(due.sources.len(), "source"),
         text::printable(&named.join(", "), output::max_width(400)).into_owned(),
     );
+    let target = match due.target != due.connection {
+        true => format!(" for {}", due.target),
+        false => String::new(),
+    };
     writeln!(
         out,
-        "{}: up to {count} written from semantic models before the units run: {named}{more}",
+        "{}: up to {count} written{target} from semantic models before the units run: {named}{more}",
         due.connection
     )?;
     for why in due.skipped.iter().take(MAX_NAMED) {

@@ -27,6 +27,7 @@ use super::{
     database::KTX_DATABASE,
     line_budget::first_names,
     project::{PROJECT_FILE, Project},
+    projection::choose_target,
     reconcile::EvictionCandidate,
     source::{
         ChunkedConnection, Fingerprint, SourceAdapter, SourceProjection, SourceTree, UnitChunk,
@@ -367,7 +368,13 @@ pub fn plan_against(
                 .iter()
                 .map(|path| (id.clone(), path.clone())),
         );
+        let connection = cut.connection;
         select_units(cut, keys, &wanted, baseline, &project.root, &mut planned);
+        if let Some(source) = planned.sources.last_mut() {
+            let (target, warning) = choose_target(project, connection, &source.projection);
+            source.projection.target = target;
+            planned.warnings.extend(warning);
+        }
     }
     planned
         .warnings

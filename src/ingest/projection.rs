@@ -11,8 +11,12 @@ use std::{
     sync::Arc,
 };
 
+mod target;
+
+pub(crate) use target::choose_target;
+
 use super::{
-    git::GitError,
+    git::{CommitId, Git, GitError},
     integrate::{IntegrationError, PatchIntegrator, PatchOutcome, UnitPatch},
     job::IngestJob,
     plan::IngestPlan,
@@ -41,8 +45,10 @@ use ingestdeck_os::scoped_dir::{PRIVATE_MODE, ScopedDir};
 /// The projection of one connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingProjection {
-    /// Id of the connection, which also contains the sources.
+    /// Id of the connection.
     pub connection: String,
+    /// Id of the connection that the sources are written for: a database, or the connection itself.
+    pub target: String,
     /// Adapter of the connection.
     pub adapter: String,
     /// Sources to write, in the order of their files.
@@ -113,6 +119,10 @@ impl IngestPlan {
                 |source: &&ProjectedSource| source.files.iter().any(|path| files.contains(path));
             PendingProjection {
                 connection: source.connection.clone(),
+                target: projection
+                    .target
+                    .clone()
+                    .unwrap_or_else(|| source.connection.clone()),
                 adapter: source.adapter.clone(),
                 sources: projection.sources.iter().filter(is_due).cloned().collect(),
                 skipped: left_out.map(|(_, why)| why.clone()).collect(),
@@ -135,8 +145,14 @@ pub fn write_projections(
     targets: &[String],
 ) -> Result<SourcesProjected, ProjectionError> {
     let base = worktrees.base();
-    let workspace = Workspace::from_worktree(worktrees.open(Some(PROJECTION_KEY), &base)?, base);
-    let written = write(&workspace, due, targets).and_then(|written| {
+    let history = ProjectionHistory {
+        git: &worktrees.repository().git,
+        base: &base,
+        adapter: &due.adapter,
+    };
+    let tree = worktrees.open(Some(PROJECTION_KEY), &base)?;
+    let workspace = Workspace::from_worktree(tree, base.clone());
+    let written = write(&workspace, &history, due, targets).and_then(|written| {
         commit(
             root,
             &workspace,
@@ -150,19 +166,44 @@ pub fn write_projections(
     written
 }
 
+/// The commits that contain earlier projections.
+struct ProjectionHistory<'a> {
+    git: &'a Git,
+    base: &'a CommitId,
+    adapter: &'a str,
+}
+
+impl ProjectionHistory<'_> {
+    /// True if the last change of the file was a projection. Without a commit of its own, as after a review, a
+    /// projection looks like an edit.
+    fn is_unedited(&self, path: &str) -> Result<bool, GitError> {
+        let log = [
+            "--literal-pathspecs",
+            "log",
+            "-1",
+            "--format=%s",
+            "--end-of-options",
+        ];
+        let subject = self
+            .git
+            .run_for_line(&[&log[..], &[self.base.as_str(), "--", path]].concat())?;
+        Ok(subject == commit_subject(self.adapter))
+    }
+}
+
 /// Writes the valid sources and checks the result.
 fn write(
     workspace: &Workspace,
+    history: &ProjectionHistory<'_>,
     due: &PendingProjection,
     targets: &[String],
 ) -> Result<SourcesProjected, ProjectionError> {
-    let connection = Some(due.connection.clone());
     let mut written = SourcesProjected {
-        connection: connection.clone(),
+        connection: Some(due.connection.clone()),
         left_out: due.skipped.clone(),
         ..SourcesProjected::default()
     };
-    let known = SemanticLayer(workspace).sources(&due.connection)?;
+    let known = SemanticLayer(workspace).sources(&due.target)?;
     let docs = valid_sources(due, &known, &mut written.left_out);
     let mut files: HashMap<&str, Vec<&str>> = HashMap::new();
     for SourceFile { name, path, .. } in &known.files {
@@ -176,14 +217,15 @@ fn write(
             .get(source.name.as_str())
             .map(Vec::as_slice)
             .unwrap_or_default();
-        match write_source(workspace, &due.connection, &source.name, doc, paths)? {
+        let about = (due.target.as_str(), source.name.as_str());
+        match write_source(workspace, history, about, doc, paths)? {
             Ok(None) => {}
             Ok(Some(change)) => written.actions.push(MemoryAction {
                 target: ArtifactTarget::SemanticLayer,
                 change,
                 key: source.name.clone(),
                 detail: String::new(),
-                target_connection_id: connection.clone(),
+                target_connection_id: Some(due.target.clone()),
                 raw_paths: Some(source.files.clone()),
             }),
             Err(why) => written
@@ -203,6 +245,23 @@ fn write(
     }
 }
 
+/// The file of another source about the table of `doc`, if `name` is new.
+fn other_source<'a>(name: &str, doc: &SourceDoc, known: &'a SemanticSources) -> Option<&'a str> {
+    let last_part = |doc: &SourceDoc| {
+        let table = doc.get("table")?.as_str()?;
+        Some(table.rsplit('.').next()?.to_lowercase())
+    };
+    let table = last_part(doc)?;
+    if known.files.iter().any(|file| file.name == name) {
+        return None;
+    }
+    let found = known.files.iter().find(|file| {
+        let of = file.doc.as_ref().ok().and_then(last_part);
+        of.is_some_and(|of| of == table)
+    });
+    found.map(|file| file.path.as_str())
+}
+
 /// The valid sources, given the existing sources of the connection.
 fn valid_sources<'a>(
     due: &'a PendingProjection,
@@ -218,6 +277,15 @@ fn valid_sources<'a>(
         (source.name.as_str(), doc)
     };
     let mut docs: BTreeMap<&str, SourceDoc> = due.sources.iter().map(fitted).collect();
+    docs.retain(|name, doc| {
+        let other = other_source(name, doc, known);
+        left_out.extend(
+            other.map(|other| {
+                format!("source {name} is not written: {other} is about the same table")
+            }),
+        );
+        other.is_none()
+    });
     loop {
         let mut sources = known.clone();
         docs.iter()
@@ -250,11 +318,12 @@ fn valid_sources<'a>(
 }
 
 /// Writes one source to its file at `paths`, or to a new file. Returns `None` if the file has the same content already;
-/// the inner error is the reason why the source is not written.
+/// the inner error is the reason why the source is not written. A file that something else than a projection changed last
+/// is left alone.
 fn write_source(
     workspace: &Workspace,
-    connection: &str,
-    name: &str,
+    history: &ProjectionHistory<'_>,
+    (connection, name): (&str, &str),
     doc: &SourceDoc,
     paths: &[&str],
 ) -> Result<Result<Option<ArtifactChange>, String>, ProjectionError> {
@@ -280,6 +349,9 @@ fn write_source(
         Ok(text) => text,
         Err(why) => return Ok(Err(why.to_string())),
     };
+    if is_there && !history.is_unedited(&path)? {
+        return Ok(Err(format!("{path} was last changed by a unit or by hand")));
+    }
     match workspace.write(&path, text.as_bytes()) {
         Ok(()) => Ok(Ok(Some(if is_there {
             ArtifactChange::Updated
@@ -304,6 +376,10 @@ pub fn restore_base_patches(
     let integration = PatchIntegrator::open(trees, targets)?;
     trees.set_base(&integration.head()?);
     Ok(())
+}
+
+fn commit_subject(adapter: &str) -> String {
+    format!("ingest({adapter}): deterministic projection")
 }
 
 /// Commits the content of the worktree to the branch, with KTX's message and the trailer of the run. In a run with a
@@ -358,10 +434,7 @@ fn commit(
             ..written
         });
     }
-    let message = format!(
-        "ingest({}): deterministic projection\n\nsyncId={}",
-        due.adapter, job.sync_id
-    );
+    let message = format!("{}\n\nsyncId={}", commit_subject(&due.adapter), job.sync_id);
     let trailers = RunTrailers {
         run,
         attempts: Vec::new(),

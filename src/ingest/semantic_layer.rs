@@ -29,6 +29,7 @@ mod validate;
 pub(crate) use defaults::{append_missing_lists, fill_defaults};
 pub(crate) use definition::{SourceDefinition, order_fields};
 pub(crate) use overlay::{first_description, maps_at, texts};
+pub(crate) use physical::referenced_columns;
 pub(crate) use validate::{SourceFindings, dangling_joins, validate_source};
 
 /// Folder of the semantic layer.

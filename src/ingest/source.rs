@@ -219,6 +219,8 @@ pub struct SourceProjection {
     pub sources: Vec<ProjectedSource>,
     /// Raw files with a definition that a source cannot express, and a sentence about it.
     pub skipped: Vec<(String, String)>,
+    /// The database that the sources are written for; `None` for the connection of the files.
+    pub target: Option<String>,
 }
 
 /// Result of cutting a source into units.

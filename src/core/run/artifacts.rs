@@ -280,10 +280,10 @@ pub fn run_artifacts(state: &RunState) -> Vec<RunArtifact> {
             let artifact = found.artifact(path);
             artifact.commit = projected.commit.as_deref().map(Arc::from);
             let raw_files = action.into_iter().flat_map(|action| {
-                let connection = action.target_connection_id.clone().unwrap_or_default();
+                let connection = projected.connection_of(action).unwrap_or_default();
                 let paths = action.raw_paths.iter().flatten();
                 paths.map(move |path| RawFileName {
-                    connection: connection.clone(),
+                    connection: connection.to_owned(),
                     path: path.clone(),
                 })
             });

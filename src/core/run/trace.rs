@@ -407,9 +407,11 @@ impl TraceWriter {
             let own = projected
                 .actions
                 .iter()
-                .filter(|action| action.target_connection_id.as_deref() == Some(&*connection));
+                .filter(|action| projected.connection_of(action) == Some(&*connection));
             let touched: Vec<Value> = own
-                .map(|action| json!({"connectionId": connection, "sourceName": action.key}))
+                .map(|action| {
+                    json!({"connectionId": action.target_connection_id, "sourceName": action.key})
+                })
                 .collect();
             if touched.is_empty() {
                 continue;

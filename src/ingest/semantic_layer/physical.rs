@@ -207,6 +207,12 @@ fn lower(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| name.to_lowercase()).collect()
 }
 
+/// The columns that `expr` may use, in its order.
+pub(crate) fn referenced_columns(expr: &str) -> Vec<String> {
+    let references = column_references(expr).into_iter();
+    references.map(|reference| reference.name).collect()
+}
+
 /// A word of an expression that may be a column.
 #[derive(Debug, PartialEq, Eq)]
 struct ColumnReference {

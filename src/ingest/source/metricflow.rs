@@ -54,6 +54,7 @@ impl SourceAdapter for MetricflowAdapter {
                 ("repoUrl", ValueType::Text),
                 ("branch", ValueType::Text),
                 ("path", ValueType::AnyText),
+                ("targetConnection", ValueType::Text),
                 ("auth_token_ref", ValueType::Text),
             ]),
         )]

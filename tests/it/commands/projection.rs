@@ -173,6 +173,7 @@ fn sources_of_semantic_models_are_committed_first() {
             .contains("source bare: it has no grain"),
         "{note}"
     );
+    // Units with the same system prompt share the record of it.
     let mut entries = tape
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -228,6 +229,122 @@ fn edited_sources_of_unchanged_models_are_kept() {
     assert_eq!(
         (subjects(&place).len(), projected(&tape(&place))),
         (4, None)
+    );
+}
+
+/// A project with the databases of `more`, and the two models that become sources.
+fn project_with_databases(more: &str) -> TestDir {
+    let place = metricflow_project();
+    fs::remove_file(place.path("flow/bare.yml")).unwrap();
+    let flow = "connections:\n  flow: {driver: metricflow, source_dir: flow}\n";
+    place.write("ktx.yaml", format!("{flow}{more}"));
+    place
+}
+
+fn source_of(place: &TestDir, connection: &str, name: &str) -> String {
+    let path = format!("semantic-layer/{connection}/{name}.yaml");
+    fs::read_to_string(place.path(&path)).unwrap_or_default()
+}
+
+#[test]
+fn sources_are_written_for_the_only_database() {
+    let place = project_with_databases("  wh: {driver: postgres}\n");
+    let by_agent = "name: people\ntable: analytics.Customers\ngrain: [customer_id]\ncolumns:\n  - {name: customer_id, type: string}\njoins: []\nmeasures: []\n";
+    place.write("semantic-layer/wh/people.yaml", by_agent);
+    begin(&place);
+    let plan = place.run(&["plan"]);
+    let line = "flow: up to 2 sources written for wh from semantic models before the units run: customers, fct_orders\n";
+    assert!(plan.expect_success().contains(line), "{plan:?}");
+    run(&place, &[]).expect_success();
+    let orders = source_of(&place, "wh", "fct_orders");
+    assert!(
+        orders.contains("grain:\n  - order_id\n") && orders.contains("name: amount"),
+        "{orders}"
+    );
+    assert_eq!(source(&place, "fct_orders"), "");
+    assert_eq!(source_of(&place, "wh", "customers"), "");
+    let tape = tape(&place);
+    let note = projected(&tape).unwrap();
+    assert_eq!(
+        (
+            &note["connection"],
+            &note["actions"][0]["targetConnectionId"]
+        ),
+        (&json!("flow"), &json!("wh"))
+    );
+    assert!(
+        note["left_out"].to_string().contains(
+            "source customers is not written: semantic-layer/wh/people.yaml is about the same table"
+        ),
+        "{note}"
+    );
+    let sql = "SELECT connection, raw_file, target_connection FROM artifacts";
+    let rows = place.run(&["runs", "query", sql, "--format", "csv"]);
+    assert!(
+        rows.expect_success().contains("flow,orders.yml,wh"),
+        "{rows:?}"
+    );
+    let trace = place.run(&["runs", "export", "--format", "trace"]);
+    assert!(
+        trace
+            .expect_success()
+            .contains("deterministic_projection_committed"),
+        "{trace:?}"
+    );
+}
+
+#[test]
+fn one_of_several_databases_is_found_by_scan_or_named() {
+    let databases = "  wh: {driver: postgres}\n  lake: {driver: duckdb}\n";
+    let place = project_with_databases(databases);
+    begin(&place);
+    let plan = place.run(&["plan"]);
+    let warning = "the tables of the semantic models of flow may be in wh, lake; its sources are written for flow";
+    assert!(plan.stderr.contains(warning), "{plan:?}");
+    let scan = "tables:\n  customers:\n    table: public.customers\n    columns:\n      - {name: customer_id, type: string}\n";
+    place.write("semantic-layer/lake/_schema/public.yaml", scan);
+    let plan = place.run(&["plan"]);
+    assert!(
+        plan.expect_success().contains("written for lake from"),
+        "{plan:?}"
+    );
+    let flow = "connections:\n  flow: {driver: metricflow, source_dir: flow, metricflow: {targetConnection: wh}}\n";
+    place.write("ktx.yaml", format!("{flow}{databases}"));
+    let plan = place.run(&["plan"]);
+    assert!(
+        plan.expect_success().contains("written for wh from"),
+        "{plan:?}"
+    );
+}
+
+#[test]
+fn sources_of_earlier_runs_stay_where_they_are() {
+    let place = metricflow_project();
+    begin(&place);
+    run(&place, &[]).expect_success();
+    place.write(
+        "ktx.yaml",
+        "connections:\n  flow: {driver: metricflow, source_dir: flow}\n  wh: {driver: postgres}\n",
+    );
+    place.write("flow/customers.yml", CUSTOMERS.replace("region", "country"));
+    let edited = source(&place, "fct_orders").replace("sum(amount)", "sum(amount) - sum(refunds)");
+    place.write("semantic-layer/flow/fct_orders.yaml", &edited);
+    place.write("flow/orders.yml", ORDERS.replace("ordered_at", "placed_at"));
+    commit(&place);
+    let output = run(&place, &[]);
+    assert!(
+        output.stdout.contains("stay in semantic-layer/flow"),
+        "{output:?}"
+    );
+    assert!(source(&place, "customers").contains("country"));
+    assert_eq!(source(&place, "fct_orders"), edited);
+    assert_eq!(source_of(&place, "wh", "customers"), "");
+    let note = projected(&tape(&place)).unwrap();
+    assert!(
+        note["left_out"]
+            .to_string()
+            .contains("semantic-layer/flow/fct_orders.yaml was last changed by a unit or by hand"),
+        "{note}"
     );
 }
 
@@ -435,11 +552,18 @@ fn sources_without_a_defining_raw_file_are_kept() {
     );
     commit(&place);
     run(&place, &[]).expect_success();
+    assert_eq!(source(&place, "fct_orders"), edited);
+    let note = projected(&tape(&place)).unwrap();
+    let why = "semantic-layer/flow/fct_orders.yaml was last changed by a unit or by hand";
     assert!(
-        source(&place, "fct_orders").contains("ordered_at is null"),
-        "{}",
-        source(&place, "fct_orders")
+        note["actions"] == json!([]) && note["left_out"].to_string().contains(why),
+        "{note}"
     );
+    // Without the edit, the source that has a metric as a measure is defined by that metric, too.
+    fs::remove_file(place.path("semantic-layer/flow/fct_orders.yaml")).unwrap();
+    place.write("flow/metrics.yml", METRICS);
+    commit(&place);
+    run(&place, &[]).expect_success();
     let actions = projected(&tape(&place)).unwrap()["actions"].take();
     assert_eq!(
         (&actions[0]["key"], &actions[1]),

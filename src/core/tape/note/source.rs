@@ -38,7 +38,8 @@ pub struct SourceRead {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SourcesProjected {
-    /// The connection of the sources. An older record has one note for all connections, without this key.
+    /// The connection of the raw files. An older record has one note for all connections, without this key, whose sources
+    /// are those of the connection of their files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
     /// Changes in the order of the files, without unchanged sources.
@@ -63,6 +64,12 @@ impl SourcesProjected {
     /// True if the changes are in a patch, and in no commit.
     pub fn is_unsaved(&self) -> bool {
         self.patch.is_some() && self.commit.is_none()
+    }
+
+    /// The connection of the raw files that `action` follows from.
+    pub fn connection_of<'a>(&'a self, action: &'a MemoryAction) -> Option<&'a str> {
+        let connection = self.connection.as_deref();
+        connection.or(action.target_connection_id.as_deref())
     }
 
     /// True if the note is about the sources of `connection`.

@@ -3,17 +3,21 @@
 //!
 //! Definitions that a source cannot express are left to the units, with the reason: percentiles, cumulative and
 //! conversion metrics, and metrics over several models, other periods or filtered inputs. This module must not know the
-//! semantic layer.
+//! files of the semantic layer.
 
 mod expr;
+mod model_columns;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Map, Value as Json, json};
 
-use self::expr::{
-    column_and_expr, description, expression, filter_sql, identifier, scalar_text,
-    substitute_inputs, table_name,
+use self::{
+    expr::{
+        column_and_expr, description, expression, filter_sql, identifier, scalar_text,
+        substitute_inputs, table_name,
+    },
+    model_columns::{ProjectedColumn, columns_of, key_of},
 };
 use super::{
     super::{ProjectedSource, SourceProjection},
@@ -56,24 +60,14 @@ struct SemanticModel {
     table: String,
     description: Option<String>,
     columns: Vec<ProjectedColumn>,
+    /// The columns that identify a row.
+    grain: Vec<String>,
     /// Indices of the columns, by their name in filters.
     column_at: HashMap<String, usize>,
     entities: Vec<ModelEntity>,
     measures: Vec<ProjectedMeasure>,
     /// Indices of the measures, by name. Of duplicate names, the first.
     measure_at: HashMap<String, usize>,
-}
-
-#[derive(Debug)]
-struct ProjectedColumn {
-    name: String,
-    /// The expression that computes the column, if it is not a plain column.
-    expr: Option<String>,
-    /// Name in filters: that of the dimension or entity.
-    filter_name: Option<String>,
-    kind: &'static str,
-    is_hidden: bool,
-    description: Option<String>,
 }
 
 #[derive(Debug)]
@@ -166,54 +160,24 @@ impl SemanticModels {
                 &format!("semantic model {name} has entities of too long a name"),
             );
         }
-        let mut columns: Vec<ProjectedColumn> = Vec::new();
-        let mut seen = BTreeSet::new();
-        for dimension in node.value.list("dimensions") {
-            let Some((name, expr)) = column_and_expr(dimension) else {
-                continue;
-            };
-            if seen.insert(name.to_lowercase()) {
-                let kind = if dimension.text_at("type") == Some("time") {
-                    "time"
-                } else {
-                    "string"
-                };
-                let called = dimension.text_at("name").map(str::to_owned);
-                columns.push(ProjectedColumn {
-                    name,
-                    expr,
-                    filter_name: called,
-                    kind,
-                    is_hidden: false,
-                    description: description(dimension),
-                });
-            }
-        }
-        for ModelEntity {
-            name,
-            column,
-            expr,
-            description,
-            ..
-        } in &entities
-        {
-            if seen.insert(column.to_lowercase()) {
-                columns.push(ProjectedColumn {
-                    name: column.clone(),
-                    expr: expr.clone(),
-                    filter_name: Some(name.clone()),
-                    kind: "string",
-                    is_hidden: true,
-                    description: description.clone(),
-                });
-            }
-        }
         let mut measures = Vec::new();
         for node in node.value.list("measures") {
             match ProjectedMeasure::from_node(node) {
                 Some(Ok(measure)) => measures.push(measure),
                 Some(Err(why)) => self.skip(path, &why),
                 None => {}
+            }
+        }
+        let columns = columns_of(node, &entities, &measures);
+        let mut grain = key_of(node, &entities);
+        if grain.is_empty() {
+            let dimensions = columns.iter().filter(|column| !column.is_hidden);
+            grain.extend(dimensions.map(|column| column.name.clone()));
+            if !grain.is_empty() {
+                let why = format!(
+                    "semantic model {name} has no entity that identifies a row; all of its dimensions became the grain"
+                );
+                self.skip(path, &why);
             }
         }
         let mut column_at = HashMap::new();
@@ -228,6 +192,7 @@ impl SemanticModels {
             table: about,
             description,
             columns,
+            grain,
             column_at,
             entities,
             ..SemanticModel::default()
@@ -536,6 +501,7 @@ impl SemanticModels {
         SourceProjection {
             sources,
             skipped: self.skipped,
+            target: None,
         }
     }
 }
@@ -574,11 +540,6 @@ impl SemanticModel {
             map
         };
         let name = identifier(&self.table);
-        let grain = self
-            .columns
-            .iter()
-            .filter(|column| !column.is_hidden)
-            .map(|column| Json::from(&*column.name));
         let doc = Map::from_iter([
             ("name".to_owned(), Json::from(&*name)),
             (
@@ -586,7 +547,7 @@ impl SemanticModel {
                 json!({"dbt": self.description.as_ref().unwrap_or(&self.table)}),
             ),
             ("table".to_owned(), Json::from(&*self.table)),
-            ("grain".to_owned(), grain.collect()),
+            ("grain".to_owned(), json!(self.grain)),
             (
                 "columns".to_owned(),
                 self.columns.iter().map(column).collect(),
@@ -609,6 +570,10 @@ impl SemanticModel {
 }
 
 impl ModelEntity {
+    fn identifies_rows(&self) -> bool {
+        matches!(&*self.kind, "primary" | "unique" | "natural")
+    }
+
     fn from_node(node: &YamlNode) -> Option<Self> {
         let (name, (column, expr)) = (node.text_at("name")?.to_owned(), column_and_expr(node)?);
         let kind = node.text_at("type").unwrap_or_default().to_owned();
@@ -916,7 +881,7 @@ metrics:
         };
         let metrics: String = (0..100).map(metric).collect();
         let model = format!(
-            "semantic_models:\n  - name: o\n    model: ref('o')\n    dimensions: [{{name: at, type: time}}]\n    entities: [{{name: far, type: foreign, expr: {}}}]\n    measures: [{{name: m, agg: sum, expr: {}a}}]\n",
+            "semantic_models:\n  - name: o\n    model: ref('o')\n    dimensions: [{{name: at, type: time}}]\n    entities: [{{name: id, type: primary}}, {{name: far, type: foreign, expr: {}}}]\n    measures: [{{name: m, agg: sum, expr: {}a}}]\n",
             "c".repeat(LONGEST_NAME + 1),
             "a + ".repeat(1 << 18),
         );

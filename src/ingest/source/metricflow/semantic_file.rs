@@ -215,6 +215,7 @@ fn column_part(column: &YamlNode, part: &YamlNode) -> Option<YamlNode> {
         ("name", own("name").or_else(|| Some(name.clone()))),
         ("type", Some(kind)),
         ("expr", Some(name.clone())),
+        ("validity_params", own("validity_params")),
         (
             "description",
             own("description").or_else(|| column.get("description").cloned()),

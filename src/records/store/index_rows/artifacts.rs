@@ -76,7 +76,7 @@ pub(super) fn artifact_rows(state: &RunState) -> Vec<ArtifactIndexRow> {
     for projected in accepted_projections(state) {
         let is_written = !projected.is_unsaved() && projected.reason.is_none();
         for action in projected.actions.iter().filter(|_| is_written) {
-            let connection = action.target_connection_id.as_deref().unwrap_or_default();
+            let connection = projected.connection_of(action).unwrap_or_default();
             let files = action.raw_paths.iter().flatten();
             rows.extend(files.map(|path| ArtifactIndexRow::new(connection, path, action)));
         }
