@@ -20,6 +20,7 @@ use super::{
     prompt::{self, ProjectContext, PromptAmendment},
     skill::Skill,
     slug::hex,
+    source::find_adapter,
     tool::{AttemptTools, ToolContext},
     work_unit::WorkUnit,
     workspace::Workspace,
@@ -56,7 +57,7 @@ pub fn digest_unit(
     digest_unit_with(unit, &project.instructions, &skills, &tools.specs(), model)
 }
 
-/// Digests of `unit` with these skills and tools.
+/// Digests of `unit` with these skills and tools, without the files that are no inputs of it.
 pub(crate) fn digest_unit_with(
     unit: &WorkUnit,
     instructions: &Instructions,
@@ -64,7 +65,13 @@ pub(crate) fn digest_unit_with(
     tools: &[ToolSpec],
     model: Option<&str>,
 ) -> io::Result<ContentDigests> {
-    let planned = &unit.planned;
+    let adapter = find_adapter(&unit.planned.adapter);
+    let mut unit = unit.clone();
+    if let Some(adapter) = adapter {
+        let paths = &mut unit.planned.dependency_paths;
+        paths.retain(|path| !adapter.is_reading_aid(path));
+    }
+    let (unit, planned) = (&unit, &unit.planned);
     let mut content = ContentDigests {
         combined: String::new(),
         raw_files: files(&unit.source_root, &planned.raw_files)?,
@@ -235,6 +242,19 @@ mod tests {
         later.unit.peer_file_index = vec!["c.md".into()];
         later.unit.planned.why = "something else".into();
         assert_eq!(later.content(), content);
+    }
+
+    #[test]
+    fn code_of_dbt_models_is_not_in_the_digest() {
+        let mut source = ContentFixture::new();
+        source.unit.planned.adapter = "dbt".into();
+        let then = source.content();
+        fs::write(source.dir.path().join("m.sql"), "select 1").unwrap();
+        let paths = &mut source.unit.planned.dependency_paths;
+        paths.push("m.sql".into());
+        assert_eq!(source.content(), then);
+        source.unit.planned.adapter = "manifest".into();
+        assert_ne!(source.content().dependencies, then.dependencies);
     }
 
     #[test]

@@ -190,6 +190,24 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
         None
     }
 
+    /// Whether units may read the file for its content only: a change of it counts by the references to it, so it is not
+    /// among their inputs.
+    fn is_reading_aid(&self, _path: &str) -> bool {
+        false
+    }
+
+    /// The texts that `text`, from the file at `path`, names by calls, each with a heading. They are found in the
+    /// `readable` files; `read` returns the content of one.
+    fn named_texts(
+        &self,
+        _path: &str,
+        _text: &str,
+        _readable: &[&str],
+        _read: &dyn Fn(&str) -> Option<String>,
+    ) -> Vec<NamedText> {
+        Vec::new()
+    }
+
     /// The semantic-layer sources that follow from `tree` without an agent. They are written before any unit runs.
     fn project_sources(&self, _tree: &SourceTree) -> SourceProjection {
         SourceProjection::default()
@@ -199,6 +217,14 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
     fn skill(&self) -> Option<&'static str> {
         None
     }
+}
+
+/// A text that a raw file names by a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedText {
+    /// The call and the file, such as `doc orders, from models/docs.md`.
+    pub heading: String,
+    pub text: String,
 }
 
 /// A semantic-layer source that follows from raw files.

@@ -1,5 +1,6 @@
 //! The `dbt` adapter: one unit with all files of a source with few YAML files, else one unit per file, and one per
-//! project with the files in its folder. Read are YAML files and doc blocks.
+//! project with the files in its folder. Read are YAML files and doc blocks, and as dependencies the code of the models that
+//! YAML describes.
 //!
 //! A source has a project at its root, or several in its folders. Of the files that dbt does not read, those that describe
 //! its objects are in units, as in KTX.
@@ -17,13 +18,14 @@ mod references;
 
 use profiles::ProposedDatabase;
 pub(super) use project::DbtProjects;
-use project::{MoreFiles, doc_blocks, is_markdown, is_yaml};
+use project::{MoreFiles, doc_blocks, doc_texts, is_markdown, is_yaml};
 pub(super) use references::DbtReferences;
+use references::ModelCode;
 
 use super::{
-    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, ProposalScan, RawFile, SourceAdapter,
-    SourceDirError, SourceTree, UnitChunk, peers, proposal, references::ReferenceReader,
-    shared_names, tree::has_extension,
+    ChunkedSource, MAX_NAMED_FILES, NamedText, ProjectConnection, ProposalScan, RawFile,
+    SourceAdapter, SourceDirError, SourceTree, UnitChunk, peers, proposal,
+    references::ReferenceReader, shared_names, tree::has_extension,
 };
 use crate::{
     connection::{KeySpec, ValueType},
@@ -135,11 +137,17 @@ impl SourceAdapter for DbtAdapter {
         let paths: Vec<&str> = paths.filter(|path| is_yaml(path)).collect();
         let mut warnings: Vec<Problem> = projects.warnings().collect();
         warnings.extend(left_out(&projects, &others));
+        let mut code = ModelCode::find(tree, &projects);
+        let text_of = |path: &'_ str| tree.read_text(path).unwrap_or_default();
         let mut models = read.iter().filter(|path| is_yaml(path));
         if paths.len() <= MAX_SINGLE_UNIT_FILES || !models.any(|path| projects.has_model(path)) {
             warnings.extend(unread(tree, &projects));
+            let yaml = read.iter().filter(|path| is_yaml(path));
+            let code_files = code.of_unit("dbt-all", yaml.map(|path| (*path, text_of(path))));
+            warnings.extend(code.into_warnings());
             let whole = UnitChunk {
                 key: "dbt-all".into(),
+                dependency_paths: code_files.into_iter().collect(),
                 raw_files: read.iter().map(|path| (*path).to_owned()).collect(),
                 ..UnitChunk::default()
             };
@@ -181,14 +189,17 @@ impl SourceAdapter for DbtAdapter {
         for (key, path) in more.into_iter().zip(&rest) {
             keys.push(distinct_key(&keys, key, path));
         }
-        let dependencies = |path: &str| -> Vec<String> {
+        let mut dependencies = |key: &str, path: &str| -> Vec<String> {
+            let text = text_of(path);
             let project = projects.reader(path).map(|project| project.file.as_str());
             let project = project.or(manifest);
-            let used = references::doc_calls(&tree.read_text(path).unwrap_or_default());
+            let used = references::doc_calls(&text);
             let used = used.iter().filter_map(|name| docs.get(name)).flatten();
             let files: BTreeSet<&str> = project.into_iter().chain(used.copied()).collect();
             let files = files.into_iter().filter(|file| *file != path);
-            files.map(str::to_owned).collect()
+            let mut files: Vec<String> = files.map(str::to_owned).collect();
+            files.extend(code.of_unit(key, std::iter::once((path, text))));
+            files
         };
         let mut units: Vec<UnitChunk> = keys
             .iter()
@@ -197,7 +208,7 @@ impl SourceAdapter for DbtAdapter {
                 key: key.clone(),
                 label: Some((*path).to_owned()),
                 raw_files: vec![(*path).to_owned()],
-                dependency_paths: dependencies(path),
+                dependency_paths: dependencies(key, path),
                 peer_file_index: peers(&all, &BTreeSet::from([*path])),
                 ..UnitChunk::default()
             })
@@ -213,7 +224,41 @@ impl SourceAdapter for DbtAdapter {
                 ..UnitChunk::default()
             });
         }
+        warnings.extend(code.into_warnings());
         Ok(ChunkedSource { units, warnings })
+    }
+
+    fn is_reading_aid(&self, path: &str) -> bool {
+        references::is_code(path)
+    }
+
+    fn named_texts(
+        &self,
+        path: &str,
+        text: &str,
+        readable: &[&str],
+        read: &dyn Fn(&str) -> Option<String>,
+    ) -> Vec<NamedText> {
+        let mut wanted = match is_yaml(path) {
+            true => references::doc_calls(text),
+            false => BTreeSet::new(),
+        };
+        let mut found = Vec::new();
+        for file in readable.iter().filter(|file| is_markdown(file)) {
+            if wanted.is_empty() {
+                break;
+            }
+            let docs = read(file).unwrap_or_default();
+            for (name, after) in doc_texts(&docs) {
+                if wanted.remove(&format!("doc:{name}")) {
+                    found.push(NamedText {
+                        heading: format!("doc {name}, from {file}"),
+                        text: project::doc_body(after).trim().to_owned(),
+                    });
+                }
+            }
+        }
+        found
     }
 
     fn defined_names(&self, path: &str, text: &str) -> Option<BTreeSet<String>> {
@@ -622,6 +667,65 @@ docs-paths: docs
                 "models/docs.yml"
             ]
         );
+    }
+
+    #[test]
+    fn code_of_described_models_is_a_dependency() {
+        let texts: Vec<String> = (0..25).map(|n| format!("models/m{n}.yml")).collect();
+        let mut files: Vec<(&str, &str)> = texts.iter().map(|path| (&**path, "x: 1")).collect();
+        files.extend([
+            ("dbt_project.yml", "name: x\n"),
+            (
+                "models/schema.yml",
+                "models: [{name: orders}, {name: score}, {name: sql_only}]",
+            ),
+            ("models/marts/orders.sql", "select * from {{ ref('raw') }}"),
+            ("models/marts/raw.sql", "select 1"),
+            ("models/score.py", "def model(dbt, session): ..."),
+            ("analyses/score.sql", "select 1"),
+        ]);
+        let (dir, _) = tree_of(&files);
+        let root = dir.path().canonicalize().unwrap();
+        let dependencies = |key: &str| {
+            let tree = DbtAdapter.list_files(anywhere(), Ok(root.clone())).unwrap();
+            let units = DbtAdapter.chunk(&tree, anywhere()).unwrap().units;
+            let unit = units.into_iter().find(|unit| unit.key == key).unwrap();
+            unit.dependency_paths.join(" ")
+        };
+        let code = "models/marts/orders.sql models/score.py";
+        assert_eq!(
+            dependencies("dbt-models-schema"),
+            format!("dbt_project.yml {code}")
+        );
+        assert_eq!(dependencies("dbt-models-m1"), "dbt_project.yml");
+        for path in &texts {
+            fs::remove_file(root.join(path)).unwrap();
+        }
+        assert_eq!(dependencies("dbt-all"), code);
+    }
+
+    #[test]
+    fn doc_calls_are_resolved_by_readable_files() {
+        let docs = "{% docs orders %}\nOne row {% raw %}an{% endraw %} order.\n{% enddocs %}{% docs open %} to the end";
+        let read = |path: &str| (path == "models/docs.md").then(|| docs.to_owned());
+        let texts = |path: &str, text: &str| {
+            let readable = ["models/x.yml", "gone.md", "models/docs.md"];
+            let texts = DbtAdapter.named_texts(path, text, &readable, &read);
+            let shown = texts
+                .into_iter()
+                .map(|of| format!("{}: {}", of.heading, of.text));
+            shown.collect::<Vec<_>>()
+        };
+        let yaml =
+            "description: \"{{ doc('orders') }} {{ doc('pkg', 'open') }} {{ doc('none') }}\"";
+        assert_eq!(
+            texts("models/x.yml", yaml),
+            [
+                "doc orders, from models/docs.md: One row {% raw %}an{% endraw %} order.",
+                "doc open, from models/docs.md: to the end"
+            ]
+        );
+        assert!(texts("models/x.sql", yaml).is_empty() && texts("models/x.yml", "x: 1").is_empty());
     }
 
     #[test]

@@ -5,12 +5,18 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{AgentTool, ToolContext, not_found_reply, pagination};
-use crate::{spelling::did_you_mean, untrusted_text::excerpt};
+use super::{AgentTool, MAX_ANSWER_CHARS, ToolContext, not_found_reply, pagination};
+use crate::{
+    source::{NamedText, find_adapter},
+    spelling::did_you_mean,
+    untrusted_text::{excerpt, one_line},
+};
 use ingestdeck_core::units::ToolReply;
 
 /// Largest file that is read whole, in bytes.
 const MAX_WHOLE_BYTES: u64 = 120_000;
+/// Part of an answer for notes about its page, in characters.
+const MAX_NOTES_CHARS: usize = 1_200;
 /// Largest file that is searched, in bytes.
 const MAX_SEARCHED_BYTES: u64 = 4 * 1024 * 1024;
 /// Largest file that spans are read from, in bytes.
@@ -152,6 +158,42 @@ fn text(context: &ToolContext, path: &str, limit: u64) -> Result<String, RawRead
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
+/// The texts that `page` of the file at `path` names by calls, as far as they fit into one answer.
+fn named_texts(context: &ToolContext, path: &str, page: &str) -> String {
+    let planned = &context.unit.planned;
+    let Some(adapter) = find_adapter(&planned.adapter) else {
+        return String::new();
+    };
+    let readable: Vec<&str> = planned
+        .raw_files
+        .iter()
+        .chain(&planned.dependency_paths)
+        .map(String::as_str)
+        .collect();
+    let read = |path: &str| searchable_text(context, path);
+    let texts = adapter.named_texts(path, page, &readable, &read);
+    let mut room = (MAX_ANSWER_CHARS - MAX_NOTES_CHARS).saturating_sub(page.chars().count());
+    let (mut shown, mut left) = (String::new(), 0);
+    for NamedText { heading, text } in texts {
+        let entry = format!("\n[{}]\n{text}\n", one_line(&heading));
+        let size = entry.chars().count();
+        if size <= room {
+            room -= size;
+            shown.push_str(&entry);
+        } else {
+            left += 1;
+        }
+    }
+    if left > 0 {
+        let texts = match left {
+            1 => "1 more text that these lines name does".to_owned(),
+            left => format!("{left} more texts that these lines name do"),
+        };
+        shown.push_str(&format!("\n[{texts} not fit; read the Markdown files]\n"));
+    }
+    shown
+}
+
 /// Lines `start` to `end` (from 1, inclusive) that fit into one answer, with a note about the rest.
 fn line_span(
     context: &ToolContext,
@@ -165,11 +207,13 @@ fn line_span(
         .records()
         .reads
         .record(path, lines, start, page.last_line);
+    let texts = named_texts(context, path, &page.text);
     let next = |next| json!({"path": path, "startLine": next, "endLine": end});
     let mut markdown = page.text.clone();
     if let Some(note) = page.continuation_note(start, end, lines.len(), "read_raw_span", next) {
         markdown.push_str(&format!("\n[{note}]\n"));
     }
+    markdown.push_str(&texts);
     ToolReply {
         markdown,
         structured: Some(

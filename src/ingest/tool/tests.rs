@@ -172,6 +172,33 @@ fn only_files_of_the_unit_are_read() {
 }
 
 #[test]
+fn doc_blocks_that_shown_lines_name_follow_the_lines() {
+    let (mut context, dir) = tool_context();
+    context.unit.planned.adapter = "dbt".into();
+    context.unit.planned.dependency_paths.push("docs.md".into());
+    let source = dir.path().join("source");
+    let yaml = "a: \"{{ doc('x') }}\"\nb: \"{{ doc('y') }}\"\n";
+    fs::write(source.join("sub/dep.yml"), yaml).unwrap();
+    let long = "y".repeat(MAX_ANSWER_CHARS);
+    let docs =
+        format!("{{% docs y %}}{long}{{% enddocs %}}\n{{% docs x %}}\nAbout x\n{{% enddocs %}}");
+    fs::write(source.join("docs.md"), docs).unwrap();
+    let tools = AttemptTools::new(Arc::new(context), None);
+    let fixture = ToolFixture { tools, dir };
+    assert_eq!(
+        fixture.text("read_raw_file", json!({"path": "sub/dep.yml"})),
+        format!(
+            "{yaml}\n[doc x, from docs.md]\nAbout x\n\n[1 more text that these lines name does not fit; read the Markdown files]\n"
+        )
+    );
+    let first = json!({"path": "sub/dep.yml", "startLine": 1, "endLine": 1});
+    assert_eq!(
+        fixture.text("read_raw_span", first),
+        "a: \"{{ doc('x') }}\"\n\n[doc x, from docs.md]\nAbout x\n"
+    );
+}
+
+#[test]
 fn raw_file_replaced_by_link_is_not_read() {
     let fixture = ToolFixture::new();
     let outside = tempfile::NamedTempFile::new().unwrap();

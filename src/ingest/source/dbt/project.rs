@@ -72,14 +72,33 @@ pub(super) fn is_markdown(path: &str) -> bool {
 
 /// The names of the doc blocks in `text`.
 pub(super) fn doc_blocks(text: &str) -> impl Iterator<Item = &str> {
-    text.split("{%").skip(1).filter_map(|block| {
-        let call = block.trim_start_matches(['-', '+']).trim_start();
+    doc_texts(text).map(|(name, _)| name)
+}
+
+/// The names of the doc blocks in `text`, each with the text after its beginning.
+pub(super) fn doc_texts(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.match_indices("{%").filter_map(|(at, open)| {
+        let block = text.get(at + open.len()..)?;
+        let tag = block.split_once("{%").map_or(block, |(tag, _)| tag);
+        let call = tag.trim_start_matches(['-', '+']).trim_start();
         let name = call.strip_prefix("docs")?;
         let (name, _) = name.split_once("%}")?;
         let is_call = name.starts_with(char::is_whitespace);
         let name = name.trim_end_matches(['-', '+']).trim();
-        (is_call && !name.is_empty()).then_some(name)
+        let (_, after) = block.split_once("%}")?;
+        (is_call && !name.is_empty()).then_some((name, after))
     })
+}
+
+/// The text of a doc block, given what follows its beginning.
+pub(super) fn doc_body(after: &str) -> &str {
+    let is_end = |(at, open): &(usize, &str)| {
+        let block = after.get(at + open.len()..).unwrap_or_default();
+        let call = block.trim_start_matches(['-', '+']).trim_start();
+        call.starts_with("enddocs")
+    };
+    let end = after.match_indices("{%").find(is_end);
+    end.and_then(|(at, _)| after.get(..at)).unwrap_or(after)
 }
 
 /// True for a file with the extension of YAML.

@@ -1,16 +1,17 @@
-//! What the YAML files of a dbt project and the SQL of their models refer to.
+//! What the YAML files of a dbt project and the code of their models refer to, and which code belongs to a YAML file.
 //!
-//! SQL is read for its references only, never given to an agent. It is searched for when the first reference is asked
-//! for, so a plan without changes reads none.
+//! The code is searched for once for the units, and again when the first reference is asked for.
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::project;
+use super::{DbtProjects, MAX_NAMED_FILES, project};
 use crate::source::{
-    SourceTree, UnitChunk,
+    SourceTree, UnitChunk, fingerprint,
     references::{FileReferences, ReferenceReader, calls, dbt_yaml},
     tree::has_extension,
 };
+use crate::{line_budget::first_names, untrusted_text::visible_path};
+use ingestdeck_core::diagnostic::Problem;
 
 /// The names that a file of a dbt project defines; `None` if they are not known.
 pub(super) fn defined_names(path: &str, text: &str) -> Option<BTreeSet<String>> {
@@ -26,6 +27,97 @@ pub(super) fn doc_calls(text: &str) -> BTreeSet<String> {
     let mut found = FileReferences::default();
     calls::add_jinja_calls(text, &mut found);
     found.open_names
+}
+
+/// Most files with code that a unit may read.
+const MAX_CODE_FILES: usize = 300;
+
+/// The SQL and Python files that units may read, because their YAML describes the models in them.
+#[derive(Debug)]
+pub(super) struct ModelCode<'a> {
+    projects: &'a DbtProjects,
+    files: ModelFiles,
+    /// Whether a file can be given to an agent, by path, and why not.
+    usable: HashMap<String, Option<String>>,
+    /// Sentences about units with too many files.
+    warnings: Vec<Problem>,
+}
+
+impl<'a> ModelCode<'a> {
+    pub(super) fn find(tree: &SourceTree, projects: &'a DbtProjects) -> Self {
+        Self {
+            projects,
+            files: ModelFiles::find(tree),
+            usable: HashMap::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The code of the models that the YAML files of the unit `key` describe, each with its text, sorted.
+    pub(super) fn of_unit<'b>(
+        &mut self,
+        key: &str,
+        yaml: impl Iterator<Item = (&'b str, String)>,
+    ) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        if self.files.paths.is_empty() {
+            return found;
+        }
+        for (path, text) in yaml {
+            let project = self.projects.reader(path).map(|of| &of.file);
+            let names = dbt_yaml::read(&text).unwrap_or_default();
+            let stems = names.models.iter().flat_map(|model| &model.file_stems);
+            let code = stems
+                .filter_map(|stem| self.files.paths.get(stem))
+                .flatten();
+            let is_own = |code: &&String| {
+                let owner = self.projects.reader(code).map(|of| &of.file);
+                self.projects.has_model(code) && (project.is_none() || owner == project)
+            };
+            found.extend(code.filter(is_own).cloned());
+        }
+        found.retain(|path| self.is_usable(path));
+        if found.len() > MAX_CODE_FILES {
+            let what = format!(
+                "unit {key} describes models in {} files with code; agents read the first {MAX_CODE_FILES}",
+                found.len()
+            );
+            self.warnings.push(Problem::new(what));
+            found = found.into_iter().take(MAX_CODE_FILES).collect();
+        }
+        found
+    }
+
+    fn is_usable(&mut self, path: &str) -> bool {
+        if let Some(known) = self.usable.get(path) {
+            return known.is_none();
+        }
+        let why = match self.files.tree.read_text(path) {
+            Ok(text) => fingerprint::unsuitable_reason(text.as_bytes()).map(str::to_owned),
+            Err(error) => Some(error.to_string()),
+        };
+        let is_usable = why.is_none();
+        self.usable.insert(path.to_owned(), why);
+        is_usable
+    }
+
+    /// The warnings about files and units.
+    pub(super) fn into_warnings(self) -> Vec<Problem> {
+        let mut warnings = self.warnings;
+        let mut skipped: Vec<String> = self
+            .usable
+            .into_iter()
+            .filter_map(|(path, why)| Some(format!("{} ({})", visible_path(&path), why?)))
+            .collect();
+        skipped.sort_unstable();
+        if !skipped.is_empty() {
+            let named = first_names(&skipped, MAX_NAMED_FILES);
+            warnings.push(Problem::new(format!(
+                "agents cannot read the code of some models: {named}"
+            )));
+        }
+        warnings
+    }
 }
 
 /// Reads the references of the files in `tree`.
@@ -121,7 +213,6 @@ impl ReferenceReader for DbtReferences<'_> {
 
 impl ModelFiles {
     fn find(tree: &SourceTree) -> Self {
-        let is_code = |path: &str| has_extension(path, &["sql", "py"]);
         let Ok(found) = project::walk(&tree.root, &is_code) else {
             return Self {
                 is_partial: true,
@@ -172,6 +263,11 @@ impl ModelFiles {
     }
 }
 
+/// True for a file with SQL or Python code.
+pub(super) fn is_code(path: &str) -> bool {
+    has_extension(path, &["sql", "py"])
+}
+
 /// The name of the file without its last extension.
 fn stem(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -219,6 +315,43 @@ mod tests {
         assert_eq!(
             references(&broken, "models/gone.yml"),
             (String::new(), true)
+        );
+    }
+
+    #[test]
+    fn code_that_agents_cannot_read_is_a_warning() {
+        let names: Vec<String> = (0..MAX_CODE_FILES + 2)
+            .map(|n| format!("m{n:03}"))
+            .collect();
+        let models: Vec<String> = names
+            .iter()
+            .map(|name| format!("{{name: {name}}}"))
+            .collect();
+        let paths: Vec<String> = names
+            .iter()
+            .map(|name| format!("models/{name}.sql"))
+            .collect();
+        let yaml = format!("models: [{}, {{name: empty}}]", models.join(", "));
+        let mut files: Vec<(&str, &str)> = paths.iter().map(|path| (&**path, "select 1")).collect();
+        files.extend([
+            ("dbt_project.yml", "name: x"),
+            ("models/empty.sql", " \n"),
+            ("other/m000.sql", "select 2"),
+        ]);
+        let (dir, _) = tree_of(&files);
+        let tree = SourceTree::walk(dir.path(), &|path| DbtAdapter.accepts_file(path)).unwrap();
+        let projects = DbtProjects::from_tree(&tree);
+        let mut code = ModelCode::find(&tree, &projects);
+        let found = code.of_unit("dbt-all", [("models/x.yml", yaml)].into_iter());
+        assert_eq!(found.len(), MAX_CODE_FILES);
+        assert_eq!(found.first().map(String::as_str), Some("models/m000.sql"));
+        let warnings = ingestdeck_core::diagnostic::to_lines(&code.into_warnings());
+        assert_eq!(
+            warnings,
+            [
+                "unit dbt-all describes models in 302 files with code; agents read the first 300",
+                "agents cannot read the code of some models: models/empty.sql (it is empty)"
+            ]
         );
     }
 
