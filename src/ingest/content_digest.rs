@@ -57,7 +57,7 @@ pub fn digest_unit(
     digest_unit_with(unit, &project.instructions, &skills, &tools.specs(), model)
 }
 
-/// Digests of `unit` with these skills and tools, without the files that are no inputs of it.
+/// Digests of `unit` with these skills and tools, without those of its files that are for reading only.
 pub(crate) fn digest_unit_with(
     unit: &WorkUnit,
     instructions: &Instructions,

@@ -5,6 +5,7 @@
 mod chunking;
 mod neighbours;
 mod partial_plan;
+mod projection_target;
 mod texts;
 mod unit_names;
 mod unit_selector;
@@ -18,6 +19,7 @@ use std::{
 use self::{
     chunking::{chunk_connection, is_target},
     neighbours::Neighbourhood,
+    projection_target::choose_target,
     unit_names::RunUnitKeys,
     unit_selector::UnitSelector,
 };
@@ -27,7 +29,6 @@ use super::{
     database::KTX_DATABASE,
     line_budget::first_names,
     project::{PROJECT_FILE, Project},
-    projection::choose_target,
     reconcile::EvictionCandidate,
     source::{
         ChunkedConnection, Fingerprint, SourceAdapter, SourceProjection, SourceTree, UnitChunk,

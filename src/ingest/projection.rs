@@ -11,10 +11,6 @@ use std::{
     sync::Arc,
 };
 
-mod target;
-
-pub(crate) use target::choose_target;
-
 use super::{
     git::{CommitId, Git, GitError},
     integrate::{IntegrationError, PatchIntegrator, PatchOutcome, UnitPatch},
@@ -174,7 +170,7 @@ struct ProjectionHistory<'a> {
 }
 
 impl ProjectionHistory<'_> {
-    /// True if the last change of the file was a projection. Without a commit of its own, as after a review, a
+    /// True if the last change of the file was a projection. Saved with the units after a review, a
     /// projection looks like an edit.
     fn is_unedited(&self, path: &str) -> Result<bool, GitError> {
         let log = [

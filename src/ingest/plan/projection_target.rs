@@ -18,7 +18,7 @@ const TARGET_KEY: &str = "/metricflow/targetConnection";
 /// Chooses the target of the sources of `connection`: the database that its setting names, the only database, or the only
 /// one whose scan has one of the tables. `None` for the connection itself, which keeps the sources that an earlier run
 /// wrote for it; the problem is a warning about that.
-pub(crate) fn choose_target(
+pub(super) fn choose_target(
     project: &Project,
     connection: &Connection,
     projection: &SourceProjection,
