@@ -325,7 +325,7 @@ fn size_warning(unit: &WorkUnit) -> Option<String> {
     (tokens > LARGE_UNIT_TOKENS).then(|| {
         format!(
             "unit {} has {} of files, about {}k tokens, which fill most of the context of a model: the agent may lose what it \
-             read first; give parts of it connections of their own with a deeper source_dir",
+             read first; add a connection with a deeper source_dir for each part of it",
             unit.planned.unit,
             text::size(bytes),
             tokens / 1_000
