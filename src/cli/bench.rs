@@ -10,7 +10,9 @@ use self::output::BenchOutput;
 use super::{
     args::{BenchArgs, GlobalArgs, SelectArgs},
     exit::{self, CliError, Exit, SIGINT},
-    launch, plan, policy, project, settings,
+    launch,
+    plan::{self, PlanForecast},
+    policy, project, settings,
     signals::{ShutdownState, SignalListener},
 };
 use ingestdeck_agent::private_dir;
@@ -24,7 +26,7 @@ use ingestdeck_core::{
 };
 use ingestdeck_engine::{recorded_tapes, resume::RunPlan};
 use ingestdeck_ingest::{project::Project, project_snapshot::ProjectSnapshot};
-use ingestdeck_records::store::RunStore;
+use ingestdeck_records::store::{RunStore, db::PriorEfforts};
 
 /// Runs every cell the wanted number of times, and prints and records the scores.
 ///
@@ -71,7 +73,9 @@ pub(super) fn bench(global: &GlobalArgs, args: &BenchArgs) -> Result<Exit, CliEr
         .collect();
     let rounds = plan.cells.len() * args.repeat as usize;
     let efforts = prior_efforts(&project);
-    let forecast = plan::forecast_rounds(&efforts, concurrency, &planned.planned.units, rounds);
+    let units_of_plan = &planned.planned.units;
+    let outlook = PlanForecast::new(&project, units_of_plan, &efforts, None, concurrency);
+    let forecast = outlook.sum_text(std::iter::repeat_n(units_of_plan, rounds).flatten());
     let dir = BenchDir::create(&project.root)?;
     let mut result = BenchResult::new(&dir, &commit, units, plan.cells.clone(), args.repeat);
     let mut output = BenchOutput::new(global, &project.root);
@@ -203,10 +207,10 @@ fn earlier_outputs(
 }
 
 /// Efforts of units in the runs of the project; none without a usable index.
-fn prior_efforts(project: &Project) -> Vec<ingestdeck_records::store::db::UnitEffort> {
+fn prior_efforts(project: &Project) -> PriorEfforts {
     let store = RunStore::new(&project.root);
     if store.list().map_or(true, |runs| runs.is_empty()) {
-        return Vec::new();
+        return PriorEfforts::default();
     }
     let index = recorded_tapes::open_updated_index(&store).ok();
     index

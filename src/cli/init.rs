@@ -31,6 +31,14 @@ use ingestdeck_ingest::{
 /// If a file exists already, nothing was found, or the file cannot be written.
 pub(crate) fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliError> {
     let root = match (&args.dir, &global.project_dir) {
+        (Some(dir), Some(project)) if dir != project => {
+            return Err(
+                CliError::usage("init writes ktx.yaml into the directory that it reads, and two are named").with_help(
+                    "name one of them; files outside of a project need `source_dir: PATH` in its ktx.yaml, and PATH in \
+                     ingest.allow_paths of your settings",
+                ),
+            );
+        }
         (Some(dir), _) | (None, Some(dir)) => dir.clone(),
         (None, None) => std::env::current_dir().map_err(|error| {
             CliError::usage("cannot determine the current directory")

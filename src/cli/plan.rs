@@ -1,15 +1,22 @@
 //! `plan`: shows which units would run, why, and a forecast of cost and time.
 
+mod forecast;
 mod row_widths;
+mod size_warnings;
 
 use std::{
     collections::{BTreeSet, HashSet},
     io::{self, Write as _},
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use self::row_widths::RowWidths;
+pub(super) use self::forecast::PlanForecast;
+use self::{
+    forecast::forecast_json,
+    row_widths::RowWidths,
+    size_warnings::{UnitLimits, all_unit_warnings, unit_warnings},
+};
 use super::{
     args::{GlobalArgs, SelectArgs, Ui},
     exit::{self, CliError, Exit},
@@ -19,11 +26,10 @@ use super::{
 use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem, to_lines},
     tape::{
-        Millis, UnitKey,
+        UnitKey,
         note::{PlannedUnit, attempt_output::UnreadFile},
     },
-    text::{self, dollars, pluralize},
-    units::forecast::{FinishedUnit, Forecast, QuantileEstimate, RemainingUnit, forecast},
+    text::{self, pluralize},
 };
 use ingestdeck_engine::{prepare, reconcile_policy::ReconcilePolicy, resume::RunPlan};
 use ingestdeck_ingest::{
@@ -35,7 +41,6 @@ use ingestdeck_ingest::{
     truncated_index_warnings,
     work_unit::WorkUnit,
 };
-use ingestdeck_records::store::db::UnitEffort;
 
 /// Maximum number of paths per connection in a table.
 const MAX_NAMED: usize = 10;
@@ -54,9 +59,9 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     } else {
         taken.planned.folded_warnings()
     });
-    let turns = project.settings.work_units.step_budget;
+    let limits = UnitLimits::new(&project);
     if taken.units_to_run().next().is_some() {
-        exit::print_warnings(&all_unit_warnings(&taken, turns));
+        exit::print_warnings(&all_unit_warnings(&taken, limits));
         exit::print_warnings(&truncated_index_warnings(&project));
     }
     if let Err(error) = project.check_backend() {
@@ -79,8 +84,13 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
     if let Err(error) = &repository_text {
         exit::print_warning(error);
     }
-    let slots = usize::try_from(project.settings.work_units.max_concurrency).unwrap_or(usize::MAX);
-    let outlook = PlanForecast::new(&taken.efforts, slots);
+    let outlook = PlanForecast::new(
+        &project,
+        &taken.planned.units,
+        &taken.efforts,
+        choice.model.as_deref(),
+        project.settings.work_units.max_concurrency,
+    );
     let pass = ReconcilePolicy::new(*settings::load(global)?.ingest.reconcile);
     let is_all = pass.justifies_a_run(&taken, select.is_everything());
     let unusable = unusable_plan_error(&taken).filter(|_| !is_all);
@@ -100,7 +110,7 @@ pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, Cli
         skipped: fine,
     };
     let printed = match global.ui {
-        Ui::Json => write_json(&taken, &choice, &outlook, turns),
+        Ui::Json => write_json(&taken, &choice, &outlook, limits),
         Ui::None => Ok(()),
         Ui::Auto | Ui::Tui | Ui::Lines => write_table(
             &taken,
@@ -205,162 +215,13 @@ fn unchanged_message(planned: &IngestPlan) -> Option<String> {
     }
 }
 
-/// Efforts of earlier units, by adapter.
-struct PlanForecast {
-    adapters: Vec<String>,
-    finished: Vec<Vec<FinishedUnit>>,
-    concurrency: usize,
-}
-
-/// Forecasts `rounds` times the units of `units` for people, from earlier units of the same adapters.
-pub(super) fn forecast_rounds(
-    efforts: &[UnitEffort],
-    slots: u32,
-    units: &[WorkUnit],
-    rounds: usize,
-) -> String {
-    let slots = usize::try_from(slots).unwrap_or(usize::MAX);
-    let forecast =
-        PlanForecast::new(efforts, slots).for_units(std::iter::repeat_n(units, rounds).flatten());
-    format!("{}{}", forecast_text(&forecast), unknown_reason(&forecast))
-}
-
-impl PlanForecast {
-    fn new(efforts: &[UnitEffort], slots: usize) -> Self {
-        let mut outlook = Self {
-            adapters: Vec::new(),
-            finished: Vec::new(),
-            concurrency: slots,
-        };
-        for effort in efforts {
-            let kind = outlook.adapter_index(&effort.adapter).unwrap_or_else(|| {
-                outlook.adapters.push(effort.adapter.clone());
-                outlook.finished.push(Vec::new());
-                outlook.adapters.len() - 1
-            });
-            if let Some(finished) = outlook.finished.get_mut(kind) {
-                finished.push(FinishedUnit {
-                    cost: effort.cost_usd,
-                    active_time: effort.worked,
-                });
-            }
-        }
-        outlook
-    }
-
-    fn adapter_index(&self, adapter: &str) -> Option<usize> {
-        self.adapters.iter().position(|known| known == adapter)
-    }
-
-    /// An adapter without finished units has no history to estimate from.
-    fn remaining(&self, unit: &WorkUnit) -> RemainingUnit {
-        RemainingUnit {
-            kind: self
-                .adapter_index(&unit.planned.adapter)
-                .unwrap_or(usize::MAX),
-            running: None,
-        }
-    }
-
-    /// The forecast of reused units: zero.
-    fn for_reused() -> Forecast {
-        let nothing = Millis(0);
-        Forecast {
-            cost: Some(QuantileEstimate { p50: 0.0, p90: 0.0 }),
-            time: Some(QuantileEstimate {
-                p50: nothing,
-                p90: nothing,
-            }),
-            ..Forecast::default()
-        }
-    }
-
-    fn for_unit(&self, unit: &WorkUnit) -> Forecast {
-        forecast(&self.finished, &[self.remaining(unit)], 1)
-    }
-
-    fn for_units<'a>(&self, units: impl Iterator<Item = &'a WorkUnit>) -> Forecast {
-        let left: Vec<RemainingUnit> = units.map(|unit| self.remaining(unit)).collect();
-        forecast(&self.finished, &left, self.concurrency)
-    }
-
-    /// One forecast per adapter: its units are considered equal.
-    fn by_adapter<'a>(&self, units: &'a [WorkUnit]) -> Vec<(&'a str, Forecast)> {
-        let mut known: Vec<(&str, Forecast)> = Vec::new();
-        for unit in units {
-            let adapter = unit.planned.adapter.as_str();
-            if !known.iter().any(|(name, _)| *name == adapter) {
-                known.push((adapter, self.for_unit(unit)));
-            }
-        }
-        known
-    }
-}
-
-/// A warning if `unit` might need more than `turns`. It is only an estimate, because an agent may read several files in
-/// a turn.
-fn turn_warning(unit: &WorkUnit, turns: u32) -> Option<String> {
-    let (planned, calls) = (&unit.planned, unit.min_read_calls());
-    (calls > u64::from(turns)).then(|| {
-        let (files, bytes) =
-            (pluralize(planned.raw_files.len(), "file"), planned.bytes.map_or_else(|| "?".into(), text::size));
-        format!(
-            "unit {} might need more than {}: reading its {files} ({bytes}) takes {calls} calls; raise \
-             ingest.workUnits.stepBudget in ktx.yaml",
-            planned.unit,
-            pluralize(turns as usize, "turn")
-        )
-    })
-}
-
-/// Bytes of English text or code for a token, roughly.
-const BYTES_PER_TOKEN: u64 = 4;
-/// Half of the smallest context of a current model, in tokens.
-const LARGE_UNIT_TOKENS: u64 = 100_000;
-
-/// A warning if the files of `unit` fill most of the context of a model.
-fn size_warning(unit: &WorkUnit) -> Option<String> {
-    let bytes = unit.planned.bytes?;
-    let tokens = bytes / BYTES_PER_TOKEN;
-    (tokens > LARGE_UNIT_TOKENS).then(|| {
-        format!(
-            "unit {} has {} of files, about {}k tokens, which fill most of the context of a model: the agent may lose what it \
-             read first; add a connection with a deeper source_dir for each part of it",
-            unit.planned.unit,
-            text::size(bytes),
-            tokens / 1_000
-        )
-    })
-}
-
-/// What may be wrong with the size of a unit.
-fn unit_warnings(unit: &WorkUnit, turns: u32) -> impl Iterator<Item = String> {
-    let turns = turn_warning(unit, turns);
-    size_warning(unit).into_iter().chain(turns)
-}
-
-/// Warnings about the first units that are too large, and the number of the others.
-fn all_unit_warnings(taken: &RunPlan, turns: u32) -> Vec<String> {
-    let units = taken.units_to_run();
-    let mut warnings: Vec<String> = units.flat_map(|unit| unit_warnings(unit, turns)).collect();
-    let more = warnings.len().saturating_sub(MAX_NAMED);
-    warnings.truncate(MAX_NAMED);
-    if more > 0 {
-        warnings.push(format!(
-            "{} about the size of units",
-            pluralize(more, "more warning")
-        ));
-    }
-    warnings
-}
-
 /// Prints the plan as `--ui json`: an object per unit, written by hand because programs read it. `formats.md` documents
 /// each field, and `tests/fixtures/formats/plan.jsonl` guards it.
 fn write_json(
     taken: &RunPlan,
     choice: &ModelChoice,
     outlook: &PlanForecast,
-    turns: u32,
+    limits: UnitLimits,
 ) -> io::Result<()> {
     let mut out = output::stdout_for(Ui::Json);
     let planned = &taken.planned;
@@ -411,11 +272,13 @@ fn write_json(
         }
         if is_reused {
             object["reused"] = true.into();
+        } else {
+            object["estimate"] = outlook.estimate_json(&unit.unit);
         }
         if let Some(reason) = &unit.sl_disallowed {
             object["slDisallowedReason"] = json!(reason);
         }
-        let warnings: Vec<String> = unit_warnings(work_unit, turns).collect();
+        let warnings: Vec<String> = unit_warnings(work_unit, limits).collect();
         if !warnings.is_empty() && !is_reused {
             object["warnings"] = json!(warnings);
         }
@@ -466,14 +329,6 @@ fn write_json(
     Ok(())
 }
 
-/// P50 and P90; null without an estimate.
-fn forecast_json(forecast: &Forecast) -> Value {
-    json!({
-        "costUsd": forecast.cost.map(|cost| json!({"p50": cost.p50, "p90": cost.p90})),
-        "seconds": forecast.time.map(|time| json!({"p50": time.p50.0 / 1000, "p90": time.p90.0 / 1000})),
-    })
-}
-
 /// The part of the output after the units.
 struct PlanFooter {
     sentences: Vec<String>,
@@ -500,26 +355,35 @@ fn write_table(
         let forecast = forecasts
             .iter()
             .find(|(adapter, _)| *adapter == unit.adapter);
-        match forecast {
-            _ if reused.contains(&unit.unit) => "reused".into(),
-            Some((_, forecast)) => forecast_text(forecast),
-            None => "?".into(),
+        match reused.contains(&unit.unit) {
+            true => "reused".into(),
+            false => outlook.row_text(&unit.unit, forecast.map(|(_, forecast)| forecast)),
         }
     };
     let rows = || planned.units.iter().map(|unit| &unit.planned);
     let widest = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or(0);
     let widths = RowWidths::new(
         widest(&mut rows().map(|unit| text::width(&unit.unit))),
-        widest(&mut rows().map(|unit| text::width(&forecast_of(unit)))),
+        widest(&mut rows().map(|unit| text::width(&forecast_of(unit)))).max("forecast".len()),
         widest(&mut rows().map(|unit| text::width(&unit.why))),
         output::columns(),
     );
+    if rows().next().is_some() {
+        let [key, forecast] = ["unit", "forecast"];
+        let (key_width, forecast_width) = (widths.key, widths.forecast);
+        writeln!(
+            out,
+            "{key:<key_width$}  {:>9} {:>9} {:>8}  {forecast:<forecast_width$}  why",
+            "files", "size", "tokens"
+        )?;
+    }
     for unit in rows() {
         let key = text::fit_middle(&unit.unit, widths.key, "…");
         let pad = widths.key.saturating_sub(text::width(&key));
         let files = unit.raw_files.len();
         let plural = if files == 1 { " " } else { "s" };
         let bytes = unit.bytes.map_or_else(|| "?".into(), text::size);
+        let tokens = text::count(outlook.estimate(&unit.unit).context);
         let forecast = forecast_of(unit);
         let why = text::printable(&unit.why, widths.why);
         let limits = unit
@@ -528,7 +392,7 @@ fn write_table(
             .map(|reason| format!(" (no sources: {})", text::printable(reason, 60)));
         writeln!(
             out,
-            "{key}{:pad$}  {files:>3} file{plural} {bytes:>9}  {forecast:<width$}  {why}{}",
+            "{key}{:pad$}  {files:>3} file{plural} {bytes:>9} {tokens:>8}  {forecast:<width$}  {why}{}",
             "",
             limits.unwrap_or_default(),
             width = widths.forecast,
@@ -557,13 +421,8 @@ fn write_table(
             writeln!(out, "{}", text::printable(&line, output::max_width(200)))?;
         }
         if taken.units_to_run().next().is_some() {
-            let forecast = outlook.for_units(taken.units_to_run());
-            writeln!(
-                out,
-                "forecast: {}{}",
-                forecast_text(&forecast),
-                unknown_reason(&forecast)
-            )?;
+            let forecast = outlook.sum_text(taken.units_to_run());
+            writeln!(out, "forecast: {forecast}")?;
         }
     } else if after.is_reconcile_only {
         unchanged_message(planned).map_or(Ok(()), |why| writeln!(out, "{why}"))?;
@@ -773,86 +632,5 @@ fn write_projection(out: &mut impl io::Write, due: &PendingProjection) -> io::Re
     match due.skipped.len().saturating_sub(MAX_NAMED) {
         0 => Ok(()),
         more => writeln!(out, "  and {more} more"),
-    }
-}
-
-/// The end of a sentence about a forecast that has no estimate.
-fn unknown_reason(forecast: &Forecast) -> &'static str {
-    let is_unknown = forecast.cost.is_none() && forecast.time.is_none();
-    if is_unknown {
-        ", until three units of each kind have finished"
-    } else {
-        ""
-    }
-}
-
-/// For example `$0.10–$0.30, 40s–2m 05s`: the median and the 90th percentile, or one of them if both look alike. A trailing `+?` means that some units
-/// have no estimate.
-fn forecast_text(forecast: &Forecast) -> String {
-    let more = |whole| if whole { "" } else { " +?" };
-    let range = |low: String, high: String| {
-        if low == high {
-            low
-        } else {
-            format!("{low}–{high}")
-        }
-    };
-    let cost = forecast.cost.map(
-        |QuantileEstimate {
-             p50: likely,
-             p90: high,
-         }| {
-            let more = more(forecast.covers_all_costs());
-            format!(
-                "{}{more}",
-                range(dollars(Some(likely)), dollars(Some(high)))
-            )
-        },
-    );
-    let time = forecast.time.map(
-        |QuantileEstimate {
-             p50: likely,
-             p90: high,
-         }: QuantileEstimate<Millis>| {
-            format!(
-                "{}{}",
-                range(likely.to_string(), high.to_string()),
-                more(forecast.covers_all_times())
-            )
-        },
-    );
-    match (cost, time) {
-        (None, None) => "?".into(),
-        (cost, time) => format!(
-            "{}, {}",
-            cost.unwrap_or_else(|| "$?".into()),
-            time.unwrap_or_else(|| "?".into())
-        ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn range_with_equal_ends_is_one_value() {
-        let forecast = |p50, p90, times: [u64; 2]| Forecast {
-            cost: Some(QuantileEstimate { p50, p90 }),
-            time: Some(QuantileEstimate {
-                p50: Millis(times[0]),
-                p90: Millis(times[1]),
-            }),
-            ..Forecast::default()
-        };
-        assert_eq!(
-            forecast_text(&forecast(0.06, 0.06, [200, 400])),
-            "$0.06, 0s"
-        );
-        assert_eq!(
-            forecast_text(&forecast(0.06, 0.16, [4_000, 9_000])),
-            "$0.06–$0.16, 4s–9s"
-        );
-        assert_eq!(forecast_text(&Forecast::default()), "?");
     }
 }

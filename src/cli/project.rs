@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{
     args::{GlobalArgs, ResumeArgs, SelectArgs},
     exit::{self, CliError},
+    model_choice::ModelChoice,
     settings,
 };
 use ingestdeck_core::diagnostic::Problem;
@@ -12,9 +13,14 @@ use ingestdeck_engine::resume::{self, ContinueMode, PlanRequest, ResumeError, Ru
 use ingestdeck_ingest::{
     SqlWorkers,
     plan::UnitSelection,
-    project::{self, Project, ProjectError, ProjectLookup},
+    project::{self, ModelRole, Project, ProjectError, ProjectLookup},
     workspace_check,
 };
+
+/// Tokens of the context of a model: the least that a current one has, and that of models with this mark.
+const CONTEXT: u64 = 200_000;
+const LONG_CONTEXT: u64 = 1_000_000;
+const LONG_CONTEXT_MARK: &str = "[1m]";
 
 /// The directory of the project, whether or not it exists.
 ///
@@ -70,7 +76,13 @@ pub(crate) fn open(global: &GlobalArgs) -> Result<Project, CliError> {
     let project = read_with_warnings(global)??;
     let paths = settings::allowed_paths(global)?;
     paths.warnings.iter().for_each(exit::print_warning);
-    Ok(project.with_allowed_paths(paths.allowed, &paths.file))
+    let share = settings::max_unit_share(global)?;
+    let model = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None).model;
+    let is_long = model.is_some_and(|model| model.ends_with(LONG_CONTEXT_MARK));
+    let context = if is_long { LONG_CONTEXT } else { CONTEXT };
+    Ok(project
+        .with_allowed_paths(paths.allowed, &paths.file)
+        .with_unit_share(share, context))
 }
 
 /// The project; `None` outside of projects, for commands that do not need one.

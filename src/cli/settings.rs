@@ -91,6 +91,14 @@ pub(crate) fn allowed_paths(global: &GlobalArgs) -> Result<AllowedPaths, CliErro
     })
 }
 
+/// The share of the context of a model that the raw files of a unit may fill, in percent.
+///
+/// # Errors
+/// If a layer cannot be read or has an invalid value.
+pub(crate) fn max_unit_share(global: &GlobalArgs) -> Result<u32, CliError> {
+    Ok(*load_layers(global)?.finish().ingest.max_unit_share)
+}
+
 fn ineffective_reason(path: &Path) -> Option<String> {
     let what = match path.symlink_metadata() {
         _ if !path.is_absolute() => "is not an absolute path",

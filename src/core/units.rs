@@ -13,6 +13,7 @@ pub mod limits;
 pub mod retry;
 pub mod reuse;
 pub mod schedule;
+pub mod token_estimate;
 pub(crate) mod toolset;
 pub mod verdict;
 

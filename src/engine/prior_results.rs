@@ -27,7 +27,7 @@ use ingestdeck_ingest::{
 };
 use ingestdeck_records::store::{
     Db, RunStore,
-    db::{ArtifactHistory, FileKey, FileRecord, UnitEffort, UnitHistory},
+    db::{ArtifactHistory, FileKey, FileRecord, PriorEfforts, UnitHistory},
     index_refresh::RefreshError,
     index_rows::{ArtifactIndexRow, FileState, UnitFileResult},
 };
@@ -36,8 +36,8 @@ use ingestdeck_records::store::{
 #[derive(Clone, Debug, Default)]
 pub struct PriorResults {
     pub baseline: Baseline,
-    /// Efforts of finished units, oldest first.
-    pub efforts: Vec<UnitEffort>,
+    /// What earlier runs of the project cost.
+    pub efforts: PriorEfforts,
     /// The newest run with unsaved units.
     pub unsaved_run: Option<UnsavedRun>,
     /// What reviewers did not accept, by connection and KTX's key of the unit.

@@ -43,7 +43,7 @@ use ingestdeck_ingest::{
 };
 use ingestdeck_os::scoped_dir::ScopedDir;
 use ingestdeck_records::store::{
-    RecordedRun, RunStatus, RunStore, db::UnitEffort, index_refresh::RefreshError,
+    RecordedRun, RunStatus, RunStore, db::PriorEfforts, index_refresh::RefreshError,
     runs::RunStoreError,
 };
 
@@ -58,7 +58,7 @@ pub struct RunPlan {
     /// The run that is continued.
     pub continues: Option<ContinuedRun>,
     /// Efforts of units in prior runs, oldest first.
-    pub efforts: Vec<UnitEffort>,
+    pub efforts: PriorEfforts,
     /// An unsaved run that this plan does not continue.
     pub unsaved_run: Option<UnsavedRun>,
     /// Why no unit is planned, if the prior run is the reason.
@@ -476,7 +476,7 @@ impl<'a> ResumeBasis<'a> {
             empty_reason: self.settled_message(&planned.units),
             planned,
             continues: Some(continues),
-            efforts: Vec::new(),
+            efforts: Default::default(),
             unsaved_run: None,
             is_ktx_locked: false,
             review: None,
@@ -538,7 +538,7 @@ impl<'a> ResumeBasis<'a> {
         Ok(RunPlan {
             planned,
             continues: Some(continues),
-            efforts: Vec::new(),
+            efforts: Default::default(),
             unsaved_run: None,
             empty_reason: nothing,
             is_ktx_locked: false,

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use super::source::Fingerprint;
+use super::source::{Fingerprint, split::is_part_key};
 use ingestdeck_core::tape::{RunId, note::attempt_output::UnreadFile};
 
 /// What earlier runs recorded about sources and units.
@@ -258,6 +258,8 @@ impl PriorFileRecord {
         last_success: impl Fn(&str) -> Option<RecordTime>,
     ) -> Option<RecordTime> {
         let is_own = |key: &str| unit == Some(key);
+        // The unit that contains all of the file now had parts of it before.
+        let are_shared = owners.are_shared || self.units.keys().any(|key| is_part_key(key));
         let counting = self.counting_results(unit, owners);
         let since = self.processed.map(|(_, time)| time);
         let mut content = self.processed.map(|(content, _)| content);
@@ -266,7 +268,7 @@ impl PriorFileRecord {
             .filter(|(_, record)| since.is_none_or(|since| record.time > since))
         {
             let was = record.success.map(|(was, _)| was);
-            let is_part = owners.are_shared && !is_own(key);
+            let is_part = are_shared && !is_own(key);
             content = if is_part && content != was { None } else { was };
         }
         if content != Some(now) {
@@ -283,7 +285,7 @@ impl PriorFileRecord {
             .find_map(read_at);
         let read = || counting.iter().filter_map(read_at);
         // Units that share files each read what is around them.
-        let last = if owners.are_shared {
+        let last = if are_shared {
             own.or_else(|| read().min())
         } else {
             read().max()

@@ -20,7 +20,6 @@ use super::{
     prompt::{self, ProjectContext, PromptAmendment},
     skill::Skill,
     slug::hex,
-    source::find_adapter,
     tool::{AttemptTools, ToolContext},
     work_unit::WorkUnit,
     workspace::Workspace,
@@ -57,7 +56,7 @@ pub fn digest_unit(
     digest_unit_with(unit, &project.instructions, &skills, &tools.specs(), model)
 }
 
-/// Digests of `unit` with these skills and tools, without those of its files that are for reading only.
+/// Digests of `unit` with these skills and tools.
 pub(crate) fn digest_unit_with(
     unit: &WorkUnit,
     instructions: &Instructions,
@@ -65,13 +64,7 @@ pub(crate) fn digest_unit_with(
     tools: &[ToolSpec],
     model: Option<&str>,
 ) -> io::Result<ContentDigests> {
-    let adapter = find_adapter(&unit.planned.adapter);
-    let mut unit = unit.clone();
-    if let Some(adapter) = adapter {
-        let paths = &mut unit.planned.dependency_paths;
-        paths.retain(|path| !adapter.is_reading_aid(path));
-    }
-    let (unit, planned) = (&unit, &unit.planned);
+    let planned = &unit.planned;
     let mut content = ContentDigests {
         combined: String::new(),
         raw_files: files(&unit.source_root, &planned.raw_files)?,

@@ -462,7 +462,8 @@ fn select_units(
         for path in &chunk.raw_files {
             let owners = owners.entry(path).or_default();
             owners.units.insert(&chunk.key);
-            owners.are_shared = adapter.shares_files();
+            let lines = chunk.assigned_lines.as_ref();
+            owners.are_shared |= adapter.shares_files() || lines.is_some_and(|of| of.path == *path);
         }
     }
     let no_owners = FileOwners::default();
@@ -756,8 +757,14 @@ fn work_unit(
     let sizes = chunk
         .raw_files
         .iter()
-        .map(|path| tree.get(path).map(|file| file.bytes));
+        .map(|path| match &chunk.assigned_lines {
+            Some(lines) if lines.path == *path && lines.bytes > 0 => Some(lines.bytes),
+            _ => tree.get(path).map(|file| file.bytes),
+        });
+    let more = chunk.dependency_paths.iter();
+    let more = more.filter_map(|path| Some(tree.get(path)?.bytes));
     WorkUnit {
+        dependency_bytes: more.sum(),
         planned: PlannedUnit {
             ktx_key: (key != in_run).then_some(key),
             unit: in_run,

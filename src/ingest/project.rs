@@ -18,10 +18,13 @@ use std::{
 use super::{
     database::SqlWorkers,
     instructions::{Instructions, InvalidInstruction},
-    source::ProjectConnection,
+    source::{ProjectConnection, split::DEFAULT_UNIT_BYTES},
     yaml,
 };
-use ingestdeck_core::diagnostic::{Diagnostic, Problem};
+use ingestdeck_core::{
+    diagnostic::{Diagnostic, Problem},
+    units::token_estimate::BYTES_PER_TOKEN,
+};
 use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 
 mod key_schema;
@@ -53,6 +56,8 @@ pub struct Project {
     pub warnings: Vec<Problem>,
     /// Worker processes that read the databases of its connections. Until the caller sets a program, every read fails.
     pub sql_workers: SqlWorkers,
+    /// Largest raw files of a unit that is not split, in bytes.
+    pub unit_bytes: u64,
 }
 
 /// Inputs that determine the project directory.
@@ -179,6 +184,7 @@ impl Project {
             instructions: Arc::new(instructions),
             warnings,
             sql_workers: SqlWorkers::default(),
+            unit_bytes: DEFAULT_UNIT_BYTES,
         })
     }
 
@@ -188,6 +194,7 @@ impl Project {
             project: &self.root,
             policy: &self.path_policy,
             connection,
+            unit_bytes: self.unit_bytes,
         }
     }
 
@@ -200,6 +207,13 @@ impl Project {
         settings_file: &str,
     ) -> Self {
         self.path_policy.allow(&self.root, paths, settings_file);
+        self
+    }
+
+    /// Returns the project with units whose raw files fill at most `percent` of a context of `tokens`.
+    #[must_use]
+    pub fn with_unit_share(mut self, percent: u32, tokens: u64) -> Self {
+        self.unit_bytes = tokens * BYTES_PER_TOKEN * u64::from(percent) / 100;
         self
     }
 

@@ -25,7 +25,7 @@ use super::{
 use ingestdeck_core::units::verdict::MAX_PROMPT_CHARS;
 
 /// Most names that `peerFileIndex` lists.
-const MAX_PEERS: usize = 100;
+pub(crate) const MAX_PEERS: usize = 100;
 /// Most artifacts that `priorProvenance` lists.
 const MAX_PRIOR_ARTIFACTS: usize = 200;
 

@@ -44,6 +44,7 @@ pub(crate) mod metricflow;
 pub(crate) mod notion;
 pub(crate) mod proposal;
 pub(crate) mod references;
+pub(crate) mod split;
 pub(crate) mod tree;
 
 pub use super::connection::{KeySpec, ValueType};
@@ -64,6 +65,8 @@ pub struct ProjectConnection<'a> {
     /// Paths that the connection may read.
     pub policy: &'a PathPolicy,
     pub connection: &'a Connection,
+    /// Largest raw files of a unit that is not split, in bytes.
+    pub unit_bytes: u64,
 }
 
 impl ProjectConnection<'_> {
@@ -170,7 +173,8 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
         narrow_unit(unit, due)
     }
 
-    /// Whether units may have raw files in common. The success of one of them then does not settle the file for others.
+    /// Whether its own rules decide which units have raw files in common. The success of one of them then does not settle the
+    /// file for others, and large units are not split.
     fn shares_files(&self) -> bool {
         false
     }
@@ -190,8 +194,8 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
         None
     }
 
-    /// Whether units may read the file for its content only: a change of it counts by the references to it, so it is not
-    /// among their inputs.
+    /// Whether units may read the file for its content only, such as the code of what their raw files describe: a change of it
+    /// is a reason to run them.
     fn is_reading_aid(&self, _path: &str) -> bool {
         false
     }
@@ -323,8 +327,11 @@ pub(crate) fn cut_connection<'a>(
     Ok(ChunkedConnection {
         connection: origin.connection,
         adapter,
+        chunks: match adapter.shares_files() {
+            true => chunks.units,
+            false => split::split_large_units(&tree, chunks.units, origin.unit_bytes),
+        },
         tree,
-        chunks: chunks.units,
         warnings,
         branch_mismatch,
     })
@@ -360,6 +367,9 @@ pub struct AssignedLines {
     pub first: usize,
     /// Number of the last line.
     pub last: usize,
+    /// Size of the lines; 0 if it is not known.
+    #[serde(default)]
+    pub bytes: u64,
 }
 
 /// Folders of installed packages and build output, whose files do not describe the project.
@@ -716,6 +726,7 @@ mod tests {
             project: Path::new("/"),
             policy: &NOWHERE.0,
             connection: &NOWHERE.1,
+            unit_bytes: split::DEFAULT_UNIT_BYTES,
         }
     }
 

@@ -38,6 +38,9 @@ pub struct WorkUnit {
     pub prior_provenance: Vec<PriorProvenance>,
     /// What a reviewer of an earlier run did not accept of its changes.
     pub review_remarks: Option<String>,
+    /// Size of the files that it may read in addition to its raw files.
+    #[serde(skip)]
+    pub dependency_bytes: u64,
     /// The changes because of which it runs.
     #[serde(skip)]
     pub changes: UnitChanges,

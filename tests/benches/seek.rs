@@ -32,7 +32,7 @@ pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> Bench
     let times = Sample::new(times);
     let bar = FigureGoal {
         required: Threshold::AtMost(0.05),
-        goal: Threshold::AtMost(0.01),
+        goal: Threshold::AtMost(0.02),
     };
     report.figure(
         "seek in a folded capture / folding it once, median",
@@ -42,7 +42,7 @@ pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> Bench
     let worst = Sample::new(vec![times.quantile(0.99)]);
     let bar = FigureGoal {
         required: Threshold::AtMost(0.1),
-        goal: Threshold::AtMost(0.01),
+        goal: Threshold::AtMost(0.05),
     };
     report.figure(
         "seek in a folded capture / folding it once, p99",

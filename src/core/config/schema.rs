@@ -289,6 +289,8 @@ settings! {
         unsourced: UnsourcedAction,
         /// What raw files that the agent left unread do to a unit.
         unread: UnreadAction,
+        /// Share of the context of a model that the raw files of a unit may fill, in percent; larger units are split.
+        max_unit_share: u32 [1..=90] = 25,
     }
 
     /// Section `[notify]`: notifications while no screen is attached.

@@ -237,7 +237,7 @@ impl ResumeBasis<'_> {
         Ok(RunPlan {
             planned,
             continues: Some(continues),
-            efforts: Vec::new(),
+            efforts: Default::default(),
             unsaved_run: None,
             empty_reason: None,
             is_ktx_locked: false,

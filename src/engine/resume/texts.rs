@@ -23,7 +23,7 @@ pub fn plan_new_texts(
     Ok(RunPlan {
         planned,
         continues: None,
-        efforts: Vec::new(),
+        efforts: Default::default(),
         unsaved_run: None,
         empty_reason: is_empty.then(|| "there is nothing to capture".to_owned()),
         is_ktx_locked: false,

@@ -363,6 +363,7 @@ impl EngineSide {
             instructions: Arc::default(),
             warnings: Vec::new(),
             sql_workers: Default::default(),
+            unit_bytes: u64::MAX,
         });
         let log = Arc::new(ProtocolLog::default());
         let schedule = mpsc::channel(1).0.downgrade();

@@ -263,6 +263,8 @@ impl WorkerMachine {
             instructions: Arc::default(),
             warnings: Vec::new(),
             sql_workers: self.sql_workers.clone(),
+            // A worker cuts no units.
+            unit_bytes: u64::MAX,
         };
         project.with_allowed_paths(self.allowed_paths.clone(), &self.settings_file)
     }

@@ -1,7 +1,8 @@
 //! Changes outside the raw files of a unit that are a reason to run it.
 //!
 //! A file counts as changed for a unit if its content was another one when the unit last succeeded. It is a reason if a raw
-//! file of the unit refers to a name that the file defines, now or then. If a file has no known name, neither now nor then,
+//! file of the unit refers to a name that the file defines, now or then, or if the unit reads the file for its content, as
+//! the code of a model. If a file has no known name, neither now nor then,
 //! a unit that refers to an undefined name counts as well. Changes that KTX or an older version ingested do not count,
 //! because these programs decided by their own rules which units to run for them. Files are only read for their references
 //! if any content changed.
@@ -127,6 +128,14 @@ impl<'a> Neighbourhood<'a> {
             let references = reader.references(unit, path);
             is_uncertain |= references.is_unknown;
             found.extend(changed.referred(&references, reader.as_mut()));
+        }
+        let aids = unit.dependency_paths.iter().map(String::as_str);
+        let aids = aids.filter(|path| self.adapter.is_reading_aid(path));
+        let aids: Vec<&str> = aids.collect();
+        let first = files.iter().map(|(_, time)| *time).min();
+        if let Some(time) = first.filter(|_| !aids.is_empty()) {
+            let changed = self.changed_since(time);
+            found.extend(aids.iter().filter_map(|path| changed.all.get(path)));
         }
         (
             found

@@ -1,4 +1,4 @@
-//! The `dbt` adapter: one unit with all files of a source with few YAML files, else one unit per file, and one per
+//! The `dbt` adapter: one unit with all files of a small source with few YAML files, else one unit per file, and one per
 //! project with the files in its folder. Read are YAML files and doc blocks, and as dependencies the code of the models that
 //! YAML describes.
 //!
@@ -126,7 +126,11 @@ impl SourceAdapter for DbtAdapter {
         Ok(())
     }
 
-    fn chunk(&self, tree: &SourceTree, _: ProjectConnection<'_>) -> Result<ChunkedSource, Problem> {
+    fn chunk(
+        &self,
+        tree: &SourceTree,
+        origin: ProjectConnection<'_>,
+    ) -> Result<ChunkedSource, Problem> {
         let projects = DbtProjects::from_tree(tree);
         let paths = tree.files.iter().map(|file| file.path.as_str());
         let (read, others): (Vec<&str>, Vec<&str>) = paths.partition(|path| {
@@ -140,7 +144,10 @@ impl SourceAdapter for DbtAdapter {
         let mut code = ModelCode::find(tree, &projects);
         let text_of = |path: &'_ str| tree.read_text(path).unwrap_or_default();
         let mut models = read.iter().filter(|path| is_yaml(path));
-        if paths.len() <= MAX_SINGLE_UNIT_FILES || !models.any(|path| projects.has_model(path)) {
+        let bytes = read.iter().filter_map(|path| Some(tree.get(path)?.bytes));
+        let is_small =
+            paths.len() <= MAX_SINGLE_UNIT_FILES && bytes.sum::<u64>() <= origin.unit_bytes;
+        if is_small || !models.any(|path| projects.has_model(path)) {
             warnings.extend(unread(tree, &projects));
             let yaml = read.iter().filter(|path| is_yaml(path));
             let code_files = code.of_unit("dbt-all", yaml.map(|path| (*path, text_of(path))));

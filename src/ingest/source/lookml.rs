@@ -4,7 +4,10 @@
 //! A view belongs to the first model, by name, that includes it; other models that include it may read it. This module
 //! must not parse LookML; [`scan`] does.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    path::Path,
+};
 
 use ingestdeck_core::{diagnostic::Problem, text::pluralize};
 
@@ -93,6 +96,7 @@ impl SourceAdapter for LookmlAdapter {
             .text("/mappings/expectedLookerConnectionName");
         let units = units(&project, &owners, expected);
         let mut warnings = project.mismatches(expected);
+        warnings.extend(project.included_copies(&tree.root, origin.project));
         warnings.extend(project.warnings);
         Ok(ChunkedSource { units, warnings })
     }
@@ -162,6 +166,9 @@ fn strip_kind<'a>(name: &'a str, kind: &str) -> Option<&'a str> {
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
+
+/// Where a run commits a copy of a file: connection, adapter and sync id are any.
+const COPIES: &str = "raw-sources/connection/lookml/sync";
 
 struct LookmlProject<'a> {
     /// Models with their names, in KTX's order.
@@ -248,6 +255,32 @@ impl<'a> LookmlProject<'a> {
         });
         project.warnings.extend(absent);
         project
+    }
+
+    /// A warning if an include also matches the copies of files that runs commit, so that Looker would read them twice.
+    fn included_copies(&self, source: &Path, project: &Path) -> Option<Problem> {
+        let place = project.strip_prefix(source).ok()?.join(COPIES);
+        let place = place.to_str()?;
+        let is_copied = |(path, facts): &(&&str, &LookmlFacts)| {
+            let files = self.included_files.get(**path);
+            let copy = files
+                .and_then(|files| files.first())
+                .map(|file| format!("{place}/{file}"));
+            copy.is_some_and(|copy| {
+                let includes = IncludePatterns::new(path, &facts.includes, &self.folders);
+                !includes.resolve(&[&copy]).0.is_empty()
+            })
+        };
+        let (path, _) = self.facts.iter().find(is_copied)?;
+        Some(
+            Problem::new(format!(
+                "the includes of {} also match the copies that runs commit to raw-sources/, so Looker would read each view twice",
+                visible_path(path)
+            ))
+            .with_help(
+                "keep ktx.yaml in a directory outside of this repository, with `source_dir` and ingest.allow_paths for it",
+            ),
+        )
     }
 
     /// A warning for each model with another warehouse connection, as in KTX's fetch report.

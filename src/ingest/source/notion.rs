@@ -258,25 +258,32 @@ impl<'a> NotionPage<'a> {
     }
 
     /// Ranges of lines, inclusive, of at most [`MAX_UNIT_CHARS`] characters each. A line is never split.
-    fn ranges(&self, tree: &SourceTree) -> io::Result<Vec<(usize, usize)>> {
+    fn ranges(&self, tree: &SourceTree) -> io::Result<Vec<AssignedLines>> {
         let text = tree.read_text(&self.text)?;
         if text.encode_utf16().count() <= MAX_UNIT_CHARS {
             return Ok(Vec::new());
         }
         let text = text.strip_suffix('\n').unwrap_or(&text);
-        let (mut ranges, mut start, mut length, mut last) = (Vec::new(), 1, 0, 0);
+        let range = |first: usize, last: usize, bytes: u64| AssignedLines {
+            path: self.text.clone(),
+            first,
+            last,
+            bytes,
+        };
+        let (mut ranges, mut start, mut length, mut bytes, mut last) = (Vec::new(), 1, 0, 0, 0);
         for (index, line) in text.split('\n').enumerate() {
             // KTX counts UTF-16 code units, as JavaScript does.
             let chars = line.encode_utf16().count() + 1;
             if length > 0 && length + chars > MAX_UNIT_CHARS {
-                ranges.push((start, index));
+                ranges.push(range(start, index, bytes));
                 start = index + 1;
-                length = 0;
+                (length, bytes) = (0, 0);
             }
             length += chars;
+            bytes += line.len() as u64 + 1;
             last = index + 1;
         }
-        ranges.push((start, last));
+        ranges.push(range(start, last, bytes));
         // A single very long line remains one unit, which the agent reads in parts.
         Ok(ranges)
     }
@@ -284,19 +291,25 @@ impl<'a> NotionPage<'a> {
     fn parts<'u>(
         &'u self,
         whole: &'u UnitChunk,
-        ranges: &'u [(usize, usize)],
+        ranges: &'u [AssignedLines],
     ) -> impl Iterator<Item = UnitChunk> + 'u {
         let count = ranges.len();
-        ranges.iter().enumerate().map(move |(index, (start, end))| UnitChunk {
-            key: format!("{}-part-{}", whole.key, index + 1),
-            label: whole.label.as_ref().map(|label| format!("{label} (part {} of {count})", index + 1)),
-            notes: Some(format!(
-                "{PART_NOTES_PREFIX} {start}-{end} of {} with read_raw_span. {WHOLE_PAGE_NOTES}",
-                self.text
-            )),
-            assigned_lines: Some(AssignedLines { path: self.text.clone(), first: *start, last: *end }),
-            ..whole.clone()
-        })
+        ranges
+            .iter()
+            .enumerate()
+            .map(move |(index, lines)| UnitChunk {
+                key: format!("{}-part-{}", whole.key, index + 1),
+                label: whole
+                    .label
+                    .as_ref()
+                    .map(|label| format!("{label} (part {} of {count})", index + 1)),
+                notes: Some(format!(
+                    "{PART_NOTES_PREFIX} {}-{} of {} with read_raw_span. {WHOLE_PAGE_NOTES}",
+                    lines.first, lines.last, self.text
+                )),
+                assigned_lines: Some(lines.clone()),
+                ..whole.clone()
+            })
     }
 }
 
@@ -412,7 +425,7 @@ mod tests {
             if text.len() <= MAX_UNIT_CHARS {
                 prop_assert!(ranges.is_empty());
             } else {
-                let covered: Vec<usize> = ranges.iter().flat_map(|(start, end)| *start..=*end).collect();
+                let covered: Vec<usize> = ranges.iter().flat_map(|lines| lines.first..=lines.last).collect();
                 prop_assert_eq!(covered, (1..=lines.len()).collect::<Vec<_>>());
             }
         }

@@ -354,6 +354,7 @@ mod tests {
             path: "a".into(),
             first: 4,
             last: 6,
+            bytes: 0,
         };
         let mut reads = RawReads::default();
         let unread = |reads: &RawReads| -> Vec<String> {

@@ -48,6 +48,7 @@ fn tool_context() -> (ToolContext, tempfile::TempDir) {
         source_root: source,
         is_external: false,
         stage_index: None,
+        dependency_bytes: 0,
         changes: Default::default(),
     };
     let workspace =

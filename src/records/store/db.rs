@@ -30,7 +30,8 @@ mod views;
 pub use artifacts::ArtifactHistory;
 pub use continuations::IndexedContinuation;
 pub use prior_runs::{
-    FileKey, FileRecord, SupersededResult, UnitEffort, UnitHistory, processed_sha256,
+    FileKey, FileRecord, ModelPrice, PriorEfforts, SupersededResult, UnitEffort, UnitHistory,
+    processed_sha256,
 };
 pub use query::{IndexQueryError, QueryLimits};
 pub use views::{IndexFilter, IndexView};

@@ -419,7 +419,7 @@ fn plan_names_unread_files_and_plans_them_on_request() {
         unread_in_plan(&place, more)
             .0
             .lines()
-            .next()
+            .nth(1)
             .unwrap()
             .to_owned()
     };

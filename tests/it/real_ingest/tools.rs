@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::test_project::{TestProject, asked_by, good_turns, ktx};
+use super::test_project::{TestProject, UNITS, asked_by, good_turns, ktx};
 use crate::support::api::{ApiTurn, tool};
 
 #[test]
@@ -159,4 +159,70 @@ fn units_of_an_adapter_send_the_same_prefix() {
     assert_eq!(first["tools"], second["tools"]);
     let prefix = first["system"].to_string().len() + first["tools"].to_string().len();
     assert!(prefix > first["messages"][0].to_string().len() * 10);
+}
+
+/// A token counts as four bytes of a request, cached or not.
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn estimates_of_the_plan_hold_what_units_send() {
+    // Hasty, usual and careful agents.
+    let turns = |place: usize, unit: &str, file: &str| -> Vec<ApiTurn> {
+        let [read, ledger, page, end] = good_turns(unit, file);
+        let search = |tool: &str| ApiTurn::blocks([ktx(tool, json!({"query": "crates"}))]);
+        let searches = [
+            search("wiki_search"),
+            search("sl_discover"),
+            search("discover_data"),
+        ];
+        match place % 3 {
+            0 => vec![read, ledger, page, end],
+            1 => [read]
+                .into_iter()
+                .chain(searches)
+                .chain([ledger, page, end])
+                .collect(),
+            _ => searches
+                .into_iter()
+                .chain([read])
+                .chain([search("wiki_search"), ledger, page, end])
+                .collect(),
+        }
+    };
+    let routes = UNITS.iter().enumerate();
+    let routes = routes.map(|(place, (unit, file))| asked_by(unit, turns(place, unit, file)));
+    let deck = TestProject::new(routes.collect::<Vec<_>>());
+    let planned = deck.play(&["plan", "--ui", "json"]);
+    let run = deck.play(&["run", "--ui", "json"]);
+    assert_eq!(run.code, Some(0), "{run:#?}");
+    let requests = deck.api.requests();
+    let sent = |unit: &str| -> u64 {
+        let heading = format!("## WorkUnit: {unit}\\n");
+        let of_unit = requests
+            .iter()
+            .filter(|request| request.body.contains(&heading));
+        let bytes = of_unit.map(|request| {
+            let body = request.json();
+            ["system", "tools", "messages"]
+                .map(|part| body[part].to_string().len())
+                .iter()
+                .sum::<usize>()
+        });
+        bytes.sum::<usize>() as u64 / 4
+    };
+    let estimates = planned.stdout.lines().filter_map(|line| {
+        let unit: Value = serde_json::from_str(line).unwrap();
+        let range = unit["estimate"]["inputTokens"].as_object()?;
+        let [low, high] = ["low", "high"].map(|end| range[end].as_u64().unwrap());
+        assert!(high <= 4 * low, "{line}");
+        Some((unit["unit"].as_str()?.to_owned(), low, high))
+    });
+    let found: Vec<(String, u64, u64, u64)> = estimates
+        .map(|(unit, low, high)| (unit.clone(), low, sent(&unit), high))
+        .collect();
+    let held = found
+        .iter()
+        .filter(|(_, low, sent, high)| (low..=high).contains(&sent))
+        .count();
+    assert_eq!(found.len(), UNITS.len());
+    assert!(held * 10 >= found.len() * 8, "{found:?}");
 }

@@ -313,6 +313,36 @@ fn model_of_other_connection_may_not_write_sources() {
 }
 
 #[test]
+fn include_that_matches_copies_of_runs_is_a_warning() {
+    let warnings = |include: &str, is_inside: bool| {
+        let model = format!("include: \"{include}\"");
+        let (dir, tree) = tree_of(&[
+            ("a.model.lkml", &model),
+            ("views/a.view.lkml", "view: a {}"),
+        ]);
+        let root = dir.path().canonicalize().unwrap();
+        let project = if is_inside {
+            root
+        } else {
+            root.join("../other")
+        };
+        let origin = ProjectConnection {
+            project: &project,
+            ..anywhere()
+        };
+        let chunks = LookmlAdapter.chunk(&tree, origin).unwrap();
+        ingestdeck_core::diagnostic::to_lines(&chunks.warnings)
+    };
+    let found = warnings("/**/*.view.lkml", true);
+    assert!(
+        found.len() == 1 && found[0].contains("a.model.lkml"),
+        "{found:?}"
+    );
+    assert_eq!(warnings("/**/*.view.lkml", false), [] as [String; 0]);
+    assert_eq!(warnings("/views/*.view.lkml", true), [] as [String; 0]);
+}
+
+#[test]
 fn change_reruns_model_with_extended_files() {
     let chunks = chunk(&[
         ("a.model.lkml", "include: \"top.view\""),

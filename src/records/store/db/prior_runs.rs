@@ -9,7 +9,10 @@ use serde_json::json;
 
 use super::{Db, DbError, from_json, run_id, to_i64, to_u64};
 use crate::store::index_rows::{FileIndexRow, FileState, UnitFileResult};
-use ingestdeck_core::tape::{Millis, RunId, UnitKey, note::attempt_output::UnreadFile};
+use ingestdeck_core::{
+    tape::{Millis, RunId, UnitKey, note::attempt_output::UnreadFile},
+    units::token_estimate::RELATIVE_PRICES,
+};
 
 /// What one run recorded about a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +93,23 @@ pub struct UnitEffort {
     pub cost_usd: Option<f64>,
     /// Total run time of its attempts.
     pub worked: Millis,
+}
+
+/// What earlier runs of the project cost.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PriorEfforts {
+    /// Efforts of finished units, oldest first.
+    pub units: Vec<UnitEffort>,
+    /// Prices of models, the last one that was used first.
+    pub prices: Vec<ModelPrice>,
+}
+
+/// The price of a model as its sessions reported their costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelPrice {
+    pub model: String,
+    /// Price of a million input tokens that are not cached, in US dollars.
+    pub usd_per_million: f64,
 }
 
 /// Maximum number of newest finished units to return, over all adapters.
@@ -300,10 +320,10 @@ impl Db {
         )
     }
 
-    /// Effort of the newest finished units, oldest first. Units of scripted agents or stopped by a person are excluded,
-    /// since they do not predict others.
-    pub fn prior_efforts(&self) -> Result<Vec<UnitEffort>, DbError> {
-        let mut efforts: Vec<UnitEffort> = self.select(
+    /// What the newest finished units cost. Units of scripted agents or stopped by a person are excluded, since they do not
+    /// predict others.
+    pub fn prior_efforts(&self) -> Result<PriorEfforts, DbError> {
+        let mut units: Vec<UnitEffort> = self.select(
             "SELECT units.adapter, sum(attempts.cost_usd), count(attempts.cost_usd) = count(*),
                     sum(ended_ms - started_ms)
              FROM units JOIN runs USING (run) JOIN attempts USING (run, unit)
@@ -322,8 +342,31 @@ impl Db {
                 }))
             },
         )?;
-        efforts.reverse();
-        Ok(efforts)
+        units.reverse();
+        Ok(PriorEfforts {
+            units,
+            prices: self.model_prices()?,
+        })
+    }
+
+    /// Prices from reported costs, which have the same ratios for all models.
+    fn model_prices(&self) -> Result<Vec<ModelPrice>, DbError> {
+        self.select(
+            "SELECT model, 1e6 * sum(model_usage.cost_usd)
+                    / sum(input_tokens + ?1 * cache_read + ?2 * cache_write + ?3 * output_tokens)
+             FROM model_usage JOIN runs USING (run)
+             WHERE NOT runs.scripted AND model_usage.cost_usd > 0
+             GROUP BY model ORDER BY max(run) DESC LIMIT 20",
+            RELATIVE_PRICES,
+            |row| {
+                let price: Option<f64> = row.get(1)?;
+                let model = row.get(0)?;
+                Ok(price.map(|usd_per_million| ModelPrice {
+                    model,
+                    usd_per_million,
+                }))
+            },
+        )
     }
 }
 
