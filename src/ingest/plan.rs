@@ -485,6 +485,7 @@ fn select_units(
         None => settled_at(None, path).is_some(),
     });
     let origin = |path: &str| baseline.origin(id, name, path);
+    diff.deleted.retain(|path| !adapter.is_reading_aid(path));
     neighbours::retain_deleted(
         &mut diff,
         &tree,

@@ -257,6 +257,8 @@ pub struct SourceProjection {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChunkedSource {
     pub units: Vec<UnitChunk>,
+    /// Files that units may read for their content only, which are not in the tree.
+    pub reading_aids: Vec<RawFile>,
     /// Files that unexpectedly are not in a unit, one sentence each.
     pub warnings: Vec<Problem>,
 }
@@ -315,8 +317,18 @@ pub(crate) fn cut_connection<'a>(
     let id = &origin.connection.id;
     let known = fingerprint_cache::load(origin.project, id);
     fingerprint::fingerprint_tree(&mut tree, &known);
-    fingerprint_cache::save(origin.project, id, &tree, &known);
     let chunks = adapter.chunk(&tree, origin)?;
+    if !chunks.reading_aids.is_empty() {
+        let mut aids = SourceTree {
+            root: tree.root.clone(),
+            files: chunks.reading_aids,
+            ..SourceTree::default()
+        };
+        fingerprint::fingerprint_tree(&mut aids, &known);
+        tree.files.extend(aids.files);
+        tree.files.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+    fingerprint_cache::save(origin.project, id, &tree, &known);
     let branch_mismatch = branch_mismatch(origin);
     let warnings = branch_mismatch
         .iter()

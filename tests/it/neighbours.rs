@@ -115,6 +115,24 @@ fn one_edit_plans_its_unit_and_those_that_refer_to_it() {
 }
 
 #[test]
+fn changed_code_of_a_model_plans_the_unit_that_describes_it() {
+    let place = dbt_project(30);
+    assert_eq!(run(&place, READS, &[]), Some(0));
+    assert_eq!(planned(&place, &[]), [""; 0]);
+    place.write("d/models/sql/m1.sql", "select 2 from {{ ref('m2') }}");
+    place.write("d/models/sql/undescribed.sql", "select 2");
+    let found = ["dbt-models-m01: refers to a change: models/sql/m1.sql"];
+    assert_eq!(planned(&place, &[]), found);
+    assert_eq!(run(&place, READS, &["--only", "dbt-models-m01"]), Some(0));
+    assert_eq!(planned(&place, &[]), [""; 0]);
+
+    fs::remove_file(place.path("d/models/sql/m4.sql")).unwrap();
+    assert_eq!(planned(&place, &[]), [""; 0]);
+    let table = place.run(&["plan"]);
+    assert!(table.expect_success().contains("+0/~0/-0/=31"), "{table:?}");
+}
+
+#[test]
 fn deleted_or_renamed_model_concerns_those_that_refer_to_it() {
     let place = dbt_project(27);
     assert_eq!(run(&place, READS, &[]), Some(0));

@@ -151,7 +151,8 @@ impl SourceAdapter for DbtAdapter {
             warnings.extend(unread(tree, &projects));
             let yaml = read.iter().filter(|path| is_yaml(path));
             let code_files = code.of_unit("dbt-all", yaml.map(|path| (*path, text_of(path))));
-            warnings.extend(code.into_warnings());
+            let (reading_aids, more) = code.finish();
+            warnings.extend(more);
             let whole = UnitChunk {
                 key: "dbt-all".into(),
                 dependency_paths: code_files.into_iter().collect(),
@@ -160,6 +161,7 @@ impl SourceAdapter for DbtAdapter {
             };
             return Ok(ChunkedSource {
                 units: vec![whole],
+                reading_aids,
                 warnings,
             });
         }
@@ -231,8 +233,13 @@ impl SourceAdapter for DbtAdapter {
                 ..UnitChunk::default()
             });
         }
-        warnings.extend(code.into_warnings());
-        Ok(ChunkedSource { units, warnings })
+        let (reading_aids, more) = code.finish();
+        warnings.extend(more);
+        Ok(ChunkedSource {
+            units,
+            reading_aids,
+            warnings,
+        })
     }
 
     fn is_reading_aid(&self, path: &str) -> bool {

@@ -163,7 +163,7 @@ impl SourceAdapter for DocsAdapter {
             .collect();
         Ok(ChunkedSource {
             units,
-            warnings: Vec::new(),
+            ..ChunkedSource::default()
         })
     }
 

@@ -63,7 +63,11 @@ impl SourceAdapter for FakeAdapter {
                 ..UnitChunk::default()
             })
             .collect();
-        Ok(ChunkedSource { units, warnings })
+        Ok(ChunkedSource {
+            units,
+            warnings,
+            ..ChunkedSource::default()
+        })
     }
 
     /// A folder is ingested as a whole.

@@ -98,7 +98,11 @@ impl SourceAdapter for LookmlAdapter {
         let mut warnings = project.mismatches(expected);
         warnings.extend(project.included_copies(&tree.root, origin.project));
         warnings.extend(project.warnings);
-        Ok(ChunkedSource { units, warnings })
+        Ok(ChunkedSource {
+            units,
+            warnings,
+            ..ChunkedSource::default()
+        })
     }
 
     /// A model is ingested as a whole, as in KTX. Its agent may also read the files that its views extend.

@@ -151,7 +151,7 @@ impl SourceAdapter for ManifestAdapter {
                 .into_iter()
                 .map(|(_, unit)| unit.into())
                 .collect(),
-            warnings: Vec::new(),
+            ..ChunkedSource::default()
         })
     }
 

@@ -171,6 +171,7 @@ impl SourceAdapter for MetricflowAdapter {
         Ok(ChunkedSource {
             units,
             warnings: project.warnings,
+            ..ChunkedSource::default()
         })
     }
 

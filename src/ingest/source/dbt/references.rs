@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::{DbtProjects, MAX_NAMED_FILES, project};
 use crate::source::{
-    SourceTree, UnitChunk, fingerprint,
+    RawFile, SourceTree, UnitChunk, fingerprint,
     references::{FileReferences, ReferenceReader, calls, dbt_yaml},
     tree::has_extension,
 };
@@ -15,6 +15,10 @@ use ingestdeck_core::diagnostic::Problem;
 
 /// The names that a file of a dbt project defines; `None` if they are not known.
 pub(super) fn defined_names(path: &str, text: &str) -> Option<BTreeSet<String>> {
+    if is_code(path) {
+        // A change of it is a reason for the units that may read it, not for those that refer to the model.
+        return Some(BTreeSet::new());
+    }
     if project::is_markdown(path) {
         let names = project::doc_blocks(text);
         return Some(names.map(|name| format!("doc:{name}")).collect());
@@ -101,8 +105,11 @@ impl<'a> ModelCode<'a> {
         is_usable
     }
 
-    /// The warnings about files and units.
-    pub(super) fn into_warnings(self) -> Vec<Problem> {
+    /// The files that units may read, and the warnings about files and units.
+    pub(super) fn finish(self) -> (Vec<RawFile>, Vec<Problem>) {
+        let is_read = |file: &RawFile| self.usable.get(&file.path).is_some_and(Option::is_none);
+        let mut files = self.files.tree.files;
+        files.retain(is_read);
         let mut warnings = self.warnings;
         let mut skipped: Vec<String> = self
             .usable
@@ -116,7 +123,7 @@ impl<'a> ModelCode<'a> {
                 "agents cannot read the code of some models: {named}"
             )));
         }
-        warnings
+        (files, warnings)
     }
 }
 
@@ -345,7 +352,7 @@ mod tests {
         let found = code.of_unit("dbt-all", [("models/x.yml", yaml)].into_iter());
         assert_eq!(found.len(), MAX_CODE_FILES);
         assert_eq!(found.first().map(String::as_str), Some("models/m000.sql"));
-        let warnings = ingestdeck_core::diagnostic::to_lines(&code.into_warnings());
+        let warnings = ingestdeck_core::diagnostic::to_lines(&code.finish().1);
         assert_eq!(
             warnings,
             [
