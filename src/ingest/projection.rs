@@ -21,6 +21,7 @@ use super::{
         self, FindSourceError, SemanticLayer, SemanticSources, SourceDoc, SourceFile,
     },
     source::ProjectedSource,
+    untrusted_text::visible_path,
     workspace::{Workspace, WriteError},
     workspace_check,
     worktree::{BasePatch, WorktreeError, Worktrees, safe_name},
@@ -111,6 +112,13 @@ impl IngestPlan {
                 .skipped
                 .iter()
                 .filter(|(path, _)| files.contains(path));
+            let mut skipped: Vec<String> = Vec::new();
+            for (path, why) in left_out {
+                let sentence = format!("{}: {why}", visible_path(path));
+                if !skipped.contains(&sentence) {
+                    skipped.push(sentence);
+                }
+            }
             let is_due =
                 |source: &&ProjectedSource| source.files.iter().any(|path| files.contains(path));
             PendingProjection {
@@ -121,7 +129,7 @@ impl IngestPlan {
                     .unwrap_or_else(|| source.connection.clone()),
                 adapter: source.adapter.clone(),
                 sources: projection.sources.iter().filter(is_due).cloned().collect(),
-                skipped: left_out.map(|(_, why)| why.clone()).collect(),
+                skipped,
             }
         });
         due.filter(|due| !due.sources.is_empty()).collect()

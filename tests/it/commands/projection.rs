@@ -124,8 +124,9 @@ fn sources_of_semantic_models_are_committed_first() {
     let line = "flow: up to 3 sources written from semantic models before the units run: bare, customers, fct_orders\n";
     assert!(plan.expect_success().contains(line), "{plan:?}");
     assert!(
-        plan.stdout
-            .contains("  left to the units: cumulative metric running has no counterpart\n"),
+        plan.stdout.contains(
+            "  left to the units: orders.yml: cumulative metric running has no counterpart\n"
+        ),
         "{plan:?}"
     );
     let plan = place.run(&["plan", "--ui", "json"]);

@@ -127,6 +127,8 @@ struct SemanticModels {
     all: Vec<SemanticModel>,
     /// Bytes that metrics have added so far.
     added: usize,
+    /// Names of the measures that a source cannot express.
+    left_measures: BTreeSet<String>,
     skipped: Vec<(String, String)>,
 }
 
@@ -164,11 +166,22 @@ impl SemanticModels {
         for node in node.value.list("measures") {
             match ProjectedMeasure::from_node(node) {
                 Some(Ok(measure)) => measures.push(measure),
-                Some(Err(why)) => self.skip(path, &why),
+                Some(Err(why)) => {
+                    self.left_measures
+                        .extend(node.text_at("name").map(str::to_owned));
+                    self.skip(path, &why);
+                }
                 None => {}
             }
         }
-        let columns = columns_of(node, &entities, &measures);
+        let (columns, hidden) = columns_of(node, &entities, &measures);
+        for dimension in hidden {
+            let why = format!(
+                "dimension {} of semantic model {name} has the name of another column",
+                squeezed_line(&dimension)
+            );
+            self.skip(path, &why);
+        }
         let mut grain = key_of(node, &entities);
         if grain.is_empty() {
             let dimensions = columns.iter().filter(|column| !column.is_hidden);
@@ -218,31 +231,28 @@ impl SemanticModels {
         }
         // The model of each metric, and the expression for it there.
         let mut known: HashMap<&str, (usize, String)> = HashMap::new();
-        for metric in metrics.iter().filter(|metric| metric.kind == "simple") {
-            let Some(measure) = metric
-                .input("measure")
-                .filter(|measure| measure.is_unmodified)
-            else {
+        let (simple, others): (Vec<&MetricNode<'_>>, Vec<_>) =
+            metrics.iter().partition(|metric| metric.kind == "simple");
+        for metric in simple {
+            if self.left_measures.contains(metric.name)
+                && metric
+                    .input("measure")
+                    .is_some_and(|of| of.name == metric.name)
+            {
                 continue;
-            };
-            if let Some(at) = measure_at.get(&measure.name) {
-                let substitute = if metric.filters().is_empty() {
-                    measure.name
-                } else {
-                    metric.name.to_owned()
-                };
-                known.insert(metric.name, (*at, substitute));
+            }
+            match self.add_simple(metric, &measure_at) {
+                Ok(at) => drop(known.insert(metric.name, (at, metric.name.to_owned()))),
+                Err(why) => self.skip(metric.path, &why),
             }
         }
-        for metric in metrics {
+        for metric in others {
             match metric.kind {
-                "simple" => self.add_simple(metric, &mut measure_at),
                 "derived" | "ratio" => self.add_derived(metric, &mut known),
-                _ => self.skip(
+                kind => self.skip(
                     metric.path,
                     &format!(
-                        "{} metric {} has no counterpart",
-                        metric.kind,
+                        "{kind} metric {} has no counterpart",
                         squeezed_line(metric.name)
                     ),
                 ),
@@ -250,51 +260,52 @@ impl SemanticModels {
         }
     }
 
-    /// A metric of one measure: a new measure if the metric has a filter, else a description of the existing one.
-    fn add_simple(&mut self, metric: &MetricNode<'_>, measure_at: &mut HashMap<String, usize>) {
+    /// A metric of one measure: a new measure, or the description of the measure with its name. Returns the place of the
+    /// model; the error is the reason why a source cannot express the metric.
+    fn add_simple(
+        &mut self,
+        metric: &MetricNode<'_>,
+        measure_at: &HashMap<String, usize>,
+    ) -> Result<usize, String> {
+        let name = squeezed_line(metric.name);
         let Some(measure) = metric.input("measure") else {
-            return self.skip(
-                metric.path,
-                &format!(
-                    "metric {} names no measure, and is in no semantic model",
-                    squeezed_line(metric.name)
-                ),
-            );
+            return Err(format!(
+                "metric {name} names no measure, and is in no semantic model"
+            ));
         };
-        if !measure.is_unmodified {
-            return self.skip(
-                metric.path,
-                &format!(
-                    "the measure of metric {} has a filter",
-                    squeezed_line(metric.name)
-                ),
-            );
+        if let Some(key) = metric.null_key() {
+            return Err(format!("metric {name} has {key}, which sources lack"));
         }
-        let Some((at, model)) = measure_at
+        if !measure.is_unmodified {
+            return Err(format!("the measure of metric {name} has a filter"));
+        }
+        let without_source = || {
+            let measure = squeezed_line(&measure.name);
+            format!("metric {name} is of measure {measure}, which no source has")
+        };
+        let (at, model) = measure_at
             .get(&measure.name)
             .and_then(|at| Some((*at, self.all.get_mut(*at)?)))
-        else {
-            return;
-        };
-        let Some(base) = model
+            .ok_or_else(without_source)?;
+        let base = model
             .measure_at
             .get(&measure.name)
             .and_then(|at| model.measures.get_mut(*at))
-        else {
-            return;
-        };
-        let description = description(metric.node);
+            .ok_or_else(without_source)?;
+        let is_own = metric.name == base.name;
+        let description = description(metric.node).or_else(|| base.description.clone());
         let filters = metric.filters();
+        if filters.is_empty() && is_own {
+            base.description = description;
+            model.add_file(metric.path);
+            return Ok(at);
+        }
         let MeasureFormula::Aggregate {
             function, column, ..
-        } = &base.formula
+        } = base.formula.clone()
         else {
-            return;
+            return Err(has_other_name(&name));
         };
-        if filters.is_empty() {
-            base.description = description.or(base.description.take());
-            return model.add_file(metric.path);
-        }
         let column_called = |name: &str| {
             let at = model.column_at.get(name)?;
             Some(model.columns.get(*at)?.name.clone())
@@ -303,32 +314,25 @@ impl SemanticModels {
             .iter()
             .map(|filter| filter_sql(filter, column_called))
             .collect();
-        let Some(filter) = filter else {
-            let why = format!(
-                "the filter of metric {} is not about columns of its model",
-                squeezed_line(metric.name)
-            );
-            return self.skip(metric.path, &why);
+        let Some(filter) = filter.map(|filter| filter.join(" AND ")) else {
+            return Err(format!(
+                "the filter of metric {name} is not about columns of its model"
+            ));
         };
-        let filter = filter.join(" AND ");
-        let size = column.len()
-            + filter.len()
-            + description
-                .as_ref()
-                .or(base.description.as_ref())
-                .map_or(0, String::len);
+        let size = column.len() + filter.len() + description.as_ref().map_or(0, String::len);
         if !has_room(&mut self.added, size) {
-            return self.skip(metric.path, &too_large(metric));
+            return Err(too_large(metric));
         }
         let formula = MeasureFormula::Aggregate {
             function,
-            column: column.clone(),
-            filter: Some(filter),
+            column,
+            filter: Some(filter).filter(|filter| !filter.is_empty()),
         };
-        let description = description.or_else(|| base.description.clone());
-        if metric.name == base.name {
+        if is_own {
             (base.formula, base.description) = (formula, description);
-        } else if !model.measure_at.contains_key(metric.name) {
+        } else if model.measure_at.contains_key(metric.name) {
+            return Err(has_other_name(&name));
+        } else {
             model.put(ProjectedMeasure {
                 name: metric.name.to_owned(),
                 formula,
@@ -336,7 +340,7 @@ impl SemanticModels {
             });
         }
         model.add_file(metric.path);
-        measure_at.insert(metric.name.to_owned(), at);
+        Ok(at)
     }
 
     /// Converts a metric of other metrics, if they all belong to one model.
@@ -392,11 +396,10 @@ impl SemanticModels {
         if !has_room(&mut self.added, expr.len()) {
             return self.skip(metric.path, &too_large(metric));
         }
-        if let Some(model) = self
-            .all
-            .get_mut(at)
-            .filter(|model| !model.measure_at.contains_key(metric.name))
-        {
+        if let Some(model) = self.all.get_mut(at) {
+            if model.measure_at.contains_key(metric.name) {
+                return self.skip(metric.path, &has_other_name(&name));
+            }
             let description = description(metric.node);
             model.add_file(metric.path);
             model.put(ProjectedMeasure {
@@ -670,6 +673,21 @@ impl<'a> MetricNode<'a> {
         MetricInput::from_node(node)
     }
 
+    /// The key that gives the metric a value for times without rows.
+    fn null_key(&self) -> Option<&'static str> {
+        let measure = self
+            .node
+            .get("type_params")
+            .and_then(|params| params.get("measure"));
+        let has = |node: &YamlNode, key: &str| {
+            let value = node.get(key).map(|node| &node.value);
+            value.is_some_and(|value| !matches!(value, YamlValue::Null | YamlValue::Bool(false)))
+        };
+        ["fill_nulls_with", "join_to_timespine"]
+            .into_iter()
+            .find(|key| has(self.node, key) || measure.is_some_and(|measure| has(measure, key)))
+    }
+
     /// The metrics that the metric is computed from.
     fn inputs(&self) -> Vec<MetricInput> {
         if self.kind == "ratio" {
@@ -731,6 +749,10 @@ fn has_room(added: &mut usize, size: usize) -> bool {
     let has_room = added.saturating_add(size) <= MOST_ADDED;
     *added += if has_room { size } else { 0 };
     has_room
+}
+
+fn has_other_name(name: &str) -> String {
+    format!("metric {name} has the name of another measure of its model")
 }
 
 fn too_large(metric: &MetricNode<'_>) -> String {
@@ -834,6 +856,67 @@ metrics:
             .map(|(path, why)| format!("{path}: {why}"))
             .collect();
         insta::assert_snapshot!(left_out.join("\n"));
+    }
+
+    #[test]
+    fn every_metric_is_a_measure_or_named() {
+        let text = r#"
+semantic_models:
+  - name: orders
+    model: ref('orders')
+    entities: [{name: order_id, type: primary}]
+    dimensions:
+      - {name: ordered_at, type: time, expr: cast(ordered_at as date)}
+      - {name: ordered_at_test, type: time, expr: ordered_at}
+      - {name: order_total_dim, type: categorical, expr: order_total}
+      - {name: status, type: categorical}
+      - {name: status, type: categorical, expr: lower(status)}
+    measures:
+      - {name: order_total, agg: sum, description: Per order}
+      - {name: order_count, agg: sum, expr: 1}
+      - {name: p90, agg: percentile, agg_params: {percentile: 0.9}}
+metrics:
+  - {name: order_total, type: simple, type_params: {measure: order_total}}
+  - {name: orders, type: simple, description: Count, type_params: {measure: order_count}}
+  - {name: large, type: simple, type_params: {measure: order_count}, filter: "{{ Dimension('order_id__order_total_dim') }} >= 20"}
+  - {name: filled, type: simple, description: Zero, type_params: {measure: {name: order_count, fill_nulls_with: 0, join_to_timespine: true}}}
+  - {name: spined, type: simple, type_params: {measure: {name: order_count, join_to_timespine: true}}}
+  - {name: twice, type: derived, type_params: {expr: 2 * filled, metrics: [filled]}}
+  - {name: p90, type: simple, type_params: {measure: p90}}
+  - {name: long_tail, type: simple, type_params: {measure: p90}}
+  - {name: large, type: ratio, type_params: {numerator: order_total, denominator: orders}}
+  - {name: average, type: ratio, type_params: {numerator: order_total, denominator: orders}}
+"#;
+        let projection = projected(&[("a.yml", text)]);
+        let doc = &projection.sources[0].doc;
+        let shown = |key: &str| {
+            let list = doc[key].as_array().unwrap().iter();
+            list.map(Json::to_string).collect::<Vec<_>>().join("\n")
+        };
+        let skipped: Vec<&str> = projection.skipped.iter().map(|(_, why)| &**why).collect();
+        let parts = [shown("columns"), shown("measures"), skipped.join("\n")];
+        insta::assert_snapshot!(parts.join("\n\n"), @r#"
+        {"name":"ordered_at","type":"time","expr":"cast(ordered_at as date)"}
+        {"name":"ordered_at_test","type":"time","expr":"ordered_at"}
+        {"name":"order_total_dim","type":"number","expr":"order_total"}
+        {"name":"status","type":"string"}
+        {"name":"order_id","type":"string"}
+        {"name":"order_total","type":"number","visibility":"hidden"}
+
+        {"name":"order_total","expr":"sum(order_total)","description":"Per order"}
+        {"name":"order_count","expr":"sum(1)"}
+        {"name":"orders","expr":"sum(1)","description":"Count"}
+        {"name":"large","expr":"sum(1)","filter":"order_total_dim >= 20"}
+        {"name":"average","expr":"order_total / NULLIF(orders, 0)"}
+
+        measure p90 has aggregation `percentile`, which sources lack
+        dimension status of semantic model orders has the name of another column
+        metric filled has fill_nulls_with, which sources lack
+        metric spined has join_to_timespine, which sources lack
+        metric long_tail is of measure p90, which no source has
+        metric twice is not of one semantic model
+        metric large has the name of another measure of its model
+        "#);
     }
 
     #[test]

@@ -24,29 +24,51 @@ pub(super) struct ProjectedColumn {
 }
 
 /// The dimensions and entities of the semantic model `node`, and the other columns that its measures use. Foreign entities
-/// and columns of measures are hidden.
+/// and columns of measures are hidden. A dimension has the name of its column, unless another dimension has it or a measure
+/// computes with it. The second list names dimensions whose name another column has.
 pub(super) fn columns_of(
     node: &YamlNode,
     entities: &[ModelEntity],
     measures: &[ProjectedMeasure],
-) -> Vec<ProjectedColumn> {
+) -> (Vec<ProjectedColumn>, Vec<String>) {
     let mut columns: Vec<ProjectedColumn> = Vec::new();
+    let mut without_name = Vec::new();
     let mut seen = BTreeSet::new();
     let key = key_of(node, entities);
+    let used = used_columns(measures);
+    let numbers: BTreeSet<String> = used
+        .iter()
+        .filter(|used| used.is_number)
+        .map(|used| used.name.to_lowercase())
+        .collect();
     for dimension in node.value.list("dimensions") {
-        let Some((name, expr)) = column_and_expr(dimension) else {
+        let Some((mut name, mut expr)) = column_and_expr(dimension) else {
             continue;
         };
+        let called = dimension.text_at("name");
+        let is_number = expr.is_none() && numbers.contains(&name.to_lowercase());
+        if let Some(called) = called.filter(|called| {
+            !called.eq_ignore_ascii_case(&name)
+                && (is_number || seen.contains(&name.to_lowercase()))
+        }) {
+            expr = Some(std::mem::replace(&mut name, called.to_owned()));
+        }
         if seen.insert(name.to_lowercase()) {
             let is_time = dimension.text_at("type") == Some("time");
             columns.push(ProjectedColumn {
                 name,
                 expr,
-                filter_name: dimension.text_at("name").map(str::to_owned),
-                kind: if is_time { "time" } else { "string" },
+                filter_name: called.map(str::to_owned),
+                kind: match is_number {
+                    true => "number",
+                    false if is_time => "time",
+                    false => "string",
+                },
                 is_hidden: false,
                 description: description(dimension),
             });
+        } else if expr.is_some() {
+            without_name.push(name);
         }
     }
     for entity in entities {
@@ -61,24 +83,8 @@ pub(super) fn columns_of(
             });
         }
     }
-    let aggregates = measures
-        .iter()
-        .filter_map(|measure| match &measure.formula {
-            MeasureFormula::Aggregate {
-                function, column, ..
-            } => Some((*function, column)),
-            MeasureFormula::Derived(_) => None,
-        });
-    let used = aggregates.flat_map(|(function, expr)| {
-        let names = semantic_layer::referenced_columns(expr).into_iter();
-        names.map(move |name| (function, name == *expr, name))
-    });
-    let mut used: Vec<(&str, bool, String)> = used.collect();
-    // A column that a measure aggregates as it is has a known type.
-    used.sort_by_key(|(_, is_plain, _)| !is_plain);
-    for (function, is_plain, name) in used {
+    for UsedColumn { name, is_number } in used {
         if seen.insert(name.to_lowercase()) {
-            let is_number = is_plain && matches!(function, "sum" | "avg" | "median");
             columns.push(ProjectedColumn {
                 name,
                 expr: None,
@@ -89,7 +95,35 @@ pub(super) fn columns_of(
             });
         }
     }
-    columns
+    (columns, without_name)
+}
+
+/// A column that a measure uses.
+struct UsedColumn {
+    name: String,
+    /// The measure adds its values up as they are.
+    is_number: bool,
+}
+
+/// The columns that `measures` use. First are those that a measure aggregates as they are, whose type is known.
+fn used_columns(measures: &[ProjectedMeasure]) -> Vec<UsedColumn> {
+    let (mut plain, mut others) = (Vec::new(), Vec::new());
+    for measure in measures {
+        let MeasureFormula::Aggregate {
+            function, column, ..
+        } = &measure.formula
+        else {
+            continue;
+        };
+        for name in semantic_layer::referenced_columns(column) {
+            let is_plain = name == *column;
+            let is_number = is_plain && matches!(*function, "sum" | "avg" | "median");
+            let list = if is_plain { &mut plain } else { &mut others };
+            list.push(UsedColumn { name, is_number });
+        }
+    }
+    plain.append(&mut others);
+    plain
 }
 
 /// The columns that identify a row of the semantic model `node`: the primary entity, else the entity that
@@ -191,8 +225,8 @@ semantic_models:
 ";
         let expected = [
             "order_id",
-            "ordered_at time, order_total string, is_food_order string, order_id string",
-            "location_id string, tax_paid number, store string, levy string",
+            "ordered_at time, order_total_dim number, is_food_order string, order_id string",
+            "location_id string, order_total number, tax_paid number, store string, levy string",
             "",
         ];
         assert_eq!(projected(orders), expected);
