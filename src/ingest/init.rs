@@ -282,10 +282,13 @@ mod tests {
             "sources/dbt/models/a.md",
             "sources/dbt/models/b.md",
         ];
-        assert_eq!(proposed(&paths), ["dbt dbt sources/dbt"]);
         assert_eq!(
-            proposed(&["dbt_project.yml", "docs/a.md", "docs/b.md"]),
-            ["dbt dbt ."]
+            proposed(&paths),
+            ["dbt dbt sources/dbt", "models docs sources/dbt/models"]
+        );
+        assert_eq!(
+            proposed(&["dbt_project.yml", "docs/a.md", "README.md"]),
+            ["dbt dbt .", "docs docs docs"]
         );
         assert_eq!(
             proposed(&["bi/views/a.lkml", "bi/b.dashboard.lookml"]),
@@ -306,11 +309,18 @@ mod tests {
             ["docs docs ."]
         );
         assert_eq!(proposed(&["pricing.md", "notes/a.md"]), ["docs docs ."]);
-        assert_eq!(proposed(&["pricing.md", "dbt_project.yml"]), ["dbt dbt ."]);
+        assert_eq!(
+            proposed(&["pricing.md", "dbt_project.yml"]),
+            ["dbt dbt .", "docs docs ."]
+        );
+        let rules = ["rules/code-of-conduct.md", "rules/changes-after-pr.md"];
+        assert_eq!(proposed(&rules), ["rules docs rules"]);
         assert!(
             proposed(&[
                 "README.md",
-                "CHANGELOG.md",
+                "CHANGELOG-2.md",
+                "CHANGES.md",
+                "docs/code_of_conduct.md",
                 "LICENSE.md",
                 "requirements.txt",
                 "robots.txt",
@@ -448,7 +458,7 @@ mod tests {
         ("shop/dbt_project.yml", "name: shop\n"),
         ("shop/models/a.yml", "models: []\n"),
         ("shop/models/m.yml", "semantic_models:\n  - name: orders\n"),
-        ("shop/docs/no.md", "# No\n"),
+        ("shop/docs/no.md", "{% docs no %}No{% enddocs %}\n"),
         ("bi 100%41/a.model.lkml", "explore: a {}\n"),
         (
             "flow/m.yml",
@@ -502,20 +512,47 @@ mod tests {
 
     #[test]
     fn pages_of_other_connections_are_excluded() {
+        let block = "{% docs a %}A{% enddocs %}\n";
         let mut files = EVERY_KIND.to_vec();
         files.extend([
             ("top.mdx", "# Top\n"),
             ("LICENSE.md", "MIT\n"),
             ("lib/CHANGELOG.md", "1.0\n"),
+            ("shop/README.md", "# Shop\n"),
+            ("shop/models/x/docs.md", block),
+            ("shop/models/x/notes.md", "# X\n"),
+            ("shop/models/y/Docs.md", block),
+            ("shop/models/y/z/more.md", block),
+            ("shop/models/z/notes.md", "# Z\n"),
+            ("shop/macros/a.md", block),
+            ("shop/macros/deep/b.md", block),
         ]);
-        let (_dir, _, project) = written(&files);
+        let (_dir, text, project) = written(&files);
+        let (_, patterns) = text.split_once("third_party/**\"\n").unwrap();
+        let (patterns, _) = patterns.split_once("llm:").unwrap();
+        insta::assert_snapshot!(patterns, @r#"
+        - "CODE[-_]OF[-_]CONDUCT*"
+        - "docs/CODE[-_]OF[-_]CONDUCT*"
+        - "more/skills/**"
+        - "shop/docs/no.md"
+        - "shop/macros/**"
+        - "**/docs.md"
+        - "shop/models/y/z/more.md"
+        "#);
         let plan = crate::plan(&project, &crate::UnitSelection::default()).unwrap();
         let docs = plan
             .units
             .iter()
             .filter(|unit| unit.planned.connection == "docs");
         let read: Vec<&String> = docs.flat_map(|unit| &unit.planned.raw_files).collect();
-        assert_eq!(read, ["notes [1]/a.md", "top.mdx"]);
+        let expected = [
+            "notes [1]/a.md",
+            "shop/README.md",
+            "shop/models/x/notes.md",
+            "shop/models/z/notes.md",
+            "top.mdx",
+        ];
+        assert_eq!(read, expected);
     }
 
     const PROJECT: (&str, &str) = ("dbt_project.yml", "name: x\nprofile: my shop\n");
@@ -608,7 +645,7 @@ mod tests {
     #[test]
     fn whatever_is_found_is_written_and_planned() {
         use proptest::prelude::*;
-        let names = "([a-c é'\"#%*{\\[]{1,3}/){0,3}(skills/)?(dbt_project\\.yml|a\\.md|b\\.RST|README\\.md|SKILL\\.md|b\\.lkml|m\\.yml|LICENSE\\.md)";
+        let names = "([a-c é'\"#%*{\\[]{0,2}[a-cé'\"#%*{\\[]/){0,3}(skills/)?(dbt_project\\.yml|a\\.md|b\\.RST|README\\.md|SKILL\\.md|b\\.lkml|m\\.yml|LICENSE\\.md)";
         proptest!(ProptestConfig::with_cases(48), |(paths in prop::collection::btree_set(names, 1..12))| {
             let text = "semantic_models:\n  - name: o\n";
             let files: Vec<(&str, &str)> = paths.iter().map(|path| (&**path, text)).collect();

@@ -135,6 +135,11 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
     /// Whether the file at `path` is a raw file of such a source.
     fn accepts_file(&self, path: &str) -> bool;
 
+    /// Whether a source above the page at `path` reads it.
+    fn reads_page(&self, _tree: &SourceTree, path: &str) -> bool {
+        self.accepts_file(path)
+    }
+
     /// Whether the folder at `path` may contain raw files of such a source.
     fn accepts_dir(&self, _path: &str) -> bool {
         true

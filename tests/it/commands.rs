@@ -214,8 +214,7 @@ fn init_detects_sources_in_the_directory() {
             - "**/*.rst"
           exclude:
             - "**/{AGENTS,CLAUDE,SKILL}.md"
-            - "**/{CHANGELOG,CHANGES}[-.]*"
-            - "**/*CODE[-_]OF[-_]CONDUCT*"
+            - "**/{CHANGELOG[-.],CHANGES.}*"
             - "**/LICEN[CS]E[-.]*"
             - "**/dbt_packages/**"
             - "**/site-packages/**"

@@ -118,6 +118,11 @@ impl SourceAdapter for DbtAdapter {
         project::list_files(origin, dir, MoreFiles::DocBlocks)
     }
 
+    fn reads_page(&self, tree: &SourceTree, path: &str) -> bool {
+        let text = |path| tree.read_text(path).unwrap_or_default();
+        is_markdown(path) && doc_blocks(&text(path)).next().is_some()
+    }
+
     fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
         if DbtProjects::from_tree(tree).is_empty() {
             return Err(Problem::new("has no dbt_project.yml")

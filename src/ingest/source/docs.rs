@@ -8,7 +8,7 @@ use ingestdeck_core::diagnostic::Problem;
 use super::{
     ChunkedSource, DEPENDENCY_DIRS, MAX_NAMED_FILES, ProjectConnection, ProposalScan,
     ProposedLists, SourceAdapter, SourceDirError, SourceTree, UnitChunk, peers,
-    proposal::{common_folder, is_below, split},
+    proposal::{common_folder, is_below, split, within},
     shared_names,
     tree::{WalkFilter, has_extension},
     walk_source,
@@ -31,15 +31,16 @@ const MAX_BRANCHES: usize = 12;
 /// What a new project includes.
 const PROSE: [&str; 4] = ["**/*.md", "**/*.markdown", "**/*.mdx", "**/*.rst"];
 /// What a new project excludes: pages that describe a repository or instruct agents, and installed packages.
-const NO_PROSE: [&str; 7] = [
+const NO_PROSE: [&str; 6] = [
     "**/{AGENTS,CLAUDE,SKILL}.md",
-    "**/{CHANGELOG,CHANGES}[-.]*",
-    "**/*CODE[-_]OF[-_]CONDUCT*",
+    "**/{CHANGELOG[-.],CHANGES.}*",
     "**/LICEN[CS]E[-.]*",
     "**/dbt_packages/**",
     "**/site-packages/**",
     "**/third_party/**",
 ];
+/// Where a page with rules describes the repository; elsewhere it is content. Relative to the directory of the project.
+const CONDUCT: [&str; 2] = ["CODE[-_]OF[-_]CONDUCT*", "docs/CODE[-_]OF[-_]CONDUCT*"];
 /// File names of pages that alone do not get a connection.
 const ABOUT: [&str; 3] = ["CONTRIBUTING", "README", "SECURITY"];
 
@@ -61,32 +62,36 @@ impl SourceAdapter for DocsAdapter {
 
     /// The folder of all pages that no other connection reads.
     fn propose<'a>(&self, scan: &ProposalScan<'a>) -> Vec<&'a str> {
-        let [prose, others] =
-            [&PROSE[..], &NO_PROSE].map(|patterns| GlobFilter::new(patterns).unwrap_or_default());
-        let skills = skill_folders(scan);
         let is_page = |path: &&str| {
             let name = split(path).1;
             let stem = name.split('.').next().unwrap_or(name);
-            prose.matches(path)
-                && !others.matches(path)
-                && !ABOUT.iter().any(|about| stem.eq_ignore_ascii_case(about))
-                && scan.is_free(path)
-                && !skills.iter().any(|folder| is_below(path, folder))
+            !ABOUT.iter().any(|about| stem.eq_ignore_ascii_case(about)) && !scan.is_read(path)
         };
-        let pages: Vec<&str> = scan.paths.iter().copied().filter(is_page).collect();
+        let pages: Vec<&str> = prose(scan).into_iter().filter(is_page).collect();
         common_folder(&pages).into_iter().collect()
     }
 
     fn proposed_lists(&self, scan: &ProposalScan<'_>, folder: &str) -> ProposedLists {
-        let others = scan.found.iter().map(|(_, place)| *place);
-        let below: BTreeSet<&str> = others.chain(skill_folders(scan)).collect();
         let mut exclude: Vec<String> = NO_PROSE.map(str::to_owned).into();
-        let below = below.into_iter().filter_map(|place| match folder {
-            "" => Some(place),
-            _ => place.strip_prefix(folder)?.strip_prefix('/'),
+        exclude.extend(
+            CONDUCT
+                .iter()
+                .filter_map(|path| within(path, folder))
+                .map(str::to_owned),
+        );
+        let skills = skill_folders(scan);
+        let skills = skills.iter().filter_map(|place| within(place, folder));
+        exclude.extend(skills.map(|place| format!("{}/**", globset::escape(place))));
+        exclude.retain(|pattern| excess(pattern).is_none());
+        let (others, pages): (Vec<&str>, Vec<&str>) =
+            prose(scan).into_iter().partition(|path| scan.is_read(path));
+        let [others, pages] = [others, pages].map(|paths| {
+            let paths = paths.into_iter();
+            paths
+                .filter_map(|path| within(path, folder))
+                .collect::<Vec<&str>>()
         });
-        let patterns = below.map(|place| format!("{}/**", globset::escape(place)));
-        exclude.extend(patterns.filter(|pattern| excess(pattern).is_none()));
+        exclude.extend(patterns_for(others, &pages));
         exclude.truncate(MAX_PATTERNS);
         vec![
             ("include", PROSE.map(str::to_owned).into()),
@@ -258,6 +263,50 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let folders = [
+/// The pages of a directory, including those that other connections read.
+fn prose<'a>(scan: &ProposalScan<'a>) -> Vec<&'a str> {
+    let [prose, others] = [&PROSE[..], &[&NO_PROSE[..], &CONDUCT].concat()]
+        .map(|patterns| GlobFilter::new(patterns).unwrap_or_default());
+    let skills = skill_folders(scan);
+    let is_page = |path: &&str| {
+        prose.matches(path)
+            && !others.matches(path)
+            && !skills.iter().any(|folder| is_below(path, folder))
+    };
+    scan.paths.iter().copied().filter(is_page).collect()
+}
+
+/// The patterns that match all of `paths` and none of `pages`, as few as possible: of folders, of names, or of one path.
+fn patterns_for(mut paths: Vec<&str>, pages: &[&str]) -> Vec<String> {
+    let mut patterns = Vec::new();
+    while let Some(path) = paths.first().copied()
+        && patterns.len() < MAX_PATTERNS
+    {
+        let folders = std::iter::successors(Some(split(path).0), |folder| Some(split(folder).0));
+        let folders = folders.take_while(|folder| !folder.is_empty());
+        let name = format!("**/{}", globset::escape(split(path).1));
+        let wider = folders.map(|folder| format!("{}/**", globset::escape(folder)));
+        let mut best = (globset::escape(path), vec![path]);
+        for pattern in wider
+            .chain([name])
+            .filter(|pattern| excess(pattern).is_none())
+        {
+            let globs = GlobFilter::new(&[&pattern]).unwrap_or_default();
+            if pages.iter().any(|page| globs.matches(page)) {
+                continue;
+            }
+            let matched = paths.iter().copied().filter(|path| globs.matches(path));
+            let matched: Vec<&str> = matched.collect();
+            if matched.len() > best.1.len() {
+                best = (pattern, matched);
+            }
+        }
+        paths.retain(|path| !best.1.contains(path));
+        patterns.extend(Some(best.0).filter(|pattern| excess(pattern).is_none()));
+    }
+    patterns
+}
+
             "",
             "node_modules/x/",
             "web/node_modules/x/",

@@ -2,7 +2,7 @@
 //!
 //! It must not know what makes a folder a source: adapters do ([`SourceAdapter::propose`](super::SourceAdapter::propose)).
 
-use super::{DEPENDENCY_DIRS, OUTPUT_DIRS, RawFile, SourceTree};
+use super::{DEPENDENCY_DIRS, OUTPUT_DIRS, RawFile, SourceTree, find_adapter};
 
 /// Lists of texts that a connection has, by their keys.
 pub type ProposedLists = Vec<(&'static str, Vec<String>)>;
@@ -41,6 +41,14 @@ impl<'a> ProposalScan<'a> {
         &self.paths
     }
 
+    /// Whether a proposed connection reads the page at `path`.
+    pub(super) fn is_read(&self, path: &str) -> bool {
+        self.found.iter().any(|(driver, place)| {
+            is_below(path, place)
+                && find_adapter(driver).is_some_and(|adapter| adapter.reads_page(self.tree, path))
+        })
+    }
+
     /// Whether no connection was proposed for a folder above `path`.
     pub(super) fn is_free(&self, path: &str) -> bool {
         !self.found.iter().any(|(_, place)| is_below(path, place))
@@ -57,6 +65,14 @@ pub(crate) fn is_below(path: &str, folder: &str) -> bool {
         || path
             .strip_prefix(folder)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// `path` relative to `folder`, if it is below.
+pub(super) fn within<'a>(path: &'a str, folder: &str) -> Option<&'a str> {
+    match folder {
+        "" => Some(path),
+        _ => path.strip_prefix(folder)?.strip_prefix('/'),
+    }
 }
 
 /// The deepest folder that contains all of `paths`, empty for the root; `None` for no paths.
