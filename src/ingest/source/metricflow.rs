@@ -191,7 +191,7 @@ impl SourceAdapter for MetricflowAdapter {
     }
 
     fn defined_names(&self, _: &str, text: &str) -> Option<BTreeSet<String>> {
-        dbt_yaml::read(text).map(|names| names.defines)
+        dbt_yaml::read(text).ok().map(|names| names.defines)
     }
 
     fn reference_reader<'a>(

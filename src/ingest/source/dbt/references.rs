@@ -10,7 +10,7 @@ use crate::source::{
     references::{FileReferences, ReferenceReader, calls, dbt_yaml},
     tree::has_extension,
 };
-use crate::{line_budget::first_names, untrusted_text::visible_path};
+use crate::{line_budget::first_names, untrusted_text::visible_path, yaml};
 use ingestdeck_core::diagnostic::Problem;
 
 /// The names that a file of a dbt project defines; `None` if they are not known.
@@ -23,7 +23,7 @@ pub(super) fn defined_names(path: &str, text: &str) -> Option<BTreeSet<String>> 
         let names = project::doc_blocks(text);
         return Some(names.map(|name| format!("doc:{name}")).collect());
     }
-    dbt_yaml::read(text).map(|names| names.defines)
+    dbt_yaml::read(text).ok().map(|names| names.defines)
 }
 
 /// The names of the doc blocks that `text` uses, each with its kind.
@@ -35,6 +35,8 @@ pub(super) fn doc_calls(text: &str) -> BTreeSet<String> {
 
 /// Most files with code that a unit may read.
 const MAX_CODE_FILES: usize = 300;
+/// Most damaged YAML files with a warning each.
+const MAX_DAMAGED_FILES: usize = 20;
 
 /// The SQL and Python files that units may read, because their YAML describes the models in them.
 #[derive(Debug)]
@@ -45,6 +47,8 @@ pub(super) struct ModelCode<'a> {
     usable: HashMap<String, Option<String>>,
     /// Sentences about units with too many files.
     warnings: Vec<Problem>,
+    /// YAML files that cannot be parsed, with the reason.
+    damaged: Vec<(String, Problem)>,
 }
 
 impl<'a> ModelCode<'a> {
@@ -54,6 +58,7 @@ impl<'a> ModelCode<'a> {
             files: ModelFiles::find(tree),
             usable: HashMap::new(),
             warnings: Vec::new(),
+            damaged: Vec::new(),
         }
     }
 
@@ -64,12 +69,26 @@ impl<'a> ModelCode<'a> {
         yaml: impl Iterator<Item = (&'b str, String)>,
     ) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
-        if self.files.paths.is_empty() {
-            return found;
-        }
         for (path, text) in yaml {
+            // Their warnings are about their settings.
+            if self.projects.project_of_file(path).is_some() {
+                continue;
+            }
             let project = self.projects.reader(path).map(|of| &of.file);
-            let names = dbt_yaml::read(&text).unwrap_or_default();
+            let names = match dbt_yaml::read(&text) {
+                Ok(names) => names,
+                Err(error) => {
+                    let path = visible_path(path);
+                    let fault = match error.message.contains("budget") {
+                        true => "is not parsed",
+                        false => "is not valid YAML, and dbt refuses the project",
+                    };
+                    let why = yaml::explain(&text, &error);
+                    let why = why.prefixed(format_args!("{path} {fault}: "));
+                    self.damaged.push((path, why));
+                    continue;
+                }
+            };
             let stems = names.models.iter().flat_map(|model| &model.file_stems);
             let code = stems
                 .filter_map(|stem| self.files.paths.get(stem))
@@ -111,6 +130,15 @@ impl<'a> ModelCode<'a> {
         let mut files = self.files.tree.files;
         files.retain(is_read);
         let mut warnings = self.warnings;
+        let mut damaged = self.damaged.into_iter();
+        warnings.extend(damaged.by_ref().take(MAX_DAMAGED_FILES).map(|(_, why)| why));
+        let more: Vec<String> = damaged.map(|(path, _)| path).collect();
+        if !more.is_empty() {
+            let named = first_names(&more, MAX_NAMED_FILES);
+            warnings.push(Problem::new(format!(
+                "more files are not valid YAML: {named}"
+            )));
+        }
         let mut skipped: Vec<String> = self
             .usable
             .into_iter()
@@ -198,7 +226,7 @@ impl ReferenceReader for DbtReferences<'_> {
             .tree
             .read_text(path)
             .ok()
-            .and_then(|text| dbt_yaml::read(&text))
+            .and_then(|text| dbt_yaml::read(&text).ok())
         else {
             return FileReferences::unknown();
         };
@@ -286,7 +314,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::source::{SourceAdapter as _, dbt::DbtAdapter, tree_of};
+    use crate::source::{SourceAdapter as _, dbt::DbtAdapter, tests::anywhere, tree_of};
 
     fn references(files: &[(&str, &str)], path: &str) -> (String, bool) {
         let (dir, _) = tree_of(files);
@@ -360,6 +388,42 @@ mod tests {
                 "agents cannot read the code of some models: models/empty.sql (it is empty)"
             ]
         );
+    }
+
+    #[test]
+    fn yaml_that_cannot_be_parsed_is_a_warning() {
+        let large = format!("x: [{}]\n", "1, ".repeat(60_000));
+        let texts: Vec<String> = (0..25).map(|n| format!("models/m{n}.yml")).collect();
+        let mut files: Vec<(&str, &str)> = texts.iter().map(|path| (&**path, "x: 1")).collect();
+        files.extend([
+            (
+                "dbt_project.yml",
+                "name: x\nvars: {at: \"{{ env_var('AT') }}\"}\n",
+            ),
+            ("packages.yml", "packages: [\n"),
+            ("models/a.yml", "models:\n  - name: a\nfoo: [\n"),
+            ("models/twice.yml", "x: 1\nx: 2\n"),
+            ("models/jinja.yml", "x: {{ var('x') }}\n"),
+            ("models/large.yml", &large),
+            ("models/a.sql", "select 1"),
+        ]);
+        let (dir, _) = tree_of(&files);
+        let warnings = |count: usize| {
+            let tree = SourceTree::walk(dir.path(), &|path| DbtAdapter.accepts_file(path)).unwrap();
+            let chunks = DbtAdapter.chunk(&tree, anywhere()).unwrap();
+            assert_eq!(chunks.units.len(), count);
+            ingestdeck_core::diagnostic::to_lines(&chunks.warnings).join("\n")
+        };
+        let of_parts = warnings(30);
+        insta::assert_snapshot!(of_parts, @r"
+        models/a.yml is not valid YAML, and dbt refuses the project: line 3 column 6, at `foo: …`: the `[` that opens here is never closed; close it with `]`
+        models/jinja.yml is not valid YAML, and dbt refuses the project: line 1 column 5, at `x: …`: a key must be text; put it in quotes
+        models/large.yml is not parsed: line 1 column 149996, at `x: …`: the document is too large; make it smaller
+        ");
+        for path in &texts {
+            std::fs::remove_file(dir.path().join(path)).unwrap();
+        }
+        assert_eq!(warnings(1), of_parts);
     }
 
     #[test]

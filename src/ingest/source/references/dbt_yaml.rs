@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::{FileReferences, add_name, calls};
-use crate::yaml::{YamlNode, YamlValue, parse_source_file};
+use crate::yaml::{YamlError, YamlNode, YamlValue, parse_source_file};
 
 /// Facts of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,13 +41,13 @@ const METRIC_INPUTS: [&str; 12] = [
     "input_metrics",
 ];
 
-/// Reads the names in `text`; `None` if it is not valid YAML.
-pub(in crate::source) fn read(text: &str) -> Option<DbtYamlNames> {
-    let root = parse_source_file(text).ok()?;
+/// Reads the names in `text`, which is YAML.
+pub(in crate::source) fn read(text: &str) -> Result<DbtYamlNames, YamlError> {
+    let root = parse_source_file(text)?;
     let mut names = DbtYamlNames::default();
     names.read_root(&root);
     add_calls(&root, &mut names.refers_to);
-    Some(names)
+    Ok(names)
 }
 
 /// Adds the calls in all values.
@@ -343,7 +343,7 @@ metrics:
     #[test]
     fn hostile_or_broken_yaml_has_no_names() {
         for text in ["models: [a\nb: 1", "a: 1\n---\nb: 2"] {
-            assert_eq!(read(text), None, "{text}");
+            assert!(read(text).is_err(), "{text}");
         }
         for text in [
             "",
