@@ -349,7 +349,12 @@ impl CheckedKeys {
             if self.valid(fields).is_some() {
                 let driver = entry.value.text_at("driver").unwrap_or_default();
                 let tables = [CONNECTION, driver_keys(driver)];
-                self.map(&path, &entry.value, &tables, UnknownKeyPolicy::Open);
+                // Of others, KTX has keys that are not known here.
+                let strictness = match source::find_adapter(driver) {
+                    Some(_) => UnknownKeyPolicy::Closed,
+                    None => UnknownKeyPolicy::Open,
+                };
+                self.map(&path, &entry.value, &tables, strictness);
             }
         }
     }

@@ -74,6 +74,7 @@ impl SourceAdapter for DbtAdapter {
         &[
             ("auth_token_ref", ValueType::Text),
             ("profiles_path", ValueType::AnyText),
+            ("auth_token", ValueType::Text),
             ("target", ValueType::Text),
             ("project_name", ValueType::Text),
         ]

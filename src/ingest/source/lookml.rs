@@ -49,6 +49,7 @@ impl SourceAdapter for LookmlAdapter {
 
     fn keys(&self) -> &'static [KeySpec] {
         &[
+            ("auth_token", ValueType::Text),
             ("auth_token_ref", ValueType::Text),
             (
                 "mappings",

@@ -136,6 +136,21 @@ fn unknown_key_warning_names_the_nearest_key() {
 }
 
 #[test]
+fn keys_of_ktx_in_connections_are_no_warnings() {
+    let text = "connections:\n  d: {driver: dbt, repo_url: x, branch: main, path: a, auth_token: x, profiles_path: p, target: t, project_name: n}\n  \
+        l: {driver: lookml, repoUrl: x, auth_token: x, auth_token_ref: y, mappings: {}}\n  p: {driver: postgres, ssl: {}, whatever: 1}\n";
+    assert_eq!(warnings(text), [] as [&str; 0]);
+    let text = "connections: {d: {driver: dbt, source_dir: x, filter: [a], tarjet: y}}";
+    assert_eq!(
+        warnings(text),
+        [
+            "line 1: unknown key `connections.d.filter` is ignored",
+            "line 1: unknown key `connections.d.tarjet` is ignored; did you mean `target`?",
+        ]
+    );
+}
+
+#[test]
 fn every_wrong_type_is_a_fault_with_its_line() {
     let cases = [
         "setup: {database_connection_ids: warehouse}",
