@@ -23,9 +23,9 @@ pub(super) use references::DbtReferences;
 use references::ModelCode;
 
 use super::{
-    ChunkedSource, MAX_NAMED_FILES, NamedText, ProjectConnection, ProposalScan, RawFile,
-    SourceAdapter, SourceDirError, SourceTree, UnitChunk, peers, proposal,
-    references::ReferenceReader, shared_names, tree::has_extension,
+    ChunkedSource, MAX_NAMED_FILES, NamedText, ProjectConnection, ProposalScan, ProposedLists,
+    RawFile, SourceAdapter, SourceDirError, SourceTree, UnitChunk, docs::SELECTION_KEYS, peers,
+    proposal, references::ReferenceReader, shared_names, tree::has_extension,
 };
 use crate::{
     connection::{KeySpec, ValueType},
@@ -55,6 +55,8 @@ const DESCRIBES: [&str; 9] = [
 const GENERATED_DIRS: &[&str] = &["target/", "dbt_packages/", "dbt_modules/", "logs/"];
 /// Files with the logins of the warehouse. They describe nothing, and what is read reaches the model and the commit.
 const LOGIN_FILES: [&str; 2] = ["profiles.yml", "profiles.yaml"];
+/// Beginning of the names of folders with projects that test the one above.
+const TESTS_PREFIX: &str = "integration_tests";
 /// Folders with resources of a dbt project.
 const RESOURCE_DIRS: [&str; 5] = ["models", "seeds", "snapshots", "analyses", "macros"];
 
@@ -72,11 +74,13 @@ impl SourceAdapter for DbtAdapter {
 
     fn keys(&self) -> &'static [KeySpec] {
         &[
+            ("auth_token", ValueType::Text),
             ("auth_token_ref", ValueType::Text),
             ("profiles_path", ValueType::AnyText),
-            ("auth_token", ValueType::Text),
             ("target", ValueType::Text),
             ("project_name", ValueType::Text),
+            SELECTION_KEYS[0],
+            SELECTION_KEYS[1],
         ]
     }
 
@@ -84,12 +88,15 @@ impl SourceAdapter for DbtAdapter {
         let mut found: Vec<&str> = Vec::new();
         for path in &scan.paths {
             let (folder, name) = proposal::split(path);
-            let is_project = matches!(name, "dbt_project.yml" | "dbt_project.yaml");
-            if is_project && !found.iter().any(|above| proposal::is_below(path, above)) {
+            if is_project_file(name) && !found.iter().any(|above| proposal::is_below(path, above)) {
                 found.push(folder);
             }
         }
         found
+    }
+
+    fn proposed_lists(&self, scan: &ProposalScan<'_>, folder: &str) -> ProposedLists {
+        integration_tests(scan, folder)
     }
 
     fn proposed_database(
@@ -111,17 +118,17 @@ impl SourceAdapter for DbtAdapter {
             && !has_login(path)
     }
 
+    fn reads_page(&self, tree: &SourceTree, path: &str) -> bool {
+        let text = |path| tree.read_text(path).unwrap_or_default();
+        is_markdown(path) && doc_blocks(&text(path)).next().is_some()
+    }
+
     fn list_files(
         &self,
         origin: ProjectConnection<'_>,
         dir: Result<PathBuf, SourceDirError>,
     ) -> Result<SourceTree, Problem> {
         project::list_files(origin, dir, MoreFiles::DocBlocks)
-    }
-
-    fn reads_page(&self, tree: &SourceTree, path: &str) -> bool {
-        let text = |path| tree.read_text(path).unwrap_or_default();
-        is_markdown(path) && doc_blocks(&text(path)).next().is_some()
     }
 
     fn detect(&self, tree: &SourceTree) -> Result<(), Problem> {
@@ -298,6 +305,29 @@ impl SourceAdapter for DbtAdapter {
     }
 }
 
+/// True for the name of the file with the settings of a project.
+fn is_project_file(name: &str) -> bool {
+    matches!(name, "dbt_project.yml" | "dbt_project.yaml")
+}
+
+/// The list that leaves out the projects below the dbt project in `folder` that test it.
+pub(super) fn integration_tests(scan: &ProposalScan<'_>, folder: &str) -> ProposedLists {
+    let tests = scan.paths.iter().filter_map(|path| {
+        let (project, name) = proposal::split(proposal::within(path, folder)?);
+        let at = project
+            .split('/')
+            .position(|part| part.starts_with(TESTS_PREFIX))
+            .filter(|_| is_project_file(name))?;
+        let parts: Vec<&str> = project.split('/').take(at + 1).collect();
+        Some(format!("{}/**", globset::escape(&parts.join("/"))))
+    });
+    let tests: BTreeSet<String> = tests.collect();
+    match tests.is_empty() {
+        true => Vec::new(),
+        false => vec![("exclude", tests.into_iter().collect())],
+    }
+}
+
 /// `key`, or one that is not among `keys`.
 fn distinct_key(keys: &[String], key: String, path: &str) -> String {
     if keys.contains(&key) {
@@ -340,7 +370,7 @@ fn unread(tree: &SourceTree, projects: &DbtProjects) -> Option<Problem> {
     let others = tree
         .files
         .iter()
-        .filter(|file| !matches!(file.path.as_str(), "dbt_project.yml" | "dbt_project.yaml"));
+        .filter(|file| !is_project_file(&file.path));
     if others
         .into_iter()
         .any(|file| describes_objects(tree, &file.path))
@@ -358,9 +388,7 @@ fn unread(tree: &SourceTree, projects: &DbtProjects) -> Option<Problem> {
 }
 
 fn manifest(tree: &SourceTree) -> Option<&RawFile> {
-    tree.files
-        .iter()
-        .find(|file| matches!(file.path.as_str(), "dbt_project.yml" | "dbt_project.yaml"))
+    tree.files.iter().find(|file| is_project_file(&file.path))
 }
 
 #[cfg(test)]
@@ -592,6 +620,70 @@ docs-paths: docs
             "1 YAML file is in no unit, because dbt does not read YAML outside of the folders in dbt_project.yml, and no \
              object of dbt is described there: a/docker-compose.yml; describe what agents should know in a file below model-paths"
         );
+    }
+
+    const TESTED: [(&str, &str); 7] = [
+        ("dbt_project.yml", "name: x\n"),
+        ("models/a.yml", "x: 1"),
+        ("models/docs.md", "{% docs a %}A{% enddocs %}"),
+        ("integration_tests/dbt_project.yml", "name: tests\n"),
+        ("integration_tests/models/b.yml", "models: [{name: b}]"),
+        ("integration_tests/ci.yml", "x: 1"),
+        ("integration_tests_sl/one/dbt_project.yaml", "name: sl\n"),
+    ];
+
+    #[test]
+    fn lists_of_a_connection_select_files() {
+        let (dir, _) = tree_of(&TESTED);
+        let root = dir.path().canonicalize().unwrap();
+        let read = |keys: &str| {
+            let keys = crate::yaml::parse_tree(keys).unwrap().to_json();
+            let connection = crate::connection::Connection {
+                keys: crate::connection::ConnectionKeys(keys),
+                ..Default::default()
+            };
+            let origin = ProjectConnection {
+                connection: &connection,
+                ..anywhere()
+            };
+            let tree = DbtAdapter.list_files(origin, Ok(root.clone()))?;
+            let chunks = DbtAdapter.chunk(&tree, origin)?;
+            assert_eq!(chunks.warnings, [], "{:?}", connection.keys);
+            Ok::<String, Problem>(chunks.units[0].raw_files.join(" "))
+        };
+        let own = "dbt_project.yml models/a.yml models/docs.md";
+        let excluded = "exclude: ['integration_tests/**', 'integration_tests_sl/**']";
+        assert_eq!(read(excluded).unwrap(), own);
+        assert_eq!(
+            read("{include: ['*', '**/*.yml'], exclude: ['integration_tests/c*', '*/models/**']}")
+                .unwrap(),
+            "dbt_project.yml integration_tests/dbt_project.yml models/a.yml"
+        );
+        assert!(read("exclude: ['[z']").is_err());
+        fs::write(root.join(".dbtignore"), "integration_tests*/\n").unwrap();
+        assert_eq!(read("").unwrap(), own);
+    }
+
+    #[test]
+    fn projects_that_test_another_one_are_left_out_of_proposals() {
+        let lists = |files: &[(&str, &str)], folder: &str| {
+            let (_dir, tree) = tree_of(files);
+            let scan = ProposalScan::new(&tree);
+            DbtAdapter.proposed_lists(&scan, folder)
+        };
+        assert_eq!(
+            lists(&TESTED, ""),
+            [(
+                "exclude",
+                ["integration_tests/**", "integration_tests_sl/**"]
+                    .map(str::to_owned)
+                    .into()
+            )]
+        );
+        assert_eq!(lists(&TESTED, "integration_tests"), []);
+        assert_eq!(lists(&TESTED[..3], ""), []);
+        let folder = ("integration_tests/seeds/x.yml", "x: 1");
+        assert_eq!(lists(&[TESTED[0], folder], ""), [], "it is not a project");
     }
 
     #[test]

@@ -54,10 +54,7 @@ impl SourceAdapter for DocsAdapter {
     }
 
     fn keys(&self) -> &'static [KeySpec] {
-        &[
-            ("include", ValueType::TextList),
-            ("exclude", ValueType::TextList),
-        ]
+        &SELECTION_KEYS
     }
 
     /// The folder of all pages that no other connection reads.
@@ -112,19 +109,14 @@ impl SourceAdapter for DocsAdapter {
         origin: ProjectConnection<'_>,
         dir: Result<PathBuf, SourceDirError>,
     ) -> Result<SourceTree, Problem> {
-        let include = GlobFilter::read(origin.connection, "include")?;
-        let exclude = GlobFilter::read(origin.connection, "exclude")?;
-        let is_wanted = |path: &str| {
-            self.accepts_file(path)
-                && include.as_ref().is_none_or(|globs| globs.matches(path))
-                && !exclude.as_ref().is_some_and(|globs| globs.matches(path))
-        };
+        let selected = FileSelection::read(origin.connection)?;
+        let is_wanted = |path: &str| self.accepts_file(path) && selected.contains(path);
         let wanted = WalkFilter {
             accepts_file: &is_wanted,
             accepts_dir: &|path| self.accepts_dir(path),
         };
         let mut tree = walk_source(origin, dir, wanted)?;
-        if include.is_none() {
+        if selected.include.is_none() {
             let is_asked_for = |path: &str| has_extension(path, &INCLUDED_EXTENSIONS);
             let others = tree.files.extract_if(.., |file| is_asked_for(&file.path));
             let others: Vec<String> = others.map(|file| visible_path(&file.path)).collect();
@@ -174,6 +166,39 @@ impl SourceAdapter for DocsAdapter {
 
     fn skill(&self) -> Option<&'static str> {
         Some(include_str!("../../../assets/skills/docs_ingest/SKILL.md"))
+    }
+}
+
+/// The keys of a [`FileSelection`].
+pub(super) const SELECTION_KEYS: [KeySpec; 2] = [
+    ("include", ValueType::TextList),
+    ("exclude", ValueType::TextList),
+];
+
+/// The files that the lists of a connection select.
+#[derive(Debug)]
+pub(super) struct FileSelection {
+    include: Option<GlobFilter>,
+    exclude: Option<GlobFilter>,
+}
+
+impl FileSelection {
+    pub(super) fn read(connection: &Connection) -> Result<Self, Problem> {
+        Ok(Self {
+            include: GlobFilter::read(connection, "include")?,
+            exclude: GlobFilter::read(connection, "exclude")?,
+        })
+    }
+
+    /// True if a pattern of `include` matches, or there is none, and none of `exclude` does.
+    pub(super) fn contains(&self, path: &str) -> bool {
+        self.include
+            .as_ref()
+            .is_none_or(|globs| globs.matches(path))
+            && !self
+                .exclude
+                .as_ref()
+                .is_some_and(|globs| globs.matches(path))
     }
 }
 
@@ -238,31 +263,6 @@ fn excess(pattern: &str) -> Option<String> {
     None
 }
 
-/// The folders of skills for agents, or the folder `skills` that holds them.
-fn skill_folders<'a>(scan: &ProposalScan<'a>) -> BTreeSet<&'a str> {
-    let skills = scan.paths.iter().map(|path| split(path));
-    let skills = skills.filter(|(folder, name)| *name == "SKILL.md" && !folder.is_empty());
-    let top = |folder: &'a str| match split(folder).0 {
-        above if split(above).1 == "skills" => above,
-        _ => folder,
-    };
-    skills.map(|(folder, _)| top(folder)).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        project::{Connection, ConnectionKeys, SourceLocation},
-        source::tests::{anywhere, tree_of},
-    };
-    use ingestdeck_core::diagnostic::to_lines;
-
-    #[test]
-    fn texts_of_installed_packages_are_left_out() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().canonicalize().unwrap();
-        let folders = [
 /// The pages of a directory, including those that other connections read.
 fn prose<'a>(scan: &ProposalScan<'a>) -> Vec<&'a str> {
     let [prose, others] = [&PROSE[..], &[&NO_PROSE[..], &CONDUCT].concat()]
@@ -307,6 +307,31 @@ fn patterns_for(mut paths: Vec<&str>, pages: &[&str]) -> Vec<String> {
     patterns
 }
 
+/// The folders of skills for agents, or the folder `skills` that holds them.
+fn skill_folders<'a>(scan: &ProposalScan<'a>) -> BTreeSet<&'a str> {
+    let skills = scan.paths.iter().map(|path| split(path));
+    let skills = skills.filter(|(folder, name)| *name == "SKILL.md" && !folder.is_empty());
+    let top = |folder: &'a str| match split(folder).0 {
+        above if split(above).1 == "skills" => above,
+        _ => folder,
+    };
+    skills.map(|(folder, _)| top(folder)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        project::{Connection, ConnectionKeys, SourceLocation},
+        source::tests::{anywhere, tree_of},
+    };
+    use ingestdeck_core::diagnostic::to_lines;
+
+    #[test]
+    fn texts_of_installed_packages_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let folders = [
             "",
             "node_modules/x/",
             "web/node_modules/x/",

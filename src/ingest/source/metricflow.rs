@@ -13,12 +13,13 @@ mod projection;
 mod semantic_file;
 
 use super::{
-    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, ProposalScan, SourceAdapter, SourceDirError,
-    SourceProjection, SourceTree, UnitChunk, collate,
+    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, ProposalScan, ProposedLists, SourceAdapter,
+    SourceDirError, SourceProjection, SourceTree, UnitChunk, collate,
     dbt::{
-        DbtProjects, DbtReferences, has_login,
+        DbtProjects, DbtReferences, has_login, integration_tests,
         project::{self, MoreFiles, is_yaml},
     },
+    docs::SELECTION_KEYS,
     peers, proposal,
     references::{ReferenceReader, dbt_yaml},
     shared_names,
@@ -48,16 +49,21 @@ impl SourceAdapter for MetricflowAdapter {
     }
 
     fn keys(&self) -> &'static [KeySpec] {
-        &[(
-            SECTION,
-            ValueType::OpenMap(&[
-                ("repoUrl", ValueType::Text),
-                ("branch", ValueType::Text),
-                ("path", ValueType::AnyText),
-                ("targetConnection", ValueType::Text),
-                ("auth_token_ref", ValueType::Text),
-            ]),
-        )]
+        &[
+            (
+                SECTION,
+                ValueType::OpenMap(&[
+                    ("repoUrl", ValueType::Text),
+                    ("branch", ValueType::Text),
+                    ("path", ValueType::AnyText),
+                    ("targetConnection", ValueType::Text),
+                    ("auth_token", ValueType::Text),
+                    ("auth_token_ref", ValueType::Text),
+                ]),
+            ),
+            SELECTION_KEYS[0],
+            SELECTION_KEYS[1],
+        ]
     }
 
     fn section(&self) -> Option<&'static str> {
@@ -91,6 +97,10 @@ impl SourceAdapter for MetricflowAdapter {
         }
         places.extend(proposal::common_folder(&others));
         places.into_iter().collect()
+    }
+
+    fn proposed_lists(&self, scan: &ProposalScan<'_>, folder: &str) -> ProposedLists {
+        integration_tests(scan, folder)
     }
 
     fn describes_warehouse(&self) -> bool {

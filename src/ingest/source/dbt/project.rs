@@ -15,6 +15,7 @@ use super::has_login;
 use crate::{
     source::{
         ProjectConnection, SourceDirError, SourceTree,
+        docs::FileSelection,
         proposal::{is_below, split},
         tree::{WalkFilter, has_extension},
         walk_source,
@@ -367,6 +368,14 @@ impl DbtProjects {
             .collect();
         all.iter_mut()
             .for_each(|project| project.follow(&tree.links));
+        let hidden = |project: &DbtProject| {
+            let above = |other: &&DbtProject| other.folder != project.folder;
+            let mut others = all.iter().filter(above);
+            others.any(|other| other.ignored.matches(&project.file))
+        };
+        let hidden: Vec<bool> = all.iter().map(hidden).collect();
+        let mut hidden = hidden.into_iter();
+        all.retain(|_| hidden.next() != Some(true));
         Self {
             source: SourceTree::default(),
             all,
@@ -497,8 +506,12 @@ pub(in crate::source) fn list_files(
     more: MoreFiles,
 ) -> Result<SourceTree, Problem> {
     let root = dir.as_deref().unwrap_or(origin.project).to_path_buf();
+    let selected = FileSelection::read(origin.connection)?;
     let projects = RefCell::new(DbtProjects::in_folders(root));
     let is_ours = |path: &str| {
+        if !selected.contains(path) {
+            return false;
+        }
         let projects = projects.borrow();
         if is_markdown(path) {
             let text = || projects.source.read_text(path).unwrap_or_default();
