@@ -62,6 +62,33 @@ fn dbt_project(models: usize) -> TestDir {
 }
 
 #[test]
+fn an_edit_in_one_project_plans_no_units_of_another() {
+    let place = dbt_project(26);
+    place.write("d/tests/two/dbt_project.yml", "name: two\n");
+    place.write("d/tests/two/models/m3.yml", "models: [{name: m3}]\n");
+    let uses = "models: [{name: u, description: \"{{ ref('m3') }} {{ ref(name) }}\"}]\n";
+    place.write("d/tests/two/models/u.yml", uses);
+    let named = uses.replace("ref('m3')", "ref('x', 'm3')");
+    place.write(
+        "d/tests/two/models/named.yml",
+        named.replace("ref(name)", ""),
+    );
+    assert_eq!(run(&place, READS, &[]), Some(0));
+    place.write(
+        "d/models/m03.yml",
+        "models: [{name: m3, description: new}]\n",
+    );
+    assert_eq!(
+        planned(&place, &[]),
+        [
+            "dbt-models-m02: refers to a change: models/m03.yml",
+            "dbt-models-m03: 1 file modified",
+            "dbt-tests-two-models-named: refers to a change: models/m03.yml"
+        ]
+    );
+}
+
+#[test]
 fn one_edit_plans_its_unit_and_those_that_refer_to_it() {
     let place = dbt_project(46);
     place.write("d/models/m40.yml", "models:\n  - name: m40\n    columns:\n      - name: id\n        tests:\n          - relationships: {to: ref(\"m3\"), field: id}\n");

@@ -43,6 +43,8 @@ pub(super) struct Neighbourhood<'a> {
 #[derive(Default)]
 struct ChangedFiles<'a> {
     all: BTreeSet<&'a str>,
+    /// Files that units read for their content only, which are not in `all`.
+    aids: BTreeSet<&'a str>,
     by_name: HashMap<String, Vec<&'a str>>,
     /// Existing files of which no name is known.
     unnamed: Vec<&'a str>,
@@ -126,25 +128,18 @@ impl<'a> Neighbourhood<'a> {
                 break;
             };
             let references = reader.references(unit, path);
-            is_uncertain |= references.is_unknown;
-            found.extend(changed.referred(&references, reader.as_mut()));
+            let mut referred = changed.referred(&references, reader.as_mut());
+            referred.retain(|to| !own.contains(to) && reader.may_see(path, &references, to));
+            is_uncertain |= references.is_unknown && !referred.is_empty();
+            found.extend(referred);
         }
-        let aids = unit.dependency_paths.iter().map(String::as_str);
-        let aids = aids.filter(|path| self.adapter.is_reading_aid(path));
-        let aids: Vec<&str> = aids.collect();
         let first = files.iter().map(|(_, time)| *time).min();
-        if let Some(time) = first.filter(|_| !aids.is_empty()) {
+        let may_read = unit.dependency_paths.iter().map(String::as_str);
+        if let Some(time) = first {
             let changed = self.changed_since(time);
-            found.extend(aids.iter().filter_map(|path| changed.all.get(path)));
+            found.extend(may_read.filter_map(|path| changed.aids.get(path)));
         }
-        (
-            found
-                .into_iter()
-                .filter(|path| !own.contains(path))
-                .map(str::to_owned)
-                .collect(),
-            is_uncertain,
-        )
+        (found.into_iter().map(str::to_owned).collect(), is_uncertain)
     }
 
     /// Changed files among the dependencies and peers of a unit since `time`, without those in `known`.
@@ -187,6 +182,10 @@ impl<'a> Neighbourhood<'a> {
                 }
             };
             if !is_changed {
+                continue;
+            }
+            if self.adapter.is_reading_aid(path) {
+                changed.aids.insert(path);
                 continue;
             }
             changed.all.insert(path);

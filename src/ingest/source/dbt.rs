@@ -215,8 +215,10 @@ impl SourceAdapter for DbtAdapter {
             let text = text_of(path);
             let project = projects.reader(path).map(|project| project.file.as_str());
             let project = project.or(manifest);
-            let used = references::doc_calls(&text);
-            let used = used.iter().filter_map(|name| docs.get(name)).flatten();
+            let references = references::jinja_references(&text);
+            let used = references.open_names.iter();
+            let used = used.filter_map(|name| docs.get(name)).flatten();
+            let used = used.filter(|file| projects.may_see(path, &references, file));
             let files: BTreeSet<&str> = project.into_iter().chain(used.copied()).collect();
             let files = files.into_iter().filter(|file| *file != path);
             let mut files: Vec<String> = files.map(str::to_owned).collect();
@@ -267,7 +269,7 @@ impl SourceAdapter for DbtAdapter {
         read: &dyn Fn(&str) -> Option<String>,
     ) -> Vec<NamedText> {
         let mut wanted = match is_yaml(path) {
-            true => references::doc_calls(text),
+            true => references::jinja_references(text).open_names,
             false => BTreeSet::new(),
         };
         let mut found = Vec::new();
@@ -778,6 +780,41 @@ docs-paths: docs
                 "models/docs.md",
                 "models/docs.yml"
             ]
+        );
+    }
+
+    #[test]
+    fn doc_blocks_of_other_projects_are_no_dependencies() {
+        let block = "{% docs orders %}One row an order.{% enddocs %}";
+        let uses = "models: [{name: a, description: \"{{ doc('orders') }}\"}]";
+        let texts: Vec<String> = (0..25).map(|n| format!("a/models/m{n}.yml")).collect();
+        let mut files: Vec<(&str, &str)> = texts.iter().map(|path| (&**path, "x: 1")).collect();
+        files.extend([
+            ("a/dbt_project.yml", "name: a\n"),
+            ("a/models/docs.md", block),
+            ("a/models/uses.yml", uses),
+            ("b/dbt_project.yml", "name: b\n"),
+            ("b/models/docs.md", block),
+            (
+                "b/models/names.yml",
+                "models: [{name: a, description: \"{{ doc('a', 'orders') }}\"}]",
+            ),
+        ]);
+        let (dir, _) = tree_of(&files);
+        let root = dir.path().canonicalize().unwrap();
+        let tree = DbtAdapter.list_files(anywhere(), Ok(root)).unwrap();
+        let units = DbtAdapter.chunk(&tree, anywhere()).unwrap().units;
+        let of = |path: &str| {
+            let unit = units.iter().find(|unit| unit.raw_files == [path]).unwrap();
+            unit.dependency_paths.join(" ")
+        };
+        assert_eq!(
+            of("a/models/uses.yml"),
+            "a/dbt_project.yml a/models/docs.md"
+        );
+        assert_eq!(
+            of("b/models/names.yml"),
+            "a/models/docs.md b/dbt_project.yml b/models/docs.md"
         );
     }
 

@@ -154,7 +154,8 @@ impl SourceAdapter for MetricflowAdapter {
         project.models.sort_by(|a, b| {
             collate::compare_names(&a.name, &b.name).then_with(|| a.path.cmp(&b.path))
         });
-        let components = project.components();
+        let components =
+            project.components(|path| dbt.owner(path).map_or("", |project| &project.file));
         let wished: Vec<(String, &str)> = components
             .iter()
             .map(|component| {
@@ -386,21 +387,30 @@ impl MetricflowProject {
         Ok(())
     }
 
-    fn components(&self) -> Vec<FileComponent> {
+    /// The groups of files that refer to each other. `project_of` returns the folder of the project of a file.
+    fn components<'a>(&'a self, project_of: impl Fn(&str) -> &'a str) -> Vec<FileComponent> {
         let mut sets = PathUnionFind::new(self.used_paths().into_iter());
-        let mut model_at: BTreeMap<&str, &str> = BTreeMap::new();
-        let mut measure_at: BTreeMap<&str, &str> = BTreeMap::new();
+        // A name means that of the own project, if there is one.
+        let mut model_at: BTreeMap<(Option<&str>, &str), &str> = BTreeMap::new();
+        let mut measure_at: BTreeMap<(Option<&str>, &str), &str> = BTreeMap::new();
         for model in &self.models {
-            model_at.insert(&model.name, &model.path);
-            for measure in &model.measures {
-                measure_at.entry(measure).or_insert(&model.path);
+            for project in [None, Some(project_of(&model.path))] {
+                model_at.insert((project, &model.name), &model.path);
+                for measure in &model.measures {
+                    let measure = measure_at.entry((project, measure));
+                    measure.or_insert(&model.path);
+                }
             }
         }
+        let find = |at: &BTreeMap<(Option<&str>, &str), &'a str>, path: &str, name: &str| {
+            let own = at.get(&(Some(project_of(path)), name));
+            own.or_else(|| at.get(&(None, name))).copied()
+        };
         for model in &self.models {
             for parent in model
                 .extends
                 .iter()
-                .filter_map(|name| model_at.get(name.as_str()))
+                .filter_map(|name| find(&model_at, &model.path, name))
             {
                 sets.join(&model.path, parent);
             }
@@ -409,7 +419,7 @@ impl MetricflowProject {
             for owner in metric
                 .uses
                 .iter()
-                .filter_map(|name| measure_at.get(name.as_str()))
+                .filter_map(|name| find(&measure_at, &metric.path, name))
             {
                 sets.join(&metric.path, owner);
             }
@@ -614,6 +624,33 @@ mod tests {
         let left =
             MetricflowAdapter.narrow_unit(chunks.units[0].clone(), &BTreeSet::from(["m/aov.yml"]));
         assert_eq!((left.raw_files.len(), left.dependency_paths.len()), (1, 2));
+    }
+
+    #[test]
+    fn equal_names_of_two_projects_are_two_units() {
+        let metric = "metrics:\n  - {name: r, type: simple, type_params: {measure: revenue}}\n";
+        let chunks = chunk(&[
+            ("a/dbt_project.yml", "name: a"),
+            ("a/models/orders.yml", ORDERS),
+            ("a/models/r.yml", metric),
+            ("b/dbt_project.yml", "name: b"),
+            ("b/models/orders.yml", ORDERS),
+            ("b/models/r.yml", metric),
+            ("c/r.yml", metric),
+        ])
+        .unwrap();
+        let files: Vec<String> = chunks
+            .units
+            .iter()
+            .map(|unit| unit.raw_files.join(" "))
+            .collect();
+        assert_eq!(
+            files,
+            [
+                "a/models/orders.yml a/models/r.yml c/r.yml",
+                "b/models/orders.yml b/models/r.yml"
+            ]
+        );
     }
 
     #[test]

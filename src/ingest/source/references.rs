@@ -21,6 +21,8 @@ pub struct FileReferences {
     pub(crate) names: BTreeSet<String>,
     /// Names that a file outside the source may define, too.
     pub(crate) open_names: BTreeSet<String>,
+    /// Packages whose objects the file names.
+    pub(crate) packages: BTreeSet<String>,
     /// True if the file may refer to anything, because it cannot be read or computes a name.
     pub(crate) is_unknown: bool,
 }
@@ -41,10 +43,17 @@ impl FileReferences {
         self.is_unknown |= !add_name(&mut self.open_names, kind, name);
     }
 
+    pub(super) fn add_package(&mut self, name: &str) {
+        if name.len() <= MAX_NAME_BYTES && self.packages.len() < MAX_NAMES {
+            self.packages.insert(name.to_owned());
+        }
+    }
+
     pub(super) fn extend(&mut self, other: Self) {
         self.is_unknown |= other.is_unknown;
         self.names.extend(other.names);
         self.open_names.extend(other.open_names);
+        self.packages.extend(other.packages);
     }
 }
 
@@ -52,6 +61,11 @@ impl FileReferences {
 pub trait ReferenceReader {
     /// What `path`, a raw file of `unit`, refers to.
     fn references(&mut self, unit: &UnitChunk, path: &str) -> FileReferences;
+
+    /// Whether a name in the file `from`, which has these `references`, can be one that the file `to` defines.
+    fn may_see(&self, _from: &str, _references: &FileReferences, _to: &str) -> bool {
+        true
+    }
 
     /// True if a file refers to an object that no file of the source defines.
     fn refers_to_undefined(&mut self, references: &FileReferences) -> bool;

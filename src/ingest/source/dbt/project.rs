@@ -5,6 +5,7 @@
 
 use std::{
     cell::RefCell,
+    collections::BTreeSet,
     path::{Path, PathBuf},
 };
 
@@ -17,6 +18,7 @@ use crate::{
         ProjectConnection, SourceDirError, SourceTree,
         docs::FileSelection,
         proposal::{is_below, split},
+        references::FileReferences,
         tree::{WalkFilter, has_extension},
         walk_source,
     },
@@ -114,6 +116,10 @@ pub(in crate::source) struct DbtProject {
     folder: String,
     /// Path of the file with its settings.
     pub(in crate::source) file: String,
+    /// Its name, empty if it has none.
+    name: String,
+    /// Folders of projects of this source that it installs.
+    packages: Vec<String>,
     /// Folders of its models.
     models: Vec<String>,
     /// Folders of all its resources.
@@ -136,6 +142,8 @@ impl DbtProject {
             .find(|path| source.is_file(path))?;
         let mut project = Self {
             folder: folder.to_owned(),
+            name: String::new(),
+            packages: local_packages(source, folder),
             models: Vec::new(),
             resources: Vec::new(),
             docs: Vec::new(),
@@ -160,6 +168,10 @@ impl DbtProject {
                 value: YamlValue::Null,
             }
         });
+        settings
+            .text_at("name")
+            .unwrap_or_default()
+            .clone_into(&mut project.name);
         for (key, former, default) in RESOURCE_KEYS {
             let dirs = project.dirs(&settings, (key, former, Some(default)), true);
             if key == "model-paths" {
@@ -323,6 +335,19 @@ impl DbtProject {
     }
 }
 
+/// The folders of the packages that the project in `folder` installs from this source.
+fn local_packages(source: &SourceTree, folder: &str) -> Vec<String> {
+    let files = ["packages.yml", "dependencies.yml"].map(|name| join(folder, name));
+    let texts = files.into_iter().flatten();
+    let roots = texts.filter_map(|path| parse_source_file(&source.read_text(&path).ok()?).ok());
+    let of_file = |root: YamlNode| {
+        let packages = root.value.list("packages").take(MAX_ENTRIES);
+        let local = packages.filter_map(|package| join(folder, package.text_at("local")?));
+        local.collect::<Vec<String>>()
+    };
+    roots.flat_map(of_file).collect()
+}
+
 /// Length of the longest one of `dirs` that contains `path`.
 fn deepest(dirs: &[String], path: &str) -> Option<usize> {
     let containing = dirs.iter().filter(|dir| is_below(path, dir));
@@ -462,6 +487,39 @@ impl DbtProjects {
         self.all
             .iter()
             .find(|project| project.is_project_file(path))
+    }
+
+    /// The project that a file belongs to: one that reads it, or else the innermost one above it.
+    pub(in crate::source) fn owner(&self, path: &str) -> Option<&DbtProject> {
+        self.reader(path).or_else(|| {
+            let above = self.all.iter().filter(|of| is_below(path, &of.folder));
+            above.max_by_key(|of| of.folder.len())
+        })
+    }
+
+    /// Whether the file `from`, which has these `references`, can refer to what the file `to` defines: if both are of one
+    /// project, if the project of `from` installs the other one, or if `from` names it.
+    pub(in crate::source) fn may_see(
+        &self,
+        from: &str,
+        references: &FileReferences,
+        to: &str,
+    ) -> bool {
+        let (Some(from), Some(to)) = (self.owner(from), self.owner(to)) else {
+            return true;
+        };
+        let mut open = vec![from];
+        let mut seen = BTreeSet::new();
+        while let Some(project) = open.pop() {
+            if project.folder == to.folder {
+                return true;
+            }
+            if seen.insert(&project.folder) {
+                let installed = self.all.iter();
+                open.extend(installed.filter(|of| project.packages.contains(&of.folder)));
+            }
+        }
+        references.packages.contains(&to.name)
     }
 
     /// True for a file that dbt reads.

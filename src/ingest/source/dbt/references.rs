@@ -26,11 +26,11 @@ pub(super) fn defined_names(path: &str, text: &str) -> Option<BTreeSet<String>> 
     dbt_yaml::read(text).ok().map(|names| names.defines)
 }
 
-/// The names of the doc blocks that `text` uses, each with its kind.
-pub(super) fn doc_calls(text: &str) -> BTreeSet<String> {
+/// What `text` refers to in Jinja. Among the open names are the doc blocks that it uses.
+pub(super) fn jinja_references(text: &str) -> FileReferences {
     let mut found = FileReferences::default();
     calls::add_jinja_calls(text, &mut found);
-    found.open_names
+    found
 }
 
 /// Most files with code that a unit may read.
@@ -159,6 +159,7 @@ impl<'a> ModelCode<'a> {
 #[derive(Debug)]
 pub(in crate::source) struct DbtReferences<'a> {
     tree: &'a SourceTree,
+    projects: DbtProjects,
     reads_sql: bool,
     sql: Option<ModelFiles>,
     defined: Option<BTreeSet<String>>,
@@ -179,6 +180,7 @@ impl<'a> DbtReferences<'a> {
     pub(in crate::source) fn new(tree: &'a SourceTree) -> Self {
         Self {
             tree,
+            projects: DbtProjects::from_tree(tree),
             reads_sql: true,
             sql: None,
             defined: None,
@@ -233,11 +235,17 @@ impl ReferenceReader for DbtReferences<'_> {
         let mut found = names.refers_to;
         if self.reads_sql && !names.models.is_empty() {
             let sql = self.sql.get_or_insert_with(|| ModelFiles::find(self.tree));
+            let owner = self.projects.owner(path).map(|of| &of.file);
+            let is_own = |code: &str| self.projects.owner(code).map(|of| &of.file) == owner;
             for model in &names.models {
-                found.extend(sql.references(&model.file_stems));
+                found.extend(sql.references(&model.file_stems, is_own));
             }
         }
         found
+    }
+
+    fn may_see(&self, from: &str, references: &FileReferences, to: &str) -> bool {
+        self.projects.may_see(from, references, to)
     }
 
     fn refers_to_undefined(&mut self, references: &FileReferences) -> bool {
@@ -275,12 +283,14 @@ impl ModelFiles {
         }
     }
 
-    fn references(&self, stems: &[String]) -> FileReferences {
+    /// What the code of a model refers to: the files with these names of which `is_own` is true.
+    fn references(&self, stems: &[String], is_own: impl Fn(&str) -> bool) -> FileReferences {
         let mut found = FileReferences::default();
         let paths: Vec<&String> = stems
             .iter()
             .filter_map(|stem| self.paths.get(stem))
             .flatten()
+            .filter(|path| is_own(path))
             .collect();
         // The file may be where nothing is read.
         found.is_unknown = stems.iter().any(|stem| self.unreadable.contains(stem))
@@ -447,6 +457,60 @@ mod tests {
         assert!(is_unknown("other.yml"));
         std::fs::write(dir.path().join("m2.sql"), "select 1").unwrap();
         assert!(!is_unknown("other.yml"));
+    }
+
+    #[test]
+    fn names_are_those_of_the_own_project_and_its_packages() {
+        let (dir, _) = tree_of(&[
+            ("dbt_project.yml", "name: shop\n"),
+            ("models/a.yml", "models: [{name: m}]"),
+            ("models/m.sql", "select * from {{ ref('of_shop') }}"),
+            ("tests_1/dbt_project.yml", "name: first\n"),
+            (
+                "tests_1/packages.yml",
+                "packages: [{package: x/y}, {local: ../}]",
+            ),
+            ("tests_1/models/a.yml", "models: [{name: m}]"),
+            (
+                "tests_1/models/m.sql",
+                "select * from {{ ref('of_first') }}",
+            ),
+            ("tests_2/dbt_project.yml", "name: second\n"),
+            (
+                "tests_2/dependencies.yml",
+                "packages: [{local: ../tests_1}]",
+            ),
+            ("tests_2/models/a.yml", "models: [{name: m}]"),
+            (
+                "tests_2/models/b.yml",
+                "models: [{name: b, description: \"{{ doc('other', 'd') }}\"}]",
+            ),
+            ("other/dbt_project.yml", "name: other\n"),
+        ]);
+        let tree = SourceTree::walk(dir.path(), &|path| DbtAdapter.accepts_file(path)).unwrap();
+        let mut reader = DbtReferences::new(&tree);
+        let unit = UnitChunk::default();
+        let names: Vec<String> = ["models/a.yml", "tests_1/models/a.yml"]
+            .map(|path| reader.references(&unit, path).names)
+            .map(|names| names.into_iter().collect::<Vec<_>>().join(" "))
+            .into();
+        assert_eq!(names, ["model:m model:of_shop", "model:m model:of_first"]);
+        let all = ["models", "tests_1/models", "tests_2/models", "other/models"];
+        let mut seen_from = |path: &str| {
+            let references = reader.references(&unit, path);
+            let of =
+                |folder: &&str| reader.may_see(path, &references, &format!("{folder}/gone.yml"));
+            all.into_iter().filter(of).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(seen_from("models/a.yml"), "models");
+        assert_eq!(seen_from("tests_1/models/a.yml"), "models tests_1/models");
+        let installed = "models tests_1/models tests_2/models";
+        assert_eq!(seen_from("tests_2/models/a.yml"), installed);
+        assert_eq!(
+            seen_from("tests_2/models/b.yml"),
+            format!("{installed} other/models")
+        );
+        assert_eq!(seen_from("outside.yml"), "models");
     }
 
     #[test]

@@ -104,11 +104,18 @@ fn add_call(function: &str, arguments: &[CallArgument<'_>], found: &mut FileRefe
     match (function, positional.as_slice()) {
         ("ref", [Some(name)]) => found.add("model", name),
         // The first one names a package of dbt, mostly another one.
-        ("ref", [Some(_), Some(name)]) => found.add_open("model", name),
+        ("ref", [Some(package), Some(name)]) => {
+            found.add_package(package);
+            found.add_open("model", name);
+        }
         ("source", [Some(source), Some(table)]) => {
             found.add("source", &format!("{source}.{table}"))
         }
-        ("doc", [Some(name)] | [Some(_), Some(name)]) => found.add_open("doc", name),
+        ("doc", [Some(name)]) => found.add_open("doc", name),
+        ("doc", [Some(package), Some(name)]) => {
+            found.add_package(package);
+            found.add_open("doc", name);
+        }
         ("metric", [Some(name)] | [Some(_), Some(name)]) | ("Metric", [Some(name), ..]) => {
             found.add("metric", name)
         }
