@@ -90,6 +90,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     ingest.review = false  # default
     ingest.unsourced = "warn"  # default
     ingest.unread = "warn"  # default
+    ingest.max_unit_share = 25  # default
     # notify.url is not set  # default
     # otel.endpoint is not set  # default
     otel.content = false  # default

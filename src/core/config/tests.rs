@@ -65,6 +65,7 @@ fn default_config_has_documented_values() {
     ingest.review = false  # default
     ingest.unsourced = "warn"  # default
     ingest.unread = "warn"  # default
+    ingest.max_unit_share = 25  # default
     # notify.url is not set  # default
     # otel.endpoint is not set  # default
     otel.content = false  # default
