@@ -17,6 +17,7 @@ pub(crate) mod doctor;
 mod engine_process;
 pub(crate) mod exit;
 pub(crate) mod export;
+mod git_sources;
 mod help;
 mod home;
 pub(crate) mod init;
@@ -170,7 +171,7 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         return home::home(global, run);
     };
     match command {
-        CliCommand::Plan(select) => plan::plan(global, select),
+        CliCommand::Plan(args) => plan::plan(global, args),
         CliCommand::Init(args) => init::init(global, args),
         CliCommand::Demo(args) => demo::demo(global, args),
         CliCommand::Run(args) => run::run(global, args),

@@ -148,7 +148,7 @@ pub(crate) enum CliCommand {
     /// Write a first ktx.yaml for the sources found in a directory
     Init(InitArgs),
     /// Show which units would run, and why
-    Plan(SelectArgs),
+    Plan(PlanArgs),
     /// Run the work units of a project
     Run(Box<RunArgs>),
     /// Run one unit and stop before every tool call
@@ -287,6 +287,17 @@ pub(crate) struct SelectArgs {
     /// Continues an earlier run.
     #[command(flatten)]
     pub resume: ResumeArgs,
+}
+
+/// `plan`.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct PlanArgs {
+    /// Selects units.
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Fetch the repositories of connections first, as `run` does
+    #[arg(long)]
+    pub fetch: bool,
 }
 
 impl SelectArgs {

@@ -178,8 +178,8 @@ fn plan_units(
         project_dir: Some(clone.path().to_path_buf()),
         ..global.clone()
     };
-    let paths = settings::allowed_paths(global)?;
-    let project = project::read(clone.path())?.with_allowed_paths(paths.allowed, &paths.file);
+    let (permissions, _) = settings::permissions(global)?;
+    let project = project::read(clone.path())?.with_permissions(permissions);
     let run = project::plan_run(&of_clone, &project, &selection(args), None)?;
     if run.planned.units.is_empty() {
         return Err(plan::unusable_plan_error(&run).unwrap_or_else(|| {

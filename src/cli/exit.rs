@@ -6,7 +6,7 @@ use super::output;
 use ingestdeck_bench::BenchError;
 pub use ingestdeck_core::exit::Exit;
 use ingestdeck_core::{
-    diagnostic::{Diagnostic, Problem},
+    diagnostic::{Diagnostic, Problem, to_lines},
     run::EntrySourceError,
 };
 use ingestdeck_engine::{
@@ -30,6 +30,8 @@ pub(crate) struct CliError {
     message: String,
     /// Each explains the previous one; the first explains the message.
     causes: Vec<String>,
+    /// What is wrong, if it is more than one problem. Each has its own remedy.
+    list: Vec<Problem>,
     /// Where the mistake is, such as a line of the settings.
     location: Option<String>,
     help: Option<String>,
@@ -41,6 +43,7 @@ impl CliError {
             exit,
             message: message.into(),
             causes: Vec::new(),
+            list: Vec::new(),
             location: None,
             help: None,
         }
@@ -100,6 +103,14 @@ impl CliError {
         self
     }
 
+    /// Adds the problems that the message sums up.
+    pub(crate) fn with_list(self, list: impl IntoIterator<Item = Problem>) -> Self {
+        Self {
+            list: list.into_iter().collect(),
+            ..self
+        }
+    }
+
     pub(crate) fn with_location(self, location: impl fmt::Display) -> Self {
         Self {
             location: Some(location.to_string()),
@@ -116,15 +127,14 @@ impl CliError {
     }
 }
 
+/// The form for places with a single line.
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)?;
-        self.causes
-            .iter()
-            .try_for_each(|cause| write!(f, ": {cause}"))?;
-        self.location
-            .iter()
-            .try_for_each(|location| write!(f, " ({location})"))
+        f.write_str(&self.head())?;
+        if !self.list.is_empty() {
+            write!(f, ": {}", to_lines(&self.list).join("; "))?;
+        }
+        Ok(())
     }
 }
 
@@ -133,6 +143,32 @@ impl std::error::Error for CliError {}
 impl Diagnostic for CliError {
     fn help(&self) -> Option<String> {
         self.help.clone()
+    }
+}
+
+impl CliError {
+    /// The error without its list and its help.
+    fn head(&self) -> String {
+        let causes = self.causes.iter().map(|cause| format!(": {cause}"));
+        let location = self.location.iter().map(|place| format!(" ({place})"));
+        let parts = [self.message.clone()].into_iter();
+        parts.chain(causes).chain(location).collect()
+    }
+
+    /// The text on stderr: each problem of the list on a line, followed by its help.
+    fn render(&self) -> String {
+        let problem = |problem: &Problem| {
+            let help = problem.help().map(|help| format!("\n  help: {help}"));
+            format!("\n  {problem}{}", help.unwrap_or_default())
+        };
+        let list: String = self.list.iter().map(problem).collect();
+        let colon = if list.is_empty() { "" } else { ":" };
+        let help = self.help.iter().map(|help| format!("\nhelp: {help}"));
+        format!(
+            "error: {}{colon}{list}{}",
+            self.head(),
+            help.collect::<String>()
+        )
     }
 }
 
@@ -243,13 +279,14 @@ impl ExitError for RunStoreError {
 /// if its help names more.
 pub(crate) fn print_error(error: &CliError) {
     if error.exit != Exit::Signal(SIGPIPE) || error.help.is_some() {
-        output::print_stderr(&render("error", error));
+        output::print_stderr(&error.render());
     }
 }
 
 /// Prints a warning to stderr.
 pub(crate) fn print_warning(warning: &impl Diagnostic) {
-    output::print_stderr(&render("warning", warning));
+    let help = warning.help().map(|help| format!("\nhelp: {help}"));
+    output::print_stderr(&format!("warning: {warning}{}", help.unwrap_or_default()));
 }
 
 /// Prints each warning to stderr.
@@ -259,12 +296,6 @@ pub(crate) fn print_warnings<T: Clone + Into<Problem>>(warnings: &[T]) {
         .cloned()
         .map(T::into)
         .for_each(|warning| print_warning(&warning));
-}
-
-/// The text of every error and warning on stderr.
-fn render(label: &str, diagnostic: &impl Diagnostic) -> String {
-    let help = diagnostic.help().map(|help| format!("\nhelp: {help}"));
-    format!("{label}: {diagnostic}{}", help.unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -277,19 +308,36 @@ mod tests {
             .context("cannot read `a`")
             .with_cause("it was moved");
         assert_eq!(
-            render("error", &error),
+            error.render(),
             "error: cannot read `a`: no such file: it was moved"
         );
         let error = error
             .with_location("config.toml line 2")
             .with_help("name another file");
         assert_eq!(
-            render("error", &error),
+            error.render(),
             "error: cannot read `a`: no such file: it was moved (config.toml line 2)\nhelp: name another file"
         );
         assert_eq!(
             error.to_line(),
             "cannot read `a`: no such file: it was moved (config.toml line 2); name another file"
+        );
+    }
+
+    #[test]
+    fn listed_problems_have_a_line_each_with_their_help() {
+        let problems = [
+            Problem::new("a is broken").with_help("fix a"),
+            Problem::new("b is broken"),
+        ];
+        let error = CliError::usage("nothing is planned").with_list(problems);
+        assert_eq!(
+            error.render(),
+            "error: nothing is planned:\n  a is broken\n  help: fix a\n  b is broken"
+        );
+        assert_eq!(
+            error.to_line(),
+            "nothing is planned: a is broken; fix a; b is broken"
         );
     }
 }

@@ -130,6 +130,11 @@ pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
+/// True if a person can read a question on stderr and answer it on stdin.
+pub(crate) fn can_ask() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
 /// Maximum width of a text that is not for a terminal: no key and no path is longer.
 const MAX_PIPED_WIDTH: usize = 4_000;
 

@@ -18,8 +18,9 @@ use self::{
     size_warnings::{UnitLimits, all_unit_warnings, unit_warnings},
 };
 use super::{
-    args::{GlobalArgs, SelectArgs, Ui},
+    args::{GlobalArgs, PlanArgs, Ui},
     exit::{self, CliError, Exit},
+    git_sources,
     model_choice::ModelChoice,
     output, playback_output, policy, project, runs, settings,
 };
@@ -49,7 +50,11 @@ const MAX_NAMED: usize = 10;
 ///
 /// # Errors
 /// If there is no project, or if nothing in it matches the selection.
-pub(crate) fn plan(global: &GlobalArgs, select: &SelectArgs) -> Result<Exit, CliError> {
+pub(crate) fn plan(global: &GlobalArgs, args: &PlanArgs) -> Result<Exit, CliError> {
+    let select = &args.select;
+    if args.fetch {
+        git_sources::fetch(global, select)?;
+    }
     let project = project::open(global)?;
     let choice = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None);
     let taken = project::plan_run(global, &project, select, choice.model.as_deref())?;
@@ -166,11 +171,7 @@ pub(crate) fn unusable_plan_error(taken: &RunPlan) -> Option<CliError> {
     let is_empty = planned.units.is_empty() && taken.continues.is_none() && !whys.is_empty();
     is_empty.then(|| match whys.as_slice() {
         [why] => CliError::from_error(Exit::Usage, *why).context("nothing is planned"),
-        // Each problem has its own remedy.
-        whys => {
-            let lines: Vec<String> = whys.iter().map(|why| why.to_line()).collect();
-            CliError::usage("nothing is planned").with_cause(lines.join("; "))
-        }
+        whys => CliError::usage("nothing is planned").with_list(whys.iter().copied().cloned()),
     })
 }
 
@@ -248,6 +249,9 @@ fn write_json(
             .sources
             .iter()
             .find(|source| source.connection == unit.connection);
+        if let Some(clone) = source.and_then(|source| source.version.clone.as_ref()) {
+            object["commit"] = json!(clone.commit.as_str());
+        }
         if let Some(outside) = source.and_then(|source| source.external_dir.as_ref()) {
             object["outsideProject"] = json!(outside.to_string_lossy());
         }
@@ -528,6 +532,9 @@ fn write_source(out: &mut impl io::Write, source: &SourcePlan, changed: &str) ->
     )?;
     if let Some(place) = outside_project_message(source) {
         writeln!(out, "  {place}")?;
+    }
+    if let Some(clone) = &source.version.clone {
+        writeln!(out, "  {}", git_sources::describe_clone(clone))?;
     }
     if let Some(unread) =
         unread_message(source.unread.iter().map(|(_, file)| file), "plan --unread")

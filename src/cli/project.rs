@@ -74,14 +74,14 @@ fn read_with_warnings(global: &GlobalArgs) -> Result<Result<Project, ProjectErro
 /// If there is no project, or its `ktx.yaml` cannot be used.
 pub(crate) fn open(global: &GlobalArgs) -> Result<Project, CliError> {
     let project = read_with_warnings(global)??;
-    let paths = settings::allowed_paths(global)?;
-    paths.warnings.iter().for_each(exit::print_warning);
+    let (permissions, warnings) = settings::permissions(global)?;
+    warnings.iter().for_each(exit::print_warning);
     let share = settings::max_unit_share(global)?;
     let model = ModelChoice::resolve(&project, ModelRole::CandidateExtraction, None).model;
     let is_long = model.is_some_and(|model| model.ends_with(LONG_CONTEXT_MARK));
     let context = if is_long { LONG_CONTEXT } else { CONTEXT };
     Ok(project
-        .with_allowed_paths(paths.allowed, &paths.file)
+        .with_permissions(permissions)
         .with_unit_share(share, context))
 }
 

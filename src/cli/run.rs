@@ -6,6 +6,7 @@ use super::{
     args::{AttemptArgs, GlobalArgs, RunArgs, Ui},
     attach, doctor,
     exit::{self, CliError, Exit},
+    git_sources,
     launch::{self, TapeLocation},
     model_choice::ModelChoice,
     otel, plan, playback_output, policy, project,
@@ -43,6 +44,10 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError>
         args.nats.warning().iter().for_each(exit::print_warning);
     }
     let texts = texts::read(global, &args.texts, &args.select)?;
+    // The engine of this command finds what has been fetched.
+    if !global.is_engine && texts.is_none() {
+        git_sources::fetch(global, &args.select)?;
+    }
     if args.detach && !global.is_engine {
         return attach::start_detached(global, texts.as_ref());
     }

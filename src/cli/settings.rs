@@ -16,7 +16,7 @@ use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem},
 };
 use ingestdeck_engine::notifier::NotificationTargets;
-use ingestdeck_ingest as ingest;
+use ingestdeck_ingest::{self as ingest, project::UserPermissions};
 use ingestdeck_os::user_dirs::UserDirs;
 use ingestdeck_tui as tui;
 
@@ -52,22 +52,15 @@ pub(crate) fn load_quietly(global: &GlobalArgs) -> Result<Config, CliError> {
     Ok(config)
 }
 
-/// Paths outside a project that the user allows its connections to read.
-#[derive(Debug, Default)]
-pub(crate) struct AllowedPaths {
-    pub allowed: Vec<PathBuf>,
-    /// The user's settings file, with `~` for the home directory; empty if its path is unknown.
-    pub file: String,
-    /// Entries that have no effect.
-    pub warnings: Vec<Problem>,
-}
-
-/// Paths outside a project that the user allows its connections to read.
+/// What the user allows the connections of projects to read, and warnings about entries that have no effect.
 ///
 /// # Errors
 /// If a layer cannot be read or has an invalid value.
-pub(crate) fn allowed_paths(global: &GlobalArgs) -> Result<AllowedPaths, CliError> {
-    let setting = load_layers(global)?.finish().ingest.allow_paths;
+pub(crate) fn permissions(
+    global: &GlobalArgs,
+) -> Result<(UserPermissions, Vec<Problem>), CliError> {
+    let ingest = load_layers(global)?.finish().ingest;
+    let setting = ingest.allow_paths;
     let home = std::env::var("HOME").ok();
     let allowed: Vec<PathBuf> = setting
         .iter()
@@ -84,11 +77,13 @@ pub(crate) fn allowed_paths(global: &GlobalArgs) -> Result<AllowedPaths, CliErro
     let file = file
         .map(|file| with_tilde(&file, home.as_deref()))
         .unwrap_or_default();
-    Ok(AllowedPaths {
-        warnings: warnings.collect(),
-        allowed,
-        file,
-    })
+    let warnings = warnings.collect();
+    let permissions = UserPermissions {
+        paths: allowed,
+        repositories: ingest.allow_git.value,
+        settings_file: file,
+    };
+    Ok((permissions, warnings))
 }
 
 /// The share of the context of a model that the raw files of a unit may fill, in percent.

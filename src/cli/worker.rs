@@ -59,11 +59,10 @@ pub(crate) fn worker(global: &GlobalArgs, args: &WorkerArgs) -> Result<Exit, Cli
             &Problem::new("there is no directory for locks").with_help("set HOME"),
         )
     })?;
-    let allowed = settings::allowed_paths(global)?;
-    allowed.warnings.iter().for_each(exit::print_warning);
+    let (permissions, warnings) = settings::permissions(global)?;
+    warnings.iter().for_each(exit::print_warning);
     let machine = WorkerMachine {
-        allowed_paths: allowed.allowed,
-        settings_file: allowed.file,
+        permissions,
         sql_workers: project::sql_workers(),
     };
     let setup = WorkerSetup {

@@ -241,6 +241,7 @@ pub fn launch<T>(
             id: started.id,
             project: Arc::new(project),
             diff: planned.planned_diff(),
+            repositories: planned.repositories(),
             units: IngestRun::index_units(planned.units),
             job,
             worktrees,

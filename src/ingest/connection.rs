@@ -4,6 +4,8 @@ use std::{borrow::Cow, fmt};
 
 use serde_json::Value;
 
+use ingestdeck_core::text::percent_decoded;
+
 /// File with the settings of a project.
 pub const PROJECT_FILE: &str = "ktx.yaml";
 
@@ -96,9 +98,42 @@ pub(crate) fn without_login(url: &str) -> Cow<'_, str> {
     parts.map_or(Cow::Borrowed(url), Cow::Owned)
 }
 
+/// The path of a `file:` URL: `file:sources/bi`, `file:///srv/bi` or `file://localhost/srv/bi`.
+pub(crate) fn local_path(url: &str) -> Option<String> {
+    let rest = url.strip_prefix("file:")?;
+    let path = match rest.strip_prefix("//") {
+        Some(rest) => rest
+            .strip_prefix("localhost")
+            .filter(|path| path.starts_with('/'))
+            .unwrap_or(rest),
+        None => rest,
+    };
+    // `file://host/path` names another machine.
+    (!path.is_empty() && (!rest.starts_with("//") || path.starts_with('/')))
+        .then(|| percent_decoded(path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn file_urls_are_paths() {
+        let cases = [
+            ("file:sources/bi", Some("sources/bi")),
+            ("file:///srv/my%20bi", Some("/srv/my bi")),
+            ("file://localhost/srv", Some("/srv")),
+            ("file:100%", Some("100%")),
+            ("file:%+1", Some("%+1")),
+            ("file://host/srv", None),
+            ("file:", None),
+            ("https://example.com/x.git", None),
+            ("git@example.com:x.git", None),
+        ];
+        for (url, path) in cases {
+            assert_eq!(local_path(url).as_deref(), path, "{url}");
+        }
+    }
 
     #[test]
     fn addresses_lose_their_logins() {

@@ -133,6 +133,7 @@ mod tests {
     use std::{fs, os::unix::fs::symlink};
 
     use super::*;
+    use crate::project::UserPermissions;
 
     #[test]
     fn targets_are_databases_and_the_own_connection() {
@@ -174,7 +175,10 @@ mod tests {
         };
         assert_eq!(scoped(&project), ["own"]);
         assert_eq!(
-            scoped(&project.with_allowed_paths([root.join("cookies.db")], "")),
+            scoped(&project.with_permissions(UserPermissions {
+                paths: vec![root.join("cookies.db")],
+                ..UserPermissions::default()
+            })),
             ["out", "link", "own"]
         );
     }

@@ -4,9 +4,12 @@
 //! It must not know what a project is. The caller chooses the directory and the arguments.
 
 mod commit;
+pub(crate) mod network;
 mod programs;
+pub(crate) mod shallow_copy;
 
 use std::{
+    ffi::OsStr,
     fs::File,
     io::{self, ErrorKind, Read as _, Write as _},
     os::fd::{AsFd as _, OwnedFd},
@@ -25,11 +28,11 @@ use nix::{
     unistd::Pid,
 };
 
-use self::programs::ConfiguredPrograms;
 pub use self::{
     commit::{CommitId, InvalidCommitId},
     programs::{DisabledProgram, ProgramKind},
 };
+use self::{network::NetworkAccess, programs::ConfiguredPrograms};
 use ingestdeck_core::diagnostic::Diagnostic;
 use ingestdeck_os::{
     group_guard::{self, CommandGuard},
@@ -257,6 +260,8 @@ pub struct Git {
     configured_programs: Arc<ConfiguredPrograms>,
     /// Settings of this directory in addition to [`FORCED_SETTINGS`].
     extra_settings: &'static [&'static str],
+    /// `None`: calls do not use the network.
+    network: Option<Arc<NetworkAccess>>,
     limits: GitCallLimits,
 }
 
@@ -357,8 +362,19 @@ impl Git {
             location: &[],
             configured_programs: Arc::default(),
             extra_settings: &[],
+            network: None,
             limits,
         })
+    }
+
+    /// Lets calls use the network as `access` allows.
+    pub(crate) fn with_network(self, access: NetworkAccess) -> Self {
+        Self {
+            extra_settings: network::SETTINGS,
+            limits: access.limits,
+            network: Some(Arc::new(access)),
+            ..self
+        }
     }
 
     /// Opens git in `dir`, the top of a sparse working tree.
@@ -526,7 +542,10 @@ impl Git {
             // Without these, a partial clone would fetch missing objects with programs that its configuration names.
             // Releases before 2.44 ignore the first of the two.
             .env("GIT_NO_LAZY_FETCH", "1")
-            .env("GIT_ALLOW_PROTOCOL", "none")
+            .env(
+                "GIT_ALLOW_PROTOCOL",
+                self.network.as_ref().map_or("none", |_| network::PROTOCOLS),
+            )
             // Objects are read as they are, whatever the repository puts in their place.
             .env("GIT_NO_REPLACE_OBJECTS", "1")
             .env("GIT_GRAFT_FILE", "/dev/null/grafts")
@@ -541,13 +560,23 @@ impl Git {
             command.env("GIT_CEILING_DIRECTORIES", parent);
         }
         // The command line cannot express keys that contain a `=`.
-        let overrides = &self.configured_programs.overrides;
-        for (index, (key, value)) in overrides.iter().enumerate() {
+        let mut count = 0;
+        let mut set = |key: &OsStr, value: &OsStr| {
             command
-                .env(format!("GIT_CONFIG_KEY_{index}"), key)
-                .env(format!("GIT_CONFIG_VALUE_{index}"), value);
+                .env(format!("GIT_CONFIG_KEY_{count}"), key)
+                .env(format!("GIT_CONFIG_VALUE_{count}"), value);
+            count += 1;
+        };
+        for (key, value) in &self.configured_programs.overrides {
+            set(key, value);
         }
-        command.env("GIT_CONFIG_COUNT", overrides.len().to_string());
+        if let Some(network) = &self.network {
+            for (key, value) in &network.settings {
+                set(key.as_ref(), value.as_ref());
+            }
+            network.prepare(&mut command);
+        }
+        command.env("GIT_CONFIG_COUNT", count.to_string());
         let stdin = if has_input {
             Stdio::piped()
         } else {

@@ -45,6 +45,7 @@ pub mod branch_update;
 pub mod committed_changes;
 pub mod content_digest;
 pub mod git;
+pub mod git_source;
 pub mod init;
 pub mod instructions;
 pub mod integrate;

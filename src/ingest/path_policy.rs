@@ -29,6 +29,19 @@ pub struct PathPolicy {
     settings_file: String,
     /// `ingest.allowHidden` of `ktx.yaml`, relative to the project.
     allowed_hidden: Vec<PathBuf>,
+    /// `ingest.allow_git` of the user's settings.
+    allowed_repositories: Vec<String>,
+}
+
+/// What the user's own settings allow the connections of projects to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserPermissions {
+    /// Paths outside of projects: `ingest.allow_paths`.
+    pub paths: Vec<PathBuf>,
+    /// Repositories that git may fetch: `ingest.allow_git`.
+    pub repositories: Vec<String>,
+    /// The settings file, with `~` for the home directory; empty if its path is unknown.
+    pub settings_file: String,
 }
 
 /// Why a connection may not read a path. Continues a sentence about the connection.
@@ -53,12 +66,16 @@ pub enum PathRefusal {
         /// How to allow the path.
         remedy: String,
     },
+    /// A path in a clone leads out of it.
+    #[error("`{}` is outside its repository", display(.0))]
+    OutsideClone(PathBuf),
 }
 
 impl Diagnostic for PathRefusal {
     fn help(&self) -> Option<String> {
         Some(match self {
             Self::Internal(_) => "name other files".into(),
+            Self::OutsideClone(_) => "correct `path` in ktx.yaml".into(),
             Self::Outside { remedy, .. } | Self::Hidden { remedy, .. } => {
                 format!("to allow it, {remedy}")
             }
@@ -78,15 +95,16 @@ impl PathPolicy {
         }
     }
 
-    /// Adds the paths that the user allows in `settings_file`. Relative paths, and paths that a symbolic link in the
-    /// project at `root` redirects, are ignored.
-    pub(super) fn allow(
-        &mut self,
-        root: &Path,
-        paths: impl IntoIterator<Item = PathBuf>,
-        settings_file: &str,
-    ) {
-        settings_file.clone_into(&mut self.settings_file);
+    /// Adds what the user allows. Relative paths, and paths that a symbolic link in the project at `root` redirects, are
+    /// ignored.
+    pub(super) fn allow(&mut self, root: &Path, permissions: UserPermissions) {
+        let UserPermissions {
+            paths,
+            repositories,
+            settings_file,
+        } = permissions;
+        self.settings_file = settings_file;
+        self.allowed_repositories = repositories;
         let leads_out = |path: &Path, real: &Path| {
             !real.starts_with(root)
                 && path
@@ -157,15 +175,50 @@ impl PathPolicy {
         })
     }
 
+    /// Whether `path`, absolute and without links, may be read in the clone at `root`, which is in KTX's cache. Everything in
+    /// a clone is part of its repository, so hidden files are as secret as the others.
+    ///
+    /// # Errors
+    /// Fails for a path outside of it, and for files of git and KTX in it.
+    pub(crate) fn check_clone(root: &Path, path: &Path) -> Result<(), PathRefusal> {
+        match path.strip_prefix(root) {
+            Ok(below) if is_internal(below) => Err(PathRefusal::Internal(path.to_path_buf())),
+            Ok(_) => Ok(()),
+            Err(_) => Err(PathRefusal::OutsideClone(path.to_path_buf())),
+        }
+    }
+
+    /// Whether the user's settings allow git to fetch `repository`.
+    pub(crate) fn allows_repository(&self, repository: &str) -> bool {
+        self.allowed_repositories
+            .iter()
+            .any(|allowed| allowed == repository)
+    }
+
+    /// How to allow git to fetch `repository`.
+    pub(crate) fn repository_remedy(&self, repository: &str) -> String {
+        let known = self.allowed_repositories.iter().map(String::as_str);
+        let list: Vec<String> = known.chain([repository]).map(quoted).collect();
+        format!(
+            "to allow it, write `allow_git = [{}]` below `[ingest]` {}",
+            list.join(", "),
+            self.settings_place()
+        )
+    }
+
     fn settings_remedy(&self, path: &Path) -> String {
-        let file = match self.settings_file.as_str() {
+        format!(
+            "write `allow_paths = {}` below `[ingest]` {}",
+            list(&self.allowed_paths, path),
+            self.settings_place()
+        )
+    }
+
+    fn settings_place(&self) -> String {
+        match self.settings_file.as_str() {
             "" => "in a file of settings that you name with --config".to_owned(),
             file => format!("in your settings ({})", escape_unpresentable(file)),
-        };
-        format!(
-            "write `allow_paths = {}` below `[ingest]` {file}",
-            list(&self.allowed_paths, path)
-        )
+        }
     }
 }
 
@@ -206,23 +259,21 @@ fn hidden_prefix(path: &Path) -> Option<&Path> {
 
 /// The allowed paths and one more, as a list that is valid TOML and YAML.
 fn list(known: &[PathBuf], more: &Path) -> String {
-    let entries = known.iter().map(PathBuf::as_path).chain([more]).map(quoted);
+    let entries = known
+        .iter()
+        .map(PathBuf::as_path)
+        .chain([more])
+        .map(|path| quoted(&path.to_string_lossy()));
     format!("[{}]", entries.collect::<Vec<_>>().join(", "))
 }
 
-fn quoted(path: &Path) -> String {
+fn quoted(text: &str) -> String {
     let escape = |c: char| match c {
         '"' | '\\' => format!("\\{c}"),
         c if is_presentable(c.encode_utf8(&mut [0; 4])) => c.to_string(),
         c => format!("\\U{:08X}", u32::from(c)),
     };
-    format!(
-        "\"{}\"",
-        path.to_string_lossy()
-            .chars()
-            .map(escape)
-            .collect::<String>()
-    )
+    format!("\"{}\"", text.chars().map(escape).collect::<String>())
 }
 
 fn display(path: &Path) -> String {
@@ -248,11 +299,12 @@ mod tests {
                 .map(|path| (*path).to_owned())
                 .collect::<Vec<_>>(),
         );
-        policy.allow(
-            Path::new("/p"),
-            allowed.iter().map(PathBuf::from),
-            "~/settings.toml",
-        );
+        let permissions = UserPermissions {
+            paths: allowed.iter().map(PathBuf::from).collect(),
+            settings_file: "~/settings.toml".into(),
+            ..UserPermissions::default()
+        };
+        policy.allow(Path::new("/p"), permissions);
         policy
     }
 
@@ -359,11 +411,11 @@ mod tests {
         symlink(base.join("secret"), base.join("project/data")).unwrap();
         symlink(base.join("data"), base.join("alias")).unwrap();
         let mut policy = PathPolicy::default();
-        policy.allow(
-            &base.join("project"),
-            [base.join("project/data"), base.join("alias")],
-            "",
-        );
+        let permissions = UserPermissions {
+            paths: vec![base.join("project/data"), base.join("alias")],
+            ..UserPermissions::default()
+        };
+        policy.allow(&base.join("project"), permissions);
         assert!(
             policy
                 .check(&base.join("project"), &base.join("secret"))

@@ -27,6 +27,7 @@ pub use self::{partial_plan::PlannedDiff, texts::plan_texts};
 use super::{
     baseline::{Baseline, FileOwners, RecordOrigin, RecordTime},
     database::KTX_DATABASE,
+    git_source::{CloneState, SourceVersion},
     line_budget::first_names,
     project::{PROJECT_FILE, Project},
     reconcile::EvictionCandidate,
@@ -44,7 +45,7 @@ use ingestdeck_core::{
     tape::{
         UnitKey,
         note::{
-            DiffCounts, FileRead, PlannedUnit, SkippedConnection, SourceRead,
+            DiffCounts, FetchedRepository, FileRead, PlannedUnit, SkippedConnection, SourceRead,
             attempt_output::UnreadFile,
         },
     },
@@ -80,8 +81,8 @@ pub struct SourcePlan {
     pub adapter: String,
     /// Directory of its files, if it is outside the project.
     pub external_dir: Option<PathBuf>,
-    /// Why its files may belong to another branch than `ktx.yaml` names, as a sentence about the connection.
-    pub branch_mismatch: Option<Problem>,
+    /// The commit of its files.
+    pub version: SourceVersion,
     /// Differences between its files and the baseline.
     pub diff: SourceDiff,
     /// New and changed files and all files of planned units, with their fingerprint and size in bytes.
@@ -129,6 +130,15 @@ pub struct StagedFiles {
 const MAX_LISTED_LINKS: usize = 3;
 
 impl IngestPlan {
+    /// The repositories that git fetched the files of connections from.
+    pub fn repositories(&self) -> Vec<(String, FetchedRepository)> {
+        let named = self.sources.iter().filter_map(|source| {
+            let clone = source.version.clone.as_ref()?;
+            Some((source.connection.clone(), clone.to_note()))
+        });
+        named.collect()
+    }
+
     /// The warnings, with all links of a connection folded into one.
     pub fn folded_warnings(&self) -> Vec<Problem> {
         let mut links: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -221,6 +231,7 @@ impl SourcePlan {
                 })
                 .collect(),
             deleted: self.diff.deleted.clone(),
+            repository: self.version.clone.as_ref().map(CloneState::to_note),
             left_for_later_runs: self.pending_files.iter().cloned().collect(),
             is_complete: self.is_complete,
         }
@@ -452,7 +463,7 @@ fn select_units(
         adapter,
         tree,
         chunks,
-        branch_mismatch: other_branch,
+        version,
         ..
     } = cut;
     let (id, name) = (connection.id.as_str(), adapter.name());
@@ -632,7 +643,7 @@ fn select_units(
         connection: id.to_owned(),
         adapter: name.to_owned(),
         external_dir: (!tree.root.starts_with(project)).then(|| tree.root.clone()),
-        branch_mismatch: other_branch,
+        version,
         is_complete: true,
         ..SourcePlan::default()
     };

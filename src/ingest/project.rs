@@ -17,6 +17,7 @@ use std::{
 
 use super::{
     database::SqlWorkers,
+    git_source::{GitSource, GitSourceError},
     instructions::{Instructions, InvalidInstruction},
     source::{ProjectConnection, split::DEFAULT_UNIT_BYTES},
     yaml,
@@ -34,7 +35,7 @@ mod typed_sections;
 
 pub use super::{
     connection::{Connection, ConnectionKeys, PROJECT_FILE, SourceLocation},
-    path_policy::{PathPolicy, PathRefusal},
+    path_policy::{PathPolicy, PathRefusal, UserPermissions},
 };
 pub use settings::{ModelBackend, ProjectSettings};
 pub use typed_sections::{ModelRole, RateLimitSettings};
@@ -198,15 +199,29 @@ impl Project {
         }
     }
 
-    /// Returns the project with connections that may also read `paths`, which the user allows in `settings_file`. Only
-    /// the user may allow paths, never the project.
+    /// The repositories that git fetches, of the connections with one of these `ids` or of all.
+    pub fn git_sources<'a>(
+        &'a self,
+        ids: &'a [String],
+    ) -> impl Iterator<Item = (&'a str, Result<GitSource<'a>, GitSourceError>)> {
+        let adapters = self.settings.adapters.as_ref();
+        let is_wanted = move |connection: &&Connection| {
+            let is_used = |driver: &String| adapters.is_none_or(|names| names.contains(driver));
+            (ids.is_empty() || ids.contains(&connection.id))
+                && connection.driver.as_ref().is_some_and(is_used)
+        };
+        let connections = self.settings.connections.iter().filter(is_wanted);
+        connections.filter_map(|connection| {
+            let source = self.connection(connection).repository().transpose()?;
+            Some((connection.id.as_str(), source))
+        })
+    }
+
+    /// Returns the project with connections that may also read what the user allows. Only the user may allow it, never
+    /// the project.
     #[must_use]
-    pub fn with_allowed_paths(
-        mut self,
-        paths: impl IntoIterator<Item = PathBuf>,
-        settings_file: &str,
-    ) -> Self {
-        self.path_policy.allow(&self.root, paths, settings_file);
+    pub fn with_permissions(mut self, permissions: UserPermissions) -> Self {
+        self.path_policy.allow(&self.root, permissions);
         self
     }
 

@@ -7,22 +7,18 @@
 use std::{collections::BTreeSet, io, path::Path};
 
 use super::{
-    git::{CommitId, Git, GitError},
+    git::{
+        CommitId, Git, GitError,
+        shallow_copy::{self, BRANCH},
+    },
     instructions::{PINS_FILE, PROMPTS_DIR, SKILLS_DIR},
     repository::{Repository, RepositoryError},
 };
 use ingestdeck_core::{diagnostic::Diagnostic, run::commit_trailers::RunTrailers};
 use ingestdeck_os::scoped_dir::{self, PRIVATE_MODE, ScopedDir};
 
-/// Branch of a clone.
-const BRANCH: &str = "main";
-/// Directory of the objects of a clone.
-const PACK_DIR: &str = ".git/objects/pack";
 /// Directory of the raw files that runs commit, by connection.
 const RAW_COPIES_DIR: &str = "raw-sources/";
-
-/// Length of a SHA-1 commit id.
-const SHA1_HEX_LENGTH: usize = 40;
 
 /// The state of a project at its HEAD.
 #[derive(Debug)]
@@ -160,25 +156,16 @@ impl ProjectSnapshot {
     /// Creates a clone in `directory`, which must be empty, with the commit on its own branch.
     pub fn clone_into(&self, directory: &Path) -> Result<(), ProjectSnapshotError> {
         let clone = ScopedDir::open(directory)?;
-        create_repository(&clone, &self.commit)?;
+        shallow_copy::create_repository(&clone, &self.commit)?;
         // The commit has no parents here.
         let shallow = format!("{}\n", self.commit.as_str());
         clone.write(".git/shallow", shallow.as_bytes(), PRIVATE_MODE, 0o600)?;
-        let pack = directory.join(PACK_DIR).join("pack");
-        let Some(pack) = pack.to_str() else {
+        let Some(path) = directory.to_str() else {
             return Err(ProjectSnapshotError::InvalidPath {
                 path: directory.display().to_string(),
             });
         };
-        let original = &self.repository.git;
-        let objects = original.run(&[
-            "rev-list",
-            "--objects",
-            "--no-walk",
-            "--end-of-options",
-            self.commit.as_str(),
-        ])?;
-        original.run_with_input(&["pack-objects", "--quiet", pack], &objects)?;
+        shallow_copy::copy_objects(&self.repository.git, &self.commit, path)?;
         let git = Git::open(directory)?;
         git.run(&[
             "update-ref",
@@ -280,28 +267,6 @@ impl ProjectSnapshot {
         git.run(&["reset", "--hard", "--quiet", commit.as_str()])?;
         Ok(Self { commit, ..self })
     }
-}
-
-/// Creates a repository without commits in `directory`, with the object format of `commit`.
-pub(super) fn create_repository(directory: &ScopedDir, commit: &CommitId) -> io::Result<()> {
-    let is_sha1 = commit.as_str().len() == SHA1_HEX_LENGTH;
-    let (version, extensions) = if is_sha1 {
-        (0, "")
-    } else {
-        (1, "[extensions]\n\tobjectFormat = sha256\n")
-    };
-    let config =
-        format!("[core]\n\trepositoryFormatVersion = {version}\n\tbare = false\n{extensions}");
-    for name in [".git/refs/heads", PACK_DIR] {
-        directory.dir(name, Some(PRIVATE_MODE))?;
-    }
-    directory.write(".git/config", config.as_bytes(), PRIVATE_MODE, 0o600)?;
-    directory.write(
-        ".git/HEAD",
-        format!("ref: refs/heads/{BRANCH}\n").as_bytes(),
-        PRIVATE_MODE,
-        0o600,
-    )
 }
 
 #[cfg(test)]

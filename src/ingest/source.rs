@@ -19,14 +19,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    connection::{Connection, PROJECT_FILE, SourceLocation, without_login},
+    connection::{Connection, PROJECT_FILE, SourceLocation, local_path},
+    git_source::{GitSource, GitSourceError, RepositoryKeys, SourceVersion},
     path_policy::{PathPolicy, PathRefusal},
     untrusted_text::visible_path,
 };
-use ingestdeck_core::{
-    diagnostic::{Diagnostic, Problem},
-    text,
-};
+use ingestdeck_core::diagnostic::{Diagnostic, Problem};
 use ingestdeck_os::scoped_dir::ScopedDir;
 
 mod collate;
@@ -69,11 +67,32 @@ pub struct ProjectConnection<'a> {
     pub unit_bytes: u64,
 }
 
-impl ProjectConnection<'_> {
+impl<'a> ProjectConnection<'a> {
+    /// The repository of the connection; `None` if git does not fetch its files.
+    pub(crate) fn repository(self) -> Result<Option<GitSource<'a>>, GitSourceError> {
+        let driver = self.connection.driver.as_deref().unwrap_or_default();
+        let Some(adapter) = find_adapter(driver) else {
+            return Ok(None);
+        };
+        let keys = RepositoryKeys {
+            clone_dir: adapter.clone_dir(),
+            section: adapter.section(),
+        };
+        GitSource::find(self.project, self.policy, self.connection, keys)
+    }
+
     /// `path` without symbolic links, if the connection may read it. The outer error is that of the system call.
     fn resolve(self, path: &Path) -> io::Result<Result<PathBuf, PathRefusal>> {
         let real = path.canonicalize()?;
-        Ok(self.policy.check(self.project, &real).map(|()| real))
+        Ok(self.check(&real).map(|()| real))
+    }
+
+    /// Whether the connection may read `path`, which is absolute and has no links.
+    fn check(self, path: &Path) -> Result<(), PathRefusal> {
+        match self.repository() {
+            Ok(Some(source)) => PathPolicy::check_clone(&source.clone_path(), path),
+            _ => self.policy.check(self.project, path),
+        }
     }
 }
 
@@ -105,6 +124,11 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
     /// The key with the location of a new connection: a directory, or a `file:` URL in `repoUrl`, which KTX requires of some.
     fn location_key(&self) -> &'static str {
         "source_dir"
+    }
+
+    /// The directory of its clones below KTX's cache.
+    fn clone_dir(&self) -> &'static str {
+        self.name()
     }
 
     /// The adapter whose connections for the same folder read the same files.
@@ -275,8 +299,7 @@ pub(crate) struct ChunkedConnection<'a> {
     pub(crate) tree: SourceTree,
     pub(crate) chunks: Vec<UnitChunk>,
     pub(crate) warnings: Vec<Problem>,
-    /// Why its files may belong to another branch than `ktx.yaml` names.
-    pub(crate) branch_mismatch: Option<Problem>,
+    pub(crate) version: SourceVersion,
 }
 
 /// Why a source gives no units.
@@ -304,7 +327,6 @@ pub(crate) fn cut_connection<'a>(
     let dir = source_dir(origin);
     // KTX fetches these sources itself, so skipping them is expected.
     let expected = match &dir {
-        Err(error @ SourceDirError::RemoteUrl(_)) => Some(Problem::from_error(error)),
         Err(SourceDirError::NotConfigured) => adapter.without_files(),
         _ => None,
     };
@@ -334,8 +356,15 @@ pub(crate) fn cut_connection<'a>(
         tree.files.sort_by(|a, b| a.path.cmp(&b.path));
     }
     fingerprint_cache::save(origin.project, id, &tree, &known);
-    let branch_mismatch = branch_mismatch(origin);
-    let warnings = branch_mismatch
+    let version = match origin.repository().ok().flatten() {
+        Some(source) => source.version(),
+        None => SourceVersion {
+            branch_mismatch: branch_mismatch(origin),
+            clone: None,
+        },
+    };
+    let warnings = version
+        .branch_mismatch
         .iter()
         .chain(&tree.warnings)
         .chain(&chunks.warnings)
@@ -350,7 +379,7 @@ pub(crate) fn cut_connection<'a>(
         },
         tree,
         warnings,
-        branch_mismatch,
+        version,
     })
 }
 
@@ -576,14 +605,14 @@ pub fn find_adapter(driver: &str) -> Option<&'static dyn SourceAdapter> {
 }
 
 /// Why a connection has no usable directory. Continues a sentence about the connection.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum SourceDirError {
     /// The connection has no `source_dir` and no repository URL.
     #[error("it names no files")]
     NotConfigured,
-    /// The URL does not name a local directory.
-    #[error("its repository `{}` is not on this machine", visible_path(.0))]
-    RemoteUrl(String),
+    /// git fetches its files, and there is no clone of them.
+    #[error(transparent)]
+    Repository(#[from] GitSourceError),
     #[error("its directory {} does not exist", display_path(.0))]
     NotFound(PathBuf),
     /// The path is a file or something else.
@@ -605,7 +634,7 @@ impl Diagnostic for SourceDirError {
     fn help(&self) -> Option<String> {
         Some(match self {
             Self::NotConfigured => "give it a source_dir".into(),
-            Self::RemoteUrl(_) => "clone it and set source_dir to the clone".into(),
+            Self::Repository(error) => return error.help(),
             Self::NotFound(path) => {
                 format!("correct source_dir in ktx.yaml{}", shell_syntax_hint(path))
             }
@@ -691,10 +720,13 @@ fn resolve_dir(
         .ok_or(SourceDirError::NotConfigured)?
     {
         SourceLocation::Dir(dir) => origin.project.join(dir),
-        SourceLocation::Url(url) => origin.project.join(
-            local_path(url)
-                .ok_or_else(|| SourceDirError::RemoteUrl(without_login(url).into_owned()))?,
-        ),
+        SourceLocation::Url(url) => match origin.repository()? {
+            Some(source) => {
+                source.clone_state()?;
+                source.clone_path()
+            }
+            None => origin.project.join(local_path(url).unwrap_or_default()),
+        },
     };
     if let Some(subdir) = subdir {
         path.push(subdir);
@@ -711,21 +743,6 @@ fn resolve_dir(
             cause: error.to_string(),
         }),
     }
-}
-
-/// The path of a `file:` URL: `file:sources/bi`, `file:///srv/bi` or `file://localhost/srv/bi`.
-fn local_path(url: &str) -> Option<String> {
-    let rest = url.strip_prefix("file:")?;
-    let path = match rest.strip_prefix("//") {
-        Some(rest) => rest
-            .strip_prefix("localhost")
-            .filter(|path| path.starts_with('/'))
-            .unwrap_or(rest),
-        None => rest,
-    };
-    // `file://host/path` names another machine.
-    (!path.is_empty() && (!rest.starts_with("//") || path.starts_with('/')))
-        .then(|| text::percent_decoded(path))
 }
 
 #[cfg(test)]
@@ -758,24 +775,6 @@ mod tests {
         let mut tree = SourceTree::walk(dir.path(), &|_| true).unwrap();
         fingerprint::fingerprint_tree(&mut tree, &fingerprint::KnownFingerprints::new());
         (dir, tree)
-    }
-
-    #[test]
-    fn file_urls_are_paths() {
-        let cases = [
-            ("file:sources/bi", Some("sources/bi")),
-            ("file:///srv/my%20bi", Some("/srv/my bi")),
-            ("file://localhost/srv", Some("/srv")),
-            ("file:100%", Some("100%")),
-            ("file:%+1", Some("%+1")),
-            ("file://host/srv", None),
-            ("file:", None),
-            ("https://example.com/x.git", None),
-            ("git@example.com:x.git", None),
-        ];
-        for (url, path) in cases {
-            assert_eq!(local_path(url).as_deref(), path, "{url}");
-        }
     }
 
     #[test]
@@ -839,6 +838,7 @@ mod tests {
             let subdir = subdir.map(str::to_owned);
             let connection = Connection {
                 id: "c".into(),
+                driver: Some("dbt".into()),
                 source,
                 subdir,
                 ..Connection::default()
@@ -849,27 +849,37 @@ mod tests {
                 ..anywhere()
             })
         };
+        let local = |location: &str| Some(SourceLocation::Dir(location.into()));
+        let url = |url: &str| Some(SourceLocation::Url(url.into()));
+        assert_eq!(at(local("raw"), None).unwrap(), root.join("raw"));
         assert_eq!(
-            at(Some(SourceLocation::Dir("raw".into())), None),
-            Ok(root.join("raw"))
+            at(url("file:raw"), Some("models")).unwrap(),
+            root.join("raw/models")
         );
-        assert_eq!(
-            at(Some(SourceLocation::Url("file:raw".into())), Some("models")),
-            Ok(root.join("raw/models"))
-        );
-        assert_eq!(
-            at(Some(SourceLocation::Dir("no".into())), None),
-            Err(SourceDirError::NotFound(root.join("no")))
-        );
-        assert_eq!(
-            at(Some(SourceLocation::Dir("file".into())), None),
-            Err(SourceDirError::NotADirectory(root.join("file")))
-        );
-        assert_eq!(at(None, None), Err(SourceDirError::NotConfigured));
-        assert_eq!(
-            at(Some(SourceLocation::Url("https://e.org/r".into())), None),
-            Err(SourceDirError::RemoteUrl("https://e.org/r".into()))
-        );
+        for (source, why) in [
+            (local("no"), "/no does not exist"),
+            (local("file"), "/file is not a directory"),
+            (None, "it names no files"),
+            (
+                url("https://e.org/r"),
+                "its repository `https://e.org/r` is not on this machine yet",
+            ),
+            (
+                url("https://me:secret@e.org/r"),
+                "its repository address contains a user name or a password: `https://e.org/r`",
+            ),
+            (
+                url("ext::sh -c id"),
+                "its repository address is not one of https, ssh or file: `ext::sh -c id`",
+            ),
+            (
+                url("file://host/srv"),
+                "its repository address is not one of https, ssh or file: `file://host/srv`",
+            ),
+        ] {
+            let error = at(source, None).unwrap_err().to_string();
+            assert!(error.ends_with(why), "{error}");
+        }
     }
 
     fn first_run(adapter: &dyn SourceAdapter, tree: &SourceTree) -> Vec<UnitChunk> {

@@ -10,6 +10,7 @@
     allow(clippy::disallowed_methods, reason = "tests prepare files")
 )]
 
+pub mod file_size_limit;
 pub mod group_guard;
 pub mod open_file_limit;
 pub mod program_path;

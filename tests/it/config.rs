@@ -86,6 +86,7 @@ fn all_layers_together_are_shown_with_their_origins() {
     # ingest.review_idle_timeout is not set: 8h  # default
     ingest.worker_wait = "2h"  # default
     ingest.allow_paths = []  # default
+    ingest.allow_git = []  # default
     ingest.turn_limit = "finish"  # default
     ingest.review = false  # default
     ingest.unsourced = "warn"  # default

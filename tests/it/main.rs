@@ -17,6 +17,7 @@ mod demo_runs;
 mod entry_heads;
 mod faults;
 mod formats;
+mod git_sources;
 mod guide;
 mod hostile_clones;
 mod hostile_git;

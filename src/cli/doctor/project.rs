@@ -3,8 +3,8 @@
 
 use super::{
     super::{
-        args::GlobalArgs, exit::CliError, model_choice::ModelChoice, plan::outside_project_message,
-        policy, project, runs, settings,
+        args::GlobalArgs, exit::CliError, git_sources, model_choice::ModelChoice,
+        plan::outside_project_message, policy, project, runs, settings,
     },
     DoctorCheck, DoctorFinding,
 };
@@ -34,9 +34,9 @@ pub(super) fn check_project(
     let project = match opened {
         // Invalid settings were reported before.
         Ok(project) => {
-            let paths = settings::allowed_paths(global).unwrap_or_default();
-            findings.extend(notes(&paths.warnings));
-            project.with_allowed_paths(paths.allowed, &paths.file)
+            let (permissions, warnings) = settings::permissions(global).unwrap_or_default();
+            findings.extend(notes(&warnings));
+            project.with_permissions(permissions)
         }
         // A missing project is not a failure unless the user named one; an unusable project always is.
         Err(error @ ProjectError::NotFound(_)) if global.project_dir.is_none() => {
@@ -97,13 +97,13 @@ fn examine_settings(
                 .settings
                 .connections
                 .iter()
-                .map(|connection| check_connection(&connection.id, planned)),
+                .map(|connection| check_connection(project, &connection.id, planned)),
         );
     }
 }
 
 /// Checks whether a connection has units.
-fn check_connection(id: &str, planned: &IngestPlan) -> DoctorFinding {
+fn check_connection(project: &Project, id: &str, planned: &IngestPlan) -> DoctorFinding {
     if let Some(skipped) = planned
         .skipped
         .iter()
@@ -128,15 +128,19 @@ fn check_connection(id: &str, planned: &IngestPlan) -> DoctorFinding {
         .iter()
         .filter(|unit| unit.planned.connection == id)
         .count();
-    let given = format!("connection {id} gives {}", pluralize(units, "unit"));
     let source = planned
         .sources
         .iter()
         .find(|source| source.connection == id);
+    let mut given = format!("connection {id} gives {}", pluralize(units, "unit"));
+    if let Some(clone) = source.and_then(|source| source.version.clone.as_ref()) {
+        given = format!("{given}, from {}", git_sources::describe_clone(clone));
+    }
     let remarks = source
         .and_then(outside_project_message)
         .into_iter()
-        .chain(source.and_then(|source| Some(source.branch_mismatch.as_ref()?.to_line())));
+        .chain(source.and_then(|_| git_sources::permission_problem(project, id)))
+        .chain(source.and_then(|source| Some(source.version.branch_mismatch.as_ref()?.to_line())));
     let text = std::iter::once(given).chain(remarks).collect::<Vec<_>>();
     let finding = if text.len() > 1 {
         DoctorFinding::note

@@ -281,6 +281,8 @@ settings! {
         worker_wait: Duration = Duration::from_secs(2 * 60 * 60),
         /// Paths outside a project that its connections may read: absolute, or below `~/`.
         allow_paths: Vec<String> [ListItems::Paths],
+        /// Repositories that git may fetch for connections, each with the token that it may send.
+        allow_git: Vec<String>,
         /// What follows a unit that has used its turns.
         turn_limit: TurnLimitAction,
         /// Wait for a review before the commit.

@@ -61,6 +61,7 @@ fn default_config_has_documented_values() {
     # ingest.review_idle_timeout is not set: 8h  # default
     ingest.worker_wait = "2h"  # default
     ingest.allow_paths = []  # default
+    ingest.allow_git = []  # default
     ingest.turn_limit = "finish"  # default
     ingest.review = false  # default
     ingest.unsourced = "warn"  # default

@@ -22,7 +22,10 @@ pub use self::{
     prior_run::{ContentDigests, ContinuedRun, PriorUnitSummary, ReusedSuccess},
     review::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile},
     run_end_outcome::RunEndOutcome,
-    source::{DiffCounts, FileRead, FilesEvicted, SourceRead, SourcesProjected, UnitSelection},
+    source::{
+        DiffCounts, FetchedRepository, FileRead, FilesEvicted, SourceRead, SourcesProjected,
+        UnitSelection,
+    },
     verdict_cause::VerdictCause,
     worker::{WorkerDrained, WorkerJoined, WorkerLeft},
 };

@@ -10,7 +10,7 @@ use ingestdeck_core::{
     run::commit_trailers::{AttemptTrailer, CommitMessage, RunTrailers, trailer_key},
     tape::{
         RunId, UnitKey,
-        note::{ContinuedRun, DiffCounts, FilesEvicted},
+        note::{ContinuedRun, DiffCounts, FetchedRepository, FilesEvicted},
     },
 };
 use ingestdeck_ingest::{
@@ -35,6 +35,8 @@ pub struct IngestRun {
     pub units: HashMap<UnitKey, (usize, WorkUnit)>,
     /// The changes of their sources.
     pub diff: PlannedDiff,
+    /// The repositories of connections whose files git fetched.
+    pub repositories: Vec<(String, FetchedRepository)>,
     pub job: IngestJob,
     pub worktrees: Arc<Worktrees>,
     /// The reconcile step, if one is wanted.
@@ -203,7 +205,14 @@ impl IngestRun {
             );
         }
         let sources: Vec<&str> = sources.into_iter().collect();
-        ingest_message(&sources, &self.job, diff, failed)
+        let mut message = ingest_message(&sources, &self.job, diff, failed);
+        for (connection, of) in self.repositories.iter().take(MAX_NAMED_REPOSITORIES) {
+            message.push_str(&format!(
+                "\nsource {connection}: {} at {}",
+                of.url, of.commit
+            ));
+        }
+        message
     }
 }
 
@@ -244,6 +253,8 @@ fn ingest_message(
 
 /// Longest subject of a commit, which tools show on one line.
 const MAX_SUBJECT_CHARS: usize = 72;
+/// Most repositories that a message names.
+const MAX_NAMED_REPOSITORIES: usize = 10;
 /// Most failed units that a message names.
 const MAX_NAMED_FAILURES: usize = 20;
 

@@ -182,6 +182,7 @@ impl RunTerms {
         };
         options.pass_env.clear();
         options.ingest.allow_paths.value.clear();
+        options.ingest.allow_git.value.clear();
         Self {
             run,
             worker: String::new(),

@@ -23,7 +23,7 @@ use ingestdeck_core::diagnostic::Problem;
 use ingestdeck_ingest::{
     SqlWorkers, connection_scope,
     instructions::Instructions,
-    project::{Connection, PathPolicy, Project, ProjectSettings},
+    project::{Connection, PathPolicy, Project, ProjectSettings, UserPermissions},
     shipped_base,
     worktree::Worktrees,
 };
@@ -35,9 +35,8 @@ const NO_SOURCE_DIR: &str = "sources/none";
 /// What only the machine of a worker knows.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerMachine {
-    /// Paths outside of projects that connections may read, and the settings file that allows them.
-    pub allowed_paths: Vec<PathBuf>,
-    pub settings_file: String,
+    /// What its user allows connections to read.
+    pub permissions: UserPermissions,
     /// Worker processes that read databases.
     pub sql_workers: SqlWorkers,
 }
@@ -266,7 +265,7 @@ impl WorkerMachine {
             // A worker cuts no units.
             unit_bytes: u64::MAX,
         };
-        project.with_allowed_paths(self.allowed_paths.clone(), &self.settings_file)
+        project.with_permissions(self.permissions.clone())
     }
 
     /// Ids of the connections whose databases this machine can read.

@@ -58,6 +58,10 @@ impl SourceAdapter for LookmlAdapter {
         ]
     }
 
+    fn clone_dir(&self) -> &'static str {
+        "ingest-lookml-repos"
+    }
+
     fn location_key(&self) -> &'static str {
         "repoUrl"
     }

@@ -78,8 +78,7 @@ impl SourceAdapter for ManifestAdapter {
                 continue;
             }
             origin
-                .policy
-                .check(origin.project, &root.join(path))
+                .check(&root.join(path))
                 .map_err(|why| list.fault(line, Problem::from_error(&why)))?;
             if ours.iter().any(|our| Path::new(path).starts_with(our)) {
                 let why = Problem::new(format!("`{}` is where runs write", visible_path(path)));

@@ -70,6 +70,10 @@ impl SourceAdapter for MetricflowAdapter {
         Some(SECTION)
     }
 
+    fn clone_dir(&self) -> &'static str {
+        "ingest-metricflow-repos"
+    }
+
     fn location_key(&self) -> &'static str {
         "repoUrl"
     }

@@ -136,7 +136,7 @@ fn invalid_keys_backends_and_connections_are_refused() {
     );
     let ran = place.run(&["plan"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
-    let fault = "nothing is planned: connection gone is skipped: its directory ";
+    let fault = "nothing is planned:\n  connection gone is skipped: its directory ";
     assert!(
         ran.stderr.contains(fault) && ran.stderr.contains("correct source_dir in ktx.yaml"),
         "{ran:?}"
@@ -144,7 +144,7 @@ fn invalid_keys_backends_and_connections_are_refused() {
     assert_eq!(ran.stdout, "0 units planned\n");
     assert!(
         ran.stderr
-            .contains("; connection bi is skipped: there is no adapter for driver `metabase`"),
+            .contains("\n  connection bi is skipped: there is no adapter for driver `metabase`"),
         "{ran:?}"
     );
     assert!(
@@ -179,7 +179,11 @@ fn invalid_keys_backends_and_connections_are_refused() {
         .map(|(.., text)| text)
         .collect();
     assert!(
-        failed.len() == 1 && failed[0].ends_with("3 connections, none of which has units"),
+        failed.len() == 2
+            && failed[0].ends_with("3 connections, none of which has units")
+            && failed[1].contains(
+                "`https://h/x` is not on this machine yet; to allow it, write `allow_git ="
+            ),
         "{found:?}"
     );
     place.write(

@@ -44,15 +44,35 @@ impl CommandOutput {
     pub(crate) fn expect_refusal(&self, code: i32) -> &str {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert_eq!(self.stdout, "", "{self:?}");
-        let errors: Vec<&str> = self
+        let (warnings, error) = match self.stderr.strip_prefix("error: ") {
+            Some(error) => ("", error),
+            None => self
+                .stderr
+                .split_once("\nerror: ")
+                .unwrap_or_else(|| panic!("{self:?}")),
+        };
+        // A list of problems follows its error.
+        let end = error.match_indices('\n').map(|(at, _)| at);
+        let end = end.filter(|at| !error[at + 1..].starts_with("  ")).next();
+        let (error, others) = error.split_at(end.unwrap_or(error.len()));
+        let is_warning = |line: &str| line.is_empty() || line.starts_with("warning: ");
+        assert!(
+            warnings.lines().chain(others.lines()).all(is_warning),
+            "one error: {self:?}"
+        );
+        error
+    }
+
+    /// As [`expect_refusal`](Self::expect_refusal), but the command also informs about its progress.
+    pub(crate) fn expect_refusal_after_messages(&self, code: i32) -> &str {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        let mut errors = self
             .stderr
             .lines()
-            .filter(|line| !line.starts_with("warning: "))
-            .collect();
-        assert_eq!(errors.len(), 1, "one error: {self:?}");
-        errors[0]
-            .strip_prefix("error: ")
-            .unwrap_or_else(|| panic!("{self:?}"))
+            .filter_map(|line| line.strip_prefix("error: "));
+        let error = errors.next().unwrap_or_else(|| panic!("{self:?}"));
+        assert_eq!(errors.next(), None, "one error: {self:?}");
+        error
     }
 
     /// Its stdout. Expects success.

@@ -8,10 +8,10 @@ use ingestdeck_core::tape::{
     note::{
         Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, BlockedFile,
         CallDecision, CommandReceived, ContentDigests, ContinuedRun, CountedFailure, DiffCounts,
-        FileRead, FilesEvicted, IntegrationStarted, IsolationChecked, LimitChanged,
-        PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, PriorUnitSummary, ReusedSuccess,
-        ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, RunEnded, RunPlanned,
-        RunSaved, SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair,
+        FetchedRepository, FileRead, FilesEvicted, IntegrationStarted, IsolationChecked,
+        LimitChanged, PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, PriorUnitSummary,
+        ReusedSuccess, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, RunEnded,
+        RunPlanned, RunSaved, SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair,
         SlRefsRepaired, SourceRead, SourcesProjected, StopMode, StopReason, UnitSelection, Verdict,
         VerdictCause, WorkerDrained, WorkerJoined, WorkerLeft,
         attempt_output::{
@@ -493,6 +493,11 @@ fn notes_of_the_plan() -> Vec<Note> {
             defines: Some(texts(&["model:orders"])),
         }],
         deleted: texts(&["gone.md"]),
+        repository: Some(FetchedRepository {
+            url: text("https://example.com/dbt.git"),
+            branch: Some(text("main")),
+            commit: "c1".repeat(20),
+        }),
         left_for_later_runs: texts(&["later.md"]),
         is_complete: true,
     };

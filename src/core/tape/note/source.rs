@@ -26,12 +26,27 @@ pub struct SourceRead {
     pub files: Vec<FileRead>,
     /// Files that were processed before and are deleted now.
     pub deleted: Vec<String>,
+    /// The repository that git fetched the files from. `None` for other files, and on tapes of older versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repository: Option<FetchedRepository>,
     /// Files that need a unit which is not part of the run: a later run will plan it, whatever happens in this run.
     #[serde(rename = "open", skip_serializing_if = "Vec::is_empty")]
     pub left_for_later_runs: Vec<String>,
     /// True if every unit that the changes need is part of the run, or was done by the run that it continues.
     #[serde(rename = "complete")]
     pub is_complete: bool,
+}
+
+/// A repository that git fetched, and its commit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FetchedRepository {
+    /// Its address, without a login.
+    pub url: String,
+    /// `None` for a detached HEAD.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    pub commit: String,
 }
 
 /// Sources of the semantic layer that follow from raw files without an agent: KTX's deterministic projection.
