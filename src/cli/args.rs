@@ -330,6 +330,12 @@ pub(crate) struct RunArgs {
     /// Texts to capture instead of the units of connections.
     #[command(flatten)]
     pub texts: TextArgs,
+    /// Make each text a wiki page as it is, without an agent
+    ///
+    /// The page of a file has the name of the file, that of another text its first heading. Frontmatter of the text is kept. A page
+    /// with another text is not replaced.
+    #[arg(long)]
+    pub verbatim: bool,
     /// Number of units that run concurrently [default: from ktx.yaml, 1 for texts]
     #[arg(long, value_name = "N")]
     pub concurrency: Option<u32>,

@@ -1,5 +1,6 @@
 //! `plan`: shows which units would run, why, and a forecast of cost and time.
 
+mod documents;
 mod forecast;
 mod row_widths;
 mod size_warnings;
@@ -99,7 +100,7 @@ pub(crate) fn plan(global: &GlobalArgs, args: &PlanArgs) -> Result<Exit, CliErro
     let pass = ReconcilePolicy::new(*settings::load(global)?.ingest.reconcile);
     let is_all = pass.justifies_a_run(&taken, select.is_everything());
     let unusable = unusable_plan_error(&taken).filter(|_| !is_all);
-    let is_empty = taken.planned.units.is_empty() && !is_all;
+    let is_empty = taken.planned.units.is_empty() && !taken.planned.has_documents() && !is_all;
     let nothing = (is_empty && unusable.is_none()).then(|| empty_plan_message(&taken));
     if let Some(nothing) = nothing.as_ref().filter(|_| is_json) {
         playback_output::print_stderr(&format!("ingestdeck: {nothing}"));
@@ -168,7 +169,10 @@ pub(crate) fn unusable_plan_error(taken: &RunPlan) -> Option<CliError> {
     } else {
         connection_faults(planned)
     };
-    let is_empty = planned.units.is_empty() && taken.continues.is_none() && !whys.is_empty();
+    let is_empty = planned.units.is_empty()
+        && !planned.has_documents()
+        && taken.continues.is_none()
+        && !whys.is_empty();
     is_empty.then(|| match whys.as_slice() {
         [why] => CliError::from_error(Exit::Usage, *why).context("nothing is planned"),
         whys => CliError::usage("nothing is planned").with_list(whys.iter().copied().cloned()),
@@ -289,6 +293,10 @@ fn write_json(
         writeln!(out, "{object}")?;
     }
     for due in planned.pending_projections(|unit| reused.contains(unit)) {
+        if !due.documents.is_empty() {
+            writeln!(out, "{}", documents::to_json(&due))?;
+            continue;
+        }
         let names: Vec<&str> = due
             .sources
             .iter()
@@ -415,7 +423,10 @@ fn write_table(
         write_source(&mut out, source, &changed_units(units))?;
     }
     for due in planned.pending_projections(|unit| reused.contains(unit)) {
-        write_projection(&mut out, &due)?;
+        match due.documents.is_empty() {
+            true => write_projection(&mut out, &due)?,
+            false => documents::write(&mut out, &due)?,
+        }
     }
     for sentence in &after.sentences {
         writeln!(out, "{sentence}")?;

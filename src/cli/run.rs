@@ -22,7 +22,7 @@ use ingestdeck_core::{
     tape::{UnitKey, note::PlannedUnit},
 };
 use ingestdeck_engine::{
-    execute::RunPlaces,
+    execute::{ReconcileOptions, RunPlaces},
     launch::{HeldCalls, Launch, PriorWork, ReviewOptions, runtime},
     prepare::{self, PreparedProject, TargetBranch},
     reconcile_policy::ReconcilePolicy,
@@ -32,7 +32,7 @@ use ingestdeck_engine::{
 use ingestdeck_ingest::{
     KTX_DATABASE,
     project::{ModelRole, Project},
-    text_input::{TEXT_STEP_BUDGET, TextInputs},
+    text_input::{TEXT_STEP_BUDGET, TextInputs, TextMode},
 };
 
 /// Runs the selected units.
@@ -43,7 +43,11 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<Exit, CliError>
     if !global.is_engine {
         args.nats.warning().iter().for_each(exit::print_warning);
     }
-    let texts = texts::read(global, &args.texts, &args.select)?;
+    let mode = match args.verbatim {
+        true => TextMode::Verbatim,
+        false => TextMode::Captured,
+    };
+    let texts = texts::read(global, &args.texts, mode, &args.select)?;
     // The engine of this command finds what has been fetched.
     if !global.is_engine && texts.is_none() {
         git_sources::fetch(global, &args.select)?;
@@ -106,9 +110,11 @@ pub(crate) fn start_run(
     };
     let config = settings::load(global)?;
     let project = project::open(global)?;
-    project
-        .check_backend()
-        .map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    if !args.verbatim {
+        project
+            .check_backend()
+            .map_err(|error| CliError::from_error(Exit::Usage, &error))?;
+    }
     let notifications = settings::notification_targets(&config)?;
     let trace = otel::trace_options(&config)?;
     let policy = policy::call_policy(&config, &project.root)?;
@@ -241,7 +247,14 @@ pub(crate) fn start_run(
         &exit::print_warning,
     )?;
     let (mut account, mut is_local_usable) = (None, slots > 0);
+    let needs_no_agent = planned.units.is_empty()
+        && planned.has_documents()
+        && !reconcile.as_ref().is_some_and(ReconcileOptions::is_due);
     let (claude, release) = match &reviewed_run {
+        None if needs_no_agent => (
+            launch::find_claude(global).unwrap_or_else(|_| "claude".into()),
+            None,
+        ),
         // Only a change that is sent back needs it. A reviewer on a screen may send none back.
         Some(_) if !rules.as_ref().is_some_and(|rules| rules.sends_back()) => (
             launch::find_claude(global).unwrap_or_else(|_| "claude".into()),

@@ -10,7 +10,7 @@ use super::{
     output, playback_output, run, texts,
 };
 use ingestdeck_core::control::DisconnectAction;
-use ingestdeck_ingest::text_input::TextInputs;
+use ingestdeck_ingest::text_input::{TextInputs, TextMode};
 
 /// Runs the unit on the screen.
 ///
@@ -29,7 +29,12 @@ pub(crate) fn step(global: &GlobalArgs, args: &StepArgs) -> Result<Exit, CliErro
                 .with_help("use a terminal, without --ui or with `--ui tui`"),
         );
     }
-    let texts = texts::read(global, &args.texts, &SelectArgs::default())?;
+    let texts = texts::read(
+        global,
+        &args.texts,
+        TextMode::Captured,
+        &SelectArgs::default(),
+    )?;
     let keys: Vec<String> = texts
         .as_ref()
         .map_or_else(|| args.unit.iter().cloned().collect(), TextInputs::keys);

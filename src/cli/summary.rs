@@ -22,7 +22,9 @@ use ingestdeck_core::{
     },
     tape::{
         Millis,
-        note::{BlockedFile, RunEndOutcome, VerdictCause, attempt_output::UnreadFile},
+        note::{
+            BlockedFile, ProjectionCause, RunEndOutcome, VerdictCause, attempt_output::UnreadFile,
+        },
     },
     text::{
         self,
@@ -93,6 +95,7 @@ pub(crate) struct RunSummary {
     outcome: Option<String>,
     lost: [u64; 4],
     publication: PublicationSummary,
+    documents: DocumentSummary,
     /// The cause that kept every unit from running.
     blocking_cause: Option<VerdictCause>,
 }
@@ -115,6 +118,42 @@ struct FileUseSummary {
     nothing_written: Vec<String>,
     /// Raw files that units left unread, with the keys of these units.
     unread: Vec<(String, UnreadFile)>,
+}
+
+/// What became of documents that a run keeps verbatim.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct DocumentSummary {
+    /// Number of documents whose pages hold them.
+    kept: usize,
+    /// The others, with the reasons.
+    refused: Vec<(String, String)>,
+}
+
+impl DocumentSummary {
+    fn from_state(state: &RunState) -> Self {
+        let mut summary = Self::default();
+        let notes = state.inputs.projected.iter();
+        for note in notes.filter(|note| note.cause == ProjectionCause::Verbatim) {
+            if let Some(reason) = &note.reason {
+                let connection = note
+                    .connection
+                    .clone()
+                    .unwrap_or_else(|| "texts".to_owned());
+                summary.refused.push((connection, reason.clone()));
+            }
+            let refused = note.refusals();
+            summary
+                .refused
+                .extend(refused.map(|(document, why)| (document.path.clone(), why.to_owned())));
+            let kept = note.documents.iter().filter(|it| it.refused.is_none());
+            summary.kept += kept.count();
+        }
+        summary
+    }
+
+    fn is_empty(&self) -> bool {
+        self.kept == 0 && self.refused.is_empty()
+    }
 }
 
 impl FileUseSummary {
@@ -244,6 +283,7 @@ impl RunSummary {
                 state.loss_counts.corrupt_entries,
             ],
             publication: PublicationSummary::from_state(state),
+            documents: DocumentSummary::from_state(state),
             blocking_cause: blocking_cause(state),
         }
     }
@@ -325,6 +365,7 @@ impl RunSummary {
             Exit::from_cause(cause)
         } else if self.count(UnitStatus::Failed) + self.count(UnitStatus::Stopped) > 0
             || self.publication.save_error.is_some()
+            || !self.documents.refused.is_empty()
         {
             Exit::UnitFailed
         } else if !self.unfinished.is_empty() {
@@ -357,6 +398,12 @@ impl RunSummary {
             "unread": self.use_of_files.unread.iter().map(|(unit, file)| json!({"unit": unit, "path": file.path, "part": file.part})).collect::<Vec<_>>(),
             "lost": {"malformed": malformed, "unknown": unknown, "unknown_notes": unknown_notes, "torn": torn},
         });
+        if !self.documents.is_empty() {
+            let refused = self.documents.refused.iter();
+            let refused = refused.map(|(path, why)| json!({"path": path, "reason": why}));
+            event["documents"] =
+                json!({"kept": self.documents.kept, "refused": refused.collect::<Vec<_>>()});
+        }
         if !self.publication.commits.is_empty() {
             event["commits"] = commits_json(&self.publication.commits);
         }
@@ -397,14 +444,23 @@ impl RunSummary {
         let outcome = self.outcome_label(state);
         let units = pluralize(state.units.len(), "unit");
         let colon = if counts.is_empty() { "" } else { ": " };
+        let documents = match self.documents.kept {
+            0 => String::new(),
+            kept => format!(" · {} kept verbatim", pluralize(kept, "document")),
+        };
         let duration =
             state.duration_text(self.open_until.unwrap_or_default().max(state.last_entry_at));
         let _ = writeln!(
             text,
-            "{name} · {outcome} after {} · {units}{colon}{}",
+            "{name} · {outcome} after {} · {units}{colon}{}{documents}",
             duration,
             counts.join(", ")
         );
+        for (path, why) in &self.documents.refused {
+            let sentence = format!("{path} is not kept: {why}");
+            let width = output::max_width(MAX_SENTENCE_WIDTH);
+            let _ = writeln!(text, "{}", text::printable(&sentence, width));
+        }
         let cost = text::dollars_of_sum(self.effort.cost_usd, self.effort.is_cost_partial);
         let scripted = if state.units.iter().any(|unit| {
             unit.attempts

@@ -9,7 +9,7 @@ use super::{
     project,
 };
 use ingestdeck_core::diagnostic::Problem;
-use ingestdeck_ingest::text_input::{TextInput, TextInputs};
+use ingestdeck_ingest::text_input::{TextInput, TextInputs, TextMode};
 
 /// The name of stdin on the command line.
 const STDIN: &str = "-";
@@ -28,10 +28,15 @@ impl TextArgs {
 pub(super) fn read(
     global: &GlobalArgs,
     args: &TextArgs,
+    mode: TextMode,
     select: &SelectArgs,
 ) -> Result<Option<TextInputs>, CliError> {
     if args.is_empty() {
-        return Ok(None);
+        return match mode {
+            TextMode::Captured => Ok(None),
+            TextMode::Verbatim => Err(CliError::usage("--verbatim is about texts")
+                .with_help("add --file or --text, or set `verbatim: true` at a `docs` connection")),
+        };
     }
     if global.is_engine {
         return engine_process::take_texts().map(Some);
@@ -47,25 +52,25 @@ pub(super) fn read(
         return Err(CliError::usage("stdin is named twice").with_help("give `--file -` once"));
     }
     let project = project::resolve_directory(global)?;
-    let texts = args.text.iter().map(|text| TextInput::inline(text));
-    let files = args.file.iter().map(|file| read_file(file, &project));
+    let texts = args.text.iter().map(|text| TextInput::inline(text, mode));
+    let files = args.file.iter().map(|file| read_file(file, &project, mode));
     let texts: Result<Vec<TextInput>, Problem> = texts.chain(files).collect();
-    let inputs = texts.and_then(TextInputs::collect);
+    let inputs = texts.and_then(|texts| TextInputs::collect(texts, mode));
     inputs
         .map(Some)
         .map_err(|problem| CliError::from_error(Exit::Usage, &problem))
 }
 
-fn read_file(file: &Path, project: &Path) -> Result<TextInput, Problem> {
+fn read_file(file: &Path, project: &Path, mode: TextMode) -> Result<TextInput, Problem> {
     if file.as_os_str() != STDIN {
-        return TextInput::read_file(file, project);
+        return TextInput::read_file(file, project, mode);
     }
     let stdin = io::stdin();
     if stdin.is_terminal() {
         return Err(Problem::new("cannot read stdin: it is a terminal")
             .with_help("pipe a text, or use --text"));
     }
-    TextInput::read_stdin(stdin.lock())
+    TextInput::read_stdin(stdin.lock(), mode)
 }
 
 /// Refuses options that select units of connections.

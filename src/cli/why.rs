@@ -174,7 +174,12 @@ fn to_json(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
     let writer = run.map(|run| &run.writer);
     let (attempt, call) = match writer {
         Some(RecordedWriter::Attempt { attempt, call }) => (Some(attempt), call.as_deref()),
-        Some(RecordedWriter::OneOf { .. } | RecordedWriter::Reviewer | RecordedWriter::Run)
+        Some(
+            RecordedWriter::OneOf { .. }
+            | RecordedWriter::Reviewer
+            | RecordedWriter::Document { .. }
+            | RecordedWriter::Run,
+        )
         | None => (None, None),
     };
     let candidates = match writer {
@@ -182,7 +187,7 @@ fn to_json(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
         _ => &[],
     };
     let named = |attempt: &NamedAttempt| json!({"run": attempt.run, "unit": attempt.unit, "attempt": attempt.attempt});
-    json!({
+    let mut line = json!({
         "v": 1,
         "file": file.path,
         "first_line": group.first,
@@ -193,6 +198,7 @@ fn to_json(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
             (LineOrigin::Run(_), Some(RecordedWriter::Attempt { .. })) => "attempt",
             (LineOrigin::Run(_), Some(RecordedWriter::OneOf { .. })) => "unknown_attempt",
             (LineOrigin::Run(_), Some(RecordedWriter::Reviewer)) => "reviewer",
+            (LineOrigin::Run(_), Some(RecordedWriter::Document { .. })) => "verbatim",
             (LineOrigin::Run(_), _) => "run",
         },
         "commit": commit_of(&group.origin).map(|commit| json!({
@@ -211,7 +217,11 @@ fn to_json(global: &GlobalArgs, file: &FileProvenance, group: &LineGroup, mask: 
         })).collect::<Vec<_>>()),
         "missing": missing_of(&group.origin).collect::<Vec<_>>(),
         "replay": attempt.zip(call).map(|(attempt, call)| replay_command(global, attempt, call)),
-    })
+    });
+    if let Some(RecordedWriter::Document { connection, path }) = writer {
+        line["document"] = json!({"connection": connection, "path": path});
+    }
+    line
 }
 
 fn call_json(written: &WritingCall, mask: Mask<'_>) -> Value {
@@ -376,6 +386,16 @@ fn push_run(origin: &RunLineOrigin, rows: &mut AnswerRows, mask: Mask<'_>) {
         }
         RecordedWriter::Reviewer => {
             rows.push("reviewer", "no attempt wrote it: a reviewer edited the file, or took a change back")
+        }
+        RecordedWriter::Document { connection, path } => {
+            let document = match connection {
+                Some(connection) => format!("{} of connection {connection}", shown(path)),
+                None => shown(path),
+            };
+            rows.push(
+                "verbatim",
+                &format!("no attempt wrote it: the page is the document {document}"),
+            );
         }
         RecordedWriter::Run => rows.push(
             "run",

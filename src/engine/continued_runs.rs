@@ -5,7 +5,7 @@ use std::{collections::HashSet, path::Path};
 use super::recorded_tapes;
 use ingestdeck_core::{
     run::continuation::{RunContinuation, SettledResult, SettledResults},
-    tape::{PROJECTION_KEY, RECONCILE_KEY, RunId, UnitKey},
+    tape::{PROJECTION_KEY, RECONCILE_KEY, RunId, UnitKey, VERBATIM_KEY},
 };
 use ingestdeck_ingest as ingest;
 use ingestdeck_records::store::{
@@ -168,10 +168,9 @@ impl ContinuedRuns {
             .into_keys()
             .cloned()
             .collect();
-        units.extend(
-            self.has_finished_sources(run)
-                .then(|| UnitKey::from(PROJECTION_KEY)),
-        );
+        if self.has_finished_sources(run) {
+            units.extend([PROJECTION_KEY, VERBATIM_KEY].map(UnitKey::from));
+        }
         units
     }
 

@@ -266,6 +266,7 @@ pub fn launch<T>(
 /// The patch of a projection that a prior run did not save.
 fn base_patch(project: &Project, projected: &SourcesProjected) -> Option<BasePatch> {
     Some(BasePatch {
+        unit: projected.writer().into(),
         file: project.root.join(projected.patch.as_ref()?),
         targets: project.target_ids(projected.connection.as_deref()),
     })

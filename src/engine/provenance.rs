@@ -152,6 +152,13 @@ pub enum RecordedWriter {
     },
     /// A reviewer, who edited the file.
     Reviewer,
+    /// The run itself, without an agent: the page is this document, kept verbatim.
+    Document {
+        /// The connection of the raw file; `None` for a text of the command line.
+        connection: Option<String>,
+        /// Path of the raw file, or the label of the text.
+        path: String,
+    },
     /// The run itself, without an agent: by merging, repairing or projecting.
     Run,
 }

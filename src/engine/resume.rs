@@ -98,6 +98,7 @@ impl RunPlan {
             && pending_patches(self.continues.as_ref()).next().is_none()
             && self.projected.is_empty()
             && self.committed.is_none()
+            && !self.planned.has_documents()
     }
 }
 

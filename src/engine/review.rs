@@ -19,7 +19,7 @@ use ingestdeck_core::{
         review::{ReviewState, is_bound},
     },
     tape::{
-        Note, PROJECTION_KEY, RECONCILE_KEY, UnitKey,
+        Note, RECONCILE_KEY, UnitKey,
         note::{
             Amendment, BlockedFile, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile,
         },
@@ -173,7 +173,7 @@ impl RunReview {
             let file = decided.file(&note.path).map(|(file, _)| file);
             let has_no_unit = |unit: &UnitKey| {
                 let is_planned = units.is_none_or(|units| units.contains(unit));
-                !is_planned || [RECONCILE_KEY, PROJECTION_KEY].contains(&unit.as_str())
+                !is_planned || unit.as_str() == RECONCILE_KEY || unit.is_without_attempt()
             };
             let is_reconciled = |file: &ReviewedFile| file.units.iter().all(has_no_unit);
             note.decision == ReviewDecision::SentBack && file.is_some_and(is_reconciled)

@@ -25,7 +25,7 @@ use ingestdeck_core::{
     diagnostic::Diagnostic,
     run::commit_trailers::CommitMessage,
     tape::{
-        PROJECTION_KEY, UnitKey,
+        UnitKey,
         note::{SharedWrite, SlRefRepair},
     },
 };
@@ -175,8 +175,12 @@ impl PatchIntegrator {
             connections,
             committed: CommittedChanges::default(),
         };
-        for BasePatch { file, targets } in trees.base_patches() {
-            let unit = PROJECTION_KEY.into();
+        for BasePatch {
+            unit,
+            file,
+            targets,
+        } in trees.base_patches()
+        {
             let patch = UnitPatch {
                 unit,
                 file: Some(file),

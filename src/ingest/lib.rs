@@ -70,6 +70,7 @@ pub mod tool;
 pub mod transcript;
 pub(crate) mod unit_size;
 pub mod unsourced;
+pub mod verbatim;
 pub mod work_unit;
 pub(crate) mod workspace;
 pub mod workspace_check;

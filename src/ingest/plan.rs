@@ -37,6 +37,7 @@ use super::{
     },
     source_diff::{ForceReason, SourceDiff, UnitChanges, run_reason},
     untrusted_text::visible_path,
+    verbatim::{self, VerbatimDocument},
     work_unit::WorkUnit,
 };
 pub use ingestdeck_core::tape::note::UnitSelection;
@@ -66,6 +67,8 @@ pub struct IngestPlan {
     pub skipped_links: Vec<(String, String)>,
     /// True if the units capture texts that the user gave to the run.
     pub is_of_texts: bool,
+    /// Texts that the user gave to the run to become pages unchanged.
+    pub documents: Vec<VerbatimDocument>,
     /// The connections that were cut into units.
     pub sources: Vec<SourcePlan>,
     /// The selection that the plan was made for.
@@ -137,6 +140,15 @@ impl IngestPlan {
             Some((source.connection.clone(), clone.to_note()))
         });
         named.collect()
+    }
+
+    /// True if documents become pages unchanged.
+    pub fn has_documents(&self) -> bool {
+        !self.documents.is_empty()
+            || self
+                .sources
+                .iter()
+                .any(|of| !of.projection.documents.is_empty())
     }
 
     /// The warnings, with all links of a connection folded into one.
@@ -279,6 +291,9 @@ pub enum PlanError {
     /// A glob pattern is invalid.
     #[error("`{0}` is not a valid pattern: {1}")]
     InvalidPattern(String, String),
+    /// A text cannot become a page.
+    #[error(transparent)]
+    UnusableText(Problem),
     /// No unit matches the patterns.
     #[error("no unit matches `{patterns}`")]
     NoSuchUnit {
@@ -297,7 +312,9 @@ impl Diagnostic for PlanError {
             }
             Self::NoSuchConnection(_, known) => format!("name one of its connections: {known}"),
             Self::NoSuchUnit { units, .. } => format!("name one of the units: {units}"),
-            Self::UnusableConnection(problem) => return problem.help(),
+            Self::UnusableConnection(problem) | Self::UnusableText(problem) => {
+                return problem.help();
+            }
             Self::InvalidPattern(..) => return None,
         })
     }
@@ -526,7 +543,8 @@ fn select_units(
                     .all(|it| standing(it).is_some())
             })
     };
-    let shown = diff.count_shown(|path| owners.contains_key(path), is_seen);
+    let keeps_documents = adapter.keeps_documents();
+    let shown = diff.count_shown(|path| keeps_documents || owners.contains_key(path), is_seen);
     let forced = |chunk: &UnitChunk| match names(chunk) {
         true => Some(ForceReason::ByName),
         false => wanted.is_full.then_some(ForceReason::FullRun),
@@ -679,6 +697,20 @@ fn select_units(
         .into_iter()
         .filter_map(|path| Some((path.to_owned(), held(path)?)))
         .collect();
+    let documents = match keeps_documents {
+        false => Vec::new(),
+        // Documents have no names that a pattern could select.
+        true if !planned.selection.only.is_empty() => {
+            let changed: Vec<String> = diff.changed_paths().map(str::to_owned).collect();
+            source.exclude_files(&diff, &changed);
+            Vec::new()
+        }
+        true if wanted.is_full => {
+            let all = tree.files.iter().map(|file| file.path.as_str());
+            verbatim::documents(id, &tree, all)
+        }
+        true => verbatim::documents(id, &tree, diff.changed_paths()),
+    };
     let is_outside = source.external_dir.is_some();
     let projection = if units.is_empty() {
         SourceProjection::default()
@@ -704,7 +736,10 @@ fn select_units(
         files,
         unchanged,
         diff: SourceDiff { shown, ..diff },
-        projection,
+        projection: SourceProjection {
+            documents,
+            ..projection
+        },
         unread,
         ..source
     });

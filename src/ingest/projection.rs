@@ -1,8 +1,8 @@
-//! Semantic-layer sources that follow from raw files without an agent. They are written before any unit runs, so that
-//! units can use them. KTX calls this deterministic projection.
+//! Semantic-layer sources and wiki pages that follow from raw files without an agent. They are written before any unit
+//! runs, so that units can use them. KTX calls this deterministic projection.
 //!
 //! The sources pass the same checks as those that units write; invalid ones are left to the units. They become a separate
-//! commit. This module must not know how adapters derive sources from files.
+//! commit. Pages are documents that are kept verbatim. This module must not know how adapters derive sources from files.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -21,7 +21,10 @@ use super::{
         self, FindSourceError, SemanticLayer, SemanticSources, SourceDoc, SourceFile,
     },
     source::ProjectedSource,
+    text_input::TEXT_ADAPTER,
     untrusted_text::visible_path,
+    verbatim::{self, PageState, VerbatimDocument},
+    wiki::{self, Wiki},
     workspace::{Workspace, WriteError},
     workspace_check,
     worktree::{BasePatch, WorktreeError, Worktrees, safe_name},
@@ -32,7 +35,7 @@ use ingestdeck_core::{
     tape::{
         PROJECTION_KEY, RunId, UnitKey,
         note::{
-            SourcesProjected,
+            KeptDocument, ProjectionCause, SourcesProjected,
             attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction},
         },
     },
@@ -52,6 +55,26 @@ pub struct PendingProjection {
     pub sources: Vec<ProjectedSource>,
     /// Definitions that cannot become a source, one sentence each.
     pub skipped: Vec<String>,
+    /// Documents that become pages unchanged.
+    pub documents: Vec<VerbatimDocument>,
+}
+
+impl PendingProjection {
+    pub fn cause(&self) -> ProjectionCause {
+        match self.documents.is_empty() {
+            true => ProjectionCause::SemanticModel,
+            false => ProjectionCause::Verbatim,
+        }
+    }
+
+    /// What a note about it begins with.
+    pub fn to_note(&self) -> SourcesProjected {
+        SourcesProjected {
+            connection: (!self.connection.is_empty()).then(|| self.connection.clone()),
+            cause: self.cause(),
+            ..SourcesProjected::default()
+        }
+    }
 }
 
 /// Why a projection was not written. The project is unchanged.
@@ -130,14 +153,30 @@ impl IngestPlan {
                 adapter: source.adapter.clone(),
                 sources: projection.sources.iter().filter(is_due).cloned().collect(),
                 skipped,
+                documents: Vec::new(),
             }
         });
-        due.filter(|due| !due.sources.is_empty()).collect()
+        let due = due.filter(|due| !due.sources.is_empty());
+        // They are in the commit of the run, which follows that of the sources.
+        let documents = self.sources.iter().map(|source| PendingProjection {
+            connection: source.connection.clone(),
+            adapter: source.adapter.clone(),
+            documents: source.projection.documents.clone(),
+            ..PendingProjection::default()
+        });
+        let texts = PendingProjection {
+            adapter: TEXT_ADAPTER.to_owned(),
+            documents: self.documents.clone(),
+            ..PendingProjection::default()
+        };
+        let documents = documents.chain([texts]);
+        due.chain(documents.filter(|due| !due.documents.is_empty()))
+            .collect()
     }
 }
 
-/// Writes the sources of `due` into the project below `root`, either all of them or none. Attempts then start from this
-/// state. If the run `is_reviewed`, the branch stays as it is until then. `targets` are the sorted ids of the connections whose sources pages may reference.
+/// Writes the sources or pages of `due` into the project below `root`, either all of them or none. Attempts then start
+/// from this state. Pages, and sources if the run `is_reviewed`, become a part of the commit of the run. `targets` are the sorted ids of the connections whose sources pages may reference.
 ///
 /// # Errors
 /// Fails when the sources cannot be written; the project is unchanged then.
@@ -203,10 +242,36 @@ fn write(
     targets: &[String],
 ) -> Result<SourcesProjected, ProjectionError> {
     let mut written = SourcesProjected {
-        connection: Some(due.connection.clone()),
         left_out: due.skipped.clone(),
-        ..SourcesProjected::default()
+        ..due.to_note()
     };
+    for document in &due.documents {
+        let (change, refused) = match write_document(workspace, due, document)? {
+            Ok(change) => (change, None),
+            Err(why) => (None, Some(why)),
+        };
+        let is_text = due.connection.is_empty();
+        written.actions.extend(change.map(|change| MemoryAction {
+            target: ArtifactTarget::Wiki,
+            change,
+            key: document.page.clone(),
+            detail: if is_text {
+                document.path.clone()
+            } else {
+                String::new()
+            },
+            target_connection_id: None,
+            raw_paths: (!is_text).then(|| vec![document.path.clone()]),
+        }));
+        written.documents.push(KeptDocument {
+            path: document.path.clone(),
+            page: document.page.clone(),
+            refused,
+        });
+    }
+    if due.sources.is_empty() {
+        return Ok(written);
+    }
     let known = SemanticLayer(workspace).sources(&due.target)?;
     let docs = valid_sources(due, &known, &mut written.left_out);
     let mut files: HashMap<&str, Vec<&str>> = HashMap::new();
@@ -246,6 +311,48 @@ fn write(
     {
         Some(finding) => Err(ProjectionError::Rejected(finding)),
         None => Ok(written),
+    }
+}
+
+/// Writes the page of a document. Returns `None` if it holds the document already; the inner error is the reason why it
+/// is not written.
+fn write_document(
+    workspace: &Workspace,
+    due: &PendingProjection,
+    document: &VerbatimDocument,
+) -> Result<Result<Option<ArtifactChange>, String>, ProjectionError> {
+    let (page, path) = (&document.page, wiki::page_path(&document.page));
+    let refused = |why: &str| Ok(Err(format!("page {page}: {why}")));
+    let text = match &document.text {
+        Ok(text) => text,
+        Err(why) => return Ok(Err(why.clone())),
+    };
+    let before = workspace
+        .read(&path)
+        .map_err(|cause| ProjectionError::Read {
+            path: path.clone(),
+            cause,
+        })?;
+    let change = match before {
+        None => match Wiki(workspace).key_conflict(page)? {
+            Some(why) => return refused(&why),
+            None => ArtifactChange::Created,
+        },
+        Some(before) => {
+            let name = (!due.connection.is_empty()).then(|| document.name(&due.connection));
+            match verbatim::page_state(&before, text, name.as_deref()) {
+                PageState::Current => return Ok(Ok(None)),
+                PageState::Outdated => ArtifactChange::Updated,
+                PageState::Other(why) => return refused(&why),
+            }
+        }
+    };
+    match workspace.write(&path, text.as_bytes()) {
+        Ok(()) => Ok(Ok(Some(change))),
+        Err(error @ (WriteError::Binary(_) | WriteError::TooLarge { .. })) => {
+            refused(&error.to_string())
+        }
+        Err(error) => Err(ProjectionError::Rejected(error.to_string())),
     }
 }
 
@@ -402,14 +509,18 @@ fn commit(
     else {
         return Ok(written);
     };
+    let writer = written.writer();
     let path = format!(
-        "{PATCHES_DIR}/{}/{PROJECTION_KEY}-{}.patch",
+        "{PATCHES_DIR}/{}/{writer}-{}.patch",
         safe_name(&job.id),
-        safe_name(&due.connection)
+        safe_name(match due.connection.as_str() {
+            "" => &due.adapter,
+            connection => connection,
+        })
     );
     ScopedDir::open(root)?.write(&path, &difference.patch, PRIVATE_MODE, 0o600)?;
     let patch = UnitPatch {
-        unit: PROJECTION_KEY.into(),
+        unit: writer.into(),
         file: Some(root.join(&path)),
         source_connections: targets.to_vec(),
         targets: targets.to_vec(),
@@ -425,10 +536,11 @@ fn commit(
     if let Some(why) = refused {
         return Err(ProjectionError::Rejected(why));
     }
-    if is_reviewed {
+    if is_reviewed || due.cause() == ProjectionCause::Verbatim {
         let targets = targets.to_vec();
         trees.set_base(&integration.head()?);
         trees.add_base_patch(BasePatch {
+            unit: writer.into(),
             file: root.join(&path),
             targets,
         });

@@ -6,6 +6,7 @@ use std::io;
 
 use super::{
     references::{CatalogVersion, ReferenceCatalog},
+    verbatim,
     wiki::{self, WikiPage},
     workspace::Workspace,
 };
@@ -26,7 +27,7 @@ pub(crate) struct RepairedPage {
 
 /// Repairs the pages whose `sl_refs` no longer resolve after the changes of `workspace`. In changed pages, removes all
 /// broken entries; in others, those that resolved before. Also removes entries that KTX's repair would keep but that
-/// KTX's gate refuses since the changes. Skips pages that cannot be read or rendered.
+/// KTX's gate refuses since the changes. Skips documents that are kept verbatim, and pages that cannot be read or rendered.
 pub(crate) fn repair_sl_refs(
     workspace: &Workspace,
     connections: &[String],
@@ -47,6 +48,9 @@ pub(crate) fn repair_sl_refs(
         let Some(mut page) = bytes.and_then(|bytes| WikiPage::parse(&bytes).ok()) else {
             continue;
         };
+        if verbatim::mark(&page).is_some() {
+            continue;
+        }
         let is_changed = changes.contains_key(&path);
         let is_lost = |entry: &String| {
             let is_new_refusal =

@@ -23,6 +23,7 @@ use super::{
     git_source::{GitSource, GitSourceError, RepositoryKeys, SourceVersion},
     path_policy::{PathPolicy, PathRefusal},
     untrusted_text::visible_path,
+    verbatim::VerbatimDocument,
 };
 use ingestdeck_core::diagnostic::{Diagnostic, Problem};
 use ingestdeck_os::scoped_dir::ScopedDir;
@@ -44,6 +45,7 @@ pub(crate) mod proposal;
 pub(crate) mod references;
 pub(crate) mod split;
 pub(crate) mod tree;
+mod verbatim;
 
 pub use super::connection::{KeySpec, ValueType};
 pub(crate) use dbt::profiles::ProposedDatabase;
@@ -100,6 +102,16 @@ impl<'a> ProjectConnection<'a> {
 pub trait SourceAdapter: Sync + std::fmt::Debug {
     /// Name of the adapter: the `driver` of a connection and the entry of `ingest.adapters`.
     fn name(&self) -> &'static str;
+
+    /// The adapter that takes its place for connections with certain keys.
+    fn for_connection(&self, _connection: &Connection) -> Option<&'static dyn SourceAdapter> {
+        None
+    }
+
+    /// Whether its raw files become wiki pages unchanged, and no units.
+    fn keeps_documents(&self) -> bool {
+        false
+    }
 
     /// The keys of its connections, in addition to those that all connections have.
     fn keys(&self) -> &'static [KeySpec] {
@@ -280,6 +292,8 @@ pub struct SourceProjection {
     pub skipped: Vec<(String, String)>,
     /// The database that the sources are written for; `None` for the connection of the files.
     pub target: Option<String>,
+    /// New and changed files that become pages unchanged.
+    pub documents: Vec<VerbatimDocument>,
 }
 
 /// Result of cutting a source into units.

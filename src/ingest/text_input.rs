@@ -23,6 +23,7 @@ use super::{
     slug,
     source::fingerprint,
     untrusted_text::{escape_unpresentable, excerpt},
+    workspace::MAX_FILE_BYTES,
 };
 use ingestdeck_core::diagnostic::Problem;
 
@@ -35,9 +36,6 @@ pub(crate) const MAX_TEXT_CHARS: usize = 48_000;
 /// Maximum number of turns of an attempt at a text, as in KTX.
 pub const TEXT_STEP_BUDGET: u32 = 30;
 
-/// Most bytes that a text within the limit can have.
-const MAX_TEXT_BYTES: u64 = MAX_TEXT_CHARS as u64 * 4;
-
 /// Most bytes of all texts of a run, as JSON. Longer lines of a tape are abbreviated when it is read.
 const MAX_TOTAL_BYTES: usize = 3 << 20;
 
@@ -47,11 +45,42 @@ const LABEL_CHARS: usize = 50;
 /// Most bytes of the readable part of a key.
 const KEY_SLUG_BYTES: usize = 26;
 
+/// What becomes of texts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TextMode {
+    /// Agents capture what they mean.
+    #[default]
+    Captured,
+    /// They become pages unchanged.
+    Verbatim,
+}
+
+impl TextMode {
+    /// Most characters of a text.
+    fn max_chars(self) -> usize {
+        match self {
+            Self::Captured => MAX_TEXT_CHARS,
+            Self::Verbatim => usize::MAX,
+        }
+    }
+
+    /// Most bytes of a text.
+    fn max_bytes(self) -> u64 {
+        match self {
+            Self::Captured => MAX_TEXT_CHARS as u64 * 4,
+            Self::Verbatim => MAX_FILE_BYTES,
+        }
+    }
+}
+
 /// A text with its name for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextInput {
     pub(crate) label: String,
     pub(crate) content: String,
+    /// True if the label is the name of its file.
+    #[serde(default)]
+    pub(crate) is_file: bool,
 }
 
 impl TextInput {
@@ -59,7 +88,7 @@ impl TextInput {
     ///
     /// # Errors
     /// If it is empty or too long.
-    pub fn inline(text: &str) -> Result<Self, Problem> {
+    pub fn inline(text: &str, mode: TextMode) -> Result<Self, Problem> {
         let printable: String = text
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })
@@ -72,7 +101,7 @@ impl TextInput {
             .take(LABEL_CHARS)
             .collect();
         let label = format!("\"{}\"", escape_unpresentable(&label));
-        Self::parse(label, text.as_bytes(), "the text of --text")
+        Self::parse(label, text.as_bytes(), "the text of --text", mode)
     }
 
     /// A text with its label from the record of a prior run.
@@ -84,6 +113,7 @@ impl TextInput {
             escape_unpresentable(label),
             content.as_bytes(),
             "the recorded text",
+            TextMode::Captured,
         )
     }
 
@@ -91,7 +121,7 @@ impl TextInput {
     ///
     /// # Errors
     /// If it is not a readable text file, is too long, or a link in the project leads outside of it.
-    pub fn read_file(path: &Path, project: &Path) -> Result<Self, Problem> {
+    pub fn read_file(path: &Path, project: &Path, mode: TextMode) -> Result<Self, Problem> {
         let name = format!("`{}`", excerpt(&path.to_string_lossy()));
         let failed =
             |why: &dyn std::fmt::Display| Problem::new(format!("cannot read {name}: {why}"));
@@ -122,32 +152,44 @@ impl TextInput {
             .file_name()
             .unwrap_or(path.as_os_str())
             .to_string_lossy();
-        Self::parse(
+        let text = Self::parse(
             escape_unpresentable(&label),
-            &read_bounded(file).map_err(|error| failed(&error))?,
+            &read_bounded(file, mode).map_err(|error| failed(&error))?,
             &name,
-        )
+            mode,
+        )?;
+        Ok(Self {
+            is_file: true,
+            ..text
+        })
     }
 
     /// The text that `input` provides until its end.
     ///
     /// # Errors
     /// If it cannot be read, is not text or is too long.
-    pub fn read_stdin(input: impl io::Read) -> Result<Self, Problem> {
-        let bytes = read_bounded(input)
+    pub fn read_stdin(input: impl io::Read, mode: TextMode) -> Result<Self, Problem> {
+        let bytes = read_bounded(input, mode)
             .map_err(|error| Problem::new(format!("cannot read stdin: {error}")))?;
-        Self::parse("stdin".to_owned(), &bytes, "stdin")
+        Self::parse("stdin".to_owned(), &bytes, "stdin", mode)
     }
 
     /// Checks the bytes of a text; `name` is its name in the error.
-    fn parse(label: String, bytes: &[u8], name: &str) -> Result<Self, Problem> {
+    fn parse(label: String, bytes: &[u8], name: &str, mode: TextMode) -> Result<Self, Problem> {
         let refused = |why: String| Problem::new(format!("cannot use {name}: {why}"));
         let split = "split it, or ingest it as a file of a `docs` connection, whose units read long files in parts";
-        if bytes.len() as u64 > MAX_TEXT_BYTES {
-            let why = format!(
-                "it has more than {MAX_TEXT_BYTES} bytes, the limit is {MAX_TEXT_CHARS} characters"
-            );
-            return Err(refused(why).with_help(split));
+        let (max_bytes, max_chars) = (mode.max_bytes(), mode.max_chars());
+        if bytes.len() as u64 > max_bytes {
+            return Err(match mode {
+                TextMode::Captured => refused(format!(
+                    "it has more than {max_bytes} bytes, the limit is {max_chars} characters"
+                ))
+                .with_help(split),
+                TextMode::Verbatim => refused(format!(
+                    "it has more than {max_bytes} bytes, the limit of a page"
+                ))
+                .with_help("split it"),
+            });
         }
         if let Some(reason) = fingerprint::unsuitable_reason(bytes) {
             return Err(match reason.split_once("; ") {
@@ -158,8 +200,8 @@ impl TextInput {
         let content = String::from_utf8_lossy(bytes);
         let content = content.strip_prefix('\u{feff}').unwrap_or(&content);
         let count = content.chars().count();
-        if count > MAX_TEXT_CHARS {
-            let why = format!("it has {count} characters, the limit is {MAX_TEXT_CHARS}");
+        if count > max_chars {
+            let why = format!("it has {count} characters, the limit is {max_chars}");
             return Err(refused(why).with_help(split));
         }
         if content.trim().is_empty() {
@@ -168,14 +210,15 @@ impl TextInput {
         Ok(Self {
             label,
             content: content.to_owned(),
+            is_file: false,
         })
     }
 }
 
 /// Reads one byte more than the limit, so that a longer input is noticed.
-fn read_bounded(input: impl io::Read) -> io::Result<Vec<u8>> {
+fn read_bounded(input: impl io::Read, mode: TextMode) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    input.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes)?;
+    input.take(mode.max_bytes() + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -217,6 +260,8 @@ pub struct TextInputs {
     pub(crate) texts: Vec<TextInput>,
     /// Texts that are left out because an earlier one is equal; one sentence each.
     pub(crate) duplicates: Vec<String>,
+    #[serde(default)]
+    pub(crate) mode: TextMode,
 }
 
 impl TextInputs {
@@ -224,8 +269,11 @@ impl TextInputs {
     ///
     /// # Errors
     /// If they are too long together.
-    pub fn collect(texts: Vec<TextInput>) -> Result<Self, Problem> {
-        let mut inputs = Self::default();
+    pub fn collect(texts: Vec<TextInput>, mode: TextMode) -> Result<Self, Problem> {
+        let mut inputs = Self {
+            mode,
+            ..Self::default()
+        };
         for mut text in texts {
             let content = text.content.trim();
             if let Some(earlier) = inputs

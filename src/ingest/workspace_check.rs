@@ -9,6 +9,7 @@ use std::{collections::BTreeSet, io, path::Path};
 use super::{
     references::{BrokenReference, CatalogVersion, ReferenceCatalog},
     semantic_layer::{self, SemanticLayer, SemanticSources, SourceFile, SourceFindings},
+    verbatim,
     wiki::{self, Wiki, WikiPage},
     workspace::{Workspace, WorkspaceChange},
 };
@@ -143,7 +144,9 @@ pub(crate) fn check_references(
     let is_written = |key: &&String| changes.contains_key(&wiki::page_path(key));
     let (own, others): (Vec<&String>, Vec<&String>) = now.page_keys().iter().partition(is_written);
     for key in own {
-        if let Some(page) = read_page(workspace, key) {
+        // A document is kept as it is, whatever it refers to.
+        let page = read_page(workspace, key).filter(|page| verbatim::mark(page).is_none());
+        if let Some(page) = page {
             checked.add_broken_references(key, now.broken_references(key, &page));
         }
     }

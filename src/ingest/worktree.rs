@@ -25,7 +25,7 @@ use super::{
     repository::{Repository, WORKTREES_DIR},
     slug,
 };
-use ingestdeck_core::diagnostic::Diagnostic;
+use ingestdeck_core::{diagnostic::Diagnostic, tape::UnitKey};
 use ingestdeck_os::scoped_dir::{PRIVATE_MODE, SHARED_MODE, ScopedDir};
 
 /// Paths that are checked out.
@@ -81,6 +81,8 @@ pub struct Worktrees {
 /// A patch of the run itself that attempts start from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BasePatch {
+    /// Name of the writer of its changes.
+    pub unit: UnitKey,
     /// The absolute path of its file.
     pub file: PathBuf,
     /// Ids of the connections whose sources pages may refer to, sorted.

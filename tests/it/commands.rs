@@ -42,6 +42,7 @@ mod tools;
 mod tracing;
 mod unfinished;
 mod unsaved_work;
+pub(crate) mod verbatim;
 mod verdicts;
 mod watch;
 pub(crate) mod why;

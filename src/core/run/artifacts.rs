@@ -19,7 +19,7 @@ use super::{
     state::{AttemptState, RECONCILE_KEY, RunState, UnitState, UnitStatus},
 };
 use crate::tape::{
-    PROJECTION_KEY, UnitKey,
+    UnitKey,
     note::{
         AttemptOutcome, PatchResult, ReviewDecision, SourcesProjected,
         attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnsourcedIdentifier},
@@ -288,7 +288,7 @@ pub fn run_artifacts(state: &RunState) -> Vec<RunArtifact> {
                 })
             });
             artifact.writers.push(ArtifactWriter {
-                unit: PROJECTION_KEY.into(),
+                unit: projected.writer().into(),
                 state: if projected.is_unsaved() {
                     ArtifactStatus::Pending
                 } else {

@@ -7,12 +7,9 @@ use super::{
     report::{RunReport, UnitReport},
 };
 use crate::{
-    tape::{
-        PROJECTION_KEY,
-        note::{
-            AttemptOutcome, AttemptOutput, PatchResult,
-            attempt_output::{ArtifactChange, MAX_DANGLING},
-        },
+    tape::note::{
+        AttemptOutcome, AttemptOutput, PatchResult,
+        attempt_output::{ArtifactChange, MAX_DANGLING},
     },
     text::{dollars, pluralize},
 };
@@ -144,7 +141,7 @@ impl RunQuality {
         let writers = || {
             all()
                 .flat_map(|artifact| &artifact.writers)
-                .filter(|it| it.unit.as_str() != PROJECTION_KEY)
+                .filter(|it| !it.unit.is_without_attempt())
         };
         let (kept, dropped): (Vec<&ArtifactWriter>, Vec<&ArtifactWriter>) =
             writers().partition(|it| counts(report, it.state));

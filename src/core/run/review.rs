@@ -17,7 +17,7 @@ pub use self::{
 use crate::control::{ReviewOrder, ReviewVerdict};
 use crate::diagnostic::Problem;
 use crate::tape::{
-    PROJECTION_KEY, RECONCILE_KEY, UnitKey,
+    RECONCILE_KEY, UnitKey,
     note::{
         BlockedFile, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile,
         attempt_output::ArtifactChange,
@@ -199,7 +199,7 @@ impl ReviewState {
         let bound = self.units_bound_to(blocked);
         if bound
             .iter()
-            .any(|unit| [RECONCILE_KEY, PROJECTION_KEY].contains(&unit.as_str()))
+            .any(|unit| unit.as_str() == RECONCILE_KEY || unit.is_without_attempt())
         {
             return 0;
         }
@@ -303,11 +303,7 @@ impl ReviewState {
             let Some(feedback) = review.feedback_text(file) else {
                 continue;
             };
-            let units_of_file = || {
-                file.units
-                    .iter()
-                    .filter(|unit| unit.as_str() != PROJECTION_KEY)
-            };
+            let units_of_file = || file.units.iter().filter(|unit| !unit.is_without_attempt());
             let is_alone = units_of_file().all(|unit| unit.as_str() == RECONCILE_KEY);
             // The reconcile step reviews the work of the units, and follows them.
             for unit in units_of_file().filter(|unit| is_alone || unit.as_str() != RECONCILE_KEY) {

@@ -27,6 +27,7 @@ use crate::{
         note::{
             AttemptEnded, AttemptOutcome, PatchWritten, PlannedUnit, RunEnded, RunPlanned,
             SourcesProjected, VerdictCause,
+            attempt_output::{ArtifactTarget, MemoryAction},
         },
     },
 };
@@ -408,16 +409,20 @@ impl TraceWriter {
                 .actions
                 .iter()
                 .filter(|action| projected.connection_of(action) == Some(&*connection));
-            let touched: Vec<Value> = own
+            let (pages, sources): (Vec<&MemoryAction>, Vec<&MemoryAction>) =
+                own.partition(|action| action.target == ArtifactTarget::Wiki);
+            if pages.is_empty() && sources.is_empty() {
+                continue;
+            }
+            let touched: Vec<Value> = sources
+                .iter()
                 .map(|action| {
                     json!({"connectionId": action.target_connection_id, "sourceName": action.key})
                 })
                 .collect();
-            if touched.is_empty() {
-                continue;
-            }
+            let pages: Vec<&String> = pages.iter().map(|action| &action.key).collect();
             let data = json!({
-                "projectionSha": projected.commit, "touchedSources": touched, "changedWikiPageKeys": [],
+                "projectionSha": projected.commit, "touchedSources": touched, "changedWikiPageKeys": pages,
                 "warnings": projected.left_out,
             });
             let event = TraceEvent::new(

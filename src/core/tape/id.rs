@@ -21,6 +21,8 @@ impl fmt::Display for Seq {
 pub const RECONCILE_KEY: &str = "reconcile";
 /// Name of the writer of sources that were projected before any unit ran, in place of a unit key.
 pub const PROJECTION_KEY: &str = "projection";
+/// Name of the writer of pages that are documents kept verbatim, in place of a unit key.
+pub const VERBATIM_KEY: &str = "verbatim";
 
 /// Name of a work unit, unique in its run. For a bare capture it is the session id, or the file's stem.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -37,6 +39,11 @@ impl UnitKey {
     /// The key as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// True for a writer that has no attempt: the run itself derived the artifact from raw files.
+    pub fn is_without_attempt(&self) -> bool {
+        [PROJECTION_KEY, VERBATIM_KEY].contains(&self.as_str())
     }
 }
 

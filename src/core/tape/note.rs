@@ -23,8 +23,8 @@ pub use self::{
     review::{ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile},
     run_end_outcome::RunEndOutcome,
     source::{
-        DiffCounts, FetchedRepository, FileRead, FilesEvicted, SourceRead, SourcesProjected,
-        UnitSelection,
+        DiffCounts, FetchedRepository, FileRead, FilesEvicted, KeptDocument, ProjectionCause,
+        SourceRead, SourcesProjected, UnitSelection,
     },
     verdict_cause::VerdictCause,
     worker::{WorkerDrained, WorkerJoined, WorkerLeft},

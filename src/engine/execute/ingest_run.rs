@@ -186,7 +186,12 @@ impl IngestRun {
         diff: DiffCounts,
         paths: impl IntoIterator<Item = &'a String>,
     ) -> String {
-        if self.units.values().any(|(_, unit)| unit.is_text()) {
+        let mut is_of_texts = self.units.values().map(|(_, unit)| unit.is_text());
+        let keeps_texts = self
+            .projections
+            .iter()
+            .any(|due| due.adapter == TEXT_ADAPTER);
+        if keeps_texts || is_of_texts.any(|is_text| is_text) {
             return memory_message(&self.job, paths);
         }
         let mut sources: BTreeSet<&str> = self
@@ -290,7 +295,7 @@ pub struct ReconcileOptions {
 
 impl ReconcileOptions {
     /// True if there is something to review even without any unit.
-    pub(crate) fn is_due(&self) -> bool {
+    pub fn is_due(&self) -> bool {
         !self.evictions.is_empty() || !self.unreconciled.is_empty()
     }
 

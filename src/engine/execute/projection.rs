@@ -1,4 +1,4 @@
-//! Sources that follow from raw files without an agent, written before the first attempt.
+//! Sources and pages that follow from raw files without an agent, written before the first attempt.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ impl AttemptExecutor {
     pub(super) async fn write_pending_projections(&self) {
         self.restore_prior_projections().await;
         for due in &self.run.projections {
-            let (run, due, connection) =
-                (Arc::clone(&self.run), due.clone(), due.connection.clone());
+            let (run, due, about) = (Arc::clone(&self.run), due.clone(), due.to_note());
             let work = caught_panics::spawn_blocking_caught(move || {
-                let targets = run.project.target_ids(Some(&due.connection));
+                let connection = Some(due.connection.as_str()).filter(|id| !id.is_empty());
+                let targets = run.project.target_ids(connection);
                 let about = (run.id, &run.job, run.is_reviewed);
                 projection::write_projections(
                     &run.project.root,
@@ -32,17 +32,18 @@ impl AttemptExecutor {
             });
             let written = work.await.unwrap_or_else(|error| Err(error.to_string()));
             let projected = written.unwrap_or_else(|reason| SourcesProjected {
-                connection: Some(connection),
                 reason: Some(reason),
-                ..SourcesProjected::default()
+                ..about
             });
             let SourcesProjected {
                 actions,
                 reason,
                 left_out,
+                documents,
                 ..
             } = &projected;
-            if !actions.is_empty() || reason.is_some() || !left_out.is_empty() {
+            let is_empty = actions.is_empty() && left_out.is_empty() && documents.is_empty();
+            if !is_empty || reason.is_some() {
                 record_note(
                     self.started.recorder.as_ref(),
                     None,

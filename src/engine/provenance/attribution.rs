@@ -189,9 +189,9 @@ impl<'a> Attribution<'a> {
                     text::pluralize(without_note as usize, "attempt")
                 ));
             }
-            let review = self
+            let (review, document) = self
                 .record(run, &commit.path)
-                .map(|record| record.decisions.clone())
+                .map(|record| (record.decisions.clone(), record.document.clone()))
                 .unwrap_or_default();
             let has_attempts = runs
                 .last()
@@ -211,6 +211,9 @@ impl<'a> Attribution<'a> {
                 let answer = answers.entry(source).or_insert_with(|| {
                     let (writer, missing) = match source {
                         LineSource::Run if is_of_reviewer => (RecordedWriter::Reviewer, Vec::new()),
+                        LineSource::Run if let Some((connection, path)) = document.clone() => {
+                            (RecordedWriter::Document { connection, path }, Vec::new())
+                        }
                         source => self.writer(&commit.path, &attempts, source),
                     };
                     let (commit, review) = (Arc::clone(&commit), review.iter().cloned().collect());

@@ -11,7 +11,7 @@ use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem},
     run::{
         EntryRef, EntryScope, EntrySource as _, EntrySourceError, Fold, PollStatus, SinkEvent,
-        commit_trailers::trailer_key, provenance::ProvenanceCalls, state::RunView,
+        artifacts, commit_trailers::trailer_key, provenance::ProvenanceCalls, state::RunView,
     },
     tape::{
         EntryBody, Millis, Note, RunId, Seq, UnitKey,
@@ -26,6 +26,7 @@ const SLICE: usize = 256 << 10;
 /// The beginnings of the notes that are needed, as every version writes them.
 const PATCH_WRITTEN: &[u8] = br#"{"kind":"patch_written""#;
 const ATTEMPT_ENDED: &[u8] = br#"{"kind":"attempt_ended""#;
+const PROJECTED: &[u8] = br#"{"kind":"projected""#;
 const REVIEW_REQUESTED: &[u8] = br#"{"kind":"review_requested""#;
 const REVIEW_DECIDED: &[u8] = br#"{"kind":"review_decided""#;
 
@@ -63,6 +64,8 @@ pub(super) struct RunRecord {
     others: HashSet<AttemptKey>,
     /// The last decisions of reviewers about the file, oldest first.
     pub decisions: VecDeque<ReviewDecided>,
+    /// The document that the file is, with its connection, if the run kept it verbatim.
+    pub document: Option<(Option<String>, String)>,
     /// True while the run is active, so that its tape still grows.
     pub is_active: bool,
 }
@@ -99,6 +102,7 @@ impl RunRecord {
             attempts,
             others,
             decisions,
+            document: None,
             is_active,
         };
         record
@@ -129,6 +133,7 @@ impl RunRecord {
     fn read_notes(&mut self, path: &str) -> Result<(), EntrySourceError> {
         let (attempts, others, decisions) =
             (&mut self.attempts, &mut self.others, &mut self.decisions);
+        let document = &mut self.document;
         for_each_entry(&mut self.source, &mut |entry| {
             let EntryBody::Note(json) = &entry.body else {
                 return;
@@ -144,6 +149,15 @@ impl RunRecord {
                 };
                 decisions.extend(decided.into_iter().filter(is_kept));
                 decisions.drain(..decisions.len().saturating_sub(MAX_DECISIONS));
+            }
+            if json.starts_with(PROJECTED)
+                && let Note::SourcesProjected(note) = Note::parse(json)
+                && note.paths.iter().any(|changed| changed == path)
+            {
+                let page = artifacts::action_at(path).map(|action| action.key);
+                let mut documents = note.documents.iter();
+                let kept = documents.find(|it| page.as_deref() == Some(&*it.page));
+                *document = kept.map(|it| (note.connection.clone(), it.path.clone()));
             }
             let EntryScope::Attempt(unit, number) = entry.scope else {
                 return;

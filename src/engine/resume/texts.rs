@@ -6,7 +6,7 @@ use ingestdeck_core::{diagnostic::Problem, run::RunState};
 use ingestdeck_ingest::{
     plan::{UnitSelection, plan_texts},
     project::Project,
-    text_input::{TextInput, TextInputs},
+    text_input::{TextInput, TextInputs, TextMode},
 };
 
 /// Plans new texts. Prior runs do not affect them: who gives a text again wants it captured again.
@@ -19,7 +19,7 @@ pub fn plan_new_texts(
     texts: TextInputs,
 ) -> Result<RunPlan, ResumeError> {
     let planned = plan_texts(project, selection, texts)?;
-    let is_empty = planned.units.is_empty();
+    let is_empty = planned.units.is_empty() && planned.documents.is_empty();
     Ok(RunPlan {
         planned,
         continues: None,
@@ -61,6 +61,6 @@ pub(super) fn find_recorded(
     Ok(if texts.is_empty() {
         None
     } else {
-        Some((selection, TextInputs::collect(texts)?))
+        Some((selection, TextInputs::collect(texts, TextMode::Captured)?))
     })
 }

@@ -83,6 +83,7 @@ pub(super) fn chunk_connection<'a>(
                 .with_help("add it there"),
         ));
     }
+    let adapter = adapter.for_connection(connection).unwrap_or(adapter);
     source::cut_connection(project.connection(connection), adapter)
         .map_err(|skipped| skip(skipped.problem, skipped.is_fault))
 }

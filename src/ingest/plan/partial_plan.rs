@@ -124,6 +124,17 @@ impl IngestPlan {
             });
         }
         self.units = kept;
+        let leaves_documents = !selection.only.is_empty();
+        for source in &mut self.sources {
+            let is_wanted = names.is_empty() || names.contains(&source.connection);
+            if (leaves_documents || !is_wanted) && !source.projection.documents.is_empty() {
+                let documents = std::mem::take(&mut source.projection.documents);
+                let paths: Vec<String> = documents.into_iter().map(|it| it.path).collect();
+                let diff = std::mem::take(&mut source.diff);
+                source.exclude_files(&diff, &paths);
+                source.diff = diff;
+            }
+        }
         Ok(rest)
     }
 

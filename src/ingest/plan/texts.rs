@@ -6,7 +6,10 @@ use super::{
 };
 use crate::{
     capture_signals,
-    text_input::{TEXT_ADAPTER, TextInput, TextInputs},
+    text_input::{TEXT_ADAPTER, TextInput, TextInputs, TextMode},
+    verbatim::{PageState, VerbatimDocument, page_state},
+    wiki::{Wiki, page_path},
+    workspace::Workspace,
 };
 use ingestdeck_core::{diagnostic::Problem, tape::note::PlannedUnit};
 
@@ -21,6 +24,9 @@ pub fn plan_texts(
     inputs: TextInputs,
 ) -> Result<IngestPlan, PlanError> {
     check_connections_exist(project, &selection.connections)?;
+    if inputs.mode == TextMode::Verbatim {
+        return plan_documents(project, selection, inputs);
+    }
     let wanted = UnitSelector::from_selection(selection)?;
     let connection = selection.connections.first().cloned().unwrap_or_default();
     let keys = inputs.keys();
@@ -39,7 +45,7 @@ pub fn plan_texts(
             units,
         });
     }
-    for (TextInput { label, content }, key) in inputs.texts.into_iter().zip(keys) {
+    for (TextInput { label, content, .. }, key) in inputs.texts.into_iter().zip(keys) {
         if !wanted.selects((&key, &key)) {
             continue;
         }
@@ -66,3 +72,53 @@ pub fn plan_texts(
     }
     Ok(planned)
 }
+
+/// Plans a page for each text. Those whose page holds them already are warnings.
+fn plan_documents(
+    project: &Project,
+    selection: &UnitSelection,
+    inputs: TextInputs,
+) -> Result<IngestPlan, PlanError> {
+    let mut planned = IngestPlan {
+        selection: selection.clone(),
+        is_of_texts: true,
+        ..IngestPlan::default()
+    };
+    let current = Workspace::read_only(&project.root);
+    let duplicates = inputs.duplicates.into_iter().map(Problem::new);
+    planned.warnings.extend(duplicates);
+    for text in inputs.texts {
+        let connection = selection.connections.first().map(String::as_str);
+        let document =
+            VerbatimDocument::of_text(&text.label, text.is_file, &text.content, connection)
+                .map_err(PlanError::UnusableText)?;
+        let page = &document.page;
+        let refused = |why: &str| {
+            let problem = format!("cannot keep {} verbatim: page `{page}`: {why}", text.label);
+            PlanError::UnusableText(Problem::new(problem).with_help(TEXT_PAGE_HELP))
+        };
+        if let Some(other) = planned.documents.iter().find(|other| other.page == *page) {
+            return Err(refused(&format!("it would hold {} too", other.path)));
+        }
+        let failed = |error: std::io::Error| refused(&error.to_string());
+        let existing = current.peek(&page_path(page)).map_err(failed)?;
+        let new = document.text.as_deref().unwrap_or_default();
+        match existing.map(|existing| page_state(&existing, new, None)) {
+            None => match Wiki(&current).key_conflict(page).map_err(failed)? {
+                Some(why) => return Err(refused(&why)),
+                None => planned.documents.push(document),
+            },
+            Some(PageState::Current) => {
+                let held = format!("{} is left out: page `{page}` holds it already", text.label);
+                planned.warnings.push(Problem::new(held));
+            }
+            Some(PageState::Outdated) => planned.documents.push(document),
+            Some(PageState::Other(why)) => return Err(refused(&why)),
+        }
+    }
+    Ok(planned)
+}
+
+/// The remedy for a text whose page exists.
+const TEXT_PAGE_HELP: &str = "remove the page or give the text another name; pages of a `docs` connection with \
+    `verbatim: true` follow edits of their files";

@@ -11,6 +11,7 @@ use super::{
     proposal::{common_folder, is_below, split, within},
     shared_names,
     tree::{WalkFilter, has_extension},
+    verbatim::VerbatimAdapter,
     walk_source,
 };
 use crate::{
@@ -54,7 +55,16 @@ impl SourceAdapter for DocsAdapter {
     }
 
     fn keys(&self) -> &'static [KeySpec] {
-        &SELECTION_KEYS
+        &[
+            ("include", ValueType::TextList),
+            ("exclude", ValueType::TextList),
+            ("verbatim", ValueType::Boolean),
+        ]
+    }
+
+    fn for_connection(&self, connection: &Connection) -> Option<&'static dyn SourceAdapter> {
+        let is_verbatim = connection.keys.0["verbatim"].as_bool();
+        (is_verbatim == Some(true)).then_some(&VerbatimAdapter)
     }
 
     /// The folder of all pages that no other connection reads.

@@ -11,11 +11,13 @@ use super::*;
 use ingestdeck_core::diagnostic::Diagnostic as _;
 
 fn inline(text: &str) -> TextInput {
-    TextInput::inline(text).unwrap()
+    TextInput::inline(text, TextMode::Captured).unwrap()
 }
 
 fn refusal(bytes: &[u8]) -> String {
-    TextInput::read_stdin(bytes).unwrap_err().to_line()
+    TextInput::read_stdin(bytes, TextMode::Captured)
+        .unwrap_err()
+        .to_line()
 }
 
 #[test]
@@ -32,8 +34,13 @@ fn labels_are_printable_and_unique() {
     let text = |content: &str| TextInput {
         label: "notes.md".into(),
         content: content.into(),
+        is_file: true,
     };
-    let inputs = TextInputs::collect(vec![text("a"), text("b"), text(" a\n"), text("c")]).unwrap();
+    let inputs = TextInputs::collect(
+        vec![text("a"), text("b"), text(" a\n"), text("c")],
+        TextMode::Captured,
+    )
+    .unwrap();
     let labels: Vec<&str> = inputs
         .texts
         .iter()
@@ -49,9 +56,12 @@ fn labels_are_printable_and_unique() {
 #[test]
 fn keys_follow_label_and_content_only() {
     let keys = |texts: &[&str]| {
-        TextInputs::collect(texts.iter().map(|text| inline(text)).collect())
-            .unwrap()
-            .keys()
+        TextInputs::collect(
+            texts.iter().map(|text| inline(text)).collect(),
+            TextMode::Captured,
+        )
+        .unwrap()
+        .keys()
     };
     let both = keys(&["ARR is annual.", "\u{4e2d}\u{6587}"]);
     assert_eq!(both, ["text-arr-is-annual-6e2d0050", "text-72726d88"]);
@@ -96,11 +106,13 @@ fn unusable_bytes_are_refused_with_the_reason() {
     );
     let limit = "\u{1f34e}".repeat(MAX_TEXT_CHARS);
     assert_eq!(
-        TextInput::read_stdin(limit.as_bytes()).unwrap().content,
+        TextInput::read_stdin(limit.as_bytes(), TextMode::Captured)
+            .unwrap()
+            .content,
         limit
     );
     assert_eq!(
-        TextInput::read_stdin(&b"\xef\xbb\xbfa"[..])
+        TextInput::read_stdin(&b"\xef\xbb\xbfa"[..], TextMode::Captured)
             .unwrap()
             .content,
         "a"
@@ -108,7 +120,9 @@ fn unusable_bytes_are_refused_with_the_reason() {
 }
 
 fn refusal_of(input: impl io::Read) -> String {
-    TextInput::read_stdin(input).unwrap_err().to_line()
+    TextInput::read_stdin(input, TextMode::Captured)
+        .unwrap_err()
+        .to_line()
 }
 
 #[test]
@@ -117,9 +131,10 @@ fn texts_of_a_run_have_a_common_limit() {
     let text = |number: usize| TextInput {
         label: "a".into(),
         content: format!("{number}{}", "\u{1}".repeat(47_000)),
+        is_file: true,
     };
-    assert!(TextInputs::collect((0..11).map(text).collect()).is_ok());
-    let error = TextInputs::collect((0..12).map(text).collect())
+    assert!(TextInputs::collect((0..11).map(text).collect(), TextMode::Captured).is_ok());
+    let error = TextInputs::collect((0..12).map(text).collect(), TextMode::Captured)
         .unwrap_err()
         .to_line();
     assert_eq!(
@@ -132,7 +147,9 @@ fn texts_of_a_run_have_a_common_limit() {
 fn only_regular_files_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
-    let read = |name: &str| TextInput::read_file(&root.join(name), &root.join("project"));
+    let read = |name: &str| {
+        TextInput::read_file(&root.join(name), &root.join("project"), TextMode::Captured)
+    };
     let refusal = |name: &str| read(name).unwrap_err().to_line();
     fs::write(root.join("a.md"), "text").unwrap();
     fs::create_dir(root.join("dir")).unwrap();
@@ -143,7 +160,8 @@ fn only_regular_files_are_read() {
         read("a.md").unwrap(),
         TextInput {
             label: "a.md".into(),
-            content: "text".into()
+            content: "text".into(),
+            is_file: true,
         }
     );
     assert!(
@@ -179,7 +197,7 @@ fn links_of_a_project_must_not_leave_it() {
     symlink("notes/own.md", project.join("inside.md")).unwrap();
     symlink(&project, root.join("alias")).unwrap();
     symlink(project.join("notes/own.md"), root.join("mine.md")).unwrap();
-    let read = |path: &Path| TextInput::read_file(path, &project);
+    let read = |path: &Path| TextInput::read_file(path, &project, TextMode::Captured);
     for path in ["key.md", "folder/key", "notes/../key.md"] {
         let error = read(&project.join(path)).unwrap_err().to_line();
         assert!(
@@ -196,7 +214,11 @@ fn links_of_a_project_must_not_leave_it() {
     ] {
         assert!(read(&root.join(path)).is_ok(), "{path}");
     }
-    let aliased = TextInput::read_file(&root.join("alias/key.md"), &root.join("alias"));
+    let aliased = TextInput::read_file(
+        &root.join("alias/key.md"),
+        &root.join("alias"),
+        TextMode::Captured,
+    );
     assert!(aliased.is_err(), "the project may be named through a link");
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{AgentTool, ToolContext, refusal};
 use crate::{
     untrusted_text::excerpt,
+    verbatim,
     wiki::{self, Frontmatter, Wiki, WikiPage},
     workspace::WriteError,
 };
@@ -117,6 +118,13 @@ impl AgentTool for WikiRemove {
         WikiRemoveInput { key, raw_paths }: WikiRemoveInput,
     ) -> ToolReply {
         let removed = check_change(context, &key, raw_paths.as_deref())
+            .and_then(|()| {
+                // The reconcile step removes the page of a deleted document.
+                match context.stage_index() {
+                    Some(_) => Ok(()),
+                    None => check_no_document(context, &key),
+                }
+            })
             .and_then(|()| Ok(context.workspace.remove(&wiki::page_path(&key))?))
             .and_then(|existed| {
                 if existed {
@@ -186,9 +194,24 @@ fn check_change(
         .map_err(|why| DeclinedPageChange::new("raw_paths_not_allowed", why))
 }
 
+/// Refuses a page that is a document and kept verbatim.
+fn check_no_document(context: &ToolContext, key: &str) -> Result<(), DeclinedPageChange> {
+    let page = context.workspace.peek(&wiki::page_path(key)).ok().flatten();
+    let page = page.and_then(|bytes| WikiPage::parse(&bytes).ok());
+    let Some(mark) = page.and_then(|page| verbatim::mark(&page)) else {
+        return Ok(());
+    };
+    let why = format!(
+        "it is the document {}, kept verbatim; write what you add on another page, and refer to this one",
+        excerpt(&mark.document)
+    );
+    Err(DeclinedPageChange::new("page_is_document", why))
+}
+
 /// Writes the page. Returns true if it is new.
 fn write(context: &ToolContext, input: WikiWriteInput) -> Result<bool, DeclinedPageChange> {
     check_change(context, &input.key, input.raw_paths.as_deref())?;
+    check_no_document(context, &input.key)?;
     let path = wiki::page_path(&input.key);
     let unreadable = |why: String| {
         DeclinedPageChange::new(

@@ -10,7 +10,7 @@ use ingestdeck_core::{
         line_owners::line_owners,
         state::RunState,
     },
-    tape::{PROJECTION_KEY, UnitKey, note::attempt_output::RecordedWrite},
+    tape::{UnitKey, VERBATIM_KEY, note::attempt_output::RecordedWrite},
     text,
 };
 
@@ -135,7 +135,10 @@ fn no_call_reason(timeline: &Timeline, writers: &[ArtifactWriter]) -> String {
     let planned = timeline.view().state.planned.as_ref();
     let prior = planned.and_then(|planned| planned.continues.as_ref()?.units.get(&writer.unit));
     match prior {
-        _ if writer.unit.as_str() == PROJECTION_KEY => {
+        _ if writer.unit.as_str() == VERBATIM_KEY => {
+            "no agent wrote it: the page is a document kept verbatim".to_owned()
+        }
+        _ if writer.unit.is_without_attempt() => {
             "no agent wrote it: it was derived from raw files".to_owned()
         }
         Some(prior) if writer.attempt == 0 => {

@@ -8,7 +8,10 @@ use std::{
 use serde_json::Value;
 
 use super::golden::{assert_published, json_lines, lines_without, pretty_without};
-use crate::{commands::test_dir::TestDir, support::git::git};
+use crate::{
+    commands::{test_dir::TestDir, verbatim},
+    support::git::git,
+};
 
 /// Copies a directory of fixtures recursively.
 fn copy(from: &Path, place: &TestDir, to: &str) {
@@ -103,7 +106,11 @@ fn plan_objects_are_as_published() {
         &place,
         &["plan", "--ui", "json", "--unread", "--only", "docs-b"],
     );
-    let all = [new, resumed, evicting, unread].concat();
+    let documents = verbatim::handbook();
+    documents.write("handbook/open.md", "---\n");
+    let documents = documents.run(&["plan", "--ui", "json"]);
+    let documents = json_lines(documents.expect_success());
+    let all = [new, resumed, evicting, unread, documents].concat();
     for key in [
         "unitKey",
         "outsideProject",
@@ -113,6 +120,7 @@ fn plan_objects_are_as_published() {
         "projected",
         "evicted",
         "unread",
+        "documents",
     ] {
         assert!(
             all.iter().any(|object| object.get(key).is_some()),

@@ -9,7 +9,8 @@ use ingestdeck_core::tape::{
         Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, AttemptStarted, BlockedFile,
         CallDecision, CommandReceived, ContentDigests, ContinuedRun, CountedFailure, DiffCounts,
         FetchedRepository, FileRead, FilesEvicted, IntegrationStarted, IsolationChecked,
-        LimitChanged, PatchIntegrated, PatchResult, PatchWritten, PlannedUnit, PriorUnitSummary,
+        KeptDocument, LimitChanged, PatchIntegrated, PatchResult, PatchWritten, PlannedUnit,
+        PriorUnitSummary, ProjectionCause,
         ReusedSuccess, ReviewDecided, ReviewDecision, ReviewRequested, ReviewedFile, RunEnded,
         RunPlanned, RunSaved, SaveFailed, Severity, SharedWrite, SkippedConnection, SlRefRepair,
         SlRefsRepaired, SourceRead, SourcesProjected, StopMode, StopReason, UnitSelection, Verdict,
@@ -512,6 +513,7 @@ fn notes_of_the_plan() -> Vec<Note> {
         paths: texts(&["semantic-layer/warehouse/orders.yaml"]),
         patch: None,
         reason: Some(text("the disk is full")),
+        ..SourcesProjected::default()
     };
     let evicted = FilesEvicted {
         connection: text("notes"),
@@ -950,6 +952,20 @@ fn notes_of_the_run() -> Vec<Note> {
         Note::WorkersAwaited { wait_ms: 7_200_000 },
         Note::WorkerWaitEnded,
     ]);
+    let document = |path: &str, refused: Option<&str>| KeptDocument {
+        path: text(path),
+        page: text("orders"),
+        refused: refused.map(text),
+    };
+    notes.push(Note::SourcesProjected(Box::new(SourcesProjected {
+        connection: Some(text("notes")),
+        cause: ProjectionCause::Verbatim,
+        documents: vec![
+            document("orders.md", None),
+            document("old.md", Some("it was edited")),
+        ],
+        ..SourcesProjected::default()
+    })));
     notes
 }
 

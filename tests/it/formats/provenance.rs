@@ -13,6 +13,7 @@ use super::{
 use crate::{
     commands::{
         test_dir::TestDir,
+        verbatim,
         why::{PAGE, project_with_page},
     },
     support::git::git,
@@ -45,6 +46,18 @@ struct WhyLine {
     missing: Vec<String>,
     /// The command that shows the moment of the call.
     replay: Option<String>,
+    /// The document that the page is; only for lines of the origin `verbatim`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    document: Option<WhyDocument>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct WhyDocument {
+    /// Null for a text of the command line.
+    connection: Option<String>,
+    /// Path in the source, or the label of the text.
+    path: String,
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -60,6 +73,8 @@ enum WhyOrigin {
     UnknownAttempt,
     /// A reviewer, who edited the file in the review of a run.
     Reviewer,
+    /// A run that kept a document verbatim.
+    Verbatim,
     /// A run without an attempt: merged, repaired, projected or copied.
     Run,
 }
@@ -174,6 +189,10 @@ fn answers() -> Vec<Value> {
     );
     place.write(PAGE, format!("{page}By hand.\nLater.\n"));
     answers.extend(objects(&place, &["why", PAGE, "--ui", "json"]));
+    let documents = verbatim::handbook();
+    verbatim::run(&documents, &[]).expect_success();
+    let line = "wiki/global/refunds.md:9";
+    answers.extend(objects(&documents, &["why", line, "--ui", "json"]));
     answers
 }
 
@@ -181,7 +200,14 @@ fn answers() -> Vec<Value> {
 fn why_output_matches_its_schema_and_golden_file() {
     let answers = answers();
     assert_conforms::<WhyLine>(&answers);
-    for origin in ["uncommitted", "commit", "attempt", "unknown_attempt", "run"] {
+    for origin in [
+        "uncommitted",
+        "commit",
+        "attempt",
+        "unknown_attempt",
+        "run",
+        "verbatim",
+    ] {
         assert!(
             answers.iter().any(|answer| answer["origin"] == origin),
             "no answer has the origin {origin}"

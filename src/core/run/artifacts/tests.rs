@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     run::{EntryRef, EntryScope, Fold, state::RunView},
     tape::{
-        EntryBody, Millis, Note, Seq,
+        EntryBody, Millis, Note, PROJECTION_KEY, Seq,
         note::{
             AttemptEnded, AttemptOutput, PatchIntegrated, PatchWritten, PlannedUnit, RunPlanned,
             RunSaved, SourcesProjected, Verdict,

@@ -80,7 +80,12 @@ impl Fold {
                     .left_out
                     .iter()
                     .map(|why| (Severity::Info, format!("left to the units: {why}")));
-                for (level, text) in [(level, projected.to_string())].into_iter().chain(left_out) {
+                let refused = projected.refusals().map(|(document, why)| {
+                    let text = format!("{} is not kept: {why}", document.path);
+                    (Severity::Warning, text)
+                });
+                let messages = [(level, projected.to_string())].into_iter();
+                for (level, text) in messages.chain(left_out).chain(refused) {
                     emit(SinkEvent::Run {
                         at,
                         change: RunEvent::Message { level, text: &text },

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::attempt_output::MemoryAction;
+use crate::tape::{PROJECTION_KEY, VERBATIM_KEY};
 
 /// A connection as a run found it. Follows the plan, once for each connection that was split into units.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +50,39 @@ pub struct FetchedRepository {
     pub commit: String,
 }
 
-/// Sources of the semantic layer that follow from raw files without an agent: KTX's deterministic projection.
+/// Why an artifact follows from raw files without an agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProjectionCause {
+    /// A document became a wiki page unchanged.
+    Verbatim,
+    /// A semantic model became a source. No record names this cause.
+    #[default]
+    #[serde(other)]
+    SemanticModel,
+}
+
+impl ProjectionCause {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A document of a run that keeps it verbatim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeptDocument {
+    /// Path relative to the source, or the label of a text of the command line.
+    pub path: String,
+    /// Key of its page.
+    pub page: String,
+    /// Why the page does not hold the document.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// Artifacts that follow from raw files without an agent: sources of the semantic layer, which are KTX's deterministic
+/// projection, or pages that are documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SourcesProjected {
@@ -57,7 +90,9 @@ pub struct SourcesProjected {
     /// are those of the connection of their files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
-    /// Changes in the order of the files, without unchanged sources.
+    #[serde(skip_serializing_if = "ProjectionCause::is_default")]
+    pub cause: ProjectionCause,
+    /// Changes in the order of the files, without unchanged artifacts.
     pub actions: Vec<MemoryAction>,
     /// Models that could not become a source and are left to the units, one sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -70,12 +105,29 @@ pub struct SourcesProjected {
     /// Patch with the changes, project-relative, if they wait for a review with those of the units.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
-    /// Why nothing was written, although sources were pending.
+    /// The documents that are kept verbatim, also those whose page was up to date.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub documents: Vec<KeptDocument>,
+    /// Why nothing was written, although artifacts were pending.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl SourcesProjected {
+    /// Name of the writer, in place of a unit key.
+    pub fn writer(&self) -> &'static str {
+        match self.cause {
+            ProjectionCause::Verbatim => VERBATIM_KEY,
+            ProjectionCause::SemanticModel => PROJECTION_KEY,
+        }
+    }
+
+    /// Documents whose page does not hold them, with the reasons.
+    pub fn refusals(&self) -> impl Iterator<Item = (&KeptDocument, &str)> {
+        let documents = self.documents.iter();
+        documents.filter_map(|document| Some((document, document.refused.as_deref()?)))
+    }
+
     /// True if the changes are in a patch, and in no commit.
     pub fn is_unsaved(&self) -> bool {
         self.patch.is_some() && self.commit.is_none()
@@ -110,13 +162,19 @@ impl fmt::Display for SourcesProjected {
                 .as_deref()
                 .map(|connection| format!(" for {connection}"))
                 .unwrap_or_default();
-            return write!(
-                f,
-                "the sources of semantic models are not written{of}: {reason}"
-            );
+            let what = match self.cause {
+                ProjectionCause::Verbatim => "documents",
+                ProjectionCause::SemanticModel => "sources of semantic models",
+            };
+            return write!(f, "the {what} are not written{of}: {reason}");
         }
         if self.actions.is_empty() {
-            return f.write_str("no source of semantic models had to be written before the units");
+            return f.write_str(match self.cause {
+                ProjectionCause::Verbatim => "no page of a document had to be written",
+                ProjectionCause::SemanticModel => {
+                    "no source of semantic models had to be written before the units"
+                }
+            });
         }
         let (count, plural) = (
             self.actions.len(),
@@ -134,10 +192,14 @@ impl fmt::Display for SourcesProjected {
         } else {
             String::new()
         };
+        let names = names.join(", ");
+        if self.cause == ProjectionCause::Verbatim {
+            // They are in the commit of the run, which has its own sentence.
+            return write!(f, "{count} document{plural} kept verbatim: {names}{more}");
+        }
         write!(
             f,
-            "{count} source{plural} of semantic models written before the units: {}{more}",
-            names.join(", ")
+            "{count} source{plural} of semantic models written before the units: {names}{more}"
         )?;
         match &self.commit {
             Some(commit) => write!(f, ", commit {}", commit.get(..7).unwrap_or(commit)),

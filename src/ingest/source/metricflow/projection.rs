@@ -504,7 +504,7 @@ impl SemanticModels {
         SourceProjection {
             sources,
             skipped: self.skipped,
-            target: None,
+            ..SourceProjection::default()
         }
     }
 }

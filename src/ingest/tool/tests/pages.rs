@@ -42,3 +42,26 @@ fn reserved_and_shared_keys_are_refused() {
     fixture.text("wiki_write", page("Console"));
     fixture.text("wiki_write", page("arr"));
 }
+
+#[test]
+fn page_that_is_a_document_is_not_changed() {
+    let fixture = ToolFixture::unlocked();
+    let page = "---\nsummary: Leave\nverbatim:\n  document: handbook/leave.md\n  sha256: ab\n---\n\nTen days.\n";
+    fs::write(fixture.dir.path().join(wiki::page_path("leave")), page).unwrap();
+    fixture.text("wiki_read", json!({"key": "leave"}));
+    let write = json!({"key": "leave", "summary": "s", "content": "Nine days."});
+    let reply = fixture.call("wiki_write", write.clone());
+    assert!(
+        reply
+            .markdown
+            .contains("it is the document handbook/leave.md, kept verbatim"),
+        "{}",
+        reply.markdown
+    );
+    for (tool, arguments) in [
+        ("wiki_write", write),
+        ("wiki_remove", json!({"key": "leave"})),
+    ] {
+        assert_eq!(fixture.decline(tool, arguments).0, "page_is_document");
+    }
+}

@@ -139,6 +139,7 @@ pub(crate) fn file_rows(run: RunId, state: &RunState) -> Vec<FileIndexRow> {
             Some(FileState::Processed) if source.is_complete => FileState::Processed,
             _ => FileState::Unfinished,
         };
+        let documents = document_states(state, source);
         let mut open = left;
         // A review that sent their units back left these files to the next run before the units worked again.
         let is_again = |unit: &&&UnitState| {
@@ -159,21 +160,26 @@ pub(crate) fn file_rows(run: RunId, state: &RunState) -> Vec<FileIndexRow> {
         let is_processed =
             |path: &str| state.publication.committed_run.is_none() || owners.contains_key(path);
         let files = source.files.iter().filter(|file| is_processed(&file.path));
-        rows.extend(files.map(|file| FileIndexRow {
-            connection: source.connection.clone(),
-            adapter: source.adapter.clone(),
-            path: file.path.clone(),
-            sha256: Some(file.sha256.clone()),
-            bytes: Some(file.bytes),
-            state: match owners.get(file.path.as_str()) {
-                Some(owner) if open.contains(file.path.as_str()) => {
-                    worst_of(*owner, FileState::Unfinished)
-                }
-                owner => owner.copied().unwrap_or(loose),
-            },
-            units: results.remove(file.path.as_str()).unwrap_or_default(),
-            unread: unread.remove(file.path.as_str()).unwrap_or_default(),
-            defines: file.defines.clone(),
+        rows.extend(files.map(|file| {
+            FileIndexRow {
+                connection: source.connection.clone(),
+                adapter: source.adapter.clone(),
+                path: file.path.clone(),
+                sha256: Some(file.sha256.clone()),
+                bytes: Some(file.bytes),
+                state: match owners
+                    .get(file.path.as_str())
+                    .or_else(|| documents.get(file.path.as_str()))
+                {
+                    Some(owner) if open.contains(file.path.as_str()) => {
+                        worst_of(*owner, FileState::Unfinished)
+                    }
+                    owner => owner.copied().unwrap_or(loose),
+                },
+                units: results.remove(file.path.as_str()).unwrap_or_default(),
+                unread: unread.remove(file.path.as_str()).unwrap_or_default(),
+                defines: file.defines.clone(),
+            }
         }));
         rows.extend(
             source
@@ -197,6 +203,23 @@ pub(crate) fn file_rows(run: RunId, state: &RunState) -> Vec<FileIndexRow> {
         );
     }
     rows
+}
+
+/// The files of `source` that a run keeps verbatim. A page that a review rejected is decided about.
+fn document_states<'a>(state: &'a RunState, source: &SourceRead) -> HashMap<&'a str, FileState> {
+    let notes = state.inputs.projected.iter();
+    let own = notes.filter(|note| note.is_of(Some(&source.connection)) && note.reason.is_none());
+    own.flat_map(|note| {
+        note.documents.iter().map(|document| {
+            let is_kept = document.refused.is_none() && !note.is_unsaved();
+            let state = match is_kept {
+                true => FileState::Processed,
+                false => FileState::Unfinished,
+            };
+            (document.path.as_str(), state)
+        })
+    })
+    .collect()
 }
 
 fn deleted_row(source: &SourceRead, path: String, state: FileState) -> FileIndexRow {
