@@ -338,6 +338,13 @@ fn write_json(
         });
         writeln!(out, "{object}")?;
     }
+    // The text of a warning names only the first files.
+    for warning in &planned.warnings {
+        if !warning.files().is_empty() {
+            let object = json!({"warning": warning.to_string(), "files": warning.files()});
+            writeln!(out, "{object}")?;
+        }
+    }
     Ok(())
 }
 

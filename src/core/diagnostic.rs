@@ -6,6 +6,8 @@
 
 use std::{error::Error, fmt, io};
 
+use crate::text::list_some;
+
 /// An error whose text has the form `what failed: why`, with an optional remedy.
 pub trait Diagnostic: Error {
     /// How to fix it, as an imperative clause without a full stop; `None` if no remedy is known.
@@ -25,6 +27,8 @@ impl Diagnostic for io::Error {}
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     message: String,
+    /// The files that it is about. The text names the first of them after the message.
+    files: Vec<String>,
     help: Option<String>,
 }
 
@@ -32,6 +36,7 @@ impl Problem {
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
+            files: Vec::new(),
             help: None,
         }
     }
@@ -40,6 +45,7 @@ impl Problem {
     pub fn from_error(error: &impl Diagnostic) -> Self {
         Self {
             message: error.to_string(),
+            files: Vec::new(),
             help: error.help(),
         }
     }
@@ -49,6 +55,22 @@ impl Problem {
             help: Some(help.into()),
             ..self
         }
+    }
+
+    /// Names `files`, which are the end of the sentence.
+    pub fn with_files(self, files: Vec<String>) -> Self {
+        Self { files, ..self }
+    }
+
+    pub fn files(&self) -> &[String] {
+        &self.files
+    }
+
+    /// The problem with those of its files that `is_left`; `None` if it was about files and none is left.
+    pub fn retain_files(mut self, is_left: impl FnMut(&String) -> bool) -> Option<Self> {
+        let was_about_files = !self.files.is_empty();
+        self.files.retain(is_left);
+        (!was_about_files || !self.files.is_empty()).then_some(self)
     }
 
     /// Puts the beginning of a sentence in front of the message.
@@ -62,7 +84,11 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        match &*self.files {
+            [] => Ok(()),
+            files => write!(f, ": {}", list_some(files)),
+        }
     }
 }
 
@@ -122,5 +148,17 @@ mod tests {
             (problem.to_string().as_str(), problem.to_line().as_str()),
             ("`a` is a link", "`a` is a link; delete it")
         );
+        let files = ["a", "b", "c", "d", "e", "f"].map(str::to_owned).to_vec();
+        let unread = Problem::new("not read")
+            .with_files(files)
+            .with_help("move them");
+        assert_eq!(
+            unread.to_line(),
+            "not read: a, b, c, d, e and 1 more; move them"
+        );
+        let left = unread.clone().retain_files(|file| file == "e").unwrap();
+        assert_eq!(left.to_string(), "not read: e");
+        assert_eq!(unread.retain_files(|_| false), None);
+        assert_eq!(problem.clone().retain_files(|_| false), Some(problem));
     }
 }

@@ -17,7 +17,7 @@ use std::{
 };
 
 use self::{
-    chunking::{chunk_connection, is_target},
+    chunking::{chunk_connection, drop_files_read_elsewhere, is_target},
     neighbours::Neighbourhood,
     projection_target::choose_target,
     unit_names::RunUnitKeys,
@@ -366,6 +366,7 @@ pub fn plan_against(
             Err(skipped) => planned.skipped.push(skipped),
         }
     }
+    drop_files_read_elsewhere(&mut cuts);
     let all: Vec<RunUnitKeys> = RunUnitKeys::assign(&cuts);
     if !selection.only.is_empty() {
         let of_each = || cuts.iter().zip(&all);

@@ -497,8 +497,6 @@ pub(super) fn add_dependencies(unit: &mut UnitChunk, paths: impl IntoIterator<It
 
 /// Most entries of a peer file index.
 const MAX_PEERS: usize = 200;
-/// Maximum number of files that a warning names.
-const MAX_NAMED_FILES: usize = 3;
 
 /// The first [`MAX_PEERS`] names of `all` that are not in `own`.
 fn peers<'a>(all: impl IntoIterator<Item = &'a Arc<str>>, own: &BTreeSet<&str>) -> Vec<Arc<str>> {

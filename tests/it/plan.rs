@@ -374,11 +374,32 @@ fn files_in_no_unit_are_named_and_never_counted() {
     let dbt = |about: &str| format!("models:\n  - name: metrics\n    description: {about}\n");
     place.write("mf/dbt.yml", dbt("one"));
     assert_eq!(counts(&place), "mf +1/~0/-0/=0");
-    let named = "1 file is in no unit, as it has no semantic models, metrics with a known type, saved queries or time spines: dbt.yml";
+    let named = "YAML without semantic models, metrics with a known type, saved queries and time spines is in no unit: dbt.yml";
     let warned = place.run(&["plan"]).stderr;
     assert_eq!(warned.matches(named).count(), 1, "{warned}");
     place.write("mf/dbt.yml", dbt("two"));
     assert_eq!(counts(&place), "mf +1/~0/-0/=0");
+
+    for n in 1..8 {
+        place.write(&format!("mf/ci{n}.yml"), "x: 1\n");
+    }
+    let warned = place.run(&["plan", "--ui", "json"]);
+    assert!(warned.stderr.contains("and 3 more"), "{warned:?}");
+    let all = warned.stdout.lines().last().unwrap_or_default();
+    let all: Value = serde_json::from_str(all).unwrap();
+    assert_eq!(all["files"].as_array().map(Vec::len), Some(8), "{all}");
+    // What a unit of another connection reads is not missed.
+    let both = "connections:\n  mf: {driver: metricflow, source_dir: mf}\n  d: {driver: dbt, source_dir: mf}\n";
+    place.write("ktx.yaml", both);
+    place.write("mf/dbt_project.yml", "name: x\n");
+    let warned = place.run(&["plan", "--ui", "json"]);
+    let all = warned
+        .stdout
+        .lines()
+        .filter(|line| line.contains("\"files\""));
+    let all: Vec<&str> = all.collect();
+    assert_eq!(all.len(), 2, "{warned:?}");
+    assert!(!all.concat().contains("dbt.yml"), "{all:?}");
 }
 
 /// Files that older versions read and this one does not are neither changes nor deleted.

@@ -2,6 +2,8 @@
 //!
 //! Separates configuration errors from expected reasons. It must not know the selection.
 
+use std::collections::HashSet;
+
 use super::UnplannedConnection;
 use crate::{
     connection_scope, database,
@@ -86,6 +88,33 @@ pub(super) fn chunk_connection<'a>(
     let adapter = adapter.for_connection(connection).unwrap_or(adapter);
     source::cut_connection(project.connection(connection), adapter)
         .map_err(|skipped| skip(skipped.problem, skipped.is_fault))
+}
+
+/// Removes files from the warnings of a connection that units of another one read.
+pub(super) fn drop_files_read_elsewhere(cuts: &mut [ChunkedConnection<'_>]) {
+    let place = |cut: &ChunkedConnection<'_>, path: &str| {
+        visible_path(&cut.tree.root.join(path).to_string_lossy())
+    };
+    let is_about_files = |cut: &ChunkedConnection<'_>| {
+        let mut warnings = cut.warnings.iter();
+        warnings.any(|warning| !warning.files().is_empty())
+    };
+    if cuts.len() < 2 || !cuts.iter().any(is_about_files) {
+        return;
+    }
+    let read: HashSet<String> = cuts
+        .iter()
+        .flat_map(|cut| {
+            let raw = cut.chunks.iter().flat_map(|chunk| &chunk.raw_files);
+            raw.map(|path| place(cut, path))
+        })
+        .collect();
+    for cut in cuts {
+        let warnings = std::mem::take(&mut cut.warnings).into_iter();
+        let warnings = warnings
+            .filter_map(|warning| warning.retain_files(|file| !read.contains(&place(cut, file))));
+        cut.warnings = warnings.collect();
+    }
 }
 
 /// True for a database that only KTX can read.

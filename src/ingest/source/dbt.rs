@@ -23,13 +23,12 @@ pub(super) use references::DbtReferences;
 use references::ModelCode;
 
 use super::{
-    ChunkedSource, MAX_NAMED_FILES, NamedText, ProjectConnection, ProposalScan, ProposedLists,
-    RawFile, SourceAdapter, SourceDirError, SourceTree, UnitChunk, docs::SELECTION_KEYS, peers,
-    proposal, references::ReferenceReader, shared_names, tree::has_extension,
+    ChunkedSource, NamedText, ProjectConnection, ProposalScan, ProposedLists, RawFile,
+    SourceAdapter, SourceDirError, SourceTree, UnitChunk, docs::SELECTION_KEYS, peers, proposal,
+    references::ReferenceReader, shared_names, tree::has_extension,
 };
 use crate::{
     connection::{KeySpec, ValueType},
-    line_budget::first_names,
     slug::{short_hash, slugify, unique_keys, without_extension},
     untrusted_text::visible_path,
 };
@@ -153,8 +152,8 @@ impl SourceAdapter for DbtAdapter {
         let paths = tree.files.iter().map(|file| file.path.as_str());
         let paths: Vec<&str> = paths.filter(|path| is_yaml(path)).collect();
         let mut warnings: Vec<Problem> = projects.warnings().collect();
-        warnings.extend(left_out(&projects, &others));
         let mut code = ModelCode::find(tree, &projects);
+        warnings.extend(left_out(&projects, &code, &others));
         let text_of = |path: &'_ str| tree.read_text(path).unwrap_or_default();
         let mut models = read.iter().filter(|path| is_yaml(path));
         let bytes = read.iter().filter_map(|path| Some(tree.get(path)?.bytes));
@@ -348,23 +347,20 @@ fn describes_objects(tree: &SourceTree, path: &str) -> bool {
 }
 
 /// The warning about YAML files that dbt does not read.
-fn left_out(projects: &DbtProjects, others: &[&str]) -> Option<Problem> {
-    let others: Vec<String> = others
-        .iter()
-        .filter(|path| is_yaml(path) && !projects.is_excluded(path))
-        .map(|path| visible_path(path))
-        .collect();
-    let subject = match others.len() {
-        0 => return None,
-        1 => "1 YAML file is".to_owned(),
-        count => format!("{count} YAML files are"),
-    };
-    let named = first_names(&others, MAX_NAMED_FILES);
-    let why = "in no unit, because dbt does not read YAML outside of the folders in dbt_project.yml, and no object of dbt is described there";
-    Some(
-        Problem::new(format!("{subject} {why}: {named}"))
-            .with_help("describe what agents should know in a file below model-paths"),
-    )
+fn left_out(projects: &DbtProjects, code: &ModelCode<'_>, others: &[&str]) -> Option<Problem> {
+    let is_left = |path: &&&str| is_yaml(path) && !projects.is_excluded(path);
+    let others: Vec<&str> = others.iter().filter(is_left).copied().collect();
+    let what = "YAML is in no unit, because dbt does not read it outside of the folders in dbt_project.yml, and no object of dbt is described there";
+    let files = others.iter().map(|path| visible_path(path)).collect();
+    let warning = Problem::new(what).with_files(files);
+    // Files next to SQL may be meant for dbt; others belong to other programs.
+    match others.iter().any(|path| code.has_sql_beside(path)) {
+        _ if others.is_empty() => None,
+        true => {
+            Some(warning.with_help("describe what agents should know in a file below model-paths"))
+        }
+        false => Some(warning),
+    }
 }
 
 /// A warning about projects whose models are only in SQL and described in no YAML. KTX does not read SQL either.
@@ -606,6 +602,7 @@ docs-paths: docs
                 ("b/models/profiles.yml", "x: 1"),
                 ("docker-compose.yml", "x: 1"),
                 ("a/docker-compose.yml", "x: 1"),
+                ("a/.github/ci.yml", "x: 1"),
                 ("a/schema.yml", "models: [{name: x}]"),
             ],
             &[],
@@ -619,9 +616,17 @@ docs-paths: docs
         );
         assert_eq!(
             warnings,
-            "1 YAML file is in no unit, because dbt does not read YAML outside of the folders in dbt_project.yml, and no \
-             object of dbt is described there: a/docker-compose.yml; describe what agents should know in a file below model-paths"
+            "YAML is in no unit, because dbt does not read it outside of the folders in dbt_project.yml, and no \
+             object of dbt is described there: a/docker-compose.yml"
         );
+        let files = [
+            ("dbt_project.yml", "name: a\n"),
+            ("marts/a.sql", "select 1"),
+            ("marts/a.yml", "x: 1"),
+        ];
+        let (_, warnings) = cut(&files, &[]);
+        let help = "marts/a.yml; describe what agents should know in a file below model-paths";
+        assert!(warnings.ends_with(help), "{warnings}");
     }
 
     const TESTED: [(&str, &str); 7] = [

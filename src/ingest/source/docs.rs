@@ -6,8 +6,8 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ingestdeck_core::diagnostic::Problem;
 
 use super::{
-    ChunkedSource, DEPENDENCY_DIRS, MAX_NAMED_FILES, ProjectConnection, ProposalScan,
-    ProposedLists, SourceAdapter, SourceDirError, SourceTree, UnitChunk, peers,
+    ChunkedSource, DEPENDENCY_DIRS, ProjectConnection, ProposalScan, ProposedLists, SourceAdapter,
+    SourceDirError, SourceTree, UnitChunk, peers,
     proposal::{common_folder, is_below, split, within},
     shared_names,
     tree::{WalkFilter, has_extension},
@@ -16,7 +16,6 @@ use super::{
 };
 use crate::{
     connection::{Connection, KeySpec, ValueType},
-    line_budget::first_names,
     slug::{unique_keys, without_extension},
     untrusted_text::visible_path,
 };
@@ -131,12 +130,12 @@ impl SourceAdapter for DocsAdapter {
             let others = tree.files.extract_if(.., |file| is_asked_for(&file.path));
             let others: Vec<String> = others.map(|file| visible_path(&file.path)).collect();
             if !others.is_empty() {
-                let names = first_names(&others, MAX_NAMED_FILES);
-                let warning = format!(".mdx and .rst files are in no unit: {names}");
                 let help = format!(
                     "read them with `include: {PROSE:?}`, or leave them out with `exclude`"
                 );
-                tree.warnings.push(Problem::new(warning).with_help(help));
+                let warning = Problem::new(".mdx and .rst files are in no unit");
+                tree.warnings
+                    .push(warning.with_files(others).with_help(help));
             }
         }
         Ok(tree)

@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ingestdeck_core::diagnostic::Problem;
 
-use super::{
-    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, SourceAdapter, SourceTree, UnitChunk,
-};
-use crate::{line_budget::first_names, slug, untrusted_text::visible_path};
+use super::{ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk};
+use crate::{slug, untrusted_text::visible_path};
 
 /// Any folder of text files.
 #[derive(Debug)]
@@ -44,8 +42,8 @@ impl SourceAdapter for FakeAdapter {
             .filter(|path| !path.contains('/'));
         let outside: Vec<String> = outside.map(|path| visible_path(path)).collect();
         let warning = || {
-            let named = first_names(&outside, MAX_NAMED_FILES);
-            Problem::new(format!("files outside of a folder are in no unit: {named}"))
+            Problem::new("files outside of a folder are in no unit")
+                .with_files(outside.clone())
                 .with_help("move them into one")
         };
         let warnings = (!outside.is_empty()).then(warning).into_iter().collect();

@@ -13,8 +13,8 @@ mod projection;
 mod semantic_file;
 
 use super::{
-    ChunkedSource, MAX_NAMED_FILES, ProjectConnection, ProposalScan, ProposedLists, SourceAdapter,
-    SourceDirError, SourceProjection, SourceTree, UnitChunk, collate,
+    ChunkedSource, ProjectConnection, ProposalScan, ProposedLists, SourceAdapter, SourceDirError,
+    SourceProjection, SourceTree, UnitChunk, collate,
     dbt::{
         DbtProjects, DbtReferences, has_login, integration_tests,
         project::{self, MoreFiles, is_yaml},
@@ -26,7 +26,6 @@ use super::{
 };
 use crate::{
     connection::{KeySpec, ValueType},
-    line_budget::first_names,
     slug,
     untrusted_text::{squeezed_line, visible_path},
     yaml::{self, YamlNode, YamlValue},
@@ -327,16 +326,9 @@ impl MetricflowProject {
             .filter(is_left)
             .map(visible_path)
             .collect();
-        let subject = match left.len() {
-            0 => return None,
-            1 => "1 file is in no unit, as it has".to_owned(),
-            count => format!("{count} files are in no unit, as they have"),
-        };
-        let named = first_names(&left, MAX_NAMED_FILES);
-        Some(
-            Problem::new(format!("{subject} no semantic models, metrics with a known type, saved queries or time spines: {named}"))
-                .with_help("no agent reads them; describe what agents should know in a semantic model or a metric"),
-        )
+        let what = "YAML without semantic models, metrics with a known type, saved queries and time spines is in no unit";
+        let help = "describe what agents should know in a semantic model or a metric, or read the files with a `dbt` connection";
+        (!left.is_empty()).then(|| Problem::new(what).with_files(left).with_help(help))
     }
 
     fn read(&mut self, tree: &SourceTree, path: &str) -> Result<(), String> {

@@ -9,12 +9,11 @@ use ingestdeck_core::diagnostic::Problem;
 use serde::Deserialize;
 
 use super::{
-    AssignedLines, ChunkedSource, MAX_NAMED_FILES, ProjectConnection, SourceAdapter, SourceTree,
-    UnitChunk, narrow_unit, peers, shared_names,
+    AssignedLines, ChunkedSource, ProjectConnection, SourceAdapter, SourceTree, UnitChunk,
+    narrow_unit, peers, shared_names,
 };
 use crate::{
     connection::{KeySpec, ValueType},
-    line_budget::first_names,
     slug,
     untrusted_text::{is_presentable, visible_path},
 };
@@ -88,17 +87,10 @@ impl SourceAdapter for NotionAdapter {
             .map(visible_path)
             .collect();
         if !others.is_empty() {
-            let named = first_names(&others, MAX_NAMED_FILES);
-            let files = if others.len() == 1 {
-                "file is"
-            } else {
-                "files are"
-            };
-            let count = others.len();
-            chunks.warnings.push(
-                Problem::new(format!("{count} Markdown {files} in no unit, because a staged page is pages/<id>/page.md: {named}"))
-                    .with_help("for plain Markdown files use driver: docs"),
-            );
+            let what = "Markdown is in no unit, because a staged page is pages/<id>/page.md";
+            let help = "for plain Markdown files use driver: docs";
+            let warning = Problem::new(what).with_files(others).with_help(help);
+            chunks.warnings.push(warning);
         }
         for (page, key) in pages.iter().zip(slug::disambiguate_keys(&wished)) {
             let whole = page.unit(tree, key);

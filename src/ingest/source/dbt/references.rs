@@ -4,14 +4,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{DbtProjects, MAX_NAMED_FILES, project};
+use super::{DbtProjects, project};
 use crate::source::{
     RawFile, SourceTree, UnitChunk, fingerprint,
+    proposal::split,
     references::{FileReferences, ReferenceReader, calls, dbt_yaml},
     tree::has_extension,
 };
-use crate::{line_budget::first_names, untrusted_text::visible_path, yaml};
-use ingestdeck_core::diagnostic::Problem;
+use crate::{untrusted_text::visible_path, yaml};
+use ingestdeck_core::{diagnostic::Problem, text::list_some};
 
 /// The names that a file of a dbt project defines; `None` if they are not known.
 pub(super) fn defined_names(path: &str, text: &str) -> Option<BTreeSet<String>> {
@@ -111,6 +112,13 @@ impl<'a> ModelCode<'a> {
         found
     }
 
+    /// Whether the folder of `path` has SQL.
+    pub(super) fn has_sql_beside(&self, path: &str) -> bool {
+        let files = self.files.tree.files.iter();
+        let mut code = files.filter(|file| has_extension(&file.path, &["sql"]));
+        code.any(|file| split(&file.path).0 == split(path).0)
+    }
+
     fn is_usable(&mut self, path: &str) -> bool {
         if let Some(known) = self.usable.get(path) {
             return known.is_none();
@@ -134,7 +142,7 @@ impl<'a> ModelCode<'a> {
         warnings.extend(damaged.by_ref().take(MAX_DAMAGED_FILES).map(|(_, why)| why));
         let more: Vec<String> = damaged.map(|(path, _)| path).collect();
         if !more.is_empty() {
-            let named = first_names(&more, MAX_NAMED_FILES);
+            let named = list_some(&more);
             warnings.push(Problem::new(format!(
                 "more files are not valid YAML: {named}"
             )));
@@ -146,7 +154,7 @@ impl<'a> ModelCode<'a> {
             .collect();
         skipped.sort_unstable();
         if !skipped.is_empty() {
-            let named = first_names(&skipped, MAX_NAMED_FILES);
+            let named = list_some(&skipped);
             warnings.push(Problem::new(format!(
                 "agents cannot read the code of some models: {named}"
             )));
