@@ -31,7 +31,7 @@ pub(crate) struct CliError {
     /// Each explains the previous one; the first explains the message.
     causes: Vec<String>,
     /// What is wrong, if it is more than one problem. Each has its own remedy.
-    list: Vec<Problem>,
+    list: Box<[Problem]>,
     /// Where the mistake is, such as a line of the settings.
     location: Option<String>,
     help: Option<String>,
@@ -43,7 +43,7 @@ impl CliError {
             exit,
             message: message.into(),
             causes: Vec::new(),
-            list: Vec::new(),
+            list: Box::default(),
             location: None,
             help: None,
         }
@@ -132,7 +132,7 @@ impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.head())?;
         if !self.list.is_empty() {
-            write!(f, ": {}", to_lines(&self.list).join("; "))?;
+            write!(f, ": {}", to_lines(self.list.iter()).join("; "))?;
         }
         Ok(())
     }

@@ -114,9 +114,6 @@ pub enum GitSourceError {
     Address { error: AddressError, url: String },
     #[error(transparent)]
     NotAllowed(#[from] PathRefusal),
-    /// The path of a local repository cannot be resolved.
-    #[error("cannot read its repository {}: {cause}", visible_path(&path.to_string_lossy()))]
-    Unreadable { path: PathBuf, cause: io::Error },
     #[error("its repository `{url}` is not on this machine yet")]
     NotCloned { url: String, remedy: String },
     /// The clone in the cache is of another repository.
@@ -207,7 +204,7 @@ impl Diagnostic for GitSourceError {
             Self::Busy => "wait for its end".into(),
             Self::Git(error) => return error.help(),
             Self::Io { cause, .. } => return ingestdeck_os::scoped_dir::remedy(cause).map(str::to_owned),
-            Self::Unreadable { .. } | Self::Failed { .. } => return None,
+            Self::Failed { .. } => return None,
         })
     }
 }

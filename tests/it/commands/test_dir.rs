@@ -52,8 +52,8 @@ impl CommandOutput {
                 .unwrap_or_else(|| panic!("{self:?}")),
         };
         // A list of problems follows its error.
-        let end = error.match_indices('\n').map(|(at, _)| at);
-        let end = end.filter(|at| !error[at + 1..].starts_with("  ")).next();
+        let mut ends = error.match_indices('\n').map(|(at, _)| at);
+        let end = ends.find(|at| !error[at + 1..].starts_with("  "));
         let (error, others) = error.split_at(end.unwrap_or(error.len()));
         let is_warning = |line: &str| line.is_empty() || line.starts_with("warning: ");
         assert!(
