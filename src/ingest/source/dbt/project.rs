@@ -62,9 +62,13 @@ const PROJECT_FILES: [&str; 7] = [
     "packages",
     "selectors",
 ];
-/// Most projects of a source, folders of one setting or behind links, and lines of `.dbtignore` that count, so that a
-/// hostile project costs little time.
+/// Most projects of a source.
+const MAX_PROJECTS: usize = 1000;
+/// Most folders of settings, folders behind links and lines of `.dbtignore` of a source. All of its projects share them, so
+/// that hostile ones cost little time: each file is compared with all of them.
 const MAX_ENTRIES: usize = 1000;
+/// Most comparisons of a folder with a link, for all projects of a source.
+const MAX_LINK_STEPS: usize = 2_000_000;
 /// Name of the file that makes a folder a project, without its extension.
 const PROJECT_STEM: &str = "dbt_project";
 
@@ -109,6 +113,62 @@ pub(in crate::source) fn is_yaml(path: &str) -> bool {
     has_extension(path, &["yml", "yaml"])
 }
 
+/// What the projects of a source may still use of its limits.
+#[derive(Debug)]
+struct ReadingBudget {
+    entries: usize,
+    link_steps: usize,
+    /// The first file or folder that exceeded a limit, with what it has too much of.
+    exceeded: Option<(String, &'static str)>,
+}
+
+impl Default for ReadingBudget {
+    fn default() -> Self {
+        Self {
+            entries: MAX_ENTRIES,
+            link_steps: MAX_LINK_STEPS,
+            exceeded: None,
+        }
+    }
+}
+
+impl ReadingBudget {
+    /// Whether one more entry may be read. `what` is in the file at `path`.
+    fn take_entry(&mut self, path: &str, what: &'static str) -> bool {
+        self.take(|budget| &mut budget.entries, path, what)
+    }
+
+    fn take(
+        &mut self,
+        limit: impl Fn(&mut Self) -> &mut usize,
+        path: &str,
+        what: &'static str,
+    ) -> bool {
+        let left = limit(self);
+        match left.checked_sub(1) {
+            Some(fewer) => *left = fewer,
+            None => {
+                self.exceeded.get_or_insert_with(|| (path.to_owned(), what));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The warning about what is not read.
+    fn warning(&self) -> Option<Problem> {
+        let (path, what) = self.exceeded.as_ref()?;
+        let why = format!(
+            "{}: {what} beyond the {MAX_ENTRIES} of a source are not read",
+            visible_path(path)
+        );
+        Some(
+            Problem::new(why)
+                .with_help("point source_dir at fewer projects, or name fewer folders"),
+        )
+    }
+}
+
 /// A folder with a `dbt_project.yml`, and its settings.
 #[derive(Debug)]
 pub(in crate::source) struct DbtProject {
@@ -134,7 +194,7 @@ pub(in crate::source) struct DbtProject {
 
 impl DbtProject {
     /// The project in `folder`, if there is one.
-    fn find(source: &SourceTree, folder: &str) -> Option<Self> {
+    fn find(source: &SourceTree, folder: &str, budget: &mut ReadingBudget) -> Option<Self> {
         let file = ["yml", "yaml"]
             .map(|extension| join(folder, &format!("{PROJECT_STEM}.{extension}")))
             .into_iter()
@@ -151,7 +211,7 @@ impl DbtProject {
                 .iter()
                 .filter_map(|dir| join(folder, dir))
                 .collect(),
-            ignored: IgnoreRules::read(source, folder),
+            ignored: IgnoreRules::read(source, folder, budget),
             warnings: Vec::new(),
             file,
         };
@@ -173,18 +233,18 @@ impl DbtProject {
             .unwrap_or_default()
             .clone_into(&mut project.name);
         for (key, former, default) in RESOURCE_KEYS {
-            let dirs = project.dirs(&settings, (key, former, Some(default)), true);
+            let dirs = project.dirs(&settings, (key, former, Some(default)), true, budget);
             if key == "model-paths" {
                 project.models.clone_from(&dirs);
             }
             project.resources.extend(dirs);
         }
         for (key, former, default) in OUTPUT_KEYS {
-            let dirs = project.dirs(&settings, (key, former, Some(default)), false);
+            let dirs = project.dirs(&settings, (key, former, Some(default)), false, budget);
             project.generated.extend(dirs);
         }
         // dbt cleans these, but reads resources in them.
-        let mut cleaned = project.dirs(&settings, ("clean-targets", "", None), true);
+        let mut cleaned = project.dirs(&settings, ("clean-targets", "", None), true, budget);
         let is_resource = |dir: &String| {
             let mut resources = project.resources.iter();
             resources.any(|resource| is_below(dir, resource))
@@ -194,7 +254,7 @@ impl DbtProject {
         // The folder itself is not output, whatever it is called.
         let own = project.folder.clone();
         project.generated.retain(|dir| !is_below(&own, dir));
-        project.docs = project.dirs(&settings, ("docs-paths", "", None), true);
+        project.docs = project.dirs(&settings, ("docs-paths", "", None), true, budget);
         if project.docs.is_empty() {
             project.docs.clone_from(&project.resources);
         }
@@ -212,6 +272,7 @@ impl DbtProject {
         settings: &YamlNode,
         (key, former, default): (&str, &str, Option<&str>),
         is_list: bool,
+        budget: &mut ReadingBudget,
     ) -> Vec<String> {
         let given = [key, former]
             .into_iter()
@@ -240,13 +301,10 @@ impl DbtProject {
             }
         };
         let mut dirs = Vec::new();
-        if nodes.len() > MAX_ENTRIES {
-            self.warn(format_args!(
-                "line {}: {key} has more than {MAX_ENTRIES} paths; the others are not read",
-                node.line
-            ));
-        }
-        for node in nodes.iter().take(MAX_ENTRIES) {
+        for node in nodes {
+            if !budget.take_entry(&self.file, "paths") {
+                break;
+            }
             let line = node.line;
             match node.as_text() {
                 None => {
@@ -312,14 +370,21 @@ impl DbtProject {
     }
 
     /// Adds the folders and files that links below its folders lead to, because dbt follows them.
-    fn follow(&mut self, links: &[(String, String)]) {
+    fn follow(&mut self, links: &[(String, String)], budget: &mut ReadingBudget) {
         for dirs in [&mut self.models, &mut self.resources, &mut self.docs] {
             let mut at = 0;
             // Each folder is added once, so cycles end.
-            while let Some(dir) = dirs.get(at).filter(|_| dirs.len() < MAX_ENTRIES).cloned() {
+            while let Some(dir) = dirs.get(at).cloned() {
                 let leads_to_yaml =
                     |(link, target): &&(String, String)| is_yaml(link) || !is_yaml(target);
                 for (link, target) in links.iter().filter(leads_to_yaml) {
+                    if !budget.take(
+                        |budget| &mut budget.link_steps,
+                        &self.file,
+                        "folders behind links",
+                    ) {
+                        return;
+                    }
                     let behind = if is_below(link, &dir) {
                         Some(target.clone())
                     } else {
@@ -327,7 +392,12 @@ impl DbtProject {
                             .filter(|rest| rest.starts_with('/'))
                             .map(|rest| format!("{target}{rest}"))
                     };
-                    dirs.extend(behind.filter(|dir| !dirs.contains(dir)));
+                    if let Some(behind) = behind.filter(|dir| !dirs.contains(dir)) {
+                        if !budget.take_entry(&self.file, "folders behind links") {
+                            return;
+                        }
+                        dirs.push(behind);
+                    }
                 }
                 at += 1;
             }
@@ -375,6 +445,7 @@ fn join(folder: &str, relative: &str) -> Option<String> {
 pub(in crate::source) struct DbtProjects {
     source: SourceTree,
     all: Vec<DbtProject>,
+    budget: ReadingBudget,
 }
 
 impl DbtProjects {
@@ -387,12 +458,14 @@ impl DbtProjects {
         });
         let mut folders: Vec<&str> = projects.map(|(folder, _)| folder).collect();
         folders.dedup();
+        let mut budget = ReadingBudget::default();
         let mut all: Vec<DbtProject> = folders
             .into_iter()
-            .filter_map(|folder| DbtProject::find(tree, folder))
+            .take(MAX_PROJECTS)
+            .filter_map(|folder| DbtProject::find(tree, folder, &mut budget))
             .collect();
         all.iter_mut()
-            .for_each(|project| project.follow(&tree.links));
+            .for_each(|project| project.follow(&tree.links, &mut budget));
         let hidden = |project: &DbtProject| {
             let above = |other: &&DbtProject| other.folder != project.folder;
             let mut others = all.iter().filter(above);
@@ -404,6 +477,7 @@ impl DbtProjects {
         Self {
             source: SourceTree::default(),
             all,
+            budget,
         }
     }
 
@@ -415,7 +489,7 @@ impl DbtProjects {
         };
         let mut projects = Self {
             source,
-            all: Vec::new(),
+            ..Self::default()
         };
         projects.enter("");
         projects
@@ -450,8 +524,9 @@ impl DbtProjects {
             return false;
         }
         let is_known = self.all.iter().any(|project| project.folder == dir);
-        if !is_known && self.all.len() < MAX_ENTRIES {
-            self.all.extend(DbtProject::find(&self.source, dir));
+        if !is_known && self.all.len() < MAX_PROJECTS {
+            let found = DbtProject::find(&self.source, dir, &mut self.budget);
+            self.all.extend(found);
         }
         true
     }
@@ -544,7 +619,7 @@ impl DbtProjects {
 
     pub(in crate::source) fn warnings(&self) -> impl Iterator<Item = Problem> {
         let warnings = self.all.iter().flat_map(|project| &project.warnings);
-        warnings.cloned()
+        warnings.cloned().chain(self.budget.warning())
     }
 }
 
@@ -607,18 +682,22 @@ struct IgnoreRules {
 }
 
 impl IgnoreRules {
-    fn read(source: &SourceTree, folder: &str) -> Self {
-        let text = join(folder, ".dbtignore").and_then(|path| source.read_text(&path).ok());
+    fn read(source: &SourceTree, folder: &str, budget: &mut ReadingBudget) -> Self {
+        let path = join(folder, ".dbtignore").unwrap_or_default();
+        let text = source.read_text(&path).ok();
         let prefix = match folder {
             "" => String::new(),
             folder => format!("{}/", globset::escape(folder)),
         };
         let (mut set, mut is_negated) = (GlobSetBuilder::new(), Vec::new());
         let lines = text.as_deref().unwrap_or_default().lines();
-        for line in lines.take(MAX_ENTRIES) {
+        for line in lines {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
+            }
+            if !budget.take_entry(&path, "lines") {
+                break;
             }
             let (is_negative, pattern) = match line.strip_prefix('!') {
                 Some(pattern) => (true, pattern),
@@ -646,5 +725,109 @@ impl IgnoreRules {
     fn matches(&self, path: &str) -> bool {
         let last = self.set.matches(path).into_iter().max();
         last.is_some_and(|at| self.is_negated.get(at) == Some(&false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A source with `count` projects in separate folders, each with a full `.dbtignore`, a long list of paths and links.
+    fn hostile_source(count: usize) -> (tempfile::TempDir, SourceTree) {
+        let dir = tempfile::tempdir().unwrap();
+        let lines = |prefix: &str| {
+            (0..MAX_ENTRIES)
+                .map(|line| format!("{prefix}{line}\n"))
+                .collect::<String>()
+        };
+        for project in 0..count {
+            let folder = dir.path().join(format!("p{project}"));
+            fs::create_dir_all(folder.join("models")).unwrap();
+            fs::write(folder.join(".dbtignore"), lines("*x")).unwrap();
+            let settings = format!("model-paths:\n{}", lines("  - m"));
+            fs::write(folder.join("dbt_project.yml"), settings).unwrap();
+        }
+        let mut tree = SourceTree::walk(dir.path(), &|_| true).unwrap();
+        tree.links = (0..MAX_ENTRIES)
+            .map(|link| {
+                (
+                    format!("p0/models/l{link}"),
+                    format!("p{}/models", link % count.max(1)),
+                )
+            })
+            .collect();
+        (dir, tree)
+    }
+
+    fn entries(projects: &DbtProjects) -> usize {
+        let each = projects.all.iter();
+        each.map(|project| {
+            project.resources.len() + project.models.len() + project.ignored.is_negated.len()
+        })
+        .sum()
+    }
+
+    /// The defaults of a project are not entries, and there are as many of them as projects.
+    #[test]
+    fn projects_of_a_source_share_its_limits() {
+        let defaults = RESOURCE_KEYS.len() + 1;
+        for count in [1, 20] {
+            let (_dir, tree) = hostile_source(count);
+            let projects = DbtProjects::from_tree(&tree);
+            assert_eq!(projects.all.len(), count);
+            // A line of `.dbtignore` is up to two patterns, and a path of models is in two lists.
+            assert!(
+                entries(&projects) <= 2 * MAX_ENTRIES + count * defaults,
+                "{}",
+                entries(&projects)
+            );
+            assert!(projects.budget.link_steps > 0, "links cost little, too");
+            let warnings: Vec<String> = projects
+                .warnings()
+                .map(|warning| warning.to_line())
+                .collect();
+            assert_eq!(warnings.len(), 1, "{warnings:?}");
+            assert!(
+                warnings[0].contains(
+                    "beyond the 1000 of a source are not read; point source_dir at fewer"
+                ),
+                "{warnings:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn usual_projects_do_not_reach_the_limits() {
+        let dir = tempfile::tempdir().unwrap();
+        for project in 0..50 {
+            let folder = dir.path().join(format!("p{project}"));
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(".dbtignore"), "# generated\n\ndocs\n").unwrap();
+            fs::write(
+                folder.join("dbt_project.yml"),
+                "model-paths: [models, marts]\n",
+            )
+            .unwrap();
+        }
+        let tree = SourceTree::walk(dir.path(), &|_| true).unwrap();
+        let projects = DbtProjects::from_tree(&tree);
+        assert_eq!((projects.all.len(), projects.warnings().count()), (50, 0));
+        assert_eq!(projects.budget.entries, MAX_ENTRIES - 150);
+    }
+
+    /// Links in a chain lead to a folder each, and each folder is compared with all links.
+    #[test]
+    fn comparisons_with_links_are_limited() {
+        let (_dir, mut tree) = hostile_source(1);
+        fs::write(tree.root.join("p0/.dbtignore"), "").unwrap();
+        fs::write(tree.root.join("p0/dbt_project.yml"), "").unwrap();
+        tree.links = (0..10_000)
+            .map(|link| (format!("p0/models/l{link}"), format!("p0/elsewhere/{link}")))
+            .collect();
+        let projects = DbtProjects::from_tree(&tree);
+        assert_eq!(projects.budget.entries, 0);
+        assert!(entries(&projects) <= MAX_ENTRIES + 2 * (RESOURCE_KEYS.len() + 1));
     }
 }
