@@ -68,20 +68,23 @@ pub fn render_text(
         .max()
         .unwrap_or_default()
         .min(width);
+    let words = shown.iter().map(|unit| unit_mark(unit.change()).1.len());
+    let word_width = words.max().unwrap_or_default().max(7);
     for unit in &shown {
         let key = text::fit_middle(&unit.key, width, "…");
         let pad = widest.saturating_sub(text::width(&key));
-        let (glyph, word) = mark(unit.change());
+        let (glyph, word) = unit_mark(unit.change());
         let _ = writeln!(
             out,
-            "  {glyph} {word:<7} {key}{:pad$}  {}",
+            "  {glyph} {word:<word_width$} {key}{:pad$}  {}",
             "",
             facts(unit, width)
         );
     }
     let same = diff.count(DiffStatus::Same);
     if same > 0 && !all {
-        let _ = writeln!(out, "  = same    {}", pluralize(same, "unit"));
+        let same = pluralize(same, "unit");
+        let _ = writeln!(out, "  = {:<word_width$} {same}", "same");
     }
     if !diff.artifacts.is_empty() {
         push_quality(&mut out, before, after);
@@ -165,6 +168,14 @@ fn mark(change: DiffStatus) -> (char, &'static str) {
         DiffStatus::Same => '=',
     };
     (glyph, change.as_str())
+}
+
+/// The glyph and word of a unit. The second run may have planned a part of the units of the first.
+fn unit_mark(change: DiffStatus) -> (char, &'static str) {
+    match change {
+        DiffStatus::Removed => ('-', "not planned"),
+        change => mark(change),
+    }
 }
 
 fn facts(unit: &UnitDiff, width: usize) -> String {

@@ -135,17 +135,19 @@ fn diff_compares_two_runs() {
     assert!(
         lines
             .iter()
-            .any(|line| line.contains("+ new     docs-crates")),
+            .any(|line| line.contains("+ new         docs-crates")),
         "{ran:?}"
     );
     assert!(
         lines
             .iter()
-            .any(|line| line.contains("- gone    docs-roast-batches")),
+            .any(|line| line.contains("- not planned docs-roast-batches")),
         "{ran:?}"
     );
     assert!(
-        lines.iter().any(|line| line.contains("~ changed dbt-all")),
+        lines
+            .iter()
+            .any(|line| line.contains("~ changed     dbt-all")),
         "{ran:?}"
     );
     let json = place.run(&["diff", "latest", "latest", "--ui", "json"]);
