@@ -66,7 +66,8 @@ const COSTS: &str = "
             input_tokens, output_tokens, cache_read, cache_write
         FROM attempt
         UNION ALL SELECT
-            CASE :by WHEN 'run' THEN run WHEN 'unit' THEN unit WHEN 'connection' THEN coalesce(connection, '?')
+            CASE :by WHEN 'run' THEN run WHEN 'unit' THEN unit WHEN 'connection'
+                THEN coalesce(connection, iif(unit = 'reconcile', 'reconcile', '?'))
                 WHEN 'day' THEN date(ms / 1000.0, 'unixepoch') ELSE coalesce(model, '?') END,
             1, cost_usd, cost_usd, usage, scripted, input_tokens, output_tokens, cache_read, cache_write
         FROM attempt WHERE :by <> 'model' OR models = 0
