@@ -271,7 +271,7 @@ fn details(out: &mut String, report: &RunReport) {
             pluralize(unit.attempts.len(), "attempt"),
             pluralize(made as usize, "call"),
             labels::time(unit.spending.active_time),
-            text::dollars_of_sum(unit.spending.cost, unit.spending.partial),
+            labels::cost(unit),
         );
         if let Some(planned) = &unit.planned {
             let files: Vec<String> = planned

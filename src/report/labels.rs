@@ -215,6 +215,17 @@ pub(super) fn resume_hint(report: &RunReport) -> Option<String> {
 pub(super) const SCRIPTED: &str =
     "A scripted agent played the model: costs, tokens and models are invented.";
 
+/// A figure of attempts that a unit without any does not have.
+pub(super) const NONE: &str = "–";
+
+/// What the attempts of a unit cost. A reused unit has none.
+pub(super) fn cost(unit: &UnitReport) -> String {
+    match unit.attempts.is_empty() {
+        true => NONE.to_owned(),
+        false => text::dollars_of_sum(unit.spending.cost, unit.spending.partial),
+    }
+}
+
 /// Turns, with the limit.
 pub(super) fn turns(unit: &UnitReport) -> String {
     let turns: u32 = unit
@@ -229,7 +240,7 @@ pub(super) fn turns(unit: &UnitReport) -> String {
             .step_budget
             .map_or_else(|| turns.to_string(), |most| format!("{turns}/{most}")),
         Some(_) => turns.to_string(),
-        None => "–".to_owned(),
+        None => NONE.to_owned(),
     }
 }
 

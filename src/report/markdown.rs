@@ -205,10 +205,10 @@ fn units(out: &mut String, report: &RunReport) {
     );
     for unit in &report.units {
         let (made, failed) = labels::calls(unit);
-        let model = unit
-            .latest()
-            .and_then(|attempt| attempt.state.setup.model_name())
-            .unwrap_or("?");
+        let model = match unit.latest() {
+            Some(attempt) => attempt.state.setup.model_name().unwrap_or("?"),
+            None => labels::NONE,
+        };
         let release = if differ {
             format!(
                 " {} |",
@@ -226,7 +226,7 @@ fn units(out: &mut String, report: &RunReport) {
             unit.attempts.len(),
             labels::turns(unit),
             labels::time(unit.spending.active_time),
-            text::dollars_of_sum(unit.spending.cost, unit.spending.partial),
+            labels::cost(unit),
             markdown_code(model, MAX_NAME_WIDTH),
         );
     }
