@@ -496,7 +496,7 @@ fn reconcile_step_is_optional_and_needs_changes() {
         .collect();
     assert_eq!(
         texts,
-        ["not reconciled: nothing was written, and no raw file was deleted"]
+        ["not reconciled: no unit wrote anything, and no raw file was deleted"]
     );
     let left_out = parse_json_events(
         run(

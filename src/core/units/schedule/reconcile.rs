@@ -108,7 +108,7 @@ impl Schedule {
         } else if !is_due {
             push_message(
                 Severity::Info,
-                "not reconciled: nothing was written, and no raw file was deleted".to_owned(),
+                "not reconciled: no unit wrote anything, and no raw file was deleted".to_owned(),
                 effects,
             );
             false

@@ -150,7 +150,7 @@ fn reconcile_step_is_skipped_without_changes() {
     start u0/1 | start u1/1
 
     INTEGRATE u0/1
-    note: message "not reconciled: nothing was written, and no raw file was deleted" | SAVE without [u1]
+    note: message "not reconciled: no unit wrote anything, and no raw file was deleted" | SAVE without [u1]
     END partial succeeded=1 failed=1 stopped=0 not_run=0
     "#);
     let trace = feed(
