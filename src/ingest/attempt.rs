@@ -248,15 +248,9 @@ impl UnitAttempt {
     /// Finds and records the identifiers in the artifacts that were in nothing that the agent received.
     pub fn find_unsourced(&self) -> io::Result<UnsourcedCheck> {
         let mut kept = self.tool_context.records();
-        let AttemptRecords {
-            ledger, received, ..
-        } = &mut *kept;
-        let Some(received) = received else {
+        let Some(received) = &kept.received else {
             return Ok(UnsourcedCheck::default());
         };
-        for entry in ledger {
-            received.add_ledger(&entry.verified_identifiers, &entry.unverified_identifiers);
-        }
         let found = unsourced::find_unsourced(&self.tool_context.workspace, received)?;
         kept.unsourced.clone_from(&found);
         Ok(found)

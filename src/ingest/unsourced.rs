@@ -9,7 +9,11 @@ mod sql_words;
 
 use std::{collections::HashSet, io};
 
-use super::workspace::Workspace;
+use super::{
+    references,
+    wiki::{self, WikiPage},
+    workspace::Workspace,
+};
 use ingestdeck_core::tape::note::attempt_output::{MAX_UNSOURCED, UnsourcedIdentifier};
 
 pub(crate) use received::ReceivedNames;
@@ -91,6 +95,50 @@ pub(crate) fn find_unsourced(
         found: Some(unsourced_in(&changed, received)),
         skipped: None,
     })
+}
+
+/// The identifiers in `text`, which is to be written to `path`, that were in nothing that the agent received. Links to
+/// pages are left out: a page may be written later, and is looked for when the attempt ends. Nothing is compared if more
+/// was received or written than is compared.
+pub(crate) fn unsourced_in_draft(
+    workspace: &Workspace,
+    (path, text): (&str, &str),
+    received: &ReceivedNames,
+) -> io::Result<Vec<UnsourcedIdentifier>> {
+    if received.is_incomplete() {
+        return Ok(Vec::new());
+    }
+    let read =
+        |bytes: Option<Vec<u8>>| String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+    let mut changed = vec![ChangedArtifact {
+        path: path.to_owned(),
+        text: text.to_owned(),
+        original: read(workspace.original(path)?),
+    }];
+    let others = workspace.changes().into_iter();
+    for (other, _) in others.filter(|(other, change)| other != path && change.new_hash.is_some()) {
+        changed.push(ChangedArtifact {
+            text: read(workspace.peek(&other)?),
+            path: other,
+            original: String::new(),
+        });
+    }
+    if changed
+        .iter()
+        .map(|artifact| artifact.text.len())
+        .sum::<usize>()
+        > MAX_ARTIFACT_BYTES
+    {
+        return Ok(Vec::new());
+    }
+    let page = wiki::page_key(path).and_then(|_| WikiPage::parse(text.as_bytes()).ok());
+    let links = page
+        .as_ref()
+        .map(references::page_links)
+        .unwrap_or_default();
+    let mut found = unsourced_in(&changed, received);
+    found.retain(|found| found.path == path && !links.contains(found.name.as_str()));
+    Ok(found)
 }
 
 fn unsourced_in(changed: &[ChangedArtifact], received: &ReceivedNames) -> Vec<UnsourcedIdentifier> {

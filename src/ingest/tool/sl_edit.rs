@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{
     AgentTool, ToolContext,
     sl_common::{DeclinedSourceChange, check_change, validate_change},
+    verification_ledger::refusal_of_identifiers,
 };
 use crate::{
     semantic_layer::{self, SourceDefinition, SourceDoc, SourceFile},
@@ -191,6 +192,7 @@ fn write(context: &ToolContext, input: SlWriteInput) -> Result<ToolReply, Declin
     let warnings = validate_change(context, &connection, &name, &doc, None)?;
     let text = semantic_layer::render_source(&doc)
         .map_err(|why| DeclinedSourceChange::new("not_writable", why.to_string()))?;
+    check_identifiers(context, &path, &text)?;
     context.workspace.write(&path, text.as_bytes())?;
     let action = if found.is_some() {
         "updated"
@@ -210,6 +212,18 @@ fn write(context: &ToolContext, input: SlWriteInput) -> Result<ToolReply, Declin
         .markdown
         .push_str(&format!("\n\n**YAML**:\n```yaml\n{text}```"));
     Ok(reply)
+}
+
+/// Refuses identifiers that the verification ledger must list.
+fn check_identifiers(
+    context: &ToolContext,
+    path: &str,
+    text: &str,
+) -> Result<(), DeclinedSourceChange> {
+    match refusal_of_identifiers(context, path, text) {
+        None => Ok(()),
+        Some((reason, why)) => Err(DeclinedSourceChange::new(reason, why)),
+    }
 }
 
 /// Removes the fields that are null, which mean omitted fields.
@@ -281,6 +295,7 @@ fn edit(context: &ToolContext, input: SlEditInput) -> Result<ToolReply, Declined
     })?;
     let (text, doc) = semantic_layer::append_missing_lists(text, &doc);
     let warnings = validate_change(context, &connection, &name, &doc, before.as_ref())?;
+    check_identifiers(context, &file.path, &text)?;
     context.workspace.write(&file.path, text.as_bytes())?;
     let verb = format!("changed by {} edit(s)", edits.len());
     let more = json!({"action": "updated", "editCount": edits.len()});

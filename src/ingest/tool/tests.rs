@@ -275,6 +275,95 @@ fn large_files_are_paged_without_loss() {
     );
 }
 
+/// A fixture that collects what the agent receives, with an empty entry in the ledger.
+fn fixture_with_received_names() -> ToolFixture {
+    let fixture = ToolFixture::unlocked();
+    let context = &fixture.tools.context;
+    context.records().received = Some(ReceivedNames::default());
+    let raw = context.unit.source_root.join("a.md");
+    fs::write(raw, "`shop.orders` has `net_cents`.\n").unwrap();
+    fixture
+}
+
+#[test]
+fn identifiers_must_be_read_or_in_the_ledger() {
+    let fixture = fixture_with_received_names();
+    let page = |content: &str| json!({"key": "net", "summary": "Net", "content": content});
+    // A text without identifiers needs no names in the ledger, and links are looked for when the attempt ends.
+    fixture.text("wiki_write", page("Net is less than gross. See [[gross]]."));
+    let written = page("`shop.orders` has `net_cents` and fct_orders_daily.");
+    let reply = fixture.call("wiki_write", written.clone());
+    assert!(
+        reply.is_error && reply.declined,
+        "it counts until it succeeds"
+    );
+    for part in [
+        "`shop`, `orders`, `net_cents`, `fct_orders_daily`",
+        r#"record_verification_ledger with {"summary":"…","unverifiedIdentifiers":["shop","#,
+    ] {
+        assert!(reply.markdown.contains(part), "{}", reply.markdown);
+    }
+    fixture.text("read_raw_file", json!({"path": "a.md"}));
+    let reply = fixture.call("wiki_write", written.clone());
+    assert!(
+        reply
+            .markdown
+            .contains("you have read: `fct_orders_daily`; call"),
+        "what was read counts as verified: {}",
+        reply.markdown
+    );
+    fixture.text(
+        "record_verification_ledger",
+        json!({"summary": "s", "verifiedIdentifiers": ["reporting.fct_orders_daily"]}),
+    );
+    fixture.text("wiki_write", written);
+    let edit = json!({"key": "net", "summary": "Net", "replacements": [{"oldText": "has", "newText": "has no `vat_cents`, but"}]});
+    assert_eq!(
+        fixture.decline("wiki_write", edit).0,
+        "identifiers_not_in_ledger",
+        "an edit is checked, too"
+    );
+}
+
+#[test]
+fn unverified_identifier_needs_its_mark_on_a_page() {
+    let fixture = fixture_with_received_names();
+    fixture.text(
+        "record_verification_ledger",
+        json!({"summary": "s", "unverifiedIdentifiers": ["fct_orders_daily"]}),
+    );
+    let page = |content: &str| json!({"key": "net", "summary": "Net", "content": content});
+    let bare = page("Taken from `fct_orders_daily`.");
+    assert_eq!(
+        fixture.decline("wiki_write", bare).0,
+        "identifiers_not_marked"
+    );
+    let marked = page(
+        "Taken from `fct_orders_daily` [unverified - from a.md]. The `fct_orders_daily` table is late.",
+    );
+    fixture.text("wiki_write", marked);
+}
+
+#[test]
+fn source_with_unknown_column_is_refused() {
+    let fixture = fixture_with_received_names();
+    fixture.text("read_raw_file", json!({"path": "a.md"}));
+    let source = |column: &str| {
+        json!({"connectionId": "warehouse", "sourceName": "orders", "source": {
+            "name": "orders", "table": "shop.orders", "grain": [column],
+            "columns": [{"name": column, "type": "number"}],
+            "measures": [{"name": "order_count", "expr": "count(*)"}],
+        }})
+    };
+    let reply = fixture.call("sl_write_source", source("order_key"));
+    assert!(
+        reply.markdown.contains("`order_key`; call"),
+        "{}",
+        reply.markdown
+    );
+    fixture.text("sl_write_source", source("net_cents"));
+}
+
 #[test]
 fn writing_is_locked_until_the_ledger_has_an_entry() {
     let fixture = ToolFixture::new();

@@ -1,10 +1,16 @@
-//! `record_verification_ledger`: records the agent's checks before it writes. One entry unlocks the guarded tools.
+//! `record_verification_ledger`: records the agent's checks before it writes. One entry unlocks the guarded tools, but not
+//! for identifiers that are neither in the ledger nor in anything that the agent has read.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{AgentTool, ToolContext};
+use crate::{
+    unsourced::unsourced_in_draft,
+    untrusted_text::excerpt,
+    wiki::{self, WikiPage},
+};
 use ingestdeck_core::units::ToolReply;
 
 /// One entry of the ledger.
@@ -33,7 +39,8 @@ impl AgentTool for RecordVerificationLedger {
     const NAME: &'static str = "record_verification_ledger";
     const DESCRIPTION: &'static str = "Record what you verified, before you write. The first entry unlocks \
         wiki_write, wiki_remove, sl_write_source, sl_edit_source and emit_unmapped_fallback; in a resumed session \
-        they are locked again.";
+        they are locked again. Pages and sources may contain the identifiers in the ledger and those that you have \
+        read, and no others.";
     const READ_ONLY: bool = false;
     type Input = LedgerEntry;
 
@@ -43,10 +50,14 @@ impl AgentTool for RecordVerificationLedger {
             entry.unverified_identifiers.len(),
         );
         let mut records = context.records();
+        if let Some(received) = &mut records.received {
+            received.add_ledger(&entry.verified_identifiers, &entry.unverified_identifiers);
+        }
         records.ledger.push(entry);
         ToolReply {
             markdown: format!(
-                "Recorded: {verified} verified, {unverified} unverified. Writing is unlocked."
+                "Recorded: {verified} verified, {unverified} unverified. Writing is unlocked for these identifiers \
+                 and for those that you have read."
             ),
             structured: Some(json!({
                 "success": true, "entries": records.ledger.len(), "verified": verified, "unverified": unverified,
@@ -55,3 +66,65 @@ impl AgentTool for RecordVerificationLedger {
         }
     }
 }
+
+/// Most identifiers that a refusal names.
+const MAX_NAMED: usize = 20;
+
+/// Why the artifact at `path` must not get the content `text`, as a clause and its machine-readable reason. Its identifiers
+/// must be in the ledger or in what the agent has received, and pages mark those that are unverified.
+///
+/// What the agent received was shown to it by this program: its prompt and the replies of its tools. Sources of the
+/// semantic layer and raw files are known once the agent has read them. Without a record of that nothing is refused.
+pub(super) fn refusal_of_identifiers(
+    context: &ToolContext,
+    path: &str,
+    text: &str,
+) -> Option<(&'static str, String)> {
+    if context.unit.is_text() {
+        return None;
+    }
+    let records = context.records();
+    let found = unsourced_in_draft(&context.workspace, (path, text), records.received.as_ref()?);
+    let found = found.unwrap_or_default();
+    let quoted = |names: &[&str]| {
+        let names = names.iter().take(MAX_NAMED);
+        let names: Vec<String> = names.map(|name| format!("`{}`", excerpt(name))).collect();
+        names.join(", ")
+    };
+    let missing = found.iter().filter(|identifier| !identifier.declared);
+    let missing: Vec<&str> = missing.map(|identifier| identifier.name.as_str()).collect();
+    if !missing.is_empty() {
+        let listed: Vec<&&str> = missing.iter().take(MAX_NAMED).collect();
+        let call = json!({"summary": "…", "unverifiedIdentifiers": listed});
+        let text = format!(
+            "it contains identifiers that are neither in the verification ledger nor in anything that you have read: {}; \
+             call record_verification_ledger with {call}, or list those that you have found in verifiedIdentifiers, then \
+             repeat this call",
+            quoted(&missing)
+        );
+        return Some(("identifiers_not_in_ledger", text));
+    }
+    let body = wiki::page_key(path)
+        .and_then(|_| WikiPage::parse(text.as_bytes()).ok())?
+        .body;
+    let is_unmarked = |name: &&str| {
+        let name = name.to_lowercase();
+        let line = body
+            .lines()
+            .find(|line| line.to_lowercase().contains(&name));
+        line.is_some_and(|line| !line.contains(UNVERIFIED_MARK))
+    };
+    let declared = found.iter().map(|identifier| identifier.name.as_str());
+    let unmarked: Vec<&str> = declared.filter(is_unmarked).collect();
+    (!unmarked.is_empty()).then(|| {
+        let text = format!(
+            "the ledger lists identifiers as unverified that the page does not mark: {}; write `{UNVERIFIED_MARK} - from \
+             RAW_FILE]` behind each where it first occurs",
+            quoted(&unmarked)
+        );
+        ("identifiers_not_marked", text)
+    })
+}
+
+/// Beginning of the mark behind an identifier that the agent could not verify.
+const UNVERIFIED_MARK: &str = "[unverified";

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{AgentTool, ToolContext, refusal};
+use super::{AgentTool, ToolContext, refusal, verification_ledger::refusal_of_identifiers};
 use crate::{
     untrusted_text::excerpt,
     verbatim,
@@ -247,6 +247,9 @@ fn write(context: &ToolContext, input: WikiWriteInput) -> Result<bool, DeclinedP
     let text = page
         .render()
         .map_err(|error| DeclinedPageChange::new("not_writable", error.to_string()))?;
+    if let Some((reason, why)) = refusal_of_identifiers(context, &path, &text) {
+        return Err(DeclinedPageChange::new(reason, why));
+    }
     context.workspace.write(&path, text.as_bytes())?;
     Ok(is_new)
 }

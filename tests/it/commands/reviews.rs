@@ -590,14 +590,17 @@ fn feedback_counts_in_later_attempts_of_its_session() {
     place.notes(&["one"]);
     commit_all(&place);
     let write = |prompt: &str, content: &str| {
-        let ledger = "{ call = { tool = \"record_verification_ledger\", with = { summary = \"Read it.\" } } }";
+        let ledger = "{ call = { tool = \"record_verification_ledger\", with = { summary = \"Read it.\", unverifiedIdentifiers = [\"dim_plan\"] } } }";
         format!(
             "[[part]]\nprompt = \"{prompt}\"\nsteps = [{ledger}, {{ call = {{ tool = \"wiki_write\", with = {{ key = \"one\", summary = \"One\", content = \"{content}\" }} }} }}, {{ say = \"Done.\" }}]\n"
         )
     };
     let script = [
         ("Name dim_owner", "`dim_owner`"),
-        ("Name both", "Both: `dim_owner`, `dim_plan`"),
+        (
+            "Name both",
+            "Both: `dim_owner`, `dim_plan` [unverified - from one.md]",
+        ),
         ("Name a region", "`dim_region`"),
         ("", "First text."),
     ];

@@ -138,7 +138,13 @@ fn judged(tool_failures: &str) -> (TestDir, BTreeMap<String, (String, String)>, 
     git(&place, &["add", "--all"]);
     git(&place, &["commit", "--quiet", "--message=Begin"]);
     let part = |(unit, turns): (&String, &Value)| {
-        let steps: Vec<Value> = turns.as_array().unwrap().iter().flat_map(steps).collect();
+        let mut steps: Vec<Value> = turns.as_array().unwrap().iter().flat_map(steps).collect();
+        // KTX does not look at the identifiers in the ledger.
+        let names = turns.to_string();
+        let ledger = steps
+            .iter_mut()
+            .filter(|step| step["call"]["tool"] == "record_verification_ledger");
+        ledger.for_each(|step| step["call"]["with"]["verifiedIdentifiers"] = json!([names]));
         json!({"unit": unit, "steps": steps})
     };
     let script = json!({"part": scenarios.iter().map(part).collect::<Vec<_>>()});

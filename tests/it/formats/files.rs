@@ -35,7 +35,7 @@ steps = [
   { call = { tool = "wiki_write", with = { key = "orders", summary = "About orders", content = "Too early." } } },
   { call = { tool = "read_raw_file", with = { path = "one.md" } } },
   { call = { tool = "wiki_read", with = { key = "nowhere" } } },
-  { call = { tool = "record_verification_ledger", with = { summary = "Read it.", verifiedIdentifiers = ["orders"], notes = "none" } } },
+  { call = { tool = "record_verification_ledger", with = { summary = "Read it.", verifiedIdentifiers = ["orders", "orders.id"], notes = "none" } } },
   { call = { tool = "wiki_write", with = { key = "orders", summary = "About orders", content = "# Orders\n\nText.", tags = ["sales"], rawPaths = ["one.md"] } } },
   { call = { tool = "sl_write_source", with = { connectionId = "shop", sourceName = "orders", rawPaths = ["one.md"], source = { name = "orders", table = "orders", grain = ["id"], columns = [{ name = "id", type = "number" }], measures = [{ name = "count", expr = "count(*)" }] } } } },
   { call = { tool = "emit_unmapped_fallback", with = { rawPath = "one.md", reason = "parse_error", fallback = "flagged", clarification = "a table" } } },
