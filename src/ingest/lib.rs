@@ -36,6 +36,7 @@ mod spelling;
 #[cfg(any(test, feature = "test-projects"))]
 pub mod test_projects;
 mod untrusted_text;
+mod verbatim;
 mod wiki;
 mod yaml;
 
@@ -70,7 +71,6 @@ pub mod tool;
 pub mod transcript;
 pub(crate) mod unit_size;
 pub mod unsourced;
-pub mod verbatim;
 pub mod work_unit;
 pub(crate) mod workspace;
 pub mod workspace_check;

@@ -33,11 +33,11 @@ use super::{
     reconcile::EvictionCandidate,
     source::{
         ChunkedConnection, Fingerprint, SourceAdapter, SourceProjection, SourceTree, UnitChunk,
-        add_dependencies, tree,
+        VerbatimDocument, add_dependencies, tree,
     },
     source_diff::{ForceReason, SourceDiff, UnitChanges, run_reason},
     untrusted_text::visible_path,
-    verbatim::{self, VerbatimDocument},
+    verbatim,
     work_unit::WorkUnit,
 };
 pub use ingestdeck_core::tape::note::UnitSelection;

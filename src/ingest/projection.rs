@@ -20,10 +20,10 @@ use super::{
     semantic_layer::{
         self, FindSourceError, SemanticLayer, SemanticSources, SourceDoc, SourceFile,
     },
-    source::ProjectedSource,
+    source::{ProjectedSource, VerbatimDocument},
     text_input::TEXT_ADAPTER,
     untrusted_text::visible_path,
-    verbatim::{self, PageState, VerbatimDocument},
+    verbatim::{self, PageState},
     wiki::{self, Wiki},
     workspace::{Workspace, WriteError},
     workspace_check,

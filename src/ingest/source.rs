@@ -23,7 +23,6 @@ use super::{
     git_source::{GitSource, GitSourceError, RepositoryKeys, SourceVersion},
     path_policy::{PathPolicy, PathRefusal},
     untrusted_text::visible_path,
-    verbatim::VerbatimDocument,
 };
 use ingestdeck_core::diagnostic::{Diagnostic, Problem};
 use ingestdeck_os::scoped_dir::ScopedDir;
@@ -281,6 +280,17 @@ pub struct ProjectedSource {
     pub files: Vec<String>,
     /// Content of the source file.
     pub doc: Map<String, Value>,
+}
+
+/// A document, and the page that holds it unchanged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerbatimDocument {
+    /// Raw file, relative to its source, or the label of a text of the command line.
+    pub path: String,
+    /// Key of the page.
+    pub page: String,
+    /// The text of the page, or why there is none.
+    pub text: Result<String, String>,
 }
 
 /// The sources that follow from the raw files of a connection.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     slug,
-    source::SourceTree,
+    source::{SourceTree, VerbatimDocument},
     untrusted_text::visible_path,
     wiki::{self, WikiPage},
     workspace::MAX_FILE_BYTES,
@@ -22,17 +22,6 @@ use ingestdeck_core::diagnostic::Problem;
 const MARK: &str = "verbatim";
 /// Digits of the hash in a key whose path is too long, or has no characters of a key.
 const HASH_DIGITS: usize = 8;
-
-/// A document, and the page that holds it unchanged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VerbatimDocument {
-    /// Raw file, relative to its source, or the label of a text of the command line.
-    pub path: String,
-    /// Key of the page.
-    pub page: String,
-    /// The text of the page, or why there is none.
-    pub text: Result<String, String>,
-}
 
 /// The mark of a page that is a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

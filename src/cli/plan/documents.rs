@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::MAX_NAMED;
 use crate::cli::output;
 use ingestdeck_core::text::{self, pluralize};
-use ingestdeck_ingest::{projection::PendingProjection, verbatim::VerbatimDocument};
+use ingestdeck_ingest::{projection::PendingProjection, source::VerbatimDocument};
 
 /// The object about the documents of a connection.
 pub(super) fn to_json(due: &PendingProjection) -> Value {

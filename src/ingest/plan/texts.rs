@@ -6,8 +6,9 @@ use super::{
 };
 use crate::{
     capture_signals,
+    source::VerbatimDocument,
     text_input::{TEXT_ADAPTER, TextInput, TextInputs, TextMode},
-    verbatim::{PageState, VerbatimDocument, page_state},
+    verbatim::{PageState, page_state},
     wiki::{Wiki, page_path},
     workspace::Workspace,
 };
