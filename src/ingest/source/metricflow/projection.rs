@@ -242,7 +242,14 @@ impl SemanticModels {
                 continue;
             }
             match self.add_simple(metric, &measure_at) {
-                Ok(at) => drop(known.insert(metric.name, (at, metric.name.to_owned()))),
+                Ok(at) => {
+                    known.insert(metric.name, (at, metric.name.to_owned()));
+                    if let Some(key) = metric.null_key() {
+                        let name = squeezed_line(metric.name);
+                        let why = format!("metric {name} is without its {key}, which sources lack");
+                        self.skip(metric.path, &why);
+                    }
+                }
                 Err(why) => self.skip(metric.path, &why),
             }
         }
@@ -273,9 +280,6 @@ impl SemanticModels {
                 "metric {name} names no measure, and is in no semantic model"
             ));
         };
-        if let Some(key) = metric.null_key() {
-            return Err(format!("metric {name} has {key}, which sources lack"));
-        }
         if !measure.is_unmodified {
             return Err(format!("the measure of metric {name} has a filter"));
         }
@@ -907,14 +911,16 @@ metrics:
         {"name":"order_count","expr":"sum(1)"}
         {"name":"orders","expr":"sum(1)","description":"Count"}
         {"name":"large","expr":"sum(1)","filter":"order_total_dim >= 20"}
+        {"name":"filled","expr":"sum(1)","description":"Zero"}
+        {"name":"spined","expr":"sum(1)"}
+        {"name":"twice","expr":"2 * filled"}
         {"name":"average","expr":"order_total / NULLIF(orders, 0)"}
 
         measure p90 has aggregation `percentile`, which sources lack
         dimension status of semantic model orders has the name of another column
-        metric filled has fill_nulls_with, which sources lack
-        metric spined has join_to_timespine, which sources lack
+        metric filled is without its fill_nulls_with, which sources lack
+        metric spined is without its join_to_timespine, which sources lack
         metric long_tail is of measure p90, which no source has
-        metric twice is not of one semantic model
         metric large has the name of another measure of its model
         "#);
     }
