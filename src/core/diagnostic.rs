@@ -6,8 +6,6 @@
 
 use std::{error::Error, fmt, io};
 
-use crate::text::list_some;
-
 /// An error whose text has the form `what failed: why`, with an optional remedy.
 pub trait Diagnostic: Error {
     /// How to fix it, as an imperative clause without a full stop; `None` if no remedy is known.
@@ -31,6 +29,9 @@ pub struct Problem {
     files: Vec<String>,
     help: Option<String>,
 }
+
+/// Most files that the text of a problem names.
+const MAX_NAMED_FILES: usize = 5;
 
 impl Problem {
     pub fn new(message: impl Into<String>) -> Self {
@@ -85,9 +86,12 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        match &*self.files {
-            [] => Ok(()),
-            files => write!(f, ": {}", list_some(files)),
+        let named = self.files.len().min(MAX_NAMED_FILES);
+        let (named, more) = self.files.split_at(named);
+        match (named, more.len()) {
+            ([], _) => Ok(()),
+            (_, 0) => write!(f, ": {}", named.join(", ")),
+            (_, more) => write!(f, ": {} and {more} more", named.join(", ")),
         }
     }
 }
