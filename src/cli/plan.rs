@@ -390,10 +390,11 @@ fn write_table(
     if rows().next().is_some() {
         let [key, forecast] = ["unit", "forecast"];
         let (key_width, forecast_width) = (widths.key, widths.forecast);
+        let tokens = if widths.has_tokens { "   tokens" } else { "" };
         writeln!(
             out,
-            "{key:<key_width$}  {:>9} {:>9} {:>8}  {forecast:<forecast_width$}  why",
-            "files", "size", "tokens"
+            "{key:<key_width$}  {:>9} {:>9}{tokens}  {forecast:<forecast_width$}  why",
+            "files", "size"
         )?;
     }
     for unit in rows() {
@@ -402,7 +403,10 @@ fn write_table(
         let files = unit.raw_files.len();
         let plural = if files == 1 { " " } else { "s" };
         let bytes = unit.bytes.map_or_else(|| "?".into(), text::size);
-        let tokens = text::count(outlook.estimate(&unit.unit).context);
+        let tokens = match widths.has_tokens {
+            true => format!(" {:>8}", text::count(outlook.estimate(&unit.unit).context)),
+            false => String::new(),
+        };
         let forecast = forecast_of(unit);
         let why = text::printable(&unit.why, widths.why);
         let limits = unit
@@ -411,7 +415,7 @@ fn write_table(
             .map(|reason| format!(" (no sources: {})", text::printable(reason, 60)));
         writeln!(
             out,
-            "{key}{:pad$}  {files:>3} file{plural} {bytes:>9} {tokens:>8}  {forecast:<width$}  {why}{}",
+            "{key}{:pad$}  {files:>3} file{plural} {bytes:>9}{tokens}  {forecast:<width$}  {why}{}",
             "",
             limits.unwrap_or_default(),
             width = widths.forecast,

@@ -238,19 +238,6 @@ mod tests {
     }
 
     #[test]
-    fn code_of_dbt_models_is_not_in_the_digest() {
-        let mut source = ContentFixture::new();
-        source.unit.planned.adapter = "dbt".into();
-        let then = source.content();
-        fs::write(source.dir.path().join("m.sql"), "select 1").unwrap();
-        let paths = &mut source.unit.planned.dependency_paths;
-        paths.push("m.sql".into());
-        assert_eq!(source.content(), then);
-        source.unit.planned.adapter = "manifest".into();
-        assert_ne!(source.content().dependencies, then.dependencies);
-    }
-
-    #[test]
     fn digest_changes_with_each_part() {
         let source = ContentFixture::new();
         let then = source.content();

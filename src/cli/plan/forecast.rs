@@ -59,7 +59,10 @@ impl ModelPriceRange {
         let model = model.map(|model| model.trim_end_matches("[1m]"));
         let alias = model.map(|model| format!("-{model}-"));
         let is_model = |name: &str| match (model, &alias) {
-            (Some(model), Some(alias)) => name == model || name.contains(alias),
+            // A reported name may end with a date.
+            (Some(model), Some(alias)) => {
+                format!("{name}-").contains(alias) || name.starts_with(model)
+            }
             _ => true,
         };
         if let Some(known) = reported.iter().find(|price| is_model(&price.model)) {
@@ -336,6 +339,7 @@ mod tests {
             Some((found.usd_per_million.low, found.usd_per_million.high))
         };
         assert_eq!(find(Some("haiku"), &reported), Some((1.5, 1.5)));
+        assert_eq!(find(Some("claude-haiku-4-5"), &reported), Some((1.5, 1.5)));
         assert_eq!(find(Some("haiku"), &[]), Some((1.0, 1.0)));
         assert_eq!(find(Some("sonnet[1m]"), &reported), Some((2.0, 2.0)));
         assert_eq!(

@@ -9,11 +9,15 @@ pub(super) struct RowWidths {
     pub key: usize,
     pub forecast: usize,
     pub why: usize,
+    /// Whether there is room for the tokens.
+    pub has_tokens: bool,
 }
 
 impl RowWidths {
-    /// Number of files, size, tokens, and the gaps between the columns.
-    const FIXED: usize = 34;
+    /// Number of files, size, and the gaps between the columns.
+    const FIXED: usize = 25;
+    /// Tokens, and the gap before them.
+    const TOKENS: usize = 9;
     /// Minimum room for the key and the reason: in a narrower terminal, rows wrap.
     const MIN_ROOM: usize = 24;
 
@@ -24,16 +28,20 @@ impl RowWidths {
                 key,
                 forecast: forecast.max(23),
                 why: usize::MAX,
+                has_tokens: true,
             };
         };
+        let has_tokens = columns >= Self::FIXED + Self::TOKENS + forecast + 2 * Self::MIN_ROOM;
+        let tokens = if has_tokens { Self::TOKENS } else { 0 };
         let room = columns
-            .saturating_sub(Self::FIXED + forecast)
+            .saturating_sub(Self::FIXED + tokens + forecast)
             .max(Self::MIN_ROOM);
         let key = key.min(MAX_KEY_WIDTH).min(room - why.min(room / 2));
         Self {
             key,
             forecast,
             why: room - key,
+            has_tokens,
         }
     }
 }
@@ -44,8 +52,14 @@ mod tests {
 
     #[test]
     fn rows_fit_into_the_terminal() {
-        let total =
-            |widths: RowWidths| widths.key + RowWidths::FIXED + widths.forecast + widths.why;
+        let total = |widths: RowWidths| {
+            let tokens = if widths.has_tokens {
+                RowWidths::TOKENS
+            } else {
+                0
+            };
+            widths.key + RowWidths::FIXED + tokens + widths.forecast + widths.why
+        };
         for columns in [62, 80, 100, 250] {
             for (key, forecast, why) in [
                 (10, 1, 3),
@@ -66,6 +80,7 @@ mod tests {
             key: 200,
             forecast: 23,
             why: usize::MAX,
+            has_tokens: true,
         };
         assert_eq!(
             RowWidths::new(200, 13, 300, None),
@@ -77,7 +92,8 @@ mod tests {
             RowWidths {
                 key: 26,
                 forecast: 13,
-                why: 16
+                why: 16,
+                has_tokens: false
             }
         );
     }

@@ -1,7 +1,7 @@
 //! Estimates the tokens and the cost of a unit before any unit like it has run, from the sizes of its prompt and files.
 //!
 //! An agent sends all that it has received again with each request. The low estimate is an agent that reads several files in
-//! a turn and writes at once; the high one reads them one by one and searches and checks before it writes. The range is at
+//! a turn and then writes; the high one reads them one by one and searches and checks before it writes. The range is at
 //! most [`MAX_RATIO`] wide. Output tokens are a guess.
 
 /// Bytes of English text or code for a token, roughly.
@@ -22,7 +22,7 @@ pub const RELATIVE_PRICES: [f64; 3] = [0.1, 1.25, 5.0];
 pub struct UnitSize {
     /// System prompt and tools, which units of an adapter share.
     pub shared_prompt: u64,
-    /// The user prompt.
+    /// User prompt, with the names of the files.
     pub own_prompt: u64,
     pub raw_files: u64,
     /// Files that it may read in addition.

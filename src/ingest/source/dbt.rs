@@ -6,7 +6,7 @@
 //! its objects are in units, as in KTX.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     path::{Path, PathBuf},
 };
 
@@ -207,8 +207,9 @@ impl SourceAdapter for DbtAdapter {
             .partition(|path| path.starts_with("models/"));
         let mut keys = unique_keys("dbt", &first, without_extension);
         let more = unique_keys("dbt", &rest, without_extension);
+        let mut taken: HashSet<String> = keys.iter().cloned().collect();
         for (key, path) in more.into_iter().zip(&rest) {
-            keys.push(distinct_key(&keys, key, path));
+            keys.push(distinct_key(&mut taken, key, path));
         }
         let mut dependencies = |key: &str, path: &str| -> Vec<String> {
             let text = text_of(path);
@@ -237,8 +238,7 @@ impl SourceAdapter for DbtAdapter {
             })
             .collect();
         for (name, files) in groups {
-            let key = distinct_key(&keys, format!("dbt-{}", slugify(&name)), &name);
-            keys.push(key.clone());
+            let key = distinct_key(&mut taken, format!("dbt-{}", slugify(&name)), &name);
             units.push(UnitChunk {
                 key,
                 label: Some(name.trim().to_owned()),
@@ -329,13 +329,14 @@ pub(super) fn integration_tests(scan: &ProposalScan<'_>, folder: &str) -> Propos
     }
 }
 
-/// `key`, or one that is not among `keys`.
-fn distinct_key(keys: &[String], key: String, path: &str) -> String {
-    if keys.contains(&key) {
-        format!("{key}-{}", short_hash(path, 12))
-    } else {
-        key
-    }
+/// `key`, or one that is not among the `taken` ones, which then contain it.
+fn distinct_key(taken: &mut HashSet<String>, key: String, path: &str) -> String {
+    let key = match taken.contains(&key) {
+        true => format!("{key}-{}", short_hash(path, 12)),
+        false => key,
+    };
+    taken.insert(key.clone());
+    key
 }
 
 /// True if a YAML file describes objects of dbt.

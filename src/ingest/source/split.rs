@@ -11,8 +11,10 @@ use ingestdeck_core::units::token_estimate::BYTES_PER_TOKEN;
 
 /// Largest raw files of a unit that is not split, in bytes: a quarter of the smallest context of a current model.
 pub(crate) const DEFAULT_UNIT_BYTES: u64 = 50_000 * BYTES_PER_TOKEN;
-/// Ends the key of a part, before its number.
-const PART_MARK: &str = "-part-";
+/// Ends the key of a unit with lines of a file, before their numbers.
+const LINES_MARK: &str = "-lines-";
+/// Most files of the other parts that the agent of a part may read.
+const MAX_OTHER_FILES: usize = 300;
 
 /// A part of a unit.
 #[derive(Default)]
@@ -21,10 +23,13 @@ struct UnitPart {
     lines: Option<AssignedLines>,
 }
 
-/// True for the key of a part of a unit. Other units have the other parts of its files.
+/// True for the key of a unit with a part of a file. Its record is about these lines only.
 pub(crate) fn is_part_key(key: &str) -> bool {
-    key.rsplit_once(PART_MARK)
-        .is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+    let numbers = key.rsplit_once(LINES_MARK).map(|(_, lines)| lines);
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    numbers
+        .and_then(|lines| lines.split_once('-'))
+        .is_some_and(|(first, last)| is_number(first) && is_number(last))
 }
 
 /// Splits the units with more than `limit` bytes of raw files. A line is never split.
@@ -54,15 +59,15 @@ pub(super) fn split_large_units(
         }
         let count = parts.len();
         for (number, part) in (1..).zip(parts) {
-            let mut key = format!("{}{PART_MARK}{number}", unit.key);
-            if !keys.insert(key.clone()) {
+            let end = match &part.lines {
+                Some(lines) => format!("{LINES_MARK}{}-{}", lines.first, lines.last),
+                None => format!("-part-{number}"),
+            };
+            let (mut start, mut key) = (unit.key.clone(), format!("{}{end}", unit.key));
+            while !keys.insert(key.clone()) {
                 // Another unit has this key, because its file is named so.
-                key = format!(
-                    "{}-{}{PART_MARK}{number}",
-                    unit.key,
-                    short_hash(&unit.key, 12)
-                );
-                keys.insert(key.clone());
+                start = format!("{start}-{}", short_hash(&start, 12));
+                key = format!("{start}{end}");
             }
             split.push(part.into_unit(key, (number, count), &unit));
         }
@@ -93,7 +98,8 @@ impl UnitPart {
             assigned_lines: self.lines,
             ..whole.clone()
         };
-        add_dependencies(&mut unit, whole.raw_files.iter().cloned());
+        let others = whole.raw_files.iter().take(MAX_OTHER_FILES).cloned();
+        add_dependencies(&mut unit, others);
         unit
     }
 }
@@ -297,7 +303,7 @@ mod tests {
     #[test]
     fn parts_of_a_file_are_distinct_from_other_units() {
         let text = "para\n\n".repeat(100);
-        let (_dir, tree) = tree_of(&[("a.md", &text), ("a-part-1.md", "x")]);
+        let (_dir, tree) = tree_of(&[("a.md", &text), ("a-lines-1-100.md", "x")]);
         let whole = docs::DocsAdapter
             .chunk(&tree, crate::source::tests::anywhere())
             .unwrap()
@@ -305,10 +311,8 @@ mod tests {
         let units = split_large_units(&tree, whole, 400);
         let keys: BTreeSet<&str> = units.iter().map(|unit| unit.key.as_str()).collect();
         assert_eq!((units.len(), keys.len()), (3, 3), "{keys:?}");
-        assert!(
-            keys.contains("docs-a-part-1")
-                && keys.iter().filter(|key| is_part_key(key)).count() == 3
-        );
+        assert!(keys.iter().all(|key| is_part_key(key)), "{keys:?}");
+        assert!(keys.contains("docs-a-lines-101-200"), "{keys:?}");
         let parts = units.iter().filter_map(|unit| unit.assigned_lines.as_ref());
         assert_eq!(parts.map(|lines| lines.bytes).sum::<u64>(), 600);
     }

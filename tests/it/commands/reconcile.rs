@@ -225,7 +225,7 @@ fn eviction_lists_all_artifacts_of_the_file() {
 [[part]]
 unit = "docs-growers"
 steps = [
-  { call = { tool = "record_verification_ledger", with = { summary = "Read it." } } },
+  { call = { tool = "record_verification_ledger", with = { summary = "Read it.", unverifiedIdentifiers = ["growers", "id"] } } },
   { call = { tool = "wiki_write", with = { key = "b", summary = "About b", content = "B.", rawPaths = ["growers.md"] } } },
   { call = { tool = "wiki_write", with = { key = "shared-b", summary = "About all", content = "All." } } },
   { call = { tool = "sl_write_source", with = { connectionId = "shop", sourceName = "growers", source = { name = "growers", table = "growers", grain = ["id"], columns = [{ name = "id", type = "number" }] } } } },

@@ -324,7 +324,7 @@ fn include_that_matches_copies_of_runs_is_a_warning() {
         let project = if is_inside {
             root
         } else {
-            root.join("../other")
+            root.parent().unwrap().join("other")
         };
         let origin = ProjectConnection {
             project: &project,

@@ -356,7 +356,7 @@ impl Db {
                     / sum(input_tokens + ?1 * cache_read + ?2 * cache_write + ?3 * output_tokens)
              FROM model_usage JOIN runs USING (run)
              WHERE NOT runs.scripted AND model_usage.cost_usd > 0
-             GROUP BY model ORDER BY max(run) DESC LIMIT 20",
+             GROUP BY model ORDER BY max(run) DESC, sum(model_usage.cost_usd) DESC LIMIT 20",
             RELATIVE_PRICES,
             |row| {
                 let price: Option<f64> = row.get(1)?;
