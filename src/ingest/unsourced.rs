@@ -141,6 +141,16 @@ pub(crate) fn unsourced_in_draft(
     Ok(found)
 }
 
+/// True if a line of a page, outside of code blocks, uses `name` as an identifier.
+pub(crate) fn is_claimed_in_line(line: &str, name: &str) -> bool {
+    let name = name.to_lowercase();
+    let claims = claims::claims_in_line(line);
+    claims
+        .names
+        .iter()
+        .any(|claim| claim.name.to_lowercase() == name)
+}
+
 fn unsourced_in(changed: &[ChangedArtifact], received: &ReceivedNames) -> Vec<UnsourcedIdentifier> {
     let found: Vec<claims::Claims> = changed
         .iter()

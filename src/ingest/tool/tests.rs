@@ -344,6 +344,62 @@ fn unverified_identifier_needs_its_mark_on_a_page() {
     fixture.text("wiki_write", marked);
 }
 
+/// A fixture whose ledger declares `orders` and `fct_orders` as unverified, and the arguments of a page.
+fn fixture_with_unverified_orders() -> (ToolFixture, impl Fn(&str) -> Value) {
+    let fixture = fixture_with_received_names();
+    fixture.text(
+        "record_verification_ledger",
+        json!({"summary": "s", "verifiedIdentifiers": ["shop", "fct_orders_daily"],
+            "unverifiedIdentifiers": ["orders", "fct_orders"]}),
+    );
+    let page = |content: &str| json!({"key": "net", "summary": "Net", "content": content});
+    (fixture, page)
+}
+
+#[test]
+fn heading_with_an_unverified_identifier_needs_no_mark() {
+    let (fixture, page) = fixture_with_unverified_orders();
+    let bare = page("# Orders\n\nIn `shop.orders`.");
+    assert_eq!(
+        fixture.decline("wiki_write", bare).0,
+        "identifiers_not_marked"
+    );
+    let marked = page(
+        "# `orders`\n\nOur orders are late.\n\nIn `shop.orders` [unverified - from a.md].",
+    );
+    fixture.text("wiki_write", marked);
+}
+
+#[test]
+fn longer_identifier_needs_no_mark_of_a_shorter_one() {
+    let (fixture, page) = fixture_with_unverified_orders();
+    let bare = page("`fct_orders_daily` [unverified - from a.md]\n\nMade from `fct_orders`.");
+    assert_eq!(
+        fixture.decline("wiki_write", bare).0,
+        "identifiers_not_marked"
+    );
+    let marked = page(
+        "`fct_orders_daily` has a day.\n\nMade from `fct_orders` [unverified - from a.md].",
+    );
+    fixture.text("wiki_write", marked);
+}
+
+#[test]
+fn code_block_with_an_unverified_identifier_needs_no_mark() {
+    let (fixture, page) = fixture_with_unverified_orders();
+    let block = "```sql\nselect 1 from fct_orders\n```";
+    let bare = page(&format!("{block}\n\nIt reads `fct_orders`."));
+    assert_eq!(
+        fixture.decline("wiki_write", bare).0,
+        "identifiers_not_marked"
+    );
+    let marked = page(&format!(
+        "{block}\n\nIt reads `fct_orders` [unverified - from a.md]."
+    ));
+    fixture.text("wiki_write", marked);
+    fixture.text("wiki_write", page(block));
+}
+
 #[test]
 fn source_with_unknown_column_is_refused() {
     let fixture = fixture_with_received_names();

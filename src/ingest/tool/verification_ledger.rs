@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{AgentTool, ToolContext};
 use crate::{
-    unsourced::unsourced_in_draft,
+    unsourced::{is_claimed_in_line, unsourced_in_draft},
     untrusted_text::excerpt,
     wiki::{self, WikiPage},
 };
@@ -108,18 +108,17 @@ pub(super) fn refusal_of_identifiers(
         .and_then(|_| WikiPage::parse(text.as_bytes()).ok())?
         .body;
     let is_unmarked = |name: &&str| {
-        let name = name.to_lowercase();
-        let line = body
-            .lines()
-            .find(|line| line.to_lowercase().contains(&name));
-        line.is_some_and(|line| !line.contains(UNVERIFIED_MARK))
+        let lines: Vec<&str> = markable_lines(&body)
+            .filter(|line| is_claimed_in_line(line, name))
+            .collect();
+        !lines.is_empty() && !lines.iter().any(|line| line.contains(UNVERIFIED_MARK))
     };
     let declared = found.iter().map(|identifier| identifier.name.as_str());
     let unmarked: Vec<&str> = declared.filter(is_unmarked).collect();
     (!unmarked.is_empty()).then(|| {
         let text = format!(
             "the ledger lists identifiers as unverified that the page does not mark: {}; write `{UNVERIFIED_MARK} - from \
-             RAW_FILE]` behind each where it first occurs",
+             RAW_FILE]` behind each where it first occurs outside of headings and code blocks",
             quoted(&unmarked)
         );
         ("identifiers_not_marked", text)
@@ -128,3 +127,16 @@ pub(super) fn refusal_of_identifiers(
 
 /// Beginning of the mark behind an identifier that the agent could not verify.
 const UNVERIFIED_MARK: &str = "[unverified";
+
+/// The lines of a page that can contain a mark: those outside of headings and fenced code blocks.
+fn markable_lines(body: &str) -> impl Iterator<Item = &str> {
+    let mut is_in_block = false;
+    body.lines().filter(move |line| {
+        let line = line.trim_start();
+        if line.starts_with("```") {
+            is_in_block = !is_in_block;
+            return false;
+        }
+        !is_in_block && !line.starts_with('#')
+    })
+}

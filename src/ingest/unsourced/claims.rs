@@ -85,6 +85,13 @@ pub(super) fn find_claims(path: &str, text: &str) -> Claims {
     claims
 }
 
+/// Finds the identifiers in a line of Markdown that is in no code block.
+pub(super) fn claims_in_line(line: &str) -> Claims {
+    let mut claims = Claims::default();
+    claims.add_line(line, 0);
+    claims
+}
+
 /// Index of the line of a node.
 fn line_of(node: &YamlNode) -> usize {
     usize::try_from(node.line.saturating_sub(1)).unwrap_or(usize::MAX)
