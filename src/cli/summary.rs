@@ -1,6 +1,6 @@
 //! The summary at the end of a run or a replay: counts, failed units, and the next command.
 
-use std::{fmt::Write as _, path::Path, sync::Arc};
+use std::{collections::HashMap, fmt::Write as _, path::Path, sync::Arc};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -23,7 +23,8 @@ use ingestdeck_core::{
     tape::{
         Millis,
         note::{
-            BlockedFile, ProjectionCause, RunEndOutcome, VerdictCause, attempt_output::UnreadFile,
+            BlockedFile, ProjectionCause, RunEndOutcome, SourcesProjected, VerdictCause,
+            attempt_output::UnreadFile,
         },
     },
     text::{
@@ -132,21 +133,39 @@ struct DocumentSummary {
 impl DocumentSummary {
     fn from_state(state: &RunState) -> Self {
         let mut summary = Self::default();
-        let notes = state.inputs.projected.iter();
-        for note in notes.filter(|note| note.cause == ProjectionCause::Verbatim) {
-            if let Some(reason) = &note.reason {
+        let notes: Vec<&SourcesProjected> = state
+            .inputs
+            .projected
+            .iter()
+            .map(AsRef::as_ref)
+            .filter(|note: &&SourcesProjected| note.cause == ProjectionCause::Verbatim)
+            .collect();
+        // A continued run may have several notes about a document; the last one counts.
+        let documents = notes.iter().flat_map(|note| {
+            let documents = note.documents.iter();
+            documents.map(move |document| {
+                let name = (note.connection.as_deref(), document.path.as_str());
+                (name, document.refused.as_deref())
+            })
+        });
+        let mut last: HashMap<(Option<&str>, &str), Option<&str>> = documents.clone().collect();
+        summary.kept = last.values().filter(|refused| refused.is_none()).count();
+        for (place, note) in notes.iter().enumerate() {
+            let mut later = notes.iter().skip(place + 1);
+            let is_repeated =
+                later.any(|later| later.connection == note.connection && later.reason.is_none());
+            if let Some(reason) = note.reason.as_ref().filter(|_| !is_repeated) {
                 let connection = note
                     .connection
                     .clone()
                     .unwrap_or_else(|| "texts".to_owned());
                 summary.refused.push((connection, reason.clone()));
             }
-            let refused = note.refusals();
-            summary
-                .refused
-                .extend(refused.map(|(document, why)| (document.path.clone(), why.to_owned())));
-            let kept = note.documents.iter().filter(|it| it.refused.is_none());
-            summary.kept += kept.count();
+        }
+        for (name, _) in documents {
+            if let Some(why) = last.remove(&name).flatten() {
+                summary.refused.push((name.1.to_owned(), why.to_owned()));
+            }
         }
         summary
     }
@@ -773,8 +792,33 @@ mod tests {
     use super::*;
     use ingestdeck_core::{
         run::state::AttemptState,
-        tape::note::{AttemptOutcome, StopReason, Verdict},
+        tape::note::{AttemptOutcome, KeptDocument, StopReason, Verdict},
     };
+
+    #[test]
+    fn document_of_several_notes_counts_once() {
+        let note = |refused: Option<&str>| {
+            let document = |path: &str, refused: Option<&str>| KeptDocument {
+                path: path.into(),
+                page: path.into(),
+                refused: refused.map(str::to_owned),
+            };
+            Arc::new(SourcesProjected {
+                connection: Some("notes".into()),
+                cause: ProjectionCause::Verbatim,
+                documents: vec![document("a.md", None), document("b.md", refused)],
+                ..SourcesProjected::default()
+            })
+        };
+        let mut state = RunState::default();
+        state.inputs.projected = vec![note(None), note(Some("it was edited"))];
+        let summary = DocumentSummary::from_state(&state);
+        assert_eq!(summary.kept, 1);
+        assert_eq!(
+            summary.refused,
+            [("b.md".to_owned(), "it was edited".to_owned())]
+        );
+    }
 
     #[test]
     fn blocking_cause_has_its_own_exit_code() {

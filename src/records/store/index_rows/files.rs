@@ -205,21 +205,24 @@ pub(crate) fn file_rows(run: RunId, state: &RunState) -> Vec<FileIndexRow> {
     rows
 }
 
-/// The files of `source` that a run keeps verbatim. A page that a review rejected is decided about.
+/// The files of `source` that a run keeps verbatim. A page that a review rejected is decided about. A continued run may
+/// have several notes about a file, one of them with a patch that is not saved.
 fn document_states<'a>(state: &'a RunState, source: &SourceRead) -> HashMap<&'a str, FileState> {
     let notes = state.inputs.projected.iter();
     let own = notes.filter(|note| note.is_of(Some(&source.connection)) && note.reason.is_none());
-    own.flat_map(|note| {
-        note.documents.iter().map(|document| {
+    let mut states: HashMap<&str, FileState> = HashMap::new();
+    for note in own {
+        for document in &note.documents {
             let is_kept = document.refused.is_none() && !note.is_unsaved();
-            let state = match is_kept {
+            let found = match is_kept {
                 true => FileState::Processed,
                 false => FileState::Unfinished,
             };
-            (document.path.as_str(), state)
-        })
-    })
-    .collect()
+            let combined = states.entry(&document.path).or_insert(found);
+            *combined = worst_of(*combined, found);
+        }
+    }
+    states
 }
 
 fn deleted_row(source: &SourceRead, path: String, state: FileState) -> FileIndexRow {
@@ -290,5 +293,54 @@ fn worst_of(a: FileState, b: FileState) -> FileState {
         (FileState::Failed, _) | (_, FileState::Failed) => FileState::Failed,
         (FileState::Unfinished, _) | (_, FileState::Unfinished) => FileState::Unfinished,
         _ => FileState::Processed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use ingestdeck_core::tape::note::{FileRead, KeptDocument, ProjectionCause, SourcesProjected};
+
+    /// A note of a run that keeps `a.md` verbatim.
+    fn kept(patch: Option<&str>, commit: Option<&str>) -> Arc<SourcesProjected> {
+        let document = KeptDocument {
+            path: "a.md".into(),
+            page: "a".into(),
+            refused: None,
+        };
+        Arc::new(SourcesProjected {
+            connection: Some("notes".into()),
+            cause: ProjectionCause::Verbatim,
+            patch: patch.map(str::to_owned),
+            commit: commit.map(str::to_owned),
+            documents: vec![document],
+            ..SourcesProjected::default()
+        })
+    }
+
+    #[test]
+    fn document_with_an_unsaved_patch_is_not_processed() {
+        let state_with = |projected: Vec<Arc<SourcesProjected>>| {
+            let mut state = RunState::default();
+            state.inputs.sources = vec![Arc::new(SourceRead {
+                connection: "notes".into(),
+                files: vec![FileRead {
+                    path: "a.md".into(),
+                    ..FileRead::default()
+                }],
+                ..SourceRead::default()
+            })];
+            state.inputs.projected = projected;
+            let run = RunId(uuid::Uuid::from_u128(1));
+            let rows = file_rows(run, &state);
+            rows.iter().map(|row| row.state).collect::<Vec<_>>()
+        };
+        // The resumed run finds the page of the patch, so its own note has none.
+        let resumed = state_with(vec![kept(Some("p.patch"), None), kept(None, None)]);
+        assert_eq!(resumed, [FileState::Unfinished]);
+        let saved = state_with(vec![kept(Some("p.patch"), Some("c1")), kept(None, None)]);
+        assert_eq!(saved, [FileState::Processed]);
     }
 }
