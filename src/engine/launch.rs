@@ -250,7 +250,11 @@ pub fn launch<T>(
             prior_projections: prior
                 .projected
                 .into_iter()
-                .filter_map(|projected| projected.connection)
+                .map(|projected| SourcesProjected {
+                    connection: projected.connection,
+                    cause: projected.cause,
+                    ..SourcesProjected::default()
+                })
                 .collect(),
             is_reviewed,
             prior_attempts: IngestRun::reused_attempts(prior.continues.as_ref()),

@@ -10,7 +10,7 @@ use ingestdeck_core::{
     run::commit_trailers::{AttemptTrailer, CommitMessage, RunTrailers, trailer_key},
     tape::{
         RunId, UnitKey,
-        note::{ContinuedRun, DiffCounts, FetchedRepository, FilesEvicted},
+        note::{ContinuedRun, DiffCounts, FetchedRepository, FilesEvicted, SourcesProjected},
     },
 };
 use ingestdeck_ingest::{
@@ -43,8 +43,8 @@ pub struct IngestRun {
     pub reconcile: Option<ReconcileOptions>,
     /// The pending projections of each connection. If one cannot be written, units run without it.
     pub projections: Vec<PendingProjection>,
-    /// Connections whose sources a prior run projected and did not save.
-    pub prior_projections: Vec<String>,
+    /// What notes begin with about the projections that a prior run did not save.
+    pub prior_projections: Vec<SourcesProjected>,
     /// Projections wait for the review, like the changes of units.
     pub is_reviewed: bool,
     /// The attempts of prior runs whose patches this run may save.

@@ -65,14 +65,18 @@ impl AttemptExecutor {
         });
         if let Err(reason) = work.await.unwrap_or_else(|error| Err(error.to_string())) {
             self.run.worktrees.drop_base_patches();
-            let reason = format!(
-                "the sources of the prior run no longer fit ({reason}); `run --full` writes them again"
-            );
-            for connection in &self.run.prior_projections {
+            for about in &self.run.prior_projections {
+                let what = about.cause.noun();
+                let option = match about.is_about_texts() {
+                    true => "--verbatim",
+                    false => "--full",
+                };
+                let reason = format!(
+                    "the {what} of the prior run no longer fit ({reason}); `run {option}` writes them again"
+                );
                 let lost = SourcesProjected {
-                    connection: Some(connection.clone()),
-                    reason: Some(reason.clone()),
-                    ..SourcesProjected::default()
+                    reason: Some(reason),
+                    ..about.clone()
                 };
                 record_note(
                     self.started.recorder.as_ref(),

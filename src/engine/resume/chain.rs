@@ -137,8 +137,12 @@ impl ResumeChain {
             .collect()
     }
 
-    /// True if the raw files that the sources were derived from are as they were.
+    /// True if the raw files that the sources or pages were derived from are as they were. Texts of the command line have
+    /// no files.
     fn is_current(&self, projected: &SourcesProjected, planned: &IngestPlan) -> bool {
+        if projected.is_about_texts() {
+            return true;
+        }
         let prior = self
             .state()
             .inputs
@@ -234,13 +238,17 @@ impl ResumeChain {
             .into_iter()
             .partition(|it| self.is_current(it, &plan.planned));
         plan.projected = current;
-        let connections = old.into_iter().filter_map(|projected| projected.connection);
-        let sentence = |connection| {
-            format!(
-                "{connection}: sources of the prior run are left out, because their files changed"
-            )
+        let sentence = |projected: SourcesProjected| {
+            let connection = projected.connection?;
+            let what = projected.cause.noun();
+            Some(format!(
+                "{connection}: {what} of the prior run are left out, because their files changed"
+            ))
         };
-        warn_all(warn, &connections.map(sentence).collect::<Vec<_>>());
+        warn_all(
+            warn,
+            &old.into_iter().filter_map(sentence).collect::<Vec<_>>(),
+        );
         plan.is_reviewed = self.state().publication.is_reviewed;
     }
 }

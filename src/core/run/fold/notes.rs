@@ -97,6 +97,7 @@ impl Fold {
                     projected.reason.is_some()
                         && earlier.is_unsaved()
                         && earlier.connection == projected.connection
+                        && earlier.cause == projected.cause
                 };
                 view.state
                     .inputs

@@ -63,6 +63,14 @@ pub enum ProjectionCause {
 }
 
 impl ProjectionCause {
+    /// What follows from the raw files, in the plural.
+    pub fn noun(self) -> &'static str {
+        match self {
+            Self::Verbatim => "documents",
+            Self::SemanticModel => "sources",
+        }
+    }
+
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -139,10 +147,16 @@ impl SourcesProjected {
         connection.or(action.target_connection_id.as_deref())
     }
 
-    /// True if the note is about the sources of `connection`.
+    /// True if the note is about texts of the command line, which belong to no connection.
+    pub fn is_about_texts(&self) -> bool {
+        self.cause == ProjectionCause::Verbatim && self.connection.is_none()
+    }
+
+    /// True if the note is about the sources or documents of `connection`.
     pub fn is_of(&self, connection: Option<&str>) -> bool {
         match &self.connection {
             Some(own) => Some(own.as_str()) == connection,
+            None if self.is_about_texts() => connection.is_none(),
             None => {
                 let is_of =
                     |action: &MemoryAction| action.target_connection_id.as_deref() == connection;
@@ -279,4 +293,29 @@ pub struct FilesEvicted {
     pub adapter: String,
     /// Paths relative to the source.
     pub paths: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn note_about_texts_belongs_to_no_connection() {
+        let mut note = SourcesProjected {
+            cause: ProjectionCause::Verbatim,
+            reason: Some("it no longer fits".into()),
+            ..SourcesProjected::default()
+        };
+        assert!(note.is_of(None) && !note.is_of(Some("notes")));
+        note.connection = Some("notes".into());
+        assert!(note.is_of(Some("notes")) && !note.is_about_texts());
+        let older = SourcesProjected {
+            reason: note.reason.take(),
+            ..SourcesProjected::default()
+        };
+        assert!(
+            older.is_of(Some("notes")),
+            "it has one note for all connections"
+        );
+    }
 }
