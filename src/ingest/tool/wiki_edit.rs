@@ -118,13 +118,7 @@ impl AgentTool for WikiRemove {
         WikiRemoveInput { key, raw_paths }: WikiRemoveInput,
     ) -> ToolReply {
         let removed = check_change(context, &key, raw_paths.as_deref())
-            .and_then(|()| {
-                // The reconcile step removes the page of a deleted document.
-                match context.stage_index() {
-                    Some(_) => Ok(()),
-                    None => check_no_document(context, &key),
-                }
-            })
+            .and_then(|()| check_no_document(context, &key, is_deleted_file))
             .and_then(|()| Ok(context.workspace.remove(&wiki::page_path(&key))?))
             .and_then(|existed| {
                 if existed {
@@ -194,11 +188,25 @@ fn check_change(
         .map_err(|why| DeclinedPageChange::new("raw_paths_not_allowed", why))
 }
 
-/// Refuses a page that is a document and kept verbatim.
-fn check_no_document(context: &ToolContext, key: &str) -> Result<(), DeclinedPageChange> {
+/// True if the document was deleted. The reconcile step removes the page of such a document.
+fn is_deleted_file(context: &ToolContext, document: &str) -> bool {
+    let evictions = context.stage_index().map(|stage| &stage.evictions);
+    evictions
+        .into_iter()
+        .flatten()
+        .any(|eviction| eviction.raw_path == document)
+}
+
+/// Refuses a page that is a document and kept verbatim, unless the document `may_change`.
+fn check_no_document(
+    context: &ToolContext,
+    key: &str,
+    may_change: fn(&ToolContext, &str) -> bool,
+) -> Result<(), DeclinedPageChange> {
     let page = context.workspace.peek(&wiki::page_path(key)).ok().flatten();
     let page = page.and_then(|bytes| WikiPage::parse(&bytes).ok());
-    let Some(mark) = page.and_then(|page| verbatim::mark(&page)) else {
+    let mark = page.and_then(|page| verbatim::mark(&page));
+    let Some(mark) = mark.filter(|mark| !may_change(context, &mark.document)) else {
         return Ok(());
     };
     let why = format!(
@@ -211,7 +219,7 @@ fn check_no_document(context: &ToolContext, key: &str) -> Result<(), DeclinedPag
 /// Writes the page. Returns true if it is new.
 fn write(context: &ToolContext, input: WikiWriteInput) -> Result<bool, DeclinedPageChange> {
     check_change(context, &input.key, input.raw_paths.as_deref())?;
-    check_no_document(context, &input.key)?;
+    check_no_document(context, &input.key, |_, _| false)?;
     let path = wiki::page_path(&input.key);
     let unreadable = |why: String| {
         DeclinedPageChange::new(

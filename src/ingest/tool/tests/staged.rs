@@ -283,6 +283,22 @@ fn with_evictions(artifacts: &[(&str, String)]) -> ToolFixture {
 }
 
 #[test]
+fn only_the_page_of_a_deleted_document_is_removed() {
+    let fixture = with_evictions(&[("wiki", "gone".into())]);
+    for key in ["gone", "kept"] {
+        let page = format!(
+            "---\nsummary: Leave\nverbatim:\n  document: notes/{key}.md\n  sha256: ab\n---\n\nTen days.\n"
+        );
+        fs::write(fixture.dir.path().join(wiki::page_path(key)), page).unwrap();
+        fixture.text("wiki_read", json!({"key": key}));
+    }
+    fixture.text("record_verification_ledger", json!({"summary": "checked"}));
+    let kept = fixture.decline("wiki_remove", json!({"key": "kept"}));
+    assert_eq!(kept.0, "page_is_document");
+    fixture.text("wiki_remove", json!({"key": "gone"}));
+}
+
+#[test]
 fn eviction_decision_with_an_ambiguous_key_is_refused() {
     let long = format!("notes/{}", "k".repeat(200));
     let fixture = with_evictions(&[
