@@ -279,7 +279,7 @@ impl LocalAttempts {
             .of(&task.session)
             .iter()
             .for_each(|text| opened.record_message(text));
-        if let Some(feedback) = &task.amendment.feedback {
+        if let Some(feedback) = &task.feedback {
             self.session_texts.push(&task.session, feedback);
         }
         let (receiving, texts, in_session) = (

@@ -138,7 +138,16 @@ impl UnitAttempt {
         let (mut received, mut reads, mut has_lost_work) =
             (ReceivedNames::default(), RawReads::default(), false);
         // The session of a resumed attempt contains the task, too. Remarks of reviewers quote the agent.
-        received.add_text(&prompt::project_text(unit, job, &around));
+        received.add_text(&prompt::project_text(
+            unit,
+            job,
+            &project.instructions,
+            &skills,
+            &around,
+        ));
+        if let Some(remarks) = &unit.review_remarks {
+            received.add_feedback(remarks);
+        }
         if let PromptAmendment::Feedback(feedback)
         | PromptAmendment::Resumed {
             feedback: Some(feedback),

@@ -163,6 +163,11 @@ impl Instructions {
             .trim_end()
     }
 
+    /// The text of the project in place of a bundled prompt.
+    pub(crate) fn replaced_prompt(&self, kind: PromptKind) -> Option<&str> {
+        self.prompts.get(&kind).map(String::as_str)
+    }
+
     /// The skills for a unit: those named in `common` and `extra`, and the project's own.
     pub(crate) fn skills_for_unit(&self, common: &[&str], extra: &[&str]) -> Vec<Arc<Skill>> {
         let wanted = |skill: &&Arc<Skill>| {

@@ -159,13 +159,35 @@ pub(crate) fn build_prompt(
     }
 }
 
-/// What the prompts contain of the project: the task, and the index of its pages and sources.
-pub(crate) fn project_text(unit: &WorkUnit, job: &IngestJob, project: &ProjectContext) -> String {
+/// What the prompts contain of the project: the task, the index of its pages and sources, and its own instructions.
+pub(crate) fn project_text(
+    unit: &WorkUnit,
+    job: &IngestJob,
+    instructions: &Instructions,
+    skills: &[Arc<Skill>],
+    project: &ProjectContext,
+) -> String {
     let index = match unit.stage_index.is_none() && !unit.is_text() {
         true => project_index(project),
         false => String::new(),
     };
-    format!("{index}\n{}", task(unit, job, project))
+    let mut parts = vec![index, task(unit, job, project)];
+    let prompts = prompt_kinds(unit).into_iter();
+    parts.extend(
+        prompts
+            .filter_map(|kind| instructions.replaced_prompt(kind))
+            .map(str::to_owned),
+    );
+    let bundled = skill::bundled_skills();
+    for skill in skills.iter().filter(|skill| !bundled.contains(skill)) {
+        parts.push(skill.description.clone());
+        // The text of another skill is received when it is loaded.
+        if !instructions.is_added_by_project(&skill.name) {
+            parts.push(skill.body.clone());
+        }
+    }
+    parts.extend(pins(&instructions.pins));
+    parts.join("\n")
 }
 
 /// The task in the user prompt, without what persons and earlier attempts wrote about it.
@@ -205,14 +227,10 @@ fn system(
     project: &ProjectContext,
 ) -> String {
     let is_planned = unit.stage_index.is_none() && !unit.is_text();
-    let mut parts = match (&unit.stage_index, &unit.planned.text) {
-        (Some(_), _) => vec![PromptKind::Reconcile, PromptKind::Verification],
-        (None, Some(_)) => vec![PromptKind::ExternalText],
-        (None, None) => vec![PromptKind::WorkUnit, PromptKind::Verification],
-    }
-    .into_iter()
-    .map(|kind| instructions.prompt(kind).to_owned())
-    .collect::<Vec<String>>();
+    let mut parts = prompt_kinds(unit)
+        .into_iter()
+        .map(|kind| instructions.prompt(kind).to_owned())
+        .collect::<Vec<String>>();
     let (contained, listed) = match is_planned {
         true => skills_to_contain(skills, instructions),
         false => (Vec::new(), skills.to_vec()),
@@ -241,6 +259,15 @@ fn system(
         false => context_section(unit, job),
     });
     parts.join("\n")
+}
+
+/// The prompts that the system prompt begins with.
+fn prompt_kinds(unit: &WorkUnit) -> Vec<PromptKind> {
+    match (&unit.stage_index, &unit.planned.text) {
+        (Some(_), _) => vec![PromptKind::Reconcile, PromptKind::Verification],
+        (None, Some(_)) => vec![PromptKind::ExternalText],
+        (None, None) => vec![PromptKind::WorkUnit, PromptKind::Verification],
+    }
 }
 
 /// The skills whose text the system prompt contains, and those that it only lists: the project's own, and those that do

@@ -295,7 +295,7 @@ proptest! {
         let notes = Some(char.to_string().repeat(lengths[0] * 100));
         let unit = WorkUnit { prior_provenance: prior.collect(), peer_file_index: peers, notes, ..WorkUnit::default() };
         let job = IngestJob { id: String::new(), sync_id: String::new() };
-        let text = project_text(&unit, &job, &ProjectContext { wiki_pages: wiki, semantic_layer: layer, ..ProjectContext::default() });
+        let text = project_text(&unit, &job, &Instructions::default(), &[], &ProjectContext { wiki_pages: wiki, semantic_layer: layer, ..ProjectContext::default() });
         prop_assert!(text.chars().count() <= MOST, "{}", text.chars().count());
     }
 }
@@ -452,4 +452,35 @@ fn remarks_of_a_review_are_not_part_of_the_task() {
         remarks.starts_with("\n\n### review of an earlier run\n") && remarks.ends_with("+made_up"),
         "{remarks}"
     );
+}
+
+#[test]
+fn instructions_of_the_project_are_part_of_its_text() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join(".ktx/prompts")).unwrap();
+    let files = [
+        (".ktx/prompts/work_unit.md", "Prefer `fct_orders`.\n"),
+        (".ktx/prompts/reconcile.md", "Prefer `dim_steps`.\n"),
+        (".ktx/canonical-pins.yaml", "arr: annual_revenue\n"),
+    ];
+    for (path, text) in files {
+        std::fs::write(dir.path().join(path), text).unwrap();
+    }
+    let (instructions, _) = Instructions::load(dir.path()).unwrap();
+    let job = IngestJob {
+        id: String::new(),
+        sync_id: String::new(),
+    };
+    let text = project_text(
+        &unit(Vec::new()),
+        &job,
+        &instructions,
+        &[],
+        &ProjectContext::default(),
+    );
+    assert!(
+        text.contains("fct_orders") && text.contains("- arr -> annual_revenue"),
+        "{text}"
+    );
+    assert!(!text.contains("dim_steps"), "{text}");
 }
