@@ -245,8 +245,12 @@ fn write(
         left_out: due.skipped.clone(),
         ..due.to_note()
     };
+    let mut keys = match due.documents.is_empty() {
+        true => HashMap::new(),
+        false => Wiki(workspace).keys_by_lower_case()?,
+    };
     for document in &due.documents {
-        let (change, refused) = match write_document(workspace, due, document)? {
+        let (change, refused) = match write_document(workspace, due, document, &mut keys)? {
             Ok(change) => (change, None),
             Err(why) => (None, Some(why)),
         };
@@ -314,12 +318,13 @@ fn write(
     }
 }
 
-/// Writes the page of a document. Returns `None` if it holds the document already; the inner error is the reason why it
-/// is not written.
+/// Writes the page of a document. `keys` are those of all pages by their lower-case form. Returns `None` if the page holds
+/// the document already; the inner error is the reason why it is not written.
 fn write_document(
     workspace: &Workspace,
     due: &PendingProjection,
     document: &VerbatimDocument,
+    keys: &mut HashMap<String, String>,
 ) -> Result<Result<Option<ArtifactChange>, String>, ProjectionError> {
     let (page, path) = (&document.page, wiki::page_path(&document.page));
     let refused = |why: &str| Ok(Err(format!("page {page}: {why}")));
@@ -334,7 +339,7 @@ fn write_document(
             cause,
         })?;
     let change = match before {
-        None => match Wiki(workspace).key_conflict(page)? {
+        None => match wiki::conflict_with_keys(page, keys) {
             Some(why) => return refused(&why),
             None => ArtifactChange::Created,
         },
@@ -348,7 +353,10 @@ fn write_document(
         }
     };
     match workspace.write(&path, text.as_bytes()) {
-        Ok(()) => Ok(Ok(Some(change))),
+        Ok(()) => {
+            keys.insert(page.to_ascii_lowercase(), page.clone());
+            Ok(Ok(Some(change)))
+        }
         Err(error @ (WriteError::Binary(_) | WriteError::TooLarge { .. })) => {
             refused(&error.to_string())
         }

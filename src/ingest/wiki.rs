@@ -3,7 +3,7 @@
 //! A page consists of YAML between `---` lines and a Markdown body, with the fields that KTX writes; unknown fields are
 //! preserved. This module must not know about tools or prompts.
 
-use std::{io, sync::LazyLock};
+use std::{collections::HashMap, io, sync::LazyLock};
 
 use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
@@ -95,6 +95,17 @@ pub(crate) fn reserved_key_reason(key: &str) -> Option<&'static str> {
     is_read.then_some("coding agents read a file of that name as instructions; choose another key")
 }
 
+/// Why the new page `key` must not be created, if the pages have the keys `known`, by their lower-case form.
+pub(crate) fn conflict_with_keys(key: &str, known: &HashMap<String, String>) -> Option<String> {
+    if let Some(why) = reserved_key_reason(key) {
+        return Some(why.into());
+    }
+    let other = known.get(&key.to_ascii_lowercase())?;
+    (other != key).then(|| {
+        format!("it differs from the page `{other}` only in case; use that key, or choose another")
+    })
+}
+
 /// Path of the page `key`, relative to the project.
 pub(crate) fn page_path(key: &str) -> String {
     format!("{SHARED_PAGES_DIR}/{key}.md")
@@ -183,18 +194,13 @@ impl Wiki<'_> {
     /// Why the new page `key` must not be created: it would not be a separate file on every system, or its key is
     /// reserved. `None` if it may.
     pub(crate) fn key_conflict(self, key: &str) -> io::Result<Option<String>> {
-        if let Some(why) = reserved_key_reason(key) {
-            return Ok(Some(why.into()));
-        }
-        let same = self
-            .keys()?
-            .into_iter()
-            .find(|other| other != key && other.eq_ignore_ascii_case(key));
-        Ok(same.map(|other| {
-            format!(
-                "it differs from the page `{other}` only in case; use that key, or choose another"
-            )
-        }))
+        Ok(conflict_with_keys(key, &self.keys_by_lower_case()?))
+    }
+
+    /// Keys of all pages by their lower-case form.
+    pub(crate) fn keys_by_lower_case(self) -> io::Result<HashMap<String, String>> {
+        let keys = self.keys()?.into_iter();
+        Ok(keys.map(|key| (key.to_ascii_lowercase(), key)).collect())
     }
 
     /// The text of the page `key`. Records that the attempt has seen it.
