@@ -161,7 +161,7 @@ fn page_text(document: &str, text: &str, connection: Option<&str>) -> Result<Str
     }
 }
 
-/// The heading in the first line that has one, or else the first sentence; `None` without any words.
+/// The heading in the first line, or else the first sentence; `None` without any words.
 fn summary(body: &str) -> Option<String> {
     let mut lines = body.lines().map(str::trim);
     let heading = heading_text(lines.clone().next()?).map(str::to_owned);

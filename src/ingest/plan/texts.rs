@@ -109,12 +109,12 @@ fn plan_documents(
                 Some(why) => return Err(refused(&why)),
                 None => planned.documents.push(document),
             },
-            Some(PageState::Current) => {
+            Some(PageState::Other(why)) => return Err(refused(&why)),
+            // Without the name of a document, no page is outdated.
+            Some(PageState::Current | PageState::Outdated) => {
                 let held = format!("{} is left out: page `{page}` holds it already", text.label);
                 planned.warnings.push(Problem::new(held));
             }
-            Some(PageState::Outdated) => planned.documents.push(document),
-            Some(PageState::Other(why)) => return Err(refused(&why)),
         }
     }
     Ok(planned)

@@ -355,7 +355,9 @@ fn left_out(projects: &DbtProjects, code: &ModelCode<'_>, others: &[&str]) -> Op
     let files = others.iter().map(|path| visible_path(path)).collect();
     let warning = Problem::new(what).with_files(files);
     // Files next to SQL may be meant for dbt; others belong to other programs.
-    match others.iter().any(|path| code.has_sql_beside(path)) {
+    let folders = code.sql_folders();
+    let is_beside_sql = |path: &&str| folders.contains(proposal::split(path).0);
+    match others.iter().any(is_beside_sql) {
         _ if others.is_empty() => None,
         true => {
             Some(warning.with_help("describe what agents should know in a file below model-paths"))

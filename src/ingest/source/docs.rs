@@ -1,6 +1,9 @@
 //! The `docs` adapter: one unit per Markdown or text file that `include` and `exclude` select.
 
-use std::{collections::BTreeSet, path::PathBuf};
+use std::{
+    collections::{BTreeSet, HashSet},
+    path::PathBuf,
+};
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ingestdeck_core::diagnostic::Problem;
@@ -310,7 +313,8 @@ fn patterns_for(mut paths: Vec<&str>, pages: &[&str]) -> Vec<String> {
                 best = (pattern, matched);
             }
         }
-        paths.retain(|path| !best.1.contains(path));
+        let covered: HashSet<&str> = best.1.into_iter().collect();
+        paths.retain(|path| !covered.contains(path));
         patterns.extend(Some(best.0).filter(|pattern| excess(pattern).is_none()));
     }
     patterns

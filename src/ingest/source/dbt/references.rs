@@ -2,7 +2,7 @@
 //!
 //! The code is searched for once for the units, and again when the first reference is asked for.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{DbtProjects, project};
 use crate::source::{
@@ -112,11 +112,11 @@ impl<'a> ModelCode<'a> {
         found
     }
 
-    /// Whether the folder of `path` has SQL.
-    pub(super) fn has_sql_beside(&self, path: &str) -> bool {
+    /// The folders with SQL.
+    pub(super) fn sql_folders(&self) -> HashSet<&str> {
         let files = self.files.tree.files.iter();
-        let mut code = files.filter(|file| has_extension(&file.path, &["sql"]));
-        code.any(|file| split(&file.path).0 == split(path).0)
+        let code = files.filter(|file| has_extension(&file.path, &["sql"]));
+        code.map(|file| split(&file.path).0).collect()
     }
 
     fn is_usable(&mut self, path: &str) -> bool {

@@ -235,6 +235,7 @@ impl SemanticModels {
             metrics.iter().partition(|metric| metric.kind == "simple");
         for metric in simple {
             if self.left_measures.contains(metric.name)
+                && !measure_at.contains_key(metric.name)
                 && metric
                     .input("measure")
                     .is_some_and(|of| of.name == metric.name)
