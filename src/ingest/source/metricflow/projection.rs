@@ -927,6 +927,34 @@ metrics:
     }
 
     #[test]
+    fn metric_of_a_left_measure_uses_the_one_of_another_model() {
+        let text = r#"
+semantic_models:
+  - name: visits
+    model: ref('fct_visits')
+    entities: [{name: visit_id, type: primary}]
+    measures:
+      - {name: total, agg: percentile, agg_params: {percentile: 0.9}}
+  - name: sales
+    model: ref('fct_sales')
+    entities: [{name: sale_id, type: primary}]
+    measures:
+      - {name: total, agg: sum, expr: amount}
+metrics:
+  - {name: total, type: simple, description: All sales, type_params: {measure: total}}
+"#;
+        let projection = projected(&[("a.yml", text)]);
+        let is_described = |source: &ProjectedSource| {
+            let measures = source.doc.get("measures").map(Json::to_string);
+            measures.is_some_and(|measures| measures.contains("All sales"))
+        };
+        assert!(
+            projection.sources.iter().any(is_described),
+            "{projection:?}"
+        );
+    }
+
+    #[test]
     fn metric_inputs_are_substituted_in_one_bounded_pass() {
         let input = |name: &str, alias: Option<&str>| MetricInput {
             name: name.into(),
