@@ -49,13 +49,10 @@ pub(crate) fn fetch(global: &GlobalArgs, select: &SelectArgs) -> Result<(), CliE
             ));
         }
         match source.fetch(is_confirmed, &TransferLimits::default()) {
-            Ok(fetched) => {
-                let commit = short(fetched.commit.as_str());
-                inform(&match fetched.is_new {
-                    true => format!("connection {id}: fetched commit {commit}"),
-                    false => format!("connection {id}: commit {commit} is the newest one"),
-                });
-            }
+            Ok(commit) => inform(&format!(
+                "connection {id}: fetched commit {}",
+                short(commit.as_str())
+            )),
             Err(error) => match source.clone_state() {
                 Ok(clone) if is_harmless(&error) => {
                     let used = format!("; its clone is used ({})", describe_clone(&clone));

@@ -377,6 +377,17 @@ impl Git {
         }
     }
 
+    /// Lets each call take as long as `time`.
+    pub(crate) fn with_time_limit(self, time: Duration) -> Self {
+        Self {
+            limits: GitCallLimits {
+                time,
+                ..self.limits
+            },
+            ..self
+        }
+    }
+
     /// Opens git in `dir`, the top of a sparse working tree.
     pub(crate) fn open_sparse(dir: &Path) -> Result<Self, GitError> {
         Ok(Self {
@@ -555,7 +566,8 @@ impl Git {
             .env("GIT_AUTHOR_EMAIL", COMMITTER_EMAIL)
             .env("GIT_COMMITTER_NAME", COMMITTER_NAME)
             .env("GIT_COMMITTER_EMAIL", COMMITTER_EMAIL);
-        // Do not use a repository of a parent directory.
+        // Do not use a repository of a parent directory. git reads a list that `:` separates, so a path with a `:` is not
+        // covered: calls that use the network name their repository.
         if let Some(parent) = self.dir.parent() {
             command.env("GIT_CEILING_DIRECTORIES", parent);
         }

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-pub use self::transfer::{Fetched, TransferLimits};
+pub use self::transfer::TransferLimits;
 use self::{
     address::{AddressError, RemoteAddress, Transport},
     token::TokenReference,
@@ -151,7 +151,13 @@ pub enum GitSourceError {
         has_token: bool,
     },
     #[error("the key of the host `{host}` is not known to ssh")]
-    UnknownHost { host: String, login: String },
+    UnknownHost {
+        host: String,
+        /// Arguments of ssh.
+        login: String,
+    },
+    #[error("the key of the host `{host}` is another one than ssh knows")]
+    ChangedHostKey { host: String },
     /// The network or the host does not answer.
     #[error("cannot reach `{host}`: {cause}")]
     Offline { host: String, cause: String },
@@ -197,6 +203,10 @@ impl Diagnostic for GitSourceError {
             }
             Self::UnknownHost { login, .. } => {
                 format!("connect once with `ssh {login}`, and compare the key that it shows")
+            }
+            Self::ChangedHostKey { .. } => {
+                "ask whoever runs the host whether its key was replaced, before you remove the known one with `ssh-keygen -R`"
+                    .into()
             }
             Self::Offline { .. } => "check the network and the address".into(),
             Self::Redirected { .. } => "write the new address in ktx.yaml; redirects are not followed".into(),
@@ -306,7 +316,8 @@ impl<'a> GitSource<'a> {
         })
     }
 
-    /// Fetches the branch into the cache. `is_permitted` is the answer of the user, if the settings do not allow it.
+    /// Fetches the branch into a new clone in the cache, and returns its newest commit. `is_permitted` is the answer of the
+    /// user, if the settings do not allow it.
     ///
     /// # Errors
     /// If it is not allowed, the repository cannot be fetched, or it exceeds `limits`. A clone that is there is not changed
@@ -315,7 +326,7 @@ impl<'a> GitSource<'a> {
         &self,
         is_permitted: bool,
         limits: &TransferLimits,
-    ) -> Result<Fetched, GitSourceError> {
+    ) -> Result<CommitId, GitSourceError> {
         if !is_permitted {
             self.check_permission()?;
         }

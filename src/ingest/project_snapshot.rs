@@ -156,7 +156,7 @@ impl ProjectSnapshot {
     /// Creates a clone in `directory`, which must be empty, with the commit on its own branch.
     pub fn clone_into(&self, directory: &Path) -> Result<(), ProjectSnapshotError> {
         let clone = ScopedDir::open(directory)?;
-        shallow_copy::create_repository(&clone, &self.commit)?;
+        shallow_copy::create_repository(&clone, Some(&self.commit))?;
         // The commit has no parents here.
         let shallow = format!("{}\n", self.commit.as_str());
         clone.write(".git/shallow", shallow.as_bytes(), PRIVATE_MODE, 0o600)?;

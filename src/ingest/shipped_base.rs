@@ -68,7 +68,7 @@ pub fn pack(repository: &Repository, commit: &CommitId) -> Result<(CommitId, Vec
 pub fn unpack(root: &Path, pack: &[u8], commit: &CommitId) -> Result<Repository, ShippedBaseError> {
     let directory = ScopedDir::open(root)?;
     if directory.kind(".git/HEAD")?.is_none() {
-        shallow_copy::create_repository(&directory, commit)?;
+        shallow_copy::create_repository(&directory, Some(commit))?;
     }
     let git = Git::open(root)?;
     git.run_with_input(&["unpack-objects", "-q", "--strict"], pack)?;

@@ -4,11 +4,14 @@
 
 use std::{io, os::unix::process::CommandExt as _, process::Command};
 
-use nix::sys::resource::{Resource, rlim_t, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 
-/// Makes the system end `command` and its children when one of them writes a file of more than `bytes`.
+/// Makes the system end `command` and its children when one of them writes a file of more than `bytes`, or of more than this
+/// process may allow.
 pub fn limit_file_size_in(command: &mut Command, bytes: u64) {
-    let limit = rlim_t::try_from(bytes).unwrap_or(rlim_t::MAX);
+    // A process without privileges cannot raise its own limit.
+    let highest = getrlimit(Resource::RLIMIT_FSIZE).map_or(rlim_t::MAX, |(_, hard)| hard);
+    let limit = rlim_t::try_from(bytes).unwrap_or(rlim_t::MAX).min(highest);
     let before_exec =
         move || setrlimit(Resource::RLIMIT_FSIZE, limit, limit).map_err(io::Error::from);
     #[expect(
@@ -24,6 +27,13 @@ pub fn limit_file_size_in(command: &mut Command, bytes: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limit_is_not_above_that_of_the_process() {
+        let mut command = Command::new("true");
+        limit_file_size_in(&mut command, u64::MAX);
+        assert!(command.status().unwrap().success());
+    }
 
     #[test]
     fn child_cannot_write_a_larger_file() {

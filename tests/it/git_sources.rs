@@ -239,9 +239,9 @@ fn run_fetches_once_and_plan_only_when_asked() {
         claude.to_str().unwrap(),
     ]);
     assert_eq!(project.connections(), 4);
-    // Without a new commit, looking is enough.
+    // A clone is replaced without a new commit, too: it may have come with the project.
     project.run(&["plan", "--fetch"]).expect_success();
-    assert_eq!(project.connections(), 5);
+    assert_eq!(project.connections(), 6);
 }
 
 #[test]
@@ -268,6 +268,11 @@ fn failed_fetch_names_its_cause_and_remedy() {
             "Host key verification failed.",
             "the key of the host `example.com` is not known",
             "connect once with `ssh git@example.com`",
+        ),
+        (
+            "Host key for example.com has changed and you have requested strict checking.",
+            "the key of the host `example.com` is another one than ssh knows",
+            "whether its key was replaced",
         ),
         (
             "ssh: Could not resolve hostname example.com: x",

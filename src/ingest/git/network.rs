@@ -1,7 +1,8 @@
 //! What a git call may do on the network, and with which secrets.
 //!
-//! The repository of such a call is one that this program has just created, so no setting of another author counts: the
-//! configuration of the user and of the machine does, as for the user's own `git clone`, and [`SETTINGS`] override it.
+//! The repository of such a call is one that this program has just created and that the call names, so no setting of another
+//! author counts: the configuration of the user and of the machine does, as for the user's own `git clone`, and [`SETTINGS`]
+//! override it.
 
 use std::{ffi::OsString, fmt, process::Command, time::Duration};
 

@@ -52,9 +52,10 @@ const PROGRAM_SECTIONS: &[ProgramSection] = &[
     ("merge", ProgramKind::MergeDriver, &[("driver", "")]),
 ];
 
-/// Settings whose value is a program: the key as git lists it, and the usual spelling. Fetching, signing and external
-/// diffs are disabled for every call, so git starts none of these programs. Editors and pagers are not listed: git
-/// starts them only for a terminal or to edit a message, and no call has either.
+/// Settings whose value is a program: the key as git lists it, and the usual spelling. Signing and external diffs are disabled
+/// for every call, and fetching for all but those that use the network, where only programs of the user and the machine are
+/// configured. So git starts none of these programs of a repository. Editors and pagers are not listed: git starts them only
+/// for a terminal or to edit a message, and no call has either.
 const PROGRAM_SETTINGS: &[(&str, &str)] = &[
     ("core.askpass", "core.askPass"),
     (FSMONITOR, FSMONITOR),

@@ -33,9 +33,12 @@ pub(crate) fn copy_objects(
     Ok(())
 }
 
-/// Creates a repository without commits in `directory`, with the object format of `commit`.
-pub(crate) fn create_repository(directory: &ScopedDir, commit: &CommitId) -> io::Result<()> {
-    let is_sha1 = commit.as_str().len() == SHA1_HEX_LENGTH;
+/// Creates a repository without commits in `directory`, with the object format of `commit`; SHA-1 without one.
+pub(crate) fn create_repository(
+    directory: &ScopedDir,
+    commit: Option<&CommitId>,
+) -> io::Result<()> {
+    let is_sha1 = commit.is_none_or(|commit| commit.as_str().len() == SHA1_HEX_LENGTH);
     let (version, extensions) = if is_sha1 {
         (0, "")
     } else {

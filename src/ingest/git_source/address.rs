@@ -113,6 +113,25 @@ impl RemoteAddress {
     pub(crate) fn host(&self) -> &str {
         &self.host
     }
+
+    /// The arguments with which ssh connects to the host.
+    pub(super) fn ssh_arguments(&self) -> String {
+        let Some(rest) = self.url.strip_prefix("ssh://") else {
+            return self.url.split(':').next().unwrap_or_default().to_owned();
+        };
+        let authority = rest.split('/').next().unwrap_or_default();
+        let (login, port) = match authority.split_once(']') {
+            Some((login, port)) => (login.replace('[', ""), port.strip_prefix(':')),
+            None => match authority.split_once(':') {
+                Some((login, port)) => (login.to_owned(), Some(port)),
+                None => (authority.to_owned(), None),
+            },
+        };
+        match port {
+            Some(port) => format!("-p {port} {login}"),
+            None => login,
+        }
+    }
 }
 
 /// Fails for a password, too.
@@ -216,6 +235,21 @@ mod tests {
                 "{url}"
             );
             assert_eq!(parsed.url(), url);
+        }
+    }
+
+    #[test]
+    fn ssh_gets_user_host_and_port() {
+        for (url, arguments) in [
+            ("git@github.com:org/dbt.git", "git@github.com"),
+            ("ssh://host/x", "host"),
+            ("ssh://git@host/x", "git@host"),
+            ("ssh://git@host:2222/x", "-p 2222 git@host"),
+            ("ssh://git@[::1]/x", "git@::1"),
+            ("ssh://[fe80::1]:22/x", "-p 22 fe80::1"),
+        ] {
+            let address = RemoteAddress::parse(url).unwrap();
+            assert_eq!(address.ssh_arguments(), arguments, "{url}");
         }
     }
 

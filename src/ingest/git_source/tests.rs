@@ -157,7 +157,7 @@ impl Fixture {
         self.project.git_sources(&[]).next().unwrap().1.unwrap()
     }
 
-    fn fetch(&self) -> Result<Fetched, GitSourceError> {
+    fn fetch(&self) -> Result<CommitId, GitSourceError> {
         self.source().fetch(false, &TransferLimits::default())
     }
 
@@ -172,14 +172,10 @@ impl Fixture {
 }
 
 #[test]
-fn new_commit_replaces_the_clone() {
+fn each_fetch_replaces_the_clone() {
     let fixture = Fixture::new("");
     let first = fixture.run(&fixture.work(), &["rev-parse", "HEAD"], b"");
-    let fetched = fixture.fetch().unwrap();
-    assert_eq!(
-        (fetched.commit.as_str(), fetched.is_new),
-        (first.as_str(), true)
-    );
+    assert_eq!(fixture.fetch().unwrap().as_str(), first);
     assert_eq!(fixture.files(), ["dbt_project.yml", "models"]);
     // Nothing else is left, and git does not see the clone.
     let parent = fixture.clone().with_file_name("");
@@ -203,25 +199,27 @@ fn new_commit_replaces_the_clone() {
 
     let mark = fixture.clone().join(".git/mark");
     fs::write(&mark, "").unwrap();
-    assert!(!fixture.fetch().unwrap().is_new);
-    assert!(mark.exists(), "an unchanged clone is left as it is");
+    assert_eq!(fixture.fetch().unwrap().as_str(), first);
+    assert!(!mark.exists(), "an unchanged clone is replaced, too");
     write(
         &fixture.work(),
         "models/more.yml",
         "models: [{name: more}]\n",
     );
     let second = fixture.commit("second");
-    assert_eq!(fixture.fetch().unwrap().commit.as_str(), second);
-    assert!(!mark.exists() && fixture.clone().join("models/more.yml").is_file());
+    assert_eq!(fixture.fetch().unwrap().as_str(), second);
+    assert!(fixture.clone().join("models/more.yml").is_file());
     let state = fixture.source().clone_state().unwrap();
     assert_eq!(
         (state.commit.as_str(), state.branch.as_deref()),
         (second.as_str(), Some("main"))
     );
     assert!(state.fetched.is_some());
-    // A clone whose files differ from its commit is not taken for the commit.
+    // A clone whose files differ from its commit is not taken for the commit, even if git reports no difference.
+    let hidden = ["update-index", "--assume-unchanged", "models/more.yml"];
+    fixture.run(&fixture.clone(), &hidden, b"");
     fs::write(fixture.clone().join("models/more.yml"), "edited").unwrap();
-    assert!(fixture.fetch().unwrap().is_new);
+    fixture.fetch().unwrap();
     let text = fs::read_to_string(fixture.clone().join("models/more.yml")).unwrap();
     assert!(text.contains("more"));
 }
@@ -359,7 +357,7 @@ fn clone_of_another_repository_or_branch_is_not_used_silently() {
             .to_line()
             .contains("is of another repository than")
     );
-    assert!(fixture.fetch().unwrap().is_new);
+    fixture.fetch().unwrap();
     assert_eq!(
         fixture.source().clone_state().unwrap().branch.as_deref(),
         Some("main")
@@ -389,7 +387,7 @@ fn hostile_clone_in_the_cache_is_replaced() {
     fs::write(fixture.clone().join(".gitattributes"), "* filter=x\n").unwrap();
     fs::write(fixture.clone().join("dbt_project.yml"), "name: changed\n").unwrap();
     plan(&fixture.project, &UnitSelection::default()).unwrap();
-    assert!(fixture.fetch().unwrap().is_new);
+    fixture.fetch().unwrap();
     assert!(!trap.exists());
     assert_eq!(fixture.files(), ["dbt_project.yml", "models"]);
     let config = fs::read_to_string(fixture.clone().join(".git/config")).unwrap();
@@ -586,10 +584,61 @@ fn repository_that_unfolds_to_many_files_is_refused() {
     assert!(!fixture.clone().exists());
 }
 
+/// What is left of a fetch could not be removed if it were deeper.
+#[test]
+fn too_deep_folders_are_refused_and_stop_no_later_fetch() {
+    let fixture = Fixture::new("");
+    let mut entry = format!("100644 blob {}\tx", fixture.blob("x"));
+    for _ in 0..=crate::source::tree::MAX_DEPTH {
+        let tree = fixture.run(
+            &fixture.work(),
+            &["mktree", "-z"],
+            format!("{entry}\0").as_bytes(),
+        );
+        entry = format!("040000 tree {tree}\td");
+    }
+    fixture.commit_tree(&[entry]);
+    let error = fixture.fetch().unwrap_err();
+    assert!(matches!(error, GitSourceError::TooLarge { .. }), "{error}");
+
+    let fixture = Fixture::new("");
+    let cache = fixture.clone().with_file_name("");
+    fs::create_dir_all(cache.join(format!(".draft-x{}", "/d".repeat(200)))).unwrap();
+    fixture.fetch().unwrap();
+}
+
+/// Such a repository in the project would let git read one that the project may not read.
+#[test]
+fn bare_repository_that_leads_elsewhere_is_refused() {
+    let refused = |fixture: &Fixture, file: &str| {
+        let error = fixture.fetch().unwrap_err().to_line();
+        assert!(error.contains(&format!("`{file}`")), "{error}");
+        assert!(!fixture.clone().exists());
+    };
+    for file in [
+        "commondir",
+        "objects/info/alternates",
+        "objects/info/http-alternates",
+    ] {
+        let fixture = Fixture::new("");
+        write(&fixture.base().join("origin.git"), file, "/elsewhere\n");
+        refused(&fixture, file);
+    }
+    for link in ["refs/heads/other", "objects/ff", "packed-refs"] {
+        let fixture = Fixture::new("");
+        let path = fixture.base().join("origin.git").join(link);
+        // A file or folder of this name may be there.
+        let _ = fs::remove_file(&path);
+        let _ = fs::remove_dir_all(&path);
+        symlink("/elsewhere", &path).unwrap();
+        refused(&fixture, link);
+    }
+}
+
 #[test]
 fn too_large_repository_leaves_the_clone_as_it_is() {
     let fixture = Fixture::new("");
-    let first = fixture.fetch().unwrap().commit;
+    let first = fixture.fetch().unwrap();
     write(&fixture.work(), "large.yml", &"a: b\n".repeat(1000));
     fixture.commit("large");
     for limits in [
@@ -612,7 +661,7 @@ fn too_large_repository_leaves_the_clone_as_it_is() {
 #[test]
 fn head_is_read_from_loose_and_packed_refs() {
     let fixture = Fixture::new("");
-    let commit = fixture.fetch().unwrap().commit;
+    let commit = fixture.fetch().unwrap();
     let read = || read_head(&ScopedDir::open(&fixture.clone()).unwrap());
     assert_eq!(read(), Some((commit.clone(), Some("main".into()))));
     fixture.run(&fixture.clone(), &["pack-refs", "--all"], b"");

@@ -1,19 +1,24 @@
 //! Fetching a repository into its clone in the cache.
 //!
 //! git never uses the network inside a repository that was there before: each fetch fills a new repository next to the clone,
-//! with a configuration that this module writes, and replaces the clone at the end. So neither a clone that came with the
-//! project nor one that is half written can lead git anywhere. Without a new commit, the clone is left as it is.
+//! with a configuration that this module writes, and replaces the clone at the end, also without a new commit. So neither a
+//! clone that came with the project nor one that is half written can lead git anywhere, or pass for a commit. Every call names
+//! its repository (`--git-dir`), so that git searches for none above it.
 
-use std::{env, ffi::OsString, io, os::unix::ffi::OsStringExt as _, time::Duration};
+use std::{env, ffi::OsString, io, os::unix::ffi::OsStringExt as _, path::Path, time::Duration};
 
 use uuid::Uuid;
 
 use super::{
-    CACHE_DIR, CloneState, GitSource, GitSourceError, RepositoryPlace, address::Transport,
+    CACHE_DIR, GitSource, GitSourceError, RepositoryPlace, address::Transport,
     is_branch_name, token::Token,
 };
-use crate::git::{CommitId, Git, GitError, network::NetworkAccess, shallow_copy};
-use ingestdeck_os::scoped_dir::{self, PRIVATE_MODE, ScopedDir, TEMP_PREFIX};
+use crate::{
+    git::{CommitId, Git, GitError, network::NetworkAccess, shallow_copy},
+    source::tree,
+    untrusted_text::visible_path,
+};
+use ingestdeck_os::scoped_dir::{self, FileKind, PRIVATE_MODE, ScopedDir, TEMP_PREFIX};
 
 /// What a repository may need.
 #[derive(Clone, Copy, Debug)]
@@ -38,15 +43,7 @@ impl Default for TransferLimits {
     }
 }
 
-/// Result of a fetch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
-    pub commit: CommitId,
-    /// False if the clone had this commit already.
-    pub is_new: bool,
-}
-
-/// The ends of messages of git and ssh about a network or host that does not answer.
+/// Parts of messages of git and ssh about a network or host that does not answer.
 const OFFLINE: [&str; 13] = [
     "Could not resolve host",
     "Could not resolve hostname",
@@ -62,7 +59,12 @@ const OFFLINE: [&str; 13] = [
     "Temporary failure in name resolution",
     "Timeout was reached",
 ];
-/// Messages about a login that is missing or not accepted. Hosts hide private repositories as missing ones.
+/// Parts of messages about the key of a host that is another one than ssh knows.
+const CHANGED_KEY: [&str; 2] = [
+    "REMOTE HOST IDENTIFICATION HAS CHANGED",
+    "has changed and you have requested strict checking",
+];
+/// Parts of messages about a login that is missing or not accepted. Hosts hide private repositories as missing ones.
 const REFUSED: [&str; 9] = [
     "Authentication failed",
     "could not read Username",
@@ -77,6 +79,16 @@ const REFUSED: [&str; 9] = [
 
 /// Largest configuration of a new repository, in bytes.
 const MAX_CONFIG_BYTES: u64 = 4096;
+/// How each call names the new repository.
+const DRAFT_LOCATION: &[&str] = &["--git-dir=.git"];
+/// Files of a bare repository that make git read other repositories.
+const OUTWARD_FILES: [&str; 3] = [
+    "commondir",
+    "objects/info/alternates",
+    "objects/info/http-alternates",
+];
+/// Files of a bare repository whose lines messages of git may quote, so that none may be a link.
+const UNLINKED_FILES: [&str; 2] = ["packed-refs", "shallow"];
 
 /// A repository that is being filled.
 struct NewClone<'a> {
@@ -92,7 +104,7 @@ struct NewClone<'a> {
 pub(super) fn fetch(
     source: &GitSource<'_>,
     limits: &TransferLimits,
-) -> Result<Fetched, GitSourceError> {
+) -> Result<CommitId, GitSourceError> {
     let failed = |cause| GitSourceError::Io {
         dir: source.dir.clone(),
         cause,
@@ -109,7 +121,7 @@ pub(super) fn fetch(
     let Some(_lock) = parent.try_lock(".lock").map_err(failed)? else {
         return Err(GitSourceError::Busy);
     };
-    remove_drafts(&parent).map_err(failed)?;
+    remove_drafts(&parent);
     let name = format!("{TEMP_PREFIX}{}", Uuid::new_v4().simple());
     parent.dir(&name, Some(PRIVATE_MODE)).map_err(failed)?;
     let new = NewClone {
@@ -130,36 +142,63 @@ pub(super) fn fetch(
     fetched
 }
 
-/// Removes what ended fetches left.
-fn remove_drafts(parent: &ScopedDir) -> io::Result<()> {
-    for (name, _) in parent.entries()? {
+/// Removes what ended fetches left. What cannot be removed, such as very deep folders that came with the project, is left.
+fn remove_drafts(parent: &ScopedDir) {
+    for (name, _) in parent.entries().unwrap_or_default() {
         if let Some(name) = name.to_str().filter(|name| name.starts_with(TEMP_PREFIX)) {
-            parent.remove_dir_all(name)?;
+            let _ = parent.remove_dir_all(name);
         }
     }
-    Ok(())
+}
+
+/// The first file of a bare repository that may lead git out of it.
+fn outward_file(repository: &Path) -> io::Result<Option<String>> {
+    let dir = ScopedDir::open(repository)?;
+    let mut open = vec!["objects".to_owned(), "refs".to_owned()];
+    while let Some(folder) = open.pop() {
+        let is_too_deep = folder.split('/').count() > tree::MAX_DEPTH;
+        for (name, kind) in dir.dir(&folder, None)?.entries()? {
+            let path = format!("{folder}/{}", name.to_string_lossy());
+            match kind {
+                FileKind::File => {}
+                FileKind::Directory if name.to_str().is_some() && !is_too_deep => open.push(path),
+                _ => return Ok(Some(path)),
+            }
+        }
+    }
+    for name in OUTWARD_FILES {
+        if dir.kind(name)?.is_some() {
+            return Ok(Some(name.to_owned()));
+        }
+    }
+    for name in UNLINKED_FILES {
+        if dir.kind(name)?.is_some_and(|kind| kind != FileKind::File) {
+            return Ok(Some(name.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// `text` between the quotes of a value in a configuration of git.
+fn escape_config_value(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 impl NewClone<'_> {
-    /// Fetches the branch, and replaces the clone `id` if there is a new commit.
-    fn fill(&self, id: &str) -> Result<Fetched, GitSourceError> {
-        let mut commit = self.newest_commit()?;
-        if let Ok(state) = self.source.clone_state()
-            && state.commit == commit
-            && self.is_current(&state)?
-        {
-            return Ok(Fetched {
-                commit,
-                is_new: false,
-            });
-        }
+    /// Fetches the branch, and replaces the clone `id`.
+    fn fill(&self, id: &str) -> Result<CommitId, GitSourceError> {
+        self.check_local()?;
         let dir = self
             .parent
             .dir(&self.name, None)
             .map_err(|cause| self.io(cause))?;
-        self.create_repository(&dir, &commit)
+        self.create_repository(&dir, None)
             .map_err(|cause| self.io(cause))?;
-        let git = self.open()?;
+        let mut commit = self.newest_commit()?;
+        // Only now the format of its objects is known.
+        self.create_repository(&dir, Some(&commit))
+            .map_err(|cause| self.io(cause))?;
+        let git = self.open()?.with_time_limit(self.limits.time);
         match &self.source.place {
             RepositoryPlace::Remote(address) => {
                 let branch = self.source.branch;
@@ -187,10 +226,26 @@ impl NewClone<'_> {
         self.note_fetch(&dir, &commit)
             .map_err(|cause| self.io(cause))?;
         self.replace(id).map_err(|cause| self.io(cause))?;
-        Ok(Fetched {
-            commit,
-            is_new: true,
-        })
+        Ok(commit)
+    }
+
+    /// Refuses a repository on this machine that may lead git to files that the project may not read.
+    fn check_local(&self) -> Result<(), GitSourceError> {
+        let RepositoryPlace::Local(path) = &self.source.place else {
+            return Ok(());
+        };
+        let failed = |cause: String| GitSourceError::Failed {
+            url: self.source.url(),
+            cause,
+        };
+        match outward_file(path) {
+            Ok(None) => Ok(()),
+            Ok(Some(file)) => Err(failed(format!(
+                "its file `{}` may lead git to other repositories",
+                visible_path(&file)
+            ))),
+            Err(cause) => Err(failed(format!("it cannot be read: {cause}"))),
+        }
     }
 
     fn io(&self, cause: io::Error) -> GitSourceError {
@@ -203,7 +258,7 @@ impl NewClone<'_> {
     /// git in the new directory, without the network.
     fn open(&self) -> Result<Git, GitSourceError> {
         let path = self.source.clone_path().with_file_name(&self.name);
-        Ok(Git::open(&path)?)
+        Ok(Git::open_at(&path, DRAFT_LOCATION)?)
     }
 
     /// Stdout of a call that uses the network.
@@ -261,16 +316,10 @@ impl NewClone<'_> {
         };
         let has = |texts: &[&str]| texts.iter().any(|text| cause.contains(text));
         let host = address.host().to_owned();
-        if has(&["Host key verification failed"]) {
-            let login = address
-                .url()
-                .strip_prefix("ssh://")
-                .unwrap_or(address.url());
-            let login = login
-                .split(['/', ':'])
-                .next()
-                .unwrap_or_default()
-                .to_owned();
+        if has(&CHANGED_KEY) {
+            GitSourceError::ChangedHostKey { host }
+        } else if has(&["Host key verification failed"]) {
+            let login = address.ssh_arguments();
             GitSourceError::UnknownHost { host, login }
         } else if has(&["returned error: 30"]) {
             GitSourceError::Redirected { url }
@@ -350,29 +399,6 @@ impl NewClone<'_> {
         })
     }
 
-    /// True if the clone needs nothing: it is of the branch, and its files are those of its commit. Notes the time then.
-    fn is_current(&self, state: &CloneState) -> Result<bool, GitSourceError> {
-        if state.branch.as_deref() != Some(self.source.branch) {
-            return Ok(false);
-        }
-        let status = [
-            "status",
-            "--porcelain",
-            "--untracked-files=all",
-            "--ignored",
-        ];
-        let clone = Git::open(&self.source.clone_path()).and_then(|git| git.try_run(&status));
-        if !clone.is_ok_and(|status| status.success && status.stdout.is_empty()) {
-            return Ok(false);
-        }
-        let project = ScopedDir::open(self.source.project);
-        let clone = project.and_then(|project| project.dir(&self.source.dir, None));
-        clone
-            .and_then(|clone| self.note_fetch(&clone, &state.commit))
-            .map_err(|cause| self.io(cause))?;
-        Ok(true)
-    }
-
     /// Writes the file that git writes for each fetch. Its time shows how old the clone is.
     fn note_fetch(&self, clone: &ScopedDir, commit: &CommitId) -> io::Result<()> {
         let text = format!(
@@ -383,10 +409,11 @@ impl NewClone<'_> {
         clone.write(".git/FETCH_HEAD", text.as_bytes(), PRIVATE_MODE, 0o600)
     }
 
-    /// Creates a repository with the settings that KTX expects in its cache.
-    fn create_repository(&self, dir: &ScopedDir, commit: &CommitId) -> io::Result<()> {
+    /// Creates a repository for `commit` with the settings that KTX expects in its cache, or changes its format.
+    fn create_repository(&self, dir: &ScopedDir, commit: Option<&CommitId>) -> io::Result<()> {
         shallow_copy::create_repository(dir, commit)?;
-        let (branch, url) = (self.source.branch, self.source.url());
+        let branch = self.source.branch;
+        let url = escape_config_value(&self.source.url());
         let mut config = dir.read(".git/config", MAX_CONFIG_BYTES)?;
         config.extend_from_slice(
             format!(
@@ -412,7 +439,7 @@ impl NewClone<'_> {
         let shallow = format!("{commit}\n");
         dir.write(".git/shallow", shallow.as_bytes(), PRIVATE_MODE, 0o600)
             .map_err(|cause| self.io(cause))?;
-        let original = Git::open_at(path, &["--git-dir=."])?;
+        let original = Git::open_at(path, &["--git-dir=."])?.with_time_limit(self.limits.time);
         let new = self.source.clone_path().with_file_name(&self.name);
         let new = new.to_str().ok_or_else(|| GitSourceError::Failed {
             url: self.source.url(),
@@ -424,8 +451,8 @@ impl NewClone<'_> {
         Ok(())
     }
 
-    /// Refuses a commit with too many or too large files before they are written. A small repository may contain the same
-    /// file or folder a million times.
+    /// Refuses a commit with too many, too large or too deep files before they are written. A small repository may contain
+    /// the same file or folder a million times.
     fn check_size(&self, git: &Git, commit: &CommitId) -> Result<(), GitSourceError> {
         let too_large = |what: String| GitSourceError::TooLarge {
             url: self.source.url(),
@@ -449,11 +476,13 @@ impl NewClone<'_> {
             .split(|byte| *byte == 0)
             .filter(|entry| !entry.is_empty())
         {
-            let head = entry
-                .split(|byte| *byte == b'\t')
-                .next()
-                .unwrap_or_default();
-            let size = String::from_utf8_lossy(head);
+            let mut fields = entry.splitn(2, |byte| *byte == b'\t');
+            let size = String::from_utf8_lossy(fields.next().unwrap_or_default());
+            let path = fields.next().unwrap_or_default();
+            if path.iter().filter(|byte| **byte == b'/').count() > tree::MAX_DEPTH {
+                let what = format!("its folders are more than {} deep", tree::MAX_DEPTH);
+                return Err(too_large(what));
+            }
             let size = size
                 .split_whitespace()
                 .nth(3)
