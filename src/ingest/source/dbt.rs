@@ -24,8 +24,12 @@ use references::ModelCode;
 
 use super::{
     ChunkedSource, NamedText, ProjectConnection, ProposalScan, ProposedLists, RawFile,
-    SourceAdapter, SourceDirError, SourceTree, UnitChunk, docs::SELECTION_KEYS, peers, proposal,
-    references::ReferenceReader, shared_names, tree::has_extension,
+    SourceAdapter, SourceDirError, SourceTree, UnitChunk,
+    docs::{FileSelection, SELECTION_KEYS},
+    peers, proposal,
+    references::ReferenceReader,
+    shared_names,
+    tree::has_extension,
 };
 use crate::{
     connection::{KeySpec, ValueType},
@@ -144,6 +148,7 @@ impl SourceAdapter for DbtAdapter {
         origin: ProjectConnection<'_>,
     ) -> Result<ChunkedSource, Problem> {
         let projects = DbtProjects::from_tree(tree);
+        let selected = FileSelection::read(origin.connection)?;
         let paths = tree.files.iter().map(|file| file.path.as_str());
         let (read, others): (Vec<&str>, Vec<&str>) = paths.partition(|path| {
             projects.reads(path)
@@ -152,7 +157,7 @@ impl SourceAdapter for DbtAdapter {
         let paths = tree.files.iter().map(|file| file.path.as_str());
         let paths: Vec<&str> = paths.filter(|path| is_yaml(path)).collect();
         let mut warnings: Vec<Problem> = projects.warnings().collect();
-        let mut code = ModelCode::find(tree, &projects);
+        let mut code = ModelCode::find(tree, &projects, &selected);
         warnings.extend(left_out(&projects, &code, &others));
         let text_of = |path: &'_ str| tree.read_text(path).unwrap_or_default();
         let mut models = read.iter().filter(|path| is_yaml(path));
@@ -160,7 +165,7 @@ impl SourceAdapter for DbtAdapter {
         let is_small =
             paths.len() <= MAX_SINGLE_UNIT_FILES && bytes.sum::<u64>() <= origin.unit_bytes;
         if is_small || !models.any(|path| projects.has_model(path)) {
-            warnings.extend(unread(tree, &projects));
+            warnings.extend(unread(tree, &projects, &selected));
             let yaml = read.iter().filter(|path| is_yaml(path));
             let code_files = code.of_unit("dbt-all", yaml.map(|path| (*path, text_of(path))));
             let (reading_aids, more) = code.finish();
@@ -367,7 +372,11 @@ fn left_out(projects: &DbtProjects, code: &ModelCode<'_>, others: &[&str]) -> Op
 }
 
 /// A warning about projects whose models are only in SQL and described in no YAML. KTX does not read SQL either.
-fn unread(tree: &SourceTree, projects: &DbtProjects) -> Option<Problem> {
+fn unread(
+    tree: &SourceTree,
+    projects: &DbtProjects,
+    selected: &FileSelection,
+) -> Option<Problem> {
     let others = tree
         .files
         .iter()
@@ -378,7 +387,9 @@ fn unread(tree: &SourceTree, projects: &DbtProjects) -> Option<Problem> {
     {
         return None;
     }
-    let takes = |path: &str| has_extension(path, &["sql"]) && projects.has_model(path);
+    let takes = |path: &str| {
+        has_extension(path, &["sql"]) && projects.has_model(path) && selected.contains(path)
+    };
     let unread = project::walk(&tree.root, &takes).ok()?.files.len();
     (unread > 0).then(|| {
         Problem::new(
@@ -642,23 +653,57 @@ docs-paths: docs
         ("integration_tests_sl/one/dbt_project.yaml", "name: sl\n"),
     ];
 
+    /// The units of a connection with these `keys`.
+    fn chunk_with(root: &Path, keys: &str) -> Result<ChunkedSource, Problem> {
+        let keys = crate::yaml::parse_tree(keys).unwrap().to_json();
+        let connection = crate::connection::Connection {
+            keys: crate::connection::ConnectionKeys(keys),
+            ..Default::default()
+        };
+        let origin = ProjectConnection {
+            connection: &connection,
+            ..anywhere()
+        };
+        let tree = DbtAdapter.list_files(origin, Ok(root.to_path_buf()))?;
+        DbtAdapter.detect(&tree)?;
+        let chunks = DbtAdapter.chunk(&tree, origin)?;
+        assert_eq!(chunks.warnings, [], "{:?}", connection.keys);
+        Ok(chunks)
+    }
+
+    #[test]
+    fn lists_of_a_connection_select_code_and_spare_settings() {
+        let (dir, _) = tree_of(&[
+            ("dbt_project.yml", "name: x\n"),
+            ("models/a.yml", "models: [{name: a}, {name: b}]"),
+            ("models/a.sql", "select 1"),
+            ("models/secret/b.sql", "select 2"),
+        ]);
+        let root = dir.path().canonicalize().unwrap();
+        let all = ["models/a.sql", "models/secret/b.sql"];
+        for (keys, code) in [
+            ("", &all[..]),
+            ("include: ['models/**']", &all[..]),
+            ("exclude: ['**/secret/**']", &all[..1]),
+            ("include: ['models/*']", &all[..1]),
+        ] {
+            let unit = chunk_with(&root, keys).unwrap().units.remove(0);
+            assert_eq!(
+                unit.raw_files,
+                ["dbt_project.yml", "models/a.yml"],
+                "{keys}"
+            );
+            assert_eq!(unit.dependency_paths, code, "{keys}");
+        }
+        assert!(chunk_with(&root, "exclude: ['dbt_project.yml']").is_err());
+    }
+
     #[test]
     fn lists_of_a_connection_select_files() {
         let (dir, _) = tree_of(&TESTED);
         let root = dir.path().canonicalize().unwrap();
         let read = |keys: &str| {
-            let keys = crate::yaml::parse_tree(keys).unwrap().to_json();
-            let connection = crate::connection::Connection {
-                keys: crate::connection::ConnectionKeys(keys),
-                ..Default::default()
-            };
-            let origin = ProjectConnection {
-                connection: &connection,
-                ..anywhere()
-            };
-            let tree = DbtAdapter.list_files(origin, Ok(root.clone()))?;
-            let chunks = DbtAdapter.chunk(&tree, origin)?;
-            assert_eq!(chunks.warnings, [], "{:?}", connection.keys);
+            let chunks = chunk_with(&root, keys)?;
             Ok::<String, Problem>(chunks.units[0].raw_files.join(" "))
         };
         let own = "dbt_project.yml models/a.yml models/docs.md";
@@ -667,7 +712,7 @@ docs-paths: docs
         assert_eq!(
             read("{include: ['*', '**/*.yml'], exclude: ['integration_tests/c*', '*/models/**']}")
                 .unwrap(),
-            "dbt_project.yml integration_tests/dbt_project.yml models/a.yml"
+            "dbt_project.yml integration_tests/dbt_project.yml integration_tests_sl/one/dbt_project.yaml models/a.yml"
         );
         assert!(read("exclude: ['[z']").is_err());
         fs::write(root.join(".dbtignore"), "integration_tests*/\n").unwrap();

@@ -204,13 +204,14 @@ impl FileSelection {
 
     /// True if a pattern of `include` matches, or there is none, and none of `exclude` does.
     pub(super) fn contains(&self, path: &str) -> bool {
-        self.include
-            .as_ref()
-            .is_none_or(|globs| globs.matches(path))
-            && !self
-                .exclude
-                .as_ref()
-                .is_some_and(|globs| globs.matches(path))
+        let mut include = self.include.iter();
+        include.all(|globs| globs.matches(path)) && !self.excludes(path)
+    }
+
+    /// True if a pattern of `exclude` matches.
+    pub(super) fn excludes(&self, path: &str) -> bool {
+        let mut exclude = self.exclude.iter();
+        exclude.any(|globs| globs.matches(path))
     }
 }
 

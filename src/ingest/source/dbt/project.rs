@@ -12,7 +12,7 @@ use std::{
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use ingestdeck_core::diagnostic::{Diagnostic as _, Problem};
 
-use super::has_login;
+use super::{has_login, is_project_file};
 use crate::{
     source::{
         ProjectConnection, SourceDirError, SourceTree,
@@ -642,7 +642,9 @@ pub(in crate::source) fn list_files(
     let selected = FileSelection::read(origin.connection)?;
     let projects = RefCell::new(DbtProjects::in_folders(root));
     let is_ours = |path: &str| {
-        if !selected.contains(path) {
+        // Without its settings, a folder is not a project, so `include` need not name them.
+        let is_settings = is_project_file(split(path).1);
+        if !selected.contains(path) && (!is_settings || selected.excludes(path)) {
             return false;
         }
         let projects = projects.borrow();

@@ -6,7 +6,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{DbtProjects, project};
 use crate::source::{
-    RawFile, SourceTree, UnitChunk, fingerprint,
+    RawFile, SourceTree, UnitChunk,
+    docs::FileSelection,
+    fingerprint,
     proposal::split,
     references::{FileReferences, ReferenceReader, calls, dbt_yaml},
     tree::has_extension,
@@ -53,10 +55,16 @@ pub(super) struct ModelCode<'a> {
 }
 
 impl<'a> ModelCode<'a> {
-    pub(super) fn find(tree: &SourceTree, projects: &'a DbtProjects) -> Self {
+    /// The code in `tree` that the lists of the connection select.
+    pub(super) fn find(
+        tree: &SourceTree,
+        projects: &'a DbtProjects,
+        selected: &FileSelection,
+    ) -> Self {
+        let is_wanted = |path: &str| is_code(path) && selected.contains(path);
         Self {
             projects,
-            files: ModelFiles::find(tree),
+            files: ModelFiles::find(tree, &is_wanted),
             usable: HashMap::new(),
             warnings: Vec::new(),
             damaged: Vec::new(),
@@ -214,7 +222,7 @@ impl<'a> DbtReferences<'a> {
                 .filter_map(|(path, text)| defined_names(path, &text))
                 .flatten()
                 .collect();
-            let sql = self.sql.get_or_insert_with(|| ModelFiles::find(self.tree));
+            let sql = self.sql.get_or_insert_with(|| ModelFiles::find(self.tree, &is_code));
             defined.extend(
                 sql.paths
                     .keys()
@@ -242,7 +250,7 @@ impl ReferenceReader for DbtReferences<'_> {
         };
         let mut found = names.refers_to;
         if self.reads_sql && !names.models.is_empty() {
-            let sql = self.sql.get_or_insert_with(|| ModelFiles::find(self.tree));
+            let sql = self.sql.get_or_insert_with(|| ModelFiles::find(self.tree, &is_code));
             let owner = self.projects.owner(path).map(|of| &of.file);
             let is_own = |code: &str| self.projects.owner(code).map(|of| &of.file) == owner;
             for model in &names.models {
@@ -263,8 +271,9 @@ impl ReferenceReader for DbtReferences<'_> {
 }
 
 impl ModelFiles {
-    fn find(tree: &SourceTree) -> Self {
-        let Ok(found) = project::walk(&tree.root, &is_code) else {
+    /// The files with code below the root of `tree` that `is_wanted`.
+    fn find(tree: &SourceTree, is_wanted: &dyn Fn(&str) -> bool) -> Self {
+        let Ok(found) = project::walk(&tree.root, is_wanted) else {
             return Self {
                 is_partial: true,
                 ..Self::default()
@@ -394,7 +403,8 @@ mod tests {
         let (dir, _) = tree_of(&files);
         let tree = SourceTree::walk(dir.path(), &|path| DbtAdapter.accepts_file(path)).unwrap();
         let projects = DbtProjects::from_tree(&tree);
-        let mut code = ModelCode::find(&tree, &projects);
+        let selected = FileSelection::read(anywhere().connection).unwrap();
+        let mut code = ModelCode::find(&tree, &projects, &selected);
         let found = code.of_unit("dbt-all", [("models/x.yml", yaml)].into_iter());
         assert_eq!(found.len(), MAX_CODE_FILES);
         assert_eq!(found.first().map(String::as_str), Some("models/m000.sql"));
