@@ -553,7 +553,8 @@ fn select_units(
     let deleted = prior
         .map(|prior| neighbours::deleted_files(prior, &tree, &diff, adapter))
         .unwrap_or_default();
-    let mut neighbourhood = prior.map(|prior| Neighbourhood::new(adapter, &tree, prior, &deleted));
+    let mut neighbourhood =
+        prior.map(|prior| Neighbourhood::new(connection, adapter, &tree, prior, &deleted));
     let unread_by = |chunk: &UnitChunk, path: &str| {
         let (known, now) = (prior?.get(path)?, tree.get(path)?.fingerprint?);
         known.unread_by(&chunk.key, now, owners.get(path).unwrap_or(&no_owners))

@@ -228,6 +228,7 @@ pub trait SourceAdapter: Sync + std::fmt::Debug {
     /// exist.
     fn reference_reader<'a>(
         &self,
+        _connection: &Connection,
         _tree: &'a SourceTree,
         _deleted: &'a [String],
     ) -> Option<Box<dyn ReferenceReader + 'a>> {

@@ -15,6 +15,7 @@ use std::{
 };
 
 use super::{
+    connection::Connection,
     job::IngestJob,
     plan::{IngestPlan, SourcePlan},
     source::{
@@ -164,8 +165,12 @@ fn definitions(source: &SourcePlan, copies: &Path, root: &Path) -> BTreeMap<Stri
         root: root.to_path_buf(),
         ..SourceTree::default()
     });
-    let adapter = find_adapter(&source.adapter)
-        .filter(|adapter| adapter.reference_reader(&copies, &[]).is_some());
+    let connection = Connection::default();
+    let adapter = find_adapter(&source.adapter).filter(|adapter| {
+        adapter
+            .reference_reader(&connection, &copies, &[])
+            .is_some()
+    });
     let Some(adapter) = adapter else {
         return BTreeMap::new();
     };

@@ -15,6 +15,7 @@ use std::{
 
 use crate::{
     baseline::{PriorFileRecord, RecordTime},
+    connection::Connection,
     source::{
         SourceAdapter, SourceTree, UnitChunk,
         proposal::is_below,
@@ -53,6 +54,7 @@ struct ChangedFiles<'a> {
 impl<'a> Neighbourhood<'a> {
     /// `deleted` has the deleted files that the records name, sorted.
     pub(super) fn new(
+        connection: &Connection,
         adapter: &'static dyn SourceAdapter,
         tree: &'a SourceTree,
         prior: &'a BTreeMap<String, PriorFileRecord>,
@@ -95,7 +97,7 @@ impl<'a> Neighbourhood<'a> {
         let reader = if candidates.is_empty() {
             None
         } else {
-            adapter.reference_reader(tree, deleted)
+            adapter.reference_reader(connection, tree, deleted)
         };
         Self {
             adapter,

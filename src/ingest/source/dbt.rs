@@ -32,7 +32,7 @@ use super::{
     tree::has_extension,
 };
 use crate::{
-    connection::{KeySpec, ValueType},
+    connection::{Connection, KeySpec, ValueType},
     slug::{short_hash, slugify, unique_keys, without_extension},
     untrusted_text::visible_path,
 };
@@ -300,10 +300,13 @@ impl SourceAdapter for DbtAdapter {
 
     fn reference_reader<'a>(
         &self,
+        connection: &Connection,
         tree: &'a SourceTree,
         _: &'a [String],
     ) -> Option<Box<dyn ReferenceReader + 'a>> {
-        Some(Box::new(DbtReferences::new(tree)))
+        // Lists that cannot be read are reported when the files are listed.
+        let selected = FileSelection::read(connection).ok();
+        Some(Box::new(DbtReferences::with_selection(tree, selected)))
     }
 
     fn skill(&self) -> Option<&'static str> {

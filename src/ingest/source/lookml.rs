@@ -17,7 +17,7 @@ use super::{
     tree::has_extension,
 };
 use crate::{
-    connection::{KeySpec, ValueType},
+    connection::{Connection, KeySpec, ValueType},
     slug,
     untrusted_text::{squeezed_line, visible_path},
 };
@@ -123,6 +123,7 @@ impl SourceAdapter for LookmlAdapter {
 
     fn reference_reader<'a>(
         &self,
+        _: &Connection,
         tree: &'a SourceTree,
         deleted: &'a [String],
     ) -> Option<Box<dyn ReferenceReader + 'a>> {

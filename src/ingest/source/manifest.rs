@@ -26,6 +26,7 @@ use super::{
     tree::{RawFile, hard_link_refusal},
 };
 use crate::{
+    connection::Connection,
     slug::MAX_KEY_BYTES as LONGEST_KEY,
     spelling::nearest_name,
     untrusted_text::{escape_headings, is_presentable, visible_path},
@@ -161,6 +162,7 @@ impl SourceAdapter for ManifestAdapter {
     /// Dependencies are explicit, so each of them is a reference.
     fn reference_reader<'a>(
         &self,
+        _: &Connection,
         _: &'a SourceTree,
         _: &'a [String],
     ) -> Option<Box<dyn ReferenceReader + 'a>> {

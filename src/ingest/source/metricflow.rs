@@ -25,7 +25,7 @@ use super::{
     shared_names,
 };
 use crate::{
-    connection::{KeySpec, ValueType},
+    connection::{Connection, KeySpec, ValueType},
     slug,
     untrusted_text::{squeezed_line, visible_path},
     yaml::{self, YamlNode, YamlValue},
@@ -210,6 +210,7 @@ impl SourceAdapter for MetricflowAdapter {
 
     fn reference_reader<'a>(
         &self,
+        _: &Connection,
         tree: &'a SourceTree,
         _: &'a [String],
     ) -> Option<Box<dyn ReferenceReader + 'a>> {

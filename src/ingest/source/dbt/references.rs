@@ -61,10 +61,9 @@ impl<'a> ModelCode<'a> {
         projects: &'a DbtProjects,
         selected: &FileSelection,
     ) -> Self {
-        let is_wanted = |path: &str| is_code(path) && selected.contains(path);
         Self {
             projects,
-            files: ModelFiles::find(tree, &is_wanted),
+            files: ModelFiles::find(tree, Some(selected)),
             usable: HashMap::new(),
             warnings: Vec::new(),
             damaged: Vec::new(),
@@ -176,6 +175,7 @@ impl<'a> ModelCode<'a> {
 pub(in crate::source) struct DbtReferences<'a> {
     tree: &'a SourceTree,
     projects: DbtProjects,
+    selected: Option<FileSelection>,
     reads_sql: bool,
     sql: Option<ModelFiles>,
     defined: Option<BTreeSet<String>>,
@@ -197,9 +197,18 @@ impl<'a> DbtReferences<'a> {
         Self {
             tree,
             projects: DbtProjects::from_tree(tree),
+            selected: None,
             reads_sql: true,
             sql: None,
             defined: None,
+        }
+    }
+
+    /// For a source of which only the code in `selected` is read.
+    pub(super) fn with_selection(tree: &'a SourceTree, selected: Option<FileSelection>) -> Self {
+        Self {
+            selected,
+            ..Self::new(tree)
         }
     }
 
@@ -222,7 +231,9 @@ impl<'a> DbtReferences<'a> {
                 .filter_map(|(path, text)| defined_names(path, &text))
                 .flatten()
                 .collect();
-            let sql = self.sql.get_or_insert_with(|| ModelFiles::find(self.tree, &is_code));
+            let sql = self
+                .sql
+                .get_or_insert_with(|| ModelFiles::find(self.tree, self.selected.as_ref()));
             defined.extend(
                 sql.paths
                     .keys()
@@ -250,7 +261,9 @@ impl ReferenceReader for DbtReferences<'_> {
         };
         let mut found = names.refers_to;
         if self.reads_sql && !names.models.is_empty() {
-            let sql = self.sql.get_or_insert_with(|| ModelFiles::find(self.tree, &is_code));
+            let sql = self
+                .sql
+                .get_or_insert_with(|| ModelFiles::find(self.tree, self.selected.as_ref()));
             let owner = self.projects.owner(path).map(|of| &of.file);
             let is_own = |code: &str| self.projects.owner(code).map(|of| &of.file) == owner;
             for model in &names.models {
@@ -271,9 +284,11 @@ impl ReferenceReader for DbtReferences<'_> {
 }
 
 impl ModelFiles {
-    /// The files with code below the root of `tree` that `is_wanted`.
-    fn find(tree: &SourceTree, is_wanted: &dyn Fn(&str) -> bool) -> Self {
-        let Ok(found) = project::walk(&tree.root, is_wanted) else {
+    /// The files with code below the root of `tree` that the lists of the connection select; all without lists.
+    fn find(tree: &SourceTree, selected: Option<&FileSelection>) -> Self {
+        let is_wanted =
+            |path: &str| is_code(path) && selected.is_none_or(|lists| lists.contains(path));
+        let Ok(found) = project::walk(&tree.root, &is_wanted) else {
             return Self {
                 is_partial: true,
                 ..Self::default()
@@ -351,6 +366,24 @@ mod tests {
             found.names.into_iter().collect::<Vec<_>>().join(" "),
             found.is_unknown,
         )
+    }
+
+    #[test]
+    fn excluded_sql_is_not_read() {
+        let (dir, _) = tree_of(&[
+            ("dbt_project.yml", "name: x"),
+            ("models/schema.yml", "models: [{name: m1}]"),
+            ("models/m1.sql", "select * from {{ ref('a') }}"),
+        ]);
+        let tree = SourceTree::walk(dir.path(), &|path| DbtAdapter.accepts_file(path)).unwrap();
+        let keys = crate::yaml::parse_tree("exclude: ['**/*.sql']").unwrap();
+        let connection = crate::connection::Connection {
+            keys: crate::connection::ConnectionKeys(keys.to_json()),
+            ..Default::default()
+        };
+        let mut reader = DbtAdapter.reference_reader(&connection, &tree, &[]).unwrap();
+        let found = reader.references(&UnitChunk::default(), "models/schema.yml");
+        assert_eq!(found.names.into_iter().collect::<Vec<_>>(), ["model:m1"]);
     }
 
     #[test]
