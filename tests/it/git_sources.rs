@@ -244,6 +244,27 @@ fn run_fetches_once_and_plan_only_when_asked() {
     assert_eq!(project.connections(), 6);
 }
 
+/// git reads the list of folders that end its search for a repository as separated by `:`.
+#[test]
+fn repository_above_a_path_with_a_colon_leads_nowhere() {
+    let project = SshProject::new();
+    project.allow();
+    let above = project.place.path("");
+    git(&above, &["init", "--quiet"]);
+    let trap = project.place.path("trap");
+    let sprung = format!("touch {}; false", trap.display());
+    git(&above, &["config", "core.sshCommand", &sprung]);
+    let settings = fs::read_to_string(project.place.path("ktx.yaml")).unwrap();
+    project.place.write("a:b/ktx.yaml", settings);
+    let ran = project.run(&["plan", "--fetch", "--project-dir", "a:b"]);
+    assert!(!trap.exists(), "{ran:?}");
+    let cloned = project
+        .place
+        .path("a:b/.ktx/cache/dbt/wh/models/orders.yml");
+    assert!(cloned.is_file(), "{ran:?}");
+    assert_eq!(project.connections(), 2);
+}
+
 #[test]
 fn failed_fetch_names_its_cause_and_remedy() {
     let project = SshProject::new();

@@ -10,8 +10,8 @@ use std::{env, ffi::OsString, io, os::unix::ffi::OsStringExt as _, path::Path, t
 use uuid::Uuid;
 
 use super::{
-    CACHE_DIR, GitSource, GitSourceError, RepositoryPlace, address::Transport,
-    is_branch_name, token::Token,
+    CACHE_DIR, GitSource, GitSourceError, RepositoryPlace, address::Transport, is_branch_name,
+    token::Token,
 };
 use crate::{
     git::{CommitId, Git, GitError, network::NetworkAccess, shallow_copy},
