@@ -377,7 +377,7 @@ impl Git {
         }
     }
 
-    /// Lets each call take as long as `time`.
+    /// Replaces the time limit of each call.
     pub(crate) fn with_time_limit(self, time: Duration) -> Self {
         Self {
             limits: GitCallLimits {

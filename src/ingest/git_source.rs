@@ -153,7 +153,7 @@ pub enum GitSourceError {
     #[error("the key of the host `{host}` is not known to ssh")]
     UnknownHost {
         host: String,
-        /// Arguments of ssh.
+        /// Arguments with which ssh connects to it.
         login: String,
     },
     #[error("the key of the host `{host}` is another one than ssh knows")]
@@ -205,7 +205,7 @@ impl Diagnostic for GitSourceError {
                 format!("connect once with `ssh {login}`, and compare the key that it shows")
             }
             Self::ChangedHostKey { .. } => {
-                "ask whoever runs the host whether its key was replaced, before you remove the known one with `ssh-keygen -R`"
+                "check with its owner that the key was replaced, before you remove the known one with `ssh-keygen -R`"
                     .into()
             }
             Self::Offline { .. } => "check the network and the address".into(),

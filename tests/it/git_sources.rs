@@ -293,7 +293,7 @@ fn failed_fetch_names_its_cause_and_remedy() {
         (
             "Host key for example.com has changed and you have requested strict checking.",
             "the key of the host `example.com` is another one than ssh knows",
-            "whether its key was replaced",
+            "that the key was replaced",
         ),
         (
             "ssh: Could not resolve hostname example.com: x",

@@ -15,7 +15,6 @@ use super::{
 };
 use crate::{
     git::{CommitId, Git, GitError, network::NetworkAccess, shallow_copy},
-    source::tree,
     untrusted_text::visible_path,
 };
 use ingestdeck_os::scoped_dir::{self, FileKind, PRIVATE_MODE, ScopedDir, TEMP_PREFIX};
@@ -77,6 +76,8 @@ const REFUSED: [&str; 9] = [
     "not found",
 ];
 
+/// Greatest depth of the folders of a repository. Walks of sources visit no deeper ones, and deeper ones cannot be removed.
+const MAX_FOLDER_DEPTH: usize = 64;
 /// Largest configuration of a new repository, in bytes.
 const MAX_CONFIG_BYTES: u64 = 4096;
 /// How each call names the new repository.
@@ -156,7 +157,7 @@ fn outward_file(repository: &Path) -> io::Result<Option<String>> {
     let dir = ScopedDir::open(repository)?;
     let mut open = vec!["objects".to_owned(), "refs".to_owned()];
     while let Some(folder) = open.pop() {
-        let is_too_deep = folder.split('/').count() > tree::MAX_DEPTH;
+        let is_too_deep = folder.split('/').count() > MAX_FOLDER_DEPTH;
         for (name, kind) in dir.dir(&folder, None)?.entries()? {
             let path = format!("{folder}/{}", name.to_string_lossy());
             match kind {
@@ -479,8 +480,8 @@ impl NewClone<'_> {
             let mut fields = entry.splitn(2, |byte| *byte == b'\t');
             let size = String::from_utf8_lossy(fields.next().unwrap_or_default());
             let path = fields.next().unwrap_or_default();
-            if path.iter().filter(|byte| **byte == b'/').count() > tree::MAX_DEPTH {
-                let what = format!("its folders are more than {} deep", tree::MAX_DEPTH);
+            if path.iter().filter(|byte| **byte == b'/').count() > MAX_FOLDER_DEPTH {
+                let what = format!("its folders are more than {MAX_FOLDER_DEPTH} deep");
                 return Err(too_large(what));
             }
             let size = size

@@ -25,7 +25,7 @@ use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 /// Most files of one source.
 const MAX_FILES: usize = 100_000;
 /// Greatest depth of a directory that is visited.
-pub(crate) const MAX_DEPTH: usize = 64;
+const MAX_DEPTH: usize = 64;
 /// Why a file is skipped that may be one of the user's outside the source.
 const HARD_LINK_REASON: &str =
     "it has another name, by a hard link, and other rights than its folder; copy it";
