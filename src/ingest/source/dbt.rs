@@ -375,11 +375,7 @@ fn left_out(projects: &DbtProjects, code: &ModelCode<'_>, others: &[&str]) -> Op
 }
 
 /// A warning about projects whose models are only in SQL and described in no YAML. KTX does not read SQL either.
-fn unread(
-    tree: &SourceTree,
-    projects: &DbtProjects,
-    selected: &FileSelection,
-) -> Option<Problem> {
+fn unread(tree: &SourceTree, projects: &DbtProjects, selected: &FileSelection) -> Option<Problem> {
     let others = tree
         .files
         .iter()

@@ -364,9 +364,8 @@ fn heading_with_an_unverified_identifier_needs_no_mark() {
         fixture.decline("wiki_write", bare).0,
         "identifiers_not_marked"
     );
-    let marked = page(
-        "# `orders`\n\nOur orders are late.\n\nIn `shop.orders` [unverified - from a.md].",
-    );
+    let marked =
+        page("# `orders`\n\nOur orders are late.\n\nIn `shop.orders` [unverified - from a.md].");
     fixture.text("wiki_write", marked);
 }
 
@@ -378,9 +377,8 @@ fn longer_identifier_needs_no_mark_of_a_shorter_one() {
         fixture.decline("wiki_write", bare).0,
         "identifiers_not_marked"
     );
-    let marked = page(
-        "`fct_orders_daily` has a day.\n\nMade from `fct_orders` [unverified - from a.md].",
-    );
+    let marked =
+        page("`fct_orders_daily` has a day.\n\nMade from `fct_orders` [unverified - from a.md].");
     fixture.text("wiki_write", marked);
 }
 

@@ -381,7 +381,9 @@ mod tests {
             keys: crate::connection::ConnectionKeys(keys.to_json()),
             ..Default::default()
         };
-        let mut reader = DbtAdapter.reference_reader(&connection, &tree, &[]).unwrap();
+        let mut reader = DbtAdapter
+            .reference_reader(&connection, &tree, &[])
+            .unwrap();
         let found = reader.references(&UnitChunk::default(), "models/schema.yml");
         assert_eq!(found.names.into_iter().collect::<Vec<_>>(), ["model:m1"]);
     }
