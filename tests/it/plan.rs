@@ -95,7 +95,7 @@ steps = [{ say = "read" }]
     assert_eq!(run(&place, READ, &[]).code, Some(0));
     assert_eq!(planned(&place, &narrow), [], "the whole file was ingested");
 
-    place.write("notes/long.md", &long.replace("Section 39", "Section 40"));
+    place.write("notes/long.md", long.replace("Section 39", "Section 40"));
     assert_eq!(planned(&place, &narrow), parts("1 file modified"));
     let fails = SECOND_FAILS.replace("docs-long-lines-KEY", &parts("")[1].0);
     assert_eq!(run(&place, &fails, &narrow).code, Some(100));
