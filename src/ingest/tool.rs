@@ -167,7 +167,15 @@ impl ToolContext {
                     .any(|eviction| eviction.raw_path == *path)
             })
         };
-        let is_own = |path: &String| self.unit.planned.raw_files.contains(path) || is_evicted(path);
+        let is_own = |path: &String| {
+            let mut own = self
+                .unit
+                .planned
+                .raw_files
+                .iter()
+                .chain(self.unit.reading_aids());
+            own.any(|own| own == path) || is_evicted(path)
+        };
         let foreign = raw_paths
             .unwrap_or_default()
             .iter()

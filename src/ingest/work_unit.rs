@@ -7,7 +7,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use super::{
     reconcile::{PriorProvenance, StageIndex},
-    source::AssignedLines,
+    source::{AssignedLines, find_adapter},
     source_diff::UnitChanges,
 };
 use ingestdeck_core::{
@@ -97,7 +97,14 @@ impl WorkUnit {
         self.planned.raw_files.len() as u64 + further
     }
 
-    /// Its raw files, each with the path of its copy in the commit of `sync`, where KTX stores it. Empty for an
+    /// Files that it may read for their content only, as the code of the models that its raw files describe.
+    pub fn reading_aids(&self) -> impl Iterator<Item = &String> {
+        let adapter = find_adapter(&self.planned.adapter);
+        let paths = self.planned.dependency_paths.iter();
+        paths.filter(move |path| adapter.is_some_and(|adapter| adapter.is_reading_aid(path)))
+    }
+
+    /// Its raw files and reading aids, each with the path of its copy in the commit of `sync`, where KTX stores it. Empty for an
     /// external source, because a push would publish its files.
     pub fn raw_copies(&self, sync: &str) -> impl Iterator<Item = (&str, String)> {
         let PlannedUnit {
@@ -107,7 +114,8 @@ impl WorkUnit {
             ..
         } = &self.planned;
         let place = format!("raw-sources/{connection}/{adapter}/{sync}");
-        let committed = raw_files.iter().filter(|_| !self.is_external);
+        let files = raw_files.iter().chain(self.reading_aids());
+        let committed = files.filter(|_| !self.is_external);
         committed.map(move |file| (file.as_str(), format!("{place}/{file}")))
     }
 }
@@ -118,6 +126,29 @@ mod tests {
 
     use super::*;
     use crate::reconcile;
+
+    #[test]
+    fn code_of_models_is_copied_like_raw_files() {
+        let planned = PlannedUnit {
+            connection: "d".into(),
+            adapter: "dbt".into(),
+            raw_files: vec!["models/m.yml".into()],
+            dependency_paths: vec!["dbt_project.yml".into(), "models/m.sql".into()],
+            ..PlannedUnit::default()
+        };
+        let mut unit = WorkUnit {
+            planned,
+            ..WorkUnit::default()
+        };
+        let copies: Vec<String> = unit.raw_copies("s").map(|(_, copy)| copy).collect();
+        let expected = ["models/m.yml", "models/m.sql"];
+        assert_eq!(
+            copies,
+            expected.map(|file| format!("raw-sources/d/dbt/s/{file}"))
+        );
+        unit.is_external = true;
+        assert_eq!(unit.raw_copies("s").count(), 0);
+    }
 
     #[test]
     fn reconcile_unit_has_all_raw_files() {
