@@ -98,7 +98,7 @@ impl WorkUnit {
     }
 
     /// Files that it may read for their content only, as the code of the models that its raw files describe.
-    pub fn reading_aids(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn reading_aids(&self) -> impl Iterator<Item = &String> {
         let adapter = find_adapter(&self.planned.adapter);
         let paths = self.planned.dependency_paths.iter();
         paths.filter(move |path| adapter.is_some_and(|adapter| adapter.is_reading_aid(path)))

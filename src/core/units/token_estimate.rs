@@ -7,7 +7,7 @@
 /// Bytes of English text or code for a token, roughly.
 pub const BYTES_PER_TOKEN: u64 = 4;
 /// Most files that an agent reads in one turn.
-const FILES_PER_TURN: u64 = 4;
+const FILES_PER_TURN: u64 = 8;
 /// Turns after reading: few, and many.
 const FURTHER_TURNS: (u64, u64) = (2, 8);
 /// Tokens that each turn adds to the session, besides files: calls and their replies.
@@ -175,7 +175,7 @@ mod tests {
         };
         assert!(session(1, 8_000, 1, 2) && session(1, 8_000, 1, 8));
         assert!(session(3, 30_000, 1, 3) && session(3, 30_000, 3, 7));
-        assert!(session(12, 100_000, 2, 4) && session(12, 100_000, 12, 5));
+        assert!(session(12, 100_000, 2, 4) && session(12, 100_000, 4, 5));
         assert!(!session(1, 8_000, 1, 40));
     }
 
