@@ -289,7 +289,7 @@ pub(crate) struct SelectArgs {
     pub resume: ResumeArgs,
 }
 
-/// `plan`.
+/// Arguments of `plan`: what is planned, and whether repositories are fetched first.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct PlanArgs {
     /// Selects units.

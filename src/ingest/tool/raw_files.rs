@@ -123,15 +123,16 @@ enum RawReadError {
     Other(String),
 }
 
+/// The files that the unit may read, relative to its source.
+fn readable_paths(context: &ToolContext) -> Vec<&str> {
+    let planned = &context.unit.planned;
+    let paths = planned.raw_files.iter().chain(&planned.dependency_paths);
+    paths.map(String::as_str).collect()
+}
+
 /// The text of `path`, if the unit may read it.
 fn text(context: &ToolContext, path: &str, limit: u64) -> Result<String, RawReadError> {
-    let planned = &context.unit.planned;
-    let readable: Vec<&str> = planned
-        .raw_files
-        .iter()
-        .chain(&planned.dependency_paths)
-        .map(String::as_str)
-        .collect();
+    let readable = readable_paths(context);
     if !readable.contains(&path) {
         let hint = did_you_mean(path, &readable);
         let listed = if context.stage_index().is_some() {
@@ -160,16 +161,10 @@ fn text(context: &ToolContext, path: &str, limit: u64) -> Result<String, RawRead
 
 /// The texts that `page` of the file at `path` names by calls, as far as they fit into one answer.
 fn named_texts(context: &ToolContext, path: &str, page: &str) -> String {
-    let planned = &context.unit.planned;
-    let Some(adapter) = find_adapter(&planned.adapter) else {
+    let Some(adapter) = find_adapter(&context.unit.planned.adapter) else {
         return String::new();
     };
-    let readable: Vec<&str> = planned
-        .raw_files
-        .iter()
-        .chain(&planned.dependency_paths)
-        .map(String::as_str)
-        .collect();
+    let readable = readable_paths(context);
     let read = |path: &str| searchable_text(context, path);
     let texts = adapter.named_texts(path, page, &readable, &read);
     let mut room = (MAX_ANSWER_CHARS - MAX_NOTES_CHARS).saturating_sub(page.chars().count());
