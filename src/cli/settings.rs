@@ -16,7 +16,7 @@ use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem},
 };
 use ingestdeck_engine::notifier::NotificationTargets;
-use ingestdeck_ingest::{self as ingest, project::UserPermissions};
+use ingestdeck_ingest::{self as ingest, WarehouseSettings, project::UserPermissions};
 use ingestdeck_os::user_dirs::UserDirs;
 use ingestdeck_tui as tui;
 
@@ -59,12 +59,18 @@ pub(crate) fn load_quietly(global: &GlobalArgs) -> Result<Config, CliError> {
 pub(crate) fn permissions(
     global: &GlobalArgs,
 ) -> Result<(UserPermissions, Vec<Problem>), CliError> {
-    let ingest = load_layers(global)?.finish().ingest;
+    let Config {
+        ingest, warehouse, ..
+    } = load_layers(global)?.finish();
     let setting = ingest.allow_paths;
     let home = std::env::var("HOME").ok();
     let allowed: Vec<PathBuf> = setting
         .iter()
         .map(|path| resolve_user_path(path, &setting.origin, home.clone()))
+        .collect();
+    let drivers = warehouse.drivers.iter();
+    let drivers = drivers
+        .map(|path| resolve_user_path(path, &warehouse.drivers.origin, home.clone()))
         .collect();
     let warnings = allowed
         .iter()
@@ -81,6 +87,13 @@ pub(crate) fn permissions(
     let permissions = UserPermissions {
         paths: allowed,
         repositories: ingest.allow_git.value,
+        warehouse: WarehouseSettings {
+            allow: warehouse.allow.value,
+            drivers,
+            query_timeout: *warehouse.query_timeout,
+            max_connections: *warehouse.max_connections,
+            max_scan_age: *warehouse.max_scan_age,
+        },
         settings_file: file,
     };
     Ok((permissions, warnings))

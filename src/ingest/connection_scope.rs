@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    database::{self, SqlWorkers},
+    database::{self, Database, SqlWorkers},
     project::{Connection, PathRefusal, Project},
     source,
 };
@@ -31,8 +31,8 @@ pub(crate) struct ConnectionAccess {
     pub(crate) driver: Option<String>,
     /// Whether sources may be written for this connection.
     pub(crate) is_target: bool,
-    /// Path of the database if it is a SQLite file.
-    pub(crate) database: Option<PathBuf>,
+    /// What can be queried: a SQLite file, or a warehouse that the user's settings allow.
+    pub(crate) database: Option<Database>,
 }
 
 impl ConnectionScope {
@@ -43,7 +43,7 @@ impl ConnectionScope {
             id: connection.id.clone(),
             driver: connection.driver.clone(),
             is_target: is_target(connection, own),
-            database: resolve_database(project, connection).and_then(Result::ok),
+            database: queryable_database(project, connection),
         };
         let connections = project.settings.connections.iter().map(scoped).collect();
         Self {
@@ -112,6 +112,16 @@ pub(crate) fn database_path(project: &Path, connection: &Connection) -> Option<P
         .find_map(|prefix| named.strip_prefix(prefix));
     let path = path.unwrap_or(named);
     (!path.is_empty()).then(|| project.join(path))
+}
+
+/// The database of `connection` if it may be queried now.
+pub(crate) fn queryable_database(project: &Project, connection: &Connection) -> Option<Database> {
+    match resolve_database(project, connection) {
+        Some(path) => path.ok().map(Database::Sqlite),
+        None => database::resolve_warehouse(project, connection)?
+            .ok()
+            .map(Database::Warehouse),
+    }
 }
 
 /// The SQLite file of `connection`, absolute and without links, or why it must not be queried. `None` if there is none.

@@ -4,7 +4,11 @@
 //! concurrently, [`process`] starts a child process for each and kills it at its time limit, and [`worker`] is what the
 //! child does after it has limited itself. It must not know about tools.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,15 +20,30 @@ pub mod ktx_history;
 mod pool;
 mod process;
 mod read_only_connection;
+mod warehouse;
 mod worker;
 
-pub(crate) use catalog::{ColumnInfo, LookupTarget, TableInfo, TableLookup};
-pub(crate) use cell::SqlCell;
+pub use catalog::{ColumnInfo, ForeignKey, TableInfo};
+pub(crate) use catalog::{LookupTarget, TableLookup};
+pub use cell::SqlCell;
 pub use ktx_history::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory};
 pub(crate) use pool::STATEMENT_TIMEOUT;
 pub use pool::SqlWorkers;
-pub(crate) use read_only_connection::{QueryRows, RowLimits};
+pub use read_only_connection::{QueryRows, RowLimits};
+pub use warehouse::{
+    CatalogProgress, ServerInfo, StatementAnswer, StatementKind, WAREHOUSE_WORKER, Warehouse,
+    WarehouseDriver, WarehouseSettings, WarehouseStatement, resolve as resolve_warehouse,
+};
 pub use worker::{SUBCOMMAND as SQL_WORKER, run as run_sql_worker};
+
+/// A database that can be queried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Database {
+    /// Absolute path of a SQLite file, without links.
+    Sqlite(PathBuf),
+    /// A warehouse that an ADBC driver reaches.
+    Warehouse(Arc<Warehouse>),
+}
 
 /// The driver of connections that are a SQLite file.
 pub(crate) const DRIVER: &str = "sqlite";
@@ -64,9 +83,9 @@ pub enum QueryError {
     /// The file cannot be opened, or must not be.
     #[error("unable to open the database file: {0}")]
     Unreadable(String),
-    /// An error of SQLite, with its own message.
+    /// An error of the database, in its own words.
     #[error("{0}")]
-    Sqlite(String),
+    Reported(String),
     /// The queue is full, or the statement waited longer than the limit.
     #[error(
         "too many statements are waiting for the databases; send fewer at a time, then send this one again"
@@ -80,7 +99,7 @@ pub enum QueryError {
 impl QueryError {
     /// True if another program held a lock on the database until the statement gave up.
     pub fn is_locked(&self) -> bool {
-        matches!(self, Self::Sqlite(message) if message.contains("database is locked"))
+        matches!(self, Self::Reported(message) if message.contains("database is locked"))
     }
 }
 

@@ -76,8 +76,13 @@ pub(crate) mod workspace;
 pub mod workspace_check;
 pub mod worktree;
 
+pub use database::{
+    CatalogProgress, ColumnInfo, Database, ForeignKey, QueryError, QueryRows, RowLimits,
+    SQL_WORKER, ServerInfo, SqlCell, SqlWorkers, StatementAnswer, StatementKind, TableInfo,
+    WAREHOUSE_WORKER, Warehouse, WarehouseDriver, WarehouseSettings, WarehouseStatement,
+    resolve_warehouse, run_sql_worker,
+};
 pub use database::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory, ktx_history};
-pub use database::{SQL_WORKER, SqlWorkers, run_sql_worker};
 pub use local_record::{is_run_marked, mark_run};
 pub use plan::{UnitSelection, plan};
 pub use project::Project;

@@ -14,6 +14,7 @@ use std::{
 };
 
 use crate::connection::PROJECT_FILE;
+use crate::database::WarehouseSettings;
 use crate::untrusted_text::{escape_unpresentable, is_presentable, visible_path};
 use ingestdeck_core::diagnostic::Diagnostic;
 
@@ -40,6 +41,8 @@ pub struct UserPermissions {
     pub paths: Vec<PathBuf>,
     /// Repositories that git may fetch: `ingest.allow_git`.
     pub repositories: Vec<String>,
+    /// Section `[warehouse]`.
+    pub warehouse: WarehouseSettings,
     /// The settings file, with `~` for the home directory; empty if its path is unknown.
     pub settings_file: String,
 }
@@ -102,6 +105,7 @@ impl PathPolicy {
             paths,
             repositories,
             settings_file,
+            warehouse: _,
         } = permissions;
         self.settings_file = settings_file;
         self.allowed_repositories = repositories;
@@ -201,6 +205,17 @@ impl PathPolicy {
         let list: Vec<String> = known.chain([repository]).map(quoted).collect();
         format!(
             "to allow it, write `allow_git = [{}]` below `[ingest]` {}",
+            list.join(", "),
+            self.settings_place()
+        )
+    }
+
+    /// How to allow a connection to a warehouse.
+    pub(crate) fn warehouse_remedy(&self, allowed: &[String], connection: &str) -> String {
+        let known = allowed.iter().map(String::as_str);
+        let list: Vec<String> = known.chain([connection]).map(quoted).collect();
+        format!(
+            "to allow it, write `allow = [{}]` below `[warehouse]` {}",
             list.join(", "),
             self.settings_place()
         )

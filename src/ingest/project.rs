@@ -16,7 +16,7 @@ use std::{
 };
 
 use super::{
-    database::SqlWorkers,
+    database::{SqlWorkers, WarehouseSettings},
     git_source::{GitSource, GitSourceError},
     instructions::{Instructions, InvalidInstruction},
     source::{ProjectConnection, split::DEFAULT_UNIT_BYTES},
@@ -57,6 +57,8 @@ pub struct Project {
     pub warnings: Vec<Problem>,
     /// Worker processes that read the databases of its connections. Until the caller sets a program, every read fails.
     pub sql_workers: SqlWorkers,
+    /// What the user's settings contain about warehouses.
+    pub warehouse: WarehouseSettings,
     /// Largest raw files of a unit that is not split, in bytes.
     pub unit_bytes: u64,
 }
@@ -185,6 +187,7 @@ impl Project {
             instructions: Arc::new(instructions),
             warnings,
             sql_workers: SqlWorkers::default(),
+            warehouse: WarehouseSettings::default(),
             unit_bytes: DEFAULT_UNIT_BYTES,
         })
     }
@@ -221,6 +224,7 @@ impl Project {
     /// the project.
     #[must_use]
     pub fn with_permissions(mut self, permissions: UserPermissions) -> Self {
+        self.warehouse = permissions.warehouse.clone();
         self.path_policy.allow(&self.root, permissions);
         self
     }

@@ -28,6 +28,7 @@ use ingestdeck_core::{
 
 mod broken_references;
 mod discover_data;
+mod entity_details;
 mod memory_actions;
 mod pagination;
 mod raw_files;
@@ -37,7 +38,7 @@ mod skills;
 mod sl_common;
 mod sl_edit;
 mod sl_read;
-mod sql;
+mod sql_execution;
 mod stage_index_tools;
 mod unmapped_fallback;
 mod verification_ledger;
@@ -253,8 +254,8 @@ static TOOLS: [ToolEntry; 25] = [
     entry::<sl_read::SlReadSource>(),
     entry::<sl_read::SlValidate>(),
     entry::<discover_data::DiscoverData>(),
-    entry::<sql::EntityDetails>(),
-    entry::<sql::SqlExecution>(),
+    entry::<entity_details::EntityDetails>(),
+    entry::<sql_execution::SqlExecution>(),
     entry::<verification_ledger::RecordVerificationLedger>(),
     entry::<wiki_edit::WikiWrite>(),
     entry::<wiki_edit::WikiRemove>(),

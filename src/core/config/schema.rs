@@ -295,6 +295,20 @@ settings! {
         max_unit_share: u32 [1..=90] = 25,
     }
 
+    /// Section `[warehouse]`: databases that agents may query.
+    warehouse: WarehouseConfig {
+        /// Connections of `ktx.yaml` that may be used, each with the secrets that it names.
+        allow: Vec<String>,
+        /// Files and directories with ADBC driver libraries: absolute, or below `~/`.
+        drivers: Vec<String> [ListItems::Paths],
+        /// Time limit of a statement of an agent.
+        query_timeout: Duration = Duration::from_secs(30),
+        /// Most connections to one warehouse that are open concurrently.
+        max_connections: u32 [1..=64] = 4,
+        /// Age from which the scan of a database no longer proves that a table is missing.
+        max_scan_age: Duration = Duration::from_secs(7 * 24 * 60 * 60),
+    }
+
     /// Section `[notify]`: notifications while no screen is attached.
     notify: NotifySettings {
         /// Address that receives each notification as JSON.

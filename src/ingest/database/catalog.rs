@@ -1,5 +1,7 @@
 //! The schema of a database: tables and views, their columns, and sample values.
 
+use std::fmt;
+
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
@@ -13,27 +15,59 @@ const MAX_SAMPLES: usize = 3;
 
 /// A table or view.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct TableInfo {
-    pub(crate) name: String,
-    /// `table` or `view`, as in `sqlite_schema`.
-    pub(crate) kind: String,
+pub struct TableInfo {
+    /// Database or project that the schema belongs to, where the warehouse has several.
+    pub catalog: Option<String>,
+    /// Schema or dataset; `None` in SQLite.
+    pub schema: Option<String>,
+    pub name: String,
+    /// `table`, `view` or `external`.
+    pub kind: String,
+    /// Comment in the database.
+    pub comment: Option<String>,
+    /// Estimated number of rows.
+    pub rows: Option<u64>,
     /// Columns in declaration order.
-    pub(crate) columns: Vec<ColumnInfo>,
-    /// Foreign keys, as `column → table.column`.
-    pub(crate) foreign_keys: Vec<String>,
+    pub columns: Vec<ColumnInfo>,
+    pub foreign_keys: Vec<ForeignKey>,
     /// Why the table cannot be read, such as a view over a missing table.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ColumnInfo {
-    pub(crate) name: String,
+pub struct ColumnInfo {
+    pub name: String,
     /// Declared type; may be empty.
-    pub(crate) declared_type: String,
-    pub(crate) nullable: bool,
-    pub(crate) is_key: bool,
+    pub declared_type: String,
+    pub nullable: bool,
+    /// Part of the primary key.
+    pub is_key: bool,
+    /// Comment in the database.
+    pub comment: Option<String>,
     /// Up to [`MAX_SAMPLES`] distinct values.
-    pub(crate) samples: Vec<String>,
+    pub samples: Vec<String>,
+}
+
+/// A column that refers to a column of another table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForeignKey {
+    pub column: String,
+    /// Catalog and schema of the other table, where they are known.
+    pub to_catalog: Option<String>,
+    pub to_schema: Option<String>,
+    pub to_table: String,
+    /// `None` means its primary key.
+    pub to_column: Option<String>,
+}
+
+/// `column → table.column`.
+impl fmt::Display for ForeignKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} → {}", self.column, self.to_table)?;
+        self.to_column
+            .as_ref()
+            .map_or(Ok(()), |column| write!(f, ".{column}"))
+    }
 }
 
 /// Tables, each with an optional column, that a target may mean; the likeliest first.
@@ -142,7 +176,7 @@ pub(super) fn search(
     for (table, _) in names.iter().filter(|_| !words.is_empty()) {
         // A view over a missing table has no columns.
         let columns = match columns(connection, table) {
-            Err(QueryError::Sqlite(_)) => continue,
+            Err(QueryError::Reported(_)) => continue,
             other => other?,
         };
         for column in columns.iter().filter(|column| holds(&column.name)) {
@@ -171,7 +205,7 @@ fn columns(connection: &Connection, table: &str) -> Result<Vec<ColumnInfo>, Quer
             declared_type: row.get(1)?,
             nullable: !row.get::<_, bool>(2)?,
             is_key: row.get::<_, i64>(3)? > 0,
-            samples: Vec::new(),
+            ..ColumnInfo::default()
         })
     })?;
     let mut columns: Vec<ColumnInfo> = rows.collect::<Result<_, _>>()?;
@@ -198,7 +232,7 @@ pub(super) fn describe_table(
     };
     match read_details(connection, &mut table) {
         // A view over a missing table is still listed, with the error.
-        Err(QueryError::Sqlite(problem)) => table.error = Some(problem),
+        Err(QueryError::Reported(problem)) => table.error = Some(problem),
         other => other?,
     }
     Ok(table)
@@ -218,17 +252,17 @@ fn read_details(connection: &Connection, table: &mut TableInfo) -> Result<(), Qu
     Ok(())
 }
 
-fn keys(connection: &Connection, table: &str) -> Result<Vec<String>, QueryError> {
+fn keys(connection: &Connection, table: &str) -> Result<Vec<ForeignKey>, QueryError> {
     const KEYS: &str =
         "SELECT \"from\", \"table\", \"to\" FROM pragma_foreign_key_list(?1) ORDER BY id, seq";
     let mut statement = connection.prepare(KEYS)?;
     let rows = statement.query_map([table], |row| {
-        let (from, to): (String, Option<String>) = (row.get(0)?, row.get(2)?);
-        let target: String = row.get(1)?;
-        Ok(to.map_or_else(
-            || format!("{from} → {target}"),
-            |to| format!("{from} → {target}.{to}"),
-        ))
+        Ok(ForeignKey {
+            column: row.get(0)?,
+            to_table: row.get(1)?,
+            to_column: row.get(2)?,
+            ..ForeignKey::default()
+        })
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

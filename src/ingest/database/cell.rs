@@ -14,7 +14,7 @@ const MIN_CELL_CHARS: usize = 16;
 const BLOB_HEAD_BYTES: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum SqlCell {
+pub enum SqlCell {
     Null,
     Int(i64),
     Real(#[serde(with = "real_bits")] f64),
@@ -35,7 +35,7 @@ pub(crate) enum SqlCell {
 
 impl SqlCell {
     /// Most characters per cell when a row of `columns` has to fit into `chars`.
-    pub(super) fn max_chars(chars: usize, columns: usize) -> usize {
+    pub fn max_chars(chars: usize, columns: usize) -> usize {
         (chars / 2 / columns.max(1)).clamp(MIN_CELL_CHARS, MAX_CELL_CHARS)
     }
 

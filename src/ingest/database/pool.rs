@@ -1,6 +1,8 @@
-//! The worker pool for SQLite files: limits how many child processes run concurrently and decodes their answers.
+//! Reads databases in child processes. For SQLite files, this module limits how many run concurrently and decodes their
+//! answers; for warehouses, [`super::warehouse`] does.
 //!
-//! Each read runs in a separate child process ([`super::process`]), so no state of one statement reaches the next.
+//! Each read of a SQLite file runs in a separate child process ([`super::process`]), so no state of one statement reaches
+//! the next.
 
 use std::{
     num::NonZero,
@@ -14,10 +16,13 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 
 use super::{
-    LookupTarget, QueryError, QueryRows, RowLimits, TableLookup,
+    Database, LookupTarget, QueryError, RowLimits, ServerInfo, TableInfo, TableLookup, Warehouse,
     catalog::NameMatches,
     ktx_history::{self, KtxHistory},
     process::WorkerCommand,
+    warehouse::{
+        CatalogProgress, StatementAnswer, StatementKind, WarehousePools, WarehouseStatement,
+    },
     worker::{self, WorkerOperation, WorkerRequest},
 };
 
@@ -33,7 +38,7 @@ const MAX_QUEUED: usize = 1_024;
 /// Longest wait for a worker, equal to an agent's tool timeout. It does not count as run time.
 const MAX_QUEUE_WAIT: Duration = Duration::from_secs(600);
 
-/// Reads SQLite files in child processes. Clones share their limits.
+/// Reads databases in child processes. Clones share their limits.
 #[derive(Clone, Debug, Default)]
 pub struct SqlWorkers(Arc<WorkerPool>);
 
@@ -41,6 +46,7 @@ pub struct SqlWorkers(Arc<WorkerPool>);
 struct WorkerPool {
     launcher: WorkerLauncher,
     queue: WorkerQueue,
+    warehouses: WarehousePools,
 }
 
 /// How a worker is started.
@@ -69,54 +75,93 @@ impl SqlWorkers {
         Self(Arc::new(WorkerPool {
             launcher: WorkerLauncher::Program(command),
             queue: WorkerQueue::default(),
+            warehouses: WarehousePools::default(),
         }))
     }
 
     /// Runs `sql`, which must be one read-only statement, and returns its rows. Blocks.
     pub(crate) fn query(
         &self,
-        database: &Path,
+        database: &Database,
         time_limit: Duration,
         sql: &str,
         limits: RowLimits,
-    ) -> Result<QueryRows, QueryError> {
-        self.read(
-            database,
-            time_limit,
-            WorkerOperation::Query {
-                sql: sql.to_owned(),
-                limits,
-            },
-        )
+    ) -> Result<StatementAnswer, QueryError> {
+        let sql = sql.to_owned();
+        match database {
+            Database::Sqlite(path) => {
+                let rows = self.read(path, time_limit, WorkerOperation::Query { sql, limits })?;
+                Ok(StatementAnswer {
+                    rows,
+                    tables: Vec::new(),
+                })
+            }
+            Database::Warehouse(warehouse) => self.0.warehouses.run(
+                warehouse,
+                &WarehouseStatement {
+                    sql,
+                    limits,
+                    time_limit,
+                    kind: StatementKind::Agent,
+                },
+            ),
+        }
     }
 
     /// Looks up tables and columns and returns one answer per target. Blocks.
     pub(crate) fn look_up(
         &self,
-        database: &Path,
+        database: &Database,
         time_limit: Duration,
         targets: Vec<LookupTarget>,
     ) -> Result<Vec<TableLookup>, QueryError> {
-        self.read(database, time_limit, WorkerOperation::LookUp { targets })
+        match database {
+            Database::Sqlite(path) => {
+                self.read(path, time_limit, WorkerOperation::LookUp { targets })
+            }
+            Database::Warehouse(warehouse) => {
+                self.0.warehouses.look_up(warehouse, time_limit, &targets)
+            }
+        }
     }
 
     /// The first `limit` tables and columns whose names contain one of `words` (lower case); all tables if `words` is
     /// empty. Blocks.
     pub(crate) fn search(
         &self,
-        database: &Path,
+        database: &Database,
         time_limit: Duration,
         words: &[String],
         limit: usize,
     ) -> Result<NameMatches, QueryError> {
-        self.read(
-            database,
-            time_limit,
-            WorkerOperation::Search {
-                words: words.to_vec(),
-                limit,
-            },
-        )
+        match database {
+            Database::Sqlite(path) => self.read(
+                path,
+                time_limit,
+                WorkerOperation::Search {
+                    words: words.to_vec(),
+                    limit,
+                },
+            ),
+            Database::Warehouse(warehouse) => self
+                .0
+                .warehouses
+                .search(warehouse, time_limit, words, limit),
+        }
+    }
+
+    /// Every table of a warehouse, with its columns and keys. Blocks.
+    pub fn tables(
+        &self,
+        warehouse: &Warehouse,
+        progress: &mut dyn FnMut(CatalogProgress),
+    ) -> Result<Vec<TableInfo>, QueryError> {
+        self.0.warehouses.tables(warehouse, progress)
+    }
+
+    /// Connects to a warehouse and asks what it is. Blocks.
+    pub fn server(&self, warehouse: &Warehouse) -> Result<ServerInfo, QueryError> {
+        self.0.warehouses.server(warehouse)
     }
 
     /// Reads KTX's history from its database; `None` if KTX never ingested anything. Each piece is read in a new

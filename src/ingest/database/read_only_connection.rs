@@ -36,21 +36,21 @@ const PROGRESS_STEPS: i32 = 2_000;
 
 /// How much of the result of a statement is returned.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct RowLimits {
-    pub(crate) rows: usize,
+pub struct RowLimits {
+    pub rows: usize,
     /// Characters of all cells together.
-    pub(crate) chars: usize,
+    pub chars: usize,
 }
 
 /// Result of a statement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct QueryRows {
+pub struct QueryRows {
     /// Names of the columns.
-    pub(crate) headers: Vec<String>,
+    pub headers: Vec<String>,
     /// Rows, up to the limits.
-    pub(crate) rows: Vec<Vec<SqlCell>>,
+    pub rows: Vec<Vec<SqlCell>>,
     /// More rows exist, or may exist.
-    pub(crate) truncated: bool,
+    pub truncated: bool,
 }
 
 /// How SQLite opens a file so that it reads the latest commit and creates nothing next to it.
@@ -291,10 +291,10 @@ impl From<rusqlite::Error> for QueryError {
             (Some(ErrorCode::TooBig), _) => Self::ValueTooLarge(MAX_VALUE_BYTES),
             (Some(ErrorCode::OutOfMemory), _) => Self::OutOfMemory(SQLITE_MEMORY_MIB),
             (_, rusqlite::Error::SqlInputError { msg, offset, .. }) => {
-                Self::Sqlite(format!("{msg} at offset {offset}"))
+                Self::Reported(format!("{msg} at offset {offset}"))
             }
-            (_, rusqlite::Error::SqliteFailure(_, Some(message))) => Self::Sqlite(message),
-            (_, error) => Self::Sqlite(error.to_string()),
+            (_, rusqlite::Error::SqliteFailure(_, Some(message))) => Self::Reported(message),
+            (_, error) => Self::Reported(error.to_string()),
         }
     }
 }

@@ -33,7 +33,9 @@ fn shop() -> (tempfile::TempDir, PathBuf) {
 }
 
 pub(super) fn run(path: &Path, sql: &str, limits: RowLimits) -> Result<QueryRows, QueryError> {
-    SqlWorkers::default().query(path, STATEMENT_TIMEOUT, sql, limits)
+    let database = Database::Sqlite(path.to_path_buf());
+    let answer = SqlWorkers::default().query(&database, STATEMENT_TIMEOUT, sql, limits)?;
+    Ok(answer.rows)
 }
 
 fn shown(rows: &QueryRows) -> Vec<String> {
@@ -198,7 +200,12 @@ fn endless_query_is_interrupted() {
         "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t WHERE n < 0",
         "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 100000) SELECT count(*) FROM t a, t b, t c",
     ] {
-        let found = SqlWorkers::default().query(&path, Duration::from_millis(150), sql, ALL);
+        let found = SqlWorkers::default().query(
+            &Database::Sqlite(path.clone()),
+            Duration::from_millis(150),
+            sql,
+            ALL,
+        );
         assert_eq!(found, Err(QueryError::TimedOut(1)));
     }
 }
@@ -270,7 +277,9 @@ fn huge_values_are_cut_or_refused() {
 fn tables_are_described() {
     let (_dir, path) = shop();
     let workers = SqlWorkers::default();
-    let names = workers.search(&path, STATEMENT_TIMEOUT, &[], 10).unwrap();
+    let names = workers
+        .search(&Database::Sqlite(path.clone()), STATEMENT_TIMEOUT, &[], 10)
+        .unwrap();
     let names: Vec<String> = names.first.into_iter().map(|(_, name)| name).collect();
     assert_eq!(
         names,
@@ -283,7 +292,9 @@ fn tables_are_described() {
         ]
     );
     let targets = names.into_iter().map(|name| vec![(name, None)]).collect();
-    let found = workers.look_up(&path, STATEMENT_TIMEOUT, targets).unwrap();
+    let found = workers
+        .look_up(&Database::Sqlite(path.clone()), STATEMENT_TIMEOUT, targets)
+        .unwrap();
     let tables: Vec<TableInfo> = found
         .into_iter()
         .map(|found| match found {

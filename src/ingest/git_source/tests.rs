@@ -53,6 +53,7 @@ impl Fixture {
             paths: vec![self.base()],
             repositories: repositories.iter().map(|url| (*url).to_owned()).collect(),
             settings_file: "~/settings.toml".into(),
+            ..UserPermissions::default()
         };
         self.project = self.project.with_permissions(permissions);
         self

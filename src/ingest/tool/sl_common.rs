@@ -1,13 +1,13 @@
 //! Shared parts of the semantic-layer tools: resolving connections and declining calls.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::{ToolContext, not_found_reply, refusal};
 use crate::{
     connection_scope::ConnectionAccess,
-    database::{RowLimits, SqlWorkers},
+    database::{Database, RowLimits, SqlWorkers, StatementAnswer},
     line_budget::first_names,
     semantic_layer::{self, FindSourceError, SemanticLayer, SourceDoc, SourceKind, maps_at},
     spelling::{did_you_mean, did_you_mean_in_brackets},
@@ -191,12 +191,17 @@ pub(super) fn validate_change(
         return Err(DeclinedSourceChange::invalid(found.errors));
     }
     let mut warnings = found.warnings;
-    if let Some(path) = context
+    if let Some(database) = context
         .find_connection(connection)
         .ok()
-        .and_then(|connection| connection.database.as_deref())
+        .and_then(|connection| connection.database.as_ref())
     {
-        warnings.extend(probe_database(&context.scope.sql_workers, path, name, doc));
+        warnings.extend(probe_database(
+            &context.scope.sql_workers,
+            database,
+            name,
+            doc,
+        ));
     }
     Ok(warnings)
 }
@@ -204,7 +209,7 @@ pub(super) fn validate_change(
 /// Checks the table or query of a source in the database. Problems are warnings, not errors.
 fn probe_database(
     sql_workers: &SqlWorkers,
-    path: &Path,
+    database: &Database,
     name: &str,
     doc: &SourceDoc,
 ) -> Option<String> {
@@ -221,9 +226,14 @@ fn probe_database(
         (SourceKind::Table, _, Some(table)) => format!("SELECT * FROM {} LIMIT 0", quoted(table)),
         _ => return None,
     };
-    match sql_workers.query(path, PROBE_TIMEOUT, &sql, RowLimits { rows: 0, chars: 0 }) {
+    match sql_workers.query(
+        database,
+        PROBE_TIMEOUT,
+        &sql,
+        RowLimits { rows: 0, chars: 0 },
+    ) {
         Err(error) => Some(format!("{}: the database reports: {error}", excerpt(name))),
-        Ok(found) => {
+        Ok(StatementAnswer { rows: found, .. }) => {
             let has = |name: &str| {
                 found
                     .headers

@@ -168,7 +168,7 @@ pub(in crate::database) fn runs(
     match usize::try_from(tables) {
         Ok(0) => return Ok(None),
         Ok(count) if count == TABLES.len() => {}
-        _ => return Err(QueryError::Sqlite("it lacks tables of KTX".to_owned())),
+        _ => return Err(QueryError::Reported("it lacks tables of KTX".to_owned())),
     }
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_REPORT_BYTES)?;
     piece(

@@ -55,7 +55,7 @@ fn outcome(script: &str) -> QueryError {
     let workers = SqlWorkers::with_command(command);
     workers
         .query(
-            Path::new("/x.db"),
+            &Database::Sqlite("/x.db".into()),
             Duration::from_secs(20),
             "SELECT 1",
             limits,
@@ -101,7 +101,7 @@ fn worker_program_that_is_gone_names_the_remedy() {
     let program = ingestdeck_test_support::missing("ingestdeck");
     let workers = SqlWorkers::new(program.clone().into());
     let error = workers
-        .search(Path::new("/x.db"), STATEMENT_TIMEOUT, &[], 1)
+        .search(&Database::Sqlite("/x.db".into()), STATEMENT_TIMEOUT, &[], 1)
         .unwrap_err()
         .to_string();
     assert!(

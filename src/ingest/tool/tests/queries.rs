@@ -1,6 +1,7 @@
 //! Database tools as a model uses them. Tests of hostile statements and files are in [`crate::database`].
 
 use super::*;
+use crate::database::Database;
 
 /// A context with an additional SQLite connection `shop`.
 pub(super) fn with_shop() -> (ToolContext, tempfile::TempDir) {
@@ -20,7 +21,7 @@ pub(super) fn with_shop() -> (ToolContext, tempfile::TempDir) {
         )
         .unwrap();
     let shop = ConnectionAccess {
-        database: Some(path),
+        database: Some(Database::Sqlite(path)),
         ..self::connection("shop", "sqlite", true)
     };
     context.scope.connections.push(shop);

@@ -1,0 +1,258 @@
+//! The warehouse of a connection: whether it may be used, and what its child process needs to reach it.
+//!
+//! `ktx.yaml` comes with the project, perhaps from another author. It could send a secret of the user to a host of that
+//! author, so only the user's own settings allow a connection, together with the secrets that it names. This module must
+//! not read a secret: the child process does ([`child`]).
+
+use std::{collections::BTreeSet, fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::QueryError;
+use crate::{
+    connection::{Connection, without_login},
+    project::Project,
+};
+use ingestdeck_core::{diagnostic::Problem, text::percent_decoded};
+
+mod catalog;
+mod child;
+mod pool;
+
+pub use catalog::{CatalogProgress, ServerInfo};
+pub use child::{
+    SUBCOMMAND as WAREHOUSE_WORKER, StatementAnswer, StatementKind, WarehouseStatement,
+};
+pub(super) use pool::WarehousePools;
+
+/// What the user's settings contain about warehouses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WarehouseSettings {
+    /// Connections that may be used: `warehouse.allow`.
+    pub allow: Vec<String>,
+    /// Files and directories with driver libraries: `warehouse.drivers`.
+    pub drivers: Vec<PathBuf>,
+    /// Time limit of a statement of an agent.
+    pub query_timeout: Duration,
+    /// Most connections to one warehouse that are open concurrently.
+    pub max_connections: u32,
+    /// Age from which the scan of a database no longer proves that a table is missing.
+    pub max_scan_age: Duration,
+}
+
+/// A warehouse that may be used.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warehouse {
+    /// Key in `connections`.
+    pub id: String,
+    /// `driver` in `ktx.yaml`.
+    pub driver: WarehouseDriver,
+    /// The other keys. Secrets may be references, such as `env:PASSWORD`.
+    pub keys: Value,
+    /// The file of a DuckDB database; absolute, without links.
+    pub file: Option<PathBuf>,
+    /// Files and directories with driver libraries.
+    pub drivers: Vec<PathBuf>,
+    /// Time limit of a statement of an agent.
+    pub query_timeout: Duration,
+    /// Most connections that are open concurrently.
+    pub max_connections: u32,
+}
+
+/// Its keys may be passwords, so they are not shown.
+impl fmt::Debug for Warehouse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Warehouse")
+            .field("id", &self.id)
+            .field("driver", &self.driver)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A kind of warehouse that has an ADBC driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WarehouseDriver {
+    Postgres,
+    Redshift,
+    DuckDb,
+    Snowflake,
+    BigQuery,
+    Databricks,
+    MySql,
+    SqlServer,
+}
+
+impl WarehouseDriver {
+    pub const ALL: [Self; 8] = [
+        Self::Postgres,
+        Self::Redshift,
+        Self::DuckDb,
+        Self::Snowflake,
+        Self::BigQuery,
+        Self::Databricks,
+        Self::MySql,
+        Self::SqlServer,
+    ];
+
+    /// The driver with this name in `ktx.yaml`.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "postgres" | "postgresql" => Self::Postgres,
+            "redshift" => Self::Redshift,
+            "duckdb" => Self::DuckDb,
+            "snowflake" => Self::Snowflake,
+            "bigquery" => Self::BigQuery,
+            "databricks" => Self::Databricks,
+            "mysql" | "mariadb" => Self::MySql,
+            "sqlserver" | "mssql" => Self::SqlServer,
+            _ => return None,
+        })
+    }
+
+    /// Its name in `ktx.yaml`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Redshift => "redshift",
+            Self::DuckDb => "duckdb",
+            Self::Snowflake => "snowflake",
+            Self::BigQuery => "bigquery",
+            Self::Databricks => "databricks",
+            Self::MySql => "mysql",
+            Self::SqlServer => "sqlserver",
+        }
+    }
+
+    /// How agents write its SQL.
+    pub fn dialect(self) -> &'static str {
+        match self {
+            Self::Postgres => "PostgreSQL",
+            Self::Redshift => "Redshift",
+            Self::DuckDb => "DuckDB",
+            Self::Snowflake => "Snowflake",
+            Self::BigQuery => "BigQuery",
+            Self::Databricks => "Databricks",
+            Self::MySql => "MySQL",
+            Self::SqlServer => "SQL Server (T-SQL)",
+        }
+    }
+}
+
+impl Default for WarehouseSettings {
+    fn default() -> Self {
+        Self {
+            allow: Vec::new(),
+            drivers: Vec::new(),
+            query_timeout: Duration::from_secs(30),
+            max_connections: 4,
+            max_scan_age: Duration::from_secs(7 * 24 * 60 * 60),
+        }
+    }
+}
+
+/// The warehouse of `connection`, or why it must not be used. `None` if it is none that this program can reach.
+pub fn resolve(
+    project: &Project,
+    connection: &Connection,
+) -> Option<Result<Arc<Warehouse>, Problem>> {
+    let driver = WarehouseDriver::parse(connection.driver.as_deref()?)?;
+    let settings = &project.warehouse;
+    let warehouse = |file| {
+        Arc::new(Warehouse {
+            id: connection.id.clone(),
+            driver,
+            keys: connection.keys.0.clone(),
+            file,
+            drivers: settings.drivers.clone(),
+            query_timeout: settings.query_timeout,
+            max_connections: settings.max_connections,
+        })
+    };
+    if let Some(file) = duckdb_file(driver, connection) {
+        let path = project.root.join(&file).canonicalize();
+        return Some(match path {
+            Err(error) => Err(Problem::new(format!("{file}: {error}"))
+                .with_help("correct `path` in ktx.yaml, or build the database first")),
+            Ok(path) => match project.path_policy.check(&project.root, &path) {
+                Ok(()) => Ok(warehouse(Some(path))),
+                Err(refusal) => Err(Problem::from_error(&refusal)),
+            },
+        });
+    }
+    let permission = permission(driver, connection);
+    Some(if settings.allow.contains(&permission) {
+        Ok(warehouse(None))
+    } else {
+        let why = format!("your settings do not allow `{permission}` yet");
+        let remedy = project
+            .path_policy
+            .warehouse_remedy(&settings.allow, &permission);
+        Err(Problem::new(why).with_help(remedy))
+    })
+}
+
+/// The file of a DuckDB connection, as `ktx.yaml` names it. MotherDuck is none.
+fn duckdb_file(driver: WarehouseDriver, connection: &Connection) -> Option<String> {
+    if driver != WarehouseDriver::DuckDb {
+        return None;
+    }
+    let named = connection.subdir.as_deref().or(connection.url.as_deref())?;
+    let path = ["duckdb://", "duckdb:", "file://", "file:"]
+        .iter()
+        .find_map(|prefix| named.strip_prefix(prefix));
+    let path = path.unwrap_or(named);
+    let is_file = !path.is_empty() && !named.starts_with("md:") && !named.starts_with("env:");
+    is_file.then(|| percent_decoded(path))
+}
+
+/// What `warehouse.allow` must contain for this connection: driver, address without login, and the secrets that it names.
+fn permission(driver: WarehouseDriver, connection: &Connection) -> String {
+    /// Keys that name a place, in this order.
+    const PLACE: [&str; 7] = [
+        "account",
+        "host",
+        "port",
+        "project",
+        "project_id",
+        "http_path",
+        "database",
+    ];
+    let mut references = BTreeSet::new();
+    collect_references(&connection.keys.0, &mut references);
+    let text = |key: &str| match connection.keys.0.get(key)? {
+        Value::String(text) if !is_reference(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let url = text("url").map(|url| {
+        let url = without_login(&url).into_owned();
+        url.split(['?', '#']).next().unwrap_or_default().to_owned()
+    });
+    let place: Vec<String> = PLACE.iter().filter_map(|key| text(key)).collect();
+    let mut parts = vec![match (url, place.is_empty()) {
+        (Some(url), _) => url,
+        (None, true) => driver.name().to_owned(),
+        (None, false) => format!("{}://{}", driver.name(), place.join("/")),
+    }];
+    parts.extend(references);
+    parts.join(" ")
+}
+
+fn is_reference(text: &str) -> bool {
+    text.starts_with("env:") || text.starts_with("file:")
+}
+
+/// Adds the references to secrets that `value` contains.
+fn collect_references(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::String(text) if is_reference(text) => {
+            found.insert(text.trim().to_owned());
+        }
+        Value::Array(list) => list.iter().for_each(|item| collect_references(item, found)),
+        Value::Object(map) => map
+            .values()
+            .for_each(|item| collect_references(item, found)),
+        _ => {}
+    }
+}
