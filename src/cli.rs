@@ -90,6 +90,7 @@ pub fn main() -> ExitCode {
         Some(word) if word == scripted::SUBCOMMAND => scripted::run(words),
         // The worker sets its own resource limits before anything else runs.
         Some(word) if word == ingest::SQL_WORKER => ingest::run_sql_worker(),
+        Some(word) if word == ingest::WAREHOUSE_WORKER => ingestdeck_warehouse::run(),
         Some(word) if word == group_guard::GROUP_GUARD => group_guard::run(),
         _ => {
             descriptors::raise_limit();

@@ -12,6 +12,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use ingestdeck_core::diagnostic::Diagnostic;
 use ingestdeck_os::scoped_dir::ScopedDir;
 
 mod catalog;
@@ -34,7 +35,7 @@ pub use warehouse::{
     CatalogProgress, ServerInfo, StatementAnswer, StatementKind, WAREHOUSE_WORKER, Warehouse,
     WarehouseDriver, WarehouseSettings, WarehouseStatement, resolve as resolve_warehouse,
 };
-pub use worker::{SUBCOMMAND as SQL_WORKER, run as run_sql_worker};
+pub use worker::{SUBCOMMAND as SQL_WORKER, confine_process, run as run_sql_worker};
 
 /// A database that can be queried.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,16 @@ pub enum Database {
     Sqlite(PathBuf),
     /// A warehouse that an ADBC driver reaches.
     Warehouse(Arc<Warehouse>),
+}
+
+impl Database {
+    /// Time limit of one statement of an agent.
+    pub(crate) fn query_timeout(&self) -> Duration {
+        match self {
+            Self::Sqlite(_) => STATEMENT_TIMEOUT,
+            Self::Warehouse(warehouse) => warehouse.query_timeout,
+        }
+    }
 }
 
 /// The driver of connections that are a SQLite file.
@@ -86,6 +97,38 @@ pub enum QueryError {
     /// An error of the database, in its own words.
     #[error("{0}")]
     Reported(String),
+    /// The statement cannot be parsed, with the reason.
+    #[error("it cannot be parsed: {0}; send one SELECT or WITH statement")]
+    Unparsed(String),
+    /// The statement uses something that reads or writes outside of the database.
+    #[error("not allowed: {0}; leave it out")]
+    Refused(String),
+    /// The warehouse cannot be reached, in the words of its driver.
+    #[error("unable to connect: {0}")]
+    Unreachable(String),
+    /// There is no library of this ADBC driver.
+    #[error("there is no ADBC driver `{driver}`")]
+    MissingDriver {
+        /// Its name for `dbc install`.
+        driver: String,
+    },
+    /// The library of an ADBC driver cannot be loaded.
+    #[error("the ADBC driver `{driver}` cannot be loaded: {why}")]
+    InvalidDriver {
+        /// Its name for `dbc install`.
+        driver: String,
+        /// The reason of the system.
+        why: String,
+    },
+    /// A secret that the connection names is missing; contains its place.
+    #[error("{0} contains no secret")]
+    MissingSecret(String),
+    /// The connection lacks this key.
+    #[error("its `{0}` is missing")]
+    MissingKey(String),
+    /// A key of the connection is invalid, with the reason.
+    #[error("its `{0}` cannot be used: {1}")]
+    InvalidKey(String, String),
     /// The queue is full, or the statement waited longer than the limit.
     #[error(
         "too many statements are waiting for the databases; send fewer at a time, then send this one again"
@@ -94,6 +137,28 @@ pub enum QueryError {
     /// The worker process did not start or did not answer. The text continues the sentence `the SQL worker process …`.
     #[error("the SQL worker process {0}")]
     WorkerFailed(String),
+}
+
+impl Diagnostic for QueryError {
+    fn help(&self) -> Option<String> {
+        Some(match self {
+            Self::MissingDriver { driver } => format!(
+                "install it with `dbc install {driver}`, or name its library in warehouse.drivers of your settings"
+            ),
+            Self::InvalidDriver { driver, .. } => {
+                format!("install it for this system with `dbc install {driver}`")
+            }
+            Self::MissingSecret(_) => "set it, or correct the connection in ktx.yaml".into(),
+            Self::MissingKey(_) | Self::InvalidKey(..) => {
+                "correct the connection in ktx.yaml".into()
+            }
+            Self::Unreachable(_) => {
+                "correct its address and login, or start the server; then run `ingestdeck doctor`"
+                    .into()
+            }
+            _ => return None,
+        })
+    }
 }
 
 impl QueryError {

@@ -80,7 +80,7 @@ pub use database::{
     CatalogProgress, ColumnInfo, Database, ForeignKey, QueryError, QueryRows, RowLimits,
     SQL_WORKER, ServerInfo, SqlCell, SqlWorkers, StatementAnswer, StatementKind, TableInfo,
     WAREHOUSE_WORKER, Warehouse, WarehouseDriver, WarehouseSettings, WarehouseStatement,
-    resolve_warehouse, run_sql_worker,
+    confine_process, resolve_warehouse, run_sql_worker,
 };
 pub use database::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory, ktx_history};
 pub use local_record::{is_run_marked, mark_run};

@@ -39,37 +39,39 @@ impl SqlCell {
         (chars / 2 / columns.max(1)).clamp(MIN_CELL_CHARS, MAX_CELL_CHARS)
     }
 
+    /// `text`, truncated after `widest` characters.
+    pub fn text(text: &str, widest: usize) -> Self {
+        let cut = text.char_indices().nth(widest);
+        Self::Text {
+            head: cut
+                .and_then(|(end, _)| text.get(..end))
+                .unwrap_or(text)
+                .to_owned(),
+            full_chars: cut.map(|_| text.chars().count()),
+        }
+    }
+
+    /// The first of `bytes`.
+    pub fn blob(bytes: &[u8]) -> Self {
+        Self::Blob {
+            head: bytes.get(..BLOB_HEAD_BYTES).unwrap_or(bytes).to_vec(),
+            full_bytes: bytes.len(),
+        }
+    }
+
     /// The value, truncated after `widest` characters.
     pub(super) fn from_value(value: ValueRef<'_>, widest: usize) -> Self {
         match value {
             ValueRef::Null => Self::Null,
             ValueRef::Integer(number) => Self::Int(number),
             ValueRef::Real(number) => Self::Real(number),
-            ValueRef::Text(bytes) => {
-                let text = String::from_utf8_lossy(bytes);
-                match text.char_indices().nth(widest) {
-                    Some((end, _)) => {
-                        let head = text.get(..end).unwrap_or_default().to_owned();
-                        Self::Text {
-                            head,
-                            full_chars: Some(text.chars().count()),
-                        }
-                    }
-                    None => Self::Text {
-                        head: text.into_owned(),
-                        full_chars: None,
-                    },
-                }
-            }
-            ValueRef::Blob(bytes) => Self::Blob {
-                head: bytes.get(..BLOB_HEAD_BYTES).unwrap_or(bytes).to_vec(),
-                full_bytes: bytes.len(),
-            },
+            ValueRef::Text(bytes) => Self::text(&String::from_utf8_lossy(bytes), widest),
+            ValueRef::Blob(bytes) => Self::blob(bytes),
         }
     }
 
     /// Width in a table, in characters.
-    pub(super) fn width(&self) -> usize {
+    pub fn width(&self) -> usize {
         self.to_string().chars().count() + 3
     }
 

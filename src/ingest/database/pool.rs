@@ -72,10 +72,11 @@ impl SqlWorkers {
     }
 
     pub(super) fn with_command(command: WorkerCommand) -> Self {
+        let warehouses = WarehousePools::new(command.with_subcommand(super::WAREHOUSE_WORKER));
         Self(Arc::new(WorkerPool {
             launcher: WorkerLauncher::Program(command),
             queue: WorkerQueue::default(),
-            warehouses: WarehousePools::default(),
+            warehouses,
         }))
     }
 
@@ -93,7 +94,7 @@ impl SqlWorkers {
                 let rows = self.read(path, time_limit, WorkerOperation::Query { sql, limits })?;
                 Ok(StatementAnswer {
                     rows,
-                    tables: Vec::new(),
+                    ..StatementAnswer::default()
                 })
             }
             Database::Warehouse(warehouse) => self.0.warehouses.run(
@@ -119,9 +120,7 @@ impl SqlWorkers {
             Database::Sqlite(path) => {
                 self.read(path, time_limit, WorkerOperation::LookUp { targets })
             }
-            Database::Warehouse(warehouse) => {
-                self.0.warehouses.look_up(warehouse, time_limit, &targets)
-            }
+            Database::Warehouse(warehouse) => self.0.warehouses.look_up(warehouse, &targets),
         }
     }
 
@@ -143,10 +142,7 @@ impl SqlWorkers {
                     limit,
                 },
             ),
-            Database::Warehouse(warehouse) => self
-                .0
-                .warehouses
-                .search(warehouse, time_limit, words, limit),
+            Database::Warehouse(warehouse) => self.0.warehouses.search(warehouse, words, limit),
         }
     }
 

@@ -8,8 +8,11 @@ use std::{
     io::{self, BufRead as _, BufReader, Read, Write},
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     path::PathBuf,
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, mpsc},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, RecvTimeoutError, TryRecvError},
+    },
     thread,
     time::Duration,
 };
@@ -26,6 +29,11 @@ use ingestdeck_os::group_guard::clear_environment;
 /// Longest wait for a killed process. One that hangs in the kernel is reaped later.
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Longest answer of a process that answers several requests, in bytes.
+const MAX_LINE_BYTES: u64 = 256 << 20;
+/// Longest wait for the end of a statement that was cancelled.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// How a worker process is started.
 #[derive(Clone, Debug)]
 pub(super) struct WorkerCommand {
@@ -38,18 +46,34 @@ impl WorkerCommand {
         Self { program, args }
     }
 
+    /// The same program with another first argument.
+    pub(super) fn with_subcommand(&self, subcommand: &str) -> Self {
+        Self::new(self.program.clone(), vec![subcommand.into()])
+    }
+
+    /// Starts a process that answers several requests, with these variables.
+    pub(super) fn start_with(
+        &self,
+        variables: &[(String, OsString)],
+    ) -> Result<LineProcess, QueryError> {
+        let started = WorkerProcess::start(self, variables).and_then(LineProcess::new);
+        started.map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &io::Error) -> QueryError {
+        let program = self.program.display();
+        QueryError::WorkerFailed(format!(
+            "cannot start: `{program}`: {error}; if ingestdeck was updated, start it again"
+        ))
+    }
+
     /// Sends `request` to a new process and returns its answer line. The process has ended when this returns.
     pub(super) fn exchange(
         &self,
         request: Vec<u8>,
         time_limit: Duration,
     ) -> Result<Vec<u8>, QueryError> {
-        let mut process = WorkerProcess::start(self).map_err(|error| {
-            let program = self.program.display();
-            QueryError::WorkerFailed(format!(
-                "cannot start: `{program}`: {error}; if ingestdeck was updated, start it again"
-            ))
-        })?;
+        let mut process = WorkerProcess::start(self, &[]).map_err(|error| self.failed(&error))?;
         let group = Arc::clone(&process.group);
         let (finished, exchanged) = mpsc::channel();
         // A thread, because writing to the child and reading from it have no timeout.
@@ -87,12 +111,13 @@ struct WorkerProcess {
 }
 
 impl WorkerProcess {
-    fn start(command: &WorkerCommand) -> io::Result<Self> {
+    fn start(command: &WorkerCommand, variables: &[(String, OsString)]) -> io::Result<Self> {
         let child = clear_environment(&mut Command::new(&command.program))
             .arg0("ingestdeck")
             .args(&command.args)
             // SQLite's `localtime` modifier reads `TZ`.
             .envs(std::env::var_os("TZ").map(|zone| ("TZ", zone)))
+            .envs(variables.iter().cloned())
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -126,6 +151,82 @@ impl Drop for WorkerProcess {
     }
 }
 
+/// A process that answers each line with a line. It ends when its stdin closes.
+#[derive(Debug)]
+pub(super) struct LineProcess {
+    process: WorkerProcess,
+    stdin: Option<ChildStdin>,
+    replies: Receiver<io::Result<Vec<u8>>>,
+}
+
+impl LineProcess {
+    fn new(mut process: WorkerProcess) -> io::Result<Self> {
+        let stdin = process.child.stdin.take();
+        let stdout = process.child.stdout.take();
+        let stdout = stdout.ok_or(io::ErrorKind::BrokenPipe)?;
+        let (sender, replies) = mpsc::channel();
+        // A thread, because reading from the child has no timeout.
+        let read = move || {
+            let mut stdout = BufReader::new(stdout);
+            loop {
+                let mut line = Vec::new();
+                let mut limited = stdout.by_ref().take(MAX_LINE_BYTES + 1);
+                let read = limited.read_until(b'\n', &mut line).map(|_| line);
+                let is_last = !read.as_ref().is_ok_and(|line| line.ends_with(b"\n"));
+                if sender.send(read).is_err() || is_last {
+                    break;
+                }
+            }
+        };
+        thread::Builder::new()
+            .name("warehouse-worker".into())
+            .spawn(read)?;
+        Ok(Self {
+            process,
+            stdin,
+            replies,
+        })
+    }
+
+    /// Sends a line that has no answer.
+    pub(super) fn send(&mut self, line: &[u8]) -> Result<(), QueryError> {
+        let stdin = self.stdin.as_mut();
+        let sent = stdin
+            .ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+            .and_then(|stdin| {
+                stdin.write_all(line)?;
+                stdin.write_all(b"\n")?;
+                stdin.flush()
+            });
+        sent.map_err(|error| QueryError::WorkerFailed(format!("cannot be asked: {error}")))
+    }
+
+    /// The next line of the process, without its end. After an error the process must be dropped.
+    pub(super) fn receive(&mut self, time_limit: Duration) -> Result<Vec<u8>, QueryError> {
+        match self.replies.recv_timeout(time_limit) {
+            Ok(Ok(line)) if line.ends_with(b"\n") => Ok(line),
+            Ok(Ok(line)) if line.len() as u64 > MAX_LINE_BYTES => {
+                Err(QueryError::AnswerTooLarge(MAX_LINE_BYTES))
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                // The process cancels what it does when its stdin closes.
+                self.stdin = None;
+                let _ = self.replies.recv_timeout(CANCEL_TIMEOUT);
+                Err(QueryError::TimedOut(0))
+            }
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => {
+                let status = self.process.end();
+                Err(self.process.group.failure(status))
+            }
+        }
+    }
+
+    /// False if the process has ended, or has written something that nobody asked for.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.stdin.is_some() && matches!(self.replies.try_recv(), Err(TryRecvError::Empty))
+    }
+}
+
 /// Writes one request and reads one line. `stdin` stays open until then, because a worker exits when it closes.
 fn converse(stdin: &mut impl Write, stdout: &mut impl Read, request: &[u8]) -> io::Result<Vec<u8>> {
     // A worker that cannot set its own limits answers without reading the request.
@@ -140,7 +241,7 @@ fn converse(stdin: &mut impl Write, stdout: &mut impl Read, request: &[u8]) -> i
 
 /// Process group of a worker, valid until the worker is reaped. After that the id may belong to other processes.
 #[derive(Debug)]
-struct WorkerGroup(Mutex<WorkerGroupState>);
+pub(super) struct WorkerGroup(Mutex<WorkerGroupState>);
 
 #[derive(Debug)]
 struct WorkerGroupState {

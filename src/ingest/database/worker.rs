@@ -36,10 +36,10 @@ const MAX_REQUEST_BYTES: u64 = 4 << 20;
 pub(super) const MAX_REPLY_BYTES: u64 = 16 << 20;
 
 /// Address space of the whole process in bytes, in case [`SQLITE_MEMORY_MIB`] does not hold.
-#[cfg(target_os = "linux")]
 const ADDRESS_SPACE_BYTES: u64 = 1 << 30;
 /// Processor time in seconds, in case the parent cannot kill the worker. Longer than every time limit.
 const CPU_SECONDS: u64 = 20;
+const IS_LINUX: bool = cfg!(target_os = "linux");
 /// Most open files: pipes, the database and its log files, time zone.
 const MAX_OPEN_FILES: u64 = 24;
 
@@ -68,7 +68,8 @@ pub(super) enum WorkerOperation {
 
 /// Runs the worker: limits the process, answers one request on stdin, and exits early when stdin closes.
 pub fn run() -> ExitCode {
-    let confined = limit_process()
+    let confined = confine_process(CPU_SECONDS, MAX_OPEN_FILES, Some(ADDRESS_SPACE_BYTES), None)
+        .and_then(|()| limit_sqlite())
         .map_err(|why| QueryError::WorkerFailed(format!("cannot limit itself: {why}")));
     let request = confined.and_then(|()| read_request(io::stdin().lock()));
     if request.is_ok() {
@@ -135,8 +136,17 @@ fn line<T: Serialize>(result: &Result<T, QueryError>) -> Vec<u8> {
     line
 }
 
-/// Drops every right that reading one file does not need, before anything is opened.
-fn limit_process() -> Result<(), String> {
+/// Drops every right that reading a database does not need, before anything is opened: limits of the processor time in
+/// seconds, of open files, and of address space or writable memory in bytes, which only Linux has.
+///
+/// # Errors
+/// Names the limit that the system refuses.
+pub fn confine_process(
+    cpu_seconds: u64,
+    open_files: u64,
+    address_space: Option<u64>,
+    data: Option<u64>,
+) -> Result<(), String> {
     close_inherited_files();
     // With the signal blocked, a write beyond the limit fails instead of ending the process.
     let mut signals = SigSet::empty();
@@ -144,15 +154,17 @@ fn limit_process() -> Result<(), String> {
     signals
         .thread_block()
         .map_err(|error| format!("signal mask: {error}"))?;
-    for (resource, limit) in [
-        (Resource::RLIMIT_CORE, 0),
-        (Resource::RLIMIT_FSIZE, 0),
-        (Resource::RLIMIT_CPU, CPU_SECONDS),
-        (Resource::RLIMIT_NOFILE, MAX_OPEN_FILES),
+    let limits = [
+        (Resource::RLIMIT_CORE, Some(0)),
+        (Resource::RLIMIT_FSIZE, Some(0)),
+        (Resource::RLIMIT_CPU, Some(cpu_seconds)),
+        (Resource::RLIMIT_NOFILE, Some(open_files)),
         // Other systems count memory that they map themselves.
-        #[cfg(target_os = "linux")]
-        (Resource::RLIMIT_AS, ADDRESS_SPACE_BYTES),
-    ] {
+        (Resource::RLIMIT_AS, address_space.filter(|_| IS_LINUX)),
+        (Resource::RLIMIT_DATA, data.filter(|_| IS_LINUX)),
+    ];
+    for (resource, limit) in limits {
+        let Some(limit) = limit else { continue };
         // Keeps a lower limit that the user has set.
         let lowered = getrlimit(resource).and_then(|(_, highest)| {
             let limit = limit.min(highest);
@@ -160,6 +172,10 @@ fn limit_process() -> Result<(), String> {
         });
         lowered.map_err(|error| format!("{resource:?}: {error}"))?;
     }
+    Ok(())
+}
+
+fn limit_sqlite() -> Result<(), String> {
     // The limit applies to the process, so any connection can set it.
     let connection =
         rusqlite::Connection::open_in_memory().map_err(|error| format!("memory: {error}"))?;

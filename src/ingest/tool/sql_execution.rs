@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{AgentTool, MAX_ANSWER_CHARS, ToolContext, not_found_reply, sl_common::join_names};
 use crate::{
-    database::{Database, QueryRows, RowLimits, STATEMENT_TIMEOUT, SqlCell},
+    database::{Database, QueryRows, RowLimits, SqlCell, StatementAnswer},
     spelling::did_you_mean_in_brackets,
     untrusted_text::excerpt,
 };
@@ -63,7 +63,7 @@ pub(super) struct SqlExecutionInput {
     /// Id of the connection to query.
     #[serde(rename = "connectionId")]
     connection: String,
-    /// One SELECT or WITH statement, in the SQL dialect of SQLite.
+    /// One SELECT or WITH statement, in the SQL dialect of the connection.
     #[schemars(length(min = 1, max = 100_000))]
     sql: String,
     /// Maximum number of rows; 100 by default.
@@ -74,9 +74,9 @@ pub(super) struct SqlExecutionInput {
 
 impl AgentTool for SqlExecution {
     const NAME: &'static str = "sql_execution";
-    const DESCRIPTION: &'static str = "Run one read-only SELECT or WITH statement on a SQLite connection. Returns a \
-        table of at most `rowLimit` rows (1 to 1000, default 100), or the error of the database. The statement is \
-        stopped after 10 seconds.";
+    const DESCRIPTION: &'static str = "Run one read-only SELECT or WITH statement on a database connection, in its SQL \
+        dialect. Returns a table of at most `rowLimit` rows (1 to 1000, default 100), or the error of the database. A \
+        statement that runs too long is stopped.";
     const READ_ONLY: bool = true;
     type Input = SqlExecutionInput;
 
@@ -92,8 +92,8 @@ impl AgentTool for SqlExecution {
             row_limit,
         }: SqlExecutionInput,
     ) -> ToolReply {
-        let path = match context.database(&connection) {
-            Ok(path) => path,
+        let database = match context.database(&connection) {
+            Ok(database) => database,
             Err(why) => return not_found_reply(why),
         };
         let limits = RowLimits {
@@ -103,12 +103,12 @@ impl AgentTool for SqlExecution {
         match context
             .scope
             .sql_workers
-            .query(path, STATEMENT_TIMEOUT, &sql, limits)
+            .query(database, database.query_timeout(), &sql, limits)
         {
-            Ok(answer) => table(&sql, &answer.rows, limits),
+            Ok(answer) => table(&connection, &sql, &answer, limits),
             Err(error) => ToolReply {
                 structured: Some(json!({
-                    "headers": [], "rows": [], "rowCount": 0, "truncated": false, "sql": sql, "error": error.to_string(),
+                    "connectionId": connection, "headers": [], "rows": [], "rowCount": 0, "truncated": false, "sql": sql, "error": error.to_string(),
                 })),
                 ..ToolReply::declined(format!("SQL execution failed: {error}"))
             },
@@ -116,7 +116,12 @@ impl AgentTool for SqlExecution {
     }
 }
 
-fn table(sql: &str, found: &QueryRows, limits: RowLimits) -> ToolReply {
+fn table(connection: &str, sql: &str, answer: &StatementAnswer, limits: RowLimits) -> ToolReply {
+    let StatementAnswer {
+        rows: found,
+        tables,
+        columns,
+    } = answer;
     let QueryRows {
         headers,
         rows,
@@ -153,10 +158,14 @@ fn table(sql: &str, found: &QueryRows, limits: RowLimits) -> ToolReply {
         .iter()
         .map(|row| row.iter().map(SqlCell::to_json).collect())
         .collect();
+    let columns: Vec<Value> = columns
+        .iter()
+        .map(|(table, column)| json!({"table": table, "column": column}))
+        .collect();
     ToolReply {
         markdown: lines.join("\n"),
         structured: Some(json!({
-            "headers": headers, "rows": values, "rowCount": count, "truncated": truncated, "sql": sql,
+            "connectionId": connection, "tables": tables, "columns": columns, "headers": headers, "rows": values, "rowCount": count, "truncated": truncated, "sql": sql,
         })),
         ..ToolReply::default()
     }

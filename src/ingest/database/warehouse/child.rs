@@ -33,4 +33,6 @@ pub struct StatementAnswer {
     pub rows: QueryRows,
     /// Tables that the statement reads, as it names them; empty if they are not known.
     pub tables: Vec<String>,
+    /// Tables and columns of theirs that the result proves to exist.
+    pub columns: Vec<(String, String)>,
 }

@@ -1,19 +1,183 @@
-//! The child processes of warehouses.
+//! The child processes of warehouses: one connection each, started when a statement needs it and kept for the next one.
+//!
+//! A child runs one statement at a time, in a transaction that leaves nothing behind, so it can serve another attempt
+//! afterwards. The number of children of a warehouse is the number of its connections.
 
-use super::{QueryError, StatementAnswer, Warehouse, WarehouseStatement};
+use std::{
+    collections::{BTreeSet, HashMap},
+    env,
+    ffi::OsString,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-/// The child processes of every warehouse of a project.
+use parking_lot::{Condvar, Mutex};
+use serde_json::Value;
+
+use super::{QueryError, StatementAnswer, Warehouse, WarehouseStatement, catalog::CatalogCache};
+use crate::database::process::{LineProcess, WorkerCommand};
+
+/// Longest wait for a connection that others use.
+const MAX_QUEUE_WAIT: Duration = Duration::from_secs(600);
+/// Time in which a new child connects, in addition to the time limit of its statement.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time between the time limit and the end of a child, in which it can answer.
+const ANSWER_GRACE: Duration = Duration::from_secs(2);
+/// Time after which an unused child is ended.
+const IDLE_TIME: Duration = Duration::from_secs(120);
+
+/// Variables of the user that drivers need.
+const DRIVER_VARIABLES: [&str; 8] = [
+    "HOME",
+    "XDG_CONFIG_HOME",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "TZDIR",
+];
+
+/// The child processes of every warehouse.
 #[derive(Debug, Default)]
-pub(in crate::database) struct WarehousePools {}
+pub(in crate::database) struct WarehousePools {
+    /// `None`: no program is configured, so every statement fails.
+    command: Option<WorkerCommand>,
+    pools: Mutex<HashMap<String, Arc<WarehousePool>>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct WarehousePool {
+    state: Mutex<PoolState>,
+    child_freed: Condvar,
+    pub(super) cache: Mutex<CatalogCache>,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    /// Children that wait for a statement, and since when; the one that was used last is the last.
+    idle: Vec<(LineProcess, Instant)>,
+    busy: u32,
+}
 
 impl WarehousePools {
-    /// Sends `statement` to a child process of `warehouse`. Blocks.
+    pub(in crate::database) fn new(command: WorkerCommand) -> Self {
+        Self {
+            command: Some(command),
+            pools: Mutex::default(),
+        }
+    }
+
+    /// Runs `statement` in a child process of `warehouse`. Blocks.
     pub(in crate::database) fn run(
         &self,
         warehouse: &Warehouse,
         statement: &WarehouseStatement,
     ) -> Result<StatementAnswer, QueryError> {
-        let _ = (warehouse, statement);
-        Err(QueryError::WorkerFailed("is not built yet".into()))
+        let pool = self.pool(warehouse);
+        let idle = pool.acquire(warehouse.max_connections)?;
+        let slot = BusySlot(&pool);
+        let request = serde_json::to_vec(statement)
+            .map_err(|error| QueryError::WorkerFailed(format!("cannot be asked: {error}")))?;
+        let ask = |child: &mut LineProcess, more_time| {
+            child.send(&request)?;
+            child.receive(statement.time_limit + ANSWER_GRACE + more_time)
+        };
+        // A connection may have ended while it was idle.
+        let reused = idle.and_then(|mut child| match ask(&mut child, Duration::ZERO) {
+            Err(QueryError::WorkerFailed(_)) => None,
+            answered => Some((child, answered)),
+        });
+        let (child, line) = match reused {
+            Some(answered) => answered,
+            None => {
+                let mut child = self.start(warehouse)?;
+                let answered = ask(&mut child, CONNECT_TIMEOUT);
+                (child, answered)
+            }
+        };
+        let line = line.map_err(|error| with_seconds(error, statement.time_limit))?;
+        let result = serde_json::from_slice::<Result<StatementAnswer, QueryError>>(&line)
+            .unwrap_or_else(|_| {
+                Err(QueryError::WorkerFailed(
+                    "sent an invalid answer; send the statement again".into(),
+                ))
+            });
+        pool.state.lock().idle.push((child, Instant::now()));
+        drop(slot);
+        result.map_err(|error| with_seconds(error, statement.time_limit))
+    }
+
+    /// The children of `warehouse`.
+    pub(super) fn pool(&self, warehouse: &Warehouse) -> Arc<WarehousePool> {
+        Arc::clone(self.pools.lock().entry(warehouse.id.clone()).or_default())
+    }
+
+    fn start(&self, warehouse: &Warehouse) -> Result<LineProcess, QueryError> {
+        let command = self.command.as_ref().ok_or_else(|| {
+            QueryError::WorkerFailed("cannot start: no program was given for it".into())
+        })?;
+        let mut child = command.start_with(&variables(warehouse))?;
+        let line = serde_json::to_vec(warehouse)
+            .map_err(|error| QueryError::WorkerFailed(format!("cannot be asked: {error}")))?;
+        child.send(&line)?;
+        Ok(child)
+    }
+}
+
+fn with_seconds(error: QueryError, time_limit: Duration) -> QueryError {
+    match error {
+        QueryError::TimedOut(_) => QueryError::TimedOut(time_limit.as_secs().max(1)),
+        other => other,
+    }
+}
+
+/// The variables of this process that the driver and the secrets of `warehouse` need.
+fn variables(warehouse: &Warehouse) -> Vec<(String, OsString)> {
+    let mut names = BTreeSet::new();
+    collect_variables(&warehouse.keys, &mut names);
+    let names = DRIVER_VARIABLES.into_iter().map(str::to_owned).chain(names);
+    names
+        .filter_map(|name| Some((name.clone(), env::var_os(name)?)))
+        .collect()
+}
+
+fn collect_variables(value: &Value, names: &mut BTreeSet<String>) {
+    match value {
+        Value::String(text) => {
+            let name = text.strip_prefix("env:").map(|name| name.trim().to_owned());
+            names.extend(name.filter(|name| !name.is_empty() && !name.contains(['=', '\0'])));
+        }
+        Value::Array(list) => list.iter().for_each(|item| collect_variables(item, names)),
+        Value::Object(map) => map.values().for_each(|item| collect_variables(item, names)),
+        _ => {}
+    }
+}
+
+impl WarehousePool {
+    /// Waits until a child may run; returns one that is idle.
+    fn acquire(&self, most: u32) -> Result<Option<LineProcess>, QueryError> {
+        let mut state = self.state.lock();
+        let is_full = |state: &mut PoolState| state.busy >= most;
+        self.child_freed
+            .wait_while_for(&mut state, is_full, MAX_QUEUE_WAIT);
+        if is_full(&mut state) {
+            return Err(QueryError::QueueFull);
+        }
+        state.busy += 1;
+        state
+            .idle
+            .retain_mut(|(child, since)| since.elapsed() < IDLE_TIME && child.is_waiting());
+        Ok(state.idle.pop().map(|(child, _)| child))
+    }
+}
+
+/// Permission to use a child.
+struct BusySlot<'a>(&'a WarehousePool);
+
+impl Drop for BusySlot<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().busy -= 1;
+        self.0.child_freed.notify_one();
     }
 }

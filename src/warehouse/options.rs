@@ -1,0 +1,517 @@
+//! The options of ADBC drivers for the keys of a connection, and the secrets that the keys name.
+//!
+//! The keys are those of KTX. A value may be a reference, `env:NAME` or `file:PATH`, which only this process resolves.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "reads the secrets that the user's settings allow for this connection"
+)]
+
+use std::{env, fs::File, io::Read as _, path::PathBuf, time::Duration};
+
+use serde_json::Value;
+
+use ingestdeck_core::text::{percent_decoded, percent_encoded};
+use ingestdeck_ingest::{QueryError, Warehouse, WarehouseDriver};
+
+/// Largest file with a secret, in bytes.
+const MAX_SECRET_BYTES: u64 = 1024 * 1024;
+/// Shorter values are not masked, because they occur in everyday words.
+const MIN_MASKED_CHARS: usize = 4;
+/// Memory of DuckDB.
+const DUCKDB_MEMORY: &str = "1GB";
+/// Seconds in which a server must answer.
+const CONNECT_SECONDS: &str = "10";
+
+/// Keys of a literal URL that change neither the host nor which files are read.
+const ALLOWED_URL_KEYS: [&str; 12] = [
+    "sslmode",
+    "ssl",
+    "sslrootcert",
+    "application_name",
+    "connect_timeout",
+    "options",
+    "schema",
+    "currentSchema",
+    "encrypt",
+    "TrustServerCertificate",
+    "tls",
+    "catalog",
+];
+
+/// The values that references stand for. They are not shown.
+#[derive(Default)]
+pub(crate) struct Secrets(Vec<String>);
+
+impl Secrets {
+    /// The value of `text`, which may be a reference.
+    fn resolve(&mut self, text: &str) -> Result<String, QueryError> {
+        let (found, place) = if let Some(name) = text.strip_prefix("env:") {
+            let name = name.trim();
+            (env::var(name).ok(), format!("the variable {name}"))
+        } else if let Some(path) = text.strip_prefix("file:") {
+            let path = path.trim().trim_start_matches("//");
+            (read_file(path), format!("the file {path}"))
+        } else {
+            return Ok(text.to_owned());
+        };
+        let value = found
+            .map(|value| value.trim().to_owned())
+            .unwrap_or_default();
+        if value.is_empty() {
+            return Err(QueryError::MissingSecret(place));
+        }
+        self.add(&value);
+        Ok(value)
+    }
+
+    fn add(&mut self, value: &str) {
+        if value.chars().count() >= MIN_MASKED_CHARS {
+            self.0.push(value.to_owned());
+        }
+    }
+
+    /// `text` without the secrets.
+    pub(crate) fn mask(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, secret| {
+            text.replace(secret.as_str(), "•••")
+        })
+    }
+}
+
+fn read_file(path: &str) -> Option<String> {
+    let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let path = path
+        .strip_prefix("~/")
+        .map_or_else(|| PathBuf::from(path), |rest| home.join(rest));
+    let mut text = String::new();
+    // A named pipe would block.
+    let file = path.is_file().then(|| File::open(&path).ok()).flatten()?;
+    file.take(MAX_SECRET_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Options of a driver, as names and values.
+type Options = Vec<(String, String)>;
+
+/// The options with which the driver of `warehouse` opens its database.
+///
+/// # Errors
+/// If a secret cannot be read, or a key is missing or not allowed.
+pub(crate) fn database_options(
+    warehouse: &Warehouse,
+    secrets: &mut Secrets,
+) -> Result<Options, QueryError> {
+    let mut keys = ResolvedKeys { warehouse, secrets };
+    match warehouse.driver {
+        WarehouseDriver::Postgres | WarehouseDriver::Redshift => keys.postgres(),
+        WarehouseDriver::DuckDb => keys.duckdb(),
+        WarehouseDriver::Snowflake => keys.snowflake(),
+        WarehouseDriver::BigQuery => keys.bigquery(),
+        WarehouseDriver::Databricks => keys.databricks(),
+        WarehouseDriver::MySql => keys.mysql(),
+        WarehouseDriver::SqlServer => keys.sql_server(),
+    }
+}
+
+struct ResolvedKeys<'a> {
+    warehouse: &'a Warehouse,
+    secrets: &'a mut Secrets,
+}
+
+impl ResolvedKeys<'_> {
+    /// The value of the first of `names` that the connection has.
+    fn get(&mut self, names: &[&str]) -> Result<Option<String>, QueryError> {
+        let keys = &self.warehouse.keys;
+        match names.iter().find_map(|name| keys.get(name)) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => self.secrets.resolve(text).map(Some),
+            Some(other) => Ok(Some(other.to_string())),
+        }
+    }
+
+    fn need(&mut self, names: &[&str]) -> Result<String, QueryError> {
+        let name = names.first().copied().unwrap_or_default();
+        self.get(names)?
+            .ok_or_else(|| QueryError::MissingKey(name.to_owned()))
+    }
+
+    fn password(&mut self) -> Result<Option<String>, QueryError> {
+        let password = self.get(&["password", "token", "access_token"])?;
+        if let Some(password) = &password {
+            self.secrets.add(password);
+        }
+        Ok(password)
+    }
+
+    fn schemas(&mut self) -> Vec<String> {
+        let keys = &self.warehouse.keys;
+        let names = ["schema", "schemas", "schema_name", "schema_names"];
+        let found = names.iter().filter_map(|name| keys.get(name));
+        let texts = found.flat_map(|value| match value {
+            Value::Array(list) => list.iter().collect(),
+            other => vec![other],
+        });
+        texts.filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    /// `url`, checked if `ktx.yaml` contains it; else a URL of the keys.
+    fn url(&mut self, scheme: &str) -> Result<ServerUrl, QueryError> {
+        if let Some(text) = self.get(&["url"])? {
+            let is_literal = self.warehouse.keys.get("url").and_then(Value::as_str) == Some(&text);
+            let url = ServerUrl::parse(&text)
+                .ok_or_else(|| QueryError::InvalidKey("url".into(), "it is not a URL".into()))?;
+            if let Some(password) = url.password() {
+                self.secrets.add(&password);
+            }
+            let refused = url
+                .query
+                .iter()
+                .map(|(key, _)| key)
+                .find(|key| !ALLOWED_URL_KEYS.contains(&key.as_str()));
+            return match refused.filter(|_| is_literal) {
+                Some(key) => Err(QueryError::InvalidKey(
+                    "url".into(),
+                    format!("its parameter `{key}` is not allowed"),
+                )),
+                None => Ok(ServerUrl {
+                    scheme: scheme.to_owned(),
+                    ..url
+                }),
+            };
+        }
+        let encoded = |text: &str| percent_encoded(text.as_bytes()).replace('/', "%2F");
+        let host = self.need(&["host", "server_hostname"])?;
+        let host = match self.get(&["port"])? {
+            Some(port) => format!("{host}:{port}"),
+            None => host,
+        };
+        if host.contains(['/', '?', '#', '@', ' ']) {
+            let why = "it is not the name of a host".to_owned();
+            return Err(QueryError::InvalidKey("host".into(), why));
+        }
+        let login = match (self.get(&["username", "user"])?, self.password()?) {
+            (None, None) => String::new(),
+            (user, None) => format!("{}@", encoded(&user.unwrap_or_default())),
+            (user, Some(password)) => format!(
+                "{}:{}@",
+                encoded(&user.unwrap_or_default()),
+                encoded(&password)
+            ),
+        };
+        let database = self.get(&["database", "dbname"])?.unwrap_or_default();
+        Ok(ServerUrl {
+            scheme: scheme.to_owned(),
+            authority: format!("{login}{host}"),
+            path: encoded(&database),
+            query: Vec::new(),
+        })
+    }
+
+    fn postgres(&mut self) -> Result<Options, QueryError> {
+        let mut url = self.url("postgresql")?;
+        if let Some(mode) = self.get(&["sslmode", "sslMode"])? {
+            url.set("sslmode", mode);
+        } else if self.warehouse.keys.get("ssl") == Some(&Value::Bool(true)) {
+            url.set("sslmode", "require".into());
+        }
+        if url.get("connect_timeout").is_none() {
+            url.set("connect_timeout", CONNECT_SECONDS.into());
+        }
+        if url.get("application_name").is_none() {
+            url.set("application_name", "ingestdeck".into());
+        }
+        // Redshift does not know these settings; its transactions are read-only.
+        if self.warehouse.driver == WarehouseDriver::Postgres {
+            let mut settings = url.get("options").unwrap_or_default().to_owned();
+            let schemas = self.schemas().join(",").replace([' ', '\\'], "");
+            if !schemas.is_empty() {
+                settings.push_str(&format!(" -c search_path={schemas}"));
+            }
+            let limit = self.warehouse.query_timeout.as_millis();
+            settings.push_str(&format!(
+                " -c default_transaction_read_only=on -c statement_timeout={limit} -c client_connection_check_interval=2000"
+            ));
+            url.set("options", settings.trim().to_owned());
+        }
+        Ok(vec![("uri".into(), url.to_text())])
+    }
+
+    fn duckdb(&mut self) -> Result<Options, QueryError> {
+        let options = |path: String| {
+            [
+                ("path", path.as_str()),
+                ("access_mode", "READ_ONLY"),
+                ("memory_limit", DUCKDB_MEMORY),
+                ("threads", "2"),
+                ("temp_directory", ""),
+                ("autoinstall_known_extensions", "false"),
+                ("autoload_known_extensions", "false"),
+                ("allow_community_extensions", "false"),
+                ("enable_external_access", "false"),
+                ("lock_configuration", "true"),
+            ]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .to_vec()
+        };
+        match &self.warehouse.file {
+            Some(file) => match file.to_str() {
+                Some(path) => Ok(options(path.to_owned())),
+                None => Err(QueryError::Unreadable(
+                    "its name is not UTF-8 text; rename it".into(),
+                )),
+            },
+            // MotherDuck is an extension of DuckDB that loads itself from the network.
+            None => Err(QueryError::InvalidKey(
+                "url".into(),
+                "only files of DuckDB can be read".into(),
+            )),
+        }
+    }
+
+    fn snowflake(&mut self) -> Result<Options, QueryError> {
+        let mut options: Options = Vec::new();
+        let mut add = |key: &str, value: Option<String>| {
+            options.extend(value.map(|value| (key.to_owned(), value)));
+        };
+        if let Some(url) = self.get(&["url"])? {
+            self.secrets.add(&url);
+            add("uri", Some(url));
+        } else {
+            add("adbc.snowflake.sql.account", Some(self.need(&["account"])?));
+            add("username", self.get(&["username", "user"])?);
+        }
+        add("password", self.password()?);
+        add("adbc.snowflake.sql.db", self.get(&["database"])?);
+        add("adbc.snowflake.sql.warehouse", self.get(&["warehouse"])?);
+        add("adbc.snowflake.sql.role", self.get(&["role"])?);
+        add(
+            "adbc.snowflake.sql.schema",
+            self.schemas().into_iter().next(),
+        );
+        if let Some(key) = self.get(&["privateKey", "private_key"])? {
+            self.secrets.add(&key);
+            add("adbc.snowflake.sql.auth_type", Some("auth_jwt".into()));
+            add(
+                "adbc.snowflake.sql.client_option.jwt_private_key_pkcs8_value",
+                Some(key),
+            );
+            let passphrase = self.get(&["passphrase"])?;
+            add(
+                "adbc.snowflake.sql.client_option.jwt_private_key_pkcs8_password",
+                passphrase,
+            );
+        }
+        add(
+            "adbc.snowflake.sql.client_option.login_timeout",
+            Some(format!("{CONNECT_SECONDS}s")),
+        );
+        add(
+            "adbc.snowflake.sql.client_option.app_name",
+            Some("ingestdeck".into()),
+        );
+        // Otherwise credentials would be stored in files.
+        add(
+            "adbc.snowflake.sql.client_option.store_temp_creds",
+            Some("false".into()),
+        );
+        Ok(options)
+    }
+
+    fn bigquery(&mut self) -> Result<Options, QueryError> {
+        let prefix = "adbc.bigquery.sql";
+        let mut options: Options = Vec::new();
+        let credentials = self.get(&["credentials_json", "keyfile_json"])?;
+        let project = match self.get(&["project", "project_id"])? {
+            Some(project) => Some(project),
+            None => credentials.as_deref().and_then(|text| {
+                let json: Value = serde_json::from_str(text).ok()?;
+                Some(json.get("project_id")?.as_str()?.to_owned())
+            }),
+        };
+        let project = project.ok_or_else(|| QueryError::MissingKey("project_id".into()))?;
+        options.push((format!("{prefix}.project_id"), project));
+        if let Some(dataset) = self.get(&["dataset_id", "dataset"])? {
+            options.push((format!("{prefix}.dataset_id"), dataset));
+        }
+        if let Some(location) = self.get(&["location"])? {
+            options.push((format!("{prefix}.location"), location));
+        }
+        let kind = format!("{prefix}.auth_type");
+        match credentials {
+            Some(credentials) => {
+                self.secrets.add(&credentials);
+                options.push((kind.clone(), format!("{kind}.json_credential_string")));
+                options.push((format!("{prefix}.auth_credentials"), credentials));
+            }
+            None => options.push((kind.clone(), format!("{kind}.app_default_credentials"))),
+        }
+        Ok(options)
+    }
+
+    fn databricks(&mut self) -> Result<Options, QueryError> {
+        let mut url = match self.get(&["url"])? {
+            Some(_) => self.url("databricks")?,
+            None => {
+                let host = self.need(&["host", "server_hostname"])?;
+                let path = self.need(&["http_path", "httpPath"])?;
+                let token = self.password()?;
+                let token = token.ok_or_else(|| QueryError::MissingKey("token".into()))?;
+                let token = percent_encoded(token.as_bytes()).replace('/', "%2F");
+                ServerUrl {
+                    scheme: "databricks".into(),
+                    authority: format!("token:{token}@{host}:443"),
+                    path: path.trim_start_matches('/').to_owned(),
+                    query: Vec::new(),
+                }
+            }
+        };
+        if let Some(catalog) = self.get(&["catalog", "database"])? {
+            url.set("catalog", catalog);
+        }
+        if let Some(schema) = self.schemas().into_iter().next() {
+            url.set("schema", schema);
+        }
+        Ok(vec![("uri".into(), url.to_text())])
+    }
+
+    fn mysql(&mut self) -> Result<Options, QueryError> {
+        let url = self.url("mysql")?;
+        Ok(vec![("uri".into(), url.to_text())])
+    }
+
+    fn sql_server(&mut self) -> Result<Options, QueryError> {
+        let mut url = self.url("sqlserver")?;
+        if !url.path.is_empty() && url.get("database").is_none() {
+            let database = percent_decoded(&url.path);
+            url.set("database", database);
+            url.path.clear();
+        }
+        if self.warehouse.keys.get("trustServerCertificate") == Some(&Value::Bool(true)) {
+            url.set("TrustServerCertificate", "true".into());
+        }
+        Ok(vec![("uri".into(), url.to_text())])
+    }
+}
+
+/// The parts of a URL of a server.
+#[derive(Debug, PartialEq, Eq)]
+struct ServerUrl {
+    scheme: String,
+    /// Login, host and port, encoded.
+    authority: String,
+    /// Without the slash in front, encoded.
+    path: String,
+    /// Decoded.
+    query: Vec<(String, String)>,
+}
+
+impl ServerUrl {
+    fn parse(text: &str) -> Option<Self> {
+        let (scheme, rest) = text.trim().split_once("://")?;
+        let rest = rest.split('#').next()?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let pair = |pair: &str| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (percent_decoded(key), percent_decoded(value))
+        };
+        let pairs = query.split('&').filter(|part| !part.is_empty());
+        Some(Self {
+            scheme: scheme.to_owned(),
+            authority: authority.to_owned(),
+            path: path.to_owned(),
+            query: pairs.map(pair).collect(),
+        })
+    }
+
+    fn password(&self) -> Option<String> {
+        let (login, _) = self.authority.rsplit_once('@')?;
+        Some(percent_decoded(login.split_once(':')?.1))
+    }
+
+    fn get(&self, key: &str) -> Option<&str> {
+        let found = self.query.iter().rev().find(|(known, _)| known == key);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn set(&mut self, key: &str, value: String) {
+        self.query.retain(|(known, _)| known != key);
+        self.query.push((key.to_owned(), value));
+    }
+
+    fn to_text(&self) -> String {
+        let Self {
+            scheme,
+            authority,
+            path,
+            query,
+        } = self;
+        let encoded = |text: &str| percent_encoded(text.as_bytes());
+        let pairs: Vec<String> = query
+            .iter()
+            .map(|(key, value)| format!("{}={}", encoded(key), encoded(value)))
+            .collect();
+        let mark = if pairs.is_empty() { "" } else { "?" };
+        format!("{scheme}://{authority}/{path}{mark}{}", pairs.join("&"))
+    }
+}
+
+/// Statements that prepare a new connection.
+pub(crate) fn session_statements(warehouse: &Warehouse) -> Vec<String> {
+    let seconds = warehouse.query_timeout.as_secs().max(1);
+    match warehouse.driver {
+        WarehouseDriver::Redshift => vec![format!(
+            "SET statement_timeout TO {}",
+            warehouse.query_timeout.as_millis()
+        )],
+        WarehouseDriver::Snowflake => vec![format!(
+            "ALTER SESSION SET STATEMENT_TIMEOUT_IN_SECONDS = {seconds}"
+        )],
+        WarehouseDriver::MySql => vec![format!(
+            "SET SESSION MAX_EXECUTION_TIME = {}",
+            warehouse.query_timeout.as_millis()
+        )],
+        WarehouseDriver::Databricks => vec![format!("SET STATEMENT_TIMEOUT = {seconds}")],
+        WarehouseDriver::Postgres
+        | WarehouseDriver::DuckDb
+        | WarehouseDriver::BigQuery
+        | WarehouseDriver::SqlServer => Vec::new(),
+    }
+}
+
+/// How a read-only transaction begins and ends, where the warehouse has such transactions.
+pub(crate) fn read_only_transaction(
+    driver: WarehouseDriver,
+) -> Option<(&'static str, &'static str)> {
+    match driver {
+        WarehouseDriver::Postgres | WarehouseDriver::Redshift => {
+            Some(("BEGIN READ ONLY", "ROLLBACK"))
+        }
+        WarehouseDriver::MySql => Some(("START TRANSACTION READ ONLY", "ROLLBACK")),
+        // The whole database is opened read-only.
+        WarehouseDriver::DuckDb => None,
+        WarehouseDriver::Snowflake
+        | WarehouseDriver::BigQuery
+        | WarehouseDriver::Databricks
+        | WarehouseDriver::SqlServer => None,
+    }
+}
+
+/// Options of one statement with this time limit.
+pub(crate) fn statement_options(
+    driver: WarehouseDriver,
+    time_limit: Duration,
+) -> Vec<(&'static str, String)> {
+    match driver {
+        // Small batches, because most results are cut after a few rows.
+        WarehouseDriver::Postgres | WarehouseDriver::Redshift => {
+            vec![("adbc.postgresql.batch_size_hint_bytes", "262144".into())]
+        }
+        WarehouseDriver::BigQuery => vec![(
+            "adbc.bigquery.sql.query.job_timeout",
+            format!("{}ms", time_limit.as_millis()),
+        )],
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,303 @@
+//! Whether a statement of an agent is one query that only reads, and which tables it reads.
+//!
+//! A warehouse that offers read-only sessions refuses changes by itself, too ([`super::options`]); for the others this
+//! check is the only protection besides the rights of the user. Their server gets the parsed statement as text, so that it
+//! cannot understand another statement than this module.
+
+use std::{collections::BTreeSet, ops::ControlFlow};
+
+use sqlparser::{
+    ast::{
+        Expr, Function, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement,
+        TableFactor, Visit as _, Visitor,
+    },
+    dialect::{
+        BigQueryDialect, DatabricksDialect, Dialect, DuckDbDialect, MsSqlDialect, MySqlDialect,
+        PostgreSqlDialect, RedshiftSqlDialect, SnowflakeDialect,
+    },
+    parser::{Parser, ParserError},
+};
+
+use super::options::read_only_transaction;
+use ingestdeck_ingest::{QueryError, WarehouseDriver};
+
+const REFUSED_FUNCTIONS: &str = include_str!("../../assets/warehouse/refused_functions.txt");
+
+/// Names without brackets that are values in SQL, not columns.
+const VALUE_NAMES: [&str; 18] = [
+    "user",
+    "current_user",
+    "session_user",
+    "system_user",
+    "current_role",
+    "current_catalog",
+    "current_schema",
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "localtime",
+    "localtimestamp",
+    "sysdate",
+    "rownum",
+    "rowid",
+    "ctid",
+    "oid",
+    "tableoid",
+];
+
+/// A query that only reads.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CheckedQuery {
+    /// What is sent to the warehouse.
+    pub(crate) sql: String,
+    /// Tables that it reads, as it names them.
+    pub(crate) tables: Vec<String>,
+    /// The table whose columns it returns, and which of them.
+    returned: Option<(String, ReturnedColumns)>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum ReturnedColumns {
+    All,
+    Named(Vec<String>),
+}
+
+impl CheckedQuery {
+    /// A query of this program.
+    pub(crate) fn trusted(sql: &str) -> Self {
+        Self {
+            sql: sql.to_owned(),
+            tables: Vec::new(),
+            returned: None,
+        }
+    }
+
+    /// Tables and their columns that a result with `headers` proves to exist.
+    pub(crate) fn columns(&self, headers: &[String]) -> Vec<(String, String)> {
+        let Some((table, returned)) = &self.returned else {
+            return Vec::new();
+        };
+        let names = match returned {
+            ReturnedColumns::All => headers,
+            ReturnedColumns::Named(names) => names,
+        };
+        names
+            .iter()
+            .map(|name| (table.clone(), name.clone()))
+            .collect()
+    }
+}
+
+/// Checks the statement `sql`.
+///
+/// # Errors
+/// If it cannot be parsed, is not a single query, or would do more than read.
+pub(crate) fn check(driver: WarehouseDriver, sql: &str) -> Result<CheckedQuery, QueryError> {
+    // MySQL executes such comments.
+    if driver == WarehouseDriver::MySql && sql.contains("/*!") {
+        return Err(QueryError::Refused("comments with code".into()));
+    }
+    let parsed = Parser::parse_sql(dialect(driver).as_ref(), sql).map_err(|error| match error {
+        ParserError::TokenizerError(why) | ParserError::ParserError(why) => {
+            QueryError::Unparsed(why)
+        }
+        ParserError::RecursionLimitExceeded => {
+            QueryError::Unparsed("it is nested too deeply".into())
+        }
+    })?;
+    let query = match parsed.as_slice() {
+        [] => return Err(QueryError::EmptyStatement),
+        [Statement::Query(query)] => query,
+        [_] => return Err(QueryError::NotReadOnly),
+        _ => return Err(QueryError::MultipleStatements),
+    };
+    let mut reading = ReadingVisitor {
+        driver,
+        ctes: BTreeSet::new(),
+        tables: BTreeSet::new(),
+    };
+    if let ControlFlow::Break(error) = query.visit(&mut reading) {
+        return Err(error);
+    }
+    let ReadingVisitor { ctes, tables, .. } = reading;
+    let is_table = |name: &String| !ctes.contains(&name.to_lowercase());
+    let sql = match read_only_transaction(driver) {
+        None if driver != WarehouseDriver::DuckDb => query.to_string(),
+        _ => sql.to_owned(),
+    };
+    Ok(CheckedQuery {
+        sql,
+        returned: returned(query).filter(|(table, _)| is_table(table)),
+        tables: tables.into_iter().filter(is_table).collect(),
+    })
+}
+
+fn dialect(driver: WarehouseDriver) -> Box<dyn Dialect> {
+    match driver {
+        WarehouseDriver::Postgres => Box::new(PostgreSqlDialect {}),
+        WarehouseDriver::Redshift => Box::new(RedshiftSqlDialect {}),
+        WarehouseDriver::DuckDb => Box::new(DuckDbDialect {}),
+        WarehouseDriver::Snowflake => Box::new(SnowflakeDialect {}),
+        WarehouseDriver::BigQuery => Box::new(BigQueryDialect {}),
+        WarehouseDriver::Databricks => Box::new(DatabricksDialect {}),
+        WarehouseDriver::MySql => Box::new(MySqlDialect {}),
+        WarehouseDriver::SqlServer => Box::new(MsSqlDialect {}),
+    }
+}
+
+struct ReadingVisitor {
+    driver: WarehouseDriver,
+    /// Names of common table expressions, in lower case.
+    ctes: BTreeSet<String>,
+    tables: BTreeSet<String>,
+}
+
+impl Visitor for ReadingVisitor {
+    type Break = QueryError;
+
+    fn pre_visit_statement(&mut self, statement: &Statement) -> ControlFlow<QueryError> {
+        match statement {
+            Statement::Query(_) => ControlFlow::Continue(()),
+            // A common table expression that writes.
+            _ => ControlFlow::Break(QueryError::NotReadOnly),
+        }
+    }
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<QueryError> {
+        if !query.locks.is_empty() {
+            return ControlFlow::Break(QueryError::NotReadOnly);
+        }
+        let tables = query.with.iter().flat_map(|with| &with.cte_tables);
+        self.ctes
+            .extend(tables.map(|table| table.alias.name.value.to_lowercase()));
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<QueryError> {
+        match select.into {
+            Some(_) => ControlFlow::Break(QueryError::NotReadOnly),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<QueryError> {
+        match table {
+            TableFactor::Table {
+                name, args: None, ..
+            } => {
+                if is_file(self.driver, name) {
+                    let what = format!("`{name}`, which is a file");
+                    return ControlFlow::Break(QueryError::Refused(what));
+                }
+                self.tables.insert(plain_name(name));
+                ControlFlow::Continue(())
+            }
+            TableFactor::Table { name, .. } | TableFactor::Function { name, .. } => {
+                check_function(name)
+            }
+            _ => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<QueryError> {
+        match expr {
+            Expr::Function(Function { name, .. }) => check_function(name),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// DuckDB reads a file whose name stands in place of a table, Snowflake a stage.
+fn is_file(driver: WarehouseDriver, name: &ObjectName) -> bool {
+    let is_file = |ident: &Ident| match driver {
+        WarehouseDriver::DuckDb => ident.quote_style == Some('\'') || ident.value.contains('/'),
+        WarehouseDriver::Snowflake => ident.value.starts_with('@'),
+        _ => false,
+    };
+    name.0
+        .iter()
+        .any(|part| part.as_ident().is_none_or(is_file))
+}
+
+fn check_function(name: &ObjectName) -> ControlFlow<QueryError> {
+    let Some(last) = name.0.last().and_then(|part| part.as_ident()) else {
+        return ControlFlow::Break(QueryError::Refused(format!("`{name}`")));
+    };
+    let called = last.value.to_lowercase();
+    let names = REFUSED_FUNCTIONS
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let is_refused = names
+        .into_iter()
+        .any(|refused| match refused.strip_suffix('*') {
+            Some(start) => called.starts_with(start),
+            None => called == refused,
+        });
+    if is_refused {
+        ControlFlow::Break(QueryError::Refused(format!("the function `{called}`")))
+    } else {
+        ControlFlow::Continue(())
+    }
+}
+
+/// `name` without quotes.
+fn plain_name(name: &ObjectName) -> String {
+    let parts = name.0.iter().filter_map(|part| part.as_ident());
+    let parts: Vec<&str> = parts.map(|part| part.value.as_str()).collect();
+    parts.join(".")
+}
+
+/// The table whose columns `query` returns unchanged. `None` if the result may contain anything else.
+fn returned(query: &Query) -> Option<(String, ReturnedColumns)> {
+    let SetExpr::Select(select) = query.body.as_ref() else {
+        return None;
+    };
+    let [from] = select.from.as_slice() else {
+        return None;
+    };
+    let TableFactor::Table {
+        name,
+        alias,
+        args: None,
+        ..
+    } = &from.relation
+    else {
+        return None;
+    };
+    let renames = alias
+        .as_ref()
+        .is_some_and(|alias| !alias.columns.is_empty());
+    if !from.joins.is_empty() || renames || !select.lateral_views.is_empty() {
+        return None;
+    }
+    let table = plain_name(name);
+    if let [SelectItem::Wildcard(options)] = select.projection.as_slice() {
+        return (*options == Default::default()).then_some((table, ReturnedColumns::All));
+    }
+    // A table is a value in PostgreSQL and DuckDB.
+    let own = name.0.last().and_then(|part| part.as_ident()).into_iter();
+    let own: Vec<String> = own
+        .chain(alias.as_ref().map(|alias| &alias.name))
+        .map(|ident| ident.value.to_lowercase())
+        .collect();
+    let is_value = |ident: &Ident| {
+        let lower = ident.value.to_lowercase();
+        own.contains(&lower) || ident.quote_style.is_none() && VALUE_NAMES.contains(&lower.as_str())
+    };
+    let names: Vec<String> = select
+        .projection
+        .iter()
+        .filter_map(|item| match item {
+            SelectItem::UnnamedExpr(Expr::Identifier(ident))
+            | SelectItem::ExprWithAlias {
+                expr: Expr::Identifier(ident),
+                ..
+            } => Some(ident),
+            _ => None,
+        })
+        .filter(|ident| !is_value(ident))
+        .map(|ident| ident.value.clone())
+        .collect();
+    (!names.is_empty()).then_some((table, ReturnedColumns::Named(names)))
+}
