@@ -20,6 +20,7 @@
 //! | `src/os` | [`ingestdeck_os`]: files and processes | none |
 //! | `src/agent` | [`ingestdeck_agent`]: Claude Code and the scripted agent | `core`, `os` |
 //! | `src/ingest` | [`ingestdeck_ingest`]: projects, sources, units, tools, worktrees, integration | `core`, `os` |
+//! | `src/warehouse` | [`ingestdeck_warehouse`]: the child process that reads a warehouse | `core`, `ingest` |
 //! | `src/records` | [`ingestdeck_records`]: the index, and every format that replay reads | `core`, `os` |
 //! | `src/tui` | [`ingestdeck_tui`]: the screen | `core`, `os` |
 //! | `src/report` | [`ingestdeck_report`]: reports, exports, redaction | `core`, `os`, `ingest` |

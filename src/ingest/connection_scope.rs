@@ -48,7 +48,7 @@ impl ConnectionScope {
         let connections = project.settings.connections.iter().map(scoped).collect();
         Self {
             connections,
-            sql_workers: project.sql_workers.clone(),
+            sql_workers: project.sql_workers.for_attempt(),
         }
     }
 

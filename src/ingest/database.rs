@@ -129,6 +129,9 @@ pub enum QueryError {
     /// A key of the connection is invalid, with the reason.
     #[error("its `{0}` cannot be used: {1}")]
     InvalidKey(String, String),
+    /// The attempt that sent the statement has ended.
+    #[error("stopped together with its attempt")]
+    Stopped,
     /// The queue is full, or the statement waited longer than the limit.
     #[error(
         "too many statements are waiting for the databases; send fewer at a time, then send this one again"

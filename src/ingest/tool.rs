@@ -450,6 +450,10 @@ impl Toolset for AttemptTools {
         (!questions.is_empty()).then(|| questions.join("\n\n"))
     }
 
+    fn stop(&self) {
+        self.context.scope.sql_workers.stop();
+    }
+
     fn call(&self, call: &ToolCall) -> ToolReply {
         let (began, clock) = (Timestamp::now(), Instant::now());
         let reply = self.answer(call);

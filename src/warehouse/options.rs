@@ -515,3 +515,166 @@ pub(crate) fn statement_options(
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn warehouse(driver: WarehouseDriver, keys: Value) -> Warehouse {
+        Warehouse {
+            id: "wh".into(),
+            driver,
+            keys,
+            file: None,
+            drivers: Vec::new(),
+            query_timeout: Duration::from_secs(30),
+            max_connections: 4,
+        }
+    }
+
+    fn options(driver: WarehouseDriver, keys: Value) -> Vec<String> {
+        let found = database_options(&warehouse(driver, keys), &mut Secrets::default()).unwrap();
+        let lines = found
+            .into_iter()
+            .map(|(key, value)| format!("{key}={value}"));
+        lines.collect()
+    }
+
+    fn refused(driver: WarehouseDriver, keys: Value) -> QueryError {
+        database_options(&warehouse(driver, keys), &mut Secrets::default()).unwrap_err()
+    }
+
+    #[test]
+    fn postgres_sessions_are_read_only_whatever_the_url_sets() {
+        let keys = json!({"url": "postgres://me:p%40ss@db.example.com:5433/shop?options=-c%20default_transaction_read_only%3Doff&sslmode=require"});
+        let uri = options(WarehouseDriver::Postgres, keys).join("\n");
+        assert!(
+            uri.starts_with("uri=postgresql://me:p%40ss@db.example.com:5433/shop?sslmode=require&"),
+            "{uri}"
+        );
+        let settings = percent_decoded(uri.split_once("&options=").unwrap().1);
+        assert!(
+            settings.ends_with(
+                "default_transaction_read_only=off -c default_transaction_read_only=on -c statement_timeout=30000 \
+                 -c client_connection_check_interval=2000"
+            ),
+            "{settings}"
+        );
+        let keys = json!({"host": "db", "port": 5433, "database": "my shop", "username": "a b", "password": "p/@:", "schemas": ["mart", "raw"]});
+        let uri = options(WarehouseDriver::Postgres, keys).join("\n");
+        assert!(
+            uri.starts_with("uri=postgresql://a%20b:p%2F%40%3A@db:5433/my%20shop?"),
+            "{uri}"
+        );
+        assert!(
+            percent_decoded(&uri).contains("-c search_path=mart,raw"),
+            "{uri}"
+        );
+    }
+
+    #[test]
+    fn url_of_a_project_cannot_name_another_host_or_file() {
+        for query in [
+            "host=evil",
+            "hostaddr=1.2.3.4",
+            "service=x",
+            "passfile=/x",
+            "sslkey=/x",
+            "dbname=x",
+            "port=1",
+        ] {
+            let keys = json!({"url": format!("postgres://db/shop?{query}")});
+            let error = refused(WarehouseDriver::Postgres, keys);
+            assert!(
+                matches!(error, QueryError::InvalidKey(..)),
+                "{query}: {error}"
+            );
+        }
+        for host in ["db/x", "me@evil", "db?host=evil", "db#x"] {
+            let error = refused(WarehouseDriver::Postgres, json!({"host": host}));
+            assert!(
+                matches!(error, QueryError::InvalidKey(..)),
+                "{host}: {error}"
+            );
+        }
+        assert_eq!(
+            refused(WarehouseDriver::Postgres, json!({})),
+            QueryError::MissingKey("host".into())
+        );
+    }
+
+    #[test]
+    fn drivers_get_the_options_of_their_documentation() {
+        let keys = json!({"account": "ab-12", "username": "ME", "password": "secret", "database": "SHOP", "warehouse": "XS", "role": "READER", "schema_name": "MART"});
+        let snowflake = options(WarehouseDriver::Snowflake, keys);
+        for expected in [
+            "adbc.snowflake.sql.account=ab-12",
+            "username=ME",
+            "password=secret",
+            "adbc.snowflake.sql.db=SHOP",
+            "adbc.snowflake.sql.warehouse=XS",
+            "adbc.snowflake.sql.role=READER",
+            "adbc.snowflake.sql.schema=MART",
+        ] {
+            assert!(
+                snowflake.contains(&expected.to_owned()),
+                "{expected}: {snowflake:?}"
+            );
+        }
+        let keys = json!({"credentials_json": "{\"project_id\": \"shop-1\"}", "dataset_id": "mart", "location": "EU"});
+        assert_eq!(
+            options(WarehouseDriver::BigQuery, keys),
+            [
+                "adbc.bigquery.sql.project_id=shop-1",
+                "adbc.bigquery.sql.dataset_id=mart",
+                "adbc.bigquery.sql.location=EU",
+                "adbc.bigquery.sql.auth_type=adbc.bigquery.sql.auth_type.json_credential_string",
+                "adbc.bigquery.sql.auth_credentials={\"project_id\": \"shop-1\"}",
+            ]
+        );
+        let keys = json!({"host": "x.cloud.example.com", "http_path": "/sql/1.0/warehouses/1", "token": "dapi/1", "catalog": "main"});
+        assert_eq!(
+            options(WarehouseDriver::Databricks, keys),
+            [
+                "uri=databricks://token:dapi%2F1@x.cloud.example.com:443/sql/1.0/warehouses/1?catalog=main"
+            ]
+        );
+        let keys =
+            json!({"host": "db", "port": 3306, "database": "shop", "user": "me", "password": "x"});
+        assert_eq!(
+            options(WarehouseDriver::MySql, keys),
+            ["uri=mysql://me:x@db:3306/shop"]
+        );
+        let keys = json!({"host": "db", "database": "shop", "user": "me", "password": "x", "trustServerCertificate": true});
+        assert_eq!(
+            options(WarehouseDriver::SqlServer, keys),
+            ["uri=sqlserver://me:x@db/?database=shop&TrustServerCertificate=true"]
+        );
+        let error = refused(WarehouseDriver::DuckDb, json!({"url": "md:shop"}));
+        assert!(matches!(error, QueryError::InvalidKey(..)), "{error}");
+    }
+
+    #[test]
+    fn secrets_come_from_files_and_are_masked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("password");
+        std::fs::write(&path, "opensesame\n").unwrap();
+        let mut secrets = Secrets::default();
+        let keys =
+            json!({"host": "db", "username": "me", "password": format!("file:{}", path.display())});
+        let options =
+            database_options(&warehouse(WarehouseDriver::MySql, keys), &mut secrets).unwrap();
+        assert_eq!(options[0].1, "mysql://me:opensesame@db/");
+        assert_eq!(
+            secrets.mask("login me/opensesame failed"),
+            "login me/••• failed"
+        );
+        let keys = json!({"host": "db", "password": "file:/nowhere"});
+        assert_eq!(
+            refused(WarehouseDriver::MySql, keys),
+            QueryError::MissingSecret("the file /nowhere".into())
+        );
+    }
+}

@@ -123,7 +123,8 @@ pub(crate) fn check(driver: WarehouseDriver, sql: &str) -> Result<CheckedQuery, 
     let is_table = |name: &String| !ctes.contains(&name.to_lowercase());
     let sql = match read_only_transaction(driver) {
         None if driver != WarehouseDriver::DuckDb => query.to_string(),
-        _ => sql.to_owned(),
+        // The driver of PostgreSQL puts text after the statement, which a comment in its last line would hide.
+        _ => format!("{sql}\n"),
     };
     Ok(CheckedQuery {
         sql,
@@ -300,4 +301,185 @@ fn returned(query: &Query) -> Option<(String, ReturnedColumns)> {
         .map(|ident| ident.value.clone())
         .collect();
     (!names.is_empty()).then_some((table, ReturnedColumns::Named(names)))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn accepted(driver: WarehouseDriver, sql: &str) -> CheckedQuery {
+        check(driver, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    #[test]
+    fn queries_name_the_tables_that_they_read() {
+        let sql = "WITH x AS (SELECT * FROM shop.orders) SELECT * FROM x JOIN \"Customers\" c ON true \
+                   WHERE id IN (SELECT id FROM db.shop.refunds)";
+        for driver in [WarehouseDriver::Postgres, WarehouseDriver::DuckDb] {
+            assert_eq!(
+                accepted(driver, sql).tables,
+                ["Customers", "db.shop.refunds", "shop.orders"]
+            );
+        }
+        let quoted = "SELECT * FROM `my-project.shop.orders`";
+        let tables = accepted(WarehouseDriver::BigQuery, quoted).tables;
+        assert_eq!(tables, ["my-project.shop.orders"]);
+        let bracketed = "SELECT TOP 5 * FROM [dbo].[Order Lines]";
+        let tables = accepted(WarehouseDriver::SqlServer, bracketed).tables;
+        assert_eq!(tables, ["dbo.Order Lines"]);
+    }
+
+    #[test]
+    fn columns_are_proved_only_by_a_plain_selection() {
+        let headers = ["id".to_owned(), "total".to_owned()];
+        let columns = |sql| -> Vec<String> {
+            let found = accepted(WarehouseDriver::Postgres, sql).columns(&headers);
+            found
+                .into_iter()
+                .map(|(table, column)| format!("{table}:{column}"))
+                .collect()
+        };
+        assert_eq!(columns("SELECT * FROM o"), ["o:id", "o:total"]);
+        assert_eq!(
+            columns("SELECT id, total AS revenue FROM s.o x LIMIT 5"),
+            ["s.o:id", "s.o:total"]
+        );
+        for sql in [
+            "SELECT 1 AS id",
+            "SELECT 'x' AS id, count(*) AS total FROM o",
+            "SELECT * FROM o JOIN p ON true",
+            "SELECT * FROM (SELECT 1 AS id) o",
+            "WITH o AS (SELECT 1 AS id) SELECT * FROM o",
+            "SELECT user, current_date FROM o",
+            "SELECT o FROM o",
+            "SELECT x FROM o x",
+            "SELECT * FROM o AS x (id, total)",
+            "SELECT * FROM f(1)",
+            "SELECT id FROM o UNION SELECT 1",
+        ] {
+            assert_eq!(columns(sql), [""; 0], "{sql}");
+        }
+    }
+
+    #[test]
+    fn statements_that_do_more_than_read_are_refused() {
+        for sql in [
+            "DELETE FROM o",
+            "WITH d AS (DELETE FROM o RETURNING *) SELECT * FROM d",
+            "WITH d AS (INSERT INTO o VALUES (1) RETURNING *) SELECT * FROM d",
+            "WITH d AS (UPDATE o SET a = 1 RETURNING *) SELECT * FROM d",
+            "SELECT * FROM o FOR UPDATE",
+            "SELECT * INTO p FROM o",
+            "CREATE TABLE p AS SELECT 1",
+            "COPY o TO '/tmp/x'",
+            "CALL f()",
+            "SET a = 1",
+            "EXPLAIN ANALYZE DELETE FROM o",
+            "SHOW ALL",
+            "VACUUM",
+        ] {
+            for driver in WarehouseDriver::ALL {
+                let refused = check(driver, sql);
+                assert!(
+                    matches!(
+                        refused,
+                        Err(QueryError::NotReadOnly | QueryError::Unparsed(_))
+                    ),
+                    "{driver:?} {sql}: {refused:?}"
+                );
+            }
+        }
+        let postgres = |sql| check(WarehouseDriver::Postgres, sql);
+        assert_eq!(
+            postgres("SELECT 1; SELECT 2"),
+            Err(QueryError::MultipleStatements)
+        );
+        assert_eq!(postgres(" -- nothing\n"), Err(QueryError::EmptyStatement));
+        assert!(matches!(
+            postgres("SELECT 1) TO PROGRAM 'id' --"),
+            Err(QueryError::Unparsed(_))
+        ));
+        let nested = format!("SELECT {}1{}", "(".repeat(10_000), ")".repeat(10_000));
+        assert!(matches!(postgres(&nested), Err(QueryError::Unparsed(_))));
+    }
+
+    #[test]
+    fn functions_that_reach_files_or_hosts_are_refused() {
+        for (driver, sql) in [
+            (WarehouseDriver::Postgres, "SELECT pg_read_file('x')"),
+            (WarehouseDriver::Postgres, "SELECT PG_LS_DIR('x')"),
+            (
+                WarehouseDriver::Postgres,
+                "SELECT * FROM pg_catalog.\"pg_read_file\"('x')",
+            ),
+            (
+                WarehouseDriver::Postgres,
+                "SELECT 1 ORDER BY (SELECT lo_import('x'))",
+            ),
+            (
+                WarehouseDriver::Postgres,
+                "SELECT count(*) FILTER (WHERE dblink('x', 'y') = '') FROM o",
+            ),
+            (WarehouseDriver::DuckDb, "SELECT * FROM read_csv('x')"),
+            (WarehouseDriver::DuckDb, "SELECT * FROM 'x.parquet'"),
+            (WarehouseDriver::DuckDb, "SELECT * FROM query('SELECT 1')"),
+            (WarehouseDriver::MySql, "SELECT load_file('x')"),
+            (WarehouseDriver::MySql, "SELECT 1 /*! INTO OUTFILE 'x' */"),
+            (
+                WarehouseDriver::SqlServer,
+                "SELECT * FROM OPENROWSET('a', 'b', 'c')",
+            ),
+            (
+                WarehouseDriver::BigQuery,
+                "SELECT * FROM EXTERNAL_QUERY('a', 'b')",
+            ),
+            (
+                WarehouseDriver::Snowflake,
+                "SELECT SYSTEM$CANCEL_ALL_QUERIES(1)",
+            ),
+        ] {
+            let refused = check(driver, sql);
+            assert!(
+                matches!(
+                    refused,
+                    Err(QueryError::Refused(_) | QueryError::Unparsed(_))
+                ),
+                "{driver:?} {sql}: {refused:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn warehouses_without_read_only_sessions_get_the_parsed_text() {
+        let sql = "select  1 /* hint */ as one";
+        assert_eq!(
+            accepted(WarehouseDriver::Snowflake, sql).sql,
+            "SELECT 1 AS one"
+        );
+        assert_eq!(
+            accepted(WarehouseDriver::Postgres, sql).sql,
+            format!("{sql}\n")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_checked_without_a_panic(sql in ".{0,200}", driver in 0..WarehouseDriver::ALL.len()) {
+            let _ = check(WarehouseDriver::ALL[driver], &sql);
+        }
+
+        #[test]
+        fn writing_is_refused_anywhere_in_a_query(
+            before in prop::sample::select(vec!["", "SELECT 1 UNION ", "SELECT * FROM (", "WITH a AS (SELECT 1) "]),
+            write in prop::sample::select(vec!["DELETE FROM o", "DROP TABLE o", "INSERT INTO o VALUES (1)", "TRUNCATE o"]),
+            after in prop::sample::select(vec!["", ";", ") x", " RETURNING *"]),
+        ) {
+            let sql = format!("{before}{write}{after}");
+            for driver in WarehouseDriver::ALL {
+                prop_assert!(check(driver, &sql).is_err(), "{:?} {}", driver, sql);
+            }
+        }
+    }
 }

@@ -140,7 +140,7 @@ impl Session {
         };
         let mut used = 0;
         while let Some(batch) = reader.next() {
-            let batch = batch.map_err(|error| self.words(&error.to_string()))?;
+            let batch = batch.map_err(|error| self.secrets.error(&error.to_string()))?;
             for row in 0..batch.num_rows() {
                 let cells: Vec<SqlCell> = batch
                     .columns()
@@ -195,23 +195,32 @@ impl Session {
         self.is_broken |= error.status == Status::IO;
         self.secrets.reported(error)
     }
-
-    fn words(&mut self, message: &str) -> QueryError {
-        QueryError::Reported(self.secrets.words(message))
-    }
 }
 
 impl Secrets {
     fn reported(&self, error: &adbc_core::error::Error) -> QueryError {
         match error.status {
             Status::Cancelled | Status::Timeout => QueryError::TimedOut(0),
-            _ => QueryError::Reported(self.words(&error.message)),
+            _ => self.error(&error.message),
+        }
+    }
+
+    /// An error of the warehouse in its own words.
+    fn error(&self, message: &str) -> QueryError {
+        if message.contains("due to statement timeout") {
+            QueryError::TimedOut(0)
+        } else {
+            QueryError::Reported(self.words(message))
         }
     }
 
     /// An error text of a driver: bounded, without the statement that it repeats, and without secrets.
     fn words(&self, message: &str) -> String {
         let message = message.split("\n\nQuery was:").next().unwrap_or_default();
+        // What the driver puts in front of the words of PostgreSQL.
+        let message = message
+            .split_once(": ERROR:  ")
+            .map_or(message, |(_, words)| words);
         let masked = self.mask(message);
         masked.trim().chars().take(MAX_ERROR_CHARS).collect()
     }

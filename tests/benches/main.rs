@@ -28,6 +28,7 @@ mod seek;
 mod translate;
 mod units;
 mod views;
+mod warehouse;
 mod why;
 mod worker_latency;
 
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
     report.topic("attach", attach::measure);
     report.topic("plan", plan::measure);
     report.topic("why", why::measure);
+    report.topic("warehouse", warehouse::measure);
     report.topic("units", units::measure);
     report.topic("workers", worker_latency::measure);
     report.end()

@@ -11,6 +11,7 @@
 )]
 
 pub mod fuzz;
+pub mod postgres;
 
 use std::{fs::File, os::unix::fs::OpenOptionsExt as _, thread, time::Duration};
 

@@ -21,7 +21,8 @@ use super::{
     ktx_history::{self, KtxHistory},
     process::WorkerCommand,
     warehouse::{
-        CatalogProgress, StatementAnswer, StatementKind, WarehousePools, WarehouseStatement,
+        CatalogProgress, RunningStatements, StatementAnswer, StatementKind, WarehousePools,
+        WarehouseStatement,
     },
     worker::{self, WorkerOperation, WorkerRequest},
 };
@@ -40,7 +41,7 @@ const MAX_QUEUE_WAIT: Duration = Duration::from_secs(600);
 
 /// Reads databases in child processes. Clones share their limits.
 #[derive(Clone, Debug, Default)]
-pub struct SqlWorkers(Arc<WorkerPool>);
+pub struct SqlWorkers(Arc<WorkerPool>, Arc<RunningStatements>);
 
 #[derive(Debug, Default)]
 struct WorkerPool {
@@ -73,11 +74,24 @@ impl SqlWorkers {
 
     pub(super) fn with_command(command: WorkerCommand) -> Self {
         let warehouses = WarehousePools::new(command.with_subcommand(super::WAREHOUSE_WORKER));
-        Self(Arc::new(WorkerPool {
-            launcher: WorkerLauncher::Program(command),
-            queue: WorkerQueue::default(),
-            warehouses,
-        }))
+        Self(
+            Arc::new(WorkerPool {
+                launcher: WorkerLauncher::Program(command),
+                queue: WorkerQueue::default(),
+                warehouses,
+            }),
+            Arc::default(),
+        )
+    }
+
+    /// The same workers for one attempt, whose statements [`Self::stop`] ends.
+    pub(crate) fn for_attempt(&self) -> Self {
+        Self(Arc::clone(&self.0), Arc::default())
+    }
+
+    /// Ends the statements on warehouses that run now. Those on files end at their time limit.
+    pub(crate) fn stop(&self) {
+        self.1.stop();
     }
 
     /// Runs `sql`, which must be one read-only statement, and returns its rows. Blocks.
@@ -105,6 +119,7 @@ impl SqlWorkers {
                     time_limit,
                     kind: StatementKind::Agent,
                 },
+                &self.1,
             ),
         }
     }

@@ -11,7 +11,7 @@ use std::{
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::{
         Arc,
-        mpsc::{self, Receiver, RecvTimeoutError, TryRecvError},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError},
     },
     thread,
     time::Duration,
@@ -156,7 +156,17 @@ impl Drop for WorkerProcess {
 pub(super) struct LineProcess {
     process: WorkerProcess,
     stdin: Option<ChildStdin>,
-    replies: Receiver<io::Result<Vec<u8>>>,
+    replies: Receiver<LineReply>,
+    stop: Sender<LineReply>,
+}
+
+/// What a caller of a [`LineProcess`] waits for.
+#[derive(Debug)]
+pub(super) enum LineReply {
+    /// A line with its end; without it, the last one.
+    Line(io::Result<Vec<u8>>),
+    /// The caller shall not wait longer.
+    Stopped,
 }
 
 impl LineProcess {
@@ -164,7 +174,8 @@ impl LineProcess {
         let stdin = process.child.stdin.take();
         let stdout = process.child.stdout.take();
         let stdout = stdout.ok_or(io::ErrorKind::BrokenPipe)?;
-        let (sender, replies) = mpsc::channel();
+        let (stop, replies) = mpsc::channel();
+        let sender = stop.clone();
         // A thread, because reading from the child has no timeout.
         let read = move || {
             let mut stdout = BufReader::new(stdout);
@@ -173,7 +184,7 @@ impl LineProcess {
                 let mut limited = stdout.by_ref().take(MAX_LINE_BYTES + 1);
                 let read = limited.read_until(b'\n', &mut line).map(|_| line);
                 let is_last = !read.as_ref().is_ok_and(|line| line.ends_with(b"\n"));
-                if sender.send(read).is_err() || is_last {
+                if sender.send(LineReply::Line(read)).is_err() || is_last {
                     break;
                 }
             }
@@ -185,6 +196,7 @@ impl LineProcess {
             process,
             stdin,
             replies,
+            stop,
         })
     }
 
@@ -204,21 +216,34 @@ impl LineProcess {
     /// The next line of the process, without its end. After an error the process must be dropped.
     pub(super) fn receive(&mut self, time_limit: Duration) -> Result<Vec<u8>, QueryError> {
         match self.replies.recv_timeout(time_limit) {
-            Ok(Ok(line)) if line.ends_with(b"\n") => Ok(line),
-            Ok(Ok(line)) if line.len() as u64 > MAX_LINE_BYTES => {
+            Ok(LineReply::Line(Ok(line))) if line.ends_with(b"\n") => Ok(line),
+            Ok(LineReply::Line(Ok(line))) if line.len() as u64 > MAX_LINE_BYTES => {
                 Err(QueryError::AnswerTooLarge(MAX_LINE_BYTES))
             }
+            Ok(LineReply::Stopped) => {
+                self.cancel();
+                Err(QueryError::Stopped)
+            }
             Err(RecvTimeoutError::Timeout) => {
-                // The process cancels what it does when its stdin closes.
-                self.stdin = None;
-                let _ = self.replies.recv_timeout(CANCEL_TIMEOUT);
+                self.cancel();
                 Err(QueryError::TimedOut(0))
             }
-            Ok(_) | Err(RecvTimeoutError::Disconnected) => {
+            Ok(LineReply::Line(_)) | Err(RecvTimeoutError::Disconnected) => {
                 let status = self.process.end();
                 Err(self.process.group.failure(status))
             }
         }
+    }
+
+    /// What makes [`Self::receive`] return early.
+    pub(super) fn stop(&self) -> Sender<LineReply> {
+        self.stop.clone()
+    }
+
+    /// Lets the process cancel what it does, which it does when its stdin closes.
+    fn cancel(&mut self) {
+        self.stdin = None;
+        let _ = self.replies.recv_timeout(CANCEL_TIMEOUT);
     }
 
     /// False if the process has ended, or has written something that nobody asked for.

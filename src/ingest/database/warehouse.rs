@@ -24,7 +24,7 @@ pub use catalog::{CatalogProgress, ServerInfo};
 pub use child::{
     SUBCOMMAND as WAREHOUSE_WORKER, StatementAnswer, StatementKind, WarehouseStatement,
 };
-pub(super) use pool::WarehousePools;
+pub(super) use pool::{RunningStatements, WarehousePools};
 
 /// What the user's settings contain about warehouses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,5 +254,111 @@ fn collect_references(value: &Value, found: &mut BTreeSet<String>) {
             .values()
             .for_each(|item| collect_references(item, found)),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{connection::ConnectionKeys, path_policy::UserPermissions};
+
+    fn connection(driver: &str, keys: Value) -> Connection {
+        let text = |key: &str| Some(keys.get(key)?.as_str()?.to_owned());
+        Connection {
+            id: "wh".into(),
+            driver: Some(driver.into()),
+            url: text("url"),
+            subdir: text("path"),
+            keys: ConnectionKeys(keys),
+            ..Connection::default()
+        }
+    }
+
+    #[test]
+    fn permission_has_the_address_and_every_secret() {
+        for (driver, keys, expected) in [
+            (
+                "postgres",
+                json!({"url": "env:DATABASE_URL"}),
+                "postgres env:DATABASE_URL",
+            ),
+            (
+                "postgres",
+                json!({"url": "postgres://me:secret@db:5432/shop?sslmode=require"}),
+                "postgres://db:5432/shop",
+            ),
+            (
+                "postgres",
+                json!({"host": "db", "port": 5432, "database": "shop", "password": "env:PW", "ssl": {"key": "file:/k"}}),
+                "postgres://db/5432/shop env:PW file:/k",
+            ),
+            (
+                "snowflake",
+                json!({"account": "ab", "database": "S", "privateKey": "file:~/k"}),
+                "snowflake://ab/S file:~/k",
+            ),
+            (
+                "bigquery",
+                json!({"credentials_json": "env:GCP"}),
+                "bigquery env:GCP",
+            ),
+        ] {
+            let driver = WarehouseDriver::parse(driver).unwrap();
+            assert_eq!(
+                permission(driver, &connection(driver.name(), keys)),
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn only_the_exact_permission_of_the_user_allows_a_warehouse() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("ktx.yaml"), "connections: {}\n").unwrap();
+        let keys = json!({"host": "db", "database": "shop", "password": "env:PW"});
+        let allowed = |entry: &str| {
+            let project = Project::open(dir.path()).unwrap();
+            let project = project.with_permissions(UserPermissions {
+                warehouse: WarehouseSettings {
+                    allow: vec![entry.into()],
+                    ..WarehouseSettings::default()
+                },
+                settings_file: "~/settings.toml".into(),
+                ..UserPermissions::default()
+            });
+            resolve(&project, &connection("postgres", keys.clone())).unwrap()
+        };
+        assert!(allowed("postgres://db/shop env:PW").is_ok());
+        for entry in [
+            "postgres://db/shop",
+            "postgres://db/shop env:OTHER",
+            "postgres://db",
+            "*",
+            "",
+        ] {
+            let refused = allowed(entry).unwrap_err();
+            let help = ingestdeck_core::diagnostic::Diagnostic::help(&refused).unwrap();
+            assert!(help.contains("\"postgres://db/shop env:PW\"] "), "{help}");
+            assert!(
+                help.contains("below `[warehouse]` in your settings (~/settings.toml)"),
+                "{help}"
+            );
+        }
+    }
+
+    #[test]
+    fn debug_output_shows_no_keys() {
+        let warehouse = Warehouse {
+            id: "wh".into(),
+            driver: WarehouseDriver::Postgres,
+            keys: json!({"password": "opensesame"}),
+            file: None,
+            drivers: Vec::new(),
+            query_timeout: Duration::from_secs(1),
+            max_connections: 1,
+        };
+        assert!(!format!("{warehouse:?}").contains("opensesame"));
     }
 }

@@ -10,7 +10,8 @@ use std::{
 };
 
 use super::{
-    QueryError, StatementKind, Warehouse, WarehouseDriver, WarehousePools, WarehouseStatement,
+    QueryError, RunningStatements, StatementKind, Warehouse, WarehouseDriver, WarehousePools,
+    WarehouseStatement,
 };
 use crate::{
     database::{
@@ -305,7 +306,9 @@ impl WarehousePools {
                 time_limit: CATALOG_TIMEOUT,
                 kind: StatementKind::Catalog,
             };
-            let found = self.run(warehouse, &statement)?.rows;
+            let found = self
+                .run(warehouse, &statement, &RunningStatements::default())?
+                .rows;
             if found.truncated {
                 return Err(QueryError::AnswerTooLarge(CATALOG_LIMITS.chars as u64));
             }

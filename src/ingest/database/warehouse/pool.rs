@@ -7,7 +7,7 @@ use std::{
     collections::{BTreeSet, HashMap},
     env,
     ffi::OsString,
-    sync::Arc,
+    sync::{Arc, mpsc::Sender},
     time::{Duration, Instant},
 };
 
@@ -15,7 +15,7 @@ use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
 
 use super::{QueryError, StatementAnswer, Warehouse, WarehouseStatement, catalog::CatalogCache};
-use crate::database::process::{LineProcess, WorkerCommand};
+use crate::database::process::{LineProcess, LineReply, WorkerCommand};
 
 /// Longest wait for a connection that others use.
 const MAX_QUEUE_WAIT: Duration = Duration::from_secs(600);
@@ -37,6 +37,51 @@ const DRIVER_VARIABLES: [&str; 8] = [
     "NO_PROXY",
     "TZDIR",
 ];
+
+/// The statements of one attempt that run now.
+#[derive(Debug, Default)]
+pub(in crate::database) struct RunningStatements {
+    state: Mutex<RunningState>,
+}
+
+#[derive(Debug, Default)]
+struct RunningState {
+    is_stopped: bool,
+    last: u64,
+    stops: Vec<(u64, Sender<LineReply>)>,
+}
+
+impl RunningStatements {
+    /// Ends what runs; no other statement starts.
+    pub(in crate::database) fn stop(&self) {
+        let mut state = self.state.lock();
+        state.is_stopped = true;
+        for (_, stop) in state.stops.drain(..) {
+            // The statement has ended by itself.
+            let _ = stop.send(LineReply::Stopped);
+        }
+    }
+
+    fn add(&self, child: &LineProcess) -> Result<RunningStatement<'_>, QueryError> {
+        let mut state = self.state.lock();
+        if state.is_stopped {
+            return Err(QueryError::Stopped);
+        }
+        state.last += 1;
+        let id = state.last;
+        state.stops.push((id, child.stop()));
+        Ok(RunningStatement(self, id))
+    }
+}
+
+/// A statement that [`RunningStatements::stop`] ends.
+struct RunningStatement<'a>(&'a RunningStatements, u64);
+
+impl Drop for RunningStatement<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().stops.retain(|(id, _)| *id != self.1);
+    }
+}
 
 /// The child processes of every warehouse.
 #[derive(Debug, Default)]
@@ -73,6 +118,7 @@ impl WarehousePools {
         &self,
         warehouse: &Warehouse,
         statement: &WarehouseStatement,
+        running: &RunningStatements,
     ) -> Result<StatementAnswer, QueryError> {
         let pool = self.pool(warehouse);
         let idle = pool.acquire(warehouse.max_connections)?;
@@ -80,6 +126,7 @@ impl WarehousePools {
         let request = serde_json::to_vec(statement)
             .map_err(|error| QueryError::WorkerFailed(format!("cannot be asked: {error}")))?;
         let ask = |child: &mut LineProcess, more_time| {
+            let _running = running.add(child)?;
             child.send(&request)?;
             child.receive(statement.time_limit + ANSWER_GRACE + more_time)
         };
