@@ -237,6 +237,7 @@ impl UnitAttempt {
         let checked = workspace_check::check_changes(
             &self.tool_context.workspace,
             &self.tool_context.scope.target_ids(),
+            &self.tool_context.scope,
         );
         self.tool_context.records().dangling = checked.dangling_references.clone();
         checked

@@ -7,10 +7,17 @@
     reason = "resolves the path of a database to decide whether it may be opened"
 )]
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
 
 use super::{
     database::{self, Database, SqlWorkers},
+    facts::{ConnectionFacts, FactFiles, KnownTables, TableName},
     project::{Connection, PathRefusal, Project},
     source,
 };
@@ -22,9 +29,13 @@ pub(crate) struct ConnectionScope {
     pub(crate) connections: Vec<ConnectionAccess>,
     /// Workers that query the databases.
     pub(crate) sql_workers: SqlWorkers,
+    /// The time that the ages of facts refer to.
+    pub(crate) now: Timestamp,
+    /// Age from which the scan of a database no longer proves that a table is missing.
+    pub(crate) max_scan_age: Duration,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct ConnectionAccess {
     pub(crate) id: String,
     /// Driver name for display.
@@ -33,6 +44,15 @@ pub(crate) struct ConnectionAccess {
     pub(crate) is_target: bool,
     /// What can be queried: a SQLite file, or a warehouse that the user's settings allow.
     pub(crate) database: Option<Database>,
+    /// What files contain about its tables.
+    pub(crate) facts: Arc<ConnectionFacts>,
+}
+
+impl ConnectionAccess {
+    /// Whether files or a database can answer questions about its tables.
+    pub(crate) fn knows_tables(&self) -> bool {
+        self.database.is_some() || self.facts.exist()
+    }
 }
 
 impl ConnectionScope {
@@ -44,11 +64,16 @@ impl ConnectionScope {
             driver: connection.driver.clone(),
             is_target: is_target(connection, own),
             database: queryable_database(project, connection),
+            facts: project
+                .facts
+                .of(&connection.id, || fact_files(project, connection)),
         };
         let connections = project.settings.connections.iter().map(scoped).collect();
         Self {
             connections,
             sql_workers: project.sql_workers.for_attempt(),
+            now: Timestamp::now(),
+            max_scan_age: project.warehouse.max_scan_age,
         }
     }
 
@@ -69,10 +94,76 @@ impl ConnectionScope {
         ids
     }
 
+    /// What is known about the tables of connection `id`, for checks of its sources.
+    pub(crate) fn known_tables(&self, id: &str) -> Option<KnownTables> {
+        let connection = self.get(id)?;
+        Some(KnownTables {
+            facts: Arc::clone(&connection.facts),
+            now: self.now,
+            max_scan_age: self.max_scan_age,
+            has_unasked_database: connection.database.is_some(),
+            answer: None,
+            tolerated: None,
+        })
+    }
+
     pub(crate) fn get(&self, id: &str) -> Option<&ConnectionAccess> {
         self.connections
             .iter()
             .find(|connection| connection.id == id)
+    }
+}
+
+/// Where files with facts about the tables of `connection` may be.
+fn fact_files(project: &Project, connection: &Connection) -> FactFiles {
+    /// The setting of a source that names the database of its tables.
+    const TARGET_KEY: &str = "/metricflow/targetConnection";
+    /// Drivers of sources that dbt builds.
+    const DBT_DRIVERS: [&str; 2] = ["dbt", "metricflow"];
+    let all = &project.settings.connections;
+    let is_database = |of: &&Connection| {
+        of.driver
+            .as_deref()
+            .is_some_and(|driver| !source::is_context_driver(driver))
+    };
+    let databases: Vec<&str> = all
+        .iter()
+        .filter(is_database)
+        .map(|of| of.id.as_str())
+        .collect();
+    let target = |of: &'_ Connection| match (of.text(TARGET_KEY), &databases[..]) {
+        (Some(named), _) if databases.contains(&named) => named.to_owned(),
+        (None, [only]) => (*only).to_owned(),
+        _ => of.id.clone(),
+    };
+    let is_dbt = |of: &&Connection| {
+        of.driver
+            .as_deref()
+            .is_some_and(|driver| DBT_DRIVERS.contains(&driver))
+    };
+    let serving = all
+        .iter()
+        .filter(is_dbt)
+        .filter(|of| target(of) == connection.id);
+    let mut dirs: Vec<PathBuf> = serving
+        .filter_map(|of| source::source_dir(project.connection(of)).ok())
+        .collect();
+    dirs.sort_unstable();
+    dirs.dedup();
+    let enabled = connection
+        .keys
+        .0
+        .get("enabled_tables")
+        .and_then(|list| list.as_array());
+    let enabled = enabled
+        .into_iter()
+        .flatten()
+        .filter_map(|table| table.as_str());
+    FactFiles {
+        project: project.root.clone(),
+        connection: connection.id.clone(),
+        dbt_sources: dirs,
+        enabled_tables: enabled.map(TableName::parse).collect(),
     }
 }
 
@@ -161,6 +252,31 @@ mod tests {
         assert_eq!(targets(Some("orbit")), ["wh", "orbit"]);
         assert_eq!(targets(Some("flow")), ["wh", "flow"]);
         assert_eq!(targets(None).len(), 6);
+    }
+
+    #[test]
+    fn dbt_serves_the_only_or_the_named_database() {
+        let dir = tempfile::tempdir().unwrap();
+        for (folder, file) in [("one", "catalog.json"), ("two", "manifest.json")] {
+            fs::create_dir_all(dir.path().join(folder).join("target")).unwrap();
+            fs::write(dir.path().join(folder).join("dbt_project.yml"), "name: x").unwrap();
+            fs::write(dir.path().join(folder).join("target").join(file), "{}").unwrap();
+        }
+        let informed = |settings: &str| {
+            fs::write(dir.path().join("ktx.yaml"), settings).unwrap();
+            let project = Project::open(dir.path()).unwrap();
+            let scope = ConnectionScope::new(&project, None).connections.into_iter();
+            let known = scope.filter(ConnectionAccess::knows_tables);
+            known.map(|known| known.id).collect::<Vec<_>>().join(" ")
+        };
+        let one = "connections:\n  orbit: {driver: dbt, source_dir: one}\n";
+        let named =
+            "  flow: {driver: metricflow, source_dir: two, metricflow: {targetConnection: b}}\n";
+        let [a, b] = ["a", "b"].map(|id| format!("  {id}: {{driver: snowflake}}\n"));
+        assert_eq!(informed(one), "orbit");
+        assert_eq!(informed(&format!("{one}{a}")), "a");
+        assert_eq!(informed(&format!("{one}{a}{b}")), "orbit");
+        assert_eq!(informed(&format!("{one}{named}{a}{b}")), "orbit b");
     }
 
     #[test]

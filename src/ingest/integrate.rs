@@ -14,7 +14,9 @@ use std::{
 use super::{
     branch_update::{self, BranchUpdateError},
     committed_changes::CommittedChanges,
+    connection_scope::ConnectionScope,
     git::CommitId,
+    project::Project,
     repository::{self, PATCHES_DIR},
     sl_ref_repair,
     workspace::{MAX_FILE_BYTES, Originals, Workspace},
@@ -154,6 +156,8 @@ pub struct PatchIntegrator {
     tracked_paths: Option<BTreeSet<String>>,
     /// Ids of the connections that the run writes sources for, sorted.
     connections: Vec<String>,
+    /// What is known about the tables of the connections.
+    scope: ConnectionScope,
     /// Changes that the branch contains already, and that are reviewed all the same.
     committed: CommittedChanges,
 }
@@ -173,6 +177,7 @@ impl PatchIntegrator {
             originals: Originals::new(),
             tracked_paths: None,
             connections,
+            scope: ConnectionScope::default(),
             committed: CommittedChanges::default(),
         };
         for BasePatch {
@@ -197,6 +202,14 @@ impl PatchIntegrator {
             }
         }
         Ok(new)
+    }
+
+    /// Lets the sources of later patches be compared with what files of `project` contain about tables. No database is
+    /// asked.
+    #[must_use]
+    pub fn with_known_tables(mut self, project: &Project) -> Self {
+        self.scope = ConnectionScope::new(project, None);
+        self
     }
 
     /// The worktree with the accepted patches.
@@ -530,7 +543,7 @@ impl PatchIntegrator {
     ) -> Result<Vec<String>, IntegrationError> {
         let result = Workspace::with_originals(self.worktree()?.dir(), originals)
             .map_err(|cause| self.io_error(cause))?;
-        let checked = workspace_check::check_changes(&result, targets);
+        let checked = workspace_check::check_changes(&result, targets, &self.scope);
         let dangling = checked
             .dangling_links
             .into_iter()

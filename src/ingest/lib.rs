@@ -22,6 +22,7 @@ mod capture_signals;
 mod connection;
 pub mod connection_scope;
 mod database;
+mod facts;
 mod line_budget;
 mod local_record;
 mod path_policy;
@@ -83,6 +84,7 @@ pub use database::{
     confine_process, resolve_warehouse, run_sql_worker,
 };
 pub use database::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory, ktx_history};
+pub use facts::ProjectFacts;
 pub use local_record::{is_run_marked, mark_run};
 pub use plan::{UnitSelection, plan};
 pub use project::Project;

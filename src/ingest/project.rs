@@ -17,6 +17,7 @@ use std::{
 
 use super::{
     database::{SqlWorkers, WarehouseSettings},
+    facts::ProjectFacts,
     git_source::{GitSource, GitSourceError},
     instructions::{Instructions, InvalidInstruction},
     source::{ProjectConnection, split::DEFAULT_UNIT_BYTES},
@@ -59,6 +60,8 @@ pub struct Project {
     pub sql_workers: SqlWorkers,
     /// What the user's settings contain about warehouses.
     pub warehouse: WarehouseSettings,
+    /// What files contain about the tables of its connections, once it was asked for.
+    pub facts: ProjectFacts,
     /// Largest raw files of a unit that is not split, in bytes.
     pub unit_bytes: u64,
 }
@@ -188,6 +191,7 @@ impl Project {
             warnings,
             sql_workers: SqlWorkers::default(),
             warehouse: WarehouseSettings::default(),
+            facts: ProjectFacts::default(),
             unit_bytes: DEFAULT_UNIT_BYTES,
         })
     }

@@ -12,6 +12,7 @@ use std::{
 };
 
 use super::{
+    connection_scope::ConnectionScope,
     git::{CommitId, Git, GitError},
     integrate::{IntegrationError, PatchIntegrator, PatchOutcome, UnitPatch},
     job::IngestJob,
@@ -306,7 +307,7 @@ fn write(
                 .push(format!("source {} is not written: {why}", source.name)),
         }
     }
-    let checked = workspace_check::check_changes(workspace, targets);
+    let checked = workspace_check::check_changes(workspace, targets, &ConnectionScope::default());
     match checked
         .dangling_links
         .into_iter()

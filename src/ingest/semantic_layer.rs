@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, io};
 use serde_json::{Map, Value};
 
 use super::{
+    facts::KnownTables,
     slug,
     untrusted_text::excerpt,
     workspace::Workspace,
@@ -24,6 +25,7 @@ mod defaults;
 mod definition;
 mod overlay;
 mod physical;
+mod table_check;
 mod validate;
 
 pub(crate) use defaults::{append_missing_lists, fill_defaults};
@@ -114,6 +116,8 @@ pub(crate) struct SemanticSources {
     pub(crate) files: Vec<SourceFile>,
     /// Paths of files that define no source or a duplicate one, with the reason.
     pub(crate) broken_files: Vec<(String, String)>,
+    /// What is known about the tables of the database, if sources are checked against it.
+    pub(crate) known_tables: Option<KnownTables>,
 }
 
 /// Why the file of a source cannot be found by name.
@@ -148,12 +152,16 @@ impl SemanticLayer<'_> {
             .collect())
     }
 
-    fn file(self, path: String) -> SourceFile {
-        let text = match self.0.peek(&path) {
+    fn text(self, path: &str) -> Result<String, SourceTextError> {
+        match self.0.peek(path) {
             Ok(Some(bytes)) => String::from_utf8(bytes).map_err(|_| SourceTextError::NotUtf8),
             Ok(None) => Err(SourceTextError::Missing),
             Err(error) => Err(SourceTextError::Unreadable(error.to_string())),
-        };
+        }
+    }
+
+    fn file(self, path: String) -> SourceFile {
+        let text = self.text(&path);
         let name = source_name(text.as_deref().unwrap_or_default(), &path);
         SourceFile {
             doc: text.and_then(|text| parse_source(&text)),
@@ -185,10 +193,9 @@ impl SemanticLayer<'_> {
     pub(crate) fn sources(self, connection: &str) -> io::Result<SemanticSources> {
         let mut sources = SemanticSources::default();
         for path in self.paths(&format!("{}/{SCAN_DIR}", connection_dir(connection)))? {
-            let file = self.file(path);
-            match file.doc {
+            match self.text(&path).and_then(|text| parse_scan(&text)) {
                 Ok(doc) => sources.scanned_tables.extend(overlay::scanned_tables(&doc)),
-                Err(why) => sources.broken_files.push((file.path, why.to_string())),
+                Err(why) => sources.broken_files.push((path, why.to_string())),
             }
         }
         for (name, doc) in &sources.scanned_tables {
@@ -301,7 +308,19 @@ pub(crate) fn new_source_path(connection: &str, name: &str) -> String {
 
 /// Reads the text of a source.
 pub(crate) fn parse_source(text: &str) -> Result<SourceDoc, SourceTextError> {
-    match yaml::from_str::<Value>(text) {
+    to_doc(text, yaml::from_str(text))
+}
+
+/// Reads the text of a scan, which may have thousands of tables.
+fn parse_scan(text: &str) -> Result<SourceDoc, SourceTextError> {
+    to_doc(text, yaml::from_large_str(text))
+}
+
+fn to_doc(
+    text: &str,
+    parsed: Result<Value, yaml::YamlError>,
+) -> Result<SourceDoc, SourceTextError> {
+    match parsed {
         Ok(Value::Object(doc)) => Ok(doc),
         Ok(_) => Err(SourceTextError::NotAMap),
         Err(error) => Err(SourceTextError::InvalidYaml(yaml::explain(text, &error))),

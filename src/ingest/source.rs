@@ -688,7 +688,7 @@ fn shell_syntax_hint(path: &Path) -> &'static str {
 }
 
 /// The directory of a connection, absolute and without symbolic links, including its `path`.
-fn source_dir(origin: ProjectConnection<'_>) -> Result<PathBuf, SourceDirError> {
+pub(crate) fn source_dir(origin: ProjectConnection<'_>) -> Result<PathBuf, SourceDirError> {
     resolve_dir(origin, origin.connection.subdir.as_deref())
 }
 

@@ -4,12 +4,48 @@
 
 /// The known name that `name` most likely misspells.
 pub(crate) fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    similar_names(name, known)
+        .into_iter()
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// Up to `limit` known names that are similar to `name`: misspellings first, then names that contain it or that it
+/// contains.
+pub(crate) fn nearest_names<'k>(name: &str, known: &[&'k str], limit: usize) -> Vec<&'k str> {
+    /// Shortest name that is looked for in others, in bytes.
+    const MIN_PART_BYTES: usize = 4;
+    let mut similar = similar_names(name, known);
+    similar.sort_by_key(|(distance, _)| *distance);
+    let mut nearest: Vec<&str> = similar.into_iter().map(|(_, name)| name).collect();
+    nearest.dedup();
+    let wanted = name.to_lowercase();
+    let is_part = |candidate: &&&str| {
+        let candidate = candidate.to_lowercase();
+        let contains =
+            |one: &str, other: &str| other.len() >= MIN_PART_BYTES && one.contains(other);
+        contains(&candidate, &wanted) || contains(&wanted, &candidate)
+    };
+    for candidate in known.iter().filter(is_part) {
+        if nearest.len() >= limit {
+            break;
+        }
+        if !nearest.contains(candidate) {
+            nearest.push(candidate);
+        }
+    }
+    nearest.truncate(limit);
+    nearest
+}
+
+/// The known names that `name` may misspell, in their order, each with its distance.
+fn similar_names<'k>(name: &str, known: &[&'k str]) -> Vec<(usize, &'k str)> {
     // Names come from untrusted files, and comparing two names costs the product of their lengths. The total work is
     // limited to a fraction of a second; names after that are not suggested.
     const MAX_NAME_BYTES: usize = 200;
     const MAX_COMPARISON_STEPS: usize = 16_000_000;
     if name.len() > MAX_NAME_BYTES {
-        return None;
+        return Vec::new();
     }
     let plain = |text: &str| {
         text.chars()
@@ -20,7 +56,7 @@ pub(crate) fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str>
     let wanted = plain(name);
     let length = wanted.chars().count();
     let mut steps = MAX_COMPARISON_STEPS;
-    let mut best: Option<(usize, &'k str)> = None;
+    let mut similar = Vec::new();
     for candidate in known
         .iter()
         .copied()
@@ -43,11 +79,11 @@ pub(crate) fn nearest_name<'k>(name: &str, known: &[&'k str]) -> Option<&'k str>
         } else {
             usize::MAX
         };
-        if distance <= farthest && best.is_none_or(|(least, _)| distance < least) {
-            best = Some((distance, candidate));
+        if distance <= farthest {
+            similar.push((distance, candidate));
         }
     }
-    best.map(|(_, candidate)| candidate)
+    similar
 }
 
 /// A question about the known name that `name` most likely misspells, to append to a sentence; empty if there is none.
@@ -71,6 +107,18 @@ mod tests {
             Some("orders")
         );
         assert_eq!(nearest_name("orders", &["a", "", "customers"]), None);
+    }
+
+    #[test]
+    fn nearest_names_are_misspellings_then_parts() {
+        let known = ["fct_orders", "order", "users", "orders", "ab"];
+        assert_eq!(nearest_names("ordrs", &known, 5), ["orders"]);
+        assert_eq!(nearest_names("orders", &known, 2), ["orders", "order"]);
+        assert_eq!(
+            nearest_names("stg_orders", &known, 5),
+            ["fct_orders", "order", "orders"]
+        );
+        assert!(nearest_names("zebra", &known, 5).is_empty());
     }
 
     #[test]

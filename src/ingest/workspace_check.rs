@@ -7,6 +7,7 @@
 use std::{collections::BTreeSet, io, path::Path};
 
 use super::{
+    connection_scope::ConnectionScope,
     references::{BrokenReference, CatalogVersion, ReferenceCatalog},
     semantic_layer::{self, SemanticLayer, SemanticSources, SourceFile, SourceFindings},
     verbatim,
@@ -34,12 +35,15 @@ pub(crate) struct SemanticLayerReport {
 }
 
 /// Checks the sources of `connection`: those that the attempt changed and the joins of others to them; all of them if
-/// it changed none. Problems that existed before the attempt are not reported.
+/// it changed none. Problems that existed before the attempt are not reported. Tables are compared with the facts in
+/// `scope`, without asking a database.
 pub(crate) fn check_connection_sources(
     workspace: &Workspace,
     connection: &str,
+    scope: &ConnectionScope,
 ) -> io::Result<SemanticLayerReport> {
-    let sources = SemanticLayer(workspace).sources(connection)?;
+    let mut sources = SemanticLayer(workspace).sources(connection)?;
+    sources.known_tables = scope.known_tables(connection);
     let changes = workspace.changes();
     let is_own = |path: &&String| {
         semantic_layer::split_source_path(path).is_some_and(|(of, _)| of == connection)
@@ -110,9 +114,13 @@ fn findings_before(
 
 /// Checks what the attempt changed, and what refers to anything that it removed or changed. Pages may refer to the
 /// sources of `targets` without naming the connection.
-pub(crate) fn check_changes(workspace: &Workspace, targets: &[String]) -> WorkspaceCheckReport {
+pub(crate) fn check_changes(
+    workspace: &Workspace,
+    targets: &[String],
+    scope: &ConnectionScope,
+) -> WorkspaceCheckReport {
     let mut checked = WorkspaceCheckReport::default();
-    check_changed_sources(workspace, &mut checked);
+    check_changed_sources(workspace, scope, &mut checked);
     for (path, change) in &workspace.changes() {
         if let (Some(key), Some(_)) = (wiki::page_key(path), change.new_hash) {
             check_page(Wiki(workspace), key, &mut checked);
@@ -223,14 +231,18 @@ impl WorkspaceCheckReport {
     }
 }
 
-fn check_changed_sources(workspace: &Workspace, checked: &mut WorkspaceCheckReport) {
+fn check_changed_sources(
+    workspace: &Workspace,
+    scope: &ConnectionScope,
+    checked: &mut WorkspaceCheckReport,
+) {
     let changes = workspace.changes();
     let places = changes
         .keys()
         .filter_map(|path| semantic_layer::split_source_path(path));
     let connections: BTreeSet<&str> = places.map(|(connection, _)| connection).collect();
     for connection in connections {
-        let found = match check_connection_sources(workspace, connection) {
+        let found = match check_connection_sources(workspace, connection, scope) {
             Ok(report) => report.findings.errors,
             Err(error) => vec![format!("the semantic layer cannot be read: {error}")],
         };
@@ -308,6 +320,10 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    fn check_changes(workspace: &Workspace, targets: &[String]) -> WorkspaceCheckReport {
+        super::check_changes(workspace, targets, &ConnectionScope::default())
+    }
 
     fn page(refs: &[&str]) -> Vec<u8> {
         let mut page = WikiPage {

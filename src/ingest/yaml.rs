@@ -158,6 +158,16 @@ pub(crate) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> 
     from_str_with(text, parser_options())
 }
 
+/// As [`from_str`], for large files of which `T` keeps a known part.
+pub(crate) fn from_large_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
+    let mut options = parser_options();
+    if let Some(budget) = &mut options.budget {
+        budget.max_nodes = 20_000_000;
+        budget.max_events = 40_000_000;
+    }
+    from_str_with(text, options)
+}
+
 fn from_str_with<T: DeserializeOwned>(
     text: &str,
     options: serde_saphyr::Options,

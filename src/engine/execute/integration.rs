@@ -463,7 +463,8 @@ impl Integration {
             _ => {
                 self.review.begin_integration();
                 (state.head, state.results) = Default::default();
-                let mut begun = PatchIntegrator::open(&self.run.worktrees, self.run.all_targets())?;
+                let mut begun = PatchIntegrator::open(&self.run.worktrees, self.run.all_targets())?
+                    .with_known_tables(&self.run.project);
                 self.add_committed(&mut begun)?;
                 begun
             }

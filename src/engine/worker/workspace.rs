@@ -21,7 +21,7 @@ use crate::local_attempt::AttemptTask;
 use ingestdeck_agent::private_dir::{PrivateDir, WORKER_PREFIX};
 use ingestdeck_core::diagnostic::Problem;
 use ingestdeck_ingest::{
-    SqlWorkers, WarehouseSettings, connection_scope,
+    ProjectFacts, SqlWorkers, WarehouseSettings, connection_scope,
     instructions::Instructions,
     project::{Connection, PathPolicy, Project, ProjectSettings, UserPermissions},
     shipped_base,
@@ -263,6 +263,7 @@ impl WorkerMachine {
             warnings: Vec::new(),
             sql_workers: self.sql_workers.clone(),
             warehouse: WarehouseSettings::default(),
+            facts: ProjectFacts::default(),
             // A worker cuts no units.
             unit_bytes: u64::MAX,
         };

@@ -35,11 +35,22 @@ pub(super) fn missing_columns(name: &str, sources: &SemanticSources) -> Vec<Stri
         return Vec::new();
     };
     let scanned: Vec<&str> = texts(scan, "columns", "name");
+    let table = format!("the scanned table `{}`", excerpt(label));
+    missing_among((name, doc), &table, &scanned, sources)
+}
+
+/// The references of a source to columns that `table`, with the columns `known`, lacks, a sentence about each.
+pub(super) fn missing_among(
+    (name, doc): (&str, &SourceDoc),
+    table: &str,
+    known: &[&str],
+    sources: &SemanticSources,
+) -> Vec<String> {
     let mut checker = ColumnChecker {
         name,
-        label,
+        table,
         sources,
-        scanned: &scanned,
+        scanned: known,
         errors: Vec::new(),
     };
     checker.check(doc);
@@ -48,8 +59,8 @@ pub(super) fn missing_columns(name: &str, sources: &SemanticSources) -> Vec<Stri
 
 struct ColumnChecker<'a> {
     name: &'a str,
-    /// Name of the scanned table.
-    label: &'a str,
+    /// The table as a sentence names it.
+    table: &'a str,
     sources: &'a SemanticSources,
     scanned: &'a [&'a str],
     errors: Vec<String>,
@@ -187,10 +198,9 @@ impl ColumnChecker<'_> {
 
     fn report(&mut self, text: std::fmt::Arguments<'_>, name: &str, advice: &str) {
         let hint = hint(name, self.scanned);
-        let (own, label) = (excerpt(self.name), excerpt(self.label));
-        self.errors.push(format!(
-            "{own}: {text} the scanned table `{label}`{hint}{advice}"
-        ));
+        let (own, table) = (excerpt(self.name), self.table);
+        self.errors
+            .push(format!("{own}: {text} {table}{hint}{advice}"));
     }
 }
 
@@ -199,7 +209,7 @@ fn hint(name: &str, names: &[&str]) -> String {
     nearest.map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"))
 }
 
-fn text<'a>(doc: &'a SourceDoc, key: &str) -> Option<&'a str> {
+pub(super) fn text<'a>(doc: &'a SourceDoc, key: &str) -> Option<&'a str> {
     doc.get(key)?.as_str()
 }
 
@@ -325,7 +335,7 @@ fn without_type(text: &str) -> &str {
 }
 
 /// The local and the target column of an `on` clause of the form `a.x = b.y`.
-fn join_columns(on: &str, source: &str, target: &str) -> Option<(String, String)> {
+pub(super) fn join_columns(on: &str, source: &str, target: &str) -> Option<(String, String)> {
     let is_word = |word: &str| {
         !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     };

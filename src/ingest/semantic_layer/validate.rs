@@ -9,7 +9,7 @@ use super::{
     SemanticSources, SourceDoc, SourceKind,
     definition::{self, SourceDefinition},
     overlay::{normalize_whitespace, texts},
-    physical,
+    physical, table_check,
 };
 use crate::{
     spelling::{did_you_mean, did_you_mean_in_brackets},
@@ -99,6 +99,7 @@ pub(crate) fn validate_source(
     findings
         .errors
         .extend(physical::missing_columns(name, sources));
+    table_check::check(name, doc, sources, &mut findings);
     findings
 }
 

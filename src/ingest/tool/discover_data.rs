@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,8 +12,12 @@ use super::{
     sl_read::{self, SourceSearch},
     wiki_read::{WikiSearch, query_words},
 };
-use crate::untrusted_text::{excerpt, one_line};
-use ingestdeck_core::units::ToolReply;
+use crate::{
+    connection_scope::ConnectionAccess,
+    facts::{FactOrigin, full_name},
+    untrusted_text::{excerpt, one_line},
+};
+use ingestdeck_core::{diagnostic::Diagnostic as _, units::ToolReply};
 
 /// Most bytes of raw files that one search reads.
 const MAX_SEARCHED_BYTES: usize = 16 * 1024 * 1024;
@@ -43,8 +48,8 @@ pub(super) struct DiscoverDataInput {
 impl AgentTool for DiscoverData {
     const NAME: &'static str = "discover_data";
     const DESCRIPTION: &'static str = "Find what exists before you write: wiki pages, semantic layer sources, lines \
-        of the raw files and dependencies of this work unit, and tables and columns of databases that contain words \
-        of `query`. Returns at most `limit` results of each kind (1 to 50, default 10), and the connections that \
+        of the raw files and dependencies of this work unit, and tables and columns, from scans, dbt's artifacts and \
+        databases, that contain words of `query`. Returns at most `limit` results of each kind (1 to 50, default 10), and the connections that \
         sources may be written for. With `sourceName`, describes that source only.";
     const READ_ONLY: bool = true;
     type Input = DiscoverDataInput;
@@ -240,8 +245,8 @@ fn best_line<'a>(words: &[String], path: &str, text: &'a str) -> Option<(usize, 
     (best.0 > 0).then_some(best)
 }
 
-/// Tables and columns of the databases among `connections` whose names contain a word of `query`; all tables if `query`
-/// is empty.
+/// Tables and columns of `connections` that contain a word of `query` in their names or comments; all tables if `query`
+/// is empty. Of a connection with files about its tables, the database is asked only if they have no match.
 fn tables(
     context: &ToolContext,
     connections: &[&str],
@@ -249,43 +254,46 @@ fn tables(
     limit: usize,
 ) -> DiscoverSection {
     let words = query_words(query);
-    let mut lines = Vec::new();
-    let mut hits = Vec::new();
-    let mut total = 0;
+    let mut found = TableHits::default();
     for connection in context
         .scope
         .connections
         .iter()
         .filter(|connection| connections.contains(&connection.id.as_str()))
     {
-        let Some(path) = &connection.database else {
+        let before = found.total;
+        found.add_facts(connection, &words, limit, context.scope.now);
+        let Some(database) = connection
+            .database
+            .as_ref()
+            .filter(|_| found.total == before)
+        else {
             continue;
         };
         match context.scope.sql_workers.search(
-            path,
+            database,
             DATABASE_TIMEOUT,
             &words,
-            limit.saturating_sub(hits.len()),
+            limit.saturating_sub(found.hits.len()),
         ) {
-            Ok(found) => {
-                total += found.total;
-                for (kind, display) in found.first {
-                    lines.push(format!(
-                        "- {kind}: {} [connectionId={}]",
-                        one_line(&display),
-                        connection.id
-                    ));
-                    hits.push(
-                        json!({"connectionId": connection.id, "kind": kind, "display": display}),
+            Ok(matches) => {
+                found.total += matches.total;
+                for (kind, display) in matches.first {
+                    let place = format!("connectionId={}", connection.id);
+                    found.add(
+                        connection,
+                        (&kind, &display),
+                        (&place, FactOrigin::Connection),
                     );
                 }
             }
-            Err(error) => lines.push(format!(
+            Err(error) => found.lines.push(format!(
                 "- connection `{}` cannot be searched: {error}",
                 connection.id
             )),
         }
     }
+    let TableHits { lines, hits, total } = found;
     if lines.is_empty() {
         return None;
     }
@@ -300,4 +308,71 @@ fn tables(
         ));
     }
     Some((text, json!({"hits": hits, "totalFound": total})))
+}
+
+/// Matching tables and columns.
+#[derive(Default)]
+struct TableHits {
+    lines: Vec<String>,
+    hits: Vec<Value>,
+    /// Number of all matches.
+    total: usize,
+}
+
+impl TableHits {
+    /// Adds the matches in the files about the connection, tables before columns.
+    fn add_facts(
+        &mut self,
+        connection: &ConnectionAccess,
+        words: &[String],
+        limit: usize,
+        now: Timestamp,
+    ) {
+        let holds = |text: &str| {
+            let text = text.to_lowercase();
+            words.iter().any(|word| text.contains(word.as_str()))
+        };
+        let comment_holds = |comment: &Option<String>| comment.as_deref().is_some_and(holds);
+        let mut columns = Vec::new();
+        for (set, table) in connection.facts.distinct_tables() {
+            let place = format!("connectionId={}, from {}", connection.id, set.describe(now));
+            let name = full_name(table).to_string();
+            if words.is_empty() || holds(&table.name) || comment_holds(&table.comment) {
+                self.total += 1;
+                if self.hits.len() < limit {
+                    self.add(connection, (&table.kind, &name), (&place, set.origin));
+                }
+            }
+            let matching = table.columns.iter().filter(|column| {
+                !words.is_empty() && (holds(&column.name) || comment_holds(&column.comment))
+            });
+            for column in matching {
+                self.total += 1;
+                if columns.len() < limit {
+                    columns.push((format!("{name}.{}", column.name), place.clone(), set.origin));
+                }
+            }
+        }
+        for (name, place, origin) in columns {
+            if self.hits.len() < limit {
+                self.add(connection, ("column", &name), (&place, origin));
+            }
+        }
+        let unused = connection.facts.load().warnings.iter();
+        self.lines
+            .extend(unused.map(|warning| format!("- {}", one_line(&warning.to_line()))));
+    }
+
+    fn add(
+        &mut self,
+        connection: &ConnectionAccess,
+        (kind, display): (&str, &str),
+        (place, origin): (&str, FactOrigin),
+    ) {
+        self.lines
+            .push(format!("- {kind}: {} [{place}]", one_line(display)));
+        self.hits.push(json!({
+            "connectionId": connection.id, "kind": kind, "display": display, "origin": origin.name(),
+        }));
+    }
 }

@@ -1,15 +1,25 @@
-//! `entity_details`: looks up tables and columns of a connection.
+//! `entity_details`: looks up tables and columns of a connection, in files first, then in its database.
 
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{AgentTool, ToolContext, not_found_reply, sql_execution::MAX_RESULT_CHARS};
+use super::{
+    AgentTool, ToolContext, not_found_reply,
+    sl_common::{database_name, join_names},
+    sql_execution::MAX_RESULT_CHARS,
+};
 use crate::{
+    connection_scope::ConnectionAccess,
     database::{ColumnInfo, LookupTarget, STATEMENT_TIMEOUT, TableInfo, TableLookup},
+    facts::{FactLookup, FactOrigin, TableName, TableSet, full_name},
     untrusted_text::one_line,
 };
-use ingestdeck_core::units::ToolReply;
+use ingestdeck_core::{diagnostic::Diagnostic as _, units::ToolReply};
+
+/// Longest comment that is shown, in characters.
+const MAX_COMMENT_CHARS: usize = 300;
 
 #[derive(Debug)]
 pub(super) struct EntityDetails;
@@ -25,15 +35,16 @@ pub(super) struct EntityDetailsInput {
     targets: Vec<EntityTarget>,
 }
 
-/// A table or column, given either by `display` (`orders`, `main.orders`, `orders.total`) or by `name` and `column`.
+/// A table or column, given either by `display` (`orders`, `public.orders`, `orders.total`) or by `name`, with `catalog`
+/// and `db`, and `column`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct EntityTarget {
     /// The table or column as written in SQL. Required unless `name` is given.
     display: Option<String>,
-    /// Ignored, because SQLite has no catalogs.
+    /// Database or project of the schema; only used with `name`.
     catalog: Option<String>,
-    /// Ignored, because only the schema `main` is read.
+    /// Schema or dataset of the table; only used with `name`.
     db: Option<String>,
     /// Name of the table or view. Required unless `display` is given.
     name: Option<String>,
@@ -55,41 +66,56 @@ impl EntityTarget {
     }
 
     /// The tables and columns that the target may mean, the likeliest first. Names may contain dots.
-    fn interpretations(&self) -> LookupTarget {
+    fn interpretations(&self) -> Vec<(TableName, Option<String>)> {
         if let Some(name) = &self.name {
-            return vec![(name.clone(), self.column.clone())];
+            let places = [self.catalog.as_deref(), self.db.as_deref()];
+            return vec![(TableName::from_parts(places, name), self.column.clone())];
         }
-        let display = self.display.as_deref().unwrap_or_default().trim();
-        let bare = display.strip_prefix("main.").unwrap_or(display);
-        let mut readings = Vec::new();
-        for text in [display, bare] {
-            readings.push((unquote(text), None));
-            readings.extend(
-                text.rsplit_once('.')
-                    .map(|(table, column)| (unquote(table), Some(unquote(column)))),
-            );
-        }
+        let display = self.display.as_deref().unwrap_or_default();
+        let name = TableName::parse(display);
+        let with_column = name
+            .split_column()
+            .map(|(table, column)| (table, Some(column.to_owned())));
+        let mut readings = vec![(TableName::whole(display), None), (name, None)];
+        readings.extend(with_column);
         readings
     }
 }
 
-fn unquote(name: &str) -> String {
-    let ends = [('"', '"'), ('`', '`'), ('[', ']')];
-    let inner = ends
-        .iter()
-        .find_map(|(open, close)| name.strip_prefix(*open)?.strip_suffix(*close));
-    inner.unwrap_or(name).to_owned()
+/// The answer to one target.
+enum TargetAnswer {
+    Found(DescribedTable),
+    /// The table exists and has no such column.
+    MissingColumn(DescribedTable),
+    /// No table, or several of that name.
+    Missing {
+        /// Tables that may be meant.
+        candidates: Vec<TableName>,
+        is_ambiguous: bool,
+    },
+}
+
+/// A table, with only the wanted column if there is one.
+struct DescribedTable {
+    table: TableInfo,
+    origin: FactOrigin,
+    /// The origin in words, to continue `From`.
+    source: String,
 }
 
 impl AgentTool for EntityDetails {
     const NAME: &'static str = "entity_details";
-    const DESCRIPTION: &'static str = "Look up tables, views and columns of a SQLite connection: types, keys, \
-        nullability and sample values. Use it before you name them in a page or source.";
+    const DESCRIPTION: &'static str = "Look up tables, views and columns of a connection: types, keys, nullability and \
+        sample values, from scans, dbt's artifacts or the database. Use it before you name them in a page or source.";
     const READ_ONLY: bool = true;
     type Input = EntityDetailsInput;
 
     fn is_offered(context: &ToolContext) -> bool {
-        context.has_database()
+        context
+            .scope
+            .connections
+            .iter()
+            .any(ConnectionAccess::knows_tables)
     }
 
     fn run(
@@ -99,8 +125,8 @@ impl AgentTool for EntityDetails {
             targets,
         }: EntityDetailsInput,
     ) -> ToolReply {
-        let path = match context.database(&connection) {
-            Ok(path) => path,
+        let connection = match context.find_connection(&connection) {
+            Ok(connection) => connection,
             Err(why) => return not_found_reply(why),
         };
         if let Some(index) = targets
@@ -111,41 +137,214 @@ impl AgentTool for EntityDetails {
                 "targets[{index}] names no table; give it `display` or `name`"
             ));
         }
-        let readings = targets.iter().map(EntityTarget::interpretations).collect();
-        match context
-            .scope
-            .sql_workers
-            .look_up(path, STATEMENT_TIMEOUT, readings)
-        {
-            Ok(found) => details_reply(&targets, &found),
-            Err(error) => not_found_reply(format_args!("connection `{connection}`: {error}")),
+        if !connection.knows_tables() {
+            return unknown_connection_reply(context, connection, &targets);
+        }
+        let now = context.scope.now;
+        let mut answers: Vec<TargetAnswer> = targets
+            .iter()
+            .map(|target| look_up_in_files(connection, target, now))
+            .collect();
+        let mut notes = Vec::new();
+        if let Err(error) = look_up_in_database(context, connection, &targets, &mut answers) {
+            if !connection.facts.exist() {
+                return not_found_reply(format_args!("connection `{}`: {error}", connection.id));
+            }
+            notes.push(format!("The database was not asked: {error}"));
+        }
+        let unused = &connection.facts.load().warnings;
+        notes.extend(unused.iter().map(|warning| one_line(&warning.to_line())));
+        details_reply(connection, &targets, &answers, &notes)
+    }
+}
+
+/// The answer for a connection that neither files nor a database describe.
+fn unknown_connection_reply(
+    context: &ToolContext,
+    connection: &ConnectionAccess,
+    targets: &[EntityTarget],
+) -> ToolReply {
+    let others = context.scope.connections.iter();
+    let others: Vec<&str> = others
+        .filter(|other| other.knows_tables())
+        .map(|other| other.id.as_str())
+        .collect();
+    let missing: Vec<Value> = targets
+        .iter()
+        .map(|target| json!({"target": target.label(), "candidates": []}))
+        .collect();
+    ToolReply {
+        markdown: format!(
+            "Connection `{}` has neither a scan nor a database here, so its tables cannot be looked up; connections that \
+             can be: {}",
+            connection.id,
+            join_names(&others)
+        ),
+        structured: Some(json!({"resolved": [], "missing": missing, "scanAvailable": false})),
+        ..ToolReply::default()
+    }
+}
+
+fn look_up_in_files(
+    connection: &ConnectionAccess,
+    target: &EntityTarget,
+    now: Timestamp,
+) -> TargetAnswer {
+    let readings = target.interpretations();
+    let described = |set: &TableSet, table: &TableInfo| DescribedTable {
+        table: table.clone(),
+        origin: set.origin,
+        source: set.describe(now),
+    };
+    match connection.facts.find(&readings) {
+        FactLookup::Found(set, table) => {
+            let mut described = described(set, table);
+            keep_column(&mut described.table, &readings);
+            TargetAnswer::Found(described)
+        }
+        FactLookup::MissingColumn(set, table) => TargetAnswer::MissingColumn(described(set, table)),
+        FactLookup::Ambiguous(tables) => TargetAnswer::Missing {
+            candidates: tables.into_iter().map(full_name).collect(),
+            is_ambiguous: true,
+        },
+        FactLookup::Missing => {
+            // Of `public.ordrs`, the table is the last part; of `ordrs.total`, the one before it.
+            let mut names = readings.iter().skip(1).map(|(name, _)| name.table());
+            let first = readings.first().map_or("", |(name, _)| name.table());
+            let near = names.find_map(|name| {
+                let near = connection.facts.candidates(name);
+                (!near.is_empty()).then_some(near)
+            });
+            let near = near.unwrap_or_else(|| connection.facts.candidates(first));
+            TargetAnswer::Missing {
+                candidates: near.into_iter().map(full_name).collect(),
+                is_ambiguous: false,
+            }
         }
     }
 }
 
-fn details_reply(targets: &[EntityTarget], found: &[TableLookup]) -> ToolReply {
+/// Removes the other columns of the table that one of the readings names, if that reading names a column.
+fn keep_column(table: &mut TableInfo, readings: &[(TableName, Option<String>)]) {
+    let is_table = |name: &TableName| name.table().to_lowercase() == table.name.to_lowercase();
+    let column = readings
+        .iter()
+        .find(|(name, _)| is_table(name))
+        .and_then(|(_, column)| column.as_ref());
+    if let Some(wanted) = column {
+        let wanted = wanted.to_lowercase();
+        table
+            .columns
+            .retain(|column| column.name.to_lowercase() == wanted);
+    }
+}
+
+/// Asks the database for what the files lack: tables, columns, the types of the database. Tables that it does not know
+/// keep the answer of the files.
+fn look_up_in_database(
+    context: &ToolContext,
+    connection: &ConnectionAccess,
+    targets: &[EntityTarget],
+    answers: &mut [TargetAnswer],
+) -> Result<(), String> {
+    let Some(database) = &connection.database else {
+        return Ok(());
+    };
+    let is_open = |answer: &TargetAnswer| match answer {
+        TargetAnswer::Found(described) => !described.origin.is_exact(),
+        TargetAnswer::MissingColumn(_) => true,
+        TargetAnswer::Missing { is_ambiguous, .. } => !is_ambiguous,
+    };
+    let mut open: Vec<(&EntityTarget, &mut TargetAnswer)> = targets
+        .iter()
+        .zip(answers)
+        .filter(|(_, answer)| is_open(answer))
+        .collect();
+    if open.is_empty() {
+        return Ok(());
+    }
+    let wanted = |(target, _): &(&EntityTarget, &mut TargetAnswer)| -> LookupTarget {
+        let readings = target.interpretations().into_iter();
+        readings
+            .map(|(name, column)| (database_name(database, &name), column))
+            .collect()
+    };
+    let wanted: Vec<LookupTarget> = open.iter().map(wanted).collect();
+    let found = context
+        .scope
+        .sql_workers
+        .look_up(database, STATEMENT_TIMEOUT, wanted)
+        .map_err(|error| error.to_string())?;
+    let described = |table| DescribedTable {
+        table,
+        origin: FactOrigin::Connection,
+        source: "the database".into(),
+    };
+    for ((_, answer), found) in open.iter_mut().zip(found) {
+        match (found, &mut **answer) {
+            (TableLookup::Found(table), answer) => *answer = TargetAnswer::Found(described(table)),
+            (TableLookup::MissingColumn(table), answer)
+                if !matches!(answer, TargetAnswer::Found(_)) =>
+            {
+                *answer = TargetAnswer::MissingColumn(described(table));
+            }
+            (
+                TableLookup::MissingTable {
+                    closest: Some(closest),
+                },
+                TargetAnswer::Missing { candidates, .. },
+            ) => {
+                let closest = TableName::parse(&closest);
+                if !candidates.contains(&closest) {
+                    candidates.push(closest);
+                }
+            }
+            (TableLookup::MissingColumn(_) | TableLookup::MissingTable { .. }, _) => {}
+        }
+    }
+    Ok(())
+}
+
+fn details_reply(
+    connection: &ConnectionAccess,
+    targets: &[EntityTarget],
+    answers: &[TargetAnswer],
+    notes: &[String],
+) -> ToolReply {
     let mut text = String::new();
     let (mut resolved, mut missing) = (Vec::new(), Vec::new());
-    for (index, (target, found)) in targets.iter().zip(found).enumerate() {
+    for (index, (target, answer)) in targets.iter().zip(answers).enumerate() {
         let label = target.label();
-        let part = match found {
-            TableLookup::Found(table) => describe_table(table),
-            TableLookup::MissingColumn(table) => {
-                let names: Vec<&str> = table
+        let part = match answer {
+            TargetAnswer::Found(described) => describe_table(described),
+            TargetAnswer::MissingColumn(DescribedTable { table, source, .. }) => {
+                let names: Vec<String> = table
                     .columns
                     .iter()
-                    .map(|column| column.name.as_str())
+                    .map(|column| one_line(&column.name))
                     .collect();
                 format!(
-                    "Column not found: {label}\nAvailable columns: {}",
+                    "Column not found: {label}\nAvailable columns, from {source}: {}",
                     names.join(", ")
                 )
             }
-            TableLookup::MissingTable { closest: None } => format!("Not found: {label}"),
-            TableLookup::MissingTable {
-                closest: Some(closest),
+            TargetAnswer::Missing {
+                candidates,
+                is_ambiguous,
             } => {
-                format!("Not found: {label}\nClosest matches: {closest}")
+                let names: Vec<String> = candidates
+                    .iter()
+                    .map(|name| one_line(&name.to_string()))
+                    .collect();
+                match (names.is_empty(), is_ambiguous) {
+                    (true, _) => format!("Not found: {label}"),
+                    (false, true) => {
+                        format!("Ambiguous: {label}\nAdd the schema: {}", names.join(", "))
+                    }
+                    (false, false) => {
+                        format!("Not found: {label}\nClosest matches: {}", names.join(", "))
+                    }
+                }
             }
         };
         if !text.is_empty() && text.chars().count() + part.chars().count() > MAX_RESULT_CHARS {
@@ -158,10 +357,21 @@ fn details_reply(targets: &[EntityTarget], found: &[TableLookup]) -> ToolReply {
             text.push_str("\n\n");
         }
         text.push_str(&part);
-        match found {
-            TableLookup::Found(table) => resolved.push(table.name.as_str()),
-            TableLookup::MissingColumn(_) | TableLookup::MissingTable { .. } => missing.push(label),
+        match answer {
+            TargetAnswer::Found(described) => resolved.push(table_json(connection, described)),
+            TargetAnswer::MissingColumn(described) => {
+                let candidates = [name_json(&full_name(&described.table))];
+                missing.push(json!({"target": label, "candidates": candidates}));
+            }
+            TargetAnswer::Missing { candidates, .. } => {
+                let candidates: Vec<Value> = candidates.iter().map(name_json).collect();
+                missing.push(json!({"target": label, "candidates": candidates}));
+            }
         }
+    }
+    for note in notes {
+        text.push_str("\n\n");
+        text.push_str(note);
     }
     let structured = json!({"resolved": resolved, "missing": missing, "scanAvailable": true});
     ToolReply {
@@ -171,12 +381,42 @@ fn details_reply(targets: &[EntityTarget], found: &[TableLookup]) -> ToolReply {
     }
 }
 
-fn describe_table(table: &TableInfo) -> String {
+fn name_json(name: &TableName) -> Value {
+    json!({"catalog": name.catalog(), "db": name.schema(), "name": name.table()})
+}
+
+/// A table in KTX's shape, with its origin. What the origin does not know is null.
+fn table_json(connection: &ConnectionAccess, described: &DescribedTable) -> Value {
+    let DescribedTable { table, origin, .. } = described;
+    let known = |value: bool| origin.has_keys().then_some(value);
     let column = |column: &ColumnInfo| {
-        let kind = if column.declared_type.is_empty() {
-            "no type"
-        } else {
-            &column.declared_type
+        json!({
+            "name": column.name, "nativeType": column.declared_type, "nullable": known(column.nullable),
+            "primaryKey": known(column.is_key), "comment": column.comment, "sampleValues": column.samples,
+        })
+    };
+    json!({
+        "connectionId": connection.id, "catalog": table.catalog, "db": table.schema, "name": table.name,
+        "display": full_name(table).to_string(), "kind": table.kind, "comment": table.comment,
+        "rowCount": table.rows, "columns": table.columns.iter().map(column).collect::<Vec<_>>(),
+        "origin": origin.name(),
+    })
+}
+
+fn describe_table(described: &DescribedTable) -> String {
+    let DescribedTable {
+        table,
+        origin,
+        source,
+    } = described;
+    let column = |column: &ColumnInfo| {
+        let kind = match column.declared_type.is_empty() {
+            true => "no type".to_owned(),
+            false => one_line(&column.declared_type),
+        };
+        let nullable = match origin.has_keys() {
+            true => format!(", nullable={}", column.nullable),
+            false => String::new(),
         };
         let key = if column.is_key { ", PK" } else { "" };
         let samples = if column.samples.is_empty() {
@@ -184,22 +424,39 @@ fn describe_table(table: &TableInfo) -> String {
         } else {
             format!(" - sample: {}", json!(column.samples))
         };
+        let comment = column
+            .comment
+            .as_deref()
+            .map_or_else(String::new, |text| format!(" - {}", shortened(text)));
         format!(
-            "- {} ({kind}, nullable={}{key}){samples}",
-            one_line(&column.name),
-            column.nullable
+            "- {} ({kind}{nullable}{key}){samples}{comment}",
+            one_line(&column.name)
         )
     };
+    let rows = table
+        .rows
+        .map_or_else(String::new, |rows| format!(" | Rows: about {rows}"));
     let mut lines = vec![
-        format!("### {}", one_line(&table.name)),
+        format!("### {}", one_line(&full_name(table).to_string())),
+        format!("From {source}"),
         format!(
-            "Type: {} | Native columns: {}",
-            table.kind,
+            "Type: {} | Native columns: {}{rows}",
+            one_line(&table.kind),
             table.columns.len()
         ),
     ];
+    if *origin == FactOrigin::DbtManifest {
+        lines.push("dbt builds it; whether it exists is not known.".into());
+    }
+    if let Some(comment) = &table.comment {
+        lines.push(format!("Description: {}", shortened(comment)));
+    }
     if !table.foreign_keys.is_empty() {
-        let keys: Vec<String> = table.foreign_keys.iter().map(ToString::to_string).collect();
+        let keys: Vec<String> = table
+            .foreign_keys
+            .iter()
+            .map(|key| one_line(&key.to_string()))
+            .collect();
         lines.push(format!("Foreign keys: {}", keys.join(", ")));
     }
     if let Some(problem) = &table.error {
@@ -208,4 +465,13 @@ fn describe_table(table: &TableInfo) -> String {
     lines.push("Columns:".into());
     lines.extend(table.columns.iter().map(column));
     lines.join("\n")
+}
+
+/// A comment on one line, cut if it is long.
+fn shortened(comment: &str) -> String {
+    let line = one_line(comment);
+    match line.char_indices().nth(MAX_COMMENT_CHARS) {
+        Some((cut, _)) => format!("{}…", line.get(..cut).unwrap_or_default()),
+        None => line,
+    }
 }

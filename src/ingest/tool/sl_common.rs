@@ -7,7 +7,10 @@ use serde_json::{Value, json};
 use super::{ToolContext, not_found_reply, refusal};
 use crate::{
     connection_scope::ConnectionAccess,
-    database::{Database, RowLimits, SqlWorkers, StatementAnswer},
+    database::{
+        Database, QueryError, RowLimits, SqlWorkers, TableInfo, TableLookup, WarehouseDriver,
+    },
+    facts::{DatabaseAnswer, TableName},
     line_budget::first_names,
     semantic_layer::{self, FindSourceError, SemanticLayer, SourceDoc, SourceKind, maps_at},
     spelling::{did_you_mean, did_you_mean_in_brackets},
@@ -181,6 +184,25 @@ pub(super) fn validate_change(
         ));
     }
     let mut sources = context.semantic_layer().sources(connection)?;
+    let database = context
+        .scope
+        .get(connection)
+        .and_then(|connection| connection.database.as_ref());
+    let probe = database
+        .and_then(|database| probe_database(&context.scope.sql_workers, database, name, doc));
+    sources.known_tables = context.scope.known_tables(connection);
+    if let (Some(known), Some(probe)) = (&mut sources.known_tables, &probe) {
+        known.answer.clone_from(&probe.answer);
+        known.has_unasked_database = false;
+    }
+    let existing = sources
+        .by_name
+        .get(name)
+        .and_then(|source| source.doc.get("table")?.as_str());
+    let existing = existing.map(|table| table.trim().to_owned());
+    if let Some(known) = &mut sources.known_tables {
+        known.tolerated = existing;
+    }
     let before = before.map(|before| semantic_layer::validate_source(name, before, &sources));
     sources.insert(name, doc.clone());
     let mut found = semantic_layer::validate_source(name, doc, &sources);
@@ -191,77 +213,100 @@ pub(super) fn validate_change(
         return Err(DeclinedSourceChange::invalid(found.errors));
     }
     let mut warnings = found.warnings;
-    if let Some(database) = context
-        .find_connection(connection)
-        .ok()
-        .and_then(|connection| connection.database.as_ref())
-    {
-        warnings.extend(probe_database(
-            &context.scope.sql_workers,
-            database,
-            name,
-            doc,
-        ));
-    }
+    warnings.extend(probe.and_then(|probe| probe.warning));
     Ok(warnings)
 }
 
-/// Checks the table or query of a source in the database. Problems are warnings, not errors.
+/// What the database answers about the table or query of a source.
+struct SourceProbe {
+    /// Whether it has the table; `None` for a query, and if it did not answer.
+    answer: Option<DatabaseAnswer>,
+    /// What is wrong with the source, if anything is.
+    warning: Option<String>,
+}
+
+/// Checks the table or query of a source in the database. `None` if there is nothing to check.
 fn probe_database(
     sql_workers: &SqlWorkers,
     database: &Database,
     name: &str,
     doc: &SourceDoc,
-) -> Option<String> {
+) -> Option<SourceProbe> {
     let text = |key: &str| {
         doc.get(key)
             .and_then(Value::as_str)
             .map(str::trim)
             .filter(|text| !text.is_empty())
     };
-    let sql = match (SourceKind::from_doc(doc), text("sql"), text("table")) {
-        (SourceKind::Sql, Some(sql), _) => {
-            format!("SELECT * FROM (\n{}\n) LIMIT 0", sql.trim_end_matches(';'))
-        }
-        (SourceKind::Table, _, Some(table)) => format!("SELECT * FROM {} LIMIT 0", quoted(table)),
+    let (sql, table) = match (SourceKind::from_doc(doc), text("sql"), text("table")) {
+        (SourceKind::Sql, Some(sql), _) => (sql, None),
+        (SourceKind::Table, _, Some(table)) => (table, Some(table)),
         _ => return None,
     };
-    match sql_workers.query(
-        database,
-        PROBE_TIMEOUT,
-        &sql,
-        RowLimits { rows: 0, chars: 0 },
-    ) {
-        Err(error) => Some(format!("{}: the database reports: {error}", excerpt(name))),
-        Ok(StatementAnswer { rows: found, .. }) => {
-            let has = |name: &str| {
-                found
-                    .headers
-                    .iter()
-                    .any(|header| header.eq_ignore_ascii_case(name))
-            };
-            let plain = maps_at(doc, "columns").filter(|column| column.get("expr").is_none());
-            let names = plain.filter_map(|column| column.get("name")?.as_str());
-            let missing: Vec<String> = names
-                .filter(|name| !has(name))
-                .map(|name| format!("`{}`", excerpt(name)))
-                .collect();
-            let headers = found
-                .headers
-                .iter()
-                .take(30)
-                .map(|name| excerpt(name))
-                .collect::<Vec<_>>()
-                .join(", ");
-            (!missing.is_empty()).then(|| {
-                format!(
-                    "{}: the table or query has no column {}; its columns are {headers}",
-                    excerpt(name),
-                    missing.join(", ")
-                )
-            })
+    let report =
+        |why: &dyn std::fmt::Display| format!("{}: the database reports: {why}", excerpt(name));
+    let query = |sql: &str| {
+        let limits = RowLimits { rows: 0, chars: 0 };
+        let found = sql_workers.query(database, PROBE_TIMEOUT, sql, limits)?;
+        Ok::<_, QueryError>(found.rows.headers)
+    };
+    let Some(table) = table else {
+        let sql = sql.trim_end_matches(';');
+        // A subquery needs a name in most databases, and SQL Server has no LIMIT.
+        let sql = match database {
+            Database::Sqlite(_) => format!("SELECT * FROM (\n{sql}\n) LIMIT 0"),
+            Database::Warehouse(of) if of.driver == WarehouseDriver::SqlServer => return None,
+            Database::Warehouse(_) => format!("SELECT * FROM (\n{sql}\n) AS source LIMIT 0"),
+        };
+        let warning = match query(&sql) {
+            Err(error) => Some(report(&error)),
+            Ok(headers) => missing_columns(name, doc, &headers),
+        };
+        return Some(SourceProbe {
+            answer: None,
+            warning,
+        });
+    };
+    let answer = |exists| {
+        let table = table.to_owned();
+        Some(DatabaseAnswer { table, exists })
+    };
+    let mut refused = None;
+    if let Database::Sqlite(_) = database {
+        // Cheaper than a description with sample values, which a view may compute.
+        match query(&format!("SELECT * FROM {} LIMIT 0", quoted(table))) {
+            Ok(headers) => {
+                return Some(SourceProbe {
+                    answer: answer(true),
+                    warning: missing_columns(name, doc, &headers),
+                });
+            }
+            Err(error) => refused = Some(report(&error)),
         }
     }
+    let target = vec![(database_name(database, &TableName::parse(table)), None)];
+    let found = sql_workers.look_up(database, PROBE_TIMEOUT, vec![target]);
+    let (answer, warning) = match found.map(|mut found| found.pop()) {
+        Err(error) => (None, Some(report(&error))),
+        Ok(None) => (None, None),
+        Ok(Some(TableLookup::MissingTable { closest })) => {
+            let hint = closest.map_or_else(String::new, |closest| {
+                format!("; did you mean `{}`?", excerpt(&closest))
+            });
+            let why = || report(&format_args!("there is no table `{}`", excerpt(table)));
+            (answer(false), Some(refused.unwrap_or_else(why) + &hint))
+        }
+        Ok(Some(TableLookup::Found(table) | TableLookup::MissingColumn(table))) => {
+            let TableInfo { columns, error, .. } = table;
+            let headers: Vec<String> = columns.into_iter().map(|column| column.name).collect();
+            let error = error.map(|error| report(&error));
+            let warning = refused
+                .or(error)
+                .or_else(|| missing_columns(name, doc, &headers));
+            (answer(true), warning)
+        }
+    };
+    Some(SourceProbe { answer, warning })
 }
 
 /// Quotes `main.orders` as an SQL identifier.
@@ -270,6 +315,42 @@ fn quoted(table: &str) -> String {
         .split('.')
         .map(|part| format!("\"{}\"", part.trim_matches('"').replace('"', "\"\"")));
     parts.collect::<Vec<_>>().join(".")
+}
+
+/// A table as the database looks it up. SQLite has one schema, which a name may contain.
+pub(super) fn database_name(database: &Database, name: &TableName) -> String {
+    match (database, name.schema()) {
+        (Database::Sqlite(_), None | Some("main")) => name.table().to_owned(),
+        (Database::Sqlite(_) | Database::Warehouse(_), _) => name.to_string(),
+    }
+}
+
+/// A sentence about the columns of a source that are not among `headers`, if there are such.
+fn missing_columns(name: &str, doc: &SourceDoc, headers: &[String]) -> Option<String> {
+    let has = |name: &str| {
+        headers
+            .iter()
+            .any(|header| header.eq_ignore_ascii_case(name))
+    };
+    let plain = maps_at(doc, "columns").filter(|column| column.get("expr").is_none());
+    let names = plain.filter_map(|column| column.get("name")?.as_str());
+    let missing: Vec<String> = names
+        .filter(|name| !has(name))
+        .map(|name| format!("`{}`", excerpt(name)))
+        .collect();
+    let headers = headers
+        .iter()
+        .take(30)
+        .map(|name| excerpt(name))
+        .collect::<Vec<_>>()
+        .join(", ");
+    (!missing.is_empty()).then(|| {
+        format!(
+            "{}: the table or query has no column {}; its columns are {headers}",
+            excerpt(name),
+            missing.join(", ")
+        )
+    })
 }
 
 /// The answer for a missing source, with the most similar name.

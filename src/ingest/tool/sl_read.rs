@@ -520,7 +520,11 @@ impl AgentTool for SlValidate {
         if let Err(why) = context.find_connection(&connection) {
             return not_found_reply(why);
         }
-        match workspace_check::check_connection_sources(&context.workspace, &connection) {
+        match workspace_check::check_connection_sources(
+            &context.workspace,
+            &connection,
+            &context.scope,
+        ) {
             Ok(report) => validation(&connection, report),
             Err(error) => {
                 not_found_reply(format_args!("the semantic layer cannot be read: {error}"))

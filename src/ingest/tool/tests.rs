@@ -10,6 +10,7 @@ use crate::{
 use ingestdeck_core::tape::{UnitKey, note::PlannedUnit};
 
 mod arguments;
+mod known_tables;
 mod ktx_files;
 mod pages;
 mod queries;
@@ -80,6 +81,7 @@ fn connection(id: &str, driver: &str, is_target: bool) -> ConnectionAccess {
         driver: Some(driver.into()),
         is_target,
         database: None,
+        facts: Arc::default(),
     }
 }
 

@@ -163,7 +163,23 @@ fn entity_lookup_accepts_sql_spellings() {
     );
     assert_eq!(
         reply.structured.unwrap(),
-        json!({"resolved": ["orders"], "missing": ["x"], "scanAvailable": true})
+        json!({
+            "resolved": [{
+                "connectionId": "shop", "catalog": null, "db": null, "name": "orders", "display": "orders",
+                "kind": "table", "comment": null, "rowCount": null,
+                "columns": [
+                    {"name": "id", "nativeType": "INTEGER", "nullable": false, "primaryKey": true, "comment": null,
+                        "sampleValues": ["1", "2", "3"]},
+                    {"name": "customer_id", "nativeType": "INTEGER", "nullable": true, "primaryKey": false,
+                        "comment": null, "sampleValues": ["1", "2"]},
+                    {"name": "total", "nativeType": "REAL", "nullable": true, "primaryKey": false, "comment": null,
+                        "sampleValues": ["9.5", "3", "4"]},
+                ],
+                "origin": "connection",
+            }],
+            "missing": [{"target": "x", "candidates": []}],
+            "scanAvailable": true,
+        })
     );
     assert!(
         fixture
@@ -179,7 +195,7 @@ fn entity_lookup_accepts_sql_spellings() {
                 "entity_details",
                 json!({"connectionId": "notes", "targets": [{"display": "x"}]})
             )
-            .contains("connections with a database: shop")
+            .ends_with("connections that can be: shop")
     );
 }
 

@@ -657,14 +657,21 @@ fn changed_sources_are_checked_at_the_end() {
     let context = &fixture.tools.context;
     fixture.text("sl_read_source", on("customers", json!({})));
     assert_eq!(
-        crate::workspace_check::check_changes(&context.workspace, &context.scope.target_ids())
-            .invalid,
+        crate::workspace_check::check_changes(
+            &context.workspace,
+            &context.scope.target_ids(),
+            &context.scope,
+        )
+        .invalid,
         [] as [&str; 0]
     );
     fixture.text("sl_edit_source", on("customers", json!({"delete": true})));
-    let invalid =
-        crate::workspace_check::check_changes(&context.workspace, &context.scope.target_ids())
-            .invalid;
+    let invalid = crate::workspace_check::check_changes(
+        &context.workspace,
+        &context.scope.target_ids(),
+        &context.scope,
+    )
+    .invalid;
     assert_eq!(
         invalid,
         ["warehouse:visits: join target `customers` is not a source of this connection"]

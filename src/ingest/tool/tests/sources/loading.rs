@@ -181,7 +181,11 @@ fn edit_is_judged_by_what_it_makes_worse() {
     ] {
         let fixture = joined(&accepted);
         assert!(!edit(&fixture, "name: all").is_error, "{accepted}");
-        let report = crate::workspace_check::check_changes(&fixture.tools.context.workspace, &[]);
+        let report = crate::workspace_check::check_changes(
+            &fixture.tools.context.workspace,
+            &[],
+            &fixture.tools.context.scope,
+        );
         assert_eq!(
             (&report.dangling_links[..], &report.invalid[..]),
             (&[][..], &[][..]),

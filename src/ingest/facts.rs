@@ -1,0 +1,402 @@
+//! What the files of a project contain about the tables of a connection: KTX's scan of the database, and what dbt wrote.
+//!
+//! The files are read once, when the first question is asked, and all attempts share the answer. They are untrusted:
+//! sizes and counts are limited, and what exceeds a limit is a warning without facts. This module must not open a
+//! connection.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use super::{database::TableInfo, git::Git, spelling::nearest_names};
+use ingestdeck_core::diagnostic::Problem;
+use ingestdeck_os::scoped_dir::{ScopedDir, validate_relative_path};
+
+mod dbt;
+mod scan;
+mod schema_files;
+mod table_name;
+mod table_set;
+
+pub(crate) use table_name::{TableName, full_name};
+pub(crate) use table_set::{FactOrigin, TableMatch, TableSet};
+
+/// Most names that are suggested for a missing table.
+const MAX_CANDIDATES: usize = 5;
+/// Time limit of a call that asks git for the age of a scan.
+const GIT_TIME_LIMIT: Duration = Duration::from_secs(2);
+
+/// Where the facts about a connection may be.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FactFiles {
+    /// Directory of the project.
+    pub(crate) project: PathBuf,
+    /// Id of the connection.
+    pub(crate) connection: String,
+    /// Directories of the dbt sources whose tables are in its database.
+    pub(crate) dbt_sources: Vec<PathBuf>,
+    /// Tables that its scans are limited to; empty means none.
+    pub(crate) enabled_tables: Vec<TableName>,
+}
+
+/// Folders with scans of a connection, relative to the project.
+#[derive(Debug)]
+struct ScanDirs {
+    /// Snapshots, one folder for each scan.
+    snapshots: String,
+    /// YAML files of the semantic layer.
+    schema_files: String,
+}
+
+/// The facts about the connections of a project. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct ProjectFacts(Arc<Mutex<BTreeMap<String, Arc<ConnectionFacts>>>>);
+
+impl ProjectFacts {
+    /// The facts about the connection `id`. Reads no files yet.
+    pub(crate) fn of(&self, id: &str, files: impl FnOnce() -> FactFiles) -> Arc<ConnectionFacts> {
+        let mut known = self.0.lock();
+        let facts = known.entry(id.to_owned()).or_insert_with(|| {
+            Arc::new(ConnectionFacts {
+                files: files(),
+                ..ConnectionFacts::default()
+            })
+        });
+        Arc::clone(facts)
+    }
+}
+
+/// The facts about one connection.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionFacts {
+    files: FactFiles,
+    have_files: OnceLock<bool>,
+    loaded: OnceLock<LoadedFacts>,
+}
+
+/// The facts after they were read.
+#[derive(Debug, Default)]
+pub(crate) struct LoadedFacts {
+    /// The most exact and newest first.
+    pub(crate) sets: Vec<TableSet>,
+    /// Files that are not used, one sentence each.
+    pub(crate) warnings: Vec<Problem>,
+}
+
+impl ConnectionFacts {
+    /// Whether there are files with facts. Does not read them.
+    pub(crate) fn exist(&self) -> bool {
+        *self.have_files.get_or_init(|| {
+            let has_scan = || {
+                let dirs = self.files.scan_dirs()?;
+                let root = ScopedDir::open(&self.files.project).ok()?;
+                let is_there =
+                    scan::latest(&root, &dirs).is_some() || schema_files::exist(&root, &dirs);
+                Some(is_there)
+            };
+            has_scan().unwrap_or_default()
+                || self.files.dbt_sources.iter().any(|dir| dbt::exist(dir))
+        })
+    }
+
+    /// The facts. The first call reads the files.
+    pub(crate) fn load(&self) -> &LoadedFacts {
+        self.loaded.get_or_init(|| self.files.read())
+    }
+
+    /// The first table that one of `readings` means, in the order of the readings.
+    pub(crate) fn find(&self, readings: &[(TableName, Option<String>)]) -> FactLookup<'_> {
+        let sets = &self.load().sets;
+        let mut missing = FactLookup::Missing;
+        for (name, column) in readings {
+            for set in sets {
+                match set.find(name) {
+                    TableMatch::One(table) => {
+                        let has = |wanted: &String| {
+                            let lower = wanted.to_lowercase();
+                            table
+                                .columns
+                                .iter()
+                                .any(|known| known.name.to_lowercase() == lower)
+                        };
+                        if column.as_ref().is_none_or(has) {
+                            return FactLookup::Found(set, table);
+                        }
+                        if matches!(missing, FactLookup::Missing) {
+                            missing = FactLookup::MissingColumn(set, table);
+                        }
+                    }
+                    TableMatch::Several(tables) => {
+                        if matches!(missing, FactLookup::Missing) {
+                            missing = FactLookup::Ambiguous(tables);
+                        }
+                        // Another origin does not decide which of them is meant.
+                        break;
+                    }
+                    TableMatch::None => {}
+                }
+            }
+        }
+        missing
+    }
+
+    /// Every table once, from the first origin that has it.
+    pub(crate) fn distinct_tables(&self) -> impl Iterator<Item = (&TableSet, &TableInfo)> {
+        let sets = &self.load().sets;
+        sets.iter().enumerate().flat_map(move |(index, set)| {
+            let earlier = sets.get(..index).unwrap_or_default();
+            let is_new = move |table: &&TableInfo| {
+                let name = full_name(table);
+                earlier
+                    .iter()
+                    .all(|set| matches!(set.find(&name), TableMatch::None))
+            };
+            set.tables
+                .iter()
+                .filter(is_new)
+                .map(move |table| (set, table))
+        })
+    }
+
+    /// The tables with the most similar names.
+    pub(crate) fn candidates(&self, name: &str) -> Vec<&TableInfo> {
+        let sets = &self.load().sets;
+        let mut found: Vec<&TableInfo> = Vec::new();
+        for set in sets.iter().filter(|set| !set.tables.is_empty()) {
+            let names: Vec<&str> = set.tables.iter().map(|table| table.name.as_str()).collect();
+            for near in nearest_names(name, &names, MAX_CANDIDATES) {
+                let tables = set.tables.iter().filter(|table| table.name == near);
+                for table in tables {
+                    let is_known = found
+                        .iter()
+                        .any(|known| full_name(known).agrees_with(&full_name(table)));
+                    if !is_known && found.len() < MAX_CANDIDATES {
+                        found.push(table);
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+/// What a target means among the facts.
+#[derive(Debug)]
+pub(crate) enum FactLookup<'a> {
+    Found(&'a TableSet, &'a TableInfo),
+    /// The table has no such column.
+    MissingColumn(&'a TableSet, &'a TableInfo),
+    /// Several tables have that name.
+    Ambiguous(Vec<&'a TableInfo>),
+    Missing,
+}
+
+impl FactFiles {
+    /// The folders of its scans; `None` if its id is no name of a folder.
+    fn scan_dirs(&self) -> Option<ScanDirs> {
+        let id = &self.connection;
+        validate_relative_path(id).ok()?;
+        Some(ScanDirs {
+            snapshots: format!("raw-sources/{id}/live-database"),
+            schema_files: format!("semantic-layer/{id}/_schema"),
+        })
+    }
+
+    fn read(&self) -> LoadedFacts {
+        let mut warnings = Vec::new();
+        let mut sets: Vec<TableSet> = self.read_scan(&mut warnings).into_iter().collect();
+        for dir in &self.dbt_sources {
+            sets.extend(dbt::read(dir, &mut warnings));
+        }
+        sets.retain(|set| !set.tables.is_empty());
+        // A stable sort keeps the scan before an artifact of the same age.
+        sets.sort_by_key(|set| {
+            let age = std::cmp::Reverse(set.read_at);
+            (
+                set.origin == FactOrigin::DbtManifest,
+                !set.origin.is_exact(),
+                age,
+            )
+        });
+        LoadedFacts { sets, warnings }
+    }
+
+    fn read_scan(&self, warnings: &mut Vec<Problem>) -> Option<TableSet> {
+        let dirs = self.scan_dirs()?;
+        let root = ScopedDir::open(&self.project).ok()?;
+        let snapshot = scan::latest(&root, &dirs)
+            .and_then(|path| scan::read(&root, &path, &self.enabled_tables, warnings))
+            .filter(|set| !set.tables.is_empty());
+        snapshot.or_else(|| {
+            if !schema_files::exist(&root, &dirs) {
+                return None;
+            }
+            let read_at = self.last_change(&dirs.schema_files);
+            schema_files::read(&root, &dirs, &self.enabled_tables, read_at, warnings)
+        })
+    }
+
+    /// When the folder `path` was last changed by a commit. `None` if that is unknown or it has changes since.
+    fn last_change(&self, path: &str) -> Option<Timestamp> {
+        let git = Git::open(&self.project)
+            .ok()?
+            .with_time_limit(GIT_TIME_LIMIT);
+        // The first commit of a shallow clone seems to have written every file.
+        if git
+            .run_for_line(&["rev-parse", "--is-shallow-repository"])
+            .ok()?
+            != "false"
+        {
+            return None;
+        }
+        let changes = git
+            .run(&["--no-optional-locks", "status", "--porcelain", "--", path])
+            .ok()?;
+        if !changes.is_empty() {
+            return None;
+        }
+        let committed = git
+            .run_for_line(&["log", "-1", "--format=%cI", "--", path])
+            .ok()?;
+        committed.parse().ok()
+    }
+}
+
+/// The facts about a connection as a check of sources needs them.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownTables {
+    pub(crate) facts: Arc<ConnectionFacts>,
+    /// The time that ages refer to.
+    pub(crate) now: Timestamp,
+    /// Age from which a scan no longer proves that a table is missing.
+    pub(crate) max_scan_age: Duration,
+    /// Whether the connection has a database that was not asked, and may have tables that no file contains.
+    pub(crate) has_unasked_database: bool,
+    /// What the database answered about a table, if it was asked.
+    pub(crate) answer: Option<DatabaseAnswer>,
+    /// A table that the source named before it was rewritten, which is no error then.
+    pub(crate) tolerated: Option<String>,
+}
+
+/// Whether the database has a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DatabaseAnswer {
+    /// The table, as the source names it.
+    pub(crate) table: String,
+    pub(crate) exists: bool,
+}
+
+/// What is known about the table of a source.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TableFinding {
+    /// It exists, or nothing is known against it.
+    Fine,
+    /// It does not exist. The text is a sentence about it.
+    Missing(String),
+    /// It may not exist.
+    Doubtful(String),
+}
+
+impl KnownTables {
+    /// Judges the table that a source names.
+    pub(crate) fn judge(&self, table: &str) -> TableFinding {
+        match self.judge_new(table) {
+            TableFinding::Missing(why) if self.tolerated.as_deref() == Some(table) => {
+                TableFinding::Doubtful(why)
+            }
+            finding => finding,
+        }
+    }
+
+    fn judge_new(&self, table: &str) -> TableFinding {
+        let name = TableName::parse(table);
+        let readings = [(TableName::whole(table), None), (name.clone(), None)];
+        let sets = &self.facts.load().sets;
+        let complete = sets.iter().find(|set| set.is_complete());
+        let answer = self.answer.as_ref().filter(|answer| answer.table == table);
+        let exists = answer.map(|answer| answer.exists);
+        if exists == Some(true) {
+            return TableFinding::Fine;
+        }
+        match self.facts.find(&readings) {
+            FactLookup::Found(set, _) if set.origin == FactOrigin::DbtManifest => {
+                return match sets.iter().any(|set| set.origin != FactOrigin::DbtManifest) {
+                    true => TableFinding::Doubtful(format!(
+                        "only {} knows it, so it will exist after `dbt build`",
+                        set.describe(self.now)
+                    )),
+                    false => TableFinding::Fine,
+                };
+            }
+            FactLookup::Found(..) | FactLookup::MissingColumn(..) | FactLookup::Ambiguous(..) => {
+                return TableFinding::Fine;
+            }
+            FactLookup::Missing => {}
+        }
+        let Some(scan) = complete else {
+            return TableFinding::Fine;
+        };
+        let near = self.suggestion(&name);
+        let described = scan.describe(self.now);
+        if !scan.covers(&name) {
+            return TableFinding::Doubtful(format!(
+                "it is outside of what {described} covers, so it was not checked"
+            ));
+        }
+        match exists {
+            Some(_) => {
+                TableFinding::Missing(format!("neither the database nor {described} has it{near}"))
+            }
+            None if self.is_young(scan) && !self.has_unasked_database => {
+                TableFinding::Missing(format!("{described} does not have it{near}"))
+            }
+            None => TableFinding::Doubtful(format!("{described} does not have it{near}")),
+        }
+    }
+
+    /// Whether the age of the scan is known and below the limit.
+    fn is_young(&self, scan: &TableSet) -> bool {
+        let age = scan.read_at.map(|at| self.now.duration_since(at));
+        age.and_then(|age| Duration::try_from(age).ok())
+            .is_some_and(|age| age < self.max_scan_age)
+    }
+
+    /// A question with the nearest names; empty if there are none.
+    fn suggestion(&self, name: &TableName) -> String {
+        let near = self.facts.candidates(name.table());
+        let near: Vec<String> = near
+            .into_iter()
+            .map(|table| {
+                format!(
+                    "`{}`",
+                    super::untrusted_text::excerpt(&full_name(table).to_string())
+                )
+            })
+            .collect();
+        match near.is_empty() {
+            true => String::new(),
+            false => format!("; did you mean {}?", near.join(" or ")),
+        }
+    }
+
+    /// The table of a source with its columns, from an origin that has them.
+    pub(crate) fn columns_of(&self, table: &str) -> Option<(&TableSet, &TableInfo)> {
+        let readings = [
+            (TableName::whole(table), None),
+            (TableName::parse(table), None),
+        ];
+        match self.facts.find(&readings) {
+            FactLookup::Found(set, table) => Some((set, table)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

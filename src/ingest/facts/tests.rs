@@ -1,0 +1,459 @@
+//! Facts as KTX and dbt leave them, and hostile files.
+
+use std::{fs, os::unix::fs::symlink, path::Path};
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const NOW: &str = "2026-11-29T12:00:00Z";
+
+fn write(root: &Path, path: &str, text: impl AsRef<[u8]>) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// Writes a scan of connection `wh` with these tables.
+fn write_scan(root: &Path, sync: &str, properties: Value, tables: &[Value]) {
+    let folder = format!("raw-sources/wh/live-database/{sync}");
+    write(
+        root,
+        &format!("{folder}/connection.json"),
+        properties.to_string(),
+    );
+    for (index, table) in tables.iter().enumerate() {
+        write(
+            root,
+            &format!("{folder}/tables/{index}.json"),
+            table.to_string(),
+        );
+    }
+}
+
+fn table(schema: &str, name: &str) -> Value {
+    json!({
+        "catalog": null, "db": schema, "name": name, "kind": "table", "comment": "About it", "estimatedRows": 12,
+        "columns": [
+            {"name": "id", "nativeType": "bigint", "normalizedType": "bigint", "dimensionType": "number",
+                "nullable": false, "primaryKey": true, "comment": null},
+            {"name": "state", "nativeType": "varchar(8)", "nullable": true, "primaryKey": false, "comment": "Its state"},
+        ],
+        "foreignKeys": [{"fromColumn": "id", "toCatalog": null, "toDb": "public", "toTable": "users", "toColumn": "id"}],
+    })
+}
+
+fn properties(at: &str, tables: usize) -> Value {
+    json!({"connectionId": "wh", "extractedAt": at, "scope": {"schemas": ["public"]}, "tableCount": tables})
+}
+
+fn facts(root: &Path, dbt: Option<&str>, enabled: &[&str]) -> Arc<ConnectionFacts> {
+    ProjectFacts::default().of("wh", || FactFiles {
+        project: root.to_owned(),
+        connection: "wh".into(),
+        dbt_sources: dbt.map(|dir| root.join(dir)).into_iter().collect(),
+        enabled_tables: enabled
+            .iter()
+            .map(|table| TableName::parse(table))
+            .collect(),
+    })
+}
+
+fn warnings(facts: &ConnectionFacts) -> String {
+    let warnings: Vec<String> = facts
+        .load()
+        .warnings
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    warnings.join("\n")
+}
+
+fn names(facts: &ConnectionFacts) -> Vec<String> {
+    let tables = facts.distinct_tables();
+    tables
+        .map(|(set, table)| format!("{} {}", set.origin.name(), full_name(table)))
+        .collect()
+}
+
+fn known(facts: &Arc<ConnectionFacts>, has_unasked_database: bool) -> KnownTables {
+    KnownTables {
+        facts: Arc::clone(facts),
+        now: NOW.parse().unwrap(),
+        max_scan_age: Duration::from_secs(7 * 24 * 60 * 60),
+        has_unasked_database,
+        answer: None,
+        tolerated: None,
+    }
+}
+
+#[test]
+fn newest_scan_is_read_with_its_profile() {
+    let dir = tempfile::tempdir().unwrap();
+    write_scan(
+        dir.path(),
+        "2026-01",
+        properties("2026-01-01T00:00:00Z", 1),
+        &[table("public", "old")],
+    );
+    write_scan(
+        dir.path(),
+        "2026-11",
+        properties("2026-11-26T10:00:00Z", 1),
+        &[table("public", "orders")],
+    );
+    write(
+        dir.path(),
+        "raw-sources/wh/live-database/2026-11/enrichment/relationship-profile.json",
+        json!({
+            "tables": [{"table": {"catalog": null, "db": "public", "name": "Orders"}, "rowCount": 99}],
+            "columns": {"orders.state": {"table": {"catalog": null, "db": "public", "name": "orders"},
+                "column": "STATE", "sampleValues": ["paid", 7]}},
+        })
+        .to_string(),
+    );
+    write(
+        dir.path(),
+        "semantic-layer/wh/_schema/public.yaml",
+        "tables: {other: {columns: []}}\n",
+    );
+    let facts = facts(dir.path(), None, &[]);
+    assert!(facts.exist());
+    assert_eq!(
+        (names(&facts), warnings(&facts)),
+        (vec!["scan public.orders".into()], String::new())
+    );
+    insta::assert_debug_snapshot!(facts.load().sets[0].tables[0]);
+}
+
+#[test]
+fn schema_files_answer_without_a_snapshot() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "tables:
+  orders:
+    table: shop.public.orders
+    descriptions: {ai: Guess, db: From the database}
+    usage: {narrative: x}
+    columns:
+      - {name: id, type: number, pk: true, nullable: false}
+      - {name: customer_id, type: number, descriptions: {user: Who}}
+    joins:
+      - {to: customers, on: orders.customer_id = customers.id, relationship: many_to_one, source: formal}
+      - {to: guess, on: orders.id = guess.id, relationship: many_to_one, source: inferred}
+  empty:
+";
+    write(dir.path(), "semantic-layer/wh/_schema/public.yaml", text);
+    write(dir.path(), "semantic-layer/wh/_schema/.hidden.yaml", ":");
+    let found = facts(dir.path(), None, &[]);
+    assert_eq!(
+        (names(&found), warnings(&found)),
+        (vec!["scan shop.public.orders".into()], String::new())
+    );
+    let set = &found.load().sets[0];
+    assert_eq!((set.read_at, set.is_complete()), (None, true));
+    insta::assert_debug_snapshot!(set.tables[0]);
+    write(
+        dir.path(),
+        "semantic-layer/wh/_schema/bad.yaml",
+        "tables: [\n",
+    );
+    write(
+        dir.path(),
+        "semantic-layer/wh/_schema/latin.yaml",
+        b"tables: {\xff: 1}\n",
+    );
+    let damaged = facts(dir.path(), None, &[]);
+    assert!(!damaged.load().sets[0].is_complete());
+    insta::assert_snapshot!(warnings(&damaged));
+}
+
+#[test]
+fn damaged_scan_no_longer_proves_absence() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = "2026-11-26T10:00:00Z";
+    write_scan(
+        dir.path(),
+        "1",
+        properties(at, 3),
+        &[table("public", "orders"), table("public", "orders")],
+    );
+    let folder = dir.path().join("raw-sources/wh/live-database/1");
+    write(&folder, "tables/x\u{1b}.json", b"\xff");
+    write(&folder, "tables/y.json", "[".repeat(100_000));
+    symlink("/etc/passwd", folder.join("tables/z.json")).unwrap();
+    let found = facts(dir.path(), None, &[]);
+    assert_eq!(
+        names(&found),
+        ["scan public.orders"],
+        "duplicates are one table"
+    );
+    assert!(!found.load().sets[0].is_complete());
+    insta::assert_snapshot!(warnings(&found));
+    fs::write(folder.join("connection.json"), "{").unwrap();
+    let found = facts(dir.path(), None, &[]);
+    assert!(names(&found).is_empty());
+    insta::assert_snapshot!(warnings(&found), @"raw-sources/wh/live-database/1: the scan is not used, as connection.json cannot be read: EOF while parsing an object at line 1 column 1");
+}
+
+fn catalog(nodes: Value) -> String {
+    json!({
+        "metadata": {"generated_at": "2026-11-28T10:00:00.123456Z", "env": {}},
+        "nodes": nodes,
+        "sources": {"source.shop.raw.events": {
+            "metadata": {"type": "VIEW", "schema": "RAW", "name": "EVENTS", "database": "SHOP", "comment": null},
+            "columns": {}, "stats": {}, "unique_id": "x",
+        }},
+        "errors": null,
+    })
+    .to_string()
+}
+
+const PROJECT_FILE: &str = "name: shop\ntarget-path: ./build/out\n";
+
+#[test]
+fn artifacts_of_dbt_are_read_from_its_target_path() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "dbt/shop/dbt_project.yml", PROJECT_FILE);
+    let nodes = json!({"model.shop.orders": {
+        "metadata": {"type": "BASE TABLE", "schema": "MART", "name": "ORDERS", "database": "SHOP", "comment": "Orders"},
+        "columns": {
+            "STATE": {"type": "TEXT", "index": 2, "name": "STATE", "comment": "Its state"},
+            "ID": {"type": "NUMBER", "index": 1, "name": "ID", "comment": null},
+        },
+        "stats": {"row_count": {"id": "row_count", "value": 12.0, "include": true}},
+    }});
+    write(
+        dir.path(),
+        "dbt/shop/build/out/catalog.json",
+        catalog(nodes),
+    );
+    let model = |name: &str, more: Value| {
+        let mut node = json!({"resource_type": "model", "database": "SHOP", "schema": "MART", "alias": name, "name": "m",
+            "raw_code": "x".repeat(10_000)});
+        node.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        node
+    };
+    let manifest = json!({
+        "metadata": {"generated_at": "2026-11-29T10:00:00Z"},
+        "macros": {"m": {"deep": [[[1]]]}},
+        "nodes": {
+            "model.shop.orders": model("orders", json!({})),
+            "model.shop.new": model("new", json!({"config": {"materialized": "view"}, "description": "Soon",
+                "columns": {"id": {"name": "id", "data_type": "int"}, "at": {"name": "at"}}})),
+            "model.shop.inner": model("inner", json!({"config": {"materialized": "ephemeral"}})),
+            "test.shop.t": model("t", json!({"resource_type": "test"})),
+        },
+        "sources": {"source.shop.raw.seen": {"resource_type": "source", "schema": "raw", "identifier": "seen"}},
+    });
+    write(
+        dir.path(),
+        "dbt/shop/build/out/manifest.json",
+        manifest.to_string(),
+    );
+    let facts = facts(dir.path(), Some("dbt"), &[]);
+    assert!(facts.exist());
+    assert_eq!(warnings(&facts), "");
+    assert_eq!(
+        names(&facts),
+        [
+            "dbt-catalog SHOP.MART.ORDERS",
+            "dbt-catalog SHOP.RAW.EVENTS",
+            "dbt-manifest SHOP.MART.new",
+            "dbt-manifest raw.seen",
+        ]
+    );
+    insta::assert_debug_snapshot!(facts.load().sets[0].tables[0]);
+    assert_eq!(
+        facts.load().sets[0].describe(NOW.parse().unwrap()),
+        "dbt's catalog.json of 25 hours ago (2026-11-28)"
+    );
+}
+
+#[test]
+fn hostile_artifacts_are_warnings_without_facts() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    write(
+        root,
+        "dbt/dbt_project.yml",
+        "target-path: \"{{ env_var('X') }}\"\n",
+    );
+    let cases: [(&str, &dyn Fn(&Path)); 6] = [
+        ("nested", &|path| {
+            fs::write(
+                path,
+                format!(
+                    "{{\"nodes\": {{\"a\": {{\"stats\": {{\"x\": {{\"value\": {}",
+                    "[".repeat(1_000_000)
+                ),
+            )
+            .unwrap()
+        }),
+        ("not UTF-8", &|path| {
+            fs::write(
+                path,
+                b"{\"nodes\": {\"a\": {\"metadata\": {\"name\": \"\xff\"}}}}",
+            )
+            .unwrap()
+        }),
+        ("not JSON", &|path| fs::write(path, "nodes:").unwrap()),
+        ("a link", &|path| symlink("/etc/passwd", path).unwrap()),
+        ("too large", &|path| {
+            let file = fs::File::create(path).unwrap();
+            file.set_len((512 << 20) + 1).unwrap();
+        }),
+        ("too many tables", &|path| {
+            let node = |n: usize| format!("\"{n}\": {{\"metadata\": {{\"name\": \"t{n}\"}}}}");
+            let nodes: Vec<String> = (0..100_001).map(node).collect();
+            fs::write(path, format!("{{\"nodes\": {{{}}}}}", nodes.join(","))).unwrap();
+        }),
+    ];
+    let mut found = Vec::new();
+    for (what, make) in cases {
+        let path = root.join("dbt/target/catalog.json");
+        let _ = fs::remove_file(&path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        make(&path);
+        let facts = facts(root, Some("dbt"), &[]);
+        assert!(names(&facts).is_empty(), "{what}");
+        found.push(format!("{what}: {}", warnings(&facts)));
+    }
+    insta::assert_snapshot!(found.join("\n"));
+}
+
+#[test]
+fn target_path_outside_of_the_source_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "dbt/dbt_project.yml", "target-path: ../out\n");
+    write(dir.path(), "out/catalog.json", catalog(json!({})));
+    let facts = facts(dir.path(), Some("dbt"), &[]);
+    assert!(!facts.exist() && names(&facts).is_empty());
+}
+
+#[test]
+fn hostile_names_are_left_out_or_kept_raw() {
+    let dir = tempfile::tempdir().unwrap();
+    let tables = [
+        table("public", &"x".repeat(2_000)),
+        table("public", ""),
+        table("public", "a\u{1b}[2J\nb"),
+    ];
+    write_scan(
+        dir.path(),
+        "1",
+        properties("2026-11-26T10:00:00Z", 3),
+        &tables,
+    );
+    let facts = facts(dir.path(), None, &[]);
+    assert_eq!(names(&facts), ["scan public.a\u{1b}[2J\nb"]);
+    assert!(!facts.load().sets[0].is_complete());
+}
+
+#[test]
+fn missing_tables_are_judged_by_the_age_of_the_scan() {
+    let dir = tempfile::tempdir().unwrap();
+    let judge = |at: Option<&str>, table_name: &str, has_database, answer: Option<bool>| {
+        let properties = json!({"scope": {"schemas": ["public"]}, "extractedAt": at});
+        write_scan(dir.path(), "1", properties, &[table("public", "orders")]);
+        let mut known = known(&facts(dir.path(), None, &[]), has_database);
+        known.answer = answer.map(|exists| DatabaseAnswer {
+            table: table_name.to_owned(),
+            exists,
+        });
+        match known.judge(table_name) {
+            TableFinding::Fine => "fine".to_owned(),
+            TableFinding::Missing(why) => format!("missing: {why}"),
+            TableFinding::Doubtful(why) => format!("doubtful: {why}"),
+        }
+    };
+    let (young, old) = (Some("2026-11-28T12:00:00Z"), Some("2026-10-01T12:00:00Z"));
+    let found = [
+        judge(young, "\"PUBLIC\".Orders", false, None),
+        judge(young, "public.ordrs", false, None),
+        judge(young, "public.ordrs", true, None),
+        judge(young, "public.ordrs", true, Some(true)),
+        judge(old, "public.ordrs", true, Some(false)),
+        judge(old, "public.ordrs", false, None),
+        judge(None, "public.ordrs", false, None),
+        judge(Some("2030-01-01T00:00:00Z"), "public.ordrs", false, None),
+        judge(young, "staging.zebra", false, None),
+    ];
+    insta::assert_snapshot!(found.join("\n"));
+}
+
+#[test]
+fn tables_outside_of_enabled_tables_are_not_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    write_scan(
+        dir.path(),
+        "1",
+        properties("2026-11-28T12:00:00Z", 1),
+        &[table("public", "orders")],
+    );
+    let known = known(
+        &facts(dir.path(), None, &["public.orders", "public.gone"]),
+        false,
+    );
+    assert!(matches!(
+        known.judge("public.users"),
+        TableFinding::Doubtful(_)
+    ));
+    assert!(matches!(
+        known.judge("public.gone"),
+        TableFinding::Missing(_)
+    ));
+}
+
+#[test]
+fn table_of_the_manifest_only_is_doubtful() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "dbt/dbt_project.yml", "name: shop\n");
+    let manifest = json!({"nodes": {"model.shop.new": {"resource_type": "model", "schema": "public", "name": "new"}}});
+    write(dir.path(), "dbt/target/manifest.json", manifest.to_string());
+    let alone = known(&facts(dir.path(), Some("dbt"), &[]), false);
+    assert_eq!(alone.judge("public.new"), TableFinding::Fine);
+    write_scan(
+        dir.path(),
+        "1",
+        properties("2026-11-28T12:00:00Z", 1),
+        &[table("public", "orders")],
+    );
+    let with_a_scan = known(&facts(dir.path(), Some("dbt"), &[]), false);
+    assert_eq!(
+        with_a_scan.judge("public.new"),
+        TableFinding::Doubtful(
+            "only dbt's manifest.json of unknown age knows it, so it will exist after `dbt build`"
+                .into()
+        )
+    );
+}
+
+#[test]
+fn scan_age_is_that_of_the_commit_of_its_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let git = |args: &[&str]| {
+        let output = std::process::Command::new("git")
+            .args(["-c", "user.name=t", "-c", "user.email=t@example.com"])
+            .args(args)
+            .current_dir(dir.path())
+            .env("GIT_COMMITTER_DATE", "2026-11-20T12:00:00Z")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    let path = "semantic-layer/wh/_schema/public.yaml";
+    write(dir.path(), path, "tables: {orders: {columns: []}}\n");
+    git(&["init", "-q"]);
+    git(&["add", "."]);
+    git(&["commit", "-qm", "scan"]);
+    let age = || {
+        facts(dir.path(), None, &[]).load().sets[0]
+            .read_at
+            .map(|at| at.to_string())
+    };
+    assert_eq!(age().as_deref(), Some("2026-11-20T12:00:00Z"));
+    write(dir.path(), path, "tables: {users: {columns: []}}\n");
+    assert_eq!(age(), None, "uncommitted changes have no known age");
+}
