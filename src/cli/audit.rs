@@ -15,6 +15,7 @@ use super::{
     table::TableWriter,
 };
 use ingestdeck_core::{
+    actions::sql_query::SqlQuery,
     tape::Millis,
     text::{self, pluralize},
     units::failure_tally::bare_name,
@@ -157,6 +158,15 @@ impl AuditedCall {
         self.get(column).as_str().unwrap_or_default()
     }
 
+    /// The arguments for people: the SQL of a query, or JSON.
+    fn arguments(&self) -> String {
+        let (tool, input) = (self.text("tool"), self.text("input"));
+        // The index may have only the beginning of a long statement.
+        let query =
+            SqlQuery::parse(tool, input).or_else(|| SqlQuery::parse(tool, &format!("{input}\"}}")));
+        query.map_or_else(|| input.to_owned(), |query| query.to_row())
+    }
+
     /// The row for programs.
     fn into_row(mut self, columns: &[&str], is_full: bool) -> Vec<Value> {
         for column in ["input", "error", "decision_reason"] {
@@ -181,7 +191,7 @@ impl AuditedCall {
             (decision, "") => decision.to_owned(),
             (decision, by) => format!("{decision} by {by}"),
         };
-        let mut details = vec![self.text("input").to_owned()];
+        let mut details = vec![self.arguments()];
         let reason = ("reason: ", self.text("decision_reason"));
         let error = ("error: ", self.text("error"));
         let output = (

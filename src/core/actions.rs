@@ -1,11 +1,13 @@
 //! Translates decoded lines to Takopi's three events: `started`, `action`, one `completed`.
 //!
 //! Owns the event contract and the translation state of an attempt. Pure. It must not depend on tapes, units or
-//! screens; values for screens that are not in the contract (display kind, label) are derived in [`label`].
+//! screens; values for screens that are not in the contract (display kind, label) are derived in [`label`] and
+//! [`sql_query`].
 
 pub mod event;
 pub mod label;
 pub(crate) mod session_identity;
+pub mod sql_query;
 pub(crate) mod stream_state;
 pub(crate) mod translate;
 pub(crate) mod turn_tracker;

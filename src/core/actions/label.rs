@@ -8,6 +8,7 @@ use std::{borrow::Cow, fmt};
 use super::{
     call_title,
     event::{ActionDetail, ActionKind, AgentAction, JsonText},
+    sql_query::SqlQuery,
 };
 use crate::{
     decode::{RawJson, content_text},
@@ -160,6 +161,9 @@ fn is_image(part: RawJson<'_>) -> bool {
 }
 
 fn label_with_argument(name: &str, input: Option<RawJson<'_>>) -> String {
+    if let Some(query) = input.and_then(|input| SqlQuery::parse(name, input.0)) {
+        return format!("{name} {}: {}", query.connection, query.sql);
+    }
     let found = input
         .map(|input| input.pick(IDENTIFYING_ARGUMENTS))
         .unwrap_or_default();

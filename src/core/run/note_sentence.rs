@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::{
+    actions::sql_query::arguments_row,
     tape::{
         Millis, Note,
         note::{
@@ -131,7 +132,8 @@ fn sentence(note: &Note) -> String {
                 .as_ref()
                 .map(|condition| format!(" at {}", one_row(condition, 80)))
                 .unwrap_or_default();
-            format!("held{reached}: {tool} {}", one_row(&input.to_string(), 300))
+            let input = arguments_row(tool, &input.to_string());
+            format!("held{reached}: {tool} {}", one_row(&input, 300))
         }
         Note::CallDecided {
             decision,

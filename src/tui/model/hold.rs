@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ingestdeck_core::{
+    actions::sql_query::arguments_row,
     run::{bookmark::Bookmark, state::UnitState},
     tape::UnitKey,
     text,
@@ -25,7 +26,10 @@ pub(crate) fn release_consequences(unit: &UnitState) -> Vec<String> {
     let mut lines: Vec<String> = held
         .iter()
         .take(MAX_LISTED_CALLS)
-        .map(|call| text::one_row(&format!("{} {} runs", call.tool, call.input), 120))
+        .map(|call| {
+            let input = arguments_row(&call.tool, &call.input);
+            text::one_row(&format!("{} {input} runs", call.tool), 120)
+        })
         .collect();
     if held.len() > MAX_LISTED_CALLS {
         lines.push(format!("and {} more", held.len() - MAX_LISTED_CALLS));

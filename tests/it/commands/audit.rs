@@ -103,6 +103,45 @@ fn audit_filters_select_calls() {
 }
 
 #[test]
+fn audit_shows_queries_as_sql() {
+    let query = |id: &str, sql: &str| {
+        let input = serde_json::json!({"connectionId": "wh", "sql": sql, "rowLimit": 5});
+        serde_json::json!({"type": "tool_use", "id": id, "name": "mcp__ktx__sql_execution", "input": input})
+    };
+    let long = format!("SELECT 2 FROM \"t\"{}", " \n + 1".repeat(2_000));
+    let place = TestDir::new();
+    let calls = format!(
+        "{},{}",
+        query("q1", "SELECT \"a\"\n  FROM t -- \u{202e}"),
+        query("q2", &long)
+    );
+    let tape = tape(RUN, "0.3").replacen(
+        r#""content":[{"type":"tool_use""#,
+        &format!(r#""content":[{calls},{{"type":"tool_use""#),
+        1,
+    );
+    place.write(&format!(".ktx/ingestdeck/runs/{RUN}/tape.jsonl"), tape);
+    let ran = place.run(&["audit", "--tool", "sql_execution"]);
+    let text = ran.expect_success();
+    assert!(
+        text.contains(r#"wh (rowLimit 5): SELECT "a" ⏎ FROM t -- \u{202e}"#),
+        "{text}"
+    );
+    assert!(text.contains("  wh: SELECT 2 FROM \"t\" ⏎ + 1 ⏎"), "{text}");
+    let ran = place.run(&["audit", "--tool", "sql_execution", "--full"]);
+    assert!(
+        ran.expect_success()
+            .contains("wh (rowLimit 5): SELECT 2 FROM")
+    );
+    let rows = objects(
+        &place,
+        &["audit", "--tool", "sql_execution", "--ui", "json"],
+    );
+    let input: Value = serde_json::from_str(rows[0]["input"].as_str().unwrap()).unwrap();
+    assert_eq!(input["connectionId"], "wh", "programs read the arguments");
+}
+
+#[test]
 fn audit_shortens_and_masks_what_it_prints() {
     let place = place();
     let short = place.run(&["audit"]);

@@ -65,6 +65,18 @@ fn labels_follow_the_table() {
             "tool",
             "sl_write_source mart",
         ),
+        (
+            "mcp__ktx__sql_execution",
+            r#"{"connectionId":"wh","sql":"SELECT count(*)\n  FROM orders","rowLimit":5}"#,
+            "tool",
+            "sql_execution wh: SELECT count(*) FROM orders",
+        ),
+        (
+            "mcp__ktx__sql_execution",
+            r#"{"sql":"SELECT 1"}"#,
+            "tool",
+            "sql_execution SELECT 1",
+        ),
         ("mcp__ktx__wiki_list_tags", "{}", "tool", "wiki_list_tags"),
         ("mcp__a__b__c", r#"{"key":7}"#, "tool", "b__c 7"),
         ("mcp__odd", r#"{"path":{"a":1}}"#, "tool", "mcp__odd"),
