@@ -1,4 +1,5 @@
-//! Layout of text for reading: JSON is indented, coloured and folded, Markdown is rendered, and everything is wrapped.
+//! Layout of text for reading: JSON is indented, coloured and folded, Markdown is rendered, rows of queries are aligned,
+//! and everything else is wrapped.
 //!
 //! Layout works in slices, so that a result of megabytes does not block the keyboard, and accepts a prefix of a value.
 //! A document does not own recorded bytes: its lines are safe text cut to the width; the text of each section is kept
@@ -14,9 +15,12 @@ use ingestdeck_core::text;
 
 mod json;
 mod markdown;
+pub(crate) mod query;
+mod query_table;
 pub(crate) mod text_diff;
 
 pub(crate) use json::JsonFormatter;
+use query_table::QueryTable;
 
 /// Cost of a grapheme relative to one ASCII byte.
 const NON_ASCII_COST: usize = 12;
@@ -111,6 +115,8 @@ pub(crate) enum DocumentBlock {
     Markdown {
         text: Arc<str>,
     },
+    /// The rows of a query.
+    Table(QueryTable),
     BlankLine,
 }
 
@@ -259,6 +265,11 @@ impl DocumentLayout {
             DocumentBlock::Markdown { text } => self
                 .blocks
                 .extend(markdown::markdown_blocks(&text).into_iter().rev()),
+            DocumentBlock::Table(table) => {
+                let below = table.write(writer);
+                let has_more = !below.is_empty();
+                return has_more.then(|| DocumentBlock::text(StyleRole::Dim, below));
+            }
         }
         None
     }
@@ -307,10 +318,11 @@ impl LayoutWriter {
         self.end_line();
     }
 
-    /// JSON, or the beginning of it, unfolded.
-    pub(crate) fn json(&mut self, json: &str) {
-        let mut pretty = JsonFormatter::unfolded(json);
-        while pretty.step(self, &BTreeSet::new()) {}
+    /// Writes a row of safe text that fits the width.
+    fn row(&mut self, row: Vec<(StyleRole, String)>) {
+        self.cost += row.iter().map(|(_, text)| text.len()).sum::<usize>();
+        self.line = row;
+        self.end_line();
     }
 
     /// Lays out text from `at` on until a chunk is full, and returns where it stopped.

@@ -3,11 +3,16 @@
 //!
 //! Pure. It must not know how lines are painted; [`super::view`] paints them, and [`super::layout`] counts them.
 
+use std::collections::BTreeSet;
+
 use super::{
-    document::{LaidOutDocument, LayoutWriter},
+    document::{
+        DocumentBlock, DocumentLayout, JsonFormatter, LaidOutDocument, query::query_blocks,
+    },
     theme::{StyleRole, status_role},
 };
 use ingestdeck_core::{
+    actions::sql_query::SqlQuery,
     run::{
         note_sentence::with_outcome,
         state::{AttemptState, HeldCallState, UnitStatus},
@@ -144,7 +149,6 @@ pub(crate) fn held_call(
     width: u16,
     most: u16,
 ) -> LaidOutDocument {
-    let mut writer = LayoutWriter::new(width);
     let more = if waiting > 1 {
         format!(", {} more waiting", waiting - 1)
     } else {
@@ -154,23 +158,31 @@ pub(crate) fn held_call(
         Some(condition) => format!(" · {}", text::one_row(condition, 80)),
         None => String::new(),
     };
-    writer.line(
-        StyleRole::Paused,
-        &format!(
-            "{} waits for you{more}{reached}",
-            text::one_row(&call.tool, 80)
-        ),
-    );
+    let tool = text::one_row(&call.tool, 80);
+    let title = format!("{tool} waits for you{more}{reached}");
+    let mut blocks = vec![DocumentBlock::line(StyleRole::Paused, title)];
     // Avoid the layout of text that cannot be visible.
     let room = usize::from(most) * usize::from(width) * 4;
-    let end = (0..=room.min(call.input.len()))
-        .rev()
-        .find(|end| call.input.is_char_boundary(*end))
-        .unwrap_or(0);
-    writer.json(&call.input[..end]);
-    let mut document = writer.finish();
+    let length = match SqlQuery::parse(&call.tool, &call.input) {
+        Some(query) => {
+            blocks.extend(query_blocks(&query, room));
+            query.sql.len()
+        }
+        None => {
+            let end = (0..=room.min(call.input.len()))
+                .rev()
+                .find(|end| call.input.is_char_boundary(*end))
+                .unwrap_or(0);
+            let input = JsonFormatter::unfolded(&call.input[..end]);
+            blocks.push(DocumentBlock::Json(input));
+            call.input.len()
+        }
+    };
+    let mut layout = DocumentLayout::new(blocks, BTreeSet::new(), width);
+    layout.step(usize::MAX);
+    let mut document = layout.into_document();
     let most = usize::from(most);
-    if document.lines.len() > most || end < call.input.len() {
+    if document.lines.len() > most || length > room {
         document.lines.truncate(most.saturating_sub(1));
         let all = text::size(call.input.len() as u64);
         document.lines.push(vec![(

@@ -26,6 +26,7 @@ mod notifications;
 mod patches;
 mod pty;
 pub(crate) mod pty_session;
+mod query;
 mod questions;
 mod quitting;
 mod review;

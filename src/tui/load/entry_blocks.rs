@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use super::{MAX_SHOWN_BYTES, blocks, bytes, head, read_head, row_text, stream};
 use crate::{
-    document::{DocumentBlock, JsonFormatter},
+    document::{
+        DocumentBlock, JsonFormatter,
+        query::{answer_blocks, query_blocks},
+    },
     entry_part::{EntryPart, PROMPT, PartContent},
     theme::StyleRole,
 };
 use ingestdeck_core::{
+    actions::sql_query::SqlQuery,
     decode::{self, LineBody, MessageBlock, RawJson, ToolResult, line::SessionFileLine},
     run::{EntryRef, Timeline},
     tape::{EntryBody, Note, Seq},
@@ -20,7 +24,8 @@ pub(crate) const MAX_JSON_BYTES: usize = 8 * 1024 * 1024;
 
 /// Parts of entries, one below the other.
 pub(super) fn entry_blocks(timeline: &mut Timeline, parts: &[EntryPart]) -> Vec<DocumentBlock> {
-    let (mut pieces, mut call) = (Vec::new(), None);
+    let mut pieces = Vec::new();
+    let mut call: Option<(String, String)> = None;
     for (index, part) in parts.iter().enumerate() {
         if index > 0 {
             pieces.push(DocumentBlock::BlankLine);
@@ -58,7 +63,7 @@ pub(super) fn entry_blocks(timeline: &mut Timeline, parts: &[EntryPart]) -> Vec<
                         .as_ref()
                         .or_else(|| blocks(&line).get(usize::from(block)));
                     if let Some(MessageBlock::ToolUse(tool)) = found {
-                        call = Some(tool.id.clone().into_owned());
+                        call = Some((tool.id.to_string(), tool.name.to_string()));
                     }
                     self::block(
                         found,
@@ -72,10 +77,12 @@ pub(super) fn entry_blocks(timeline: &mut Timeline, parts: &[EntryPart]) -> Vec<
                 }
                 PartContent::Result => {
                     let line = decode::decode_line(raw);
-                    match result_of(&line, call.as_deref()) {
+                    let (id, tool) = call.as_ref().map(|(id, tool)| (id, tool)).unzip();
+                    match result_of(&line, id.map(String::as_str)) {
                         Some(result) => {
                             let mut pieces = vec![heading(&row_text::result_size(result))];
-                            pieces.extend(content(result));
+                            let tool = tool.map_or("", String::as_str);
+                            pieces.extend(content(tool, result));
                             pieces
                         }
                         None => vec![heading("end of the run")],
@@ -146,12 +153,10 @@ fn block(
 ) -> Vec<DocumentBlock> {
     match block {
         Some(MessageBlock::ToolUse(call)) => {
-            vec![
-                heading(&call.name),
-                DocumentBlock::Json(JsonFormatter::unfolded(
-                    call.input.map_or("{}", |input| input.0),
-                )),
-            ]
+            let input = call.input.map_or("{}", |input| input.0).into();
+            let mut pieces = vec![heading(&call.name)];
+            pieces.extend(arguments(&call.name, input, (usize::MAX, usize::MAX)));
+            pieces
         }
         Some(MessageBlock::Text(text) | MessageBlock::Thinking(text)) => {
             vec![
@@ -166,6 +171,18 @@ fn block(
             ]
         }
         None => vec![heading("not a block")],
+    }
+}
+
+/// The arguments of a call: a query as SQL, others as JSON whose values of at least the depth and length `fold` are
+/// folded.
+pub(super) fn arguments(tool: &str, input: Arc<str>, fold: (usize, usize)) -> Vec<DocumentBlock> {
+    match SqlQuery::parse(tool, &input) {
+        Some(query) => query_blocks(&query, usize::MAX),
+        None => {
+            let json = JsonFormatter::folded(input, fold.0, fold.1);
+            vec![DocumentBlock::Json(json)]
+        }
     }
 }
 
@@ -192,14 +209,17 @@ pub(super) fn result_of<'a, 'b>(
     })
 }
 
-/// The content of a result: JSON laid out, text unchanged, pictures by name.
-pub(super) fn content(result: &ToolResult<'_>) -> Vec<DocumentBlock> {
+/// The content of a result of `tool`: rows of a query as a table, JSON laid out, text unchanged, pictures by name.
+pub(super) fn content(tool: &str, result: &ToolResult<'_>) -> Vec<DocumentBlock> {
     let Some(content) = result.content else {
         return vec![DocumentBlock::line(StyleRole::Dim, "empty")];
     };
     let parts = content.items();
     if !parts.iter().any(|part| media(*part).is_some()) {
-        return text_or_json(&result.text());
+        let text = result.text();
+        let is_query = SqlQuery::is_query_tool(tool);
+        let table = is_query.then(|| answer_blocks(&text)).flatten();
+        return table.unwrap_or_else(|| text_or_json(&text));
     }
     let mut pieces = Vec::new();
     for part in parts {

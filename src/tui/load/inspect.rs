@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{MAX_SHOWN_BYTES, bytes, entry_blocks, file_change, read, read_head};
 use crate::{
     cache::{MAX_PROLOGUE_ENTRIES, PanelPage, ScreenCache},
-    document::{DocumentBlock, JsonFormatter},
+    document::DocumentBlock,
     inspect_panel::InspectPanel,
     theme::StyleRole,
 };
@@ -112,8 +112,10 @@ fn action(timeline: &mut Timeline, attempt: &AttemptState, index: usize) -> Vec<
     pieces
 }
 
+#[derive(Default)]
 struct CallDocument {
     id: String,
+    tool: String,
     /// The arguments of the model, if the user replaced them.
     replaced: Option<String>,
     pieces: Vec<DocumentBlock>,
@@ -133,10 +135,8 @@ fn call(
     let begun = read_head(timeline, row.first(), MAX_SHOWN_BYTES, |arrived, size| {
         if is_too_long(size) {
             return Some(CallDocument {
-                id: String::new(),
-                replaced: None,
                 pieces: too_long_notice("call", size),
-                write: None,
+                ..CallDocument::default()
             });
         }
         let line = decode::decode_line(bytes(&arrived.body));
@@ -159,13 +159,13 @@ fn call(
                     facts,
                     Some(Arc::clone(&input)),
                 );
+                let mut pieces = vec![title];
+                pieces.extend(entry_blocks::arguments(&call.name, input, (3, 4096)));
                 Some(CallDocument {
                     id: call.id.to_string(),
+                    tool: call.name.to_string(),
                     replaced,
-                    pieces: vec![
-                        title,
-                        DocumentBlock::Json(JsonFormatter::folded(input, 3, 4096)),
-                    ],
+                    pieces,
                     write: file_change::write_of(&call),
                 })
             }
@@ -175,8 +175,6 @@ fn call(
     let called = match begun {
         Ok(Some(called)) => called,
         Ok(None) => CallDocument {
-            id: String::new(),
-            replaced: None,
             pieces: vec![
                 DocumentBlock::section("call", None),
                 DocumentBlock::line(
@@ -184,20 +182,20 @@ fn call(
                     "the call of this result is not on this record",
                 ),
             ],
-            write: None,
+            ..CallDocument::default()
         },
         Err(error) => return vec![DocumentBlock::line(StyleRole::Failed, error.to_string())],
     };
     let decisions = decisions(timeline, attempt, row, last, &called);
-    let mut pieces = called.pieces;
-    pieces.extend(decisions);
     let result = result(
         timeline,
         row,
         last.unwrap_or_else(|| row.first()),
-        &called.id,
+        &called,
         end,
     );
+    let mut pieces = called.pieces;
+    pieces.extend(decisions);
     if let Some(write) = &called.write {
         pieces.push(DocumentBlock::BlankLine);
         pieces.extend(file_change::write_blocks(
@@ -225,7 +223,7 @@ fn result(
     timeline: &mut Timeline,
     row: &StreamRow,
     last: Seq,
-    id: &str,
+    called: &CallDocument,
     end: RowOutcome,
 ) -> ResultDocument {
     let word = match end {
@@ -264,7 +262,7 @@ fn result(
         }
         let raw = bytes(&arrived.body);
         let line = decode::decode_line(raw);
-        let id = (!id.is_empty()).then_some(id);
+        let id = Some(called.id.as_str()).filter(|id| !id.is_empty());
         let Some(result) = entry_blocks::result_of(&line, id) else {
             let none = match last == row.first() {
                 true => "none on this record",
@@ -287,7 +285,7 @@ fn result(
             facts,
             Some(Arc::clone(&text)),
         )];
-        pieces.extend(entry_blocks::content(result));
+        pieces.extend(entry_blocks::content(&called.tool, result));
         ResultDocument {
             pieces,
             original: original(RawJson(std::str::from_utf8(raw).unwrap_or("{}")), &text),

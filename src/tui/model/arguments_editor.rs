@@ -11,7 +11,9 @@ use tui_textarea::{CursorMove, TextArea, WrapMode};
 
 use super::CallId;
 use crate::key::KeyPress;
-use ingestdeck_core::{diagnostic::Problem, run::state::HeldCallState, text};
+use ingestdeck_core::{
+    actions::sql_query::SqlQuery, diagnostic::Problem, run::state::HeldCallState, text,
+};
 
 /// Largest arguments that can be edited on the screen, in bytes.
 const MAX_EDITED_BYTES: usize = 256 * 1024;
@@ -40,7 +42,7 @@ pub struct ArgumentsEditor {
 }
 
 impl ArgumentsEditor {
-    /// An editor for the arguments of `held`.
+    /// An editor for the arguments of `held`. It begins with the SQL of a query.
     ///
     /// # Errors
     /// When the arguments are too long.
@@ -62,14 +64,18 @@ impl ArgumentsEditor {
         } else {
             Map::new()
         };
-        Ok(Self {
+        let mut editor = Self {
             call,
             tool: Arc::clone(&held.tool),
             area,
             original,
             problem: None,
             field: None,
-        })
+        };
+        if SqlQuery::parse(&held.tool, &held.input).is_some_and(|query| is_plain(&query.sql)) {
+            editor.show_field("/sql", Value::Object(editor.original.clone()));
+        }
+        Ok(editor)
     }
 
     /// Passes a key to the text area.
@@ -158,15 +164,7 @@ impl ArgumentsEditor {
             (Some(_), None) => None,
         };
         match next.and_then(|next| fields.get(next)) {
-            Some(pointer) => {
-                self.area = area(
-                    object
-                        .pointer(pointer)
-                        .and_then(Value::as_str)
-                        .unwrap_or_default(),
-                );
-                self.field = Some((pointer.clone(), object));
-            }
+            Some(pointer) => self.show_field(pointer, object),
             None => self.show_json(&object),
         }
         self.problem = None;
@@ -232,6 +230,13 @@ impl ArgumentsEditor {
             self.area
                 .move_cursor(CursorMove::Jump(limited(row), limited(column)));
         }
+    }
+
+    /// Shows one text as plain text.
+    fn show_field(&mut self, pointer: &str, object: Value) {
+        let text = object.pointer(pointer).and_then(Value::as_str);
+        self.area = area(text.unwrap_or_default());
+        self.field = Some((pointer.to_owned(), object));
     }
 
     /// Shows all arguments, with the cursor at the text that was edited.
@@ -348,8 +353,7 @@ fn collect_text_fields(value: &Value, pointer: &mut String, fields: &mut Vec<Str
     match value {
         Value::String(text) => {
             let is_long = text.contains('\n') || text.chars().count() >= MIN_LONG_TEXT_CHARS;
-            let is_plain = |(char, is_safe): (char, bool)| is_safe || matches!(char, '\n' | '\t');
-            if is_long && text::classified_chars(text).all(is_plain) {
+            if is_long && is_plain(text) {
                 fields.push(pointer.clone());
             }
         }
@@ -366,6 +370,11 @@ fn collect_text_fields(value: &Value, pointer: &mut String, fields: &mut Vec<Str
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+/// True for a text that can be drawn unchanged.
+fn is_plain(text: &str) -> bool {
+    text::classified_chars(text).all(|(char, is_safe)| is_safe || matches!(char, '\n' | '\t'))
 }
 
 fn escape(name: &str) -> String {

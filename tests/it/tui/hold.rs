@@ -92,11 +92,11 @@ fn live(
     )
 }
 
-fn orders(tape: &TapeFixture, keys: &str) -> Vec<RunCommand> {
+pub(super) fn orders(tape: &TapeFixture, keys: &str) -> Vec<RunCommand> {
     live(tape, options(), ScriptedHost::new(keys, SIZE)).1
 }
 
-fn screen(tape: &TapeFixture, keys: &str, size: (u16, u16)) -> String {
+pub(super) fn screen(tape: &TapeFixture, keys: &str, size: (u16, u16)) -> String {
     live(tape, options(), ScriptedHost::new(keys, size))
         .0
         .text()
