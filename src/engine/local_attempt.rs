@@ -36,6 +36,7 @@ use ingestdeck_core::{
             Amendment, AttemptEnded, AttemptOutcome, AttemptOutput, ContentDigests, CountedFailure,
             StopMode, Verdict, VerdictCause,
             attempt_output::{UNSOURCED_LIST, UnsourcedIdentifier},
+            verification::ArtifactVerification,
         },
     },
     text,
@@ -329,7 +330,10 @@ impl LocalAttempts {
             ),
         };
         let work = attempt_output(&opened, &verdict, &facts);
-        let warning = unsourced_message(&opened.unsourced());
+        let check = opened.unsourced();
+        let warnings = unsourced_message(&check).into_iter();
+        let warnings: Vec<String> = warnings.chain(contradictions_message(&check)).collect();
+        let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
         FinishedAttempt {
             patch,
             warning,
@@ -503,10 +507,9 @@ fn finish_attempt(
                         .iter()
                         .flatten()
                         .filter(|identifier| !identifier.declared);
-                    facts
-                        .work
-                        .invalid_artifacts
-                        .extend(undeclared.map(UnsourcedIdentifier::finding));
+                    let undeclared = undeclared.map(UnsourcedIdentifier::finding);
+                    let findings = undeclared.chain(contradictions(&check));
+                    facts.work.invalid_artifacts.extend(findings);
                 }
                 Ok(_) => {}
                 Err(error) => facts
@@ -579,6 +582,30 @@ fn unsourced_message(check: &UnsourcedCheck) -> Option<String> {
         format!(
             "{count} in its artifacts {UNSOURCED_LIST} {}",
             text::list_some(&names)
+        )
+    })
+}
+
+/// The identifiers in its artifacts that answers disprove, a sentence without its end for each.
+fn contradictions(check: &UnsourcedCheck) -> impl Iterator<Item = String> {
+    let record = check.verification.iter();
+    record
+        .flat_map(|record| &record.artifacts)
+        .flat_map(ArtifactVerification::findings)
+}
+
+/// The warning about these identifiers.
+fn contradictions_message(check: &UnsourcedCheck) -> Option<String> {
+    let findings: Vec<String> = contradictions(check).collect();
+    let count = if findings.len() == 1 {
+        "1 identifier in its artifacts contradicts".to_owned()
+    } else {
+        format!("{} identifiers in its artifacts contradict", findings.len())
+    };
+    (!findings.is_empty()).then(|| {
+        format!(
+            "{count} the answers it received: {}",
+            text::list_some(&findings)
         )
     })
 }

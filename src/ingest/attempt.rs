@@ -255,13 +255,19 @@ impl UnitAttempt {
         self.tool_context.records().unsourced.clone()
     }
 
-    /// Finds and records the identifiers in the artifacts that were in nothing that the agent received.
+    /// Finds and records the identifiers in the artifacts that were in nothing that the agent received, and what answers
+    /// prove about tables and columns.
     pub fn find_unsourced(&self) -> io::Result<UnsourcedCheck> {
+        let ToolContext {
+            workspace, scope, ..
+        } = &*self.tool_context;
         let mut kept = self.tool_context.records();
         let Some(received) = &kept.received else {
             return Ok(UnsourcedCheck::default());
         };
-        let found = unsourced::find_unsourced(&self.tool_context.workspace, received)?;
+        let stated = kept.ledger.iter().flat_map(|it| &it.verified_identifiers);
+        let stated = stated.map(String::as_str);
+        let found = unsourced::find_unsourced((workspace, scope), received, stated)?;
         kept.unsourced.clone_from(&found);
         Ok(found)
     }
@@ -289,6 +295,7 @@ impl UnitAttempt {
             discarded,
             unsourced,
             dangling,
+            verification: kept.unsourced.verification.clone(),
             ..AttemptOutput::default()
         }
     }
@@ -307,6 +314,7 @@ impl UnitAttempt {
             writes,
             unsourced,
             dangling,
+            verification: kept.unsourced.verification.clone(),
             unmapped,
             ..AttemptOutput::default()
         };

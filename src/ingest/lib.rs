@@ -38,6 +38,7 @@ mod spelling;
 pub mod test_projects;
 mod untrusted_text;
 mod verbatim;
+mod verification;
 mod wiki;
 mod yaml;
 

@@ -10,11 +10,16 @@ mod sql_words;
 use std::{collections::HashSet, io};
 
 use super::{
+    connection_scope::ConnectionScope,
     references,
+    verification::Verifier,
     wiki::{self, WikiPage},
     workspace::Workspace,
 };
-use ingestdeck_core::tape::note::attempt_output::{MAX_UNSOURCED, UnsourcedIdentifier};
+use ingestdeck_core::tape::note::{
+    attempt_output::{MAX_UNSOURCED, UnsourcedIdentifier},
+    verification::VerificationRecord,
+};
 
 pub(crate) use received::ReceivedNames;
 
@@ -37,6 +42,8 @@ pub struct UnsourcedCheck {
     /// By path and line, each once for each artifact; `None` if nothing was compared.
     pub found: Option<Vec<UnsourcedIdentifier>>,
     pub skipped: Option<SkippedCheck>,
+    /// What answers of databases and scans prove; `None` if nothing was compared.
+    pub verification: Option<VerificationRecord>,
 }
 
 /// The artifacts that were not compared.
@@ -48,12 +55,14 @@ pub struct SkippedCheck {
     pub reason: String,
 }
 
-/// Finds the unsourced identifiers in the lines that the attempt added in `workspace`. Names that an artifact of the
+/// Finds the unsourced identifiers in the lines that the attempt added in `workspace`, and what the answers that it
+/// received prove about its artifacts and about the identifiers that it `stated` as verified. Names that an artifact of the
 /// attempt defines are not reported. Nothing is compared if more was received or written than is compared: a name that
 /// is missing in a part of the texts may be in another part.
-pub(crate) fn find_unsourced(
-    workspace: &Workspace,
+pub(crate) fn find_unsourced<'s>(
+    (workspace, scope): (&Workspace, &ConnectionScope),
     received: &ReceivedNames,
+    stated: impl Iterator<Item = &'s str>,
 ) -> io::Result<UnsourcedCheck> {
     let changes = workspace
         .changes()
@@ -91,9 +100,19 @@ pub(crate) fn find_unsourced(
             original,
         });
     }
+    let verifier = Verifier {
+        workspace,
+        scope,
+        facts: received.facts(),
+    };
+    let texts = changed
+        .iter()
+        .map(|artifact| (artifact.path.as_str(), artifact.text.as_str()));
+    let verification = verifier.verify(texts, stated)?;
     Ok(UnsourcedCheck {
         found: Some(unsourced_in(&changed, received)),
         skipped: None,
+        verification: Some(verification),
     })
 }
 

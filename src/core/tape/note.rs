@@ -10,6 +10,7 @@ mod review;
 mod run_end_outcome;
 mod source;
 mod verdict_cause;
+pub mod verification;
 mod worker;
 
 use std::{fmt, sync::Arc};

@@ -12,6 +12,7 @@ use ingestdeck_core::tape::{UnitKey, note::PlannedUnit};
 mod arguments;
 mod known_tables;
 mod ktx_files;
+mod ledger;
 mod pages;
 mod queries;
 mod sources;

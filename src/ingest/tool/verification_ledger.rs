@@ -7,8 +7,10 @@ use serde_json::json;
 
 use super::{AgentTool, ToolContext};
 use crate::{
-    unsourced::{is_claimed_in_line, unsourced_in_draft},
+    line_budget::first_names,
+    unsourced::{ReceivedNames, is_claimed_in_line, unsourced_in_draft},
     untrusted_text::excerpt,
+    verification::Verifier,
     wiki::{self, WikiPage},
 };
 use ingestdeck_core::units::ToolReply;
@@ -50,24 +52,56 @@ impl AgentTool for RecordVerificationLedger {
             entry.unverified_identifiers.len(),
         );
         let mut records = context.records();
+        let mut unproven = Vec::new();
         if let Some(received) = &mut records.received {
             received.add_ledger(&entry.verified_identifiers, &entry.unverified_identifiers);
+            unproven = unproven_names(context, received, &entry);
         }
         records.ledger.push(entry);
+        let mut structured = json!({
+            "success": true, "entries": records.ledger.len(), "verified": verified, "unverified": unverified,
+        });
+        let mut markdown = format!(
+            "Recorded: {verified} verified, {unverified} unverified. Writing is unlocked for these identifiers \
+             and for those that you have read."
+        );
+        if !unproven.is_empty() {
+            let quoted: Vec<String> = unproven.iter().map(|name| format!("`{name}`")).collect();
+            let names = first_names(&quoted, MAX_NAMED);
+            markdown.push_str(&format!(
+                "\nNo answer of a database or scan has these verified identifiers: {names}. Look up those that are tables \
+                 or columns with entity_details before you write them."
+            ));
+            unproven.truncate(MAX_NAMED);
+            structured["unproven"] = json!(unproven);
+        }
         ToolReply {
-            markdown: format!(
-                "Recorded: {verified} verified, {unverified} unverified. Writing is unlocked for these identifiers \
-                 and for those that you have read."
-            ),
-            structured: Some(json!({
-                "success": true, "entries": records.ledger.len(), "verified": verified, "unverified": unverified,
-            })),
+            markdown,
+            structured: Some(structured),
             ..ToolReply::default()
         }
     }
 }
 
-/// Most identifiers that a refusal names.
+/// The identifiers that `entry` lists as verified although no answer has them.
+fn unproven_names(
+    context: &ToolContext,
+    received: &ReceivedNames,
+    entry: &LedgerEntry,
+) -> Vec<String> {
+    let verifier = Verifier {
+        workspace: &context.workspace,
+        scope: &context.scope,
+        facts: received.facts(),
+    };
+    let stated = entry.verified_identifiers.iter().map(String::as_str);
+    // Without the folder of scans, there is nothing to compare with.
+    let is_complete = !received.is_incomplete();
+    let found = is_complete.then(|| verifier.unproven(stated).unwrap_or_default());
+    found.unwrap_or_default()
+}
+
+/// Most identifiers that an answer names.
 const MAX_NAMED: usize = 20;
 
 /// Why the artifact at `path` must not get the content `text`, as a clause and its machine-readable reason. Its identifiers

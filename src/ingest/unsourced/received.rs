@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::sql_words::sql_names;
-use crate::skill;
+use crate::{skill, verification::CatalogFacts};
 use ingestdeck_core::{
     tape::note::attempt_output::{UNSOURCED_FINDING, UNSOURCED_LIST},
     units::{ToolCall, ToolReply},
@@ -54,6 +54,8 @@ pub(crate) struct ReceivedNames {
     invented: HashSet<u64>,
     /// Words that the verification ledger lists as unverified.
     declared: HashSet<u64>,
+    /// Tables and columns that answers prove.
+    facts: CatalogFacts,
     is_incomplete: bool,
 }
 
@@ -107,7 +109,12 @@ impl RecordedReply {
 impl ReceivedNames {
     /// True if more was received than is recorded, so that nothing can be concluded from a missing word.
     pub(crate) fn is_incomplete(&self) -> bool {
-        self.is_incomplete
+        self.is_incomplete || self.facts.is_full()
+    }
+
+    /// What the answers to its calls prove.
+    pub(crate) fn facts(&self) -> &CatalogFacts {
+        &self.facts
     }
 
     /// True if all words of `name` were received.
@@ -161,6 +168,15 @@ impl ReceivedNames {
     pub(crate) fn add_reply(&mut self, call: &ToolCall, reply: &ToolReply) {
         let failed = reply.is_error || reply.declined;
         self.add_answer(&call.name, &call.arguments, &reply.markdown, failed);
+        if let (false, Some(structured)) = (failed, &reply.structured) {
+            self.add_facts(&call.name, &call.arguments, structured);
+        }
+    }
+
+    /// Adds what the structured answer of a successful call proves. It has no text of the agent.
+    fn add_facts(&mut self, tool: &str, arguments: &Value, structured: &Value) {
+        let names = self.facts.add_answer(tool, arguments, structured);
+        names.iter().for_each(|name| self.add_text(name));
     }
 
     /// Adds the replies and ledger entries in the transcript of earlier attempts, for an agent that continues their
@@ -182,6 +198,9 @@ impl ReceivedNames {
             let Some(reply) = output else { continue };
             let failed = reply.is_failed();
             self.add_answer(&tool_name, &input, &reply.markdown, failed);
+            if !failed {
+                self.add_facts(&tool_name, &input, &reply.structured);
+            }
             if let ("record_verification_ledger", false, Ok(entry)) = (
                 tool_name.as_str(),
                 failed,

@@ -525,28 +525,33 @@ fn failed_calls_of_a_transcript_count_as_failed() {
     assert_eq!(flagged(&resumed, body), expected);
 }
 
+fn check(workspace: &Workspace, received: &ReceivedNames) -> io::Result<UnsourcedCheck> {
+    let scope = ConnectionScope::default();
+    find_unsourced((workspace, &scope), received, std::iter::empty())
+}
+
 #[test]
 fn texts_beyond_the_limits_are_not_compared() {
     let dir = tempfile::tempdir().unwrap();
     let workspace = Workspace::open_persistent(dir.path(), &dir.path().join("work")).unwrap();
     let mut received = ReceivedNames::default();
     assert_eq!(
-        find_unsourced(&workspace, &received).unwrap().found,
+        check(&workspace, &received).unwrap().found,
         Some(Vec::new())
     );
     let path = |number: usize| format!("wiki/global/{number:02}.md");
     workspace
         .write(&path(0), b"---\nsummary: s\n---\n\n`made_up`\n")
         .unwrap();
-    let check = find_unsourced(&workspace, &received).unwrap();
+    let checked = check(&workspace, &received).unwrap();
     assert_eq!(
-        (check.found.map(|found| found.len()), check.skipped),
+        (checked.found.map(|found| found.len()), checked.skipped),
         (Some(1), None)
     );
     let skipped = |received: &ReceivedNames| {
-        let check = find_unsourced(&workspace, received).unwrap();
-        assert_eq!(check.found, None, "a part of the texts proves nothing");
-        check.skipped.unwrap()
+        let checked = check(&workspace, received).unwrap();
+        assert_eq!(checked.found, None, "a part of the texts proves nothing");
+        checked.skipped.unwrap()
     };
     received.mark_incomplete();
     let of_one = skipped(&received);

@@ -19,6 +19,7 @@ use ingestdeck_core::tape::{
             ArtifactChange, ArtifactTarget, LineEdit, MemoryAction, PartialRead, ReadUnit,
             RecordedWrite, UnmappedFile, UnreadFile, UnsourcedIdentifier,
         },
+        verification::{ArtifactVerification, ContradictedIdentifier, VerificationRecord},
     },
 };
 use serde_json::{Value, json};
@@ -276,6 +277,19 @@ fn work() -> AttemptOutput {
         discarded: vec![text("wiki/global/old.md")],
         unsourced: Some([false, true].map(unsourced).to_vec()),
         dangling: Some(vec![text("orders -> refunds")]),
+        verification: Some(VerificationRecord {
+            artifacts: vec![ArtifactVerification {
+                path: text("semantic-layer/wh/orders.yaml"),
+                verified: vec![text("public.orders")],
+                unverified: vec![text("public.refunds")],
+                contradicted: vec![ContradictedIdentifier {
+                    name: text("public.orders.total"),
+                    found: text("the table has no such column"),
+                }],
+            }],
+            unproven: vec![text("fct_arr")],
+            unchecked: vec![text("bi")],
+        }),
         actions: actions.chain([bare_action()]).collect(),
         unmapped: vec![unmapped(Some(text("line 3"))), unmapped(None)],
         conflicts: vec![json!({"unitKey": "docs-orders"})],

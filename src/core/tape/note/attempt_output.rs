@@ -6,6 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::verification::VerificationRecord;
+
 /// The changes of an attempt, and the figures of its transcript. All empty on tapes of older versions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -27,6 +29,10 @@ pub struct AttemptOutput {
     /// were not checked, and on tapes of older versions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dangling: Option<Vec<String>>,
+    /// What answers of databases and scans prove about its identifiers. `None` if they were not compared, and on tapes
+    /// of older versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verification: Option<VerificationRecord>,
     /// Raw files that it could not map; empty if it failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unmapped: Vec<UnmappedFile>,
