@@ -23,6 +23,7 @@ use ingestdeck_core::{
         artifacts::{ArtifactWriter, LineCounts, RawFileName, RunArtifact, patch_sections},
         coverage::{CoveredFile, RawFileChange, SourceCoverage},
         shared_files::SharedFile,
+        verification::VerifiedNames,
     },
     tape::note::attempt_output::ArtifactChange,
     text::pluralize,
@@ -209,13 +210,28 @@ fn artifact_json(artifact: &RunArtifact) -> Value {
     };
     let raw_file = |file: &RawFileName| json!({"connection": file.connection, "path": file.path});
     let shared = |shared: &SharedFile| json!({"units": shared.units, "merged": shared.was_merged});
-    json!({
+    let mut value = json!({
         "v": VERSION, "type": "artifact", "path": artifact.path, "kind": artifact.target, "change": artifact.change,
         "state": artifact.state.label(), "commit": artifact.commit, "calls": artifact.calls(),
         "lines": lines(artifact.lines()), "unsourced": artifact.unsourced().count(),
         "raw_files": artifact.raw_files.iter().map(raw_file).collect::<Vec<_>>(),
         "review": artifact.review, "shared": artifact.shared.as_ref().map(shared),
         "writers": artifact.writers.iter().map(writer).collect::<Vec<_>>(),
+    });
+    let names = artifact.verification();
+    if !names.is_empty() {
+        value["verification"] = verification_json(&names);
+    }
+    value
+}
+
+/// The tables and columns of an artifact by what answers prove about them.
+pub(super) fn verification_json(names: &VerifiedNames) -> Value {
+    let contradicted = names.contradicted.iter();
+    let contradicted = contradicted.map(|(name, found)| json!({"name": name, "found": found}));
+    json!({
+        "verified": names.verified, "unverified": names.unverified,
+        "contradicted": contradicted.collect::<Vec<_>>(),
     })
 }
 
@@ -295,7 +311,7 @@ fn print_table(
     Ok(Exit::Ok)
 }
 
-/// The texts below the table: totals, findings and unsourced identifiers.
+/// The texts below the table: totals, findings, and verified and unsourced identifiers.
 fn notes(report: &RunReport) -> Vec<String> {
     let list = &report.artifacts.list;
     let mut texts = vec![match list.len() {
@@ -308,6 +324,17 @@ fn notes(report: &RunReport) -> Vec<String> {
         }
         if let Some(shared) = artifact.shared.as_ref().filter(|shared| shared.was_merged) {
             texts.push(format!("▲ {shared}\n"));
+        }
+    }
+    for artifact in list {
+        let names = artifact.verification();
+        if !names.is_empty() {
+            let mark = if names.contradicted.is_empty() {
+                "·"
+            } else {
+                "▲"
+            };
+            texts.push(format!("{mark} {}: {}\n", artifact.path, names.sentence()));
         }
     }
     let findings: Vec<String> = list

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     args::{GlobalArgs, ReviewArgs, RunArgs},
+    artifacts::verification_json,
     attach, ctl,
     exit::{self, CliError, Exit},
     launch::TapeLocation,
@@ -23,6 +24,7 @@ use ingestdeck_core::{
     run::{
         review::{FileReview, ReviewState, is_bound},
         state::{Publication, RunState, UnitState, UnitStatus},
+        verification::file_verification,
     },
     tape::{
         RunId, UnitKey,
@@ -96,14 +98,14 @@ pub(crate) fn review(global: &GlobalArgs, args: &ReviewArgs) -> Result<Exit, Cli
             )))
         }
         (true, true) => attach::attach_to(global, run, None),
-        (true, false) if rules.is_empty() => print_changes(global, args, review, exit),
+        (true, false) if rules.is_empty() => print_changes(global, args, (&state, review), exit),
         (true, false) => decide_active(global, args, &run, &state, &rules),
         (false, _) if global.is_engine => resume_review(global, &run, None, args.branch.clone()),
         (false, true) => {
             let location = TapeLocation::InProject { flag: global.project_dir.clone() };
             Ok(attach::start_on_screen(global, None, location, None)?.exit)
         }
-        (false, false) if rules.is_empty() => print_changes(global, args, review, exit),
+        (false, false) if rules.is_empty() => print_changes(global, args, (&state, review), exit),
         (false, false) => resume_review(global, &run, Some(rules), args.branch.clone()),
     }
 }
@@ -326,7 +328,7 @@ fn current_state(runs: &RunStore, run: &RecordedRun) -> Result<RunState, CliErro
 fn print_changes(
     global: &GlobalArgs,
     args: &ReviewArgs,
-    review: Option<&ReviewState>,
+    (state, review): (&RunState, Option<&ReviewState>),
     exit: Exit,
 ) -> Result<Exit, CliError> {
     let Some(review) = review else {
@@ -334,10 +336,19 @@ fn print_changes(
     };
     let diff = args.diff;
     let rows = review.by_path().map(|(file, review)| {
-        (
+        let names = file_verification(state, file);
+        let (mut json, mut text) = (
             change_json(file, review, diff),
             change_text(file, review, diff),
-        )
+        );
+        if !names.is_empty() {
+            json["verification"] = verification_json(&names);
+            let names = text::printable(&names.sentence(), output::max_width(MAX_REASON_WIDTH));
+            // It precedes the diff.
+            let end = text.find('\n').unwrap_or(text.len());
+            text.insert_str(end, &format!("\n    {names}"));
+        }
+        (json, text)
     });
     let summary = (counts_json(review), counts_text(review));
     ctl::print_rows(global, rows.chain([summary]))?;
@@ -469,7 +480,7 @@ fn decide_active(
             print_changes(
                 global,
                 args,
-                after.publication.unsaved_review(),
+                (&after, after.publication.unsaved_review()),
                 Exit::ReviewOpen,
             )
         }

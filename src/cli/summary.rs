@@ -19,6 +19,7 @@ use ingestdeck_core::{
         shared_files::{self, SharedFile},
         spending::{UnitSpending, run_cost},
         state::{RECONCILE_KEY, UnitState, UnitStatus},
+        verification::RunVerification,
     },
     tape::{
         Millis,
@@ -85,6 +86,7 @@ pub(crate) struct RunSummary {
     /// Units whose budget ran out. They do not count as failed.
     pub budget: Vec<UnitSummary>,
     use_of_files: FileUseSummary,
+    verification: RunVerification,
     /// Session ids in order of their attempts.
     pub sessions: Vec<String>,
     /// Units that neither succeeded nor spent their budget, in plan order; they prevent a successful exit code.
@@ -282,6 +284,7 @@ impl RunSummary {
             failed: units_with_status(state, UnitStatus::Failed),
             budget: units_with_status(state, UnitStatus::BudgetExhausted),
             use_of_files: FileUseSummary::from_state(state),
+            verification: RunVerification::from_state(state),
             sessions: attempts()
                 .filter_map(|attempt| attempt.setup.session.as_deref().map(str::to_owned))
                 .collect(),
@@ -423,6 +426,13 @@ impl RunSummary {
             event["documents"] =
                 json!({"kept": self.documents.kept, "refused": refused.collect::<Vec<_>>()});
         }
+        if self.verification != RunVerification::default() {
+            let RunVerification { counts, unchecked } = &self.verification;
+            let [verified, unverified, contradicted] = counts;
+            event["verification"] = json!({
+                "verified": verified, "unverified": unverified, "contradicted": contradicted, "unchecked": unchecked,
+            });
+        }
         if !self.publication.commits.is_empty() {
             event["commits"] = commits_json(&self.publication.commits);
         }
@@ -558,6 +568,12 @@ impl RunSummary {
                 named.join(", ")
             );
             let _ = writeln!(text, "  ▲ {}", text::printable(&line, MAX_SENTENCE_WIDTH));
+        }
+        let [.., contradicted] = self.verification.counts;
+        let mark = if contradicted > 0 { "▲" } else { "·" };
+        for sentence in self.verification.sentences() {
+            let width = output::max_width(MAX_SENTENCE_WIDTH);
+            let _ = writeln!(text, "  {mark} {}", text::printable(&sentence, width));
         }
         for file in self.publication.shared.iter().take(MAX_SHARED_FILES) {
             let _ = writeln!(

@@ -41,6 +41,7 @@ pub(crate) mod start_rows;
 pub mod state;
 pub mod timeline;
 pub mod trace;
+pub mod verification;
 
 /// The event types that [`SinkEvent`] carries, for layers that use runs and must not depend on `actions`.
 pub use crate::actions::event;

@@ -1,4 +1,5 @@
-//! The sections of a report about quality, unsourced identifiers and the coverage of the sources, without a format. Pure.
+//! The sections of a report about quality, unsourced and verified identifiers and the coverage of the sources, without a
+//! format. Pure.
 
 use ingestdeck_core::run::{
     RunReport,
@@ -16,7 +17,12 @@ pub(super) struct ReportSection {
 
 /// The sections that are not empty.
 pub(super) fn artifact_sections(report: &RunReport) -> Vec<ReportSection> {
-    let all = [quality(report), unsourced(report), coverage(report)];
+    let all = [
+        quality(report),
+        unsourced(report),
+        verification(report),
+        coverage(report),
+    ];
     all.into_iter()
         .filter(|section| !section.items.is_empty())
         .collect()
@@ -60,6 +66,25 @@ fn unsourced(report: &RunReport) -> ReportSection {
     ReportSection {
         title: format!("Identifiers that no agent received ({})", items.len()),
         items,
+    }
+}
+
+/// The tables and columns of each page and source by what answers prove about them.
+fn verification(report: &RunReport) -> ReportSection {
+    let artifacts = report.artifacts.list.iter();
+    let compared = artifacts.map(|artifact| (artifact, artifact.verification()));
+    let compared = compared.filter(|(_, names)| !names.is_empty());
+    let items = compared.map(|(artifact, names)| {
+        let mark = if names.contradicted.is_empty() {
+            ""
+        } else {
+            "▲ "
+        };
+        (artifact.path.clone(), format!("{mark}{}", names.sentence()))
+    });
+    ReportSection {
+        title: "Verified tables and columns".to_owned(),
+        items: items.collect(),
     }
 }
 

@@ -689,7 +689,7 @@ fn attempt_extras(report: &RunReport, attempt: &AttemptReport) -> Value {
         .map(|(tool, calls)| (tool.clone(), tool_use(*calls)))
         .collect();
     let failed_call = |call: &FailedCallReport| json!({"atMs": call.at.0, "toolCallId": call.id, "tool": call.tool, "error": call.error});
-    json!({
+    let mut extras = json!({
         "attempt": attempt.state.number,
         "outcome": verdict.map(|verdict| verdict.outcome),
         "stopReason": verdict.map(|verdict| verdict.stop),
@@ -720,7 +720,11 @@ fn attempt_extras(report: &RunReport, attempt: &AttemptReport) -> Value {
         "patchPath": attempt.state.delivery.patch_path(),
         "integration": attempt.state.delivery.integration,
         "unsaved": attempt.state.delivery.is_unsaved(),
-    })
+    });
+    if let Some(record) = attempt.output().and_then(|it| it.verification.as_ref()) {
+        extras["verification"] = json!(record);
+    }
+    extras
 }
 
 /// Counts of zero are omitted, except failures.

@@ -17,12 +17,14 @@ use super::{
     review::FileReview,
     shared_files::{SharedFile, find_shared_files},
     state::{AttemptState, RECONCILE_KEY, RunState, UnitState, UnitStatus},
+    verification::VerifiedNames,
 };
 use crate::tape::{
     UnitKey,
     note::{
         AttemptOutcome, PatchResult, ReviewDecision, SourcesProjected,
         attempt_output::{ArtifactChange, ArtifactTarget, MemoryAction, UnsourcedIdentifier},
+        verification::ArtifactVerification,
     },
 };
 
@@ -122,6 +124,8 @@ pub struct ArtifactWriter {
     /// Lines that the attempt added and removed; `None` if its writes are not recorded.
     pub lines: Option<LineCounts>,
     pub unsourced: Vec<UnsourcedIdentifier>,
+    /// What answers prove about its tables and columns; `None` if it names none, or nothing was compared.
+    pub verification: Option<ArtifactVerification>,
     /// Raw files that the change rests on.
     pub raw_files: Vec<RawFileName>,
     /// Patch file that contains the change, relative to the project.
@@ -148,6 +152,13 @@ impl RunArtifact {
     pub fn unsourced(&self) -> impl Iterator<Item = &UnsourcedIdentifier> {
         self.effective_writers()
             .flat_map(|writer| &writer.unsourced)
+    }
+
+    /// What answers prove about its tables and columns; empty if nothing was compared.
+    pub fn verification(&self) -> VerifiedNames {
+        self.effective_writers()
+            .filter_map(|writer| writer.verification.as_ref())
+            .collect()
     }
 
     /// Lines that its writers added and removed; `None` if a writer has no recorded writes.
@@ -359,6 +370,7 @@ impl ArtifactWriter {
             call_ids: Vec::new(),
             lines: None,
             unsourced: Vec::new(),
+            verification: None,
             raw_files: Vec::new(),
             patch: None,
         }
@@ -387,6 +399,7 @@ impl ArtifactWriter {
         }
         self.unsourced
             .extend(output.unsourced(path).iter().copied().cloned());
+        self.verification = output.verification(path).cloned();
         self
     }
 }

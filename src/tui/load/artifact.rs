@@ -1,4 +1,7 @@
-//! The document of an artifact: what became of it, its history, unsourced identifiers, and the changes by its calls.
+//! The document of an artifact: what became of it, its history, unsourced and verified identifiers, and the changes by its
+//! calls.
+
+use std::collections::BTreeSet;
 
 use super::{blocks, bytes, call_as_run, edited, file_change, read};
 use crate::{document::DocumentBlock, pages::artifacts::view::state_role, theme::StyleRole};
@@ -8,6 +11,7 @@ use ingestdeck_core::{
         Timeline,
         artifacts::{ArtifactWriter, RunArtifact},
         state::{AttemptId, RowKind, RowOutcome, StreamRow},
+        verification::VerifiedNames,
     },
     tape::note::attempt_output::{ArtifactChange, UnsourcedIdentifier},
 };
@@ -39,11 +43,37 @@ pub(super) fn artifact_blocks(
         };
         pieces.extend(unsourced.iter().map(line));
     }
+    pieces.extend(verification(&artifact.verification()));
     pieces.push(DocumentBlock::BlankLine);
     pieces.push(DocumentBlock::section("attempts", None));
     pieces.extend(artifact.writers.iter().flat_map(history));
     for writer in artifact.effective_writers() {
         pieces.extend(changes(timeline, artifact, writer));
+    }
+    pieces
+}
+
+/// The tables and columns by what answers prove about them.
+fn verification(names: &VerifiedNames) -> Vec<DocumentBlock> {
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
+    let mut pieces = vec![
+        DocumentBlock::BlankLine,
+        DocumentBlock::section("tables and columns", None),
+    ];
+    let contradictions = names.contradictions();
+    pieces.extend(
+        contradictions.map(|it| DocumentBlock::fact("contradicted", StyleRole::Warning, it)),
+    );
+    for (state, names) in [
+        ("unverified", &names.unverified),
+        ("verified", &names.verified),
+    ] {
+        if !names.is_empty() {
+            pieces.push(DocumentBlock::fact(state, StyleRole::Text, list(names)));
+        }
     }
     pieces
 }

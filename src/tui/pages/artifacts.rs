@@ -120,7 +120,9 @@ impl Page for ArtifactsPage {
         let len = self.listed.len();
         let hit = nearest(len, self.list.selected, forward, |index| {
             let artifact = &self.listed[index];
-            !artifact.state.counts() || artifact.unsourced().next().is_some()
+            !artifact.state.counts()
+                || artifact.unsourced().next().is_some()
+                || !artifact.verification().contradicted.is_empty()
         });
         self.list.select(hit.ok_or("no failure here")?, len);
         Ok(())

@@ -142,6 +142,86 @@ fn unsourced_identifiers_are_a_warning() {
     }
 }
 
+/// A project with a note and a SQLite connection `shop`, whose agent searches for `query` and then writes a source and a
+/// page.
+fn shop_project(columns: &str, query: &str) -> (TestDir, String) {
+    let place = TestDir::new();
+    place.notes(&["one"]);
+    let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
+    let more = "connections:\n  shop:\n    driver: sqlite\n    url: sqlite:shop.db\n";
+    place.write("ktx.yaml", settings.replace("connections:\n", more));
+    if !columns.is_empty() {
+        let database = rusqlite::Connection::open(place.path("shop.db")).unwrap();
+        let create = format!("CREATE TABLE orders ({columns})");
+        database.execute_batch(&create).unwrap();
+    }
+    let script = format!(
+        r#"
+[[part]]
+steps = [
+  {{ call = {{ tool = "discover_data", with = {{ query = "{query}" }} }} }},
+  {{ call = {{ tool = "record_verification_ledger", with = {{ summary = "Asked the database.", verifiedIdentifiers = ["orders", "id", "status"] }} }} }},
+  {{ call = {{ tool = "sl_write_source", with = {{ connectionId = "shop", sourceName = "sales", rawPaths = ["one.md"], source = {{
+    name = "sales", table = "Orders", grain = ["id"], columns = [{{ name = "id", type = "number" }}, {{ name = "status", type = "string" }}],
+  }} }} }} }},
+  {{ call = {{ tool = "wiki_write", with = {{ key = "sales", summary = "s", content = "Sales.", tables = ["orders"], sl_refs = ["sales"] }} }} }},
+  {{ say = "Done." }},
+]
+"#
+    );
+    let claude = place.scripted_claude(&script).display().to_string();
+    (place, claude)
+}
+
+const SHOP_RUN: [&str; 5] = ["run", "--no-reconcile", "--ui", "lines", "--claude-bin"];
+
+#[test]
+fn identifiers_are_verified_by_answers_of_calls() {
+    let (place, claude) = shop_project("id INTEGER PRIMARY KEY, total REAL", "orders id");
+    let ran = place.run(&[&SHOP_RUN[..], &[claude.as_str()]].concat());
+    let summary = "tables and columns: 4 verified, 1 unverified";
+    assert!(ran.expect_success().contains(summary), "{ran:?}");
+    let recorded = fs::read_to_string(tape(&place.path(""))).unwrap();
+    assert!(recorded.contains(r#""unproven":["status"]"#), "{recorded}");
+    let [source, page] = &lines(&place, &[])[..] else {
+        panic!("two artifacts")
+    };
+    assert_eq!(
+        source["verification"],
+        json!({"verified": ["Orders", "Orders.id"], "unverified": ["Orders.status"], "contradicted": []})
+    );
+    assert_eq!(page["verification"]["verified"], json!(["orders", "sales"]));
+    let line = "semantic-layer/shop/sales.yaml: 1 unverified (Orders.status); 2 verified (Orders, Orders.id)";
+    let table = place.run(&["artifacts"]);
+    assert!(table.expect_success().contains(line), "{table:?}");
+    for format in ["md", "html", "json"] {
+        let report = place.run(&["report", "--format", format]);
+        assert!(
+            report.expect_success().contains("Orders.status"),
+            "{report:?}"
+        );
+    }
+}
+
+#[test]
+fn source_without_a_database_is_not_compared() {
+    let (place, claude) = shop_project("", "orders id");
+    let ran = place.run(&[&SHOP_RUN[..], &[claude.as_str()]].concat());
+    let output = ran.expect_success();
+    assert!(
+        output.contains("nothing could be checked against `shop`"),
+        "{ran:?}"
+    );
+    assert!(!output.contains("tables and columns:"), "{ran:?}");
+    let artifacts = lines(&place, &[]);
+    assert!(
+        artifacts
+            .iter()
+            .all(|artifact| artifact.get("verification").is_none()),
+        "{artifacts:?}"
+    );
+}
+
 #[test]
 fn unsourced_identifiers_fail_a_unit_on_request() {
     let (place, claude) = project("fail");

@@ -157,6 +157,9 @@ struct ArtifactLine {
     shared: Option<SharedPart>,
     /// Every attempt that wrote it, oldest first.
     writers: Vec<ArtifactWriterPart>,
+    /// Exists if tables and columns of the artifact were compared with answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    verification: Option<VerificationPart>,
     /// The change of each writer; exists with `--diff`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     diffs: Option<Vec<ArtifactDiffPart>>,
@@ -247,6 +250,23 @@ struct ArtifactWriterPart {
     unsourced: Vec<UnsourcedPart>,
     /// Patch file relative to the project.
     patch: Option<String>,
+}
+
+/// The tables and columns of an artifact by what answers prove about them.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct VerificationPart {
+    verified: Vec<String>,
+    unverified: Vec<String>,
+    contradicted: Vec<ContradictedPart>,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ContradictedPart {
+    name: String,
+    /// What the answer has instead.
+    found: String,
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]

@@ -11,6 +11,7 @@ use crate::tape::note::{
         ArtifactChange, ArtifactTarget, MAX_UNSOURCED, MemoryAction, RecordedWrite,
         UnsourcedIdentifier,
     },
+    verification::{ArtifactVerification, MAX_CHECKED},
 };
 
 /// Most paths of an attempt.
@@ -108,6 +109,7 @@ pub(super) struct OutputIndex<'a> {
     pub(super) actions: ActionIndex<'a>,
     writes: HashMap<&'a str, Vec<&'a RecordedWrite>>,
     unsourced: HashMap<&'a str, Vec<&'a UnsourcedIdentifier>>,
+    verification: HashMap<&'a str, &'a ArtifactVerification>,
 }
 
 impl<'a> OutputIndex<'a> {
@@ -129,6 +131,11 @@ impl<'a> OutputIndex<'a> {
                 .or_default()
                 .push(identifier);
         }
+        let record = output.verification.iter();
+        let compared = record.flat_map(|record| record.artifacts.iter().take(MAX_CHECKED));
+        index
+            .verification
+            .extend(compared.map(|artifact| (artifact.path.as_str(), artifact)));
         index
     }
 
@@ -143,6 +150,11 @@ impl<'a> OutputIndex<'a> {
             .get(path)
             .map(Vec::as_slice)
             .unwrap_or_default()
+    }
+
+    /// What answers prove about `path`.
+    pub(super) fn verification(&self, path: &str) -> Option<&'a ArtifactVerification> {
+        self.verification.get(path).copied()
     }
 
     /// The paths that the changes name, sorted: those of their writes, or else the usual ones.

@@ -9,6 +9,7 @@ use crate::{
             AttemptEnded, AttemptOutput, PatchIntegrated, PatchWritten, PlannedUnit, RunPlanned,
             RunSaved, SourcesProjected, Verdict,
             attempt_output::{LineEdit, RecordedWrite},
+            verification::{ContradictedIdentifier, VerificationRecord},
         },
     },
     units::verdict,
@@ -67,6 +68,30 @@ fn action(target: ArtifactTarget, change: ArtifactChange, key: &str) -> MemoryAc
     }
 }
 
+/// What the attempt at a unit recorded about the identifiers of the page: `a` verified one that others left unverified,
+/// and `b` found that one is wrong.
+fn compared(unit: &str) -> ArtifactVerification {
+    let wrong = ContradictedIdentifier {
+        name: "orders.total".into(),
+        found: "the table has no such column".into(),
+    };
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let (verified, unverified, contradicted) = match unit {
+        "a" => (
+            names(&["orders", "orders.total"]),
+            names(&["refunds"]),
+            Vec::new(),
+        ),
+        _ => (Vec::new(), names(&["orders"]), vec![wrong]),
+    };
+    ArtifactVerification {
+        path: PAGE.into(),
+        verified,
+        unverified,
+        contradicted,
+    }
+}
+
 /// The notes of an attempt that succeeded and wrote these files.
 fn success<'a>(
     unit: &'a str,
@@ -97,6 +122,10 @@ fn success<'a>(
         ],
         writes: writes.collect(),
         unsourced: Some(vec![unsourced]),
+        verification: Some(VerificationRecord {
+            artifacts: vec![compared(unit)],
+            ..VerificationRecord::default()
+        }),
         ..AttemptOutput::default()
     };
     let path = Some(format!(".ktx/ingest-patches/job/{unit}.{attempt}.patch"));
@@ -229,6 +258,11 @@ fn artifact_has_the_history_of_all_attempts() {
         (page.unsourced().count(), source.unsourced().count()),
         (2, 0)
     );
+    assert_eq!(
+        page.verification().sentence(),
+        "1 contradicted (`orders.total`: the table has no such column); 1 unverified (refunds); 1 verified (orders)"
+    );
+    assert!(source.verification().is_empty());
     let raw_files = |artifact: &RunArtifact| {
         artifact
             .raw_files

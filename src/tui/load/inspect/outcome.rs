@@ -19,7 +19,10 @@ use ingestdeck_core::{
     },
     tape::{
         EntryBody, Millis, Note, Seq,
-        note::{AttemptEnded, AttemptOutcome, StopReason, VerdictCause},
+        note::{
+            AttemptEnded, AttemptOutcome, StopReason, VerdictCause,
+            verification::ArtifactVerification,
+        },
     },
     text::{self, clock, count, dollars},
 };
@@ -527,6 +530,10 @@ fn written_blocks(
             .iter()
             .map(|flag| DocumentBlock::fact("unsourced", StyleRole::Warning, flag.to_string())),
     );
+    let record = output.and_then(|output| output.verification.as_ref());
+    let artifacts = record.into_iter().flat_map(|record| &record.artifacts);
+    let findings = artifacts.flat_map(ArtifactVerification::findings);
+    pieces.extend(findings.map(|it| DocumentBlock::fact("contradicted", StyleRole::Warning, it)));
     if pieces.len() == 1 {
         pieces.push(DocumentBlock::line(StyleRole::Dim, "  nothing"));
     }

@@ -19,6 +19,7 @@ use ingestdeck_core::{
         artifacts::{action_raw_files, is_action_of},
         review::ReviewState,
         state::RunState,
+        verification::file_verification,
     },
     tape::note::{ReviewDecision, ReviewedFile},
     text::{self, pluralize},
@@ -263,12 +264,19 @@ fn draw_diff(
     }
 }
 
-/// Paints what the change of a file rests on, and the identifiers that its agents never received. Returns the area below.
+/// Paints what the change of a file rests on, the identifiers that its agents never received, and what answers prove about
+/// its tables and columns. Returns the area below.
 fn draw_basis(scene: &DrawContext<'_>, file: &ReviewedFile, area: Rect, buf: &mut Buffer) -> Rect {
-    let (raw_files, unsourced) = basis(&scene.run_view.state, file);
+    let state = &scene.run_view.state;
+    let (raw_files, unsourced) = basis(state, file);
+    let names = file_verification(state, file);
+    let contradicted = names.contradictions().collect();
     let lines = [
         (StyleRole::Text, "rests on", raw_files),
         (StyleRole::Warning, "unsourced", unsourced),
+        (StyleRole::Warning, "contradicted", contradicted),
+        (StyleRole::Text, "unverified", names.unverified),
+        (StyleRole::Text, "verified", names.verified),
     ];
     let mut rest = area;
     for (role, label, names) in lines.into_iter().filter(|(.., names)| !names.is_empty()) {
