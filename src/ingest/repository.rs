@@ -513,6 +513,25 @@ impl Repository {
         }
     }
 
+    /// Fails if files below `dirs` of the project's own repository are in no commit.
+    pub(super) fn check_committed(&self, dirs: &[&str]) -> Result<(), RepositoryError> {
+        let status = [
+            "--literal-pathspecs",
+            "status",
+            "--porcelain=v2",
+            "-z",
+            "--untracked-files=all",
+            "--no-renames",
+            "--ignore-submodules=all",
+            "--",
+        ];
+        let status = self.git.run(&[&status[..], dirs].concat())?;
+        match parse_status(&String::from_utf8_lossy(&status)).1 {
+            paths if paths.is_empty() => Ok(()),
+            paths => Err(RepositoryError::Dirty { paths }),
+        }
+    }
+
     /// The commit that HEAD points to.
     pub(super) fn head(&self) -> Result<CommitId, GitError> {
         self.git

@@ -17,6 +17,9 @@ use serde_saphyr::{DuplicateKeyPolicy, Spanned};
 pub(crate) use diagnosis::explain;
 pub(crate) use emitter::{QuotingStyle, render};
 
+/// Most values in a file of a scan: a column has about eight.
+const MAX_SCAN_NODES: usize = 8_000_000;
+
 /// A value and the line that it starts on (1 is the first).
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct YamlNode {
@@ -150,6 +153,16 @@ fn parse_with(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<YamlNode
     }
     let mut options = parser_options();
     options.duplicate_keys = duplicate_keys;
+    from_str_with::<Spanned<YamlValue>>(text, options).map(YamlNode::from)
+}
+
+/// As [`parse_tree`], for a file of a scan, which lists every column of a database.
+pub(crate) fn parse_scan(text: &str) -> Result<YamlNode, YamlError> {
+    let mut options = parser_options();
+    if let Some(budget) = &mut options.budget {
+        budget.max_nodes = MAX_SCAN_NODES;
+        budget.max_events = 4 * MAX_SCAN_NODES;
+    }
     from_str_with::<Spanned<YamlValue>>(text, options).map(YamlNode::from)
 }
 

@@ -186,6 +186,19 @@ pub(super) fn search(
     Ok(matches)
 }
 
+/// The tables and views of the sorted list from `first` on, at most `limit`, without sample values. An empty answer is the
+/// end.
+pub(super) fn describe_page(
+    connection: &Connection,
+    first: usize,
+    limit: usize,
+) -> Result<Vec<TableInfo>, QueryError> {
+    let names = list_tables(connection)?;
+    let page = names.iter().skip(first).take(limit);
+    page.map(|(name, kind)| describe(connection, name, kind, read_structure))
+        .collect()
+}
+
 /// Name and kind of every table and view, sorted by name.
 pub(super) fn list_tables(connection: &Connection) -> Result<Vec<(String, String)>, QueryError> {
     const ALL: &str = "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') \
@@ -225,12 +238,21 @@ pub(super) fn describe_table(
     name: &str,
     kind: &str,
 ) -> Result<TableInfo, QueryError> {
+    describe(connection, name, kind, read_details)
+}
+
+fn describe(
+    connection: &Connection,
+    name: &str,
+    kind: &str,
+    read: impl Fn(&Connection, &mut TableInfo) -> Result<(), QueryError>,
+) -> Result<TableInfo, QueryError> {
     let mut table = TableInfo {
         name: name.to_owned(),
         kind: kind.to_owned(),
         ..TableInfo::default()
     };
-    match read_details(connection, &mut table) {
+    match read(connection, &mut table) {
         // A view over a missing table is still listed, with the error.
         Err(QueryError::Reported(problem)) => table.error = Some(problem),
         other => other?,
@@ -238,9 +260,14 @@ pub(super) fn describe_table(
     Ok(table)
 }
 
-fn read_details(connection: &Connection, table: &mut TableInfo) -> Result<(), QueryError> {
+fn read_structure(connection: &Connection, table: &mut TableInfo) -> Result<(), QueryError> {
     table.columns = columns(connection, &table.name)?;
     table.foreign_keys = keys(connection, &table.name)?;
+    Ok(())
+}
+
+fn read_details(connection: &Connection, table: &mut TableInfo) -> Result<(), QueryError> {
+    read_structure(connection, table)?;
     let rows = match sample(connection, &table.name) {
         // The description is useful without samples.
         Err(QueryError::ValueTooLarge(_)) => Vec::new(),

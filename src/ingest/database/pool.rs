@@ -170,6 +170,34 @@ impl SqlWorkers {
         self.0.warehouses.tables(warehouse, progress)
     }
 
+    /// Every table of a SQLite file, with its columns and keys. Blocks.
+    pub fn sqlite_tables(
+        &self,
+        database: &Path,
+        progress: &mut dyn FnMut(CatalogProgress),
+    ) -> Result<Vec<TableInfo>, QueryError> {
+        const TABLES_PER_READ: usize = 200;
+        let mut tables: Vec<TableInfo> = Vec::new();
+        let mut columns = 0;
+        loop {
+            let operation = WorkerOperation::Describe {
+                first: tables.len(),
+                limit: TABLES_PER_READ,
+            };
+            let page: Vec<TableInfo> = self.read(database, STATEMENT_TIMEOUT, operation)?;
+            let is_last = page.len() < TABLES_PER_READ;
+            columns += page.iter().map(|table| table.columns.len()).sum::<usize>();
+            tables.extend(page);
+            progress(CatalogProgress {
+                tables: tables.len(),
+                columns,
+            });
+            if is_last {
+                return Ok(tables);
+            }
+        }
+    }
+
     /// Connects to a warehouse and asks what it is. Blocks.
     pub fn server(&self, warehouse: &Warehouse) -> Result<ServerInfo, QueryError> {
         self.0.warehouses.server(warehouse)

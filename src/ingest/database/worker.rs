@@ -60,6 +60,8 @@ pub(super) enum WorkerOperation {
     LookUp { targets: Vec<LookupTarget> },
     /// Finds tables and columns by words; answers [`catalog::NameMatches`].
     Search { words: Vec<String>, limit: usize },
+    /// Describes tables from a position of the sorted list on; answers a list of [`catalog::TableInfo`].
+    Describe { first: usize, limit: usize },
     /// Reads completed runs of KTX from a row downwards; answers an optional [`tables::KtxHistoryPage`].
     KtxRuns { from: i64, limits: PageLimits },
     /// Reads KTX's provenance from a row downwards; answers a [`tables::KtxHistoryPage`].
@@ -116,6 +118,9 @@ pub(super) fn reply(request: Result<WorkerRequest, QueryError>) -> Vec<u8> {
         }
         Ok((database, WorkerOperation::Search { words, limit })) => {
             line(&catalog::search(&database, &words, limit))
+        }
+        Ok((database, WorkerOperation::Describe { first, limit })) => {
+            line(&catalog::describe_page(&database, first, limit))
         }
         Ok((database, WorkerOperation::KtxRuns { from, limits })) => {
             line(&tables::runs(&database, from, limits))

@@ -1,0 +1,173 @@
+//! What the tables and columns of a connection can be checked against: a scan, dbt's catalogue, or live queries.
+//!
+//! It must not open a database.
+
+use std::time::Duration;
+
+use jiff::{Timestamp, civil::Date, tz::TimeZone};
+
+use super::{
+    database::{self, DRIVER},
+    project::{Connection, Project},
+    scan, source,
+};
+use ingestdeck_core::diagnostic::Problem;
+use ingestdeck_os::scoped_dir::ScopedDir;
+
+/// The file in which `dbt docs generate` stores the columns of the warehouse, below the dbt project.
+const DBT_CATALOG: &str = "target/catalog.json";
+/// The driver of connections that are dbt projects.
+const DBT: &str = "dbt";
+
+/// What the tables and columns of a connection can be checked against.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FactSources {
+    pub scan: Option<StoredScanDate>,
+    /// Connections to dbt projects with a catalogue, in the order of `ktx.yaml`.
+    pub dbt_catalogs: Vec<String>,
+    /// SQL dialect of live queries; `None` if the database cannot be queried.
+    pub dialect: Option<&'static str>,
+    /// Why the database cannot be queried, if a person can change that.
+    pub refusal: Option<Problem>,
+}
+
+/// When a stored scan read the database; `None` if its files do not contain that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredScanDate(pub Option<Timestamp>);
+
+impl StoredScanDate {
+    /// The day in UTC.
+    pub fn day(self) -> Option<Date> {
+        Some(self.0?.to_zoned(TimeZone::UTC).date())
+    }
+
+    /// The time from the scan to `now`; zero for a scan of the future.
+    pub fn age(self, now: Timestamp) -> Option<Duration> {
+        Some(Duration::try_from(now.duration_since(self.0?)).unwrap_or_default())
+    }
+
+    /// The problem with the scan of `connection` if it is older than `max_age`, or of an unknown age.
+    pub fn outdated_problem(
+        self,
+        connection: &str,
+        max_age: Duration,
+        now: Timestamp,
+    ) -> Option<Problem> {
+        let when = match self.age(now) {
+            Some(age) if age <= max_age => return None,
+            Some(_) => format!("from {}", self.day()?),
+            None => "of an unknown date".to_owned(),
+        };
+        let text = format!(
+            "the scan of {connection} is {when}, so a table that it lacks may exist (warehouse.max_scan_age)"
+        );
+        Some(Problem::new(text).with_help(format!("run `ingestdeck scan {connection}`")))
+    }
+}
+
+impl FactSources {
+    /// Whether there is nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.scan.is_none() && self.dbt_catalogs.is_empty() && self.dialect.is_none()
+    }
+
+    /// The problem that there is nothing to check `connection` against.
+    pub fn unchecked_problem(&self, connection: &str) -> Option<Problem> {
+        self.is_empty().then(|| {
+            Problem::new(format!(
+                "nothing can be checked against `{connection}`: it has no scan, no catalogue of dbt, and no connection that may be \
+                 used"
+            ))
+            .with_help(format!(
+                "run `ingestdeck scan {connection}`, or `dbt docs generate`, or allow the connection in `warehouse.allow` of your \
+                 settings (`ingestdeck doctor` prints the entry)"
+            ))
+        })
+    }
+}
+
+/// Whether `connection` is a database.
+pub fn is_database(connection: &Connection) -> bool {
+    connection
+        .driver
+        .as_deref()
+        .is_some_and(source::is_database_driver)
+}
+
+/// The facts about `connection`; `None` if it is not a database.
+pub fn find(project: &Project, connection: &Connection) -> Option<FactSources> {
+    if !is_database(connection) {
+        return None;
+    }
+    let (dialect, refusal) = match connection.driver.as_deref()? {
+        DRIVER => match super::connection_scope::resolve_database(project, connection) {
+            Some(Ok(_)) => (Some("SQLite"), None),
+            Some(Err(refusal)) => (None, Some(Problem::from_error(&refusal))),
+            None => (None, None),
+        },
+        _ => match database::resolve_warehouse(project, connection) {
+            Some(Ok(warehouse)) => (Some(warehouse.driver.dialect()), None),
+            Some(Err(refusal)) => (None, Some(refusal)),
+            None => (None, None),
+        },
+    };
+    let catalogs = project.settings.connections.iter().filter(|other| {
+        other.driver.as_deref() == Some(DBT)
+            && source::source_dir(project.connection(other))
+                .and_then(|dir| Ok(ScopedDir::open(&dir).is_ok_and(|dir| dir.is_file(DBT_CATALOG))))
+                .unwrap_or(false)
+    });
+    Some(FactSources {
+        scan: scan::stored_date(&project.root, &connection.id),
+        dbt_catalogs: catalogs.map(|other| other.id.clone()).collect(),
+        dialect,
+        refusal,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn facts(files: &[(&str, &str)]) -> Option<FactSources> {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = "connections:\n  shop: {driver: sqlite, path: shop.db}\n  dbt: {driver: dbt, source_dir: dbt}\n";
+        for (path, text) in [("ktx.yaml", settings)].iter().chain(files) {
+            crate::test_projects::write(dir.path(), path, text);
+        }
+        fs::create_dir_all(dir.path().join("dbt")).unwrap();
+        let project = Project::open(dir.path()).unwrap();
+        find(&project, &project.settings.connections[0])
+    }
+
+    #[test]
+    fn each_source_of_facts_is_found() {
+        assert!(facts(&[]).unwrap().is_empty());
+        let live = facts(&[("shop.db", "")]).unwrap();
+        assert_eq!((live.dialect, live.scan), (Some("SQLite"), None));
+        let dbt = facts(&[("dbt/target/catalog.json", "{}")]).unwrap();
+        assert_eq!(dbt.dbt_catalogs, ["dbt"]);
+        let undated =
+            facts(&[("semantic-layer/shop/_schema/public.yaml", "tables: {}\n")]).unwrap();
+        assert_eq!(undated.scan, Some(StoredScanDate(None)));
+        let settings = "{\"extractedAt\": \"2026-03-01T23:00:00-05:00\"}";
+        let newest = facts(&[
+            (
+                "raw-sources/shop/live-database/2026-01-01-000000-a/connection.json",
+                "{}",
+            ),
+            (
+                "raw-sources/shop/live-database/2026-03-01-000000-b/connection.json",
+                settings,
+            ),
+            (
+                "raw-sources/shop/live-database/2026-03-02-000000-c/other.json",
+                "{}",
+            ),
+        ]);
+        let day = newest.unwrap().scan.and_then(StoredScanDate::day).unwrap();
+        assert_eq!(day.to_string(), "2026-03-02");
+    }
+}
