@@ -46,6 +46,7 @@ pub(crate) mod review;
 mod review_rules;
 pub(crate) mod run;
 pub(crate) mod runs;
+mod scan;
 pub(crate) mod screen;
 pub(crate) mod screenshot;
 pub(crate) mod session;
@@ -175,6 +176,7 @@ fn run(cli: &Cli) -> Result<Exit, CliError> {
         CliCommand::Plan(args) => plan::plan(global, args),
         CliCommand::Init(args) => init::init(global, args),
         CliCommand::Demo(args) => demo::demo(global, args),
+        CliCommand::Scan(args) => scan::scan(global, args),
         CliCommand::Run(args) => run::run(global, args),
         CliCommand::Step(args) => step::step(global, args),
         CliCommand::Attach(args) => attach::attach(global, args),

@@ -43,6 +43,7 @@ macro_rules! pages {
 
 pages! {
     ingest = "ingest",
+    warehouse = "warehouse",
     resume = "resume",
     control = "control",
     workers = "workers",

@@ -4,6 +4,7 @@ mod artifacts;
 mod attempt;
 mod index;
 mod review;
+mod scan;
 mod worker;
 
 use std::{ffi::OsString, path::PathBuf};
@@ -16,6 +17,7 @@ pub(crate) use self::index::{
     AuditArgs, CostGrouping, CostsArgs, PeriodArgs, QueryArgs, TableFormat,
 };
 pub(crate) use self::review::ReviewArgs;
+pub(crate) use self::scan::ScanArgs;
 pub(crate) use self::worker::{DoctorArgs, NatsArgs, WorkerArgs};
 use crate::guide::PAGES;
 pub(crate) use ingestdeck_bench::BenchArgs;
@@ -149,6 +151,12 @@ pub(crate) enum CliCommand {
     Init(InitArgs),
     /// Show which units would run, and why
     Plan(PlanArgs),
+    /// Read the tables of a database into the project, so that units can check what they write
+    ///
+    /// The files are those of KTX's scan: semantic-layer/CONNECTION/_schema and raw-sources/CONNECTION/live-database. A later scan
+    /// changes only what is different in the database; descriptions and joins that people added are kept. In a project with git,
+    /// the files become one commit.
+    Scan(ScanArgs),
     /// Run the work units of a project
     Run(Box<RunArgs>),
     /// Run one unit and stop before every tool call

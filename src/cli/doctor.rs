@@ -2,9 +2,10 @@
 //!
 //! The JSON output has one object per check: `{"v":1,"check":…,"result":…,"text":…}`, where `check` is `check_git`,
 //! `project`, `connection`, `repository`, `runs`, `environment`, `program`, `release`, `login` or `request`, and
-//! `result` is `ok`, `note` (nothing to do) or `fail`.
+//! `result` is `ok`, `note` (nothing to do), `warn` (a run works, but not well) or `fail`.
 
 mod project;
+mod warehouse;
 
 use std::{io, path::Path};
 
@@ -57,6 +58,7 @@ enum DoctorCheck {
 enum CheckResult {
     Ok,
     Note,
+    Warn,
     Fail,
 }
 
@@ -112,6 +114,7 @@ impl DoctorFinding {
         let mark = match self.result {
             CheckResult::Ok => "ok  ",
             CheckResult::Note => "note",
+            CheckResult::Warn => "warn",
             CheckResult::Fail => "FAIL",
         };
         // The second line of a text must not look like a finding.

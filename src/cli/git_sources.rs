@@ -148,7 +148,8 @@ pub(crate) fn permission_problem(project: &Project, id: &str) -> Option<String> 
     ))
 }
 
-fn age_text(seconds: u64) -> String {
+/// For example `2 days ago`.
+pub(crate) fn age_text(seconds: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
     UNITS
         .iter()

@@ -17,9 +17,12 @@ use super::{
     exit::{self, CliError, Exit},
     launch, output, playback_output, settings,
 };
-use ingestdeck_core::text::{self, pluralize};
+use ingestdeck_core::{
+    diagnostic::Diagnostic as _,
+    text::{self, pluralize},
+};
 use ingestdeck_ingest::{
-    Project, UnitSelection,
+    Project, UnitSelection, fact_sources,
     init::{self, ProposedConnection},
     plan,
     source::SourceTree,
@@ -76,7 +79,7 @@ pub(crate) fn init(global: &GlobalArgs, args: &InitArgs) -> Result<Exit, CliErro
         )?;
     }
     write(&file, &init::render_ktx_yaml(&proposals))?;
-    print_proposals(&root, &file, &proposals)
+    print_proposals(global, &root, &file, &proposals)
         .map_err(|error| playback_output::stdout_failed(&error))?;
     Ok(Exit::Ok)
 }
@@ -96,7 +99,12 @@ fn write(file: &Path, text: &str) -> Result<(), CliError> {
         })
 }
 
-fn print_proposals(root: &Path, file: &Path, proposals: &[ProposedConnection]) -> io::Result<()> {
+fn print_proposals(
+    global: &GlobalArgs,
+    root: &Path,
+    file: &Path,
+    proposals: &[ProposedConnection],
+) -> io::Result<()> {
     let mut out = output::stdout();
     writeln!(out, "wrote {}", file.display())?;
     let widest = proposals
@@ -118,9 +126,13 @@ fn print_proposals(root: &Path, file: &Path, proposals: &[ProposedConnection]) -
         });
         writeln!(out, "  {id:widest$}  {driver:drivers$}  {place}{instead}")?;
     }
-    let planned = Project::open(root).ok().and_then(|project| {
+    let (permissions, _) = settings::permissions(global).unwrap_or_default();
+    let project = Project::open(root)
+        .ok()
+        .map(|project| project.with_permissions(permissions));
+    let planned = project.as_ref().and_then(|project| {
         exit::print_warnings(&project.warnings);
-        plan(&project, &UnitSelection::default()).ok()
+        plan(project, &UnitSelection::default()).ok()
     });
     if let Some(planned) = planned {
         let count = planned.units.len();
@@ -130,6 +142,15 @@ fn print_proposals(root: &Path, file: &Path, proposals: &[ProposedConnection]) -
             "{}; `ingestdeck plan` lists {them}, `ingestdeck run` runs {them}",
             pluralize(count, "unit")
         )?;
+    }
+    for connection in project.iter().flat_map(|of| &of.settings.connections) {
+        let facts = project
+            .as_ref()
+            .and_then(|of| fact_sources::find(of, connection));
+        if let Some(refusal) = facts.and_then(|facts| facts.refusal) {
+            let id = &connection.id;
+            writeln!(out, "connection {id}: {}", refusal.to_line())?;
+        }
     }
     if init::lacks_warehouse(proposals) {
         writeln!(

@@ -10,6 +10,7 @@ use std::{
     io::{self, Write as _},
 };
 
+use jiff::Timestamp;
 use serde_json::json;
 
 pub(super) use self::forecast::PlanForecast;
@@ -35,6 +36,7 @@ use ingestdeck_core::{
 };
 use ingestdeck_engine::{prepare, reconcile_policy::ReconcilePolicy, resume::RunPlan};
 use ingestdeck_ingest::{
+    fact_sources,
     plan::{IngestPlan, SourcePlan, UnplannedConnection},
     project::ModelRole,
     projection::PendingProjection,
@@ -69,6 +71,7 @@ pub(crate) fn plan(global: &GlobalArgs, args: &PlanArgs) -> Result<Exit, CliErro
     if taken.units_to_run().next().is_some() {
         exit::print_warnings(&all_unit_warnings(&taken, limits));
         exit::print_warnings(&truncated_index_warnings(&project));
+        exit::print_warnings(&fact_sources::warnings(&project, Timestamp::now()));
     }
     if let Err(error) = project.check_backend() {
         exit::print_warning(&error);

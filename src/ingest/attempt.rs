@@ -131,8 +131,9 @@ impl UnitAttempt {
         let scope = ConnectionScope::new(project, unit.own_connection());
         // The index counts as the attempt's first read of every page and source: later changes conflict with its
         // writes.
-        let around = project_context::read_context(&scope, &workspace, unit.stage_index.as_deref())
-            .map_err(failed("the prompt"))?;
+        let around =
+            project_context::read_context(project, &scope, &workspace, unit.stage_index.as_deref())
+                .map_err(failed("the prompt"))?;
         let mut prompt =
             prompt::build_prompt(unit, job, &project.instructions, &skills, &around, amended);
         let (mut received, mut reads, mut has_lost_work) =

@@ -2,14 +2,13 @@
 //!
 //! It must not open a database.
 
-use std::time::Duration;
-
-use jiff::{Timestamp, civil::Date, tz::TimeZone};
+use jiff::Timestamp;
 
 use super::{
     database::{self, DRIVER},
     project::{Connection, Project},
-    scan, source,
+    scan::{self, StoredScanDate},
+    source,
 };
 use ingestdeck_core::diagnostic::Problem;
 use ingestdeck_os::scoped_dir::ScopedDir;
@@ -31,44 +30,29 @@ pub struct FactSources {
     pub refusal: Option<Problem>,
 }
 
-/// When a stored scan read the database; `None` if its files do not contain that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoredScanDate(pub Option<Timestamp>);
-
-impl StoredScanDate {
-    /// The day in UTC.
-    pub fn day(self) -> Option<Date> {
-        Some(self.0?.to_zoned(TimeZone::UTC).date())
-    }
-
-    /// The time from the scan to `now`; zero for a scan of the future.
-    pub fn age(self, now: Timestamp) -> Option<Duration> {
-        Some(Duration::try_from(now.duration_since(self.0?)).unwrap_or_default())
-    }
-
-    /// The problem with the scan of `connection` if it is older than `max_age`, or of an unknown age.
-    pub fn outdated_problem(
-        self,
-        connection: &str,
-        max_age: Duration,
-        now: Timestamp,
-    ) -> Option<Problem> {
-        let when = match self.age(now) {
-            Some(age) if age <= max_age => return None,
-            Some(_) => format!("from {}", self.day()?),
-            None => "of an unknown date".to_owned(),
-        };
-        let text = format!(
-            "the scan of {connection} is {when}, so a table that it lacks may exist (warehouse.max_scan_age)"
-        );
-        Some(Problem::new(text).with_help(format!("run `ingestdeck scan {connection}`")))
-    }
-}
-
 impl FactSources {
     /// Whether there is nothing at all.
     pub fn is_empty(&self) -> bool {
         self.scan.is_none() && self.dbt_catalogs.is_empty() && self.dialect.is_none()
+    }
+
+    /// The sentence about it in a prompt. It has dates instead of ages, so that a prompt is the same on another day.
+    pub(crate) fn prompt_line(&self) -> String {
+        let scan = self.scan.map(|scan| match scan.day() {
+            Some(day) => format!("a scan of {day}"),
+            None => "a scan".to_owned(),
+        });
+        let catalog = (!self.dbt_catalogs.is_empty()).then(|| "the catalogue of dbt".to_owned());
+        let queries = self
+            .dialect
+            .map(|dialect| format!("queries in {dialect} SQL"));
+        let parts: Vec<String> = [scan, catalog, queries].into_iter().flatten().collect();
+        match parts.is_empty() {
+            true => "Nothing can be checked against this database: its tables and columns are unverified unless a raw file \
+                     contains them."
+                .to_owned(),
+            false => format!("Its tables and columns can be checked against {}.", parts.join(", ")),
+        }
     }
 
     /// The problem that there is nothing to check `connection` against.
@@ -84,6 +68,18 @@ impl FactSources {
             ))
         })
     }
+}
+
+/// A warning about each database of the project that cannot be checked against anything, or only against an old scan.
+pub fn warnings(project: &Project, now: Timestamp) -> Vec<Problem> {
+    let max_age = project.warehouse.max_scan_age;
+    let connections = project.settings.connections.iter();
+    let warning = |connection: &Connection| {
+        let (id, facts) = (&connection.id, find(project, connection)?);
+        let outdated = || facts.scan?.outdated_problem(id, max_age, now);
+        facts.unchecked_problem(id).or_else(outdated)
+    };
+    connections.filter_map(warning).collect()
 }
 
 /// Whether `connection` is a database.

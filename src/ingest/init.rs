@@ -7,7 +7,7 @@ use std::{fmt::Write as _, io::Read as _, path::Path};
 use serde_json::Value;
 
 use super::{
-    database,
+    database::{self, WarehouseDriver},
     slug::slugify,
     source::{
         self, ProposedDatabase, ProposedLists, SourceTree,
@@ -33,6 +33,9 @@ pub struct ProposedConnection {
     database: Option<ProposedDatabase>,
 }
 
+/// The driver of connections that are a DuckDB file.
+const DUCKDB: &str = WarehouseDriver::DuckDb.name();
+
 /// Most projects whose databases are looked up.
 const MAX_DATABASES: usize = 20;
 
@@ -53,14 +56,23 @@ pub fn propose_connections(tree: &SourceTree, home: Option<&Path>) -> Vec<Propos
         let named = folders.into_iter().map(|folder| (adapter.name(), folder));
         scan.found.extend(named);
     }
-    let databases = scan.paths().iter().filter(|path| is_database(tree, path));
-    found.extend(databases.map(|path| (database::DRIVER, *path, Vec::new())));
+    for path in scan.paths() {
+        let driver = database_driver(tree, path);
+        found.extend(driver.map(|driver| (driver, *path, Vec::new())));
+    }
     let mut proposals = assign_ids(found);
     let mut described: Vec<ProposedDatabase> = Vec::new();
     for (driver, folder) in scan.found.iter().take(MAX_DATABASES) {
         let adapter = source::find_adapter(driver);
         let database = adapter.and_then(|adapter| adapter.proposed_database(tree, folder, home));
-        described.extend(database.filter(|database| !described.contains(database)));
+        // The file of a DuckDB database was found already, or does not exist yet.
+        let is_found = |database: &ProposedDatabase| {
+            described.contains(database)
+                || database.driver == DUCKDB
+                    && proposals.iter().any(|proposal| proposal.driver == DUCKDB)
+        };
+        let database = database.filter(|database| !is_found(database));
+        described.extend(database);
     }
     for database in described {
         proposals.push(ProposedConnection {
@@ -190,14 +202,20 @@ impl ProposedConnection {
     }
 }
 
-/// Detects a database by its first bytes, not by its name.
-fn is_database(tree: &SourceTree, path: &str) -> bool {
+/// The driver of a file that is a database, by its first bytes instead of its name.
+fn database_driver(tree: &SourceTree, path: &str) -> Option<&'static str> {
     let mut head = [0; 16];
-    has_extension(path, &["db", "sqlite", "sqlite3"])
-        && ScopedDir::open(&tree.root)
-            .and_then(|dir| dir.open_file(path)?.0.read_exact(&mut head))
-            .is_ok()
-        && head == *b"SQLite format 3\0"
+    if !has_extension(path, &["db", "sqlite", "sqlite3", "duckdb", "ddb"]) {
+        return None;
+    }
+    let mut file = ScopedDir::open(&tree.root).ok()?.open_file(path).ok()?.0;
+    file.read_exact(&mut head).ok()?;
+    match &head {
+        b"SQLite format 3\0" => Some(database::DRIVER),
+        // A checksum of eight bytes is in front.
+        [_, _, _, _, _, _, _, _, b'D', b'U', b'C', b'K', ..] => Some(DUCKDB),
+        _ => None,
+    }
 }
 
 fn assign_ids(found: Vec<(&'static str, &str, ProposedLists)>) -> Vec<ProposedConnection> {
@@ -579,6 +597,9 @@ mod tests {
             "    prod: {type: postgres, host: hunter2, user: hunter2, password: \"{{ env_var('P') }}\", port: 1}\n",
             "    dev: {type: snowflake, account: hunter2, user: \"{{ env_var('U') }}\", password: hunter2}\n",
             "    prod: {type: bigquery, method: oauth, dataset: hunter2}\n",
+            "    prod: {type: redshift, host: \"{{ env_var('H') }}\", dbname: hunter2, user: hunter2, password: hunter2}\n",
+            "    prod: {type: databricks, host: hunter2, http_path: \"{{ env_var('H') }}\", token: \"{{ env_var('T') }}\"}\n",
+            "    prod: {type: duckdb, path: hunter2}\n",
         ];
         insta::assert_snapshot!(servers.map(of).join("\n"), @r#"
         my-shop:
@@ -606,6 +627,33 @@ mod tests {
           driver: bigquery
           credentials_json: "env:MY_SHOP_CREDENTIALS_JSON"
           dataset_id: "env:MY_SHOP_DATASET_ID"
+
+        # KTX ignores this section with a warning: it refuses the drivers of these connections.
+        ingestdeck:
+          connections:
+            my-shop:
+              # Set MY_SHOP_URL to what "profiles.yml" has, as in redshift://USER:PASSWORD@HOST:PORT/DATABASE.
+              driver: redshift
+              url: "env:MY_SHOP_URL"
+              host: "env:H"
+
+        # KTX ignores this section with a warning: it refuses the drivers of these connections.
+        ingestdeck:
+          connections:
+            my-shop:
+              # Set MY_SHOP_HOST to what "profiles.yml" has.
+              driver: databricks
+              host: "env:MY_SHOP_HOST"
+              http_path: "env:H"
+              token: "env:T"
+
+        # KTX ignores this section with a warning: it refuses the drivers of these connections.
+        ingestdeck:
+          connections:
+            my-shop:
+              # Set MY_SHOP_PATH to what "profiles.yml" has.
+              driver: duckdb
+              path: "env:MY_SHOP_PATH"
         "#);
         for unknown in [
             "    prod: {type: hunter2}\n",
@@ -615,6 +663,30 @@ mod tests {
         ] {
             assert_eq!(of(unknown), "");
         }
+    }
+
+    #[test]
+    fn database_files_are_recognised_by_their_content() {
+        let duckdb = "12345678DUCK@\0\0\0";
+        let files = [
+            ("dbt_project.yml", "name: x\nprofile: p\n"),
+            (
+                "profiles.yml",
+                "p: {outputs: {default: {type: duckdb, path: shop.duckdb}}}\n",
+            ),
+            ("shop.duckdb", duckdb),
+            ("no.duckdb", "text"),
+            ("lite.db", "SQLite format 3\0"),
+        ];
+        let (_dir, tree) = tree_of(&files);
+        assert_eq!(
+            render_ids(&propose_connections(&tree, None)),
+            [
+                "dbt dbt .",
+                "lite sqlite lite.db",
+                "shop duckdb shop.duckdb"
+            ]
+        );
     }
 
     #[test]

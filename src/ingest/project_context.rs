@@ -10,6 +10,7 @@ use std::{
 
 use super::{
     connection_scope::{ConnectionAccess, ConnectionScope},
+    fact_sources,
     project::Project,
     prompt::{ConnectionSources, ProjectContext},
     reconcile::{ChangeKind, StageIndex},
@@ -21,6 +22,7 @@ use super::{
 /// Reads the state of `workspace` for the prompt of an attempt, and marks every page and source in it as seen by the
 /// attempt.
 pub(super) fn read_context(
+    project: &Project,
     reach: &ConnectionScope,
     workspace: &Workspace,
     stage: Option<&StageIndex>,
@@ -36,6 +38,7 @@ pub(super) fn read_context(
             semantic_layer.push(ConnectionSources {
                 connection: id.clone(),
                 is_target: *is_target,
+                facts: facts(project, id),
                 names,
             });
         }
@@ -48,6 +51,13 @@ pub(super) fn read_context(
         semantic_layer,
         change_summaries: details,
     })
+}
+
+/// The sentence about what the tables of the connection `id` can be checked against; `None` if it is not a database.
+fn facts(project: &Project, id: &str) -> Option<String> {
+    let mut connections = project.settings.connections.iter();
+    let connection = connections.find(|connection| connection.id == id)?;
+    Some(fact_sources::find(project, connection)?.prompt_line())
 }
 
 /// Key and summary of each page.
@@ -95,6 +105,7 @@ fn change_summary(path: &str, workspace: &Workspace) -> Option<String> {
 /// because the attempts report them.
 pub fn truncated_index_warnings(project: &Project) -> Vec<String> {
     let around = read_context(
+        project,
         &ConnectionScope::new(project, None),
         &Workspace::read_only(&project.root),
         None,

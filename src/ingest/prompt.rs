@@ -84,16 +84,20 @@ pub(crate) struct ConnectionSources {
     pub(crate) connection: String,
     /// Whether sources may be written for the connection.
     pub(crate) is_target: bool,
+    /// What the tables of a database can be checked against, as a sentence.
+    pub(crate) facts: Option<String>,
     /// Names of the sources, sorted.
     pub(crate) names: Vec<String>,
 }
 
 impl ConnectionSources {
     fn heading(&self) -> String {
+        let facts = self.facts.iter().map(|facts| format!("\n{facts}"));
         format!(
-            "## {}{}",
+            "## {}{}{}",
             self.connection,
-            if self.is_target { "" } else { " (read only)" }
+            if self.is_target { "" } else { " (read only)" },
+            facts.collect::<String>()
         )
     }
 }

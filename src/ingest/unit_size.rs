@@ -26,6 +26,7 @@ const LINE_FRAME: usize = 3;
 /// now.
 pub fn measure_units(project: &Project, units: &[WorkUnit]) -> Vec<UnitSize> {
     let around = project_context::read_context(
+        project,
         &ConnectionScope::new(project, None),
         &Workspace::read_only(&project.root),
         None,

@@ -6,7 +6,7 @@ use super::{
         args::GlobalArgs, exit::CliError, git_sources, model_choice::ModelChoice,
         plan::outside_project_message, policy, project, runs, settings,
     },
-    DoctorCheck, DoctorFinding,
+    DoctorCheck, DoctorFinding, warehouse,
 };
 use ingestdeck_core::{
     diagnostic::{Diagnostic, to_lines},
@@ -14,6 +14,7 @@ use ingestdeck_core::{
 };
 use ingestdeck_engine::{prepare, prior_results::ProjectHistory};
 use ingestdeck_ingest::{
+    fact_sources,
     plan::{IngestPlan, PlanError, UnitSelection, plan},
     project::{ModelRole, Project, ProjectError},
     repository::RepositoryError,
@@ -92,14 +93,13 @@ fn examine_settings(
         ),
     });
     if let Ok(planned) = planned {
-        findings.extend(
-            project
-                .settings
-                .connections
-                .iter()
-                .map(|connection| check_connection(project, &connection.id, planned)),
-        );
+        let connections = project.settings.connections.iter();
+        // The databases are checked separately.
+        let sources = connections.filter(|connection| !fact_sources::is_database(connection));
+        findings
+            .extend(sources.map(|connection| check_connection(project, &connection.id, planned)));
     }
+    findings.extend(warehouse::check_databases(project));
 }
 
 /// Checks whether a connection has units.

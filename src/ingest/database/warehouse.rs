@@ -111,7 +111,7 @@ impl WarehouseDriver {
     }
 
     /// Its name in `ktx.yaml`.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
             Self::Redshift => "redshift",

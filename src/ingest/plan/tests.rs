@@ -84,7 +84,7 @@ proptest! {
         let around = ProjectContext {
             wiki_pages: vec![("page".into(), text.clone())],
             semantic_layer: vec![ConnectionSources {
-                connection: "docs".into(), is_target: true, names: vec![text.clone()],
+                connection: "docs".into(), is_target: true, facts: None, names: vec![text.clone()],
             }],
             ..ProjectContext::default()
         };

@@ -36,6 +36,7 @@ fn sources(connection: &str, names: &[&str]) -> ConnectionSources {
     ConnectionSources {
         connection: connection.into(),
         is_target: true,
+        facts: None,
         names,
     }
 }

@@ -56,8 +56,9 @@ const fn server(name: &'static str, scheme: &'static str, port: i64) -> Database
     }
 }
 
-const TYPES: [DatabaseType; 6] = [
+const TYPES: [DatabaseType; 9] = [
     server("postgres", "postgresql", 5432),
+    server("redshift", "redshift", 5439),
     server("mysql", "mysql", 3306),
     server("clickhouse", "http", 8123),
     server("sqlserver", "sqlserver", 1433),
@@ -72,6 +73,21 @@ const TYPES: [DatabaseType; 6] = [
             ("password", &["password"]),
             ("role", &["role"]),
         ],
+    },
+    DatabaseType {
+        name: "databricks",
+        url: None,
+        keys: &[
+            ("host", &["host"]),
+            ("http_path", &["http_path"]),
+            ("token", &["token"]),
+            ("catalog", &["catalog"]),
+        ],
+    },
+    DatabaseType {
+        name: "duckdb",
+        url: None,
+        keys: &[("path", &["path"])],
     },
     DatabaseType {
         name: "bigquery",
