@@ -133,7 +133,7 @@ fn first_scan_is_one_commit_of_the_files_of_ktx() {
     assert_eq!(git(&root, &["status", "--porcelain"]), "");
     assert_eq!(
         git(&root, &["log", "-1", "--format=%B%an <%ae>"]),
-        "scan(live-database): shop: 3 added\n\nsyncId=2026-03-01-153001-local-mm7wp21o\n\nktx Local <local@ktx.local>\n"
+        "scan(live-database): shop: 3 added\n\nsyncId=2026-03-01-153001-local-mm7wp21o\nktx Local <local@ktx.local>\n"
     );
     let (commit, branch) = result.commit.unwrap();
     assert_eq!(git(&root, &["rev-parse", "HEAD"]).trim_end(), commit);
