@@ -343,7 +343,8 @@ fn print_changes(
         );
         if !names.is_empty() {
             json["verification"] = verification_json(&names);
-            let names = text::printable(&names.sentence(), output::max_width(MAX_REASON_WIDTH));
+            let sentence = names.sentence();
+            let names = text::printable(&sentence, output::max_width(MAX_REASON_WIDTH));
             // It precedes the diff.
             let end = text.find('\n').unwrap_or(text.len());
             text.insert_str(end, &format!("\n    {names}"));

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::commands::test_dir::TestDir;
 
 mod sql;
-mod warehouse;
+pub(crate) mod warehouse;
 
 /// Longest wait for one answer.
 const LIMIT: Duration = Duration::from_secs(60);

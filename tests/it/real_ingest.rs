@@ -13,6 +13,7 @@ mod session_files;
 mod test_project;
 mod texts;
 mod tools;
+mod warehouse;
 mod workers;
 
 use serde_json::{Value, json};

@@ -5,7 +5,7 @@ use std::{
     net::TcpListener,
     os::unix::{fs::chown, process::CommandExt as _},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, ExitStatus},
 };
 
 /// Variable that names the folder with `initdb`, `pg_ctl` and `psql`.
@@ -31,8 +31,10 @@ impl PostgresServer {
         if is_root() {
             chown(folder.path(), Some(NOBODY), None).unwrap();
         }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = port.local_addr().unwrap().port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .unwrap()
+            .port();
         let server = Self {
             programs,
             folder,
@@ -82,6 +84,12 @@ impl PostgresServer {
     }
 
     fn run(&self, program: &str, args: &[&str]) -> String {
+        let (status, out, errors) = self.ran(program, args);
+        assert!(status.success(), "{program}: {status}: {errors}");
+        out
+    }
+
+    fn ran(&self, program: &str, args: &[&str]) -> (ExitStatus, String, String) {
         let mut command = Command::new(self.programs.join(program));
         command.args(args).current_dir("/");
         if is_root() {
@@ -93,15 +101,15 @@ impl PostgresServer {
             .stdout(File::create(&out).unwrap())
             .stderr(File::create(&errors).unwrap());
         let status = command.status().unwrap();
-        let errors = fs::read_to_string(errors).unwrap();
-        assert!(status.success(), "{program}: {status}: {errors}");
-        fs::read_to_string(out).unwrap()
+        let text = |path: &Path| fs::read_to_string(path).unwrap();
+        (status, text(&out), text(&errors))
     }
 }
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        self.run("pg_ctl", &["-D", &self.data(), "-m", "immediate", "stop"]);
+        // A server that did not start needs no end.
+        self.ran("pg_ctl", &["-D", &self.data(), "-m", "immediate", "stop"]);
     }
 }
 

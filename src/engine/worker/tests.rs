@@ -363,6 +363,8 @@ impl EngineSide {
             instructions: Arc::default(),
             warnings: Vec::new(),
             sql_workers: Default::default(),
+            warehouse: Default::default(),
+            facts: Default::default(),
             unit_bytes: u64::MAX,
         });
         let log = Arc::new(ProtocolLog::default());

@@ -12,14 +12,14 @@ use ingestdeck_test_support::postgres::PostgresServer;
 use super::*;
 
 /// Variables: a folder with the ADBC driver of PostgreSQL, and one with `libduckdb.so`.
-const ADBC: &str = "INGESTDECK_TEST_ADBC";
-const DUCKDB: &str = "INGESTDECK_TEST_DUCKDB";
+pub(crate) const ADBC: &str = "INGESTDECK_TEST_ADBC";
+pub(crate) const DUCKDB: &str = "INGESTDECK_TEST_DUCKDB";
 
-fn named(variable: &str) -> PathBuf {
+pub(crate) fn named(variable: &str) -> PathBuf {
     PathBuf::from(std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} is not set")))
 }
 
-const SHOP: &str = "CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL); \
+pub(crate) const SHOP: &str = "CREATE TABLE customers (id int PRIMARY KEY, name text NOT NULL); \
     CREATE TABLE orders (id bigint PRIMARY KEY, customer_id int REFERENCES customers (id), total numeric(10, 2)); \
     COMMENT ON TABLE orders IS 'What customers bought'; \
     CREATE SCHEMA mart; CREATE TABLE mart.\"Größe \"\"x\"\" ; 100%\" (a int); \
@@ -89,7 +89,7 @@ async fn postgres_answers_in_its_own_words() {
         column.contains("Perhaps you meant to reference the column \"orders.customer_id\""),
         "{column}"
     );
-    let targets = json!([{"display": "public.orders"}, {"display": "ordrs"}, {"display": "mart.Größe \"x\" ; 100%"}]);
+    let targets = json!([{"display": "public.orders"}, {"display": "ordrs"}, {"db": "mart", "name": "Größe \"x\" ; 100%"}]);
     let details = client
         .good(
             "entity_details",
@@ -214,12 +214,12 @@ async fn wrong_logins_of_postgres_are_named() {
 }
 
 /// Writes a DuckDB file with the statements.
-fn duckdb_file(place: &TestDir, statements: &[&str]) {
+pub(crate) fn duckdb_file(path: &Path, statements: &[&str]) {
     let library = named(DUCKDB).join("libduckdb.so");
     let version = AdbcVersion::V100;
     let entry = Some(&b"duckdb_adbc_init"[..]);
     let mut driver = ManagedDriver::load_dynamic_from_filename(library, entry, version).unwrap();
-    let path = place.path("shop.duckdb").to_str().unwrap().to_owned();
+    let path = path.to_str().unwrap().to_owned();
     let options = [(
         OptionDatabase::Other("path".into()),
         OptionValue::String(path),
@@ -244,10 +244,10 @@ async fn duckdb_answers_and_reads_no_other_file() {
     let secret = place.write("secret.csv", "word\nopensesame\n");
     let secret = secret.to_str().unwrap();
     duckdb_file(
-        &place,
+        &place.path("shop.duckdb"),
         &[
             "CREATE TABLE customers (id int PRIMARY KEY, name text)",
-            "CREATE TABLE orders (id int PRIMARY KEY, customer_id int REFERENCES customers (id), tags text[], at date)",
+            "CREATE TABLE orders (id int PRIMARY KEY, customer_id int REFERENCES customers (id), tags text[], placed date)",
             "INSERT INTO customers VALUES (1, 'Ann')",
             "INSERT INTO orders VALUES (1, 1, ['a', 'b'], DATE '2026-03-01')",
             &format!("CREATE VIEW leak AS SELECT * FROM read_csv('{secret}')"),

@@ -30,14 +30,14 @@ fn worker_over_its_time_limit_is_stopped() {
 #[test]
 fn worker_that_ends_is_killed_and_reaped() {
     for script in ["while :; do :; done", "read line; echo hi", "exec cat"] {
-        let mut process = WorkerProcess::start(&shell(script)).unwrap();
+        let mut process = WorkerProcess::start(&shell(script), &[]).unwrap();
         let pid = Pid::from_raw(i32::try_from(process.child.id()).unwrap());
         assert!(!is_gone(pid));
         process.end().unwrap();
         assert!(is_gone(pid), "{script}");
         assert!(process.group.state().leader.is_none());
     }
-    let process = WorkerProcess::start(&shell("while :; do :; done")).unwrap();
+    let process = WorkerProcess::start(&shell("while :; do :; done"), &[]).unwrap();
     let pid = Pid::from_raw(i32::try_from(process.child.id()).unwrap());
     drop(process);
     assert!(is_gone(pid));
