@@ -94,7 +94,7 @@ impl ConnectionScope {
         ids
     }
 
-    /// What is known about the tables of connection `id`, for checks of its sources.
+    /// The known tables of connection `id`, for checks of its sources.
     pub(crate) fn known_tables(&self, id: &str) -> Option<KnownTables> {
         let connection = self.get(id)?;
         Some(KnownTables {

@@ -198,7 +198,7 @@ pub(crate) enum FactLookup<'a> {
 }
 
 impl FactFiles {
-    /// The folders of its scans; `None` if its id is no name of a folder.
+    /// The folders of its scans; `None` if its id cannot be the name of a folder.
     fn scan_dirs(&self) -> Option<ScanDirs> {
         let id = &self.connection;
         validate_relative_path(id).ok()?;
@@ -280,7 +280,7 @@ pub(crate) struct KnownTables {
     pub(crate) has_unasked_database: bool,
     /// What the database answered about a table, if it was asked.
     pub(crate) answer: Option<DatabaseAnswer>,
-    /// A table that the source named before it was rewritten, which is no error then.
+    /// A table that the source named before it was rewritten, which is then only a warning.
     pub(crate) tolerated: Option<String>,
 }
 
@@ -292,7 +292,7 @@ pub(crate) struct DatabaseAnswer {
     pub(crate) exists: bool,
 }
 
-/// What is known about the table of a source.
+/// How the facts judge the table of a source.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TableFinding {
     /// It exists, or nothing is known against it.

@@ -156,7 +156,7 @@ pub struct PatchIntegrator {
     tracked_paths: Option<BTreeSet<String>>,
     /// Ids of the connections that the run writes sources for, sorted.
     connections: Vec<String>,
-    /// What is known about the tables of the connections.
+    /// The known tables of the connections.
     scope: ConnectionScope,
     /// Changes that the branch contains already, and that are reviewed all the same.
     committed: CommittedChanges,

@@ -116,7 +116,7 @@ pub(crate) struct SemanticSources {
     pub(crate) files: Vec<SourceFile>,
     /// Paths of files that define no source or a duplicate one, with the reason.
     pub(crate) broken_files: Vec<(String, String)>,
-    /// What is known about the tables of the database, if sources are checked against it.
+    /// The known tables of the database, if sources are checked against them.
     pub(crate) known_tables: Option<KnownTables>,
 }
 

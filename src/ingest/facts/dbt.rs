@@ -38,7 +38,7 @@ const MAX_FOLDERS: usize = 200;
 const MAX_DEPTH: usize = 2;
 /// Size of the read buffer.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Folders without projects.
+/// Folders that are not searched for projects.
 const SKIPPED_FOLDERS: [&str; 4] = ["dbt_packages", "dbt_modules", "node_modules", "target"];
 /// Statistics with the number of rows, which adapters name differently.
 const ROW_STATS: [&str; 3] = ["row_count", "num_rows", "rows"];

@@ -27,7 +27,7 @@ pub(crate) enum FactOrigin {
     DbtCatalog,
     /// `manifest.json`: what dbt builds, whether it exists or not.
     DbtManifest,
-    /// The database.
+    /// The database itself, asked now.
     Connection,
 }
 
@@ -221,7 +221,7 @@ fn age_in_words(at: Timestamp, now: Timestamp) -> String {
     match seconds {
         ..0 => format!("{date} (in the future)"),
         0..HOUR => format!("less than an hour ago ({date})"),
-        ..172_800 => plural(seconds / HOUR, "hour"),
+        HOUR..172_800 => plural(seconds / HOUR, "hour"),
         _ => plural(seconds / (24 * HOUR), "day"),
     }
 }

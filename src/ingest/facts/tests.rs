@@ -280,7 +280,8 @@ fn hostile_artifacts_are_warnings_without_facts() {
         "dbt/dbt_project.yml",
         "target-path: \"{{ env_var('X') }}\"\n",
     );
-    let cases: [(&str, &dyn Fn(&Path)); 6] = [
+    type MakeFile<'a> = &'a dyn Fn(&Path);
+    let cases: [(&str, MakeFile<'_>); 6] = [
         ("nested", &|path| {
             fs::write(
                 path,

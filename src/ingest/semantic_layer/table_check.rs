@@ -1,4 +1,4 @@
-//! Compares a source with what is known about the tables of the database: whether its table exists, its columns, and the
+//! Compares a source with the known tables of the database: whether its table exists, its columns, and the
 //! types of the columns that it joins.
 //!
 //! Files may be old, so only a table that a recent and complete scan lacks is an error. This module must not open a
@@ -28,10 +28,10 @@ pub(super) fn check(
         && let Some(table) = text(doc, "table").map(str::trim)
         && sources.scanned_table(table).is_none()
     {
-        let say = |why: String| format!("{}: table `{}`: {why}", excerpt(name), excerpt(table));
+        let finding = |why: String| format!("{}: table `{}`: {why}", excerpt(name), excerpt(table));
         match known.judge(table) {
-            TableFinding::Missing(why) => findings.errors.push(say(why)),
-            TableFinding::Doubtful(why) => findings.warnings.push(say(why)),
+            TableFinding::Missing(why) => findings.errors.push(finding(why)),
+            TableFinding::Doubtful(why) => findings.warnings.push(finding(why)),
             TableFinding::Fine => {}
         }
         findings

@@ -99,7 +99,7 @@ enum TargetAnswer {
 struct DescribedTable {
     table: TableInfo,
     origin: FactOrigin,
-    /// The origin in words, to continue `From`.
+    /// The origin and its age, to continue `From`.
     source: String,
 }
 
