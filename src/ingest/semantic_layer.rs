@@ -170,12 +170,6 @@ impl SemanticLayer<'_> {
         }
     }
 
-    /// Whether scan results of `connection` are stored.
-    pub(crate) fn has_scan(self, connection: &str) -> io::Result<bool> {
-        let folder = format!("{}/{SCAN_DIR}", connection_dir(connection));
-        Ok(!self.paths(&folder)?.is_empty())
-    }
-
     /// The file of the source `name`.
     pub(crate) fn find_source_file(
         self,

@@ -15,7 +15,7 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    connection_scope::ConnectionScope,
+    connection_scope::{ConnectionAccess, ConnectionScope},
     semantic_layer::{self, SemanticLayer, SemanticSources, SourceDoc, SourceKind, maps_at, texts},
     untrusted_text::one_line,
     wiki::{self, WikiPage},
@@ -52,10 +52,10 @@ impl Verifier<'_> {
         let mut record = VerificationRecord::default();
         let mut sources = SourceCache::default();
         let mut unchecked = BTreeSet::new();
-        let can_check_any = self.can_check_any()?;
+        let can_check_any = self.can_check_any();
         for (path, text) in artifacts {
             let states = if let Some((connection, _)) = semantic_layer::split_source_path(path) {
-                if !self.can_check(connection)? {
+                if !self.can_check(connection) {
                     unchecked.insert(connection.to_owned());
                     continue;
                 }
@@ -72,19 +72,16 @@ impl Verifier<'_> {
             record.artifacts.push(states.into_record(path));
         }
         record.unchecked = unchecked.into_iter().collect();
-        record.unproven = self.unproven(stated)?;
+        record.unproven = self.unproven(stated);
         record.truncate();
         Ok(record)
     }
 
     /// The names among `stated` that are in no answer, each once. Texts that are not names of tables or columns are left
     /// out, and so is everything if there is nothing to compare with.
-    pub(crate) fn unproven<'t>(
-        self,
-        stated: impl Iterator<Item = &'t str>,
-    ) -> io::Result<Vec<String>> {
-        if !self.can_check_any()? {
-            return Ok(Vec::new());
+    pub(crate) fn unproven<'t>(self, stated: impl Iterator<Item = &'t str>) -> Vec<String> {
+        if !self.can_check_any() {
+            return Vec::new();
         }
         let mut seen = BTreeSet::new();
         let is_unproven = |stated: &&str| {
@@ -95,27 +92,20 @@ impl Verifier<'_> {
             let is_proven = self.facts.has_name(connection, &parts);
             !is_proven && seen.insert((connection.map(str::to_owned), parts))
         };
-        Ok(stated.filter(is_unproven).map(recorded_name).collect())
+        stated.filter(is_unproven).map(recorded_name).collect()
     }
 
     /// Whether tables of `connection` can be looked up, or were.
-    fn can_check(self, connection: &str) -> io::Result<bool> {
-        let has_database = self
-            .scope
-            .get(connection)
-            .is_some_and(|access| access.database.is_some());
-        Ok(has_database
-            || self.facts.has_connection(connection)
-            || SemanticLayer(self.workspace).has_scan(connection)?)
+    fn can_check(self, connection: &str) -> bool {
+        let access = self.scope.get(connection);
+        access.is_some_and(ConnectionAccess::knows_tables) || self.facts.has_connection(connection)
     }
 
-    fn can_check_any(self) -> io::Result<bool> {
-        for access in &self.scope.connections {
-            if self.can_check(&access.id)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+    fn can_check_any(self) -> bool {
+        let connections = self.scope.connections.iter();
+        connections
+            .into_iter()
+            .any(|access| self.can_check(&access.id))
     }
 
     /// Compares the table and the columns of a source, which an overlay has from the scan.
@@ -218,7 +208,7 @@ impl Verifier<'_> {
             let Some(parts) = table.and_then(name_parts) else {
                 return Ok(());
             };
-            if !self.can_check(target)? {
+            if !self.can_check(target) {
                 return Ok(());
             }
             let column = named_columns(&source.doc)

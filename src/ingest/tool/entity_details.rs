@@ -13,7 +13,7 @@ use super::{
 use crate::{
     connection_scope::ConnectionAccess,
     database::{ColumnInfo, LookupTarget, STATEMENT_TIMEOUT, TableInfo, TableLookup},
-    facts::{FactLookup, FactOrigin, TableName, TableSet, full_name},
+    facts::{FactLookup, FactOrigin, KnownTables, TableFinding, TableName, TableSet, full_name},
     untrusted_text::one_line,
 };
 use ingestdeck_core::{diagnostic::Diagnostic as _, units::ToolReply};
@@ -146,7 +146,9 @@ impl AgentTool for EntityDetails {
             .map(|target| look_up_in_files(connection, target, now))
             .collect();
         let mut notes = Vec::new();
-        if let Err(error) = look_up_in_database(context, connection, &targets, &mut answers) {
+        let asked = look_up_in_database(context, connection, &targets, &mut answers);
+        let has_answered = connection.database.is_some() && asked.is_ok();
+        if let Err(error) = asked {
             if !connection.facts.exist() {
                 return not_found_reply(format_args!("connection `{}`: {error}", connection.id));
             }
@@ -154,7 +156,18 @@ impl AgentTool for EntityDetails {
         }
         let unused = &connection.facts.load().warnings;
         notes.extend(unused.iter().map(|warning| one_line(&warning.to_line())));
-        details_reply(connection, &targets, &answers, &notes)
+        let known = context.scope.known_tables(&connection.id);
+        let is_proven = |target: &EntityTarget, answer: &TargetAnswer| match answer {
+            TargetAnswer::Found(_) => false,
+            TargetAnswer::MissingColumn(table) => table.origin != FactOrigin::DbtManifest,
+            TargetAnswer::Missing { is_ambiguous, .. } => {
+                let lacks_it = |known: &KnownTables| {
+                    matches!(known.judge(&target.label()), TableFinding::Missing(_))
+                };
+                !is_ambiguous && (has_answered || known.as_ref().is_some_and(lacks_it))
+            }
+        };
+        details_reply(connection, (&targets, &answers), &notes, is_proven)
     }
 }
 
@@ -305,11 +318,12 @@ fn look_up_in_database(
     Ok(())
 }
 
+/// The answer. A missing target is proven if what lacks it is complete: the database, or a scan of it.
 fn details_reply(
     connection: &ConnectionAccess,
-    targets: &[EntityTarget],
-    answers: &[TargetAnswer],
+    (targets, answers): (&[EntityTarget], &[TargetAnswer]),
     notes: &[String],
+    is_proven: impl Fn(&EntityTarget, &TargetAnswer) -> bool,
 ) -> ToolReply {
     let mut text = String::new();
     let (mut resolved, mut missing) = (Vec::new(), Vec::new());
@@ -357,15 +371,16 @@ fn details_reply(
             text.push_str("\n\n");
         }
         text.push_str(&part);
+        let proven = is_proven(target, answer);
         match answer {
             TargetAnswer::Found(described) => resolved.push(table_json(connection, described)),
             TargetAnswer::MissingColumn(described) => {
                 let candidates = [name_json(&full_name(&described.table))];
-                missing.push(json!({"target": label, "candidates": candidates}));
+                missing.push(json!({"target": label, "candidates": candidates, "proven": proven}));
             }
             TargetAnswer::Missing { candidates, .. } => {
                 let candidates: Vec<Value> = candidates.iter().map(name_json).collect();
-                missing.push(json!({"target": label, "candidates": candidates}));
+                missing.push(json!({"target": label, "candidates": candidates, "proven": proven}));
             }
         }
     }

@@ -95,10 +95,10 @@ fn unproven_names(
         facts: received.facts(),
     };
     let stated = entry.verified_identifiers.iter().map(String::as_str);
-    // Without the folder of scans, there is nothing to compare with.
-    let is_complete = !received.is_incomplete();
-    let found = is_complete.then(|| verifier.unproven(stated).unwrap_or_default());
-    found.unwrap_or_default()
+    match received.is_incomplete() {
+        true => Vec::new(),
+        false => verifier.unproven(stated),
+    }
 }
 
 /// Most identifiers that an answer names.

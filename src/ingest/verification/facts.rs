@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::table_name::name_parts;
+use crate::facts::FactOrigin;
 
 /// Most tables, columns and missing names that are kept.
 const MAX_FACTS: usize = 200_000;
@@ -17,12 +18,12 @@ type NameParts = Vec<String>;
 /// What answers prove, by connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CatalogFacts {
-    by_connection: BTreeMap<String, ConnectionFacts>,
+    by_connection: BTreeMap<String, ConnectionProofs>,
     count: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct ConnectionFacts {
+struct ConnectionProofs {
     /// By the parts of the name that the answer has.
     tables: BTreeMap<NameParts, ProvenTable>,
     /// Tables and columns that do not exist, as they were asked for.
@@ -63,7 +64,6 @@ pub(super) enum ColumnProof<'a> {
 struct DetailsAnswer {
     resolved: Vec<ResolvedTable>,
     missing: Vec<MissingTarget>,
-    scan_available: bool,
 }
 
 #[derive(Deserialize)]
@@ -74,7 +74,7 @@ struct ResolvedTable {
     db: Option<String>,
     name: String,
     columns: Vec<ResolvedColumn>,
-    origin: FactOrigin,
+    origin: String,
 }
 
 #[derive(Deserialize)]
@@ -87,19 +87,9 @@ struct ResolvedColumn {
 #[derive(Deserialize)]
 struct MissingTarget {
     target: String,
-}
-
-/// Where the description of a table comes from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum FactOrigin {
-    Scan,
-    DbtCatalog,
-    Connection,
-    /// dbt declares it, which does not prove that it exists. Neither does an origin that is not known.
-    #[default]
-    #[serde(other)]
-    Declared,
+    /// Whether what lacks it is complete.
+    #[serde(default)]
+    proven: bool,
 }
 
 /// The answer of `sql_execution`.
@@ -139,12 +129,17 @@ struct DiscoveredName {
     kind: String,
     display: String,
     /// Older versions searched databases only.
-    #[serde(default = "connection_origin")]
-    origin: FactOrigin,
+    origin: Option<String>,
 }
 
-fn connection_origin() -> FactOrigin {
-    FactOrigin::Connection
+/// True for an origin that has only what exists. What dbt declares in its manifest may not exist.
+fn has_existing(origin: &str) -> bool {
+    let existing = [
+        FactOrigin::Scan,
+        FactOrigin::DbtCatalog,
+        FactOrigin::Connection,
+    ];
+    existing.iter().any(|existing| existing.name() == origin)
 }
 
 impl CatalogFacts {
@@ -187,7 +182,7 @@ impl CatalogFacts {
     fn add_details(&mut self, arguments: &Value, answer: DetailsAnswer) -> Vec<String> {
         let mut names = Vec::new();
         let proven = answer.resolved.into_iter();
-        for table in proven.filter(|table| table.origin != FactOrigin::Declared) {
+        for table in proven.filter(|table| has_existing(&table.origin)) {
             let parts = [table.catalog, table.db, Some(table.name)];
             let parts: Vec<String> = parts
                 .into_iter()
@@ -205,17 +200,14 @@ impl CatalogFacts {
             let parts = parts.iter().map(|part| part.to_lowercase()).collect();
             self.add_table(table.connection_id, parts, columns, has_all_columns);
         }
-        if let (true, Some(connection)) =
-            (answer.scan_available, arguments["connectionId"].as_str())
-        {
-            for MissingTarget { target } in answer.missing {
-                let Some(parts) = name_parts(&target).filter(|_| !self.is_full()) else {
-                    continue;
-                };
-                self.count += 1;
-                let facts = self.by_connection.entry(connection.to_owned());
-                facts.or_default().missing.insert(parts);
-            }
+        let connection = arguments["connectionId"].as_str().unwrap_or_default();
+        for MissingTarget { target, .. } in answer.missing.into_iter().filter(|it| it.proven) {
+            let Some(parts) = name_parts(&target).filter(|_| !self.is_full()) else {
+                continue;
+            };
+            self.count += 1;
+            let facts = self.by_connection.entry(connection.to_owned());
+            facts.or_default().missing.insert(parts);
         }
         names
     }
@@ -245,7 +237,7 @@ impl CatalogFacts {
         let mut names = Vec::new();
         for hit in hits
             .into_iter()
-            .filter(|hit| hit.origin != FactOrigin::Declared)
+            .filter(|hit| hit.origin.as_deref().is_none_or(has_existing))
         {
             let Some(mut parts) = name_parts(&hit.display) else {
                 continue;
@@ -285,7 +277,7 @@ impl CatalogFacts {
     /// one table is meant then.
     pub(super) fn table(&self, connection: Option<&str>, parts: &[String]) -> TableProof {
         let of_connection = |id: &&String| connection.is_none_or(|connection| connection == *id);
-        let searched: Vec<&ConnectionFacts> = self
+        let searched: Vec<&ConnectionProofs> = self
             .by_connection
             .iter()
             .filter(|(id, _)| of_connection(id))
@@ -348,7 +340,7 @@ impl CatalogFacts {
     }
 }
 
-impl ConnectionFacts {
+impl ConnectionProofs {
     /// The names of tables that end with `parts`, without those that are a shorter spelling of another one.
     fn candidates(&self, parts: &[String]) -> Vec<&NameParts> {
         let named: Vec<&NameParts> = self

@@ -18,6 +18,7 @@ fn access(id: &str, driver: &str, database: Option<Database>) -> ConnectionAcces
         driver: Some(driver.into()),
         is_target: true,
         database,
+        facts: Default::default(),
     }
 }
 
@@ -44,7 +45,7 @@ fn project() -> VerifiedProject {
     let mut facts = CatalogFacts::default();
     for (connection, db) in [("wh", Some("public")), ("lite", None)] {
         let answer = json!({
-            "resolved": [table(connection, db)], "missing": [{"target": "refunds", "candidates": []}],
+            "resolved": [table(connection, db)], "missing": [{"target": "refunds", "candidates": [], "proven": true}],
             "scanAvailable": true,
         });
         facts.add_answer(

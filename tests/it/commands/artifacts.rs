@@ -142,9 +142,9 @@ fn unsourced_identifiers_are_a_warning() {
     }
 }
 
-/// A project with a note and a SQLite connection `shop`, whose agent searches for `query` and then writes a source and a
+/// A project with a note and a SQLite connection `shop`, whose agent makes the call `lookup` and then writes a source and a
 /// page.
-fn shop_project(columns: &str, query: &str) -> (TestDir, String) {
+fn shop_project(columns: &str, lookup: &str) -> (TestDir, String) {
     let place = TestDir::new();
     place.notes(&["one"]);
     let settings = fs::read_to_string(place.path("ktx.yaml")).unwrap();
@@ -159,7 +159,7 @@ fn shop_project(columns: &str, query: &str) -> (TestDir, String) {
         r#"
 [[part]]
 steps = [
-  {{ call = {{ tool = "discover_data", with = {{ query = "{query}" }} }} }},
+  {{ call = {{ {lookup} }} }},
   {{ call = {{ tool = "record_verification_ledger", with = {{ summary = "Asked the database.", verifiedIdentifiers = ["orders", "id", "status"] }} }} }},
   {{ call = {{ tool = "sl_write_source", with = {{ connectionId = "shop", sourceName = "sales", rawPaths = ["one.md"], source = {{
     name = "sales", table = "Orders", grain = ["id"], columns = [{{ name = "id", type = "number" }}, {{ name = "status", type = "string" }}],
@@ -173,11 +173,13 @@ steps = [
     (place, claude)
 }
 
+const SHOP_COLUMNS: &str = "id INTEGER PRIMARY KEY, total REAL";
+const SHOP_SEARCH: &str = r#"tool = "discover_data", with = { query = "orders id" }"#;
 const SHOP_RUN: [&str; 5] = ["run", "--no-reconcile", "--ui", "lines", "--claude-bin"];
 
 #[test]
 fn identifiers_are_verified_by_answers_of_calls() {
-    let (place, claude) = shop_project("id INTEGER PRIMARY KEY, total REAL", "orders id");
+    let (place, claude) = shop_project(SHOP_COLUMNS, SHOP_SEARCH);
     let ran = place.run(&[&SHOP_RUN[..], &[claude.as_str()]].concat());
     let summary = "tables and columns: 4 verified, 1 unverified";
     assert!(ran.expect_success().contains(summary), "{ran:?}");
@@ -204,8 +206,45 @@ fn identifiers_are_verified_by_answers_of_calls() {
 }
 
 #[test]
+fn contradicted_identifier_fails_a_unit_on_request() {
+    let lookup = r#"tool = "entity_details", with = { connectionId = "shop", targets = [{ display = "orders" }] }"#;
+    let (place, claude) = shop_project(SHOP_COLUMNS, lookup);
+    let run = |config: &str| {
+        place.write(
+            "config.toml",
+            format!("[ingest]\nunsourced = \"{config}\"\n"),
+        );
+        let own = [claude.as_str(), "--config", "config.toml", "--full"];
+        place.run(&[&SHOP_RUN[..], &own].concat())
+    };
+    let failed = run("fail");
+    assert_eq!(failed.code, Some(100), "{failed:?}");
+    let finding = "semantic-layer/shop/sales.yaml `Orders.status`: the table has no such column";
+    let words: String = failed
+        .stdout
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(words.contains(finding), "{failed:?}");
+    let warned = run("warn");
+    let words: String = warned
+        .expect_success()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(
+        words.contains("1 identifier in its artifacts contradicts the answers"),
+        "{warned:?}"
+    );
+    assert!(
+        words.contains("tables and columns: 4 verified, 1 contradicted"),
+        "{warned:?}"
+    );
+}
+
+#[test]
 fn source_without_a_database_is_not_compared() {
-    let (place, claude) = shop_project("", "orders id");
+    let (place, claude) = shop_project("", SHOP_SEARCH);
     let ran = place.run(&[&SHOP_RUN[..], &[claude.as_str()]].concat());
     let output = ran.expect_success();
     assert!(

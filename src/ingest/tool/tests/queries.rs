@@ -177,7 +177,7 @@ fn entity_lookup_accepts_sql_spellings() {
                 ],
                 "origin": "connection",
             }],
-            "missing": [{"target": "x", "candidates": []}],
+            "missing": [{"target": "x", "candidates": [], "proven": true}],
             "scanAvailable": true,
         })
     );

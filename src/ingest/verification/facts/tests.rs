@@ -19,6 +19,10 @@ fn details(connection: &str, name: &[&str], columns: &[&str], origin: &str) -> V
     })
 }
 
+fn missing(target: &str, proven: bool) -> Value {
+    json!({"target": target, "candidates": [], "proven": proven})
+}
+
 fn parts(name: &str) -> Vec<String> {
     name_parts(name).unwrap()
 }
@@ -168,13 +172,17 @@ fn search_proves_the_tables_and_columns_it_finds() {
 fn missing_targets_disprove_what_was_asked_for() {
     let mut answer = details("wh", &["orders"], &["id"], "scan");
     answer["missing"] = json!([
-        {"target": "Orders_v2", "candidates": ["orders"]}, {"target": "orders.total", "candidates": []},
-        {"target": "two words", "candidates": []},
+        missing("Orders_v2", true), missing("orders.total", true), missing("two words", true),
+        missing("ambiguous", false), {"target": "older", "candidates": []},
     ]);
     let facts = CatalogFacts::default().with("entity_details", &answer);
     assert_eq!(
         (facts.state("orders_v2"), facts.state("x.orders_v2")),
         ("missing", "unknown")
+    );
+    assert_eq!(
+        (facts.state("ambiguous"), facts.state("older")),
+        ("unknown", "unknown")
     );
     assert_eq!(facts.column_state("orders", "total"), "missing");
     assert_eq!(
@@ -183,16 +191,12 @@ fn missing_targets_disprove_what_was_asked_for() {
         "only `id` was looked up"
     );
     assert_eq!(facts.table(None, &parts("orders_v2")), TableProof::Unknown);
-    answer["scanAvailable"] = json!(false);
-    let facts = CatalogFacts::default().with("entity_details", &answer);
-    assert_eq!(facts.state("orders_v2"), "unknown");
     // A table that appears later exists.
     let created = details("wh", &["orders_v2"], &["id"], "connection");
-    answer["scanAvailable"] = json!(true);
-    let facts = CatalogFacts::default()
-        .with("entity_details", &answer)
-        .with("entity_details", &created);
-    assert_eq!(facts.state("orders_v2"), "exists");
+    assert_eq!(
+        facts.with("entity_details", &created).state("orders_v2"),
+        "exists"
+    );
 }
 
 #[test]
