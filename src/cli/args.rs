@@ -151,7 +151,7 @@ pub(crate) enum CliCommand {
     Init(InitArgs),
     /// Show which units would run, and why
     Plan(PlanArgs),
-    /// Read the tables of a database into the project, so that units can check what they write
+    /// Read the tables of a database, so that units can check what they write
     ///
     /// The files are those of KTX's scan: semantic-layer/CONNECTION/_schema and raw-sources/CONNECTION/live-database. A later scan
     /// changes only what is different in the database; descriptions and joins that people added are kept. In a project with git,

@@ -21,7 +21,7 @@ use ingestdeck_core::{
 use ingestdeck_ingest::{
     CatalogProgress,
     lock::ProjectLockError,
-    scan::{DatabaseScan, ScanError, ScanResult},
+    scan::{DatabaseScan, ScanChanges, ScanError},
 };
 
 /// Digits of a commit id that are shown.
@@ -87,7 +87,7 @@ impl ProgressLine {
     }
 }
 
-fn write_json(connection: &str, result: &ScanResult, took: Duration) -> io::Result<()> {
+fn write_json(connection: &str, result: &ScanChanges, took: Duration) -> io::Result<()> {
     let (commit, branch) = result.commit.clone().unzip();
     let object = json!({
         "v": 1, "connection": connection, "tables": result.tables, "columns": result.columns,
@@ -99,7 +99,7 @@ fn write_json(connection: &str, result: &ScanResult, took: Duration) -> io::Resu
     writeln!(output::stdout_for(Ui::Json), "{object}")
 }
 
-fn write_text(connection: &str, result: &ScanResult, took: Duration) -> io::Result<()> {
+fn write_text(connection: &str, result: &ScanChanges, took: Duration) -> io::Result<()> {
     let mut out = output::stdout();
     writeln!(
         out,

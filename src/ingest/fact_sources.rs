@@ -123,7 +123,7 @@ pub fn find(project: &Project, connection: &Connection) -> Option<FactSources> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, time::Duration};
 
     use super::*;
 
@@ -165,5 +165,41 @@ mod tests {
         ]);
         let day = newest.unwrap().scan.and_then(StoredScanDate::day).unwrap();
         assert_eq!(day.to_string(), "2026-03-02");
+    }
+
+    #[test]
+    fn prompt_states_dates_and_what_cannot_be_checked() {
+        let scanned = FactSources {
+            scan: Some(StoredScanDate("2026-03-01T15:30:00Z".parse().ok())),
+            dbt_catalogs: vec!["dbt".into()],
+            dialect: Some("PostgreSQL"),
+            refusal: None,
+        };
+        assert_eq!(
+            scanned.prompt_line(),
+            "Its tables and columns can be checked against a scan of 2026-03-01, the catalogue of dbt, queries in PostgreSQL SQL."
+        );
+        assert_eq!(
+            FactSources::default().prompt_line(),
+            "Nothing can be checked against this database: its tables and columns are unverified unless a raw file contains them."
+        );
+    }
+
+    #[test]
+    fn only_a_young_scan_is_no_problem() {
+        let now: Timestamp = "2026-03-10T00:00:00Z".parse().unwrap();
+        let problem = |scan: Option<&str>| {
+            let scan = StoredScanDate(scan.map(|date| date.parse().unwrap()));
+            let week = Duration::from_secs(7 * 24 * 60 * 60);
+            scan.outdated_problem("wh", week, now)
+                .map(|problem| problem.to_string())
+        };
+        assert_eq!(problem(Some("2026-03-03T00:00:00Z")), None);
+        assert_eq!(problem(Some("2026-03-12T00:00:00Z")), None);
+        assert_eq!(
+            problem(Some("2026-03-02T23:59:59Z")).unwrap(),
+            "the scan of wh is from 2026-03-02, so a table that it lacks may exist (warehouse.max_scan_age)"
+        );
+        assert!(problem(None).unwrap().contains("of an unknown date"));
     }
 }

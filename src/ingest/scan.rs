@@ -28,7 +28,7 @@ use ingestdeck_os::scoped_dir::{self, FileKind, FileLock, SHARED_MODE, ScopedDir
 use self::{
     live_database::StoredScan,
     manifest::StoredManifest,
-    tables::{ScannedTable, TableIndex, TableName},
+    tables::{ScannedTableName, StagedTable, TableIndex},
 };
 
 mod column_type;
@@ -46,7 +46,7 @@ pub enum ScanError {
         id: String,
         /// The most similar connection, as the end of the sentence.
         hint: String,
-        /// All connections.
+        /// The names of all connections, for the help.
         known: String,
     },
     /// The connection is not a database that this program can read.
@@ -126,7 +126,7 @@ impl Diagnostic for ScanError {
 
 /// What a scan changed.
 #[derive(Clone, Debug, Default)]
-pub struct ScanResult {
+pub struct ScanChanges {
     pub tables: usize,
     pub columns: usize,
     /// Names of tables that the scan before did not have, sorted.
@@ -205,7 +205,11 @@ impl<'p> DatabaseScan<'p> {
             Ok(None) => None,
             Ok(Some(repository)) => {
                 let held = repository.lock()?;
-                branch_update::recover(&repository)?;
+                if branch_update::recover(&repository)?.commit.is_some() {
+                    warnings.push(Problem::new(
+                        "an update of the project that was interrupted is undone",
+                    ));
+                }
                 let dirs = [manifest::folder(id), live_database::scans_dir(id)];
                 repository.check_committed(&dirs.each_ref().map(String::as_str))?;
                 Some((repository, held))
@@ -244,17 +248,36 @@ impl<'p> DatabaseScan<'p> {
             Database::Sqlite(path) => workers.sqlite_tables(path, progress),
             Database::Warehouse(warehouse) => workers.tables(warehouse, progress),
         };
-        tables.map_err(|cause| ScanError::Database {
+        let mut tables = tables.map_err(|cause| ScanError::Database {
             id: self.connection.id.clone(),
             cause,
-        })
+        })?;
+        let enabled = self.enabled_tables();
+        if !enabled.is_empty() {
+            tables.retain(|table| {
+                let name = ScannedTableName::of(table);
+                enabled.iter().any(|enabled| name.is_named(enabled))
+            });
+        }
+        Ok(tables)
+    }
+
+    /// The only tables that are scanned, as KTX's key `enabled_tables` names them; empty for all.
+    fn enabled_tables(&self) -> Vec<&str> {
+        let named = self.connection.keys.0.get("enabled_tables");
+        let named = named
+            .and_then(|names| names.as_array())
+            .into_iter()
+            .flatten();
+        let named = named.filter_map(|name| Some(name.as_str()?.trim()));
+        named.filter(|name| !name.is_empty()).collect()
     }
 
     /// Writes `tables` to the files of the scan: only those whose content changed, and the date.
     ///
     /// # Errors
     /// If files cannot be read, written or committed.
-    pub fn write(self, tables: &[TableInfo], now: Timestamp) -> Result<ScanResult, ScanError> {
+    pub fn write(self, tables: &[TableInfo], now: Timestamp) -> Result<ScanChanges, ScanError> {
         let id = self.connection.id.as_str();
         let driver = self.driver();
         let project =
@@ -272,11 +295,11 @@ impl<'p> DatabaseScan<'p> {
         }
         let manifest = StoredManifest::read(&project, id)?;
         let index = TableIndex::new(tables);
-        let mut scanned: Vec<ScannedTable<'_>> = tables
+        let mut scanned: Vec<StagedTable<'_>> = tables
             .iter()
             .zip(live_database::table_paths(tables))
-            .map(|(info, path)| ScannedTable {
-                name: TableName::of(info),
+            .map(|(info, path)| StagedTable {
+                name: ScannedTableName::of(info),
                 json: live_database::table_json(driver, info, &index),
                 info,
                 path,
@@ -317,7 +340,7 @@ impl<'p> DatabaseScan<'p> {
         project: &ScopedDir,
         planned: &PlannedFiles,
         job: &IngestJob,
-        result: &mut ScanResult,
+        result: &mut ScanChanges,
     ) -> Result<(), ScanError> {
         let mut committed = Vec::new();
         let is_ignored = match &self.repository {
@@ -410,7 +433,7 @@ pub(super) fn stored_date(root: &Path, id: &str) -> Option<StoredScanDate> {
 }
 
 /// The message of the commit, in KTX's form.
-fn commit_message(id: &str, result: &ScanResult, sync: &str) -> String {
+fn commit_message(id: &str, result: &ScanChanges, sync: &str) -> String {
     let counts = [
         ("added", &result.added),
         ("changed", &result.changed),
@@ -429,13 +452,13 @@ fn commit_message(id: &str, result: &ScanResult, sync: &str) -> String {
 }
 
 /// Compares the tables with those of the scan before.
-fn compare(scanned: &[ScannedTable<'_>], stored: &StoredScan) -> ScanResult {
-    let mut result = ScanResult {
+fn compare(scanned: &[StagedTable<'_>], stored: &StoredScan) -> ScanChanges {
+    let mut result = ScanChanges {
         tables: scanned.len(),
         columns: scanned.iter().map(|table| table.info.columns.len()).sum(),
-        ..ScanResult::default()
+        ..ScanChanges::default()
     };
-    let mut gone: BTreeMap<&TableName, _> = stored.tables.iter().collect();
+    let mut gone: BTreeMap<&ScannedTableName, _> = stored.tables.iter().collect();
     for table in scanned {
         match gone.remove(&table.name) {
             None => result.added.push(table.name.reference()),

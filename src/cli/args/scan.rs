@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-/// `scan`.
+/// Arguments of the command `scan`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ScanArgs {
     /// A connection to a database, by its name in ktx.yaml

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     PlannedFiles, ScanError, column_type,
-    tables::{ScannedTable, TableIndex, TableName},
+    tables::{ScannedTableName, StagedTable, TableIndex},
 };
 use crate::{database::TableInfo, slug};
 use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
@@ -56,8 +56,8 @@ pub(super) fn date(project: &ScopedDir, folder: &str) -> Option<Timestamp> {
 pub(super) struct StoredScan {
     /// Content of its files by their paths below the folder of the scan.
     files: BTreeMap<String, Vec<u8>>,
-    /// Its tables.
-    pub(super) tables: BTreeMap<TableName, Value>,
+    /// The JSON of its tables.
+    pub(super) tables: BTreeMap<ScannedTableName, Value>,
 }
 
 impl StoredScan {
@@ -94,7 +94,7 @@ impl StoredScan {
             };
             if path.starts_with(TABLES_DIR)
                 && let Ok(table) = serde_json::from_slice::<Value>(&bytes)
-                && let Some(name) = TableName::from_json(&table)
+                && let Some(name) = ScannedTableName::from_json(&table)
             {
                 scan.tables.insert(name, table);
             }
@@ -110,7 +110,7 @@ pub(super) fn plan_files(
     folder: &str,
     stored: &StoredScan,
     (connection, driver): (&str, &str),
-    tables: &[ScannedTable<'_>],
+    tables: &[StagedTable<'_>],
     now: Timestamp,
 ) {
     let mut files: BTreeMap<String, Value> = BTreeMap::new();
@@ -142,7 +142,7 @@ pub(super) fn plan_files(
 fn connection_json(
     connection: &str,
     driver: &str,
-    tables: &[ScannedTable<'_>],
+    tables: &[StagedTable<'_>],
     now: Timestamp,
 ) -> Value {
     let set = |part: fn(&TableInfo) -> Option<&String>| {
@@ -245,7 +245,7 @@ pub(super) fn table_paths(tables: &[TableInfo]) -> Vec<String> {
     names.iter().map(path).collect()
 }
 
-fn foreign_keys(tables: &[ScannedTable<'_>]) -> Value {
+fn foreign_keys(tables: &[StagedTable<'_>]) -> Value {
     let mut keys: Vec<Value> = Vec::new();
     for table in tables {
         let of_table = table.json["foreignKeys"].as_array().into_iter().flatten();
@@ -277,7 +277,7 @@ fn foreign_keys(tables: &[ScannedTable<'_>]) -> Value {
 }
 
 /// Tables that could not be read. The code is one that KTX accepts.
-fn warnings(tables: &[ScannedTable<'_>]) -> Value {
+fn warnings(tables: &[StagedTable<'_>]) -> Value {
     let warnings = tables.iter().filter_map(|table| {
         Some(json!({
             "code": "sampling_failed",

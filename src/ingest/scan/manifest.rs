@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     PlannedFiles, ScanError, column_type, manifest_text,
-    tables::{ScannedTable, TableIndex, TableName},
+    tables::{ScannedTableName, StagedTable, TableIndex},
 };
 use crate::{
     database::{ForeignKey, TableInfo},
@@ -104,7 +104,7 @@ pub(super) fn plan_files(
     planned: &mut PlannedFiles,
     stored: &StoredManifest,
     (connection, driver): (&str, &str),
-    tables: &[ScannedTable<'_>],
+    tables: &[StagedTable<'_>],
     index: &TableIndex<'_>,
 ) -> Result<Vec<Problem>, ScanError> {
     let folder = folder(connection);
@@ -249,15 +249,15 @@ fn keep_others(entry: &mut Map<String, Value>, old: &Map<String, Value>, written
 
 /// The joins of each table that follow from foreign keys, in both directions.
 fn formal_joins(
-    tables: &[ScannedTable<'_>],
+    tables: &[StagedTable<'_>],
     index: &TableIndex<'_>,
-) -> BTreeMap<TableName, Vec<Value>> {
-    let mut joins: BTreeMap<TableName, Vec<Value>> = BTreeMap::new();
+) -> BTreeMap<ScannedTableName, Vec<Value>> {
+    let mut joins: BTreeMap<ScannedTableName, Vec<Value>> = BTreeMap::new();
     let mut add = |table: &TableInfo, to: &TableInfo, on: String, relationship: &str| {
         let join = json!({
             "to": to.name, "on": on, "relationship": relationship, "source": "formal",
         });
-        add_once(joins.entry(TableName::of(table)).or_default(), join);
+        add_once(joins.entry(ScannedTableName::of(table)).or_default(), join);
     };
     for table in tables {
         for key in &table.info.foreign_keys {
@@ -282,7 +282,7 @@ fn add_once(joins: &mut Vec<Value>, join: Value) {
     }
 }
 
-fn columns_by_table<'a>(tables: &[ScannedTable<'a>]) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+fn columns_by_table<'a>(tables: &[StagedTable<'a>]) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
     let mut columns: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for table in tables {
         let of_table = columns.entry(&table.info.name).or_default();

@@ -8,9 +8,9 @@ use crate::database::{ForeignKey, TableInfo};
 
 /// Full name of a table; the missing parts are empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct TableName([String; 3]);
+pub(super) struct ScannedTableName([String; 3]);
 
-impl TableName {
+impl ScannedTableName {
     pub(super) fn of(table: &TableInfo) -> Self {
         let text = |part: &Option<String>| part.clone().unwrap_or_default();
         Self([
@@ -28,6 +28,12 @@ impl TableName {
             .then(|| Self([text("catalog"), text("db"), text("name")]))
     }
 
+    /// Whether `text` names the table: the name, with or without the parts in front of it.
+    pub(super) fn is_named(&self, text: &str) -> bool {
+        let mut parts = text.rsplit('.').zip(self.0.iter().rev());
+        text.split('.').count() <= self.0.len() && parts.all(|(named, own)| named == own)
+    }
+
     /// The parts, separated by dots: what `table:` of a source contains.
     pub(super) fn reference(&self) -> String {
         let parts = self.0.iter().filter(|part| !part.is_empty());
@@ -36,9 +42,9 @@ impl TableName {
 }
 
 /// A table, and its file.
-pub(super) struct ScannedTable<'a> {
+pub(super) struct StagedTable<'a> {
     pub(super) info: &'a TableInfo,
-    pub(super) name: TableName,
+    pub(super) name: ScannedTableName,
     /// Path of its file, below the folder of the scan.
     pub(super) path: String,
     /// Content of its file.

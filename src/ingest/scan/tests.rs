@@ -54,14 +54,14 @@ fn at(day: i8) -> Timestamp {
     format!("2026-03-{day:02}T15:30:01.5Z").parse().unwrap()
 }
 
-fn scan_shop(root: &Path, day: i8) -> Result<ScanResult, ScanError> {
+fn scan_shop(root: &Path, day: i8) -> Result<ScanChanges, ScanError> {
     let project = Project::open(root).unwrap();
     let scan = DatabaseScan::prepare(&project, "shop")?;
     let tables = scan.read(&mut |_| {})?;
     scan.write(&tables, at(day))
 }
 
-fn write_warehouse(root: &Path, tables: &[TableInfo]) -> Result<ScanResult, ScanError> {
+fn write_warehouse(root: &Path, tables: &[TableInfo]) -> Result<ScanChanges, ScanError> {
     let project = Project::open(root).unwrap();
     DatabaseScan::prepare(&project, "wh")?.write(tables, at(1))
 }
@@ -357,7 +357,7 @@ fn hostile_names_neither_escape_nor_collide() {
     let stored = StoredManifest::read(&project, "wh").unwrap();
     let references: Vec<String> = tables
         .iter()
-        .map(|table| TableName::of(table).reference())
+        .map(|table| ScannedTableName::of(table).reference())
         .collect();
     for reference in &references {
         assert!(stored.has_table(reference), "{reference:?}");
@@ -405,6 +405,20 @@ fn keys_between_schemas_are_joins_in_both_directions() {
         tree("crm")["tables"]["customers"]["joins"][0]["relationship"],
         "one_to_many"
     );
+}
+
+#[test]
+fn only_enabled_tables_are_scanned() {
+    let (_dir, root) = without_git();
+    let settings = SETTINGS.replace(
+        "path: shop.db",
+        "path: shop.db, enabled_tables: [orders, a.b]",
+    );
+    write(&root, "ktx.yaml", &settings);
+    assert_eq!(scan_shop(&root, 1).unwrap().added, ["orders"]);
+    let name = ScannedTableName::of(&table("sales", "orders", &[]));
+    assert!(name.is_named("orders") && name.is_named("sales.orders"));
+    assert!(!name.is_named("crm.orders") && !name.is_named("a.b.sales.orders"));
 }
 
 #[test]

@@ -73,9 +73,12 @@ fn sha256(place: &TestDir, file: &str) -> String {
 }
 
 fn warnings(ran: &CommandOutput) -> Vec<&str> {
+    // The warehouse of these projects has neither a scan nor a connection.
+    let is_expected = |line: &&str| !line.contains("nothing can be checked against `wh`");
     ran.stderr
         .lines()
         .filter(|line| line.contains("warning: "))
+        .filter(is_expected)
         .collect()
 }
 
