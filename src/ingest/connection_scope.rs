@@ -19,7 +19,7 @@ use super::{
     database::{self, Database, SqlWorkers},
     facts::{ConnectionFacts, FactFiles, KnownTables, TableName},
     project::{Connection, PathRefusal, Project},
-    source,
+    source, warehouse_access,
 };
 
 /// The connections of a project, as seen from one of them.
@@ -209,7 +209,7 @@ pub(crate) fn database_path(project: &Path, connection: &Connection) -> Option<P
 pub(crate) fn queryable_database(project: &Project, connection: &Connection) -> Option<Database> {
     match resolve_database(project, connection) {
         Some(path) => path.ok().map(Database::Sqlite),
-        None => database::resolve_warehouse(project, connection)?
+        None => warehouse_access::resolve(project, connection)?
             .ok()
             .map(Database::Warehouse),
     }

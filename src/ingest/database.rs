@@ -33,7 +33,7 @@ pub use pool::SqlWorkers;
 pub use read_only_connection::{QueryRows, RowLimits};
 pub use warehouse::{
     CatalogProgress, ServerInfo, StatementAnswer, StatementKind, WAREHOUSE_WORKER, Warehouse,
-    WarehouseDriver, WarehouseSettings, WarehouseStatement, resolve as resolve_warehouse,
+    WarehouseDriver, WarehouseSettings, WarehouseStatement,
 };
 pub use worker::{SUBCOMMAND as SQL_WORKER, confine_process, run as run_sql_worker};
 

@@ -5,10 +5,10 @@
 use jiff::Timestamp;
 
 use super::{
-    database::{self, DRIVER},
+    database::DRIVER,
     project::{Connection, Project},
     scan::{self, StoredScanDate},
-    source,
+    source, warehouse_access,
 };
 use ingestdeck_core::diagnostic::Problem;
 use ingestdeck_os::scoped_dir::ScopedDir;
@@ -101,7 +101,7 @@ pub fn find(project: &Project, connection: &Connection) -> Option<FactSources> {
             Some(Err(refusal)) => (None, Some(Problem::from_error(&refusal))),
             None => (None, None),
         },
-        _ => match database::resolve_warehouse(project, connection) {
+        _ => match warehouse_access::resolve(project, connection) {
             Some(Ok(warehouse)) => (Some(warehouse.driver.dialect()), None),
             Some(Err(refusal)) => (None, Some(refusal)),
             None => (None, None),

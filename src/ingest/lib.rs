@@ -75,6 +75,7 @@ pub mod tool;
 pub mod transcript;
 pub(crate) mod unit_size;
 pub mod unsourced;
+mod warehouse_access;
 pub mod work_unit;
 pub(crate) mod workspace;
 pub mod workspace_check;
@@ -84,7 +85,7 @@ pub use database::{
     CatalogProgress, ColumnInfo, Database, ForeignKey, QueryError, QueryRows, RowLimits,
     SQL_WORKER, ServerInfo, SqlCell, SqlWorkers, StatementAnswer, StatementKind, TableInfo,
     WAREHOUSE_WORKER, Warehouse, WarehouseDriver, WarehouseSettings, WarehouseStatement,
-    confine_process, resolve_warehouse, run_sql_worker,
+    confine_process, run_sql_worker,
 };
 pub use database::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory, ktx_history};
 pub use facts::ProjectFacts;

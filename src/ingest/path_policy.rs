@@ -41,7 +41,7 @@ pub struct UserPermissions {
     pub paths: Vec<PathBuf>,
     /// Repositories that git may fetch: `ingest.allow_git`.
     pub repositories: Vec<String>,
-    /// Section `[warehouse]`.
+    /// What the section `[warehouse]` contains.
     pub warehouse: WarehouseSettings,
     /// The settings file, with `~` for the home directory; empty if its path is unknown.
     pub settings_file: String,

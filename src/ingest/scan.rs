@@ -21,6 +21,7 @@ use super::{
     source,
     spelling::did_you_mean,
     untrusted_text::{excerpt, one_line},
+    warehouse_access,
 };
 use ingestdeck_core::diagnostic::{Diagnostic, Problem};
 use ingestdeck_os::scoped_dir::{self, FileKind, FileLock, SHARED_MODE, ScopedDir};
@@ -505,7 +506,7 @@ pub fn database_of(project: &Project, connection: &Connection) -> Result<Databas
                     .with_help("correct `path` in ktx.yaml"),
             )),
         },
-        Some(driver) => match database::resolve_warehouse(project, connection) {
+        Some(driver) => match warehouse_access::resolve(project, connection) {
             Some(Ok(warehouse)) => Ok(Database::Warehouse(warehouse)),
             Some(Err(problem)) => Err(not_allowed(problem)),
             None if source::is_context_driver(driver) => Err(not_scannable(format!(

@@ -56,7 +56,7 @@ pub struct ForeignKey {
     pub to_catalog: Option<String>,
     pub to_schema: Option<String>,
     pub to_table: String,
-    /// `None` means its primary key.
+    /// `None` means the primary key of the other table.
     pub to_column: Option<String>,
 }
 

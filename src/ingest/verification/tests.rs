@@ -13,7 +13,6 @@ struct VerifiedProject {
 
 fn access(id: &str, driver: &str, database: Option<Database>) -> ConnectionAccess {
     ConnectionAccess {
-        facts: Default::default(),
         id: id.into(),
         driver: Some(driver.into()),
         is_target: true,

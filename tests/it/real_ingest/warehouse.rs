@@ -95,11 +95,7 @@ fn agent_corrects_its_source_after_postgres_answers() {
         named(ADBC).to_str().unwrap()
     ));
     with_connection(&deck, &format!("{{driver: postgres, url: '{url}'}}"));
-    assert_agent_learns(
-        &deck,
-        "public",
-        "relation \\\"refunds\\\" does not exist",
-    );
+    assert_agent_learns(&deck, "public", "relation \\\"refunds\\\" does not exist");
 
     // A scan has what the server has; a second one sees the change.
     let scan = deck.play(&["scan", "wh"]);
