@@ -26,6 +26,7 @@ use super::{
 use ingestdeck_core::diagnostic::{Diagnostic, Problem};
 use ingestdeck_os::scoped_dir::{self, FileKind, FileLock, SHARED_MODE, ScopedDir};
 
+pub(crate) use self::live_database::is_plain_name;
 use self::{
     live_database::StoredScan,
     manifest::StoredManifest,
@@ -120,7 +121,8 @@ impl Diagnostic for ScanError {
             Self::BranchMovedRepeatedly => "stop other commits, then try again".into(),
             Self::Git(error) => return error.help(),
             Self::Io { cause, .. } => return scoped_dir::remedy(cause).map(str::to_owned),
-            Self::Database { .. } | Self::NotWritable { .. } => return None,
+            Self::Database { cause, .. } => return cause.help(),
+            Self::NotWritable { .. } => return None,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Compares the tables and columns that artifacts and the ledger name with what the answers to the agent's calls prove.
 //!
-//! [`facts`] keeps what answers prove. This module must not decide the consequences. Related: [`unsourced`](super::unsourced)
+//! [`facts`] keeps what answers prove. This module must not decide the consequences. The module `unsourced`
 //! compares the words of artifacts with everything that the agent received.
 
 mod facts;

@@ -1,18 +1,20 @@
 //! A connection to a warehouse: opened read-only, one statement at a time, nothing left behind.
 
+use std::sync::Arc;
+
 use adbc_core::{
-    Connection as _, Database as _, Driver as _, Optionable as _, Statement as _,
+    CancelHandle, Connection as _, Database as _, Driver as _, Optionable as _, Statement as _,
     error::Status,
     options::{OptionDatabase, OptionStatement, OptionValue},
 };
 use adbc_driver_manager::{ManagedConnection, ManagedStatement};
 use arrow_array::RecordBatchReader;
+use parking_lot::Mutex;
 
 use super::{
     cells, drivers,
     options::{self, Secrets},
     read_only::{self, CheckedQuery},
-    worker::Cancellation,
 };
 use ingestdeck_ingest::{
     QueryError, QueryRows, RowLimits, SqlCell, StatementAnswer, StatementKind, Warehouse,
@@ -23,6 +25,9 @@ use ingestdeck_ingest::{
 const MAX_ERROR_CHARS: usize = 2_000;
 /// Batches that are read and thrown away after a statement was cancelled, before the connection is given up.
 const MAX_DRAINED_BATCHES: usize = 64;
+
+/// What ends the statement that runs now.
+pub(crate) type Cancellation = Arc<Mutex<Option<Box<dyn CancelHandle>>>>;
 
 /// A connection whose statements cannot change anything, as far as the warehouse offers that.
 pub(crate) struct Session {
@@ -38,8 +43,11 @@ impl Session {
         let mut secrets = Secrets::default();
         let options = options::database_options(warehouse, &mut secrets)?;
         let mut driver = drivers::load(warehouse)?;
-        let unreachable =
-            |error: adbc_core::error::Error| QueryError::Unreachable(secrets.words(&error.message));
+        let unreachable = |error: adbc_core::error::Error| {
+            let words = secrets.words(&error.message);
+            let words: Vec<&str> = words.split_whitespace().collect();
+            QueryError::Unreachable(words.join(" "))
+        };
         let options = options.into_iter().map(|(key, value)| {
             (
                 OptionDatabase::from(key.as_str()),
@@ -220,6 +228,7 @@ impl Secrets {
         // What the driver puts in front of the words of PostgreSQL.
         let message = message
             .split_once(": ERROR:  ")
+            .or_else(|| message.split_once("[libpq] Failed to connect: "))
             .map_or(message, |(_, words)| words);
         let masked = self.mask(message);
         masked.trim().chars().take(MAX_ERROR_CHARS).collect()

@@ -11,10 +11,7 @@ use std::{
     time::Duration,
 };
 
-use adbc_core::CancelHandle;
-use parking_lot::Mutex;
-
-use super::session::Session;
+use super::session::{Cancellation, Session};
 use ingestdeck_ingest::{
     QueryError, StatementAnswer, Warehouse, WarehouseStatement, confine_process,
 };
@@ -26,9 +23,6 @@ const CPU_SECONDS: u64 = 60 * 60;
 const MAX_OPEN_FILES: u64 = 512;
 /// Time in which a statement ends after it was cancelled.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
-
-/// What ends the statement that runs now.
-pub(crate) type Cancellation = Arc<Mutex<Option<Box<dyn CancelHandle>>>>;
 
 /// Runs the child process until its stdin closes or its connection breaks.
 pub fn run() -> ExitCode {

@@ -80,13 +80,17 @@ fn connect(project: &Project, connection: &Connection, facts: &FactSources) -> V
                         format!("connection {id}: SQLite, {tables}, read in {took}"),
                     )
                 }
-                Err(error) => finding(CheckResult::Fail, format!("connection {id}: {error}")),
+                Err(error) => {
+                    let text = format!("connection {id}: {}", error.to_line());
+                    finding(CheckResult::Fail, text)
+                }
             }]
         }
         Database::Warehouse(warehouse) => match project.sql_workers.server(&warehouse) {
             Ok(server) => server_findings(id, &server, &took(started)),
             Err(error) => {
-                let text = format!("connection {id} ({}): {error}", warehouse.driver.name());
+                let driver = warehouse.driver.name();
+                let text = format!("connection {id} ({driver}): {}", error.to_line());
                 vec![finding(CheckResult::Fail, text)]
             }
         },

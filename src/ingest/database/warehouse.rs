@@ -1,7 +1,7 @@
 //! A warehouse, and what its child process needs to reach it.
 //!
 //! This module must not read a secret: the child process does ([`child`]). Who may use a warehouse is decided in
-//! [`warehouse_access`](crate::warehouse_access).
+//! the module `warehouse_access`.
 
 use std::{fmt, path::PathBuf, time::Duration};
 

@@ -69,10 +69,10 @@ fn build(
     for (path, bytes) in files {
         match bytes {
             Some(bytes) => {
-                let header = format!("M 100644 inline {path}\ndata {}\n", bytes.len());
+                let header = format!("M 100644 inline {}\ndata {}\n", quoted(path), bytes.len());
                 stream.extend([header.as_bytes(), bytes, b"\n"].concat());
             }
-            None => stream.extend(format!("D {path}\n").as_bytes()),
+            None => stream.extend(format!("D {}\n", quoted(path)).as_bytes()),
         }
     }
     stream.extend(b"done\n");
@@ -98,4 +98,30 @@ fn build(
         &tree,
     ];
     git.run_for_commit_with_input(&commit, message.as_bytes())
+}
+
+/// A path for `fast-import`, which ends an unquoted one at a line break.
+fn quoted(path: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in path.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_ascii_control() => quoted.push_str(&format!("\\{:03o}", u32::from(c))),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_is_one_line_of_the_stream() {
+        assert_eq!(quoted("a/b c.yaml"), "\"a/b c.yaml\"");
+        assert_eq!(quoted("a\nD wiki"), "\"a\\012D wiki\"");
+        assert_eq!(quoted("\"\\é"), "\"\\\"\\\\é\"");
+    }
 }

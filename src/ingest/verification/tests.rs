@@ -1,3 +1,5 @@
+//! What is verified, unverified and contradicted in sources, pages and the ledger.
+
 use serde_json::json;
 
 use super::*;

@@ -157,7 +157,7 @@ async fn no_statement_changes_postgres_or_reads_its_files() {
         server.sql("SELECT count(*) FROM pg_class WHERE relname = 'copied'"),
         "0"
     );
-    let slow = ask(&client, "SELECT pg_sleep(600)").await;
+    let slow = ask(&client, "SELECT pg_sleep (600)").await;
     assert!(
         slow.starts_with("SQL execution failed: stopped after 1 s"),
         "{slow}"
@@ -337,6 +337,33 @@ async fn driver_is_never_loaded_from_a_project() {
     assert_eq!(
         missing,
         "SQL execution failed: there is no ADBC driver `postgresql`"
+    );
+    client.0.cancel().await.unwrap();
+}
+
+#[tokio::test]
+async fn broken_driver_of_the_settings_is_named() {
+    let place = project(
+        "  wh: {driver: postgres, host: 127.0.0.1, port: 1, database: x}\n",
+        "",
+    );
+    let folder = place.temporary().parent().unwrap().join("drivers");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("libadbc_driver_postgresql.so"), "not a library").unwrap();
+    let settings = format!(
+        "[warehouse]\nallow = [\"postgres://127.0.0.1/1/x\"]\ndrivers = [{:?}]\n",
+        folder.to_str().unwrap()
+    );
+    fs::write(
+        place.temporary().parent().unwrap().join("settings.toml"),
+        settings,
+    )
+    .unwrap();
+    let client = start(&place, &[]).await;
+    let broken = ask(&client, "SELECT 1").await;
+    assert!(
+        broken.contains("the ADBC driver `postgresql` cannot be loaded: "),
+        "{broken}"
     );
     client.0.cancel().await.unwrap();
 }

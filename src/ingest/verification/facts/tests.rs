@@ -1,3 +1,5 @@
+//! Which answers prove tables and columns.
+
 use proptest::prelude::*;
 use serde_json::json;
 
