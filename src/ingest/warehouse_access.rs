@@ -9,7 +9,7 @@
     reason = "resolves the path of a database to decide whether it may be opened"
 )]
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use serde_json::Value;
 
@@ -27,11 +27,12 @@ pub(crate) fn resolve(
 ) -> Option<Result<Arc<Warehouse>, Problem>> {
     let driver = WarehouseDriver::parse(connection.driver.as_deref()?)?;
     let settings = &project.warehouse;
-    let warehouse = |file| {
+    let warehouse = |file: Option<PathBuf>, keys: EffectiveKeys| {
+        let keys = keys.into_iter();
         Arc::new(Warehouse {
             id: connection.id.clone(),
             driver,
-            keys: connection.keys.0.clone(),
+            keys: keys.map(|(key, value)| (key.to_owned(), value)).collect(),
             file,
             drivers: settings.drivers.clone(),
             query_timeout: settings.query_timeout,
@@ -44,14 +45,18 @@ pub(crate) fn resolve(
             Err(error) => Err(Problem::new(format!("{file}: {error}"))
                 .with_help("correct `path` in ktx.yaml, or build the database first")),
             Ok(path) => match project.path_policy.check(&project.root, &path) {
-                Ok(()) => Ok(warehouse(Some(path))),
+                Ok(()) => Ok(warehouse(Some(path), EffectiveKeys::new())),
                 Err(refusal) => Err(Problem::from_error(&refusal)),
             },
         });
     }
-    let permission = permission(driver, connection);
+    let keys = match effective_keys(driver, connection) {
+        Ok(keys) => keys,
+        Err(problem) => return Some(Err(problem)),
+    };
+    let permission = permission(driver, &keys);
     Some(if settings.allow.contains(&permission) {
-        Ok(warehouse(None))
+        Ok(warehouse(None, keys))
     } else {
         let why = format!("your settings do not allow `{permission}` yet");
         let remedy = project
@@ -75,55 +80,164 @@ fn duckdb_file(driver: WarehouseDriver, connection: &Connection) -> Option<Strin
     is_file.then(|| percent_decoded(path))
 }
 
-/// What `warehouse.allow` must contain for this connection: driver, address without login, and the secrets that it names.
-fn permission(driver: WarehouseDriver, connection: &Connection) -> String {
-    /// Keys that name a place, in this order.
-    const PLACE: [&str; 7] = [
-        "account",
-        "host",
-        "port",
-        "project",
-        "project_id",
-        "http_path",
-        "database",
-    ];
-    let mut references = BTreeSet::new();
-    collect_references(&connection.keys.0, &mut references);
-    let text = |key: &str| match connection.keys.0.get(key)? {
-        Value::String(text) if !is_reference(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
+/// Effective keys of a connection: their canonical names, and their values as text. Secrets may be references.
+pub(crate) type EffectiveKeys = BTreeMap<&'static str, String>;
+
+/// A key that reaches a warehouse.
+struct KnownKey {
+    /// Its name for the child process and in `warehouse.allow`.
+    name: &'static str,
+    /// Other spellings, the most important first.
+    others: &'static [&'static str],
+    kind: KeyKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum KeyKind {
+    /// Part of the permission.
+    Plain,
+    /// As [`Self::Plain`], but its literal value is not shown.
+    Secret,
+    /// As [`Self::Secret`], and a literal value is refused.
+    Reference,
+    /// What is read, not where: names, separated by commas. Not part of the permission.
+    Names,
+}
+
+const fn key(name: &'static str, others: &'static [&'static str], kind: KeyKind) -> KnownKey {
+    KnownKey { name, others, kind }
+}
+
+const SERVER_KEYS: [KnownKey; 10] = [
+    key("url", &[], KeyKind::Plain),
+    key("host", &[], KeyKind::Plain),
+    key("port", &[], KeyKind::Plain),
+    key("database", &[], KeyKind::Plain),
+    key("username", &["user"], KeyKind::Plain),
+    key("password", &[], KeyKind::Secret),
+    key("sslmode", &["sslMode"], KeyKind::Plain),
+    key("ssl", &[], KeyKind::Plain),
+    key("trustServerCertificate", &[], KeyKind::Plain),
+    key("schemas", &["schema"], KeyKind::Names),
+];
+const SNOWFLAKE_KEYS: [KnownKey; 10] = [
+    key("url", &[], KeyKind::Reference),
+    key("account", &[], KeyKind::Plain),
+    key("database", &[], KeyKind::Plain),
+    key("warehouse", &[], KeyKind::Plain),
+    key("role", &[], KeyKind::Plain),
+    key("username", &["user"], KeyKind::Plain),
+    key("password", &[], KeyKind::Secret),
+    key("privateKey", &["private_key"], KeyKind::Secret),
+    key("passphrase", &[], KeyKind::Secret),
+    key(
+        "schemas",
+        &["schema_names", "schema_name", "schema"],
+        KeyKind::Names,
+    ),
+];
+const BIGQUERY_KEYS: [KnownKey; 4] = [
+    key("project_id", &["project"], KeyKind::Plain),
+    key("credentials_json", &[], KeyKind::Reference),
+    key("location", &[], KeyKind::Plain),
+    key("dataset_ids", &["dataset_id", "dataset"], KeyKind::Names),
+];
+const DATABRICKS_KEYS: [KnownKey; 5] = [
+    key("host", &["server_hostname"], KeyKind::Plain),
+    key("http_path", &["httpPath"], KeyKind::Plain),
+    key("token", &["access_token"], KeyKind::Secret),
+    key("catalog", &["database"], KeyKind::Plain),
+    key("schemas", &["schema"], KeyKind::Names),
+];
+
+fn known_keys(driver: WarehouseDriver) -> &'static [KnownKey] {
+    match driver {
+        WarehouseDriver::Postgres
+        | WarehouseDriver::Redshift
+        | WarehouseDriver::MySql
+        | WarehouseDriver::SqlServer => &SERVER_KEYS,
+        WarehouseDriver::Snowflake => &SNOWFLAKE_KEYS,
+        WarehouseDriver::BigQuery => &BIGQUERY_KEYS,
+        WarehouseDriver::Databricks => &DATABRICKS_KEYS,
+        WarehouseDriver::DuckDb => &[],
+    }
+}
+
+/// The keys of `connection` that have an effect; the child process gets no others.
+fn effective_keys(
+    driver: WarehouseDriver,
+    connection: &Connection,
+) -> Result<EffectiveKeys, Problem> {
+    let mut effective = EffectiveKeys::new();
+    for known in known_keys(driver) {
+        let names = [known.name].into_iter().chain(known.others.iter().copied());
+        let found = names.filter_map(|name| Some((name, connection.keys.0.get(name)?)));
+        let Some((name, value)) = found.filter(|(_, value)| !value.is_null()).next() else {
+            continue;
+        };
+        let invalid = |why: &str| {
+            Problem::new(format!("its `{name}` cannot be used: {why}"))
+                .with_help("correct the connection in ktx.yaml")
+        };
+        let text = match (value, known.kind) {
+            (Value::String(text), _) => text.trim().to_owned(),
+            (Value::Number(number), KeyKind::Plain) => number.to_string(),
+            (Value::Bool(flag), KeyKind::Plain) => flag.to_string(),
+            (Value::Array(list), KeyKind::Names) => {
+                let names: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
+                names.join(",")
+            }
+            _ => return Err(invalid("it is not a text")),
+        };
+        if known.kind == KeyKind::Reference && !is_reference(&text) {
+            return Err(invalid("only `env:NAME` and `file:PATH` are accepted"));
+        }
+        if known.name == "url" && !is_reference(&text) && !is_single_login(&text) {
+            return Err(invalid("it is not the URL of one server"));
+        }
+        effective.insert(known.name, text);
+    }
+    Ok(effective)
+}
+
+/// Whether `url` names one server, and has at most one `@`, so that every program cuts off the same login.
+fn is_single_login(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else {
+        return false;
     };
-    let url = text("url").map(|url| {
-        let url = without_login(&url).into_owned();
-        url.split(['?', '#']).next().unwrap_or_default().to_owned()
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    !authority.contains(',') && authority.matches('@').count() <= 1 && !path.contains('@')
+}
+
+/// What `warehouse.allow` must contain for a connection with these keys: everything that decides where it leads and which
+/// secrets it sends.
+fn permission(driver: WarehouseDriver, keys: &EffectiveKeys) -> String {
+    let shown = known_keys(driver).iter().filter_map(|known| {
+        let value = keys.get(known.name)?;
+        let value = match known.kind {
+            KeyKind::Names => return None,
+            KeyKind::Secret if !is_reference(value) => "(in ktx.yaml)",
+            _ => value,
+        };
+        let value = without_login(value);
+        let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
+        Some(
+            match value.chars().all(is_plain) || value == "(in ktx.yaml)" {
+                true => format!("{}={value}", known.name),
+                false => format!("{}={value:?}", known.name),
+            },
+        )
     });
-    let place: Vec<String> = PLACE.iter().filter_map(|key| text(key)).collect();
-    let mut parts = vec![match (url, place.is_empty()) {
-        (Some(url), _) => url,
-        (None, true) => driver.name().to_owned(),
-        (None, false) => format!("{}://{}", driver.name(), place.join("/")),
-    }];
-    parts.extend(references);
+    let parts: Vec<String> = [driver.name().to_owned()]
+        .into_iter()
+        .chain(shown)
+        .collect();
     parts.join(" ")
 }
 
 fn is_reference(text: &str) -> bool {
     text.starts_with("env:") || text.starts_with("file:")
-}
-
-/// Adds the references to secrets that `value` contains.
-fn collect_references(value: &Value, found: &mut BTreeSet<String>) {
-    match value {
-        Value::String(text) if is_reference(text) => {
-            found.insert(text.trim().to_owned());
-        }
-        Value::Array(list) => list.iter().for_each(|item| collect_references(item, found)),
-        Value::Object(map) => map
-            .values()
-            .for_each(|item| collect_references(item, found)),
-        _ => {}
-    }
 }
 
 #[cfg(test)]
@@ -147,40 +261,76 @@ mod tests {
         }
     }
 
+    fn entry(driver: &str, keys: Value) -> Result<String, String> {
+        let driver = WarehouseDriver::parse(driver).unwrap();
+        effective_keys(driver, &connection(driver.name(), keys))
+            .map(|keys| permission(driver, &keys))
+            .map_err(|problem| problem.to_string())
+    }
+
     #[test]
-    fn permission_has_the_address_and_every_secret() {
+    fn permission_has_every_place_and_every_secret() {
         for (driver, keys, expected) in [
             (
                 "postgres",
                 json!({"url": "env:DATABASE_URL"}),
-                "postgres env:DATABASE_URL",
+                "postgres url=env:DATABASE_URL",
             ),
             (
                 "postgres",
-                json!({"url": "postgres://me:secret@db:5432/shop?sslmode=require"}),
-                "postgres://db:5432/shop",
+                json!({"url": "postgres://me:secret@db:5432/shop?sslmode=disable"}),
+                "postgres url=postgres://db:5432/shop?sslmode=disable",
+            ),
+            (
+                "mariadb",
+                json!({"host": "db", "port": 5432, "database": "my shop", "user": "me", "password": "env:PW", "x": "env:Y"}),
+                "mysql host=db port=5432 database=\"my shop\" username=me password=env:PW",
             ),
             (
                 "postgres",
-                json!({"host": "db", "port": 5432, "database": "shop", "password": "env:PW", "ssl": {"key": "file:/k"}}),
-                "postgres://db/5432/shop env:PW file:/k",
+                json!({"host": "db", "password": "secret", "ssl": false, "schemas": ["a", "b"]}),
+                "postgres host=db password=(in ktx.yaml) ssl=false",
             ),
             (
                 "snowflake",
-                json!({"account": "ab", "database": "S", "privateKey": "file:~/k"}),
-                "snowflake://ab/S file:~/k",
+                json!({"account": "ab", "database": "S", "private_key": "file:~/k"}),
+                "snowflake account=ab database=S privateKey=file:~/k",
             ),
             (
                 "bigquery",
                 json!({"credentials_json": "env:GCP"}),
-                "bigquery env:GCP",
+                "bigquery credentials_json=env:GCP",
+            ),
+            (
+                "databricks",
+                json!({"server_hostname": "evil", "http_path": "/sql/1", "token": "env:T"}),
+                "databricks host=evil http_path=/sql/1 token=env:T",
             ),
         ] {
-            let driver = WarehouseDriver::parse(driver).unwrap();
-            assert_eq!(
-                permission(driver, &connection(driver.name(), keys)),
-                expected
-            );
+            assert_eq!(entry(driver, keys).as_deref(), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn keys_that_programs_read_differently_are_refused() {
+        for (driver, keys) in [
+            ("postgres", json!({"host": [2_130_706_433_u32]})),
+            ("postgres", json!({"host": {"a": "b"}})),
+            ("postgres", json!({"url": "postgres://a@evil:1,x@db/shop"})),
+            ("postgres", json!({"url": "postgres://a@b@db/shop"})),
+            (
+                "postgres",
+                json!({"url": "postgres://me:top/secret@db/shop"}),
+            ),
+            ("postgres", json!({"url": "host=db password=secret"})),
+            ("snowflake", json!({"url": "me:secret@ab/S"})),
+            (
+                "bigquery",
+                json!({"credentials_json": "{\"type\": \"external_account\"}"}),
+            ),
+        ] {
+            let refused = entry(driver, keys).unwrap_err();
+            assert!(!refused.contains("secret"), "{refused}");
         }
     }
 
@@ -201,17 +351,19 @@ mod tests {
             });
             resolve(&project, &connection("postgres", keys.clone())).unwrap()
         };
-        assert!(allowed("postgres://db/shop env:PW").is_ok());
+        let exact = "postgres host=db database=shop password=env:PW";
+        let found = allowed(exact).unwrap();
+        assert_eq!(found.keys.len(), 3);
         for entry in [
-            "postgres://db/shop",
-            "postgres://db/shop env:OTHER",
-            "postgres://db",
+            "postgres host=db database=shop",
+            "postgres host=db database=shop password=env:OTHER",
+            "postgres",
             "*",
             "",
         ] {
             let refused = allowed(entry).unwrap_err();
             let help = ingestdeck_core::diagnostic::Diagnostic::help(&refused).unwrap();
-            assert!(help.contains("\"postgres://db/shop env:PW\"]"), "{help}");
+            assert!(help.contains(&format!("\"{exact}\"]")), "{help}");
             assert!(
                 help.contains("below `[warehouse]` in your settings (~/settings.toml)"),
                 "{help}"

@@ -23,16 +23,13 @@ const DUCKDB_MEMORY: &str = "1GB";
 /// Seconds in which a server must answer.
 const CONNECT_SECONDS: &str = "10";
 
-/// Keys of a literal URL that change neither the host nor which files are read.
-const ALLOWED_URL_KEYS: [&str; 12] = [
+/// Parameters of a literal URL that change neither the server nor the login. They are part of what the user allows.
+const ALLOWED_URL_KEYS: [&str; 9] = [
     "sslmode",
     "ssl",
-    "sslrootcert",
     "application_name",
     "connect_timeout",
-    "options",
     "schema",
-    "currentSchema",
     "encrypt",
     "TrustServerCertificate",
     "tls",
@@ -66,9 +63,13 @@ impl Secrets {
     }
 
     fn add(&mut self, value: &str) {
-        if value.chars().count() >= MIN_MASKED_CHARS {
-            self.0.push(value.to_owned());
+        for form in [value.to_owned(), encoded(value)] {
+            if form.chars().count() >= MIN_MASKED_CHARS && !self.0.contains(&form) {
+                self.0.push(form);
+            }
         }
+        // A secret may contain another one.
+        self.0.sort_by_key(|form| std::cmp::Reverse(form.len()));
     }
 
     /// `text` without the secrets.
@@ -120,49 +121,43 @@ struct ResolvedKeys<'a> {
 }
 
 impl ResolvedKeys<'_> {
-    /// The value of the first of `names` that the connection has.
-    fn get(&mut self, names: &[&str]) -> Result<Option<String>, QueryError> {
-        let keys = &self.warehouse.keys;
-        match names.iter().find_map(|name| keys.get(name)) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => self.secrets.resolve(text).map(Some),
-            Some(other) => Ok(Some(other.to_string())),
-        }
+    /// The value of the key `name`, if the connection has it.
+    fn get(&mut self, name: &str) -> Result<Option<String>, QueryError> {
+        let text = self.warehouse.keys.get(name);
+        text.map(|text| self.secrets.resolve(text)).transpose()
     }
 
-    fn need(&mut self, names: &[&str]) -> Result<String, QueryError> {
-        let name = names.first().copied().unwrap_or_default();
-        self.get(names)?
+    fn need(&mut self, name: &str) -> Result<String, QueryError> {
+        self.get(name)?
             .ok_or_else(|| QueryError::MissingKey(name.to_owned()))
     }
 
-    fn password(&mut self) -> Result<Option<String>, QueryError> {
-        let password = self.get(&["password", "token", "access_token"])?;
-        if let Some(password) = &password {
-            self.secrets.add(password);
+    /// The value of a key that is a secret even if `ktx.yaml` contains it.
+    fn secret(&mut self, name: &str) -> Result<Option<String>, QueryError> {
+        let value = self.get(name)?;
+        if let Some(value) = &value {
+            self.secrets.add(value);
         }
-        Ok(password)
+        Ok(value)
     }
 
-    fn schemas(&mut self) -> Vec<String> {
-        let keys = &self.warehouse.keys;
-        let names = ["schema", "schemas", "schema_name", "schema_names"];
-        let found = names.iter().filter_map(|name| keys.get(name));
-        let texts = found.flat_map(|value| match value {
-            Value::Array(list) => list.iter().collect(),
-            other => vec![other],
-        });
-        texts.filter_map(Value::as_str).map(str::to_owned).collect()
+    fn names(&self, name: &str) -> Vec<&str> {
+        let list = self.warehouse.keys.get(name).map(String::as_str);
+        let names = list.unwrap_or_default().split(',').map(str::trim);
+        names.filter(|name| !name.is_empty()).collect()
     }
 
     /// `url`, checked if `ktx.yaml` contains it; else a URL of the keys.
     fn url(&mut self, scheme: &str) -> Result<ServerUrl, QueryError> {
-        if let Some(text) = self.get(&["url"])? {
-            let is_literal = self.warehouse.keys.get("url").and_then(Value::as_str) == Some(&text);
+        if let Some(text) = self.get("url")? {
+            let is_literal = self.warehouse.keys.get("url") == Some(&text);
             let url = ServerUrl::parse(&text)
                 .ok_or_else(|| QueryError::InvalidKey("url".into(), "it is not a URL".into()))?;
-            if let Some(password) = url.password() {
-                self.secrets.add(&password);
+            if let Some((login, _)) = url.authority.rsplit_once('@') {
+                self.secrets.add(login);
+                let password = login.split_once(':').map(|(_, password)| password);
+                self.secrets
+                    .add(&percent_decoded(password.unwrap_or_default()));
             }
             let refused = url
                 .query
@@ -180,17 +175,16 @@ impl ResolvedKeys<'_> {
                 }),
             };
         }
-        let encoded = |text: &str| percent_encoded(text.as_bytes()).replace('/', "%2F");
-        let host = self.need(&["host", "server_hostname"])?;
-        let host = match self.get(&["port"])? {
+        let host = self.need("host")?;
+        let host = match self.get("port")? {
             Some(port) => format!("{host}:{port}"),
             None => host,
         };
-        if host.contains(['/', '?', '#', '@', ' ']) {
+        if host.contains(['/', '?', '#', '@', ' ', ',', '[', '%']) {
             let why = "it is not the name of a host".to_owned();
             return Err(QueryError::InvalidKey("host".into(), why));
         }
-        let login = match (self.get(&["username", "user"])?, self.password()?) {
+        let login = match (self.get("username")?, self.secret("password")?) {
             (None, None) => String::new(),
             (user, None) => format!("{}@", encoded(&user.unwrap_or_default())),
             (user, Some(password)) => format!(
@@ -199,7 +193,7 @@ impl ResolvedKeys<'_> {
                 encoded(&password)
             ),
         };
-        let database = self.get(&["database", "dbname"])?.unwrap_or_default();
+        let database = self.get("database")?.unwrap_or_default();
         Ok(ServerUrl {
             scheme: scheme.to_owned(),
             authority: format!("{login}{host}"),
@@ -208,11 +202,18 @@ impl ResolvedKeys<'_> {
         })
     }
 
+    fn is_on(&self, name: &str) -> bool {
+        self.warehouse
+            .keys
+            .get(name)
+            .is_some_and(|value| value == "true")
+    }
+
     fn postgres(&mut self) -> Result<Options, QueryError> {
         let mut url = self.url("postgresql")?;
-        if let Some(mode) = self.get(&["sslmode", "sslMode"])? {
+        if let Some(mode) = self.get("sslmode")? {
             url.set("sslmode", mode);
-        } else if self.warehouse.keys.get("ssl") == Some(&Value::Bool(true)) {
+        } else if self.is_on("ssl") {
             url.set("sslmode", "require".into());
         }
         if url.get("connect_timeout").is_none() {
@@ -224,13 +225,13 @@ impl ResolvedKeys<'_> {
         // Redshift does not know these settings; its transactions are read-only.
         if self.warehouse.driver == WarehouseDriver::Postgres {
             let mut settings = url.get("options").unwrap_or_default().to_owned();
-            let schemas = self.schemas().join(",").replace([' ', '\\'], "");
+            let schemas = self.names("schemas").join(",").replace([' ', '\\'], "");
             if !schemas.is_empty() {
                 settings.push_str(&format!(" -c search_path={schemas}"));
             }
             let limit = self.warehouse.query_timeout.as_millis();
             settings.push_str(&format!(
-                " -c default_transaction_read_only=on -c statement_timeout={limit} -c client_connection_check_interval=2000"
+                " -c default_transaction_read_only=on -c standard_conforming_strings=on -c statement_timeout={limit} -c client_connection_check_interval=2000"
             ));
             url.set("options", settings.trim().to_owned());
         }
@@ -274,29 +275,27 @@ impl ResolvedKeys<'_> {
         let mut add = |key: &str, value: Option<String>| {
             options.extend(value.map(|value| (key.to_owned(), value)));
         };
-        if let Some(url) = self.get(&["url"])? {
-            self.secrets.add(&url);
+        if let Some(url) = self.secret("url")? {
             add("uri", Some(url));
         } else {
-            add("adbc.snowflake.sql.account", Some(self.need(&["account"])?));
-            add("username", self.get(&["username", "user"])?);
+            add("adbc.snowflake.sql.account", Some(self.need("account")?));
+            add("username", self.get("username")?);
         }
-        add("password", self.password()?);
-        add("adbc.snowflake.sql.db", self.get(&["database"])?);
-        add("adbc.snowflake.sql.warehouse", self.get(&["warehouse"])?);
-        add("adbc.snowflake.sql.role", self.get(&["role"])?);
+        add("password", self.secret("password")?);
+        add("adbc.snowflake.sql.db", self.get("database")?);
+        add("adbc.snowflake.sql.warehouse", self.get("warehouse")?);
+        add("adbc.snowflake.sql.role", self.get("role")?);
         add(
             "adbc.snowflake.sql.schema",
-            self.schemas().into_iter().next(),
+            self.names("schemas").first().map(|name| (*name).to_owned()),
         );
-        if let Some(key) = self.get(&["privateKey", "private_key"])? {
-            self.secrets.add(&key);
+        if let Some(key) = self.secret("privateKey")? {
             add("adbc.snowflake.sql.auth_type", Some("auth_jwt".into()));
             add(
                 "adbc.snowflake.sql.client_option.jwt_private_key_pkcs8_value",
                 Some(key),
             );
-            let passphrase = self.get(&["passphrase"])?;
+            let passphrase = self.secret("passphrase")?;
             add(
                 "adbc.snowflake.sql.client_option.jwt_private_key_pkcs8_password",
                 passphrase,
@@ -321,8 +320,8 @@ impl ResolvedKeys<'_> {
     fn bigquery(&mut self) -> Result<Options, QueryError> {
         let prefix = "adbc.bigquery.sql";
         let mut options: Options = Vec::new();
-        let credentials = self.get(&["credentials_json", "keyfile_json"])?;
-        let project = match self.get(&["project", "project_id"])? {
+        let credentials = self.secret("credentials_json")?;
+        let project = match self.get("project_id")? {
             Some(project) => Some(project),
             None => credentials.as_deref().and_then(|text| {
                 let json: Value = serde_json::from_str(text).ok()?;
@@ -331,16 +330,15 @@ impl ResolvedKeys<'_> {
         };
         let project = project.ok_or_else(|| QueryError::MissingKey("project_id".into()))?;
         options.push((format!("{prefix}.project_id"), project));
-        if let Some(dataset) = self.get(&["dataset_id", "dataset"])? {
-            options.push((format!("{prefix}.dataset_id"), dataset));
+        if let Some(dataset) = self.names("dataset_ids").first() {
+            options.push((format!("{prefix}.dataset_id"), (*dataset).to_owned()));
         }
-        if let Some(location) = self.get(&["location"])? {
+        if let Some(location) = self.get("location")? {
             options.push((format!("{prefix}.location"), location));
         }
         let kind = format!("{prefix}.auth_type");
         match credentials {
             Some(credentials) => {
-                self.secrets.add(&credentials);
                 options.push((kind.clone(), format!("{kind}.json_credential_string")));
                 options.push((format!("{prefix}.auth_credentials"), credentials));
             }
@@ -350,26 +348,22 @@ impl ResolvedKeys<'_> {
     }
 
     fn databricks(&mut self) -> Result<Options, QueryError> {
-        let mut url = match self.get(&["url"])? {
-            Some(_) => self.url("databricks")?,
-            None => {
-                let host = self.need(&["host", "server_hostname"])?;
-                let path = self.need(&["http_path", "httpPath"])?;
-                let token = self.password()?;
-                let token = token.ok_or_else(|| QueryError::MissingKey("token".into()))?;
-                let token = percent_encoded(token.as_bytes()).replace('/', "%2F");
-                ServerUrl {
-                    scheme: "databricks".into(),
-                    authority: format!("token:{token}@{host}:443"),
-                    path: path.trim_start_matches('/').to_owned(),
-                    query: Vec::new(),
-                }
-            }
+        let host = self.need("host")?;
+        let path = self.need("http_path")?;
+        let token = self.secret("token")?;
+        let token = token.ok_or_else(|| QueryError::MissingKey("token".into()))?;
+        let token = encoded(&token);
+        let mut url = ServerUrl {
+            scheme: "databricks".into(),
+            authority: format!("token:{token}@{host}:443"),
+            path: path.trim_start_matches('/').to_owned(),
+            query: Vec::new(),
         };
-        if let Some(catalog) = self.get(&["catalog", "database"])? {
+        if let Some(catalog) = self.get("catalog")? {
             url.set("catalog", catalog);
         }
-        if let Some(schema) = self.schemas().into_iter().next() {
+        if let Some(schema) = self.names("schemas").first() {
+            let schema = (*schema).to_owned();
             url.set("schema", schema);
         }
         Ok(vec![("uri".into(), url.to_text())])
@@ -387,11 +381,16 @@ impl ResolvedKeys<'_> {
             url.set("database", database);
             url.path.clear();
         }
-        if self.warehouse.keys.get("trustServerCertificate") == Some(&Value::Bool(true)) {
+        if self.is_on("trustServerCertificate") {
             url.set("TrustServerCertificate", "true".into());
         }
         Ok(vec![("uri".into(), url.to_text())])
     }
+}
+
+/// `text` as a part of a URL.
+fn encoded(text: &str) -> String {
+    percent_encoded(text.as_bytes()).replace('/', "%2F")
 }
 
 /// The parts of a URL of a server.
@@ -423,11 +422,6 @@ impl ServerUrl {
             path: path.to_owned(),
             query: pairs.map(pair).collect(),
         })
-    }
-
-    fn password(&self) -> Option<String> {
-        let (login, _) = self.authority.rsplit_once('@')?;
-        Some(percent_decoded(login.split_once(':')?.1))
     }
 
     fn get(&self, key: &str) -> Option<&str> {
@@ -468,10 +462,14 @@ pub(crate) fn session_statements(warehouse: &Warehouse) -> Vec<String> {
         WarehouseDriver::Snowflake => vec![format!(
             "ALTER SESSION SET STATEMENT_TIMEOUT_IN_SECONDS = {seconds}"
         )],
-        WarehouseDriver::MySql => vec![format!(
-            "SET SESSION MAX_EXECUTION_TIME = {}",
-            warehouse.query_timeout.as_millis()
-        )],
+        WarehouseDriver::MySql => vec![
+            // The check reads texts and quotes as they are read without these modes.
+            "SET SESSION sql_mode = ''".into(),
+            format!(
+                "SET SESSION MAX_EXECUTION_TIME = {}",
+                warehouse.query_timeout.as_millis()
+            ),
+        ],
         WarehouseDriver::Databricks => vec![format!("SET STATEMENT_TIMEOUT = {seconds}")],
         WarehouseDriver::Postgres
         | WarehouseDriver::DuckDb
@@ -526,7 +524,12 @@ mod tests {
         Warehouse {
             id: "wh".into(),
             driver,
-            keys,
+            keys: keys
+                .as_object()
+                .unwrap()
+                .iter()
+                .map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned()))
+                .collect(),
             file: None,
             drivers: Vec::new(),
             query_timeout: Duration::from_secs(30),
@@ -547,22 +550,20 @@ mod tests {
     }
 
     #[test]
-    fn postgres_sessions_are_read_only_whatever_the_url_sets() {
-        let keys = json!({"url": "postgres://me:p%40ss@db.example.com:5433/shop?options=-c%20default_transaction_read_only%3Doff&sslmode=require"});
+    fn postgres_sessions_are_read_only() {
+        let keys = json!({"url": "postgres://me:p%40ss@db.example.com:5433/shop?sslmode=require"});
         let uri = options(WarehouseDriver::Postgres, keys).join("\n");
         assert!(
             uri.starts_with("uri=postgresql://me:p%40ss@db.example.com:5433/shop?sslmode=require&"),
             "{uri}"
         );
         let settings = percent_decoded(uri.split_once("&options=").unwrap().1);
-        assert!(
-            settings.ends_with(
-                "default_transaction_read_only=off -c default_transaction_read_only=on -c statement_timeout=30000 \
-                 -c client_connection_check_interval=2000"
-            ),
-            "{settings}"
+        assert_eq!(
+            settings,
+            "-c default_transaction_read_only=on -c standard_conforming_strings=on -c statement_timeout=30000 \
+             -c client_connection_check_interval=2000"
         );
-        let keys = json!({"host": "db", "port": 5433, "database": "my shop", "username": "a b", "password": "p/@:", "schemas": ["mart", "raw"]});
+        let keys = json!({"host": "db", "port": "5433", "database": "my shop", "username": "a b", "password": "p/@:", "schemas": "mart,raw"});
         let uri = options(WarehouseDriver::Postgres, keys).join("\n");
         assert!(
             uri.starts_with("uri=postgresql://a%20b:p%2F%40%3A@db:5433/my%20shop?"),
@@ -583,6 +584,8 @@ mod tests {
             "passfile=/x",
             "sslkey=/x",
             "dbname=x",
+            "options=-c%20standard_conforming_strings%3Doff",
+            "sslrootcert=/x",
             "port=1",
         ] {
             let keys = json!({"url": format!("postgres://db/shop?{query}")});
@@ -607,7 +610,7 @@ mod tests {
 
     #[test]
     fn drivers_get_the_options_of_their_documentation() {
-        let keys = json!({"account": "ab-12", "username": "ME", "password": "secret", "database": "SHOP", "warehouse": "XS", "role": "READER", "schema_name": "MART"});
+        let keys = json!({"account": "ab-12", "username": "ME", "password": "secret", "database": "SHOP", "warehouse": "XS", "role": "READER", "schemas": "MART"});
         let snowflake = options(WarehouseDriver::Snowflake, keys);
         for expected in [
             "adbc.snowflake.sql.account=ab-12",
@@ -623,7 +626,7 @@ mod tests {
                 "{expected}: {snowflake:?}"
             );
         }
-        let keys = json!({"credentials_json": "{\"project_id\": \"shop-1\"}", "dataset_id": "mart", "location": "EU"});
+        let keys = json!({"credentials_json": "{\"project_id\": \"shop-1\"}", "dataset_ids": "mart", "location": "EU"});
         assert_eq!(
             options(WarehouseDriver::BigQuery, keys),
             [
@@ -641,13 +644,12 @@ mod tests {
                 "uri=databricks://token:dapi%2F1@x.cloud.example.com:443/sql/1.0/warehouses/1?catalog=main"
             ]
         );
-        let keys =
-            json!({"host": "db", "port": 3306, "database": "shop", "user": "me", "password": "x"});
+        let keys = json!({"host": "db", "port": "3306", "database": "shop", "username": "me", "password": "x"});
         assert_eq!(
             options(WarehouseDriver::MySql, keys),
             ["uri=mysql://me:x@db:3306/shop"]
         );
-        let keys = json!({"host": "db", "database": "shop", "user": "me", "password": "x", "trustServerCertificate": true});
+        let keys = json!({"host": "db", "database": "shop", "username": "me", "password": "x", "trustServerCertificate": "true"});
         assert_eq!(
             options(WarehouseDriver::SqlServer, keys),
             ["uri=sqlserver://me:x@db/?database=shop&TrustServerCertificate=true"]

@@ -18,7 +18,6 @@ use sqlparser::{
     parser::{Parser, ParserError},
 };
 
-use super::options::read_only_transaction;
 use ingestdeck_ingest::{QueryError, WarehouseDriver};
 
 const REFUSED_FUNCTIONS: &str = include_str!("../../assets/warehouse/refused_functions.txt");
@@ -93,10 +92,57 @@ impl CheckedQuery {
 /// # Errors
 /// If it cannot be parsed, is not a single query, or would do more than read.
 pub(crate) fn check(driver: WarehouseDriver, sql: &str) -> Result<CheckedQuery, QueryError> {
-    // MySQL executes such comments.
-    if driver == WarehouseDriver::MySql && sql.contains("/*!") {
+    refuse_ambiguous_text(driver, sql)?;
+    let (query, reading) = read(driver, sql)?;
+    let sql = match driver {
+        // Its errors name places in the text of the agent. Its driver puts more text after the statement, which a comment
+        // in its last line would hide.
+        WarehouseDriver::Postgres => format!("{sql}\n"),
+        _ => {
+            let sent = query.to_string();
+            match read(driver, &sent) {
+                Ok((again, _)) if again == query => sent,
+                _ => {
+                    let what =
+                        "text that cannot be passed on unchanged, such as a backslash in a literal";
+                    return Err(QueryError::Refused(what.into()));
+                }
+            }
+        }
+    };
+    let ReadingVisitor { ctes, tables, .. } = reading;
+    let is_table = |name: &String| !ctes.contains(&name.to_lowercase());
+    Ok(CheckedQuery {
+        sql,
+        returned: returned(&query).filter(|(table, _)| is_table(table)),
+        tables: tables.into_iter().filter(is_table).collect(),
+    })
+}
+
+/// Refuses text that servers read in another way than the parser.
+fn refuse_ambiguous_text(driver: WarehouseDriver, sql: &str) -> Result<(), QueryError> {
+    // Some end a comment there, others do not.
+    if sql
+        .replace("\r\n", "\n")
+        .contains(['\r', '\0', '\u{85}', '\u{2028}', '\u{2029}'])
+    {
+        let what = "a line that ends with something else than a line break";
+        return Err(QueryError::Refused(what.into()));
+    }
+    // MySQL and MariaDB execute such comments.
+    if driver == WarehouseDriver::MySql && (sql.contains("/*!") || sql.contains("/*M!")) {
         return Err(QueryError::Refused("comments with code".into()));
     }
+    // Names with escapes, which the parser takes for an operator.
+    let lower = sql.to_ascii_lowercase();
+    if driver == WarehouseDriver::Postgres && (lower.contains("u&\"") || lower.contains("u&'")) {
+        return Err(QueryError::Refused("names and texts with U&".into()));
+    }
+    Ok(())
+}
+
+/// Parses `sql` as one query and looks at everything that it contains.
+fn read(driver: WarehouseDriver, sql: &str) -> Result<(Query, ReadingVisitor), QueryError> {
     let parsed = Parser::parse_sql(dialect(driver).as_ref(), sql).map_err(|error| match error {
         ParserError::TokenizerError(why) | ParserError::ParserError(why) => {
             QueryError::Unparsed(why)
@@ -105,32 +151,22 @@ pub(crate) fn check(driver: WarehouseDriver, sql: &str) -> Result<CheckedQuery, 
             QueryError::Unparsed("it is nested too deeply".into())
         }
     })?;
-    let query = match parsed.as_slice() {
-        [] => return Err(QueryError::EmptyStatement),
-        [Statement::Query(query)] => query,
-        [_] => return Err(QueryError::NotReadOnly),
-        _ => return Err(QueryError::MultipleStatements),
+    let mut statements = parsed.into_iter();
+    let query = match (statements.next(), statements.next()) {
+        (None, _) => return Err(QueryError::EmptyStatement),
+        (Some(Statement::Query(query)), None) => *query,
+        (Some(_), None) => return Err(QueryError::NotReadOnly),
+        (Some(_), Some(_)) => return Err(QueryError::MultipleStatements),
     };
     let mut reading = ReadingVisitor {
         driver,
         ctes: BTreeSet::new(),
         tables: BTreeSet::new(),
     };
-    if let ControlFlow::Break(error) = query.visit(&mut reading) {
-        return Err(error);
+    match query.visit(&mut reading) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok((query, reading)),
     }
-    let ReadingVisitor { ctes, tables, .. } = reading;
-    let is_table = |name: &String| !ctes.contains(&name.to_lowercase());
-    let sql = match read_only_transaction(driver) {
-        None if driver != WarehouseDriver::DuckDb => query.to_string(),
-        // The driver of PostgreSQL puts text after the statement, which a comment in its last line would hide.
-        _ => format!("{sql}\n"),
-    };
-    Ok(CheckedQuery {
-        sql,
-        returned: returned(query).filter(|(table, _)| is_table(table)),
-        tables: tables.into_iter().filter(is_table).collect(),
-    })
 }
 
 fn dialect(driver: WarehouseDriver) -> Box<dyn Dialect> {
@@ -187,7 +223,7 @@ impl Visitor for ReadingVisitor {
                 name, args: None, ..
             } => {
                 if is_file(self.driver, name) {
-                    let what = format!("`{name}`, which is a file");
+                    let what = format!("`{name}`, which is a file or another server");
                     return ControlFlow::Break(QueryError::Refused(what));
                 }
                 self.tables.insert(plain_name(name));
@@ -213,8 +249,13 @@ fn is_file(driver: WarehouseDriver, name: &ObjectName) -> bool {
     let is_file = |ident: &Ident| match driver {
         WarehouseDriver::DuckDb => ident.quote_style == Some('\'') || ident.value.contains('/'),
         WarehouseDriver::Snowflake => ident.value.starts_with('@'),
+        WarehouseDriver::Databricks => ident.value.contains(['/', ':']),
         _ => false,
     };
+    // The first of four parts is another server.
+    if driver == WarehouseDriver::SqlServer && name.0.len() > 3 {
+        return true;
+    }
     name.0
         .iter()
         .any(|part| part.as_ident().is_none_or(is_file))
@@ -452,7 +493,60 @@ mod tests {
     }
 
     #[test]
-    fn warehouses_without_read_only_sessions_get_the_parsed_text() {
+    fn warehouses_get_the_text_that_was_parsed() {
+        for (driver, sql) in [
+            (
+                WarehouseDriver::SqlServer,
+                "SELECT 'a\\''; DROP TABLE o --'",
+            ),
+            (
+                WarehouseDriver::BigQuery,
+                "SELECT 'a\\\\' AS x, '; DROP TABLE d.t --' AS y",
+            ),
+            (
+                WarehouseDriver::Snowflake,
+                "SELECT 'a\\\\' AS x, ' ->> DROP TABLE o --' AS y",
+            ),
+        ] {
+            let sent = check(driver, sql).map(|checked| checked.sql);
+            let is_safe = sent.as_ref().is_err()
+                || sent.as_ref().is_ok_and(|sent| {
+                    read(driver, sent).is_ok_and(|(query, _)| query == read(driver, sql).unwrap().0)
+                });
+            assert!(is_safe, "{driver:?} {sql}: {sent:?}");
+        }
+        for sql in [
+            "SELECT 1 --x\r; CREATE TEMP VIEW orders AS SELECT 1",
+            "SELECT U&\"pg\\005fread_file\"('x')",
+            "SELECT u&'x'",
+        ] {
+            let refused = check(WarehouseDriver::Postgres, sql);
+            assert!(
+                matches!(refused, Err(QueryError::Refused(_))),
+                "{sql}: {refused:?}"
+            );
+        }
+        let refused = check(WarehouseDriver::MySql, "SELECT 1 /*M! INTO OUTFILE '/x' */");
+        assert!(
+            matches!(refused, Err(QueryError::Refused(_))),
+            "{refused:?}"
+        );
+        for (driver, sql) in [
+            (
+                WarehouseDriver::Databricks,
+                "SELECT * FROM text.`s3://evil/x`",
+            ),
+            (
+                WarehouseDriver::SqlServer,
+                "SELECT * FROM [linked].[db].[dbo].[t]",
+            ),
+        ] {
+            let refused = check(driver, sql);
+            assert!(
+                matches!(refused, Err(QueryError::Refused(_))),
+                "{sql}: {refused:?}"
+            );
+        }
         let sql = "select  1 /* hint */ as one";
         assert_eq!(
             accepted(WarehouseDriver::Snowflake, sql).sql,

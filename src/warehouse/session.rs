@@ -23,6 +23,8 @@ use ingestdeck_ingest::{
 
 /// Longest error text of a warehouse, in characters.
 const MAX_ERROR_CHARS: usize = 2_000;
+/// Longest name of a column of an answer, in characters.
+const MAX_HEADER_CHARS: usize = 200;
 /// Batches that are read and thrown away after a statement was cancelled, before the connection is given up.
 const MAX_DRAINED_BATCHES: usize = 64;
 
@@ -136,7 +138,7 @@ impl Session {
         let headers: Vec<String> = schema
             .fields()
             .iter()
-            .map(|field| field.name().clone())
+            .map(|field| field.name().chars().take(MAX_HEADER_CHARS).collect())
             .collect();
         if headers.is_empty() {
             return Err(QueryError::NotReadOnly);

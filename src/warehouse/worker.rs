@@ -91,11 +91,11 @@ fn read_lines(cancellation: Cancellation) -> Receiver<Vec<u8>> {
                 break;
             }
         }
-        if let Some(running) = cancellation.lock().take() {
-            // A driver without cancellation ends with the process.
-            let _ = running.try_cancel();
-        }
         drop(sender);
+        let running = cancellation.lock().take();
+        // A thread, because a server that does not answer blocks the cancellation, too.
+        let cancel = move || running.map(|running| running.try_cancel());
+        let _ = thread::Builder::new().name("cancel".into()).spawn(cancel);
         thread::park_timeout(CANCEL_GRACE);
         std::process::exit(1);
     };

@@ -60,7 +60,7 @@ pub(crate) fn measure(report: &mut BenchReport) -> BenchResult<()> {
     let drivers = driver.to_string_lossy();
     fs::write(
         &settings,
-        format!("[warehouse]\nallow = [\"postgres env:SHOP\"]\ndrivers = [{drivers:?}]\n"),
+        format!("[warehouse]\nallow = [\"postgres url=env:SHOP\"]\ndrivers = [{drivers:?}]\n"),
     )?;
     let sql = "SELECT g, g * 2, 'text ' || g FROM generate_series(1, 100) g";
     let arguments = json!({"connectionId": "wh", "sql": sql});

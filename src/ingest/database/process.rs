@@ -30,7 +30,7 @@ use ingestdeck_os::group_guard::clear_environment;
 const REAP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Longest answer of a process that answers several requests, in bytes.
-const MAX_LINE_BYTES: u64 = 256 << 20;
+const MAX_LINE_BYTES: u64 = 128 << 20;
 /// Longest wait for the end of a statement that was cancelled.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 

@@ -3,10 +3,9 @@
 //! This module must not read a secret: the child process does ([`child`]). Who may use a warehouse is decided in
 //! the module `warehouse_access`.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::QueryError;
 
@@ -42,8 +41,8 @@ pub struct Warehouse {
     pub id: String,
     /// Its `driver` in `ktx.yaml`.
     pub driver: WarehouseDriver,
-    /// The other keys. Secrets may be references, such as `env:PASSWORD`.
-    pub keys: Value,
+    /// The keys that have an effect, by their canonical names. Secrets may be references, such as `env:PASSWORD`.
+    pub keys: BTreeMap<String, String>,
     /// The file of a DuckDB database; absolute, without links.
     pub file: Option<PathBuf>,
     /// Files and directories with driver libraries.
@@ -147,8 +146,6 @@ impl Default for WarehouseSettings {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -156,7 +153,7 @@ mod tests {
         let warehouse = Warehouse {
             id: "wh".into(),
             driver: WarehouseDriver::Postgres,
-            keys: json!({"password": "opensesame"}),
+            keys: [("password".to_owned(), "opensesame".to_owned())].into(),
             file: None,
             drivers: Vec::new(),
             query_timeout: Duration::from_secs(1),

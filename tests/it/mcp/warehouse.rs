@@ -55,7 +55,7 @@ async fn ask(client: &McpClient, sql: &str) -> String {
 async fn client_of(server: &PostgresServer, more: &str) -> (TestDir, McpClient) {
     let drivers = named(ADBC);
     let settings = format!(
-        "[warehouse]\nallow = [\"postgres env:SHOP_URL\"]\ndrivers = [{:?}]\n{more}",
+        "[warehouse]\nallow = [\"postgres url=env:SHOP_URL\"]\ndrivers = [{:?}]\n{more}",
         drivers.to_str().unwrap()
     );
     let place = project("  wh: {driver: postgres, url: 'env:SHOP_URL'}\n", &settings);
@@ -174,7 +174,7 @@ async fn wrong_logins_of_postgres_are_named() {
     server.sql(SHOP);
     let port = server.port();
     let settings = format!(
-        "[warehouse]\nallow = [\"postgres://127.0.0.1/{port}/postgres env:PW\", \"postgres://127.0.0.1/1/x\"]\ndrivers = [{:?}]\n",
+        "[warehouse]\nallow = [\"postgres host=127.0.0.1 port={port} database=postgres username=locked password=env:PW\", \"postgres host=127.0.0.1 port=1 database=x\"]\ndrivers = [{:?}]\n",
         named(ADBC).to_str().unwrap()
     );
     let connections = format!(
@@ -301,7 +301,7 @@ async fn duckdb_answers_and_reads_no_other_file() {
 async fn clone_uses_no_warehouse_until_its_user_allows_it() {
     let place = project(
         "  wh: {driver: postgres, host: evil.example.com, database: x, password: 'env:AWS_SECRET'}\n",
-        "[warehouse]\nallow = [\"postgres://evil.example.com/x\"]\n",
+        "[warehouse]\nallow = [\"postgres host=evil.example.com database=x\"]\n",
     );
     let client = start(&place, &[("AWS_SECRET", "opensesame")]).await;
     assert!(!client.tools().await.contains_key("sql_execution"));
@@ -312,7 +312,7 @@ async fn clone_uses_no_warehouse_until_its_user_allows_it() {
 async fn driver_is_never_loaded_from_a_project() {
     let place = project(
         "  wh: {driver: postgres, host: 127.0.0.1, port: 1, database: x}\n",
-        "[warehouse]\nallow = [\"postgres://127.0.0.1/1/x\"]\n",
+        "[warehouse]\nallow = [\"postgres host=127.0.0.1 port=1 database=x\"]\n",
     );
     let library = place.write("libadbc_driver_postgresql.so", "not a library");
     place.write("libpostgresql.so", "not a library");
@@ -351,7 +351,7 @@ async fn broken_driver_of_the_settings_is_named() {
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("libadbc_driver_postgresql.so"), "not a library").unwrap();
     let settings = format!(
-        "[warehouse]\nallow = [\"postgres://127.0.0.1/1/x\"]\ndrivers = [{:?}]\n",
+        "[warehouse]\nallow = [\"postgres host=127.0.0.1 port=1 database=x\"]\ndrivers = [{:?}]\n",
         folder.to_str().unwrap()
     );
     fs::write(

@@ -89,7 +89,10 @@ fn agent_corrects_its_source_after_postgres_answers() {
     let server = PostgresServer::start().unwrap();
     server.sql(SHOP);
     let url = server.url();
-    let allowed = format!("postgres://127.0.0.1:{}/postgres", server.port());
+    let allowed = format!(
+        "postgres url=postgres://127.0.0.1:{}/postgres",
+        server.port()
+    );
     let deck = TestProject::new([curious("public")]).set(&format!(
         "[warehouse]\nallow = [{allowed:?}]\ndrivers = [{:?}]\n",
         named(ADBC).to_str().unwrap()

@@ -25,8 +25,8 @@ use crate::{
 const CATALOG_TIMEOUT: Duration = Duration::from_secs(300);
 /// Largest catalogue: columns, and characters of all their names, types and comments.
 const CATALOG_LIMITS: RowLimits = RowLimits {
-    rows: 2_000_000,
-    chars: 200_000_000,
+    rows: 400_000,
+    chars: 40_000_000,
 };
 /// Time for which the names of tables, and the whole catalogue for a search, are reused.
 const NAMES_LIFETIME: Duration = Duration::from_secs(30);
@@ -372,7 +372,7 @@ fn literal(driver: WarehouseDriver, text: &str) -> String {
         WarehouseDriver::BigQuery | WarehouseDriver::Databricks => {
             text.replace('\\', "\\\\").replace('\'', "\\'")
         }
-        WarehouseDriver::Snowflake | WarehouseDriver::MySql => {
+        WarehouseDriver::Snowflake | WarehouseDriver::MySql | WarehouseDriver::Redshift => {
             text.replace('\\', "\\\\").replace('\'', "''")
         }
         _ => text.replace('\'', "''"),
@@ -382,35 +382,29 @@ fn literal(driver: WarehouseDriver, text: &str) -> String {
 
 /// The schemas that the connection names; all of them if it names none.
 fn configured_schemas(warehouse: &Warehouse) -> Vec<String> {
-    texts(
-        warehouse,
-        &["schema", "schemas", "schema_name", "schema_names"],
-    )
+    texts(warehouse, "schemas")
 }
 
 /// Where the catalogue of BigQuery is: the datasets of the connection, or its region.
 fn bigquery_scopes(warehouse: &Warehouse) -> Vec<String> {
     let quoted = |name: &str| format!("`{}`.", name.replace(['`', '\\'], ""));
-    let datasets = texts(warehouse, &["dataset_ids", "dataset_id", "dataset"]);
+    let datasets = texts(warehouse, "dataset_ids");
     if datasets.is_empty() {
-        let location = texts(warehouse, &["location"]).into_iter().next();
+        let location = texts(warehouse, "location").into_iter().next();
         let location = location.unwrap_or_else(|| "us".to_owned()).to_lowercase();
         return vec![quoted(&format!("region-{location}"))];
     }
     datasets.iter().map(|dataset| quoted(dataset)).collect()
 }
 
-/// The texts at the first of `keys` that the connection has.
-fn texts(warehouse: &Warehouse, keys: &[&str]) -> Vec<String> {
-    use serde_json::Value;
-    let found = keys.iter().find_map(|key| warehouse.keys.get(key));
-    let values = match found {
-        Some(Value::Array(list)) => list.iter().collect(),
-        Some(value) => vec![value],
-        None => Vec::new(),
-    };
-    let texts = values.into_iter().filter_map(Value::as_str);
-    texts.map(str::to_owned).collect()
+/// The names in the list `key` of the connection.
+fn texts(warehouse: &Warehouse, key: &str) -> Vec<String> {
+    let list = warehouse.keys.get(key).map(String::as_str);
+    let names = list.unwrap_or_default().split(',').map(str::trim);
+    names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 impl TableInfo {

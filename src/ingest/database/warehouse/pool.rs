@@ -4,7 +4,7 @@
 //! afterwards. The number of children of a warehouse is the number of its connections.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     env,
     ffi::OsString,
     sync::{Arc, mpsc::Sender},
@@ -12,9 +12,11 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex};
-use serde_json::Value;
 
-use super::{QueryError, StatementAnswer, Warehouse, WarehouseStatement, catalog::CatalogCache};
+use super::{
+    QueryError, StatementAnswer, Warehouse, WarehouseDriver, WarehouseStatement,
+    catalog::CatalogCache,
+};
 use crate::database::process::{LineProcess, LineReply, WorkerCommand};
 
 /// Longest wait for a connection that others use.
@@ -144,20 +146,24 @@ impl WarehousePools {
             }
         };
         let line = line.map_err(|error| with_seconds(error, statement.time_limit))?;
-        let result = serde_json::from_slice::<Result<StatementAnswer, QueryError>>(&line)
-            .unwrap_or_else(|_| {
-                Err(QueryError::WorkerFailed(
-                    "sent an invalid answer; send the statement again".into(),
-                ))
-            });
-        pool.state.lock().idle.push((child, Instant::now()));
+        // What is no answer came from the driver, and the answer may follow it; the child is not used again.
+        let result =
+            serde_json::from_slice::<Result<StatementAnswer, QueryError>>(&line).map_err(|_| {
+                QueryError::WorkerFailed("sent an invalid answer; send the statement again".into())
+            })?;
+        // DuckDB locks its file while it is open.
+        if warehouse.driver != WarehouseDriver::DuckDb {
+            pool.state.lock().idle.push((child, Instant::now()));
+        }
         drop(slot);
         result.map_err(|error| with_seconds(error, statement.time_limit))
     }
 
     /// The children of `warehouse`.
     pub(super) fn pool(&self, warehouse: &Warehouse) -> Arc<WarehousePool> {
-        Arc::clone(self.pools.lock().entry(warehouse.id.clone()).or_default())
+        // Two projects may give the same id to different warehouses.
+        let key = serde_json::to_string(warehouse).unwrap_or_else(|_| warehouse.id.clone());
+        Arc::clone(self.pools.lock().entry(key).or_default())
     }
 
     fn start(&self, warehouse: &Warehouse) -> Result<LineProcess, QueryError> {
@@ -181,24 +187,17 @@ fn with_seconds(error: QueryError, time_limit: Duration) -> QueryError {
 
 /// The variables of this process that the driver and the secrets of `warehouse` need.
 fn variables(warehouse: &Warehouse) -> Vec<(String, OsString)> {
-    let mut names = BTreeSet::new();
-    collect_variables(&warehouse.keys, &mut names);
-    let names = DRIVER_VARIABLES.into_iter().map(str::to_owned).chain(names);
+    let of_secrets = warehouse.keys.values().filter_map(|value| {
+        let name = value.strip_prefix("env:")?.trim();
+        (!name.is_empty() && !name.contains(['=', '\0'])).then(|| name.to_owned())
+    });
+    let names = DRIVER_VARIABLES
+        .into_iter()
+        .map(str::to_owned)
+        .chain(of_secrets);
     names
         .filter_map(|name| Some((name.clone(), env::var_os(name)?)))
         .collect()
-}
-
-fn collect_variables(value: &Value, names: &mut BTreeSet<String>) {
-    match value {
-        Value::String(text) => {
-            let name = text.strip_prefix("env:").map(|name| name.trim().to_owned());
-            names.extend(name.filter(|name| !name.is_empty() && !name.contains(['=', '\0'])));
-        }
-        Value::Array(list) => list.iter().for_each(|item| collect_variables(item, names)),
-        Value::Object(map) => map.values().for_each(|item| collect_variables(item, names)),
-        _ => {}
-    }
 }
 
 impl WarehousePool {
