@@ -116,7 +116,7 @@ fn library_in(directory: &Path, name: &str) -> Option<PathBuf> {
     libraries.into_iter().next()
 }
 
-/// `libNAME.so`, `libNAME.so.1`, `libNAME.dylib`.
+/// Whether a file is the library `name`: `libNAME.so`, `libNAME.so.1` or `libNAME.dylib`.
 fn is_library(path: &Path, name: &str) -> bool {
     let file = path.file_name().and_then(|file| file.to_str());
     file.and_then(|file| file.strip_prefix("lib")?.strip_prefix(name))

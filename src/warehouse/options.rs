@@ -18,7 +18,7 @@ use ingestdeck_ingest::{QueryError, Warehouse, WarehouseDriver};
 const MAX_SECRET_BYTES: u64 = 1024 * 1024;
 /// Shorter values are not masked, because they occur in everyday words.
 const MIN_MASKED_CHARS: usize = 4;
-/// Memory of DuckDB.
+/// Memory that DuckDB may use.
 const DUCKDB_MEMORY: &str = "1GB";
 /// Seconds in which a server must answer.
 const CONNECT_SECONDS: &str = "10";
@@ -36,7 +36,7 @@ const ALLOWED_URL_KEYS: [&str; 9] = [
     "catalog",
 ];
 
-/// The values that references stand for. They are not shown.
+/// The values of references. They are not shown.
 #[derive(Default)]
 pub(crate) struct Secrets(Vec<String>);
 
@@ -401,7 +401,7 @@ struct ServerUrl {
     authority: String,
     /// Without the slash in front, encoded.
     path: String,
-    /// Decoded.
+    /// Names and values, decoded.
     query: Vec<(String, String)>,
 }
 

@@ -244,7 +244,7 @@ impl Visitor for ReadingVisitor {
     }
 }
 
-/// DuckDB reads a file whose name stands in place of a table, Snowflake a stage.
+/// Whether a name in place of a table is that of a file, as DuckDB accepts it, or of a stage of Snowflake.
 fn is_file(driver: WarehouseDriver, name: &ObjectName) -> bool {
     let is_file = |ident: &Ident| match driver {
         WarehouseDriver::DuckDb => ident.quote_style == Some('\'') || ident.value.contains('/'),
@@ -283,7 +283,7 @@ fn check_function(name: &ObjectName) -> ControlFlow<QueryError> {
     }
 }
 
-/// `name` without quotes.
+/// The parts of `name` without quotes.
 fn plain_name(name: &ObjectName) -> String {
     let parts = name.0.iter().filter_map(|part| part.as_ident());
     let parts: Vec<&str> = parts.map(|part| part.value.as_str()).collect();

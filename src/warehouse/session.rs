@@ -32,14 +32,14 @@ const MAX_DRAINED_BATCHES: usize = 64;
 pub(crate) type Cancellation = Arc<Mutex<Option<Box<dyn CancelHandle>>>>;
 
 /// A connection whose statements cannot change anything, as far as the warehouse offers that.
-pub(crate) struct Session {
+pub(crate) struct WarehouseSession {
     driver: WarehouseDriver,
     connection: ManagedConnection,
     secrets: Secrets,
     is_broken: bool,
 }
 
-impl Session {
+impl WarehouseSession {
     /// Loads the driver and connects.
     pub(crate) fn open(warehouse: &Warehouse) -> Result<Self, QueryError> {
         let mut secrets = Secrets::default();

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use super::session::{Cancellation, Session};
+use super::session::{Cancellation, WarehouseSession};
 use ingestdeck_ingest::{
     QueryError, StatementAnswer, Warehouse, WarehouseStatement, confine_process,
 };
@@ -54,14 +54,14 @@ fn serve(lines: &Receiver<Vec<u8>>, cancellation: &Cancellation) -> ExitCode {
         let result = statement.and_then(|statement| {
             let warehouse = warehouse.as_ref().map_err(Clone::clone)?;
             if session.is_none() {
-                session = Some(Session::open(warehouse)?);
+                session = Some(WarehouseSession::open(warehouse)?);
             }
             let session = session
                 .as_mut()
                 .ok_or_else(|| QueryError::WorkerFailed("has no session".into()))?;
             session.run(&statement, cancellation)
         });
-        let is_over = session.as_ref().is_none_or(Session::is_broken);
+        let is_over = session.as_ref().is_none_or(WarehouseSession::is_broken);
         if !answer(&result) || is_over {
             break;
         }

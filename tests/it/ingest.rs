@@ -389,7 +389,8 @@ fn first_ingest_prompt_names_source_locations() {
     };
     let attempt = harbour.attempt("dbt-all", 1);
     let prompt = attempt.prompt();
-    let index = "# Semantic Layer Sources\n## wh\n(no sources yet)\n## orbit\n(no sources yet)\n</project_index>";
+    let index = "# Semantic Layer Sources\n## wh\nNothing can be checked against this database: its tables and columns are unverified unless a raw file \
+                 contains them.\n(no sources yet)\n## orbit\n(no sources yet)\n</project_index>";
     assert!(prompt.system.contains(index), "{}", prompt.system);
     assert!(
         prompt

@@ -67,7 +67,7 @@ impl PostgresServer {
         self.port
     }
 
-    /// The program `psql`.
+    /// Path of the program `psql`.
     pub fn psql(&self) -> PathBuf {
         self.programs.join("psql")
     }

@@ -46,7 +46,7 @@ impl<'a> FromIterator<&'a ArtifactVerification> for VerifiedNames {
 }
 
 impl VerifiedNames {
-    /// True without identifiers.
+    /// True if no identifier was compared.
     pub fn is_empty(&self) -> bool {
         self.verified.is_empty() && self.unverified.is_empty() && self.contradicted.is_empty()
     }

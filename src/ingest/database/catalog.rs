@@ -60,7 +60,7 @@ pub struct ForeignKey {
     pub to_column: Option<String>,
 }
 
-/// `column → table.column`.
+/// Shows the key as `column → table.column`.
 impl fmt::Display for ForeignKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} → {}", self.column, self.to_table)?;

@@ -246,7 +246,7 @@ impl LineProcess {
         let _ = self.replies.recv_timeout(CANCEL_TIMEOUT);
     }
 
-    /// False if the process has ended, or has written something that nobody asked for.
+    /// False if the process has ended, or has written something without a request.
     pub(super) fn is_waiting(&self) -> bool {
         self.stdin.is_some() && matches!(self.replies.try_recv(), Err(TryRecvError::Empty))
     }

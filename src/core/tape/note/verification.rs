@@ -70,12 +70,12 @@ pub struct ContradictedIdentifier {
 }
 
 impl ArtifactVerification {
-    /// Number of identifiers.
+    /// Number of identifiers that were compared.
     pub fn len(&self) -> usize {
         self.verified.len() + self.unverified.len() + self.contradicted.len()
     }
 
-    /// True without identifiers.
+    /// True if no identifier was compared.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -57,7 +57,7 @@ pub struct CatalogProgress {
 /// Tables of a warehouse that were read before.
 #[derive(Debug, Default)]
 pub(super) struct CatalogCache {
-    /// Tables without columns.
+    /// Tables, each without its columns.
     names: Option<(Instant, Arc<Vec<TableInfo>>)>,
     all: Option<(Instant, Arc<Vec<TableInfo>>)>,
 }

@@ -95,13 +95,13 @@ pub(in crate::database) struct WarehousePools {
 
 #[derive(Debug, Default)]
 pub(super) struct WarehousePool {
-    state: Mutex<PoolState>,
+    state: Mutex<ChildrenState>,
     child_freed: Condvar,
     pub(super) cache: Mutex<CatalogCache>,
 }
 
 #[derive(Debug, Default)]
-struct PoolState {
+struct ChildrenState {
     /// Children that wait for a statement, and since when; the one that was used last is the last.
     idle: Vec<(LineProcess, Instant)>,
     busy: u32,
@@ -204,7 +204,7 @@ impl WarehousePool {
     /// Waits until a child may run; returns one that is idle.
     fn acquire(&self, most: u32) -> Result<Option<LineProcess>, QueryError> {
         let mut state = self.state.lock();
-        let is_full = |state: &mut PoolState| state.busy >= most;
+        let is_full = |state: &mut ChildrenState| state.busy >= most;
         self.child_freed
             .wait_while_for(&mut state, is_full, MAX_QUEUE_WAIT);
         if is_full(&mut state) {
