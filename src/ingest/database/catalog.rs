@@ -70,8 +70,8 @@ impl fmt::Display for ForeignKey {
     }
 }
 
-/// Tables, each with an optional column, that a target may mean; the likeliest first.
-pub(crate) type LookupTarget = Vec<(String, Option<String>)>;
+/// Parts of the names of tables, each with an optional column, that a target may mean; the likeliest first.
+pub(crate) type LookupTarget = Vec<(Vec<String>, Option<String>)>;
 
 /// Result of looking up one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -80,9 +80,13 @@ pub(crate) enum TableLookup {
     Found(TableInfo),
     /// The table exists and has no such column.
     MissingColumn(TableInfo),
+    /// Several tables have that name. They have no columns here.
+    Ambiguous(Vec<TableInfo>),
     MissingTable {
         /// The most similar table name.
         closest: Option<String>,
+        /// Whether the list of tables covers the place that the target names.
+        is_covered: bool,
     },
 }
 
@@ -112,7 +116,8 @@ fn look_up_one(
     target: &LookupTarget,
 ) -> Result<TableLookup, QueryError> {
     let mut missing_column = None;
-    for (wanted, column) in target {
+    for (parts, column) in target {
+        let wanted = &file_name(parts);
         // SQLite compares names without case, but another program may have created names that differ in case only.
         let exact = names.iter().find(|(name, _)| name == wanted);
         let Some((name, kind)) = exact.or_else(|| {
@@ -142,10 +147,21 @@ fn look_up_one(
         let known: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
         let closest = target
             .iter()
-            .find_map(|(name, _)| nearest_name(name, &known))
+            .find_map(|(parts, _)| nearest_name(&file_name(parts), &known))
             .map(str::to_owned);
-        TableLookup::MissingTable { closest }
+        TableLookup::MissingTable {
+            closest,
+            is_covered: true,
+        }
     }))
+}
+
+/// The table as SQLite names it. It has one schema, which a name may contain.
+fn file_name(parts: &[String]) -> String {
+    match parts {
+        [schema, table] if schema == "main" => table.clone(),
+        _ => parts.join("."),
+    }
 }
 
 /// The first `limit` tables and columns whose names contain one of `words` (lower case); all tables if `words` is

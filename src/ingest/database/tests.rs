@@ -291,7 +291,10 @@ fn tables_are_described() {
             "orders"
         ]
     );
-    let targets = names.into_iter().map(|name| vec![(name, None)]).collect();
+    let targets = names
+        .into_iter()
+        .map(|name| vec![(vec![name], None)])
+        .collect();
     let found = workers
         .look_up(&Database::Sqlite(path.clone()), STATEMENT_TIMEOUT, targets)
         .unwrap();

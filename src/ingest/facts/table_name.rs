@@ -58,6 +58,11 @@ impl TableName {
         Self(vec![text.trim().to_owned()])
     }
 
+    /// The parts without their quotes, the table last.
+    pub(crate) fn parts(&self) -> &[String] {
+        &self.0
+    }
+
     /// The table and the column, if the last part is a column.
     pub(crate) fn split_column(&self) -> Option<(Self, &str)> {
         let (column, table) = self.0.split_last()?;

@@ -6,9 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    AgentTool, ToolContext, not_found_reply,
-    sl_common::{database_name, join_names},
-    sql_execution::MAX_RESULT_CHARS,
+    AgentTool, ToolContext, not_found_reply, sl_common::join_names, sql_execution::MAX_RESULT_CHARS,
 };
 use crate::{
     connection_scope::ConnectionAccess,
@@ -76,8 +74,13 @@ impl EntityTarget {
         let with_column = name
             .split_column()
             .map(|(table, column)| (table, Some(column.to_owned())));
+        // A list of columns writes the names without quotes.
+        let unquoted = display
+            .rsplit_once('.')
+            .map(|(table, column)| (TableName::whole(table), Some(column.to_owned())));
         let mut readings = vec![(TableName::whole(display), None), (name, None)];
         readings.extend(with_column);
+        readings.extend(unquoted);
         readings
     }
 }
@@ -92,6 +95,8 @@ enum TargetAnswer {
         /// Tables that may be meant.
         candidates: Vec<TableName>,
         is_ambiguous: bool,
+        /// Whether the database lacks it in a place that was searched.
+        is_answered: bool,
     },
 }
 
@@ -147,7 +152,6 @@ impl AgentTool for EntityDetails {
             .collect();
         let mut notes = Vec::new();
         let asked = look_up_in_database(context, connection, &targets, &mut answers);
-        let has_answered = connection.database.is_some() && asked.is_ok();
         if let Err(error) = asked {
             if !connection.facts.exist() {
                 return not_found_reply(format_args!("connection `{}`: {error}", connection.id));
@@ -160,11 +164,15 @@ impl AgentTool for EntityDetails {
         let is_proven = |target: &EntityTarget, answer: &TargetAnswer| match answer {
             TargetAnswer::Found(_) => false,
             TargetAnswer::MissingColumn(table) => table.origin != FactOrigin::DbtManifest,
-            TargetAnswer::Missing { is_ambiguous, .. } => {
+            TargetAnswer::Missing {
+                is_ambiguous,
+                is_answered,
+                ..
+            } => {
                 let lacks_it = |known: &KnownTables| {
                     matches!(known.judge(&target.label()), TableFinding::Missing(_))
                 };
-                !is_ambiguous && (has_answered || known.as_ref().is_some_and(lacks_it))
+                !is_ambiguous && (*is_answered || known.as_ref().is_some_and(lacks_it))
             }
         };
         details_reply(connection, (&targets, &answers), &notes, is_proven)
@@ -219,6 +227,7 @@ fn look_up_in_files(
         FactLookup::Ambiguous(tables) => TargetAnswer::Missing {
             candidates: tables.into_iter().map(full_name).collect(),
             is_ambiguous: true,
+            is_answered: false,
         },
         FactLookup::Missing => {
             // Of `public.ordrs`, the table is the last part; of `ordrs.total`, the one before it.
@@ -232,6 +241,7 @@ fn look_up_in_files(
             TargetAnswer::Missing {
                 candidates: near.into_iter().map(full_name).collect(),
                 is_ambiguous: false,
+                is_answered: false,
             }
         }
     }
@@ -279,7 +289,7 @@ fn look_up_in_database(
     let wanted = |(target, _): &(&EntityTarget, &mut TargetAnswer)| -> LookupTarget {
         let readings = target.interpretations().into_iter();
         readings
-            .map(|(name, column)| (database_name(database, &name), column))
+            .map(|(name, column)| (name.parts().to_vec(), column))
             .collect()
     };
     let wanted: Vec<LookupTarget> = open.iter().map(wanted).collect();
@@ -302,17 +312,37 @@ fn look_up_in_database(
                 *answer = TargetAnswer::MissingColumn(described(table));
             }
             (
-                TableLookup::MissingTable {
-                    closest: Some(closest),
+                TableLookup::Ambiguous(tables),
+                TargetAnswer::Missing {
+                    candidates,
+                    is_ambiguous,
+                    ..
                 },
-                TargetAnswer::Missing { candidates, .. },
             ) => {
-                let closest = TableName::parse(&closest);
-                if !candidates.contains(&closest) {
-                    candidates.push(closest);
-                }
+                *is_ambiguous = true;
+                *candidates = tables.iter().map(full_name).collect();
             }
-            (TableLookup::MissingColumn(_) | TableLookup::MissingTable { .. }, _) => {}
+            (
+                TableLookup::MissingTable {
+                    closest,
+                    is_covered,
+                },
+                TargetAnswer::Missing {
+                    candidates,
+                    is_answered,
+                    ..
+                },
+            ) => {
+                *is_answered = is_covered;
+                let closest = closest.map(|closest| TableName::parse(&closest));
+                candidates.extend(closest.filter(|closest| !candidates.contains(closest)));
+            }
+            (
+                TableLookup::MissingColumn(_)
+                | TableLookup::Ambiguous(_)
+                | TableLookup::MissingTable { .. },
+                _,
+            ) => {}
         }
     }
     Ok(())
@@ -345,6 +375,7 @@ fn details_reply(
             TargetAnswer::Missing {
                 candidates,
                 is_ambiguous,
+                ..
             } => {
                 let names: Vec<String> = candidates
                     .iter()

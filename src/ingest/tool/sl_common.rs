@@ -284,17 +284,21 @@ fn probe_database(
             Err(error) => refused = Some(report(&error)),
         }
     }
-    let target = vec![(database_name(database, &TableName::parse(table)), None)];
+    let target = vec![(TableName::parse(table).parts().to_vec(), None)];
     let found = sql_workers.look_up(database, PROBE_TIMEOUT, vec![target]);
     let (answer, warning) = match found.map(|mut found| found.pop()) {
         Err(error) => (None, Some(report(&error))),
-        Ok(None) => (None, None),
-        Ok(Some(TableLookup::MissingTable { closest })) => {
+        Ok(None | Some(TableLookup::Ambiguous(_))) => (None, refused),
+        Ok(Some(TableLookup::MissingTable {
+            closest,
+            is_covered,
+        })) => {
             let hint = closest.map_or_else(String::new, |closest| {
                 format!("; did you mean `{}`?", excerpt(&closest))
             });
             let why = || report(&format_args!("there is no table `{}`", excerpt(table)));
-            (answer(false), Some(refused.unwrap_or_else(why) + &hint))
+            let missing = answer(false).filter(|_| is_covered);
+            (missing, Some(refused.unwrap_or_else(why) + &hint))
         }
         Ok(Some(TableLookup::Found(table) | TableLookup::MissingColumn(table))) => {
             let TableInfo { columns, error, .. } = table;
@@ -315,14 +319,6 @@ fn quoted(table: &str) -> String {
         .split('.')
         .map(|part| format!("\"{}\"", part.trim_matches('"').replace('"', "\"\"")));
     parts.collect::<Vec<_>>().join(".")
-}
-
-/// A table as the database looks it up. SQLite has one schema, which a name may contain.
-pub(super) fn database_name(database: &Database, name: &TableName) -> String {
-    match (database, name.schema()) {
-        (Database::Sqlite(_), None | Some("main")) => name.table().to_owned(),
-        (Database::Sqlite(_) | Database::Warehouse(_), _) => name.to_string(),
-    }
 }
 
 /// A sentence about the columns of a source that are not among `headers`, if there are such.

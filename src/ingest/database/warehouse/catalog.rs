@@ -31,6 +31,8 @@ const CATALOG_LIMITS: RowLimits = RowLimits {
 /// Time for which the names of tables, and the whole catalogue for a search, are reused.
 const NAMES_LIFETIME: Duration = Duration::from_secs(30);
 const CATALOG_LIFETIME: Duration = Duration::from_secs(600);
+/// Most tables that an answer lists for one name.
+const MAX_AMBIGUOUS: usize = 50;
 /// Most rights that [`ServerInfo`] names.
 const MAX_RIGHTS: usize = 5;
 
@@ -115,13 +117,17 @@ impl WarehousePools {
         targets: &[LookupTarget],
     ) -> Result<Vec<TableLookup>, QueryError> {
         let names = self.names(warehouse)?;
-        let found: Vec<_> = targets.iter().map(|target| find(&names, target)).collect();
-        let wanted: BTreeMap<TableKey, &TableInfo> = found
+        let schema = default_schema(warehouse.driver);
+        let found: Vec<_> = targets
             .iter()
-            .flatten()
-            .map(|(table, _)| (key_of(table), *table))
+            .map(|target| find(&names, target, schema))
             .collect();
-        let only: Vec<TableInfo> = wanted.values().map(|table| (*table).clone()).collect();
+        let one = |found: &NameFinding<'_>| match found {
+            NameFinding::One(table, _) => Some((key_of(table), (*table).clone())),
+            NameFinding::Several(_) | NameFinding::None => None,
+        };
+        let wanted: BTreeMap<TableKey, TableInfo> = found.iter().filter_map(one).collect();
+        let only: Vec<TableInfo> = wanted.into_values().collect();
         let detailed = match only.is_empty() {
             true => Vec::new(),
             false => self.with_details(warehouse, only.clone(), &only)?,
@@ -130,12 +136,22 @@ impl WarehousePools {
             .into_iter()
             .map(|table| (key_of(&table), table))
             .collect();
-        let answer = |(target, found): (&LookupTarget, Option<(&TableInfo, Option<&String>)>)| {
-            let known = found
-                .and_then(|(table, column)| Some((detailed.get(&key_of(table))?.clone(), column)));
+        let schemas = configured_schemas(warehouse);
+        let answer = |(target, found): (&LookupTarget, NameFinding<'_>)| {
+            let known = match found {
+                NameFinding::One(table, column) => detailed
+                    .get(&key_of(table))
+                    .map(|table| (table.clone(), column)),
+                NameFinding::Several(tables) => {
+                    let tables = tables.into_iter().take(MAX_AMBIGUOUS).cloned();
+                    return TableLookup::Ambiguous(tables.collect());
+                }
+                NameFinding::None => None,
+            };
             match known {
                 None => TableLookup::MissingTable {
                     closest: closest(&names, target),
+                    is_covered: is_covered(&names, &schemas, target, schema),
                 },
                 Some((table, None)) => TableLookup::Found(table),
                 Some((mut table, Some(column))) => {
@@ -427,38 +443,115 @@ fn key_of(table: &TableInfo) -> TableKey {
     )
 }
 
-/// The table that `target` most likely means, and the column.
+/// What a target means among the names of tables, with the column that it names.
+enum NameFinding<'a> {
+    One(&'a TableInfo, Option<&'a String>),
+    /// Several tables, none of which is in the schema where the database looks first.
+    Several(Vec<&'a TableInfo>),
+    None,
+}
+
+/// The tables of the first reading that means one. Other case decides only if no table is written exactly so.
 fn find<'a>(
     tables: &'a [TableInfo],
     target: &'a LookupTarget,
-) -> Option<(&'a TableInfo, Option<&'a String>)> {
-    let matching = |wanted: &String, is_same: &dyn Fn(&str, &str) -> bool| {
-        tables.iter().find(|table| {
-            let display = table.display();
-            let tail = display
-                .len()
-                .checked_sub(wanted.len())
-                .filter(|start| display.is_char_boundary(*start))
-                .map(|start| display.split_at(start));
-            tail.is_some_and(|(front, tail)| {
-                is_same(tail, wanted) && (front.is_empty() || front.ends_with('.'))
-            })
-        })
+    default_schema: Option<&str>,
+) -> NameFinding<'a> {
+    let exact = |own: &str, wanted: &str| own == wanted;
+    let folded = |own: &str, wanted: &str| own.to_lowercase() == wanted.to_lowercase();
+    let by_parts: NameRule = has_parts;
+    let rules: [(NameRule, SameText<'_>); 4] = [
+        (by_parts, &exact),
+        (by_parts, &folded),
+        (is_displayed, &exact),
+        (is_displayed, &folded),
+    ];
+    for (parts, column) in target {
+        let found = rules.iter().find_map(|(rule, is_same)| {
+            let named = tables.iter().filter(|table| rule(table, parts, is_same));
+            let named: Vec<&TableInfo> = named.collect();
+            (!named.is_empty()).then_some(named)
+        });
+        let Some(found) = found else { continue };
+        let is_default = |table: &&TableInfo| match (default_schema, &table.schema) {
+            (Some(default), Some(schema)) => default.eq_ignore_ascii_case(schema),
+            _ => false,
+        };
+        let mut preferred = found.iter().copied().filter(is_default);
+        return match (&found[..], preferred.next(), preferred.next()) {
+            (&[only], ..) | (_, Some(only), None) => NameFinding::One(only, column.as_ref()),
+            _ => NameFinding::Several(found),
+        };
+    }
+    NameFinding::None
+}
+
+/// Compares a name of the database with a wanted one.
+type SameText<'a> = &'a dyn Fn(&str, &str) -> bool;
+/// Whether a table is meant by the parts of a name.
+type NameRule = fn(&TableInfo, &[String], SameText<'_>) -> bool;
+
+/// Compares the parts from the last one, as far as both have them.
+fn has_parts(table: &TableInfo, parts: &[String], is_same: SameText<'_>) -> bool {
+    let own = [
+        Some(&table.name),
+        table.schema.as_ref(),
+        table.catalog.as_ref(),
+    ];
+    let mut pairs = parts.iter().rev().zip(own);
+    parts.len() <= 3 && pairs.all(|(wanted, own)| own.is_none_or(|own| is_same(own, wanted)))
+}
+
+/// Compares the whole text with the name as lists write it, without quotes.
+fn is_displayed(table: &TableInfo, parts: &[String], is_same: SameText<'_>) -> bool {
+    let wanted = parts.join(".");
+    let schema = table.schema.as_deref().unwrap_or_default();
+    is_same(&table.display(), &wanted) || is_same(&format!("{schema}.{}", table.name), &wanted)
+}
+
+/// The schema in which the database looks for a name without one.
+fn default_schema(driver: WarehouseDriver) -> Option<&'static str> {
+    match driver {
+        WarehouseDriver::Postgres | WarehouseDriver::Redshift | WarehouseDriver::Snowflake => {
+            Some("public")
+        }
+        WarehouseDriver::DuckDb => Some("main"),
+        WarehouseDriver::SqlServer => Some("dbo"),
+        WarehouseDriver::BigQuery | WarehouseDriver::Databricks | WarehouseDriver::MySql => None,
+    }
+}
+
+/// Whether `tables` would have the target: they are those of `schemas`, or of all schemas if there are none.
+fn is_covered(
+    tables: &[TableInfo],
+    schemas: &[String],
+    target: &LookupTarget,
+    default_schema: Option<&str>,
+) -> bool {
+    let is_in = |schema: &str| {
+        schemas.is_empty() || schemas.iter().any(|one| one.eq_ignore_ascii_case(schema))
     };
-    let exact = |a: &str, b: &str| a == b;
-    let folded = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
-    target.iter().find_map(|(wanted, column)| {
-        let table = matching(wanted, &exact).or_else(|| matching(wanted, &folded))?;
-        Some((table, column.as_ref()))
+    let has_catalog = |wanted: &str| {
+        let mut catalogs = tables.iter().filter_map(|table| table.catalog.as_deref());
+        catalogs.any(|catalog| catalog.eq_ignore_ascii_case(wanted))
+    };
+    // The whole text is one part, whatever it contains.
+    let tables_only = target.iter().filter(|(_, column)| column.is_none());
+    let longest = tables_only.max_by_key(|(parts, _)| parts.len());
+    longest.is_some_and(|(parts, _)| match &parts[..] {
+        [_] => default_schema.map_or(schemas.len() < 2, is_in),
+        [schema, _] => is_in(schema),
+        [catalog, schema, _] => has_catalog(catalog) && is_in(schema),
+        _ => false,
     })
 }
 
 fn closest(tables: &[TableInfo], target: &LookupTarget) -> Option<String> {
     let names: Vec<&str> = tables.iter().map(|table| table.name.as_str()).collect();
-    let last = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
+    let last = |parts: &[String]| parts.last().cloned().unwrap_or_default();
     let nearest = target
         .iter()
-        .find_map(|(name, _)| nearest_name(&last(name), &names).map(str::to_owned))?;
+        .find_map(|(parts, _)| nearest_name(&last(parts), &names).map(str::to_owned))?;
     let table = tables.iter().find(|table| table.name == nearest);
     table.map(TableInfo::display)
 }
@@ -477,4 +570,86 @@ fn text(row: &[SqlCell], index: usize) -> Option<String> {
 
 fn is_true(text: &str) -> bool {
     ["true", "1", "t", "YES"].contains(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(schema: &str, name: &str) -> TableInfo {
+        TableInfo {
+            schema: Some(schema.into()),
+            name: name.into(),
+            ..TableInfo::default()
+        }
+    }
+
+    fn reading(parts: &[&str]) -> (Vec<String>, Option<String>) {
+        (parts.iter().map(|part| (*part).to_owned()).collect(), None)
+    }
+
+    fn found(tables: &[TableInfo], parts: &[&str]) -> String {
+        match find(tables, &vec![reading(parts)], Some("public")) {
+            NameFinding::One(table, _) => table.display(),
+            NameFinding::Several(tables) => {
+                let names: Vec<String> = tables.iter().map(|table| table.display()).collect();
+                names.join(" | ")
+            }
+            NameFinding::None => "-".into(),
+        }
+    }
+
+    #[test]
+    fn names_are_compared_part_by_part() {
+        let odd = "Größe \"x\" 100%";
+        let tables = [
+            table("mart", "orders"),
+            table("public", "orders"),
+            table("mart", "raw.events"),
+            table("mart", odd),
+            table("mart", "users"),
+            table("stage", "users"),
+            table("stage", "Users"),
+        ];
+        for (parts, expected) in [
+            (&["orders"][..], "public.orders"),
+            (&["ORDERS"], "public.orders"),
+            (&["MART", "orders"], "mart.orders"),
+            (&["shop", "public", "orders"], "public.orders"),
+            (&["ders"], "-"),
+            (&["events"], "-"),
+            (&["raw", "events"], "-"),
+            (&["raw.events"], "mart.raw.events"),
+            (&["mart.raw.events"], "mart.raw.events"),
+            (&["mart", "raw.events"], "mart.raw.events"),
+            (&["mart", odd], "mart.Größe \"x\" 100%"),
+            (&["mart.GRÖSSE \"x\" 100%"], "-"),
+            (&["mart.GRÖßE \"X\" 100%"], "mart.Größe \"x\" 100%"),
+            (&["users"], "mart.users | stage.users"),
+            (&["Users"], "stage.Users"),
+            (&["a", "shop", "mart", "users"], "-"),
+        ] {
+            assert_eq!(found(&tables, parts), expected, "{parts:?}");
+        }
+    }
+
+    #[test]
+    fn absence_is_covered_in_listed_places_only() {
+        let mut tables = [table("mart", "orders")];
+        let covers = |tables: &[TableInfo], schemas: &[&str], parts: &[&str]| {
+            let schemas: Vec<String> = schemas.iter().map(|one| (*one).to_owned()).collect();
+            let target = vec![reading(&["the whole text"]), reading(parts)];
+            is_covered(tables, &schemas, &target, Some("public"))
+        };
+        assert!(covers(&tables, &[], &["gone"]) && covers(&tables, &[], &["any", "gone"]));
+        assert!(covers(&tables, &["mart"], &["Mart", "gone"]));
+        assert!(!covers(&tables, &["mart"], &["gone"]));
+        assert!(!covers(&tables, &["mart"], &["stage", "gone"]));
+        assert!(!covers(&tables, &[], &["shop", "mart", "gone"]));
+        for table in &mut tables {
+            table.catalog = Some("Shop".into());
+        }
+        assert!(covers(&tables, &[], &["shop", "mart", "gone"]));
+        assert!(!covers(&tables, &[], &["other", "mart", "gone"]));
+    }
 }
