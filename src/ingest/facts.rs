@@ -83,7 +83,7 @@ pub(crate) struct ConnectionFacts {
 /// The facts after they were read.
 #[derive(Debug, Default)]
 pub(crate) struct LoadedFacts {
-    /// The most exact and newest first.
+    /// The scan first, then the newest artifact of dbt.
     pub(crate) sets: Vec<TableSet>,
     /// Files that are not used, one sentence each.
     pub(crate) warnings: Vec<Problem>,
@@ -210,20 +210,29 @@ impl FactFiles {
 
     fn read(&self) -> LoadedFacts {
         let mut warnings = Vec::new();
-        let mut sets: Vec<TableSet> = self.read_scan(&mut warnings).into_iter().collect();
+        let scan = self.read_scan(&mut warnings);
+        let scan = scan.filter(|set| !set.tables.is_empty());
+        let mut artifacts = Vec::new();
         for dir in &self.dbt_sources {
-            sets.extend(dbt::read(dir, &mut warnings));
+            artifacts.extend(dbt::read(dir, &mut warnings));
         }
-        sets.retain(|set| !set.tables.is_empty());
-        // A stable sort keeps the scan before an artifact of the same age.
-        sets.sort_by_key(|set| {
+        if let Some(scan) = &scan {
+            let databases = scan.databases();
+            let is_other =
+                |of: &String| !databases.is_empty() && !databases.contains(&of.to_lowercase());
+            let keeps = |table: &TableInfo| !table.catalog.as_ref().is_some_and(is_other);
+            let kept = artifacts
+                .into_iter()
+                .map(|set: TableSet| set.filtered(keeps));
+            artifacts = kept.collect();
+        }
+        artifacts.retain(|set| !set.tables.is_empty());
+        artifacts.sort_by_key(|set| {
             let age = std::cmp::Reverse(set.read_at);
-            (
-                set.origin == FactOrigin::DbtManifest,
-                !set.origin.is_exact(),
-                age,
-            )
+            (set.origin == FactOrigin::DbtManifest, age)
         });
+        // dbt may have written its artifacts for another target than the database of the connection.
+        let sets = scan.into_iter().chain(artifacts).collect();
         LoadedFacts { sets, warnings }
     }
 

@@ -1,6 +1,6 @@
 //! The tables that one origin knows, with an index of their names.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use jiff::{Timestamp, tz::TimeZone};
 
@@ -141,6 +141,21 @@ impl TableSet {
             coverage,
             by_name,
         }
+    }
+
+    /// The same without the tables that `keeps` refuses.
+    pub(super) fn filtered(self, keeps: impl Fn(&TableInfo) -> bool) -> Self {
+        let tables = self.tables.into_iter().filter(keeps).collect();
+        Self::new(self.origin, self.read_at, tables, self.coverage)
+    }
+
+    /// Names of the databases that its tables are in, in lower case; empty if no table names one.
+    pub(super) fn databases(&self) -> HashSet<String> {
+        let named = self
+            .tables
+            .iter()
+            .filter_map(|table| table.catalog.as_deref());
+        named.map(str::to_lowercase).collect()
     }
 
     /// The table that `name` means. Case decides only between names that differ in nothing else.

@@ -458,3 +458,46 @@ fn scan_age_is_that_of_the_commit_of_its_files() {
     write(dir.path(), path, "tables: {users: {columns: []}}\n");
     assert_eq!(age(), None, "uncommitted changes have no known age");
 }
+
+/// The catalog of dbt with the tables `DATABASE.SCHEMA.NAME`.
+fn catalog_of(at: &str, tables: &[[&str; 3]]) -> String {
+    let mut nodes = serde_json::Map::new();
+    for [database, schema, name] in tables {
+        let metadata =
+            json!({"type": "BASE TABLE", "schema": schema, "name": name, "database": database});
+        let columns = json!({"DEV_ONLY": {"type": "TEXT", "index": 1, "name": "DEV_ONLY"}});
+        let node = json!({"metadata": metadata, "columns": columns, "stats": {}});
+        nodes.insert(format!("model.{schema}.{name}"), node);
+    }
+    json!({"metadata": {"generated_at": at}, "nodes": nodes, "sources": {}}).to_string()
+}
+
+#[test]
+fn scan_comes_before_artifacts_of_another_target() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut orders = table("ANALYTICS", "ORDERS");
+    orders["catalog"] = json!("PROD");
+    let properties = json!({"extractedAt": "2026-11-20T10:00:00Z", "scope": {}, "tableCount": 1});
+    write_scan(dir.path(), "1", properties, &[orders]);
+    write(dir.path(), "dbt/dbt_project.yml", "name: shop\n");
+    let found = [
+        ["DEV", "DBT_ME", "ORDERS"],
+        ["DEV", "DBT_ME", "OTHERS"],
+        ["prod", "ANALYTICS", "ORDERS"],
+        ["prod", "RAW", "EVENTS"],
+    ];
+    write(
+        dir.path(),
+        "dbt/target/catalog.json",
+        catalog_of("2026-11-28T10:00:00Z", &found),
+    );
+    let facts = facts(dir.path(), Some("dbt"), &[]);
+    assert_eq!(
+        names(&facts),
+        ["scan PROD.ANALYTICS.ORDERS", "dbt-catalog prod.RAW.EVENTS"]
+    );
+    let reading = [(TableName::parse("orders"), None)];
+    assert!(
+        matches!(facts.find(&reading), FactLookup::Found(set, _) if set.origin == FactOrigin::Scan)
+    );
+}
