@@ -220,10 +220,14 @@ impl FactFiles {
             let databases = scan.databases();
             let is_other =
                 |of: &String| !databases.is_empty() && !databases.contains(&of.to_lowercase());
-            let keeps = |table: &TableInfo| !table.catalog.as_ref().is_some_and(is_other);
-            let kept = artifacts
-                .into_iter()
-                .map(|set: TableSet| set.filtered(keeps));
+            let kept = artifacts.into_iter().map(|set: TableSet| {
+                let is_outdated =
+                    set.origin == FactOrigin::DbtCatalog && set.read_at < scan.read_at;
+                set.filtered(|table| {
+                    let is_gone = is_outdated && scan.proves_missing(&full_name(table));
+                    !is_gone && !table.catalog.as_ref().is_some_and(is_other)
+                })
+            });
             artifacts = kept.collect();
         }
         artifacts.retain(|set| !set.tables.is_empty());
@@ -335,7 +339,10 @@ impl KnownTables {
         }
         match self.facts.find(&readings) {
             FactLookup::Found(set, _) if set.origin == FactOrigin::DbtManifest => {
-                return match sets.iter().any(|set| set.origin != FactOrigin::DbtManifest) {
+                let is_elsewhere = exists == Some(false);
+                return match is_elsewhere
+                    || sets.iter().any(|set| set.origin != FactOrigin::DbtManifest)
+                {
                     true => TableFinding::Doubtful(format!(
                         "only {} knows it, so it will exist after `dbt build`",
                         set.describe(self.now)
@@ -343,16 +350,33 @@ impl KnownTables {
                     false => TableFinding::Fine,
                 };
             }
-            FactLookup::Found(..) | FactLookup::MissingColumn(..) | FactLookup::Ambiguous(..) => {
+            FactLookup::Found(..) | FactLookup::MissingColumn(..) | FactLookup::Ambiguous(..)
+                if exists.is_none() =>
+            {
                 return TableFinding::Fine;
             }
-            FactLookup::Missing => {}
+            FactLookup::Found(set, _) | FactLookup::MissingColumn(set, _) => {
+                let described = set.describe(self.now);
+                return TableFinding::Missing(format!(
+                    "the database does not have it, only {described} does"
+                ));
+            }
+            FactLookup::Ambiguous(_) | FactLookup::Missing => {}
         }
-        let Some(scan) = complete else {
-            return TableFinding::Fine;
-        };
         let near = self.suggestion(&name);
+        let Some(scan) = complete else {
+            return match exists {
+                // Without files, a source may come before its table: the answer is a warning of the caller.
+                Some(_) if !sets.is_empty() => {
+                    TableFinding::Missing(format!("the database does not have it{near}"))
+                }
+                _ => TableFinding::Fine,
+            };
+        };
         let described = scan.describe(self.now);
+        if !scan.covers(&name) && exists.is_some() {
+            return TableFinding::Missing(format!("the database does not have it{near}"));
+        }
         if !scan.covers(&name) {
             return TableFinding::Doubtful(format!(
                 "it is outside of what {described} covers, so it was not checked"

@@ -205,6 +205,11 @@ impl TableSet {
             .is_some_and(|coverage| coverage.includes(name))
     }
 
+    /// Whether this is a complete scan that would have the table, and does not.
+    pub(super) fn proves_missing(&self, name: &TableName) -> bool {
+        self.covers(name) && matches!(self.find(name), TableMatch::None)
+    }
+
     /// The origin and its age, to continue a sentence after `from`.
     pub(crate) fn describe(&self, now: Timestamp) -> String {
         let what = match self.origin {

@@ -501,3 +501,52 @@ fn scan_comes_before_artifacts_of_another_target() {
         matches!(facts.find(&reading), FactLookup::Found(set, _) if set.origin == FactOrigin::Scan)
     );
 }
+
+#[test]
+fn table_of_an_old_catalog_is_gone_if_a_newer_scan_lacks_it() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "dbt/dbt_project.yml", "name: shop\n");
+    let scanned = [table("public", "orders")];
+    write_scan(
+        dir.path(),
+        "1",
+        properties("2026-11-26T10:00:00Z", 1),
+        &scanned,
+    );
+    let judge = |generated_at: &str, name: &str, exists: Option<bool>| {
+        let found = [["shop", "public", "gone"], ["shop", "stage", "gone"]];
+        let text = catalog_of(generated_at, &found);
+        write(dir.path(), "dbt/target/catalog.json", text);
+        let mut known = known(&facts(dir.path(), Some("dbt"), &[]), false);
+        known.answer = exists.map(|exists| DatabaseAnswer {
+            table: name.to_owned(),
+            exists,
+        });
+        match known.judge(name) {
+            TableFinding::Fine => "fine".to_owned(),
+            TableFinding::Missing(why) => format!("missing: {why}"),
+            TableFinding::Doubtful(why) => format!("doubtful: {why}"),
+        }
+    };
+    let (older, newer) = ("2026-11-25T10:00:00Z", "2026-11-27T10:00:00Z");
+    let found = [
+        judge(older, "public.gone", None),
+        judge("unknown", "public.gone", None),
+        judge(newer, "public.gone", None),
+        judge(older, "stage.gone", None),
+        judge(newer, "public.gone", Some(false)),
+        judge(newer, "public.orders", Some(false)),
+        judge(newer, "elsewhere.orders", Some(false)),
+        judge(older, "public.gone", Some(true)),
+    ];
+    insta::assert_snapshot!(found.join("\n"), @"
+    missing: the scan of 3 days ago (2026-11-26) does not have it; did you mean `shop.stage.gone`?
+    missing: the scan of 3 days ago (2026-11-26) does not have it; did you mean `shop.stage.gone`?
+    fine
+    fine
+    missing: the database does not have it, only dbt's catalog.json of 2 days ago (2026-11-27) does
+    missing: the database does not have it, only the scan of 3 days ago (2026-11-26) does
+    missing: the database does not have it; did you mean `public.orders`?
+    fine
+    ");
+}
