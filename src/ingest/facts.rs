@@ -393,6 +393,11 @@ impl KnownTables {
         }
     }
 
+    /// Whether a column that a table of the set lacks does not exist.
+    pub(crate) fn proves_columns(&self, set: &TableSet) -> bool {
+        set.is_complete() && self.is_young(set)
+    }
+
     /// Whether the age of the scan is known and below the limit.
     fn is_young(&self, scan: &TableSet) -> bool {
         let age = scan.read_at.map(|at| self.now.duration_since(at));

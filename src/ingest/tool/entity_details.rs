@@ -106,6 +106,8 @@ struct DescribedTable {
     origin: FactOrigin,
     /// The origin and its age, to continue `From`.
     source: String,
+    /// Whether a column that the table lacks does not exist.
+    is_proof: bool,
 }
 
 impl AgentTool for EntityDetails {
@@ -145,10 +147,16 @@ impl AgentTool for EntityDetails {
         if !connection.knows_tables() {
             return unknown_connection_reply(context, connection, &targets);
         }
+        let known = context.scope.known_tables(&connection.id);
         let now = context.scope.now;
+        let is_proof = |set: &TableSet| {
+            known
+                .as_ref()
+                .is_some_and(|known| known.proves_columns(set))
+        };
         let mut answers: Vec<TargetAnswer> = targets
             .iter()
-            .map(|target| look_up_in_files(connection, target, now))
+            .map(|target| look_up_in_files(connection, target, now, is_proof))
             .collect();
         let mut notes = Vec::new();
         let asked = look_up_in_database(context, connection, &targets, &mut answers);
@@ -160,10 +168,9 @@ impl AgentTool for EntityDetails {
         }
         let unused = &connection.facts.load().warnings;
         notes.extend(unused.iter().map(|warning| one_line(&warning.to_line())));
-        let known = context.scope.known_tables(&connection.id);
         let is_proven = |target: &EntityTarget, answer: &TargetAnswer| match answer {
             TargetAnswer::Found(_) => false,
-            TargetAnswer::MissingColumn(table) => table.origin != FactOrigin::DbtManifest,
+            TargetAnswer::MissingColumn(table) => table.is_proof,
             TargetAnswer::Missing {
                 is_ambiguous,
                 is_answered,
@@ -210,12 +217,14 @@ fn look_up_in_files(
     connection: &ConnectionAccess,
     target: &EntityTarget,
     now: Timestamp,
+    is_proof: impl Fn(&TableSet) -> bool,
 ) -> TargetAnswer {
     let readings = target.interpretations();
     let described = |set: &TableSet, table: &TableInfo| DescribedTable {
         table: table.clone(),
         origin: set.origin,
         source: set.describe(now),
+        is_proof: is_proof(set),
     };
     match connection.facts.find(&readings) {
         FactLookup::Found(set, table) => {
@@ -298,7 +307,9 @@ fn look_up_in_database(
         .sql_workers
         .look_up(database, STATEMENT_TIMEOUT, wanted)
         .map_err(|error| error.to_string())?;
-    let described = |table| DescribedTable {
+    let described = |table: TableInfo| DescribedTable {
+        // A view that cannot be read has no columns here.
+        is_proof: table.error.is_none(),
         table,
         origin: FactOrigin::Connection,
         source: "the database".into(),
@@ -445,7 +456,7 @@ fn table_json(connection: &ConnectionAccess, described: &DescribedTable) -> Valu
         "connectionId": connection.id, "catalog": table.catalog, "db": table.schema, "name": table.name,
         "display": full_name(table).to_string(), "kind": table.kind, "comment": table.comment,
         "rowCount": table.rows, "columns": table.columns.iter().map(column).collect::<Vec<_>>(),
-        "origin": origin.name(),
+        "origin": origin.name(), "proven": described.is_proof,
     })
 }
 
@@ -454,6 +465,7 @@ fn describe_table(described: &DescribedTable) -> String {
         table,
         origin,
         source,
+        ..
     } = described;
     let column = |column: &ColumnInfo| {
         let kind = match column.declared_type.is_empty() {

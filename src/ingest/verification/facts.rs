@@ -75,6 +75,8 @@ struct ResolvedTable {
     name: String,
     columns: Vec<ResolvedColumn>,
     origin: String,
+    /// Whether a column that the table lacks does not exist. Older versions did not record it.
+    proven: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -190,8 +192,9 @@ impl CatalogFacts {
                 .filter(|it| !it.is_empty())
                 .collect();
             names.extend(parts.iter().cloned());
+            let is_answer = || table.origin == FactOrigin::Connection.name();
             // The lookup of one column lists only that column.
-            let has_all_columns = table.columns.len() > 1;
+            let has_all_columns = table.columns.len() > 1 && table.proven.unwrap_or_else(is_answer);
             let columns = table.columns.into_iter().map(|column| {
                 names.push(column.name.clone());
                 (column.name.to_lowercase(), column.native_type)

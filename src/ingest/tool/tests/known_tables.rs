@@ -232,3 +232,27 @@ fn earlier_source_over_a_missing_table_is_kept() {
     context.workspace.write(path, doc.as_bytes()).unwrap();
     assert_eq!(check().len(), 1, "{:?}", check());
 }
+
+#[test]
+fn missing_columns_are_proven_by_young_scans_only() {
+    for (extracted_at, expected) in [
+        ("2026-11-26T10:00:00Z", true),
+        ("2026-01-01T00:00:00Z", false),
+    ] {
+        let fixture = fixture_with(extracted_at, |_, _| {});
+        let reply = look_up(
+            &fixture,
+            json!([{"display": "users.nam"}, {"display": "users"}]),
+        );
+        let found = reply.structured.unwrap();
+        let proven = [
+            &found["missing"][0]["proven"],
+            &found["resolved"][0]["proven"],
+        ];
+        assert_eq!(
+            proven,
+            [&json!(expected), &json!(expected)],
+            "{extracted_at}"
+        );
+    }
+}

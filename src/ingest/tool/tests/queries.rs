@@ -175,7 +175,7 @@ fn entity_lookup_accepts_sql_spellings() {
                     {"name": "total", "nativeType": "REAL", "nullable": true, "primaryKey": false, "comment": null,
                         "sampleValues": ["9.5", "3", "4"]},
                 ],
-                "origin": "connection",
+                "origin": "connection", "proven": true,
             }],
             "missing": [{"target": "x", "candidates": [], "proven": true}],
             "scanAvailable": true,

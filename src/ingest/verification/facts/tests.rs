@@ -15,7 +15,7 @@ fn details(connection: &str, name: &[&str], columns: &[&str], origin: &str) -> V
     json!({
         "resolved": [{
             "connectionId": connection, "catalog": part(3), "db": part(2), "name": part(1), "display": name.join("."),
-            "kind": "table", "columns": columns, "origin": origin,
+            "kind": "table", "columns": columns, "origin": origin, "proven": true,
         }],
         "missing": [], "scanAvailable": true,
     })
@@ -88,6 +88,20 @@ fn spellings_of_a_proven_table_are_one_name() {
         facts.table(Some("other"), &parts("orders")),
         TableProof::Unknown
     );
+}
+
+#[test]
+fn columns_are_missing_only_from_current_tables() {
+    let state = |origin: &str, proven: Value| {
+        let mut answer = details("wh", &["orders"], &["id", "status"], origin);
+        answer["resolved"][0]["proven"] = proven;
+        let facts = CatalogFacts::default().with("entity_details", &answer);
+        facts.column_state("orders", "total")
+    };
+    assert_eq!(state("scan", json!(true)), "missing");
+    assert_eq!(state("scan", json!(false)), "unknown");
+    assert_eq!(state("scan", json!(null)), "unknown");
+    assert_eq!(state("connection", json!(null)), "missing");
 }
 
 #[test]
