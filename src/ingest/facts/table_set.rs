@@ -47,6 +47,11 @@ impl FactOrigin {
         matches!(self, Self::Scan | Self::DbtCatalog | Self::Connection)
     }
 
+    /// Whether its types are those of the database or of dbt, not KTX's kinds of types.
+    pub(crate) fn has_native_types(self) -> bool {
+        self != Self::SchemaFiles
+    }
+
     /// Whether it knows keys, and which columns may be null.
     pub(crate) fn has_keys(self) -> bool {
         !matches!(self, Self::DbtCatalog | Self::DbtManifest)

@@ -134,7 +134,10 @@ fn column_type(doc: &SourceDoc, name: &str, known: &KnownTables) -> Option<(Stri
     let is_computed =
         declared.is_some_and(|column| text(column, "expr").is_some_and(|expr| !expr.is_empty()));
     let physical = || {
-        let (_, table) = known.columns_of(text(doc, "table")?)?;
+        let (set, table) = known.columns_of(text(doc, "table")?)?;
+        if !set.origin.has_native_types() {
+            return None;
+        }
         let column = table
             .columns
             .iter()

@@ -447,8 +447,9 @@ fn table_json(connection: &ConnectionAccess, described: &DescribedTable) -> Valu
     let DescribedTable { table, origin, .. } = described;
     let known = |value: bool| origin.has_keys().then_some(value);
     let column = |column: &ColumnInfo| {
+        let native = origin.has_native_types().then_some(&column.declared_type);
         json!({
-            "name": column.name, "nativeType": column.declared_type, "nullable": known(column.nullable),
+            "name": column.name, "nativeType": native, "nullable": known(column.nullable),
             "primaryKey": known(column.is_key), "comment": column.comment, "sampleValues": column.samples,
         })
     };

@@ -256,3 +256,28 @@ fn missing_columns_are_proven_by_young_scans_only() {
         );
     }
 }
+
+#[test]
+fn kinds_of_schema_files_are_no_native_types() {
+    let fixture = fixture_with("2026-11-26T10:00:00Z", |_, root| {
+        fs::remove_dir_all(root.join("raw-sources")).unwrap();
+        let folder = root.join("semantic-layer/warehouse/_schema");
+        fs::create_dir_all(&folder).unwrap();
+        let text = "tables:\n  orders:\n    columns: [{name: id, type: string}, {name: user_id, type: string}]\n  \
+                    users:\n    columns: [{name: id, type: number}]\n";
+        fs::write(folder.join("public.yaml"), text).unwrap();
+    });
+    let found = look_up(&fixture, json!([{"display": "orders"}]));
+    let table = &found.structured.unwrap()["resolved"][0];
+    assert_eq!(table["columns"][0]["nativeType"], Value::Null, "{table}");
+    let users = json!({"name": "users", "table": "users", "grain": ["id"],
+        "columns": [{"name": "id", "type": "number"}]});
+    let arguments = json!({"connectionId": "warehouse", "sourceName": "users", "source": users});
+    fixture.call("sl_write_source", arguments);
+    let more = json!({
+        "columns": [{"name": "id", "type": "number"}, {"name": "user_id", "type": "number"}],
+        "joins": [{"to": "users", "on": "s.user_id = users.id", "relationship": "many_to_one"}],
+    });
+    let text = fixture.text("sl_write_source", source("orders", more));
+    assert!(!text.contains("different kinds"), "{text}");
+}
