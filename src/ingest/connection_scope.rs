@@ -17,7 +17,7 @@ use jiff::Timestamp;
 
 use super::{
     database::{self, Database, SqlWorkers},
-    facts::{ConnectionFacts, FactFiles, KnownTables, TableName},
+    facts::{ConnectionFacts, FactFiles, KnownTables},
     project::{Connection, PathRefusal, Project},
     source, warehouse_access,
 };
@@ -155,15 +155,11 @@ fn fact_files(project: &Project, connection: &Connection) -> FactFiles {
         .0
         .get("enabled_tables")
         .and_then(|list| list.as_array());
-    let enabled = enabled
-        .into_iter()
-        .flatten()
-        .filter_map(|table| table.as_str());
     FactFiles {
         project: project.root.clone(),
         connection: connection.id.clone(),
         dbt_sources: dirs,
-        enabled_tables: enabled.map(TableName::parse).collect(),
+        has_enabled_tables: enabled.is_some_and(|tables| !tables.is_empty()),
     }
 }
 

@@ -41,8 +41,8 @@ pub(crate) struct FactFiles {
     pub(crate) connection: String,
     /// Directories of the dbt sources whose tables are in its database.
     pub(crate) dbt_sources: Vec<PathBuf>,
-    /// Tables that its scans are limited to; empty means none.
-    pub(crate) enabled_tables: Vec<TableName>,
+    /// Whether the connection limits scans to some tables now. A scan may have been limited to others.
+    pub(crate) has_enabled_tables: bool,
 }
 
 /// Folders with scans of a connection, relative to the project.
@@ -244,14 +244,14 @@ impl FactFiles {
         let dirs = self.scan_dirs()?;
         let root = ScopedDir::open(&self.project).ok()?;
         let snapshot = scan::latest(&root, &dirs)
-            .and_then(|path| scan::read(&root, &path, &self.enabled_tables, warnings))
+            .and_then(|path| scan::read(&root, &path, self.has_enabled_tables, warnings))
             .filter(|set| !set.tables.is_empty());
         snapshot.or_else(|| {
             if !schema_files::exist(&root, &dirs) {
                 return None;
             }
             let read_at = self.last_change(&dirs.schema_files);
-            schema_files::read(&root, &dirs, &self.enabled_tables, read_at, warnings)
+            schema_files::read(&root, &dirs, self.has_enabled_tables, read_at, warnings)
         })
     }
 

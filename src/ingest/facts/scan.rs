@@ -44,6 +44,7 @@ struct ScanProperties {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ScanScope {
     #[serde(default)]
     catalogs: Vec<String>,
@@ -51,6 +52,8 @@ struct ScanScope {
     schemas: Vec<String>,
     #[serde(default)]
     datasets: Vec<String>,
+    /// Tables that it was limited to, empty for none. KTX does not record them.
+    enabled_tables: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -144,7 +147,7 @@ pub(super) fn latest(root: &ScopedDir, dirs: &ScanDirs) -> Option<String> {
 pub(super) fn read(
     root: &ScopedDir,
     path: &str,
-    enabled: &[TableName],
+    is_limited_now: bool,
     warnings: &mut Vec<Problem>,
 ) -> Option<TableSet> {
     let mut warn = |why: String| {
@@ -194,12 +197,18 @@ pub(super) fn read(
         catalogs,
         mut schemas,
         datasets,
+        enabled_tables,
     } = properties.scope;
     schemas.extend(datasets);
-    let coverage = is_whole.then(|| ScanCoverage {
+    // Without a record, a limit of today leaves open which tables the scan was limited to.
+    let enabled = enabled_tables.or_else(|| (!is_limited_now).then(Vec::new));
+    let coverage = enabled.filter(|_| is_whole).map(|enabled| ScanCoverage {
         catalogs,
         schemas,
-        tables: enabled.to_vec(),
+        tables: enabled
+            .iter()
+            .map(|table| TableName::parse(table))
+            .collect(),
     });
     let read_at = properties
         .extracted_at

@@ -98,7 +98,7 @@ fn names(root: &ScopedDir, dirs: &ScanDirs) -> io::Result<Vec<String>> {
 pub(super) fn read(
     root: &ScopedDir,
     dirs: &ScanDirs,
-    enabled: &[TableName],
+    is_limited_now: bool,
     read_at: Option<Timestamp>,
     warnings: &mut Vec<Problem>,
 ) -> Option<TableSet> {
@@ -130,8 +130,9 @@ pub(super) fn read(
             warn(format!("{} is not used: {why}", excerpt(name)));
         }
     }
-    is_whole &= collector.left_out == 0;
-    let coverage = is_whole.then(|| observed_coverage(&collector.tables, enabled));
+    // The files do not record which tables the scan was limited to.
+    is_whole &= collector.left_out == 0 && !is_limited_now;
+    let coverage = is_whole.then(|| observed_coverage(&collector.tables));
     Some(TableSet::new(
         FactOrigin::SchemaFiles,
         read_at,
@@ -246,7 +247,7 @@ fn description(mut texts: BTreeMap<String, Option<String>>) -> Option<String> {
 }
 
 /// The files do not record what the scan read, so these are the schemas in which it found tables.
-fn observed_coverage(tables: &[TableInfo], enabled: &[TableName]) -> ScanCoverage {
+fn observed_coverage(tables: &[TableInfo]) -> ScanCoverage {
     let distinct = |place: &dyn Fn(&TableInfo) -> &Option<String>| {
         let mut places: Vec<String> = tables
             .iter()
@@ -259,6 +260,6 @@ fn observed_coverage(tables: &[TableInfo], enabled: &[TableName]) -> ScanCoverag
     ScanCoverage {
         catalogs: distinct(&|table| &table.catalog),
         schemas: distinct(&|table| &table.schema),
-        tables: enabled.to_vec(),
+        tables: Vec::new(),
     }
 }

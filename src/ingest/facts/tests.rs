@@ -47,15 +47,12 @@ fn properties(at: &str, tables: usize) -> Value {
     json!({"connectionId": "wh", "extractedAt": at, "scope": {"schemas": ["public"]}, "tableCount": tables})
 }
 
-fn facts(root: &Path, dbt: Option<&str>, enabled: &[&str]) -> Arc<ConnectionFacts> {
+fn facts(root: &Path, dbt: Option<&str>, has_enabled_tables: bool) -> Arc<ConnectionFacts> {
     ProjectFacts::default().of("wh", || FactFiles {
         project: root.to_owned(),
         connection: "wh".into(),
         dbt_sources: dbt.map(|dir| root.join(dir)).into_iter().collect(),
-        enabled_tables: enabled
-            .iter()
-            .map(|table| TableName::parse(table))
-            .collect(),
+        has_enabled_tables,
     })
 }
 
@@ -117,7 +114,7 @@ fn newest_scan_is_read_with_its_profile() {
         "semantic-layer/wh/_schema/public.yaml",
         "tables: {other: {columns: []}}\n",
     );
-    let facts = facts(dir.path(), None, &[]);
+    let facts = facts(dir.path(), None, false);
     assert!(facts.exist());
     assert_eq!(
         (names(&facts), warnings(&facts)),
@@ -144,7 +141,7 @@ fn schema_files_answer_without_a_snapshot() {
 ";
     write(dir.path(), "semantic-layer/wh/_schema/public.yaml", text);
     write(dir.path(), "semantic-layer/wh/_schema/.hidden.yaml", ":");
-    let found = facts(dir.path(), None, &[]);
+    let found = facts(dir.path(), None, false);
     assert_eq!(
         (names(&found), warnings(&found)),
         (vec!["scan shop.public.orders".into()], String::new())
@@ -162,7 +159,7 @@ fn schema_files_answer_without_a_snapshot() {
         "semantic-layer/wh/_schema/latin.yaml",
         b"tables: {\xff: 1}\n",
     );
-    let damaged = facts(dir.path(), None, &[]);
+    let damaged = facts(dir.path(), None, false);
     assert!(!damaged.load().sets[0].is_complete());
     insta::assert_snapshot!(warnings(&damaged));
 }
@@ -181,7 +178,7 @@ fn damaged_scan_no_longer_proves_absence() {
     write(&folder, "tables/x\u{1b}.json", b"\xff");
     write(&folder, "tables/y.json", "[".repeat(100_000));
     symlink("/etc/passwd", folder.join("tables/z.json")).unwrap();
-    let found = facts(dir.path(), None, &[]);
+    let found = facts(dir.path(), None, false);
     assert_eq!(
         names(&found),
         ["scan public.orders"],
@@ -190,7 +187,7 @@ fn damaged_scan_no_longer_proves_absence() {
     assert!(!found.load().sets[0].is_complete());
     insta::assert_snapshot!(warnings(&found));
     fs::write(folder.join("connection.json"), "{").unwrap();
-    let found = facts(dir.path(), None, &[]);
+    let found = facts(dir.path(), None, false);
     assert!(names(&found).is_empty());
     insta::assert_snapshot!(warnings(&found), @"raw-sources/wh/live-database/1: the scan is not used, as connection.json cannot be read: EOF while parsing an object at line 1 column 1");
 }
@@ -252,7 +249,7 @@ fn artifacts_of_dbt_are_read_from_its_target_path() {
         "dbt/shop/build/out/manifest.json",
         manifest.to_string(),
     );
-    let facts = facts(dir.path(), Some("dbt"), &[]);
+    let facts = facts(dir.path(), Some("dbt"), false);
     assert!(facts.exist());
     assert_eq!(warnings(&facts), "");
     assert_eq!(
@@ -317,7 +314,7 @@ fn hostile_artifacts_are_warnings_without_facts() {
         let _ = fs::remove_file(&path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         make(&path);
-        let facts = facts(root, Some("dbt"), &[]);
+        let facts = facts(root, Some("dbt"), false);
         assert!(names(&facts).is_empty(), "{what}");
         found.push(format!("{what}: {}", warnings(&facts)));
     }
@@ -329,7 +326,7 @@ fn target_path_outside_of_the_source_is_not_read() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "dbt/dbt_project.yml", "target-path: ../out\n");
     write(dir.path(), "out/catalog.json", catalog(json!({})));
-    let facts = facts(dir.path(), Some("dbt"), &[]);
+    let facts = facts(dir.path(), Some("dbt"), false);
     assert!(!facts.exist() && names(&facts).is_empty());
 }
 
@@ -347,7 +344,7 @@ fn hostile_names_are_left_out_or_kept_raw() {
         properties("2026-11-26T10:00:00Z", 3),
         &tables,
     );
-    let facts = facts(dir.path(), None, &[]);
+    let facts = facts(dir.path(), None, false);
     assert_eq!(names(&facts), ["scan public.a\u{1b}[2J\nb"]);
     assert!(!facts.load().sets[0].is_complete());
 }
@@ -358,7 +355,7 @@ fn missing_tables_are_judged_by_the_age_of_the_scan() {
     let judge = |at: Option<&str>, table_name: &str, has_database, answer: Option<bool>| {
         let properties = json!({"scope": {"schemas": ["public"]}, "extractedAt": at});
         write_scan(dir.path(), "1", properties, &[table("public", "orders")]);
-        let mut known = known(&facts(dir.path(), None, &[]), has_database);
+        let mut known = known(&facts(dir.path(), None, false), has_database);
         known.answer = answer.map(|exists| DatabaseAnswer {
             table: table_name.to_owned(),
             exists,
@@ -385,26 +382,27 @@ fn missing_tables_are_judged_by_the_age_of_the_scan() {
 }
 
 #[test]
-fn tables_outside_of_enabled_tables_are_not_refused() {
+fn enabled_tables_of_the_scan_decide_what_it_covers() {
     let dir = tempfile::tempdir().unwrap();
-    write_scan(
-        dir.path(),
-        "1",
-        properties("2026-11-28T12:00:00Z", 1),
-        &[table("public", "orders")],
-    );
-    let known = known(
-        &facts(dir.path(), None, &["public.orders", "public.gone"]),
-        false,
-    );
-    assert!(matches!(
-        known.judge("public.users"),
-        TableFinding::Doubtful(_)
-    ));
-    assert!(matches!(
-        known.judge("public.gone"),
-        TableFinding::Missing(_)
-    ));
+    let judge = |recorded: Value, is_limited_now: bool, name: &str| {
+        let mut properties = properties("2026-11-28T12:00:00Z", 1);
+        properties["scope"]["enabledTables"] = recorded;
+        write_scan(dir.path(), "1", properties, &[table("public", "orders")]);
+        let finding = known(&facts(dir.path(), None, is_limited_now), false).judge(name);
+        match finding {
+            TableFinding::Fine => "fine",
+            TableFinding::Missing(_) => "missing",
+            TableFinding::Doubtful(_) => "doubtful",
+        }
+    };
+    let two = || json!(["public.orders", "public.gone"]);
+    for is_limited_now in [false, true] {
+        assert_eq!(judge(two(), is_limited_now, "public.users"), "doubtful");
+        assert_eq!(judge(two(), is_limited_now, "public.gone"), "missing");
+        assert_eq!(judge(json!([]), is_limited_now, "public.gone"), "missing");
+    }
+    assert_eq!(judge(json!(null), false, "public.gone"), "missing");
+    assert_eq!(judge(json!(null), true, "public.gone"), "fine");
 }
 
 #[test]
@@ -413,7 +411,7 @@ fn table_of_the_manifest_only_is_doubtful() {
     write(dir.path(), "dbt/dbt_project.yml", "name: shop\n");
     let manifest = json!({"nodes": {"model.shop.new": {"resource_type": "model", "schema": "public", "name": "new"}}});
     write(dir.path(), "dbt/target/manifest.json", manifest.to_string());
-    let alone = known(&facts(dir.path(), Some("dbt"), &[]), false);
+    let alone = known(&facts(dir.path(), Some("dbt"), false), false);
     assert_eq!(alone.judge("public.new"), TableFinding::Fine);
     write_scan(
         dir.path(),
@@ -421,7 +419,7 @@ fn table_of_the_manifest_only_is_doubtful() {
         properties("2026-11-28T12:00:00Z", 1),
         &[table("public", "orders")],
     );
-    let with_a_scan = known(&facts(dir.path(), Some("dbt"), &[]), false);
+    let with_a_scan = known(&facts(dir.path(), Some("dbt"), false), false);
     assert_eq!(
         with_a_scan.judge("public.new"),
         TableFinding::Doubtful(
@@ -450,7 +448,7 @@ fn scan_age_is_that_of_the_commit_of_its_files() {
     git(&["add", "."]);
     git(&["commit", "-qm", "scan"]);
     let age = || {
-        facts(dir.path(), None, &[]).load().sets[0]
+        facts(dir.path(), None, false).load().sets[0]
             .read_at
             .map(|at| at.to_string())
     };
@@ -491,7 +489,7 @@ fn scan_comes_before_artifacts_of_another_target() {
         "dbt/target/catalog.json",
         catalog_of("2026-11-28T10:00:00Z", &found),
     );
-    let facts = facts(dir.path(), Some("dbt"), &[]);
+    let facts = facts(dir.path(), Some("dbt"), false);
     assert_eq!(
         names(&facts),
         ["scan PROD.ANALYTICS.ORDERS", "dbt-catalog prod.RAW.EVENTS"]
@@ -517,7 +515,7 @@ fn table_of_an_old_catalog_is_gone_if_a_newer_scan_lacks_it() {
         let found = [["shop", "public", "gone"], ["shop", "stage", "gone"]];
         let text = catalog_of(generated_at, &found);
         write(dir.path(), "dbt/target/catalog.json", text);
-        let mut known = known(&facts(dir.path(), Some("dbt"), &[]), false);
+        let mut known = known(&facts(dir.path(), Some("dbt"), false), false);
         known.answer = exists.map(|exists| DatabaseAnswer {
             table: name.to_owned(),
             exists,
