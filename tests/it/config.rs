@@ -92,6 +92,11 @@ fn all_layers_together_are_shown_with_their_origins() {
     ingest.unsourced = "warn"  # default
     ingest.unread = "warn"  # default
     ingest.max_unit_share = 25  # default
+    warehouse.allow = []  # default
+    warehouse.drivers = []  # default
+    warehouse.query_timeout = "30s"  # default
+    warehouse.max_connections = 4  # default
+    warehouse.max_scan_age = "168h"  # default
     # notify.url is not set  # default
     # otel.endpoint is not set  # default
     otel.content = false  # default
