@@ -110,7 +110,7 @@ pub fn find(project: &Project, connection: &Connection) -> Option<FactSources> {
     let catalogs = project.settings.connections.iter().filter(|other| {
         other.driver.as_deref() == Some(DBT)
             && source::source_dir(project.connection(other))
-                .and_then(|dir| Ok(ScopedDir::open(&dir).is_ok_and(|dir| dir.is_file(DBT_CATALOG))))
+                .map(|dir| ScopedDir::open(&dir).is_ok_and(|dir| dir.is_file(DBT_CATALOG)))
                 .unwrap_or(false)
     });
     Some(FactSources {

@@ -26,7 +26,6 @@ use super::{
 use ingestdeck_core::diagnostic::{Diagnostic, Problem};
 use ingestdeck_os::scoped_dir::{self, FileKind, FileLock, SHARED_MODE, ScopedDir};
 
-pub(crate) use self::live_database::is_plain_name;
 use self::{
     live_database::StoredScan,
     manifest::StoredManifest,

@@ -156,6 +156,13 @@ pub(crate) fn without_extension(path: &str) -> &str {
     }
 }
 
+/// Whether a folder may be that of a scan. Its name is part of paths in commits and messages, and anyone may have created
+/// the folder.
+pub(crate) fn is_plain_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    !name.is_empty() && name.len() <= MAX_KEY_BYTES && name.chars().all(is_plain)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -134,7 +134,7 @@ pub(super) fn latest(root: &ScopedDir, dirs: &ScanDirs) -> Option<String> {
         .into_iter()
         .filter(|(_, kind)| *kind == FileKind::Directory)
         .filter_map(|(name, _)| name.into_string().ok())
-        .filter(|name| crate::scan::is_plain_name(name))
+        .filter(|name| crate::slug::is_plain_name(name))
         .collect();
     names.sort_unstable();
     let newest = names

@@ -40,16 +40,9 @@ pub(super) fn newest(project: &ScopedDir, connection: &str) -> Result<Option<Str
     let folders = entries.filter(|(_, kind)| *kind == FileKind::Directory);
     let names = folders
         .filter_map(|(name, _)| name.into_string().ok())
-        .filter(|name| is_plain_name(name));
+        .filter(|name| slug::is_plain_name(name));
     let is_scan = |name: &String| dir.is_file(&format!("{name}/{CONNECTION_FILE}"));
     Ok(names.filter(is_scan).max())
-}
-
-/// Whether a folder may be that of a scan. Its name is part of paths in commits and messages, and anyone may have created
-/// the folder.
-pub(crate) fn is_plain_name(name: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.chars().all(is_plain)
 }
 
 /// When the scan in `folder` read the database, if its file has a date.

@@ -146,7 +146,7 @@ impl WarehousePools {
             }
         };
         let line = line.map_err(|error| with_seconds(error, statement.time_limit))?;
-        // What is no answer came from the driver, and the answer may follow it; the child is not used again.
+        // Another text came from the driver, and the answer may follow it; the child is not used again.
         let result =
             serde_json::from_slice::<Result<StatementAnswer, QueryError>>(&line).map_err(|_| {
                 QueryError::WorkerFailed("sent an invalid answer; send the statement again".into())
