@@ -171,8 +171,8 @@ fn effective_keys(
     let mut effective = EffectiveKeys::new();
     for known in known_keys(driver) {
         let names = [known.name].into_iter().chain(known.others.iter().copied());
-        let found = names.filter_map(|name| Some((name, connection.keys.0.get(name)?)));
-        let Some((name, value)) = found.filter(|(_, value)| !value.is_null()).next() else {
+        let mut found = names.filter_map(|name| Some((name, connection.keys.0.get(name)?)));
+        let Some((name, value)) = found.find(|(_, value)| !value.is_null()) else {
             continue;
         };
         let invalid = |why: &str| {

@@ -1,5 +1,7 @@
 //! The process: its limits, its lines, and its end when its parent closes stdin.
 
+#![expect(clippy::disallowed_methods, reason = "the process's own descriptors")]
+
 use std::{
     io::{self, BufRead as _, Write as _},
     process::ExitCode,
