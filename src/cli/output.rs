@@ -161,6 +161,15 @@ pub(crate) fn name(name: &str, on_terminal: usize) -> Cow<'_, str> {
     text::fit_middle(name, max_width(on_terminal), "…")
 }
 
+/// Shows `text` on one line of the terminal of stderr, in place of what was there; nothing if it is not a terminal.
+pub(crate) fn show_progress(text: &str) {
+    if io::stderr().is_terminal() {
+        let text: String = text.chars().filter(|c| !c.is_control()).collect();
+        // A line that cannot be drawn is not needed.
+        let _ = write!(io::stderr(), "\r{text}\u{1b}[K");
+    }
+}
+
 /// Writes a line to stderr. Ignores a closed stderr, because `eprintln!` would panic.
 pub(crate) fn print_stderr(text: &str) {
     let _ = writeln!(EscapingWriter::text(io::stderr()), "{text}");

@@ -1,7 +1,7 @@
 //! `scan`: reads the tables of a database and writes them to the files that KTX and the tools of units read.
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, Write as _},
     time::{Duration, Instant},
 };
 
@@ -64,7 +64,7 @@ impl ProgressLine {
     fn new(ui: Ui) -> Self {
         Self {
             drawn: None,
-            is_shown: !matches!(ui, Ui::Json | Ui::None) && io::stderr().is_terminal(),
+            is_shown: !matches!(ui, Ui::Json | Ui::None),
         }
     }
 
@@ -75,14 +75,13 @@ impl ProgressLine {
         if self.is_shown && is_due {
             self.drawn = Some(Instant::now());
             let (tables, columns) = (pluralize(tables, "table"), pluralize(columns, "column"));
-            // A line that cannot be drawn is not needed.
-            let _ = write!(io::stderr(), "\rreading: {tables}, {columns}\u{1b}[K");
+            output::show_progress(&format!("reading: {tables}, {columns}"));
         }
     }
 
     fn clear(&mut self) {
         if self.drawn.take().is_some() {
-            let _ = write!(io::stderr(), "\r\u{1b}[K");
+            output::show_progress("");
         }
     }
 }
