@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of identifiers that are recorded for an attempt; contradicted ones come first.
 pub const MAX_CHECKED: usize = 1_000;
 /// Maximum number of identifiers of its ledger that are recorded for an attempt.
-pub const MAX_UNPROVEN: usize = 100;
+const MAX_UNPROVEN: usize = 100;
 
 /// The identifiers of an attempt, compared with the answers to its calls. All empty if there was nothing to compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
