@@ -12,7 +12,7 @@ use std::{
 pub const PROGRAMS: &str = "INGESTDECK_TEST_POSTGRES";
 
 /// User of the operating system that runs the server if this process is root, which PostgreSQL refuses.
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 
 /// A server on 127.0.0.1 with the administrator `admin`, who needs no password; `locked` needs one. It stops when it is
 /// dropped.
@@ -29,7 +29,7 @@ impl PostgresServer {
         let programs = PathBuf::from(std::env::var_os(PROGRAMS)?);
         let folder = tempfile::Builder::new().prefix("pg").tempdir().unwrap();
         if is_root() {
-            chown(folder.path(), Some(NOBODY), None).unwrap();
+            chown(folder.path(), Some(UNPRIVILEGED), None).unwrap();
         }
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
@@ -93,7 +93,7 @@ impl PostgresServer {
         let mut command = Command::new(self.programs.join(program));
         command.args(args).current_dir("/");
         if is_root() {
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         }
         // A server that inherited a pipe would keep it open.
         let [out, errors] = ["out", "err"].map(|name| self.folder.path().join(name));

@@ -352,7 +352,7 @@ fn section_text(driver: WarehouseDriver, name: &str) -> Option<String> {
     Some(lines.join("\n"))
 }
 
-/// `sql` with each `{only:SCHEMA,TABLE}` replaced by a condition for the tables `only`; none stands for all.
+/// `sql` with each `{only:SCHEMA,TABLE}` replaced by a condition for the tables `only`; no table means all of them.
 fn filled(driver: WarehouseDriver, sql: &str, only: &[TableInfo]) -> String {
     let mut filled = String::with_capacity(sql.len());
     let mut rest = sql;
