@@ -350,6 +350,17 @@ mod tests {
 
     use super::*;
 
+    const DRIVERS: [WarehouseDriver; 8] = [
+        WarehouseDriver::Postgres,
+        WarehouseDriver::Redshift,
+        WarehouseDriver::DuckDb,
+        WarehouseDriver::Snowflake,
+        WarehouseDriver::BigQuery,
+        WarehouseDriver::Databricks,
+        WarehouseDriver::MySql,
+        WarehouseDriver::SqlServer,
+    ];
+
     fn accepted(driver: WarehouseDriver, sql: &str) -> CheckedQuery {
         check(driver, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
@@ -421,7 +432,7 @@ mod tests {
             "SHOW ALL",
             "VACUUM",
         ] {
-            for driver in WarehouseDriver::ALL {
+            for driver in DRIVERS {
                 let refused = check(driver, sql);
                 assert!(
                     matches!(
@@ -560,8 +571,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_checked_without_a_panic(sql in ".{0,200}", driver in 0..WarehouseDriver::ALL.len()) {
-            let _ = check(WarehouseDriver::ALL[driver], &sql);
+        fn any_text_is_checked_without_a_panic(sql in ".{0,200}", driver in 0..DRIVERS.len()) {
+            let _ = check(DRIVERS[driver], &sql);
         }
 
         #[test]
@@ -571,7 +582,7 @@ mod tests {
             after in prop::sample::select(vec!["", ";", ") x", " RETURNING *"]),
         ) {
             let sql = format!("{before}{write}{after}");
-            for driver in WarehouseDriver::ALL {
+            for driver in DRIVERS {
                 prop_assert!(check(driver, &sql).is_err(), "{:?} {}", driver, sql);
             }
         }

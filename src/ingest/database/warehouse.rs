@@ -77,17 +77,6 @@ pub enum WarehouseDriver {
 }
 
 impl WarehouseDriver {
-    pub const ALL: [Self; 8] = [
-        Self::Postgres,
-        Self::Redshift,
-        Self::DuckDb,
-        Self::Snowflake,
-        Self::BigQuery,
-        Self::Databricks,
-        Self::MySql,
-        Self::SqlServer,
-    ];
-
     /// The driver with this name in `ktx.yaml`.
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
