@@ -216,7 +216,19 @@ pub async fn run(
     live: Option<LiveHandle>,
     options: Options,
 ) -> Result<TuiExit, TuiError> {
-    let mut host = terminal::Terminal::enter(options.terminal.clone())?;
+    let mut host = match terminal::Terminal::enter(options.terminal.clone()) {
+        Ok(host) => host,
+        // Closed before the first frame.
+        Err(_) if terminal::is_closed() => {
+            return Ok(TuiExit {
+                reason: ExitReason::Closed,
+                timeline,
+                interrupted: false,
+                table: options.table,
+            });
+        }
+        Err(error) => return Err(error.into()),
+    };
     run_event_loop(timeline, live, options, &mut host).await
 }
 

@@ -458,6 +458,11 @@ fn poll_hangup(terminal: BorrowedFd<'_>, limit: PollTimeout) -> bool {
     }
 }
 
+/// Whether the terminal of this process was closed.
+pub(crate) fn is_closed() -> bool {
+    poll_hangup(io::stdout().as_fd(), PollTimeout::ZERO)
+}
+
 impl Drop for Terminal {
     fn drop(&mut self) {
         restore();
@@ -549,7 +554,7 @@ impl ScreenHost for Terminal {
     }
 
     fn is_closed(&self) -> bool {
-        poll_hangup(io::stdout().as_fd(), PollTimeout::ZERO)
+        is_closed()
     }
 
     fn draw(&mut self, paint: &mut FramePainter<'_>) -> io::Result<()> {

@@ -213,6 +213,10 @@ impl Governor {
         {
             return ThrottleChange::ResetTooLate;
         }
+        if wait_ms > wait && self.is_paused() {
+            // The next attempt shows whether the service agrees.
+            return ThrottleChange::Unchanged;
+        }
         let until = Millis(at.0.saturating_add(wait_ms));
         let later = match self.pause {
             // The service may report the same reset twice, and the clock is read at different moments.

@@ -3,7 +3,6 @@
 
 use std::{fs, process::Command};
 
-use jiff::Timestamp;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -100,10 +99,10 @@ fn terms(content: &str) -> ApiTurn {
     )])
 }
 
-fn routes(resets_at: i64) -> Vec<ApiRoute> {
+fn routes() -> Vec<ApiRoute> {
     let units = UNITS.into_iter().chain(BOARDS).map(|(unit, file)| {
         let before = match unit {
-            "docs-crates" => Some(ApiTurn::usage_limit(resets_at)),
+            "docs-crates" => Some(ApiTurn::usage_limit(5)),
             _ if unit == LAST.0 => Some(ApiTurn::answer("").fault(ApiFault::Stall)),
             _ => None,
         };
@@ -129,8 +128,7 @@ fn routes(resets_at: i64) -> Vec<ApiRoute> {
 #[test]
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn run_with_limit_kill_and_conflict_loses_nothing() {
-    // The agents start shortly after this line, so the reset is still before the end of the pause.
-    let deck = repository(routes(Timestamp::now().as_second() + 8));
+    let deck = repository(routes());
     let plan = deck.play(&["plan", "--ui", "json"]);
     let planned = plan
         .stdout

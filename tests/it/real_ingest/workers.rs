@@ -2,7 +2,6 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
-use jiff::Timestamp;
 use serde_json::json;
 
 use super::test_project::{LIMIT, TestProject, asked_by, good_turns};
@@ -33,8 +32,7 @@ fn script(deck: &TestProject, name: &str, body: &str) -> PathBuf {
 fn spent_account_leaves_its_units_to_the_other() {
     let deck = TestProject::new(ONLY.map(|(unit, file)| asked_by(unit, good_turns(unit, file))))
         .subscribed();
-    let reset = Timestamp::now().as_second() + 3_600;
-    let spent = FakeApi::start(ONLY.map(|(unit, _)| asked_by(unit, [ApiTurn::usage_limit(reset)])));
+    let spent = FakeApi::start(ONLY.map(|(unit, _)| asked_by(unit, [ApiTurn::usage_limit(3_600)])));
     script(
         &deck,
         "ssh",

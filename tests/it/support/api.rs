@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 pub(crate) fn text(text: &str) -> Value {
@@ -60,6 +61,8 @@ pub(crate) struct ApiTurn {
     blocks: Vec<Value>,
     error: Option<(u16, Value)>,
     headers: Vec<(String, String)>,
+    /// Seconds from the response until the usage window resets.
+    resets_in: Option<i64>,
     delay: Duration,
     chunk_delay: Duration,
     stop_reason: Option<String>,
@@ -126,25 +129,22 @@ impl ApiTurn {
         .header("retry-after", &retry_after_seconds.to_string())
     }
 
-    /// Responds with 429 and the headers of an exhausted five-hour window that resets at `resets_at` (Unix seconds).
-    pub(crate) fn usage_limit(resets_at: i64) -> Self {
-        Self::error(
+    /// Responds with 429 and the headers of an exhausted five-hour window that resets `resets_in` seconds later.
+    pub(crate) fn usage_limit(resets_in: i64) -> Self {
+        let mut turn = Self::error(
             429,
             "rate_limit_error",
             "This request would exceed your account's rate limit.",
         )
         .header("anthropic-ratelimit-unified-status", "rejected")
-        .header("anthropic-ratelimit-unified-reset", &resets_at.to_string())
         .header(
             "anthropic-ratelimit-unified-representative-claim",
             "five_hour",
         )
         .header("anthropic-ratelimit-unified-5h-status", "rejected")
-        .header(
-            "anthropic-ratelimit-unified-5h-reset",
-            &resets_at.to_string(),
-        )
-        .header("anthropic-ratelimit-unified-5h-utilization", "1.0")
+        .header("anthropic-ratelimit-unified-5h-utilization", "1.0");
+        turn.resets_in = Some(resets_in);
+        turn
     }
 
     /// Adds a header to the response.
@@ -419,11 +419,22 @@ impl ApiServer {
             _ => {}
         }
         if let Some((status, body)) = &turn.error {
+            let mut headers = turn.headers.clone();
+            if let Some(seconds) = turn.resets_in {
+                let at = (Timestamp::now().as_second() + seconds).to_string();
+                headers.extend(
+                    [
+                        "anthropic-ratelimit-unified-reset",
+                        "anthropic-ratelimit-unified-5h-reset",
+                    ]
+                    .map(|name| (name.to_owned(), at.clone())),
+                );
+            }
             respond(
                 writer,
                 *status,
                 "application/json",
-                &turn.headers,
+                &headers,
                 body.to_string().as_bytes(),
             )?;
             return Ok(true);

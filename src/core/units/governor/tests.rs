@@ -162,6 +162,13 @@ fn reset_in_the_past_still_waits() {
         [waits(), waits(), waits()],
         [1_000, 2_000, 4_000].map(paused)
     );
+    let again = observation("x", Rejected, None, Some(0));
+    assert_eq!(governor.observe(&again), paused(8_000));
+    assert_eq!(
+        governor.observe(&again),
+        ThrottleChange::Unchanged,
+        "an agent that reports the same reset does not prolong the pause"
+    );
 }
 
 #[test]
