@@ -13,19 +13,35 @@ use serde_json::{Value, json};
 
 use super::test_dir::{DEADLINE, RunningCommand, TestDir, tape};
 
-/// Two calls with time to hold the unit between them.
+/// Two calls. The second one waits for [`proceed`].
 const TWO_CALLS: &str = r#"[[part]]
 steps = [
-    { call = { tool = "read_raw_file", with = { path = "one.md" } } }, { wait = 3000 },
+    { call = { tool = "read_raw_file", with = { path = "one.md" } } },
     { call = { tool = "wiki_list_tags", with = {} } }, { say = "done" },
 ]"#;
 
 fn start(place: &TestDir, script: &str) -> RunningCommand {
     place.notes(&["one"]);
-    let claude = place.scripted_claude(script).display().to_string();
+    let scripted = place.scripted_claude(script);
+    let inner = scripted.with_file_name("inner");
+    fs::rename(&scripted, &inner).unwrap();
+    let claude = place.claude(&format!(
+        r#"'{}' "$@" | while IFS= read -r line; do
+  case "$line" in *tool_use*wiki_*) until [ -e '{}' ]; do sleep 0.02; done;; esac
+  printf '%s\n' "$line"
+done"#,
+        inner.display(),
+        place.path("../proceed").display(),
+    ));
+    let claude = claude.display().to_string();
     let mut running = place.start(place.command(&["run", "--ui", "json", "--claude-bin", &claude]));
     running.wait_for("stdout", "\"phase\":\"completed\"");
     running
+}
+
+/// Lets the agent make its second call.
+fn proceed(place: &TestDir) {
+    place.write("../proceed", "");
 }
 
 /// The rows of a `ctl` command, once there is one.
@@ -69,6 +85,7 @@ fn message_from_another_process_is_part_of_the_turn() {
     place
         .run(&["ctl", "say", "docs-one", "Amounts are in euros."])
         .expect_success();
+    proceed(&place);
     let ended = running.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let recorded = fs::read_to_string(tape(&place.path(""))).unwrap();
@@ -143,6 +160,7 @@ fn held_call_is_allowed_from_another_process() {
     let place = TestDir::new();
     let running = start(&place, TWO_CALLS);
     place.run(&["ctl", "hold", "docs-one"]).expect_success();
+    proceed(&place);
     let approvals = rows(&place, &["approvals"]);
     assert_eq!(
         (&approvals[0]["unit"], &approvals[0]["tool"]),
@@ -192,6 +210,7 @@ fn edited_call_is_shown_with_its_new_arguments() {
     );
     let running = start(&place, &script);
     place.run(&["ctl", "hold", "docs-one"]).expect_success();
+    proceed(&place);
     rows(&place, &["approvals"]);
     place
         .run(&["ctl", "edit", "docs-one", "--input", r#"{"key":"edited"}"#])
@@ -215,6 +234,7 @@ fn denied_call_gets_the_reason() {
     let place = TestDir::new();
     let running = start(&place, TWO_CALLS);
     place.run(&["ctl", "hold", "docs-one"]).expect_success();
+    proceed(&place);
     rows(&place, &["approvals"]);
     place
         .run(&["ctl", "deny", "docs-one", "--reason", "not needed"])
@@ -258,6 +278,7 @@ fn unusable_commands_are_refused() {
             .expect_refusal(2)
             .contains("--input")
     );
+    proceed(&place);
     assert_eq!(running.end().code, Some(0));
     let over = place.run(&["ctl", "--run", "latest", "drain"]);
     assert!(
@@ -278,6 +299,7 @@ fn paused_run_resumes_from_another_process() {
     place
         .run(&["ctl", "pause", "--reason", "lunch"])
         .expect_success();
+    proceed(&place);
     let approvals = rows(&place, &["approvals"]);
     assert_eq!(approvals[0]["tool"], "wiki_list_tags");
     let status = |key: &str| rows(&place, &["status"])[0][key].clone();
@@ -334,6 +356,7 @@ fn limits_are_set_from_another_process() {
     ] {
         place.run(&["ctl", "set", set[0], set[1]]).expect_refusal(2);
     }
+    proceed(&place);
     let ended = running.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(
@@ -371,8 +394,11 @@ fn limits_are_set_from_another_process() {
 fn events_contain_no_text_of_agents() {
     let place = TestDir::new();
     let running = start(&place, TWO_CALLS);
-    let followed = place.run(&["ctl", "events", "--follow"]);
+    let mut followed = place.start(place.command(&["ctl", "events", "--follow"]));
+    followed.wait_for("stdout", "read_raw_file");
+    proceed(&place);
     assert_eq!(running.end().code, Some(0));
+    let followed = followed.end();
     let events: Vec<Value> = followed
         .expect_success()
         .lines()
@@ -453,6 +479,7 @@ fn garbage_on_the_socket_does_not_affect_the_run() {
     // Clients that never write or read do not hinder others.
     let _silent: Vec<_> = (0..40).map(|_| connect()).collect();
     assert_eq!(reply(&mut stream, valid).unwrap()["reply"], "accepted");
+    proceed(&place);
     assert_eq!(running.end().code, Some(0));
 }
 
@@ -460,7 +487,7 @@ fn garbage_on_the_socket_does_not_affect_the_run() {
 #[ignore = "needs root and perl"]
 fn commands_of_another_user_are_ignored() {
     let place = TestDir::new();
-    let running = start(&place, &TWO_CALLS.replace("3000", "600000"));
+    let running = start(&place, TWO_CALLS);
     // Its permissions alone keep other users away, so grant them access.
     let socket = socket(&place);
     let sockets = place.sockets();
