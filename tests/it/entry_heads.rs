@@ -10,7 +10,7 @@ use ingestdeck_records::replay::FileSource;
 use serde_json::json;
 
 /// Size of a huge text in bytes.
-const HUGE: usize = 24 << 20;
+const HUGE: usize = 6 << 20;
 /// Size of the requested heads in bytes.
 const MOST: usize = 100_000;
 
