@@ -22,7 +22,7 @@ use ingestdeck_core::{
     text::{self, pluralize},
 };
 use ingestdeck_ingest::{
-    Project, UnitSelection, fact_sources,
+    Project, UnitSelection,
     init::{self, ProposedConnection},
     plan,
     source::SourceTree,
@@ -146,7 +146,7 @@ fn print_proposals(
     for connection in project.iter().flat_map(|of| &of.settings.connections) {
         let facts = project
             .as_ref()
-            .and_then(|of| fact_sources::find(of, connection));
+            .and_then(|of| of.available_facts(connection));
         if let Some(refusal) = facts.and_then(|facts| facts.refusal) {
             let id = &connection.id;
             writeln!(out, "connection {id}: {}", refusal.to_line())?;

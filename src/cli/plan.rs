@@ -36,7 +36,6 @@ use ingestdeck_core::{
 };
 use ingestdeck_engine::{prepare, reconcile_policy::ReconcilePolicy, resume::RunPlan};
 use ingestdeck_ingest::{
-    fact_sources,
     plan::{IngestPlan, SourcePlan, UnplannedConnection},
     project::ModelRole,
     projection::PendingProjection,
@@ -71,7 +70,7 @@ pub(crate) fn plan(global: &GlobalArgs, args: &PlanArgs) -> Result<Exit, CliErro
     if taken.units_to_run().next().is_some() {
         exit::print_warnings(&all_unit_warnings(&taken, limits));
         exit::print_warnings(&truncated_index_warnings(&project));
-        exit::print_warnings(&fact_sources::warnings(&project, Timestamp::now()));
+        exit::print_warnings(&project.fact_warnings(Timestamp::now()));
     }
     if let Err(error) = project.check_backend() {
         exit::print_warning(&error);

@@ -17,10 +17,11 @@ use jiff::Timestamp;
 
 use super::{
     database::{self, Database, SqlWorkers},
-    facts::{ConnectionFacts, FactFiles, KnownTables},
+    facts::{AvailableFacts, ConnectionFacts, FactFiles, KnownTables},
     project::{Connection, PathRefusal, Project},
     source, warehouse_access,
 };
+use ingestdeck_core::diagnostic::Problem;
 
 /// The connections of a project, as seen from one of them.
 #[derive(Clone, Debug, Default)]
@@ -29,8 +30,8 @@ pub(crate) struct ConnectionScope {
     pub(crate) connections: Vec<ConnectionAccess>,
     /// Workers that query the databases.
     pub(crate) sql_workers: SqlWorkers,
-    /// The time that the ages of facts refer to.
-    pub(crate) now: Timestamp,
+    /// The time that the ages of facts refer to; `None` for the current time, if the scope may outlive the files.
+    pub(crate) fixed_now: Option<Timestamp>,
     /// Age from which the scan of a database no longer proves that a table is missing.
     pub(crate) max_scan_age: Duration,
 }
@@ -64,15 +65,13 @@ impl ConnectionScope {
             driver: connection.driver.clone(),
             is_target: is_target(connection, own),
             database: queryable_database(project, connection),
-            facts: project
-                .facts
-                .of(&connection.id, || fact_files(project, connection)),
+            facts: facts(project, connection),
         };
         let connections = project.settings.connections.iter().map(scoped).collect();
         Self {
             connections,
             sql_workers: project.sql_workers.for_attempt(),
-            now: Timestamp::now(),
+            fixed_now: Some(Timestamp::now()),
             max_scan_age: project.warehouse.max_scan_age,
         }
     }
@@ -94,17 +93,16 @@ impl ConnectionScope {
         ids
     }
 
+    /// The time that the ages of facts refer to.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.fixed_now.unwrap_or_else(Timestamp::now)
+    }
+
     /// The known tables of connection `id`, for checks of its sources.
     pub(crate) fn known_tables(&self, id: &str) -> Option<KnownTables> {
         let connection = self.get(id)?;
-        Some(KnownTables {
-            facts: Arc::clone(&connection.facts),
-            now: self.now,
-            max_scan_age: self.max_scan_age,
-            has_unasked_database: connection.database.is_some(),
-            answer: None,
-            tolerated: None,
-        })
+        let facts = &connection.facts;
+        Some(KnownTables::new(facts, self.now(), self.max_scan_age))
     }
 
     pub(crate) fn get(&self, id: &str) -> Option<&ConnectionAccess> {
@@ -112,6 +110,13 @@ impl ConnectionScope {
             .iter()
             .find(|connection| connection.id == id)
     }
+}
+
+/// The facts in files about the tables of `connection`.
+fn facts(project: &Project, connection: &Connection) -> Arc<ConnectionFacts> {
+    project
+        .facts
+        .of(&connection.id, || fact_files(project, connection))
 }
 
 /// Where files with facts about the tables of `connection` may be.
@@ -159,6 +164,7 @@ fn fact_files(project: &Project, connection: &Connection) -> FactFiles {
         project: project.root.clone(),
         connection: connection.id.clone(),
         dbt_sources: dirs,
+        database: database::database_name(connection.text("/url"), connection.text("/database")),
         has_enabled_tables: enabled.is_some_and(|tables| !tables.is_empty()),
     }
 }
@@ -176,6 +182,48 @@ impl Project {
         ids.sort_unstable();
         ids
     }
+
+    /// What the tables of `connection` can be checked against; `None` if it is not a database. Opens no connection.
+    pub fn available_facts(&self, connection: &Connection) -> Option<AvailableFacts> {
+        if !is_database(connection) {
+            return None;
+        }
+        let mut available = facts(self, connection).available();
+        let resolved = match resolve_database(self, connection) {
+            Some(path) => Some(
+                path.map(|_| "SQLite")
+                    .map_err(|why| Problem::from_error(&why)),
+            ),
+            None => warehouse_access::resolve(self, connection)
+                .map(|found| found.map(|warehouse| warehouse.driver.dialect())),
+        };
+        match resolved {
+            Some(Ok(dialect)) => available.dialect = Some(dialect),
+            Some(Err(refusal)) => available.refusal = Some(refusal),
+            None => {}
+        }
+        Some(available)
+    }
+
+    /// A warning about each database that cannot be checked against anything, or only against an old scan.
+    pub fn fact_warnings(&self, now: Timestamp) -> Vec<Problem> {
+        let max_age = self.warehouse.max_scan_age;
+        let warning = |connection: &Connection| {
+            let (id, facts) = (&connection.id, self.available_facts(connection)?);
+            let outdated = || facts.scan?.outdated_problem(id, max_age, now);
+            facts.unchecked_problem(id).or_else(outdated)
+        };
+        let connections = self.settings.connections.iter();
+        connections.filter_map(warning).collect()
+    }
+}
+
+/// Whether `connection` is a database.
+pub fn is_database(connection: &Connection) -> bool {
+    connection
+        .driver
+        .as_deref()
+        .is_some_and(source::is_database_driver)
 }
 
 fn is_target(connection: &Connection, own: Option<&str>) -> bool {
@@ -273,6 +321,56 @@ mod tests {
         assert_eq!(informed(&format!("{one}{a}")), "a");
         assert_eq!(informed(&format!("{one}{a}{b}")), "orbit");
         assert_eq!(informed(&format!("{one}{named}{a}{b}")), "orbit b");
+    }
+
+    #[test]
+    fn available_facts_are_those_that_are_read() {
+        let available = |settings: &str, files: &[(&str, &str)]| {
+            let dir = tempfile::tempdir().unwrap();
+            let settings =
+                format!("connections:\n  wh: {{driver: sqlite, path: shop.db}}\n{settings}");
+            for (path, text) in [("ktx.yaml", &*settings)].iter().chain(files) {
+                crate::test_projects::write(dir.path(), path, text);
+            }
+            let project = Project::open(dir.path()).unwrap();
+            let connection = &project.settings.connections[0];
+            let found = project.available_facts(connection).unwrap();
+            let access = ConnectionScope::new(&project, None).connections.remove(0);
+            assert_eq!(access.knows_tables(), !found.is_empty());
+            let line = found.prompt_line();
+            let known = line.strip_prefix("Its tables and columns can be checked against ");
+            known.unwrap_or("nothing").to_owned()
+        };
+        let dbt = "  dbt: {driver: dbt, source_dir: dbt}\n";
+        let other = "  other: {driver: postgres}\n";
+        let built = ("dbt/dbt_project.yml", "target-path: built\n");
+        let plain = ("dbt/dbt_project.yml", "name: x\n");
+        let catalog = ("dbt/target/catalog.json", "{}");
+        let manifest = ("dbt/target/manifest.json", "{}");
+        assert_eq!(available("", &[]), "nothing");
+        assert_eq!(available("", &[("shop.db", "")]), "queries in SQLite SQL.");
+        assert_eq!(available(dbt, &[plain, catalog]), "the catalogue of dbt.");
+        assert_eq!(available(dbt, &[plain, manifest]), "the manifest of dbt.");
+        assert_eq!(available(dbt, &[built, catalog]), "nothing");
+        assert_eq!(
+            available(dbt, &[built, ("dbt/built/catalog.json", "{}")]),
+            "the catalogue of dbt."
+        );
+        let two = format!("{dbt}{other}");
+        assert_eq!(available(&two, &[plain, catalog]), "nothing");
+        let schema = ("semantic-layer/wh/_schema/public.yaml", "tables: {}\n");
+        assert_eq!(available("", &[schema]), "a scan.");
+        let scan = |day: &str| format!("raw-sources/wh/live-database/{day}/connection.json");
+        let properties = "{\"extractedAt\": \"2026-03-01T23:00:00-05:00\"}";
+        let scans = [
+            (&*scan("2026-01-01-000000-a"), "{}"),
+            (&*scan("2026-03-01-000000-b"), properties),
+            (
+                "raw-sources/wh/live-database/2026-03-02-000000-c/other.json",
+                "{}",
+            ),
+        ];
+        assert_eq!(available("", &scans), "a scan of 2026-03-02.");
     }
 
     #[test]

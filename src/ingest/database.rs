@@ -31,6 +31,7 @@ pub use ktx_history::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistor
 pub(crate) use pool::STATEMENT_TIMEOUT;
 pub use pool::SqlWorkers;
 pub use read_only_connection::{QueryRows, RowLimits};
+pub(crate) use warehouse::database_name;
 pub use warehouse::{
     CatalogProgress, ServerInfo, StatementAnswer, StatementKind, WAREHOUSE_WORKER, Warehouse,
     WarehouseDriver, WarehouseSettings, WarehouseStatement,

@@ -1,8 +1,8 @@
 //! What the files of a project contain about the tables of a connection: KTX's scan of the database, and what dbt wrote.
 //!
-//! The files are read once, when the first question is asked, and all attempts share the answer. They are untrusted:
-//! sizes and counts are limited, and what exceeds a limit is a warning without facts. This module must not open a
-//! connection.
+//! The files are read when the first question is asked, and again when they have changed; all attempts share the answer.
+//! They are untrusted: sizes and counts are limited, and what exceeds a limit is a warning without facts. This module must
+//! not open a connection.
 
 use std::{
     collections::BTreeMap,
@@ -18,12 +18,17 @@ use super::{database::TableInfo, git::Git, spelling::nearest_names};
 use ingestdeck_core::diagnostic::Problem;
 use ingestdeck_os::scoped_dir::{ScopedDir, validate_relative_path};
 
+mod available;
 mod dbt;
+mod found_files;
 mod scan;
 mod schema_files;
 mod table_name;
 mod table_set;
 
+use found_files::FoundFactFiles;
+
+pub use available::{AvailableFacts, StoredScanDate};
 pub(crate) use table_name::{TableName, full_name};
 pub(crate) use table_set::{FactOrigin, TableMatch, TableSet};
 
@@ -41,6 +46,8 @@ pub(crate) struct FactFiles {
     pub(crate) connection: String,
     /// Directories of the dbt sources whose tables are in its database.
     pub(crate) dbt_sources: Vec<PathBuf>,
+    /// Name of its database, if it is known. Tables of a scan may not name it.
+    pub(crate) database: Option<String>,
     /// Whether the connection limits scans to some tables now. A scan may have been limited to others.
     pub(crate) has_enabled_tables: bool,
 }
@@ -76,9 +83,12 @@ impl ProjectFacts {
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionFacts {
     files: FactFiles,
-    have_files: OnceLock<bool>,
-    loaded: OnceLock<LoadedFacts>,
+    /// What was read last, with the state of the files before they were read.
+    loaded: Mutex<Option<(FactFileStamps, Arc<LoadedFacts>)>>,
 }
+
+/// Paths of files, with what changes when they are written.
+type FactFileStamps = Vec<(PathBuf, found_files::FactFileStamp)>;
 
 /// The facts after they were read.
 #[derive(Debug, Default)]
@@ -92,30 +102,51 @@ pub(crate) struct LoadedFacts {
 impl ConnectionFacts {
     /// Whether there are files with facts. Does not read them.
     pub(crate) fn exist(&self) -> bool {
-        *self.have_files.get_or_init(|| {
-            let has_scan = || {
-                let dirs = self.files.scan_dirs()?;
-                let root = ScopedDir::open(&self.files.project).ok()?;
-                let is_there =
-                    scan::latest(&root, &dirs).is_some() || schema_files::exist(&root, &dirs);
-                Some(is_there)
-            };
-            has_scan().unwrap_or_default()
-                || self.files.dbt_sources.iter().any(|dir| dbt::exist(dir))
-        })
+        FoundFactFiles::list(&self.files).has_any()
     }
 
-    /// The facts. The first call reads the files.
-    pub(crate) fn load(&self) -> &LoadedFacts {
-        self.loaded.get_or_init(|| self.files.read())
+    /// Name of the database of the connection, if it is known.
+    pub(crate) fn database_name(&self) -> Option<&str> {
+        self.files.database.as_deref()
     }
 
+    /// What the files can answer, without the tables in them.
+    pub(crate) fn available(&self) -> AvailableFacts {
+        let found = FoundFactFiles::list(&self.files);
+        let date = || StoredScanDate(self.files.scan_date(&found));
+        AvailableFacts {
+            scan: found.has_scan().then(date),
+            has_dbt_catalog: found.has_dbt(FactOrigin::DbtCatalog),
+            has_dbt_manifest: found.has_dbt(FactOrigin::DbtManifest),
+            ..AvailableFacts::default()
+        }
+    }
+
+    /// The facts. Reads the files if they have changed since the last call.
+    pub(crate) fn load(&self) -> Arc<LoadedFacts> {
+        let found = FoundFactFiles::list(&self.files);
+        let stamps = found.stamps(&self.files);
+        // Concurrent callers wait instead of reading the same files.
+        let mut loaded = self.loaded.lock();
+        if let Some((of, facts)) = &*loaded
+            && *of == stamps
+        {
+            return Arc::clone(facts);
+        }
+        // Frees the old facts first: both may be large.
+        *loaded = None;
+        let facts = Arc::new(self.files.read(&found));
+        *loaded = Some((stamps, Arc::clone(&facts)));
+        facts
+    }
+}
+
+impl LoadedFacts {
     /// The first table that one of `readings` means, in the order of the readings.
     pub(crate) fn find(&self, readings: &[(TableName, Option<String>)]) -> FactLookup<'_> {
-        let sets = &self.load().sets;
         let mut missing = FactLookup::Missing;
         for (name, column) in readings {
-            for set in sets {
+            for set in &self.sets {
                 match set.find(name) {
                     TableMatch::One(table) => {
                         let has = |wanted: &String| {
@@ -148,7 +179,7 @@ impl ConnectionFacts {
 
     /// Every table once, from the first origin that has it.
     pub(crate) fn distinct_tables(&self) -> impl Iterator<Item = (&TableSet, &TableInfo)> {
-        let sets = &self.load().sets;
+        let sets = &self.sets;
         sets.iter().enumerate().flat_map(move |(index, set)| {
             let earlier = sets.get(..index).unwrap_or_default();
             let is_new = move |table: &&TableInfo| {
@@ -166,7 +197,7 @@ impl ConnectionFacts {
 
     /// The tables with the most similar names.
     pub(crate) fn candidates(&self, name: &str) -> Vec<&TableInfo> {
-        let sets = &self.load().sets;
+        let sets = &self.sets;
         let mut found: Vec<&TableInfo> = Vec::new();
         for set in sets.iter().filter(|set| !set.tables.is_empty()) {
             let names: Vec<&str> = set.tables.iter().map(|table| table.name.as_str()).collect();
@@ -208,14 +239,12 @@ impl FactFiles {
         })
     }
 
-    fn read(&self) -> LoadedFacts {
+    fn read(&self, found: &FoundFactFiles) -> LoadedFacts {
         let mut warnings = Vec::new();
-        let scan = self.read_scan(&mut warnings);
+        let scan = self.read_scan(found, &mut warnings);
         let scan = scan.filter(|set| !set.tables.is_empty());
-        let mut artifacts = Vec::new();
-        for dir in &self.dbt_sources {
-            artifacts.extend(dbt::read(dir, &mut warnings));
-        }
+        let scan = scan.map(|set| set.in_database(self.database.clone()));
+        let mut artifacts = dbt::read(&found.dbt, &mut warnings);
         if let Some(scan) = &scan {
             let databases = scan.databases();
             let is_other =
@@ -224,7 +253,12 @@ impl FactFiles {
                 let is_outdated =
                     set.origin == FactOrigin::DbtCatalog && set.read_at < scan.read_at;
                 set.filtered(|table| {
-                    let is_gone = is_outdated && scan.proves_missing(&full_name(table));
+                    let mut name = full_name(table);
+                    if databases.is_empty() && self.database.is_none() {
+                        // dbt writes into the database of the connection, whatever its name is.
+                        name = TableName::from_parts([None, table.schema.as_deref()], &table.name);
+                    }
+                    let is_gone = is_outdated && scan.proves_missing(&name);
                     !is_gone && !table.catalog.as_ref().is_some_and(is_other)
                 })
             });
@@ -240,19 +274,30 @@ impl FactFiles {
         LoadedFacts { sets, warnings }
     }
 
-    fn read_scan(&self, warnings: &mut Vec<Problem>) -> Option<TableSet> {
+    fn read_scan(&self, found: &FoundFactFiles, warnings: &mut Vec<Problem>) -> Option<TableSet> {
         let dirs = self.scan_dirs()?;
         let root = ScopedDir::open(&self.project).ok()?;
-        let snapshot = scan::latest(&root, &dirs)
-            .and_then(|path| scan::read(&root, &path, self.has_enabled_tables, warnings))
+        let is_limited = self.has_enabled_tables;
+        let snapshot = found.snapshot.as_ref();
+        let snapshot = snapshot
+            .and_then(|path| scan::read(&root, path, is_limited, warnings))
             .filter(|set| !set.tables.is_empty());
         snapshot.or_else(|| {
-            if !schema_files::exist(&root, &dirs) {
+            if found.schema_files.is_empty() {
                 return None;
             }
+            let folder = (&*dirs.schema_files, &found.schema_files[..]);
             let read_at = self.last_change(&dirs.schema_files);
-            schema_files::read(&root, &dirs, self.has_enabled_tables, read_at, warnings)
+            schema_files::read(&root, folder, is_limited, read_at, warnings)
         })
+    }
+
+    /// When the scan read the database; `None` if that is unknown.
+    fn scan_date(&self, found: &FoundFactFiles) -> Option<Timestamp> {
+        match &found.snapshot {
+            Some(path) => scan::date(&ScopedDir::open(&self.project).ok()?, path),
+            None => self.last_change(&self.scan_dirs()?.schema_files),
+        }
     }
 
     /// When the folder `path` was last changed by a commit. `None` if that is unknown or it has changes since.
@@ -284,25 +329,18 @@ impl FactFiles {
 /// The facts about a connection as a check of sources needs them.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownTables {
-    pub(crate) facts: Arc<ConnectionFacts>,
+    facts: Arc<ConnectionFacts>,
+    /// The facts of the first question, so that one check does not mix two states of the files.
+    loaded: OnceLock<Arc<LoadedFacts>>,
     /// The time that ages refer to.
     pub(crate) now: Timestamp,
     /// Age from which a scan no longer proves that a table is missing.
     pub(crate) max_scan_age: Duration,
-    /// Whether the connection has a database that was not asked, and may have tables that no file contains.
-    pub(crate) has_unasked_database: bool,
-    /// What the database answered about a table, if it was asked.
-    pub(crate) answer: Option<DatabaseAnswer>,
+    /// Whether the database has a table, by its name in a source, as far as it was asked and answered. Files decide about
+    /// the others.
+    pub(crate) answers: BTreeMap<String, bool>,
     /// A table that the source named before it was rewritten, which is then only a warning.
     pub(crate) tolerated: Option<String>,
-}
-
-/// Whether the database has a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DatabaseAnswer {
-    /// The table, as the source names it.
-    pub(crate) table: String,
-    pub(crate) exists: bool,
 }
 
 /// How the facts judge the table of a source.
@@ -317,6 +355,25 @@ pub(crate) enum TableFinding {
 }
 
 impl KnownTables {
+    pub(crate) fn new(
+        facts: &Arc<ConnectionFacts>,
+        now: Timestamp,
+        max_scan_age: Duration,
+    ) -> Self {
+        Self {
+            facts: Arc::clone(facts),
+            loaded: OnceLock::new(),
+            now,
+            max_scan_age,
+            answers: BTreeMap::new(),
+            tolerated: None,
+        }
+    }
+
+    fn facts(&self) -> &LoadedFacts {
+        self.loaded.get_or_init(|| self.facts.load())
+    }
+
     /// Judges the table that a source names.
     pub(crate) fn judge(&self, table: &str) -> TableFinding {
         match self.judge_new(table) {
@@ -330,14 +387,14 @@ impl KnownTables {
     fn judge_new(&self, table: &str) -> TableFinding {
         let name = TableName::parse(table);
         let readings = [(TableName::whole(table), None), (name.clone(), None)];
-        let sets = &self.facts.load().sets;
+        let facts = self.facts();
+        let sets = &facts.sets;
         let complete = sets.iter().find(|set| set.is_complete());
-        let answer = self.answer.as_ref().filter(|answer| answer.table == table);
-        let exists = answer.map(|answer| answer.exists);
+        let exists = self.answers.get(table).copied();
         if exists == Some(true) {
             return TableFinding::Fine;
         }
-        match self.facts.find(&readings) {
+        match facts.find(&readings) {
             FactLookup::Found(set, _) if set.origin == FactOrigin::DbtManifest => {
                 let is_elsewhere = exists == Some(false);
                 return match is_elsewhere
@@ -386,7 +443,7 @@ impl KnownTables {
             Some(_) => {
                 TableFinding::Missing(format!("neither the database nor {described} has it{near}"))
             }
-            None if self.is_young(scan) && !self.has_unasked_database => {
+            None if self.is_young(scan) => {
                 TableFinding::Missing(format!("{described} does not have it{near}"))
             }
             None => TableFinding::Doubtful(format!("{described} does not have it{near}")),
@@ -407,7 +464,7 @@ impl KnownTables {
 
     /// A question with the nearest names; empty if there are none.
     fn suggestion(&self, name: &TableName) -> String {
-        let near = self.facts.candidates(name.table());
+        let near = self.facts().candidates(name.table());
         let near: Vec<String> = near
             .into_iter()
             .map(|table| {
@@ -429,7 +486,7 @@ impl KnownTables {
             (TableName::whole(table), None),
             (TableName::parse(table), None),
         ];
-        match self.facts.find(&readings) {
+        match self.facts().find(&readings) {
             FactLookup::Found(set, table) => Some((set, table)),
             _ => None,
         }

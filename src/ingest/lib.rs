@@ -47,7 +47,6 @@ pub mod baseline;
 pub mod branch_update;
 pub mod committed_changes;
 pub mod content_digest;
-pub mod fact_sources;
 pub mod git;
 pub mod git_source;
 pub mod init;
@@ -73,6 +72,7 @@ pub mod standard_tools;
 pub mod text_input;
 pub mod tool;
 pub mod transcript;
+mod type_kind;
 pub(crate) mod unit_size;
 pub mod unsourced;
 mod warehouse_access;
@@ -88,7 +88,7 @@ pub use database::{
     confine_process, run_sql_worker,
 };
 pub use database::{DamagedRows, KTX_DATABASE, KtxArtifact, KtxFile, KtxHistory, ktx_history};
-pub use facts::ProjectFacts;
+pub use facts::{AvailableFacts, ProjectFacts, StoredScanDate};
 pub use local_record::{is_run_marked, mark_run};
 pub use plan::{UnitSelection, plan};
 pub use project::Project;

@@ -10,7 +10,6 @@ use std::{
 
 use super::{
     connection_scope::{ConnectionAccess, ConnectionScope},
-    fact_sources,
     project::Project,
     prompt::{ConnectionSources, ProjectContext},
     reconcile::{ChangeKind, StageIndex},
@@ -57,7 +56,7 @@ pub(super) fn read_context(
 fn facts(project: &Project, id: &str) -> Option<String> {
     let mut connections = project.settings.connections.iter();
     let connection = connections.find(|connection| connection.id == id)?;
-    Some(fact_sources::find(project, connection)?.prompt_line())
+    Some(project.available_facts(connection)?.prompt_line())
 }
 
 /// Key and summary of each page.

@@ -390,7 +390,7 @@ fn valid_sources<'a>(
 ) -> BTreeMap<&'a str, SourceDoc> {
     let fitted = |source: &'a ProjectedSource| {
         let mut doc = source.doc.clone();
-        if known.scanned_tables.contains_key(&source.name) {
+        if known.scanned_tables.named(&source.name).is_some() {
             // The scan is more accurate for the table: its columns remain, and the other fields become an overlay.
             doc.retain(|key, _| !matches!(key.as_str(), "table" | "grain" | "columns"));
         }

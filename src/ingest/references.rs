@@ -403,15 +403,7 @@ impl<'a> ReferenceCatalog<'a> {
 /// The sources of `connection` without the changes of `workspace`. Scans are never changed there.
 fn original_sources(workspace: &Workspace, connection: &str) -> io::Result<SemanticSources> {
     let now = SemanticLayer(workspace).sources(connection)?;
-    let mut sources = SemanticSources {
-        scanned_tables: now.scanned_tables,
-        ..SemanticSources::default()
-    };
-    for (name, doc) in sources.scanned_tables.clone() {
-        sources
-            .by_name
-            .insert(name.clone(), EffectiveSource { name, doc });
-    }
+    let mut sources = SemanticSources::from_scan(now.scanned_tables);
     let changes = workspace.changes();
     let unchanged = now
         .files

@@ -5,9 +5,9 @@
 //! its file `connection.json` is written last, so its date is that of a complete scan. In a project with git, all changes
 //! become one commit, because a run starts from commits ([`commit`]). This module must not know how a database is reached.
 
-use std::{collections::BTreeMap, ffi::OsString, io, path::Path, time::Duration};
+use std::{collections::BTreeMap, io};
 
-use jiff::{Timestamp, civil::Date, tz::TimeZone};
+use jiff::Timestamp;
 
 use super::{
     branch_update::{self, BranchUpdateError},
@@ -24,7 +24,7 @@ use super::{
     warehouse_access,
 };
 use ingestdeck_core::diagnostic::{Diagnostic, Problem};
-use ingestdeck_os::scoped_dir::{self, FileKind, FileLock, SHARED_MODE, ScopedDir};
+use ingestdeck_os::scoped_dir::{self, FileLock, SHARED_MODE, ScopedDir};
 
 use self::{
     live_database::StoredScan,
@@ -377,60 +377,6 @@ impl<'p> DatabaseScan<'p> {
             result.commit = Some(commit::commit(repository, &committed, &message)?);
         }
         Ok(())
-    }
-}
-
-/// When a stored scan read the database; `None` if its files do not contain that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoredScanDate(pub Option<Timestamp>);
-
-impl StoredScanDate {
-    /// The day in UTC.
-    pub fn day(self) -> Option<Date> {
-        Some(self.0?.to_zoned(TimeZone::UTC).date())
-    }
-
-    /// The time from the scan to `now`; zero for a scan of the future.
-    pub fn age(self, now: Timestamp) -> Option<Duration> {
-        Some(Duration::try_from(now.duration_since(self.0?)).unwrap_or_default())
-    }
-
-    /// The problem with the scan of `connection` if it is older than `max_age`, or of an unknown age.
-    pub fn outdated_problem(
-        self,
-        connection: &str,
-        max_age: Duration,
-        now: Timestamp,
-    ) -> Option<Problem> {
-        let when = match self.age(now) {
-            Some(age) if age <= max_age => return None,
-            Some(_) => format!("from {}", self.day()?),
-            None => "of an unknown date".to_owned(),
-        };
-        let text = format!(
-            "the scan of {connection} is {when}, so a table that it lacks may exist (warehouse.max_scan_age)"
-        );
-        Some(Problem::new(text).with_help(format!("run `ingestdeck scan {connection}`")))
-    }
-}
-
-/// The date of the stored scan of the connection `id`; `None` without a scan.
-pub(super) fn stored_date(root: &Path, id: &str) -> Option<StoredScanDate> {
-    let project = ScopedDir::open(root).ok()?;
-    match live_database::newest(&project, id).ok()? {
-        Some(sync) => {
-            let folder = format!("{}/{sync}", live_database::scans_dir(id));
-            Some(StoredScanDate(live_database::date(&project, &folder)))
-        }
-        None => {
-            let folder = project.dir_if_exists(&manifest::folder(id)).ok()??;
-            let entries = folder.entries().ok()?;
-            let is_text = |(name, _): &(OsString, FileKind)| {
-                let name = name.to_string_lossy();
-                name.ends_with(".yaml") || name.ends_with(".yml")
-            };
-            entries.iter().any(is_text).then_some(StoredScanDate(None))
-        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! The `name:` inside a file identifies its source; the file name is only derived from it, so users may rename files.
 //! This module must not know about tools or prompts.
 
-use std::{collections::BTreeMap, io};
+use std::{collections::BTreeMap, io, sync::Arc};
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ use super::{
     facts::KnownTables,
     slug,
     untrusted_text::excerpt,
-    workspace::Workspace,
+    workspace::{self, Workspace},
     yaml::{self, QuotingStyle},
 };
 use ingestdeck_core::diagnostic::{Diagnostic as _, Problem};
@@ -25,6 +25,7 @@ mod defaults;
 mod definition;
 mod overlay;
 mod physical;
+mod scanned_tables;
 mod table_check;
 mod validate;
 
@@ -32,6 +33,7 @@ pub(crate) use defaults::{append_missing_lists, fill_defaults};
 pub(crate) use definition::{SourceDefinition, order_fields};
 pub(crate) use overlay::{first_description, maps_at, texts};
 pub(crate) use physical::referenced_columns;
+pub(crate) use scanned_tables::ScannedTables;
 pub(crate) use validate::{SourceFindings, dangling_joins, validate_source};
 
 /// Folder of the semantic layer.
@@ -103,15 +105,14 @@ pub(crate) enum SourceTextError {
 pub(crate) struct EffectiveSource {
     pub(crate) name: String,
     /// All fields; an overlay is merged with its table.
-    pub(crate) doc: SourceDoc,
+    pub(crate) doc: Arc<SourceDoc>,
 }
 
 /// The sources of one connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SemanticSources {
     pub(crate) by_name: BTreeMap<String, EffectiveSource>,
-    /// Scanned tables by name.
-    pub(crate) scanned_tables: BTreeMap<String, SourceDoc>,
+    pub(crate) scanned_tables: Arc<ScannedTables>,
     /// The files, sorted by path.
     pub(crate) files: Vec<SourceFile>,
     /// Paths of files that define no source or a duplicate one, with the reason.
@@ -152,8 +153,8 @@ impl SemanticLayer<'_> {
             .collect())
     }
 
-    fn text(self, path: &str) -> Result<String, SourceTextError> {
-        match self.0.peek(path) {
+    fn text(self, path: &str, limit: u64) -> Result<String, SourceTextError> {
+        match self.0.peek_up_to(path, limit) {
             Ok(Some(bytes)) => String::from_utf8(bytes).map_err(|_| SourceTextError::NotUtf8),
             Ok(None) => Err(SourceTextError::Missing),
             Err(error) => Err(SourceTextError::Unreadable(error.to_string())),
@@ -161,7 +162,7 @@ impl SemanticLayer<'_> {
     }
 
     fn file(self, path: String) -> SourceFile {
-        let text = self.text(&path);
+        let text = self.text(&path, workspace::MAX_FILE_BYTES);
         let name = source_name(text.as_deref().unwrap_or_default(), &path);
         SourceFile {
             doc: text.and_then(|text| parse_source(&text)),
@@ -191,22 +192,17 @@ impl SemanticLayer<'_> {
 
     /// Every source of `connection`, overlays merged with their tables.
     pub(crate) fn sources(self, connection: &str) -> io::Result<SemanticSources> {
-        let mut sources = SemanticSources::default();
+        let mut scanned = ScannedTables::default();
+        let mut broken = Vec::new();
         for path in self.paths(&format!("{}/{SCAN_DIR}", connection_dir(connection)))? {
-            match self.text(&path).and_then(|text| parse_scan(&text)) {
-                Ok(doc) => sources.scanned_tables.extend(overlay::scanned_tables(&doc)),
-                Err(why) => sources.broken_files.push((path, why.to_string())),
+            let text = self.text(&path, scanned_tables::MAX_FILE_BYTES);
+            match text.and_then(scanned_tables::parse_file) {
+                Ok(tables) => scanned.extend(&tables),
+                Err(why) => broken.push((path, why.to_string())),
             }
         }
-        for (name, doc) in &sources.scanned_tables {
-            sources.by_name.insert(
-                name.clone(),
-                EffectiveSource {
-                    name: name.clone(),
-                    doc: doc.clone(),
-                },
-            );
-        }
+        let mut sources = SemanticSources::from_scan(Arc::new(scanned));
+        sources.broken_files = broken;
         let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
         let files = self.files(connection)?;
         for file in &files {
@@ -227,32 +223,27 @@ impl SemanticLayer<'_> {
 }
 
 impl SemanticSources {
+    /// The sources that are scanned tables without further files.
+    pub(crate) fn from_scan(scanned_tables: Arc<ScannedTables>) -> Self {
+        let sources = scanned_tables.sources();
+        let by_name = sources.map(|source| (source.name.clone(), source.clone()));
+        Self {
+            by_name: by_name.collect(),
+            scanned_tables,
+            ..Self::default()
+        }
+    }
+
     /// The scanned table that `reference` names: by its name, or by its table in the database, whose leading parts may
     /// be left out.
     pub(crate) fn scanned_table(&self, reference: &str) -> Option<(&str, &SourceDoc)> {
-        if let Some((name, table)) = self.scanned_tables.get_key_value(reference) {
-            return Some((name, table));
-        }
-        let reference = reference.to_lowercase();
-        let is_named = |table: &SourceDoc| {
-            let table = table
-                .get("table")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_lowercase();
-            table
-                .strip_suffix(&reference)
-                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-        };
-        self.scanned_tables
-            .iter()
-            .find(|(_, table)| is_named(table))
-            .map(|(name, table)| (name.as_str(), table))
+        let table = self.scanned_tables.find(reference)?;
+        Some((&table.name, &table.doc))
     }
 
     /// Adds the source `name`, or replaces it.
     pub(crate) fn insert(&mut self, name: &str, doc: SourceDoc) {
-        let doc = match (SourceKind::from_doc(&doc), self.scanned_tables.get(name)) {
+        let doc = match (SourceKind::from_doc(&doc), self.scanned_tables.named(name)) {
             (SourceKind::Overlay, Some(table)) => overlay::merge_overlay(table, &doc),
             (SourceKind::Overlay | SourceKind::Table | SourceKind::Sql, _) => doc,
         };
@@ -260,7 +251,7 @@ impl SemanticSources {
             name.to_owned(),
             EffectiveSource {
                 name: name.to_owned(),
-                doc,
+                doc: Arc::new(doc),
             },
         );
     }
@@ -309,11 +300,6 @@ pub(crate) fn new_source_path(connection: &str, name: &str) -> String {
 /// Reads the text of a source.
 pub(crate) fn parse_source(text: &str) -> Result<SourceDoc, SourceTextError> {
     to_doc(text, yaml::from_str(text))
-}
-
-/// Reads the text of a scan, which may have thousands of tables.
-fn parse_scan(text: &str) -> Result<SourceDoc, SourceTextError> {
-    to_doc(text, yaml::from_large_str(text))
 }
 
 fn to_doc(

@@ -39,7 +39,9 @@ pub fn open_tools(
     };
     let unit = merge_units(units);
     let own = (!units.is_empty()).then_some(unit.planned.connection.as_str());
-    let scope = ConnectionScope::new(project, own);
+    let mut scope = ConnectionScope::new(project, own);
+    // A server may run for days, and sees scans that are newer than its start.
+    scope.fixed_now = None;
     let context = ToolContext {
         scope,
         workspace,

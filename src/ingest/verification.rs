@@ -4,8 +4,6 @@
 //! compares the words of artifacts with everything that the agent received.
 
 mod facts;
-mod native_type;
-mod table_name;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,20 +12,20 @@ use std::{
 
 use serde_json::Value;
 
+pub(crate) use self::facts::CatalogFacts;
+use self::facts::{ColumnProof, TableProof};
 use super::{
     connection_scope::{ConnectionAccess, ConnectionScope},
+    facts::TableName,
     semantic_layer::{self, SemanticLayer, SemanticSources, SourceDoc, SourceKind, maps_at, texts},
+    type_kind::TypeKind,
     untrusted_text::one_line,
     wiki::{self, WikiPage},
     workspace::Workspace,
 };
-use facts::{ColumnProof, TableProof};
 use ingestdeck_core::tape::note::verification::{
     ArtifactVerification, ContradictedIdentifier, VerificationRecord,
 };
-use table_name::{name_parts, split_connection};
-
-pub(crate) use facts::CatalogFacts;
 
 /// Longest recorded name in characters.
 const MAX_NAME_CHARS: usize = 120;
@@ -89,10 +87,38 @@ impl Verifier<'_> {
             let Some(parts) = name_parts(name) else {
                 return false;
             };
-            let is_proven = self.facts.has_name(connection, &parts);
+            let short = self.without_database(connection, &parts);
+            let has = |parts: &Vec<String>| self.facts.has_name(connection, parts);
+            let is_proven = has(&parts) || short.as_ref().is_some_and(has);
             !is_proven && seen.insert((connection.map(str::to_owned), parts))
         };
         stated.filter(is_unproven).map(recorded_name).collect()
+    }
+
+    /// What is proven about the table `parts`, and the parts that the answers use.
+    fn table(self, connection: Option<&str>, parts: Vec<String>) -> (TableProof, Vec<String>) {
+        let proof = self.facts.table(connection, &parts);
+        match self.without_database(connection, &parts) {
+            Some(short) if proof == TableProof::Unknown => {
+                (self.facts.table(connection, &short), short)
+            }
+            _ => (proof, parts),
+        }
+    }
+
+    /// The name without the database of the connection, which answers leave out if the server shows one database. `None`
+    /// if the name does not begin with it.
+    fn without_database(self, connection: Option<&str>, parts: &[String]) -> Option<Vec<String>> {
+        let (first, rest) = parts.split_first()?;
+        let is_database = |access: &ConnectionAccess| {
+            connection.is_none_or(|id| id == access.id)
+                && access
+                    .facts
+                    .database_name()
+                    .is_some_and(|name| name.to_lowercase() == *first)
+        };
+        let is_own = self.scope.connections.iter().any(is_database);
+        (rest.len() > 1 && is_own).then(|| rest.to_vec())
     }
 
     /// Whether tables of `connection` can be looked up, or were.
@@ -125,13 +151,14 @@ impl Verifier<'_> {
             SourceKind::Overlay => {
                 let name = semantic_layer::source_name(text, path);
                 let sources = sources.of(self.workspace, connection)?;
-                sources.scanned_tables.get(&name).and_then(table_of)
+                let table = sources.scanned_tables.named(&name);
+                table.and_then(|table| table_of(table))
             }
         };
         let Some((table, parts)) = table.and_then(|table| Some((table, name_parts(table)?))) else {
             return Ok(states);
         };
-        let proof = self.facts.table(Some(connection), &parts);
+        let (proof, parts) = self.table(Some(connection), parts);
         states.add_table(table, &proof, connection);
         for (column, kind) in named_columns(&doc) {
             let name = format!("{table}.{column}");
@@ -160,7 +187,8 @@ impl Verifier<'_> {
     ) -> Option<String> {
         let driver = self.scope.get(connection)?.driver.as_deref();
         let (stated, native) = (stated?, native?);
-        let differs = driver != Some(UNTYPED_DRIVER) && native_type::differs(native, stated);
+        let kind = TypeKind::of(native)?;
+        let differs = driver != Some(UNTYPED_DRIVER) && kind.contradicts(stated);
         differs.then(|| format!("its type is `{}`, not {stated}", recorded_name(native)))
     }
 
@@ -174,7 +202,7 @@ impl Verifier<'_> {
         for table in page.frontmatter.tables.iter().flatten() {
             let (connection, name) = split_connection(table);
             if let Some(parts) = name_parts(name) {
-                let proof = self.facts.table(connection, &parts);
+                let (proof, _) = self.table(connection, parts);
                 states.add_table(table, &proof, connection.unwrap_or_default());
             }
         }
@@ -214,7 +242,7 @@ impl Verifier<'_> {
             let column = named_columns(&source.doc)
                 .map(|(column, _)| column)
                 .find(|column| Some(*column) == entity);
-            let proof = self.facts.table(Some(target), &parts);
+            let (proof, parts) = self.table(Some(target), parts);
             match (&proof, column) {
                 (TableProof::Exists(found), Some(column)) => {
                     states.add_column(
@@ -304,6 +332,22 @@ fn named_columns(doc: &SourceDoc) -> impl Iterator<Item = (&str, Option<&str>)> 
     });
     let excluded = texts(doc, "exclude_columns", "").into_iter();
     named.chain(excluded.map(|name| (name, None)))
+}
+
+/// The parts of the name of a table or column in lower case; `None` for another text.
+fn name_parts(name: &str) -> Option<Vec<String>> {
+    TableName::parse_exact(name).map(TableName::into_parts)
+}
+
+/// The connection in `connection/name`, and the name.
+fn split_connection(name: &str) -> (Option<&str>, &str) {
+    let name = name.trim();
+    match name.split_once('/') {
+        Some((connection, rest)) if !connection.contains(['"', '`', '[']) => {
+            (Some(connection).filter(|it| !it.is_empty()), rest)
+        }
+        _ => (None, name),
+    }
 }
 
 /// The name on one line, shortened.

@@ -261,7 +261,7 @@ impl Workspace {
     /// Reads the attempt's version of the file, or else the project's. Records that the attempt has seen it.
     pub(crate) fn read(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
         let mut state = self.state();
-        let bytes = self.read_current(&state, path)?;
+        let bytes = self.read_current(&state, path, MAX_FILE_BYTES)?;
         if !state.changes.contains_key(path) {
             state
                 .seen_hashes
@@ -272,14 +272,24 @@ impl Workspace {
 
     /// Like [`read`](Self::read), but does not record that the attempt has seen the content.
     pub(crate) fn peek(&self, path: &str) -> io::Result<Option<Vec<u8>>> {
-        self.read_current(&self.state(), path)
+        self.peek_up_to(path, MAX_FILE_BYTES)
     }
 
-    fn read_current(&self, state: &WorkspaceState, path: &str) -> io::Result<Option<Vec<u8>>> {
+    /// Like [`peek`](Self::peek), for files that other programs write and that may be larger: up to `limit` bytes.
+    pub(crate) fn peek_up_to(&self, path: &str, limit: u64) -> io::Result<Option<Vec<u8>>> {
+        self.read_current(&self.state(), path, limit)
+    }
+
+    fn read_current(
+        &self,
+        state: &WorkspaceState,
+        path: &str,
+        limit: u64,
+    ) -> io::Result<Option<Vec<u8>>> {
         match state.changes.get(path) {
             Some(WorkspaceChange { new_hash: None, .. }) => Ok(None),
-            Some(_) => self.open_tree()?.read_if_exists(path, MAX_FILE_BYTES),
-            None => self.open_project()?.read_if_exists(path, MAX_FILE_BYTES),
+            Some(_) => self.open_tree()?.read_if_exists(path, limit),
+            None => self.open_project()?.read_if_exists(path, limit),
         }
     }
 
@@ -384,7 +394,7 @@ impl Workspace {
             return Ok(None);
         }
         let content = self
-            .read_current(state, path)
+            .read_current(state, path, MAX_FILE_BYTES)
             .map_err(|cause| io_error(path, cause))?;
         Ok(Some(content.unwrap_or_default()))
     }

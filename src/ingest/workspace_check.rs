@@ -4,17 +4,31 @@
 //! Runs at the end, not at each write, because a page may refer to one that is written later. It must not judge
 //! attempts.
 
-use std::{collections::BTreeSet, io, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::Path,
+    time::Duration,
+};
 
 use super::{
     connection_scope::ConnectionScope,
+    database::TableLookup,
+    facts::{KnownTables, TableFinding, TableName},
     references::{BrokenReference, CatalogVersion, ReferenceCatalog},
-    semantic_layer::{self, SemanticLayer, SemanticSources, SourceFile, SourceFindings},
+    semantic_layer::{
+        self, SemanticLayer, SemanticSources, SourceFile, SourceFindings, SourceKind,
+    },
     verbatim,
     wiki::{self, Wiki, WikiPage},
     workspace::{Workspace, WorkspaceChange},
 };
 use ingestdeck_core::tape::note::attempt_output::MAX_DANGLING;
+
+/// Time limit of the question which tables exist.
+const ASK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most tables that one check asks a database about.
+const MAX_ASKED: usize = 200;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkspaceCheckReport {
@@ -36,14 +50,13 @@ pub(crate) struct SemanticLayerReport {
 
 /// Checks the sources of `connection`: those that the attempt changed and the joins of others to them; all of them if
 /// it changed none. Problems that existed before the attempt are not reported. Tables are compared with the facts in
-/// `scope`, without asking a database.
+/// `scope`; a database that may be used is asked about those that files lack.
 pub(crate) fn check_connection_sources(
     workspace: &Workspace,
     connection: &str,
     scope: &ConnectionScope,
 ) -> io::Result<SemanticLayerReport> {
     let mut sources = SemanticLayer(workspace).sources(connection)?;
-    sources.known_tables = scope.known_tables(connection);
     let changes = workspace.changes();
     let is_own = |path: &&String| {
         semantic_layer::split_source_path(path).is_some_and(|(of, _)| of == connection)
@@ -51,6 +64,11 @@ pub(crate) fn check_connection_sources(
     let changed: BTreeSet<&str> = changes.keys().filter(is_own).map(String::as_str).collect();
     let mut findings = SourceFindings::default();
     let is_meant = |path: &str| changed.is_empty() || changed.contains(path);
+    sources.known_tables = scope.known_tables(connection).map(|mut known| {
+        let checked = sources.files.iter().filter(|file| is_meant(&file.path));
+        known.answers = ask_database(scope, connection, &known, (&sources, checked));
+        known
+    });
     let broken = sources
         .broken_files
         .iter()
@@ -91,6 +109,44 @@ pub(crate) fn check_connection_sources(
         sources: sources.by_name.len(),
         findings,
     })
+}
+
+/// Asks the database about the tables of the sources in `files` that files with facts lack, as a tool does when it writes a
+/// source: a table may be newer than the scan. Without an answer, files decide.
+fn ask_database<'s>(
+    scope: &ConnectionScope,
+    connection: &str,
+    known: &KnownTables,
+    (sources, files): (&SemanticSources, impl Iterator<Item = &'s SourceFile>),
+) -> BTreeMap<String, bool> {
+    let access = scope.get(connection);
+    let Some(database) = access.and_then(|access| access.database.as_ref()) else {
+        return BTreeMap::new();
+    };
+    let table = |file: &'s SourceFile| {
+        let doc = file.doc.as_ref().ok()?;
+        let is_table = SourceKind::from_doc(doc) == SourceKind::Table;
+        let table = doc.get("table").filter(|_| is_table)?.as_str()?.trim();
+        let is_open = sources.scanned_table(table).is_none()
+            && !matches!(known.judge(table), TableFinding::Fine);
+        is_open.then_some(table)
+    };
+    let open: BTreeSet<&str> = files.filter_map(table).take(MAX_ASKED).collect();
+    if open.is_empty() {
+        return BTreeMap::new();
+    }
+    let target = |table: &&str| vec![(TableName::parse(table).parts().to_vec(), None)];
+    let targets = open.iter().map(target).collect();
+    let found = scope.sql_workers.look_up(database, ASK_TIMEOUT, targets);
+    let answers = open.into_iter().zip(found.unwrap_or_default());
+    let exists = answers.filter_map(|(table, found)| match found {
+        TableLookup::Found(_) | TableLookup::MissingColumn(_) => Some((table.to_owned(), true)),
+        TableLookup::MissingTable { is_covered, .. } => {
+            is_covered.then(|| (table.to_owned(), false))
+        }
+        TableLookup::Ambiguous(_) => None,
+    });
+    exists.collect()
 }
 
 /// The findings about the source in `file` before the attempt, if it existed.
@@ -320,9 +376,76 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::{
+        connection_scope::ConnectionAccess,
+        database::Database,
+        facts::{FactFiles, ProjectFacts},
+    };
 
     fn check_changes(workspace: &Workspace, targets: &[String]) -> WorkspaceCheckReport {
         super::check_changes(workspace, targets, &ConnectionScope::default())
+    }
+
+    #[test]
+    fn permission_to_connect_does_not_weaken_the_check() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = "2026-11-29T12:00:00Z";
+        let scan = "raw-sources/wh/live-database/1";
+        let properties = serde_json::json!({"extractedAt": now, "scope": {}, "tableCount": 1});
+        let table = |name: &str| {
+            format!(
+                "name: {name}\ntable: {name}\ngrain: [id]\ncolumns: [{{name: id, type: number}}]\n"
+            )
+        };
+        for (path, text) in [
+            (format!("{scan}/connection.json"), properties.to_string()),
+            (
+                format!("{scan}/tables/a.json"),
+                "{\"name\": \"orders\", \"columns\": []}".into(),
+            ),
+            ("semantic-layer/wh/orders.yaml".into(), table("orders")),
+            ("semantic-layer/wh/newer.yaml".into(), table("newer")),
+            ("semantic-layer/wh/gone.yaml".into(), table("gone")),
+        ] {
+            crate::test_projects::write(dir.path(), &path, &text);
+        }
+        let file = dir.path().canonicalize().unwrap().join("shop.db");
+        let create = "CREATE TABLE orders (id INTEGER); CREATE TABLE newer (id INTEGER)";
+        rusqlite::Connection::open(&file)
+            .unwrap()
+            .execute_batch(create)
+            .unwrap();
+        let lacking = |database: Option<Database>| {
+            let access = ConnectionAccess {
+                id: "wh".into(),
+                driver: None,
+                is_target: true,
+                database,
+                facts: ProjectFacts::default().of("wh", || FactFiles {
+                    project: dir.path().to_owned(),
+                    connection: "wh".into(),
+                    ..FactFiles::default()
+                }),
+            };
+            let scope = ConnectionScope {
+                connections: vec![access],
+                fixed_now: now.parse().ok(),
+                max_scan_age: Duration::from_secs(60),
+                ..ConnectionScope::default()
+            };
+            let space = Workspace::read_only(dir.path());
+            let report = check_connection_sources(&space, "wh", &scope).unwrap();
+            assert_eq!(report.findings.warnings, [""; 0]);
+            let errors = report.findings.errors.iter();
+            errors
+                .map(|error| error.split(':').next().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(lacking(None), ["gone", "newer"]);
+        assert_eq!(lacking(Some(Database::Sqlite(file))), ["gone"]);
+        // Without an answer, the scan decides as if the connection was not allowed.
+        let missing = dir.path().join("missing.db");
+        assert_eq!(lacking(Some(Database::Sqlite(missing))), ["gone", "newer"]);
     }
 
     fn page(refs: &[&str]) -> Vec<u8> {

@@ -14,7 +14,7 @@ use ingestdeck_core::{
 };
 use ingestdeck_engine::{prepare, prior_results::ProjectHistory};
 use ingestdeck_ingest::{
-    fact_sources,
+    connection_scope,
     plan::{IngestPlan, PlanError, UnitSelection, plan},
     project::{ModelRole, Project, ProjectError},
     repository::RepositoryError,
@@ -95,7 +95,7 @@ fn examine_settings(
     if let Ok(planned) = planned {
         let connections = project.settings.connections.iter();
         // The databases are checked separately.
-        let sources = connections.filter(|connection| !fact_sources::is_database(connection));
+        let sources = connections.filter(|connection| !connection_scope::is_database(connection));
         findings
             .extend(sources.map(|connection| check_connection(project, &connection.id, planned)));
     }

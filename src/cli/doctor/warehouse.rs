@@ -15,19 +15,18 @@ use ingestdeck_core::{
     text::{self, pluralize},
 };
 use ingestdeck_ingest::{
-    Database, ServerInfo,
-    fact_sources::{self, FactSources},
+    AvailableFacts, Database, ServerInfo,
     project::{Connection, Project},
     scan,
 };
 
 /// The findings about each database of the project, in the order of `ktx.yaml`. All databases are asked concurrently.
 pub(super) fn check_databases(project: &Project) -> Vec<DoctorFinding> {
-    let databases: Vec<(&Connection, FactSources)> = project
+    let databases: Vec<(&Connection, AvailableFacts)> = project
         .settings
         .connections
         .iter()
-        .filter_map(|connection| Some((connection, fact_sources::find(project, connection)?)))
+        .filter_map(|connection| Some((connection, project.available_facts(connection)?)))
         .collect();
     let mut findings = Vec::new();
     thread::scope(|scope| {
@@ -55,7 +54,11 @@ fn finding(result: CheckResult, text: String) -> DoctorFinding {
 }
 
 /// Connects to the database, if that is allowed.
-fn connect(project: &Project, connection: &Connection, facts: &FactSources) -> Vec<DoctorFinding> {
+fn connect(
+    project: &Project,
+    connection: &Connection,
+    facts: &AvailableFacts,
+) -> Vec<DoctorFinding> {
     let id = &connection.id;
     let database = match scan::database_of(project, connection) {
         Ok(database) => database,
@@ -127,7 +130,7 @@ fn server_findings(id: &str, server: &ServerInfo, took: &str) -> Vec<DoctorFindi
 fn check_facts(
     project: &Project,
     connection: &Connection,
-    facts: &FactSources,
+    facts: &AvailableFacts,
 ) -> Option<DoctorFinding> {
     if let Some(problem) = facts.unchecked_problem(&connection.id) {
         return Some(finding(CheckResult::Warn, problem.to_line()));

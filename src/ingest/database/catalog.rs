@@ -34,6 +34,18 @@ pub struct TableInfo {
     pub error: Option<String>,
 }
 
+impl TableInfo {
+    /// Its name as SQL has it: schema and name, with the catalog in front if there is one.
+    pub fn display(&self) -> String {
+        let parts = [&self.catalog, &self.schema].into_iter().flatten();
+        let parts: Vec<&str> = parts
+            .map(String::as_str)
+            .chain([self.name.as_str()])
+            .collect();
+        parts.join(".")
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ColumnInfo {
     pub name: String,
@@ -97,6 +109,35 @@ pub(crate) struct NameMatches {
     pub(crate) first: Vec<(String, String)>,
     /// Number of all matches.
     pub(crate) total: usize,
+}
+
+impl NameMatches {
+    /// The first `limit` of `tables` and their columns whose names contain one of `words` (lower case); all tables if
+    /// `words` is empty.
+    pub(super) fn find(tables: &[TableInfo], words: &[String], limit: usize) -> Self {
+        let holds = |name: &str| {
+            let name = name.to_lowercase();
+            words.iter().any(|word| name.contains(word.as_str()))
+        };
+        let mut matches = Self::default();
+        let mut add = |kind: &str, name: String| {
+            matches.total += 1;
+            if matches.first.len() < limit {
+                matches.first.push((kind.to_owned(), name));
+            }
+        };
+        for table in tables {
+            if words.is_empty() || holds(&table.name) {
+                add(&table.kind, table.display());
+            }
+        }
+        for table in tables {
+            for column in table.columns.iter().filter(|column| holds(&column.name)) {
+                add("column", format!("{}.{}", table.display(), column.name));
+            }
+        }
+        matches
+    }
 }
 
 pub(super) fn look_up(
@@ -171,35 +212,24 @@ pub(super) fn search(
     words: &[String],
     limit: usize,
 ) -> Result<NameMatches, QueryError> {
-    let holds = |name: &str| {
-        let name = name.to_lowercase();
-        words.iter().any(|word| name.contains(word.as_str()))
-    };
-    let names = list_tables(connection)?;
-    let mut matches = NameMatches::default();
-    let mut add = |kind: &str, name: String| {
-        matches.total += 1;
-        if matches.first.len() < limit {
-            matches.first.push((kind.to_owned(), name));
-        }
-    };
-    for (name, kind) in names
-        .iter()
-        .filter(|(name, _)| words.is_empty() || holds(name))
-    {
-        add(kind, name.clone());
-    }
-    for (table, _) in names.iter().filter(|_| !words.is_empty()) {
-        // A view over a missing table has no columns.
-        let columns = match columns(connection, table) {
-            Err(QueryError::Reported(_)) => continue,
-            other => other?,
+    let mut tables = Vec::new();
+    for (name, kind) in list_tables(connection)? {
+        let columns = match words.is_empty() {
+            true => Vec::new(),
+            // A view over a missing table has no columns.
+            false => match columns(connection, &name) {
+                Err(QueryError::Reported(_)) => Vec::new(),
+                other => other?,
+            },
         };
-        for column in columns.iter().filter(|column| holds(&column.name)) {
-            add("column", format!("{table}.{}", column.name));
-        }
+        tables.push(TableInfo {
+            name,
+            kind,
+            columns,
+            ..TableInfo::default()
+        });
     }
-    Ok(matches)
+    Ok(NameMatches::find(&tables, words, limit))
 }
 
 /// The tables and views of the sorted list from `first` on, at most `limit`, without sample values. An empty answer is the

@@ -105,11 +105,7 @@ impl SqlWorkers {
         let sql = sql.to_owned();
         match database {
             Database::Sqlite(path) => {
-                let rows = self.read(path, time_limit, WorkerOperation::Query { sql, limits })?;
-                Ok(StatementAnswer {
-                    rows,
-                    ..StatementAnswer::default()
-                })
+                self.read(path, time_limit, WorkerOperation::Query { sql, limits })
             }
             Database::Warehouse(warehouse) => self.0.warehouses.run(
                 warehouse,

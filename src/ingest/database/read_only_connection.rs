@@ -4,11 +4,15 @@
 //! authorizer denies every action except reads, and SQLite must report the statement as read-only.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     io::{self, Read as _},
     os::unix::ffi::OsStrExt as _,
     path::Path,
+    sync::Arc,
     time::Instant,
 };
+
+use parking_lot::Mutex;
 
 use rusqlite::{
     Batch, Connection, ErrorCode, OpenFlags,
@@ -20,7 +24,7 @@ use rusqlite::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{QueryError, SqlCell};
+use super::{QueryError, SqlCell, catalog, warehouse::StatementAnswer};
 use ingestdeck_core::text;
 use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 
@@ -218,6 +222,49 @@ fn authorize(context: AuthContext<'_>) -> Authorization {
     } else {
         Authorization::Deny
     }
+}
+
+/// Runs `sql` as [`query`] does. Returns the tables and views that it reads as well, and the columns of them that it reads.
+pub(super) fn query_with_tables(
+    mut connection: Connection,
+    sql: &str,
+    limits: RowLimits,
+) -> Result<StatementAnswer, QueryError> {
+    /// How SQLite reports the number of a row, which is not a column.
+    const ROW_NUMBER: &str = "ROWID";
+    // Table-valued functions are reported, too. The time limit may be over after the statement.
+    let known = catalog::list_tables(&connection)?.into_iter();
+    let known: BTreeMap<String, String> = known
+        .map(|(name, _)| (name.to_ascii_lowercase(), name))
+        .collect();
+    let read: Arc<Mutex<BTreeSet<(String, String)>>> = Arc::default();
+    let noted = Arc::clone(&read);
+    connection.authorizer(Some(move |context: AuthContext<'_>| {
+        if let AuthAction::Read {
+            table_name,
+            column_name,
+        } = context.action
+        {
+            let column = (table_name.to_owned(), column_name.to_owned());
+            noted.lock().insert(column);
+        }
+        authorize(context)
+    }))?;
+    let rows = query(&connection, sql, limits)?;
+    // Without a column, the name is that of the statement.
+    let read = std::mem::take(&mut *read.lock()).into_iter();
+    let of_tables = read.filter_map(|(table, column)| {
+        let table = known.get(&table.to_ascii_lowercase())?;
+        Some((table.clone(), column))
+    });
+    let mut columns: BTreeSet<(String, String)> = of_tables.collect();
+    let tables: BTreeSet<String> = columns.iter().map(|(table, _)| table.clone()).collect();
+    columns.retain(|(_, column)| !column.is_empty() && column != ROW_NUMBER);
+    Ok(StatementAnswer {
+        rows,
+        tables: tables.into_iter().collect(),
+        columns: columns.into_iter().collect(),
+    })
 }
 
 /// Runs `sql`, which must be one read-only statement, and returns its rows.

@@ -51,6 +51,45 @@ fn shown(rows: &QueryRows) -> Vec<String> {
 }
 
 #[test]
+fn statements_name_the_tables_and_columns_that_they_read() {
+    let (_dir, path) = shop();
+    let database = Database::Sqlite(path);
+    let read = |sql: &str| {
+        let answer = SqlWorkers::default().query(&database, STATEMENT_TIMEOUT, sql, ALL);
+        let answer = answer.unwrap();
+        let columns = answer.columns.iter();
+        let columns = columns.map(|(table, column)| format!("{table}.{column}"));
+        format!(
+            "{}: {}",
+            answer.tables.join(" "),
+            columns.collect::<Vec<_>>().join(" ")
+        )
+    };
+    for (sql, expected) in [
+        ("SELECT 1", ": "),
+        ("SELECT count(*) FROM main.Orders", "orders: "),
+        ("SELECT rowid FROM \"odd \"\"name.x\"", "odd \"name.x: "),
+        (
+            "WITH customers AS (SELECT total AS t FROM orders) SELECT t FROM customers",
+            "orders: orders.total",
+        ),
+        (
+            "SELECT name FROM customers c WHERE EXISTS (SELECT 1 FROM orders WHERE customer_id = c.id)",
+            "customers orders: customers.id customers.name orders.customer_id",
+        ),
+        (
+            "SELECT id FROM big_orders",
+            "big_orders orders: big_orders.id orders.id orders.total",
+        ),
+        ("SELECT name FROM pragma_table_info('orders')", ": "),
+        ("SELECT name FROM sqlite_schema", ": "),
+        ("SELECT key FROM json_each('[1]')", ": "),
+    ] {
+        assert_eq!(read(sql), expected, "{sql}");
+    }
+}
+
+#[test]
 fn rows_come_back_with_every_kind_of_value() {
     let (_dir, path) = shop();
     let rows = run(&path, "SELECT * FROM orders; -- all", ALL).unwrap();

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::QueryError;
+use ingestdeck_core::text::percent_decoded;
 
 mod catalog;
 mod child;
@@ -61,6 +62,32 @@ impl fmt::Debug for Warehouse {
             .field("driver", &self.driver)
             .finish_non_exhaustive()
     }
+}
+
+impl Warehouse {
+    /// The name of its database; `None` if it is not known without connecting.
+    fn database(&self) -> Option<String> {
+        let key = |name| self.keys.get(name).map(String::as_str);
+        database_name(key("url"), key("database"))
+    }
+}
+
+/// The database that the keys `url` and `database` of a connection name; `None` if they do not, or only in a secret.
+pub(crate) fn database_name(url: Option<&str>, database: Option<&str>) -> Option<String> {
+    let Some(url) = url else {
+        let is_reference = |name: &&str| name.starts_with("env:") || name.starts_with("file:");
+        let named = database.map(str::trim).filter(|name| !name.is_empty());
+        return named.filter(|name| !is_reference(name)).map(str::to_owned);
+    };
+    let (scheme, rest) = url.trim().split_once("://")?;
+    // The path of other URLs is not the name of a database, and a parameter has priority over the path.
+    let has_path = ["postgres", "postgresql", "redshift"].contains(&scheme);
+    if !has_path || rest.contains("dbname=") {
+        return None;
+    }
+    let (_, path) = rest.split_once('/')?;
+    let name = path.split(['/', '?', '#']).next().unwrap_or_default();
+    (!name.is_empty()).then(|| percent_decoded(name))
 }
 
 /// A kind of warehouse that has an ADBC driver.
@@ -136,6 +163,30 @@ impl Default for WarehouseSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn database_is_named_by_its_url_or_its_key() {
+        for (url, key, expected) in [
+            (
+                Some("postgres://me:p@db:5433/my%20shop?sslmode=require"),
+                None,
+                Some("my shop"),
+            ),
+            (Some("postgresql://db/shop"), Some("other"), Some("shop")),
+            (Some("postgres://db/shop?dbname=other"), None, None),
+            (Some("postgres://db"), None, None),
+            (Some("postgres://db/"), None, None),
+            (Some("sqlserver://db/instance"), None, None),
+            (Some("env:DATABASE_URL"), Some("shop"), None),
+            (None, Some(" shop "), Some("shop")),
+            (None, Some("env:PGDATABASE"), None),
+            (None, Some(""), None),
+            (None, None, None),
+        ] {
+            let name = database_name(url, key);
+            assert_eq!(name.as_deref(), expected, "{url:?} {key:?}");
+        }
+    }
 
     #[test]
     fn debug_output_shows_no_keys() {

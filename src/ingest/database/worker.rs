@@ -54,7 +54,7 @@ pub(super) struct WorkerRequest {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum WorkerOperation {
-    /// Runs one statement; answers [`read_only_connection::QueryRows`].
+    /// Runs one statement; answers a [`super::StatementAnswer`].
     Query { sql: String, limits: RowLimits },
     /// Looks up tables and columns; answers one [`catalog::TableLookup`] per target.
     LookUp { targets: Vec<LookupTarget> },
@@ -110,9 +110,9 @@ pub(super) fn reply(request: Result<WorkerRequest, QueryError>) -> Vec<u8> {
     );
     match opened {
         Err(error) => line(&Err::<(), _>(error)),
-        Ok((database, WorkerOperation::Query { sql, limits })) => {
-            line(&read_only_connection::query(&database, &sql, limits))
-        }
+        Ok((database, WorkerOperation::Query { sql, limits })) => line(
+            &read_only_connection::query_with_tables(database, &sql, limits),
+        ),
         Ok((database, WorkerOperation::LookUp { targets })) => {
             line(&catalog::look_up(&database, &targets))
         }

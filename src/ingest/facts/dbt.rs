@@ -17,6 +17,7 @@ use serde::{
 };
 
 use super::{
+    found_files::DbtFile,
     scan::row_count,
     table_set::{FactOrigin, TableCollector, TableSet},
 };
@@ -49,34 +50,37 @@ const FILES: [(&str, FactOrigin); 2] = [
     ("manifest.json", FactOrigin::DbtManifest),
 ];
 
-/// Whether the source in `dir` has such files.
-pub(super) fn exist(dir: &Path) -> bool {
-    let Ok(root) = ScopedDir::open(dir) else {
-        return false;
-    };
-    let targets = target_dirs(&root);
-    let mut paths = targets
-        .iter()
-        .flat_map(|target| FILES.map(|(name, _)| format!("{target}/{name}")));
-    paths.any(|path| root.is_file(&path))
-}
-
-/// Reads the files of the source in `dir`.
-pub(super) fn read(dir: &Path, warnings: &mut Vec<Problem>) -> Vec<TableSet> {
+/// The files of the source in `dir`.
+pub(super) fn list(dir: &Path) -> Vec<DbtFile> {
     let Ok(root) = ScopedDir::open(dir) else {
         return Vec::new();
     };
+    let targets = target_dirs(&root);
+    let paths = targets
+        .iter()
+        .flat_map(|target| FILES.map(|(name, origin)| (format!("{target}/{name}"), origin)));
+    let file = |(path, origin): (String, FactOrigin)| {
+        let kind = root.kind(&path).ok()??;
+        Some(DbtFile {
+            source: dir.to_owned(),
+            path,
+            origin,
+            kind,
+        })
+    };
+    paths.filter_map(file).collect()
+}
+
+/// Reads the files that [`list`] found.
+pub(super) fn read(files: &[DbtFile], warnings: &mut Vec<Problem>) -> Vec<TableSet> {
     let mut sets = Vec::new();
-    for target in target_dirs(&root) {
-        for (name, origin) in FILES {
-            let path = format!("{target}/{name}");
-            match read_file(&root, &path, origin) {
-                Ok(set) => sets.extend(set),
-                Err(why) => {
-                    let what = format!("dbt's {} is not used: {why}", excerpt(&path));
-                    let help = "let dbt write it again with `dbt docs generate`";
-                    warnings.push(Problem::new(what).with_help(help));
-                }
+    for file in files {
+        match read_file(file) {
+            Ok(set) => sets.push(set),
+            Err(why) => {
+                let what = format!("dbt's {} is not used: {why}", excerpt(&file.path));
+                let help = "let dbt write it again with `dbt docs generate`";
+                warnings.push(Problem::new(what).with_help(help));
             }
         }
     }
@@ -137,12 +141,12 @@ fn target_path(dir: &ScopedDir, name: &str) -> Option<String> {
     Some(if plain.is_empty() { DEFAULT } else { plain }.to_owned())
 }
 
-/// Reads one file; `None` if it does not exist. The error is the end of a sentence about it.
-fn read_file(root: &ScopedDir, path: &str, origin: FactOrigin) -> Result<Option<TableSet>, String> {
-    if !matches!(root.kind(path), Ok(Some(_))) {
-        return Ok(None);
-    }
-    let (file, bytes) = root.open_file(path).map_err(|error| error.to_string())?;
+/// Reads one file. The error is the end of a sentence about it.
+fn read_file(file: &DbtFile) -> Result<TableSet, String> {
+    let origin = file.origin;
+    let root = ScopedDir::open(&file.source).map_err(|error| error.to_string())?;
+    let opened = root.open_file(&file.path);
+    let (file, bytes) = opened.map_err(|error| error.to_string())?;
     if bytes > MAX_FILE_BYTES {
         let [size, limit] = [bytes, MAX_FILE_BYTES].map(|bytes| bytes.div_ceil(1 << 20));
         return Err(format!("it has {size} MiB, the limit is {limit} MiB"));
@@ -160,12 +164,7 @@ fn read_file(root: &ScopedDir, path: &str, origin: FactOrigin) -> Result<Option<
         .and_then(|()| json.end())
         .map_err(|error| error.to_string())?;
     let tables = artifact.collector.tables;
-    Ok(Some(TableSet::new(
-        origin,
-        artifact.generated_at,
-        tables,
-        None,
-    )))
+    Ok(TableSet::new(origin, artifact.generated_at, tables, None))
 }
 
 #[derive(Default)]

@@ -20,9 +20,11 @@ use ingestdeck_core::diagnostic::Problem;
 use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 
 /// File with the properties of a scan. A folder without it is not a scan.
-const PROPERTIES_FILE: &str = "connection.json";
+pub(super) const PROPERTIES_FILE: &str = "connection.json";
 /// Values of columns, relative to the scan.
-const PROFILE_FILE: &str = "enrichment/relationship-profile.json";
+pub(super) const PROFILE_FILE: &str = "enrichment/relationship-profile.json";
+/// Folder with a file for each table, relative to the scan.
+pub(super) const TABLES_DIR: &str = "tables";
 /// Largest file about one table, in bytes.
 const MAX_TABLE_BYTES: u64 = 16 << 20;
 /// Largest profile, in bytes.
@@ -143,6 +145,17 @@ pub(super) fn latest(root: &ScopedDir, dirs: &ScanDirs) -> Option<String> {
     Some(format!("{}/{newest}", dirs.snapshots))
 }
 
+fn read_properties(root: &ScopedDir, path: &str) -> io::Result<ScanProperties> {
+    let bytes = root.read(&format!("{path}/{PROPERTIES_FILE}"), MAX_TABLE_BYTES)?;
+    Ok(serde_json::from_slice(&bytes)?)
+}
+
+/// When the scan at `path` read the database; `None` if it does not contain that.
+pub(super) fn date(root: &ScopedDir, path: &str) -> Option<Timestamp> {
+    let properties = read_properties(root, path).ok()?;
+    properties.extracted_at?.parse().ok()
+}
+
 /// Reads the scan at `path`. Of several problems, the first of each kind is a warning.
 pub(super) fn read(
     root: &ScopedDir,
@@ -154,10 +167,7 @@ pub(super) fn read(
         let what = format!("{}: {why}", excerpt(path));
         warnings.push(Problem::new(what).with_help("scan the database again"));
     };
-    let properties = root
-        .read(&format!("{path}/{PROPERTIES_FILE}"), MAX_TABLE_BYTES)
-        .and_then(|bytes| Ok(serde_json::from_slice::<ScanProperties>(&bytes)?));
-    let properties = match properties {
+    let properties = match read_properties(root, path) {
         Ok(properties) => properties,
         Err(error) => {
             warn(format!(
@@ -210,9 +220,7 @@ pub(super) fn read(
             .map(|table| TableName::parse(table))
             .collect(),
     });
-    let read_at = properties
-        .extracted_at
-        .and_then(|text| text.parse::<Timestamp>().ok());
+    let read_at = properties.extracted_at.and_then(|text| text.parse().ok());
     Some(TableSet::new(
         FactOrigin::Scan,
         read_at,
@@ -228,7 +236,7 @@ fn read_tables(
     path: &str,
     collector: &mut TableCollector,
 ) -> io::Result<Option<(usize, String)>> {
-    let Some(folder) = root.dir_if_exists(&format!("{path}/tables"))? else {
+    let Some(folder) = root.dir_if_exists(&format!("{path}/{TABLES_DIR}"))? else {
         return Ok(None);
     };
     let mut names: Vec<(String, FileKind)> = folder

@@ -71,13 +71,8 @@ fn is_true() -> bool {
     true
 }
 
-/// Whether the connection has such files.
-pub(super) fn exist(root: &ScopedDir, dirs: &ScanDirs) -> bool {
-    names(root, dirs).is_ok_and(|names| !names.is_empty())
-}
-
-/// Names of the files, sorted.
-fn names(root: &ScopedDir, dirs: &ScanDirs) -> io::Result<Vec<String>> {
+/// Paths of the files of a connection, sorted.
+pub(super) fn list(root: &ScopedDir, dirs: &ScanDirs) -> io::Result<Vec<String>> {
     let Some(folder) = root.dir_if_exists(&dirs.schema_files)? else {
         return Ok(Vec::new());
     };
@@ -89,24 +84,25 @@ fn names(root: &ScopedDir, dirs: &ScanDirs) -> io::Result<Vec<String>> {
         .filter(|(_, kind)| *kind != FileKind::Directory)
         .filter_map(|(name, _)| name.into_string().ok())
         .filter(is_yaml)
+        .map(|name| format!("{}/{name}", dirs.schema_files))
         .collect();
     names.sort_unstable();
     Ok(names)
 }
 
-/// Reads the files. `read_at` is the time of the scan, if it is known.
+/// Reads the files at `paths`, which are in `folder`. `read_at` is the time of the scan, if it is known.
 pub(super) fn read(
     root: &ScopedDir,
-    dirs: &ScanDirs,
+    (folder, paths): (&str, &[String]),
     is_limited_now: bool,
     read_at: Option<Timestamp>,
     warnings: &mut Vec<Problem>,
 ) -> Option<TableSet> {
     let mut warn = |why: String| {
-        let what = format!("{}: {why}", excerpt(&dirs.schema_files));
+        let what = format!("{}: {why}", excerpt(folder));
         warnings.push(Problem::new(what).with_help("scan the database again"));
     };
-    let texts = match read_texts(root, dirs) {
+    let texts = match read_texts(root, folder, paths) {
         Ok(texts) if texts.is_empty() => return None,
         Ok(texts) => texts,
         Err(error) => {
@@ -144,22 +140,22 @@ pub(super) fn read(
 /// Name and text of a file, or why it cannot be read.
 type FileText = (String, Result<String, String>);
 
-fn read_texts(root: &ScopedDir, dirs: &ScanDirs) -> io::Result<Vec<FileText>> {
-    let names = names(root, dirs)?;
-    if names.len() > MAX_FILES {
+fn read_texts(root: &ScopedDir, folder: &str, paths: &[String]) -> io::Result<Vec<FileText>> {
+    if paths.len() > MAX_FILES {
         return Err(io::Error::other(format!(
             "there are more than {MAX_FILES} files"
         )));
     }
-    let folder = root.dir(&dirs.schema_files, None)?;
+    let dir = root.dir(folder, None)?;
     let mut left = MAX_BYTES;
-    let texts = names.into_iter().map(|name| {
-        let text = folder.read(&name, left).map_err(|error| error.to_string());
+    let names = paths.iter().filter_map(|path| path.rsplit('/').next());
+    let texts = names.map(|name| {
+        let text = dir.read(name, left).map_err(|error| error.to_string());
         let text = text.and_then(|bytes| {
             left = left.saturating_sub(bytes.len() as u64);
             String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())
         });
-        (name, text)
+        (name.to_owned(), text)
     });
     Ok(texts.collect())
 }

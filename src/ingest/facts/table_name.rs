@@ -4,6 +4,8 @@ use crate::database::TableInfo;
 
 /// Schema that every SQLite file and every DuckDB database has; sources may name it.
 const MAIN_SCHEMA: &str = "main";
+/// Most parts of an exact name: catalog, schema, table and column, and one more for nested fields.
+const MAX_EXACT_PARTS: usize = 5;
 
 /// The parts of a name without their quotes, the table last.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,12 +18,7 @@ impl TableName {
         let mut rest = text.trim();
         while let Some(char) = rest.chars().next() {
             let after = rest.get(char.len_utf8()..).unwrap_or_default();
-            let close = match char {
-                '"' | '`' => Some(char),
-                '[' => Some(']'),
-                _ => None,
-            };
-            let quoted = close.and_then(|close| quoted_part(after, close));
+            let quoted = closing_quote(char).and_then(|close| quoted_part(after, close));
             let part = match quoted {
                 Some((part, behind)) => {
                     rest = behind;
@@ -45,6 +42,46 @@ impl TableName {
             *part = part.trim().to_owned();
         }
         Self(parts)
+    }
+
+    /// Reads the name of a table or column in lower case: `Shop."Order Lines"` has `shop` and `order lines`. Backquotes may
+    /// enclose several parts. `None` for a text that is not such a name.
+    pub(crate) fn parse_exact(text: &str) -> Option<Self> {
+        let mut parts = Vec::new();
+        let mut rest = text.trim();
+        loop {
+            let first = rest.chars().next()?;
+            let behind = match closing_quote(first) {
+                Some(close) => {
+                    let (part, behind) = quoted_part(rest.get(1..)?, close)?;
+                    match first {
+                        '`' => parts.extend(part.split('.').map(str::to_lowercase)),
+                        _ => parts.push(part.to_lowercase()),
+                    }
+                    behind
+                }
+                None => {
+                    let end = rest.find('.').unwrap_or(rest.len());
+                    let (part, behind) = rest.split_at(end);
+                    if !part.chars().all(is_plain) {
+                        return None;
+                    }
+                    parts.push(part.to_lowercase());
+                    behind
+                }
+            };
+            if parts.iter().any(String::is_empty) || parts.len() > MAX_EXACT_PARTS {
+                return None;
+            }
+            match behind.strip_prefix('.') {
+                Some(next) => rest = next,
+                None => return behind.is_empty().then_some(Self(parts)),
+            }
+        }
+    }
+
+    pub(crate) fn into_parts(self) -> Vec<String> {
+        self.0
     }
 
     /// The table `name` in these places.
@@ -95,15 +132,16 @@ impl TableName {
         (parts.len() > 1).then_some(Self(parts))
     }
 
-    /// Whether the schema and catalog of the name are those of `table`, as far as both name them. Case is ignored.
-    pub(super) fn is_place_of(&self, table: &TableInfo) -> bool {
+    /// Whether the schema and catalog of the name are those of `table`, as far as both name them. A table without a catalog
+    /// is in `database`, if that is known. Case is ignored.
+    pub(super) fn is_place_of(&self, table: &TableInfo, database: Option<&str>) -> bool {
         let is_same = |own: &str, other: &str| own.to_lowercase() == other.to_lowercase();
         let schema = match (self.schema(), table.schema.as_deref()) {
             (Some(own), Some(other)) => is_same(own, other),
             (Some(own), None) => is_same(own, MAIN_SCHEMA),
             (None, _) => true,
         };
-        let catalog = match (self.catalog(), table.catalog.as_deref()) {
+        let catalog = match (self.catalog(), table.catalog.as_deref().or(database)) {
             (Some(own), Some(other)) => is_same(own, other),
             (Some(_) | None, _) => true,
         };
@@ -138,6 +176,20 @@ impl std::fmt::Display for TableName {
         let parts: Vec<String> = self.0.iter().map(part).collect();
         f.write_str(&parts.join("."))
     }
+}
+
+/// The character that ends a part which begins with `open`; `None` if `open` is not a quote.
+fn closing_quote(open: char) -> Option<char> {
+    match open {
+        '"' | '`' => Some(open),
+        '[' => Some(']'),
+        _ => None,
+    }
+}
+
+/// True for a character of a name without quotes. Names of projects may contain `-`.
+fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '$' | '#' | '@')
 }
 
 /// What is before the closing quote, in which two quotes are one, and what follows it.
@@ -182,6 +234,44 @@ mod tests {
             ("", &[""]),
         ] {
             assert_eq!(TableName::parse(text).0, parts, "{text}");
+        }
+    }
+
+    #[test]
+    fn exact_names_are_split_at_dots_outside_of_quotes() {
+        let cases: [(&str, &[&str]); 8] = [
+            ("orders", &["orders"]),
+            (" Public.\"Order.Lines\" ", &["public", "order.lines"]),
+            ("\"Or\"\"ders\".x", &["or\"ders", "x"]),
+            ("`my-proj.set.Items`", &["my-proj", "set", "items"]),
+            ("`p`.`s`.t", &["p", "s", "t"]),
+            ("[dbo].[Sales Order]", &["dbo", "sales order"]),
+            ("ÄRGER.größe", &["ärger", "größe"]),
+            ("a.b.c.d.e", &["a", "b", "c", "d", "e"]),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(TableName::parse_exact(name).unwrap().0, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_not_exact_names() {
+        for text in [
+            "",
+            ".",
+            "a.",
+            ".a",
+            "a..b",
+            "sum(total)",
+            "two words",
+            "\"open",
+            "\"a\"b",
+            "a.b.c.d.e.f",
+            "\"\"",
+            "`a..b`",
+            "{{ ref('x') }}",
+        ] {
+            assert_eq!(TableName::parse_exact(text), None, "{text}");
         }
     }
 }

@@ -61,7 +61,7 @@ impl FactOrigin {
 /// The part of a database that a scan reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ScanCoverage {
-    /// Catalogs; empty means all.
+    /// Catalogs; empty if the scan does not list them.
     pub(super) catalogs: Vec<String>,
     /// Schemas; empty means all.
     pub(super) schemas: Vec<String>,
@@ -104,6 +104,8 @@ pub(crate) struct TableSet {
     /// When they were read from the database; `None` if that is unknown.
     pub(crate) read_at: Option<Timestamp>,
     pub(crate) tables: Vec<TableInfo>,
+    /// Name of the database that tables without a catalog are in, if it is known.
+    database: Option<String>,
     /// What a complete scan reads; `None` if this is not one.
     coverage: Option<ScanCoverage>,
     /// Positions in `tables` by the lower-case name.
@@ -143,15 +145,22 @@ impl TableSet {
             origin,
             read_at,
             tables: kept,
+            database: None,
             coverage,
             by_name,
         }
     }
 
+    /// The same with the name of the database that tables without a catalog are in.
+    pub(super) fn in_database(mut self, database: Option<String>) -> Self {
+        self.database = database;
+        self
+    }
+
     /// The same without the tables that `keeps` refuses.
     pub(super) fn filtered(self, keeps: impl Fn(&TableInfo) -> bool) -> Self {
         let tables = self.tables.into_iter().filter(keeps).collect();
-        Self::new(self.origin, self.read_at, tables, self.coverage)
+        Self::new(self.origin, self.read_at, tables, self.coverage).in_database(self.database)
     }
 
     /// Names of the databases that its tables are in, in lower case; empty if no table names one.
@@ -194,7 +203,7 @@ impl TableSet {
             .into_iter()
             .flatten()
             .filter_map(|index| self.tables.get(*index))
-            .filter(|table| name.is_place_of(table))
+            .filter(|table| name.is_place_of(table, self.database.as_deref()))
             .collect()
     }
 
@@ -205,9 +214,20 @@ impl TableSet {
 
     /// Whether the scan read the part of the database that the table would be in.
     pub(super) fn covers(&self, name: &TableName) -> bool {
-        self.coverage
-            .as_ref()
-            .is_some_and(|coverage| coverage.includes(name))
+        let is_known = |catalog: &str| {
+            let of_tables = self
+                .tables
+                .iter()
+                .filter_map(|table| table.catalog.as_deref());
+            let mut known = of_tables.chain(self.database.as_deref());
+            known.any(|known| known.eq_ignore_ascii_case(catalog))
+        };
+        self.coverage.as_ref().is_some_and(|coverage| {
+            // A scan without a list of catalogs need not have read all of them.
+            let is_catalog =
+                || !coverage.catalogs.is_empty() || name.catalog().is_none_or(is_known);
+            coverage.includes(name) && is_catalog()
+        })
     }
 
     /// Whether this is a complete scan that would have the table, and does not.

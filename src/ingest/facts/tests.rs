@@ -52,6 +52,7 @@ fn facts(root: &Path, dbt: Option<&str>, has_enabled_tables: bool) -> Arc<Connec
         project: root.to_owned(),
         connection: "wh".into(),
         dbt_sources: dbt.map(|dir| root.join(dir)).into_iter().collect(),
+        database: None,
         has_enabled_tables,
     })
 }
@@ -67,21 +68,16 @@ fn warnings(facts: &ConnectionFacts) -> String {
 }
 
 fn names(facts: &ConnectionFacts) -> Vec<String> {
+    let facts = facts.load();
     let tables = facts.distinct_tables();
     tables
         .map(|(set, table)| format!("{} {}", set.origin.name(), full_name(table)))
         .collect()
 }
 
-fn known(facts: &Arc<ConnectionFacts>, has_unasked_database: bool) -> KnownTables {
-    KnownTables {
-        facts: Arc::clone(facts),
-        now: NOW.parse().unwrap(),
-        max_scan_age: Duration::from_secs(7 * 24 * 60 * 60),
-        has_unasked_database,
-        answer: None,
-        tolerated: None,
-    }
+fn known(facts: &Arc<ConnectionFacts>) -> KnownTables {
+    let week = Duration::from_secs(7 * 24 * 60 * 60);
+    KnownTables::new(facts, NOW.parse().unwrap(), week)
 }
 
 #[test]
@@ -121,6 +117,76 @@ fn newest_scan_is_read_with_its_profile() {
         (vec!["scan public.orders".into()], String::new())
     );
     insta::assert_debug_snapshot!(facts.load().sets[0].tables[0]);
+}
+
+#[test]
+fn changed_files_are_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    write(root, "dbt/dbt_project.yml", "name: shop\n");
+    let facts = facts(root, Some("dbt"), false);
+    assert!(!facts.exist() && names(&facts).is_empty());
+    let catalog = catalog_of("2026-01-01T00:00:00Z", &[["shop", "raw", "events"]]);
+    write(root, "dbt/target/catalog.json", catalog);
+    assert_eq!(names(&facts), ["dbt-catalog shop.raw.events"]);
+    let of_dbt = facts.load();
+    assert!(Arc::ptr_eq(&of_dbt, &facts.load()));
+    write(
+        root,
+        "semantic-layer/wh/_schema/public.yaml",
+        "tables: {public.a: {columns: []}}\n",
+    );
+    assert_eq!(names(&facts)[0], "scan public.a");
+    write_scan(
+        root,
+        "1",
+        properties("2026-01-01T00:00:00Z", 1),
+        &[table("public", "b")],
+    );
+    assert_eq!(names(&facts)[0], "scan public.b");
+    write_scan(
+        root,
+        "1",
+        properties("2026-01-01T00:00:00.5Z", 1),
+        &[table("public", "c")],
+    );
+    assert_eq!(names(&facts)[0], "scan public.c");
+    fs::remove_dir_all(root.join("raw-sources")).unwrap();
+    fs::remove_dir_all(root.join("semantic-layer")).unwrap();
+    fs::remove_dir_all(root.join("dbt")).unwrap();
+    assert!(!facts.exist() && names(&facts).is_empty());
+    assert_eq!(of_dbt.sets.len(), 1, "an earlier answer stays as it is");
+}
+
+#[test]
+fn tables_of_other_databases_are_unknown() {
+    let dir = tempfile::tempdir().unwrap();
+    let scan = properties("2026-11-28T12:00:00Z", 1);
+    write_scan(dir.path(), "1", scan, &[table("public", "orders")]);
+    let judge = |database: Option<&str>, name: &str| {
+        let facts = ProjectFacts::default().of("wh", || FactFiles {
+            project: dir.path().to_owned(),
+            connection: "wh".into(),
+            database: database.map(str::to_owned),
+            ..FactFiles::default()
+        });
+        match known(&facts).judge(name) {
+            TableFinding::Fine => "fine",
+            TableFinding::Missing(_) => "missing",
+            TableFinding::Doubtful(_) => "doubtful",
+        }
+    };
+    for (database, name, expected) in [
+        (Some("shop"), "\"Shop\".\"public\".\"orders\"", "fine"),
+        (Some("shop"), "shop.public.gone", "missing"),
+        (Some("shop"), "other.public.orders", "doubtful"),
+        (Some("shop"), "public.gone", "missing"),
+        (None, "shop.public.orders", "fine"),
+        (None, "shop.public.gone", "doubtful"),
+        (None, "public.gone", "missing"),
+    ] {
+        assert_eq!(judge(database, name), expected, "{database:?} {name}");
+    }
 }
 
 #[test]
@@ -352,14 +418,14 @@ fn hostile_names_are_left_out_or_kept_raw() {
 #[test]
 fn missing_tables_are_judged_by_the_age_of_the_scan() {
     let dir = tempfile::tempdir().unwrap();
-    let judge = |at: Option<&str>, table_name: &str, has_database, answer: Option<bool>| {
+    let judge = |at: Option<&str>, table_name: &str, answer: Option<bool>| {
         let properties = json!({"scope": {"schemas": ["public"]}, "extractedAt": at});
         write_scan(dir.path(), "1", properties, &[table("public", "orders")]);
-        let mut known = known(&facts(dir.path(), None, false), has_database);
-        known.answer = answer.map(|exists| DatabaseAnswer {
-            table: table_name.to_owned(),
-            exists,
-        });
+        let mut known = known(&facts(dir.path(), None, false));
+        known.answers = answer
+            .map(|exists| (table_name.to_owned(), exists))
+            .into_iter()
+            .collect();
         match known.judge(table_name) {
             TableFinding::Fine => "fine".to_owned(),
             TableFinding::Missing(why) => format!("missing: {why}"),
@@ -368,15 +434,14 @@ fn missing_tables_are_judged_by_the_age_of_the_scan() {
     };
     let (young, old) = (Some("2026-11-28T12:00:00Z"), Some("2026-10-01T12:00:00Z"));
     let found = [
-        judge(young, "\"PUBLIC\".Orders", false, None),
-        judge(young, "public.ordrs", false, None),
-        judge(young, "public.ordrs", true, None),
-        judge(young, "public.ordrs", true, Some(true)),
-        judge(old, "public.ordrs", true, Some(false)),
-        judge(old, "public.ordrs", false, None),
-        judge(None, "public.ordrs", false, None),
-        judge(Some("2030-01-01T00:00:00Z"), "public.ordrs", false, None),
-        judge(young, "staging.zebra", false, None),
+        judge(young, "\"PUBLIC\".Orders", None),
+        judge(young, "public.ordrs", None),
+        judge(young, "public.ordrs", Some(true)),
+        judge(old, "public.ordrs", Some(false)),
+        judge(old, "public.ordrs", None),
+        judge(None, "public.ordrs", None),
+        judge(Some("2030-01-01T00:00:00Z"), "public.ordrs", None),
+        judge(young, "staging.zebra", None),
     ];
     insta::assert_snapshot!(found.join("\n"));
 }
@@ -388,7 +453,7 @@ fn enabled_tables_of_the_scan_decide_what_it_covers() {
         let mut properties = properties("2026-11-28T12:00:00Z", 1);
         properties["scope"]["enabledTables"] = recorded;
         write_scan(dir.path(), "1", properties, &[table("public", "orders")]);
-        let finding = known(&facts(dir.path(), None, is_limited_now), false).judge(name);
+        let finding = known(&facts(dir.path(), None, is_limited_now)).judge(name);
         match finding {
             TableFinding::Fine => "fine",
             TableFinding::Missing(_) => "missing",
@@ -411,7 +476,7 @@ fn table_of_the_manifest_only_is_doubtful() {
     write(dir.path(), "dbt/dbt_project.yml", "name: shop\n");
     let manifest = json!({"nodes": {"model.shop.new": {"resource_type": "model", "schema": "public", "name": "new"}}});
     write(dir.path(), "dbt/target/manifest.json", manifest.to_string());
-    let alone = known(&facts(dir.path(), Some("dbt"), false), false);
+    let alone = known(&facts(dir.path(), Some("dbt"), false));
     assert_eq!(alone.judge("public.new"), TableFinding::Fine);
     write_scan(
         dir.path(),
@@ -419,7 +484,7 @@ fn table_of_the_manifest_only_is_doubtful() {
         properties("2026-11-28T12:00:00Z", 1),
         &[table("public", "orders")],
     );
-    let with_a_scan = known(&facts(dir.path(), Some("dbt"), false), false);
+    let with_a_scan = known(&facts(dir.path(), Some("dbt"), false));
     assert_eq!(
         with_a_scan.judge("public.new"),
         TableFinding::Doubtful(
@@ -496,7 +561,7 @@ fn scan_comes_before_artifacts_of_another_target() {
     );
     let reading = [(TableName::parse("orders"), None)];
     assert!(
-        matches!(facts.find(&reading), FactLookup::Found(set, _) if set.origin == FactOrigin::Scan)
+        matches!(facts.load().find(&reading), FactLookup::Found(set, _) if set.origin == FactOrigin::Scan)
     );
 }
 
@@ -515,11 +580,11 @@ fn table_of_an_old_catalog_is_gone_if_a_newer_scan_lacks_it() {
         let found = [["shop", "public", "gone"], ["shop", "stage", "gone"]];
         let text = catalog_of(generated_at, &found);
         write(dir.path(), "dbt/target/catalog.json", text);
-        let mut known = known(&facts(dir.path(), Some("dbt"), false), false);
-        known.answer = exists.map(|exists| DatabaseAnswer {
-            table: name.to_owned(),
-            exists,
-        });
+        let mut known = known(&facts(dir.path(), Some("dbt"), false));
+        known.answers = exists
+            .map(|exists| (name.to_owned(), exists))
+            .into_iter()
+            .collect();
         match known.judge(name) {
             TableFinding::Fine => "fine".to_owned(),
             TableFinding::Missing(why) => format!("missing: {why}"),

@@ -45,14 +45,6 @@ pub(super) fn newest(project: &ScopedDir, connection: &str) -> Result<Option<Str
     Ok(names.filter(is_scan).max())
 }
 
-/// When the scan in `folder` read the database, if its file has a date.
-pub(super) fn date(project: &ScopedDir, folder: &str) -> Option<Timestamp> {
-    let path = format!("{folder}/{CONNECTION_FILE}");
-    let bytes = project.read(&path, MAX_FILE_BYTES).ok()?;
-    let settings: Value = serde_json::from_slice(&bytes).ok()?;
-    settings["extractedAt"].as_str()?.parse().ok()
-}
-
 /// A scan that is stored already.
 #[derive(Default)]
 pub(super) struct StoredScan {

@@ -31,23 +31,6 @@ pub(crate) fn texts<'a>(doc: &'a SourceDoc, key: &str, field: &str) -> Vec<&'a s
     .collect()
 }
 
-/// The tables of a scan, each as a source.
-pub(super) fn scanned_tables(scan: &SourceDoc) -> Vec<(String, SourceDoc)> {
-    let tables = scan
-        .get("tables")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten();
-    let table = |(name, entry): (&String, &Value)| {
-        let mut doc = entry.as_object()?.clone();
-        doc.shift_insert(0, "name".into(), Value::from(name.as_str()));
-        doc.entry("table")
-            .or_insert_with(|| Value::from(name.as_str()));
-        Some((name.clone(), doc))
-    };
-    tables.filter_map(table).collect()
-}
-
 /// The source that results from applying `overlay` to `table`.
 pub(super) fn merge_overlay(table: &SourceDoc, overlay: &SourceDoc) -> SourceDoc {
     let mut doc = table.clone();

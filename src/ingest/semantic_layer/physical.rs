@@ -161,7 +161,7 @@ impl ColumnChecker<'_> {
             .iter()
             .find(|(name, _)| name.to_lowercase() == to.to_lowercase());
         let joined = own
-            .map(|(_, source)| &source.doc)
+            .map(|(_, source)| &*source.doc)
             .or_else(|| Some(self.sources.scanned_table(to)?.1));
         let Some(columns) = joined.map(|doc| texts(doc, "columns", "name")) else {
             return;

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     facts::{FactOrigin, KnownTables, TableFinding, full_name},
+    type_kind::TypeKind,
     untrusted_text::excerpt,
 };
 
@@ -54,7 +55,7 @@ fn missing_columns(
         return Vec::new();
     };
     // The database was asked for its columns, too, and they are newer.
-    let is_answered = known.answer.as_ref().is_some_and(|answer| answer.exists);
+    let is_answered = known.answers.get(table) == Some(&true);
     if is_answered || set.origin == FactOrigin::DbtManifest || info.columns.is_empty() {
         return Vec::new();
     }
@@ -160,75 +161,9 @@ fn column_type(doc: &SourceDoc, name: &str, known: &KnownTables) -> Option<(Stri
     })
 }
 
-/// What values of a type are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TypeKind {
-    Text,
-    Number,
-    Time,
-    Boolean,
-}
-
-impl TypeKind {
-    /// The kind of a type of any database, or of KTX; `None` for one that is not known, such as `json`.
-    fn of(declared: &str) -> Option<Self> {
-        let lower = declared.to_lowercase();
-        // ClickHouse wraps types: `Nullable(Int64)`.
-        let inner = ["lowcardinality(", "nullable("]
-            .iter()
-            .fold(lower.as_str(), |of, wrapper| {
-                of.strip_prefix(wrapper)
-                    .map_or(of, |of| of.trim_end_matches(')'))
-            });
-        let word: String = inner
-            .trim()
-            .chars()
-            .take_while(|c| c.is_ascii_alphabetic())
-            .collect();
-        Some(match word.as_str() {
-            "string" | "text" | "varchar" | "nvarchar" | "char" | "nchar" | "bpchar"
-            | "character" | "tinytext" | "mediumtext" | "longtext" | "ntext" | "clob"
-            | "citext" | "fixedstring" | "enum" | "uuid" | "uniqueidentifier" => Self::Text,
-            "number" | "int" | "integer" | "bigint" | "smallint" | "tinyint" | "mediumint"
-            | "hugeint" | "byteint" | "uint" | "ubigint" | "uinteger" | "usmallint"
-            | "utinyint" | "serial" | "bigserial" | "decimal" | "numeric" | "bignumeric"
-            | "bigdecimal" | "dec" | "fixed" | "float" | "double" | "real" | "money"
-            | "smallmoney" | "long" | "short" => Self::Number,
-            "time" | "date" | "datetime" | "smalldatetime" | "datetimeoffset" | "timestamp"
-            | "timestamptz" | "timetz" => Self::Time,
-            "boolean" | "bool" => Self::Boolean,
-            _ => return None,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn kinds_of_types_do_not_depend_on_the_database() {
-        for (kind, types) in [
-            (
-                Some(TypeKind::Number),
-                "bigint NUMBER(38,0) float8 Nullable(Int64) numeric(10, 2)",
-            ),
-            (
-                Some(TypeKind::Text),
-                "VARCHAR(255) character uuid LowCardinality(String)",
-            ),
-            (
-                Some(TypeKind::Time),
-                "timestamp DATETIME2 timestamp_ntz date",
-            ),
-            (Some(TypeKind::Boolean), "bool BOOLEAN"),
-            (None, "json geography"),
-        ] {
-            for of in types.split(' ').filter(|of| !of.ends_with("2)")) {
-                assert_eq!(TypeKind::of(of), kind, "{of}");
-            }
-        }
-    }
 
     #[test]
     fn conditions_are_split_between_and() {

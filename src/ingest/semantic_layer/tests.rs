@@ -66,6 +66,41 @@ fn an_overlay_is_seen_over_its_table() {
 }
 
 #[test]
+fn large_scan_is_parsed_once_until_it_changes() {
+    let (space, dir) = project(&[(
+        "orders.yaml",
+        "name: orders\nmeasures: [{name: n, expr: count(*)}]\n",
+    )]);
+    let path = dir.path().join("semantic-layer/shop/_schema/large.yaml");
+    let table = |name: &str| {
+        format!("  {name}: {{table: mart.{name}, columns: [{{name: id, type: number}}]}}\n")
+    };
+    let comment = format!("# {}\n", "x".repeat(1 << 20));
+    fs::write(
+        &path,
+        format!("{comment}tables:\n{}{}", table("refunds"), table("orders")),
+    )
+    .unwrap();
+    let layer = SemanticLayer(&space);
+    let first = layer.sources("shop").unwrap();
+    assert_eq!(first.broken_files, []);
+    let again = layer.sources("shop").unwrap();
+    let doc = |sources: &SemanticSources, name: &str| Arc::clone(&sources.by_name[name].doc);
+    assert!(Arc::ptr_eq(
+        &doc(&first, "refunds"),
+        &doc(&again, "refunds")
+    ));
+    // Both tables of that name are known, and the source is that of the last file.
+    let found = |reference: &str| Some(first.scanned_table(reference)?.1["table"].clone());
+    assert_eq!(found("mart.orders"), Some(json!("mart.orders")));
+    assert_eq!(found("shop.orders"), Some(json!("shop.orders")));
+    assert_eq!(doc(&first, "orders")["table"], "shop.orders");
+    fs::write(&path, format!("{comment}tables:\n{}", table("payments"))).unwrap();
+    let changed = layer.sources("shop").unwrap();
+    assert!(changed.by_name.contains_key("payments") && !changed.by_name.contains_key("refunds"));
+}
+
+#[test]
 fn source_name_comes_from_the_file_content() {
     let (space, _dir) = project(&[
         ("renamed.yml", "name: EVENT$LOG\ntable: x\n"),
@@ -238,9 +273,16 @@ proptest! {
     fn odd_files_are_read_without_panic(value in yaml(), text in "[ -~\n]{0,80}") {
         let _ = parse_source(&text);
         let Value::Object(doc) = value else { return Ok(()) };
-        let mut sources = SemanticSources::default();
-        sources.scanned_tables.extend(overlay::scanned_tables(&doc));
-        sources.scanned_tables.insert("orders".into(), doc.clone());
+        let mut tables = ScannedTables::default();
+        if let Ok(parsed) = scanned_tables::parse_file(Value::Object(doc.clone()).to_string()) {
+            tables.extend(&parsed);
+        }
+        let orders = EffectiveSource {
+            name: "orders".into(),
+            doc: Arc::new(doc.clone()),
+        };
+        tables.extend(&[orders]);
+        let mut sources = SemanticSources::from_scan(Arc::new(tables));
         sources.insert("orders", doc.clone());
         let _ = validate_source("orders", &doc, &sources);
         if let Ok(text) = render_source(&doc) {

@@ -132,13 +132,9 @@ impl SourceValidator<'_> {
 
     fn overlay(&mut self) {
         let definition = self.definition;
-        let Some(table) = self.sources.scanned_tables.get(self.name) else {
-            let names: Vec<&str> = self
-                .sources
-                .scanned_tables
-                .keys()
-                .map(String::as_str)
-                .collect();
+        let Some(table) = self.sources.scanned_tables.named(self.name) else {
+            let tables = self.sources.scanned_tables.sources();
+            let names: Vec<&str> = tables.map(|table| table.name.as_str()).collect();
             let hint = did_you_mean_in_brackets(self.name, &names);
             self.error(format_args!(
                 "without table and sql it is an overlay, but no scanned table has that name{hint}; give exactly one of \
@@ -270,7 +266,7 @@ impl SourceValidator<'_> {
 
     fn standalone(&mut self) {
         let definition = self.definition;
-        if self.sources.scanned_tables.contains_key(self.name) {
+        if self.sources.scanned_tables.named(self.name).is_some() {
             self.error(
                 "a scanned table has that name, and a standalone source would hide its columns and joins; leave out \
                  table, sql, grain and plain columns to make it an overlay, or choose another name",

@@ -262,7 +262,7 @@ fn tables(
         .filter(|connection| connections.contains(&connection.id.as_str()))
     {
         let before = found.total;
-        found.add_facts(connection, &words, limit, context.scope.now);
+        found.add_facts(connection, &words, limit, context.scope.now());
         let Some(database) = connection
             .database
             .as_ref()
@@ -334,7 +334,8 @@ impl TableHits {
         };
         let comment_holds = |comment: &Option<String>| comment.as_deref().is_some_and(holds);
         let mut columns = Vec::new();
-        for (set, table) in connection.facts.distinct_tables() {
+        let facts = connection.facts.load();
+        for (set, table) in facts.distinct_tables() {
             let place = format!("connectionId={}, from {}", connection.id, set.describe(now));
             let name = full_name(table).to_string();
             if words.is_empty() || holds(&table.name) || comment_holds(&table.comment) {
@@ -358,7 +359,7 @@ impl TableHits {
                 self.add(connection, ("column", &name), (&place, origin));
             }
         }
-        let unused = connection.facts.load().warnings.iter();
+        let unused = facts.warnings.iter();
         self.lines
             .extend(unused.map(|warning| format!("- {}", one_line(&warning.to_line()))));
     }

@@ -11,7 +11,10 @@ use super::{
 use crate::{
     connection_scope::ConnectionAccess,
     database::{ColumnInfo, LookupTarget, STATEMENT_TIMEOUT, TableInfo, TableLookup},
-    facts::{FactLookup, FactOrigin, KnownTables, TableFinding, TableName, TableSet, full_name},
+    facts::{
+        FactLookup, FactOrigin, KnownTables, LoadedFacts, TableFinding, TableName, TableSet,
+        full_name,
+    },
     untrusted_text::one_line,
 };
 use ingestdeck_core::{diagnostic::Diagnostic as _, units::ToolReply};
@@ -147,8 +150,9 @@ impl AgentTool for EntityDetails {
         if !connection.knows_tables() {
             return unknown_connection_reply(context, connection, &targets);
         }
+        let facts = connection.facts.load();
         let known = context.scope.known_tables(&connection.id);
-        let now = context.scope.now;
+        let now = context.scope.now();
         let is_proof = |set: &TableSet| {
             known
                 .as_ref()
@@ -156,7 +160,7 @@ impl AgentTool for EntityDetails {
         };
         let mut answers: Vec<TargetAnswer> = targets
             .iter()
-            .map(|target| look_up_in_files(connection, target, now, is_proof))
+            .map(|target| look_up_in_files(&facts, target, now, is_proof))
             .collect();
         let mut notes = Vec::new();
         let asked = look_up_in_database(context, connection, &targets, &mut answers);
@@ -166,8 +170,12 @@ impl AgentTool for EntityDetails {
             }
             notes.push(format!("The database was not asked: {error}"));
         }
-        let unused = &connection.facts.load().warnings;
-        notes.extend(unused.iter().map(|warning| one_line(&warning.to_line())));
+        notes.extend(
+            facts
+                .warnings
+                .iter()
+                .map(|warning| one_line(&warning.to_line())),
+        );
         let is_proven = |target: &EntityTarget, answer: &TargetAnswer| match answer {
             TargetAnswer::Found(_) => false,
             TargetAnswer::MissingColumn(table) => table.is_proof,
@@ -214,7 +222,7 @@ fn unknown_connection_reply(
 }
 
 fn look_up_in_files(
-    connection: &ConnectionAccess,
+    facts: &LoadedFacts,
     target: &EntityTarget,
     now: Timestamp,
     is_proof: impl Fn(&TableSet) -> bool,
@@ -226,7 +234,7 @@ fn look_up_in_files(
         source: set.describe(now),
         is_proof: is_proof(set),
     };
-    match connection.facts.find(&readings) {
+    match facts.find(&readings) {
         FactLookup::Found(set, table) => {
             let mut described = described(set, table);
             keep_column(&mut described.table, &readings);
@@ -243,10 +251,10 @@ fn look_up_in_files(
             let mut names = readings.iter().skip(1).map(|(name, _)| name.table());
             let first = readings.first().map_or("", |(name, _)| name.table());
             let near = names.find_map(|name| {
-                let near = connection.facts.candidates(name);
+                let near = facts.candidates(name);
                 (!near.is_empty()).then_some(near)
             });
-            let near = near.unwrap_or_else(|| connection.facts.candidates(first));
+            let near = near.unwrap_or_else(|| facts.candidates(first));
             TargetAnswer::Missing {
                 candidates: near.into_iter().map(full_name).collect(),
                 is_ambiguous: false,

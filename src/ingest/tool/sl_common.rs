@@ -10,7 +10,7 @@ use crate::{
     database::{
         Database, QueryError, RowLimits, SqlWorkers, TableInfo, TableLookup, WarehouseDriver,
     },
-    facts::{DatabaseAnswer, TableName},
+    facts::TableName,
     line_budget::first_names,
     semantic_layer::{self, FindSourceError, SemanticLayer, SourceDoc, SourceKind, maps_at},
     spelling::{did_you_mean, did_you_mean_in_brackets},
@@ -192,8 +192,7 @@ pub(super) fn validate_change(
         .and_then(|database| probe_database(&context.scope.sql_workers, database, name, doc));
     sources.known_tables = context.scope.known_tables(connection);
     if let (Some(known), Some(probe)) = (&mut sources.known_tables, &probe) {
-        known.answer.clone_from(&probe.answer);
-        known.has_unasked_database = false;
+        known.answers.extend(probe.answer.clone());
     }
     let existing = sources
         .by_name
@@ -219,8 +218,8 @@ pub(super) fn validate_change(
 
 /// What the database answers about the table or query of a source.
 struct SourceProbe {
-    /// Whether it has the table; `None` for a query, and if it did not answer.
-    answer: Option<DatabaseAnswer>,
+    /// The table, and whether it exists; `None` for a query, and if the database did not answer.
+    answer: Option<(String, bool)>,
     /// What is wrong with the source, if anything is.
     warning: Option<String>,
 }
@@ -267,10 +266,7 @@ fn probe_database(
             warning,
         });
     };
-    let answer = |exists| {
-        let table = table.to_owned();
-        Some(DatabaseAnswer { table, exists })
-    };
+    let answer = |exists| Some((table.to_owned(), exists));
     let mut refused = None;
     if let Database::Sqlite(_) = database {
         // Cheaper than a description with sample values, which a view may compute.

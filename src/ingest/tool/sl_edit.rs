@@ -382,7 +382,7 @@ fn missing_source(context: &ToolContext, connection: &str, name: &str) -> Declin
         .semantic_layer()
         .sources(connection)
         .unwrap_or_default();
-    if sources.scanned_tables.contains_key(name) {
+    if sources.scanned_tables.named(name).is_some() {
         return DeclinedSourceChange::new(
             "no_overlay_yet",
             "it is a scanned table without an overlay; create one with sl_write_source: `name` and any of measures, \

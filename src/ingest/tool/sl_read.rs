@@ -491,9 +491,9 @@ impl AgentTool for SlReadSource {
 
 fn scanned(context: &ToolContext, connection: &str, name: &str) -> Option<String> {
     let sources = context.semantic_layer().sources(connection).ok()?;
-    semantic_layer::render_source(&semantic_layer::order_fields(
-        sources.scanned_tables.get(name)?.clone(),
-    ))
+    semantic_layer::render_source(&semantic_layer::order_fields(SourceDoc::clone(
+        sources.scanned_tables.named(name)?,
+    )))
     .ok()
 }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::table_name::name_parts;
+use super::name_parts;
 use crate::facts::FactOrigin;
 
 /// Most tables, columns and missing names that are kept.

@@ -3,7 +3,11 @@
 use serde_json::json;
 
 use super::*;
-use crate::{connection_scope::ConnectionAccess, database::Database};
+use crate::{
+    connection_scope::ConnectionAccess,
+    database::Database,
+    facts::{FactFiles, ProjectFacts},
+};
 use ingestdeck_core::tape::note::verification::MAX_CHECKED;
 
 struct VerifiedProject {
@@ -109,6 +113,35 @@ fn source_is_compared_with_its_table() {
             "\"Public\".orders.total: the table has no such column",
         ]
     );
+}
+
+#[test]
+fn name_with_the_database_of_the_connection_is_checked() {
+    let mut project = project();
+    let text =
+        |table: &str| format!("name: x\ntable: '{table}'\ncolumns: [{{name: id, type: number}}]\n");
+    let path = "semantic-layer/wh/x.yaml";
+    let own = text("\"Shop\".\"public\".\"orders\"");
+    assert_eq!(
+        project.states(path, &own).0.len(),
+        0,
+        "its database is not known"
+    );
+    project.scope.connections[0].facts = ProjectFacts::default().of("wh", || FactFiles {
+        database: Some("shop".into()),
+        ..FactFiles::default()
+    });
+    let (verified, ..) = project.states(path, &own);
+    let name = "\"Shop\".\"public\".\"orders\"";
+    assert_eq!(verified, [name.to_owned(), format!("{name}.id")]);
+    let (verified, unverified, contradicted) = project.states(path, &text("other.public.orders"));
+    assert_eq!((verified.len(), contradicted.len()), (0, 0));
+    assert_eq!(
+        unverified,
+        ["other.public.orders", "other.public.orders.id"]
+    );
+    let record = project.verify(&[], &["shop.public.orders.id", "other.public.orders"]);
+    assert_eq!(record.unproven, ["other.public.orders"]);
 }
 
 #[test]
@@ -256,4 +289,14 @@ fn identifiers_are_bounded_contradicted_ones_first() {
     let long = format!("name: l\ntable: {}\n", "x".repeat(500));
     let record = project().verify(&[(paths[0], &long)], &[]);
     assert_eq!(record.artifacts[0].unverified[0].len(), MAX_NAME_CHARS);
+}
+
+#[test]
+fn connection_precedes_a_slash() {
+    assert_eq!(
+        split_connection("wh/public.orders"),
+        (Some("wh"), "public.orders")
+    );
+    assert_eq!(split_connection("/orders"), (None, "orders"));
+    assert_eq!(split_connection("\"a/b\""), (None, "\"a/b\""));
 }

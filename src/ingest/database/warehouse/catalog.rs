@@ -118,7 +118,13 @@ impl WarehousePools {
     ) -> Result<Vec<TableLookup>, QueryError> {
         let names = self.names(warehouse)?;
         let schema = default_schema(warehouse.driver);
-        let found: Vec<_> = targets
+        let database = warehouse.database();
+        let database = database.as_deref();
+        let readable: Vec<LookupTarget> = targets
+            .iter()
+            .map(|target| in_database(&names, target, database))
+            .collect();
+        let found: Vec<_> = readable
             .iter()
             .map(|target| find(&names, target, schema))
             .collect();
@@ -151,7 +157,7 @@ impl WarehousePools {
             match known {
                 None => TableLookup::MissingTable {
                     closest: closest(&names, target),
-                    is_covered: is_covered(&names, &schemas, target, schema),
+                    is_covered: is_covered(&names, (&schemas, database), target, schema),
                 },
                 Some((table, None)) => TableLookup::Found(table),
                 Some((mut table, Some(column))) => {
@@ -176,33 +182,11 @@ impl WarehousePools {
         words: &[String],
         limit: usize,
     ) -> Result<NameMatches, QueryError> {
-        let holds = |name: &str| {
-            let name = name.to_lowercase();
-            words.iter().any(|word| name.contains(word.as_str()))
+        let tables = match words.is_empty() {
+            true => self.names(warehouse)?,
+            false => self.all(warehouse)?,
         };
-        let mut matches = NameMatches::default();
-        let mut add = |kind: &str, name: String| {
-            matches.total += 1;
-            if matches.first.len() < limit {
-                matches.first.push((kind.to_owned(), name));
-            }
-        };
-        if words.is_empty() {
-            for table in self.names(warehouse)?.iter() {
-                add(&table.kind, table.display());
-            }
-            return Ok(matches);
-        }
-        let tables = self.all(warehouse)?;
-        for table in tables.iter().filter(|table| holds(&table.name)) {
-            add(&table.kind, table.display());
-        }
-        for table in tables.iter() {
-            for column in table.columns.iter().filter(|column| holds(&column.name)) {
-                add("column", format!("{}.{}", table.display(), column.name));
-            }
-        }
-        Ok(matches)
+        Ok(NameMatches::find(&tables, words, limit))
     }
 
     /// Tables without columns, perhaps as they were a moment ago.
@@ -423,18 +407,6 @@ fn texts(warehouse: &Warehouse, key: &str) -> Vec<String> {
         .collect()
 }
 
-impl TableInfo {
-    /// Its name as SQL has it: schema and name, with the catalog in front if there is one.
-    pub fn display(&self) -> String {
-        let parts = [&self.catalog, &self.schema].into_iter().flatten();
-        let parts: Vec<&str> = parts
-            .map(String::as_str)
-            .chain([self.name.as_str()])
-            .collect();
-        parts.join(".")
-    }
-}
-
 fn key_of(table: &TableInfo) -> TableKey {
     (
         table.catalog.clone(),
@@ -486,6 +458,22 @@ fn find<'a>(
     NameFinding::None
 }
 
+/// The target without the readings that are in another database than the one whose tables these are. Tables of a server
+/// that shows one database do not name it.
+fn in_database(
+    tables: &[TableInfo],
+    target: &LookupTarget,
+    database: Option<&str>,
+) -> LookupTarget {
+    let named = tables.iter().any(|table| table.catalog.is_some());
+    let is_elsewhere = |parts: &[String]| match (parts, database) {
+        ([catalog, _, _], Some(database)) => !named && !database.eq_ignore_ascii_case(catalog),
+        _ => false,
+    };
+    let kept = target.iter().filter(|(parts, _)| !is_elsewhere(parts));
+    kept.cloned().collect()
+}
+
 /// Compares a name of the database with a wanted one.
 type SameText<'a> = &'a dyn Fn(&str, &str) -> bool;
 /// Whether a table is meant by the parts of a name.
@@ -521,10 +509,11 @@ fn default_schema(driver: WarehouseDriver) -> Option<&'static str> {
     }
 }
 
-/// Whether `tables` would have the target: they are those of `schemas`, or of all schemas if there are none.
+/// Whether `tables` would have the target: they are those of `schemas`, or of all schemas if there are none, in the
+/// database of that name, if it is known.
 fn is_covered(
     tables: &[TableInfo],
-    schemas: &[String],
+    (schemas, database): (&[String], Option<&str>),
     target: &LookupTarget,
     default_schema: Option<&str>,
 ) -> bool {
@@ -532,8 +521,10 @@ fn is_covered(
         schemas.is_empty() || schemas.iter().any(|one| one.eq_ignore_ascii_case(schema))
     };
     let has_catalog = |wanted: &str| {
-        let mut catalogs = tables.iter().filter_map(|table| table.catalog.as_deref());
-        catalogs.any(|catalog| catalog.eq_ignore_ascii_case(wanted))
+        let catalogs = tables.iter().filter_map(|table| table.catalog.as_deref());
+        catalogs
+            .chain(database)
+            .any(|catalog| catalog.eq_ignore_ascii_case(wanted))
     };
     // The whole text is one part, whatever it contains.
     let tables_only = target.iter().filter(|(_, column)| column.is_none());
@@ -634,12 +625,38 @@ mod tests {
     }
 
     #[test]
+    fn other_databases_are_neither_found_nor_covered() {
+        let tables = [table("mart", "orders")];
+        let found = |database: Option<&str>, name: &str| {
+            let parts: Vec<&str> = name.split('.').collect();
+            let target = vec![reading(&parts)];
+            let readable = in_database(&tables, &target, database);
+            match find(&tables, &readable, Some("public")) {
+                NameFinding::One(..) => "found",
+                _ if is_covered(&tables, (&[], database), &target, Some("public")) => "missing",
+                _ => "unknown",
+            }
+        };
+        for (database, name, expected) in [
+            (Some("shop"), "SHOP.mart.orders", "found"),
+            (Some("shop"), "shop.mart.gone", "missing"),
+            (Some("shop"), "other.mart.orders", "unknown"),
+            (Some("shop"), "other.mart.gone", "unknown"),
+            (Some("shop"), "mart.orders", "found"),
+            (None, "shop.mart.orders", "found"),
+            (None, "shop.mart.gone", "unknown"),
+        ] {
+            assert_eq!(found(database, name), expected, "{database:?} {name}");
+        }
+    }
+
+    #[test]
     fn absence_is_covered_in_listed_places_only() {
         let mut tables = [table("mart", "orders")];
         let covers = |tables: &[TableInfo], schemas: &[&str], parts: &[&str]| {
             let schemas: Vec<String> = schemas.iter().map(|one| (*one).to_owned()).collect();
             let target = vec![reading(&["the whole text"]), reading(parts)];
-            is_covered(tables, &schemas, &target, Some("public"))
+            is_covered(tables, (&schemas, None), &target, Some("public"))
         };
         assert!(covers(&tables, &[], &["gone"]) && covers(&tables, &[], &["any", "gone"]));
         assert!(covers(&tables, &["mart"], &["Mart", "gone"]));

@@ -37,7 +37,7 @@ fn write_scan(root: &Path, extracted_at: &str) {
 
 /// Gives connection `warehouse` the facts in the files of the project.
 fn add_facts(context: &mut ToolContext, root: &Path) {
-    context.scope.now = "2026-11-29T12:00:00Z".parse().unwrap();
+    context.scope.fixed_now = "2026-11-29T12:00:00Z".parse().ok();
     context.scope.max_scan_age = Duration::from_secs(7 * 24 * 60 * 60);
     for connection in &mut context.scope.connections {
         let id = connection.id.clone();

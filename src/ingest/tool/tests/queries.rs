@@ -95,7 +95,8 @@ fn statement_returns_table_or_database_error() {
     let reply = fixture.call("sql_execution", sql("SELECT * FROM customers"));
     assert_eq!(
         reply.structured.unwrap(),
-        json!({"connectionId": "shop", "tables": [], "columns": [], "headers": ["id", "name"], "rows": [[1, "Ann"], [2, "Bob | Co"]], "rowCount": 2, "truncated": false,
+        json!({"connectionId": "shop", "tables": ["customers"],
+            "columns": [{"table": "customers", "column": "id"}, {"table": "customers", "column": "name"}], "headers": ["id", "name"], "rows": [[1, "Ann"], [2, "Bob | Co"]], "rowCount": 2, "truncated": false,
             "sql": "SELECT * FROM customers"})
     );
     for arguments in [
