@@ -36,6 +36,7 @@ mod slug;
 mod spelling;
 #[cfg(any(test, feature = "test-projects"))]
 pub mod test_projects;
+mod type_kind;
 mod untrusted_text;
 mod verbatim;
 mod verification;
@@ -72,7 +73,6 @@ pub mod standard_tools;
 pub mod text_input;
 pub mod tool;
 pub mod transcript;
-mod type_kind;
 pub(crate) mod unit_size;
 pub mod unsourced;
 mod warehouse_access;
