@@ -34,6 +34,8 @@ pub(crate) use table_set::{FactOrigin, TableMatch, TableSet};
 
 /// Most names that are suggested for a missing table.
 const MAX_CANDIDATES: usize = 5;
+/// Option of `git log` for the commits of scans, KTX's and those of this program.
+const SCAN_SUBJECT: &str = "--grep=^scan(live-database): ";
 /// Time limit of a call that asks git for the age of a scan.
 const GIT_TIME_LIMIT: Duration = Duration::from_secs(2);
 
@@ -287,7 +289,7 @@ impl FactFiles {
                 return None;
             }
             let folder = (&*dirs.schema_files, &found.schema_files[..]);
-            let read_at = self.last_change(&dirs.schema_files);
+            let read_at = self.last_scan(&dirs.schema_files);
             schema_files::read(&root, folder, is_limited, read_at, warnings)
         })
     }
@@ -296,12 +298,13 @@ impl FactFiles {
     fn scan_date(&self, found: &FoundFactFiles) -> Option<Timestamp> {
         match &found.snapshot {
             Some(path) => scan::date(&ScopedDir::open(&self.project).ok()?, path),
-            None => self.last_change(&self.scan_dirs()?.schema_files),
+            None => self.last_scan(&self.scan_dirs()?.schema_files),
         }
     }
 
-    /// When the folder `path` was last changed by a commit. `None` if that is unknown or it has changes since.
-    fn last_change(&self, path: &str) -> Option<Timestamp> {
+    /// When a scan last committed files in the folder `path`. `None` if that is unknown or it has changes that are in no
+    /// commit.
+    fn last_scan(&self, path: &str) -> Option<Timestamp> {
         let git = Git::open(&self.project)
             .ok()?
             .with_time_limit(GIT_TIME_LIMIT);
@@ -320,7 +323,15 @@ impl FactFiles {
             return None;
         }
         let committed = git
-            .run_for_line(&["log", "-1", "--format=%cI", "--", path])
+            .run_for_line(&[
+                "log",
+                "-1",
+                "--format=%cI",
+                "--basic-regexp",
+                SCAN_SUBJECT,
+                "--",
+                path,
+            ])
             .ok()?;
         committed.parse().ok()
     }

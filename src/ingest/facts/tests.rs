@@ -495,30 +495,47 @@ fn table_of_the_manifest_only_is_doubtful() {
 }
 
 #[test]
-fn scan_age_is_that_of_the_commit_of_its_files() {
+fn scan_age_is_that_of_the_newest_commit_of_a_scan() {
     let dir = tempfile::tempdir().unwrap();
-    let git = |args: &[&str]| {
+    let git_at = |day: u8, args: &[&str]| {
         let output = std::process::Command::new("git")
             .args(["-c", "user.name=t", "-c", "user.email=t@example.com"])
             .args(args)
             .current_dir(dir.path())
-            .env("GIT_COMMITTER_DATE", "2026-11-20T12:00:00Z")
+            .env("GIT_COMMITTER_DATE", format!("2026-11-{day}T12:00:00Z"))
             .output()
             .unwrap();
         assert!(output.status.success(), "{output:?}");
     };
     let path = "semantic-layer/wh/_schema/public.yaml";
-    write(dir.path(), path, "tables: {orders: {columns: []}}\n");
-    git(&["init", "-q"]);
-    git(&["add", "."]);
-    git(&["commit", "-qm", "scan"]);
+    let commit = |day: u8, table: &str, message: &str| {
+        let text = format!("tables: {{{table}: {{columns: []}}}}\n");
+        write(dir.path(), path, &text);
+        git_at(day, &["add", "."]);
+        git_at(day, &["commit", "-qm", message]);
+    };
     let age = || {
         facts(dir.path(), None, false).load().sets[0]
             .read_at
             .map(|at| at.to_string())
     };
-    assert_eq!(age().as_deref(), Some("2026-11-20T12:00:00Z"));
-    write(dir.path(), path, "tables: {users: {columns: []}}\n");
+    git_at(10, &["init", "-q"]);
+    commit(10, "users", "ingest(dbt): users");
+    assert_eq!(age(), None, "no scan wrote it");
+    commit(11, "orders", "scan(live-database): wh: 1 added");
+    assert_eq!(age().as_deref(), Some("2026-11-11T12:00:00Z"));
+    commit(
+        12,
+        "refunds",
+        "scan(live-database): write manifest shard public",
+    );
+    commit(
+        13,
+        "described",
+        "Describe orders\n\nAfter scan(live-database): wh",
+    );
+    assert_eq!(age().as_deref(), Some("2026-11-12T12:00:00Z"));
+    write(dir.path(), path, "tables: {x: {columns: []}}\n");
     assert_eq!(age(), None, "uncommitted changes have no known age");
 }
 
