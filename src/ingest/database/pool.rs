@@ -21,8 +21,8 @@ use super::{
     ktx_history::{self, KtxHistory},
     process::WorkerCommand,
     warehouse::{
-        CatalogProgress, RunningStatements, StatementAnswer, StatementKind, WarehousePools,
-        WarehouseStatement,
+        CATALOG_TIMEOUT, CatalogProgress, CatalogReader, RunningStatements, StatementAnswer,
+        StatementKind, WarehousePools, WarehouseStatement,
     },
     worker::{self, WorkerOperation, WorkerRequest},
 };
@@ -89,7 +89,8 @@ impl SqlWorkers {
         Self(Arc::clone(&self.0), Arc::default())
     }
 
-    /// Ends the statements on warehouses that run now. Those on files end at their time limit.
+    /// Ends the statements on warehouses that run or wait now, also those of the catalogue. Those on files end at their
+    /// time limit.
     pub(crate) fn stop(&self) {
         self.1.stop();
     }
@@ -120,7 +121,8 @@ impl SqlWorkers {
         }
     }
 
-    /// Looks up tables and columns and returns one answer per target. Blocks.
+    /// Looks up tables and columns and returns one answer per target. `time_limit` is that of a file; each query of a
+    /// warehouse has that of its settings. Blocks.
     pub(crate) fn look_up(
         &self,
         database: &Database,
@@ -131,12 +133,15 @@ impl SqlWorkers {
             Database::Sqlite(path) => {
                 self.read(path, time_limit, WorkerOperation::LookUp { targets })
             }
-            Database::Warehouse(warehouse) => self.0.warehouses.look_up(warehouse, &targets),
+            Database::Warehouse(warehouse) => {
+                let reader = self.catalog_reader(warehouse, warehouse.query_timeout);
+                self.0.warehouses.look_up(reader, &targets)
+            }
         }
     }
 
     /// The first `limit` tables and columns whose names contain one of `words` (lower case); all tables if `words` is
-    /// empty. Blocks.
+    /// empty. `time_limit` is as for [`Self::look_up`]. Blocks.
     pub(crate) fn search(
         &self,
         database: &Database,
@@ -153,7 +158,10 @@ impl SqlWorkers {
                     limit,
                 },
             ),
-            Database::Warehouse(warehouse) => self.0.warehouses.search(warehouse, words, limit),
+            Database::Warehouse(warehouse) => {
+                let reader = self.catalog_reader(warehouse, warehouse.query_timeout);
+                self.0.warehouses.search(reader, words, limit)
+            }
         }
     }
 
@@ -163,7 +171,20 @@ impl SqlWorkers {
         warehouse: &Warehouse,
         progress: &mut dyn FnMut(CatalogProgress),
     ) -> Result<Vec<TableInfo>, QueryError> {
-        self.0.warehouses.tables(warehouse, progress)
+        let reader = self.catalog_reader(warehouse, CATALOG_TIMEOUT);
+        self.0.warehouses.tables(reader, progress)
+    }
+
+    fn catalog_reader<'a>(
+        &'a self,
+        warehouse: &'a Warehouse,
+        time_limit: Duration,
+    ) -> CatalogReader<'a> {
+        CatalogReader {
+            warehouse,
+            running: &self.1,
+            time_limit,
+        }
     }
 
     /// Every table of a SQLite file, with its columns and keys. Blocks.
@@ -196,7 +217,8 @@ impl SqlWorkers {
 
     /// Connects to a warehouse and asks what it is. Blocks.
     pub fn server(&self, warehouse: &Warehouse) -> Result<ServerInfo, QueryError> {
-        self.0.warehouses.server(warehouse)
+        let reader = self.catalog_reader(warehouse, CATALOG_TIMEOUT);
+        self.0.warehouses.server(reader)
     }
 
     /// Reads KTX's history from its database; `None` if KTX never ingested anything. Each piece is read in a new

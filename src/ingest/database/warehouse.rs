@@ -14,6 +14,7 @@ mod catalog;
 mod child;
 mod pool;
 
+pub(super) use catalog::{CATALOG_TIMEOUT, CatalogReader};
 pub use catalog::{CatalogProgress, ServerInfo};
 pub use child::{
     SUBCOMMAND as WAREHOUSE_WORKER, StatementAnswer, StatementKind, WarehouseStatement,

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     QueryError, RunningStatements, StatementKind, Warehouse, WarehouseDriver, WarehousePools,
-    WarehouseStatement,
+    WarehouseStatement, pool::WarehousePool,
 };
 use crate::{
     database::{
@@ -21,8 +21,8 @@ use crate::{
     spelling::nearest_name,
 };
 
-/// Time limit of one query of the catalogue.
-const CATALOG_TIMEOUT: Duration = Duration::from_secs(300);
+/// Time limit of one query of the catalogue, for a scan.
+pub(in crate::database) const CATALOG_TIMEOUT: Duration = Duration::from_secs(300);
 /// Largest catalogue: columns, and characters of all their names, types and comments.
 const CATALOG_LIMITS: RowLimits = RowLimits {
     rows: 400_000,
@@ -33,6 +33,8 @@ const NAMES_LIFETIME: Duration = Duration::from_secs(30);
 const CATALOG_LIFETIME: Duration = Duration::from_secs(600);
 /// Most tables that an answer lists for one name.
 const MAX_AMBIGUOUS: usize = 50;
+/// The error of a table that the queries for columns do not find.
+const NO_COLUMNS: &str = "it has no visible columns, or was removed meanwhile";
 /// Most rights that [`ServerInfo`] names.
 const MAX_RIGHTS: usize = 5;
 
@@ -60,8 +62,51 @@ pub struct CatalogProgress {
 #[derive(Debug, Default)]
 pub(super) struct CatalogCache {
     /// Tables, each without its columns.
-    names: Option<(Instant, Arc<Vec<TableInfo>>)>,
-    all: Option<(Instant, Arc<Vec<TableInfo>>)>,
+    names: CachedTables,
+    all: CachedTables,
+}
+
+/// One reading at a time, whose result all that wait share.
+#[derive(Debug, Default)]
+struct CachedTables {
+    found: Option<(Instant, Arc<Vec<TableInfo>>)>,
+    is_being_read: bool,
+    /// Why the last reading failed, if another attempt would fail as well.
+    failure: Option<QueryError>,
+}
+
+/// Which tables of the cache.
+type CachePart = fn(&mut CatalogCache) -> &mut CachedTables;
+
+/// A reading of tables for the cache. Dropping it lets another attempt read.
+struct CatalogReading<'a> {
+    pool: &'a WarehousePool,
+    part: CachePart,
+    result: Result<Arc<Vec<TableInfo>>, QueryError>,
+}
+
+impl Drop for CatalogReading<'_> {
+    fn drop(&mut self) {
+        self.pool.cache.change(|cache| {
+            let tables = (self.part)(cache);
+            tables.is_being_read = false;
+            tables.failure = None;
+            match &self.result {
+                Ok(found) => tables.found = Some((Instant::now(), Arc::clone(found))),
+                // The others may have more time.
+                Err(QueryError::Stopped | QueryError::TimedOut(_)) => {}
+                Err(error) => tables.failure = Some(error.clone()),
+            }
+        });
+    }
+}
+
+/// Who reads the catalogue: the attempt that ends the reading with it, and the time limit of each query.
+#[derive(Clone, Copy)]
+pub(in crate::database) struct CatalogReader<'a> {
+    pub(in crate::database) warehouse: &'a Warehouse,
+    pub(in crate::database) running: &'a RunningStatements,
+    pub(in crate::database) time_limit: Duration,
 }
 
 /// Catalog, schema and name of a table.
@@ -71,21 +116,21 @@ impl WarehousePools {
     /// Connects and asks what the server is.
     pub(in crate::database) fn server(
         &self,
-        warehouse: &Warehouse,
+        reader: CatalogReader<'_>,
     ) -> Result<ServerInfo, QueryError> {
         let mut info = ServerInfo::default();
-        for row in self.section(warehouse, "server", &[])?.rows {
+        for row in self.section(reader, "server", &[])?.rows {
             info.version = text(&row, 0).unwrap_or_default();
             info.user = text(&row, 1).unwrap_or_default();
         }
-        let tables = self.names(warehouse)?;
+        let tables = self.names(reader)?;
         let schemas: BTreeSet<&str> = tables
             .iter()
             .filter_map(|table| table.schema.as_deref())
             .collect();
         info.schemas = schemas.into_iter().map(str::to_owned).collect();
         // The rights are not worth an error: a user may be unable to see them.
-        let rights = self.section(warehouse, "rights", &[]).unwrap_or_default();
+        let rights = self.section(reader, "rights", &[]).unwrap_or_default();
         let rights = rights.rows.iter().filter_map(|row| text(row, 0));
         info.write_rights = rights.take(MAX_RIGHTS).collect();
         Ok(info)
@@ -94,15 +139,15 @@ impl WarehousePools {
     /// Every table with its columns and keys.
     pub(in crate::database) fn tables(
         &self,
-        warehouse: &Warehouse,
+        reader: CatalogReader<'_>,
         progress: &mut dyn FnMut(CatalogProgress),
     ) -> Result<Vec<TableInfo>, QueryError> {
-        let tables: Vec<TableInfo> = self.names(warehouse)?.to_vec();
+        let tables: Vec<TableInfo> = self.names(reader)?.to_vec();
         progress(CatalogProgress {
             tables: tables.len(),
             columns: 0,
         });
-        let tables = self.with_details(warehouse, tables, &[])?;
+        let tables = self.with_details(reader, tables, &[])?;
         progress(CatalogProgress {
             tables: tables.len(),
             columns: tables.iter().map(|table| table.columns.len()).sum(),
@@ -113,10 +158,11 @@ impl WarehousePools {
     /// One answer for each of `targets`.
     pub(in crate::database) fn look_up(
         &self,
-        warehouse: &Warehouse,
+        reader: CatalogReader<'_>,
         targets: &[LookupTarget],
     ) -> Result<Vec<TableLookup>, QueryError> {
-        let names = self.names(warehouse)?;
+        let warehouse = reader.warehouse;
+        let names = self.names(reader)?;
         let schema = default_schema(warehouse.driver);
         let database = warehouse.database();
         let database = database.as_deref();
@@ -136,13 +182,13 @@ impl WarehousePools {
         let only: Vec<TableInfo> = wanted.into_values().collect();
         let detailed = match only.is_empty() {
             true => Vec::new(),
-            false => self.with_details(warehouse, only.clone(), &only)?,
+            false => self.with_details(reader, only.clone(), &only)?,
         };
         let detailed: HashMap<TableKey, TableInfo> = detailed
             .into_iter()
             .map(|table| (key_of(&table), table))
             .collect();
-        let schemas = configured_schemas(warehouse);
+        let schemas = warehouse.schemas();
         let answer = |(target, found): (&LookupTarget, NameFinding<'_>)| {
             let known = match found {
                 NameFinding::One(table, column) => detailed
@@ -178,63 +224,88 @@ impl WarehousePools {
     /// The first `limit` tables and columns whose names contain one of `words`; all tables if `words` is empty.
     pub(in crate::database) fn search(
         &self,
-        warehouse: &Warehouse,
+        reader: CatalogReader<'_>,
         words: &[String],
         limit: usize,
     ) -> Result<NameMatches, QueryError> {
         let tables = match words.is_empty() {
-            true => self.names(warehouse)?,
-            false => self.all(warehouse)?,
+            true => self.names(reader)?,
+            false => self.all(reader)?,
         };
         Ok(NameMatches::find(&tables, words, limit))
     }
 
     /// Tables without columns, perhaps as they were a moment ago.
-    fn names(&self, warehouse: &Warehouse) -> Result<Arc<Vec<TableInfo>>, QueryError> {
-        let pool = self.pool(warehouse);
-        if let Some((at, names)) = &pool.cache.lock().names
-            && at.elapsed() < NAMES_LIFETIME
-        {
-            return Ok(Arc::clone(names));
-        }
-        let rows = self.section(warehouse, "tables", &[])?.rows;
-        let table = |row: &Vec<SqlCell>| TableInfo {
-            catalog: text(row, 0),
-            schema: text(row, 1),
-            name: text(row, 2).unwrap_or_default(),
-            kind: text(row, 3).unwrap_or_default(),
-            comment: text(row, 4).filter(|comment| !comment.is_empty()),
-            rows: text(row, 5).and_then(|rows| rows.parse().ok()),
-            ..TableInfo::default()
-        };
-        let schemas = configured_schemas(warehouse);
-        let is_configured = |table: &TableInfo| {
-            let schema = table.schema.as_deref().unwrap_or_default();
-            schemas.is_empty() || schemas.iter().any(|name| name.eq_ignore_ascii_case(schema))
-        };
-        let names: Vec<TableInfo> = rows.iter().map(table).filter(is_configured).collect();
-        let names = Arc::new(names);
-        pool.cache.lock().names = Some((Instant::now(), Arc::clone(&names)));
-        Ok(names)
+    fn names(&self, reader: CatalogReader<'_>) -> Result<Arc<Vec<TableInfo>>, QueryError> {
+        self.cached(
+            reader,
+            |cache| &mut cache.names,
+            NAMES_LIFETIME,
+            || {
+                let rows = self.section(reader, "tables", &[])?.rows;
+                let table = |row: &Vec<SqlCell>| TableInfo {
+                    catalog: text(row, 0),
+                    schema: text(row, 1),
+                    name: text(row, 2).unwrap_or_default(),
+                    kind: text(row, 3).unwrap_or_default(),
+                    comment: text(row, 4).filter(|comment| !comment.is_empty()),
+                    rows: text(row, 5).and_then(|rows| rows.parse().ok()),
+                    ..TableInfo::default()
+                };
+                let schemas = reader.warehouse.schemas();
+                let is_configured = |table: &TableInfo| {
+                    let schema = table.schema.as_deref().unwrap_or_default();
+                    schemas.is_empty()
+                        || schemas.iter().any(|name| name.eq_ignore_ascii_case(schema))
+                };
+                Ok(rows.iter().map(table).filter(is_configured).collect())
+            },
+        )
     }
 
     /// The whole catalogue, perhaps as it was some minutes ago.
-    fn all(&self, warehouse: &Warehouse) -> Result<Arc<Vec<TableInfo>>, QueryError> {
-        let pool = self.pool(warehouse);
-        if let Some((at, all)) = &pool.cache.lock().all
-            && at.elapsed() < CATALOG_LIFETIME
-        {
-            return Ok(Arc::clone(all));
+    fn all(&self, reader: CatalogReader<'_>) -> Result<Arc<Vec<TableInfo>>, QueryError> {
+        let read = || self.tables(reader, &mut |_| {});
+        self.cached(reader, |cache| &mut cache.all, CATALOG_LIFETIME, read)
+    }
+
+    /// The tables of `part` if they are younger than `lifetime`; otherwise those of `read`, which one attempt calls while the
+    /// others wait for its result.
+    fn cached(
+        &self,
+        reader: CatalogReader<'_>,
+        part: CachePart,
+        lifetime: Duration,
+        read: impl FnOnce() -> Result<Vec<TableInfo>, QueryError>,
+    ) -> Result<Arc<Vec<TableInfo>>, QueryError> {
+        let pool = self.pool(reader.warehouse);
+        let mut has_waited = false;
+        let is_ready = |cache: &mut CatalogCache| {
+            let is_being_read = part(cache).is_being_read;
+            has_waited |= is_being_read;
+            !is_being_read
+        };
+        let mut cache = pool.cache.wait(reader.running, is_ready)?;
+        let tables = part(&mut cache);
+        match (&tables.found, &tables.failure) {
+            (_, Some(failure)) if has_waited => return Err(failure.clone()),
+            (Some((at, found)), _) if at.elapsed() < lifetime => return Ok(Arc::clone(found)),
+            _ => tables.is_being_read = true,
         }
-        let all = Arc::new(self.tables(warehouse, &mut |_| {})?);
-        pool.cache.lock().all = Some((Instant::now(), Arc::clone(&all)));
-        Ok(all)
+        drop(cache);
+        let mut reading = CatalogReading {
+            pool: &pool,
+            part,
+            result: Err(QueryError::Stopped),
+        };
+        reading.result = read().map(Arc::new);
+        reading.result.clone()
     }
 
     /// `tables` with their columns and keys; `only` limits the query to these tables.
     fn with_details(
         &self,
-        warehouse: &Warehouse,
+        reader: CatalogReader<'_>,
         mut tables: Vec<TableInfo>,
         only: &[TableInfo],
     ) -> Result<Vec<TableInfo>, QueryError> {
@@ -247,7 +318,7 @@ impl WarehousePools {
             let key = (text(row, 0), text(row, 1), text(row, 2).unwrap_or_default());
             places.get(&key).copied()
         };
-        for row in self.section(warehouse, "columns", only)?.rows {
+        for row in self.section(reader, "columns", only)?.rows {
             let column = ColumnInfo {
                 name: text(&row, 3).unwrap_or_default(),
                 declared_type: text(&row, 4).unwrap_or_default(),
@@ -259,7 +330,7 @@ impl WarehousePools {
                 table.columns.push(column);
             }
         }
-        for row in self.section(warehouse, "keys", only)?.rows {
+        for row in self.section(reader, "keys", only)?.rows {
             let Some(table) = place(&row).and_then(|index| tables.get_mut(index)) else {
                 continue;
             };
@@ -281,16 +352,20 @@ impl WarehousePools {
                 (_, None) => {}
             }
         }
+        for table in tables.iter_mut().filter(|table| table.columns.is_empty()) {
+            table.error = Some(NO_COLUMNS.to_owned());
+        }
         Ok(tables)
     }
 
     /// The rows of one query of the catalogue; none if the driver has no such query.
     fn section(
         &self,
-        warehouse: &Warehouse,
+        reader: CatalogReader<'_>,
         name: &str,
         only: &[TableInfo],
     ) -> Result<QueryRows, QueryError> {
+        let warehouse = reader.warehouse;
         let mut all = QueryRows::default();
         let Some(sql) = section_text(warehouse.driver, name) else {
             return Ok(all);
@@ -303,12 +378,10 @@ impl WarehousePools {
             let statement = WarehouseStatement {
                 sql: filled(warehouse.driver, &sql.replace("{scope}", &scope), only),
                 limits: CATALOG_LIMITS,
-                time_limit: CATALOG_TIMEOUT,
+                time_limit: reader.time_limit,
                 kind: StatementKind::Catalog,
             };
-            let found = self
-                .run(warehouse, &statement, &RunningStatements::default())?
-                .rows;
+            let found = self.run(warehouse, &statement, reader.running)?.rows;
             if found.truncated {
                 return Err(QueryError::AnswerTooLarge(CATALOG_LIMITS.chars as u64));
             }
@@ -380,15 +453,20 @@ fn literal(driver: WarehouseDriver, text: &str) -> String {
     format!("'{text}'")
 }
 
-/// The schemas that the connection names; all of them if it names none.
-fn configured_schemas(warehouse: &Warehouse) -> Vec<String> {
-    texts(warehouse, "schemas")
+impl Warehouse {
+    /// The schemas or datasets that the connection names; all of them if it names none.
+    pub(crate) fn schemas(&self) -> Vec<String> {
+        match self.driver {
+            WarehouseDriver::BigQuery => texts(self, "dataset_ids"),
+            _ => texts(self, "schemas"),
+        }
+    }
 }
 
 /// Where the catalogue of BigQuery is: the datasets of the connection, or its region.
 fn bigquery_scopes(warehouse: &Warehouse) -> Vec<String> {
     let quoted = |name: &str| format!("`{}`.", name.replace(['`', '\\'], ""));
-    let datasets = texts(warehouse, "dataset_ids");
+    let datasets = warehouse.schemas();
     if datasets.is_empty() {
         let location = texts(warehouse, "location").into_iter().next();
         let location = location.unwrap_or_else(|| "us".to_owned()).to_lowercase();

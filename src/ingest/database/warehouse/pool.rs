@@ -7,11 +7,13 @@ use std::{
     collections::HashMap,
     env,
     ffi::OsString,
-    sync::{Arc, mpsc::Sender},
+    fmt,
+    sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{
     QueryError, StatementAnswer, Warehouse, WarehouseDriver, WarehouseStatement,
@@ -19,7 +21,7 @@ use super::{
 };
 use crate::database::process::{LineProcess, LineReply, WorkerCommand};
 
-/// Longest wait for a connection that others use.
+/// Longest wait for a connection that others use, and for tables that others read.
 const MAX_QUEUE_WAIT: Duration = Duration::from_secs(600);
 /// Time in which a new child connects, in addition to the time limit of its statement.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -40,38 +42,52 @@ const DRIVER_VARIABLES: [&str; 8] = [
     "TZDIR",
 ];
 
-/// The statements of one attempt that run now.
-#[derive(Debug, Default)]
-pub(in crate::database) struct RunningStatements {
-    state: Mutex<RunningState>,
-}
+/// The statements of one attempt that run or wait now.
+#[derive(Default)]
+pub(in crate::database) struct RunningStatements(Mutex<RunningState>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct RunningState {
     is_stopped: bool,
     last: u64,
-    stops: Vec<(u64, Sender<LineReply>)>,
+    stops: Vec<(u64, StopAction)>,
+}
+
+/// Ends one statement, or its wait.
+type StopAction = Box<dyn FnOnce() + Send>;
+
+impl fmt::Debug for RunningStatements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningStatements").finish_non_exhaustive()
+    }
 }
 
 impl RunningStatements {
-    /// Ends what runs; no other statement starts.
+    /// Ends what runs and waits; no other statement starts.
     pub(in crate::database) fn stop(&self) {
-        let mut state = self.state.lock();
-        state.is_stopped = true;
-        for (_, stop) in state.stops.drain(..) {
-            // The statement has ended by itself.
-            let _ = stop.send(LineReply::Stopped);
+        let stops = {
+            let mut state = self.0.lock();
+            state.is_stopped = true;
+            std::mem::take(&mut state.stops)
+        };
+        // Without the lock, which those that wait need to see why they were woken.
+        for (_, stop) in stops {
+            stop();
         }
     }
 
-    fn add(&self, child: &LineProcess) -> Result<RunningStatement<'_>, QueryError> {
-        let mut state = self.state.lock();
+    fn is_stopped(&self) -> bool {
+        self.0.lock().is_stopped
+    }
+
+    fn add(&self, stop: StopAction) -> Result<RunningStatement<'_>, QueryError> {
+        let mut state = self.0.lock();
         if state.is_stopped {
             return Err(QueryError::Stopped);
         }
         state.last += 1;
         let id = state.last;
-        state.stops.push((id, child.stop()));
+        state.stops.push((id, stop));
         Ok(RunningStatement(self, id))
     }
 }
@@ -81,7 +97,47 @@ struct RunningStatement<'a>(&'a RunningStatements, u64);
 
 impl Drop for RunningStatement<'_> {
     fn drop(&mut self) {
-        self.0.state.lock().stops.retain(|(id, _)| *id != self.1);
+        self.0.0.lock().stops.retain(|(id, _)| *id != self.1);
+    }
+}
+
+/// A value that several attempts share and wait for.
+#[derive(Debug, Default)]
+pub(super) struct AwaitedState<T> {
+    value: Mutex<T>,
+    changed: Condvar,
+}
+
+impl<T: Send + 'static> AwaitedState<T> {
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        let result = change(&mut self.value.lock());
+        self.changed.notify_all();
+        result
+    }
+
+    /// Waits until `is_ready`.
+    ///
+    /// # Errors
+    /// If the attempt of `running` ends first, or [`MAX_QUEUE_WAIT`].
+    pub(super) fn wait(
+        self: &Arc<Self>,
+        running: &RunningStatements,
+        mut is_ready: impl FnMut(&mut T) -> bool,
+    ) -> Result<MutexGuard<'_, T>, QueryError> {
+        let state = Arc::clone(self);
+        let _running = running.add(Box::new(move || state.change(|_| ())))?;
+        let deadline = Instant::now() + MAX_QUEUE_WAIT;
+        let mut value = self.value.lock();
+        while !is_ready(&mut value) {
+            if running.is_stopped() {
+                return Err(QueryError::Stopped);
+            }
+            if Instant::now() >= deadline {
+                return Err(QueryError::QueueFull);
+            }
+            self.changed.wait_until(&mut value, deadline);
+        }
+        Ok(value)
     }
 }
 
@@ -95,16 +151,27 @@ pub(in crate::database) struct WarehousePools {
 
 #[derive(Debug, Default)]
 pub(super) struct WarehousePool {
-    state: Mutex<ChildrenState>,
-    child_freed: Condvar,
-    pub(super) cache: Mutex<CatalogCache>,
+    children: Arc<AwaitedState<ChildrenState>>,
+    pub(super) cache: Arc<AwaitedState<CatalogCache>>,
+}
+
+/// Its idle children end with it.
+impl Drop for WarehousePool {
+    fn drop(&mut self) {
+        let idle = self
+            .children
+            .change(|state| std::mem::take(&mut state.idle));
+        drop(idle);
+    }
 }
 
 #[derive(Debug, Default)]
 struct ChildrenState {
-    /// Children that wait for a statement, and since when; the one that was used last is the last.
+    /// Children that wait for a statement, and until when; the one that was used last is the last.
     idle: Vec<(LineProcess, Instant)>,
     busy: u32,
+    /// Whether a thread ends the children that are not used.
+    has_reaper: bool,
 }
 
 impl WarehousePools {
@@ -123,12 +190,15 @@ impl WarehousePools {
         running: &RunningStatements,
     ) -> Result<StatementAnswer, QueryError> {
         let pool = self.pool(warehouse);
-        let idle = pool.acquire(warehouse.max_connections)?;
+        let idle = pool.acquire(warehouse.max_connections, running)?;
         let slot = BusySlot(&pool);
         let request = serde_json::to_vec(statement)
             .map_err(|error| QueryError::WorkerFailed(format!("cannot be asked: {error}")))?;
         let ask = |child: &mut LineProcess, more_time| {
-            let _running = running.add(child)?;
+            let stop = child.stop();
+            // Without a receiver, the statement has ended by itself.
+            let stop = move || drop(stop.send(LineReply::Stopped));
+            let _running = running.add(Box::new(stop))?;
             child.send(&request)?;
             child.receive(statement.time_limit + ANSWER_GRACE + more_time)
         };
@@ -153,7 +223,7 @@ impl WarehousePools {
             })?;
         // DuckDB locks its file while it is open.
         if warehouse.driver != WarehouseDriver::DuckDb {
-            pool.state.lock().idle.push((child, Instant::now()));
+            pool.keep(child, Instant::now() + IDLE_TIME);
         }
         drop(slot);
         result.map_err(|error| with_seconds(error, statement.time_limit))
@@ -202,20 +272,64 @@ fn variables(warehouse: &Warehouse) -> Vec<(String, OsString)> {
 
 impl WarehousePool {
     /// Waits until a child may run; returns one that is idle.
-    fn acquire(&self, most: u32) -> Result<Option<LineProcess>, QueryError> {
-        let mut state = self.state.lock();
-        let is_full = |state: &mut ChildrenState| state.busy >= most;
-        self.child_freed
-            .wait_while_for(&mut state, is_full, MAX_QUEUE_WAIT);
-        if is_full(&mut state) {
-            return Err(QueryError::QueueFull);
-        }
+    fn acquire(
+        &self,
+        most: u32,
+        running: &RunningStatements,
+    ) -> Result<Option<LineProcess>, QueryError> {
+        let mut state = self.children.wait(running, |state| state.busy < most)?;
         state.busy += 1;
-        state
-            .idle
-            .retain_mut(|(child, since)| since.elapsed() < IDLE_TIME && child.is_waiting());
-        Ok(state.idle.pop().map(|(child, _)| child))
+        let unused = state.take_unused(Instant::now());
+        let child = state.idle.pop().map(|(child, _)| child);
+        drop(state);
+        drop(unused);
+        Ok(child)
     }
+
+    /// Keeps an idle child until `end`, when a thread ends it. One thread serves all children, as long as there are any.
+    fn keep(&self, child: LineProcess, end: Instant) {
+        let needs_reaper = self.children.change(|state| {
+            state.idle.push((child, end));
+            !std::mem::replace(&mut state.has_reaper, true)
+        });
+        if needs_reaper {
+            let children = Arc::clone(&self.children);
+            let reaper = thread::Builder::new().name("warehouse-idle".into());
+            if reaper.spawn(move || end_unused(&children)).is_err() {
+                // The next statement ends the children instead.
+                self.children.change(|state| state.has_reaper = false);
+            }
+        }
+    }
+}
+
+impl ChildrenState {
+    /// Removes the idle children that have ended, or shall end by `now`.
+    fn take_unused(&mut self, now: Instant) -> Vec<LineProcess> {
+        let is_unused =
+            |(child, end): &mut (LineProcess, Instant)| *end <= now || !child.is_waiting();
+        let unused = self.idle.extract_if(.., is_unused);
+        unused.map(|(child, _)| child).collect()
+    }
+}
+
+/// Ends idle children at their time, until there are none.
+fn end_unused(children: &AwaitedState<ChildrenState>) {
+    let mut state = children.value.lock();
+    loop {
+        let unused = state.take_unused(Instant::now());
+        if !unused.is_empty() {
+            MutexGuard::unlocked(&mut state, || drop(unused));
+            children.changed.notify_all();
+            continue;
+        }
+        let Some(next) = state.idle.iter().map(|(_, end)| *end).min() else {
+            break;
+        };
+        children.changed.wait_until(&mut state, next);
+    }
+    state.has_reaper = false;
+    children.changed.notify_all();
 }
 
 /// Permission to use a child.
@@ -223,7 +337,9 @@ struct BusySlot<'a>(&'a WarehousePool);
 
 impl Drop for BusySlot<'_> {
     fn drop(&mut self) {
-        self.0.state.lock().busy -= 1;
-        self.0.child_freed.notify_one();
+        self.0.children.change(|state| state.busy -= 1);
     }
 }
+
+#[cfg(test)]
+mod tests;
