@@ -35,7 +35,7 @@ pub(crate) fn scan(global: &GlobalArgs, args: &ScanArgs) -> Result<Exit, CliErro
     let ui = if args.json { Ui::Json } else { global.ui };
     let project = project::open(global)?;
     let started = Instant::now();
-    let scan = DatabaseScan::prepare(&project, &args.connection)?;
+    let mut scan = DatabaseScan::prepare(&project, &args.connection)?;
     let mut line = ProgressLine::new(ui);
     let tables = scan.read(&mut |progress| line.show(progress));
     line.clear();

@@ -23,12 +23,16 @@ use super::{
     untrusted_text::{excerpt, one_line},
     warehouse_access,
 };
-use ingestdeck_core::diagnostic::{Diagnostic, Problem};
-use ingestdeck_os::scoped_dir::{self, FileLock, SHARED_MODE, ScopedDir};
+use ingestdeck_core::{
+    diagnostic::{Diagnostic, Problem},
+    text::pluralize,
+};
+use ingestdeck_os::scoped_dir::{self, FileKind, FileLock, SHARED_MODE, ScopedDir};
 
 use self::{
     live_database::StoredScan,
     manifest::StoredManifest,
+    reach::ScanReach,
     tables::{ScannedTableName, StagedTable, TableIndex},
 };
 
@@ -37,6 +41,7 @@ mod commit;
 mod live_database;
 mod manifest;
 mod manifest_text;
+mod reach;
 mod tables;
 
 /// Why a database was not scanned. Nothing is changed then, unless the message states otherwise.
@@ -143,7 +148,7 @@ pub struct ScanChanges {
     pub files_deleted: usize,
     /// The commit, and the branch that it is on.
     pub commit: Option<(String, Option<String>)>,
-    /// What the user should know: files that are in no commit, joins that no longer fit.
+    /// What the user should know: files that are deleted or in no commit, joins and settings that fit no table.
     pub warnings: Vec<Problem>,
 }
 
@@ -180,12 +185,22 @@ impl PlannedFiles {
     }
 }
 
+/// The connection of a scan.
+#[derive(Clone, Copy)]
+struct ScannedConnection<'a> {
+    id: &'a str,
+    /// Its driver, by its name in KTX.
+    driver: &'static str,
+    reach: &'a ScanReach,
+}
+
 /// A scan of one connection, with exclusive access to the project.
 #[derive(Debug)]
 pub struct DatabaseScan<'p> {
     project: &'p Project,
     connection: &'p Connection,
     database: Database,
+    reach: ScanReach,
     /// `None` if the files are not committed.
     repository: Option<(Repository, FileLock)>,
     warnings: Vec<Problem>,
@@ -230,6 +245,7 @@ impl<'p> DatabaseScan<'p> {
         Ok(Self {
             project,
             connection,
+            reach: ScanReach::of(connection, &database),
             database,
             repository,
             warnings,
@@ -242,7 +258,7 @@ impl<'p> DatabaseScan<'p> {
     /// # Errors
     /// If the database cannot be read.
     pub fn read(
-        &self,
+        &mut self,
         progress: &mut dyn FnMut(CatalogProgress),
     ) -> Result<Vec<TableInfo>, ScanError> {
         let workers = &self.project.sql_workers;
@@ -254,25 +270,8 @@ impl<'p> DatabaseScan<'p> {
             id: self.connection.id.clone(),
             cause,
         })?;
-        let enabled = self.enabled_tables();
-        if !enabled.is_empty() {
-            tables.retain(|table| {
-                let name = ScannedTableName::of(table);
-                enabled.iter().any(|enabled| name.is_named(enabled))
-            });
-        }
+        self.warnings.extend(self.reach.keep_enabled(&mut tables));
         Ok(tables)
-    }
-
-    /// The only tables that are scanned, as KTX's key `enabled_tables` names them; empty for all.
-    fn enabled_tables(&self) -> Vec<&str> {
-        let named = self.connection.keys.0.get("enabled_tables");
-        let named = named
-            .and_then(|names| names.as_array())
-            .into_iter()
-            .flatten();
-        let named = named.filter_map(|name| Some(name.as_str()?.trim()));
-        named.filter(|name| !name.is_empty()).collect()
     }
 
     /// Writes `tables` to the files of the scan: only those whose content changed, and the date.
@@ -310,13 +309,19 @@ impl<'p> DatabaseScan<'p> {
         // The order in which KTX reads the files, and so writes the tables.
         scanned.sort_by(|a, b| a.path.cmp(&b.path));
         let mut planned = PlannedFiles::default();
-        let about = (id, driver);
+        let about = ScannedConnection {
+            id,
+            driver,
+            reach: &self.reach,
+        };
         live_database::plan_files(&mut planned, &folder, &stored, about, &scanned, now);
-        let dropped = manifest::plan_files(&mut planned, &manifest, about, &scanned, &index)?;
-        let mut result = compare(&scanned, &stored);
+        let dropped =
+            manifest::plan_files(&mut planned, &manifest, about, &scanned, &index, &stored)?;
+        let mut result = compare(&scanned, &stored, &self.reach);
         result.folder = folder;
         result.warnings = self.warnings.clone();
         result.warnings.extend(dropped);
+        result.warnings.extend(undescribed(&scanned));
         for (_, bytes) in planned.in_order() {
             match bytes {
                 Some(_) => result.files_written += 1,
@@ -400,7 +405,7 @@ fn commit_message(id: &str, result: &ScanChanges, sync: &str) -> String {
 }
 
 /// Compares the tables with those of the scan before.
-fn compare(scanned: &[StagedTable<'_>], stored: &StoredScan) -> ScanChanges {
+fn compare(scanned: &[StagedTable<'_>], stored: &StoredScan, reach: &ScanReach) -> ScanChanges {
     let mut result = ScanChanges {
         tables: scanned.len(),
         columns: scanned.iter().map(|table| table.info.columns.len()).sum(),
@@ -416,10 +421,28 @@ fn compare(scanned: &[StagedTable<'_>], stored: &StoredScan) -> ScanChanges {
             Some(_) => {}
         }
     }
-    result.removed = gone.keys().map(|name| name.reference()).collect();
+    let gone = gone.keys().filter(|name| reach.covers(name));
+    result.removed = gone.map(|name| name.reference()).collect();
     result.added.sort_unstable();
     result.changed.sort_unstable();
     result
+}
+
+/// The problem that tables could not be described.
+fn undescribed(scanned: &[StagedTable<'_>]) -> Option<Problem> {
+    let errors = || {
+        let described =
+            |table: &StagedTable<'_>| Some((table.name.reference(), table.info.error.clone()?));
+        scanned.iter().filter_map(described)
+    };
+    let (name, error) = errors().next()?;
+    let text = format!(
+        "{} without a description, such as `{}`: {}",
+        pluralize(errors().count(), "table"),
+        excerpt(&name),
+        excerpt(&error)
+    );
+    Some(Problem::new(text).with_help("scan again if the database changed meanwhile"))
 }
 
 fn find_connection<'p>(project: &'p Project, id: &str) -> Result<&'p Connection, ScanError> {

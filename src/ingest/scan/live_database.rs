@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    PlannedFiles, ScanError, column_type,
+    PlannedFiles, ScanError, ScannedConnection, column_type,
     tables::{ScannedTableName, StagedTable, TableIndex},
 };
 use crate::{database::TableInfo, slug};
@@ -103,7 +103,7 @@ pub(super) fn plan_files(
     planned: &mut PlannedFiles,
     folder: &str,
     stored: &StoredScan,
-    (connection, driver): (&str, &str),
+    about: ScannedConnection<'_>,
     tables: &[StagedTable<'_>],
     now: Timestamp,
 ) {
@@ -126,7 +126,7 @@ pub(super) fn plan_files(
             planned.write(format!("{folder}/{path}"), bytes);
         }
     }
-    let settings = connection_json(connection, driver, tables, now);
+    let settings = connection_json(about, tables, now);
     planned.finish_with(
         format!("{folder}/{CONNECTION_FILE}"),
         stable_json(&settings),
@@ -134,8 +134,7 @@ pub(super) fn plan_files(
 }
 
 fn connection_json(
-    connection: &str,
-    driver: &str,
+    about: ScannedConnection<'_>,
     tables: &[StagedTable<'_>],
     now: Timestamp,
 ) -> Value {
@@ -143,7 +142,7 @@ fn connection_json(
         let found: BTreeSet<&String> = tables.iter().filter_map(|table| part(table.info)).collect();
         (!found.is_empty()).then(|| json!(found))
     };
-    let schemas = match driver {
+    let schemas = match about.driver {
         "bigquery" => "datasets",
         _ => "schemas",
     };
@@ -151,7 +150,7 @@ fn connection_json(
         ("catalogs", set(|table| table.catalog.as_ref())),
         (schemas, set(|table| table.schema.as_ref())),
     ];
-    let scope: serde_json::Map<String, Value> = parts
+    let mut scope: serde_json::Map<String, Value> = parts
         .into_iter()
         .filter_map(|(key, names)| Some((key.to_owned(), names?)))
         .collect();
@@ -159,9 +158,12 @@ fn connection_json(
     let columns: usize = tables.iter().map(|table| table.info.columns.len()).sum();
     metadata.insert("table_count".into(), tables.len().into());
     metadata.insert("total_columns".into(), columns.into());
+    // Not in scans of KTX, which keeps such a key.
+    let enabled: Vec<&str> = about.reach.enabled_tables().collect();
+    scope.insert("enabledTables".into(), json!(enabled));
     json!({
-        "connectionId": connection,
-        "driver": driver,
+        "connectionId": about.id,
+        "driver": about.driver,
         "extractedAt": format!("{now:.3}"),
         "scope": scope,
         "metadata": metadata,

@@ -1,22 +1,25 @@
 //! The files of `semantic-layer/<connection>/_schema`, one per schema: each table as KTX's semantic layer and that of this
 //! program read it. What people and KTX's other commands wrote into them is kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde_json::{Map, Value, json};
 
 use super::{
-    PlannedFiles, ScanError, column_type, manifest_text,
+    PlannedFiles, ScanError, ScannedConnection, column_type,
+    live_database::StoredScan,
+    manifest_text,
+    reach::ScanReach,
     tables::{ScannedTableName, StagedTable, TableIndex},
 };
 use crate::{
     database::{ForeignKey, TableInfo},
     semantic_layer::maps_at,
     slug,
-    untrusted_text::excerpt,
-    yaml::{self, YamlNode},
+    untrusted_text::{excerpt, one_line},
+    yaml::{self, YamlNode, YamlValue},
 };
-use ingestdeck_core::diagnostic::Problem;
+use ingestdeck_core::{diagnostic::Problem, text::pluralize};
 use ingestdeck_os::scoped_dir::ScopedDir;
 
 /// Largest file that is read, in bytes.
@@ -32,10 +35,17 @@ pub(super) fn folder(connection: &str) -> String {
 /// The files that are stored already.
 #[derive(Default)]
 pub(super) struct StoredManifest {
-    /// Text of each file by its name.
-    texts: BTreeMap<String, String>,
-    /// Tables by the text of `table`.
-    tables: BTreeMap<String, Map<String, Value>>,
+    /// By their names.
+    files: BTreeMap<String, StoredFile>,
+    /// File and key of each table, by the text of `table`.
+    places: BTreeMap<String, (String, String)>,
+}
+
+struct StoredFile {
+    text: String,
+    tables: Map<String, Value>,
+    /// Whether it has more than tables.
+    has_other_keys: bool,
 }
 
 impl StoredManifest {
@@ -71,43 +81,54 @@ impl StoredManifest {
                 .map_err(|_| invalid(Problem::new("it is not UTF-8 text")))?;
             let tree =
                 yaml::parse_scan(&text).map_err(|error| invalid(yaml::explain(&text, &error)))?;
-            for (name, table) in tables_of(&tree) {
-                let reference = table.get("table").and_then(Value::as_str).unwrap_or(&name);
-                stored.tables.insert(reference.to_owned(), table);
+            let tables = match tree.get("tables").map(YamlNode::to_json) {
+                Some(Value::Object(tables)) => tables,
+                _ => Map::new(),
+            };
+            for (key, table) in tables.iter().filter(|(_, table)| table.is_object()) {
+                let place = (name.clone(), key.clone());
+                stored
+                    .places
+                    .insert(reference(key, table).to_owned(), place);
             }
-            stored.texts.insert(name, text);
+            let has_other_keys = match &tree.value {
+                YamlValue::Map(keys) => keys.iter().any(|key| key.key != "tables"),
+                _ => true,
+            };
+            let file = StoredFile {
+                text,
+                tables,
+                has_other_keys,
+            };
+            stored.files.insert(name, file);
         }
         Ok(stored)
     }
 
-    #[cfg(test)]
-    pub(super) fn has_table(&self, reference: &str) -> bool {
-        self.tables.contains_key(reference)
+    /// The entry of a table, by the text of `table`.
+    pub(super) fn table(&self, reference: &str) -> Option<&Map<String, Value>> {
+        let (file, key) = self.places.get(reference)?;
+        self.files.get(file)?.tables.get(key)?.as_object()
     }
 }
 
-/// The tables of a file, by their names.
-pub(super) fn tables_of(tree: &YamlNode) -> impl Iterator<Item = (String, Map<String, Value>)> {
-    let tables = match tree.get("tables").map(YamlNode::to_json) {
-        Some(Value::Object(tables)) => tables,
-        _ => Map::new(),
-    };
-    tables.into_iter().filter_map(|(name, table)| match table {
-        Value::Object(table) => Some((name, table)),
-        _ => None,
-    })
+/// What `table` contains in an entry of a file.
+fn reference<'a>(key: &'a str, table: &'a Value) -> &'a str {
+    table.get("table").and_then(Value::as_str).unwrap_or(key)
 }
 
 /// Adds the files with `tables` to `planned`: those whose content differs from `stored`, and those to delete. Returns
-/// what people wrote that no longer fits the database.
+/// what the user should know: what people wrote that no longer fits the database, and which files are deleted.
 pub(super) fn plan_files(
     planned: &mut PlannedFiles,
     stored: &StoredManifest,
-    (connection, driver): (&str, &str),
+    about: ScannedConnection<'_>,
     tables: &[StagedTable<'_>],
     index: &TableIndex<'_>,
+    before: &StoredScan,
 ) -> Result<Vec<Problem>, ScanError> {
-    let folder = folder(connection);
+    let driver = about.driver;
+    let folder = folder(about.id);
     let mut problems = Vec::new();
     let mut joins = formal_joins(tables, index);
     let columns = columns_by_table(tables);
@@ -115,23 +136,57 @@ pub(super) fn plan_files(
     for table in tables {
         let reference = table.name.reference();
         let nothing = Map::new();
-        let old = stored.tables.get(&reference).unwrap_or(&nothing);
+        let old = stored.table(&reference).unwrap_or(&nothing);
         let mut joins = joins.remove(&table.name).unwrap_or_default();
         problems.extend(keep_joins(&mut joins, table.info, old, &columns));
-        let entry = table_entry(driver, table.info, &reference, old, joins);
-        let shard = shards.entry(shard_key(driver, table.info)).or_default();
+        let entry = table_entry(driver, table.info, &reference, old, joins.joins);
+        let shard = shards.entry(shard_key(driver, &table.name)).or_default();
         shard.insert(table.info.name.clone(), entry);
     }
     let names = file_names(shards.keys());
-    for old in stored.texts.keys() {
-        if !names.iter().any(|name| name == old) {
-            planned.delete(format!("{folder}/{old}"));
+    let mut files: BTreeMap<String, Map<String, Value>> =
+        names.into_iter().zip(shards.into_values()).collect();
+    let history = ScanHistory::new(driver, tables, before);
+    for (name, file) in &stored.files {
+        let path = format!("{folder}/{name}");
+        let (kept, unknown) = history.kept_tables(name, file, about.reach);
+        if let Some(first) = unknown.first() {
+            problems.push(
+                Problem::new(format!(
+                    "{} keeps {}, such as `{}`: the database has no such table, and neither has an earlier scan",
+                    one_line(&path),
+                    pluralize(unknown.len(), "table"),
+                    excerpt(first)
+                ))
+                .with_help("delete the entries if they are obsolete"),
+            );
+        }
+        match files.get_mut(name) {
+            Some(written) => {
+                for (key, table) in kept {
+                    if !written.contains_key(&key) {
+                        written.insert(key, table);
+                    }
+                }
+            }
+            None if kept.len() == file.tables.len() => {}
+            None if kept.is_empty() && !file.has_other_keys => {
+                let text = format!(
+                    "{} is deleted: none of its tables is there, or all are in other files now",
+                    one_line(&path)
+                );
+                problems.push(Problem::new(text));
+                planned.delete(path);
+            }
+            None => {
+                files.insert(name.clone(), kept);
+            }
         }
     }
-    for (name, shard) in names.into_iter().zip(shards.into_values()) {
+    for (name, tables) in files {
         let path = format!("{folder}/{name}");
-        let old = stored.texts.get(&name).map(String::as_str);
-        let text = manifest_text::render(old, shard)
+        let old = stored.files.get(&name).map(|file| file.text.as_str());
+        let text = manifest_text::render(old, tables)
             .ok_or_else(|| ScanError::NotWritable { path: path.clone() })?;
         if old != Some(&text) {
             planned.write(path, text.into_bytes());
@@ -140,9 +195,76 @@ pub(super) fn plan_files(
     Ok(problems)
 }
 
+/// What scans wrote, now and before.
+struct ScanHistory {
+    /// The tables that are there now, by the text of `table`.
+    scanned: BTreeSet<String>,
+    /// Tables of this scan and of the one before, by the text of `table`, with the files that a scan writes them to.
+    written: BTreeMap<String, (ScannedTableName, BTreeSet<String>)>,
+}
+
+impl ScanHistory {
+    fn new(driver: &str, tables: &[StagedTable<'_>], before: &StoredScan) -> Self {
+        let now = || tables.iter().map(|table| &table.name);
+        let mut written: BTreeMap<String, (ScannedTableName, BTreeSet<String>)> = BTreeMap::new();
+        for names in [
+            now().collect::<Vec<_>>(),
+            before.tables.keys().collect::<Vec<_>>(),
+        ] {
+            let keys: BTreeSet<String> = names.iter().map(|name| shard_key(driver, name)).collect();
+            let files: BTreeMap<&String, String> =
+                keys.iter().zip(file_names(keys.iter())).collect();
+            for name in names {
+                let key = shard_key(driver, name);
+                let places = written
+                    .entry(name.reference())
+                    .or_insert_with(|| (name.clone(), BTreeSet::new()));
+                places.1.extend(files.get(&key).cloned());
+                // KTX uses the key as it is.
+                places.1.insert(format!("{key}.yaml"));
+            }
+        }
+        Self {
+            scanned: now().map(ScannedTableName::reference).collect(),
+            written,
+        }
+    }
+
+    /// The tables of the file `name` that this scan does not replace: those that it does not cover, and those that no scan
+    /// wrote. The second list names those that the database should have and does not.
+    fn kept_tables(
+        &self,
+        name: &str,
+        file: &StoredFile,
+        reach: &ScanReach,
+    ) -> (Map<String, Value>, Vec<String>) {
+        let mut unknown = Vec::new();
+        let mut kept = Map::new();
+        for (key, table) in &file.tables {
+            let reference = reference(key, table);
+            let written = self.written.get(reference);
+            let is_of_scan = written.is_some_and(|(_, files)| files.contains(name));
+            let is_there = self.scanned.contains(reference);
+            let is_covered = is_there
+                || match written {
+                    Some((name, _)) => reach.covers(name),
+                    None => reach.covers(&ScannedTableName::from_reference(reference)),
+                };
+            if is_of_scan && is_covered {
+                continue;
+            }
+            if is_covered && !is_there {
+                unknown.push(reference.to_owned());
+            }
+            kept.insert(key.clone(), table.clone());
+        }
+        (kept, unknown)
+    }
+}
+
 /// Which file the table belongs to, as in KTX.
-fn shard_key(driver: &str, table: &TableInfo) -> String {
-    let (catalog, schema) = (table.catalog.as_deref(), table.schema.as_deref());
+fn shard_key(driver: &str, table: &ScannedTableName) -> String {
+    let (catalog, schema) = (table.catalog(), table.schema());
     match driver {
         "snowflake" | "databricks" => format!(
             "{}.{}",
@@ -247,17 +369,35 @@ fn keep_others(entry: &mut Map<String, Value>, old: &Map<String, Value>, written
     }
 }
 
+/// The joins of a table, each once.
+#[derive(Default)]
+pub(super) struct TableJoins {
+    pub(super) joins: Vec<Value>,
+    /// `to` and `on` of each.
+    known: HashSet<(String, String)>,
+}
+
+impl TableJoins {
+    fn add(&mut self, join: Value) {
+        let text = |key: &str| join[key].as_str().unwrap_or_default().to_owned();
+        if self.known.insert((text("to"), text("on"))) {
+            self.joins.push(join);
+        }
+    }
+}
+
 /// The joins of each table that follow from foreign keys, in both directions.
-fn formal_joins(
+pub(super) fn formal_joins(
     tables: &[StagedTable<'_>],
     index: &TableIndex<'_>,
-) -> BTreeMap<ScannedTableName, Vec<Value>> {
-    let mut joins: BTreeMap<ScannedTableName, Vec<Value>> = BTreeMap::new();
+) -> BTreeMap<ScannedTableName, TableJoins> {
+    let mut joins: BTreeMap<ScannedTableName, TableJoins> = BTreeMap::new();
     let mut add = |table: &TableInfo, to: &TableInfo, on: String, relationship: &str| {
         let join = json!({
             "to": to.name, "on": on, "relationship": relationship, "source": "formal",
         });
-        add_once(joins.entry(ScannedTableName::of(table)).or_default(), join);
+        let joins = joins.entry(ScannedTableName::of(table)).or_default();
+        joins.add(join);
     };
     for table in tables {
         for key in &table.info.foreign_keys {
@@ -275,13 +415,6 @@ fn formal_joins(
     joins
 }
 
-fn add_once(joins: &mut Vec<Value>, join: Value) {
-    let is_same = |other: &Value| other["to"] == join["to"] && other["on"] == join["on"];
-    if !joins.iter().any(is_same) {
-        joins.push(join);
-    }
-}
-
 fn columns_by_table<'a>(tables: &[StagedTable<'a>]) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
     let mut columns: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for table in tables {
@@ -293,7 +426,7 @@ fn columns_by_table<'a>(tables: &[StagedTable<'a>]) -> BTreeMap<&'a str, BTreeSe
 
 /// Adds the joins of `old` that do not follow from foreign keys. Returns a problem about each that no longer fits.
 fn keep_joins(
-    joins: &mut Vec<Value>,
+    joins: &mut TableJoins,
     table: &TableInfo,
     old: &Map<String, Value>,
     columns: &BTreeMap<&str, BTreeSet<&str>>,
@@ -308,7 +441,7 @@ fn keep_joins(
             true => missing_column(text("on"), columns),
         };
         match missing {
-            None => add_once(joins, Value::Object(join.clone())),
+            None => joins.add(Value::Object(join.clone())),
             Some(missing) => {
                 let (from, to) = (excerpt(&table.name), excerpt(text("to")));
                 problems.push(

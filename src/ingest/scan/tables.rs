@@ -1,6 +1,6 @@
 //! The tables of a scan, and how they differ from those of the scan before.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use serde_json::Value;
 
@@ -28,10 +28,30 @@ impl ScannedTableName {
             .then(|| Self([text("catalog"), text("db"), text("name")]))
     }
 
-    /// Whether `text` names the table: the name, with or without the parts in front of it.
-    pub(super) fn is_named(&self, text: &str) -> bool {
-        let mut parts = text.rsplit('.').zip(self.0.iter().rev());
-        text.split('.').count() <= self.0.len() && parts.all(|(named, own)| named == own)
+    /// The name of a table by the text of `table:`.
+    pub(super) fn from_reference(text: &str) -> Self {
+        let mut parts = text.rsplitn(3, '.').map(str::to_owned);
+        let mut next = || parts.next().unwrap_or_default();
+        let (name, schema) = (next(), next());
+        Self([next(), schema, name])
+    }
+
+    /// The catalog; `None` if the database has none.
+    pub(super) fn catalog(&self) -> Option<&str> {
+        let [catalog, ..] = &self.0;
+        Some(catalog.as_str()).filter(|catalog| !catalog.is_empty())
+    }
+
+    /// The schema; `None` if the database has none.
+    pub(super) fn schema(&self) -> Option<&str> {
+        let [_, schema, _] = &self.0;
+        Some(schema.as_str()).filter(|schema| !schema.is_empty())
+    }
+
+    /// The name, without the parts in front of it.
+    pub(super) fn table(&self) -> &str {
+        let [.., table] = &self.0;
+        table
     }
 
     /// The parts, separated by dots: what `table:` of a source contains.
@@ -52,14 +72,18 @@ pub(super) struct StagedTable<'a> {
 }
 
 /// Finds tables by their names.
-pub(super) struct TableIndex<'a>(BTreeMap<String, Vec<&'a TableInfo>>);
+pub(super) struct TableIndex<'a>(HashMap<IndexedName<'a>, Vec<&'a TableInfo>>);
+
+/// Catalog, schema, and name in lower case.
+type IndexedName<'a> = (Option<&'a str>, Option<&'a str>, String);
 
 impl<'a> TableIndex<'a> {
     pub(super) fn new(tables: &'a [TableInfo]) -> Self {
-        let mut index: BTreeMap<String, Vec<&TableInfo>> = BTreeMap::new();
+        let mut index: HashMap<IndexedName<'_>, Vec<&TableInfo>> = HashMap::new();
         for table in tables {
             let name = table.name.to_ascii_lowercase();
-            index.entry(name).or_default().push(table);
+            let place = (table.catalog.as_deref(), table.schema.as_deref(), name);
+            index.entry(place).or_default().push(table);
         }
         Self(index)
     }
@@ -73,18 +97,16 @@ impl<'a> TableIndex<'a> {
     where
         'a: 'k,
     {
-        let is_same = |wanted: &Option<String>, own: &Option<String>, found: &Option<String>| {
-            wanted.as_ref().or(own.as_ref()) == found.as_ref()
-        };
         // SQLite compares names without case.
         let ignores_case = table.schema.is_none() && table.catalog.is_none();
-        let is_named = |other: &&&TableInfo| {
-            (ignores_case || other.name == key.to_table)
-                && is_same(&key.to_schema, &table.schema, &other.schema)
-                && is_same(&key.to_catalog, &table.catalog, &other.catalog)
-        };
-        let named = self.0.get(&key.to_table.to_ascii_lowercase());
-        let other = named.and_then(|tables| tables.iter().find(is_named).copied());
+        let place = (
+            key.to_catalog.as_deref().or(table.catalog.as_deref()),
+            key.to_schema.as_deref().or(table.schema.as_deref()),
+            key.to_table.to_ascii_lowercase(),
+        );
+        let mut named = self.0.get(&place).into_iter().flatten();
+        let other = named.find(|other| ignores_case || other.name == key.to_table);
+        let other = other.copied();
         if let Some(column) = &key.to_column {
             return Some((other, column));
         }

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::*;
 use crate::{
     database::{ColumnInfo, ForeignKey},
+    facts::{FactFiles, ProjectFacts},
     git::Git,
     test_projects::{self, write},
     yaml,
@@ -56,7 +57,7 @@ fn at(day: i8) -> Timestamp {
 
 fn scan_shop(root: &Path, day: i8) -> Result<ScanChanges, ScanError> {
     let project = Project::open(root).unwrap();
-    let scan = DatabaseScan::prepare(&project, "shop")?;
+    let mut scan = DatabaseScan::prepare(&project, "shop")?;
     let tables = scan.read(&mut |_| {})?;
     scan.write(&tables, at(day))
 }
@@ -329,9 +330,33 @@ fn hostile_names_neither_escape_nor_collide() {
         "",
         "#",
         "- x",
+        "a.b.c",
+        "\"'`\\",
+        "GRÖSSE 日本",
+        "\u{2028}\u{feff}",
+        &"n".repeat(500),
         &long,
     ];
-    let schemas = ["../..", "Sales", "sales", "con", ".git", "\0", "", &long];
+    let schemas = [
+        "../..",
+        "Sales",
+        "sales",
+        "con",
+        ".git",
+        "\0",
+        "",
+        &long,
+        "..",
+        "_schema",
+        "con/../x",
+        "größe",
+        "a\nb: {c: d}",
+        "\"'`",
+        "x.yaml",
+        "a.b",
+        &"x".repeat(500),
+        &"ö".repeat(500),
+    ];
     let mut tables: Vec<TableInfo> = names
         .iter()
         .map(|name| table("public", name, names.as_slice()))
@@ -360,8 +385,13 @@ fn hostile_names_neither_escape_nor_collide() {
         .map(|table| ScannedTableName::of(table).reference())
         .collect();
     for reference in &references {
-        assert!(stored.has_table(reference), "{reference:?}");
+        assert!(stored.table(reference).is_some(), "{reference:?}");
     }
+    let stays = |path: &String| {
+        path.starts_with("semantic-layer/wh/_schema/")
+            || path.starts_with("raw-sources/wh/live-database/")
+    };
+    assert!(found.iter().all(stays), "{found:?}");
     let again = write_warehouse(&root, &tables).unwrap();
     assert_eq!((again.files_written, again.files_deleted), (1, 0));
 }
@@ -407,6 +437,247 @@ fn keys_between_schemas_are_joins_in_both_directions() {
     );
 }
 
+/// The tables that the facts of the connection `wh` have, with the warnings about its files.
+fn known_tables(root: &Path) -> (Vec<String>, Vec<String>) {
+    let facts = ProjectFacts::default().of("wh", || FactFiles {
+        project: root.to_owned(),
+        connection: "wh".into(),
+        ..FactFiles::default()
+    });
+    let loaded = facts.load();
+    let tables = loaded.sets.iter().flat_map(|set| &set.tables);
+    let mut names: Vec<String> = tables.map(TableInfo::display).collect();
+    names.sort();
+    let warnings = loaded.warnings.iter().map(|warning| warning.to_line());
+    (names, warnings.collect())
+}
+
+#[test]
+fn scan_of_odd_names_is_read_again() {
+    let (_dir, root) = without_git();
+    let long = "n".repeat(500);
+    let odd = [
+        "a.b",
+        "\"quoted\"",
+        "it's",
+        "größe",
+        "a\nb: c",
+        "..",
+        "con/../x",
+        "_schema",
+        "#",
+        &long,
+    ];
+    let mut tables: Vec<TableInfo> = Vec::new();
+    for schema in odd {
+        tables.push(table(schema, "t", &odd));
+        tables.push(table("public", schema, &odd));
+    }
+    write_warehouse(&root, &tables).unwrap();
+    let mut expected: Vec<String> = tables.iter().map(TableInfo::display).collect();
+    expected.sort();
+    assert_eq!(known_tables(&root), (expected.clone(), Vec::new()));
+    fs::remove_dir_all(root.join("raw-sources")).unwrap();
+    // The files of the semantic layer have no quotes, so two dots are a part without a name, and the table is left out.
+    let (found, warnings) = known_tables(&root);
+    expected.retain(|name| !name.contains(".."));
+    assert_eq!((found.len(), warnings), (expected.len(), Vec::new()));
+}
+
+fn warnings(result: &ScanChanges) -> Vec<String> {
+    result.warnings.iter().map(|one| one.to_line()).collect()
+}
+
+#[test]
+fn only_files_of_earlier_scans_are_deleted() {
+    let (_dir, root) = with_git();
+    let folder = "semantic-layer/wh/_schema";
+    let public = table("public", "orders", &["id"]);
+    let mart = table("mart", "sales", &["id"]);
+    write_warehouse(&root, &[public.clone(), mart]).unwrap();
+    let own = "# Mine.\ntables:\n  notes:\n    table: hand.notes\n    columns: []\n";
+    let doubled = "tables:\n  orders: {table: public.orders, columns: []}\n";
+    let other = "names: {}\n";
+    for (name, text) in [
+        ("own.yaml", own),
+        ("two.yml", doubled),
+        ("other.yaml", other),
+    ] {
+        write(&root, &format!("{folder}/{name}"), text);
+    }
+    git(&root, &["add", "."]);
+    git(&root, &["commit", "--quiet", "-m", "mine"]);
+    let result = write_warehouse(&root, &[public]).unwrap();
+    assert_eq!(result.removed, ["mart.sales"]);
+    assert_eq!(
+        warnings(&result),
+        [
+            format!(
+                "{folder}/mart.yaml is deleted: none of its tables is there, or all are in other files now"
+            ),
+            format!(
+                "{folder}/own.yaml keeps 1 table, such as `hand.notes`: the database has no such table, and neither has an \
+                 earlier scan; delete the entries if they are obsolete"
+            ),
+        ]
+    );
+    assert!(!root.join(folder).join("mart.yaml").exists());
+    for (name, text) in [
+        ("own.yaml", own),
+        ("two.yml", doubled),
+        ("other.yaml", other),
+    ] {
+        assert_eq!(read(&root, &format!("{folder}/{name}")), text);
+    }
+}
+
+#[test]
+fn file_that_ktx_named_otherwise_is_replaced() {
+    let (_dir, root) = without_git();
+    let old = "tables:\n  sales:\n    table: Größe.sales\n    columns: []\n    owner: ada\n";
+    write(&root, "semantic-layer/wh/_schema/Größe.yaml", old);
+    let result = write_warehouse(&root, &[table("Größe", "sales", &["id"])]).unwrap();
+    assert_eq!(result.files_deleted, 1);
+    let project = ScopedDir::open(&root).unwrap();
+    let stored = StoredManifest::read(&project, "wh").unwrap();
+    assert_eq!(stored.table("Größe.sales").unwrap()["owner"], "ada");
+}
+
+#[test]
+fn tables_outside_of_the_scope_are_kept() {
+    let (_dir, root) = without_git();
+    let tables = [
+        table("public", "orders", &["id"]),
+        table("public", "users", &["id"]),
+        table("mart", "sales", &["id"]),
+    ];
+    write_warehouse(&root, &tables).unwrap();
+    let file = |name: &str| read(&root, &format!("semantic-layer/wh/_schema/{name}.yaml"));
+    let before = (file("public"), file("mart"));
+    let settings = SETTINGS.replace(
+        "path: wh.db",
+        "path: wh.db, enabled_tables: [PUBLIC.orders]",
+    );
+    write(&root, "ktx.yaml", &settings);
+    let result = write_warehouse(&root, &tables[..1]).unwrap();
+    assert_eq!((file("public"), file("mart")), before);
+    assert!(result.removed.is_empty() && warnings(&result).is_empty());
+    // A scan of everything replaces all of them again.
+    write(&root, "ktx.yaml", SETTINGS);
+    let result = write_warehouse(&root, &tables).unwrap();
+    assert_eq!((file("public"), file("mart")), before);
+    assert_eq!(result.added, ["mart.sales", "public.users"]);
+}
+
+#[test]
+fn schemas_outside_of_the_connection_are_kept() {
+    let database = Database::Warehouse(
+        crate::database::Warehouse {
+            id: "wh".into(),
+            driver: crate::database::WarehouseDriver::Postgres,
+            keys: [("schemas".to_owned(), "public, Mart".to_owned())].into(),
+            file: None,
+            drivers: Vec::new(),
+            query_timeout: Duration::from_secs(1),
+            max_connections: 1,
+        }
+        .into(),
+    );
+    let (_dir, root) = without_git();
+    let project = Project::open(&root).unwrap();
+    let connection = find_connection(&project, "wh").unwrap();
+    let reach = ScanReach::of(connection, &database);
+    let covers = |schema| reach.covers(&ScannedTableName::of(&table(schema, "t", &[])));
+    assert_eq!(["public", "mart", "stage"].map(covers), [true, true, false]);
+}
+
+#[test]
+fn table_that_vanishes_during_a_scan_is_a_warning() {
+    let (_dir, root) = without_git();
+    let mut gone = table("public", "gone", &[]);
+    gone.error = Some("it was removed".into());
+    let result = write_warehouse(&root, &[gone, table("public", "orders", &["id"])]).unwrap();
+    assert_eq!(
+        warnings(&result),
+        [
+            "1 table without a description, such as `public.gone`: it was removed; scan again if the database changed meanwhile"
+        ]
+    );
+    let stored = read(&root, &format!("{}/warnings.json", result.folder));
+    assert!(stored.contains("it was removed"), "{stored}");
+}
+
+/// Joins are found in steps that do not depend on the number of tables of the same name, or of joins.
+#[test]
+fn many_tables_of_one_name_and_a_hub_are_joined() {
+    let tables: Vec<TableInfo> = (0..20_000)
+        .flat_map(|at| {
+            let schema = format!("s{at}");
+            let mut orders = table(&schema, "orders", &["id"]);
+            let key = |schema: &str, column: &str| ForeignKey {
+                column: column.into(),
+                to_schema: Some(schema.into()),
+                to_table: if schema == "hub" { "all" } else { "users" }.into(),
+                to_column: Some(format!("id{at}")),
+                ..ForeignKey::default()
+            };
+            orders.foreign_keys = vec![key(&schema, "id"), key("hub", "id")];
+            [orders, table(&schema, "users", &["id"])]
+        })
+        .chain([table("hub", "all", &["id"])])
+        .collect();
+    let index = TableIndex::new(&tables);
+    let staged: Vec<StagedTable<'_>> = tables
+        .iter()
+        .map(|info| StagedTable {
+            name: ScannedTableName::of(info),
+            json: serde_json::Value::Null,
+            info,
+            path: String::new(),
+        })
+        .collect();
+    let joins = manifest::formal_joins(&staged, &index);
+    let hub = ScannedTableName::from_reference("hub.all");
+    assert_eq!(joins[&hub].joins.len(), 20_000);
+    assert_eq!(joins.len(), tables.len());
+}
+
+#[test]
+fn enabled_tables_are_compared_as_databases_do() {
+    let (_dir, root) = without_git();
+    let entries = "enabled_tables: [ORDERS, mart.Sales, \"a.b\", gone, stage.ordrs, 'raw.\"x.y\"']";
+    let settings = SETTINGS.replace("path: wh.db", &format!("path: wh.db, {entries}"));
+    write(&root, "ktx.yaml", &settings);
+    let project = Project::open(&root).unwrap();
+    let scan = DatabaseScan::prepare(&project, "wh").unwrap();
+    let mut tables: Vec<TableInfo> = [
+        ("public", "orders"),
+        ("stage", "Orders"),
+        ("mart", "sales"),
+        ("mart", "Sales"),
+        ("raw", "x.y"),
+        ("raw", "users"),
+    ]
+    .map(|(schema, name)| table(schema, name, &[]))
+    .into();
+    let problems = scan.reach.keep_enabled(&mut tables);
+    let kept: Vec<String> = tables.iter().map(TableInfo::display).collect();
+    assert_eq!(
+        kept,
+        ["public.orders", "stage.Orders", "mart.Sales", "raw.x.y"]
+    );
+    let problems: Vec<String> = problems.iter().map(|problem| problem.to_line()).collect();
+    assert_eq!(
+        problems,
+        [
+            "`a.b` of enabled_tables is no table of the database; correct the entry in ktx.yaml, or remove it",
+            "`gone` of enabled_tables is no table of the database; correct the entry in ktx.yaml, or remove it",
+            "`stage.ordrs` of enabled_tables is no table of the database; did you mean `public.orders`?; correct the entry in \
+             ktx.yaml, or remove it",
+        ]
+    );
+}
+
 #[test]
 fn only_enabled_tables_are_scanned() {
     let (_dir, root) = without_git();
@@ -415,10 +686,17 @@ fn only_enabled_tables_are_scanned() {
         "path: shop.db, enabled_tables: [orders, a.b]",
     );
     write(&root, "ktx.yaml", &settings);
-    assert_eq!(scan_shop(&root, 1).unwrap().added, ["orders"]);
-    let name = ScannedTableName::of(&table("sales", "orders", &[]));
-    assert!(name.is_named("orders") && name.is_named("sales.orders"));
-    assert!(!name.is_named("crm.orders") && !name.is_named("a.b.sales.orders"));
+    let result = scan_shop(&root, 1).unwrap();
+    assert_eq!(result.added, ["orders"]);
+    assert!(
+        warnings(&result)[0].starts_with("`a.b` of enabled_tables is no table of the database; ")
+    );
+    let properties = read(&root, &format!("{}/connection.json", result.folder));
+    let properties: serde_json::Value = serde_json::from_str(&properties).unwrap();
+    assert_eq!(
+        properties["scope"]["enabledTables"],
+        json!(["orders", "a.b"])
+    );
 }
 
 #[test]
