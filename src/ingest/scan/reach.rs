@@ -132,7 +132,7 @@ fn missing(entry: &EnabledTable, names: &[ScannedTableName]) -> Problem {
         .find(|name| Some(name.table()) == nearest)
         .map(|name| format!("; did you mean `{}`?", excerpt(&name.reference())));
     let text = format!(
-        "`{}` of enabled_tables is no table of the database{}",
+        "`{}` of enabled_tables names no table of the database{}",
         excerpt(&entry.text),
         nearest.unwrap_or_default()
     );

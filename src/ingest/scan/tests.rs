@@ -670,9 +670,9 @@ fn enabled_tables_are_compared_as_databases_do() {
     assert_eq!(
         problems,
         [
-            "`a.b` of enabled_tables is no table of the database; correct the entry in ktx.yaml, or remove it",
-            "`gone` of enabled_tables is no table of the database; correct the entry in ktx.yaml, or remove it",
-            "`stage.ordrs` of enabled_tables is no table of the database; did you mean `public.orders`?; correct the entry in \
+            "`a.b` of enabled_tables names no table of the database; correct the entry in ktx.yaml, or remove it",
+            "`gone` of enabled_tables names no table of the database; correct the entry in ktx.yaml, or remove it",
+            "`stage.ordrs` of enabled_tables names no table of the database; did you mean `public.orders`?; correct the entry in \
              ktx.yaml, or remove it",
         ]
     );
@@ -689,7 +689,7 @@ fn only_enabled_tables_are_scanned() {
     let result = scan_shop(&root, 1).unwrap();
     assert_eq!(result.added, ["orders"]);
     assert!(
-        warnings(&result)[0].starts_with("`a.b` of enabled_tables is no table of the database; ")
+        warnings(&result)[0].starts_with("`a.b` of enabled_tables names no table of the database; ")
     );
     let properties = read(&root, &format!("{}/connection.json", result.folder));
     let properties: serde_json::Value = serde_json::from_str(&properties).unwrap();
