@@ -27,7 +27,7 @@ use ingestdeck_core::{
     diagnostic::{Diagnostic, Problem},
     text::pluralize,
 };
-use ingestdeck_os::scoped_dir::{self, FileKind, FileLock, SHARED_MODE, ScopedDir};
+use ingestdeck_os::scoped_dir::{self, FileLock, SHARED_MODE, ScopedDir};
 
 use self::{
     live_database::StoredScan,

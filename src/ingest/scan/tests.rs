@@ -4,6 +4,7 @@ use std::{
     fs,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde_json::json;
@@ -689,7 +690,8 @@ fn only_enabled_tables_are_scanned() {
     let result = scan_shop(&root, 1).unwrap();
     assert_eq!(result.added, ["orders"]);
     assert!(
-        warnings(&result)[0].starts_with("`a.b` of enabled_tables names no table of the database; ")
+        warnings(&result)[0]
+            .starts_with("`a.b` of enabled_tables names no table of the database; ")
     );
     let properties = read(&root, &format!("{}/connection.json", result.folder));
     let properties: serde_json::Value = serde_json::from_str(&properties).unwrap();
