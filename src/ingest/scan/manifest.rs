@@ -35,7 +35,7 @@ pub(super) fn folder(connection: &str) -> String {
 /// The files that are stored already.
 #[derive(Default)]
 pub(super) struct StoredManifest {
-    /// By their names.
+    /// The entries of the file, by their names.
     files: BTreeMap<String, StoredFile>,
     /// File and key of each table, by the text of `table`.
     places: BTreeMap<String, (String, String)>,

@@ -286,7 +286,7 @@ impl WarehousePool {
         Ok(child)
     }
 
-    /// Keeps an idle child until `end`, when a thread ends it. One thread serves all children, as long as there are any.
+    /// Keeps an idle child until `end`, when a thread ends it. One thread serves all children, while there are any.
     fn keep(&self, child: LineProcess, end: Instant) {
         let needs_reaper = self.children.change(|state| {
             state.idle.push((child, end));
