@@ -73,7 +73,7 @@ fn session_id(file: &SessionFile) -> String {
 }
 
 fn to_json(file: &SessionFile) -> serde_json::Value {
-    json!({
+    let mut session = json!({
         "session": session_id(file),
         "path": file.path.to_string_lossy(),
         "title": file.title,
@@ -81,7 +81,11 @@ fn to_json(file: &SessionFile) -> serde_json::Value {
         "cost_usd": file.cost_usd,
         "bytes": file.bytes,
         "running": file.is_running,
-    })
+    });
+    if let Some(parent) = &file.fork_of {
+        session["fork_of"] = json!(parent);
+    }
+    session
 }
 
 fn to_line(file: &SessionFile) -> String {
@@ -97,8 +101,13 @@ fn to_line(file: &SessionFile) -> String {
 
 /// The title of a session on one row.
 pub(super) fn title(file: &SessionFile, most: usize) -> String {
-    match &file.title {
+    let fork = match &file.fork_of {
+        Some(parent) => format!("fork of {}: ", text::printable(parent, 8)),
+        None => String::new(),
+    };
+    let title = match &file.title {
         Some(title) => text::printable(&text::one_row(title, most), most).into_owned(),
         None => "no prompt found".to_owned(),
-    }
+    };
+    fork + &title
 }

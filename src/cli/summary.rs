@@ -596,6 +596,13 @@ impl RunSummary {
                 text::printable(&sentence, output::max_width(MAX_SENTENCE_WIDTH))
             );
         }
+        if origin.recovered > 0 {
+            let records = text::pluralize(
+                usize::try_from(origin.recovered).unwrap_or(usize::MAX),
+                "record",
+            );
+            let _ = writeln!(text, "recovered from damaged lines: {records}");
+        }
         if self.lost.iter().any(|lost| *lost > 0) {
             let [malformed, unknown, notes, torn] = self.lost;
             let _ = writeln!(

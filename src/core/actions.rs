@@ -9,6 +9,7 @@ pub mod label;
 pub(crate) mod session_identity;
 pub mod sql_query;
 pub(crate) mod stream_state;
+pub mod system_notice;
 pub(crate) mod translate;
 pub(crate) mod turn_tracker;
 
@@ -19,7 +20,9 @@ mod event_json;
 
 pub(crate) use call_history::CallMap;
 pub use completion::StreamEnd;
-pub(crate) use completion::error_text;
+pub(crate) use completion::{
+    MessageEnd, begins_turn, error_text, is_interrupt_marker, is_turn_end,
+};
 pub use event::{ActionPhase, AgentEvent};
 pub use session_identity::{SessionCheck, SessionIdentity};
 pub use stream_state::StreamState;

@@ -6,6 +6,7 @@
 
 pub(crate) mod lazy_text;
 pub mod line;
+pub mod line_fields;
 pub(crate) mod message_block;
 mod raw_json;
 pub mod user_text;

@@ -12,12 +12,16 @@ pub(crate) mod error;
 pub mod file;
 pub(crate) mod index;
 
+mod conversation_tree;
 mod file_lines;
+mod foreign_agent;
 mod ktx;
 mod line_parser;
+mod line_repair;
 mod line_shortener;
 mod line_time;
 mod prefetch;
+mod session_forks;
 mod session_process;
 mod session_tape;
 mod spool;

@@ -35,6 +35,8 @@ pub(super) struct OngoingCall {
     pub(super) input: Option<Arc<str>>,
     pub(super) message_id: Option<Arc<str>>,
     pub(super) parent_tool_use_id: Option<Arc<str>>,
+    /// It waits for the answer of a person.
+    pub(super) waits_for_answer: bool,
     order: u64,
 }
 
@@ -47,6 +49,8 @@ impl OngoingCall {
         } else {
             title.into()
         };
+        // Tools with which the model asks a person.
+        let waits_for_answer = matches!(&*name, "AskUserQuestion" | "ExitPlanMode");
         Self {
             kind,
             name,
@@ -55,6 +59,7 @@ impl OngoingCall {
             input: None,
             message_id: None,
             parent_tool_use_id: None,
+            waits_for_answer,
             order: 0,
         }
     }
@@ -94,6 +99,18 @@ impl CallHistory {
 
     pub(super) fn get(&self, id: &str) -> Option<&OngoingCall> {
         self.open.get(id)
+    }
+
+    /// The agent asked for permission to make a call.
+    pub(super) fn mark_waiting(&mut self, id: &str) {
+        if let Some(call) = self.open.get_mut(id) {
+            call.waits_for_answer = true;
+        }
+    }
+
+    /// True if an open call waits for the answer of a person.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.open.values().any(|call| call.waits_for_answer)
     }
 
     /// Removes an open call and keeps its name and title.

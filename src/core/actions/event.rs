@@ -133,7 +133,7 @@ pub struct ResultDetail<'a> {
     pub tool_use_id: Cow<'a, str>,
     /// Raw value of `content`, up to 64 KiB.
     pub content: Option<RawJson<'a>>,
-    /// `result_len`: length of the raw content in bytes.
+    /// `result_len`: length of the content in bytes, as compact JSON.
     pub result_len: usize,
     /// `truncated`: the content was longer and is omitted.
     pub truncated: bool,

@@ -12,6 +12,16 @@ pub struct StreamState {
     turns: TurnTracker,
     main_text: Arc<LazyText<'static>>,
     nested_text: Arc<LazyText<'static>>,
+    /// The message of the last text.
+    message: Option<Arc<MessageTexts>>,
+}
+
+/// A message with several texts.
+#[derive(Clone, Debug, Default)]
+struct MessageTexts {
+    id: Box<str>,
+    /// Its texts before the last one.
+    earlier: String,
 }
 
 impl StreamState {
@@ -30,8 +40,17 @@ impl StreamState {
                 MessageBlock::Text(text) if !text.is_blank() => Some(text),
                 _ => None,
             });
-            if let Some(text) = texts.next_back() {
-                let is_nested = line.parent_tool_use_id.is_some();
+            let is_nested = line.parent_tool_use_id.is_some();
+            let (text, earlier) = (texts.next_back(), texts);
+            if let Some(text) = text {
+                if !is_nested {
+                    self.continue_message(chat.message_id.as_deref());
+                    for text in earlier {
+                        if let Some(message) = &mut self.message {
+                            Arc::make_mut(message).earlier.push_str(&text.text());
+                        }
+                    }
+                }
                 let last = if is_nested {
                     &mut self.nested_text
                 } else {
@@ -43,8 +62,32 @@ impl StreamState {
         role
     }
 
+    /// Another text of the main loop follows, which belongs to the message `id`.
+    fn continue_message(&mut self, id: Option<&str>) {
+        if let (Some(message), Some(id)) = (&mut self.message, id)
+            && *message.id == *id
+        {
+            let before = self.main_text.text();
+            Arc::make_mut(message).earlier.push_str(&before);
+            return;
+        }
+        self.message = id.map(|id| {
+            Arc::new(MessageTexts {
+                id: id.into(),
+                earlier: String::new(),
+            })
+        });
+    }
+
     pub fn turns(&self) -> &TurnTracker {
         &self.turns
+    }
+
+    /// The texts of the last message, if `text` is only their beginning.
+    pub(super) fn whole_answer(&self, text: &str) -> Option<String> {
+        let earlier = self.message.as_ref().map_or("", |message| &message.earlier);
+        let whole = format!("{earlier}{}", self.main_text.text());
+        (whole.len() > text.len() && whole.starts_with(text)).then_some(whole)
     }
 
     /// Last text of the model, of the main loop if there is any; empty before the first.

@@ -10,7 +10,7 @@ use std::{borrow::Cow, collections::HashSet, sync::Arc};
 use super::{
     call_history::{CallHistory, OngoingCall},
     call_title,
-    completion::{CompletionResult, SessionFileState, StreamEnd},
+    completion::{CompletionResult, SessionFileState, StreamEnd, is_turn_end},
     event::{
         ActionDetail, ActionEvent, ActionKind, ActionPhase, AgentAction, AgentEvent,
         CompletedEvent, JsonText, ResultDetail, StartedEvent, StartedMeta, ToolDetail,
@@ -20,7 +20,8 @@ use super::{
     turn_tracker::LineRole,
 };
 use crate::decode::{
-    AgentLine, ChatLine, LazyText, LineBody, MessageBlock, ResultLine, ToolResult, ToolUse,
+    self, AgentLine, ChatLine, LazyText, LineBody, MessageBlock, RawJson, ResultLine, ToolResult,
+    ToolUse,
     line::{InitLine, PermissionDenial, SYNTHETIC_MODEL, SessionFileLine, SystemLine},
 };
 
@@ -141,6 +142,21 @@ impl EventTranslator {
                 self.prompt(*author, text, emit)
             }
             LineBody::Malformed => self.emit_malformed(bytes, emit),
+            LineBody::System(SystemLine::Other(subtype))
+                if line.is_session_file && is_turn_end(subtype) =>
+            {
+                self.session_file.end_turn();
+            }
+            LineBody::Control {
+                kind,
+                subtype,
+                payload: Some(payload),
+                ..
+            } if kind == "control_request" && subtype == "can_use_tool" => {
+                if let Some(id) = payload.get("tool_use_id").and_then(RawJson::as_str) {
+                    self.calls.mark_waiting(&id);
+                }
+            }
             LineBody::System(_)
             | LineBody::RateLimit(_)
             | LineBody::Control { .. }
@@ -165,6 +181,10 @@ impl EventTranslator {
             }
             (None, None) => match &ended.not_started {
                 Some(why) => CompletionResult::failure(why.clone(), ""),
+                None if self.calls.has_waiting() => CompletionResult::failure(
+                    "the record ends while a call waits for an answer".to_owned(),
+                    &stream.last_text(),
+                ),
                 None => CompletionResult::without_result(
                     self.identity.observed().is_some(),
                     &self.session_file,
@@ -185,7 +205,7 @@ impl EventTranslator {
     ) -> bool {
         let outcome = match (self.identity.push(line), &line.body) {
             (SessionCheck::UnknownSession, LineBody::Result(result)) => {
-                CompletionResult::from_result(result, &stream.last_text())
+                CompletionResult::from_result(result, stream)
             }
             (SessionCheck::Mismatch(text), _) => {
                 CompletionResult::failure(text, &stream.last_text())
@@ -277,7 +297,11 @@ impl EventTranslator {
             }
         }
         if line.is_session_file {
-            self.session_file = SessionFileState::after_message(chat, of_model);
+            if of_model {
+                self.session_file = SessionFileState::after_answer(chat);
+            } else {
+                self.session_file.push_user(chat);
+            }
         }
     }
 
@@ -347,7 +371,7 @@ impl EventTranslator {
         emit: EmitEvent<'_>,
     ) {
         let is_error = result.is_error == Some(true);
-        let length = result.content.map_or(0, |content| content.len());
+        let length = result.content.map_or(0, |content| content.compact_len());
         let truncated = length > MAX_CONTENT_BYTES;
         let found = ResultDetail {
             tool_use_id: result.tool_use_id.clone(),
@@ -471,11 +495,12 @@ impl EventTranslator {
             return;
         }
         let line = truncate_lossy(bytes, MAX_MALFORMED_LINE_BYTES);
-        self.emit_warning(
-            "invalid JSON from claude; ignoring line".to_owned(),
-            ActionDetail::MalformedLine(line),
-            emit,
-        );
+        let text = if decode::is_json(bytes) {
+            "line without a type or message; ignoring it"
+        } else {
+            "invalid JSON from claude; ignoring line"
+        };
+        self.emit_warning(text.to_owned(), ActionDetail::MalformedLine(line), emit);
     }
 
     fn emit_warning(&mut self, text: String, detail: ActionDetail<'_>, emit: EmitEvent<'_>) {
@@ -510,7 +535,7 @@ impl EventTranslator {
                 emit,
             );
         }
-        let outcome = CompletionResult::from_result(result, &stream.last_text());
+        let outcome = CompletionResult::from_result(result, stream);
         if stream.turns().is_closed() {
             self.complete(outcome, emit);
         } else {
@@ -526,7 +551,11 @@ impl EventTranslator {
                 title: Cow::Borrowed(&call.title),
                 detail: ActionDetail::Tool(Box::new(call_detail(&call))),
             };
-            let message = Cow::Borrowed("no result before the run ended");
+            let message = Cow::Borrowed(if call.waits_for_answer {
+                "it waited for an answer when the record ended"
+            } else {
+                "no result before the run ended"
+            });
             emit(action_event(
                 action,
                 ActionPhase::Completed,

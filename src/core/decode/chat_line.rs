@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{
     ChatLine, LazyText, MessageBlock, MessageBlocks, RawJson, ToolResult, ToolUse, Usage,
-    json_scanner::{JsonScanner, ScanResult},
+    json_scanner::{InvalidJson, JsonScanner, ScanResult},
     line::TextAuthor,
     line_head::{LineHead, error_text},
     session_file_line,
@@ -82,8 +82,15 @@ fn message<'a>(scan: &mut JsonScanner<'a>, chat: &mut ChatLine<'a>) -> ScanResul
     if scan.peek()? != b'{' {
         return blocks(scan, &mut chat.blocks);
     }
+    let (mut has_content, mut is_character_map) = (false, false);
     scan.object(|scan, key| {
+        has_content |= key == b"content";
         match key {
+            // The text of a message as a map of its characters, which only a damaged file contains.
+            b"0" => {
+                is_character_map = true;
+                scan.skip()?;
+            }
             b"id" => chat.message_id = scan.non_empty_text()?,
             b"model" => chat.model = scan.non_empty_text()?,
             b"content" => blocks(scan, &mut chat.blocks)?,
@@ -93,6 +100,9 @@ fn message<'a>(scan: &mut JsonScanner<'a>, chat: &mut ChatLine<'a>) -> ScanResul
         }
         Ok(())
     })?;
+    if is_character_map && !has_content {
+        return Err(InvalidJson);
+    }
     Ok(())
 }
 

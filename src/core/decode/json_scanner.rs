@@ -89,6 +89,11 @@ impl<'a> JsonScanner<'a> {
             && (self.text.is_some() || simdutf8::basic::from_utf8(&self.bytes[start..]).is_ok())
     }
 
+    /// Skips the next value. Returns the offset after it; `None` if it is not whole.
+    pub(super) fn skipped_length(mut self) -> Option<usize> {
+        self.skip().ok().map(|()| self.at)
+    }
+
     /// Checks that only white space remains.
     pub(super) fn end(&mut self) -> ScanResult<()> {
         match self.peek() {

@@ -261,6 +261,8 @@ pub enum SessionFileLine<'a> {
         total_usd: Option<f64>,
         /// True if the prices of some models are unknown, so that the total is too low.
         is_incomplete: bool,
+        /// `startTime` in milliseconds since 1970. A fork has that of its parent.
+        started: Option<u64>,
     },
     /// A title of the session, see [`TitleSource`].
     Title(TitleSource, Cow<'a, str>),

@@ -55,14 +55,93 @@ impl<'a> RawJson<'a> {
         if walked.is_ok() { items } else { Vec::new() }
     }
 
-    /// Length of the JSON text in bytes.
-    pub(crate) fn len(self) -> usize {
-        self.0.len()
+    /// Length of the value in bytes when it is written as short as possible: without spaces, and with escapes only where
+    /// JSON requires them.
+    pub(crate) fn compact_len(self) -> usize {
+        let bytes = self.0.as_bytes();
+        let (mut length, mut at) = (bytes.len(), 0);
+        while at < bytes.len() {
+            match bytes[at] {
+                b'"' => {
+                    at += 1;
+                    while let Some(found) = memchr::memchr2(b'"', b'\\', &bytes[at..]) {
+                        at += found;
+                        if bytes[at] == b'"' {
+                            break;
+                        }
+                        if !matches!(bytes.get(at + 1), Some(b'u' | b'/')) {
+                            at = (at + 2).min(bytes.len());
+                            continue;
+                        }
+                        let (written, needed) = escape_lengths(&self.0[at..]);
+                        length -= written - needed;
+                        at += written;
+                    }
+                    at += 1;
+                }
+                b' ' | b'\t' | b'\n' | b'\r' => {
+                    length -= 1;
+                    at += 1;
+                }
+                _ => at += 1,
+            }
+        }
+        length
     }
+}
+
+/// Length of the escape with which the text begins, and of the shortest spelling of its character.
+fn escape_lengths(escape: &str) -> (usize, usize) {
+    let unit = |text: &str| {
+        let digits = text.strip_prefix("\\u")?.get(..4)?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let Some(first) = unit(escape) else {
+        let needed = if escape.as_bytes().get(1) == Some(&b'/') {
+            1
+        } else {
+            2
+        };
+        return (escape.len().min(2), needed.min(escape.len()));
+    };
+    let second = escape.get(6..).and_then(unit);
+    if (0xD800..0xDC00).contains(&first)
+        && second.is_some_and(|low| (0xDC00..0xE000).contains(&low))
+    {
+        return (12, 4);
+    }
+    let needed = match first {
+        0x08 | 0x09 | 0x0A | 0x0C | 0x0D | 0x22 | 0x5C => 2,
+        0..0x20 | 0xD800..0xE000 => 6,
+        0x20..0x80 => 1,
+        0x80..0x800 => 2,
+        _ => 3,
+    };
+    (6, needed)
 }
 
 impl<'a> From<&'a RawValue> for RawJson<'a> {
     fn from(value: &'a RawValue) -> Self {
         Self(value.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compact_length_does_not_depend_on_the_spelling() {
+        for (spelling, compact) in [
+            (r#""x""#, r#""x""#),
+            (r#" [ {"a" : "b c" } , 1 ] "#, r#"[{"a":"b c"},1]"#),
+            (r#""\u00e9\u20ac\ud83d\ude00\/""#, "\"é€😀/\""),
+            (r#""\u0041\u000a\u0022\u0001""#, r#""A\n\"\u0001""#),
+            (r#""\ud83d \\ \" ""#, r#""\ud83d \\ \" ""#),
+            ("{}", "{}"),
+        ] {
+            assert_eq!(RawJson(spelling).compact_len(), compact.len(), "{spelling}");
+            assert_eq!(RawJson(compact).compact_len(), compact.len(), "{compact}");
+        }
     }
 }

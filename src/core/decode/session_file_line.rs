@@ -10,8 +10,9 @@ use super::{
     line_head::LineHead,
 };
 
-/// Types of lines that are not shown. Sorted for binary search.
+/// Types of lines that are not shown, of session files and of streams. Sorted for binary search.
 const BOOKKEEPING: &[&str] = &[
+    "active_goal",
     "agent-color",
     "agent-name",
     "agent-setting",
@@ -24,6 +25,7 @@ const BOOKKEEPING: &[&str] = &[
     "atis-latch",
     "attachment",
     "attribution-snapshot",
+    "autocompact_state",
     "bridge-session",
     "content-replacement",
     "continued-in",
@@ -47,13 +49,18 @@ const BOOKKEEPING: &[&str] = &[
     "permission-mode",
     "pr-link",
     "progress",
+    "prompt_suggestion",
     "queue-operation",
     "relocated",
     "repl-mode",
     "resume-head-vouch",
     "session-owner",
+    "streamlined_text",
+    "streamlined_tool_use_summary",
     "tag",
+    "tool_use_summary",
     "tools-used",
+    "transcript_mirror",
     "worktree-state",
 ];
 
@@ -100,10 +107,11 @@ fn cost<'a>(
     scan: &mut JsonScanner<'a>,
     head: &mut LineHead<'a>,
 ) -> ScanResult<SessionFileLine<'a>> {
-    let (mut total_usd, mut is_incomplete) = (None, false);
+    let (mut total_usd, mut is_incomplete, mut started) = (None, false, None);
     scan.object(|scan, key| {
         match key {
             b"totalCostUSD" => total_usd = scan.float()?,
+            b"startTime" => started = scan.count()?,
             b"hasUnknownModelCost" => is_incomplete = scan.boolean()? == Some(true),
             _ => head.read_field(scan, key)?,
         }
@@ -112,6 +120,7 @@ fn cost<'a>(
     Ok(SessionFileLine::Cost {
         total_usd,
         is_incomplete,
+        started,
     })
 }
 
@@ -202,11 +211,11 @@ mod tests {
         let cases = [
             (
                 r#"{"type":"cost-state","totalCostUSD":0.5,"hasUnknownModelCost":true}"#,
-                "Cost { total_usd: Some(0.5), is_incomplete: true }",
+                "Cost { total_usd: Some(0.5), is_incomplete: true, started: None }",
             ),
             (
-                r#"{"type":"cost-state","totalCostUSD":"x"}"#,
-                "Cost { total_usd: None, is_incomplete: false }",
+                r#"{"type":"cost-state","totalCostUSD":"x","startTime":7}"#,
+                "Cost { total_usd: None, is_incomplete: false, started: Some(7) }",
             ),
             (
                 r#"{"type":"summary","summary":"a","leafUuid":"u"}"#,

@@ -67,7 +67,6 @@ const IGNORED_SUBTYPES: &[&str] = &[
     "memory_saved",
     "mirror_error",
     "model_consent_fallback",
-    "model_refusal_no_fallback",
     "peer_message_hold",
     "per_turn_effort_changed",
     "permission_check_status",
@@ -290,6 +289,12 @@ impl<'a> SystemFields<'a> {
             }
             "informational" | "notification" => SystemLine::Notice {
                 text: self.content.unwrap_or_default(),
+                level: self.level,
+            },
+            "model_refusal_no_fallback" => SystemLine::Notice {
+                text: self
+                    .content
+                    .unwrap_or(Cow::Borrowed("the model refused to answer")),
                 level: self.level,
             },
             // Panes and notices of the agent's own screen.

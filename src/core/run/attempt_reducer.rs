@@ -86,7 +86,12 @@ impl AttemptReducer {
             (_, LineBody::Assistant(chat)) => {
                 self.assistant(chat, line.parent_tool_use_id.is_some())
             }
-            (_, LineBody::User(chat)) => self.results(chat, &mut calls),
+            (_, LineBody::User(chat)) => {
+                self.results(chat, &mut calls);
+                if line.parent_tool_use_id.is_none() && !calls.is_empty() {
+                    self.usage.add_answer();
+                }
+            }
             (_, LineBody::StreamEvent(StreamDelta::Usage { message_id, usage }))
                 if line.parent_tool_use_id.is_none() =>
             {
@@ -110,6 +115,7 @@ impl AttemptReducer {
                 LineBody::SessionFile(SessionFileLine::Cost {
                     total_usd,
                     is_incomplete,
+                    ..
                 }),
             ) => {
                 self.cost.set_session_total(*total_usd, *is_incomplete);

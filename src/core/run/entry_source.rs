@@ -104,6 +104,8 @@ pub struct SourceInfo {
     pub has_times: bool,
     /// Unit key to use for lines that name no session.
     pub fallback_unit: UnitKey,
+    /// Number of records that were recovered from damaged lines.
+    pub recovered: u64,
 }
 
 /// One entry, borrowed from the source's buffer.

@@ -322,6 +322,11 @@ impl Fold {
             );
         }
         self.enter(view, attempt_id, entry);
+        let fold = self.attempt_fold(attempt_id);
+        if let Some(remaining) = fold.transcript.lines_set_aside.checked_sub(1) {
+            fold.transcript.lines_set_aside = remaining;
+            return;
+        }
         self.break_silence(view, attempt_id, entry, emit);
         let by_session = entry.scope == EntryScope::BySession;
         self.attempt_fold(attempt_id)

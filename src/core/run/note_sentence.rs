@@ -195,6 +195,12 @@ fn sentence(note: &Note) -> String {
                 "waits for a decision: {units} out of turns: {list}; retry with more turns, or accept"
             )
         }
+        Note::LinesSetAside { lines } => {
+            format!(
+                "not counted: the next {}",
+                pluralize(*lines as usize, "line")
+            )
+        }
         Note::ResultAccepted => "the result is accepted as it is".to_owned(),
         Note::RunPaused => "paused: nothing starts, and tool calls wait".to_owned(),
         Note::RunResumed => "resumed".to_owned(),

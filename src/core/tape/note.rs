@@ -230,6 +230,9 @@ pub enum Note {
         /// The beginning of the answer.
         message: String,
     },
+    /// The next lines of a session file are shown in the transcript and not counted: they repeat earlier ones, or a person
+    /// took them back.
+    LinesSetAside { lines: u32 },
     /// A message for the log.
     #[serde(rename = "said")]
     Message {

@@ -1,7 +1,7 @@
 //! Finds the transcripts of a session's sub-agents and workflow runs, and names their units.
 //!
-//! The files are untrusted: links are not followed, and names, numbers and sizes are bounded. Must not read the
-//! transcripts; [`super::session_tape`] merges them.
+//! The files are untrusted: links are not followed, and names, numbers and sizes are bounded. It reads
+//! transcripts only for the calls that started other agents; [`super::session_tape`] merges them.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -12,6 +12,8 @@ use std::{
 
 use serde::Deserialize;
 
+use super::file_lines::read_range;
+use ingestdeck_core::decode::{self, LineBody, MessageBlock};
 use ingestdeck_os::scoped_dir::{FileKind, ScopedDir};
 
 /// Maximum number of transcripts of one session.
@@ -22,6 +24,8 @@ const MAX_WORKFLOWS: usize = 100;
 const MAX_META_BYTES: u64 = 64 << 10;
 /// Maximum size of a workflow's journal and of its result.
 const MAX_JOURNAL_BYTES: u64 = 16 << 20;
+/// Bytes of a transcript that are searched for the calls that started other agents.
+const MAX_CALLER_BYTES: usize = 16 << 20;
 /// Maximum length of the name of a unit in characters.
 const MAX_NAME_CHARS: usize = 80;
 
@@ -67,6 +71,10 @@ pub(super) struct FoundAgents {
 struct AgentMeta {
     description: Option<String>,
     agent_type: Option<String>,
+    /// The call that started it.
+    tool_use_id: Option<String>,
+    /// 1 for an agent of the session, 2 for an agent of such an agent.
+    spawn_depth: Option<u32>,
 }
 
 /// One line of a workflow's journal.
@@ -239,13 +247,15 @@ impl AgentFiles {
         workflow: Option<(&str, &Journal)>,
         found: &mut FoundAgents,
     ) {
+        let mut opened = Vec::new();
         for (_, agent) in listed {
             if self.known.len() >= MAX_AGENTS {
-                return self.report(
+                self.report(
                     "agents/",
                     format!("only {MAX_AGENTS} sub-agents are shown"),
                     found,
                 );
+                break;
             }
             let path = format!("{prefix}{agent}");
             let file = match dir.open_entry(&format!("agent-{agent}.jsonl")) {
@@ -266,6 +276,21 @@ impl AgentFiles {
                 .flatten();
             let meta: AgentMeta =
                 serde_json::from_slice(&meta.unwrap_or_default()).unwrap_or_default();
+            opened.push((agent, file, meta));
+        }
+        // The unit of an agent's parent comes before its own.
+        opened.sort_by_key(|(.., meta)| meta.spawn_depth);
+        let mut callers = CallingUnits::default();
+        for (agent, file, mut meta) in opened {
+            let caller = meta
+                .tool_use_id
+                .as_deref()
+                .filter(|_| meta.spawn_depth > Some(1))
+                .and_then(|call| callers.unit_of_call(&found.files, call));
+            if let Some(caller) = caller {
+                let name = agent_name(&meta, &agent);
+                meta.description = Some(format!("{caller} › {name}"));
+            }
             let (unit, attempt) = self.unit_of(prefix, &agent, meta, workflow);
             found.files.push(AgentFile {
                 file,
@@ -308,11 +333,7 @@ impl AgentFiles {
         workflow: Option<(&str, &Journal)>,
     ) -> (String, u32) {
         let agent_key = format!("{prefix}agent/{agent}");
-        let name = |meta: AgentMeta| {
-            meta.description
-                .or(meta.agent_type)
-                .unwrap_or_else(|| format!("sub-agent {agent}"))
-        };
+        let name = |meta: AgentMeta| agent_name(&meta, agent);
         let Some((workflow, journal)) = workflow else {
             let name = name(meta);
             return (self.unique_unit(&agent_key, &name), 1);
@@ -367,6 +388,8 @@ impl Journal {
         let mut journal = Self::default();
         let mut positions: BTreeMap<String, usize> = BTreeMap::new();
         let lines = bytes
+            .strip_prefix(b"\xef\xbb\xbf")
+            .unwrap_or(bytes)
             .split(|byte| *byte == b'\n')
             .filter_map(|line| serde_json::from_slice(line).ok());
         for JournalLine {
@@ -391,6 +414,55 @@ impl Journal {
         }
         journal
     }
+}
+
+/// The units whose agents made calls, by the ids of the calls.
+#[derive(Debug, Default)]
+struct CallingUnits {
+    units: HashMap<String, String>,
+    /// Number of transcripts that were read.
+    read: usize,
+}
+
+impl CallingUnits {
+    /// The unit of the agent that made a call, among the agents of `files`.
+    fn unit_of_call(&mut self, files: &[AgentFile], call: &str) -> Option<String> {
+        for file in &files[self.read.min(files.len())..] {
+            let text = read_range(&file.file, 0, MAX_CALLER_BYTES).unwrap_or_default();
+            for line in text.split(|byte| *byte == b'\n') {
+                let LineBody::Assistant(chat) = decode::decode_line(line).body else {
+                    continue;
+                };
+                for block in &chat.blocks {
+                    if let MessageBlock::ToolUse(call) = block {
+                        self.units.insert(call.id.to_string(), file.unit.clone());
+                    }
+                }
+            }
+        }
+        self.read = files.len();
+        self.units.get(call).cloned()
+    }
+}
+
+/// The name of an agent: its task, else its type, else its id.
+fn agent_name(meta: &AgentMeta, agent: &str) -> String {
+    let name = meta.description.as_ref().or(meta.agent_type.as_ref());
+    name.cloned().unwrap_or_else(|| match helper_name(agent) {
+        Some(helper) => format!("Claude Code: {helper} ({agent})"),
+        None => format!("sub-agent {agent}"),
+    })
+}
+
+/// What Claude Code itself uses an agent for. The ids of such agents contain it: `acompact-fffbd0`.
+fn helper_name(agent: &str) -> Option<String> {
+    let (name, number) = agent.strip_prefix('a')?.rsplit_once('-')?;
+    let is_name = name.starts_with(|char: char| char.is_ascii_lowercase())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (is_name && is_number).then(|| name.replace('_', " "))
 }
 
 /// The id of an agent from the name of its transcript.
@@ -446,5 +518,24 @@ fn unit_name(name: &str) -> String {
         Some((end, _)) => format!("{}…", &name[..end]),
         None if name.is_empty() => "unnamed".to_owned(),
         None => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_of_claude_code_itself_are_named() {
+        for (id, name) in [
+            ("acompact-fffbd0", Some("compact")),
+            ("aprompt_suggestion-1d2e3f", Some("prompt suggestion")),
+            ("ab67a6f478ef1ccbc", None),
+            ("a-1", None),
+            ("link", None),
+            ("areview-lane", None),
+        ] {
+            assert_eq!(helper_name(id).as_deref(), name, "{id}");
+        }
     }
 }

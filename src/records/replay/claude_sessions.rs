@@ -1,5 +1,6 @@
 //! Finds the session files that Claude Code keeps in the user's directory. Reads only the beginning and the end of each
-//! for its title and cost; [`super::detect`] recognizes the files when they are opened.
+//! for its title and cost, and forks and their parents as a whole; [`super::detect`] recognizes the files when they are
+//! opened.
 
 #![expect(
     clippy::disallowed_methods,
@@ -13,7 +14,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{file_lines::read_range, session_process::running_sessions};
+use super::{file_lines::read_range, session_forks::find_forks, session_process::running_sessions};
 use ingestdeck_core::decode::{
     self, LineBody, MessageBlock,
     line::{SessionFileLine, TitleSource},
@@ -42,8 +43,10 @@ pub struct SessionFile {
     /// The title that a person chose, else a generated one, else the first prompt; `None` if neither
     /// end of the file contains one.
     pub title: Option<String>,
-    /// US dollars, as Claude Code recorded them last.
+    /// US dollars, as Claude Code recorded them last, without the cost of the session that it was forked from.
     pub cost_usd: Option<f64>,
+    /// The session that it was forked from, if that one is in the list.
+    pub fork_of: Option<String>,
     /// True while its process runs.
     pub is_running: bool,
 }
@@ -157,8 +160,12 @@ impl FoundFiles {
         let file = |(modified, bytes, folder, name): (u64, u64, usize, String)| {
             let folder = &self.folders[folder];
             let (file, _) = dir.dir(folder, None).ok()?.open_entry(&name).ok()?;
-            let SessionEnds { title, cost_usd } = SessionEnds::read(&file, bytes)?;
-            Some(SessionFile {
+            let SessionEnds {
+                title,
+                cost_usd,
+                started,
+            } = SessionEnds::read(&file, bytes)?;
+            let session = SessionFile {
                 modified: SystemTime::UNIX_EPOCH + Duration::from_secs(modified),
                 is_running: running
                     .iter()
@@ -171,19 +178,49 @@ impl FoundFiles {
                 bytes,
                 title,
                 cost_usd,
-            })
+                fork_of: None,
+            };
+            Some((session, started))
         };
         let mut candidates = self.files.into_iter();
         // Other files do not count, but not all of them are read.
-        let files = candidates
+        let (mut files, started): (Vec<_>, Vec<_>) = candidates
             .by_ref()
             .take(MAX_CANDIDATES)
             .filter_map(file)
             .take(limit)
-            .collect();
+            .unzip();
+        separate_forks(&mut files, &started);
         SessionList {
             files,
             omitted: candidates.len(),
+        }
+    }
+}
+
+/// Gives forks a title and a cost without those of their parents.
+fn separate_forks(files: &mut [SessionFile], started: &[Option<u64>]) {
+    let open = |index: usize| {
+        let path = &files.get(index)?.path;
+        let name = path.file_name()?.to_str()?;
+        let (file, _) = ScopedDir::open(path.parent()?)
+            .ok()?
+            .open_entry(name)
+            .ok()?;
+        Some(file)
+    };
+    for (index, fork) in find_forks(started, &open) {
+        let parent = &files[fork.parent];
+        let id = parent
+            .path
+            .file_stem()
+            .map(|id| id.to_string_lossy().into_owned());
+        let has_own_title = files[index].title != parent.title;
+        let file = &mut files[index];
+        file.fork_of = id;
+        file.cost_usd = file.cost_usd.map(|total| (total - fork.paid_usd).max(0.0));
+        if !has_own_title && let Some(prompt) = fork.prompt {
+            file.title = Some(prompt.chars().take(MAX_TITLE_CHARS).collect());
         }
     }
 }
@@ -210,6 +247,8 @@ fn project_name(directory: &Path) -> Option<String> {
 struct SessionEnds {
     title: Option<String>,
     cost_usd: Option<f64>,
+    /// When the recorded cost began, in milliseconds since 1970.
+    started: Option<u64>,
 }
 
 impl SessionEnds {
@@ -222,7 +261,7 @@ impl SessionEnds {
         let lines = [&head, &tail]
             .into_iter()
             .flat_map(|part| part.split(|byte| *byte == b'\n'));
-        let (mut is_session, mut cost_usd, mut prompt) = (false, None, None);
+        let (mut is_session, mut cost_usd, mut started, mut prompt) = (false, None, None, None);
         let mut title: Option<(TitleSource, String)> = None;
         for line in lines
             .filter(|line| !line.is_empty())
@@ -238,7 +277,9 @@ impl SessionEnds {
                 LineBody::SessionFile(SessionFileLine::Cost {
                     total_usd,
                     is_incomplete,
+                    started: since,
                 }) => {
+                    started = since.or(started);
                     cost_usd = total_usd
                         .filter(|total| *total > 0.0 || !is_incomplete)
                         .or(cost_usd);
@@ -264,7 +305,11 @@ impl SessionEnds {
             .map(|(_, title)| title)
             .or(prompt)
             .map(|title| title.chars().take(MAX_TITLE_CHARS).collect());
-        is_session.then_some(Self { title, cost_usd })
+        is_session.then_some(Self {
+            title,
+            cost_usd,
+            started,
+        })
     }
 }
 

@@ -1,12 +1,11 @@
 //! Detects the format of a transcript from its first bytes. Pure; the file name is not a parameter.
 
-use memchr::memmem;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
-use super::line_time;
+use super::{foreign_agent, line_time};
 use ingestdeck_core::{
-    decode::{self, LineKind},
+    decode::{self, LineKind, line_fields::line_fields},
     diagnostic::Diagnostic,
     tape::{Header, HeaderError},
 };
@@ -97,6 +96,9 @@ pub enum UnsupportedInput {
     /// A list of messages.
     #[error("it is a single JSON list")]
     MessageList,
+    /// A transcript of an agent that is not supported, with its name.
+    #[error("it looks like a transcript of {0}, which is not supported")]
+    ForeignTranscript(&'static str),
     /// Text, but not JSON.
     #[error("it contains no line of JSON, and its first line is {0:?}")]
     NotJson(String),
@@ -107,12 +109,31 @@ impl Diagnostic for UnsupportedInput {
         Some(match self {
             Self::Tape(error) => return error.help(),
             Self::Compressed(tool) => format!("unpack it with `{tool} FILE | ingestdeck replay -`"),
-            Self::Binary | Self::NotATranscript | Self::NotJson(_) => ACCEPTED_INPUTS.into(),
+            Self::Binary | Self::NotATranscript | Self::ForeignTranscript(_) | Self::NotJson(_) => {
+                ACCEPTED_INPUTS.into()
+            }
             Self::MessageList => {
                 "convert it to lines with `jq -c '.[]' FILE | ingestdeck replay -`".into()
             }
             Self::TooLarge { .. } => return None,
         })
+    }
+}
+
+/// True if a file contains, or may contain, the lines of an agent in a form that can be repaired.
+pub(super) fn may_be_repaired(detected: &Result<DetectedInput, UnsupportedInput>) -> bool {
+    match detected {
+        Ok(detected) => matches!(
+            detected.format,
+            InputFormat::Capture | InputFormat::SessionFile
+        ),
+        Err(refusal) => matches!(
+            refusal,
+            UnsupportedInput::Binary
+                | UnsupportedInput::NotATranscript
+                | UnsupportedInput::MessageList
+                | UnsupportedInput::NotJson(_)
+        ),
     }
 }
 
@@ -172,6 +193,9 @@ pub(crate) fn detect(
             LineKind::Other | LineKind::Malformed => Err(not_a_transcript(text)),
             _ => found(InputFormat::Document),
         };
+    }
+    if let Some(agent) = foreign_agent::foreign_agent(complete_lines(text, extent)) {
+        return Err(UnsupportedInput::ForeignTranscript(agent));
     }
     let shapes = complete_lines(text, extent).filter_map(|line| classify_line(line, true));
     if let Some((format, _)) = shapes.reduce(|best, next| if next.1 > best.1 { next } else { best })
@@ -265,7 +289,7 @@ fn tape(text: &[u8], mark: usize) -> Option<Result<DetectedInput, UnsupportedInp
                 first_time: None,
             }))
         }
-        Err(HeaderError::NotATape) if line.starts_with(b"{\"tape\":") => {
+        Err(HeaderError::NotATape) if line_fields(line).is_tape_header => {
             refused(HeaderError::Damaged("its first line is cut off".into()))
         }
         Err(HeaderError::NotATape) => None,
@@ -359,10 +383,10 @@ enum Confidence {
 
 /// Detects the format of a first line that is longer than the head.
 fn classify_truncated_line(line: &[u8]) -> (InputFormat, Confidence) {
-    let has = |key: &[u8]| memmem::find(line, key).is_some();
-    if has(b"\"sessionId\":") && !has(b"\"session_id\":") {
+    let fields = line_fields(line);
+    if fields.is_session_file && !fields.is_stream {
         (InputFormat::SessionFile, Confidence::Certain)
-    } else if has(b"\"type\":") {
+    } else if fields.kind.is_some() {
         (InputFormat::Capture, Confidence::Likely)
     } else {
         (InputFormat::JsonLines, Confidence::Weak)

@@ -30,6 +30,7 @@ use super::{
     index::{FileGrowth, IndexedFile, LineIndex, LineMark, is_blank},
     ktx,
     line_parser::{LineParser, ParsedLine},
+    line_repair,
     prefetch::LinePrefetcher,
     session_tape::{self, MergedSession, SessionFollower, SessionTape},
     spool::{self, SpooledStream, StreamError},
@@ -154,7 +155,8 @@ impl FileSource {
     /// for other files and for a session that is too large to be merged.
     pub fn follow_session(path: &Path) -> Result<Option<(Self, SessionFollower)>, OpenError> {
         let (name, file) = open_file(path)?;
-        let source = Self::from_file(path, file)?;
+        // A repaired copy would not grow.
+        let source = Self::from_regular_file(path, file, false)?;
         if !source.is_complete_session() {
             return Ok(None);
         }
@@ -201,6 +203,10 @@ impl FileSource {
 
     /// Like [`open`](Self::open), for a file that the caller has opened. `path` is only used as its name.
     pub fn from_file(path: &Path, file: File) -> Result<Self, OpenError> {
+        Self::from_regular_file(path, file, true)
+    }
+
+    fn from_regular_file(path: &Path, file: File, repairs: bool) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         let failed = |error: std::io::Error| OpenError::from_io(&name, &error);
         let metadata = file.metadata().map_err(failed)?;
@@ -215,6 +221,21 @@ impl FileSource {
         }
         let length = metadata.len();
         let detected = detect_file(&file, length).map_err(failed)?;
+        if repairs
+            && detect::may_be_repaired(&detected)
+            && let Some(repaired) = line_repair::repair_file(&file, length).map_err(failed)?
+            && let Ok(detected) = detect_file(&repaired.file, repaired.length).map_err(failed)?
+        {
+            let mut source = Self::from_detected(
+                Arc::new(repaired.file),
+                name,
+                &stem(path),
+                detected,
+                FileGrowth::Fixed(repaired.length),
+            )?;
+            source.origin.recovered = repaired.recovered;
+            return Ok(source);
+        }
         let detected = detected.map_err(|refusal| OpenError::Unsupported {
             name: name.clone(),
             refusal,
@@ -243,8 +264,10 @@ impl FileSource {
             detected,
             growth,
             error,
+            recovered,
         } = spool::spool(&name, input)?;
         let mut source = Self::from_detected(file, name, stem, detected, growth)?;
+        source.origin.recovered = recovered;
         if source.parser.format == InputFormat::SessionFile {
             source.parser.nests_sidechains =
                 session_tape::is_transcript_of_agent(&source.core.file).is_ok_and(|is| !is);
@@ -355,6 +378,7 @@ impl FileSource {
             fallback_unit: UnitKey::from(stem),
             title: None,
             header,
+            recovered: 0,
         };
         let lines = FileLines::new(Arc::clone(&file), split, first_entry);
         let cursor = FileCursor {
@@ -757,7 +781,33 @@ fn detect_file(
     let first_line_is_cut = memchr::memchr(b'\n', &head).is_none();
     if is_cut(&head) && (first_line_is_cut || detect::may_be_document(&head)) {
         let longer = read_range(file, 0, MAX_FIRST_LINE)?;
+        if is_cut(&longer) && memchr::memchr(b'\n', &longer).is_none() {
+            return Ok(detect::detect(
+                &shortened_first_line(file, length)?,
+                DetectionExtent::Head,
+            ));
+        }
         return Ok(detect::detect(&longer, extent(&longer)));
     }
     Ok(detect::detect(&head, extent(&head)))
+}
+
+/// The first line with its long strings cut, which keeps all of its fields.
+fn shortened_first_line(file: &File, length: u64) -> io::Result<Vec<u8>> {
+    const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+    let mark = if read_range(file, 0, BYTE_ORDER_MARK.len())? == BYTE_ORDER_MARK {
+        BYTE_ORDER_MARK
+    } else {
+        b""
+    };
+    let mut lines = FileLines::new(
+        Arc::new(file.try_clone()?),
+        EntrySplit::Lines,
+        mark.len() as u64,
+    );
+    lines.enable_shortening();
+    Ok(match lines.next(length, true)? {
+        NextLine::Line(_, line) => [mark, line, b"\n"].concat(),
+        NextLine::Pending | NextLine::Shrunk => Vec::new(),
+    })
 }

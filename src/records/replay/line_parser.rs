@@ -90,10 +90,7 @@ impl LineParser {
                 let body = stdout(head);
                 let size = length
                     .checked_sub(blank + (head.len() - head.trim_ascii_start().len()) as u64)?;
-                let at = self.since_epoch(|| {
-                    line_time::line_timestamp(tail)
-                        .or_else(|| line_time::line_timestamp(&head[..head.len().min(tail.len())]))
-                });
+                let at = self.since_epoch(|| line_time::timestamp_of_ends(head, tail));
                 Some((ParsedLine::by_session(at, body), size))
             }
             InputFormat::TwoWay

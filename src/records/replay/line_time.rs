@@ -1,65 +1,20 @@
-//! Finds the time of a captured line without parsing the line. It depends on neither files nor a clock.
-
-use std::{ops::Range, sync::LazyLock};
+//! The time of a captured line, for lines that are not decoded. It depends on neither files nor a clock.
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
-use memchr::memmem::Finder;
 
-static KEY: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"timestamp\":\""));
+use ingestdeck_core::decode::line_fields::{field_before_end, line_fields};
 
-/// Keys next to a line's own `timestamp` that do not occur next to one inside a tool's input or result.
-static SIBLING_KEYS: LazyLock<[Finder<'static>; 5]> = LazyLock::new(|| {
-    [
-        &b"\"uuid\":"[..],
-        b"\"session_id\":",
-        b"\"sessionId\":",
-        b"\"tool_use_result\":",
-        b"\"toolUseResult\":",
-    ]
-    .map(Finder::new)
-});
-
-/// Maximum distance of a sibling key. Ids and times are short.
-const MAX_SIBLING_DISTANCE: usize = 96;
-
-/// Size of the windows with the time in nearly every line: near an end, or in the middle, between a tool's result and
-/// its copy.
-const WINDOW: usize = 512;
-
-/// Returns the line's own `timestamp` in milliseconds since 1970, for lines that are not decoded.
+/// Returns the line's own `timestamp` in milliseconds since 1970. A line that is cut off has it if it comes before the
+/// cut.
 pub(super) fn line_timestamp(line: &[u8]) -> Option<i64> {
-    if line.len() > 8 * WINDOW {
-        let middle = line.len() / 2;
-        let windows = [
-            0..WINDOW,
-            middle - WINDOW..middle + WINDOW,
-            line.len() - WINDOW..line.len(),
-        ];
-        if let Some(time) = windows
-            .into_iter()
-            .find_map(|window| timestamp_in(line, window))
-        {
-            return Some(time);
-        }
-    }
-    timestamp_in(line, 0..line.len())
+    parse_timestamp(&line_fields(line).timestamp?)
 }
 
-/// Returns the first time whose key starts in `window`.
-fn timestamp_in(line: &[u8], window: Range<usize>) -> Option<i64> {
-    let start = window.start;
-    KEY.find_iter(&line[window]).find_map(|found| {
-        let key = start + found;
-        let text = &line[key + KEY.needle().len()..];
-        let text = &text[..memchr::memchr(b'"', &text[..text.len().min(40)])?];
-        let around = &line[key.saturating_sub(MAX_SIBLING_DISTANCE)
-            ..line.len().min(key + text.len() + MAX_SIBLING_DISTANCE)];
-        SIBLING_KEYS
-            .iter()
-            .any(|sibling| sibling.find(around).is_some())
-            .then_some(())?;
-        parse_timestamp(std::str::from_utf8(text).ok()?)
-    })
+/// Like [`line_timestamp`], from the first and the last bytes of a line.
+pub(super) fn timestamp_of_ends(head: &[u8], tail: &[u8]) -> Option<i64> {
+    field_before_end(tail, "timestamp")
+        .and_then(|text| parse_timestamp(&text))
+        .or_else(|| line_timestamp(head))
 }
 
 /// Parses a time to milliseconds since 1970.
@@ -144,46 +99,27 @@ mod tests {
 
     #[test]
     fn only_the_time_of_the_line_itself_counts() {
-        let stamp = r#""timestamp":"1970-01-01T00:00:01.5Z""#;
-        let own_of = |line: String| line_timestamp(line.as_bytes());
+        let stamp = r#""timestamp": "1970-01-01T00:00:01.5Z""#;
+        let own = |line: &str| line_timestamp(line.as_bytes());
         assert_eq!(
-            own_of(format!(r#"{{"type":"user","uuid":"u",{stamp}}}"#)),
+            own(&format!(r#"{{"type":"user","uuid":"u",{stamp}}}"#)),
             Some(1500)
         );
-        assert_eq!(
-            own_of(format!(r#"{{{stamp},"sessionId":"s"}}"#)),
-            Some(1500)
-        );
-        let pad = "x".repeat(200);
-        let inside = format!(r#"{{"input":{{{stamp}}},"pad":"{pad}","uuid":"u"}}"#);
-        assert_eq!(own_of(inside), None);
-        let both = format!(
-            r#"{{"input":{{"timestamp":"1970-01-01T00:00:09Z"}},"pad":"{pad}",{stamp},"tool_use_result":"{pad}"}}"#
-        );
-        assert_eq!(own_of(both), Some(1500));
-        for (before, after) in [
-            (0, 9000),
-            (9000, 0),
-            (5000, 5000),
-            (2000, 7000),
-            (7000, 2000),
-        ] {
-            let (before, after) = ("x".repeat(before), "y".repeat(after));
-            let line = format!(
-                r#"{{"message":"{before}","uuid":"u",{stamp},"tool_use_result":"{after}"}}"#
-            );
-            assert_eq!(
-                own_of(line),
-                Some(1500),
-                "{} before, {} after",
-                before.len(),
-                after.len()
-            );
-        }
-        assert_eq!(
-            own_of(r#"{"uuid":"u","timestamp":"yesterday"}"#.into()),
-            None
-        );
-        assert_eq!(own_of(r#"{"uuid":"u","timestamp":""#.into()), None);
+        assert_eq!(own(&format!(r#"{{{stamp},"message":"cut o"#)), Some(1500));
+        assert_eq!(own(&format!(r#"{{"uuid":"u","input":{{{stamp}}}}}"#)), None);
+        assert_eq!(own(r#"{"uuid":"u","timestamp":"yesterday"}"#), None);
+        assert_eq!(own(r#"{"uuid":"u","timestamp":""#), None);
+        let long = format!(r#"{{"message":"{}",{stamp},"z":[{{}}]}}"#, "x".repeat(9000));
+        let ends = |line: &str| {
+            timestamp_of_ends(
+                &line.as_bytes()[..1000],
+                &line.as_bytes()[line.len() - 100..],
+            )
+        };
+        assert_eq!(ends(&long), Some(1500));
+        let long = format!(r#"{{{stamp},"message":"{}"}}"#, "x".repeat(9000));
+        assert_eq!(ends(&long), Some(1500));
+        let long = format!(r#"{{"message":"{}","z":[{{{stamp}}}]}}"#, "x".repeat(9000));
+        assert_eq!(ends(&long), None);
     }
 }

@@ -29,6 +29,7 @@ use serde::Deserialize;
 
 use super::{
     agent_files::{AgentFile, AgentFiles, MAX_AGENTS},
+    conversation_tree::{ConversationTree, SetAside},
     file_lines::{EntrySplit, FileLines, NextLine, read_range},
     index::{FileGrowth, is_blank},
     line_time,
@@ -36,8 +37,8 @@ use super::{
     tape_builder::TapeBuilder,
 };
 use ingestdeck_core::{
-    decode::{self, LineBody},
-    tape::{Millis, entry, note::Severity},
+    decode::{self, LineBody, line_fields::line_fields},
+    tape::{Millis, Note, entry, note::Severity},
 };
 
 /// Total size of the files of a session up to which they are merged. A larger session file is read alone and not followed.
@@ -106,11 +107,11 @@ pub(super) fn merge(path: &Path, main: &File, epoch: Option<i64>) -> io::Result<
     if length > MAX_MERGED_BYTES {
         return alone;
     }
-    let mut merger = SessionMerger::new(path, main.try_clone()?, is_agent, epoch)?;
+    let mut merger = SessionMerger::new(path, main.try_clone()?, is_agent, epoch, true)?;
     merger.find_agents(true)?;
-    if merger.streams.len() == 1
-        && merger.problems == 0
-        && !has_inline_agents(main, length, is_agent)?
+    if let ([stream], 0) = (&*merger.streams, merger.problems)
+        && stream.tree.counts_every_line()
+        && !(stream.tree.has_sidechains && !is_agent)
     {
         return alone;
     }
@@ -136,7 +137,7 @@ pub(super) fn follow(
     epoch: Option<i64>,
 ) -> io::Result<(SessionTape, SessionFollower)> {
     let is_agent = is_transcript_of_agent(main)?;
-    let mut merger = SessionMerger::new(path, main.try_clone()?, is_agent, epoch)?;
+    let mut merger = SessionMerger::new(path, main.try_clone()?, is_agent, epoch, false)?;
     let file = merger.tape.file().try_clone()?;
     merger.find_agents(false)?;
     merger.merge(false)?;
@@ -191,28 +192,23 @@ pub(super) fn follow(
 /// True for a file in which all messages are those of a sub-agent.
 pub(super) fn is_transcript_of_agent(file: &File) -> io::Result<bool> {
     let head = read_range(file, 0, HEAD_BYTES)?;
-    let has = |text: &[u8]| memchr::memmem::find(&head, text).is_some();
-    Ok(has(b"\"isSidechain\":true") && !has(b"\"isSidechain\":false"))
+    let sides: Vec<bool> = head
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| line_fields(line).is_sidechain)
+        .collect();
+    Ok(!sides.is_empty() && !sides.contains(&false))
 }
 
 fn too_large(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, why)
 }
 
-/// True for a session whose file also contains the lines of its sub-agents, as early releases wrote them.
-fn has_inline_agents(file: &File, length: u64, is_agent: bool) -> io::Result<bool> {
-    /// Bytes of two blocks that overlap.
-    const OVERLAP: u64 = 32;
-    const BLOCK: u64 = 1 << 20;
-    let mut start = 0;
-    while !is_agent && start < length {
-        let block = read_range(file, start, (BLOCK + OVERLAP) as usize)?;
-        if memchr::memmem::find(&block, b"\"isSidechain\":true").is_some() {
-            return Ok(true);
-        }
-        start += BLOCK;
-    }
-    Ok(false)
+/// Reads a session file in advance.
+fn read_conversation(file: &File, finished: bool) -> io::Result<ConversationTree> {
+    let length = file.metadata()?.len().min(MAX_MERGED_BYTES);
+    let mut lines = FileLines::new(Arc::new(file.try_clone()?), EntrySplit::Lines, 0);
+    lines.enable_shortening();
+    ConversationTree::read(file, &mut lines, length, finished)
 }
 
 /// One file that is merged.
@@ -230,6 +226,10 @@ struct MergedFile {
     time: i64,
     /// The next line, which was read but not written.
     next: Option<PendingLine>,
+    /// The lines that were in the file when it was opened, and those that were added.
+    tree: ConversationTree,
+    /// Number of lines that were read.
+    line_count: u64,
     /// True after the file shrank or could not be read.
     is_lost: bool,
 }
@@ -242,12 +242,17 @@ struct PendingLine {
     /// True for a line of a sub-agent, and the id of the agent.
     is_sidechain: bool,
     agent: Option<String>,
+    /// The first of lines that do not count.
+    set_aside: Option<SetAside>,
 }
 
 impl PendingLine {
     /// Copies a line; also returns its time in milliseconds since 1970.
     fn new(line: &[u8]) -> (Self, Option<i64>) {
-        let line = line.trim_ascii();
+        let line = line
+            .strip_prefix(b"\xef\xbb\xbf")
+            .unwrap_or(line)
+            .trim_ascii();
         let decoded = decode::decode_line(line);
         let time = decoded
             .timestamp
@@ -258,6 +263,7 @@ impl PendingLine {
             is_json: decoded.body != LineBody::Malformed,
             is_sidechain: decoded.is_sidechain,
             agent: decoded.agent_id.map(Into::into),
+            set_aside: None,
         };
         (pending, time)
     }
@@ -278,12 +284,20 @@ struct SessionMerger {
     inline_count: usize,
     /// Number of problems that were reported.
     problems: usize,
+    /// The session does not grow.
+    is_finished: bool,
     /// Path of the session file, until it names another file.
     path: Option<PathBuf>,
 }
 
 impl SessionMerger {
-    fn new(path: &Path, main: File, is_agent: bool, epoch: Option<i64>) -> io::Result<Self> {
+    fn new(
+        path: &Path,
+        main: File,
+        is_agent: bool,
+        epoch: Option<i64>,
+        is_finished: bool,
+    ) -> io::Result<Self> {
         let session = path
             .file_stem()
             .unwrap_or(path.as_os_str())
@@ -299,6 +313,7 @@ impl SessionMerger {
             inline_units: HashMap::new(),
             inline_count: 0,
             problems: 0,
+            is_finished,
             path: Some(path.to_owned()),
         };
         let unit = merger
@@ -321,6 +336,7 @@ impl SessionMerger {
         let first = head
             .split(|byte| *byte == b'\n')
             .find_map(line_time::line_timestamp);
+        let tree = read_conversation(&file, self.is_finished)?;
         let file = Arc::new(file);
         let lines = FileLines::new(Arc::clone(&file), EntrySplit::Lines, 0);
         let time = first.or(self.epoch).unwrap_or(i64::MIN);
@@ -333,6 +349,8 @@ impl SessionMerger {
             length: 0,
             time,
             next: None,
+            tree,
+            line_count: 0,
             is_lost: false,
         });
         Ok(())
@@ -433,7 +451,9 @@ impl SessionMerger {
             match stream.lines.next(limit, finished && !is_cut) {
                 Ok(NextLine::Line(_, line)) if !is_short => {
                     if !is_blank(line) {
-                        let (line, time) = PendingLine::new(line);
+                        let (mut line, time) = PendingLine::new(line);
+                        line.set_aside = stream.tree.set_aside(stream.line_count, &line.bytes);
+                        stream.line_count += 1;
                         stream.time = stream.time.max(time.unwrap_or(i64::MIN));
                         stream.next = Some(line);
                     }
@@ -479,6 +499,17 @@ impl SessionMerger {
         let key = inline
             .as_deref()
             .map_or((stream.unit.as_str(), stream.attempt), |unit| (unit, 1));
+        if let Some(SetAside { lines, text, .. }) = &line.set_aside {
+            if let Some(text) = text {
+                self.tape
+                    .message(self.last_at, Some(key), Severity::Info, text.clone())?;
+            }
+            self.tape.note(
+                self.last_at,
+                Some(key),
+                &Note::LinesSetAside { lines: *lines },
+            )?;
+        }
         self.tape.entry(
             self.last_at,
             Some(key),

@@ -22,6 +22,7 @@ use super::{
     detect::{self, DetectedInput, DetectionExtent},
     error::OpenError,
     index::FileGrowth,
+    line_repair,
     zstd_reader::{self, ZstdReader},
 };
 
@@ -61,6 +62,8 @@ pub(super) struct SpooledStream {
     pub(super) detected: DetectedInput,
     pub(super) growth: FileGrowth,
     pub(super) error: StreamError,
+    /// Number of records that were recovered from damaged lines.
+    pub(super) recovered: u64,
 }
 
 /// Copies a stream. Waits for its first line, to detect the format, and for its end if the format is converted.
@@ -98,6 +101,19 @@ pub(super) fn spool(
         DetectionExtent::Growing
     };
     let detected = detect::detect(&head, extent);
+    if ended
+        && detect::may_be_repaired(&detected)
+        && let Some(repaired) = line_repair::repair_bytes(&head).map_err(failed)?
+        && let Ok(detected) = detect::detect(&repaired.content().map_err(failed)?, extent)
+    {
+        return Ok(SpooledStream {
+            file: Arc::new(repaired.file),
+            detected,
+            growth: FileGrowth::Fixed(repaired.length),
+            error,
+            recovered: repaired.recovered,
+        });
+    }
     let detected = detected.map_err(|refusal| OpenError::Unsupported {
         name: name.to_owned(),
         refusal,
@@ -114,6 +130,7 @@ pub(super) fn spool(
             detected,
             growth,
             error,
+            recovered: 0,
         });
     }
     let file = Arc::new(spooled);
@@ -123,6 +140,7 @@ pub(super) fn spool(
         detected,
         growth,
         error: error.clone(),
+        recovered: 0,
     };
     if !ended {
         let start = head.len() as u64;

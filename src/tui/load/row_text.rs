@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use ingestdeck_core::{
-    actions::label,
+    actions::{label, system_notice::system_notice},
     decode::{
         self, LazyText, LineBody, LineKind, MessageBlock, RawJson, ResultLine, ToolResult,
         line::{SessionFileLine, SystemLine, TextAuthor},
@@ -112,7 +112,7 @@ pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
                 counted(init.tools.len(), "tool")
             )
         }
-        LineBody::System(system) => self::system(system).unwrap_or_else(raw),
+        LineBody::System(system) => system_notice(system).unwrap_or_else(raw),
         LineBody::Assistant(chat) | LineBody::User(chat) => match &*chat.blocks {
             [] => raw(),
             blocks => blocks
@@ -202,104 +202,6 @@ fn counted(count: usize, what: &str) -> String {
     } else {
         format!("{count} {what}s")
     }
-}
-
-fn system(system: &SystemLine<'_>) -> Option<String> {
-    let or = |text: &Option<std::borrow::Cow<'_, str>>, other: &str| {
-        text.as_deref()
-            .map_or_else(|| other.to_owned(), |text| one_row(text, 300))
-    };
-    Some(match system {
-        SystemLine::PermissionDenied {
-            tool_name, message, ..
-        } => {
-            format!("permission denied: {tool_name} {}", or(message, ""))
-        }
-        SystemLine::ApiRetry {
-            attempt,
-            max_retries,
-            status,
-            error,
-            ..
-        } => {
-            let number = |number: &Option<u64>| {
-                number.map_or_else(|| "?".to_owned(), |number| number.to_string())
-            };
-            let error = if error.as_deref() == Some("unknown") {
-                &Some("an unknown error".into())
-            } else {
-                error
-            };
-            let cause =
-                status.map_or_else(|| or(error, "network"), |status| format!("HTTP {status}"));
-            format!(
-                "API retry {} of {} after {cause}",
-                number(attempt),
-                number(max_retries)
-            )
-        }
-        SystemLine::Compacted {
-            trigger,
-            pre_tokens,
-        } => {
-            let before = pre_tokens
-                .map(|tokens| format!(" at {tokens} tokens"))
-                .unwrap_or_default();
-            format!(
-                "context compacted ({}){before}",
-                or(trigger, "unknown trigger")
-            )
-        }
-        SystemLine::ModelFallback {
-            from,
-            to,
-            refused: false,
-        } => {
-            format!("model {} replaced by {}", or(from, "?"), or(to, "?"))
-        }
-        SystemLine::ModelFallback {
-            from,
-            to,
-            refused: true,
-        } => {
-            format!(
-                "model {} refused to answer; {} answered instead",
-                or(from, "?"),
-                or(to, "?")
-            )
-        }
-        SystemLine::WritesLost { code, lost } => {
-            let what: Vec<_> = lost
-                .iter()
-                .map(|what| match &**what {
-                    "transcript" => {
-                        "lines of its session, which a resumed session will miss".to_owned()
-                    }
-                    "global_config" => "changes to its settings".to_owned(),
-                    other => one_row(other, 40),
-                })
-                .collect();
-            format!(
-                "Claude Code could not save {} ({})",
-                what.join(" and "),
-                or(code, "no reason given")
-            )
-        }
-        SystemLine::AuthStatus { error } => {
-            format!("signing in failed: {}", or(error, "no reason given"))
-        }
-        SystemLine::ConversationReset { session } => {
-            format!(
-                "the conversation was reset; the session is now {}",
-                or(session, "?")
-            )
-        }
-        SystemLine::Task {
-            subtype, status, ..
-        } => format!("{} {}", subtype.replace('_', " "), or(status, "")),
-        SystemLine::Notice { text, .. } => one_row(text, 300),
-        SystemLine::Status { .. } | SystemLine::Other(_) | SystemLine::Unknown(_) => return None,
-    })
 }
 
 /// The kind of a line in the transcript.

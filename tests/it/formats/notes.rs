@@ -87,6 +87,7 @@ kinds! {
     Note::SaveFailed(_) => "save_failed",
     Note::ToolFailed { .. } => "tool_failed",
     Note::ToolDeclined { .. } => "tool_declined",
+    Note::LinesSetAside { .. } => "lines_set_aside",
     Note::Message { .. } => "said",
     Note::RunEnded(_) => "run_ended",
 }
@@ -758,6 +759,7 @@ fn notes_of_people() -> Vec<Note> {
         Note::MessageSent {
             text: "use euros".into(),
         },
+        Note::LinesSetAside { lines: 2 },
     ];
     notes.extend(
         every!(StopMode { Drain, Stop, Kill })

@@ -95,13 +95,18 @@ fn invalid_lines_are_warnings() {
     ] {
         let mut translator = one_prompt();
         let events = push(&mut translator, &[line, "", " \r", line]);
+        let title = if decode::is_json(line.as_bytes()) {
+            "line without a type or message; ignoring it"
+        } else {
+            "invalid JSON from claude; ignoring line"
+        };
         assert_eq!(
             events[0],
             json!({
                 "type": "action", "engine": ENGINE, "phase": "completed", "ok": false, "level": "warning",
-                "message": "invalid JSON from claude; ignoring line",
+                "message": title,
                 "action": {
-                    "id": "claude.note.1", "kind": "warning", "title": "invalid JSON from claude; ignoring line",
+                    "id": "claude.note.1", "kind": "warning", "title": title,
                     "detail": {"line": shown},
                 },
             })

@@ -1,7 +1,7 @@
 //! Turns and tokens of the model's messages. Counts saturate: untrusted counts may have any value.
 
 use crate::{
-    decode::{ChatLine, Usage},
+    decode::{ChatLine, MessageBlock, Usage},
     run::state::{TokenCounts, push_compact},
 };
 
@@ -19,6 +19,8 @@ pub(super) struct MessageUsage {
     /// Tokens of messages that are no longer in `recent`.
     evicted: TokenCounts,
     tokens: TokenCounts,
+    /// A call was answered since the last line of a message.
+    call_answered: bool,
 }
 
 impl MessageUsage {
@@ -30,10 +32,24 @@ impl MessageUsage {
         self.tokens
     }
 
+    /// A call was answered. Calls may run while their message is still being written.
+    pub(super) fn add_answer(&mut self) {
+        self.call_answered = true;
+    }
+
     /// Adds a line of a message of the main loop. Several lines may belong to one message.
     pub(super) fn add_message(&mut self, chat: &ChatLine<'_>) {
         let usage = chat.usage.map(TokenCounts::from).unwrap_or_default();
         let id = chat.message_id.as_deref();
+        if std::mem::take(&mut self.call_answered)
+            && let Some(seen) = id.and_then(|id| self.message_mut(id))
+            && begins_message(chat, usage, *seen)
+        {
+            // A relay that gives all messages the same id.
+            let before = std::mem::take(seen);
+            self.evicted = self.evicted.plus(before);
+            self.turns = self.turns.saturating_add(1);
+        }
         match (id.and_then(|id| self.message_mut(id)), id) {
             (Some(seen), _) => *seen = max_per_field(*seen, usage),
             (None, Some(id)) => {
@@ -95,6 +111,16 @@ impl MessageUsage {
             self.tokens = totals;
         }
     }
+}
+
+/// True for a line with the id of an earlier message that belongs to another one: a message writes before it calls, and
+/// all of its lines have the same input.
+fn begins_message(chat: &ChatLine<'_>, usage: TokenCounts, seen: TokenCounts) -> bool {
+    let input = |counts: TokenCounts| (counts.input, counts.cache_read, counts.cache_write);
+    let writes = |block: &MessageBlock<'_>| {
+        matches!(block, MessageBlock::Text(_) | MessageBlock::Thinking(_))
+    };
+    chat.blocks.iter().any(writes) || usage != TokenCounts::default() && input(usage) != input(seen)
 }
 
 fn max_per_field(a: TokenCounts, b: TokenCounts) -> TokenCounts {

@@ -9,8 +9,9 @@ use std::{borrow::Cow, num::NonZeroU32, sync::Arc};
 use super::silence::OpenControlRequests;
 use crate::{
     actions::{
-        ActionPhase, AgentEvent, CallMap, EventTranslator, LineRole, SessionIdentity, StreamEnd,
-        TurnTracker, event::ActionDetail, label,
+        ActionPhase, AgentEvent, CallMap, EventTranslator, LineRole, MessageEnd, SessionIdentity,
+        StreamEnd, TurnTracker, event::ActionDetail, is_interrupt_marker, label,
+        system_notice::system_notice,
     },
     decode::{
         AgentLine, ChatLine, LineBody, MessageBlock,
@@ -29,8 +30,9 @@ use crate::{
     },
     tape::{
         Millis, Seq, UnitKey,
-        note::{AttemptOutcome, AttemptStarted, StopReason, Verdict, VerdictCause},
+        note::{AttemptOutcome, AttemptStarted, Severity, StopReason, Verdict, VerdictCause},
     },
+    text::one_row,
     units::{
         failure_tally::FailureRule,
         verdict::{self, AttemptFacts},
@@ -71,8 +73,18 @@ pub(super) struct AttemptFold {
     pub(super) open_requests: OpenControlRequests,
     /// The session has announced its failure, so its failed end is not counted as a second failure.
     failure_announced: bool,
-    /// Entry and time of the end of the last turn, in a capture.
+    pub(super) transcript: TranscriptFold,
+}
+
+/// State of a record without notes: a capture or a session file.
+#[derive(Clone, Debug)]
+pub(super) struct TranscriptFold {
+    /// Entry and time of the end of the last turn.
     turn_ended: Option<Box<(Seq, Millis)>>,
+    /// How the last message of the model ends, in a session file.
+    last_end: MessageEnd,
+    /// Number of the next lines that do not count.
+    pub(super) lines_set_aside: u32,
 }
 
 /// What the row of the start of an attempt covers.
@@ -100,7 +112,11 @@ impl AttemptFold {
         Self {
             reducer: AttemptReducer::new(turns),
             translator: EventTranslator::default(),
-            turn_ended: None,
+            transcript: TranscriptFold {
+                turn_ended: None,
+                last_end: MessageEnd::Continues,
+                lines_set_aside: 0,
+            },
             key,
             number,
             entries: 0,
@@ -277,7 +293,7 @@ impl AttemptFold {
             }
             LineBody::System(system) => {
                 self.apply_calls(view, seq, &calls, depth);
-                self.system(view, seq, system, depth);
+                self.system(view, entry, system, depth, emit);
             }
             LineBody::Result(_) => {
                 let models = self.reducer.model_spending();
@@ -299,13 +315,20 @@ impl AttemptFold {
                 }
             }
         }
+        if let LineBody::User(chat) = &line.body
+            && role != LineRole::Trailing
+            && let Some(text) = interrupt_text(chat)
+        {
+            self.emit_message(entry.at, Severity::Info, &text, emit);
+        }
         if line.is_session_file && !is_over {
             self.session_file_line(view, entry, line, depth);
         }
         // The translator reports the session that must not answer.
         let translated = if is_mismatch { LineRole::InTurn } else { role };
         self.translate(view, entry, (line, translated), &calls, bytes, emit);
-        if let (LineRole::InTurn, Some((_, at))) = (role, self.turn_ended.as_deref_mut()) {
+        if let (LineRole::InTurn, Some((_, at))) = (role, self.transcript.turn_ended.as_deref_mut())
+        {
             // Work in the background continues between turns, and nothing is emitted after the end.
             *at = entry.at.max(*at);
         }
@@ -333,6 +356,7 @@ impl AttemptFold {
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
         let (seq, at) = self
+            .transcript
             .turn_ended
             .as_deref()
             .copied()
@@ -362,7 +386,7 @@ impl AttemptFold {
 
     /// True for a capture whose last turn is over, while another turn may still follow.
     pub(super) fn is_between_turns(&self) -> bool {
-        self.turn_ended.is_some() && !self.translator.is_complete()
+        self.transcript.turn_ended.is_some() && !self.translator.is_complete()
     }
 
     /// True if an event of the attempt has already reported this message.
@@ -386,7 +410,7 @@ impl AttemptFold {
         view: &mut RunView,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        let Some((seq, at)) = self.turn_ended.as_deref().copied() else {
+        let Some((seq, at)) = self.transcript.turn_ended.as_deref().copied() else {
             return;
         };
         self.end(view, seq, &StreamEnd::default(), emit);
@@ -469,34 +493,60 @@ impl AttemptFold {
         }
     }
 
-    fn system(&mut self, view: &mut RunView, seq: Seq, system: &SystemLine<'_>, depth: u8) {
-        match system {
+    fn system(
+        &mut self,
+        view: &mut RunView,
+        entry: &EntryRef<'_>,
+        system: &SystemLine<'_>,
+        depth: u8,
+        emit: &mut dyn FnMut(SinkEvent<'_>),
+    ) {
+        let (kind, level) = match system {
             SystemLine::ApiRetry { .. }
             | SystemLine::Compacted { .. }
             | SystemLine::ModelFallback { .. }
-            | SystemLine::Notice { .. } => {
-                if matches!(system, SystemLine::ApiRetry { .. }) {
-                    view.last_change.marks.add(ActivityMark::Retry);
-                }
-                self.push_row(
-                    view,
-                    StreamRow::new(seq, 0, RowKind::Notice, RowOutcome::Ok, depth),
-                );
-            }
+            | SystemLine::Notice { .. } => (RowKind::Notice, Severity::Info),
             SystemLine::WritesLost { .. }
             | SystemLine::AuthStatus { error: Some(_) }
-            | SystemLine::ConversationReset { .. } => {
-                self.push_row(
-                    view,
-                    StreamRow::new(seq, 0, RowKind::Warning, RowOutcome::Ok, depth),
-                );
+            | SystemLine::ConversationReset { .. } => (RowKind::Warning, Severity::Warning),
+            SystemLine::Unknown(_) => {
+                view.state.loss_counts.unknown += 1;
+                return;
             }
-            SystemLine::Unknown(_) => view.state.loss_counts.unknown += 1,
             SystemLine::PermissionDenied { .. }
             | SystemLine::Status { .. }
             | SystemLine::Task { .. }
             | SystemLine::AuthStatus { error: None }
-            | SystemLine::Other(_) => {}
+            | SystemLine::Other(_) => return,
+        };
+        if matches!(system, SystemLine::ApiRetry { .. }) {
+            view.last_change.marks.add(ActivityMark::Retry);
+        }
+        self.push_row(
+            view,
+            StreamRow::new(entry.seq, 0, kind, RowOutcome::Ok, depth),
+        );
+        if let Some(text) = system_notice(system).filter(|text| !text.is_empty()) {
+            self.emit_message(entry.at, level, &text, emit);
+        }
+    }
+
+    /// Reports a text to sinks of events. The screen has a row for it.
+    fn emit_message(
+        &self,
+        at: Millis,
+        level: Severity,
+        text: &str,
+        emit: &mut dyn FnMut(SinkEvent<'_>),
+    ) {
+        if !self.translator.is_complete() {
+            emit(SinkEvent::Message {
+                at,
+                unit: &self.key,
+                attempt: self.number,
+                level,
+                text,
+            });
         }
     }
 
@@ -552,7 +602,7 @@ impl AttemptFold {
         attempt.reported_ok = facts.reported.result.map(|result| !result.failed);
         attempt.verdict = Some(verdict);
         self.unit(view).status = status;
-        self.turn_ended = Some(Box::new((entry.seq, entry.at)));
+        self.transcript.turn_ended = Some(Box::new((entry.seq, entry.at)));
         if status == UnitStatus::BudgetExhausted {
             view.last_change.marks.add(ActivityMark::Limit);
         }
@@ -560,7 +610,7 @@ impl AttemptFold {
 
     /// Another turn begins, so the result of the previous turn is no longer decisive.
     fn begin_turn(&mut self, view: &mut RunView) {
-        if self.turn_ended.take().is_some() {
+        if self.transcript.turn_ended.take().is_some() {
             let attempt = self.attempt(view);
             (attempt.ended_at, attempt.reported_ok, attempt.verdict) = (None, None, None);
             self.unit(view).status = UnitStatus::Running;
@@ -632,6 +682,18 @@ fn call_detail(calls: &CallLedger, event: &AgentEvent<'_>) -> Option<OutcomeDeta
         } => calls.was_aborted(id).then_some(OutcomeDetail::Aborted),
         _ => None,
     }
+}
+
+/// The text with which Claude Code records that a person interrupted the agent.
+fn interrupt_text(chat: &ChatLine<'_>) -> Option<String> {
+    chat.blocks.iter().find_map(|block| match block {
+        MessageBlock::Text(text) if is_interrupt_marker(&text.prefix(64).0) => {
+            let text = text.text();
+            let text = text.trim().trim_start_matches('[').trim_end_matches(']');
+            Some(one_row(text, 80))
+        }
+        _ => None,
+    })
 }
 
 /// Whether the attempt succeeded, if the event is its end.

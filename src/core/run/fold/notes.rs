@@ -439,6 +439,13 @@ impl Fold {
                     reducer.record_decline(tool_use_id.as_deref())
                 });
             }
+            Note::LinesSetAside { lines } => {
+                let Some(attempt_id) = self.resolve_attempt(view, entry, None, emit) else {
+                    return;
+                };
+                self.enter(view, attempt_id, entry);
+                self.attempt_fold(attempt_id).transcript.lines_set_aside = *lines;
+            }
             Note::Message { level, text } => {
                 // Attempt 0 is a unit without an attempt, which has no rows.
                 let mut is_reported = false;

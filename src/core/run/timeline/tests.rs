@@ -115,6 +115,7 @@ fn timeline(entries: Vec<RecordedEntry>, at_once: usize, by_session: bool) -> Ti
         started_at: None,
         has_times: true,
         fallback_unit: UnitKey::from("memory"),
+        recovered: 0,
     };
     Timeline::new(Box::new(MemorySource {
         origin,

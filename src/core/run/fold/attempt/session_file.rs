@@ -2,9 +2,10 @@
 
 use super::{AttemptFold, status_for_verdict};
 use crate::{
+    actions::{MessageEnd, begins_turn, is_turn_end},
     decode::{
         AgentLine, ChatLine, LazyText, LineBody, MessageBlock,
-        line::{SessionFileLine, TextAuthor},
+        line::{SessionFileLine, SystemLine, TextAuthor},
         user_text::UserText,
     },
     run::{
@@ -54,7 +55,27 @@ impl AttemptFold {
                 }
                 // The text that it answers may not be recognized.
                 self.begin_turn(view);
-                self.end_turn_of_message(view, entry, chat);
+                self.transcript.last_end = MessageEnd::of(chat);
+                match self.transcript.last_end {
+                    MessageEnd::Answered => self.end_turn_of_message(view, entry, chat, None),
+                    MessageEnd::CutShort(end) => {
+                        self.end_turn_of_message(view, entry, chat, Some(end.reason()));
+                    }
+                    MessageEnd::Failed if !chat.aborted => {
+                        self.end_turn_of_message(view, entry, chat, None);
+                    }
+                    _ => {}
+                }
+            }
+            LineBody::System(SystemLine::Other(subtype)) if depth == 0 && is_turn_end(subtype) => {
+                let is_open = self.transcript.turn_ended.is_none();
+                let ends = matches!(
+                    self.transcript.last_end,
+                    MessageEnd::PresumablyAnswered | MessageEnd::Silent
+                );
+                if is_open && ends {
+                    self.end_turn_of_message(view, entry, &ChatLine::default(), None);
+                }
             }
             _ => {}
         }
@@ -72,14 +93,14 @@ impl AttemptFold {
         if text.is_blank() {
             return;
         }
-        // If the model answers a command, its answer begins the turn.
-        let (kind, begins_turn) = match UserText::parse(author, &text.prefix(MAX_MARKUP_BYTES).0) {
-            UserText::Prompt(_) => (RowKind::Prompt, true),
-            UserText::Command(_) => (RowKind::Prompt, false),
-            UserText::Report(_) => (RowKind::Notice, author == TextAuthor::BackgroundTask),
+        let (text, _) = text.prefix(MAX_MARKUP_BYTES);
+        let kind = match UserText::parse(author, &text) {
+            UserText::Prompt(_) | UserText::Command(_) => RowKind::Prompt,
+            UserText::Report(_) => RowKind::Notice,
         };
-        if depth == 0 && begins_turn {
+        if depth == 0 && begins_turn(author, &text) {
             self.begin_turn(view);
+            self.transcript.last_end = MessageEnd::Continues;
         }
         self.push_row(
             view,
@@ -87,35 +108,32 @@ impl AttemptFold {
         );
     }
 
-    /// A session file has no result line. The stop reason of a message ends the turn, until another turn begins.
+    /// A session file has no result line. The last message ends the turn, until another turn begins. `cut_short` is the
+    /// reason of an answer that ended early.
     fn end_turn_of_message(
         &mut self,
         view: &mut RunView,
         entry: &EntryRef<'_>,
         chat: &ChatLine<'_>,
+        cut_short: Option<&str>,
     ) {
-        let failed = chat.error.is_some();
-        if chat.aborted
-            || !(failed
-                || matches!(
-                    chat.stop_reason.as_deref(),
-                    Some("end_turn" | "stop_sequence")
-                ))
-        {
-            return;
-        }
+        let failed = chat.error.is_some() || cut_short.is_some();
         let result = ResultFacts {
             failed,
             subtype: Some("success".to_owned()),
-            terminal_reason: Some(if failed { "api_error" } else { "completed" }.to_owned()),
+            terminal_reason: match (cut_short, failed) {
+                (Some(_), _) => None,
+                (None, true) => Some("api_error".to_owned()),
+                (None, false) => Some("completed".to_owned()),
+            },
             stop_reason: chat.stop_reason.as_deref().map(str::to_owned),
             text: Some(self.reducer.stream().last_text().into_owned()),
-            errors: None,
+            errors: cut_short.map(str::to_owned),
             api_status: chat.api_error_status,
             start_failure: None,
         };
         // Errors of earlier turns do not apply to this one.
-        let reported = if failed {
+        let reported = if chat.error.is_some() {
             self.reducer.reported_facts()
         } else {
             ReportedFacts::default()
@@ -134,6 +152,6 @@ impl AttemptFold {
         attempt.reported_ok = Some(!failed);
         attempt.verdict = Some(verdict);
         self.unit(view).status = status;
-        self.turn_ended = Some(Box::new((entry.seq, entry.at)));
+        self.transcript.turn_ended = Some(Box::new((entry.seq, entry.at)));
     }
 }

@@ -1,0 +1,102 @@
+//! The sentence of a `system` line for people: in a row of the screen, and as a message in lines and JSON.
+
+use crate::{decode::line::SystemLine, text::one_row};
+
+/// The text of a `system` line in one row; `None` if it is not shown.
+pub fn system_notice(system: &SystemLine<'_>) -> Option<String> {
+    let or = |text: &Option<std::borrow::Cow<'_, str>>, other: &str| {
+        text.as_deref()
+            .map_or_else(|| other.to_owned(), |text| one_row(text, 300))
+    };
+    Some(match system {
+        SystemLine::PermissionDenied {
+            tool_name, message, ..
+        } => {
+            format!("permission denied: {tool_name} {}", or(message, ""))
+        }
+        SystemLine::ApiRetry {
+            attempt,
+            max_retries,
+            status,
+            error,
+            ..
+        } => {
+            let number = |number: &Option<u64>| {
+                number.map_or_else(|| "?".to_owned(), |number| number.to_string())
+            };
+            let error = if error.as_deref() == Some("unknown") {
+                &Some("an unknown error".into())
+            } else {
+                error
+            };
+            let cause =
+                status.map_or_else(|| or(error, "network"), |status| format!("HTTP {status}"));
+            format!(
+                "API retry {} of {} after {cause}",
+                number(attempt),
+                number(max_retries)
+            )
+        }
+        SystemLine::Compacted {
+            trigger,
+            pre_tokens,
+        } => {
+            let before = pre_tokens
+                .map(|tokens| format!(" at {tokens} tokens"))
+                .unwrap_or_default();
+            format!(
+                "context compacted ({}){before}",
+                or(trigger, "unknown trigger")
+            )
+        }
+        SystemLine::ModelFallback {
+            from,
+            to,
+            refused: false,
+        } => {
+            format!("model {} replaced by {}", or(from, "?"), or(to, "?"))
+        }
+        SystemLine::ModelFallback {
+            from,
+            to,
+            refused: true,
+        } => {
+            format!(
+                "model {} refused to answer; {} answered instead",
+                or(from, "?"),
+                or(to, "?")
+            )
+        }
+        SystemLine::WritesLost { code, lost } => {
+            let what: Vec<_> = lost
+                .iter()
+                .map(|what| match &**what {
+                    "transcript" => {
+                        "lines of its session, which a resumed session will miss".to_owned()
+                    }
+                    "global_config" => "changes to its settings".to_owned(),
+                    other => one_row(other, 40),
+                })
+                .collect();
+            format!(
+                "Claude Code could not save {} ({})",
+                what.join(" and "),
+                or(code, "no reason given")
+            )
+        }
+        SystemLine::AuthStatus { error } => {
+            format!("signing in failed: {}", or(error, "no reason given"))
+        }
+        SystemLine::ConversationReset { session } => {
+            format!(
+                "the conversation was reset; the session is now {}",
+                or(session, "?")
+            )
+        }
+        SystemLine::Task {
+            subtype, status, ..
+        } => format!("{} {}", subtype.replace('_', " "), or(status, "")),
+        SystemLine::Notice { text, .. } => one_row(text, 300),
+        SystemLine::Status { .. } | SystemLine::Other(_) | SystemLine::Unknown(_) => return None,
+    })
+}

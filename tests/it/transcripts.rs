@@ -1,0 +1,553 @@
+//! Transcripts as people have them: of old releases, with repeated and abandoned lines, damaged, and re-written.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use ingestdeck_core::run::{
+    PollStatus, SinkEvent, Timeline,
+    state::{RowKind, RunView, UnitStatus},
+};
+use ingestdeck_records::replay::{FileSource, OpenError, claude_sessions};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(name)
+}
+
+/// The whole record, and one line per message and end of an attempt.
+fn replay(path: &Path) -> (Timeline, Vec<String>) {
+    let mut told = Vec::new();
+    let mut timeline = Timeline::new(Box::new(FileSource::open(path).unwrap()));
+    let mut emit = |event: SinkEvent<'_>| match event {
+        SinkEvent::Message { text, .. } => told.push(text.to_owned()),
+        SinkEvent::Agent { event, .. } => {
+            let mut json = Vec::new();
+            event.write_json(&mut json);
+            let event: serde_json::Value = serde_json::from_slice(&json).unwrap();
+            if event["type"] == "completed" {
+                told.push(format!(
+                    "completed {} {}",
+                    event["ok"],
+                    event["error"]
+                        .as_str()
+                        .or(event["answer"].as_str())
+                        .unwrap()
+                ));
+            }
+        }
+        _ => {}
+    };
+    while timeline.advance(1 << 20, &mut emit).unwrap() != PollStatus::End {}
+    (timeline, told)
+}
+
+/// Turns, calls and input tokens of the first unit.
+fn counts(view: &RunView) -> (u32, u32, u64) {
+    let counts = view.state.units[0].latest().unwrap().counts;
+    (counts.turns, counts.calls, counts.tokens.input)
+}
+
+fn prompts(view: &RunView) -> usize {
+    let attempt = view.state.units[0].latest().unwrap();
+    view.rows(attempt.id)
+        .iter()
+        .filter(|row| row.kind == RowKind::Prompt)
+        .count()
+}
+
+#[test]
+fn finished_sessions_of_every_release_have_an_answer() {
+    for release in [
+        "1.0.98", "1.0.128", "2.0.77", "2.1.29", "2.1.100", "2.1.160", "2.1.332",
+    ] {
+        let path = fixture(&format!("sessions/releases/{release}.jsonl"));
+        let (timeline, told) = replay(&path);
+        let view = timeline.view();
+        assert_eq!(
+            told,
+            ["completed true The berths are documented."],
+            "{release}"
+        );
+        assert_eq!(
+            view.state.units[0].status,
+            UnitStatus::Succeeded,
+            "{release}"
+        );
+        assert_eq!(counts(view), (2, 1, 8), "{release}");
+        assert_eq!(
+            (
+                view.state.loss_counts.malformed,
+                view.state.loss_counts.unknown
+            ),
+            (0, 0),
+            "{release}"
+        );
+    }
+}
+
+#[test]
+fn unfinished_sessions_of_every_release_are_interrupted() {
+    let dir = tempfile::tempdir().unwrap();
+    for release in ["1.0.98", "2.1.29", "2.1.332"] {
+        let path = fixture(&format!("sessions/releases/{release}.jsonl"));
+        let text = fs::read_to_string(path).unwrap();
+        let end = text.find("The berths are documented").unwrap();
+        let end = text[..end].rfind('\n').unwrap() + 1;
+        let cut = dir.path().join("cut.jsonl");
+        fs::write(&cut, &text[..end]).unwrap();
+        let (timeline, told) = replay(&cut);
+        assert_eq!(
+            told,
+            ["completed false the session file ends before the agent has answered"],
+            "{release}"
+        );
+        assert_eq!(
+            timeline.view().state.units[0].status,
+            UnitStatus::Interrupted,
+            "{release}"
+        );
+    }
+}
+
+#[test]
+fn answers_that_end_early_have_their_own_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    let text = fs::read_to_string(fixture("sessions/releases/2.1.160.jsonl")).unwrap();
+    for (stop, reason) in [
+        (
+            "max_tokens",
+            "the answer reached the limit of output tokens",
+        ),
+        ("refusal", "the model refused to answer"),
+        (
+            "model_context_window_exceeded",
+            "the answer reached the limit of the context window",
+        ),
+    ] {
+        fs::write(&path, text.replace("\"end_turn\"", &format!("\"{stop}\""))).unwrap();
+        let (timeline, told) = replay(&path);
+        assert_eq!(told, [format!("completed false {reason}")], "{stop}");
+        let unit = &timeline.view().state.units[0];
+        assert_eq!(unit.status, UnitStatus::Failed, "{stop}");
+        let shown = unit.latest().unwrap().failure_reason().unwrap();
+        assert!(shown.contains(reason), "{shown}");
+    }
+}
+
+#[test]
+fn interrupts_and_compactions_are_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    let lines = [
+        r#"{"type":"user","uuid":"1","sessionId":"s","message":{"content":"go"}}"#,
+        r#"{"type":"assistant","uuid":"2","parentUuid":"1","sessionId":"s","message":{"id":"m","model":"m","stop_reason":null,"content":[{"type":"text","text":"I begin"}]}}"#,
+        r#"{"type":"system","subtype":"compact_boundary","uuid":"3","sessionId":"s","compactMetadata":{"trigger":"auto","preTokens":900}}"#,
+        r#"{"type":"user","uuid":"4","sessionId":"s","message":{"content":[{"type":"text","text":"[Request interrupted by user]"}]}}"#,
+    ];
+    fs::write(&path, lines.join("\n")).unwrap();
+    let (timeline, told) = replay(&path);
+    assert_eq!(
+        told,
+        [
+            "context compacted (auto) at 900 tokens",
+            "Request interrupted by user",
+            "completed false a person interrupted the agent"
+        ]
+    );
+    assert_eq!(
+        timeline.view().state.units[0].status,
+        UnitStatus::Interrupted
+    );
+}
+
+#[test]
+fn notices_of_the_screen_are_also_messages() {
+    let (_, told) = replay(&fixture("transcripts/new-messages-2.1.33x.jsonl"));
+    assert_eq!(
+        told,
+        [
+            "Claude Code could not save lines of its session, which a resumed session will miss (ENOSPC)",
+            "The model declined to answer.",
+            "the conversation was reset; the session is now 00000000-0000-4000-8000-000000000047",
+            "completed true The page is written."
+        ]
+    );
+}
+
+#[test]
+fn lines_that_a_compaction_repeats_count_once() {
+    let (timeline, told) = replay(&fixture(
+        "transcripts/session-compaction-replays-history.jsonl",
+    ));
+    let view = timeline.view();
+    assert_eq!(counts(view), (3, 1, 18));
+    assert_eq!(prompts(view), 2);
+    assert_eq!(
+        told,
+        [
+            "context compacted (manual) at 150000 tokens",
+            "6 lines repeated after a compaction",
+            "completed true Continuing."
+        ]
+    );
+    // The lines are still in the transcript.
+    let lines = 16;
+    assert_eq!(
+        view.entries(view.state.units[0].latest().unwrap().id).len(),
+        lines + 2
+    );
+}
+
+#[test]
+fn repeated_lines_count_once_in_a_growing_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    let text = fs::read_to_string(fixture(
+        "transcripts/session-compaction-replays-history.jsonl",
+    ))
+    .unwrap();
+    let half = text.find("compact_boundary").unwrap() + 400;
+    fs::write(&path, &text[..half]).unwrap();
+    let (source, follower) = FileSource::follow_session(&path).unwrap().unwrap();
+    let mut timeline = Timeline::new(Box::new(source));
+    fs::write(&path, &text).unwrap();
+    follower.finish();
+    while timeline.advance(1 << 20, &mut |_| {}).unwrap() != PollStatus::End {
+        crate::support::pause_before_check();
+    }
+    assert_eq!(counts(timeline.view()), (3, 1, 18));
+}
+
+#[test]
+fn branches_that_were_taken_back_do_not_count() {
+    let path = fixture("transcripts/session-rewound-branch.jsonl");
+    let (mut timeline, told) = replay(&path);
+    assert_eq!(
+        told,
+        [
+            "1 turn taken back",
+            "completed true Answer on the live branch."
+        ]
+    );
+    assert_eq!(counts(timeline.view()), (2, 0, 12));
+    assert_eq!(prompts(timeline.view()), 2);
+    let end = timeline.view().state.clone();
+    for moment in (0..end.entries).rev() {
+        timeline.seek(moment).unwrap();
+    }
+    timeline.seek(end.entries - 1).unwrap();
+    assert_eq!(counts(timeline.view()), (2, 0, 12));
+}
+
+/// A line of a session: its id, the line before it, and its text. The author follows from the id.
+fn line(uuid: &str, parent: &str, content: &str) -> String {
+    let (kind, id) = if uuid.starts_with('a') {
+        (
+            "assistant",
+            format!("\"id\":\"{uuid}\",\"model\":\"m\",\"stop_reason\":\"end_turn\","),
+        )
+    } else {
+        ("user", String::new())
+    };
+    let parent = if parent.is_empty() {
+        "null".to_owned()
+    } else {
+        format!("\"{parent}\"")
+    };
+    format!(
+        "{{\"type\":\"{kind}\",\"sessionId\":\"s\",\"uuid\":\"{uuid}\",\"parentUuid\":{parent},\"isSidechain\":false,\"message\":{{{id}\"content\":{content}}}}}\n"
+    )
+}
+
+fn text(text: &str) -> String {
+    format!("[{{\"type\":\"text\",\"text\":\"{text}\"}}]")
+}
+
+#[test]
+fn every_shape_of_a_branch_is_recognized() {
+    let call = |id: &str| {
+        format!("[{{\"type\":\"tool_use\",\"id\":\"{id}\",\"name\":\"Read\",\"input\":{{}}}}]")
+    };
+    let result = |id: &str| {
+        format!("[{{\"type\":\"tool_result\",\"tool_use_id\":\"{id}\",\"content\":\"x\"}}]")
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    let facts = |lines: &[String]| {
+        fs::write(&path, lines.concat()).unwrap();
+        let (timeline, mut told) = replay(&path);
+        told.pop();
+        let (turns, calls, _) = counts(timeline.view());
+        (turns, calls, told.join("; "))
+    };
+    // Calls that run in parallel.
+    let parallel = [
+        line("u1", "", "\"go\""),
+        line("a1", "u1", &call("t1")).replace("end_turn", "tool_use"),
+        line("a2", "a1", &call("t2"))
+            .replace("end_turn", "tool_use")
+            .replace("\"id\":\"a2\"", "\"id\":\"a1\""),
+        line("u2", "a1", &result("t1")),
+        line("u3", "a2", &result("t2")),
+        line("a3", "u3", &text("done")),
+    ];
+    assert_eq!(facts(&parallel), (2, 2, String::new()));
+    // The branch that was left has calls, and was left twice.
+    let twice = [
+        line("u1", "", "\"go\""),
+        line("a1", "u1", &text("yes")),
+        line("u2", "a1", "\"one\""),
+        line("a2", "u2", &call("t1")),
+        line("u3", "a2", &result("t1")),
+        line("a3", "u3", &text("one")),
+        line("u4", "a1", "\"two\""),
+        line("a4", "u4", &text("two")),
+        line("u5", "a1", "\"three\""),
+        line("a5", "u5", &text("three")),
+    ];
+    assert_eq!(
+        facts(&twice),
+        (2, 0, "2 turns taken back; 1 turn taken back".to_owned())
+    );
+    // The first prompt was replaced.
+    let first = [
+        line("u1", "", "\"go\""),
+        line("a1", "u1", &text("yes")),
+        line("u2", "", "\"go again\""),
+        line("a2", "u2", &text("yes again")),
+    ];
+    assert_eq!(facts(&first), (1, 0, "1 turn taken back".to_owned()));
+    // A person returned to the branch that was left.
+    let returned = [
+        line("u1", "", "\"go\""),
+        line("a1", "u1", &text("yes")),
+        line("u2", "a1", "\"one\""),
+        line("a2", "u2", &text("one")),
+        line("u3", "a1", "\"two\""),
+        line("a3", "u3", &text("two")),
+        line("u4", "a2", "\"more of one\""),
+        line("a4", "u4", &text("more")),
+    ];
+    assert_eq!(facts(&returned), (3, 0, "1 turn taken back".to_owned()));
+    // Lines without links, and a cycle.
+    let unlinked = [
+        line("u1", "", "\"go\""),
+        line("a1", "", &text("yes")),
+        line("u2", "", "\"more\""),
+        line("a2", "", &text("more")),
+    ];
+    assert_eq!(facts(&unlinked), (2, 0, String::new()));
+    let cycle = [
+        line("u1", "a1", "\"go\""),
+        line("a1", "u1", &text("yes")),
+        line("u2", "u2", "\"more\""),
+        line("a2", "u2", &text("more")),
+    ];
+    assert_eq!(facts(&cycle), (2, 0, String::new()));
+    // Only a prompt.
+    let unanswered = [
+        line("u1", "", "\"go\""),
+        line("a1", "u1", &text("yes")),
+        line("u2", "a1", "\"one\""),
+        line("u3", "a1", "\"two\""),
+        line("a3", "u3", &text("two")),
+    ];
+    assert_eq!(facts(&unanswered), (2, 0, "1 prompt taken back".to_owned()));
+}
+
+#[test]
+fn records_of_damaged_lines_are_not_lost() {
+    for (name, recovered) in [("two-records-one-line", 1), ("nul-prefix-before-record", 1)] {
+        let (timeline, told) = replay(&fixture(&format!("transcripts/{name}.jsonl")));
+        let view = timeline.view();
+        assert_eq!(told, ["completed true The page is written."], "{name}");
+        assert_eq!(
+            view.state.units[0].latest().unwrap().counts.calls,
+            1,
+            "{name}"
+        );
+        assert_eq!(
+            (
+                view.state.loss_counts.malformed,
+                timeline.source().info().recovered
+            ),
+            (0, recovered),
+            "{name}"
+        );
+    }
+    let (timeline, _) = replay(&fixture("transcripts/message-as-character-map.jsonl"));
+    assert_eq!(timeline.view().state.loss_counts.malformed, 1);
+}
+
+#[test]
+fn lists_and_utf_16_open_like_their_lines() {
+    for name in ["json-array-pretty.json", "utf16le-bom.jsonl"] {
+        let (timeline, told) = replay(&fixture(&format!("transcripts/{name}")));
+        assert_eq!(told, ["completed true The page is written."], "{name}");
+        assert_eq!(
+            timeline.view().state.units[0].status,
+            UnitStatus::Succeeded,
+            "{name}"
+        );
+        assert_eq!(timeline.source().info().recovered, 0, "{name}");
+    }
+}
+
+#[test]
+fn result_that_is_cut_shows_the_whole_answer() {
+    let (_, told) = replay(&fixture("transcripts/result-text-cut.jsonl"));
+    assert_eq!(told, [r#"completed true {"pages": ["berths", "pilots"]}"#]);
+}
+
+#[test]
+fn record_that_ends_at_a_question_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    let lines = [
+        r#"{"type":"system","subtype":"init","session_id":"s","model":"m"}"#,
+        r#"{"type":"assistant","session_id":"s","message":{"id":"m1","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{}}]}}"#,
+        r#"{"type":"control_request","request_id":"r","request":{"subtype":"can_use_tool","tool_name":"Bash","tool_use_id":"t1","input":{}}}"#,
+    ];
+    fs::write(&path, lines.join("\n")).unwrap();
+    let (_, told) = replay(&path);
+    assert_eq!(
+        told,
+        ["completed false the record ends while a call waits for an answer"]
+    );
+}
+
+#[test]
+fn transcripts_of_other_agents_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    for (line, agent) in [
+        (
+            r#"{"timestamp":"2026-01-01T00:00:00Z","type":"session_meta","payload":{"id":"x"}}"#,
+            "Codex",
+        ),
+        (
+            r#"{"type":"step_start","timestamp":1,"sessionID":"ses_1","part":{"type":"step-start"}}"#,
+            "OpenCode",
+        ),
+        (
+            r#"{"type":"session","version":3,"id":"x","timestamp":"2026-01-01T00:00:00Z","cwd":"/w"}"#,
+            "Pi",
+        ),
+    ] {
+        fs::write(&path, format!("{line}\n{line}\n")).unwrap();
+        let Err(OpenError::Unsupported { refusal, .. }) = FileSource::open(&path) else {
+            panic!("{agent}");
+        };
+        assert_eq!(
+            refusal.to_string(),
+            format!("it looks like a transcript of {agent}, which is not supported")
+        );
+    }
+}
+
+#[test]
+fn forks_have_their_own_title_and_cost() {
+    let listed = |folder: &Path| {
+        let list = claude_sessions::sessions_in(folder, 9).unwrap().unwrap();
+        let mut files: Vec<_> = list
+            .files
+            .into_iter()
+            .map(|file| {
+                let cost = format!("{:.6}", file.cost_usd.unwrap());
+                let fork = file
+                    .fork_of
+                    .map(|id| id.chars().take(4).collect::<String>());
+                (file.title.unwrap(), cost, fork)
+            })
+            .collect();
+        files.sort();
+        files
+    };
+    let expected = |parent: &str| {
+        [
+            (
+                "forked question".to_owned(),
+                "0.001244".to_owned(),
+                Some("1111".to_owned()),
+            ),
+            ("please DELEGATE".to_owned(), parent.to_owned(), None),
+        ]
+    };
+    let folder = fixture("sessions/-home-dev-forks");
+    assert_eq!(listed(&folder), expected("0.009980"));
+    // The parent went on after the fork.
+    let dir = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(&folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            let mut text = fs::read_to_string(&path).unwrap();
+            if path
+                .file_name()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .starts_with("1111")
+            {
+                let last = text.lines().last().unwrap().replace("0.00998", "0.0102");
+                text += &line("u9", "", "\"more\"");
+                text += &(last + "\n");
+            }
+            fs::write(dir.path().join(path.file_name().unwrap()), text).unwrap();
+        }
+    }
+    assert_eq!(listed(dir.path()), expected("0.010200"));
+}
+
+#[test]
+fn agents_of_agents_are_named_after_their_callers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.jsonl");
+    fs::write(&path, line("u1", "", "\"go\"")).unwrap();
+    let agents = dir.path().join("s/subagents");
+    fs::create_dir_all(&agents).unwrap();
+    let agent = |id: &str, content: &str, meta: &str| {
+        let text = line("u1", "", "\"go\"") + &line("a1", "u1", content);
+        let text = text.replace(
+            "\"isSidechain\":false",
+            &format!("\"isSidechain\":true,\"agentId\":\"{id}\""),
+        );
+        fs::write(agents.join(format!("agent-{id}.jsonl")), text).unwrap();
+        if !meta.is_empty() {
+            fs::write(agents.join(format!("agent-{id}.meta.json")), meta).unwrap();
+        }
+    };
+    let call = r#"[{"type":"tool_use","id":"t2","name":"Agent","input":{}}]"#;
+    agent(
+        "aa2",
+        &text("x"),
+        r#"{"description":"count","toolUseId":"t2","spawnDepth":2}"#,
+    );
+    agent(
+        "ab1",
+        call,
+        r#"{"description":"look","toolUseId":"t1","spawnDepth":1}"#,
+    );
+    agent("acompact-0f", &text("x"), "");
+    let (timeline, _) = replay(&path);
+    let mut names: Vec<_> = timeline
+        .view()
+        .state
+        .units
+        .iter()
+        .map(|unit| unit.key.as_str())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(
+        names,
+        [
+            "Claude Code: compact (acompact-0f)",
+            "look",
+            "look › count",
+            "s"
+        ]
+    );
+}
