@@ -163,7 +163,7 @@ impl FoundFiles {
             let SessionEnds {
                 title,
                 cost_usd,
-                started,
+                origin,
             } = SessionEnds::read(&file, bytes)?;
             let session = SessionFile {
                 modified: SystemTime::UNIX_EPOCH + Duration::from_secs(modified),
@@ -180,17 +180,17 @@ impl FoundFiles {
                 cost_usd,
                 fork_of: None,
             };
-            Some((session, started))
+            Some((session, origin))
         };
         let mut candidates = self.files.into_iter();
         // Other files do not count, but not all of them are read.
-        let (mut files, started): (Vec<_>, Vec<_>) = candidates
+        let (mut files, origins): (Vec<_>, Vec<_>) = candidates
             .by_ref()
             .take(MAX_CANDIDATES)
             .filter_map(file)
             .take(limit)
             .unzip();
-        separate_forks(&mut files, &started);
+        separate_forks(&mut files, &origins);
         SessionList {
             files,
             omitted: candidates.len(),
@@ -199,7 +199,8 @@ impl FoundFiles {
 }
 
 /// Gives forks a title and a cost without those of their parents.
-fn separate_forks(files: &mut [SessionFile], started: &[Option<u64>]) {
+fn separate_forks(files: &mut [SessionFile], origins: &[SessionOrigin]) {
+    let started: Vec<Option<u64>> = origins.iter().map(|origin| origin.started).collect();
     let open = |index: usize| {
         let path = &files.get(index)?.path;
         let name = path.file_name()?.to_str()?;
@@ -209,17 +210,18 @@ fn separate_forks(files: &mut [SessionFile], started: &[Option<u64>]) {
             .ok()?;
         Some(file)
     };
-    for (index, fork) in find_forks(started, &open) {
+    for (index, fork) in find_forks(&started, &open) {
         let parent = &files[fork.parent];
         let id = parent
             .path
             .file_stem()
             .map(|id| id.to_string_lossy().into_owned());
-        let has_own_title = files[index].title != parent.title;
         let file = &mut files[index];
         file.fork_of = id;
         file.cost_usd = file.cost_usd.map(|total| (total - fork.paid_usd).max(0.0));
-        if !has_own_title && let Some(prompt) = fork.prompt {
+        if !origins[index].is_named
+            && let Some(prompt) = fork.prompt
+        {
             file.title = Some(prompt.chars().take(MAX_TITLE_CHARS).collect());
         }
     }
@@ -247,8 +249,16 @@ fn project_name(directory: &Path) -> Option<String> {
 struct SessionEnds {
     title: Option<String>,
     cost_usd: Option<f64>,
+    origin: SessionOrigin,
+}
+
+/// Where title and cost of a session come from.
+#[derive(Clone, Copy, Debug, Default)]
+struct SessionOrigin {
     /// When the recorded cost began, in milliseconds since 1970.
     started: Option<u64>,
+    /// The title is not the first prompt.
+    is_named: bool,
 }
 
 impl SessionEnds {
@@ -301,6 +311,7 @@ impl SessionEnds {
                 _ => {}
             }
         }
+        let is_named = title.is_some();
         let title = title
             .map(|(_, title)| title)
             .or(prompt)
@@ -308,7 +319,7 @@ impl SessionEnds {
         is_session.then_some(Self {
             title,
             cost_usd,
-            started,
+            origin: SessionOrigin { started, is_named },
         })
     }
 }

@@ -539,7 +539,7 @@ impl AttemptFold {
         text: &str,
         emit: &mut dyn FnMut(SinkEvent<'_>),
     ) {
-        if !self.translator.is_complete() {
+        if !self.translator.is_complete() && !self.is_unidentified {
             emit(SinkEvent::Message {
                 at,
                 unit: &self.key,
