@@ -125,7 +125,7 @@ fn heads_of_captures_match_full_entries() {
         let mut bytes = Vec::new();
         for (second, text) in ["a", &text, "b"].into_iter().enumerate() {
             // The time comes after the huge value, as in real captures.
-            let line = json!({"type": "user", "message": {"role": "user", "content": text}, id: "s-1", "uuid": "u-1",
+            let line = json!({"type": "user", "message": {"role": "user", "content": text}, id: "s-1", "uuid": format!("u-{second}"),
                 "timestamp": format!("2026-01-31T10:00:{second:02}.250Z")});
             writeln!(bytes, "{line}\r\n").unwrap();
         }

@@ -402,7 +402,7 @@ fn line() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => (0..100_u32).prop_map(|n| format!("{{\"type\":\"user\",\"session_id\":\"s\",\"n\":{n}}}")),
         2 => (10..60_u32).prop_map(|n| format!(
-            "{{\"type\":\"user\",\"uuid\":\"u\",\"timestamp\":\"2026-01-01T00:00:{n}Z\",\"sessionId\":\"s\"}}"
+            "{{\"type\":\"user\",\"timestamp\":\"2026-01-01T00:00:{n}Z\",\"sessionId\":\"s\"}}"
         )),
         2 => (0..50_u32, 0..99_u32).prop_map(|(at, n)| format!(
             "{{\"seq\":{n},\"at\":{at},\"unit\":\"u\",\"try\":1,\"out\":{{\"type\":\"x\"}}}}"

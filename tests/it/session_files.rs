@@ -558,7 +558,8 @@ fn only_work_begins_a_turn_after_the_last_one() {
     let call = "[{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"Read\",\"input\":{}}]";
     lines.push(line("assistant", "6", "5", "", call).replace("end_turn", "tool_use"));
     assert_eq!(status(&lines), UnitStatus::Interrupted);
-    lines.push(answer.replace("m2", "m7"));
+    let again = answer.replace("\"m2\"", "\"m7\"").replace("\"2\"", "\"7\"");
+    lines.push(again);
     assert_eq!(status(&lines), UnitStatus::Succeeded);
 }
 

@@ -136,7 +136,8 @@ impl Spelling {
     }
 }
 
-/// Parses the embedded JSON of a detail, whose spelling is that of the file.
+/// Everything that a replay of the file shows. Embedded JSON is parsed, because its spelling is that of the file, and
+/// costs are rounded, because the order of their sum is that of the keys.
 fn events_of(path: &Path) -> Vec<Value> {
     let mut events = Vec::new();
     let mut timeline = Timeline::new(Box::new(FileSource::open(path).unwrap()));
@@ -162,14 +163,14 @@ fn events_of(path: &Path) -> Vec<Value> {
             ]));
         }
         SinkEvent::Line { .. } => {}
-        other => events.push(Value::String(format!("{other:?}"))),
+        other => events.push(Value::String(format!("{other:.9?}"))),
     };
     while timeline.advance(1 << 20, &mut emit).unwrap() != PollStatus::End {}
     let (view, info) = (timeline.view(), timeline.source().info().clone());
     for unit in &view.state.units {
         for attempt in &unit.attempts {
             events.push(Value::String(format!(
-                "{} {:?} {:?} {:?} {:?} {:?} {:?}",
+                "{} {:?} {:.9?} {:?} {:?} {:?} {:?}",
                 unit.key,
                 unit.status,
                 attempt.counts,
@@ -181,7 +182,7 @@ fn events_of(path: &Path) -> Vec<Value> {
         }
     }
     events.push(Value::String(format!(
-        "{:?} {:?} {} {:?} {:?} {} {:?}",
+        "{:?} {:?} {:.9} {:?} {:?} {} {:?}",
         view.state.loss_counts,
         view.state.last_entry_at,
         view.state.spent_usd,

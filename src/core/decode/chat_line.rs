@@ -82,9 +82,8 @@ fn message<'a>(scan: &mut JsonScanner<'a>, chat: &mut ChatLine<'a>) -> ScanResul
     if scan.peek()? != b'{' {
         return blocks(scan, &mut chat.blocks);
     }
-    let (mut has_content, mut is_character_map) = (false, false);
+    let mut is_character_map = false;
     scan.object(|scan, key| {
-        has_content |= key == b"content";
         match key {
             // The text of a message as a map of its characters, which only a damaged file contains.
             b"0" => {
@@ -100,7 +99,7 @@ fn message<'a>(scan: &mut JsonScanner<'a>, chat: &mut ChatLine<'a>) -> ScanResul
         }
         Ok(())
     })?;
-    if is_character_map && !has_content {
+    if is_character_map && chat.blocks.iter().next().is_none() {
         return Err(InvalidJson);
     }
     Ok(())
