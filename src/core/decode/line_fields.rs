@@ -10,7 +10,7 @@ use super::json_scanner::{JsonScanner, ScanResult};
 pub struct LineFields<'a> {
     /// True for the header of a tape, whose first field is `tape`.
     pub is_tape_header: bool,
-    /// The first `type`.
+    /// The first `type`, which counts if there are several.
     pub kind: Option<Cow<'a, str>>,
     pub subtype: Option<Cow<'a, str>>,
     pub timestamp: Option<Cow<'a, str>>,

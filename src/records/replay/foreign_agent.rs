@@ -12,16 +12,16 @@ struct ForeignLine<'a> {
     stream_session: Option<IgnoredAny>,
     session_id: Option<IgnoredAny>,
     uuid: Option<IgnoredAny>,
-    /// Codex.
+    /// From here on fields of Codex.
     payload: Option<IgnoredAny>,
     #[serde(rename = "thread_id")]
     thread: Option<IgnoredAny>,
     item: Option<IgnoredAny>,
-    /// OpenCode.
+    /// From here on fields of OpenCode.
     #[serde(rename = "sessionID")]
     open_code_session: Option<IgnoredAny>,
     part: Option<IgnoredAny>,
-    /// Pi.
+    /// From here on fields of Pi.
     id: Option<IgnoredAny>,
     cwd: Option<IgnoredAny>,
     parent_id: Option<IgnoredAny>,

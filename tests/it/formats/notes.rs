@@ -759,7 +759,6 @@ fn notes_of_people() -> Vec<Note> {
         Note::MessageSent {
             text: "use euros".into(),
         },
-        Note::LinesSetAside { lines: 2 },
     ];
     notes.extend(
         every!(StopMode { Drain, Stop, Kill })
@@ -982,6 +981,7 @@ fn notes_of_the_run() -> Vec<Note> {
         ],
         ..SourcesProjected::default()
     })));
+    notes.push(Note::LinesSetAside { lines: 2 });
     notes
 }
 
