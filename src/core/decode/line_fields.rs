@@ -69,7 +69,7 @@ pub fn value_length(text: &[u8]) -> Option<usize> {
 }
 
 /// Reads the text of the last field `name` of an object, from the end of its JSON. `None` if the field begins before
-/// `tail`, is no string, or is part of another field.
+/// `tail`, is not a string, or is part of another field.
 pub fn field_before_end<'a>(tail: &'a [u8], name: &str) -> Option<Cow<'a, str>> {
     let (mut at, mut depth, mut is_key) = (tail.len(), 0_usize, false);
     let mut value: Option<&[u8]> = None;

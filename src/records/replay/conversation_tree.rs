@@ -36,11 +36,11 @@ pub(super) struct SetAside {
     /// Number of the first of them, among the lines that are not blank.
     pub(super) first: u64,
     pub(super) lines: u32,
-    /// What a reader is told, at the first of several that belong together.
+    /// The text for readers, at the first of several that belong together.
     pub(super) text: Option<String>,
 }
 
-/// What a pass over a session file found.
+/// What reading a whole session file found.
 #[derive(Debug, Default)]
 pub(super) struct ConversationTree {
     /// Ordered by their positions.
@@ -324,10 +324,10 @@ fn message_id(line: &[u8]) -> Option<String> {
     }
 }
 
-/// Lines in a row with the same state. The first of those that belong together tells a reader about all of them.
+/// Lines in a row with the same state. The first of those that belong together has the text about all of them.
 fn runs(file: &File, nodes: &[Node], states: &[NodeState]) -> io::Result<Vec<SetAside>> {
     let mut runs: Vec<SetAside> = Vec::new();
-    let (mut told, mut is_repeating) = (HashSet::new(), false);
+    let (mut described, mut is_repeating) = (HashSet::new(), false);
     for (index, state) in states.iter().enumerate() {
         let text = match state {
             NodeState::Counts => {
@@ -347,7 +347,7 @@ fn runs(file: &File, nodes: &[Node], states: &[NodeState]) -> io::Result<Vec<Set
                     pluralize(repeated, "line")
                 ))
             }
-            NodeState::TakenBack(branch) if !told.insert(*branch) => None,
+            NodeState::TakenBack(branch) if !described.insert(*branch) => None,
             NodeState::TakenBack(branch) => {
                 let mut messages = HashSet::new();
                 for (node, _) in nodes.iter().zip(states).filter(|(node, state)| {

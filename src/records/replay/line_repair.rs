@@ -2,7 +2,7 @@
 //! lines, UTF-16, records that share a line, and records after zero bytes or within a damaged one.
 //!
 //! A record that is whole is never changed except for the line breaks of its layout; what cannot be read remains as a
-//! line of its own. It must not interpret records.
+//! separate line. It must not interpret records.
 
 use std::{
     fs::File,
