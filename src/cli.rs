@@ -9,6 +9,7 @@ mod bookmarks;
 mod config_show;
 mod costs;
 mod ctl;
+mod ctl_answer;
 mod ctl_events;
 pub(crate) mod debug;
 pub(crate) mod demo;

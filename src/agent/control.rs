@@ -9,7 +9,13 @@ use std::{borrow::Cow, collections::HashMap};
 use serde_json::{Value, json};
 
 use super::mcp;
-use ingestdeck_core::{diagnostic::Problem, units::failure_tally::bare_name};
+use ingestdeck_core::{
+    actions::input_form::{ELICITATION, InputForm},
+    control::AgentRequest,
+    diagnostic::{Diagnostic as _, Problem},
+    text,
+    units::failure_tally::bare_name,
+};
 
 /// Hook timeout of the agent, in seconds. Without it, a hold would end after ten minutes.
 const HOOK_TIMEOUT_SECONDS: u32 = 86_400;
@@ -57,7 +63,7 @@ pub(crate) fn user_message_frame(content: &str) -> ControlFrame {
 }
 
 /// A request to the agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ControlRequest {
     Initialize {
         /// Announce our tool server.
@@ -69,10 +75,12 @@ pub(crate) enum ControlRequest {
     Interrupt,
     /// Which settings it has read.
     Settings,
+    /// A request of a person.
+    OfPerson(AgentRequest),
 }
 
 impl ControlRequest {
-    fn to_json(self) -> Value {
+    fn to_json(&self) -> Value {
         match self {
             Self::Initialize {
                 tools,
@@ -80,13 +88,13 @@ impl ControlRequest {
             } => {
                 let hook =
                     |id: &str| json!([{"hookCallbackIds": [id], "timeout": HOOK_TIMEOUT_SECONDS}]);
-                let servers: &[&str] = if tools { &[mcp::SERVER_NAME] } else { &[] };
+                let servers: &[&str] = if *tools { &[mcp::SERVER_NAME] } else { &[] };
                 let mut hooks = json!({
                     "PreToolUse": hook(PRE_TOOL_USE),
                     "PostToolUse": hook(POST_TOOL_USE),
                     "PostToolUseFailure": hook(POST_TOOL_USE_FAILURE),
                 });
-                if asks_to_stop {
+                if *asks_to_stop {
                     hooks["Stop"] = hook(STOP);
                 }
                 json!({
@@ -100,6 +108,23 @@ impl ControlRequest {
             }
             Self::Interrupt => json!({"subtype": "interrupt"}),
             Self::Settings => json!({"subtype": "get_settings"}),
+            Self::OfPerson(AgentRequest::Model(model)) => {
+                json!({"subtype": "set_model", "model": model})
+            }
+            Self::OfPerson(AgentRequest::PermissionMode(mode)) => {
+                json!({"subtype": "set_permission_mode", "mode": mode})
+            }
+            // Without `summary`, every category is counted by the API.
+            Self::OfPerson(AgentRequest::Context) => {
+                json!({"subtype": "get_context_usage", "detail": "summary"})
+            }
+            // Otherwise every transcript of the last seven days is read.
+            Self::OfPerson(AgentRequest::Usage) => {
+                json!({"subtype": "get_usage", "skip_behaviors": true})
+            }
+            Self::OfPerson(AgentRequest::StopTask(task)) => {
+                json!({"subtype": "stop_task", "task_id": task})
+            }
         }
     }
 }
@@ -126,6 +151,8 @@ pub enum ApprovalDecision {
     Allow,
     /// Allow the call with other arguments.
     AllowEdited(Value),
+    /// A person gives a tool server no input and does not refuse it.
+    Cancel,
     /// A person refuses the call; the model reads the reason.
     Deny(String),
     /// A rule denies the call, or it is not possible, regardless of a person's decision; the model reads why.
@@ -147,6 +174,8 @@ pub(crate) enum ControlEffect {
         permission_mode: Option<String>,
         call: ApprovalRequest,
     },
+    /// A request for input was declined, because a person cannot be asked: which, and why.
+    Declined(String),
     /// The agent no longer waits for a reply to this request.
     ApprovalCancelled(String),
     /// The agent is about to end its turn: answer with [`ControlProtocol::answer_stop`].
@@ -184,8 +213,17 @@ pub(crate) struct ControlProtocol {
 #[derive(Debug)]
 struct PendingDecision {
     request_id: String,
-    /// Arguments of a call that asks for a permission; `None` for a hook.
-    permission: Option<Value>,
+    kind: PendingKind,
+}
+
+/// Which answer the agent expects.
+#[derive(Debug)]
+enum PendingKind {
+    Hook,
+    /// A request for permission, with the arguments of the call.
+    Permission(Value),
+    /// A request of a tool server for input.
+    Elicitation,
 }
 
 #[derive(Deserialize)]
@@ -196,6 +234,8 @@ struct ControlReply {
     response: Value,
     #[serde(default)]
     error: Value,
+    #[serde(default)]
+    error_code: Value,
 }
 
 impl ControlProtocol {
@@ -216,8 +256,8 @@ impl ControlProtocol {
     }
 
     /// True while a request of this kind is open.
-    pub(crate) fn is_request_pending(&self, ask: ControlRequest) -> bool {
-        self.pending_requests.values().any(|open| *open == ask)
+    pub(crate) fn is_request_pending(&self, ask: &ControlRequest) -> bool {
+        self.pending_requests.values().any(|open| open == ask)
     }
 
     /// True while the agent waits for a decision or for one of our tools.
@@ -270,40 +310,12 @@ impl ControlProtocol {
             .iter()
             .position(|held| held.request_id == request_id)?;
         let pending = self.pending_approvals.swap_remove(at);
-        if let Some(input) = pending.permission {
-            let answer = match decision {
-                ApprovalDecision::Pass | ApprovalDecision::Allow => {
-                    json!({"behavior": "allow", "updatedInput": input})
-                }
-                ApprovalDecision::AllowEdited(edited) => {
-                    json!({"behavior": "allow", "updatedInput": edited})
-                }
-                ApprovalDecision::Deny(reason) | ApprovalDecision::DenyByPolicy(reason) => {
-                    json!({"behavior": "deny", "message": reason})
-                }
-            };
-            return Some(success_frame(request_id, answer));
-        }
-        let output = match decision {
-            ApprovalDecision::Pass => return Some(success_frame(request_id, json!({}))),
-            ApprovalDecision::Allow => {
-                json!({"hookEventName": "PreToolUse", "permissionDecision": "allow"})
-            }
-            ApprovalDecision::AllowEdited(input) => json!({
-                "hookEventName": "PreToolUse",
-                "permissionDecision": "allow",
-                "updatedInput": input,
-            }),
-            ApprovalDecision::Deny(reason) | ApprovalDecision::DenyByPolicy(reason) => json!({
-                "hookEventName": "PreToolUse",
-                "permissionDecision": "deny",
-                "permissionDecisionReason": reason,
-            }),
+        let answer = match pending.kind {
+            PendingKind::Hook => hook_answer(decision),
+            PendingKind::Permission(input) => permission_answer(input, decision),
+            PendingKind::Elicitation => elicitation_answer(decision),
         };
-        Some(success_frame(
-            request_id,
-            json!({"hookSpecificOutput": output}),
-        ))
+        Some(success_frame(request_id, answer))
     }
 
     /// True once the agent was asked to continue instead of ending its turn.
@@ -327,6 +339,9 @@ impl ControlProtocol {
             Some("hook_callback") => return self.handle_hook(request_id, &mut body),
             Some("can_use_tool") if self.answers_permissions => {
                 return self.handle_permission_request(request_id, &mut body);
+            }
+            Some(ELICITATION) if self.answers_permissions => {
+                return self.handle_elicitation(request_id, body);
             }
             Some("can_use_tool") => success_frame(
                 request_id,
@@ -465,6 +480,30 @@ impl ControlProtocol {
         vec![self.request_approval(request_id, tool_id, None, call)]
     }
 
+    /// Asks a person for the input that a tool server requests, or declines a request of unknown shape.
+    fn handle_elicitation(&mut self, request_id: &str, body: Value) -> Vec<ControlEffect> {
+        if let Err(problem) = InputForm::of_elicitation(&body) {
+            let server = body.get("mcp_server_name").and_then(Value::as_str);
+            let server = text::printable(server.unwrap_or("?"), 80).into_owned();
+            let problem = problem.to_line();
+            let decline = success_frame(request_id, json!({"action": "decline"}));
+            return vec![
+                ControlEffect::Write(decline),
+                ControlEffect::Declined(format!(
+                    "declined a request of the tool server `{server}` for input: {problem}"
+                )),
+            ];
+        }
+        let call = ApprovalRequest {
+            tool: ELICITATION.to_owned(),
+            tool_use_id: Some(request_id.to_owned()),
+            input: body,
+            earlier_failures: 0,
+            asks_permission: true,
+        };
+        vec![self.request_approval(request_id, ELICITATION.to_owned(), None, call)]
+    }
+
     fn request_approval(
         &mut self,
         request_id: &str,
@@ -472,10 +511,14 @@ impl ControlProtocol {
         permission_mode: Option<String>,
         call: ApprovalRequest,
     ) -> ControlEffect {
-        let permission = call.asks_permission.then(|| call.input.clone());
+        let kind = match (call.asks_permission, call.tool.as_str()) {
+            (true, ELICITATION) => PendingKind::Elicitation,
+            (true, _) => PendingKind::Permission(call.input.clone()),
+            (false, _) => PendingKind::Hook,
+        };
         self.pending_approvals.push(PendingDecision {
             request_id: request_id.to_owned(),
-            permission,
+            kind,
         });
         if self.pending_approvals.len() > MAX_OPEN_REQUESTS
             && let refusal = ApprovalDecision::DenyByPolicy(TOO_MANY_REQUESTS_MESSAGE.to_owned())
@@ -499,6 +542,10 @@ impl ControlProtocol {
             Value::String(text) => text,
             other => other.to_string(),
         };
+        let error = match reply.error_code.as_str() {
+            Some(code) => format!("{error} ({code})"),
+            None => error,
+        };
         Some(ControlEffect::ReplyReceived(
             ask,
             if failed {
@@ -520,6 +567,62 @@ impl ControlProtocol {
             .position(|held| held.request_id == request_id)?;
         self.pending_approvals.swap_remove(at);
         Some(ControlEffect::ApprovalCancelled(request_id.to_owned()))
+    }
+}
+
+/// What the model reads about a call whose request for input was cancelled.
+const NO_ANSWER: &str = "The user gave no answer.";
+
+fn hook_answer(decision: ApprovalDecision) -> Value {
+    let output = match decision {
+        ApprovalDecision::Pass => return json!({}),
+        ApprovalDecision::Allow => {
+            json!({"hookEventName": "PreToolUse", "permissionDecision": "allow"})
+        }
+        ApprovalDecision::AllowEdited(input) => json!({
+            "hookEventName": "PreToolUse",
+            "permissionDecision": "allow",
+            "updatedInput": input,
+        }),
+        ApprovalDecision::Cancel => json!({
+            "hookEventName": "PreToolUse",
+            "permissionDecision": "deny",
+            "permissionDecisionReason": NO_ANSWER,
+        }),
+        ApprovalDecision::Deny(reason) | ApprovalDecision::DenyByPolicy(reason) => json!({
+            "hookEventName": "PreToolUse",
+            "permissionDecision": "deny",
+            "permissionDecisionReason": reason,
+        }),
+    };
+    json!({"hookSpecificOutput": output})
+}
+
+fn permission_answer(input: Value, decision: ApprovalDecision) -> Value {
+    match decision {
+        ApprovalDecision::Pass | ApprovalDecision::Allow => {
+            json!({"behavior": "allow", "updatedInput": input})
+        }
+        ApprovalDecision::AllowEdited(edited) => {
+            json!({"behavior": "allow", "updatedInput": edited})
+        }
+        ApprovalDecision::Cancel => json!({"behavior": "deny", "message": NO_ANSWER}),
+        ApprovalDecision::Deny(reason) | ApprovalDecision::DenyByPolicy(reason) => {
+            json!({"behavior": "deny", "message": reason})
+        }
+    }
+}
+
+/// A tool server reads no reason for a refusal.
+fn elicitation_answer(decision: ApprovalDecision) -> Value {
+    match decision {
+        ApprovalDecision::AllowEdited(content) => json!({"action": "accept", "content": content}),
+        ApprovalDecision::Deny(_) | ApprovalDecision::DenyByPolicy(_) => {
+            json!({"action": "decline"})
+        }
+        ApprovalDecision::Pass | ApprovalDecision::Allow | ApprovalDecision::Cancel => {
+            json!({"action": "cancel"})
+        }
     }
 }
 
@@ -642,8 +745,8 @@ mod tests {
             )]
         );
         assert!(
-            !control.is_request_pending(ControlRequest::Settings)
-                && control.is_request_pending(ControlRequest::Interrupt)
+            !control.is_request_pending(&ControlRequest::Settings)
+                && control.is_request_pending(&ControlRequest::Interrupt)
         );
         assert_eq!(control.handle_frame("control_response", "", answer), []);
         // Old releases answer an interrupt without a body.
@@ -846,6 +949,41 @@ mod tests {
             written(&effects)[0]["response"]["behavior"],
             "deny",
             "without a person"
+        );
+    }
+
+    #[test]
+    fn input_for_a_server_is_answered_with_an_action() {
+        let mut control = ControlProtocol::with_permission_requests();
+        let schema = json!({"type": "object", "properties": {"seat": {"type": "string"}}});
+        let body = json!({"subtype": "elicitation", "mcp_server_name": "booking", "message": "Seat?", "requested_schema": schema});
+        let mut answer = |decision| {
+            let effects = request(&mut control, "e1", body.clone());
+            let [ControlEffect::ApprovalNeeded { call, .. }] = effects.as_slice() else {
+                panic!("{effects:?}")
+            };
+            assert!(call.tool == ELICITATION && call.tool_use_id.as_deref() == Some("e1"));
+            json_of(&control.resolve_approval("e1", decision).unwrap())["response"]["response"]
+                .clone()
+        };
+        let content = json!({"seat": "1a"});
+        assert_eq!(
+            answer(ApprovalDecision::AllowEdited(content.clone())),
+            json!({"action": "accept", "content": content})
+        );
+        let decline = json!({"action": "decline"});
+        assert_eq!(answer(ApprovalDecision::Deny("no".into())), decline);
+        let cancel = json!({"action": "cancel"});
+        assert_eq!(answer(ApprovalDecision::Cancel), cancel);
+        assert_eq!(answer(ApprovalDecision::Pass), cancel);
+        let url = json!({"subtype": "elicitation", "mcp_server_name": "a\u{1b}[2J", "mode": "url", "url": "https://x"});
+        let effects = request(&mut control, "e2", url);
+        assert_eq!(written(&effects)[0]["response"], decline);
+        assert_eq!(
+            effects[1],
+            ControlEffect::Declined(
+                "declined a request of the tool server `a␛[2J` for input: it asks to open https://x".into()
+            )
         );
     }
 

@@ -43,6 +43,7 @@ use ingestdeck_core::{
 pub mod launch_args;
 pub(crate) mod resume;
 
+pub use super::attempt::session_monitor::SessionChanges;
 pub use launch_args::{ClaudeSessionArgs, InvalidPrompt, PromptDelivery};
 pub use resume::resume_line;
 
@@ -91,6 +92,8 @@ pub struct SessionEnd {
     pub undelivered: Vec<String>,
     /// The first message for a new session that continues the work; empty if the process did not start.
     pub continuation: String,
+    /// What a person changed during the turn.
+    pub changes: SessionChanges,
     /// Facts for the verdict, without failed tool calls: they do not fail a plain session.
     pub facts: AttemptFacts,
 }
@@ -182,6 +185,7 @@ pub async fn run_session_with_env(
         tools_ran: false,
         undelivered: Vec::new(),
         continuation: String::new(),
+        changes: SessionChanges::default(),
         // The limit on prompts only applies to units.
         facts: AttemptFacts::default(),
     };
@@ -264,6 +268,9 @@ pub async fn run_session_with_env(
             end.continuation = monitor
                 .map(|monitor| monitor.work().continuation_prompt(&task))
                 .unwrap_or_default();
+            end.changes = monitor
+                .map(|monitor| monitor.changes().clone())
+                .unwrap_or_default();
             end.session = monitor.and_then(SessionMonitor::session).map(str::to_owned);
             end.mismatch = monitor
                 .and_then(SessionMonitor::mismatch)
@@ -294,6 +301,8 @@ async fn stop_request(
     loop {
         match commands.recv().await? {
             AttemptCommand::Message(text) => messages.push(text),
+            // The agent does not run yet.
+            AttemptCommand::Request(_) => {}
             stop => return Some(stop),
         }
     }

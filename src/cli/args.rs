@@ -451,8 +451,12 @@ pub(crate) enum CtlVerb {
         #[arg(long)]
         content: bool,
     },
-    /// Show the tool calls that wait for approval
-    Approvals,
+    /// Show the tool calls that wait for approval or for an answer
+    Approvals {
+        /// Include the questions, options and plans, which agents and tool servers have written
+        #[arg(long)]
+        content: bool,
+    },
     /// Show the workers, with their slots and accounts
     Workers,
     /// Start nothing more on a worker; its running attempts finish
@@ -566,6 +570,59 @@ pub(crate) enum CtlVerb {
     },
     /// Allow the tool call of a held unit that has waited longest
     Allow {
+        /// Key of the unit, as printed by `plan`
+        unit: String,
+        /// Another call that waits, by its id
+        #[arg(long, value_name = "ID")]
+        call: Option<String>,
+    },
+    /// Answer the questions of a waiting call, as printed by `ctl approvals --content`
+    Answer {
+        /// Key of the unit, as printed by `plan`
+        unit: String,
+        /// Number of an option, from 1; for a later question with its number first, such as 2.1
+        #[arg(long, value_name = "N")]
+        choose: Vec<String>,
+        /// Own words; each one answers the next question without an option
+        #[arg(long, value_name = "TEXT")]
+        text: Vec<String>,
+        /// Another call that waits, by its id
+        #[arg(long, value_name = "ID")]
+        call: Option<String>,
+    },
+    /// Use another model in a session, for this turn and later ones
+    Model {
+        /// Key of the unit: `session`
+        unit: String,
+        /// Name of the model, such as opus
+        model: String,
+    },
+    /// Use another permission mode in a session, for this turn and later ones
+    PermissionMode {
+        /// Key of the unit: `session`
+        unit: String,
+        /// Name of the mode, such as plan
+        mode: String,
+    },
+    /// Report how full the context of a session is, as a message of the run
+    Context {
+        /// Key of the unit: `session`
+        unit: String,
+    },
+    /// Report the usage windows of the account of a session, as a message of the run
+    Usage {
+        /// Key of the unit: `session`
+        unit: String,
+    },
+    /// Stop a background task of a session
+    StopTask {
+        /// Key of the unit: `session`
+        unit: String,
+        /// Id of the task
+        task: String,
+    },
+    /// Give a tool server that asks for input no answer, without refusing it
+    Cancel {
         /// Key of the unit, as printed by `plan`
         unit: String,
         /// Another call that waits, by its id

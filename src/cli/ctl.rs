@@ -9,16 +9,17 @@ use serde_json::{Map, Value, json};
 
 use super::{
     args::{CtlArgs, CtlVerb, GlobalArgs, LimitName, Ui},
-    ctl_events,
+    ctl_answer, ctl_events,
     exit::{CliError, Exit},
     output, playback_output, runs,
     summary::RunSummary,
 };
 use ingestdeck_core::{
+    actions::input_form::InputForm,
     config::value::parse_duration,
     control::{
-        BreakCondition, CommandOrigin, CommandReply, FailureRule, NamePattern, RunCommand,
-        RunLimit, UserDecision,
+        AgentRequest, BreakCondition, CommandOrigin, CommandReply, FailureRule, NamePattern,
+        RunCommand, RunLimit, UserDecision,
     },
     run::{
         PollStatus, Timeline,
@@ -72,12 +73,18 @@ pub(crate) fn ctl(global: &GlobalArgs, args: &CtlArgs) -> Result<Exit, CliError>
                 units.map(|unit| (unit_json(unit, *content), unit_line(unit, *content))),
             )
         }
-        CtlVerb::Approvals => {
+        CtlVerb::Approvals { content } => {
             let timeline = read_run(&runs, &run)?;
             let calls = held_calls(&timeline.view().state);
             print_rows(
                 global,
-                calls.map(|(unit, call)| (call_json(unit, call), call_line(unit, call))),
+                calls.map(|(unit, call)| {
+                    let (mut json, mut line) = (call_json(unit, call), call_line(unit, call));
+                    if *content {
+                        ctl_answer::add_content(call, &mut json, &mut line);
+                    }
+                    (json, line)
+                }),
             )
         }
         CtlVerb::Workers => {
@@ -157,7 +164,7 @@ fn held_calls(state: &RunState) -> impl Iterator<Item = (&UnitKey, &HeldCallStat
 fn to_command(
     verb: &CtlVerb,
     reason: Option<&str>,
-    read: impl FnOnce() -> Result<Timeline, CliError>,
+    read: impl Fn() -> Result<Timeline, CliError>,
 ) -> Result<RunCommand, CliError> {
     let decide = |unit: &str, call: Option<&str>, decision| -> Result<RunCommand, CliError> {
         let call = match call {
@@ -169,6 +176,10 @@ fn to_command(
             call,
             decision,
         })
+    };
+    let ask = |unit: &str, request| RunCommand::Request {
+        unit: unit.into(),
+        request,
     };
     Ok(match verb {
         CtlVerb::Retry {
@@ -263,6 +274,29 @@ fn to_command(
             })?;
             decide(unit, call.as_deref(), UserDecision::Deny(reason.to_owned()))?
         }
+        CtlVerb::Answer {
+            unit,
+            choose,
+            text,
+            call,
+        } => {
+            let timeline = read()?;
+            let (call, answer) =
+                ctl_answer::answer(&timeline.view().state, unit, call.as_deref(), choose, text)?;
+            RunCommand::Decide {
+                unit: unit.as_str().into(),
+                call,
+                decision: UserDecision::Answer(answer),
+            }
+        }
+        CtlVerb::Model { unit, model } => ask(unit, AgentRequest::Model(model.clone())),
+        CtlVerb::PermissionMode { unit, mode } => {
+            ask(unit, AgentRequest::PermissionMode(mode.clone()))
+        }
+        CtlVerb::Context { unit } => ask(unit, AgentRequest::Context),
+        CtlVerb::Usage { unit } => ask(unit, AgentRequest::Usage),
+        CtlVerb::StopTask { unit, task } => ask(unit, AgentRequest::StopTask(task.clone())),
+        CtlVerb::Cancel { unit, call } => decide(unit, call.as_deref(), UserDecision::Cancel)?,
         CtlVerb::Edit { unit, input, call } => {
             let input: Map<String, Value> = serde_json::from_str(input).map_err(|error| {
                 CliError::usage(format!("invalid --input: {error}; expected a JSON object"))
@@ -271,7 +305,7 @@ fn to_command(
         }
         CtlVerb::Status { .. }
         | CtlVerb::Units { .. }
-        | CtlVerb::Approvals
+        | CtlVerb::Approvals { .. }
         | CtlVerb::Workers
         | CtlVerb::Events { .. } => {
             return Err(CliError::failed("this verb sends no command"));
@@ -550,8 +584,12 @@ fn call_line(unit: &UnitKey, call: &HeldCallState) -> String {
             text::printable(id, output::max_width(MAX_TEXT_WIDTH))
         )
     });
+    let what = match InputForm::of_call(&call.tool, &call.input) {
+        Some(_) => "an answer",
+        None => "approval",
+    };
     format!(
-        "‖ {unit}: {tool} waits for approval{}",
+        "‖ {unit}: {tool} waits for {what}{}",
         id.unwrap_or_default()
     )
 }

@@ -5,6 +5,7 @@
 //! [`sql_query`].
 
 pub mod event;
+pub mod input_form;
 pub mod label;
 pub(crate) mod session_identity;
 pub mod sql_query;

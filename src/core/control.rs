@@ -114,6 +114,11 @@ pub enum RunCommand {
     },
     /// Send a message to the agent of a running unit. It arrives with the result of the current or next call.
     Say { unit: UnitKey, text: String },
+    /// Send a request to the agent of a session whose turn runs. Its reply is a message on the tape.
+    Request {
+        unit: UnitKey,
+        request: AgentRequest,
+    },
     /// Decide about one held call.
     Decide {
         unit: UnitKey,
@@ -260,6 +265,7 @@ impl RunCommand {
                 }
             }
             Self::Set { limit } => return limit.problem(),
+            Self::Request { request, .. } => return request.problem(),
             Self::Say { text, .. } if text.trim().is_empty() => "the message is empty".to_owned(),
             Self::Say { text, .. } if text.chars().count() > MAX_FEEDBACK_CHARS => {
                 format!("message too long; the limit is {MAX_FEEDBACK_CHARS} characters")
@@ -292,6 +298,10 @@ impl RunCommand {
                 "a tool call cannot wait for a silence; expected failure, tool, path or cost"
                     .to_owned()
             }
+            Self::Decide {
+                decision: UserDecision::Answer(answer),
+                ..
+            } if answer.is_empty() => "no answer; answer at least one question".to_owned(),
             Self::Decide {
                 decision: UserDecision::Deny(reason),
                 ..
@@ -329,6 +339,7 @@ impl RunCommand {
             Self::UndoReview { .. } => UNDO_REVIEW_COMMAND,
             Self::FinishReview { .. } => "finish_review",
             Self::Say { .. } => "say",
+            Self::Request { .. } => "request",
             Self::Decide { .. } => "decide",
         }
     }
@@ -340,6 +351,7 @@ impl RunCommand {
             Self::Leash { .. } | Self::Accept { .. } | Self::Say { .. } | Self::Decide { .. } => {
                 true
             }
+            Self::Request { .. } => true,
             Self::Pause | Self::Resume | Self::Set { .. } => true,
             Self::Review { .. } | Self::UndoReview { .. } | Self::FinishReview { .. } => true,
             Self::Retry { .. }
@@ -366,6 +378,7 @@ impl RunCommand {
             | Self::Leash { unit, .. }
             | Self::Accept { unit }
             | Self::Say { unit, .. }
+            | Self::Request { unit, .. }
             | Self::Decide { unit, .. } => std::slice::from_ref(unit),
             Self::RetryUnits { units, .. } => units,
             Self::RetryUnsuccessful
@@ -386,6 +399,50 @@ impl RunCommand {
     }
 }
 
+/// What a person asks the agent of a session to change or to report.
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentRequest {
+    /// Use another model, for this turn and later ones.
+    Model(String),
+    /// Use another permission mode, for this turn and later ones.
+    PermissionMode(String),
+    /// Report how full the context is.
+    Context,
+    /// Report the usage windows of the account.
+    Usage,
+    /// Stop a background task.
+    StopTask(String),
+}
+
+impl AgentRequest {
+    /// What the request is about, for messages.
+    pub fn subject(&self) -> &'static str {
+        match self {
+            Self::Model(_) => "the model",
+            Self::PermissionMode(_) => "the permission mode",
+            Self::Context => "the context",
+            Self::Usage => "the usage",
+            Self::StopTask(_) => "the task",
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        let value = match self {
+            Self::Model(value) | Self::PermissionMode(value) | Self::StopTask(value) => value,
+            Self::Context | Self::Usage => return None,
+        };
+        let is_name = !value.is_empty()
+            && value.chars().count() <= MAX_MODEL_CHARS
+            && !value.contains(|char: char| char.is_whitespace() || char.is_control());
+        (!is_name).then(|| {
+            let subject = self.subject();
+            format!("invalid value for {subject}; expected a name without spaces")
+        })
+    }
+}
+
 /// A person's decision about a waiting call.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -395,6 +452,10 @@ pub enum UserDecision {
     Allow,
     /// The call may be made with these arguments instead of the model's.
     Edit(Map<String, Value>),
+    /// The call asks for input, and continues with this answer: text by question, or values by field.
+    Answer(Map<String, Value>),
+    /// The call asks for input of a tool server, and a person gives none without refusing.
+    Cancel,
     /// The call may not be made; the model receives this reason.
     Deny(String),
 }
@@ -703,6 +764,7 @@ mod tests {
             decision,
         };
         let input = Map::from_iter([("path".to_owned(), json!("a.md"))]);
+        let answer = Map::from_iter([("Which?".to_owned(), json!("Table"))]);
         let amendment = Amendment {
             feedback: Some("shorter".into()),
             ..Amendment::default()
@@ -865,12 +927,34 @@ mod tests {
                 json!({"command": "say", "unit": "dbt-all", "text": "use euros"}),
             ),
             (
+                RunCommand::Request {
+                    unit: unit(),
+                    request: AgentRequest::Model("opus".into()),
+                },
+                json!({"command": "request", "unit": "dbt-all", "request": {"model": "opus"}}),
+            ),
+            (
+                RunCommand::Request {
+                    unit: unit(),
+                    request: AgentRequest::Context,
+                },
+                json!({"command": "request", "unit": "dbt-all", "request": "context"}),
+            ),
+            (
                 decide(UserDecision::Allow),
                 json!({"command": "decide", "unit": "dbt-all", "call": "toolu_1", "decision": "allow"}),
             ),
             (
                 decide(UserDecision::Edit(input)),
                 json!({"command": "decide", "unit": "dbt-all", "call": "toolu_1", "decision": {"edit": {"path": "a.md"}}}),
+            ),
+            (
+                decide(UserDecision::Answer(answer)),
+                json!({"command": "decide", "unit": "dbt-all", "call": "toolu_1", "decision": {"answer": {"Which?": "Table"}}}),
+            ),
+            (
+                decide(UserDecision::Cancel),
+                json!({"command": "decide", "unit": "dbt-all", "call": "toolu_1", "decision": "cancel"}),
             ),
             (
                 decide(UserDecision::Deny("no".into())),

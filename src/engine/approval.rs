@@ -21,6 +21,7 @@ use self::run_until::RunUntil;
 use super::run_meter::RunMeter;
 use ingestdeck_agent::attempt::{ApprovalDecision, ApprovalGate, ApprovalRequest};
 use ingestdeck_core::{
+    actions::input_form::{answered_input, takes_answer},
     control::{BreakCondition, UserDecision},
     run::{NewEntry, Recorder, entry_source::RecordError},
     tape::{EntryBody, Note, UnitKey, note::CallDecision},
@@ -517,6 +518,7 @@ impl AttemptApprovalGate {
             input,
             ..
         } = call;
+        let asked = takes_answer(&tool).then(|| (tool.clone(), input.clone()));
         let mut wait = PendingApproval {
             gate: self,
             number,
@@ -538,20 +540,43 @@ impl AttemptApprovalGate {
         let Ok(said) = said.await else {
             return ApprovalDecision::DenyByPolicy("the run is over".into());
         };
-        let (decision, outcome) = match said {
-            ApprovalWaitOutcome::Released => (CallDecision::Released, ApprovalDecision::Pass),
+        let (decision, outcome, answer) = match said {
+            ApprovalWaitOutcome::Released => (CallDecision::Released, ApprovalDecision::Pass, None),
             ApprovalWaitOutcome::Decided(UserDecision::Allow) => {
-                (CallDecision::Allowed, ApprovalDecision::Allow)
+                (CallDecision::Allowed, ApprovalDecision::Allow, None)
             }
             ApprovalWaitOutcome::Decided(UserDecision::Edit(input)) => (
                 CallDecision::Edited,
                 ApprovalDecision::AllowEdited(Value::Object(input)),
+                None,
             ),
+            ApprovalWaitOutcome::Decided(UserDecision::Answer(answer)) => {
+                let answered =
+                    asked.and_then(|(tool, input)| answered_input(&tool, input, answer.clone()));
+                match answered {
+                    Some(input) => (
+                        CallDecision::Answered,
+                        ApprovalDecision::AllowEdited(input),
+                        Some(Value::Object(answer)),
+                    ),
+                    None => {
+                        let reason = "the call takes no answer".to_owned();
+                        (
+                            CallDecision::Denied,
+                            ApprovalDecision::DenyByPolicy(reason),
+                            None,
+                        )
+                    }
+                }
+            }
+            ApprovalWaitOutcome::Decided(UserDecision::Cancel) => {
+                (CallDecision::Cancelled, ApprovalDecision::Cancel, None)
+            }
             ApprovalWaitOutcome::Decided(UserDecision::Deny(reason)) => {
-                (CallDecision::Denied, ApprovalDecision::Deny(reason))
+                (CallDecision::Denied, ApprovalDecision::Deny(reason), None)
             }
         };
-        match wait.resolve(decision, &outcome) {
+        match wait.resolve(decision, &outcome, answer) {
             Ok(()) => {
                 self.approvals.note_leash(&self.unit);
                 outcome
@@ -576,10 +601,15 @@ impl PendingApproval<'_> {
         mut self,
         decision: CallDecision,
         outcome: &ApprovalDecision,
+        answer: Option<Value>,
     ) -> Result<(), RecordError> {
         self.is_decided = true;
         let (input, reason) = match outcome {
-            ApprovalDecision::Pass | ApprovalDecision::Allow => (None, None),
+            ApprovalDecision::Pass | ApprovalDecision::Allow | ApprovalDecision::Cancel => {
+                (None, None)
+            }
+            // The questions are in the arguments of the call.
+            ApprovalDecision::AllowEdited(_) if answer.is_some() => (answer, None),
             ApprovalDecision::AllowEdited(input) => (Some(input.clone()), None),
             ApprovalDecision::Deny(reason) | ApprovalDecision::DenyByPolicy(reason) => {
                 (None, Some(reason.clone()))

@@ -15,9 +15,11 @@ use tokio::sync::{Mutex, mpsc};
 
 use super::{attempt_limits::AttemptLimits, started_run::StartedRun, worker::pool::SlotPool};
 use ingestdeck_core::{
+    actions::input_form,
     control::{CommandOrigin, CommandReply, RefusalReason, RunCommand, RunLimit, UserDecision},
     run::Recorder,
     tape::{Note, UnitKey, note::CommandReceived},
+    text,
     units::schedule::ScheduleEvent,
 };
 use ingestdeck_ingest::tool;
@@ -128,6 +130,17 @@ impl RunController {
             let Some(tool) = approvals.waiting_tool(unit, call.as_deref()) else {
                 return Err(RefusalReason::CallNotWaiting { unit: unit.clone() });
             };
+            let takes_decision = match decision {
+                UserDecision::Answer(_) => input_form::takes_answer(&tool),
+                UserDecision::Cancel => tool == input_form::ELICITATION,
+                UserDecision::Allow => tool != input_form::ELICITATION,
+                UserDecision::Edit(_) | UserDecision::Deny(_) => true,
+            };
+            if !takes_decision {
+                let tool = text::one_row(&tool, 80);
+                let problem = format!("`{tool}` does not take this decision");
+                return Err(RefusalReason::InvalidArgument { problem });
+            }
             // A session may have other tools with these names.
             if let (UserDecision::Edit(arguments), Some(_)) = (decision, &self.shared.limits) {
                 let problems = tool::argument_problems(&tool, &Value::Object(arguments.clone()));
@@ -312,7 +325,7 @@ fn record_or_log(recorder: &dyn Recorder, note: &Note) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Map, json};
 
     use super::*;
     use crate::approval::ApprovalQueue;
@@ -509,7 +522,26 @@ mod tests {
             call: Some("t1".into()),
             decision: UserDecision::Allow,
         };
-        // The call waits once the task has run up to its first pause.
+        // A call that asks nothing takes no answer.
+        for decision in [
+            UserDecision::Answer(Map::from_iter([("?".to_owned(), json!("a"))])),
+            UserDecision::Cancel,
+        ] {
+            let answer = || RunCommand::Decide {
+                unit: unit(),
+                call: Some("t1".into()),
+                decision: decision.clone(),
+            };
+            let not_waiting = refused(RefusalReason::CallNotWaiting { unit: unit() });
+            let mut reply = run.execute(answer()).await;
+            // The call waits once the task has run up to its first pause.
+            while reply == not_waiting {
+                tokio::task::yield_now().await;
+                reply = run.execute(answer()).await;
+            }
+            let problem = "`wiki_write` does not take this decision".to_owned();
+            assert_eq!(reply, refused(RefusalReason::InvalidArgument { problem }));
+        }
         while run.execute(decide()).await != CommandReply::Accepted {
             tokio::task::yield_now().await;
         }

@@ -364,22 +364,12 @@ impl<E: Executor> ScheduleDriver<E> {
                 unit,
                 attempt,
                 text,
-            } => {
-                let orders = self.order_senders.get(&(unit.clone(), attempt));
-                // Messages leave room for stop requests.
-                let orders = orders.filter(|orders| orders.capacity() > STOP_REQUESTS);
-                if orders.is_none_or(|orders| orders.try_send(AttemptOrder::Message(text)).is_err())
-                {
-                    let text = "a message did not reach the agent; send it again".to_owned();
-                    self.record_note(
-                        Some((&unit, attempt)),
-                        &Note::Message {
-                            level: Severity::Warning,
-                            text,
-                        },
-                    )?;
-                }
-            }
+            } => self.pass(unit, attempt, AttemptOrder::Message(text), "message")?,
+            ScheduleEffect::RequestAttempt {
+                unit,
+                attempt,
+                request,
+            } => self.pass(unit, attempt, AttemptOrder::Request(request), "request")?,
             ScheduleEffect::Project => {
                 let executor = Arc::clone(&self.executor);
                 self.attempts.spawn(async move {
@@ -431,6 +421,28 @@ impl<E: Executor> ScheduleDriver<E> {
                 self.record_note(None, &Note::RunEnded(ended.clone()))?;
                 self.ended = Some(ended);
             }
+        }
+        Ok(())
+    }
+
+    /// Passes what a person sends to a running attempt, or records that the `what` did not reach it.
+    fn pass(
+        &self,
+        unit: UnitKey,
+        attempt: u32,
+        order: AttemptOrder,
+        what: &str,
+    ) -> Result<(), RecordError> {
+        let orders = self.order_senders.get(&(unit.clone(), attempt));
+        // Messages leave room for stop requests.
+        let orders = orders.filter(|orders| orders.capacity() > STOP_REQUESTS);
+        if orders.is_none_or(|orders| orders.try_send(order).is_err()) {
+            let text = format!("a {what} did not reach the agent; send it again");
+            let note = Note::Message {
+                level: Severity::Warning,
+                text,
+            };
+            self.record_note(Some((&unit, attempt)), &note)?;
         }
         Ok(())
     }

@@ -477,6 +477,7 @@ pub(crate) async fn forward_orders(
                 on_message(&text);
                 AttemptCommand::Message(text)
             }
+            Some(AttemptOrder::Request(request)) => AttemptCommand::Request(request),
         };
         if commands.send(command).await.is_err() {
             return;

@@ -22,7 +22,7 @@ use ingestdeck_agent::{
     Agent,
     attempt::{AttemptContext, time_limits::TimeLimitSettings},
     process::StreamLimits,
-    session::{self, SessionLaunch},
+    session::{self, SessionChanges, SessionLaunch},
 };
 use ingestdeck_core::{
     config::Config,
@@ -165,6 +165,7 @@ pub fn run<T>(
         },
         resumable: Arc::clone(&resumable),
         continuation: Mutex::default(),
+        changes: Mutex::default(),
         trace: started.trace,
     };
     let result = setup.run_schedule(Timestamp::now(), schedule, &[plan], make, client)?;
@@ -186,6 +187,8 @@ struct SessionExecutor {
     resumable: Arc<Mutex<Option<String>>>,
     /// The first message of the next session, if the context of the last one is full.
     continuation: Mutex<Option<String>>,
+    /// What a person changed in earlier turns.
+    changes: Mutex<SessionChanges>,
     /// The trace that agents continue, if anything records it.
     trace: Option<RunTrace>,
 }
@@ -194,6 +197,9 @@ impl SessionExecutor {
     /// The requested session with the amendments of a person.
     fn amended_launch(&self, amendment: Option<&Amendment>) -> SessionLaunch {
         let mut launch = self.launch.clone();
+        let changes = self.changes.lock().clone();
+        launch.args.model = changes.model.or(launch.args.model);
+        launch.args.permission_mode = changes.permission_mode;
         let Some(amendment) = amendment else {
             return launch;
         };
@@ -288,6 +294,14 @@ impl Executor for SessionExecutor {
         let forwarding = tokio::spawn(forward_orders(Vec::new(), orders, send, |_| {}));
         let end = session::run_session(launch, commands, ready).await;
         forwarding.abort();
+        let SessionChanges {
+            model,
+            permission_mode,
+        } = end.changes.clone();
+        let mut changes = self.changes.lock();
+        changes.model = model.or(changes.model.take());
+        changes.permission_mode = permission_mode.or(changes.permission_mode.take());
+        drop(changes);
         let verdict = end.verdict(&unit);
         let is_full =
             verdict.cause == VerdictCause::ContextOverflow && !end.continuation.is_empty();
@@ -395,6 +409,7 @@ mod tests {
             meter: Arc::new(RunMeter::new(mpsc::channel(1).0.downgrade())),
             resumable: Arc::default(),
             continuation: Mutex::default(),
+            changes: Mutex::default(),
             trace: None,
         }
     }
@@ -458,6 +473,17 @@ mod tests {
         assert_eq!(
             executor.amended_launch(Some(&continuation)).prompt,
             "You continue."
+        );
+        let executor = sessions();
+        executor.changes.lock().permission_mode = Some("plan".into());
+        executor.changes.lock().model = Some("opus".into());
+        let launch = executor.amended_launch(Some(&message));
+        assert_eq!(
+            (
+                launch.args.model.as_deref(),
+                launch.args.permission_mode.as_deref()
+            ),
+            (Some("opus"), Some("plan"))
         );
         let silent = sessions().amended_launch(Some(&Amendment {
             feedback: None,

@@ -13,6 +13,7 @@ use super::{
 use ingestdeck_core::run::state::RunView;
 
 pub(crate) mod amend;
+pub(crate) mod answer;
 pub(crate) mod command;
 pub mod command_line;
 mod dialogs;
@@ -75,7 +76,7 @@ impl UserAction {
 pub(crate) fn scopes(model: &ScreenModel, run_view: &RunView) -> Vec<ActionScope> {
     if model.dialogs.question.is_some() {
         vec![ActionScope::Question]
-    } else if model.dialogs.amend_form.is_some() || model.dialogs.editor.is_some() {
+    } else if model.dialogs.is_editing() {
         vec![ActionScope::Form, ActionScope::Editing]
     } else if model.dialogs.line_input.is_some() {
         vec![ActionScope::Typing]

@@ -5,6 +5,7 @@
 //! [`SharedModel::refresh_run`] change it.
 
 mod amend;
+mod answer_form;
 mod arguments_editor;
 mod bookmarks;
 mod command_history;
@@ -29,6 +30,7 @@ mod unrecorded_acts;
 use std::collections::BTreeSet;
 
 pub(crate) use amend::{AmendField, AmendForm};
+pub(crate) use answer_form::{AnswerForm, FormStep};
 pub use arguments_editor::{ArgumentsCheck, ArgumentsEditor};
 pub use bookmarks::Bookmarks;
 pub(crate) use command_history::CommandHistory;

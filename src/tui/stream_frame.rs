@@ -12,7 +12,10 @@ use super::{
     theme::{StyleRole, status_role},
 };
 use ingestdeck_core::{
-    actions::sql_query::SqlQuery,
+    actions::{
+        input_form::{InputForm, plan_text},
+        sql_query::SqlQuery,
+    },
     run::{
         note_sentence::with_outcome,
         state::{AttemptState, HeldCallState, UnitStatus},
@@ -159,11 +162,37 @@ pub(crate) fn held_call(
         None => String::new(),
     };
     let tool = text::one_row(&call.tool, 80);
-    let title = format!("{tool} waits for you{more}{reached}");
+    let form = InputForm::of_call(&call.tool, &call.input);
+    let plan = plan_text(&call.tool, &call.input);
+    let title = match (&form, &plan) {
+        (
+            Some(InputForm {
+                server: Some(server),
+                ..
+            }),
+            _,
+        ) => format!(
+            "the tool server `{}` asks you{more}",
+            text::one_row(server, 40)
+        ),
+        (Some(_), _) => format!("the model asks you{more}"),
+        (None, Some(_)) => format!("a plan waits for your approval{more}"),
+        (None, None) => format!("{tool} waits for you{more}{reached}"),
+    };
     let mut blocks = vec![DocumentBlock::line(StyleRole::Paused, title)];
     // Avoid the layout of text that cannot be visible.
     let room = usize::from(most) * usize::from(width) * 4;
     let length = match SqlQuery::parse(&call.tool, &call.input) {
+        None if form.is_some() => {
+            blocks.extend(form.iter().flat_map(|form| form_blocks(form, room)));
+            0
+        }
+        None if plan.is_some() => {
+            let plan = plan.as_deref().unwrap_or_default();
+            let text: String = plan.chars().take(room).collect();
+            blocks.push(DocumentBlock::Markdown { text: text.into() });
+            plan.len()
+        }
         Some(query) => {
             blocks.extend(query_blocks(&query, room));
             query.sql.len()
@@ -185,13 +214,52 @@ pub(crate) fn held_call(
     if document.lines.len() > most || length > room {
         document.lines.truncate(most.saturating_sub(1));
         let all = text::size(call.input.len() as u64);
-        document.lines.push(vec![(
-            StyleRole::Warning,
-            format!("… {all} in total; open the row above to read it"),
-        )]);
+        let rest = match form.is_some() {
+            true => "… the form for the answer shows the rest".to_owned(),
+            false => format!("… {all} in total; open the row above to read it"),
+        };
+        document.lines.push(vec![(StyleRole::Warning, rest)]);
         document.lines.truncate(most);
     }
     document
+}
+
+/// The questions of a form with their options, numbered as their keys; about as much as fits into `room` bytes.
+fn form_blocks(form: &InputForm, room: usize) -> Vec<DocumentBlock> {
+    let mut blocks = Vec::new();
+    let spans = |indent: usize, runs| DocumentBlock::Spans {
+        indent,
+        hang: indent + 2,
+        runs,
+    };
+    let row = |text: &str| text::one_row(text, room.clamp(1, 2000));
+    if !form.message.is_empty() {
+        blocks.push(spans(0, vec![(StyleRole::Strong, row(&form.message))]));
+    }
+    for field in &form.fields {
+        let mut runs = Vec::new();
+        if !field.header.is_empty() {
+            runs.push((StyleRole::Key, format!("{}  ", row(&field.header))));
+        }
+        let several = if field.is_multiple { " (several)" } else { "" };
+        runs.push((
+            StyleRole::Strong,
+            format!("{}{several}", row(&field.prompt)),
+        ));
+        blocks.push(spans(0, runs));
+        for (number, option) in field.options.iter().enumerate() {
+            let key = match number {
+                0..=8 => format!("{} ", number + 1),
+                _ => "  ".to_owned(),
+            };
+            let mut runs = vec![(StyleRole::Key, key), (StyleRole::Text, row(&option.label))];
+            if !option.description.is_empty() {
+                runs.push((StyleRole::Dim, format!("  {}", row(&option.description))));
+            }
+            blocks.push(spans(2, runs));
+        }
+    }
+    blocks
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ pub(crate) fn update(
                 form.paste(&text);
             } else if let Some(editor) = &mut model.dialogs.editor {
                 editor.paste(&text);
+            } else if let Some(form) = &mut model.dialogs.answer_form {
+                form.paste(&text);
             } else {
                 type_text(model, &text.lines().collect::<Vec<_>>().join(" "));
             }
@@ -68,7 +70,14 @@ pub(crate) fn update(
                 (Ok(text), None, Some(editor)) => editor.replace(&text),
                 (Err(edit), Some(form), _) => form.problem = Some(edit.to_string()),
                 (Err(edit), None, Some(editor)) => editor.problem = Some(edit.to_string()),
-                (_, None, None) => {}
+                (text, None, None) => {
+                    if let Some(form) = &mut dialogs.answer_form {
+                        match text {
+                            Ok(text) => form.replace(&text),
+                            Err(edit) => form.problem = Some(edit.to_string()),
+                        }
+                    }
+                }
             }
             Vec::new()
         }

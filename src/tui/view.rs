@@ -5,6 +5,7 @@
 //! escapes it.
 
 pub(crate) mod amend;
+pub(crate) mod answer;
 pub(crate) mod dialog;
 pub(crate) mod footer;
 pub(crate) mod header;
@@ -65,6 +66,9 @@ fn paint(scene: &DrawContext<'_>, area: Rect, plan: &ScreenLayout, buf: &mut Buf
     dialog::message(scene, plan, buf);
     if let Some(editor) = &scene.model.dialogs.editor {
         dialog::editor(scene, editor, plan.body, buf);
+    }
+    if let Some(form) = &scene.model.dialogs.answer_form {
+        answer::draw(scene, form, plan.body, buf);
     }
     if let Some(form) = &scene.model.dialogs.amend_form {
         amend::draw(scene, form, plan.body, buf);

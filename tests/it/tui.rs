@@ -1,6 +1,7 @@
 //! The screen through its real loop: scripts of keys on a test terminal, with a clock that only the script advances.
 
 mod amend;
+mod answers;
 mod artifacts;
 mod bookmarks;
 mod broken_run;

@@ -20,7 +20,8 @@ use crate::{
     process::{EscalationStep, ProcessExit, ProcessTimeouts},
 };
 use ingestdeck_core::{
-    actions::{SessionCheck, SessionIdentity},
+    actions::{SessionCheck, SessionIdentity, input_form::ELICITATION},
+    control::AgentRequest,
     decode::{AgentLine, LineBody},
     diagnostic::Problem,
     run::attempt_reducer::AttemptReducer,
@@ -33,6 +34,7 @@ use ingestdeck_core::{
 
 mod ending;
 mod messages;
+mod requests;
 mod session_lines;
 mod verification;
 
@@ -50,6 +52,8 @@ pub enum AttemptCommand {
     Kill,
     /// A message of a person to the agent.
     Message(String),
+    /// A request of a person to the agent of a session.
+    Request(AgentRequest),
 }
 
 /// What an attempt waits for.
@@ -480,6 +484,8 @@ impl AttemptMachine {
             .map(|at| self.pending_approvals.swap_remove(at));
         // Recorded before the agent reads the decision, because it then reports the call as failed.
         match (held, &decision) {
+            // A tool server that gets no input is not a failed call.
+            (Some((_, tool, _)), _) if tool == ELICITATION => {}
             (Some((_, tool, id)), ApprovalDecision::Deny(reason)) => {
                 self.stats.record_refusal(&tool, id.as_deref(), reason);
             }
@@ -499,6 +505,7 @@ impl AttemptMachine {
     pub(super) fn handle_command(&mut self, command: AttemptCommand) -> Vec<AttemptEffect> {
         let (how, step) = match command {
             AttemptCommand::Message(text) => return self.handle_message(text),
+            AttemptCommand::Request(request) => return self.handle_request(request),
             AttemptCommand::Interrupt => (StopMode::Stop, EscalationStep::Interrupt),
             // SIGKILL follows; before that, the agent can end its child processes.
             AttemptCommand::Kill => (StopMode::Kill, EscalationStep::Terminate),
@@ -610,6 +617,7 @@ impl AttemptMachine {
                 steps.push(AttemptEffect::RequestApproval(id, call));
                 steps
             }
+            ControlEffect::Declined(text) => vec![warning_note(&text)],
             ControlEffect::ApprovalCancelled(id) => {
                 self.pending_approvals.retain(|(held, ..)| *held != id);
                 vec![AttemptEffect::CancelApproval(id)]
@@ -683,6 +691,7 @@ impl AttemptMachine {
                 }
                 steps
             }
+            (ControlRequest::OfPerson(request), answer) => self.handle_answer(request, answer),
             (ControlRequest::Initialize { .. } | ControlRequest::Interrupt, _) => Vec::new(),
         }
     }

@@ -5,6 +5,7 @@ use super::work_log::WorkLog;
 use ingestdeck_core::{
     actions::{LineRole, SessionCheck, SessionIdentity, TurnTracker},
     config::MismatchPolicy,
+    control::AgentRequest,
     decode::{AgentLine, LineBody, MessageBlock, line::SystemLine},
     tape::note::Severity,
 };
@@ -24,6 +25,13 @@ pub(crate) enum SessionLineFinding {
     Breach(String),
 }
 
+/// What a person changed in a session; later turns keep it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionChanges {
+    pub model: Option<String>,
+    pub permission_mode: Option<String>,
+}
+
 /// Tracks the ids, results and permission modes of one session, by the rules of the contract.
 #[derive(Debug)]
 pub(crate) struct SessionMonitor {
@@ -31,9 +39,12 @@ pub(crate) struct SessionMonitor {
     turns: TurnTracker,
     mismatch_policy: MismatchPolicy,
     /// The requested permission mode.
-    expected_mode: &'static str,
+    expected_mode: String,
     /// The last permission mode that it reported.
     reported_mode: Option<String>,
+    /// Modes that a person asked for during the turn.
+    requested_modes: Vec<String>,
+    changes: SessionChanges,
     breach: Option<String>,
     /// The session that is locked, or is being locked.
     locked: Option<String>,
@@ -46,7 +57,7 @@ pub(crate) struct SessionMonitor {
 
 impl SessionMonitor {
     /// Expects the resumed `session`, if any, and the permission mode `mode`.
-    pub(crate) fn new(session: Option<String>, rule: MismatchPolicy, mode: &'static str) -> Self {
+    pub(crate) fn new(session: Option<String>, rule: MismatchPolicy, mode: &str) -> Self {
         let resuming =
             |session: String| SessionIdentity::resuming(&session, rule == MismatchPolicy::Warn);
         Self {
@@ -55,13 +66,34 @@ impl SessionMonitor {
             identity: session.map(resuming).unwrap_or_default(),
             turns: TurnTracker::for_one_prompt(),
             mismatch_policy: rule,
-            expected_mode: mode,
+            expected_mode: mode.to_owned(),
             reported_mode: None,
+            requested_modes: Vec::new(),
+            changes: SessionChanges::default(),
             breach: None,
             has_begun: false,
             tools_ran: false,
             work: WorkLog::default(),
         }
+    }
+
+    /// A person asks for this permission mode, so it may be reported.
+    pub(crate) fn expect_mode(&mut self, mode: &str) {
+        self.requested_modes.push(mode.to_owned());
+    }
+
+    /// The agent has carried out a request, which later turns repeat.
+    pub(crate) fn record_change(&mut self, request: AgentRequest) {
+        match request {
+            AgentRequest::Model(model) => self.changes.model = Some(model),
+            AgentRequest::PermissionMode(mode) => self.changes.permission_mode = Some(mode),
+            AgentRequest::Context | AgentRequest::Usage | AgentRequest::StopTask(_) => {}
+        }
+    }
+
+    /// What a person changed during the turn.
+    pub(crate) fn changes(&self) -> &SessionChanges {
+        &self.changes
     }
 
     /// The session id, once it is known.
@@ -144,9 +176,12 @@ impl SessionMonitor {
         {
             return SessionLineFinding::Nothing;
         }
-        let expected = self.expected_mode;
+        let expected = self.expected_mode.as_str();
         match mode {
             _ if mode == expected => SessionLineFinding::Nothing,
+            _ if self.requested_modes.iter().any(|asked| asked == mode) => {
+                SessionLineFinding::Nothing
+            }
             // These modes allow less.
             "default" | "plan" | "dontAsk" => {
                 let text =

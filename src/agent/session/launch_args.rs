@@ -26,6 +26,8 @@ pub struct ClaudeSessionArgs {
     pub allowed_tools: Vec<String>,
     /// Skip all permission checks.
     pub bypass_permissions: bool,
+    /// Permission mode that a person chose in an earlier turn.
+    pub permission_mode: Option<String>,
     /// Maximum number of API round trips.
     pub max_turns: Option<u32>,
     /// System prompt that replaces the program's own.
@@ -38,11 +40,13 @@ pub struct ClaudeSessionArgs {
 
 impl ClaudeSessionArgs {
     /// The permission mode that the session is started in.
-    pub(super) fn permission_mode(&self) -> &'static str {
+    pub(super) fn permission_mode(&self) -> &str {
         if self.bypass_permissions {
             BYPASS_PERMISSION_MODE
         } else {
-            DEFAULT_PERMISSION_MODE
+            self.permission_mode
+                .as_deref()
+                .unwrap_or(DEFAULT_PERMISSION_MODE)
         }
     }
 }
@@ -139,7 +143,7 @@ pub(crate) fn session_argv(
         // This flag overrides every other source of a mode.
         words.push("--dangerously-skip-permissions");
     } else {
-        words.extend(["--permission-mode", DEFAULT_PERMISSION_MODE]);
+        words.extend(["--permission-mode", args.permission_mode()]);
     }
     let offered = args
         .offered_tools
@@ -217,6 +221,7 @@ mod tests {
             model: Some("opus".into()),
             allowed_tools: vec!["Bash".into(), "Read".into()],
             bypass_permissions: true,
+            permission_mode: Some("plan".into()),
             max_turns: Some(50),
             system_prompt: Some("Be careful.".into()),
             offered_tools: Some(vec!["Bash".into(), "Read".into()]),

@@ -152,6 +152,13 @@ fn sentence(note: &Note) -> String {
                     .map(|input| format!(": {}", one_row(&input.to_string(), 300)));
                 format!("allowed with other arguments{}", input.unwrap_or_default())
             }
+            CallDecision::Answered => {
+                let answer = input
+                    .as_ref()
+                    .map(|answer| format!(": {}", one_row(&answer.to_string(), 300)));
+                format!("answered{}", answer.unwrap_or_default())
+            }
+            CallDecision::Cancelled => "cancelled without an answer".to_owned(),
             CallDecision::Denied => format!(
                 "denied: {}",
                 one_row(reason.as_deref().unwrap_or_default(), 300)

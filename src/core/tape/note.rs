@@ -112,7 +112,7 @@ pub enum Note {
         /// Id of the call, if known.
         tool_use_id: Option<String>,
         decision: CallDecision,
-        /// The arguments that it is made with, if they were edited.
+        /// The arguments that it is made with, if they were edited, or the answer to its questions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         input: Option<Value>,
         /// The reason for the model, if the call was denied.
@@ -651,6 +651,10 @@ pub enum CallDecision {
     Allowed,
     /// The call may be made with other arguments.
     Edited,
+    /// The call asked for input, and continues with an answer.
+    Answered,
+    /// The call asked for input of a tool server, and got none.
+    Cancelled,
     /// The call may not be made.
     Denied,
     /// The call and the following ones may be made.

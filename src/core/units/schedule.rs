@@ -28,7 +28,7 @@ use crate::tape::note::{
     Amendment, AttemptOutcome, RunEnded, Severity, StopMode, Verdict, VerdictCause,
 };
 use crate::{
-    control::RunCommand,
+    control::{AgentRequest, RunCommand},
     tape::{Millis, Note, UnitKey},
 };
 
@@ -217,6 +217,12 @@ pub enum ScheduleEffect {
         unit: UnitKey,
         attempt: u32,
         text: String,
+    },
+    /// Pass a request of a person on to the agent of a running session.
+    RequestAttempt {
+        unit: UnitKey,
+        attempt: u32,
+        request: AgentRequest,
     },
     /// Write the sources that units build on, then send [`ScheduleEvent::Projected`].
     Project,

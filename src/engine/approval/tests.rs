@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Map, json};
 use tokio::time::timeout;
 
 use super::*;
@@ -613,4 +613,53 @@ async fn allowed_call_of_a_held_unit_waits() {
     until(&tape, "held wiki_write").await;
     approvals.release(&unit());
     assert_eq!(waiting.await.unwrap(), ApprovalDecision::Pass);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answer_is_added_to_the_questions_of_the_call() {
+    let (approvals, tape) = approvals();
+    let gate = approvals.gate(&unit(), 1);
+    let asked = |tool: &str| ApprovalRequest {
+        tool: tool.into(),
+        input: json!({"questions": [{"question": "Which?"}], "answers": {"Which?": "of the model"}}),
+        asks_permission: true,
+        ..call("a")
+    };
+    for (tool, expected) in [
+        (
+            "AskUserQuestion",
+            json!({"questions": [{"question": "Which?"}], "answers": {"Which?": "Table"}}),
+        ),
+        ("elicitation", json!({"Which?": "Table"})),
+    ] {
+        let (gate, call) = (Arc::clone(&gate), asked(tool));
+        let waiting = tokio::spawn(async move { gate.decide(call).await });
+        last(&tape, &format!("held {tool} at permission request")).await;
+        let answer = Map::from_iter([("Which?".to_owned(), json!("Table"))]);
+        assert!(approvals.decide_call(&unit(), None, UserDecision::Answer(answer.clone())));
+        assert_eq!(
+            waiting.await.unwrap(),
+            ApprovalDecision::AllowEdited(expected)
+        );
+        let notes = tape.0.lock();
+        let (.., last) = notes.last().unwrap();
+        let Note::CallDecided {
+            decision, input, ..
+        } = last
+        else {
+            panic!("{last:?}")
+        };
+        assert_eq!(
+            (*decision, input),
+            (CallDecision::Answered, &Some(Value::Object(answer)))
+        );
+    }
+    let waiting = tokio::spawn(async move { gate.decide(asked("elicitation")).await });
+    last(&tape, "held elicitation at permission request").await;
+    assert!(approvals.decide_call(&unit(), None, UserDecision::Cancel));
+    assert_eq!(waiting.await.unwrap(), ApprovalDecision::Cancel);
+    assert_eq!(
+        tape.words().last().map(String::as_str),
+        Some("u#1 cancelled a")
+    );
 }

@@ -166,6 +166,8 @@ impl WorkerHost {
                     AttemptOrder::Stop(StopMode::Drain) => {}
                     AttemptOrder::Stop(how) => return Err(ClaimError::Stopped(how)),
                     message @ AttemptOrder::Message(_) => early.push(message),
+                    // Only sessions take requests.
+                    AttemptOrder::Request(_) => {}
                 },
             }
         }

@@ -498,7 +498,8 @@ fn worker_lost(permit: &WorkerPermit) -> String {
 /// A drain is not passed on: running attempts may finish.
 fn part_of(order: AttemptOrder) -> Option<EnginePart> {
     match order {
-        AttemptOrder::Stop(StopMode::Drain) => None,
+        // Only sessions take requests.
+        AttemptOrder::Stop(StopMode::Drain) | AttemptOrder::Request(_) => None,
         AttemptOrder::Stop(how) => Some(EnginePart::Stop(how)),
         AttemptOrder::Message(text) => Some(EnginePart::Message { text }),
     }

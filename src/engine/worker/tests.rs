@@ -205,7 +205,7 @@ impl WorkerBackend for ScriptedAttempts {
                         AttemptOrder::Stop(_) if script.stop.is_some_and(|(_, ends)| ends) => {
                             return;
                         }
-                        AttemptOrder::Stop(_) => {}
+                        AttemptOrder::Stop(_) | AttemptOrder::Request(_) => {}
                     }
                 }
                 std::future::pending().await

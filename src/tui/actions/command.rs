@@ -117,6 +117,21 @@ fn execute(
                     .with_help("select one that is"));
             }
         },
+        CommandRequest::Ask(request) => match hold::subject(model, run_view) {
+            Some(unit) if model.connection.is_session => {
+                vec![ScreenEffect::Command(RunCommand::Request {
+                    unit: unit.key.clone(),
+                    request,
+                })]
+            }
+            _ => {
+                return Err(Problem::new(format!(
+                    "no turn of a session runs that {} could belong to",
+                    request.subject()
+                ))
+                .with_help("send a message first"));
+            }
+        },
         CommandRequest::Review(verdict, pattern, reason) => {
             review::decide_matching(model, run_view, &verdict, &pattern, reason.as_deref())?
         }

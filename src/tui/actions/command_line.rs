@@ -13,20 +13,21 @@ use crate::{
     action_spec::ActionSpec,
 };
 use ingestdeck_core::{
-    control::{BreakCondition, NamePattern, ReviewVerdict},
+    control::{AgentRequest, BreakCondition, NamePattern, ReviewVerdict},
     diagnostic::Diagnostic,
     run::review::ChangePattern,
     tape::Millis,
 };
 
 /// Keywords that are not names of actions, with their effects.
-const KEYWORDS: [(&str, &str); 12] = [
+const KEYWORDS: [(&str, &str); 17] = [
     ("break", "stop there whenever playing or stepping passes it"),
     ("breaks", "list of the breakpoints"),
     (
         "changes",
         "accept, reject, reopen or send-back the changes of a pattern, or undo: changes reject wiki/*",
     ),
+    ("context", "how full the context of a session is"),
     ("end", "to the last entry"),
     ("find", "where a text occurs in the whole run"),
     (
@@ -38,13 +39,20 @@ const KEYWORDS: [(&str, &str); 12] = [
         "use the result of the selected unit, which is out of turns",
     ),
     ("live", "to the present of a live run"),
+    ("model", "another model for a session, such as opus"),
+    (
+        "permission-mode",
+        "another permission mode for a session, such as plan",
+    ),
     ("q", "quit"),
     (
         "speed",
         "play at 0.25 to 64 times the recorded speed, or max",
     ),
     ("start", "to the first entry"),
+    ("stop-task", "stop a background task of a session by its id"),
     ("until", "play or run until a condition is met"),
+    ("usage", "usage windows of the account of a session"),
 ];
 
 /// Kinds of conditions after `until` and `break`, with their meanings.
@@ -87,6 +95,8 @@ pub enum CommandRequest {
     FinishReview(String),
     /// Bookmark this place with a note.
     Bookmark(String),
+    /// Ask the agent of the session.
+    Ask(AgentRequest),
     /// Perform the action of a key.
     Action(UserAction),
 }
@@ -268,12 +278,40 @@ pub fn parse(text: &str) -> Result<CommandRequest, CommandError> {
         },
         "finish-review" if !rest.is_empty() => Ok(CommandRequest::FinishReview(rest.to_owned())),
         "bookmark" if !rest.is_empty() => Ok(CommandRequest::Bookmark(rest.to_owned())),
+        "context" => alone("context", CommandRequest::Ask(AgentRequest::Context)),
+        "usage" => alone("usage", CommandRequest::Ask(AgentRequest::Usage)),
+        "model" => named("model", "a name, such as opus", rest, AgentRequest::Model),
+        "permission-mode" => named(
+            "permission-mode",
+            "a mode, such as plan or acceptEdits",
+            rest,
+            AgentRequest::PermissionMode,
+        ),
+        "stop-task" => named(
+            "stop-task",
+            "the id of a task",
+            rest,
+            AgentRequest::StopTask,
+        ),
         "until" => condition("until", rest).map(CommandRequest::Until),
         "break" => condition("break", rest).map(CommandRequest::Break),
         _ => match action_named(word) {
             Some(spec) => alone(spec.name, CommandRequest::Action(spec.action)),
             None => parse_time_target(text).map(CommandRequest::Seek),
         },
+    }
+}
+
+fn named(
+    word: &'static str,
+    expected: &'static str,
+    text: &str,
+    request: fn(String) -> AgentRequest,
+) -> Result<CommandRequest, CommandError> {
+    match text.split_once(char::is_whitespace) {
+        _ if text.is_empty() => Err(CommandError::Missing(word, expected)),
+        Some((_, extra)) => Err(CommandError::ExtraArgument(word, extra.trim().to_owned())),
+        None => Ok(CommandRequest::Ask(request(text.to_owned()))),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Actions of questions, typed lines, the editor of arguments and the retry form.
 
-use super::{amend, command, find, hold, listing};
+use super::{amend, answer, command, find, hold, listing};
 use crate::{
     action::{ActionScope, Availability, UserAction, require},
     action_spec::{ActionSpec, change, effects},
@@ -166,6 +166,8 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         |model, run_view| {
             if model.dialogs.amend_form.is_some() {
                 amend::send(model, run_view)
+            } else if model.dialogs.answer_form.is_some() {
+                answer::send(model, run_view)
             } else {
                 hold::send(model, run_view)
             }
@@ -183,8 +185,10 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
                 .amend_form
                 .as_ref()
                 .map(|form| form.feedback.lines().join("\n"));
-            let text =
-                form.or_else(|| model.dialogs.editor.as_ref().map(ArgumentsEditor::exported));
+            let answer = model.dialogs.answer_form.as_ref();
+            let text = form
+                .or_else(|| model.dialogs.editor.as_ref().map(ArgumentsEditor::exported))
+                .or_else(|| Some(answer?.text()?.lines().join("\n")));
             text.map(ScreenEffect::EditText).into_iter().collect()
         },
     )
@@ -196,7 +200,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "discard the edits",
         |model, _| {
             if model.dialogs.amend_form.take().is_none() {
-                model.dialogs.editor = None;
+                (model.dialogs.editor, model.dialogs.answer_form) = (None, None);
             }
         },
     )
@@ -246,7 +250,10 @@ fn next_field<const FORWARD: bool>(model: &mut ScreenModel, _: &RunView) {
     match (&mut dialogs.amend_form, &mut dialogs.editor) {
         (Some(form), _) => form.next_field(FORWARD),
         (None, Some(editor)) => editor.next_field(FORWARD),
-        (None, None) => {}
+        (None, None) => dialogs
+            .answer_form
+            .iter_mut()
+            .for_each(|form| form.next_field(FORWARD)),
     }
 }
 
@@ -257,7 +264,7 @@ fn accept(model: &mut ScreenModel, run_view: &RunView) -> Vec<ScreenEffect> {
     };
     match purpose {
         InputPurpose::Search => return find::accept(model, run_view, text),
-        InputPurpose::Deny(call) => return hold::deny(model, run_view, call, text),
+        InputPurpose::Deny(call) => return answer::deny(model, run_view, call, text),
         InputPurpose::Say(unit) => return hold::say(model, run_view, unit, text),
         InputPurpose::Command => return command::accept(model, run_view, text),
         InputPurpose::FilterUnits => listing::filter_by_text(model, run_view, text),

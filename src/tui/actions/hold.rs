@@ -40,7 +40,7 @@ pub(crate) fn has_no_listed_unit(model: &ScreenModel, run_view: &RunView) -> boo
 }
 
 /// The pending call of the unit, if any.
-fn waiting<'a>(
+pub(super) fn waiting<'a>(
     model: &ScreenModel,
     run_view: &'a RunView,
 ) -> Option<(&'a UnitState, &'a HeldCallState)> {
@@ -56,7 +56,7 @@ pub(crate) fn has_pending_approval(model: &ScreenModel, run_view: &RunView) -> A
     require(waiting(model, run_view).is_some())
 }
 
-fn call_id(unit: &UnitState, call: &HeldCallState) -> CallId {
+pub(super) fn call_id(unit: &UnitState, call: &HeldCallState) -> CallId {
     CallId {
         unit: unit.key.clone(),
         call: call.tool_use_id.clone(),
@@ -336,7 +336,7 @@ pub(crate) fn ended_subject(
     }
 }
 
-const CALL_IS_OVER: &str = "that call is no longer waiting";
+pub(super) const CALL_IS_OVER: &str = "that call is no longer waiting";
 
 /// True while the call waits for a decision.
 pub(crate) fn is_waiting(run_view: &RunView, id: &CallId) -> bool {

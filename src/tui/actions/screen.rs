@@ -193,7 +193,7 @@ pub(crate) fn unseen_hints(model: &ScreenModel, run_view: &RunView) -> Vec<(User
     if model.dialogs.line_input.is_some() {
         return vec![(UserAction::Dismiss, "discards the text".to_owned())];
     }
-    if model.dialogs.editor.is_some() || model.dialogs.amend_form.is_some() {
+    if model.dialogs.is_editing() {
         return vec![(UserAction::Discard, "discards the edits".to_owned())];
     }
     let exit = harmless_exit(model).map(|exit| match exit {

@@ -1,6 +1,6 @@
 //! Actions on units: retrying, stopping, holding, the concurrency, and their confirmations.
 
-use super::{amend, find, group_retry, hold, marks, refusal, rerun};
+use super::{amend, answer, find, group_retry, hold, marks, refusal, rerun};
 use crate::{
     action::{ActionScope, Availability, Unavailable, UserAction, require},
     action_spec::{ActionSpec, change, effects},
@@ -181,9 +181,10 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         "allow-once",
         "allow once",
         "allow the held call; the next waits",
-        hold::allow,
+        answer::allow,
     )
     .scope(ActionScope::Held)
+    .special_hint(answer::allow_hint)
     .when(hold::has_pending_approval),
     change(
         UserAction::EditCall,
@@ -202,6 +203,7 @@ pub(super) const ACTIONS: &[ActionSpec] = &[
         hold::ask_deny_reason,
     )
     .scope(ActionScope::Held)
+    .special_hint(answer::deny_hint)
     .when(hold::has_pending_approval),
     change(
         UserAction::NextFailure,

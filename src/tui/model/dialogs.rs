@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    AmendForm, ArgumentsEditor, CommandHistory, ConfirmQuestion, InputPurpose, KeptTexts,
-    LineInput, TextPurpose, WrittenText,
+    AmendForm, AnswerForm, ArgumentsEditor, CommandHistory, ConfirmQuestion, InputPurpose,
+    KeptTexts, LineInput, TextPurpose, WrittenText,
 };
 use ingestdeck_core::{
     control::{CommandOutcome, RunCommand},
@@ -24,6 +24,8 @@ pub(crate) struct Dialogs {
     pub line_input: Option<LineInput>,
     /// Editor for the arguments of a held call.
     pub editor: Option<ArgumentsEditor>,
+    /// Form for the answer to a held call.
+    pub answer_form: Option<AnswerForm>,
     /// Form for the amendment of the next attempt at a unit.
     pub amend_form: Option<AmendForm>,
     /// Texts that the run could not take.
@@ -161,9 +163,14 @@ impl Dialogs {
         }
     }
 
+    /// True while a form or an editor has the keys.
+    pub(crate) fn is_editing(&self) -> bool {
+        self.editor.is_some() || self.amend_form.is_some() || self.answer_form.is_some()
+    }
+
     /// True while a dialog covers the page.
     pub(crate) fn covers_view(&self) -> bool {
-        self.question.is_some() || self.editor.is_some() || self.amend_form.is_some()
+        self.question.is_some() || self.is_editing()
     }
 }
 

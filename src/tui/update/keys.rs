@@ -3,7 +3,7 @@
 use super::type_text;
 use crate::{
     action::{ActionScope, UserAction},
-    actions::{hold, marks, navigation, scopes, screen},
+    actions::{answer, hold, marks, navigation, scopes, screen},
     effect::ScreenEffect,
     key::KeyPress,
     keymap::ChordLookup,
@@ -37,7 +37,11 @@ pub(super) fn press(
                 .keymap
                 .chords(UserAction::Tab)
                 .position(|keys| keys == chord);
-            navigation::select_tab(model, number.unwrap_or_default());
+            // Where digits select no panel, they answer the question that waits.
+            let answers = model.is_bottom() && answer::open(model, run_view, number);
+            if !answers {
+                navigation::select_tab(model, number.unwrap_or_default());
+            }
             Vec::new()
         }
         ChordLookup::Action(action) => {
@@ -70,6 +74,8 @@ pub(super) fn press(
                 form.handle_key(key);
             } else if let Some(editor) = &mut model.dialogs.editor {
                 editor.handle_key(key);
+            } else if model.dialogs.answer_form.is_some() {
+                return answer::handle_key(model, run_view, key);
             } else if let Some(char) = key.typed() {
                 type_text(model, char.encode_utf8(&mut [0; 4]));
             }

@@ -73,7 +73,7 @@ pub(super) fn drag(model: &mut ScreenModel, x: u16) -> Vec<ScreenEffect> {
     let plan = model.layout();
     let may = model.mouse.is_dragging_bar
         && model.dialogs.question.is_none()
-        && model.dialogs.editor.is_none()
+        && !model.dialogs.is_editing()
         && !plan.is_too_small();
     if may && plan.bar.height > 0 {
         time::scrub_to_column(model, plan.bar, x)
@@ -94,7 +94,7 @@ pub(super) fn wheel(
         return Vec::new();
     }
     let at = Position { x, y };
-    if plan.bar.contains(at) && model.dialogs.editor.is_none() {
+    if plan.bar.contains(at) && !model.dialogs.is_editing() {
         return time::scrub_with_wheel(model, run_view, plan.bar, down);
     }
     let by = if down { WHEEL_ROWS } else { -WHEEL_ROWS };

@@ -6,7 +6,7 @@ use crate::page::DrawContext;
 use crate::widgets::{RowWriter, key_names};
 use crate::{
     action::UserAction,
-    actions::{hints, hold},
+    actions::{answer, hints, hold},
     model::{ClickAction, ConfirmQuestion, FILTER_SYNTAX, InputPurpose},
     playback::Playback,
     theme::StyleRole,
@@ -33,7 +33,9 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
                 );
             }
             InputPurpose::Search => pen.put(StyleRole::Key, "/"),
-            InputPurpose::Deny(_) => pen.put(StyleRole::Key, "deny because: "),
+            InputPurpose::Deny(call) => {
+                pen.put(StyleRole::Key, answer::deny_prompt(scene.run_view, call))
+            }
             InputPurpose::Say(_) => pen.put(StyleRole::Key, "message to the agent: "),
             InputPurpose::Command => pen.put(StyleRole::Key, ":"),
             InputPurpose::Reject(_) => pen.put(StyleRole::Key, "reject because (optional): "),
@@ -70,7 +72,7 @@ pub(crate) fn draw(scene: &DrawContext<'_>, area: Rect, buf: &mut Buffer) {
         answers(scene, &mut pen, question);
         return;
     }
-    if model.dialogs.amend_form.is_some() || model.dialogs.editor.is_some() {
+    if model.dialogs.is_editing() {
         self::hints(
             scene,
             &mut pen,

@@ -786,6 +786,8 @@ fn notes_of_people() -> Vec<Note> {
     let decisions = every!(CallDecision {
         Allowed,
         Edited,
+        Answered,
+        Cancelled,
         Denied,
         Released,
         Withdrawn

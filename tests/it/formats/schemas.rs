@@ -67,6 +67,8 @@ enum AuditStatus {
 enum AuditRuling {
     Allowed,
     Edited,
+    Answered,
+    Cancelled,
     Denied,
     Released,
     Withdrawn,

@@ -1,5 +1,7 @@
 //! A session of several turns on the screen, and one with the tools of the agent profile.
 
+use std::fs;
+
 use serde_json::json;
 
 use super::{screen::TestTerminal, test_project::TestProject};
@@ -240,4 +242,150 @@ fn agent_profile_denies_tools_that_its_list_does_not_name() {
         read.contains(r#"Tool \"mcp__notes__wiki_read\" is not allowed. Allowed tools: glob"#),
         "{read}"
     );
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn questions_and_plans_are_answered_on_the_screen() {
+    let ask = |question: &str, multiple: bool| {
+        let option = |label: &str| json!({"label": label, "description": "why"});
+        json!({"question": question, "header": "Format", "multiSelect": multiple, "options": [option("Table"), option("List")]})
+    };
+    let call = |name: &str, input| ApiTurn::blocks([tool(name, input)]);
+    let deck = TestProject::new([ApiRoute::any([
+        call(
+            "AskUserQuestion",
+            json!({"questions": [ask("Which format?", false), ask("What else?", true)]}),
+        ),
+        call(
+            "AskUserQuestion",
+            json!({"questions": [ask("Which name?", false)]}),
+        ),
+        call(
+            "AskUserQuestion",
+            json!({"questions": [ask("Which colour?", false)]}),
+        ),
+        ApiTurn::answer("All asked."),
+    ])]);
+    let mut terminal = TestTerminal::open(&deck, &["session", "--ui", "tui", "--", "ask me"]);
+    terminal.sees(&["the model asks you", "Which format?", "1 Table"]);
+    terminal.press("2\r12\r");
+    terminal.sees(&["Which name?"]);
+    terminal.press("soMy own\r");
+    terminal.sees(&["Which colour?"]);
+    terminal.press("dno colours\r");
+    terminal.sees(&["All asked."]);
+    terminal.press("q");
+    assert_eq!(terminal.leaves().exit_code(), 0);
+    let last = deck.api.requests().pop().unwrap();
+    for words in [
+        r#"Your questions have been answered: \"Which format?\"=\"List\", \"What else?\"=\"Table, List\""#,
+        r#"\"Which name?\"=\"My own\""#,
+        "no colours",
+    ] {
+        assert!(last.body.contains(words), "{words}: {}", last.body);
+    }
+    let held = |tool: &str| format!("held {tool} at permission request");
+    assert_eq!(
+        decisions(&deck),
+        [
+            held("AskUserQuestion").as_str(),
+            "answered",
+            held("AskUserQuestion").as_str(),
+            "answered",
+            held("AskUserQuestion").as_str(),
+            "denied  no colours",
+        ]
+    );
+}
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn plan_is_refused_and_then_approved() {
+    let call = |name: &str| ApiTurn::blocks([tool(name, json!({}))]);
+    let deck = TestProject::new([ApiRoute::any([
+        call("EnterPlanMode"),
+        call("ExitPlanMode"),
+        call("ExitPlanMode"),
+        ApiTurn::answer("Planned."),
+    ])]);
+    let mut terminal = TestTerminal::open(&deck, &["session", "--ui", "tui", "--", "plan it"]);
+    terminal.sees(&["ExitPlanMode waits for you"]);
+    // The model reads where its plan is expected; a file there is the plan.
+    let bodies: String = deck.api.requests().into_iter().map(|it| it.body).collect();
+    let at = bodies.find("/.claude/plans/").unwrap();
+    let name = bodies[at..]
+        .split(".md")
+        .next()
+        .unwrap()
+        .trim_start_matches('/');
+    let path = deck.home.path().join(format!("{name}.md"));
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, "# Move the reports\n\n- **Rename** the column\n").unwrap();
+    terminal.press("dtests first\r");
+    terminal.sees(&[
+        "a plan waits for your approval",
+        "Move the reports",
+        "Rename the column",
+    ]);
+    terminal.press("s");
+    terminal.sees(&["Planned."]);
+    terminal.press("q");
+    assert_eq!(terminal.leaves().exit_code(), 0);
+    let last = deck.api.requests().pop().unwrap();
+    for words in ["tests first", "User has approved your plan"] {
+        assert!(last.body.contains(words), "{words}: {}", last.body);
+    }
+}
+
+/// A tool server whose tool asks the user for input, and returns the answer.
+const BOOKING_SERVER: &str = r#"
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"method":"initialize"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"booking","version":"1"}}}' ;;
+    *'"method":"tools/list"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"tools":[{"name":"book","description":"book","inputSchema":{"type":"object","properties":{}}}]}}' ;;
+    *'"method":"tools/call"'*) call=$id; echo '{"jsonrpc":"2.0","id":900,"method":"elicitation/create","params":{"message":"Complete the booking.","requestedSchema":{"type":"object","properties":{"traveller":{"type":"string","title":"Traveller"},"age":{"type":"integer"},"window":{"type":"boolean"}},"required":["traveller"]}}}' ;;
+    *'"id":900'*) answer=$(printf '%s' "$line" | sed 's/"/\\"/g'); echo '{"jsonrpc":"2.0","id":'$call',"result":{"content":[{"type":"text","text":"'$answer'"}]}}' ;;
+  esac
+done
+"#;
+
+#[test]
+#[ignore = "needs INGESTDECK_TEST_CLAUDE"]
+fn input_for_a_tool_server_is_given_on_the_screen() {
+    let call = || ApiTurn::blocks([tool("mcp__booking__book", json!({}))]);
+    let deck = TestProject::new([ApiRoute::any([
+        call(),
+        call(),
+        call(),
+        ApiTurn::answer("Booked."),
+    ])])
+    .set("allowed_tools = [\"mcp__booking__book\"]\n");
+    let server = json!({"mcpServers": {"booking": {"type": "stdio", "command": "sh", "args": ["-c", BOOKING_SERVER]}}});
+    fs::write(deck.home.path().join(".claude.json"), server.to_string()).unwrap();
+    let mut terminal = TestTerminal::open(&deck, &["session", "--ui", "tui", "--", "book it"]);
+    for (keys, seen) in [
+        ("sAda\r36\r2\r", "Complete the booking."),
+        ("dno\r", "Complete the booking."),
+        ("d\r", "Complete the booking."),
+    ] {
+        terminal.sees(&["the tool server `booking` asks you", seen]);
+        let held = decisions(&deck).len();
+        terminal.press(keys);
+        deck.wait_for("a decision", |deck| {
+            (decisions(deck).len() > held).then_some(())
+        });
+    }
+    terminal.sees(&["Booked."]);
+    terminal.press("q");
+    assert_eq!(terminal.leaves().exit_code(), 0);
+    let last = deck.api.requests().pop().unwrap().body.replace('\\', "");
+    for words in [
+        r#""action":"accept","content":{"traveller":"Ada","age":36,"window":false}"#,
+        r#""action":"decline""#,
+        r#""action":"cancel""#,
+    ] {
+        assert!(last.contains(words), "{words}: {last}");
+    }
 }

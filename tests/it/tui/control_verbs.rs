@@ -30,7 +30,10 @@ const CHANGES: &[(&str, ScriptForm)] = &[
     ("edit", Verb("edit")),
     ("deny", Verb("deny")),
     ("interrupt", Verb("drain")),
-    ("send", Without("it submits the form of retry-with or edit")),
+    (
+        "send",
+        Without("it submits the form of retry-with, edit or answer"),
+    ),
     (
         "confirm",
         Without("it answers the question of another action"),

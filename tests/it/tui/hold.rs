@@ -528,7 +528,11 @@ fn replay_shows_approval_decisions() {
                 );
                 tape.result("dbt-all", 1, "t2", &why, true);
             }
-            CallDecision::Allowed | CallDecision::Edited | CallDecision::Withdrawn => {}
+            CallDecision::Allowed
+            | CallDecision::Edited
+            | CallDecision::Answered
+            | CallDecision::Cancelled
+            | CallDecision::Withdrawn => {}
         }
         play(
             tape.timeline(),
@@ -540,6 +544,14 @@ fn replay_shows_approval_decisions() {
         .text()
     };
     for (text, words) in [
+        (
+            decision_text(
+                CallDecision::Answered,
+                Some(json!({"Which?": "Table"})),
+                None,
+            ),
+            "answered: {\"Which?\":\"Table\"}",
+        ),
         (
             decision_text(CallDecision::Allowed, None, None),
             "allowed once",

@@ -15,6 +15,7 @@ use ingestdeck_core::{
 
 mod escalation;
 mod messages;
+mod requests;
 mod stop;
 
 const INIT: &str = r#"{"type":"system","subtype":"init","session_id":"s","tools":["mcp__ktx__a"],

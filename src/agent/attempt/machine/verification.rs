@@ -50,7 +50,7 @@ impl AttemptMachine {
         self.update_isolation();
         if is_first {
             steps.push(AttemptEffect::StartupFinished);
-        } else if !self.control.is_request_pending(ControlRequest::Settings) {
+        } else if !self.control.is_request_pending(&ControlRequest::Settings) {
             steps.push(AttemptEffect::WriteFrame(
                 self.control.start_request(ControlRequest::Settings),
             ));
@@ -65,7 +65,7 @@ impl AttemptMachine {
     pub(super) fn is_awaiting_settings(&self) -> bool {
         let is_later = self.has_announced_turn && self.settings_sources.is_some();
         is_later
-            && self.control.is_request_pending(ControlRequest::Settings)
+            && self.control.is_request_pending(&ControlRequest::Settings)
             && self.escalation.is_none()
     }
 

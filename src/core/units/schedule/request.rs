@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Schedule, ScheduleEffect, push_message, unit_table::UnitPhase};
 use crate::{
-    control::{CONCURRENCY_RANGE, RunCommand, RunLimit},
+    control::{AgentRequest, CONCURRENCY_RANGE, RunCommand, RunLimit},
     tape::{
         Note, UnitKey,
         note::{Amendment, LimitChanged, Severity, StopMode},
@@ -30,6 +30,7 @@ impl Schedule {
             RunCommand::RetryUnsuccessful => self.retry_failed(effects),
             RunCommand::Stop { unit } => self.handle_stop_request(&unit, effects),
             RunCommand::Say { unit, text } => self.pass_message(&unit, text, effects),
+            RunCommand::Request { unit, request } => self.pass_request(&unit, request, effects),
             RunCommand::Accept { unit } => self.accept_result(&unit, effects),
             RunCommand::Drain => {
                 self.set_paused(false, effects);
@@ -152,6 +153,31 @@ impl Schedule {
             _ => {
                 let text =
                     format!("{key} does not run, so it gets no message; retry it with feedback");
+                push_message(Severity::Warning, text, effects);
+            }
+        }
+    }
+
+    /// Passes a request to the agent of a session, which answers only while a turn runs.
+    fn pass_request(
+        &mut self,
+        key: &UnitKey,
+        request: AgentRequest,
+        effects: &mut Vec<ScheduleEffect>,
+    ) {
+        let running = self.table.find(key).map(|at| &self.table.units()[at]);
+        let running = running.filter(|unit| matches!(unit.phase, UnitPhase::InFlight { .. }));
+        match running.filter(|_| self.settings.is_session) {
+            Some(unit) => effects.push(ScheduleEffect::RequestAttempt {
+                unit: key.clone(),
+                attempt: unit.attempts,
+                request,
+            }),
+            None => {
+                let subject = request.subject();
+                let text = format!(
+                    "{key}: no turn of a session runs, so {subject} is unchanged and unknown"
+                );
                 push_message(Severity::Warning, text, effects);
             }
         }

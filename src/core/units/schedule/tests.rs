@@ -130,6 +130,11 @@ fn format_effects(effects: &[ScheduleEffect]) -> String {
             attempt,
             text,
         } => format!("message {unit}/{attempt} {text:?}"),
+        ScheduleEffect::RequestAttempt {
+            unit,
+            attempt,
+            request,
+        } => format!("request {unit}/{attempt} {request:?}"),
         ScheduleEffect::Integrate { units } => {
             let units: Vec<String> = units
                 .iter()

@@ -86,6 +86,10 @@ pub enum RecordedRuling {
     Allowed,
     /// Allowed with other arguments.
     Edited,
+    /// A person answered what it asked.
+    Answered,
+    /// A person gave no answer to a tool server.
+    Cancelled,
     Denied,
     /// Allowed together with all that follow.
     Released,
@@ -100,6 +104,8 @@ impl RecordedRuling {
         match self {
             Self::Allowed => "allowed",
             Self::Edited => "edited",
+            Self::Answered => "answered",
+            Self::Cancelled => "cancelled",
             Self::Denied => "denied",
             Self::Released => "released",
             Self::Withdrawn => "withdrawn",
@@ -113,6 +119,8 @@ impl From<CallDecision> for RecordedRuling {
         match decision {
             CallDecision::Allowed => Self::Allowed,
             CallDecision::Edited => Self::Edited,
+            CallDecision::Answered => Self::Answered,
+            CallDecision::Cancelled => Self::Cancelled,
             CallDecision::Denied => Self::Denied,
             CallDecision::Released => Self::Released,
             CallDecision::Withdrawn => Self::Withdrawn,

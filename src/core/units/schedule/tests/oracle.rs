@@ -352,7 +352,9 @@ impl ScheduleOracle {
                     note: Note::LimitLifted,
                     ..
                 } => self.paused = false,
-                ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } => {}
+                ScheduleEffect::RecordNote { .. }
+                | ScheduleEffect::MessageAttempt { .. }
+                | ScheduleEffect::RequestAttempt { .. } => {}
                 ScheduleEffect::Project
                 | ScheduleEffect::Integrate { .. }
                 | ScheduleEffect::RequestReview
@@ -613,7 +615,7 @@ proptest! {
                     ScheduleEffect::Project | ScheduleEffect::Integrate { .. } | ScheduleEffect::RequestReview | ScheduleEffect::Save { .. } => {
                         return Err(TestCaseError::fail("there are no patches"));
                     }
-                    ScheduleEffect::StopAttempt { .. } | ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } => {}
+                    ScheduleEffect::StopAttempt { .. } | ScheduleEffect::RecordNote { .. } | ScheduleEffect::MessageAttempt { .. } | ScheduleEffect::RequestAttempt { .. } => {}
                 }
             }
             prop_assert!(schedule.in_flight().count() <= slots as usize);
