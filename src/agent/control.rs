@@ -982,7 +982,7 @@ mod tests {
         assert_eq!(
             effects[1],
             ControlEffect::Declined(
-                "declined a request of the tool server `a␛[2J` for input: it asks to open https://x".into()
+                "declined a request of the tool server `a\\e[2J` for input: it asks to open https://x".into()
             )
         );
     }

@@ -53,7 +53,7 @@ pub struct InputField {
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputOption {
     pub label: String,
-    /// May be empty.
+    /// Explanation of the label; may be empty.
     pub description: String,
     value: Value,
 }
@@ -536,7 +536,7 @@ mod tests {
         assert_eq!(reason(&json!({"message": "?"})), "it has no fields");
         assert_eq!(
             reason(&json!({"mode": "url", "url": "https://x.example/\u{1b}[2J"})),
-            "it asks to open https://x.example/␛[2J"
+            "it asks to open https://x.example/\\e[2J"
         );
         let shape = |properties: &Value| elicitation(properties).unwrap_err().to_string();
         assert_eq!(

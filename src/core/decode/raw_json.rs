@@ -59,9 +59,16 @@ impl<'a> RawJson<'a> {
     /// JSON requires them.
     pub(crate) fn compact_len(self) -> usize {
         let bytes = self.0.as_bytes();
+        // An escape that may be longer than necessary. Agents write few of them.
+        let is_found = |escape| memchr::memmem::find(bytes, escape).is_some();
+        let has_long_escapes = is_found(b"\\u") || is_found(b"\\/");
+        if !has_long_escapes && let [b'"', .., b'"'] = bytes {
+            return bytes.len();
+        }
         let (mut length, mut at) = (bytes.len(), 0);
         while at < bytes.len() {
             match bytes[at] {
+                b'"' if !has_long_escapes => at = string_end(bytes, at + 1),
                 b'"' => {
                     at += 1;
                     while let Some(found) = memchr::memchr2(b'"', b'\\', &bytes[at..]) {
@@ -88,6 +95,21 @@ impl<'a> RawJson<'a> {
         }
         length
     }
+}
+
+/// The index after the quote that ends a string, which begins at `start`.
+fn string_end(bytes: &[u8], start: usize) -> usize {
+    let mut at = start;
+    while let Some(found) = memchr::memchr(b'"', &bytes[at..]) {
+        let quote = at + found;
+        let escapes = bytes[start..quote].iter().rev();
+        let is_escaped = escapes.take_while(|byte| **byte == b'\\').count() % 2 == 1;
+        at = quote + 1;
+        if !is_escaped {
+            return at;
+        }
+    }
+    bytes.len()
 }
 
 /// Length of the escape with which the text begins, and of the shortest spelling of its character.
@@ -138,6 +160,11 @@ mod tests {
             (r#""\u00e9\u20ac\ud83d\ude00\/""#, "\"é€😀/\""),
             (r#""\u0041\u000a\u0022\u0001""#, r#""A\n\"\u0001""#),
             (r#""\ud83d \\ \" ""#, r#""\ud83d \\ \" ""#),
+            (
+                r#"[ "a\\", "b \"c\"\\\" d" ]"#,
+                r#"["a\\","b \"c\"\\\" d"]"#,
+            ),
+            (r#"[ "a\\u" ]"#, r#"["a\\u"]"#),
             ("{}", "{}"),
         ] {
             assert_eq!(RawJson(spelling).compact_len(), compact.len(), "{spelling}");

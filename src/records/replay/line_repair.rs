@@ -228,7 +228,7 @@ impl LineRepair<'_> {
         }
     }
 
-    /// Adds a record on a line of its own.
+    /// Adds a record as a separate line.
     fn record(&mut self, record: &[u8]) {
         let Some(out) = &mut self.out else { return };
         if out.last().is_some_and(|last| *last != b'\n') {

@@ -1,4 +1,4 @@
-//! Sessions that were forked from other ones: Claude Code copies the conversation, and the recorded cost goes on from
+//! Sessions that were forked from other ones: Claude Code copies the conversation, and the recorded cost includes
 //! that of the parent. Must not list directories.
 
 use std::{

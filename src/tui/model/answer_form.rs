@@ -44,7 +44,7 @@ pub(crate) enum FormStep {
     /// The form shows the change.
     Stay,
     Send,
-    /// Refuse to answer.
+    /// Answer nothing, with a reason.
     Decline,
 }
 

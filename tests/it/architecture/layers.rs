@@ -16,7 +16,7 @@ const LAYERS: &[(&str, &[Layer])] = &[
             ("config", &["diagnostic"]),
             ("text", &["tape"]),
             ("decode", &[]),
-            ("actions", &["decode", "text"]),
+            ("actions", &["decode", "diagnostic", "text"]),
             ("control", &["config", "tape"]),
             ("units", &["tape", "config", "control", "text"]),
             (

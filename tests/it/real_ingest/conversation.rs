@@ -268,7 +268,9 @@ fn questions_and_plans_are_answered_on_the_screen() {
         ApiTurn::answer("All asked."),
     ])]);
     let mut terminal = TestTerminal::open(&deck, &["session", "--ui", "tui", "--", "ask me"]);
-    terminal.sees(&["the model asks you", "Which format?", "1 Table"]);
+    terminal.sees(&["the model asks you"]);
+    terminal.sees(&["Which format?"]);
+    terminal.sees(&["1 Table"]);
     terminal.press("2\r12\r");
     terminal.sees(&["Which name?"]);
     terminal.press("soMy own\r");
@@ -323,11 +325,9 @@ fn plan_is_refused_and_then_approved() {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, "# Move the reports\n\n- **Rename** the column\n").unwrap();
     terminal.press("dtests first\r");
-    terminal.sees(&[
-        "a plan waits for your approval",
-        "Move the reports",
-        "Rename the column",
-    ]);
+    terminal.sees(&["a plan waits for your approval"]);
+    terminal.sees(&["Move the reports"]);
+    terminal.sees(&["Rename the column"]);
     terminal.press("s");
     terminal.sees(&["Planned."]);
     terminal.press("q");
@@ -370,7 +370,8 @@ fn input_for_a_tool_server_is_given_on_the_screen() {
         ("dno\r", "Complete the booking."),
         ("d\r", "Complete the booking."),
     ] {
-        terminal.sees(&["the tool server `booking` asks you", seen]);
+        terminal.sees(&["the tool server `booking` asks you"]);
+        terminal.sees(&[seen]);
         let held = decisions(&deck).len();
         terminal.press(keys);
         deck.wait_for("a decision", |deck| {

@@ -160,7 +160,7 @@ mod tests {
         }});
         assert_eq!(
             usage_text(&answer),
-            "usage: five hour 42 %, resets 2026-11-30T05:00:00Z; seven day 95 %; odd␛[2J 1 %"
+            "usage: five hour 42 %, resets 2026-11-30T05:00:00Z; seven day 95 %; odd\\e[2J 1 %"
         );
         let none = "usage: the account has no usage windows";
         assert_eq!(usage_text(&json!({"rate_limits": null})), none);
