@@ -65,7 +65,10 @@ fn field_json(
     }
 }
 
-/// The id of the call of `unit` that is meant, and the answer to it.
+/// The id of a call, and the answer to it.
+type CallAnswer = (Option<Arc<str>>, Map<String, Value>);
+
+/// Finds the call of `unit` that is meant, and makes the answer to it.
 ///
 /// # Errors
 /// If no such call asks for an answer, or the options and texts do not answer it.
@@ -75,7 +78,7 @@ pub(super) fn answer(
     call: Option<&str>,
     choose: &[String],
     texts: &[String],
-) -> Result<(Option<Arc<str>>, Map<String, Value>), CliError> {
+) -> Result<CallAnswer, CliError> {
     let known = state.units.iter().find(|known| known.key.as_str() == unit);
     let known =
         known.ok_or_else(|| CliError::not_found(format!("the run has no unit `{unit}`")))?;

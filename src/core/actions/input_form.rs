@@ -552,7 +552,7 @@ mod tests {
             "an option of a field is not text"
         );
         let large = json!({"a": {"type": "string", "description": "x".repeat(1 << 20)}});
-        assert_eq!(shape(&large), "its form is larger than 256 KiB");
+        assert_eq!(shape(&large), "its form is larger than 256.0 KB");
         let many: Map<String, Value> = (0..=MAX_FIELDS)
             .map(|number| (number.to_string(), json!({"type": "string"})))
             .collect();

@@ -96,10 +96,7 @@ impl ConversationTree {
         let mut tree = Self::default();
         let mut nodes: Vec<Node> = Vec::new();
         let mut states: Vec<NodeState> = Vec::new();
-        loop {
-            let NextLine::Line(offset, line) = lines.next(length, finished)? else {
-                break;
-            };
+        while let NextLine::Line(offset, line) = lines.next(length, finished)? {
             if is_blank(line) {
                 continue;
             }

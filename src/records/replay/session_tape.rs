@@ -111,7 +111,7 @@ pub(super) fn merge(path: &Path, main: &File, epoch: Option<i64>) -> io::Result<
     merger.find_agents(true)?;
     if let ([stream], 0) = (&*merger.streams, merger.problems)
         && stream.tree.counts_every_line()
-        && !(stream.tree.has_sidechains && !is_agent)
+        && (!stream.tree.has_sidechains || is_agent)
     {
         return alone;
     }

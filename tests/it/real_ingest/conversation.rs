@@ -277,6 +277,7 @@ fn questions_and_plans_are_answered_on_the_screen() {
     terminal.sees(&["Which colour?"]);
     terminal.press("dno colours\r");
     terminal.sees(&["All asked."]);
+    terminal.sees(&["✓ done"]);
     terminal.press("q");
     assert_eq!(terminal.leaves().exit_code(), 0);
     let last = deck.api.requests().pop().unwrap();
@@ -330,6 +331,7 @@ fn plan_is_refused_and_then_approved() {
     terminal.sees(&["Rename the column"]);
     terminal.press("s");
     terminal.sees(&["Planned."]);
+    terminal.sees(&["✓ done"]);
     terminal.press("q");
     assert_eq!(terminal.leaves().exit_code(), 0);
     let last = deck.api.requests().pop().unwrap();
@@ -379,6 +381,7 @@ fn input_for_a_tool_server_is_given_on_the_screen() {
         });
     }
     terminal.sees(&["Booked."]);
+    terminal.sees(&["✓ done"]);
     terminal.press("q");
     assert_eq!(terminal.leaves().exit_code(), 0);
     let last = deck.api.requests().pop().unwrap().body.replace('\\', "");
