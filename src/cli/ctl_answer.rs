@@ -240,7 +240,7 @@ mod tests {
         let (mut json, mut line) = (json!({}), "waits".to_owned());
         add_content(call, &mut json, &mut line);
         assert!(
-            line.starts_with("waits\n  1. Which format?\n    1.1 Table: rows␛[2J\n    1.2 List"),
+            line.starts_with("waits\n  1. Which format?\n    1.1 Table: rows\\e[2J\n    1.2 List"),
             "{line}"
         );
         assert_eq!(json["questions"][1]["multiple"], true);

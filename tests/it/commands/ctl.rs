@@ -236,14 +236,14 @@ fn denied_call_gets_the_reason() {
     place.run(&["ctl", "hold", "docs-one"]).expect_success();
     proceed(&place);
     rows(&place, &["approvals"]);
-    place
-        .run(&["ctl", "deny", "docs-one", "--reason", "not needed"])
-        .expect_success();
     let late = place.run(&["ctl", "allow", "docs-one", "--call", "toolu_none"]);
     assert!(
         late.expect_refusal(4).contains("the call no longer waits"),
         "{late:?}"
     );
+    place
+        .run(&["ctl", "deny", "docs-one", "--reason", "not needed"])
+        .expect_success();
     place.run(&["ctl", "release", "docs-one"]).expect_success();
     let ended = running.end();
     assert!(ended.stdout.contains("not needed"), "{ended:?}");
