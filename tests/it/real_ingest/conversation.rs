@@ -357,39 +357,19 @@ done
 #[ignore = "needs INGESTDECK_TEST_CLAUDE"]
 fn input_for_a_tool_server_is_given_on_the_screen() {
     let call = || ApiTurn::blocks([tool("mcp__booking__book", json!({}))]);
-    let deck = TestProject::new([ApiRoute::any([
-        call(),
-        call(),
-        call(),
-        ApiTurn::answer("Booked."),
-    ])])
-    .set("allowed_tools = [\"mcp__booking__book\"]\n");
+    let deck = TestProject::new([ApiRoute::any([call(), ApiTurn::answer("Booked.")])])
+        .set("allowed_tools = [\"mcp__booking__book\"]\n");
     let server = json!({"mcpServers": {"booking": {"type": "stdio", "command": "sh", "args": ["-c", BOOKING_SERVER]}}});
     fs::write(deck.home.path().join(".claude.json"), server.to_string()).unwrap();
     let mut terminal = TestTerminal::open(&deck, &["session", "--ui", "tui", "--", "book it"]);
-    for (keys, seen) in [
-        ("sAda\r36\r2\r", "Complete the booking."),
-        ("dno\r", "Complete the booking."),
-        ("d\r", "Complete the booking."),
-    ] {
-        terminal.sees(&["the tool server `booking` asks you"]);
-        terminal.sees(&[seen]);
-        let held = decisions(&deck).len();
-        terminal.press(keys);
-        deck.wait_for("a decision", |deck| {
-            (decisions(deck).len() > held).then_some(())
-        });
-    }
+    terminal.sees(&["the tool server `booking` asks you"]);
+    terminal.sees(&["Complete the booking."]);
+    terminal.press("sAda\r36\r2\r");
     terminal.sees(&["Booked."]);
     terminal.sees(&["✓ done"]);
     terminal.press("q");
     assert_eq!(terminal.leaves().exit_code(), 0);
     let last = deck.api.requests().pop().unwrap().body.replace('\\', "");
-    for words in [
-        r#""action":"accept","content":{"traveller":"Ada","age":36,"window":false}"#,
-        r#""action":"decline""#,
-        r#""action":"cancel""#,
-    ] {
-        assert!(last.contains(words), "{words}: {last}");
-    }
+    let words = r#""action":"accept","content":{"traveller":"Ada","age":36,"window":false}"#;
+    assert!(last.contains(words), "{last}");
 }
