@@ -19,16 +19,16 @@ fn fixture(name: &str) -> PathBuf {
 
 /// The whole record, and one line per message and end of an attempt.
 fn replay(path: &Path) -> (Timeline, Vec<String>) {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut timeline = Timeline::new(Box::new(FileSource::open(path).unwrap()));
     let mut emit = |event: SinkEvent<'_>| match event {
-        SinkEvent::Message { text, .. } => told.push(text.to_owned()),
+        SinkEvent::Message { text, .. } => reported.push(text.to_owned()),
         SinkEvent::Agent { event, .. } => {
             let mut json = Vec::new();
             event.write_json(&mut json);
             let event: serde_json::Value = serde_json::from_slice(&json).unwrap();
             if event["type"] == "completed" {
-                told.push(format!(
+                reported.push(format!(
                     "completed {} {}",
                     event["ok"],
                     event["error"]
@@ -41,7 +41,7 @@ fn replay(path: &Path) -> (Timeline, Vec<String>) {
         _ => {}
     };
     while timeline.advance(1 << 20, &mut emit).unwrap() != PollStatus::End {}
-    (timeline, told)
+    (timeline, reported)
 }
 
 /// Turns, calls and input tokens of the first unit.
@@ -64,10 +64,10 @@ fn finished_sessions_of_every_release_have_an_answer() {
         "1.0.98", "1.0.128", "2.0.77", "2.1.29", "2.1.100", "2.1.160", "2.1.332",
     ] {
         let path = fixture(&format!("sessions/releases/{release}.jsonl"));
-        let (timeline, told) = replay(&path);
+        let (timeline, reported) = replay(&path);
         let view = timeline.view();
         assert_eq!(
-            told,
+            reported,
             ["completed true The berths are documented."],
             "{release}"
         );
@@ -98,9 +98,9 @@ fn unfinished_sessions_of_every_release_are_interrupted() {
         let end = text[..end].rfind('\n').unwrap() + 1;
         let cut = dir.path().join("cut.jsonl");
         fs::write(&cut, &text[..end]).unwrap();
-        let (timeline, told) = replay(&cut);
+        let (timeline, reported) = replay(&cut);
         assert_eq!(
-            told,
+            reported,
             ["completed false the session file ends before the agent has answered"],
             "{release}"
         );
@@ -129,8 +129,8 @@ fn answers_that_end_early_have_their_own_reason() {
         ),
     ] {
         fs::write(&path, text.replace("\"end_turn\"", &format!("\"{stop}\""))).unwrap();
-        let (timeline, told) = replay(&path);
-        assert_eq!(told, [format!("completed false {reason}")], "{stop}");
+        let (timeline, reported) = replay(&path);
+        assert_eq!(reported, [format!("completed false {reason}")], "{stop}");
         let unit = &timeline.view().state.units[0];
         assert_eq!(unit.status, UnitStatus::Failed, "{stop}");
         let shown = unit.latest().unwrap().failure_reason().unwrap();
@@ -149,9 +149,9 @@ fn interrupts_and_compactions_are_messages() {
         r#"{"type":"user","uuid":"4","sessionId":"s","message":{"content":[{"type":"text","text":"[Request interrupted by user]"}]}}"#,
     ];
     fs::write(&path, lines.join("\n")).unwrap();
-    let (timeline, told) = replay(&path);
+    let (timeline, reported) = replay(&path);
     assert_eq!(
-        told,
+        reported,
         [
             "context compacted (auto) at 900 tokens",
             "Request interrupted by user",
@@ -166,9 +166,9 @@ fn interrupts_and_compactions_are_messages() {
 
 #[test]
 fn notices_of_the_screen_are_also_messages() {
-    let (_, told) = replay(&fixture("transcripts/new-messages-2.1.33x.jsonl"));
+    let (_, reported) = replay(&fixture("transcripts/new-messages-2.1.33x.jsonl"));
     assert_eq!(
-        told,
+        reported,
         [
             "Claude Code could not save lines of its session, which a resumed session will miss (ENOSPC)",
             "The model declined to answer.",
@@ -180,14 +180,14 @@ fn notices_of_the_screen_are_also_messages() {
 
 #[test]
 fn lines_that_a_compaction_repeats_count_once() {
-    let (timeline, told) = replay(&fixture(
+    let (timeline, reported) = replay(&fixture(
         "transcripts/session-compaction-replays-history.jsonl",
     ));
     let view = timeline.view();
     assert_eq!(counts(view), (3, 1, 18));
     assert_eq!(prompts(view), 2);
     assert_eq!(
-        told,
+        reported,
         [
             "context compacted (manual) at 150000 tokens",
             "6 lines repeated after a compaction",
@@ -225,9 +225,9 @@ fn repeated_lines_count_once_in_a_growing_session() {
 #[test]
 fn branches_that_were_taken_back_do_not_count() {
     let path = fixture("transcripts/session-rewound-branch.jsonl");
-    let (mut timeline, told) = replay(&path);
+    let (mut timeline, reported) = replay(&path);
     assert_eq!(
-        told,
+        reported,
         [
             "1 turn taken back",
             "completed true Answer on the live branch."
@@ -279,10 +279,10 @@ fn every_shape_of_a_branch_is_recognized() {
     let path = dir.path().join("s.jsonl");
     let facts = |lines: &[String]| {
         fs::write(&path, lines.concat()).unwrap();
-        let (timeline, mut told) = replay(&path);
-        told.pop();
+        let (timeline, mut reported) = replay(&path);
+        reported.pop();
         let (turns, calls, _) = counts(timeline.view());
-        (turns, calls, told.join("; "))
+        (turns, calls, reported.join("; "))
     };
     // Calls that run in parallel.
     let parallel = [
@@ -362,9 +362,9 @@ fn every_shape_of_a_branch_is_recognized() {
 #[test]
 fn records_of_damaged_lines_are_not_lost() {
     for (name, recovered) in [("two-records-one-line", 1), ("nul-prefix-before-record", 1)] {
-        let (timeline, told) = replay(&fixture(&format!("transcripts/{name}.jsonl")));
+        let (timeline, reported) = replay(&fixture(&format!("transcripts/{name}.jsonl")));
         let view = timeline.view();
-        assert_eq!(told, ["completed true The page is written."], "{name}");
+        assert_eq!(reported, ["completed true The page is written."], "{name}");
         assert_eq!(
             view.state.units[0].latest().unwrap().counts.calls,
             1,
@@ -386,8 +386,8 @@ fn records_of_damaged_lines_are_not_lost() {
 #[test]
 fn lists_and_utf_16_open_like_their_lines() {
     for name in ["json-array-pretty.json", "utf16le-bom.jsonl"] {
-        let (timeline, told) = replay(&fixture(&format!("transcripts/{name}")));
-        assert_eq!(told, ["completed true The page is written."], "{name}");
+        let (timeline, reported) = replay(&fixture(&format!("transcripts/{name}")));
+        assert_eq!(reported, ["completed true The page is written."], "{name}");
         assert_eq!(
             timeline.view().state.units[0].status,
             UnitStatus::Succeeded,
@@ -399,8 +399,11 @@ fn lists_and_utf_16_open_like_their_lines() {
 
 #[test]
 fn result_that_is_cut_shows_the_whole_answer() {
-    let (_, told) = replay(&fixture("transcripts/result-text-cut.jsonl"));
-    assert_eq!(told, [r#"completed true {"pages": ["berths", "pilots"]}"#]);
+    let (_, reported) = replay(&fixture("transcripts/result-text-cut.jsonl"));
+    assert_eq!(
+        reported,
+        [r#"completed true {"pages": ["berths", "pilots"]}"#]
+    );
 }
 
 #[test]
@@ -413,9 +416,9 @@ fn record_that_ends_at_a_question_says_so() {
         r#"{"type":"control_request","request_id":"r","request":{"subtype":"can_use_tool","tool_name":"Bash","tool_use_id":"t1","input":{}}}"#,
     ];
     fs::write(&path, lines.join("\n")).unwrap();
-    let (_, told) = replay(&path);
+    let (_, reported) = replay(&path);
     assert_eq!(
-        told,
+        reported,
         ["completed false the record ends while a call waits for an answer"]
     );
 }

@@ -115,7 +115,7 @@ impl<T: Send + 'static> AwaitedState<T> {
         result
     }
 
-    /// Waits until `is_ready`.
+    /// Waits until `is_ready`, which gets the locked state, returns true.
     ///
     /// # Errors
     /// If the attempt of `running` ends first, or [`MAX_QUEUE_WAIT`].
