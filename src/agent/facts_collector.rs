@@ -282,6 +282,7 @@ mod tests {
         let block = ToolResult {
             tool_use_id: id.into(),
             content: Some(RawJson(content)),
+            content_len: content.len(),
             is_error: Some(is_error),
         };
         let refused = if refused { vec![id.into()] } else { Vec::new() };

@@ -371,7 +371,7 @@ impl EventTranslator {
         emit: EmitEvent<'_>,
     ) {
         let is_error = result.is_error == Some(true);
-        let length = result.content.map_or(0, |content| content.compact_len());
+        let length = result.content_len;
         let truncated = length > MAX_CONTENT_BYTES;
         let found = ResultDetail {
             tool_use_id: result.tool_use_id.clone(),

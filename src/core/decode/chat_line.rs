@@ -215,6 +215,7 @@ impl<'a> BlockFields<'a> {
             }),
             "tool_result" => MessageBlock::ToolResult(ToolResult {
                 tool_use_id: self.tool_use_id.unwrap_or_default(),
+                content_len: self.content.map_or(0, RawJson::compact_len),
                 content: self.content,
                 is_error: self.is_error,
             }),

@@ -79,6 +79,8 @@ pub struct ToolResult<'a> {
     pub tool_use_id: Cow<'a, str>,
     /// Raw content: string, array or object; `None` when absent or null.
     pub content: Option<RawJson<'a>>,
+    /// Length of the content in bytes, as compact JSON.
+    pub content_len: usize,
     /// `is_error`, when it is a boolean.
     pub is_error: Option<bool>,
 }
