@@ -10,7 +10,10 @@ use self::agent_events::{AgentEventTranslator, TranslatedEvent};
 use crate::cli::{args::EventVocabulary, output, summary::RunSummary};
 use ingestdeck_core::{
     actions::AgentEvent,
-    run::{RunEvent, RunState, SinkEvent, SourceInfo},
+    run::{
+        OutcomeDetail, RunEvent, RunState, SinkEvent, SourceInfo, TaskChange,
+        state::{AgentTask, TaskState},
+    },
     tape::Millis,
 };
 
@@ -90,10 +93,16 @@ impl<W: Write> JsonWriter<W> {
             } => {
                 self.stamp(*at, Some((unit, *attempt)));
                 event.write_json(&mut self.buffer);
-                if let (Some(outcome_detail), AgentEvent::Action(_)) = (outcome_detail, event) {
-                    let beside = format!(r#","call":"{}""#, outcome_detail.as_str());
-                    self.buffer.extend_from_slice(beside.as_bytes());
-                }
+                let detail = match (outcome_detail, event) {
+                    (Some(OutcomeDetail::Background), AgentEvent::Action(_)) => {
+                        r#","background":true"#.to_owned()
+                    }
+                    (Some(detail), AgentEvent::Action(_)) => {
+                        format!(r#","call":"{}""#, detail.as_str())
+                    }
+                    _ => String::new(),
+                };
+                self.buffer.extend_from_slice(detail.as_bytes());
             }
             SinkEvent::Unit {
                 at,
@@ -128,6 +137,16 @@ impl<W: Write> JsonWriter<W> {
                     event["shared"] = json!(shared);
                 }
                 self.value(&event);
+            }
+            SinkEvent::Task {
+                at,
+                unit,
+                attempt,
+                task,
+                change,
+            } => {
+                self.stamp(*at, Some((unit, *attempt)));
+                self.value(&task_json(task, *change));
             }
             SinkEvent::Message {
                 at,
@@ -209,6 +228,30 @@ impl<W: Write> JsonWriter<W> {
     fn value(&mut self, value: &Value) {
         let _ = serde_json::to_writer(&mut self.buffer, value);
     }
+}
+
+fn task_json(task: &AgentTask, change: TaskChange<'_>) -> Value {
+    let mut event = json!({
+        "type": "task", "task": task.id, "kind": task.kind, "title": task.title, "tool_use_id": task.call,
+    });
+    match change {
+        TaskChange::Started => event["phase"] = json!("started"),
+        TaskChange::Ended => {
+            event["phase"] = json!("completed");
+            event["ok"] = json!(task.state == TaskState::Completed);
+            event["state"] = json!(task.state.as_str());
+            event["summary"] = json!(task.summary);
+            event["tokens"] = json!(task.tokens);
+        }
+        TaskChange::AgentEnded(agent) => {
+            event["phase"] = json!("updated");
+            event["agent"] = json!({
+                "name": agent.name, "workflow_phase": agent.phase, "ok": agent.outcome() == Some(true),
+                "error": agent.error, "tokens": agent.tokens, "tool_calls": agent.tool_calls,
+            });
+        }
+    }
+    event
 }
 
 fn change_json(change: &RunEvent<'_>) -> Value {

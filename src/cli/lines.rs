@@ -15,9 +15,13 @@ use ingestdeck_core::{
         ActionPhase, AgentEvent,
         event::{ActionDetail, ActionEvent, ActionKind},
         label,
+        system_notice::workflow_agent,
     },
     decode::{RawJson, content_text},
-    run::{OutcomeDetail, RunEvent, SinkEvent, state::UnitStatus},
+    run::{
+        OutcomeDetail, RunEvent, SinkEvent, TaskChange,
+        state::{AgentTask, TaskState, UnitStatus},
+    },
     tape::{Millis, Note, note::Severity},
     text::{self, pluralize},
 };
@@ -196,6 +200,17 @@ impl<W: Write> LinesWriter<W> {
                     );
                 }
             }
+            SinkEvent::Task {
+                at,
+                unit,
+                attempt,
+                task,
+                change,
+            } => {
+                if let Some((glyph, text)) = task_line(task, *change) {
+                    self.line(*at, &attempt_label(unit, *attempt), glyph, &text);
+                }
+            }
             SinkEvent::Message {
                 at,
                 unit,
@@ -280,7 +295,7 @@ impl<W: Write> LinesWriter<W> {
                 let glyph = match outcome_detail {
                     Some(OutcomeDetail::BudgetExhausted) => '◆',
                     Some(OutcomeDetail::Aborted) => '■',
-                    Some(OutcomeDetail::Declined) | None => glyph,
+                    Some(OutcomeDetail::Declined | OutcomeDetail::Background) | None => glyph,
                 };
                 self.line(
                     at,
@@ -312,6 +327,7 @@ impl<W: Write> LinesWriter<W> {
                 let glyph = match (outcome_detail, event.ok) {
                     (Some(OutcomeDetail::Declined), _) => '△',
                     (Some(OutcomeDetail::Aborted), _) => '■',
+                    (Some(OutcomeDetail::Background), _) => '▸',
                     (_, Some(false)) if event.action.kind == ActionKind::Warning => '▲',
                     (_, Some(false)) => '✗',
                     (..) => '✓',
@@ -335,7 +351,7 @@ impl<W: Write> LinesWriter<W> {
                     .as_deref()
                     .filter(|message| *message != event.action.title);
                 let detail_text = match outcome_detail {
-                    Some(OutcomeDetail::Aborted) => None,
+                    Some(OutcomeDetail::Aborted | OutcomeDetail::Background) => None,
                     Some(OutcomeDetail::Declined) => tool_result_text(event),
                     Some(OutcomeDetail::BudgetExhausted) | None => message
                         .map(Cow::Borrowed)
@@ -451,6 +467,37 @@ impl<W: Write> LinesWriter<W> {
                 )
             })
             .and_then(|()| writeln!(out, " {text}"));
+    }
+}
+
+/// The line of a change of a task; `None` for its start, which the line of its call shows.
+fn task_line(task: &AgentTask, change: TaskChange<'_>) -> Option<(char, String)> {
+    let name = format!("{} {} ({})", task.kind, task.title, task.id);
+    match change {
+        TaskChange::Started => None,
+        TaskChange::Ended => {
+            let glyph = match task.state {
+                TaskState::Failed => '✗',
+                TaskState::Stopped => '■',
+                TaskState::Running | TaskState::Completed => '✓',
+            };
+            let summary = task.summary.as_deref().map(|text| format!(": {text}"));
+            Some((
+                glyph,
+                format!(
+                    "task {}: {name}{}",
+                    task.state.as_str(),
+                    summary.unwrap_or_default()
+                ),
+            ))
+        }
+        TaskChange::AgentEnded(agent) => {
+            let glyph = match agent.outcome() {
+                Some(false) => '✗',
+                _ => '✓',
+            };
+            Some((glyph, format!("{}: {}", task.title, workflow_agent(agent))))
+        }
     }
 }
 

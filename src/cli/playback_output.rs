@@ -335,6 +335,7 @@ fn event_time(emitted: &SinkEvent<'_>) -> Millis {
         SinkEvent::Agent { at, .. }
         | SinkEvent::Unit { at, .. }
         | SinkEvent::Patch { at, .. }
+        | SinkEvent::Task { at, .. }
         | SinkEvent::Message { at, .. }
         | SinkEvent::Run { at, .. }
         | SinkEvent::Line { at, .. }

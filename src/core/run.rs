@@ -50,7 +50,7 @@ pub use activity_mark::ActivityMark;
 pub use entry_source::{
     EntryRef, EntryScope, EntrySource, EntrySourceError, NewEntry, PollStatus, Recorder, SourceInfo,
 };
-pub use fold::{Fold, OutcomeDetail, RunEvent, SinkEvent};
+pub use fold::{Fold, OutcomeDetail, RunEvent, SinkEvent, TaskChange};
 pub use options::RunOptions;
 pub use outcome::RunOutcome;
 pub use report::RunReport;

@@ -55,7 +55,7 @@ pub(crate) struct RowId {
     /// Kind of the row. Where a recording breaks off, one entry can have its own row and also be the end of the
     /// session.
     pub kind: RowKind,
-    /// Last entry of the row, once it has ended.
+    /// Last entry of the row, once it has ended, or the result of a call whose task runs in the background.
     pub last: Option<Seq>,
     /// Entry with the arguments with which the user replaced those of the call.
     pub edited: Option<Seq>,
@@ -67,6 +67,7 @@ impl RowId {
         let first = row.first();
         let covered = run_view.row_entries(row).into_iter().flatten().last();
         let last = row.last(run_view.state.entries).and(covered);
+        let last = last.or_else(|| run_view.background_result(row));
         let edited = run_view.edited_arguments_entry(first, row.block);
         Self {
             first,

@@ -40,6 +40,7 @@ pub(crate) fn row_parts(run_view: &RunView, attempt_id: AttemptId, index: usize)
         RowKind::Thinking => "thinking",
         RowKind::Prompt => PROMPT,
         RowKind::Denial
+        | RowKind::Task
         | RowKind::Warning
         | RowKind::Notice
         | RowKind::Started
@@ -60,9 +61,11 @@ pub(crate) fn row_parts(run_view: &RunView, attempt_id: AttemptId, index: usize)
         seq: row.first(),
         content: PartContent::Block(row.block),
     }];
+    let background = run_view.background_result(row);
     let last = row.last(entries).filter(|last| *last != row.first());
-    if let Some(seq) = last {
+    if let Some(seq) = background.or(last) {
         let title = match row.end(entries) {
+            _ if background.is_some() => "result",
             RowOutcome::Failed => "result, failed",
             RowOutcome::Denied => "result, denied",
             RowOutcome::Aborted => "result, cut short",
@@ -75,7 +78,7 @@ pub(crate) fn row_parts(run_view: &RunView, attempt_id: AttemptId, index: usize)
             content: PartContent::Result,
         });
     }
-    let lines = [Some(row.first()), last].into_iter().flatten();
+    let lines = run_view.row_entries(row).into_iter().flatten();
     parts.extend(lines.map(|seq| EntryPart {
         title: "line",
         seq,

@@ -15,7 +15,7 @@ use super::{
     theme::StyleRole,
 };
 use ingestdeck_core::{
-    decode::{self, LineKind, MessageBlock, RawJson, ToolUse},
+    decode::{self, LineKind, MessageBlock, RawJson, ToolUse, line::SystemLine},
     run::{
         EntryRef, EntrySourceError, Timeline,
         state::{AttemptId, RowKind, RowOutcome, StreamRow},
@@ -296,6 +296,10 @@ fn row_line(timeline: &mut Timeline, row: &StreamRow, id: RowId) -> RowLine {
         )
     });
     let end = row.end(timeline.view().state.entries);
+    if end == RowOutcome::Open && id.last.is_some() {
+        line.outcome = "in the background".to_owned();
+        return line;
+    }
     if let (RowKind::Note, Some(_)) = (id.kind, id.last.filter(|last| *last != id.first)) {
         line.label = start_label(timeline, row).unwrap_or(line.label);
         return line;
@@ -305,7 +309,7 @@ fn row_line(timeline: &mut Timeline, row: &StreamRow, id: RowId) -> RowLine {
             read_head(timeline, last, MAX_DECODED_BYTES, |arrived, size| {
                 (
                     arrived.at,
-                    row_outcome(&arrived.body, size, call.as_deref(), end),
+                    row_outcome(&arrived.body, size, (row, &line.label, call.as_deref()), end),
                 )
             })
     {
@@ -375,6 +379,9 @@ fn label(
                 decode::LineBody::Result(result) if row.is_redundant() => {
                     return (row_text::end(result), None);
                 }
+                decode::LineBody::System(SystemLine::Task(task)) => {
+                    return (row_text::task(task, row), None);
+                }
                 _ => &[],
             };
             match blocks.get(usize::from(row.block)) {
@@ -409,7 +416,12 @@ fn is_result(body: &EntryBody<'_>, size: u64) -> bool {
 }
 
 /// The outcome of a row: the size of a result, the error, or why the tool declined.
-fn row_outcome(body: &EntryBody<'_>, size: u64, call: Option<&str>, end: RowOutcome) -> String {
+fn row_outcome(
+    body: &EntryBody<'_>,
+    size: u64,
+    (row, label, call): (&StreamRow, &str, Option<&str>),
+    end: RowOutcome,
+) -> String {
     if is_huge(size) {
         return text::size(size);
     }
@@ -420,6 +432,9 @@ fn row_outcome(body: &EntryBody<'_>, size: u64, call: Option<&str>, end: RowOutc
     let blocks = match &line.body {
         decode::LineBody::User(chat) | decode::LineBody::Assistant(chat) => &*chat.blocks,
         decode::LineBody::Result(_) => return "no result before the run ended".to_owned(),
+        decode::LineBody::System(SystemLine::Task(task)) => {
+            return row_text::task_outcome(task, row, label);
+        }
         _ => &[],
     };
     let results = blocks.iter().filter_map(|block| match block {

@@ -18,6 +18,7 @@ pub(crate) mod inspect;
 pub(crate) mod lanes;
 pub(crate) mod log;
 pub(crate) mod review;
+pub(crate) mod tasks;
 pub(crate) mod transcript;
 pub(crate) mod units;
 

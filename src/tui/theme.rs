@@ -375,7 +375,7 @@ impl GlyphSet {
             RowOutcome::Declined => 5,
         }];
         let kind = match kind {
-            RowKind::Tool => return by_end,
+            RowKind::Tool | RowKind::Task => return by_end,
             _ if matches!(
                 end,
                 RowOutcome::Failed | RowOutcome::Denied | RowOutcome::Aborted
@@ -464,10 +464,10 @@ pub(crate) fn row_role(kind: RowKind, end: RowOutcome) -> StyleRole {
     match (kind, end) {
         (_, RowOutcome::Failed) => StyleRole::Failed,
         (_, RowOutcome::Denied) | (RowKind::Denial, _) => StyleRole::Denied,
-        (RowKind::Tool, RowOutcome::Open) => StyleRole::Running,
+        (RowKind::Tool | RowKind::Task, RowOutcome::Open) => StyleRole::Running,
         (_, RowOutcome::Aborted) => StyleRole::Stopped,
         (_, RowOutcome::Declined) => StyleRole::Warning,
-        (RowKind::Tool | RowKind::Completed, RowOutcome::Ok | RowOutcome::Open) => {
+        (RowKind::Tool | RowKind::Task | RowKind::Completed, RowOutcome::Ok | RowOutcome::Open) => {
             StyleRole::Succeeded
         }
         (RowKind::Text, _) => StyleRole::Said,

@@ -220,7 +220,7 @@ fn may_run_tools(body: &LineBody<'_>) -> bool {
             )
         }),
         LineBody::ToolProgress { .. }
-        | LineBody::System(SystemLine::Task { .. } | SystemLine::PermissionDenied { .. }) => true,
+        | LineBody::System(SystemLine::Task(_) | SystemLine::PermissionDenied { .. }) => true,
         LineBody::Malformed => true,
         _ => false,
     }

@@ -83,9 +83,10 @@ impl AgentEventTranslator {
                 ..
             } => (at, unit, attempt),
             SinkEvent::Note { attempt: None, .. } => return Some(Vec::new()),
-            SinkEvent::Run { .. } | SinkEvent::Message { .. } | SinkEvent::Patch { .. } => {
-                return None;
-            }
+            SinkEvent::Run { .. }
+            | SinkEvent::Task { .. }
+            | SinkEvent::Message { .. }
+            | SinkEvent::Patch { .. } => return None,
         };
         let timestamp = self
             .started_at
@@ -106,9 +107,10 @@ impl AgentEventTranslator {
                 state.note(note);
                 Vec::new()
             }
-            SinkEvent::Run { .. } | SinkEvent::Message { .. } | SinkEvent::Patch { .. } => {
-                Vec::new()
-            }
+            SinkEvent::Run { .. }
+            | SinkEvent::Task { .. }
+            | SinkEvent::Message { .. }
+            | SinkEvent::Patch { .. } => Vec::new(),
         };
         let session = json!(state.session);
         let complete = |(mut json, tool_use_id): (Value, Option<String>)| {

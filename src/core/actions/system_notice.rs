@@ -1,6 +1,9 @@
 //! The sentence of a `system` line for people: in a row of the screen, and as a message in lines and JSON.
 
-use crate::{decode::line::SystemLine, text::one_row};
+use crate::{
+    decode::line::{SystemLine, WorkflowItem},
+    text::{one_row, pluralize},
+};
 
 /// The text of a `system` line in one row; `None` if it is not shown.
 pub fn system_notice(system: &SystemLine<'_>) -> Option<String> {
@@ -93,10 +96,51 @@ pub fn system_notice(system: &SystemLine<'_>) -> Option<String> {
                 or(session, "?")
             )
         }
-        SystemLine::Task {
-            subtype, status, ..
-        } => format!("{} {}", subtype.replace('_', " "), or(status, "")),
+        SystemLine::Task(task) => {
+            let what = if task.status.is_some() {
+                &task.status
+            } else {
+                &task.summary
+            };
+            format!("{} {}", task.subtype.replace('_', " "), or(what, ""))
+        }
         SystemLine::Notice { text, .. } => one_row(text, 300),
         SystemLine::Status { .. } | SystemLine::Other(_) | SystemLine::Unknown(_) => return None,
     })
+}
+
+/// The name of an agent of a workflow with its phase, and how it ended.
+pub fn workflow_agent(agent: &WorkflowItem<'_>) -> String {
+    match workflow_agent_outcome(agent) {
+        outcome if outcome.is_empty() => workflow_item(agent),
+        outcome => format!("{} · {outcome}", workflow_item(agent)),
+    }
+}
+
+/// The name of a phase, or of an agent with its phase.
+pub fn workflow_item(item: &WorkflowItem<'_>) -> String {
+    let name = one_row(&item.name, 200);
+    match &item.phase {
+        _ if !item.is_agent => format!("phase {name}"),
+        Some(phase) => format!("{}: {name}", one_row(phase, 80)),
+        None => name,
+    }
+}
+
+/// The error of an agent of a workflow, or what it used; empty while it runs.
+pub fn workflow_agent_outcome(agent: &WorkflowItem<'_>) -> String {
+    match agent.outcome() {
+        None => String::new(),
+        Some(false) => agent
+            .error
+            .as_deref()
+            .map_or_else(|| "failed".to_owned(), |error| one_row(error, 300)),
+        Some(true) => {
+            let used = [(agent.tokens, "token"), (agent.tool_calls, "call")];
+            let used = used.into_iter().filter_map(|(count, what)| {
+                Some(pluralize(usize::try_from(count?).unwrap_or(usize::MAX), what))
+            });
+            used.collect::<Vec<_>>().join(", ")
+        }
+    }
 }

@@ -64,13 +64,8 @@ impl TurnTracker {
                 self.is_closed = self.one_prompt && self.is_settled();
                 LineRole::Result
             }
-            LineBody::System(SystemLine::Task {
-                subtype,
-                task_id,
-                backgrounded,
-                ..
-            }) => {
-                self.record_task(subtype, task_id.as_deref(), *backgrounded);
+            LineBody::System(SystemLine::Task(task)) => {
+                self.record_task(&task.subtype, task.task_id.as_deref(), task.backgrounded);
                 LineRole::InTurn
             }
             // Background agents continue between turns.

@@ -191,17 +191,7 @@ pub enum SystemLine<'a> {
         session: Option<Cow<'a, str>>,
     },
     /// A sub-agent or background task.
-    Task {
-        /// `task_started`, `task_progress`, `task_updated`, `task_notification`.
-        subtype: Cow<'a, str>,
-        task_id: Option<Cow<'a, str>>,
-        /// The call that started it.
-        tool_use_id: Option<Cow<'a, str>>,
-        /// `is_backgrounded` of `task_started`; older releases leave it out.
-        backgrounded: Option<bool>,
-        /// Status or summary, whichever is present.
-        status: Option<Cow<'a, str>>,
-    },
+    Task(Box<TaskLine<'a>>),
     /// A notice for people.
     Notice {
         text: Cow<'a, str>,
@@ -212,6 +202,105 @@ pub enum SystemLine<'a> {
     Other(Cow<'a, str>),
     /// A subtype that is not known.
     Unknown(Cow<'a, str>),
+}
+
+/// A line about a sub-agent, a command in the background or a workflow.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TaskLine<'a> {
+    /// `task_started`, `task_progress`, `task_updated`, `task_notification`.
+    pub subtype: Cow<'a, str>,
+    pub task_id: Option<Cow<'a, str>>,
+    /// The call that started it.
+    pub tool_use_id: Option<Cow<'a, str>>,
+    /// `is_backgrounded` of `task_started` or of the patch; older releases and workflows leave it out.
+    pub backgrounded: Option<bool>,
+    /// `status` of the line or of the patch.
+    pub status: Option<Cow<'a, str>>,
+    /// What came of it, or its progress in a sentence.
+    pub summary: Option<Cow<'a, str>>,
+    /// What it does, as the model or the workflow names it.
+    pub description: Option<Cow<'a, str>>,
+    /// `local_bash`, `local_agent`, `local_workflow`, …
+    pub task_type: Option<Cow<'a, str>>,
+    pub workflow_name: Option<Cow<'a, str>>,
+    /// `usage.total_tokens`: tokens of all its messages so far.
+    pub tokens: Option<u64>,
+    /// Housekeeping of the agent, which is not shown.
+    pub ambient: bool,
+    /// Raw value of `workflow_progress`.
+    pub progress: Option<RawJson<'a>>,
+}
+
+/// A phase or an agent of a workflow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkflowItem<'a> {
+    /// True for an agent, false for a phase.
+    pub is_agent: bool,
+    /// Number among the phases or among the agents.
+    pub index: u64,
+    /// Title of the phase, or label of the agent.
+    pub name: Cow<'a, str>,
+    /// The phase of an agent.
+    pub phase: Option<Cow<'a, str>>,
+    /// State of an agent: `start`, `progress`, `done` or `error`.
+    pub state: Option<Cow<'a, str>>,
+    pub error: Option<Cow<'a, str>>,
+    pub tokens: Option<u64>,
+    pub tool_calls: Option<u64>,
+}
+
+impl<'a> TaskLine<'a> {
+    /// The phases and agents of a workflow, in the order of the line. Other elements are `None`.
+    pub fn workflow_items(&self) -> impl Iterator<Item = Option<WorkflowItem<'a>>> {
+        let items = self.progress.map(RawJson::items).unwrap_or_default();
+        items.into_iter().map(WorkflowItem::parse)
+    }
+}
+
+impl<'a> WorkflowItem<'a> {
+    fn parse(item: RawJson<'a>) -> Option<Self> {
+        let [kind, index, title, label, phase, state, error] = item.pick([
+            "type",
+            "index",
+            "title",
+            "label",
+            "phaseTitle",
+            "state",
+            "error",
+        ]);
+        let [tokens, calls] = item.pick(["tokens", "toolCalls"]);
+        let text = |value: Option<RawJson<'a>>| value.and_then(RawJson::as_str);
+        let number = |value: Option<RawJson<'a>>| value.and_then(|value| value.0.trim().parse().ok());
+        let (is_agent, name) = match text(kind)?.as_ref() {
+            "workflow_agent" => (true, text(label)),
+            "workflow_phase" => (false, text(title)),
+            _ => return None,
+        };
+        Some(Self {
+            is_agent,
+            index: number(index)?,
+            name: name.unwrap_or_default(),
+            phase: text(phase),
+            state: text(state),
+            error: text(error),
+            tokens: number(tokens),
+            tool_calls: number(calls),
+        })
+    }
+
+    /// True if both are the same phase or the same agent.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.is_agent, self.index) == (other.is_agent, other.index)
+    }
+
+    /// Whether an agent succeeded, once it has ended.
+    pub fn outcome(&self) -> Option<bool> {
+        match self.state.as_deref() {
+            Some("done") => Some(true),
+            Some("error") => Some(false),
+            _ => None,
+        }
+    }
 }
 
 /// The content of an `assistant` or `user` line.

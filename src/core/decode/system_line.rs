@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::{
     LineBody,
     json_scanner::{JsonScanner, ScanResult},
-    line::{InitLine, SystemLine},
+    line::{InitLine, SystemLine, TaskLine},
     line_head::LineHead,
 };
 
@@ -26,10 +26,7 @@ struct SystemFields<'a> {
     pre_tokens: Option<u64>,
     from: Option<Cow<'a, str>>,
     to: Option<Cow<'a, str>>,
-    task_id: Option<Cow<'a, str>>,
-    backgrounded: Option<bool>,
-    status: Option<Cow<'a, str>>,
-    summary: Option<Cow<'a, str>>,
+    task: TaskLine<'a>,
     content: Option<Cow<'a, str>>,
     level: Option<Cow<'a, str>>,
     error_code: Option<Cow<'a, str>>,
@@ -143,7 +140,7 @@ pub(super) fn read<'a>(
 impl<'a> SystemFields<'a> {
     /// Reads a field. Returns false and consumes nothing if no subtype has this field.
     fn read_field(&mut self, scan: &mut JsonScanner<'a>, key: &[u8]) -> ScanResult<bool> {
-        let init = &mut self.init;
+        let (init, task) = (&mut self.init, &mut self.task);
         match key {
             // Like the type, the first subtype decides.
             b"subtype" if self.subtype.is_none() => self.subtype = scan.text()?,
@@ -179,11 +176,20 @@ impl<'a> SystemFields<'a> {
             b"compact_metadata" | b"compactMetadata" => self.compaction(scan)?,
             b"original_model" | b"originalModel" => self.from = scan.non_empty_text()?,
             b"fallback_model" | b"fallbackModel" => self.to = scan.non_empty_text()?,
-            b"task_id" => self.task_id = scan.non_empty_text()?,
-            b"is_backgrounded" => self.backgrounded = scan.boolean()?,
-            b"status" => self.status = scan.non_empty_text()?,
+            b"task_id" => task.task_id = scan.non_empty_text()?,
+            b"is_backgrounded" => task.backgrounded = scan.boolean()?,
+            b"status" => task.status = scan.non_empty_text()?,
             b"patch" => self.patch(scan)?,
-            b"summary" => self.summary = scan.non_empty_text()?,
+            b"summary" => task.summary = scan.non_empty_text()?,
+            b"description" => task.description = scan.non_empty_text()?,
+            b"task_type" => task.task_type = scan.non_empty_text()?,
+            b"workflow_name" => task.workflow_name = scan.non_empty_text()?,
+            b"ambient" => task.ambient = scan.boolean()?.unwrap_or_default(),
+            b"workflow_progress" => task.progress = scan.raw()?,
+            b"usage" => {
+                let usage = scan.raw()?.and_then(|usage| usage.get("total_tokens"));
+                task.tokens = usage.and_then(|tokens| tokens.0.trim().parse().ok());
+            }
             b"content" | b"text" => self.content = scan.non_empty_text()?,
             b"level" | b"priority" => self.level = scan.non_empty_text()?,
             b"error_code" => self.error_code = scan.non_empty_text()?,
@@ -225,11 +231,13 @@ impl<'a> SystemFields<'a> {
         .map(drop)
     }
 
-    /// Reads the status of `task_updated`.
+    /// Reads the changes of `task_updated`.
     fn patch(&mut self, scan: &mut JsonScanner<'a>) -> ScanResult<()> {
         scan.object(|scan, key| {
             match key {
-                b"status" => self.status = scan.non_empty_text()?,
+                b"status" => self.task.status = scan.non_empty_text()?,
+                b"is_backgrounded" => self.task.backgrounded = scan.boolean()?,
+                b"error" => self.task.summary = scan.non_empty_text()?,
                 _ => scan.skip()?,
             }
             Ok(())
@@ -270,13 +278,11 @@ impl<'a> SystemFields<'a> {
                 lost: self.lost,
             },
             "task_started" | "task_progress" | "task_updated" | "task_notification" => {
-                SystemLine::Task {
+                SystemLine::Task(Box::new(TaskLine {
                     subtype,
-                    task_id: self.task_id,
                     tool_use_id: self.tool_use_id,
-                    backgrounded: self.backgrounded,
-                    status: self.status.or(self.summary),
-                }
+                    ..self.task
+                }))
             }
             // A notice about a key of the agent's own screen, such as the one about a hook that asks to continue.
             "notification"

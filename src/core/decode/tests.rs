@@ -8,7 +8,7 @@ use serde_json::{Value, json, value::RawValue};
 use super::{
     AgentLine, ChatLine, LineBody, LineKind, MessageBlock, RawJson, content_text, decode_line,
     guess_kind, is_json,
-    line::{PermissionDenial, StreamDelta, SystemLine, Usage},
+    line::{PermissionDenial, StreamDelta, SystemLine, TaskLine, Usage},
 };
 
 mod properties;

@@ -20,13 +20,13 @@ use super::{
     EntryRef, EntryScope,
     review::ReviewState,
     state::{
-        AttemptId, AttemptRows, AttemptState, HoldMode, LastEntryEffects, LogMessage, RunView,
+        AgentTask, AttemptId, AttemptRows, AttemptState, HoldMode, LastEntryEffects, LogMessage, RunView,
         UnitState, UnitStatus, push_compact,
     },
 };
 use crate::{
     actions::{AgentEvent, StreamEnd, TurnTracker},
-    decode::{self, AgentLine},
+    decode::{self, AgentLine, line::WorkflowItem},
     tape::{
         EntryBody, Millis, Note, Seq, UnitKey,
         note::{PatchResult, RunEnded, RunPlanned, RunSaved, Severity, SharedWrite},
@@ -91,6 +91,14 @@ pub enum SinkEvent<'a> {
         /// Files of it that units integrated before it also wrote.
         shared: &'a [SharedWrite],
     },
+    /// A task in the background started or ended, or an agent of a workflow ended.
+    Task {
+        at: Millis,
+        unit: &'a str,
+        attempt: u32,
+        task: &'a AgentTask,
+        change: TaskChange<'a>,
+    },
     Message {
         at: Millis,
         unit: &'a str,
@@ -121,6 +129,15 @@ pub enum SinkEvent<'a> {
     },
 }
 
+/// What happened to a task.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TaskChange<'a> {
+    Started,
+    Ended,
+    /// An agent of the workflow ended.
+    AgentEnded(&'a WorkflowItem<'a>),
+}
+
 /// Refines the outcome of a call or an attempt where its event lacks it or differs from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutcomeDetail {
@@ -130,15 +147,18 @@ pub enum OutcomeDetail {
     Aborted,
     /// The turn or cost budget ran out, which is not a failure.
     BudgetExhausted,
+    /// The call started a task that runs on in the background.
+    Background,
 }
 
 impl OutcomeDetail {
-    /// Its text in JSON.
+    /// Its text in lines, and in JSON unless it has a field there.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Declined => "declined",
             Self::Aborted => "cut short",
             Self::BudgetExhausted => "budget",
+            Self::Background => "in the background",
         }
     }
 }

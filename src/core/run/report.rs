@@ -302,7 +302,7 @@ impl ReportBuilder {
                     });
                 }
             }
-            (None, _) => {}
+            (Some(OutcomeDetail::Background) | None, _) => {}
         }
     }
 

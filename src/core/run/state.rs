@@ -6,6 +6,7 @@
 
 mod isolation;
 mod publication;
+mod tasks;
 mod token_counts;
 mod workers;
 
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use isolation::RecordedIsolation;
 pub use publication::{PriorPatchIntegration, Publication};
+pub use tasks::{AgentTask, TaskState, WorkflowAgent};
 pub use token_counts::{ModelSpending, TokenCounts};
 pub use workers::{RunWorkers, WorkerNumber, WorkerState, WorkerWait};
 
@@ -386,7 +388,7 @@ pub struct AttemptState {
     pub deciding_failure: Option<Arc<str>>,
     /// Calls that wait for an approval, oldest first.
     pub held_calls: Vec<HeldCallState>,
-    pub live: LiveText,
+    pub live: LiveActivity,
     /// Process id while it runs.
     pub pid: Option<u32>,
     /// Takopi's `completed.ok`, once there is one.
@@ -461,15 +463,26 @@ pub struct AttemptCounts {
     pub tokens: TokenCounts,
 }
 
-/// What the model is writing (partial messages), or that nothing is written.
+/// What the agent does at the moment: what the model is writing (partial messages), or that nothing is written, and its
+/// tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LiveText {
+pub struct LiveActivity {
     /// The end of its text, at most 2 KiB.
     pub text: String,
     /// The end of its thinking, at most 2 KiB.
     pub thinking: String,
     /// True while the attempt is silent.
     pub is_silent: bool,
+    /// Every task so far, in the order in which they started.
+    pub tasks: Option<Arc<Vec<AgentTask>>>,
+}
+
+impl LiveActivity {
+    /// The tasks in the background, in the order in which they started.
+    pub fn background_tasks(&self) -> impl Iterator<Item = &AgentTask> {
+        let tasks = self.tasks.iter().flat_map(|tasks| tasks.iter());
+        tasks.filter(|task| task.is_in_background())
+    }
 }
 
 /// What an attempt produced, and whether it reached the project.
@@ -635,6 +648,8 @@ pub enum RowKind {
     /// What a person wrote to the agent, or the agent that started this one.
     Prompt,
     Denial,
+    /// A task in the background without a call, or an agent of a workflow.
+    Task,
     /// A line that is not JSON, an unknown line, or stderr output.
     Warning,
     /// An API retry, a fallback, a compaction, a report of a background task, a notice, or a usage window.
@@ -740,6 +755,9 @@ pub struct RunView {
     /// Calls that ran with arguments edited by a person: entry and block of the call, mapped to the entry with the
     /// arguments. It only grows.
     pub argument_edits: BTreeMap<(u32, u8), u32>,
+    /// Results of calls whose tasks run on in the background: entry and block of the call, mapped to the entry of the
+    /// result. It only grows.
+    pub background_results: BTreeMap<(u32, u8), u32>,
     /// What the rows of starts cover.
     pub start_rows: StartRows,
     /// Changes that decide when attempts start. It only grows.
@@ -753,6 +771,13 @@ impl RunView {
             .argument_edits
             .get(&(u32::try_from(first.0).ok()?, block))?;
         Some(Seq(u64::from(*note))).filter(|note| note.0 < self.state.entries)
+    }
+
+    /// Returns the entry with the result of a call whose task runs, or ran, in the background.
+    pub fn background_result(&self, row: &StreamRow) -> Option<Seq> {
+        let result = self.background_results.get(&(row.first, row.block))?;
+        Some(Seq(u64::from(*result)))
+            .filter(|result| row.kind == RowKind::Tool && result.0 < self.state.entries)
     }
 
     /// Returns the entries of all calls that ran with edited arguments, each with the entry of the arguments.
@@ -777,13 +802,13 @@ impl RunView {
         self.attempt_rows(id).rows_at(self.state.entries)
     }
 
-    /// The entries of a row at the moment of `state`: the first, the last if it is another one, and all entries of the
-    /// start of an attempt.
+    /// The entries of a row at the moment of `state`: the first, the last if it is another one, all entries of the start
+    /// of an attempt, and the result of a call whose task runs in the background.
     pub fn row_entries(&self, row: &StreamRow) -> [Option<Seq>; 3] {
         let entries = self.state.entries;
         let [announcement, proof] = match (row.kind, row.block) {
             (RowKind::Note, 0) => self.start_rows.covered(row.first(), entries),
-            _ => [None; 2],
+            _ => [self.background_result(row), None],
         };
         let last = row.last(entries).filter(|last| *last != row.first());
         [Some(row.first()), announcement, proof.or(last)]

@@ -89,6 +89,7 @@ impl ReplaySteps {
             SinkEvent::Unit { .. }
             | SinkEvent::Agent { .. }
             | SinkEvent::Patch { .. }
+            | SinkEvent::Task { .. }
             | SinkEvent::Message { .. }
             | SinkEvent::Run { .. }
             | SinkEvent::Line { .. }

@@ -11,7 +11,9 @@ use crate::{
     effect::ScreenEffect,
     model::{InputPurpose, LineInput, wall_clock},
     page::ScreenModel,
-    pages::{bookmarks::actions as bookmarks, find, review::actions as review},
+    pages::{
+        bookmarks::actions as bookmarks, find, review::actions as review, tasks::TasksPage,
+    },
     playback::Playback,
 };
 use ingestdeck_core::{
@@ -153,6 +155,10 @@ fn execute(
                 // The action shows why.
                 false => UserAction::Bookmark.spec().perform(model, run_view),
             }
+        }
+        CommandRequest::Tasks => {
+            model.open(TasksPage::default());
+            Vec::new()
         }
         CommandRequest::Breaks => UserAction::Breakpoints.spec().perform(model, run_view),
         CommandRequest::Action(action)

@@ -20,7 +20,7 @@ use ingestdeck_core::{
 };
 
 /// Keywords that are not names of actions, with their effects.
-const KEYWORDS: [(&str, &str); 17] = [
+const KEYWORDS: [(&str, &str); 18] = [
     ("break", "stop there whenever playing or stepping passes it"),
     ("breaks", "list of the breakpoints"),
     (
@@ -51,6 +51,7 @@ const KEYWORDS: [(&str, &str); 17] = [
     ),
     ("start", "to the first entry"),
     ("stop-task", "stop a background task of a session by its id"),
+    ("tasks", "list of the tasks in the background of sessions"),
     ("until", "play or run until a condition is met"),
     ("usage", "usage windows of the account of a session"),
 ];
@@ -81,6 +82,8 @@ pub enum CommandRequest {
     Break(BreakCondition),
     /// Show the list of breakpoints.
     Breaks,
+    /// Show the tasks in the background.
+    Tasks,
     /// List where a text occurs in the run.
     Find(String),
     /// Hold the selected unit at every so many calls.
@@ -263,6 +266,7 @@ pub fn parse(text: &str) -> Result<CommandRequest, CommandError> {
         "live" => alone("live", CommandRequest::Live),
         "accept" => alone("accept", CommandRequest::Accept),
         "changes" => changes(rest),
+        "tasks" => alone("tasks", CommandRequest::Tasks),
         "breaks" => alone("breaks", CommandRequest::Breaks),
         "q" => alone("q", CommandRequest::Action(UserAction::Quit)),
         "speed" => speed(rest).map(CommandRequest::Speed),

@@ -46,6 +46,7 @@ impl AttemptSummary {
                 let call = self.open.swap_remove(place);
                 let row = rows.get(self.calls[call].row).copied();
                 if let Some((row, last)) = row.and_then(|row| Some((row, row.last(entries)?))) {
+                    let last = timeline.view().background_result(&row).unwrap_or(last);
                     // The user may have replaced its arguments since it was read.
                     if timeline
                         .view()
@@ -79,7 +80,10 @@ impl AttemptSummary {
                     return;
                 };
                 match row.last(entries).filter(|last| *last != row.first()) {
-                    Some(last) => call.result = result(timeline, last, spent),
+                    Some(last) => {
+                        let last = timeline.view().background_result(row).unwrap_or(last);
+                        call.result = result(timeline, last, spent);
+                    }
                     None => self.open.push(self.calls.len()),
                 }
                 self.calls.push(call);
@@ -110,6 +114,7 @@ impl AttemptSummary {
             | RowKind::Thinking
             | RowKind::Prompt
             | RowKind::Denial
+            | RowKind::Task
             | RowKind::Notice
             | RowKind::Started
             | RowKind::Completed => {}

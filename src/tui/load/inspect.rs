@@ -80,9 +80,12 @@ fn action(timeline: &mut Timeline, attempt: &AttemptState, index: usize) -> Vec<
         RowKind::Thinking => text_blocks(timeline, &row, "thinking"),
         RowKind::Prompt => text_blocks(timeline, &row, "prompt"),
         RowKind::Completed => answer(timeline, &row),
-        RowKind::Denial | RowKind::Warning | RowKind::Notice | RowKind::Started | RowKind::Note => {
-            Vec::new()
-        }
+        RowKind::Denial
+        | RowKind::Task
+        | RowKind::Warning
+        | RowKind::Notice
+        | RowKind::Started
+        | RowKind::Note => Vec::new(),
     };
     if !pieces.is_empty() {
         pieces.push(DocumentBlock::BlankLine);
@@ -130,7 +133,12 @@ fn call(
     last: Option<Seq>,
 ) -> Vec<DocumentBlock> {
     let entries = timeline.view().state.entries;
-    let end = row.end(entries);
+    let background = timeline.view().background_result(row);
+    // The result of the call is not the end of its task.
+    let (last, end, task_end) = match background {
+        Some(result) => (Some(result), RowOutcome::Ok, last),
+        None => (last, row.end(entries), None),
+    };
     let edited = super::edited(timeline, row.first(), row.block);
     let begun = read_head(timeline, row.first(), MAX_SHOWN_BYTES, |arrived, size| {
         if is_too_long(size) {
@@ -209,7 +217,37 @@ fn call(
     }
     pieces.push(DocumentBlock::BlankLine);
     pieces.extend(result.pieces);
+    if background.is_some() {
+        pieces.push(DocumentBlock::BlankLine);
+        pieces.extend(background_task(timeline, row, task_end));
+    }
     pieces
+}
+
+/// The task that a call started in the background.
+fn background_task(
+    timeline: &mut Timeline,
+    row: &StreamRow,
+    last: Option<Seq>,
+) -> Vec<DocumentBlock> {
+    let (role, text) = match (last, row.end(timeline.view().state.entries)) {
+        (None, _) => (StyleRole::Running, "runs in the background".to_owned()),
+        (Some(last), end) => {
+            let text = read_head(timeline, last, MAX_SHOWN_BYTES, |arrived, size| {
+                super::row_outcome(&arrived.body, size, (row, "", None), end)
+            });
+            let role = match end {
+                RowOutcome::Failed => StyleRole::Failed,
+                RowOutcome::Aborted => StyleRole::Stopped,
+                _ => StyleRole::Succeeded,
+            };
+            (role, text.unwrap_or_else(|error| error.to_string()))
+        }
+    };
+    vec![
+        DocumentBlock::section("task", None),
+        DocumentBlock::line(role, text),
+    ]
 }
 
 /// The content of a result.

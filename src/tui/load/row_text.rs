@@ -3,12 +3,16 @@
 use serde_json::Value;
 
 use ingestdeck_core::{
-    actions::{label, system_notice::system_notice},
+    actions::{
+        label,
+        system_notice::{system_notice, workflow_agent_outcome, workflow_item},
+    },
     decode::{
         self, LazyText, LineBody, LineKind, MessageBlock, RawJson, ResultLine, ToolResult,
-        line::{SessionFileLine, SystemLine, TextAuthor},
+        line::{SessionFileLine, SystemLine, TaskLine, TextAuthor},
         user_text::UserText,
     },
+    run::state::{RowKind, StreamRow},
     tape::{
         EntryBody, Millis, Note,
         note::{Amendment, AttemptOutcome},
@@ -179,6 +183,29 @@ pub(super) fn line(body: &LineBody<'_>, json: &[u8], most: usize) -> String {
     }
 }
 
+/// The task of a row, or the phase or agent of a workflow.
+pub(super) fn task(task: &TaskLine<'_>, row: &StreamRow) -> String {
+    let item = task.workflow_items().nth(usize::from(row.block)).flatten();
+    match item {
+        Some(item) => workflow_item(&item),
+        None => one_row(task.description.as_deref().unwrap_or("task"), 300),
+    }
+}
+
+/// How the task of a row ended, or the agent with this label.
+pub(super) fn task_outcome(task: &TaskLine<'_>, row: &StreamRow, label: &str) -> String {
+    let is_agent = row.kind == RowKind::Task && row.depth > 0;
+    let mut items = task.workflow_items().flatten().filter(|_| is_agent);
+    match items.find(|item| item.is_agent && workflow_item(item) == label) {
+        Some(agent) => workflow_agent_outcome(&agent),
+        None if is_agent => "the workflow ended first".to_owned(),
+        None => {
+            let text = task.summary.as_ref().or(task.status.as_ref());
+            one_row(text.map_or("ended", AsRef::as_ref), 300)
+        }
+    }
+}
+
 /// A text that the agent received, without the markup of Claude Code.
 pub(super) fn user(author: TextAuthor, text: &LazyText<'_>, most: usize) -> String {
     one_row(
@@ -213,7 +240,7 @@ pub(super) fn kind(body: &LineBody<'_>) -> String {
             SystemLine::Status { .. } => "status",
             SystemLine::Compacted { .. } => "compacted",
             SystemLine::ModelFallback { .. } => "fallback",
-            SystemLine::Task { .. } => "task",
+            SystemLine::Task(_) => "task",
             SystemLine::Notice { .. } => "notice",
             SystemLine::WritesLost { .. } => "writes lost",
             SystemLine::AuthStatus { .. } => "auth status",

@@ -528,7 +528,8 @@ pub(crate) fn row(
         pen.cell(StyleRole::Key, scene.theme.glyphs.bookmark(), 2);
     }
 
-    let timed = scene.source.origin.has_times && kind == RowKind::Tool;
+    let timed =
+        scene.source.origin.has_times && matches!(kind, RowKind::Tool | RowKind::Task);
     let took = match (end, line.ended) {
         _ if !timed => String::new(),
         (RowOutcome::Open, _) => format!(
@@ -565,7 +566,7 @@ pub(crate) fn row(
         RowKind::Thinking => StyleRole::Thinking,
         RowKind::Text => StyleRole::Said,
         RowKind::Prompt => StyleRole::Strong,
-        RowKind::Tool | RowKind::Denial | RowKind::Completed => StyleRole::Text,
+        RowKind::Tool | RowKind::Task | RowKind::Denial | RowKind::Completed => StyleRole::Text,
         RowKind::Warning => StyleRole::Warning,
         RowKind::Notice | RowKind::Started | RowKind::Note => StyleRole::Dim,
     };

@@ -6,7 +6,7 @@ use ingestdeck_core::{
     actions::{ActionPhase, event::ActionKind},
     run::{
         OutcomeDetail, RunOutcome, diff::DiffStatus, outcome::REVIEWED,
-        recorded_decisions::RecordedDecisionKind, state::UnitStatus, trace::TraceLevel,
+        recorded_decisions::RecordedDecisionKind, state::{TaskState, UnitStatus}, trace::TraceLevel,
     },
     tape::note::{
         PatchResult, VerdictCause,
@@ -89,6 +89,16 @@ fn words_of_states_and_kinds_are_as_published() {
             Declined,
             Aborted,
             BudgetExhausted
+        } and OutcomeDetail::Background
+    );
+    words!(
+        out,
+        "states of tasks",
+        TaskState {
+            Running,
+            Completed,
+            Failed,
+            Stopped
         }
     );
     words!(

@@ -50,13 +50,12 @@ fn system_subtype_may_be_anywhere() {
         ),
         (
             r#"{"type":"system","subtype":"task_updated","task_id":"x","patch":{"status":"completed"}}"#,
-            SystemLine::Task {
+            SystemLine::Task(Box::new(TaskLine {
                 subtype: "task_updated".into(),
                 task_id: Some("x".into()),
-                tool_use_id: None,
-                backgrounded: None,
                 status: Some("completed".into()),
-            },
+                ..TaskLine::default()
+            })),
         ),
         (
             r#"{"type":"system","subtype":"notification","text":"look","priority":"immediate"}"#,

@@ -3,6 +3,7 @@
 mod accounting;
 mod rows;
 mod session_file;
+mod tasks;
 
 use std::{borrow::Cow, num::NonZeroU32, sync::Arc};
 
@@ -24,7 +25,7 @@ use crate::{
         fold::{OutcomeDetail, SinkEvent},
         spending::session_cost,
         state::{
-            AttemptId, AttemptState, RowKind, RowOutcome, RunView, StreamRow, UnitState,
+            AgentTask, AttemptId, AttemptState, RowKind, RowOutcome, RunView, StreamRow, UnitState,
             UnitStatus, UsageWindow,
         },
     },
@@ -258,7 +259,10 @@ impl AttemptFold {
                 self.model_wrote(view, entry.at);
                 self.assistant(view, seq, chat, depth);
             }
-            LineBody::User(_) => self.apply_calls(view, seq, &calls, depth),
+            LineBody::User(_) => {
+                self.detach_tasks(view, entry, &calls, emit);
+                self.apply_calls(view, seq, &calls, depth);
+            }
             LineBody::StreamEvent(StreamDelta::Text(text)) if depth == 0 => {
                 self.model_wrote(view, entry.at);
                 let live = &mut self.attempt(view).live.text;
@@ -362,6 +366,7 @@ impl AttemptFold {
             .copied()
             .unwrap_or((seq, view.state.last_entry_at));
         let (key, number) = (self.key.clone(), self.number);
+        let tasks = self.attempt(view).live.tasks.clone();
         let reducer = &self.reducer;
         let has_row = reducer.result_facts().is_some() && !reducer.stream().turns().is_in_turn();
         let mut completed = None;
@@ -370,6 +375,9 @@ impl AttemptFold {
                 completed = completion(&event).or(completed);
                 let outcome_detail =
                     call_detail(reducer.calls(), &event).or_else(|| end_detail(reducer, &event));
+                if completed.is_some() {
+                    tasks::emit_abandoned(tasks.as_deref(), (at, &key, number), emit);
+                }
                 emit(SinkEvent::Agent {
                     entry: seq,
                     at,
@@ -513,9 +521,9 @@ impl AttemptFold {
                 view.state.loss_counts.unknown += 1;
                 return;
             }
+            SystemLine::Task(task) => return self.task(view, entry, task, emit),
             SystemLine::PermissionDenied { .. }
             | SystemLine::Status { .. }
-            | SystemLine::Task { .. }
             | SystemLine::AuthStatus { error: None }
             | SystemLine::Other(_) => return,
         };
@@ -563,12 +571,18 @@ impl AttemptFold {
         let is_result = role == LineRole::Result;
         let again =
             matches!(&line.body, LineBody::Result(result) if self.repeats_last_text(result));
+        let tasks = self.attempt(view).live.tasks.clone();
         let (reducer, mut completed) = (&self.reducer, None);
         self.translator
             .push((line, role), bytes, reducer.stream(), &mut |event| {
                 completed = completion(&event).or(completed);
                 let end = || end_detail(reducer, &event).filter(|_| is_result);
-                let outcome_detail = call_detail(reducer.calls(), &event).or_else(end);
+                let outcome_detail = call_detail(reducer.calls(), &event)
+                    .or_else(|| background_detail(tasks.as_deref(), &event))
+                    .or_else(end);
+                if completed.is_some() {
+                    tasks::emit_abandoned(tasks.as_deref(), (at, key, attempt), emit);
+                }
                 emit(SinkEvent::Agent {
                     entry: seq,
                     at,
@@ -682,6 +696,22 @@ fn call_detail(calls: &CallLedger, event: &AgentEvent<'_>) -> Option<OutcomeDeta
         } => calls.was_aborted(id).then_some(OutcomeDetail::Aborted),
         _ => None,
     }
+}
+
+/// Returns the detail of a call with a result whose task runs in the background.
+fn background_detail(
+    tasks: Option<&Vec<AgentTask>>,
+    event: &AgentEvent<'_>,
+) -> Option<OutcomeDetail> {
+    let AgentEvent::Action(action) = event else {
+        return None;
+    };
+    let is_of_call =
+        |task: &AgentTask| task.call.as_deref() == Some(&*action.action.id) && task.is_in_background();
+    (action.ok == Some(true)
+        && matches!(action.action.detail, ActionDetail::Tool(_))
+        && tasks?.iter().any(is_of_call))
+    .then_some(OutcomeDetail::Background)
 }
 
 /// The text with which Claude Code records that a person interrupted the agent.

@@ -132,6 +132,7 @@ impl AttemptFold {
         for (id, end) in self.reducer.close_calls() {
             self.cut_call(view, seq, &id, end);
         }
+        self.abandon_tasks(view, seq);
         self.copy_counts(view);
         let attempt = self.attempt(view);
         attempt.reported_ok = Some(ok);
@@ -163,7 +164,9 @@ impl AttemptFold {
                         });
                     }
                     match self.call_rows.remove(result.tool_use_id.as_ref()) {
-                        Some(row) => self.close_row(view, row, seq, (*end).into()),
+                        Some(row) => {
+                            self.close_row_of_call(view, (row, seq), &result.tool_use_id, *end);
+                        }
                         None => {
                             // A result without its call gets a row, too.
                             self.push_row(
